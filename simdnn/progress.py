@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, ParamSpec, TypeVar
@@ -23,6 +23,7 @@ from isa_models import InvalidArgument
 Progress = Callable[[int, int, str], None]  # done, of how many, what
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 DELAY = 1.0  # seconds before a line is shown
 _TELLING = 5.0  # seconds of work that tell how long the rest takes
 _WIDTH = 79
@@ -89,13 +90,24 @@ class ProgressLine:
                 self.drawn = True
                 print(f"\r{self.text[:_WIDTH]:{_WIDTH}}", end="", file=self.stream, flush=True)
 
-    def close(self) -> None:
-        """Wipe the line."""
-        self._timer.cancel()
+    def wipe(self) -> None:
+        """Leave the place to another line, until more is told."""
         with self._lock:
-            self.text = ""
             if self.drawn:
                 print(f"\r{'':{_WIDTH}}\r", end="", file=self.stream, flush=True)
+
+    def close(self) -> None:
+        """Wipe the line for good."""
+        self._timer.cancel()
+        self.text = ""
+        self.wipe()
+
+
+def print_beside(told: Progress, text: str) -> None:
+    """Print a line of results on standard output, where a line of progress may stand in the same terminal."""
+    if isinstance(told, ProgressLine):
+        told.wipe()
+    print(text, flush=True)
 
 
 def watched() -> bool:
@@ -123,6 +135,20 @@ def shown(progress: Progress | bool | None = None) -> Iterator[Progress]:
         _INSIDE.deep = before
         if line:
             line.close()
+
+
+def each(things: Iterable[T], named: Callable[[T], str], told: Progress | None = None) -> Iterator[T]:
+    """The things one by one, each told before it is worked on: to `told`, or in a line of its own.
+
+    >>> heard = []
+    >>> list(each("ab", str.upper, lambda *given: heard.append(given))), heard
+    (['a', 'b'], [(0, 2, 'A'), (1, 2, 'B')])
+    """
+    with shown() as line:
+        for done, thing in enumerate(things):
+            total = len(things) if isinstance(things, Sized) else done + 1
+            (told or line)(done, total, named(thing))
+            yield thing
 
 
 def shows(function: Callable[P, R]) -> Callable[P, R]:

@@ -129,6 +129,7 @@ def test_every_long_work_tells_the_caller_s_function(tmp_path: Path) -> None:
     table = workloads.Workload(
         "one", "", "", (workloads.MatmulLayer("a", 1, 8, 8), workloads.MatmulLayer("b", 2, 8, 8))
     )
+    stored = simdnn.quantize_onnx(small_cnn(), feeds)
     works = {
         "explore": lambda told: study.explore(SPACE, progress=told),
         "run_layers": lambda told: tables.run_layers(table, modes=["f32"], values=False, progress=told),
@@ -136,6 +137,8 @@ def test_every_long_work_tells_the_caller_s_function(tmp_path: Path) -> None:
             "matmul", over={"m": [1, 2]}, machine="zen4", n=8, k=8, progress=told
         ),
         "blame": lambda told: simdnn.blame(small_cnn(), feeds, mode="fpmath-bf16", machine="zen4", progress=told),
+        "lint": lambda told: simdnn.lint(small_cnn(), machine="zen4", modes=["f32"], progress=told),
+        "porting": lambda told: simdnn.porting(stored, feeds, machines=["hsw", "icx"], progress=told),
         "tune": lambda told: simdnn.tune(
             small_cnn(), machine="zen4", feeds=feeds, modes=["f32", "fpmath-bf16"], progress=told
         ),
@@ -146,6 +149,50 @@ def test_every_long_work_tells_the_caller_s_function(tmp_path: Path) -> None:
         assert heard and all(0 <= done <= total and what for done, total, what in heard), name
         with pytest.raises(simdnn.InvalidArgument, match="progress=5; a function is needed"):
             work(5)
+
+
+def test_every_command_that_may_take_long_shows_a_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever a command does, its line is on standard error alone, and the results stand unbroken."""
+    onnx = pytest.importorskip("onnx")
+    from simdnn.cli import main
+    from tests.networks.models import small_cnn
+
+    model, stored = str(tmp_path / "model.onnx"), str(tmp_path / "stored.onnx")
+    onnx.save(small_cnn(), model)
+    onnx.save(simdnn.quantize_onnx(small_cnn(), [{"x": np.ones((1, 3, 12, 12), "f4")}]), stored)
+    result = str(tmp_path / "run.json")
+    commands = {
+        "lint": ([model, "--machine", "zen4,spr"], "0/"),
+        "bench": (["--matmul", "8x8:8x8", "16x8:8x8"], "1/2 "),
+        "run": ([model, "--machine", "zen4", "--modes", "f32,bf16", "-o", result], "0/"),
+        "run of integers": ([stored, "--machine", "hsw,icx"], "0/2 hsw"),
+        "inspect": ([model], "0/"),
+        "report": ([result, "-o", str(tmp_path / "page.html")], "0/"),
+        "invariance": (["matmul", "m=1,2", "machine=zen4", "n=8", "k=8"], "0/"),
+    }
+    for name, (words, first) in commands.items():
+        command = name.split()[0]
+        _, plain = main([command, *words]), capsys.readouterr().out
+        with monkeypatch.context() as changed:
+            terminal = as_terminal(changed)
+            eager(changed)
+            main([command, *words, *(["--force"] if "-o" in words else [])])
+        assert first in terminal.getvalue(), name
+        assert terminal.getvalue().endswith("\r" + " " * 79 + "\r"), name
+        assert capsys.readouterr().out == plain, name
+
+
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is drawn at once, whatever is told."""
+    plain = progress.ProgressLine.__call__
+
+    def drawn(line: progress.ProgressLine, done: int, total: int, what: str) -> None:
+        plain(line, done, total, what)
+        line._draw()
+
+    monkeypatch.setattr(progress.ProgressLine, "__call__", drawn)
 
 
 def test_no_other_module_draws_progress() -> None:

@@ -23,6 +23,7 @@ from simdnn.benchdnn.tasks import task
 from simdnn.cli import output, words
 from simdnn.cli.options import machine_with
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
+from simdnn.progress import each, print_beside, shown
 from simdnn.reporting.provenance import provenance
 
 USAGE = """\
@@ -169,11 +170,12 @@ def _problems(given: _Words, cases: Iterable[Case | Unread]) -> int:
     if not given.json:
         print(_aligned(HEADINGS, HEADINGS))
     answers = []
-    for case in cases:
-        found = answer(case)
-        answers.append(found)
-        if not given.json:
-            print(_line(found), flush=True)
+    with shown() as told:
+        for case in each(list(cases), lambda case: case.text, told):
+            found = answer(case)
+            answers.append(found)
+            if not given.json:
+                print_beside(told, _line(found))
     summary = _summary(answers)
     _finish(given, [asdict(found) for found in answers], summary)
     return 1 if summary["failed"] or summary["unimplemented"] else 0
@@ -226,16 +228,17 @@ def _log(given: _Words) -> int:
     with _opened(given.log) as lines:
         if not given.json:
             print(_aligned(LOG_HEADINGS, LOG_HEADINGS))
-        for item in executed(lines):
-            if isinstance(item, str):
-                skipped[item] += 1
-                continue
-            if item.words not in known:
-                known[item.words] = _predicted(given, item)
-            for found in known[item.words]:
-                rows.append(asdict(found) | {"logged_us": _microseconds(item), "logged_as": item.implementation})
-                if not given.json:
-                    print(_log_line(found, item), flush=True)
+        with shown() as told:
+            for item in each(executed(lines), _logged, told):
+                if isinstance(item, str):
+                    skipped[item] += 1
+                    continue
+                if item.words not in known:
+                    known[item.words] = _predicted(given, item)
+                for found in known[item.words]:
+                    rows.append(asdict(found) | {"logged_us": _microseconds(item), "logged_as": item.implementation})
+                    if not given.json:
+                        print_beside(told, _log_line(found, item))
     counts = collections.Counter(row["status"] for row in rows)
     summary = {
         "lines": len(rows),
@@ -247,6 +250,11 @@ def _log(given: _Words) -> int:
     if skipped and not given.json:
         print("skipped: " + ", ".join(f"{count} {kind[:40]}" for kind, count in sorted(skipped.items())))
     return 1 if counts["UNIMPLEMENTED"] else 0
+
+
+def _logged(item: Executed | str) -> str:
+    """A line of a log in short."""
+    return item if isinstance(item, str) else " ".join(item.words)
 
 
 def _predicted(given: _Words, item: Executed) -> list[Answer]:

@@ -192,7 +192,7 @@ def main(args: argparse.Namespace) -> int:
             outcomes[name] = _run(args, network, modes, progress, lender)
             about = f" on {name}" if len(machines) > 1 else ""
             left |= {f"{mode.name}{about}": reason for mode, reason in lacking.items()}
-        ported = run_porting.compared(args, machines) if _is_model(args) else None
+        ported = run_porting.compared(args, machines, progress) if _is_model(args) else None
     args.machine = ", ".join(machines)
     one = len(machines) == 1
     outcome = outcomes[machines[0]] if one else run_kinds.beside({name: outcomes[name] for name in machines})

@@ -13,6 +13,7 @@ from simdnn.cli.inspect import shapes_of
 from simdnn.cli.run_kinds import read_feeds
 from simdnn.libraries import LIBRARIES
 from simdnn.primitives.result import plain
+from simdnn.progress import Progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +23,7 @@ _FORMS = {"saturated": "{:.2%}", "differs": "{:.2%}", "max_difference": "{:.4g}"
 _FORMS |= dict.fromkeys(("cycles", "exact_cycles"), "{:,.0f}")
 
 
-def compared(args: argparse.Namespace, machines: Sequence[str]) -> pd.DataFrame | None:
+def compared(args: argparse.Namespace, machines: Sequence[str], progress: Progress) -> pd.DataFrame | None:
     """The frame of `simdnn.porting`; None where a run has fewer than two CPUs, no values, or no integers."""
     cpus = [name for name in machines if not isinstance(isa_models.machine(name), GpuMachine)]
     if len(cpus) < 2 or args.no_values or args.isa:
@@ -36,7 +37,7 @@ def compared(args: argparse.Namespace, machines: Sequence[str]) -> pd.DataFrame 
         return None
     feeds = read_feeds(args.feeds, network) if args.feeds else [random_feeds(network, shapes_of(args.shape), args.seed)]
     rule = args.dispatch if "dispatch" in args.given else RULE
-    return porting(network, feeds, machines=cpus, dispatch=rule, threads=args.threads)
+    return porting(network, feeds, machines=cpus, dispatch=rule, threads=args.threads, progress=progress)
 
 
 def content(frame: pd.DataFrame) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from simdnn.exactness import measures
 from simdnn.primitives import Attr, matmul
 from simdnn.primitives.checks import integer, keywords, one_of
 from simdnn.primitives.result import Result
+from simdnn.progress import each
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,7 +113,7 @@ def spellings(
             asked.append((name, section, spelling(mode, integral)))
     seen: dict[bytes, int] = {}
     rows = []
-    for name, section, wish in asked:
+    for name, section, wish in each(asked, lambda one: one[0]):
         row: dict[str, Any] = {"spelling": name, "section": section, "computes": "", "implementation": ""}
         row |= {"cycles": np.nan, "bits": 0, "relative_error": np.nan, "refused": ""}
         found = _outcome(src, weights, target, wish)

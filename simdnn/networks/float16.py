@@ -31,6 +31,7 @@ from simdnn.networks.opset import raised, without_weights
 from simdnn.networks.tensors import FLOAT16, array_of, packed
 from simdnn.networks.types import number
 from simdnn.primitives.checks import one_of
+from simdnn.progress import each
 
 if TYPE_CHECKING:
     import onnx
@@ -174,7 +175,7 @@ def _overflowing(network: Network, calibration: Iterable[Mapping[str, Array]], d
             if isinstance(value, np.ndarray) and value.dtype == np.float32 and (count := narrowed(value, dtype)[1]):
                 found[name] = found.get(name, 0) + count
 
-    for feeds in calibration:
+    for feeds in each(calibration, lambda feeds: "calibration"):
         see(list(feeds), list(feeds.values()))
         network.run(feeds, machine="zen4", dispatch="onednn", watch=lambda node, given: see(node.outputs, given))
     return found

@@ -35,6 +35,7 @@ from simdnn.networks.tables import TableLayer, select
 from simdnn.primitives import Attr
 from simdnn.primitives.result import Estimate
 from simdnn.primitives.run import Target
+from simdnn.progress import Progress, each, shows
 from workloads import ConvLayer
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ _WORTH = 1.05  # what takes more, over the cycles under another cap, is told so
 _USUAL_MACHINE = "zen4"  # where caps are asked for alone and it has them
 
 
+@shows
 def lint(
     model: Model,
     *,
@@ -64,6 +66,7 @@ def lint(
     feeds: Mapping[str, Array] | Sequence[Mapping[str, Array]] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int = 1,
+    progress: Progress | None = None,
 ) -> pd.DataFrame:
     """The kernels of a model's nodes on some machines, or under some ISA caps: a row a node, machine, cap and mode.
 
@@ -81,6 +84,7 @@ def lint(
     node's cycles where its products get weights in a plain layout, the better one, and pack them in every run; None
     where no kernel takes one). `attrs`: dispatch by machine, left_out (what a machine or cap lacks), taken_as_1 (open
     sizes).
+    `progress`: as in `simdnn.progress`, a step a machine, cap and mode.
     Raises `InvalidArgument` where neither `machine` nor `isa` is given, or no machine has all the caps.
 
     >>> frame = lint("digits", isa=["avx512_core", "avx512_core_vnni"], modes=["int8-exact"])
@@ -100,14 +104,16 @@ def lint(
     rows: list[Row] = []
     rules: dict[str, str] = {}
     left_out: dict[str, str] = {}
+    asked: list[tuple[AnyMachine, str, Mode, str]] = []
     for where, limit in places:
-        rule = rules[where.name] = "fastest" if isinstance(where, GpuMachine) else dispatch
+        rules[where.name] = "fastest" if isinstance(where, GpuMachine) else dispatch
         chosen, lacking = _modes(where, limit, modes, subject.is_integer)
         left_out |= {f"{mode.name} on {where.name}": reason for mode, reason in lacking.items()}
         name = limit or str(STORED.isa(where))
-        for mode, cap in chosen.items():
-            about = {"machine": where.name, "isa": name, "mode": mode.name}
-            rows += (about | row for row in subject.rows(where, mode, cap, rule, threads))
+        asked += ((where, name, mode, cap) for mode, cap in chosen.items())
+    for where, name, mode, cap in each(asked, lambda one: f"{one[0].name} {one[1]} {one[2].name}", progress):
+        about = {"machine": where.name, "isa": name, "mode": mode.name}
+        rows += (about | row for row in subject.rows(where, mode, cap, rules[where.name], threads))
     frame = pd.DataFrame(_compared(rows), columns=list(COLUMNS)).astype(dict.fromkeys(_OPEN, object))
     frame.attrs.update(dispatch=rules, left_out=left_out, taken_as_1=subject.taken_as_1)
     return _shown(frame)

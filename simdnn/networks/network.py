@@ -155,7 +155,9 @@ class Network(Alike, Loaded, InNotebooks):
     def run_by(self, kernels: Kernels, feeds: Mapping[str, Array], *, watch: Watch | None = None) -> NetworkResult:
         """Values and cost by kernels that may note more than `run` tells, or take others for what they refuse."""
         self.check_operators()
-        values, nodes = GraphRun(self.graph, self._fed(feeds), kernels, self._folded, "*", {}, None).run(watch)
+        graph_run = GraphRun(self.graph, self._fed(feeds), kernels, self._folded, "*", {}, None)
+        with shown() as told:
+            values, nodes = graph_run.run(watch, told=told)
         outputs = {port.name: values[port.name] for port in self.outputs}
         return NetworkResult(kernels.target.machine, None, kernels.target.threads, nodes, outputs)
 
@@ -190,7 +192,9 @@ class Network(Alike, Loaded, InNotebooks):
         """The cost by kernels that compute no values, and may note more than `estimate` tells; `watch` as in `run`."""
         self.check_operators()
         fed = self._shadows(feeds or {})
-        _, nodes = GraphRun(self.graph, fed, kernels, self._folded, fpmath_layers, placed or {}, None).run(watch)
+        graph_run = GraphRun(self.graph, fed, kernels, self._folded, fpmath_layers, placed or {}, None)
+        with shown() as told:
+            _, nodes = graph_run.run(watch, told=told)
         return NetworkEstimate(kernels.target.machine, isa, kernels.target.threads, nodes)
 
     def _check_kernels(self, fed: dict[str, Any], kernels: Kernels, placed: Mapping[str, NodePlace]) -> None:

@@ -20,6 +20,7 @@ from simdnn.networks.result import NetworkResult, NodeRun
 from simdnn.networks.types import label
 from simdnn.primitives import Attr
 from simdnn.primitives.run import Target
+from simdnn.progress import Progress, each, shows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +34,7 @@ COLUMNS = (
 Row = dict[str, Any]
 
 
+@shows
 def porting(
     model: Model,
     feeds: Mapping[str, Array] | Sequence[Mapping[str, Array]],
@@ -40,6 +42,7 @@ def porting(
     machines: Sequence[str | AnyMachine],
     dispatch: str = "onnxruntime",
     threads: int = 1,
+    progress: Progress | None = None,
 ) -> pd.DataFrame:
     """A model stored in integers on several CPUs, run from end to end on each: a row a node with products and machine.
 
@@ -53,7 +56,7 @@ def porting(
     max_difference (of these, in the unit of the output); cycles; exact_cycles (by kernels here that cannot saturate,
     and read windows in place); macs; helps (what keeps a node that saturates from it, and what that costs). `attrs`:
     dispatch, reference (the last machine), unclaimed, and outputs: by machine `differs`, `max_difference` and `sqnr_db`
-    of the model's outputs.
+    of the model's outputs. `progress`: as in `simdnn.progress`, a step a machine.
 
     Raises `InvalidArgument` for a model that is not stored in integers, fewer than two machines, and GPUs.
 
@@ -77,7 +80,7 @@ def porting(
     if len(targets) < 2 or any(target.gpu for target in targets):
         told = ", ".join(target.machine.name for target in targets) or "none"
         raise InvalidArgument(f"machines: {told}; two CPUs or more are needed, e.g. machines=['hsw', 'icx']")
-    runs = [_Ported.of(network, target, data) for target in targets]
+    runs = [_Ported.of(network, target, data) for target in each(targets, lambda one: one.machine.name, progress)]
     reference = runs[-1]
     frame = pd.DataFrame([row for run in runs for row in run.rows(reference)], columns=list(COLUMNS))
     frame.attrs.update(

@@ -30,6 +30,7 @@ from simdnn.networks.opset import raised, version
 from simdnn.networks.tensors import array_of
 from simdnn.networks.types import has_number
 from simdnn.primitives.checks import integer, one_of
+from simdnn.progress import each
 
 if TYPE_CHECKING:
     import onnx
@@ -157,7 +158,7 @@ def _ranges(network: Network, calibration: Iterable[Mapping[str, Array]] | None,
             see(name, value)
 
     count = 0
-    for feeds in () if calibration is None else calibration:
+    for feeds in each(() if calibration is None else calibration, lambda feeds: "calibration"):
         if not isinstance(feeds, Mapping):
             kind = type(feeds).__name__
             raise InvalidArgument(f"calibration of {kind}; a list of feeds, dicts of arrays by input name, is needed")

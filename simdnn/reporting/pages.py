@@ -15,6 +15,7 @@ from isa_models.machines.figures import figure_rows
 from isa_models.machines.provenance import CONFIDENCES
 from isa_models.machines.variants import named
 from simdnn import files
+from simdnn.progress import each
 from simdnn.reporting.provenance import known, recorded, unchanged
 
 LARGEST = 64 << 20  # bytes of a file of results
@@ -72,7 +73,7 @@ def page(name: str, content: Mapping[str, Any]) -> str:
     parts = [f"<h1>{_text(title)}</h1>"]
     if scalars := _flat({key: value for key, value in content.items() if key != "provenance"}):
         parts += ["<h2>Summary</h2>", _pairs(scalars)]
-    for caption, uri in pictures(content):
+    for caption, uri in each(pictures(content), lambda picture: picture[0]):
         said = _text(caption)
         parts.append(f'<figure><img src="{uri}" alt="{said}"><figcaption>{said}</figcaption></figure>')
     for heading, rows in _tables(content):
