@@ -43,7 +43,8 @@ def onnxruntime_order(subject: ModelSubject) -> tuple[str, list[str]]:
     from onnxruntime import quantization
     from onnxruntime.quantization import qdq_loss_debug as debug
 
-    model, _ = raised(subject.calibrated.mixable.model, QDQ_OPSET)
+    mixed = subject.calibrated.mixable
+    model, _ = raised(mixed.whole(mixed.model), QDQ_OPSET)
     with tempfile.TemporaryDirectory() as folder:
         plain, narrow, *augmented = (str(Path(folder) / name) for name in ("f.onnx", "q.onnx", "fa.onnx", "qa.onnx"))
         onnx.save(model, plain)
@@ -77,7 +78,8 @@ def nncf_layers(subject: ModelSubject, judge: Judge, max_loss: float) -> tuple[s
     import onnxruntime
     from nncf.quantization.advanced_parameters import AdvancedAccuracyRestorerParameters
 
-    model, _ = raised(subject.calibrated.mixable.model, QDQ_OPSET)
+    mixed = subject.calibrated.mixable
+    model, _ = raised(mixed.whole(mixed.model), QDQ_OPSET)
 
     def outputs(proto: Any, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         options = onnxruntime.SessionOptions()

@@ -24,6 +24,7 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.display import InNotebooks
 from isa_models.readings.arrays import Array
+from simdnn.networks import shelf
 from simdnn.networks.load import Loaded, graph_of, inline_data, names_read, onnx_package, read
 from simdnn.networks.model import RANDOM
 from simdnn.networks.network import Network
@@ -425,12 +426,15 @@ class _Transpiler:
 
     def _converted(self, label: str, values: Array, name: str) -> Any:
         """A narrow TensorProto; what overflows or vanishes is noted under `label`."""
-        result, overflow, underflow = narrowed(values, self.dtype)
+        result, overflow, underflow = shelf.once(values, self.dtype, lambda: narrowed(values, self.dtype))
         self.report.parameters += 1
         if overflow:
             self.report.overflow[label] = overflow
         if underflow:
             self.report.underflow[label] = underflow
+        here = shelf.named(self.onnx.TensorProto, name, result)
+        if here is not None:
+            return here
         return self.onnx.helper.make_tensor(name, self.element, values.shape, packed(result), raw=True)
 
     def _fresh(self, name: str) -> str:

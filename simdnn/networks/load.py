@@ -14,6 +14,7 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.errors import how_to_install
 from isa_models.readings.arrays import Array, memory_bytes
 from simdnn.networks.model import Graph, Node, Port, subgraphs
+from simdnn.networks.shelf import lying
 from simdnn.networks.tensors import array_of, packed, size_of
 from simdnn.networks.types import element
 from simdnn.networks.vet import DEPTH, check_size
@@ -89,9 +90,9 @@ def names_read(graph: onnx.GraphProto) -> set[str]:
 
 
 def inline_data(graph: onnx.GraphProto, folder: Path | None) -> None:
-    """External tensors into the model, so that it can be saved elsewhere."""
+    """External tensors into the model, so that it can be saved elsewhere, but for those on an open shelf."""
     for tensor in graph.initializer:
-        if tensor.data_location == 1:
+        if tensor.data_location == 1 and lying(tensor) is None:
             tensor.raw_data = packed(array_of(tensor, folder))
             tensor.ClearField("external_data")
             tensor.data_location = 0  # DEFAULT, as onnx.proto numbers it

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import weakref
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import SimdnnError
+from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Call
 from simdnn.networks.model import RANDOM, Node, subgraphs
 
@@ -33,6 +35,7 @@ class Memo:
     _numbers: dict[Hashable, int] = field(default_factory=dict)
     _held: OrderedDict[int, Given] = field(default_factory=OrderedDict)
     _bytes: int = 0
+    _digests: dict[int, Hashable] = field(default_factory=dict)  # of arrays that live, by their id
     _constants: tuple[Mapping[str, Any], dict[str, int]] = field(default_factory=lambda: ({}, {}))
 
     def values(self, arrays: Mapping[str, Any]) -> dict[str, int]:
@@ -42,8 +45,17 @@ class Memo:
     def constants(self, arrays: Mapping[str, Any]) -> dict[str, int]:
         """Numbers of a network's constants, which many runs share."""
         if self._constants[0] is not arrays:
-            self._constants = (arrays, self.values(arrays))
+            found = {name: self._number(self._once(value)) for name, value in arrays.items()}
+            self._constants = (arrays, found)
         return dict(self._constants[1])
+
+    def _once(self, value: Array) -> Hashable:
+        """A key of a constant, which nobody changes: found once, as networks may share it."""
+        at = id(value)
+        if at not in self._digests:
+            self._digests[at] = _content(value)
+            weakref.finalize(value, self._digests.pop, at, None)
+        return self._digests[at]
 
     def key(self, node: Node, known: Mapping[str, int], *where: Hashable) -> int | None:
         """The number of what a node does at a place; None where it is not to be remembered."""

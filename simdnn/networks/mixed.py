@@ -26,6 +26,8 @@ from simdnn.networks.load import Loaded, inline_data, onnx_package, read
 from simdnn.networks.network import Network, load
 from simdnn.networks.precision import Mode
 from simdnn.networks.quantize import Ranges, quantize_onnx
+from simdnn.networks.shelf import Shelf, lying
+from simdnn.networks.tensors import array_of, packed
 from simdnn.primitives import Attr
 
 if TYPE_CHECKING:
@@ -37,12 +39,29 @@ _NARROW = ("f16", "bf16")
 
 @dataclass(frozen=True, eq=False)
 class Mixable:
-    """A model that recipes can be made of: folded, every node with a name of its own."""
+    """A model that recipes can be made of: folded, every node with a name of its own. Its weights lie on a shelf, which
+    has to be open where the model or a recipe's is read; `whole` puts them into a model.
+    """
 
     model: onnx.ModelProto
+    shelf: Shelf
     layers: tuple[str, ...]  # products, in order
     above: Mapping[str, frozenset[str]]  # the nearest layers that each node reads from, a layer too
     below: Mapping[str, frozenset[str]]  # and those that read from it
+
+    def whole(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """The model of a recipe, or this one, with its weights inside."""
+        made: Any = onnx_package().ModelProto()
+        made.CopyFrom(model)
+        for tensor in made.graph.initializer:
+            with self.shelf:
+                values = lying(tensor)
+            if values is not None:
+                tensor.raw_data = packed(values)
+                tensor.ClearField("external_data")
+                tensor.ClearField("data_location")
+        result: onnx.ModelProto = made
+        return result
 
     @property
     def edges(self) -> list[tuple[str, str]]:
@@ -72,7 +91,9 @@ def mixable(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> Mixable:
     layers = tuple(n.name for n in made.graph.node if n.op_type in PRODUCTS and n.domain in ("", "ai.onnx"))
     if not layers:
         raise Unimplemented(f"the model has no {', '.join(PRODUCTS)}: no layer has modes to choose from")
-    return Mixable(made, layers, *around(nodes, layers))
+    shelf = Shelf()
+    shelf.take_from(made.graph, lambda tensor: array_of(tensor, None))
+    return Mixable(made, shelf, layers, *around(nodes, layers))
 
 
 Links = tuple[str, Sequence[str], Sequence[str]]  # a node's name, and what it reads and gives
@@ -109,7 +130,9 @@ def storage_of(mode: Mode) -> dict[str, Any]:
 
 
 def rewritten(mixed: Mixable, mode: Mode, ranges: Ranges) -> onnx.ModelProto:
-    """The model with each layer stored in the mode that a recipe gives it; `ranges` are of the f32 model's tensors."""
+    """The model with each layer stored in the mode that a recipe gives it; `ranges` are of the f32 model's tensors. Its
+    weights lie on the shelf, which must be open.
+    """
     model, own = mixed.model, {layer: mode.at(layer) for layer in mixed.layers}
     known = dict(ranges)
     for dtype in _NARROW:

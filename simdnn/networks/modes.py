@@ -74,7 +74,8 @@ def in_recipe(calibrated: Calibrated, mode: Mode) -> Network:
     ranges = calibrated.ranges if any(one.is_integer for one in own) else {}
     if calibrated.known is not None:
         _check_ranges(calibrated.mixable, mode, ranges)
-    return load(rewritten(calibrated.mixable, mode, ranges))
+    with calibrated.mixable.shelf:
+        return load(rewritten(calibrated.mixable, mode, ranges))
 
 
 def _check_ranges(mixed: Mixable, mode: Mode, ranges: Ranges) -> None:

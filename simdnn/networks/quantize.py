@@ -21,6 +21,7 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn import quantize
+from simdnn.networks import shelf
 from simdnn.networks.fold import folded
 from simdnn.networks.load import Loaded, graph_of, inline_data, names_read, onnx_package, read
 from simdnn.networks.model import Node
@@ -171,6 +172,19 @@ def _ranges(network: Network, calibration: Iterable[Mapping[str, Array]] | None,
     return found
 
 
+def _by_groups(w: Array, bits: int, group: int) -> tuple[Array, Array]:
+    """Integers around their middle of weights (N, K) in groups along K, as MatMulNBits has them, and their scales."""
+    w = np.pad(w, ((0, 0), (0, -w.shape[1] % group)))
+    blocks, middle = w.reshape(len(w), -1, group), 1 << (bits - 1)
+    most = np.abs(blocks).max(2)
+    scales = np.where(most > 0, most / (middle - 1), 1).astype(np.float32)
+    whole = np.clip(np.rint(blocks / scales[:, :, None]), 1 - middle, middle - 1).astype(np.int16) + middle
+    stored: Array = whole.astype(np.uint8)
+    if bits == 4:
+        stored = stored[:, :, 0::2] | (stored[:, :, 1::2] << 4)
+    return stored, scales
+
+
 class _Writer:
     """Writes quantized nodes in place of float ones."""
 
@@ -223,7 +237,8 @@ class _Writer:
             self.nodes.append(node)
             return
         axis = 0 if self.turned(node) else 1
-        values, scales = self.integers(self.known[node.input[1]], axis)
+        w = self.known[node.input[1]]
+        values, scales = shelf.once(w, ("static", axis, self.per_channel), lambda: self.integers(w, axis))
         zeros: Any = np.zeros(scales.size, np.int8) if self.per_channel else np.int8(0)
         parts = {"s8": values, "scale": scales if self.per_channel else scales[0], "zero": zeros}
         integers = [self.hold(f"{node.input[1]}_{part}", v) for part, v in parts.items()]
@@ -294,14 +309,8 @@ class _Writer:
             return
         inner = w.shape[1]
         group = min(group, max(_LEAST_GROUP, inner & -inner))  # the largest that divides K
-        w = np.pad(w, ((0, 0), (0, -inner % group)))
-        blocks, middle = w.reshape(len(w), -1, group), 1 << (bits - 1)
-        most = np.abs(blocks).max(2)
-        scales = np.where(most > 0, most / (middle - 1), 1).astype(np.float32)
-        whole = np.clip(np.rint(blocks / scales[:, :, None]), 1 - middle, middle - 1).astype(np.int16) + middle
-        stored: Array = whole.astype(np.uint8)
-        if bits == 4:
-            stored = stored[:, :, 0::2] | (stored[:, :, 1::2] << 4)
+        held = self.known[node.input[1]]
+        stored, scales = shelf.once(held, (bits, group, self.turned(node)), lambda: _by_groups(w, bits, group))
         names = [self.hold(f"{node.input[1]}_s{bits}", stored), self.hold(f"{node.input[1]}_scale", scales.reshape(-1))]
         more = ["", "", self.hold(f"{bias}_flat", self.known[bias].reshape(-1))] if bias else []
         self.put(
@@ -326,7 +335,8 @@ class _Writer:
         if node.op_type == "Conv" or w.ndim != 2 or not flat:
             self.nodes.append(node)
             return
-        codes, scales = form.store(np.ascontiguousarray(w))
+        held = self.known[node.input[1]]
+        codes, scales = shelf.once(held, (form, self.turned(node)), lambda: form.store(np.ascontiguousarray(w)))
         named = {} if has_number(codes.dtype) else {"dtype": form.dtype}  # bytes, whose type the node tells
         codes = codes.view(np.uint8) if named else codes
         names = [self.hold(f"{node.input[1]}_{form.dtype}", codes)]
@@ -361,7 +371,9 @@ class _Writer:
 
     def hold(self, name: str, values: Any) -> str:
         name = self.fresh(name)
-        self.graph.initializer.append(self.onnx.numpy_helper.from_array(np.asarray(values), name))
+        values = np.asarray(values)
+        here = shelf.named(self.onnx.TensorProto, name, values)
+        self.graph.initializer.append(self.onnx.numpy_helper.from_array(values, name) if here is None else here)
         return name
 
     def fresh(self, name: str) -> str:

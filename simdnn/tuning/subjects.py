@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Outputs = list[dict[str, Array]]  # of each feed, by name
 MOST_ALONE = 100  # layers; of more, those whose names differ in numbers alone are in one mode
+_REMEMBERED = 1 << 30  # bytes of what nodes of an ONNX model gave
 _HELD = 256 << 20  # bytes of values between layers that are kept for recipes which begin alike
 
 
@@ -222,7 +223,7 @@ class ModelSubject:
 
     @cached_property
     def memo(self) -> Memo:
-        return Memo()
+        return Memo(_REMEMBERED)
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -266,7 +267,9 @@ class ModelSubject:
         return RecipeRun(found.cycles, found.seconds, outputs, kernels)
 
     def onnx(self, modes: Mapping[str, str]) -> Any:
-        return rewritten(self.calibrated.mixable, recipe(modes), self.calibrated.ranges)
+        mixed = self.calibrated.mixable
+        with mixed.shelf:
+            return mixed.whole(rewritten(mixed, recipe(modes), self.calibrated.ranges))
 
     def ranges(self) -> Mapping[str, tuple[float, float]]:
         return self.calibrated.ranges
