@@ -119,40 +119,37 @@ class _Checker:
 
     def op(self, op: Op, defined: Registers, extents: dict[str, int]) -> None:
         """Checks what holds of an op wherever it stands, once for all of its kind; then what is due to its place."""
-        kind = _kind(self.program.isa, op)
-        if kind not in _SOUND:
+        try:
+            form = op.form
+        except SimdnnError as error:
+            raise self.fail(op.instruction, str(error)) from None
+        sound = _SOUND.get(form.number)
+        if sound is None or self.program.isa not in sound:
             self.form(op)
             if len(_SOUND) >= _MOST_SOUND:
                 _SOUND.clear()
-            _SOUND.add(kind)
-        definition = op.definition
+            _SOUND[form.number] = {self.program.isa, *(sound or ())}
+        definition = form.definition
         if definition.configures:
             self.configure(op, extents)
         elif definition.tile:
             self.tiles(op)
-        elif not _TILE_NAMES.isdisjoint([place.name for place in (op.dst, *op.srcs) if type(place) is Register]):
-            raise self.fail(op, f"{', '.join(TILES)} are tiles")
-        free = op.is_zero_idiom
+        free = form.is_zero_idiom
         for place in op.srcs:
             if type(place) is Memory:
                 self.address(op, place, extents)
             elif not free:
                 self.read(op, place, defined)  # type: ignore[arg-type]  # a register
-        if isinstance(op.dst, Register):
+        if type(op.dst) is Register:
             self.write(op, op.dst, defined)
         else:
-            self.address(op, op.dst, extents)
-            if self.program.tensor[op.dst.tensor].kind in ("input", "constant"):
-                raise self.fail(op, f"{op.dst.tensor} is read only")
-        if definition.destructive and (not isinstance(op.dst, Register) or op.dst != op.srcs[0]):
-            raise self.fail(op, "the destination is the accumulator, its first operand")
+            self.address(op, op.dst, extents)  # type: ignore[arg-type]  # memory
+            if self.program.tensor[op.dst.tensor].kind in ("input", "constant"):  # type: ignore[union-attr]
+                raise self.fail(op, f"{op.dst.tensor} is read only")  # type: ignore[union-attr]
 
     def form(self, op: Op) -> None:
         """Operands by number, type and lanes, whatever registers and addresses they are."""
-        try:
-            definition = op.definition
-        except SimdnnError as error:
-            raise self.fail(op.instruction, str(error)) from None
+        definition = op.definition
         if len(op.srcs) != len(definition.operands):
             raise self.fail(op, f"takes {len(definition.operands)} operands")
         if tuple(sorted(n for n, _ in op.immediates)) != tuple(sorted(definition.immediates)):
@@ -176,6 +173,11 @@ class _Checker:
         for operand, place in zip(definition.operands, op.srcs, strict=True):
             self.place(op, place, operand.dtype, definition.operand_lanes(operand, op.lanes))
         self.place(op, op.dst, definition.result, op.lanes)
+        registers = [place for place in (op.dst, *op.srcs) if type(place) is Register]
+        if not definition.tile and not definition.configures and not _TILE_NAMES.isdisjoint(r.name for r in registers):
+            raise self.fail(op, f"{', '.join(TILES)} are tiles")
+        if definition.destructive and (type(op.dst) is not Register or op.dst != op.srcs[0]):
+            raise self.fail(op, "the destination is the accumulator, its first operand")
 
     def configure(self, op: Op, extents: dict[str, int]) -> None:
         """Sets the tiles' shapes for all that follows, in every thread: so `op` stands outside all loops."""
@@ -240,10 +242,11 @@ class _Checker:
             raise self.fail(op, f"addresses {low} .. {last} of {tensor.name}, which has 0 .. {tensor.size - 1}")
 
     def read(self, op: Op, register: Register, defined: Registers) -> None:
-        if register.name not in defined:
+        held = defined.get(register.name)
+        if held is None:
             raise self.fail(op, f"register {register.name} is read before it is written")
-        if defined[register.name] < register.bits:
-            raise self.fail(op, f"register {register.name} holds {defined[register.name]} bits, not {register.bits}")
+        if held < register.bits:
+            raise self.fail(op, f"register {register.name} holds {held} bits, not {register.bits}")
 
     def write(self, op: Op, register: Register, defined: Registers) -> None:
         name, bits = register.name, register.bits
@@ -267,14 +270,8 @@ class _Checker:
             raise self.fail(op, f"{taken} registers of {platform.grf_bytes} bytes; a thread has {MOST_GRFS}")
 
 
-_SOUND: set[tuple[object, ...]] = set()  # kinds of ops that have been looked at
+_SOUND: dict[int, set[str]] = {}  # forms of ops that have been looked at, by number: the ISA caps under which
 _MOST_SOUND = 1 << 16
-
-
-def _kind(isa: str, op: Op) -> tuple[object, ...]:
-    """The parts of an op that its form is judged by: all but the names of registers and tensors, and addresses."""
-    places = [(p.dtype, p.lanes) if type(p) is Register else (p.dtype, p.lanes, p.rows) for p in (op.dst, *op.srcs)]  # type: ignore[union-attr]
-    return isa, op.instruction, tuple(places), op.immediates, op.choices
 
 
 # -- parallel loops: no iteration touches what another one writes ---------------------------------------------------

@@ -8,6 +8,7 @@ so.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -142,7 +143,7 @@ class Register(Record):
     dtype: str
     lanes: int
 
-    @property
+    @Derived
     def bits(self) -> int:
         bits = self.lanes * fmt(self.dtype).bits
         return max(8, bits) if fmt(self.dtype).is_truth else bits
@@ -156,6 +157,13 @@ class Register(Record):
     def of(name: str, dtype: str, lanes: int) -> Register:
         """The register itself, which programs name over and over."""
         return Register(name, dtype, lanes)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @Derived
+    def _hash(self) -> int:
+        return hash((self.name, self.dtype, self.lanes))
 
     def __str__(self) -> str:
         return f"{self.name}:{self.dtype}x{self.lanes}"
@@ -172,7 +180,7 @@ class Memory(Record):
     rows: int = 1
     stride: int = 0
 
-    @property
+    @Derived
     def bits(self) -> int:
         return self.lanes * fmt(self.dtype).bits
 
@@ -199,6 +207,26 @@ class Op(Record):
         return instruction(self.instruction)
 
     @Derived
+    def form(self) -> Op:
+        """The op that stands for all that differ from it in addresses alone: what is found of it holds for each."""
+        places = [p if type(p) is Register else (p.dtype, p.lanes, p.rows) for p in (self.dst, *self.srcs)]  # type: ignore[union-attr]
+        key = self.instruction, id(self.definition), tuple(places), self.immediates, self.choices
+        form = _FORMS.get(key)
+        if form is None:
+            form = Op(self.instruction, _nowhere(self.dst), tuple(map(_nowhere, self.srcs)), *key[3:])
+            object.__setattr__(form, "form", form)
+            object.__setattr__(form, "definition", self.definition)
+            if len(_FORMS) >= _MOST_FORMS:
+                _FORMS.clear()
+            _FORMS[key] = form
+        return form
+
+    @Derived
+    def number(self) -> int:
+        """Of a form, a number that no other one has."""
+        return next(_NUMBERS)
+
+    @Derived
     def lanes(self) -> int:
         """Lanes of the result, masked ones included (from a register operand, or what the memory operand names)."""
         definition = self.definition
@@ -209,9 +237,13 @@ class Op(Record):
                 return int(place.lanes / operand.per)
         return self.dst.lanes
 
-    @Derived
+    @property
     def width(self) -> int:
         """Bits of the widest register operand; of a tile instruction those of a whole tile."""
+        return self.form._width
+
+    @Derived
+    def _width(self) -> int:
         if self.definition.tile:
             return TILE_ROWS * TILE_ROW_BITS
         registers = [place for place in (self.dst, *self.srcs) if type(place) is Register]
@@ -291,6 +323,15 @@ class Loop(Record):
 
 Statement = Op | Loop
 
+_FORMS: dict[tuple[object, ...], Op] = {}  # programs of many shapes have the same ops, but for addresses
+_MOST_FORMS = 1 << 16
+_NUMBERS = itertools.count()
+
+
+def _nowhere(place: Place) -> Place:
+    """A register; memory without an address."""
+    return place if type(place) is Register else Memory("", Affine(), place.dtype, place.lanes, place.rows)  # type: ignore[union-attr]
+
 
 @dataclass(frozen=True)
 class Program(Record):
@@ -325,6 +366,11 @@ class Program(Record):
     @Derived
     def _executions(self) -> tuple[tuple[Op, int], ...]:
         return tuple(walk(self.body))
+
+    @Derived
+    def forms(self) -> tuple[Op, ...]:
+        """The form of each op, once each."""
+        return tuple({(form := op.form).number: form for op, _ in self._executions}.values())
 
     def itself(self) -> Program:
         """This program, for who finds it where it is needed."""

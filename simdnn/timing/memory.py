@@ -123,7 +123,7 @@ def _asked(program: Program) -> frozenset[str]:
 
 def _share_of_tiles(program: Program) -> float:
     """Which part of the bytes that a program loads and stores goes to and from tiles."""
-    if not any(op.definition.tile for op, _ in program.ops()):
+    if not any(op.definition.tile for op in program.forms):
         return 0.0
     bytes_ = {True: 0, False: 0}
     for op, times in program.ops():
@@ -162,10 +162,9 @@ class KindOfCode(NamedTuple):
 
 def kind_of_code(program: Program) -> KindOfCode:
     """The kind of a program's code: heavy where it multiplies and adds, or sums products, in its widest registers."""
-    ops = [op for op, _ in program.ops()]
-    tiles = any(op.definition.tile for op in ops)
-    bits = 512 if tiles else max((op.width for op in ops), default=128)
-    return KindOfCode(bits, any(op.definition.accumulates and op.width >= bits for op in ops), tiles)
+    tiles = any(op.definition.tile for op in program.forms)
+    bits = 512 if tiles else max((op.width for op in program.forms), default=128)
+    return KindOfCode(bits, any(op.definition.accumulates and op.width >= bits for op in program.forms), tiles)
 
 
 def misses(tree: Region, cache: CacheLevel, cold: Collection[str] | None = None, whole: Region | None = None) -> Lines:

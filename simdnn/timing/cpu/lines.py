@@ -61,7 +61,7 @@ class _KnownLines:
         self._steps: list[tuple[Step, str]] = []  # with the jump that is fused with it
         self._numbers: dict[tuple[Step, str], int] = {}
         self.answers: dict[tuple[str, bytes], Any] = {}  # what was found of stretches, by their digests
-        self._of_op: dict[tuple[object, ...], int] = {}
+        self._of_op: dict[object, int] = {}
         self._of_loop: dict[tuple[str, int], tuple[int, ...]] = {}
         self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}
 

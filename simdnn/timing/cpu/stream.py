@@ -134,11 +134,11 @@ class Stream:
         load, store = (ref, None) if fixed.step.load else (None, ref)
         return CountedStep(fixed.counted, replace(fixed.step, load=load, store=store))
 
-    def key(self, op: Op) -> tuple[object, ...]:
+    def key(self, op: Op) -> object:
         """A key that is equal for ops whose lines are equal."""
         if not (memory := self._shared(op)):
-            return _key(op)
-        return *_key(op), memory.tensor, self._reach(memory)
+            return op.form.number
+        return op.form.number, memory.tensor, self._reach(memory)
 
     def address(self, op: Op) -> tuple[int | None, tuple[tuple[str, int], ...]]:
         """The address in bytes where all variables are zero, and what a step of each adds; None where nothing else in
@@ -213,20 +213,12 @@ def _control(variable: str, pointers: int) -> tuple[CountedStep, ...]:
     return tuple(CountedStep("", step) for step in steps)
 
 
-_KNOWN: dict[tuple[object, ...], CountedStep] = {}  # kernels of many shapes have the same lines, but for addresses
+_KNOWN: dict[int, CountedStep] = {}  # by the form of the op
 _MOST_KNOWN = 1 << 16
 
 
-def _key(op: Op) -> tuple[object, ...]:
-    """All that a line tells of an op, but for addresses."""
-    places = tuple(
-        [(p.name, p.dtype, p.lanes) if type(p) is Register else (p.dtype, p.lanes, p.rows) for p in (op.dst, *op.srcs)]  # type: ignore[union-attr]
-    )
-    return op.instruction, places, type(op.dst) is Memory, op.memory is None, op.immediates, op.choices
-
-
 def _line_of(op: Op) -> CountedStep:
-    key = _key(op)
+    key = op.form.number
     if key not in _KNOWN:
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
