@@ -45,12 +45,21 @@ if _typing.TYPE_CHECKING:
     from simdnn.networks.network import load as load
     from simdnn.networks.porting import porting as porting
     from simdnn.operators.estimate import estimate as estimate
+    from simdnn.operators.primitives import batch_normalization as batch_normalization
     from simdnn.operators.primitives import binary as binary
+    from simdnn.operators.primitives import concat as concat
+    from simdnn.operators.primitives import conversion as conversion
     from simdnn.operators.primitives import deconvolution as deconvolution
     from simdnn.operators.primitives import eltwise as eltwise
+    from simdnn.operators.primitives import group_normalization as group_normalization
     from simdnn.operators.primitives import layer_normalization as layer_normalization
     from simdnn.operators.primitives import pooling as pooling
+    from simdnn.operators.primitives import prelu as prelu
+    from simdnn.operators.primitives import reduction as reduction
+    from simdnn.operators.primitives import resampling as resampling
+    from simdnn.operators.primitives import shuffle as shuffle
     from simdnn.operators.primitives import softmax as softmax
+    from simdnn.operators.primitives import weighted_sum as weighted_sum
     from simdnn.primitives.attr import Attr as Attr
     from simdnn.primitives.attr import Quant as Quant
     from simdnn.primitives.convolution import convolution as convolution

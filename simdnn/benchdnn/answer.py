@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownTiming
 from isa_models.block_formats import BLOCK_FORMATS
 from isa_models.formats import fmt
 from simdnn.benchdnn import fused, values
 from simdnn.benchdnn.attributes import Parameter
-from simdnn.benchdnn.operators import OperatorTask
-from simdnn.benchdnn.operators import task as operator_task
+from simdnn.benchdnn.layouts import Moved
+from simdnn.benchdnn.operator_calls import BUILDERS
+from simdnn.benchdnn.operator_calls import task as operator_task
+from simdnn.benchdnn.operator_tasks import OperatorTask
 from simdnn.benchdnn.options import Case, Unread
-from simdnn.benchdnn.subset import OPERATORS
 from simdnn.benchdnn.tasks import Task, task
 from simdnn.primitives import estimate
 from simdnn.primitives.result import Estimate
 from simdnn.primitives.run import Target
+
+if TYPE_CHECKING:
+    from simdnn.timing.estimate import Cost
 
 MOST_MACS = 2 * 10**10  # beyond, values are not computed
 MOST_BYTES = 10**9
@@ -63,7 +69,7 @@ def answer(case: Case | Unread) -> Answer:
         return Answer("UNIMPLEMENTED", case.text, _line(str(error)), where)
     wanted: Task | OperatorTask
     try:
-        wanted = operator_task(case) if case.driver in OPERATORS else task(case)
+        wanted = operator_task(case) if case.driver in BUILDERS else task(case)
         passed = _priced(wanted) if isinstance(wanted, OperatorTask) else _passed(wanted, cost(wanted))
     except SimdnnError as error:
         return Answer("UNIMPLEMENTED", case.text, _line(str(error)), where)
@@ -152,9 +158,8 @@ def finds_scales(wanted: Task) -> str:
 def _passed(wanted: Task, priced: Estimate) -> Answer:
     moved = sum(t.nbytes for t in priced.kernel.program.tensors if t.kind in ("input", "output"))
     target = Target.of(**wanted.where, threads=1, engine="auto")
-    copies = {move: move.cycles(target) for move in wanted.moves}
-    longer = 1 + sum(copies.values()) / priced.cycles
-    notes = [f"{m.name} in {m.tag} is copied, {c / priced.cycles / longer:.0%} of the time" for m, c in copies.items()]
+    copies = {move: move.cost(target) for move in wanted.moves}
+    longer = 1 + sum(copy.cycles for copy in copies.values()) / priced.cycles
     return Answer(
         "PASSED",
         wanted.case.text,
@@ -167,26 +172,37 @@ def _passed(wanted: Task, priced: Estimate) -> Answer:
         gb_s=moved / priced.seconds / longer / 1e9,
         bound=priced.bound,
         confidence=priced.confidence,
-        note=_joined(*notes, *wanted.remarks),
+        note=_joined(*_shares(copies, priced.cycles * longer), *wanted.remarks),
     )
 
 
 def _priced(wanted: OperatorTask) -> Answer:
-    """The figures of an operator; `gb_s` counts its sources, and a destination of the first one's size."""
+    """The figures of an operator, its copies and the passes beside it included."""
     priced = wanted.cost()
+    beside = [one.cost() for one in wanted.more]
+    target = Target.of(**wanted.where, threads=1, engine="auto", dispatch="fastest")
+    copies = {move: move.cost(target) for move in wanted.moves}
+    every: list[Any] = [priced, *beside, *copies.values()]
+    cycles, seconds = sum(one.cycles for one in every), sum(one.seconds for one in every)
     rows = priced.to_frame().sort_values("cycles", ascending=False)
     return Answer(
         "PASSED",
         wanted.case.text,
         machine=priced.machine.name,
-        implementation=str(rows["implementation"].iloc[0]),
+        implementation=str(rows["implementation"].iloc[0]) if priced.cycles else "copy",
         compute_dtype="f32",
-        cycles=priced.cycles,
-        time_us=priced.seconds * 1e6,
-        gb_s=wanted.nbytes / priced.seconds / 1e9,
-        bound=str(rows["bound"].iloc[0]),
+        cycles=cycles,
+        time_us=seconds * 1e6,
+        gb_s=wanted.nbytes / seconds / 1e9 if seconds else None,
+        bound=str(rows["bound"].iloc[0]) if priced.cycles else "",
         confidence=priced.confidence,
+        note=_joined(*_shares(copies, cycles), *wanted.remarks),
     )
+
+
+def _shares(copies: Mapping[Moved, Cost], cycles: float) -> list[str]:
+    """The part of the time that each copy takes, in words."""
+    return [f"{m.name} in {m.tag} is copied, {own.cycles / cycles:.0%} of the time" for m, own in copies.items()]
 
 
 def _finite(number: float) -> float | None:

@@ -62,7 +62,7 @@ _POST_OPS = frozenset(
     "add div eq ge gt le lt max min mul ne sub select".split()
 )
 #: types of second operands, which are converted to f32
-_SECOND = ("f32", "bf16", "f16", "s32", "s8", "u8")
+_SECOND = ("f32", "bf16", "f16", "s32", "s8", "u8", "f8_e5m2", "f8_e4m3")
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _PREFIX = re.compile("^(eltwise|binary)_")
 
@@ -217,6 +217,11 @@ def post_ops(text: str) -> tuple[str, ...]:
     return found
 
 
+def _mask(text: str) -> int | str:
+    """A mask: its number, or a word."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else text
+
+
 @dataclass(frozen=True)
 class PostOp:
     """One that kernels here have, with its numbers, or with the mask of its f32 values."""
@@ -225,6 +230,7 @@ class PostOp:
     numbers: tuple[float, ...] = ()
     mask: int | str = "common"
     dtype: str = ""  # of what sum reads, where it is another than the destination's
+    condition: int | str = ""  # select's: the mask of its third operand
 
 
 def modelled_post_ops(text: str) -> tuple[PostOp, ...]:
@@ -239,6 +245,7 @@ def modelled_post_ops(text: str) -> tuple[PostOp, ...]:
 def _post_op(entry: str) -> tuple[PostOp, ...]:
     """A post-operation; one of a single operand with a scale behind its numbers is two."""
     kind, *rest = entry.split(":")
+    kind = kind.removesuffix("_dst")  # which say how the gradient is found: forward they are one
     numbers = [_number(part) for part in rest]
     if kind in ELTWISE and len(rest) <= 3 and None not in numbers:
         given = (*(n or 0.0 for n in numbers), 0.0, 0.0)
@@ -249,10 +256,14 @@ def _post_op(entry: str) -> tuple[PostOp, ...]:
         return (PostOp(kind, (scale, point) if point or rest[2:] else (scale,), dtype=rest[2] if rest[2:] else ""),)
     if kind == "prelu" and len(rest) <= 1 or kind in BINARY and 1 <= len(rest) <= 4 and rest[0] in _SECOND:
         masks = rest if kind == "prelu" else rest[1:]
-        said = masks[0] if masks and masks[0] else "common"
-        mask: int | str = int(said) if said.isascii() and said.isdigit() and len(said) < 4 else said
+        mask = _mask(masks[0] if masks and masks[0] else "common")
         if isinstance(mask, int) or mask in MASKS:
             return (PostOp(kind, mask=mask),)
+    if kind == "select" and 1 <= len(rest) <= 2 and rest[0].split(".")[0] in _SECOND:
+        second, third = (part.split(".") for part in (*rest, "per_tensor")[:2])
+        mask, condition = _mask((*second, "common")[1]), _mask(third[0] or "per_tensor")
+        if all(isinstance(one, int) or one in MASKS for one in (mask, condition)):
+            return (PostOp(kind, mask=mask, condition=condition),)
     raise Unimplemented(
         f"post-operation {entry!r}: no kernel here has it; what works: {', '.join(ELTWISE)} with their numbers, "
         f"sum[:SCALE[:ZERO_POINT[:TYPE]]], prelu[:MASK], {'|'.join(BINARY[:-1])}:TYPE[:MASK]"

@@ -13,6 +13,8 @@ from isa_models import InvalidArgument, Unimplemented
 _MOST_DIGITS = 12  # sizes beyond are refused as no tensor has them
 _MAX_DIMS = 12  # oneDNN's
 _FIELD = re.compile(r"(mb|g|[io]c|[iokspd][dhw])(\d*)")
+_NORM_FIELD = re.compile(r"(mb|g|ic|i[dhw])(\d*)")
+_EPSILON = re.compile(r"eps(\d+(?:\.\d*)?(?:e[-+]?\d+)?)")
 _IP_FIELD = re.compile(r"(mb|[io]c|i[dhw])(\d*)")
 
 
@@ -106,11 +108,12 @@ class ConvDims:
     written: int = 2  # spatial dimensions of the descriptor
 
 
-def conv_dims(text: str) -> ConvDims:
+def conv_dims(text: str, transposed: bool = False) -> ConvDims:
     """The convolution that a descriptor means, by benchdnn's rules for what is left out.
 
     mb is 2, g and strides 1, dilations 0 (dense); an output or a padding is derived from the other (both missing: no
-    padding); an axis that is not named repeats the one before it (depth, height, width).
+    padding); an axis that is not named repeats the one before it (depth, height, width). `transposed`: a
+    deconvolution's, whose output is what a convolution of the same sizes would read.
 
     >>> c = conv_dims('ic3ih224oc64oh112kh7sh2ph3n"conv1"')
     >>> c.mb, c.width, c.name
@@ -122,7 +125,7 @@ def conv_dims(text: str) -> ConvDims:
     given, name = _entries(f"convolution problem {_short(text)}", text, _FIELD, entries)
     if given.get("g") == 0:
         raise InvalidArgument(f"convolution problem {_short(text)}: g is 0")
-    axes = [_axis(text, name, given) for name in "dhw"]
+    axes = [_axis(text, name, given, transposed) for name in "dhw"]
     if not any(axes):
         raise InvalidArgument(f"convolution problem {_short(text)}: no input or kernel size, as in ih56kh3")
     depth, height, width = axes
@@ -186,14 +189,80 @@ def ip_dims(text: str) -> IpDims:
     return IpDims(given.get("mb", 2), given["ic"], given["oc"], tuple(spatial), name)
 
 
-def pool_axes(text: str) -> tuple[dict[str, int], str, list[Axis | None]]:
-    """A pooling's sizes by their names, its own name, and its axes d, h and w; None where one is not named."""
+@dataclass(frozen=True)
+class WindowDims:
+    """A pooling or resampling as written: images (N, C), an axis for each spatial dimension."""
+
+    mb: int
+    channels: int
+    axes: tuple[Axis, ...]
+    name: str = ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The source's."""
+        return self.mb, self.channels, *(axis.i for axis in self.axes)
+
+
+def pool_dims(text: str) -> WindowDims:
+    """The pooling that a descriptor means, by the rules of convolutions for what is left out.
+
+    >>> pool_dims("mb1ic64ih112kh3sh2ph1").axes[0]
+    Axis(i=112, o=56, k=3, s=2, p=1, d=0)
+    """
     entries = "mb ic, and i o k s p d with d h w, as in mb1ic64ih112kh3sh2ph1"
-    given, name = _entries(f"pooling problem {_short(text)}", text, _FIELD, entries, ("ic",))
-    axes = [_axis(text, axis, given) for axis in "dhw"]
-    if not any(axes):
-        raise InvalidArgument(f"pooling problem {_short(text)}: no input or kernel size, as in ih56kh3")
-    return given, name, axes
+    where = f"pooling problem {_short(text)}"
+    given, name = _entries(where, text, _FIELD, entries, ("ic",))
+    return WindowDims(given.get("mb", 2), given["ic"], _spread(where, [_axis(text, a, given) for a in "dhw"]), name)
+
+
+def resampling_dims(text: str) -> WindowDims:
+    """The resampling that a descriptor means: sizes of input and output.
+
+    >>> [axis.o for axis in resampling_dims("mb96ic768_ih17oh34").axes]
+    [34, 34]
+    """
+    where = f"resampling problem {_short(text)}"
+    given, name = _entries(where, text, _FIELD, "mb ic, and i o with d h w, as in mb1ic64ih14oh28", ("ic",))
+    axes = [Axis(given[f"i{a}"], given.get(f"o{a}") or given[f"i{a}"]) if given.get(f"i{a}") else None for a in "dhw"]
+    return WindowDims(given.get("mb", 2), given["ic"], _spread(where, axes), name)
+
+
+def _spread(where: str, axes: list[Axis | None]) -> tuple[Axis, ...]:
+    """Axes from the first that is named on; one that is not is the one before it, again: a cube or a square."""
+    found: list[Axis] = []
+    for axis in axes:
+        if axis or found:
+            found.append(axis or found[-1])
+    if not found:
+        raise InvalidArgument(f"{where}: no input size, as in ih56")
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class NormDims:
+    """A batch or group normalization as written: the source (N, C, …), groups, and what is added to variances."""
+
+    shape: tuple[int, ...]
+    epsilon: float = 1 / 16
+    groups: int = 1
+    name: str = ""
+
+
+def norm_dims(text: str) -> NormDims:
+    """The normalization that a descriptor means.
+
+    >>> norm_dims('g5mb3ic10ih4_eps0.5n"gn"')
+    NormDims(shape=(3, 10, 4, 4), epsilon=0.5, groups=5, name='gn')
+    """
+    where = f"normalization problem {_short(text)}"
+    epsilon = 1 / 16
+    if found := _EPSILON.search(text.partition("n")[0]):
+        epsilon, text = float(found[1]), text.replace(found[0], "", 1)
+    given, name = _entries(where, text, _NORM_FIELD, "g mb ic id ih iw eps, as in mb2ic64ih14_eps0.001", ("ic",))
+    axes = [Axis(given[f"i{a}"]) if given.get(f"i{a}") else None for a in "dhw"]
+    sizes = [axis.i for axis in _spread(where, axes)] if any(axes) else []
+    return NormDims((given.get("mb", 2), given["ic"], *sizes), epsilon, given.get("g", 1), name)
 
 
 def _entries(
@@ -220,7 +289,7 @@ def _entries(
     return given, name
 
 
-def _axis(text: str, name: str, given: dict[str, int]) -> Axis | None:
+def _axis(text: str, name: str, given: dict[str, int], transposed: bool = False) -> Axis | None:
     """The axis d, h or w; None where the descriptor doesn't name it."""
     i, o, k, d = (given.get(letter + name, 0) for letter in "iokd")
     s, p = given.get("s" + name, 1), given.get("p" + name)
@@ -232,11 +301,12 @@ def _axis(text: str, name: str, given: dict[str, int]) -> Axis | None:
     reach = (k - 1) * (d + 1) + 1
     if not o:
         p = p or 0
-        o = (i - reach + 2 * p) // s + 1
+        o = (i - 1) * s + reach - 2 * p if transposed else (i - reach + 2 * p) // s + 1
         if o < 1:
             raise InvalidArgument(f"problem {_short(text)}: the sizes give o{name}={o}; at least 1 works")
     elif p is None:
-        both = (o - 1) * s - i + reach
+        small, large = (i, o) if transposed else (o, i)
+        both = (small - 1) * s - large + reach
         p = both // 2 if both >= 0 else -(-both // 2)  # towards 0, as C divides
     if p < 0:
         raise InvalidArgument(f"problem {_short(text)}: the sizes give p{name}={p}; at least 0 is needed")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
 from isa_models import Unimplemented
 from isa_models.formats import fmt
@@ -16,9 +17,13 @@ from simdnn.kernels.common.copy import CopyProblem, copying
 from simdnn.networks.kernels import kernel_cost, words_for
 from simdnn.primitives.run import Target
 
+if TYPE_CHECKING:
+    from simdnn.timing.estimate import Cost
+
 _BLOCK = re.compile(r"(\d+)([a-l])")
 _LETTERS = "abcdefghijkl"
-_IMAGES = {"n": "a", "c": "b"}
+#: dimensions in their own order, D standing for as many of d, h, w as there are: images, weights, sequences
+_NAMED = ("ncD", "oiD", "goiD", "tnc", "ldnc", "ldigo", "ldio", "ldgo", "tn")
 
 
 @dataclass(frozen=True)
@@ -31,21 +36,29 @@ class Moved:
     strides: tuple[int, ...]
     size: int
 
-    def cycles(self, target: Target) -> float:
+    def cost(self, target: Target) -> Cost:
         """How long the copy takes, on one core."""
         words, problem = words_for(target.machine, target.caps), CopyProblem(self.dims, self.strides, self.size)
-        return float(kernel_cost(copying, problem, words, target.machine, 1).cycles)
+        return kernel_cost(copying, problem, words, target.machine, 1)
 
 
 def letters_of(tag: str, ndims: int) -> str:
-    """A tag in the letters a, b, c …, without `x` and without names of an image's dimensions.
+    """A tag in the letters a, b, c …, without `x` and without names of the dimensions of images, weights or sequences.
 
     >>> letters_of("axb", 4), letters_of("nhwc", 4), letters_of("aBx16b", 5), letters_of("ncw", 3)
     ('acdb', 'acdb', 'aBcde16b', 'abc')
+    >>> letters_of("gOIhw4o4i", 5), letters_of("ntc", 3)
+    ('aBCde4b4c', 'bac')
     """
-    named = _IMAGES | dict(zip("dhw"[5 - ndims :], _LETTERS[2:ndims], strict=False))
-    if set(tag.lower()) - set("0123456789") <= named.keys() and "n" in tag:
-        tag = "".join((named[c.lower()].upper() if c.isupper() else named[c]) if c.isalpha() else c for c in tag)
+    letters = {c.lower() for c in tag if c.isalpha()}
+    for order in _NAMED:
+        own = order.replace("D", "dhw"[5 - ndims + ("g" in order) :] if ndims < 6 + ("g" in order) else "dhw")
+        if len(own) == ndims and letters == set(own) and not letters <= set(_LETTERS[:ndims]):
+            named = dict(zip(own, _LETTERS, strict=False))
+            tag = "".join((named[c.lower()].upper() if c.isupper() else named[c]) if c.isalpha() else c for c in tag)
+            break
+    if "x" in tag:  # abx and axb of one dimension are a
+        tag = "".join(c for c in tag if c not in _LETTERS[ndims:])
     said = {c.lower() for c in tag if c.isalpha()} - {"x"}
     rest = "".join(c for c in _LETTERS[:ndims] if c not in said)
     return tag.replace("x", rest, 1)
@@ -93,14 +106,15 @@ def _bytes(name: str, dtype: str) -> int:
     return fmt(dtype).bits // 8
 
 
-def user_strides(text: str, ndims: int) -> tuple[tuple[int, ...], ...]:
-    """The strides of source, weights and destination in --strides; () where the tag says them.
+def user_strides(text: str, ndims: int, count: int = 3) -> tuple[tuple[int, ...], ...]:
+    """The strides of source, weights and destination (of `count` tensors) in --strides; () where the tag says them.
 
     >>> user_strides("8x1::", 2)
     ((8, 1), (), ())
     """
-    parts = text.split(":") if text else ["", "", ""]
+    parts = text.split(":") if text else [""] * count
     found = tuple(tuple(int(n) for n in part.split("x")) if re.fullmatch(r"\d+(x\d+)*", part) else () for part in parts)
-    if len(found) != 3 or any(part and len(own) != ndims for part, own in zip(parts, found, strict=False)):
-        raise Unimplemented(f"--strides={text}; {ndims} numbers for each of src:weights:dst are needed, as in 8x1::")
+    if len(found) != count or any(part and len(own) != ndims for part, own in zip(parts, found, strict=False)):
+        which = ":".join(["src", "weights", "dst"] if count == 3 else ["src", "dst"])
+        raise Unimplemented(f"--strides={text}; {ndims} numbers for each of {which} are needed, as in 8x1::")
     return found

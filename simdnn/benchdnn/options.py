@@ -16,7 +16,7 @@ from isa_models import InvalidArgument, SimdnnError
 from isa_models.errors import nearest
 from simdnn.benchdnn.descriptors import ConvDims, IpDims, MatmulDims, conv_dims, ip_dims, matmul_dims
 from simdnn.benchdnn.operators import DIMS as OPERATOR_DIMS
-from simdnn.benchdnn.operators import OPERATOR_OPTIONS, PoolDims, Tensors
+from simdnn.benchdnn.operators import OPERATOR_OPTIONS, OperatorDims, operator_options
 from simdnn.benchdnn.subset import (
     ALIASES,
     DRIVERS,
@@ -36,10 +36,11 @@ _LARGEST = 64 << 20  # bytes of a batch file
 _SPACED = ("machine", "isa", "dispatch", "zero-point-strategy")  # simdnn's own; also --machine NAME
 _NEEDED = " or ".join(f"--{driver}" for driver in DRIVERS)
 
-Dims = MatmulDims | ConvDims | IpDims | Tensors | PoolDims
+Dims = MatmulDims | ConvDims | IpDims | OperatorDims
 _DIMS: Mapping[str, Callable[[str], Dims]] = {
     "matmul": matmul_dims,
     "conv": conv_dims,
+    "deconv": lambda text: conv_dims(text, transposed=True),
     "ip": ip_dims,
     **OPERATOR_DIMS,
 }
@@ -47,15 +48,15 @@ _DIMS: Mapping[str, Callable[[str], Dims]] = {
 
 def table_of(driver: str) -> Mapping[str, Option]:
     """The options of a driver: products share a table, and drivers of one operator another one."""
-    return OPERATOR_OPTIONS if driver in OPERATORS else OPTIONS
+    return operator_options(driver) if driver in OPERATORS else OPTIONS
 
 
 @dataclass(frozen=True)
 class Case:
     """One problem with one value of each option. `text` says it again: driver, options that differ, descriptor."""
 
-    driver: str  # matmul | conv | ip, or one of `operators`
-    mode: str  # C | P | CP
+    driver: str  # one of `subset`: of products, or of one operator
+    mode: str  # one of `MODES`
     dims: Dims
     options: Mapping[str, str]
     text: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from isa_models import InvalidArgument, machine
@@ -15,9 +15,12 @@ from simdnn.primitives.accumulation import check_acc_mode
 from simdnn.primitives.attr import STRATEGIES, Attr
 from simdnn.primitives.dispatch import check_dispatch
 
-DRIVERS = ("matmul", "conv", "ip")
-OPERATORS = ("softmax", "eltwise", "binary", "lnorm", "pool")  # drivers of one operator: `operators`
-MODES = ("C", "P", "CP")
+DRIVERS = ("matmul", "conv", "ip", "deconv")
+OPERATORS = (  # drivers of one operator: `operators`
+    *("softmax", "eltwise", "binary", "lnorm", "pool", "bnorm", "gnorm", "reduction", "prelu", "concat", "sum"),
+    *("shuffle", "resampling", "reorder"),
+)
+MODES = ("C", "P", "CP", "F", "S")  # F and S are benchdnn's shorter ways to measure: the cost alone, as P
 DIRECTIONS = ("FWD_B", "FWD_D", "FWD_I", "BWD_D", "BWD_W", "BWD_WB", "BWD_DW")
 ALGORITHMS = ("direct", "auto", "wino", "convolution_direct", "convolution_auto", "convolution_wino")
 
@@ -48,14 +51,14 @@ def _types(text: str) -> object:
     return [part if place in blocks else attributes.data_type("--dt", part) for place, part in enumerate(types)]
 
 
-def data_types(option: str, counts: tuple[int, ...]) -> Callable[[str], object]:
+def data_types(option: str, counts: Sequence[int]) -> Callable[[str], object]:
     """A check for types between colons, as many as `counts` allows."""
 
     def check(text: str) -> object:
         types = text.split(":")
         if len(types) not in counts:
             raise InvalidArgument(
-                f"{option}={text[:60]!r}; {' or '.join(map(str, counts))} types are needed, as f32:s8"
+                f"{option}={text[:60]!r}; {' or '.join(map(str, counts[:2]))} types are needed, as f32:s8"
             )
         return [attributes.data_type(option, part) for part in types]
 
@@ -66,6 +69,11 @@ def tag(text: str) -> object:
     if not (text.isascii() and text.isalnum() and len(text) <= 40):
         raise InvalidArgument(f"tag {text[:60]!r}; any, or letters such as ab, ba, abx, axb")
     return text
+
+
+def tags(text: str) -> object:
+    """Tags between colons, one for each source, or one for all; an empty one is any."""
+    return [tag(part) for part in text.split(":") if part]
 
 
 def integer(text: str) -> object:
@@ -109,12 +117,12 @@ OPTIONS: Mapping[str, Option] = {
         Option("dispatch", "fastest", check_dispatch, kept=True),
         Option("zero-point-strategy", "auto", one_of("zero-point strategy", STRATEGIES), kept=True),
         Option("engine", "", _anything, kept=True),
-        Option("dir", "FWD_B", one_of("--dir", DIRECTIONS, str.upper), ("conv", "ip")),
+        Option("dir", "FWD_B", one_of("--dir", DIRECTIONS, str.upper), ("conv", "ip", "deconv")),
         Option("dt", "f32", _types),
         Option("stag", "any", tag),
         Option("wtag", "any", tag),
         Option("dtag", "any", tag),
-        Option("alg", "direct", one_of("--alg", ALGORITHMS, str.lower), ("conv",)),
+        Option("alg", "direct", one_of("--alg", ALGORITHMS, str.lower), ("conv", "deconv")),
         _refused("encoding", "matmul"),
         _refused("grouped", "matmul"),
         Option("strides", "", _anything),
@@ -131,10 +139,14 @@ OPTIONS: Mapping[str, Option] = {
         _refused("attr-dropout"),
         Option("bia-dt", "undef", _type),
         Option("bia_mask", "", integer, ("matmul",)),
-        Option("mb", "0", integer, ("conv", "ip")),
+        Option("mb", "0", integer, ("conv", "ip", "deconv")),
     )
 }
-ALIASES = {"bia_dt": "bia-dt", "attr-zero-point-strategy": "zero-point-strategy"}
+ALIASES = {
+    "bia_dt": "bia-dt",
+    "runtime_dim_mask": "runtime-dim-mask",
+    "attr-zero-point-strategy": "zero-point-strategy",
+}
 #: values of options that are known and not modelled under which a problem is what it would be without them
 NEUTRAL: Mapping[str, tuple[str, ...]] = {
     "engine": ("",),  # and the machine's own kind: `tasks`
@@ -150,17 +162,15 @@ IGNORED = frozenset(
     "inplace max-ms-per-prb mem-check memory-kind mode-modifier num-streams perf-template repeats-per-prb skip-impl "
     "stream-kind summary verbose".split()
 )
-OTHER_DRIVERS = frozenset(
-    "bnorm brgemm concat deconv gnorm graph lrn prelu reduction reorder resampling rnn sdpa self shuffle sum "
-    "zeropad".split()
-)
+OTHER_DRIVERS = frozenset("brgemm graph lrn rnn sdpa self zeropad".split())
 FLAGS = ("batch", "match", "mode", "reset")
-MODELLED = f"drivers: {', '.join(f'--{d}' for d in (*DRIVERS, *OPERATORS))}"
+MODELLED = f"drivers: {', '.join(f'--{d}' for d in sorted((*DRIVERS, *OPERATORS), key='deconv'.__eq__))}"
 SUBSET = (
     f"{MODELLED}; options: --batch=FILE --reset --match=REGEX "
     f"--mode={'|'.join(MODES)} --dt --stag --wtag --dtag --bia-dt --bia_mask --dir=FWD_B|FWD_D|FWD_I --mb --alg "
     "--strides --runtime_dims_masks "
     "--attr-fpmath --attr-scales --attr-zero-points --attr-precomputed-reductions --attr-post-ops "
     "--attr-exact-int8=true|false --attr-float-model --attr-acc-mode --machine --isa --dispatch --zero-point-strategy; "
-    "of drivers of one operator: --sdt --ddt --dt --tag --alg --axis --alpha --beta --flags --attr-scales"
+    "of drivers of one operator: --sdt --ddt --dt --tag --alg --axis --alpha --beta --flags --group --p --eps --scales "
+    "--attr-scales --attr-zero-points --attr-post-ops"
 )

@@ -207,7 +207,10 @@ def task(case: Case) -> Task:
             hint = f"; {case.options['machine']!r} is a {kind.upper()}, --machine={other}"
         if case.options.get(name, neutral[0]) not in neutral:
             raise Unimplemented(f"--{name}={case.options[name]}: not modelled{hint}")
-    attributes.modelled_post_ops(case.options["attr-post-ops"])
+    asked = attributes.modelled_post_ops(case.options["attr-post-ops"])
+    if any(op.kind == "select" for op in asked):
+        entry = next(one for one in attributes.post_ops(case.options["attr-post-ops"]) if one.startswith("select"))
+        raise Unimplemented(f"post-operation {entry!r}: no product here has it; what works: {', '.join(BINARY)}")
     types = case.options["dt"].split(":")
     src, wei, dst = types * 3 if len(types) == 1 else types
     return _BUILDERS[case.driver](case, (src, wei, dst))

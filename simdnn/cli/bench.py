@@ -35,16 +35,16 @@ NOTES = (
     f"{SUBSET}. Options hold for the problems after them; comma lists make the cross product, for --machine, --isa, "
     "--dispatch and --zero-point-strategy (Attr's), too. Problems: 64x512:512x64 (dimensions in front are a batch, in "
     'one kernel), mb1ic64ih56oc64oh56kh3ph1n"name", and of --ip, which is the '
-    "matmul of flattened channels, mb1ic256ih6oc10. Drivers of one operator (--softmax, --eltwise, --binary, --lnorm, "
-    "--pool) take 128x1000, 8x64:1x64 of --binary, mb1ic64ih112kh3sh2ph1 of --pool; their values are compared with the "
-    "definition in float64.",
+    "matmul of flattened channels, mb1ic256ih6oc10. Drivers of one operator take 128x1000, 8x64:1x64 (--binary, --prelu, "
+    "--concat, --reduction), mb1ic64ih112kh3sh2ph1 (--pool), mb2ic64ih14_eps0.001 (--bnorm, --gnorm), and --deconv a "
+    "convolution's; their values are compared with the definition in float64.",
     "Every problem has an answer, and every line of a batch file that makes no sense: it is UNIMPLEMENTED with the "
     "reason, the options on it that make sense hold, and problems after an option whose value could not be read are "
     "answered with that until it is given again. What makes no sense on the command line is wrong usage: nothing is "
     "answered.",
     "Modes: C (the default) computes values with the compiled engine on small seeded integers, so that nothing "
     "saturates on the way, and compares them with a float64 reference; beyond 2e10 multiply-accumulates or 1 GB the "
-    "cost alone is given, with a note. P gives the cost alone; nothing is compared. Kernels that are lossy by design "
+    "cost alone is given, with a note. P, and F and S, give the cost alone; nothing is compared. Kernels that are lossy by design "
     "(s8 convolutions without VNNI halve their weights) are compared with a reference that does the same, so they "
     "pass; behind 'lossy' stands how far they are from exact arithmetic.",
     f"Known, and a reason where they ask for something: {' '.join(f'--{name}' for name in NEUTRAL)}.",

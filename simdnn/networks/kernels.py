@@ -113,6 +113,10 @@ class Kernels:
         self.called("estimate:map", elementwise, problem, "estimated")
         return result
 
+    def shadows(self, *operands: Array) -> bool:
+        """Whether only the cost is asked for, and some operand is a shadow of many elements: it has no values."""
+        return not self.values and any(a.size > 64 and not any(a.strides) for a in operands)
+
     # -- along dimensions ----------------------------------------------------------------------------------------
     def reduce(
         self, kind: str, x: Array, axes: Sequence[int], divisor: int = 1, dst: np.dtype[Any] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,57 +13,87 @@ from isa_models import InvalidArgument
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import shadow
-from simdnn.networks.model import Graph
 from simdnn.networks.network import Network
-from simdnn.operators import graphs
-from simdnn.operators.graphs import TYPES
+from simdnn.operators import graphs, moves, windows
+from simdnn.operators.draft import STORED, TYPES, Ending, OperatorGraph
 from simdnn.operators.primitives import OperatorEstimate
 from simdnn.primitives.checks import integer, keyword, one_of
 
-#: graphs by the primitives' names, their sources, and rows of f32 that may be left out
-GRAPHS: dict[str, tuple[Callable[..., Graph], tuple[str, ...], tuple[str, ...]]] = {
-    "softmax": (graphs.softmax, ("src",), ()),
-    "layer_normalization": (graphs.layer_normalization, ("src",), ("scale", "shift")),
-    "eltwise": (graphs.eltwise, ("src",), ()),
-    "binary": (graphs.binary, ("src0", "src1"), ()),
-    "pooling": (graphs.pooling, ("src",), ()),
-    "deconvolution": (graphs.deconvolution, ("src", "weights"), ("bias",)),
+#: graphs by the primitives' names, and their sources; "sources" are several
+GRAPHS: dict[str, tuple[Callable[..., OperatorGraph], tuple[str, ...]]] = {
+    "softmax": (graphs.softmax, ("src",)),
+    "layer_normalization": (graphs.layer_normalization, ("src",)),
+    "batch_normalization": (graphs.batch_normalization, ("src",)),
+    "group_normalization": (graphs.group_normalization, ("src",)),
+    "reduction": (graphs.reduction, ("src",)),
+    "eltwise": (graphs.eltwise, ("src",)),
+    "binary": (graphs.binary, ("src0", "src1")),
+    "prelu": (graphs.prelu, ("src", "weights")),
+    "concat": (moves.concat, ("sources",)),
+    "weighted_sum": (moves.weighted_sum, ("sources",)),
+    "shuffle": (moves.shuffle, ("src",)),
+    "conversion": (moves.conversion, ("src",)),
+    "pooling": (windows.pooling, ("src",)),
+    "resampling": (windows.resampling, ("src",)),
+    "deconvolution": (windows.deconvolution, ("src", "weights")),
 }
+_ROWS = ("scale", "shift", "mean", "variance", "bias")  # of f32, that may be left out; asked for by True
+_ENDING = ("scales", "post_ops", "into", "zero_points")
 
 
 def cost(primitive: str, dt: str, bias: bool, shape: dict[str, Any], where: Mapping[str, Any]) -> OperatorEstimate:
     """The cost of a primitive of `GRAPHS`; the arguments are those of `simdnn.estimate`, `where` its machine, isa and
     threads. Raises `InvalidArgument`.
     """
-    build, names, rows = GRAPHS[primitive]
-    sources, dst = _shadows(primitive, names, dt, shape)
-    wanted = {"bias": bias} | {name: shape.pop(name) for name in ("scale", "shift") if name in shape}
-    for name in (name for name, asked in wanted.items() if asked):
-        one_of(f"row of {primitive}", name, rows)
-        size = sources["weights"].shape[0] if name == "bias" else sources["src"].shape[-1]
-        sources[name] = shadow((size,), np.dtype(np.float32))
+    build, names = GRAPHS[primitive]
     known = inspect.signature(build).parameters
+    sources, dst = _shadows(primitive, names, dt, shape)
+    wanted = {"bias": bias} | {name: shape.pop(name) for name in _ROWS if name in shape}
+    for name in (name for name, asked in wanted.items() if asked):
+        one_of(f"row of {primitive}", name, [row for row in _ROWS if row in known])
+        sources[name] = shadow((_row_size(primitive, name, sources, shape),), np.dtype(np.float32))
+    if shape.pop("condition", False):
+        sources["condition"] = shadow(np.broadcast_shapes(*(a.shape for a in sources.values())), np.dtype(np.int8))
+    end = Ending(dst, **{name: shape.pop(name) for name in _ENDING if shape.get(name) is not None})
     for name in shape:
-        keyword(primitive, name, known)
-    needed = [name for name, one in known.items() if one.default is one.empty and name not in (*names, *shape)]
+        keyword(primitive, name, [*known, *_ENDING])
+    needed = [n for n, one in known.items() if one.default is one.empty and n not in (*names, *shape, "end")]
     if needed:
         raise InvalidArgument(f"{primitive} without {', '.join(needed)}")
-    found = Network(build(**sources, dst=dst, **shape)).estimate({n: a.shape for n, a in sources.items()}, **where)
+    made = build(**sources, **shape, end=end)
+    found = Network(made.graph).estimate({n: a.shape for n, a in made.feeds.items()}, **where)
     return OperatorEstimate(found.machine, found.isa, found.threads, found.nodes)
 
 
-def _shadows(primitive: str, names: Sequence[str], dt: str, shape: dict[str, Any]) -> tuple[dict[str, Array], str]:
+def _row_size(primitive: str, name: str, sources: Mapping[str, Any], options: Mapping[str, Any]) -> int:
+    """How many values of f32 a row has."""
+    if name == "bias":
+        return int(sources["weights"].shape[0])
+    shape = sources["src"].shape
+    if primitive == "group_normalization" and name in ("mean", "variance"):
+        return int(shape[0]) * integer("groups", options.get("groups"))
+    if primitive != "layer_normalization":
+        return int(shape[min(1, len(shape) - 1)])
+    return int(shape[-1]) if name in ("scale", "shift") else prod(shape[:-1])
+
+
+def _shadows(primitive: str, names: Sequence[str], dt: str, shape: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """Sources without data, by their shapes, which are taken out of `shape`; and the destination's type."""
     types = dt.split(":") if isinstance(dt, str) else []
-    types = types * (len(names) + 1) if len(types) == 1 else types
-    if len(types) != len(names) + 1:
-        raise InvalidArgument(f"dt={dt!r:.60}; {':'.join(names)}:dst is needed, or one type for all")
     if missing := [name for name in names if name not in shape]:
         raise InvalidArgument(f"{primitive} without the shape of {', '.join(missing)}, e.g. {missing[0]}=(64, 1000)")
-    found = {}
-    for name, dtype in zip(names, types, strict=False):
-        sizes = shape.pop(name)
-        if isinstance(sizes, (str, bytes)) or not isinstance(sizes, Sequence):
-            raise InvalidArgument(f"{name}={sizes!r:.60}; a shape is needed, e.g. (64, 1000)")
-        found[name] = shadow([integer(name, size) for size in sizes], fmt(one_of("dt", dtype, TYPES)).dtype)
-    return found, types[-1]
+    several = names == ("sources",)
+    given = list(shape.pop("sources")) if several else [shape.pop(name) for name in names]
+    types = types * (len(given) + 1) if len(types) == 1 else types
+    if len(types) != len(given) + 1:
+        raise InvalidArgument(f"dt={dt!r:.60}; {':'.join(names)}:dst is needed, or one type for all")
+    known = STORED if primitive == "conversion" else TYPES
+    each = zip([*names] * len(given), given, types, strict=False)
+    found = [_shadow(name, sizes, one_of("dt", dtype, known)) for name, sizes, dtype in each]
+    return ({"sources": found} if several else dict(zip(names, found, strict=True))), types[-1]
+
+
+def _shadow(name: str, sizes: Any, dtype: str) -> Array:
+    if isinstance(sizes, (str, bytes)) or not isinstance(sizes, Sequence):
+        raise InvalidArgument(f"{name}={sizes!r:.60}; a shape is needed, e.g. (64, 1000)")
+    return shadow([integer(name, size) for size in sizes], fmt(dtype).dtype)

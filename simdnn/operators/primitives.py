@@ -1,4 +1,4 @@
-"""Primitives beside products: softmax, layer normalization, functions of elements, pooling, transposed convolutions."""
+"""Primitives beside products: normalization, reductions, functions of elements, windows of images, conversions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 
 from isa_models import GpuMachine, Machine
 from isa_models.readings.arrays import Array
-from simdnn.networks.model import Graph
 from simdnn.networks.network import Network
 from simdnn.networks.result import NetworkEstimate, NetworkResult
-from simdnn.operators import graphs
-from simdnn.operators.graphs import Scales
+from simdnn.operators import graphs, moves, windows
+from simdnn.operators.draft import Ending, OperatorGraph, PostOps, Scales
 from simdnn.primitives.checks import keywords
 
 Where = str | PathLike[str] | Machine | GpuMachine
@@ -38,9 +37,8 @@ class OperatorResult(OperatorEstimate, NetworkResult):
         return self.outputs["dst"]
 
 
-def _ran(graph: Graph, feeds: Mapping[str, Array | None], where: dict[str, Any]) -> OperatorResult:
-    given = {name: array for name, array in feeds.items() if array is not None}
-    found = Network(graph).run(given, **where)
+def _ran(made: OperatorGraph, machine: Where, isa: str | None, threads: int, engine: str) -> OperatorResult:
+    found = Network(made.graph).run(made.feeds, machine=machine, isa=isa, threads=threads, engine=engine)
     return OperatorResult(found.machine, found.isa, found.threads, found.nodes, found.outputs)
 
 
@@ -54,22 +52,27 @@ def softmax(
     isa: str | None = None,
     dst: str | None = None,
     scales: Scales | None = None,
+    post_ops: PostOps = (),
+    into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
 ) -> OperatorResult:
     """e**x over its sum along `axis`, or the logarithm of that: values of `src`'s shape, and cost.
 
-    `src` is an array of f32, bf16, f16, s8 or u8; `dst` one of these types, by default the source's. `scales` are
-    common numbers: {"src": s} multiplies what is read, {"dst": s} divides what is written, which for s8 and u8 is
-    rounded to nearest even and saturated. Between its four passes values are f32. Raises `InvalidArgument`.
+    `src` is an array of f32, bf16, f16, f8_e4m3, f8_e5m2, s8, u8 or s32; `dst` one of these types, by default the
+    source's. `scales` are common numbers: {"src": s} multiplies what is read, {"dst": s} divides what is written, which
+    for integers is rounded to nearest even and saturated. `post_ops` stand between: functions of an element with their
+    numbers ("relu", ("linear", 2, 1)), arrays that broadcast (("add", values), ("prelu", slopes), ("select", other,
+    condition)), and ("sum", scale, zero point), which adds what `into` holds. Between passes values are f32. Raises
+    `InvalidArgument`.
 
     >>> import numpy as np
     >>> r = softmax(np.array([[0, 0, 0, 0]], np.float32), machine="zen4", dst="u8", scales={"dst": 1 / 256})
     >>> r.output.tolist(), r.cycles > 0
     ([[64, 64, 64, 64]], True)
     """
-    graph = graphs.softmax(src, axis=axis, logarithm=logarithm, dst=dst, scales=scales)
-    return _ran(graph, {"src": src}, {"machine": machine, "isa": isa, "threads": threads, "engine": engine})
+    end = Ending(dst, scales, post_ops, into)
+    return _ran(graphs.softmax(src, end, axis=axis, logarithm=logarithm), machine, isa, threads, engine)
 
 
 @keywords
@@ -78,21 +81,135 @@ def layer_normalization(
     scale: Array | None = None,
     shift: Array | None = None,
     *,
+    mean: Array | None = None,
+    variance: Array | None = None,
     epsilon: float = 1e-5,
+    rms: bool = False,
     machine: Where,
     isa: str | None = None,
     dst: str | None = None,
     scales: Scales | None = None,
+    post_ops: PostOps = (),
+    into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
 ) -> OperatorResult:
     """(x - mean) / sqrt(variance + epsilon) * scale + shift over the last dimension: values and cost.
 
-    `scale` and `shift` are f32 of the last dimension's size. Types, `dst` and `scales` as `simdnn.softmax` has them.
+    `scale` and `shift` are f32 of the last dimension's size, `mean` and `variance`, where they are given, f32 of the
+    others'. `rms`: no mean is subtracted, and squares take the variance's place. Types, `dst`, `scales`, `post_ops` and
+    `into` as `simdnn.softmax` has them.
     """
-    graph = graphs.layer_normalization(src, scale, shift, epsilon=epsilon, dst=dst, scales=scales)
-    where = {"machine": machine, "isa": isa, "threads": threads, "engine": engine}
-    return _ran(graph, {"src": src, "scale": scale, "shift": shift}, where)
+    end = Ending(dst, scales, post_ops, into)
+    return _ran(
+        graphs.layer_normalization(src, end, scale, shift, mean, variance, epsilon=epsilon, rms=rms),
+        machine,
+        isa,
+        threads,
+        engine,
+    )
+
+
+@keywords
+def batch_normalization(
+    src: Array,
+    scale: Array | None = None,
+    shift: Array | None = None,
+    *,
+    mean: Array | None = None,
+    variance: Array | None = None,
+    epsilon: float = 1e-5,
+    machine: Where,
+    isa: str | None = None,
+    dst: str | None = None,
+    scales: Scales | None = None,
+    post_ops: PostOps = (),
+    into: Array | None = None,
+    threads: int = 1,
+    engine: str = "auto",
+) -> OperatorResult:
+    """(x - mean) / sqrt(variance + epsilon) * scale + shift by channel of `src` (N, C, …): values and cost.
+
+    All four are f32 (C,); without `mean` and `variance` the batch's own are found. Types, `dst`, `scales`, `post_ops`
+    and `into` as `simdnn.softmax` has them.
+
+    >>> import numpy as np
+    >>> batch_normalization(np.array([[1], [3]], np.float32), epsilon=0, machine="zen4").output.tolist()
+    [[-1.0], [1.0]]
+    """
+    end = Ending(dst, scales, post_ops, into)
+    return _ran(
+        graphs.batch_normalization(src, end, scale, shift, mean, variance, epsilon=epsilon),
+        machine,
+        isa,
+        threads,
+        engine,
+    )
+
+
+@keywords
+def group_normalization(
+    src: Array,
+    scale: Array | None = None,
+    shift: Array | None = None,
+    *,
+    groups: int,
+    mean: Array | None = None,
+    variance: Array | None = None,
+    epsilon: float = 1e-5,
+    machine: Where,
+    isa: str | None = None,
+    dst: str | None = None,
+    scales: Scales | None = None,
+    post_ops: PostOps = (),
+    into: Array | None = None,
+    threads: int = 1,
+    engine: str = "auto",
+) -> OperatorResult:
+    """Each image's channels `src` (N, C, …) normalized in `groups` of neighbours: values and cost.
+
+    `scale` and `shift` are f32 (C,), `mean` and `variance`, where they are given, f32 (N * groups,). Types, `dst`,
+    `scales`, `post_ops` and `into` as `simdnn.softmax` has them.
+    """
+    end = Ending(dst, scales, post_ops, into)
+    return _ran(
+        graphs.group_normalization(src, end, scale, shift, mean, variance, groups=groups, epsilon=epsilon),
+        machine,
+        isa,
+        threads,
+        engine,
+    )
+
+
+@keywords
+def reduction(
+    src: Array,
+    axes: Sequence[int],
+    algorithm: str = "sum",
+    *,
+    p: float = 1.0,
+    eps: float = 0.0,
+    machine: Where,
+    isa: str | None = None,
+    dst: str | None = None,
+    scales: Scales | None = None,
+    post_ops: PostOps = (),
+    into: Array | None = None,
+    threads: int = 1,
+    engine: str = "auto",
+) -> OperatorResult:
+    """The sum, product ("mul"), extreme, mean or a norm of `src` along `axes`, which stay as dimensions of 1.
+
+    Norms are oneDNN's: "norm_lp_max" and "norm_lp_sum" are the p-th root of sum |x|**p, brought together with `eps` by
+    max or by addition; "norm_lp_power_p_max" and "norm_lp_power_p_sum" draw no root. Types, `dst`, `scales`, `post_ops`
+    and `into` as `simdnn.softmax` has them.
+
+    >>> import numpy as np
+    >>> reduction(np.full((2, 3), 100, np.uint8), [1], machine="zen4", dst="s32").output.tolist()
+    [[300], [300]]
+    """
+    end = Ending(dst, scales, post_ops, into)
+    return _ran(graphs.reduction(src, end, axes=axes, algorithm=algorithm, p=p, eps=eps), machine, isa, threads, engine)
 
 
 @keywords
@@ -106,20 +223,22 @@ def eltwise(
     isa: str | None = None,
     dst: str | None = None,
     scales: Scales | None = None,
+    post_ops: PostOps = (),
+    into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
 ) -> OperatorResult:
     """A function of each element by oneDNN's name: values of `src`'s shape, and cost.
 
     `alpha` and `beta` mean what they mean there: relu's slope below 0, clip's bounds, alpha x + beta of linear, alpha
-    x**beta of pow, … Types, `dst` and `scales` as `simdnn.softmax` has them.
+    x**beta of pow, … Types, `dst`, `scales`, `post_ops` and `into` as `simdnn.softmax` has them.
 
     >>> import numpy as np
     >>> eltwise(np.array([-2, 0.5, 9], np.float32), "clip", 0, 6, machine="icx").output.tolist()
     [0.0, 0.5, 6.0]
     """
-    graph = graphs.eltwise(src, algorithm=algorithm, alpha=alpha, beta=beta, dst=dst, scales=scales)
-    return _ran(graph, {"src": src}, {"machine": machine, "isa": isa, "threads": threads, "engine": engine})
+    end = Ending(dst, scales, post_ops, into)
+    return _ran(graphs.eltwise(src, end, algorithm=algorithm, alpha=alpha, beta=beta), machine, isa, threads, engine)
 
 
 @keywords
@@ -128,25 +247,113 @@ def binary(
     src1: Array,
     algorithm: str,
     *,
+    condition: Array | None = None,
     machine: Where,
     isa: str | None = None,
     dst: str | None = None,
     scales: Scales | None = None,
+    post_ops: PostOps = (),
+    into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
 ) -> OperatorResult:
-    """Two arrays that broadcast, element by element: add, sub, mul, div, max, min, or a comparison (1 or 0).
+    """Two arrays that broadcast, element by element: add, sub, mul, div, max, min, a comparison (1 or 0), or "select".
 
-    Types and `dst` (by default src0's) as `simdnn.softmax` has them; `scales` of "src0", "src1" and "dst".
+    "select" takes src0 where `condition` (s8) is not 0, else src1. Types and `dst` (by default src0's), `post_ops` and
+    `into` as `simdnn.softmax` has them; `scales` of "src0", "src1" and "dst".
 
     >>> import numpy as np
     >>> a, b = np.array([100, -100], np.int8), np.array([50, 50], np.int8)
     >>> binary(a, b, "add", machine="zen4").output.tolist()  # saturated
     [127, -50]
     """
-    graph = graphs.binary(src0, src1, algorithm=algorithm, dst=dst, scales=scales)
-    where = {"machine": machine, "isa": isa, "threads": threads, "engine": engine}
-    return _ran(graph, {"src0": src0, "src1": src1}, where)
+    end = Ending(dst, scales, post_ops, into)
+    return _ran(graphs.binary(src0, src1, end, condition, algorithm=algorithm), machine, isa, threads, engine)
+
+
+@keywords
+def prelu(
+    src: Array,
+    weights: Array,
+    *,
+    machine: Where,
+    isa: str | None = None,
+    dst: str | None = None,
+    scales: Scales | None = None,
+    post_ops: PostOps = (),
+    into: Array | None = None,
+    threads: int = 1,
+    engine: str = "auto",
+) -> OperatorResult:
+    """x where it is above 0, else x times the weight that broadcasts to it: values of `src`'s shape, and cost.
+
+    Types, `dst`, `post_ops` and `into` as `simdnn.softmax` has them.
+    """
+    end = Ending(dst, scales, post_ops, into)
+    return _ran(graphs.prelu(src, weights, end), machine, isa, threads, engine)
+
+
+@keywords
+def concat(
+    sources: Sequence[Array],
+    axis: int = 1,
+    *,
+    machine: Where,
+    isa: str | None = None,
+    dst: str | None = None,
+    scales: Scales | None = None,
+    post_ops: PostOps = (),
+    into: Array | None = None,
+    threads: int = 1,
+    engine: str = "auto",
+) -> OperatorResult:
+    """Arrays joined along `axis`, whose sizes alone may differ: values and cost.
+
+    `dst` is by default the first source's type; where a source has another, or `scales` of "src0", "src1", … and "dst"
+    ask for it, values pass through f32. Types, `post_ops` and `into` as `simdnn.softmax` has them.
+    """
+    end = Ending(dst, scales, post_ops, into)
+    return _ran(moves.concat(sources, end, axis=axis), machine, isa, threads, engine)
+
+
+@keywords
+def weighted_sum(
+    sources: Sequence[Array],
+    factors: Sequence[float] = (),
+    *,
+    machine: Where,
+    isa: str | None = None,
+    dst: str | None = None,
+    scales: Scales | None = None,
+    post_ops: PostOps = (),
+    into: Array | None = None,
+    threads: int = 1,
+    engine: str = "auto",
+) -> OperatorResult:
+    """Arrays of one shape times a factor each, added up in their order in f32: values and cost; oneDNN's primitive sum.
+
+    Types, `dst` (by default the first source's), `post_ops` and `into` as `simdnn.softmax` has them.
+    """
+    end = Ending(dst, scales, post_ops, into)
+    return _ran(moves.weighted_sum(sources, end, factors=factors), machine, isa, threads, engine)
+
+
+@keywords
+def shuffle(
+    src: Array,
+    group: int,
+    axis: int = 1,
+    *,
+    machine: Where,
+    isa: str | None = None,
+    threads: int = 1,
+    engine: str = "auto",
+) -> OperatorResult:
+    """Elements along `axis`, taken as `group` rows, in the order of the columns: values of `src`'s shape, and cost.
+
+    `src` and the destination have one type.
+    """
+    return _ran(moves.shuffle(src, group=group, axis=axis), machine, isa, threads, engine)
 
 
 @keywords
@@ -162,31 +369,56 @@ def pooling(
     isa: str | None = None,
     dst: str | None = None,
     scales: Scales | None = None,
+    post_ops: PostOps = (),
+    into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
 ) -> OperatorResult:
     """The greatest or the mean of each window of `src` (N, C, IH, IW): values (N, C, OH, OW) and cost.
 
-    `kernel`, `strides`, `padding` and `dilation` (1: dense taps) as `simdnn.convolution` has them. Means divide by all
-    taps ("avg_include_padding") or by those inside ("avg_exclude_padding"); of s8 and u8 they are rounded to nearest
-    even. Types, `dst` and `scales` as `simdnn.softmax` has them.
+    One and three spatial dimensions, too. `kernel`, `strides`, `padding` and `dilation` (1: dense taps) as
+    `simdnn.convolution` has them. Means divide by all taps ("avg_include_padding") or by those inside
+    ("avg_exclude_padding"); of integers they are rounded to nearest even. Types, `dst`, `scales`, `post_ops` and `into`
+    as `simdnn.softmax` has them.
 
     >>> import numpy as np
     >>> image = np.arange(16, dtype=np.uint8).reshape(1, 1, 4, 4)
     >>> pooling(image, 2, "avg_exclude_padding", strides=2, machine="zen4").output.tolist()
     [[[[2, 4], [10, 12]]]]
     """
-    graph = graphs.pooling(
-        src,
-        kernel=kernel,
-        algorithm=algorithm,
-        strides=strides,
-        padding=padding,
-        dilation=dilation,
-        dst=dst,
-        scales=scales,
+    end = Ending(dst, scales, post_ops, into)
+    return _ran(
+        windows.pooling(
+            src, end, kernel=kernel, algorithm=algorithm, strides=strides, padding=padding, dilation=dilation
+        ),
+        machine,
+        isa,
+        threads,
+        engine,
     )
-    return _ran(graph, {"src": src}, {"machine": machine, "isa": isa, "threads": threads, "engine": engine})
+
+
+@keywords
+def resampling(
+    src: Array,
+    size: int | Sequence[int],
+    algorithm: str = "nearest",
+    *,
+    machine: Where,
+    isa: str | None = None,
+    dst: str | None = None,
+    scales: Scales | None = None,
+    post_ops: PostOps = (),
+    into: Array | None = None,
+    threads: int = 1,
+    engine: str = "auto",
+) -> OperatorResult:
+    """Images `src` (N, C, IH, IW) in another `size` (OH, OW): the nearest element, or a linear blend ("linear").
+
+    One and three spatial dimensions, too. Types, `dst`, `scales`, `post_ops` and `into` as `simdnn.softmax` has them.
+    """
+    end = Ending(dst, scales, post_ops, into)
+    return _ran(windows.resampling(src, end, size=size, algorithm=algorithm), machine, isa, threads, engine)
 
 
 @keywords
@@ -200,36 +432,59 @@ def deconvolution(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
     output_padding: int | Sequence[int] = 0,
+    zero_points: Mapping[str, int] | None = None,
     machine: Where,
     isa: str | None = None,
     dst: str | None = None,
-    scales: Scales | None = None,
+    scales: Mapping[str, Any] | None = None,
+    post_ops: PostOps = (),
+    into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
 ) -> OperatorResult:
     """A transposed convolution of `src` (N, IC, IH, IW) with `weights` (OC, IC/G, KH, KW): values and cost.
 
-    One matrix product makes what each source element adds to its window, and a pass adds the windows up. OH is
-    (IH - 1) * stride - padding on both sides + dilation * (KH - 1) + 1 + output_padding. Types: f32, bf16 and f16, each
-    with its own; u8 or s8 with s8 weights, exact but for pairs that fast int8 saturates, `dst` f32 by default. `scales`
-    of "src", "wei" and "dst" are common numbers; `bias` is f32 (OC,).
+    One and three spatial dimensions, too. One matrix product makes what each source element adds to its window, and a
+    pass adds the windows up. OH is (IH - 1) * stride - padding on both sides + dilation * (KH - 1) + 1 +
+    output_padding. Types: f32, bf16 and f16, each with its own; u8 or s8 with s8 weights, exact but for pairs that fast
+    int8 saturates, `dst` f32 by default. `scales` of "src", "wei" (also f32 (OC,)) and "dst"; integers have
+    `zero_points` of "src" and "dst"; `bias` is f32 (OC,). `post_ops` and `into` as `simdnn.softmax` has them.
 
     >>> import numpy as np
     >>> src, weights = np.ones((1, 4, 2, 2), np.float32), np.ones((3, 4, 2, 2), np.float32)
     >>> deconvolution(src, weights, strides=1, machine="zen4").output[0, 0].tolist()
     [[4.0, 8.0, 4.0], [8.0, 16.0, 8.0], [4.0, 8.0, 4.0]]
     """
-    graph = graphs.deconvolution(
-        src,
-        weights,
-        bias,
-        strides=strides,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
-        output_padding=output_padding,
-        dst=dst,
-        scales=scales,
-    )
-    where = {"machine": machine, "isa": isa, "threads": threads, "engine": engine}
-    return _ran(graph, {"src": src, "weights": weights, "bias": bias}, where)
+    end = Ending(dst, scales, post_ops, into, zero_points)
+    taps = {"strides": strides, "padding": padding, "dilation": dilation, "output_padding": output_padding}
+    return _ran(windows.deconvolution(src, weights, end, bias, groups=groups, **taps), machine, isa, threads, engine)
+
+
+@keywords
+def conversion(
+    src: Array,
+    *,
+    zero_points: Mapping[str, Any] | None = None,
+    machine: Where,
+    isa: str | None = None,
+    dst: str | None = None,
+    scales: Mapping[str, Any] | None = None,
+    post_ops: PostOps = (),
+    into: Array | None = None,
+    threads: int = 1,
+    engine: str = "auto",
+) -> OperatorResult:
+    """`src` in the type `dst`, times or over scales and moved by zero points: values of its shape, and cost.
+
+    What is written is (x - zero_points["src"]) * scales["src"] / scales["dst"] + zero_points["dst"], all in f32,
+    rounded once to nearest even and saturated where `dst` is of integers. Scales and zero points are numbers, or arrays
+    that broadcast over the source, such as (C, 1, 1). Types (s4, u4 and f4_e2m1, too), `post_ops` (which stand before
+    the destination's scale) and `into` as `simdnn.softmax` has them. `simdnn.reorder` makes kernels' layouts.
+
+    >>> import numpy as np
+    >>> x = np.array([-1, 0.26, 200], np.float32)
+    >>> conversion(x, machine="zen4", dst="u8", scales={"dst": 0.5}, zero_points={"dst": 3}).output.tolist()
+    [1, 4, 255]
+    """
+    end = Ending(dst, scales, post_ops, into, zero_points)
+    return _ran(moves.conversion(src, end), machine, isa, threads, engine)

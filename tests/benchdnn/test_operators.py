@@ -19,6 +19,37 @@ LINES = [
     "--pool --mb=3 ic8_ih9oh4kh3sh2_iw7ow5kw3",
     "--lnorm --dt=f32,bf16:s8 --flags=CH,C,H, 2x12x64",
     "--softmax --machine=b580,hsw 8x64",
+    "--softmax --sdt=f32 --ddt=u8 --attr-scales=dst:common:0.01 "
+    "--attr-post-ops=add:f32:per_oc+mul:f32:per_tensor 3x8x5",
+    "--eltwise --dt=s32,f8_e5m2,u8:f32 --alg=elu_dst,clip_v2 --alpha=-1 --beta=2 --attr-post-ops=sum:0.5+relu:-1 4x9",
+    "--eltwise --alg=logistic_dst --tag=aBx8b,axb 2x5x7",
+    "--binary --sdt=f32 --alg=SELECT,add --stag=abx:axb --attr-post-ops=sum:0.5:2:s8+select:f32.per_oc:2,max:s8 "
+    "2x3x4:1x3x1",
+    "--binary 4x1:4x5 8x3x5:8",
+    "--pool --dt=f32,s8:u8 --alg=max,avg_np --tag=axb,aBx4b --attr-post-ops=add:f32:per_oc ic6iw9kw3sw2pw1 "
+    "mb1ic3id5kd3pd1",
+    "--lnorm --dt=f32:bf16 --flags=G,GCH,M,CM,GCHM --stat_tag=ba --tag=ntc:abx 3x4x6",
+    "--bnorm --dt=f32,s8 --flags=,GCHR,CHA --tag=axb mb2ic5ih3iw4_eps0.5",
+    "--gnorm --flags=,CH,GCH,G --dt=bf16:f32 g3mb2ic6iw5",
+    "--reduction --alg=sum,mul,max,min,mean --sdt=s8,f32 --ddt=f32 2x3x4:2x1x1",
+    "--reduction --alg=norm_lp_max,norm_lp_sum,norm_lp_power_p_max,norm_lp_power_p_sum --p=1,2,3 --eps=0.5 5x4:1x4",
+    "--prelu --sdt=f32,bf16:f32,u8:s8 2x3x4:1x3x1",
+    "--concat --sdt=f32,s8,s32 --ddt=f32 --axis=0,1 --stag=abx:axb --attr-scales=,msrc1:common:0.5 2x3x4:2x3x4",
+    "--sum --sdt=f32:s8:u8,s32 --ddt=s8,f32 --scales=0.5,2 --dtag=undef,axb 3x5x2",
+    "--shuffle --dt=f32,s8 --axis=1 --group=3 --tag=abx,aBx16b 2x12x5",
+    "--resampling --alg=nearest,linear --sdt=f32,u8 --ddt=f32 mb1ic3ih4oh9iw5ow3 ic2iw7ow14",
+    "--deconv --dt=f32,bf16 --dir=FWD_B mb1ic8oc6ih5kh3sh2ph1",
+    "--deconv --dt=u8:s8:s32,s8:s8:u8 --attr-zero-points=,src:common:3+dst:common:2 --stag=abx g2mb1ic8oc6iw5kw3 ",
+    "--deconv --dt=s8:s8:f32 --attr-scales=src:common:0.5+wei:per_oc --attr-post-ops=sum:0.5+relu "
+    "ic4oc4id3ih4kd2kh3sh2",
+    "--reorder --sdt=f32,s8,s32,bf16 --ddt=s8,u8,f16,s32,f8_e4m3 --stag=abx --dtag=abx,axb,ABx16a16b 2x17x5",
+    "--reorder --sdt=f32 --ddt=s8 --attr-scales=src:per_dim_01+dst:common:2 --attr-zero-points=dst:common:3 2x5x4",
+    "--reorder --sdt=s8 --ddt=f32 --attr-zero-points=src:common:-7 --attr-post-ops=sum:0.5 --runtime-dim-mask=63 3x4",
+    "--deconv --dt=u8:s8:u8,s8:s8:s32 --attr-zero-points=src:per_dim_1+dst:per_dim_1 ic4oc5ih3kh3",
+    "--concat --axis=1 --stag=abx:axb:axb 2x3x4:2x0x4:2x2x4",
+    "--reorder --sdt=s4,u4,f4_e2m1 --ddt=f32 --attr-scales=src:per_dim_01:f32:2x1 --stag=ab --dtag=ba 6x8",
+    "--reorder --sdt=f32 --ddt=s4,u4,f4_e2m1 --dtag=ba 6x8",
+    "--reorder --sdt=f32 --ddt=s8 --stag=hwio --dtag=OIhw4i16o4i --oflag=s8s8_comp:1+zp_comp:1 32x16x3x3",
 ]
 
 
@@ -35,7 +66,7 @@ def test_values_agree_with_the_definition(line: str) -> None:
 
 
 def test_wrong_values_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(definitions._PRIMITIVES, "softmax", lambda s, rows, o: s[0] * 0 + 1.0)  # type: ignore[index]
+    monkeypatch.setitem(definitions._PRIMITIVES, "softmax", lambda s, rows, o: s[0] * 0 + 1.0)
     (found,) = answers("--softmax 8x64")
     assert found.status == "FAILED" and "beyond the bound" in found.reason
 
@@ -53,15 +84,24 @@ def test_the_bound_is_one_rounding(dst: str) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("--lnorm --flags=G 6x8", "statistics given"),
-        ("--lnorm --tag=aBc 2x3x4", "--tag=aBc"),
+        ("--lnorm --flags=R 6x8", "letters of GCHM"),
+        ("--gnorm --flags=R ic8ih3", "letters of GCH"),
+        ("--lnorm --tag=aBdc 2x3x4", "no layout of 3 dimensions"),
         ("--softmax --dispatch=onednn 2x3", "a library's softmax"),
         ("--pool --dir=BWD_D ic16ih8kh2", "no backward primitive"),
         ("--binary 2x3:3x3", "broadcasts over"),
         ("--softmax --axis=4 2x3", "axis=4"),
         ("--softmax --sdt=s32 2x3", "s32"),
         ("--softmax --attr-scales=dst:per_oc 2x3", "common ones"),
-        ("--eltwise --attr-post-ops=relu 2x3", "not modelled for --eltwise"),
+        ("--eltwise --attr-dropout=0.5:1 2x3", "not modelled for --eltwise"),
+        ("--pool --attr-acc-mode=f16 ic16ih8kh2", "attr-acc-mode=f16"),
+        ("--reorder --cross-engine=cpu2gpu 2x3", "cross-engine"),
+        ("--reorder --oflag=other:1 2x3", "--oflag=other:1"),
+        ("--reorder --sdt=f64 2x3", "--sdt=f64"),
+        ("--reduction 2x3:2x2", "or 1"),
+        ("--concat 2x3:2x3x4", "--axis=1"),
+        ("--deconv --dt=f32:bf16:f32 ic8oc8ih4kh3", "f32 x bf16"),
+        ("--deconv --dt=u8:s8:s32 --attr-zero-points=src:per_dim_0 ic8oc8ih4kh3", "mask per_dim_0"),
         ("--eltwise --alg=ADD 2x3", "--alg of --eltwise"),
     ],
 )
@@ -80,7 +120,10 @@ def test_what_is_not_modelled_has_a_reason(line: str, reason: str) -> None:
         ("--eltwise --alpha=x 2x3", "finite number"),
         ("--softmax --sdt=f32:f32:f32 2x3", "1 or 2 types"),
         ("--pool ih8kh2", "ic is missing"),
-        ("--pool ic16id8kd2", "three spatial"),
+        ("--pool ic16", "no input size"),
+        ("--resampling ic16", "no input size"),
+        ("--sum --sdt=f32:f99 2x3", "f99"),
+        ("--reduction --p=x 2x3:2x1", "finite number"),
     ],
 )
 def test_what_makes_no_sense_is_wrong_usage(line: str, message: str) -> None:

@@ -17,7 +17,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common import functions as f
 from simdnn.kernels.common.expression import Element
 from simdnn.kernels.common.values import over_arrays
-from simdnn.networks.kernels import FLOATS, Formula, Kernels
+from simdnn.networks.kernels import FLOATS, Formula, Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.types import bits, element, is_float, is_signed, label
@@ -46,7 +46,10 @@ def computed(
 def by_numpy(k: Kernels, plain: Plain, *operands: Array, steps: int = 1, dst: Any = None) -> Array:
     """NumPy's values; narrow floats are computed in f32 and rounded once."""
     dtype = operands[0].dtype if dst is None else np.dtype(dst)
-    k.allocate(k.broadcast(*operands), dtype)
+    shape = k.broadcast(*operands)
+    k.allocate(shape, dtype, shadowed=k.shadows(*operands))
+    if k.shadows(*operands):
+        return k.plain(shadow(shape, dtype), *operands, steps=steps)
     narrow = [a.astype(np.float32) if is_float(a.dtype) and a.dtype.itemsize < 4 else a for a in operands]
     with np.errstate(all="ignore"):
         result = np.asarray(plain(*narrow)).astype(dtype, copy=False)
@@ -251,8 +254,7 @@ def power(k: Kernels, node: Node, x: Array, exponent: Array) -> Array:
 @operator("Where")
 def where(k: Kernels, node: Node, condition: Array, yes: Array, no: Array) -> Array:
     need(yes.dtype == no.dtype, f"operands of {label(yes.dtype)} and {label(no.dtype)}; one type is needed")
-    k.allocate(k.broadcast(condition, yes, no), yes.dtype)
-    return k.plain(np.where(condition, yes, no), condition, yes, no, steps=2)
+    return by_numpy(k, lambda y, n, c: np.where(c, y, n), yes, no, condition, steps=2)
 
 
 # -- conversions ------------------------------------------------------------------------------------------------------
@@ -295,6 +297,8 @@ def cast_to(k: Kernels, x: Array, dtype: np.dtype[Any], saturate: bool = True) -
         return k.map(lambda v: v, x, dst=dtype, name="convert")
     if kind in _CONVERTED:
         return k.map(lambda v: v.to_float(), x, dst=dtype, name="convert")
+    if k.shadows(x) and dtype.kind != "O":
+        return k.plain(shadow(x.shape, dtype), x)
     with np.errstate(all="ignore"):
         return k.plain(_as(x, dtype, saturate), x)
 

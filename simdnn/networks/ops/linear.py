@@ -222,20 +222,27 @@ def conv_transpose(k: Kernels, node: Node, x: Array, w: Array, bias: Array | Non
         groups > 0 and x.shape[1] == w.shape[0] and x.shape[1] % groups == 0,
         f"{x.shape[1]} channels, weights {w.shape}",
     )
-    k.allocate((x.shape[0], groups * channels, *full), x.dtype)
+    k.allocate((x.shape[0], groups * channels, *full), x.dtype, shadowed=not k.values)
     inside = x.shape[1] // groups
     total = F32 if is_float(x.dtype) else np.dtype(np.int32)
-    canvas = np.zeros(
-        (x.shape[0], groups * channels, *(max(f, b + o) for f, b, o in zip(full, before, out, strict=True))), total
-    )
+    wide = bool(node.integer("wide", 0))  # no attribute of ONNX: sums of narrow floats stay f32
+    dtype = x.dtype if is_float(x.dtype) and not wide else total
+    around = (x.shape[0], groups * channels, *(max(f, b + o) for f, b, o in zip(full, before, out, strict=True)))
+    canvas = np.zeros(around, total) if k.values else shadow(around, total)
     for g in range(groups):
-        rows = np.moveaxis(x[:, g * inside : (g + 1) * inside], 1, -1).reshape(-1, inside)
+        rows = np.moveaxis(x[:, g * inside : (g + 1) * inside], 1, -1)
+        flat = prod(rows.shape[:-1]), inside
+        rows = np.ascontiguousarray(rows.reshape(flat)) if k.values else shadow(flat, x.dtype)
         taken = w[g * inside : (g + 1) * inside].reshape(inside, -1)
-        if is_float(x.dtype):
-            parts = products(k, np.ascontiguousarray(rows), taken)
-        else:  # no ONNX model has it: `simdnn.deconvolution` of integers
-            parts = k.matmul(np.ascontiguousarray(rows), taken, attr=with_attr(k), dst="s32")
-        parts = parts.astype(total).reshape(x.shape[0], *size, channels, *kernel)
+        if not is_float(x.dtype):  # no ONNX model has it: `simdnn.deconvolution` of integers
+            parts = k.matmul(rows, taken, attr=with_attr(k), dst="s32")
+        else:
+            parts = k.matmul(rows, taken, dst="f32") if wide else products(k, rows, taken)
+        shape = x.shape[0], *size, channels, *kernel
+        if not k.values:
+            k.plain(shadow(shape, total), shadow(shape, total))
+            continue
+        parts = parts.astype(total).reshape(shape)
         for tap in np.ndindex(*kernel):
             place = [
                 slice(t * d, t * d + (n - 1) * s + 1, s)
@@ -245,10 +252,11 @@ def conv_transpose(k: Kernels, node: Node, x: Array, w: Array, bias: Array | Non
             target += np.moveaxis(parts[(..., *tap)], -1, 1)
         k.plain(parts, parts)
     result = canvas[(slice(None), slice(None), *(slice(b, b + o) for b, o in zip(before, out, strict=True)))]
+    if not k.values:
+        return shadow(result.shape, dtype)
     if bias is not None:
         result = result + bias.reshape(-1, *[1] * rank)
-    result = np.ascontiguousarray(result).astype(x.dtype if is_float(x.dtype) else total)
-    return result if k.values else shadow(result.shape, result.dtype)
+    return np.ascontiguousarray(result).astype(dtype)
 
 
 def _transposed_pads(

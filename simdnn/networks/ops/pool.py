@@ -51,7 +51,9 @@ class _Pool:
             for o, s, r, n, a, b in zip(self.out, self.strides, reach, self.size, self.before, self.after, strict=True)
         ]
         k.allocate(
-            (*x.shape[:2], *(n + a + b for n, a, b in zip(self.size, self.before, self.after, strict=True))), x.dtype
+            (*x.shape[:2], *(n + a + b for n, a, b in zip(self.size, self.before, self.after, strict=True))),
+            x.dtype,
+            shadowed=not k.values,
         )
 
     def padded(self, values: Array, fill: float) -> Array:
@@ -59,6 +61,11 @@ class _Pool:
         widths = [(a, b + c) for a, b, c in zip(self.before, self.after, self.beyond, strict=True)]
         lead = [(0, 0)] * (values.ndim - len(widths))
         return np.pad(values, lead + widths, constant_values=fill)
+
+    @property
+    def whole(self) -> list[int]:
+        """The spatial sizes with what `padded` puts around."""
+        return [n + a + b + c for n, a, b, c in zip(self.size, self.before, self.after, self.beyond, strict=True)]
 
     def windows(self, padded: Array) -> Array:
         """(…, out…, kernel…), a view."""
@@ -87,7 +94,7 @@ class _Pool:
         if not is_float(x.dtype) or not has_kernel(x) or rank > 2:
             return self.by_numpy(k, kind, counts)
         fill = -np.inf if kind == "max" else 0
-        source = self.padded(x, fill)
+        source = self.padded(x, fill) if k.values else shadow((*x.shape[:2], *self.whole), x.dtype)
         lead = [1] * (2 - rank)
         (kh, kw), (sh, sw), (dh, dw) = ((*lead, *v) for v in (self.kernel, self.strides, self.dilations))
         (oh, ow), (ih, iw) = ((*lead, *v) for v in (self.out, source.shape[2:]))
@@ -97,6 +104,8 @@ class _Pool:
 
     def by_numpy(self, k: Kernels, kind: str, counts: Array | None) -> Array:
         x = self.x
+        if k.shadows(x):
+            return k.plain(shadow((*x.shape[:2], *self.out), x.dtype), x, steps=prod(self.kernel))
         taps = tuple(range(-len(self.kernel), 0))
         if kind == "max":
             low = -np.inf if is_float(x.dtype) else float(np.iinfo(x.dtype).min)

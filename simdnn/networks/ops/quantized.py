@@ -13,7 +13,7 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
-from simdnn.networks.kernels import Kernels
+from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import cast_to, narrowed
 from simdnn.networks.ops.linear import checked_conv, converted, convolve, with_attr
@@ -77,6 +77,8 @@ def quantize_linear(k: Kernels, node: Node, x: Array, scale: Array, zero: Array 
     offset = None if zero is None else placed(node, zero, x, "zero point")
     if label(dtype) in BYTES and label(x.dtype) in ("f32", "f16", "bf16"):
         return requantized(k, x, step, offset, dtype)
+    if k.shadows(x):
+        return k.plain(shadow(x.shape, dtype), x, steps=4)
     with np.errstate(all="ignore"):
         quotient = x.astype(np.float32) / step
     if is_float(dtype):
@@ -126,6 +128,8 @@ def dequantize_linear(k: Kernels, node: Node, x: Array, scale: Array, zero: Arra
         if label(x.dtype) != "s32":
             offset = offset.astype(np.int32)
             return k.map(lambda v, s, z: (v - z).to_float() * s, x, step, offset, dst=dtype, name="dequantize")
+    if k.shadows(x):
+        return k.plain(shadow(x.shape, dtype), x, steps=2)
     wide = (
         x.astype(np.float32)
         if is_float(x.dtype)

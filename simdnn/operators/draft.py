@@ -1,0 +1,254 @@
+"""A primitive's program as it is written down: sources into f32, the operator, post-operations, one last rounding.
+
+Sources become f32 and are multiplied by their scales; what comes of the operator passes through the post-operations, is
+divided by the destination's scale and rounded once into its type. That is oneDNN's order for these primitives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from isa_models import InvalidArgument
+from isa_models.formats import fmt
+from isa_models.readings.arrays import Array
+from simdnn.networks.model import Graph, Node, Port
+from simdnn.networks.types import is_float, label, number
+from simdnn.primitives import arrays
+from simdnn.primitives.checks import one_of
+
+Scales = Mapping[str, float]
+PostOps = Sequence[Any]
+OPSET = 21
+TYPES = ("f32", "bf16", "f16", "f8_e4m3", "f8_e5m2", "s8", "u8", "s32")
+STORED = (*TYPES, "s4", "u4", "f4_e2m1")  # and what a conversion alone reads and writes
+_BY_F16 = ("f8_e4m3", "f8_e5m2")
+#: functions of an element by oneDNN's names: an operator, and its attributes of (alpha, beta)
+_ELTWISE: dict[str, tuple[str, Callable[[float, float], dict[str, Any]]]] = {
+    "relu": ("LeakyRelu", lambda a, b: {"alpha": a}),
+    "tanh": ("Tanh", lambda a, b: {}),
+    "elu": ("Elu", lambda a, b: {"alpha": a}),
+    "abs": ("Abs", lambda a, b: {}),
+    "sqrt": ("Sqrt", lambda a, b: {}),
+    "logistic": ("Sigmoid", lambda a, b: {}),
+    "exp": ("Exp", lambda a, b: {}),
+    "gelu_tanh": ("Gelu", lambda a, b: {"approximate": "tanh"}),
+    "gelu_erf": ("Gelu", lambda a, b: {"approximate": "none"}),
+    "swish": ("Swish", lambda a, b: {"alpha": a}),
+    "log": ("Log", lambda a, b: {}),
+    "round": ("Round", lambda a, b: {}),
+    "mish": ("Mish", lambda a, b: {}),
+    "hardsigmoid": ("HardSigmoid", lambda a, b: {"alpha": a, "beta": b}),
+}
+#: functions that are written with several operators: nodes of (draft, source, alpha, beta)
+_WRITTEN: dict[str, Callable[[Draft, str, float, float], str]] = {
+    "square": lambda c, x, a, b: c.add("Mul", x, x),
+    "linear": lambda c, x, a, b: c.add("Add", c.add("Mul", x, c.number(a)), c.number(b)),
+    "clip": lambda c, x, a, b: c.add("Clip", x, c.number(a), c.number(b)),
+    "clip_v2": lambda c, x, a, b: c.add("Clip", x, c.number(a), c.number(b)),
+    "soft_relu": lambda c, x, a, b: c.add("Div", c.add("Softplus", c.add("Mul", x, c.number(a))), c.number(a)),
+    "pow": lambda c, x, a, b: c.add("Mul", c.add("Pow", x, c.number(b)), c.number(a)),
+    "hardswish": lambda c, x, a, b: c.add("Mul", x, c.add("HardSigmoid", x, alpha=a, beta=b)),
+}
+ELTWISE = tuple(sorted((*_ELTWISE, *_WRITTEN)))
+_BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "max": "Max", "min": "Min"}
+_COMPARED = {"eq": "Equal", "gt": "Greater", "ge": "GreaterOrEqual", "lt": "Less", "le": "LessOrEqual"}
+BINARY = (*_BINARY, *_COMPARED, "ne")
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorGraph:
+    """A primitive's program, and the arrays that it reads, by the names of its inputs."""
+
+    graph: Graph
+    feeds: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A caller's wishes behind the operator: the destination's type, scales by argument, post-operations, and what the
+    destination held before (read by the post-operation sum). `zero_points` by argument, where a primitive has them.
+    """
+
+    dst: str | None = None
+    scales: Scales | None = None
+    post_ops: PostOps = ()
+    into: Array | None = None
+    zero_points: Mapping[str, Any] | None = None
+
+
+@dataclass
+class Draft:
+    """A program over sources in the types that the caller gives."""
+
+    sources: dict[str, Array]
+    nodes: list[Node] = field(default_factory=list)
+    constants: dict[str, Array] = field(default_factory=dict)
+
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
+        """A node; the answer is its output's name."""
+        name = f"{op.lower()}{len(self.nodes)}"
+        self.nodes.append(Node(name, op, "", OPSET, inputs, (name,), attributes))
+        return name
+
+    def constant(self, values: Array) -> str:
+        name = f"constant{len(self.constants)}"
+        self.constants[name] = values
+        return name
+
+    def number(self, value: float | Array) -> str:
+        return self.constant(np.array(value, np.float32))
+
+    def floats(self, name: str, scale: float | None = None) -> str:
+        """A source as f32, times its scale."""
+        dtype = self.sources[name].dtype
+        if not is_float(dtype):
+            return self.add("DequantizeLinear", name, self.number(1.0 if scale is None else scale))
+        wide = name if dtype == np.float32 else self.add("Cast", name, to=1)
+        return wide if scale is None else self.add("Mul", wide, self.number(scale))
+
+    def function(self, algorithm: str, x: str, alpha: float, beta: float) -> str:
+        """A function of each element of f32, of `ELTWISE`."""
+        if algorithm == "soft_relu" and alpha == 0:
+            raise InvalidArgument("soft_relu with alpha=0; it is log(1 + e**(alpha x)) / alpha")
+        if algorithm in _WRITTEN:
+            return _WRITTEN[algorithm](self, x, alpha, beta)
+        op, attributes = _ELTWISE[algorithm]
+        op = "Relu" if algorithm == "relu" and alpha == 0 else op
+        return self.add(op, x, **({} if op == "Relu" else attributes(alpha, beta)))
+
+    def pair(self, algorithm: str, x: str, y: str) -> str:
+        """Two values of f32 brought together, by a name of `BINARY`; comparisons give 1 or 0."""
+        if algorithm in _BINARY:
+            return self.add(_BINARY[algorithm], x, y)
+        found = self.add(_COMPARED.get(algorithm, "Equal"), x, y)
+        return self.add("Cast", self.add("Not", found) if algorithm == "ne" else found, to=1)
+
+    def chosen(self, condition: str, x: str, y: str) -> str:
+        """x where the condition, a source of s8, is not 0, else y."""
+        return self.add("Where", self.add("Cast", condition, to=9), x, y)
+
+    def ended(
+        self, x: str, ending: Ending, usual: str, scale: float | Array | None, known: Sequence[str] = TYPES
+    ) -> OperatorGraph:
+        """The program behind `x` in f32; `usual` is the destination's type, of `known`, where the caller names none."""
+        dst = one_of("dst", usual if ending.dst is None else ending.dst, known)
+        if any((op if isinstance(op, str) else op[0]) == "sum" for op in ending.post_ops) != (ending.into is not None):
+            said = "missing: what the destination held" if ending.into is None else "given, yet no 'sum' reads it"
+            raise InvalidArgument(f"into is {said}")
+        for place, op in enumerate(ending.post_ops):
+            x = self._after(x, op, place, ending.into, dst)
+        points = ending.zero_points or {}
+        return self._rounded(x, dst, scale, points.get("dst"))
+
+    def _after(self, x: str, op: Any, place: int, into: Array | None, dst: str) -> str:
+        name, *given = (op,) if isinstance(op, str) else op
+        one_of("post-operation", name, (*ELTWISE, *BINARY, "prelu", "select", "sum"))
+        if name in ELTWISE:
+            alpha, beta = (*(numeric(f"number of {name}", n) for n in given), 0.0, 0.0)[:2]
+            return self.function(name, x, alpha, beta)
+        if name == "sum":
+            return self._sum(x, given, into)
+        wanted = 2 if name == "select" else 1
+        if len(given) != wanted:
+            raise InvalidArgument(f"post-operation {name} with {len(given)} arrays; {wanted} needed")
+        names = [self.source(f"operand{place}_{i}", array) for i, array in enumerate(given)]
+        if name == "select":
+            return self.chosen(names[1], x, self.floats(names[0]))
+        other = self.floats(names[0])
+        return self.add("PRelu", x, other) if name == "prelu" else self.pair(name, x, other)
+
+    def source(self, name: str, array: Array) -> str:
+        """One more source, that is checked."""
+        self.sources.update(checked({name: array}))
+        return name
+
+    def _sum(self, x: str, given: Sequence[Any], into: Array | None) -> str:
+        """x + scale * (what the destination held - zero point)."""
+        if "into" not in self.sources:
+            assert into is not None
+            self.source("into", into)
+        held = self.floats("into")
+        if len(given) > 1 and given[1]:
+            held = self.add("Sub", held, self.number(numeric("zero point of sum", given[1])))
+        factor = numeric("scale of sum", given[0]) if given else 1.0
+        return self.add("Add", x, held if factor == 1 else self.add("Mul", held, self.number(factor)))
+
+    def _rounded(self, name: str, dst: str, scale: Any, point: Any) -> OperatorGraph:
+        """f32 values divided by the destination's scale, moved by its zero point, rounded once into its type."""
+        dtype = fmt(dst).dtype
+        if point is not None or isinstance(scale, np.ndarray):
+            name = name if scale is None else self.add("Div", name, self.number(scale))
+            name, scale = name if point is None else self.add("Add", name, self.number(point)), None
+        if not is_float(dtype):
+            zero = self.constant(np.zeros((), dtype))
+            name = self.add("QuantizeLinear", name, self.number(1.0 if scale is None else scale), zero)
+        else:
+            name = name if scale is None else self.add("Div", name, self.number(scale))
+            name = self.narrowed(name, dst)
+        return self.finished(name, dst)
+
+    def narrowed(self, name: str, dst: str) -> str:
+        """f32 in another float type; into 8 bits by way of f16 and without saturation, as oneDNN does it."""
+        if dst in _BY_F16:
+            return self.add("Cast", self.add("Cast", name, to=10), to=number(fmt(dst).dtype), saturate=0)
+        return name if dst == "f32" else self.add("Cast", name, to=number(fmt(dst).dtype))
+
+    def finished(self, name: str, dst: str) -> OperatorGraph:
+        """The program whose output is `name`."""
+        self.nodes.append(Node(f"identity{len(self.nodes)}", "Identity", "", OPSET, (name,), ("dst",)))
+        ports = tuple(Port(n, a.dtype, a.shape) for n, a in self.sources.items())
+        graph = Graph("primitive", ports, (Port("dst", fmt(dst).dtype, None),), tuple(self.nodes), self.constants)
+        return OperatorGraph(graph, dict(self.sources))
+
+
+def scale_of(scales: Scales | None, name: str, known: Sequence[str]) -> float | None:
+    """One argument's scale."""
+    if scales is not None and not isinstance(scales, Mapping):
+        raise InvalidArgument(f"scales={scales!r:.60}; a dict of numbers by argument is needed, as {{'dst': 0.5}}")
+    given = dict(scales or {})
+    for other in given:
+        one_of("scales of", other, known)
+    if name not in given:
+        return None
+    value = given[name]
+    if not _is_number(value) or not np.isfinite(value) or value == 0:
+        raise InvalidArgument(f"scales[{name!r}]={value!r}; one finite number other than 0 is needed")
+    return float(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def numeric(name: str, value: Any) -> float:
+    """A number that is not NaN."""
+    if not _is_number(value) or np.isnan(value):
+        raise InvalidArgument(f"{name}={value!r:.60}; a number is needed")
+    return float(value)
+
+
+def checked(given: Mapping[str, Any], known: Sequence[str] = TYPES) -> dict[str, Array]:
+    """Arrays by their names, each of a type among `known`."""
+    for name, array in given.items():
+        arrays.type_of(name, array, ("s32",))
+        one_of(f"type of {name}", label(array.dtype), known)
+    return dict(given)
+
+
+def row_of(name: str, row: Any, size: int) -> Array:
+    """An f32 array of one dimension."""
+    arrays.type_of(name, row)
+    if row.shape != (size,) or row.dtype != np.float32:
+        raise InvalidArgument(f"{name} of {row.dtype} {row.shape}; f32 ({size},) is needed")
+    found: Array = row
+    return found
+
+
+def axis_of(axis: Any, rank: int) -> int:
+    if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)) or not -rank <= axis < rank:
+        raise InvalidArgument(f"axis={axis!r} of an array with {rank} dimensions")
+    return int(axis) % rank

@@ -1,0 +1,104 @@
+"""Programs of primitives that move elements or change their type: conversion, concat, shuffle, sums of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from isa_models import InvalidArgument
+from isa_models.readings.arrays import Array
+from simdnn.networks.types import label
+from simdnn.operators.draft import STORED, TYPES, Draft, Ending, OperatorGraph, axis_of, checked, numeric, scale_of
+from simdnn.primitives.checks import integer, one_of
+
+_SIDES = ("src", "dst")
+
+
+def conversion(src: Array, end: Ending) -> OperatorGraph:
+    draft, own = Draft(checked({"src": src}, STORED)), label(src.dtype)
+    scales = {name: _values("scales", end.scales, name, src) for name in _SIDES}
+    points = {name: _values("zero_points", end.zero_points, name, src) for name in _SIDES}
+    given = [*scales.values(), *points.values()]
+    if end.dst in (None, own) and not end.post_ops and all(value is None for value in given):
+        return draft.finished("src", own)
+    x = draft.floats("src")
+    x = x if points["src"] is None else draft.add("Sub", x, draft.number(points["src"]))
+    x = x if scales["src"] is None else draft.add("Mul", x, draft.number(scales["src"]))
+    ending = Ending(end.dst, None, end.post_ops, end.into, {"dst": points["dst"]})
+    return draft.ended(x, ending, own, scales["dst"], STORED)
+
+
+def _values(what: str, given: Mapping[str, Any] | None, name: str, src: Array) -> Any:
+    """A number, or an array that broadcasts over the source; None where there is none."""
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidArgument(f"{what}={given!r:.60}; a dict by argument is needed, as {{'dst': 0.5}}")
+    for other in given or {}:
+        one_of(f"{what} of", other, _SIDES)
+    if given is None or name not in given:
+        return None
+    value = given[name]
+    found: Any
+    if not isinstance(value, np.ndarray):
+        found = numeric(f"{what}[{name!r}]", value)
+    else:
+        try:
+            fits = np.broadcast_shapes(value.shape, src.shape) == src.shape
+        except ValueError:
+            fits = False
+        if not fits:
+            raise InvalidArgument(
+                f"{what}[{name!r}] of shape {value.shape}; what broadcasts over {src.shape} is needed"
+            )
+        found = value.astype(np.float32)
+    if what == "scales" and not np.all(np.isfinite(found) & (np.asarray(found) != 0)):
+        raise InvalidArgument(f"{what}[{name!r}] with 0 or infinity; finite numbers other than 0 are needed")
+    return found
+
+
+def concat(sources: Sequence[Array], end: Ending, *, axis: int = 1) -> OperatorGraph:
+    names = [f"src{i}" for i in range(len(sources))]
+    if not sources:
+        raise InvalidArgument("concat of nothing; at least one source is needed")
+    draft = Draft(checked(dict(zip(names, sources, strict=True))))
+    place, first = axis_of(axis, sources[0].ndim), sources[0]
+    for array in sources:
+        if array.ndim != first.ndim or any(
+            a != b for i, (a, b) in enumerate(zip(array.shape, first.shape, strict=False)) if i != place
+        ):
+            raise InvalidArgument(f"sources of {first.shape} and {array.shape}; all but axis {place} must be the same")
+    dst = label(first.dtype) if end.dst is None else one_of("dst", end.dst, TYPES)
+    if not end.scales and not end.post_ops and all(label(array.dtype) == dst for array in sources):
+        return draft.finished(draft.add("Concat", *names, axis=place), dst)
+    wide = [draft.floats(name, scale_of(end.scales, name, (*names, "dst"))) for name in names]
+    return draft.ended(draft.add("Concat", *wide, axis=place), end, dst, scale_of(end.scales, "dst", (*names, "dst")))
+
+
+def weighted_sum(sources: Sequence[Array], end: Ending, *, factors: Sequence[float] = ()) -> OperatorGraph:
+    names = [f"src{i}" for i in range(len(sources))]
+    if not sources or len(factors) not in (0, len(sources)):
+        raise InvalidArgument(f"{len(sources)} sources, {len(factors)} factors; one a source is needed, or none")
+    draft = Draft(checked(dict(zip(names, sources, strict=True))))
+    if any(array.shape != sources[0].shape for array in sources):
+        raise InvalidArgument(f"sources of {' and '.join(str(a.shape) for a in sources)}; one shape is needed")
+    x = ""
+    for name, factor in zip(names, factors or [1.0] * len(names), strict=True):
+        wide = draft.floats(name)
+        number = numeric("factor", factor)
+        part = wide if number == 1 else draft.add("Mul", wide, draft.number(number))
+        x = draft.add("Add", x, part) if x else part
+    return draft.ended(x, end, label(sources[0].dtype), None)
+
+
+def shuffle(src: Array, end: Ending | None = None, *, group: int, axis: int = 1) -> OperatorGraph:
+    draft, place = Draft(checked({"src": src})), axis_of(axis, src.ndim)
+    size = src.shape[place]
+    if size % integer("group", group):
+        raise InvalidArgument(f"group={group} of {size} along axis {place}; it must divide them")
+    before, after = src.shape[:place], src.shape[place + 1 :]
+    split = draft.add("Reshape", "src", draft.constant(np.array([*before, group, size // group, *after])))
+    order = [*range(place), place + 1, place, *range(place + 2, src.ndim + 1)]
+    turned = draft.add("Transpose", split, perm=order)
+    whole = draft.add("Reshape", turned, draft.constant(np.array(src.shape)))
+    return draft.finished(whole, label(src.dtype))

@@ -1,0 +1,217 @@
+"""Programs of primitives that look at windows of images: pooling, transposed convolution, resampling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from isa_models import InvalidArgument, Unimplemented
+from isa_models.readings.arrays import Array
+from simdnn.networks.types import is_float, label
+from simdnn.operators.draft import Draft, Ending, OperatorGraph, checked, row_of, scale_of
+from simdnn.primitives import arrays
+from simdnn.primitives.checks import around, integer, one_of, padding_of, pair, three
+
+POOLING = ("max", "avg_include_padding", "avg_exclude_padding")
+RESAMPLING = ("nearest", "linear")
+_IMAGE = ("ID", "IH", "IW")
+_TAPS = ("KD", "KH", "KW")
+Numbers = int | Sequence[int]
+
+
+def axes_of(what: str, value: Any, rank: int, least: int = 1) -> list[int]:
+    """A number for each of `rank` spatial axes, from one integer or as many.
+
+    >>> axes_of("strides", 2, 1), axes_of("strides", (1, 2, 2), 3)
+    ([2], [1, 2, 2])
+    """
+    if rank == 2:
+        return list(pair(what, value, least))
+    if rank == 3:
+        return list(three(what, value, least))
+    entries = value if isinstance(value, (tuple, list)) else (value,)
+    if len(entries) != 1:
+        raise InvalidArgument(f"{what}={value!r} has {len(entries)} entries; one integer is needed")
+    return [integer(what, entries[0], least)]
+
+
+def padding_around(value: Any, rank: int) -> list[int]:
+    """Padding ahead of each spatial axis, then behind each.
+
+    >>> padding_around(1, 1), padding_around((0, 1), 1), padding_around((1, 0), 2)
+    ([1, 1], [0, 1], [1, 0, 1, 0])
+    """
+    if rank == 2:
+        return list(padding_of(value))
+    if rank == 3:
+        return [size for side in around(value) for size in side]
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        return [integer("padding", size, 0) for size in value]
+    return axes_of("padding", value, 1, 0) * 2
+
+
+def spatial_rank(src: Array) -> int:
+    """How many spatial dimensions a source (N, C, …) has: one to three."""
+    arrays.type_of("src", src, ("s32",))
+    rank = src.ndim - 2
+    if rank not in (1, 2, 3):
+        arrays.check_shape("src", src, ("N", "C", *_IMAGE[1:]))
+    arrays.check_shape("src", src, ("N", "C", *_IMAGE[3 - rank :]))
+    return rank
+
+
+def pooling(
+    src: Array,
+    end: Ending,
+    *,
+    kernel: Numbers,
+    algorithm: str = "max",
+    strides: Numbers = 1,
+    padding: Numbers = 0,
+    dilation: Numbers = 1,
+) -> OperatorGraph:
+    one_of("algorithm", algorithm, POOLING)
+    draft = Draft(checked({"src": src}))
+    rank = spatial_rank(src)
+    windows = {
+        "kernel_shape": axes_of("kernel", kernel, rank),
+        "strides": axes_of("strides", strides, rank),
+        "dilations": axes_of("dilation", dilation, rank),
+        "pads": padding_around(padding, rank),
+    }
+    own = label(src.dtype)
+    if algorithm == "max" and not end.scales and not end.post_ops and end.dst in (None, own) and end.into is None:
+        return draft.finished(draft.add("MaxPool", "src", **windows), own)
+    x = draft.floats("src", scale_of(end.scales, "src", ("src", "dst")))
+    if algorithm == "max":
+        x = draft.add("MaxPool", x, **windows)
+    else:
+        x = draft.add("AveragePool", x, **windows, count_include_pad=int(algorithm == "avg_include_padding"))
+    return draft.ended(x, end, own, scale_of(end.scales, "dst", ("src", "dst")))
+
+
+def resampling(src: Array, end: Ending, *, size: Numbers, algorithm: str = "nearest") -> OperatorGraph:
+    one_of("algorithm", algorithm, RESAMPLING)
+    draft, rank = Draft(checked({"src": src})), spatial_rank(src)
+    x = draft.floats("src", scale_of(end.scales, "src", ("src", "dst")))
+    wanted = draft.constant(np.array([*src.shape[:2], *axes_of("size", size, rank)], np.int64))
+    how = {"mode": algorithm, "coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
+    x = draft.add("Resize", x, "", "", wanted, **how)
+    return draft.ended(x, end, label(src.dtype), scale_of(end.scales, "dst", ("src", "dst")))
+
+
+# -- transposed convolution -------------------------------------------------------------------------------------------
+def deconvolution(
+    src: Array,
+    weights: Array,
+    end: Ending,
+    bias: Array | None = None,
+    *,
+    strides: Numbers = 1,
+    padding: Numbers = 0,
+    dilation: Numbers = 1,
+    groups: int = 1,
+    output_padding: Numbers = 0,
+) -> OperatorGraph:
+    sources = checked({"src": src, "weights": weights})
+    rank, groups = spatial_rank(src), integer("groups", groups)
+    arrays.check_shape("weights", weights, ("OC", "IC/G", *_TAPS[3 - rank :]))
+    oc, inside = weights.shape[:2]
+    if src.shape[1] != inside * groups or oc % groups:
+        raise InvalidArgument(f"src {src.shape} and weights {weights.shape} with groups={groups}: channels do not fit")
+    if bias is not None:
+        sources["bias"] = row_of("bias", bias, oc)
+    steps, gaps = axes_of("strides", strides, rank), axes_of("dilation", dilation, rank)
+    pads, more = padding_around(padding, rank), axes_of("output_padding", output_padding, rank, 0)
+    _check_output(src, weights, steps, gaps, pads, padding)
+    whole = not is_float(src.dtype)
+    if whole and label(weights.dtype) != "s8" or not whole and src.dtype != weights.dtype:
+        works = "one float type, or u8 or s8 x s8"
+        raise Unimplemented(f"{label(src.dtype)} x {label(weights.dtype)}; what works: {works}")
+    draft = Draft(sources)
+    where = {"strides": steps, "dilations": gaps, "pads": pads, "group": groups, "output_padding": more, "wide": 1}
+    turned = _turned(draft, weights, groups)
+    x = draft.add("ConvTranspose", "src", turned, **where)
+    points = _points(end, src, oc)
+    if "src" in points:
+        x = draft.add("Sub", x, _compensation(draft, points["src"], src, turned, where))
+    x = draft.add("Cast", x, to=1) if whole else x
+    scales = end.scales or {}
+    dst_scale = scale_of({n: v for n, v in scales.items() if n != "wei"}, "dst", ("src", "dst"))
+    x = _scaled(draft, x, scales, oc, rank)
+    x = x if bias is None else draft.add("Add", x, _by_channel(draft, "bias", rank))
+    behind = points.get("dst", 0)
+    moved = {"dst": behind.reshape(-1, *[1] * rank) if isinstance(behind, np.ndarray) else behind or None}
+    return draft.ended(x, replace(end, zero_points=moved), "f32" if whole else label(src.dtype), dst_scale)
+
+
+def _check_output(
+    src: Array, weights: Array, steps: Sequence[int], gaps: Sequence[int], pads: Sequence[int], padding: Any
+) -> None:
+    rank = len(steps)
+    names = ("planes", "rows", "columns")[3 - rank :]
+    for i, (n, k, step, reach) in enumerate(zip(src.shape[2:], weights.shape[2:], steps, gaps, strict=True)):
+        if (size := (n - 1) * step + (k - 1) * reach + 1 - pads[i] - pads[i + rank]) < 1:
+            raise InvalidArgument(f"padding={padding!r}: the output would have {size} {names[i]}")
+
+
+def _turned(draft: Draft, weights: Array, groups: int) -> str:
+    """Weights (OC, IC/G, …) as ONNX keeps them: (IC, OC/G, …)."""
+    oc, inside, *kernel = weights.shape
+    split = draft.add("Reshape", "weights", draft.constant(np.array([groups, oc // groups, inside, *kernel])))
+    order = [0, 2, 1, *range(3, 3 + len(kernel))]
+    flat = draft.constant(np.array([inside * groups, oc // groups, *kernel]))
+    return draft.add("Reshape", draft.add("Transpose", split, perm=order), flat)
+
+
+def _points(end: Ending, src: Array, oc: int) -> dict[str, int | Array]:
+    """The zero points of source and destination, one or one a channel; those that are 0 left out."""
+    points, channels = end.zero_points or {}, {"src": src.shape[1], "dst": oc}
+    found: dict[str, int | Array] = {}
+    for name, value in points.items():
+        one_of("zero_points of", name, ("src", "dst"))
+        if is_float(src.dtype):
+            raise InvalidArgument(f"zero_points of a deconvolution of {label(src.dtype)}; integers have some")
+        if not isinstance(value, np.ndarray) or value.ndim == 0:
+            if point := integer(f"zero_points[{name!r}]", value if value is not None else 0, -(1 << 31)):
+                found[name] = point
+        elif value.shape != (channels[name],) or value.dtype.kind not in "iu":
+            raise InvalidArgument(f"zero_points[{name!r}] of {value.dtype} {value.shape}; integers ({channels[name]},)")
+        else:
+            found[name] = value
+    return found
+
+
+def _compensation(draft: Draft, point: int | Array, src: Array, weights: str, where: Mapping[str, Any]) -> str:
+    """Sums over a source of nothing but its zero points: s32, of one image."""
+    shape = (1, *src.shape[1:])
+    if isinstance(point, int):
+        sums = draft.add("ConvTranspose", draft.constant(np.ones(shape, np.uint8)), weights, **where)
+        return draft.add("Mul", sums, draft.constant(np.array(point, np.int32)))
+    dtype = np.int8 if point.min() < 0 else np.uint8
+    if (point != point.astype(dtype)).any():
+        raise Unimplemented(f"zero points by channel from {point.min()} to {point.max()}; what works: s8, or u8")
+    image = np.broadcast_to(point.astype(dtype).reshape(-1, *[1] * (src.ndim - 2)), shape)
+    return draft.add("ConvTranspose", draft.constant(np.ascontiguousarray(image)), weights, **where)
+
+
+def _by_channel(draft: Draft, row: str, rank: int) -> str:
+    """A row (OC,) as it broadcasts over (N, OC, …)."""
+    return draft.add("Reshape", row, draft.constant(np.array([-1, *[1] * rank])))
+
+
+def _scaled(draft: Draft, x: str, scales: Mapping[str, Any], oc: int, rank: int) -> str:
+    """Sums times the scales of source and weights; those of the weights may be one an output channel."""
+    wei, known = scales.get("wei"), ("src", "wei", "dst")
+    rows = isinstance(wei, np.ndarray) and wei.ndim > 0
+    common = {name: value for name, value in scales.items() if not (rows and name == "wei")}
+    parts = [scale_of(common, name, known) for name in ("src", "wei")]
+    if given := [part for part in parts if part is not None]:
+        x = draft.add("Mul", x, draft.number(float(np.prod(np.array(given, np.float32)))))
+    if rows:
+        draft.sources["wei_scales"] = row_of("scales['wei']", wei, oc)
+        x = draft.add("Mul", x, _by_channel(draft, "wei_scales", rank))
+    return x
