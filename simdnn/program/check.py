@@ -423,8 +423,12 @@ def _touched(accesses: Sequence[tuple[Elements, bool]]) -> tuple[Elements, npt.N
     low = min(int(points.min()) for points, _ in accesses)
     span = max(int(points.max()) for points, _ in accesses) - low + 1
     if span > _SPARSE * sum(points.size for points, _ in accesses):
-        touched = np.unique(np.concatenate([points for points, _ in accesses]))
-        return touched, np.isin(touched, np.concatenate([points for points, store in accesses if store]))
+        touched = _distinct([points for points, _ in accesses])
+        stored = np.zeros(touched.size, bool)
+        for points, store in accesses:
+            if store:
+                stored[np.searchsorted(touched, points)] = True
+        return touched, stored
     marks = np.zeros(span, np.uint8)
     for wanted, mark in ((False, 1), (True, 2)):
         for points, store in accesses:
@@ -432,6 +436,12 @@ def _touched(accesses: Sequence[tuple[Elements, bool]]) -> tuple[Elements, npt.N
                 marks[points - low] = mark
     near = np.flatnonzero(marks)
     return near + low, marks[near] == 2
+
+
+def _distinct(groups: Sequence[Elements]) -> Elements:
+    """The elements of all groups, each once and in order: sorted, since NumPy's `unique` hashes, which takes longer."""
+    every = np.sort(np.concatenate(groups))
+    return every[np.concatenate([[True], every[1:] != every[:-1]])]
 
 
 # -- private tensors: nothing is read that the same iteration has not stored before -----------------------------------
@@ -486,4 +496,5 @@ def _all_of(load: _Step, stores: Sequence[_Step], loops: tuple[str, ...]) -> boo
     read, written = load.elements(loops), [step.elements(loops) for step in stores]
     if read is None or any(points is None for points in written):
         return False
-    return bool(np.isin(read, np.concatenate([points for points in written if points is not None])).all())
+    stored = _distinct([points for points in written if points is not None])
+    return bool((stored[np.searchsorted(stored[:-1], read)] == read).all())
