@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import tempfile
@@ -16,7 +15,8 @@ from typing import Any
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
+
+from tests.lessons import executed
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -26,19 +26,9 @@ TEXTS = ("text/plain", "text/markdown")
 each = pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def executed(notebook: Path, folder: Path) -> Any:
-    """The notebook with the outputs of a run in an empty folder and a process of its own, as a user runs it.
-
-    Without models that may have been fetched: their networks take a minute, and tests/networks/test_real.py runs them.
-    """
-    found = nbformat.read(notebook, 4)
-    own = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    own["SIMDNN_PROGRESS"] = "0"  # lines of it are no outputs to keep
-    kept = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}  # pictures go into the notebook
-    env = {**kept, **own, "SIMDNN_MODELS": str(folder / "models")}
-    where = {"metadata": {"path": str(folder)}}
-    client = NotebookClient(found, timeout=600, record_timing=False, coalesce_streams=True, resources=where)
-    client.execute(env=env)
+def run(notebook: Path, folder: Path) -> Any:
+    """The notebook with the outputs of a run in an empty folder, as it is stored."""
+    found = executed(nbformat.read(notebook, 4), folder)
     found.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     return found
 
@@ -66,7 +56,7 @@ def shown(notebook: Any) -> dict[str, list[tuple[str, str]]]:
 def test_a_run_gives_what_is_stored(notebook: Path, tmp_path: Path) -> None:
     """Texts are the same letter for letter; pictures stand where they stood."""
     stored = shown(nbformat.read(notebook, 4))
-    found = shown(executed(notebook, tmp_path))
+    found = shown(run(notebook, tmp_path))
     assert list(found) == list(stored)
     for cell, given in found.items():
         assert given == stored[cell], f"{cell}: `make notebooks` stores what a run gives now"
@@ -108,7 +98,7 @@ def _store(names: list[str]) -> None:
     wanted = [path for path in NOTEBOOKS if not names or path.stem in names]
     for notebook in wanted:
         with tempfile.TemporaryDirectory() as folder:
-            nbformat.write(executed(notebook, Path(folder)), notebook)
+            nbformat.write(run(notebook, Path(folder)), notebook)
         print(notebook.name, flush=True)
 
 

@@ -203,8 +203,10 @@ def test_pyplot_is_loaded_when_the_first_picture_is_drawn() -> None:
 
 def test_a_notebook_shows_what_its_cells_draw(tmp_path: Path) -> None:
     """A small notebook, executed: each cell's picture is among its outputs."""
-    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
+    from tests.lessons import executed
+
     setup = "import simdnn\nfrom simdnn import plot\nr = simdnn.estimate('matmul', m=4, n=16, k=16, machine='zen4')"
     cells = [
         setup,
@@ -213,8 +215,8 @@ def test_a_notebook_shows_what_its_cells_draw(tmp_path: Path) -> None:
         "x = plot.plot_roofline(r)",
     ]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    nbclient.NotebookClient(book, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    shown = [["image/png" in output.get("data", {}) for output in cell.outputs] for cell in book.cells]
+    cells = executed(book, tmp_path).cells
+    shown = [["image/png" in output.get("data", {}) for output in cell.outputs] for cell in cells]
     assert [sum(found) for found in shown] == [0, 1, 1, 1]
 
 
