@@ -476,25 +476,44 @@ def _verify_private(program: Program, statement: Statement) -> None:
         if (memory := op.memory) is not None and memory.tensor in private:
             access = _access(program, memory, memory is op.dst, {loop.var: loop.extent for loop in loops})
             steps.append(_Step(op, memory.tensor, access, place, tuple(loop.var for loop in loops)))
-    for i, load in enumerate(steps):
-        if not load.access.store and not _covered(load, steps[:i]):
-            raise ProgramError(f"{program.name}: `{load.op}`: cannot show that it reads what was stored before")
+    stored = {name: _Stored() for name in private}
+    for step in steps:
+        if step.access.store:
+            stored[step.tensor].add(step)
+        elif not stored[step.tensor].covers(step):
+            raise ProgramError(f"{program.name}: `{step.op}`: cannot show that it reads what was stored before")
 
 
-def _covered(load: _Step, earlier: Sequence[_Step]) -> bool:
-    """Whether stores that share the same loops with the load cover it, wherever those loops stand."""
-    stores = [step for step in earlier if step.access.store and step.tensor == load.tensor]
-    return any(
-        _all_of(load, [step for step in stores if step.shared(load) == loops], loops)
-        for loops in {step.shared(load) for step in stores}
-    )
+class _Stored:
+    """The stores to a private tensor so far, and the elements that those under the same loops' variables write."""
 
+    def __init__(self) -> None:
+        self.stores = list[_Step]()
+        self.around: dict[tuple[int, ...], dict[tuple[str, ...], list[_Step]]] = {}  # by the place of a body, and loops
+        self.written: dict[tuple[tuple[str, ...], tuple[int, ...]], Elements | None] = {}  # by loops and stores
 
-def _all_of(load: _Step, stores: Sequence[_Step], loops: tuple[str, ...]) -> bool:
-    if any(step.access.stride(name) != load.access.stride(name) for step in stores for name in loops):
-        return False
-    read, written = load.elements(loops), [step.elements(loops) for step in stores]
-    if read is None or any(points is None for points in written):
-        return False
-    stored = _distinct([points for points in written if points is not None])
-    return bool((stored[np.searchsorted(stored[:-1], read)] == read).all())
+    def add(self, store: _Step) -> None:
+        self.stores.append(store)
+        self.around.clear()
+
+    def covers(self, load: _Step) -> bool:
+        """Whether stores that share the same loops with the load cover it, wherever those loops stand."""
+        body = load.place[:-1]
+        if body not in self.around:
+            found = self.around[body] = {}
+            for store in self.stores:
+                found.setdefault(store.shared(load), []).append(store)
+        return any(self._all_of(load, stores, loops) for loops, stores in self.around[body].items())
+
+    def _all_of(self, load: _Step, stores: Sequence[_Step], loops: tuple[str, ...]) -> bool:
+        if any(step.access.stride(name) != load.access.stride(name) for name in loops for step in stores):
+            return False
+        key = loops, tuple([id(step) for step in stores])
+        if key not in self.written:
+            every = [step.elements(loops) for step in stores]
+            found = [points for points in every if points is not None]
+            self.written[key] = _distinct(found) if len(found) == len(every) else None
+        read, written = load.elements(loops), self.written[key]
+        if read is None or written is None:
+            return False
+        return bool((written[np.minimum(np.searchsorted(written, read), len(written) - 1)] == read).all())

@@ -17,7 +17,7 @@ from isa_models import Instruction, ProgramError, instruction
 from isa_models.formats import fmt
 from isa_models.frozen import Frozen
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
-from isa_models.plain import Derived, Record, integer
+from isa_models.plain import MOST, Derived, Record, integer
 
 MOST_LOOPS = 32  # one in another: what walks a program does so by recursion
 
@@ -74,26 +74,37 @@ class Affine(Record):
         return Affine(0, ((name, 1),))
 
     def __add__(self, other: Affine | int) -> Affine:
+        if type(other) is int:
+            return self._moved(self.const + other)
         if type(other) is not Affine:
             return self._moved(self.const + _number(other))
         if not other.terms:
             return self._moved(self.const + other.const)
         if not self.terms:
             return other._moved(self.const + other.const)
-        terms = dict(self.terms)
-        for name, coefficient in other.terms:
-            terms[name] = terms.get(name, 0) + coefficient
-        return _made(self.const + other.const, tuple(sorted([(n, c) for n, c in terms.items() if c])))
+        return _made(self.const + other.const, _added(self.terms, other.terms))
 
     def _moved(self, const: int) -> Affine:
         """This index with another constant; its terms need not be looked at again."""
-        return _unchecked(const, self.terms) if integer(const) else Affine(const, self.terms)  # which refuses it
+        if type(const) is int and -MOST <= const <= MOST:
+            return _unchecked(const, self.terms)
+        return Affine(const, self.terms)  # which refuses it
 
     __radd__ = __add__
 
+    def steps(self, step: int, count: int) -> list[Affine]:
+        """This index, and those `step` elements further each: `count` in all.
+
+        >>> [str(one) for one in Affine.var("k").steps(4, 3)]
+        ['k', 'k + 4', 'k + 8']
+        """
+        return [self._moved(self.const + step * i) for i in range(count)]
+
     def __mul__(self, factor: int) -> Affine:
         factor = _number(factor)
-        return _made(self.const * factor, tuple([(n, c * factor) for n, c in self.terms]) if factor else ())
+        if factor == 1:
+            return self
+        return _made(self.const * factor, _times(self.terms, factor))
 
     __rmul__ = __mul__
 
@@ -113,17 +124,38 @@ class Affine(Record):
         return " + ".join([*parts, str(self.const)] if self.const or not parts else parts)
 
 
-def _made(const: int, terms: tuple[tuple[str, int], ...]) -> Affine:
+_new, _set = object.__new__, object.__setattr__
+
+
+Terms = tuple[tuple[str, int], ...]
+
+
+@lru_cache(maxsize=4096)
+def _added(a: Terms, b: Terms) -> Terms:
+    """The terms of a sum; the rows of a tile have the same."""
+    terms = dict(a)
+    for name, coefficient in b:
+        terms[name] = terms.get(name, 0) + coefficient
+    return tuple(sorted([(n, c) for n, c in terms.items() if c]))
+
+
+@lru_cache(maxsize=4096)
+def _times(terms: Terms, factor: int) -> Terms:
+    """The terms of a product."""
+    return tuple([(n, c * factor) for n, c in terms]) if factor else ()
+
+
+def _made(const: int, terms: Terms) -> Affine:
     """An index whose parts are plain, as they come from other indices: they may be too large, and nothing else."""
-    if integer(const) and all([integer(coefficient) for _, coefficient in terms]):
+    if integer(const) and all([-MOST <= coefficient <= MOST for _, coefficient in terms]):
         return _unchecked(const, terms)
     return Affine(const, terms)
 
 
-def _unchecked(const: int, terms: tuple[tuple[str, int], ...]) -> Affine:
-    made = object.__new__(Affine)
-    object.__setattr__(made, "const", const)
-    object.__setattr__(made, "terms", terms)
+def _unchecked(const: int, terms: Terms) -> Affine:
+    made = _new(Affine)
+    _set(made, "const", const)
+    _set(made, "terms", terms)
     return made
 
 

@@ -273,24 +273,24 @@ class AmxTiles:
     ) -> Code:
         """`count` rows from row `first` of the block; `position` and `number` are those of the block's first row."""
         unit, width = self.product.unit, panel.vectors * _COLUMNS
-        rows, skipped = range(count), columns[0] * _COLUMNS
-        registers = [[unit.reg(f"c{i}_{j}", self.dot.acc) for j in columns] for i in rows]
+        skipped = columns[0] * _COLUMNS
+        registers = [[unit.reg(f"c{i}_{j}", self.dot.acc) for j in columns] for i in range(count)]
         load: Code = []
-        for i in rows:
-            at = (first + i) * width
+        for at, row in zip((first * width).steps(width, count), registers, strict=True):
             load += [
                 load32(unit, register.as_("u32"), _SUMS, at + j * _COLUMNS, _COLUMNS)
-                for j, register in zip(columns, registers[i], strict=True)
+                for j, register in zip(columns, row, strict=True)
             ]
-        numbers = [number + first + i for i in rows]
+        numbers = (number + first).steps(1, count)
+        in_dst = numbers[0] * self.product.conv.oc + panel.dst + skipped
         beside = self.product.conv.groups * self.blocks.layout.channels
         tile = TileSums(
             unit,
             registers,
             [panel.lanes[j] for j in columns],
-            [n * self.product.conv.oc + panel.dst + skipped for n in numbers],
+            in_dst.steps(self.product.conv.oc, count),
             panel.channel + skipped,
-            [position + (first + i) * beside + panel.channel + skipped for i in rows],
+            (position + first * beside + panel.channel + skipped).steps(beside, count),
             numbers,
         )
         return load + finish_tile(self.plan, tile, self.rowsum)

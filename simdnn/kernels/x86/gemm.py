@@ -132,10 +132,11 @@ class Gemm:
             if c.depth:
                 base_source = base_source + Affine.var("d") * r.plane
                 base_row = base_row + Affine.var("d") * (c.oh * c.ow)
-        numbers = [base_row + block + (first + i) for i in range(height)]
-        sources = [base_source + (block + (first + i)) * r.column + Affine.var("g") * r.group for i in range(height)]
-        in_image = [n + Affine.var("n") * -(c.oh * c.ow) for n in numbers]
-        position = [at * (c.groups * self.blocks.layout.channels) for at in in_image]
+        numbers = (base_row + block + first).steps(1, height)
+        source = base_source + (block + first) * r.column + Affine.var("g") * r.group
+        sources = source.steps(r.column, height)
+        beside = c.groups * self.blocks.layout.channels
+        position = ((numbers[0] + Affine.var("n") * -(c.oh * c.ow)) * beside).steps(beside, height)
         parts = self.tiles.tile(panel, sources, position, numbers)
         if self.by_parts(panel):
             body = [s for part in parts for s in replace(part, code=loop("r", inner, part.code)).whole]
@@ -226,7 +227,7 @@ class RegisterTiles:
             self.plan,
             panel,
             sources,
-            [n * c.oc for n in numbers],
+            (numbers[0] * c.oc).steps(c.oc, len(numbers)),
             total(p),
             position,
             numbers,
