@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models.formats import fmt
-from simdnn.program.records import Loop, Op, Program, Statement
+from simdnn.program.records import Loop, Memory, Op, Program, Statement
 
 _MOST_RUNS = 1 << 16  # of one tensor that are kept apart; beyond, dimensions multiply
 Ints = npt.NDArray[np.int64]
@@ -153,15 +153,22 @@ class Region:
 
     def _bundles_below(self, extents: Extents = ()) -> Iterator[tuple[_Bundle, Extents]]:
         """`accesses_below`, those together that differ in where they begin."""
-        yield from ((bundle, extents) for bundle in self._bundles)
-        for loop in self.loops:
-            yield from loop._bundles_below((*extents, (loop.var, loop.extent)))
+        for part, around in self.parts_below(extents):
+            for bundle in part._bundles:
+                yield bundle, around
 
     def accesses_below(self, extents: Extents = ()) -> Iterator[Repeated]:
         """Every access of an iteration, with the loops that it runs through behind those of `extents`."""
-        yield from ((access, extents) for access in self.accesses)
+        for part, around in self.parts_below(extents):
+            for access in part.accesses:
+                yield access, around
+
+    def parts_below(self, extents: Extents = ()) -> list[tuple[Region, Extents]]:
+        """This part and those within, with the loops that each runs through behind those of `extents`."""
+        found = [(self, extents)]
         for loop in self.loops:
-            yield from loop.accesses_below((*extents, (loop.var, loop.extent)))
+            found += loop.parts_below((*extents, (loop.var, loop.extent)))
+        return found
 
 
 def parts(program: Program, line_bytes: int = 64) -> Region:
@@ -170,20 +177,29 @@ def parts(program: Program, line_bytes: int = 64) -> Region:
 
 
 def _part(program: Program, var: str, extent: int, body: Sequence[Statement], line_bytes: int) -> Region:
-    accesses = tuple([a for s in body if type(s) is Op for a in _access(program, s)])
+    accesses = list[Access]()
+    for statement in body:
+        if type(statement) is Op and (memory := statement.memory) is not None:
+            _add_accesses(accesses, program, memory, memory is statement.dst)
     loops = tuple([_part(program, s.var, s.extent, s.body, line_bytes) for s in body if type(s) is Loop])
-    return Region(var, extent, accesses, loops, line_bytes)
+    return Region(var, extent, tuple(accesses), loops, line_bytes)
 
 
-def _access(program: Program, op: Op) -> Iterator[Access]:
-    memory = op.memory
-    if memory is not None:
-        unit = fmt(program.tensor[memory.tensor].dtype).bits // 8
-        strides = tuple([(name, c * unit) for name, c in memory.index.terms])
-        size = memory.bits // memory.rows // 8
-        for row in range(memory.rows):
-            start = (memory.index.const + row * memory.stride) * unit
-            yield Access(memory.tensor, start, size, strides, memory is op.dst)
+def _add_accesses(found: list[Access], program: Program, memory: Memory, stores: bool) -> None:
+    """Add the access of a memory operand; those of a tile's rows."""
+    unit, index = fmt(program.tensor[memory.tensor].dtype).bits // 8, memory.index
+    strides = _in_bytes(index.terms, unit)
+    if memory.rows == 1:
+        found.append(Access(memory.tensor, index.const * unit, memory.bits // 8, strides, stores))
+        return
+    size = memory.bits // memory.rows // 8
+    for row in range(memory.rows):
+        found.append(Access(memory.tensor, (index.const + row * memory.stride) * unit, size, strides, stores))
+
+
+@lru_cache(maxsize=4096)
+def _in_bytes(terms: tuple[tuple[str, int], ...], unit: int) -> tuple[tuple[str, int], ...]:
+    return tuple([(name, coefficient * unit) for name, coefficient in terms])
 
 
 Dims = tuple[tuple[int, int], ...]  # (stride in bytes, count), strides ascending
@@ -199,16 +215,17 @@ def crossing(access: Access, loops: Sequence[tuple[str, int]], line_bytes: int) 
     return _crossing(access.start % line_bytes, access.size, moving(access, loops, line_bytes), line_bytes)
 
 
-def crossings(found: Iterable[Repeated], line_bytes: int) -> Iterator[tuple[Access, int, float]]:
+def crossings(tree: Region) -> Iterator[tuple[Access, int, float]]:
     """Accesses with the times that each is executed, and the share of them whose bytes lie in two lines."""
-    around: Extents | None = None
-    times, steps = 1, dict[tuple[tuple[str, int], ...], Dims]()
-    for access, loops in found:
-        if loops is not around:  # many accesses follow each other in the same loops, and move alike
-            around, times, steps = loops, prod([extent for _, extent in loops]), {}
-        if access.strides not in steps:
-            steps[access.strides] = moving(access, loops, line_bytes)
-        yield access, times, _crossing(access.start % line_bytes, access.size, steps[access.strides], line_bytes)
+    line_bytes = tree.line_bytes
+    for part, loops in tree.parts_below():
+        times = prod([extent for _, extent in loops])
+        steps: dict[tuple[tuple[str, int], ...], Dims] = {}  # many accesses move alike
+        for access in part.accesses:
+            move = steps.get(access.strides)
+            if move is None:
+                move = steps[access.strides] = moving(access, loops, line_bytes)
+            yield access, times, _crossing(access.start % line_bytes, access.size, move, line_bytes)
 
 
 def moving(access: Access, loops: Sequence[tuple[str, int]], line_bytes: int) -> Dims:
@@ -219,6 +236,8 @@ def moving(access: Access, loops: Sequence[tuple[str, int]], line_bytes: int) ->
 
 @lru_cache(maxsize=4096)
 def _crossing(start: int, size: int, moves: Dims, line_bytes: int) -> float:
+    if not moves:
+        return float(start + size > line_bytes)
     places = np.zeros(line_bytes)
     places[start] = 1
     for step, extent in moves:

@@ -293,9 +293,13 @@ def _first_level(tree: Region, machine: Machine) -> LevelTraffic:
     """
     level = machine.caches[0]
     moved, busy = [0, 0], [0.0, 0.0]  # loads, stores: bytes, and cycles of their ports
-    for access, times, crossing in crossings(tree.accesses_below(), level.line_bytes):
-        moved[access.stores] += times * access.size
-        busy[access.stores] += times * _port_cycles(machine, access.size, access.stores) * (1 + crossing)
+    cycles_of: dict[tuple[int, bool], float] = {}
+    for access, times, crossing in crossings(tree):
+        _, _, size, _, stores = access
+        if (size, stores) not in cycles_of:
+            cycles_of[size, stores] = _port_cycles(machine, size, stores)
+        moved[stores] += times * size
+        busy[stores] += times * cycles_of[size, stores] * (1 + crossing)
     rates = level.load_bytes_per_cycle, level.store_bytes_per_cycle
     cycles = max(*busy, *(bytes_ / rate for bytes_, rate in zip(moved, rates, strict=True)))
     confidence = machine.confidence_of(*(f"caches.{level.name}.{way}_bytes_per_cycle" for way in ("load", "store")))
