@@ -59,9 +59,13 @@ class Schedulers:
     wanted_rooms: Ints
 
     def has_room_for_group(self) -> int:
-        """Whether a queue has room for all that one dispatch group could send to it; if not, nothing is dispatched."""
+        """Whether a queue, or where ports go in pairs a scheduler, has room for all that one dispatch group could send to
+        it; if not, nothing is dispatched.
+        """
         for index in range(self.schedulers):
             if self.queue_of[index] > 0 and self.room[index] < min(self.dispatch_slots, self.queue_of[index]):
+                return 0
+            if self.pairs != 0 and self.room[self.schedulers + index] < min(self.dispatch_slots, self.size_of[index]):
                 return 0
         return 1
 
