@@ -35,18 +35,18 @@ NOTES = (
     f"{SUBSET}. Options hold for the problems after them; comma lists make the cross product, for --machine, --isa, "
     "--dispatch and --zero-point-strategy (Attr's), too. Problems: 64x512:512x64 (dimensions in front are a batch, in "
     'one kernel), mb1ic64ih56oc64oh56kh3ph1n"name", and of --ip, which is the '
-    "matmul of flattened channels, mb1ic256ih6oc10. Drivers of one operator take 128x1000, 8x64:1x64 (--binary, --prelu, "
-    "--concat, --reduction), mb1ic64ih112kh3sh2ph1 (--pool), mb2ic64ih14_eps0.001 (--bnorm, --gnorm), and --deconv a "
-    "convolution's; their values are compared with the definition in float64.",
+    "matmul of flattened channels, mb1ic256ih6oc10. Drivers of one operator take 128x1000, 8x64:1x64 (--binary, "
+    "--prelu, --concat, --reduction), mb1ic64ih112kh3sh2ph1 (--pool), mb2ic64ih14_eps0.001 (--bnorm, --gnorm), and "
+    "--deconv a convolution's; their values are compared with the definition in float64.",
     "Every problem has an answer, and every line of a batch file that makes no sense: it is UNIMPLEMENTED with the "
     "reason, the options on it that make sense hold, and problems after an option whose value could not be read are "
     "answered with that until it is given again. What makes no sense on the command line is wrong usage: nothing is "
     "answered.",
     "Modes: C (the default) computes values with the compiled engine on small seeded integers, so that nothing "
     "saturates on the way, and compares them with a float64 reference; beyond 2e10 multiply-accumulates or 1 GB the "
-    "cost alone is given, with a note. P, and F and S, give the cost alone; nothing is compared. Kernels that are lossy by design "
-    "(s8 convolutions without VNNI halve their weights) are compared with a reference that does the same, so they "
-    "pass; behind 'lossy' stands how far they are from exact arithmetic.",
+    "cost alone is given, with a note. P, F and S give the cost alone; nothing is compared. Kernels that are lossy by "
+    "design (s8 convolutions without VNNI halve their weights) are compared with a reference that does the same, so "
+    "they pass; behind 'lossy' stands how far they are from exact arithmetic.",
     f"Known, and a reason where they ask for something: {' '.join(f'--{name}' for name in NEUTRAL)}.",
     f"Accepted without effect: -vN, {' '.join(f'--{name}' for name in sorted(IGNORED))}.",
     "--from-verbose reads a log of ONEDNN_VERBOSE=1 and sets the predicted time of each matmul, convolution and inner "
@@ -66,7 +66,14 @@ EPILOG = "\n".join(textwrap.fill(note, 118, break_on_hyphens=False) for note in 
 
 HEADINGS = ("status", "implementation", "compute", "cycles", "time_us", "gops", "gb_s", "bound", "max_error", "problem")
 LOG_HEADINGS = ("status", "implementation", "predicted_us", "logged_us", "ratio", "bound", "logged_as", "problem")
-WIDTHS = {"status": 6, "implementation": 26, "compute": 7, "bound": 9, "logged_as": 30}  # to the left; others 10, right
+WIDTHS = {
+    "status": 6,
+    "machine": 8,
+    "implementation": 26,
+    "compute": 7,
+    "bound": 9,
+    "logged_as": 30,
+}  # to the left; others 10, right
 
 
 @dataclass
@@ -106,7 +113,7 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     for check in (FPMATH.effective, EXACT_INT8.effective, lambda _: verbose.wanted()):
         check(None)  # a word of the environment that makes no sense is told once, not with each problem
     lines = read(given.words)
-    for name in {name for line in lines if isinstance(line, Line) for name in line.values["machine"]}:
+    for name in _machines(lines):
         machine(machine_with(name, given.figures))  # a figure that it can't have is told once, too
     if given.log:
         if lines:
@@ -118,7 +125,7 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
         return _log(given)
     if not lines:
         raise InvalidArgument("no problem given, e.g. --matmul 64x512:512x64, or --matmul --batch=FILE")
-    status = _problems(given, given.cases(lines))
+    status = _problems(given, given.cases(lines), len(_machines(lines)) > 1)
     if given.trace:
         _trace(given.trace, given.cases(lines))
     return status
@@ -166,30 +173,42 @@ def _split(words: Sequence[str]) -> _Words:
     return found
 
 
-def _problems(given: _Words, cases: Iterable[Case | Unread]) -> int:
+def _machines(lines: Iterable[Line | Unread]) -> set[str]:
+    """The machines that problems name."""
+    return {name for line in lines if isinstance(line, Line) for name in line.values["machine"]}
+
+
+def _headings(names: Sequence[str], several: bool) -> Sequence[str]:
+    """The columns of a table; that of the machine where `several` are compared."""
+    return (names[0], "machine", *names[1:]) if several else names
+
+
+def _problems(given: _Words, cases: Iterable[Case | Unread], several: bool) -> int:
+    headings = _headings(HEADINGS, several)
     if not given.json:
-        print(_aligned(HEADINGS, HEADINGS))
+        print(_aligned(headings, headings))
     answers = []
     with shown() as told:
         for case in each(list(cases), lambda case: case.text, told):
             found = answer(case)
             answers.append(found)
             if not given.json:
-                print_beside(told, _line(found))
+                print_beside(told, _line(found, headings))
     summary = _summary(answers)
     _finish(given, [asdict(found) for found in answers], summary)
     return 1 if summary["failed"] or summary["unimplemented"] else 0
 
 
-def _line(found: Answer) -> str:
-    """One line: the columns of `HEADINGS`, or the reason; then the problem."""
+def _line(found: Answer, headings: Sequence[str]) -> str:
+    """One line: the columns of `headings`, or the reason; then the problem."""
     if found.status == "UNIMPLEMENTED":
         return f"UNIMPLEMENTED:{found.reason}  {found.problem}"
     numbers = [_number(x) for x in (found.cycles, found.time_us, found.gops, found.gb_s)]
     error = "-" if found.max_error is None else f"{found.max_error:.3g}"
-    columns = [found.status, found.implementation, found.compute_dtype, *numbers, found.bound, error, found.problem]
+    machine = [found.machine] if "machine" in headings else []
+    columns = [found.status, *machine, found.implementation, found.compute_dtype, *numbers, found.bound, error]
     remarks = [text for text in (found.reason, found.note) if text]
-    return _aligned(HEADINGS, columns) + "".join(f"  # {text}" for text in remarks)
+    return _aligned(headings, [*columns, found.problem]) + "".join(f"  # {text}" for text in remarks)
 
 
 def _aligned(headings: Sequence[str], cells: Sequence[str]) -> str:
@@ -225,9 +244,10 @@ def _log(given: _Words) -> int:
     rows: list[dict[str, Any]] = []
     skipped: collections.Counter[str] = collections.Counter()
     known: dict[tuple[str, ...], list[Answer]] = {}
+    headings = _headings(LOG_HEADINGS, len(_machines(read([*given.words, "--matmul", "1x1:1x1"]))) > 1)
     with _opened(given.log) as lines:
         if not given.json:
-            print(_aligned(LOG_HEADINGS, LOG_HEADINGS))
+            print(_aligned(headings, headings))
         with shown() as told:
             for item in each(executed(lines), _logged, told):
                 if isinstance(item, str):
@@ -238,7 +258,7 @@ def _log(given: _Words) -> int:
                 for found in known[item.words]:
                     rows.append(asdict(found) | {"logged_us": _microseconds(item), "logged_as": item.implementation})
                     if not given.json:
-                        print_beside(told, _log_line(found, item))
+                        print_beside(told, _log_line(found, item, headings))
     counts = collections.Counter(row["status"] for row in rows)
     summary = {
         "lines": len(rows),
@@ -275,13 +295,14 @@ def _opened(log: Path) -> TextIO:
         raise InvalidArgument(f"--from-verbose {str(log)!r}: {error.strerror}") from None
 
 
-def _log_line(found: Answer, item: Executed) -> str:
+def _log_line(found: Answer, item: Executed, headings: Sequence[str]) -> str:
     logged = _microseconds(item)
     if found.time_us is None:
         return f"UNIMPLEMENTED:{found.reason}  {_number(logged)}  {item.implementation}  {found.problem}"
     ratio = "-" if logged is None else f"{logged / found.time_us:.3g}"
     columns = [
         found.status,
+        *([found.machine] if "machine" in headings else []),
         found.implementation,
         _number(found.time_us),
         _number(logged),
@@ -290,7 +311,7 @@ def _log_line(found: Answer, item: Executed) -> str:
         item.implementation,
         found.problem,
     ]
-    return _aligned(LOG_HEADINGS, columns)
+    return _aligned(headings, columns)
 
 
 def _microseconds(item: Executed) -> float | None:

@@ -31,6 +31,23 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[3] == "tests:2 passed:2 failed:0 unimplemented:0"
 
 
+def test_machines_side_by_side_have_a_column(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["--machine", "zen4,icx", "--mode=S"]  # benchdnn's shorter ways to measure are the cost alone
+    assert main(["bench", *words, "--matmul", "8x16:16x8", "--softmax", "4x8"]) == 0
+    headings, *rows = (line.split() for line in capsys.readouterr().out.splitlines()[:-1])
+    assert headings[1] == "machine" and [row[1] for row in rows] == ["zen4", "icx"] * 2
+    log = tmp_path / "log"
+    log.write_text(
+        "onednn_verbose,v1,primitive,exec,cpu,matmul,brg_matmul:avx512_core,undef,src:f32::blocked:ab::f0 "
+        "wei:f32::blocked:ab::f0 dst:f32::blocked:ab::f0,,,8x16:16x8,0.01\n"
+    )
+    assert main(["bench", "--from-verbose", str(log), *words[:2]]) == 0
+    headings, *rows = (line.split() for line in capsys.readouterr().out.splitlines()[:-1])
+    assert headings[1] == "machine" and [row[1] for row in rows] == ["zen4", "icx"]
+    assert main(["bench", "--matmul", "--mode=F", "8x16:16x8"]) == 0
+    assert "machine" not in capsys.readouterr().out.splitlines()[0]
+
+
 def test_exit_status_and_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--matmul", "--mode=P", "8x16:16x8", "--attr-post-ops=select:f32", "8x16:16x8"]) == 1
     lines = capsys.readouterr().out.splitlines()
