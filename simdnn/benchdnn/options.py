@@ -6,6 +6,7 @@ line with the reason, and so is every problem after it that asks for an option w
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,13 +38,15 @@ _SPACED = ("machine", "isa", "dispatch", "zero-point-strategy")  # simdnn's own;
 _NEEDED = " or ".join(f"--{driver}" for driver in DRIVERS)
 
 Dims = MatmulDims | ConvDims | IpDims | OperatorDims
-_DIMS: Mapping[str, Callable[[str], Dims]] = {
+_READERS: Mapping[str, Callable[[str], Dims]] = {
     "matmul": matmul_dims,
     "conv": conv_dims,
     "deconv": lambda text: conv_dims(text, transposed=True),
     "ip": ip_dims,
     **OPERATOR_DIMS,
 }
+#: descriptors by driver; batch files name the same shapes again and again
+_DIMS = {name: functools.lru_cache(maxsize=1 << 15)(reader) for name, reader in _READERS.items()}
 
 
 def table_of(driver: str) -> Mapping[str, Option]:
