@@ -61,14 +61,16 @@ def estimate(
     """The cost of a problem; no operand is allocated. `dt` is src:weights:dst, or one type for all three.
 
     "matmul": m, n, k, src_batch=(), wei_batch=(): the sizes in front of the matrices, which broadcast.
-    "convolution": ic, ih, iw, oc, kh, kw, mb=1, strides=1, padding=0, dilation=1, groups=1. Both: wei_tag="any", and
+    "convolution": ic, ih, iw, oc, kh, kw, mb=1, strides=1, padding=0, dilation=1, groups=1; id and kd of three spatial
+    dimensions, no ih and kh of one. Both: wei_tag="any", and
     src_tag and dst_tag, which are "any" or what kernels here read and write: "ab" or "nhwc". The answer's `src_desc`,
     `weights_desc` and `dst_desc` tell the layouts and types that the kernel wants. Parameters of `attr` may be
     `Quant(None, …)`. "inner_product": mb, ic, oc, spatial=(): the matmul of flattened channels.
 
-    "softmax", "layer_normalization", "eltwise", "pooling": src=(sizes), "binary": src0 and src1, "deconvolution": src
-    and weights, all as shapes, and the options of the function of that name; `dt` has the sources' types and dst's.
-    Rows of f32 are asked for by True: bias, scale, shift. There is no `attr` and one `dispatch` for these.
+    "softmax", "layer_normalization", "eltwise", "pooling", "conversion", …: src=(sizes), "binary": src0 and src1,
+    "deconvolution" and "prelu": src and weights, "concat" and "weighted_sum": sources, all as shapes, and the options of
+    the function of that name; `dt` has the sources' types and dst's. Rows of f32 are asked for by True: bias, scale,
+    shift, mean, variance. Arrays of post-operations are read for their shapes. There is no `attr` and one `dispatch`.
 
     Raises `InvalidArgument` for sizes that do not fit, `Unimplemented` with what works for what no kernel computes.
 

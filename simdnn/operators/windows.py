@@ -13,7 +13,7 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.types import is_float, label
 from simdnn.operators.draft import Draft, Ending, OperatorGraph, checked, row_of, scale_of
 from simdnn.primitives import arrays
-from simdnn.primitives.checks import around, integer, one_of, padding_of, pair, three
+from simdnn.primitives.checks import around, integer, one_of, padding_of, pair, sides, single, three
 
 POOLING = ("max", "avg_include_padding", "avg_exclude_padding")
 RESAMPLING = ("nearest", "linear")
@@ -32,10 +32,7 @@ def axes_of(what: str, value: Any, rank: int, least: int = 1) -> list[int]:
         return list(pair(what, value, least))
     if rank == 3:
         return list(three(what, value, least))
-    entries = value if isinstance(value, (tuple, list)) else (value,)
-    if len(entries) != 1:
-        raise InvalidArgument(f"{what}={value!r} has {len(entries)} entries; one integer is needed")
-    return [integer(what, entries[0], least)]
+    return [single(what, value, least)]
 
 
 def padding_around(value: Any, rank: int) -> list[int]:
@@ -48,9 +45,7 @@ def padding_around(value: Any, rank: int) -> list[int]:
         return list(padding_of(value))
     if rank == 3:
         return [size for side in around(value) for size in side]
-    if isinstance(value, (tuple, list)) and len(value) == 2:
-        return [integer("padding", size, 0) for size in value]
-    return axes_of("padding", value, 1, 0) * 2
+    return list(sides(value))
 
 
 def spatial_rank(src: Array) -> int:

@@ -120,6 +120,30 @@ def pair(what: str, value: Any, least: int = 1, hint: str = "") -> tuple[int, in
     return integer(what, value[0], least, hint), integer(what, value[1], least, hint)
 
 
+def single(what: str, value: Any, least: int = 1, hint: str = "") -> int:
+    """One integer for the only axis, alone or as the only entry.
+
+    >>> single("strides", 2), single("strides", (2,))
+    (2, 2)
+    """
+    entries = value if isinstance(value, (tuple, list)) else (value,)
+    if len(entries) != 1:
+        raise InvalidArgument(f"{what}={value!r} has {len(entries)} entries; one integer is needed for one dimension")
+    return integer(what, entries[0], least, hint)
+
+
+def sides(value: Any) -> tuple[int, int]:
+    """Padding on the left and on the right, from one integer or both.
+
+    >>> sides(1), sides((1,)), sides((0, 1))
+    ((1, 1), (1, 1), (0, 1))
+    """
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        return integer("padding", value[0], 0), integer("padding", value[1], 0)
+    both = single("padding", value, 0)
+    return both, both
+
+
 def three(what: str, value: Any, least: int = 1, hint: str = "") -> tuple[int, int, int]:
     """One integer for all three axes, or three: (depth, vertical, horizontal).
 

@@ -55,6 +55,9 @@ def convolution(
     for all three axes or three of them, `padding` also (front, top, left, back, bottom, right). On CPUs, by this
     package's choice, without a source zero point where there is padding.
 
+    One spatial dimension: `src` (N, IC, IW), `weights` (OC, IC/G, KW) or with G ahead, one integer for each option,
+    `padding` also (left, right).
+
     On a GPU: the types that `matmul` has there, relu at most after scales, zero points and bias; depthwise convolutions
     run on its vector pipe. Raises `InvalidArgument` for shapes that do not fit, `Unimplemented` with what works for
     what no kernel computes.
@@ -70,11 +73,13 @@ def convolution(
         raise Unimplemented(f"into on {target.gpu.name!r}: no convolution there has the post-operation that reads it")
     values, wei = plain_of(weights)
     types = arrays.type_of("src", src), wei
-    spatial = 3 if src.ndim == 5 else 2
-    taps = Taps.of(strides, padding, dilation, groups, spatial == 3)
+    spatial = 3 if src.ndim == 5 else 1 if src.ndim == 3 and _of_lines(values, groups) else 2
+    taps = Taps.of(strides, padding, dilation, groups, spatial)
     dims = ("N", "IC", *("ID", "IH", "IW")[3 - spatial :])
     arrays.check_shape("src", src, dims, "; one image is src[None]" if src.ndim == 3 else "")
     oihw = _oihw(values, taps.groups, spatial)
+    if spatial == 1:  # rows of an image of one row
+        src, oihw = src[:, :, None], (*oihw[:2], 1, *oihw[2:])
     mb, ic, *image = src.shape
     oc, group_ic, *kernel = oihw
     if ic != group_ic * taps.groups:
@@ -89,10 +94,11 @@ def convolution(
     need_values(given)
     problem, parameters = problem_of(sizes, taps, given, dst, bias, wei_tag, target)
     arrays.check_memory(tensors(problem))
-    parameters = with_operands(parameters, given.post_ops, problem, into)
+    shape = (mb, oc, problem.ow) if spatial == 1 else ()
+    parameters = with_operands(parameters, given.post_ops, problem, into, shape)
     choice = chosen(problem, target, given)
     check_reordered(weights, choice, target)
-    return run(choice, target, arrays.native(src), arrays.native(values).reshape(oihw), parameters, given)
+    return run(choice, target, arrays.native(src), arrays.native(values).reshape(oihw), parameters, given, shape)
 
 
 def problem_of(
@@ -115,8 +121,13 @@ def problem_of(
     return conv_problem(sizes, taps, given.shape, epilogue, wei_tag), parameters
 
 
+def _of_lines(weights: Array, groups: object) -> bool:
+    """Whether weights are of one spatial dimension: (OC, IC/G, KW), or with as many groups ahead as are asked for."""
+    return weights.ndim == 3 or weights.ndim == 4 and groups != 1 and weights.shape[0] == groups
+
+
 def _oihw(weights: Array, groups: int, spatial: int = 2) -> tuple[int, ...]:
-    """(OC, IC/G, KH, KW) of oihw or goihw weights; with three spatial dimensions KD ahead of KH."""
+    """(OC, IC/G, KH, KW) of oihw or goihw weights; with three spatial dimensions KD ahead of KH, with one no KH."""
     kernel = ("KD", "KH", "KW")[3 - spatial :]
     grouped = ", ".join(("G", "OC/G", "IC/G", *kernel))
     if weights.ndim != 3 + spatial:

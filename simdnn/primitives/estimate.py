@@ -58,7 +58,7 @@ def estimate(
 
     "matmul": m, n, k, src_batch=(), wei_batch=(): the sizes in front of the matrices, which broadcast.
     "convolution": ic, ih, iw, oc, kh, kw, mb=1, strides=1, padding=0, dilation=1, groups=1, and id and kd of three
-    spatial dimensions. Both: wei_tag="any", and
+    spatial dimensions; without ih and kh there is one. Both: wei_tag="any", and
     src_tag and dst_tag, which are "any" or what kernels here read and write: "ab" or "nhwc". The answer's `src_desc`,
     `weights_desc` and `dst_desc` tell the layouts and types that the kernel wants. Parameters of `attr` may be
     `Quant(None, …)`. Raises `InvalidArgument` for sizes that do not fit, `Unimplemented` with what works for what no
@@ -75,6 +75,8 @@ def estimate(
     if not isinstance(bias, bool):
         raise InvalidArgument(f"bias is a {type(bias).__name__}; True or False is needed: an estimate reads no data")
     names, given = _SIZES[primitive], dict(_OPTIONS[primitive])
+    line = primitive == "convolution" and {"iw", "kw"} == {"ih", "iw", "kh", "kw", "id", "kd"} & set(shape)
+    shape = shape | {"ih": 1, "kh": 1} if line else shape
     for key, value in shape.items():
         given[keyword(primitive, key, dict.fromkeys([*names, *_OPTIONS[primitive]]))] = value
     if missing := [name for name in names if name not in given]:
@@ -84,6 +86,7 @@ def estimate(
         one_of(name, given.pop(name), ("any", "ab" if primitive == "matmul" else "nhwc"))
     if given.get("id") or given.get("kd"):
         sizes |= {name: integer(name, given[name]) for name in ("id", "kd")}
+    given["spatial"] = 3 if "kd" in sizes else 1 if line else 2
     problem, modes = _problem(primitive, sizes, given, _types(dt), target, attr, bias)
     arrays.check_sizes(tensors(problem))
     return priced(chosen(problem, target, modes), target)
@@ -130,6 +133,6 @@ def _problem(
         given = resolved(asked.of_types(*operands), attr, target, dst)
         return matmul_of(asked, given, dst, bias, options["wei_tag"], target)[0], given
     strides, padding, dilation, groups = (options[name] for name in ("strides", "padding", "dilation", "groups"))
-    taps = Taps.of(strides, padding, dilation, groups, deep="kd" in sizes)
+    taps = Taps.of(strides, padding, dilation, groups, options["spatial"])
     given = resolved(conv_shape(sizes, taps, *operands), attr, target)
     return convolution_of(sizes, taps, given, dst, bias, options["wei_tag"], target)[0], given

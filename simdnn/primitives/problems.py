@@ -9,7 +9,7 @@ from isa_models import InvalidArgument
 from simdnn.kernels.common.spec import ConvProblem, Depth, Epilogue, MatmulProblem, Problem
 from simdnn.kernels.gpu import depthwise
 from simdnn.kernels.gpu.problem import GpuConvProblem
-from simdnn.primitives.checks import around, integer, one_of, padding_of, pair, three
+from simdnn.primitives.checks import around, integer, one_of, padding_of, pair, sides, single, three
 from simdnn.primitives.resolve import Shape
 
 WEI_TAGS = ("any", "ab", "ba")
@@ -29,10 +29,14 @@ class Taps:
     depth: tuple[int, int, int, int] | None = None  # stride, dilation, padding in front and behind
 
     @staticmethod
-    def of(strides: object, padding: object, dilation: object, groups: object, deep: bool = False) -> Taps:
-        """The taps that a caller writes: one integer or several for each; `deep`: of three spatial dimensions."""
+    def of(strides: object, padding: object, dilation: object, groups: object, spatial: int = 2) -> Taps:
+        """The taps that a caller writes: one integer or several for each, of one to three `spatial` dimensions."""
         count, hint = integer("groups", groups), "1 means dense taps, which oneDNN writes 0"
-        if not deep:
+        if spatial == 1:  # a row of an image
+            step, gap = single("strides", strides), single("dilation", dilation, hint=hint)
+            left, right = sides(padding)
+            return Taps((1, step), (0, left, 0, right), (1, gap), count)
+        if spatial == 2:
             return Taps(pair("strides", strides), padding_of(padding), pair("dilation", dilation, hint=hint), count)
         steps, gaps = three("strides", strides), three("dilation", dilation, hint=hint)
         (front, top, left), (back, bottom, right) = around(padding)

@@ -13,7 +13,7 @@ import numpy as np
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.readings.arrays import Array, copied_to_a_line
 from simdnn.kernels.common.batched import as_batched
-from simdnn.kernels.common.spec import Epilogue, Kernel, MatmulProblem, Parameters, Problem
+from simdnn.kernels.common.spec import Epilogue, Finish, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.table import rows_for
 from simdnn.libraries import LIBRARIES, Library, is_reference
 from simdnn.primitives import arrays, gpu_problems, narrow
@@ -210,7 +210,7 @@ def run(
     shape: tuple[int, ...] = (),
 ) -> Result:
     """Run the chosen kernel on checked arrays; `given` is the attribute that its problem was made of, `shape` the
-    output's of a matmul.
+    output's of a matmul, or of a convolution of one spatial dimension.
     """
     from simdnn.explanations.bounds import Bounded
     from simdnn.explanations.element import Explainer
@@ -233,10 +233,19 @@ def run(
 
 
 def whole(kernel: Kernel, problem: Problem, shape: tuple[int, ...]) -> Kernel:
-    """The kernel, fed with all products of a batch where `shape`, the output's, is that of several."""
+    """The kernel, fed with all products of a batch where `shape`, the output's, is that of several; or with an output
+    of `shape`, one dimension of an image.
+    """
+    if not isinstance(problem, MatmulProblem) and shape:
+        shaped = replace(kernel, finish=functools.partial(_reshaped, kernel.finish, shape))
+        return shaped.with_others(functools.partial(whole, problem=problem, shape=shape))
     if not isinstance(problem, MatmulProblem) or len(shape) < 3:
         return kernel
     return as_batched(kernel, problem.batch, problem.epilogue.post_ops, shape)
+
+
+def _reshaped(finish: Finish, shape: tuple[int, ...], left: Mapping[str, Array]) -> Array:
+    return finish(left).reshape(shape)
 
 
 def departures(
