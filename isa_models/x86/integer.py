@@ -262,3 +262,24 @@ for _bits in (16, 32, 64):
     _shift("sll", _bits, f"u{_bits}", f"Shift {_what} left; {_bits} or more leave zero.", "[52]", _left)
     _shift("srl", _bits, f"u{_bits}", f"Shift {_what} right, zeros in; {_bits} or more leave zero.", "[3]", _right)
     _shift("sra", _bits, f"s{_bits}", f"Shift {_what} right, signs in.", "[3]", _right)
+
+
+def _minterm(a: Value, b: Value, c: Value, number: int) -> Value:
+    """Ones where the bits of three values, the first one's highest, are those of a number below 8."""
+    first, second, third = (v if number >> bit & 1 else ~v for v, bit in ((a, 2), (b, 1), (c, 0)))
+    return first & second & third
+
+
+@define("vpternlogd", "u32 <- u32, u32, u32", AVX512_ONLY, "Intel SDM Vol. 2C, VPTERNLOGD/VPTERNLOGQ", overwrites=True)
+def vpternlogd(a: Value, b: Value, c: Value, imm: int) -> Value:
+    """Any function of three bits: that of the immediate which their number says, the destination's bit highest.
+
+    >>> from isa_models import instruction
+    >>> instruction("vpternlogd")([12], [10], [6], imm=0xF8).tolist()  # 12 | 10 & 6
+    [14]
+    """
+    found = a ^ a
+    for number in range(8):
+        if imm >> number & 1:
+            found = found | _minterm(a, b, c, number)
+    return found

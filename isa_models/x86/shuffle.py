@@ -210,23 +210,40 @@ _permute("vpermw", "u16", AVX512_ONLY, "VPERMD/VPERMW", "Words of the second whe
 _permute("vpermb", "u8", AVX512_VBMI, "VPERMB", "Bytes of the second where the first's low bits say.")
 
 
-@define(
-    "vpermt2w",
-    "u16 <- u16, u16, u16",
-    AVX512_ONLY,
-    "Intel SDM Vol. 2C, VPERMT2W/D/Q/PS/PD",
-    overwrites=True,
-    whole=True,
-)
-def vpermt2w(table: Value, index: Value, more: Value) -> Value:
-    """Words of two tables, the destination's first, where the index's low bits say.
+def _of_two_tables(name: str, bits: int, caps: Widths, manual: str) -> None:
+    """Elements of two tables: "t2" writes over the first one, "i2" over the index."""
+    dtype, word = f"u{bits}", {8: "Bytes", 16: "Words"}[bits]
+    lanes = 128 // bits
+    first, second = [1, 2, 3, 4] * (lanes // 4), [20] * lanes
+    index = [0, lanes + 1, *[0] * (lanes - 3), 3]
+    found = [first[0], 20, *[first[0]] * (lanes - 3), first[3]]
+    over_index = "i2" in name
+    call = f"{index}, {first}, {second}" if over_index else f"{first}, {index}, {second}"
 
-    >>> from isa_models import instruction
-    >>> instruction("vpermt2w")([1, 2, 3, 4, 5, 6, 7, 8], [0, 9, 0, 0, 0, 0, 0, 7], [20] * 8).tolist()
-    [1, 20, 1, 1, 1, 1, 1, 8]
-    """
-    both = table.concat(more)
-    return both.lookup(index & (both.lanes - 1))
+    def of_index(index: Value, table: Value, more: Value) -> Value:
+        both = table.concat(more)
+        return both.lookup(index & (both.lanes - 1))
+
+    def of_table(table: Value, index: Value, more: Value) -> Value:
+        both = table.concat(more)
+        return both.lookup(index & (both.lanes - 1))
+
+    text = f"{word} of two tables where the low bits of the {'destination' if over_index else 'second operand'} say."
+    define(
+        name,
+        f"{dtype} <- {dtype}, {dtype}, {dtype}",
+        caps,
+        f"Intel SDM Vol. 2C, {manual}",
+        overwrites=True,
+        whole=True,
+        doc=example(name, text, call, str(found)),
+    )(of_index if over_index else of_table)
+
+
+_of_two_tables("vpermt2w", 16, AVX512_ONLY, "VPERMT2W/D/Q/PS/PD")
+_of_two_tables("vpermi2w", 16, AVX512_ONLY, "VPERMI2W/D/Q/PS/PD")
+_of_two_tables("vpermt2b", 8, AVX512_VBMI, "VPERMT2B")
+_of_two_tables("vpermi2b", 8, AVX512_VBMI, "VPERMI2B")
 
 
 @define("vpshufb", "u8 <- u8, u8", AVX512_BW, "Intel SDM Vol. 2B, PSHUFB", whole=True)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import simdnn
-from isa_models.formats import fmt
+from isa_models.formats import decode, fmt
 
 Array = npt.NDArray[Any]
 NARROW = ("f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2", "f4_e2m1")
@@ -62,6 +62,43 @@ def test_a_table_and_arithmetic_yield_the_same(unit: str) -> None:
     )
     assert table.output.tobytes() == arithmetic.output.tobytes() and table.cycles != arithmetic.cycles
     assert "vpermps" in set(table.instructions.instruction) - set(arithmetic.instructions.instruction)
+
+
+@pytest.mark.parametrize("unit", ["avx512_core", "avx512_core_bf16", "avx512_core_amx"])
+@pytest.mark.parametrize("wei", ["f6_e2m3", "f6_e3m2"])
+def test_six_bits_by_a_table_and_by_arithmetic(unit: str, wei: str) -> None:
+    a, w = normal((M, K), "f8_e4m3"), np.arange(K * N, dtype=np.uint8).reshape(K, N) % 64
+    attr = simdnn.Attr(scales={"wei": simdnn.Quant(e8m0((2, N)), mask=3, groups=(32, 1), dtype="e8m0")})
+    arithmetic, table = (
+        simdnn.matmul(a, w.view(fmt(wei).dtype), machine="spr", attr=attr, dispatch=f"wdec:{unit}{end}")
+        for end in ("", "_table")
+    )
+    assert table.output.tobytes() == arithmetic.output.tobytes() and table.cycles != arithmetic.cycles
+    assert "vpermi2w" in set(table.instructions.instruction) - set(arithmetic.instructions.instruction)
+
+
+@pytest.mark.parametrize("isa", ["avx2", "avx512_core"])
+@pytest.mark.parametrize("wei", NARROW)
+def test_every_code_is_its_value(isa: str, wei: str) -> None:
+    """A product with 1 shows each weight itself, NaN and infinity among them: by every kernel, by both engines."""
+    every = np.arange(1 << fmt(wei).bits, dtype=np.uint8).reshape(1, -1)
+    one, wanted = np.ones((1, 1), np.float32), decode(every, wei)
+    first = simdnn.matmul(one, every.view(fmt(wei).dtype), machine="spr", isa=isa, engine="reference")
+    kernels = first.dispatch.dropna(subset=["cycles"]).implementation
+    for kernel in kernels[:2] if isa == "avx2" else kernels:
+        found = simdnn.matmul(one, every.view(fmt(wei).dtype), machine="spr", isa=isa, dispatch=kernel).output
+        assert np.array_equal(found, wanted, equal_nan=True), kernel
+    assert np.array_equal(first.output, wanted, equal_nan=True)
+
+
+def test_few_rows_pay_for_narrow_weights() -> None:
+    """Fewer bytes are no gain where decoding takes longer than they do: of f6 and f4 it does not."""
+    sizes = {"m": 1, "n": 2048, "k": 2048, "machine": "zen4"}
+    attr = simdnn.Attr(scales={"wei": simdnn.Quant(None, mask=3, groups=(32, 1), dtype="e8m0")})
+    f32 = simdnn.estimate("matmul", dt="f32", **sizes).cycles
+    found = {wei: simdnn.estimate("matmul", dt=f"f32:{wei}:f32", attr=attr, **sizes) for wei in NARROW}
+    assert all(found[wei].cycles < f32 for wei in NARROW[1:]) and found["f8_e4m3"].cycles < 1.2 * f32
+    assert found["f6_e2m3"].implementation == "wdec_fused:avx512_core_table"
 
 
 def test_scales_of_every_stored_type() -> None:
@@ -190,7 +227,7 @@ def test_results_tell_what_they_are() -> None:
     attr = simdnn.Attr(scales={"dst": simdnn.Quant(mode="dynamic_mx")})
     a, w = normal((2, 32), "f8_e4m3"), normal((32, 32), "f8_e4m3", 1)
     r = simdnn.matmul(a, w, machine="spr", dst="f8_e4m3", attr=attr)
-    assert "vpmovzxbd" in str(r.explain(1, 2)) and '"dst": "f8_e4m3"' in r.to_json()
+    assert "vcvtph2ps" in str(r.explain(1, 2)) and '"dst": "f8_e4m3"' in r.to_json()
     assert _FOUND["dynamic_mx"] == "mx" and r.departures.attrs["departing"] == 0
     assert simdnn.estimate("matmul", m=2, n=32, k=32, dt="f8_e4m3", machine="spr", attr=attr).cycles == r.cycles
 

@@ -1,9 +1,15 @@
-"""Products with narrow floats (f8, f6, f4): what a problem tells of them beside its types."""
+"""Narrow floats (f8, f6, f4): what a problem of products tells of them beside its types, and how codes are decoded.
+
+A code whose magnitude stands where a wider type has its lowest exponent bits and its highest mantissa bits is the value
+but for the exponent's bias: one multiplication by a power of two makes up for that, and gives subnormals theirs, too.
+All values are numbers of f16, and of f32.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from isa_models.formats import Format
 from simdnn.kernels.common.params import Param
 
 #: floats of at most a byte that elements of a product may be
@@ -29,3 +35,61 @@ class Narrow:
     def __str__(self) -> str:
         given = [str(param) for param in (self.src, self.wei) if param]
         return ", ".join([*given, *([f"{self.dynamic} {self.columns}"] if self.dynamic else [])])
+
+
+@dataclass(frozen=True)
+class Fields:
+    """A narrow float's fields in those of a wider one.
+
+    >>> f = Fields(fmt("f8_e4m3"), fmt("f16"))
+    >>> f.spare, hex(f.sign), hex(f.magnitude), hex(f.step), hex(f.above), hex(f.factor)
+    (1, '0x8000', '0x3f80', '0x80', '0x4000', '0x5c00')
+    """
+
+    form: Format
+    wide: Format
+
+    @property
+    def spare(self) -> int:
+        """Bits that the wider exponent has more."""
+        return self.wide.exponent_bits - self.form.exponent_bits
+
+    @property
+    def sign(self) -> int:
+        return 1 << (self.wide.bits - 1)
+
+    @property
+    def magnitude(self) -> int:
+        """All bits of exponent and mantissa."""
+        return ((1 << self.form.exponent_bits + self.form.mantissa_bits) - 1) * self.step
+
+    @property
+    def step(self) -> int:
+        """The last bit of the mantissa."""
+        return 1 << (self.wide.mantissa_bits - self.form.mantissa_bits)
+
+    @property
+    def above(self) -> int:
+        """The bit above the exponent."""
+        return 1 << (self.wide.mantissa_bits + self.form.exponent_bits)
+
+    @property
+    def greatest(self) -> int:
+        """The greatest finite magnitude; NaN and infinity lie beyond."""
+        return self.form.greatest_code * self.step
+
+    @property
+    def special(self) -> bool:
+        """Whether the wider type would read a number where this one has NaN, or infinity."""
+        return self.form.nan and bool(self.spare)
+
+    @property
+    def infinity(self) -> int:
+        """The wider type's, which makes NaN of a code of NaN when its bits are set."""
+        return ((1 << self.wide.exponent_bits) - 1) << self.wide.mantissa_bits
+
+    @property
+    def factor(self) -> int:
+        """The bits of the power of two that makes up for the bias; 0 where there is nothing to make up for."""
+        rebias = self.wide.bias - self.form.bias
+        return (rebias + self.wide.bias) << self.wide.mantissa_bits if rebias else 0

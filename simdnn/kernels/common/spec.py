@@ -80,7 +80,7 @@ class Decompression:
     zero_point: Param | None = None
     reference: bool = False  # as oneDNN's reference does it: multiply, then add, scale always in the weights
     merged: bool = False  # a scale of the sums comes multiplied by the source's, as oneDNN has it for f8 on tiles
-    arithmetic: bool = False  # 4-bit weights become floats without a table
+    by: str = ""  # how narrow floats become wider ones where there are two ways: "table" | "arithmetic"; "": as usual
 
 
 #: why sums of the source that are read cannot be had

@@ -54,14 +54,17 @@ class PanelWeights:
     def expand(self, panel: Panel) -> Code:
         """The panel's weights into its buffer, and zeros from its last pair of rows on.
 
-        The accumulators of the highest tile are free until the tiles begin.
+        The accumulators of the highest tile, and its weights, are free until the tiles begin.
         """
-        names = [f"c{i}_{j}" for j in range(panel.vectors) for i in range(self.highest)][:7]
-        r = [*names, *(f"d{i}" for i in range(7 - len(names)))]
-        code = self.clear(panel) + self.decompressor.interleaving(r[4]) + self.decompressor.rows.setup(r[6])
+        rows = self.decompressor.rows
+        sums = [f"c{i}_{j}" for j in range(panel.vectors) for i in range(self.highest)]
+        r = [*sums[:7], *(f"d{i}" for i in range(7 - len(sums)))]
+        more = [*sums[7:], *(f"b{j}" for j in range(panel.vectors)), "d7", "d8", "d9"]
+        r += more[: rows.held - 1]
+        code = self.clear(panel) + self.decompressor.interleaving(r[4]) + rows.setup(r[6:], r[5])
         for j in range(panel.vectors):
             code += self.expand_vector(r, panel, j)
-        return code
+        return code + ([zero(self.unit.reg(r[5]))] if rows.halves else [])  # tiles find whole registers
 
     def clear(self, panel: Panel) -> Code:
         """Zeros in the buffer, which an AMX tile reads to its last row."""
@@ -119,7 +122,7 @@ class PanelWeights:
         `second` loads the second row's parameters where they are not the first one's.
         """
         unit, width = self.unit, panel.vectors * self.unit.lanes
-        code = self.decompressor.rows.load(r[: 1 + both], r[5], r[6], panel, j, row)
+        code = self.decompressor.rows.load(r[: 1 + both], r[5], r[6:], panel, j, row)
         code += self.decompressor.dequantize(r[0], r[2], r[3])
         code += [*(second or ()), *self.decompressor.dequantize(r[1], r[2], r[3])] if both else []
         base = panel.base + j * unit.lanes * self.dot.depth

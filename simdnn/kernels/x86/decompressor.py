@@ -44,7 +44,7 @@ class Decompressor:
         self.compressed = self.problem.decompression or Decompression((self.dot.compute,))
         words = Constants(self.unit, "decoding") if is_narrow(self.stored) else None
         stored = self.stored, self.problem.wei_tag, self.k, product.oc, layout
-        self.rows = StoredRows(self.unit, *stored, not self.compressed.arithmetic, words)
+        self.rows = StoredRows(self.unit, *stored, self.compressed.by, words)
 
     @property
     def in_weights(self) -> Param | None:

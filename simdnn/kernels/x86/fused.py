@@ -22,37 +22,43 @@ from simdnn.kernels.common.spec import Decompression, Kernel, MatmulProblem, Par
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import row_blocks
 from simdnn.kernels.x86.code import Unit, broadcast32, zero
+from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.decompress import GIVEN
 from simdnn.kernels.x86.decompressor import Decompressor, lengths, nest, scale_inside
 from simdnn.kernels.x86.dots import Dot, accumulator
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.kernels.x86.product import PanelBlocks, Product, panels_of
+from simdnn.kernels.x86.stored import decoding_of, held_of
 from simdnn.kernels.x86.tile import Panel
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Program, Tensor
 
 MOST_ROWS = 16  # of the source: beyond, decompressing again for each block is sure to lose
 _HEIGHT = 4
-_SINGLE = 6  # registers: two rows of weights, scratch, the order of pairs, the table of nibbles, the epilogue's
+_KEPT = ("table", *(f"kept{i}" for i in range(1, 4)))  # what decoding keeps: a table, or constants
+_SINGLE = 5  # registers: two rows of weights, scratch, the order of pairs, the epilogue's
 
 
 def fused_gemm(name: str, problem: MatmulProblem, unit: Unit, dot: Dot) -> Fused:
     """A matmul with a `Decompression` and at most `MOST_ROWS` rows."""
     assert problem.decompression is not None
     product = Product(name, problem, unit, dot, Options())
-    blocks = fitting(product, problem.decompression)
+    held = held_of(decoding_of(Constants(unit), problem.wei, problem.decompression.by))
+    blocks = fitting(product, problem.decompression, held)
     decompressor = Decompressor(product, blocks.layout)
     return Fused(product, blocks, decompressor, decompressor.epilogue())
 
 
-def fitting(product: Product, d: Decompression) -> PanelBlocks:
-    """Blocks of all rows, or of few as even as can be; panels whose sums, scales and zero points fit the registers."""
+def fitting(product: Product, d: Decompression, held: int) -> PanelBlocks:
+    """Blocks of all rows, or of few as even as can be; panels whose sums, scales and zero points fit the registers
+    beside those `held` to decode.
+    """
     unit, dot = product.unit, product.dot
     constants = (scale_inside(d, dot) is not None) + (d.zero_point is not None)
 
     def vectors(height: int) -> int:
         """Vectors of columns that the registers hold beside the source's."""
-        free = unit.registers - _SINGLE - height * (2 // dot.depth)
+        free = unit.registers - _SINGLE - held - height * (2 // dot.depth)
         return max(0, free // (height + constants))
 
     most = next(h for h in range(_HEIGHT, 0, -1) if vectors(h))
@@ -96,7 +102,7 @@ class Fused:
         rows = [Affine.var("r") * height + (first + i) for i in range(height)]
         sums = [[accumulator(p.unit, i, j, p.dot) for j in range(panel.vectors)] for i in range(height)]
         code: Code = [zero(acc) for row in sums for acc in row]
-        code += d.rows.setup("table") + d.interleaving("order")
+        code += d.rows.setup(_KEPT[: d.rows.held], _registers(0)[5]) + d.interleaving("order")
         step, large = lengths(d.compressed, p.k)
         row = Affine.var("outer") * large + Affine.var("group") * step
         turns, rest = divmod(step, 2)
@@ -120,7 +126,7 @@ class Fused:
                 code.append(broadcast32(a, source.tensor, row * source.column + k + step * dot.depth))
         for j in range(panel.vectors):
             r = _registers(j)
-            code += d.rows.load(r[:count], r[5], r[6], panel, j, k)
+            code += d.rows.load(r[:count], r[5], _KEPT, panel, j, k)
             for register in r[:count]:
                 code += d.dequantize(register, r[2], r[3])
             if dot.depth == 2:
@@ -146,8 +152,8 @@ class Fused:
 
 
 def _registers(j: int) -> list[str]:
-    """Two rows of weights, vector j's zero points and scales, the order of pairs, scratch, the table of nibbles."""
-    return ["w0", "w1", f"z{j}", f"s{j}", "order", "scratch", "table"]
+    """Two rows of weights, vector j's zero points and scales, the order of pairs, scratch."""
+    return ["w0", "w1", f"z{j}", f"s{j}", "order", "scratch"]
 
 
 def refuses_fusion(problem: MatmulProblem) -> str:

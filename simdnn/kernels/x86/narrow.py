@@ -1,4 +1,4 @@
-"""Codes of narrow floats in 32-bit lanes, to f32 and back, by arithmetic.
+"""Codes of narrow floats to f32, by arithmetic or by a table, and back, by arithmetic.
 
 A code's magnitude, shifted to where f32 has its fields, is the value but for the exponent's bias: one multiplication
 by a power of two makes up for it, and gives subnormals theirs, too.
@@ -9,17 +9,24 @@ the sum is rounded there. Its bits less that number's count units, and the expon
 
 from __future__ import annotations
 
-from isa_models.formats import Format, fmt
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from isa_models.formats import Format, decode, fmt
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.narrow import Fields
 from simdnn.kernels.x86.code import Unit, load_float, store_bytes, typed, zero
 from simdnn.kernels.x86.constants import Constants
-from simdnn.program.records import Affine, Memory, Register
+from simdnn.program.records import Affine, Memory, Register, Tensor
 
 MAGNITUDE = 0x7FFFFFFF
 INFINITY = 0x7F800000  # bits of f32's
 HIDDEN = 23  # mantissa bits of f32
 _QUIET = 0x7FC00000
 _F16_INFINITY = 0x7C00
+_OR_OF_AND = 0xF8  # a | b & c
 
 
 def is_narrow(dtype: str) -> bool:
@@ -39,6 +46,97 @@ def load(c: Constants, register: str, tensor: str, dtype: str, at: Affine, lanes
         return [*source[0], widened, shifted, op("vcvtph2ps", unit.reg(register, "f32"), words.as_("f16"))]
     before, place = _in_memory(unit, register, tensor, at, lanes)
     return [*before, op("vpmovzxbd", unit.reg(register), place), *widen(c, register, fmt(dtype))]
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Codes one a byte made f32 by way of f16, in half as many bits (`simdnn.kernels.common.narrow`): the fields of a
+    code are brought to where f16 has its own, and one product makes up for the exponent's bias.
+
+    Constants stay in registers, which `setup` loads.
+    """
+
+    words: Constants
+    dtype: str
+
+    @property
+    def fields(self) -> Fields:
+        return Fields(fmt(self.dtype), fmt("f16"))
+
+    @property
+    def constants(self) -> list[int]:
+        """32 bits of each constant."""
+        f = self.fields
+        halves = [f.sign | f.magnitude] * bool(f.spare) + [f.step, f.above] * f.special
+        power = [int(np.float32(2.0 ** (f.wide.bias - f.form.bias)).view(np.uint32))] * bool(f.factor)
+        return [bits << 16 | bits for bits in halves] + power
+
+    def tensors(self) -> list[Tensor]:
+        """The constants in memory, once all statements are written."""
+        return self.words.tensors()
+
+    def setup(self, registers: Sequence[str], scratch: str) -> Code:
+        """Loads the constants; scratch, whatever it held, has half as many bits from here on."""
+        pairs = zip(registers, self.constants, strict=False)
+        code = [instruction for name, bits in pairs for instruction in self.words.word(name, bits)]
+        return [*code, *([zero(Register(scratch, "u32", self.words.unit.lanes // 2))] if self.fields.special else [])]
+
+    def load(self, register: str, place: Memory | Register, scratch: str, held: Sequence[str]) -> Code:
+        """Codes in memory, or in a register, as f32 in one; NaN of f8_e4m3 has any payload."""
+        unit, f = self.words.unit, self.fields
+        x, t = (Register(name, "u16", unit.lanes) for name in (register, scratch))
+        k = [Register(name, "u32", unit.lanes // 2) for name in held]
+        if f.form.bits == 8 and f.spare:  # widened by its sign, which so stands above the exponent
+            code: Code = [op("vpmovsxbw", x.as_("s16"), _signed(place)), typed("vpsllw", x, x, imm=8 - f.spare)]
+        else:
+            code = [op("vpmovzxbw", x, place), typed("vpsllw", x, x, imm=16 - f.form.bits)]
+            code += [typed("vpsraw", x, x, imm=f.spare)] if f.spare else []
+        code += [typed("vpand", x, x, k[0])] if f.spare else []
+        if f.special:  # a step more than the greatest sets the bit above the exponent, which makes NaN of it
+            code.append(typed("vpaddw", t, x, k[1]))
+            if unit.masks:
+                code.append(typed("vpternlogd", x, x, t, k[2], imm=_OR_OF_AND))
+            else:
+                code += [typed("vpand", t, t, k[2]), typed("vpor", x, x, t)]
+        wide = unit.reg(register, "f32")
+        code.append(op("vcvtph2ps", wide, x.as_("f16")))
+        return [*code, *([typed("vmulps", wide, wide, unit.reg(held[len(self.constants) - 1]))] if f.factor else [])]
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """Codes of six bits, one a byte, made f32 by a table of their upper halves in two registers, which `setup` loads.
+
+    An index has the code in its upper word and 0 in its lower one, for which the table has 0.
+    """
+
+    words: Constants
+    dtype: str
+
+    @property
+    def constants(self) -> tuple[int, ...]:
+        return tuple(range(2))
+
+    def tensors(self) -> list[Tensor]:
+        values = decode(np.arange(64, dtype=np.uint8), self.dtype).view(np.uint32) >> 16
+        return [Tensor.constant("codes_of_six", "u16", values.astype(np.uint16).tobytes())]
+
+    def setup(self, registers: Sequence[str], scratch: str) -> Code:
+        """Loads the table."""
+        unit = self.words.unit
+        each = unit.width // 16
+        places = [Memory("codes_of_six", Affine(i * each), "u32", unit.lanes) for i in self.constants]
+        return [op("vmovdqu", unit.reg(name), place) for name, place in zip(registers, places, strict=False)]
+
+    def load(self, register: str, place: Memory | Register, scratch: str, held: Sequence[str]) -> Code:
+        """Codes in memory, or in a register, as f32 in one."""
+        x = self.words.unit.reg(register)
+        table = [self.words.unit.reg(name) for name in held[:2]]
+        return [op("vpmovzxbd", x, place), typed("vpslld", x, x, imm=16), typed("vpermi2w", x, x, *table)]
+
+
+def _signed(place: Memory | Register) -> Memory | Register:
+    return place.as_("s8") if isinstance(place, Register) else replace(place, dtype="s8")
 
 
 def _in_memory(unit: Unit, register: str, tensor: str, at: Affine, lanes: int) -> tuple[Code, Memory | Register]:

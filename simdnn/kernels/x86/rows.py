@@ -299,16 +299,20 @@ def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "
     )
 
 
-def _by_arithmetic(kind: KernelKind) -> KernelKind:
-    """A row over 4-bit floats that makes f32 of their fields, where the row itself looks them up in a register."""
-    return replace(kind, weights=("f4_e2m1",), generator=partial(_without_table, kind.generator))
+#: weights that become floats in two ways: the other one than a row's own, and the suffix of a row that goes it
+_OTHERWISE = (("arithmetic", "_arith", ("f4_e2m1",)), ("table", "_table", ("f6_e2m3", "f6_e3m2")))
 
 
-def _without_table(
-    build: Callable[[MatmulProblem, Machine], Kernel], problem: MatmulProblem, machine: Machine
+def _otherwise(kind: KernelKind, by: str, weights: tuple[str, ...]) -> KernelKind:
+    """A row over narrow floats that makes f32 of them by arithmetic, or by a table, where the row itself does not."""
+    return replace(kind, weights=weights, generator=partial(_made_by, by, kind.generator))
+
+
+def _made_by(
+    by: str, build: Callable[[MatmulProblem, Machine], Kernel], problem: MatmulProblem, machine: Machine
 ) -> Kernel:
     assert problem.decompression
-    return build(replace(problem, decompression=replace(problem.decompression, arithmetic=True)), machine)
+    return build(replace(problem, decompression=replace(problem.decompression, by=by)), machine)
 
 
 def _cuts(dot: Dot, unit: Unit, problem: MatmulProblem) -> Options:
@@ -485,8 +489,13 @@ def _kinds() -> tuple[KernelKind, ...]:
     kinds += [_gemv("avx512_core", "bf16", plain=False, emulated=True)]
     kinds += [around(_decompressing(*row)) for row in _DECOMPRESSING]
     wide = [row[:3] for row in _DECOMPRESSING if unit_of(row[0]).masks and row[1] != MULTIPLY_ADD]
-    kinds += [around(_by_arithmetic(_decompressing(*row, "_arith"))) for row in wide]
-    kinds += [_decompressing(*row, fused=True) for row in _DECOMPRESSING if row[1] in (BF16, FMA)]
+    fused = [row[:3] for row in _DECOMPRESSING if row[1] in (BF16, FMA)]
+    for by, suffix, weights in _OTHERWISE:
+        kinds += [around(_otherwise(_decompressing(*row, suffix), by, weights)) for row in wide]
+    kinds += [_decompressing(*row, fused=True) for row in fused]
+    for by, suffix, weights in _OTHERWISE[1:]:
+        masked = [row for row in fused if row in wide]
+        kinds += [_otherwise(_decompressing(*row, suffix, fused=True), by, weights) for row in masked]
     kinds += [_depthwise(*row) for row in _DEPTHWISE]
     kinds += [ref_int8(isa) for isa in ("avx512_core", "avx2")]
     kinds += [ref_float(isa) for isa in ("avx512_core", "avx2")]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.pack import Blocked, Layout
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, zero
 from simdnn.kernels.x86.constants import Constants
-from simdnn.kernels.x86.narrow import is_narrow
+from simdnn.kernels.x86.narrow import Decoding, LookUp, is_narrow
 from simdnn.kernels.x86.narrow import widen as widen_codes
 from simdnn.kernels.x86.packing import Packing
 from simdnn.kernels.x86.packing import stored as plain
@@ -31,7 +32,7 @@ NIBBLES = ("s4", "u4", "f4_e2m1")
 @dataclass(frozen=True)
 class StoredRows:
     """Weights (k, n) of type `wei`, an integer, a float of at most a byte or f32, laid out as `tag` says; `layout` has
-    the kernel's panels. `table`: nibbles may become floats by a table.
+    the kernel's panels. `by`: "table" or "arithmetic" of codes that become floats either way; "": nibbles by a table.
     """
 
     unit: Unit
@@ -40,8 +41,8 @@ class StoredRows:
     k: int
     n: int
     layout: Layout
-    table: bool = True
-    words: Constants | None = None  # of floats that become f32 by arithmetic
+    by: str = ""
+    words: Constants | None = None  # of floats that become f32
 
     @property
     def nibbles(self) -> bool:
@@ -62,7 +63,17 @@ class StoredRows:
     @property
     def looked_up(self) -> bool:
         """Whether nibbles become floats by a table of sixteen in a register, rather than integers by shifts."""
-        return self.nibbles and self.unit.masks and self.table
+        return self.nibbles and self.unit.masks and self.by != "arithmetic"
+
+    @cached_property
+    def decoding(self) -> Decoding | LookUp | None:
+        """How codes one a byte become floats."""
+        return decoding_of(self.words, self.wei, self.by) if self.words else None
+
+    @property
+    def held(self) -> int:
+        """Registers that `setup` fills, one at least."""
+        return held_of(self.decoding)
 
     @property
     def floats(self) -> bool:
@@ -90,8 +101,13 @@ class StoredRows:
         blocked = Blocked(self.unit.isa, self._dtype, replace(self.layout, depth=1, icp=self._rows), self._rows)
         return Packing(self.unit, plain(self._packed_tag, self._dtype, blocked), blocked, to="stored")
 
+    @property
+    def halves(self) -> bool:
+        """Whether `setup` leaves half a register of scratch."""
+        return isinstance(self.decoding, Decoding) and self.decoding.fields.special
+
     def tensors(self) -> list[Tensor]:
-        constants = self.words.tensors() if self.words else []
+        constants = self.decoding.tensors() if self.decoding else self.words.tensors() if self.words else []
         if self.looked_up:
             constants = [Tensor.constant("nibbles", "f32", _values(self.wei).tobytes())]
         elif self.wei == "u4":
@@ -127,16 +143,19 @@ class StoredRows:
         return {"stored": to_a_line(panels).reshape(-1), "stored_tail": wide[:, whole:].reshape(-1)}
 
     # -- rows in registers ------------------------------------------------------------------------------------------
-    def setup(self, table: str) -> Code:
-        """Loads what `load` finds in register `table`, if it wants it."""
-        return [load32(self.unit, self.unit.reg(table, "f32"), "nibbles", Affine(), 16)] if self.looked_up else []
+    def setup(self, kept: Sequence[str], scratch: str) -> Code:
+        """Loads what `load` finds in the registers `kept`, if it wants it."""
+        if self.decoding:
+            return self.decoding.setup(kept, scratch)
+        return [load32(self.unit, self.unit.reg(kept[0], "f32"), "nibbles", Affine(), 16)] if self.looked_up else []
 
-    def load(self, to: Sequence[str], scratch: str, table: str, panel: Panel, j: int, row: Affine) -> Code:
+    def load(self, to: Sequence[str], scratch: str, kept: Sequence[str], panel: Panel, j: int, row: Affine) -> Code:
         """One row or two from `row` on to the registers `to`, of vector `j` of a panel: 32-bit integers, or f32
-        where weights are f32 or `looked_up`.
+        where weights are floats or `looked_up`.
 
         Two rows begin at an even one.
         """
+        table = kept[0]
         if self.paired:
             return self._pair(to, scratch, table, panel, j, row)
         unit, live = self.unit, panel.lanes[j] if self.direct else self.unit.lanes
@@ -153,8 +172,8 @@ class StoredRows:
             return [load32(unit, unit.reg(r, "f32"), tensor, at + i * stride, live) for i, r in enumerate(to)]
         code: Code = []
         for i, r in enumerate(to):
-            code.append(widen(unit, r, Memory(tensor, at + i * stride, self._dtype, live)))
-            code += self._arithmetic(r, scratch, table) if is_narrow(self.wei) else []
+            place = Memory(tensor, at + i * stride, self._dtype, live)
+            code += self.decoding.load(r, place, scratch, kept) if self.decoding else [widen(unit, r, place)]
         return code
 
     def _arithmetic(self, register: str, scratch: str, other: str) -> Code:
@@ -210,6 +229,18 @@ class StoredRows:
             return [broadcast32(mask, "nibble", Affine()), op("vpand", value, value, mask)]
         signed = value.as_("s32")
         return [op("vpslld", value, value, imm=28), op("vpsrad", signed, signed, imm=28)]
+
+
+def decoding_of(words: Constants, wei: str, by: str) -> Decoding | LookUp | None:
+    """How codes one a byte become floats; None of other weights."""
+    if wei in NIBBLES or not is_narrow(wei):
+        return None
+    return (LookUp if by == "table" else Decoding)(words, wei)
+
+
+def held_of(decoding: Decoding | LookUp | None) -> int:
+    """Registers that are held to decode: of nibbles a table's."""
+    return max(1, len(decoding.constants) if decoding else 0)
 
 
 def odd_nibbles(wei: str, tag: str, k: int, n: int) -> str:
