@@ -119,8 +119,11 @@ def problem_of(
     if target.gpu:
         return gpu_problems.matmul_problem(target.gpu, asked, given, dst, bias, wei_tag)
     if narrow.takes_part(given, dst):
-        if asked.batch.count > 1:
-            raise Unimplemented("a batch of products with floats of 8 bits and fewer: one matrix of weights works")
+        if target.library and asked.batch.count > 1:
+            raise Unimplemented(
+                f"a batch of products with floats of 8 bits and fewer under dispatch={target.dispatch!r}: its bits were "
+                "compared for single ones; one matrix of weights works, or dispatch='fastest'"
+            )
         problem, parameters = narrow.problem_of(given, dst, bias, wei_tag, target.library, target.caps)
     else:
         problem, parameters = _on_cpu(given, dst, bias, wei_tag, target)

@@ -307,7 +307,7 @@ class Estimate(Alike, Priced):
 class Result(Estimate):
     """An `Estimate` together with the values: `output` holds the exact bits that the kernel yields.
 
-    `dst_scales`: those that a dynamic mode found, (M, N / columns of a group); else None.
+    `dst_scales`: those that a dynamic mode found, (…, M, N / columns of a group); else None.
     """
 
     output: Array

@@ -224,6 +224,8 @@ def run(
     departed = departures(kernel, problem, *kept, parameters, output.shape, rebuild, target.engine, target.threads)
     explainer = Explainer(kernel, *kept, parameters, target.machine)
     scales = kernel.scales(left) if kernel.scales else None
+    if scales is not None and shape:
+        scales = scales.reshape(*shape[:-1], -1)
     cost = vars(priced(choice, target))
     result = Result(
         **cost, output=output, departed=departed, explainer=explainer, bounder=Bounded(departed), dst_scales=scales

@@ -167,6 +167,47 @@ def test_the_librarys_overflows_are_shown_and_not_copied() -> None:
     assert np.isnan(found["onednn"]) and found["fastest"] == 448
 
 
+@pytest.mark.parametrize("machine", ["spr", "zen4", "hsw"])
+@pytest.mark.parametrize(
+    ("src", "wei", "dst", "front"),
+    [
+        ("f8_e4m3", "f8_e4m3", "f32", ((2,), (2,))),
+        ("f8_e4m3", "f4_e2m1", "f8_e4m3", ((2, 1), (2, 2))),
+        ("f32", "f8_e5m2", "f32", ((2,), (2,))),
+        ("f32", "f6_e2m3", "f4_e2m1", ((1,), (3,))),
+        ("f32", "f32", "f8_e4m3", ((2,), (2,))),
+    ],
+)
+def test_batches_are_each_product_alone(
+    machine: str, src: str, wei: str, dst: str, front: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
+    """With scales by group on both sides, static and found scales of the destination, dimensions that broadcast."""
+    rng = np.random.default_rng(5)
+    a, w = ((rng.standard_normal((*f, *s))).astype(np.float32) for f, s in zip(front, ((3, 32), (32, 32)), strict=True))
+    a, w = a.astype(fmt(src).dtype), w.astype(fmt(wei).dtype)
+    scales: dict[str, Any] = {"wei": simdnn.Quant(e8m0((2, 32)), groups=(16, 1), dtype="e8m0")} if wei != "f32" else {}
+    if src != "f32":
+        scales["src"] = simdnn.Quant(e8m0((3, 1)), mask=3, groups=(1, 32), dtype="e8m0")
+    if dst == "f8_e4m3":
+        scales["dst"] = simdnn.Quant(mode="dynamic_mx")
+    elif dst == "f4_e2m1":
+        scales["dst"] = 0.5
+    attr = simdnn.Attr(scales=scales)
+    r = simdnn.matmul(a, w, machine=machine, dst=dst, attr=attr)
+    outer = np.broadcast_shapes(*front)
+    ones = [np.broadcast_to(x, (*outer, *x.shape[-2:])).reshape(-1, *x.shape[-2:]) for x in (a, w)]
+    alone = [
+        simdnn.matmul(x, y, machine=machine, dst=dst, attr=attr, dispatch=r.implementation)
+        for x, y in zip(*ones, strict=True)
+    ]
+    assert r.output.shape == (*outer, 3, 32) and r.cycles > alone[0].cycles
+    assert r.output.tobytes() == b"".join(one.output.tobytes() for one in alone)
+    assert (r.dst_scales is None) == (dst != "f8_e4m3")
+    if r.dst_scales is not None:
+        assert r.dst_scales.shape == (*outer, 3, 1)
+        assert r.dst_scales.tobytes() == b"".join(one.dst_scales.tobytes() for one in alone)  # type: ignore[union-attr]
+
+
 def scaled(argument: str, values: Array, **fields: Any) -> simdnn.Attr:
     return simdnn.Attr(scales={argument: simdnn.Quant(values, **fields)})
 
@@ -235,7 +276,10 @@ def test_results_tell_what_they_are() -> None:
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda a, w: simdnn.matmul(np.stack([a, a]), np.stack([w, w]), machine="spr"), "a batch of products with"),
+        (
+            lambda a, w: simdnn.matmul(np.stack([a, a]), np.stack([w, w]), machine="spr", dispatch="onednn"),
+            "a batch of products with",
+        ),
         (lambda a, w: simdnn.matmul(a, w, machine="b580"), "f8_e4m3 source with f8_e4m3 weights on 'b580'"),
         (
             lambda a, w: simdnn.matmul(

@@ -132,8 +132,9 @@ def _prepared(
 
 def _finished(finish: Finish, batch: Batch, shape: tuple[int, ...], outputs: Mapping[str, Array]) -> Array:
     """The output of all products of a batch."""
-    parts = outputs["dst"].reshape(batch.count, -1)
-    return np.stack([finish({"dst": part}) for part in parts]).reshape(shape)
+    parts = {name: values.reshape(batch.count, -1) for name, values in outputs.items()}
+    products = ({name: rows[number] for name, rows in parts.items()} for number in range(batch.count))
+    return np.stack([finish(one) for one in products]).reshape(shape)
 
 
 def _of_product(given: Parameters, post_ops: Sequence[str], number: int, batch: Batch) -> Parameters:

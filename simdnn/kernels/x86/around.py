@@ -29,7 +29,7 @@ def _not_of_a_reference(problem: Problem) -> str:
 def _plain(source: str, problem: Problem) -> Problem:
     """The problem that the row itself is asked; as it is where no stage could lead to it."""
     narrow = problem.narrow if isinstance(problem, MatmulProblem) else None
-    if not isinstance(problem, MatmulProblem) or narrow is None or narrow.reference or problem.batch.count > 1:
+    if not isinstance(problem, MatmulProblem) or narrow is None or narrow.reference:
         return problem
     if is_narrow(problem.src) and not source or narrow.src and not is_narrow(problem.src):
         return problem
