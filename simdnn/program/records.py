@@ -255,7 +255,7 @@ class Op(Record):
 
     @Derived
     def number(self) -> int:
-        """Of a form, a number that no other one has."""
+        """A form's number, which no other form has."""
         return next(_NUMBERS)
 
     @Derived

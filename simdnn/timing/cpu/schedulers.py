@@ -59,7 +59,7 @@ class Schedulers:
     wanted_rooms: Ints
 
     def has_room_for_group(self) -> int:
-        """Whether a queue, or where ports go in pairs a scheduler, has room for all that one dispatch group could send to
+        """Whether a queue, or where ports go in pairs a scheduler, has room for all that a dispatch group could send to
         it; if not, nothing is dispatched.
         """
         for index in range(self.schedulers):
