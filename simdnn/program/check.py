@@ -441,7 +441,8 @@ def _touched(accesses: Sequence[tuple[Elements, bool]]) -> tuple[Elements, npt.N
 def _distinct(groups: Sequence[Elements]) -> Elements:
     """The elements of all groups, each once and in order: sorted, since NumPy's `unique` hashes, which takes longer."""
     every = np.sort(np.concatenate(groups))
-    return every[np.concatenate([[True], every[1:] != every[:-1]])]
+    each: Elements = every[np.concatenate([[True], every[1:] != every[:-1]])]
+    return each
 
 
 # -- private tensors: nothing is read that the same iteration has not stored before -----------------------------------
