@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ import numpy as np
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownTiming
 from isa_models.alike import Alike
 from isa_models.display import Brief
-from isa_models.isa import implied, strongest
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array, memory_bytes
 from simdnn.kernels.common.copy import CopyProblem, copying
@@ -34,7 +33,10 @@ from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
 from simdnn.networks.model import Graph
 from simdnn.networks.types import bits, is_float, label
-from simdnn.primitives import Attr, convolution, estimate, matmul
+from simdnn.primitives import Attr
+from simdnn.primitives.convolution import convolution_on
+from simdnn.primitives.estimate import estimate_on
+from simdnn.primitives.matmul import matmul_on
 from simdnn.primitives.result import Estimate, Result
 from simdnn.primitives.run import Target
 from simdnn.primitives.stored_blocks import ggml_blocks
@@ -173,23 +175,12 @@ class Kernels:
         tag = "ab" if plain else "any"
         if not self.values:
             types = f"{label(a.dtype)}:{label(b.dtype)}:{dst or _default_dst(a)}"
-            found = estimate(
-                "matmul",
-                m=m,
-                n=n,
-                k=k,
-                src_batch=a.shape[:-2],
-                wei_batch=b.shape[:-2],
-                dt=types,
-                bias=bias is not None,
-                attr=attr,
-                wei_tag=tag,
-                **self._where(),
-            )
+            sizes: dict[str, Any] = {"m": m, "n": n, "k": k, "src_batch": a.shape[:-2], "wei_batch": b.shape[:-2]}
+            found = estimate_on(self._plain, "matmul", types, bias is not None, attr, wei_tag=tag, **sizes)
             self._noted(found, b)
             return shadow((*batch, m, n), _dst_type(dst or _default_dst(a)))
         engine = self._engine(prod(batch) * m * n * k, a.shape, a.dtype, b.shape, b.dtype)
-        result = matmul(a, b, bias, attr=attr, dst=dst, engine=engine, wei_tag=tag, **self._where())
+        result = matmul_on(replace(self._plain, engine=engine), a, b, bias, dst, attr, wei_tag=tag)
         self._noted(result, b)
         return result.output
 
@@ -197,13 +188,13 @@ class Kernels:
         """a (..., M, K) of f32 x weights (K, N) in blocks of ggml's type `name`, as `simdnn.ggml_blocks` takes them."""
         *batch, m, k = a.shape
         weights = ggml_blocks(stored, name)
-        where = self._where(blocks=True)
         if not self.values:
             m, n = prod((*batch, m)), weights.output.shape[1]
-            found = estimate("matmul", m=m, n=n, k=k, dt=f"f32:{name}:f32", **where)
+            found = estimate_on(self.target, "matmul", f"f32:{name}:f32", m=m, n=n, k=k)
             self._noted(found, stored)
             return shadow((*a.shape[:-1], n), np.dtype(np.float32))
-        result = matmul(a, weights, engine=self._engine(prod(batch) * m * weights.output.size), **where)
+        engine = self._engine(prod(batch) * m * weights.output.size)
+        result = matmul_on(replace(self.target, engine=engine), a, weights)
         self._noted(result, stored)
         return result.output
 
@@ -216,14 +207,12 @@ class Kernels:
         if not self.values:
             types = f"{label(src.dtype)}:{label(weights.dtype)}:{dst or _default_dst(src)}"
             sizes = {"mb": mb, "ic": ic, "ih": ih, "iw": iw, "oc": oc, "kh": kh, "kw": kw}
-            found = estimate(
-                "convolution", dt=types, bias=bias is not None, attr=attr, **sizes, **options, **self._where()
-            )
+            found = estimate_on(self._plain, "convolution", types, bias is not None, attr, **sizes, **options)
             self._noted(found, weights)
             problem: Any = found.problem
             return shadow((mb, oc, problem.oh, problem.ow), _dst_type(dst or _default_dst(src)))
         engine = self._engine(mb * oc * ih * iw * weights[0].size, src.shape, src.dtype, weights.shape, weights.dtype)
-        result = convolution(src, weights, bias, attr=attr, dst=dst, engine=engine, **options, **self._where())
+        result = convolution_on(replace(self._plain, engine=engine), src, weights, bias, dst, attr, **options)
         self._noted(result, weights)
         return result.output
 
@@ -281,16 +270,11 @@ class Kernels:
             )
         )
 
-    def _where(self, blocks: bool = False) -> dict[str, Any]:
-        """Arguments of a product; `blocks`: with weights in blocks. A library of part of all products has the others
-        done as "fastest" does them.
-        """
-        t = self.target
-        if isinstance(t.machine, GpuMachine):
-            return {"machine": t.machine, "dispatch": t.dispatch}
-        isa = None if t.caps == _all_caps(t.machine) else strongest(t.caps)
-        dispatch = "fastest" if t.library and t.library.blocks_alone and not blocks else t.dispatch
-        return {"machine": t.machine, "isa": isa, "threads": t.threads, "dispatch": dispatch}
+    @functools.cached_property
+    def _plain(self) -> Target:
+        """Where products run whose weights are no blocks: a library of blocks alone leaves those to "fastest"."""
+        library = self.target.library
+        return replace(self.target, dispatch="fastest") if library and library.blocks_alone else self.target
 
     def _engine(self, work: int, *what: Hashable) -> str:
         """The engine for some work: what is small and has not been asked for often is read."""
@@ -391,10 +375,6 @@ def _dst_type(name: str) -> np.dtype[Any]:
     from isa_models.formats import fmt
 
     return fmt(name).dtype
-
-
-def _all_caps(machine: Machine) -> frozenset[str]:
-    return frozenset().union(*(implied(cap) for cap in machine.isa))
 
 
 def words_for(machine: Machine | GpuMachine, caps: frozenset[str]) -> Vocabulary:

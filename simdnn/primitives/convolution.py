@@ -69,6 +69,26 @@ def convolution(
     ((1, 32, 6, 6), [[64.0, 96.0], [96.0, 144.0]])
     """
     target = Target.of(machine, isa, threads, engine, dispatch)
+    asked = {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
+    return convolution_on(target, src, weights, bias, dst, attr, wei_tag, into, **asked)
+
+
+def convolution_on(
+    target: Target,
+    src: Array,
+    weights: Array | Reordered,
+    bias: Array | None = None,
+    dst: str | None = None,
+    attr: Attr | None = None,
+    wei_tag: str = "any",
+    into: Array | None = None,
+    *,
+    strides: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Result:
+    """`convolution` for who has checked once where it runs."""
     if target.gpu and into is not None:
         raise Unimplemented(f"into on {target.gpu.name!r}: no convolution there has the post-operation that reads it")
     values, wei = plain_of(weights)

@@ -71,7 +71,18 @@ def estimate(
     ('gemm:avx512_core_vnni', '4 times as fast')
     """
     one_of("primitive", primitive, _SIZES)
-    target = Target.of(machine, isa, threads, "auto", dispatch)
+    return estimate_on(Target.of(machine, isa, threads, "auto", dispatch), primitive, dt, bias, attr, **shape)
+
+
+def estimate_on(
+    target: Target,
+    primitive: str,
+    dt: str = "f32",
+    bias: bool = False,
+    attr: Attr | None = None,
+    **shape: int | str | Sequence[int],
+) -> Estimate:
+    """`estimate` of a product for who has checked once where it runs."""
     if not isinstance(bias, bool):
         raise InvalidArgument(f"bias is a {type(bias).__name__}; True or False is needed: an estimate reads no data")
     names, given = _SIZES[primitive], dict(_OPTIONS[primitive])

@@ -86,7 +86,20 @@ def matmul(
     >>> int(without.saturation[0, 0]), vnni.implementation
     (32, 'gemm:avx512_core_vnni')
     """
-    target = Target.of(machine, isa, threads, engine, dispatch)
+    return matmul_on(Target.of(machine, isa, threads, engine, dispatch), src, weights, bias, dst, attr, wei_tag, into)
+
+
+def matmul_on(
+    target: Target,
+    src: Array,
+    weights: Array | Reordered | Blocks,
+    bias: Array | None = None,
+    dst: str | None = None,
+    attr: Attr | None = None,
+    wei_tag: str = "any",
+    into: Array | None = None,
+) -> Result:
+    """`matmul` for who has checked once where its products run."""
     if isinstance(weights, Blocks):
         asked = asked_of(src, weights)
         nothing_beside(weights.dtype, bias, into)

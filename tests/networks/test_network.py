@@ -18,6 +18,7 @@ from onnx import TensorProto, helper  # noqa: E402
 from simdnn.networks.inspect import inspect  # noqa: E402
 from simdnn.networks.kernels import READINGS  # noqa: E402
 from simdnn.numerics import reference  # noqa: E402
+from simdnn.primitives.run import Target  # noqa: E402
 from tests.networks import peer  # noqa: E402
 from tests.networks.models import model, small_cnn  # noqa: E402
 
@@ -34,6 +35,20 @@ def test_values_are_those_of_a_runtime(machine: str, isa: str | None) -> None:
     assert frame.set_index("node").loc["flat", "implementation"] == "view"
     assert json.loads(r.to_json())["nodes"][0]["op"] == "Conv"
     assert r.macs == 2 * 12 * 12 * 8 * 27 + 2 * 10 * 288
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_where_a_network_runs_is_checked_once(values: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products take the target that the network has; none makes it anew from names."""
+    made = []
+    of = Target.of
+    monkeypatch.setattr(Target, "of", lambda *given: made.append(given) or of(*given))
+    net = simdnn.load(small_cnn())
+    if values:
+        net.run({"x": X}, machine="zen4")
+    else:
+        assert net.estimate({"x": X.shape}, machine="zen4").cycles > 0
+    assert len(made) == 1
 
 
 def test_cost_alone_is_the_cost_of_the_run() -> None:
