@@ -62,6 +62,8 @@ class Instruction(InNotebooks):
     steady: bool = False  # what a shortcut may assume of its accumulator holds for its result again
     overwrites: bool = False  # operand 0 is the destination's old value: a factor or a table, needed early
     evex: str = ""  # the mnemonic at 512 bits, where it differs
+    mnemonic_of_form: str = ""  # where the name is that of one form of a mnemonic, which another name has
+    mask: bool = False  # operand 0 is the mask in braces beside the destination; lanes that it leaves out are zeroed
     native: bool = True  # the host's own instruction may stand in for `function`
     clears: bool = False  # zero whatever its operands hold, where all of them are one register
     moves: bool = False  # loads, stores, broadcasts: nothing is computed
@@ -124,7 +126,7 @@ class Instruction(InNotebooks):
         return f"{_WIDTHS[self.immediate_bits]} is 0 to {self.greatest_immediate}"
 
     def mnemonic(self, width: int) -> str:
-        return self.evex if self.evex and width == 512 else self.name
+        return self.evex if self.evex and width == 512 else self.mnemonic_of_form or self.name
 
     def lanes(self, width: int) -> int:
         """Lanes of the result where the widest register is `width` bits."""

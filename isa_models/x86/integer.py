@@ -190,10 +190,6 @@ def _signed_as(a: Value, b: Value) -> Value:
     return (b > 0).where(a, (b < 0).where(a.literal(0) - a, a.literal(0)))
 
 
-def _all_bits(a: Value, b: Value) -> Value:
-    return a.eq(b).where(a.literal(-1), a.literal(0))
-
-
 for _bits in (8, 16, 32):
     _binary(
         f"vpsign{_LETTER[_bits]}",
@@ -203,16 +199,6 @@ for _bits in (8, 16, 32):
         f"The first {_WORD[_bits]}, times the signs of the second; the least one stays where it is negated.",
         f"[7, 7, {fmt(f's{_bits}').low}], [-3, 0, -1]",
         f"[-7, 0, {fmt(f's{_bits}').low}]",
-        AVX2,
-    )
-    _binary(
-        f"vpcmpeq{_LETTER[_bits]}",
-        f"s{_bits}",
-        _all_bits,
-        "PCMPEQB/PCMPEQW/PCMPEQD",
-        f"All bits of {_WORD[_bits]} that are equal, none of others.",
-        "[7, 7], [7, -7]",
-        "[-1, 0]",
         AVX2,
     )
 

@@ -94,6 +94,7 @@ class Values(Alike, InNotebooks):
     seed: int
     written: tuple[Written, ...] = field(repr=False)
     registers: Mapping[str, Array] = field(repr=False)  # at the end: 64 bytes each
+    memory: Mapping[str, Array] = field(repr=False)  # at the end: bytes of the arrays that were given, by register
 
     @functools.cached_property
     def frame(self) -> pd.DataFrame:
@@ -128,16 +129,19 @@ def run(body: Sequence[Decoded], given: Mapping[str, Any] | None = None, iterati
     loop = _Loop(body, given or {}, seed)
     for _ in range(iterations):
         written = tuple(found for one in body if (found := loop.step(one)) is not None)
-    return Values(iterations, seed, written, loop.vectors)
+    return Values(iterations, seed, written, loop.vectors, loop.arrays())
 
 
 # -- what has semantics ------------------------------------------------------------------------------------------------
 
 
 @functools.cache
-def _by_mnemonic() -> dict[str, Instruction]:
+def _by_mnemonic(into_mask: bool) -> dict[str, Instruction]:
+    """Instructions by mnemonic; of a mnemonic with two results, the form into a mask register or the other."""
     load()
-    return {name: one for one in REGISTRY.values() for name in (one.name, one.evex) if name and not one.tile}
+    plain = {name: one for one in REGISTRY.values() for name in (one.name, one.evex) if name and not one.tile}
+    forms = {one.mnemonic_of_form: one for one in REGISTRY.values() if one.mnemonic_of_form}
+    return plain | forms if into_mask else plain
 
 
 def definition_of(one: Decoded) -> tuple[Instruction, bool] | None:
@@ -145,7 +149,9 @@ def definition_of(one: Decoded) -> tuple[Instruction, bool] | None:
 
     None where the package has none for this mnemonic.
     """
-    known = _by_mnemonic()
+    raw = one.raw
+    register = raw.op_register(0) if raw.op_count and raw.op_kind(0) == iced.OpKind.REGISTER else iced.Register.NONE
+    known = _by_mnemonic(iced.RegisterExt.is_k(register))
     for mnemonic, legacy in ((one.mnemonic, False), ("v" + one.mnemonic, True)):
         if found := known.get(_SAME_BITS.get(mnemonic, mnemonic)):
             return found, legacy
@@ -160,7 +166,7 @@ def _sources(one: Decoded, definition: Instruction, legacy: bool) -> list[int] |
     """Numbers of the encoded operands that the function's operands are; None where the forms do not match."""
     immediates = _immediates(one)
     last = one.raw.op_count - len(immediates)
-    count = len(definition.operands)
+    count = len(definition.operands) - definition.mask
     if len(immediates) != len(definition.immediates):
         return None
     if last == count + 1 and not (definition.destructive or definition.flags):
@@ -188,10 +194,10 @@ def _width(one: Decoded) -> int:
 def _lacks(one: Decoded) -> bool:
     """Whether this form has no function: its name, width, operands, a mask beside memory, or a rounding of its own."""
     raw, found = one.raw, definition_of(one)
-    if found is None or raw.has_op_mask and one.memory or raw.rounding_control != iced.RoundingControl.NONE:
+    if found is None or raw.rounding_control != iced.RoundingControl.NONE:
         return True
     definition, legacy = found
-    if raw.has_op_mask and (legacy or definition.moves or definition.result == "b1" or definition.whole):
+    if raw.has_op_mask and (legacy or definition.partial or definition.whole and not definition.mask):
         return True  # which lanes the mask is of is not said by the result's
     operand = definition.operands[-1]
     if raw.is_broadcast and fmt(definition.result).bits < fmt(operand.dtype).bits * operand.per:
@@ -245,6 +251,10 @@ class _Loop:
         else:
             raise InvalidArgument(f"{name} takes a whole number or a NumPy array, met {type(value).__name__}")
 
+    def arrays(self) -> dict[str, Array]:
+        """The bytes of the arrays that were given, by the register that pointed to each."""
+        return {terms[0][0]: np.array([*self.bytes[terms].values()], np.uint8) for terms in sorted(self.whole)}
+
     def step(self, one: Decoded) -> Written | None:
         """Run one instruction; what it wrote, of a vector instruction."""
         if not _is_vector(one):
@@ -258,20 +268,41 @@ class _Loop:
         lanes = definition.lanes(_width(one))
         sources = _sources(one, definition, legacy)
         assert sources is not None
-        operands = [self.read(one, k, o, definition, lanes) for k, o in zip(sources, definition.operands, strict=True)]
+        taken = self.taken(one, definition, lanes)
+        encoded = definition.operands[definition.mask :]
+        operands = [self.read(one, k, o, definition, lanes, taken) for k, o in zip(sources, encoded, strict=True)]
         extra: dict[str, int] = dict(zip(definition.immediates, _immediates(one), strict=True))
-        result = definition(*operands, lanes=lanes if definition.takes_lanes else None, **extra)
-        if one.raw.has_op_mask:
-            result = self.masked(one, definition, result)
-        return self.write(one, definition, result, legacy)
+        if definition.mask:  # it says itself which lanes of the result are made
+            mask = np.ones(lanes, bool) if taken is None else taken
+            ones = np.ones(lanes, fmt(definition.result).dtype)
+            result, taken = definition(mask, *operands), definition(mask, ones) != 0
+        else:
+            result = definition(*operands, lanes=lanes if definition.takes_lanes else None, **extra)
+        return self.write(one, definition, *self.masked(one, definition, result, taken), legacy)
 
-    def read(self, one: Decoded, k: int, operand: Operand, definition: Instruction, lanes: int) -> Array:
-        """An operand's lanes."""
+    def taken(self, one: Decoded, definition: Instruction, lanes: int) -> Array | None:
+        """Whether the mask has each lane of the result; None without a mask."""
+        if not one.raw.has_op_mask:
+            return None
+        whole = self.vector(register_name(one.raw.op_mask), "b1")
+        bits = _masked_bits(one, definition)
+        own = fmt(definition.result).bits
+        count = lanes if own < 8 else lanes * own // bits
+        found: Array = np.unpackbits(whole, bitorder="little")[:count].astype(bool)
+        return found
+
+    def read(
+        self, one: Decoded, k: int, operand: Operand, definition: Instruction, lanes: int, taken: Array | None
+    ) -> Array:
+        """An operand's lanes; those in memory that a mask leaves out are not read, and are zero."""
         count = definition.operand_lanes(operand, lanes)
         size = -(-count * fmt(operand.dtype).bits // 8)
         raw = one.raw
         if raw.op_kind(k) == iced.OpKind.MEMORY:
-            data = self.load(one, self.kind(one, operand, definition))
+            first = np.sort(taken)[::-1] if definition.mask and taken is not None else taken  # expansion reads in order
+            data = self.load(
+                one, self.kind(one, operand, definition), first if operand.per and not raw.is_broadcast else None
+            )
         else:
             register = raw.op_register(k)
             if iced.RegisterExt.is_vector_register(register) or iced.RegisterExt.is_k(register):
@@ -286,19 +317,22 @@ class _Loop:
         data = np.pad(data, (0, max(0, size - len(data))))[:size]
         return ArrayValue(np.ascontiguousarray(data), "u8").view(operand.dtype).array[:count]
 
-    def masked(self, one: Decoded, definition: Instruction, result: Array) -> Array:
-        """The result where the mask's bits are set, elsewhere zero, or what the register held."""
-        wide = one.mnemonic in _SAME_BITS and one.mnemonic.endswith(("q", "pd"))  # two spellings have one function
-        bits = 64 if wide else fmt(definition.result).bits
-        word = np.dtype(f"u{bits // 8}")
+    def masked(
+        self, one: Decoded, definition: Instruction, result: Array, taken: Array | None
+    ) -> tuple[Array, Array | None]:
+        """The result where lanes are taken, elsewhere zero, or what the register held; and what memory takes."""
+        if taken is None or one.raw.op_kind(0) == iced.OpKind.MEMORY:
+            return result, taken
+        if fmt(definition.result).is_truth:
+            return result & taken, None
+        word = np.dtype(f"u{_masked_bits(one, definition) // 8}")
         found = np.ascontiguousarray(result).view(word)
-        mask = np.unpackbits(self.vector(register_name(one.raw.op_mask), "b1"), bitorder="little")[: len(found)]
-        if one.raw.zeroing_masking:
+        if one.raw.zeroing_masking or definition.mask and not one.raw.has_op_mask:
             kept = np.zeros_like(found)
         else:
             name = register_name(one.raw.op_register(0))
             kept = self.vector(name, definition.result)[: found.nbytes].view(word)
-        return np.where(mask.astype(bool), found, kept).view(result.dtype)
+        return np.where(taken, found, kept).view(result.dtype), None
 
     def kind(self, one: Decoded, operand: Operand, definition: Instruction) -> str:
         """The element type to draw: of a move, the type of whoever computes with what it loads."""
@@ -322,7 +356,7 @@ class _Loop:
         whole = np.frombuffer((value.const & ((1 << 64) - 1)).to_bytes(8, "little"), np.uint8)
         return whole[: iced.RegisterExt.size(register)]
 
-    def write(self, one: Decoded, definition: Instruction, result: Array, legacy: bool) -> Written:
+    def write(self, one: Decoded, definition: Instruction, result: Array, taken: Array | None, legacy: bool) -> Written:
         lanes = np.ascontiguousarray(result).reshape(-1)
         value = ArrayValue(lanes, definition.result)
         data = value.pad(-(-value.lanes * value.format.bits // 8) * 8 // value.format.bits).view("u8").array
@@ -332,7 +366,7 @@ class _Loop:
         if kind == iced.OpKind.MEMORY:
             assert one.memory is not None
             data = data[: one.memory.bytes]
-            place = self.store(one, data)
+            place = self.store(one, data, taken)
         else:
             register = one.raw.op_register(0)
             place, name = part_name(register), register_name(register)
@@ -345,34 +379,42 @@ class _Loop:
         kept = lanes if fmt(definition.result).is_truth else data.view(fmt(definition.result).dtype)
         return Written(one.text, place, definition.result, kept)
 
-    def buffer(self, one: Decoded) -> tuple[Sum, dict[int, int]]:
-        """Where an instruction's memory operand points, and the bytes around it."""
+    def buffer(self, one: Decoded, touched: Array) -> tuple[Sum, dict[int, int]]:
+        """Where an instruction's memory operand points, and the bytes around it; `touched` are those that it moves."""
         assert one.memory is not None
         address = self.state.address(one.memory)
         if any(name.startswith("?") for name, _ in address.terms):
             raise Unimplemented(f"'{one.text}': its address is not followed through the loop")
         held = self.bytes.setdefault(address.terms, {})
-        last = address.const + one.memory.bytes
-        if address.terms in self.whole and not (0 <= address.const and last <= len(held)):
+        first, last = address.const + touched[0], address.const + touched[-1]
+        if address.terms in self.whole and not (0 <= first and last < len(held)):
             raise InvalidArgument(
-                f"'{one.text}' moves bytes {address.const} to {last - 1} of the array at {address.terms[0][0]}, "
+                f"'{one.text}' moves bytes {first} to {last} of the array at {address.terms[0][0]}, "
                 f"which has {len(held)}"
             )
         return address, held
 
-    def load(self, one: Decoded, dtype: str) -> Array:
-        address, held = self.buffer(one)
+    def load(self, one: Decoded, dtype: str, taken: Array | None) -> Array:
         assert one.memory is not None
-        places = range(address.const, address.const + one.memory.bytes)
+        found = np.zeros(one.memory.bytes, np.uint8)
+        touched = _bytes_of(taken, one.memory.bytes)
+        if not len(touched):
+            return found
+        address, held = self.buffer(one, touched)
+        places = [address.const + at for at in touched.tolist()]
         if any(place not in held for place in places):
-            drawn = self.draw(dtype, len(places)).tolist()
+            drawn = self.draw(dtype, len(found))[touched].tolist()
             for place, value in zip(places, drawn, strict=True):
                 held.setdefault(place, value)
-        return np.array([held[place] for place in places], np.uint8)
+        found[touched] = [held[place] for place in places]
+        return found
 
-    def store(self, one: Decoded, data: Array) -> str:
-        address, held = self.buffer(one)
-        held.update(enumerate(data.tolist(), address.const))
+    def store(self, one: Decoded, data: Array, taken: Array | None) -> str:
+        touched = _bytes_of(taken, len(data))
+        if not len(touched):
+            return "memory, where the mask has no lane"
+        address, held = self.buffer(one, touched)
+        held.update(zip((touched + address.const).tolist(), data[touched].tolist(), strict=True))
         parts = [name if factor == 1 else f"{factor}*{name}" for name, factor in address.terms]
         return f"[{' + '.join([*parts, *([str(address.const)] if address.const or not parts else [])])}]"
 
@@ -389,6 +431,17 @@ class _Loop:
             whole = (low, high) if form.bits > 16 else (int(form.low), int(form.high))
             lanes = self.rng.integers(whole[0], whole[1] + 1, count).astype(form.dtype)
         return np.ascontiguousarray(lanes).view(np.uint8)[:size].copy()
+
+
+def _masked_bits(one: Decoded, definition: Instruction) -> int:
+    """Bits of a lane that a mask has a bit for: two spellings of 32 and 64 have one function here."""
+    wide = one.mnemonic in _SAME_BITS and one.mnemonic.endswith(("q", "pd", "64"))
+    return 64 if wide else fmt(definition.result).bits
+
+
+def _bytes_of(taken: Array | None, size: int) -> Array:
+    """Numbers of the bytes, of `size`, whose lanes a mask has; all without one."""
+    return np.arange(size) if taken is None else np.flatnonzero(np.repeat(taken, size // len(taken)))
 
 
 def _mask(name: str, value: Any) -> Array:

@@ -64,7 +64,8 @@ def _masked(
     immediates: Mapping[str, int],
 ) -> LlvmValue | None:
     """An instruction whose operands or result are mask registers, of 8 lanes at least; or flags."""
-    if not _exists(definition.name):
+    name = definition.mnemonic(512)
+    if not _exists(name):
         return None
     operands = [v.pad(max(v.lanes, _LEAST)) if v.format.is_truth else v for v in operands]
     count = max(lanes, _LEAST) if fmt(definition.result).is_truth else lanes
@@ -74,7 +75,7 @@ def _masked(
     names = [f"${outputs + i}" for i in reversed(range(len(operands)))]
     literals = [f"$${immediates[name]}" for name in definition.immediates]
     if definition.flags:
-        text = f"{definition.name} {', '.join(names)}; setz $0; setc $1"
+        text = f"{name} {', '.join(names)}; setz $0; setc $1"
         both = emitter.value(f'call {{ i8, i8 }} asm "{text}", "=q,=q,{",".join(kinds)},~{{flags}}"({arguments})')
         flags = "poison"
         for i in range(lanes):
@@ -82,11 +83,12 @@ def _masked(
             flag = emitter.value(f"trunc i8 {byte} to i1")
             flags = emitter.value(f"insertelement <{lanes} x i1> {flags}, i1 {flag}, i32 {i}")
         return LlvmValue(emitter, flags, definition.result, lanes)
-    text = f"{definition.name} {', '.join([*literals, *names, '$0'])}"
+    destination = "$0" if not definition.mask else f"$0 {{{names.pop()}}} {{z}}"
+    text = f"{name} {', '.join([*literals, *names, destination])}"
     result = "^Yk" if fmt(definition.result).is_truth else "v"
     kind = vector_type(definition.result, count)
-    name = emitter.value(f'call {kind} asm "{text}", "={result},{",".join(kinds)}"({arguments})')
-    found = LlvmValue(emitter, name, definition.result, count)
+    made = emitter.value(f'call {kind} asm "{text}", "={result},{",".join(kinds)}"({arguments})')
+    found = LlvmValue(emitter, made, definition.result, count)
     return found if count == lanes else found.permute(range(lanes))
 
 

@@ -151,13 +151,13 @@ def test_random_numbers_suit_who_computes_with_them() -> None:
     ("text", "named"),
     [
         ("vaddpd zmm0, zmm1, zmm2\nvaddps zmm0, zmm1, zmm2\nvsqrtss xmm1, xmm2, xmm3", ["vaddpd", "vsqrtss"]),
-        ("vaddps zmm0{k1}, zmm1, [rsi]", ["{k1}"]),
+        ("vpshufb zmm0{k1}, zmm1, zmm2", ["{k1}"]),
         ("vaddps zmm0, zmm1, zmm2, {rz-sae}", ["rz"]),
         ("vpslld zmm0, zmm1, xmm2", ["vpslld"]),
         ("movss xmm0, xmm1", ["movss"]),
         ("vmovss xmm0, xmm1, xmm2", ["vmovss"]),
         ("vzeroupper", ["vzeroupper"]),
-        ("vpcmpd k1, zmm0, zmm1, 2", ["vpcmpled"]),  # as the disassembler writes it
+        ("vpcmpestrm xmm0, xmm1, 2", ["vpcmpestrm"]),
         ("mov [rsi], rax\nvaddps zmm0, zmm0, [rsi]", ["mov"]),
         ("mov rax, [rsi]\nvaddps zmm0, zmm0, [rax]", ["vaddps"]),
         ("movzx eax, byte ptr [rsi]\nvpbroadcastd zmm0, eax", ["rax"]),
