@@ -316,9 +316,8 @@ def text_of(number: float, dtype: str) -> str:
     """
     if not np.isfinite(number):
         return str(number)
-    precision = {"f64": np.float64(number), "f32": np.float32(number)}.get(dtype, np.float32(number))
-    text = str(precision)
-    return text.removesuffix(".0")
+    precision = np.float64 if dtype == "f64" else np.float32
+    return str(precision(number)).removesuffix(".0")
 
 
 def real(number: Number) -> float | int | None:
