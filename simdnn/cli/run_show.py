@@ -81,7 +81,7 @@ def layers(frame: pd.DataFrame, wide: bool = False) -> str:
 
 def totals(frame: pd.DataFrame, quality: Mapping[str, str], wide: bool = False) -> str:
     """A row a mode, and what was put away. `quality`: formats of the workload's own figures, by column."""
-    own = [name for name in ("accuracy", "metric", *quality) if name in frame]
+    own = [name for name in dict.fromkeys(("accuracy", "metric", *quality)) if name in frame]
     formats = FORMATS | {name: form.format for name, form in quality.items()}
     return _shown(frame, ("machine", "mode", "phase", *own, *TOTALS), formats, () if wide else _LEAST_OF_TOTALS, own)
 

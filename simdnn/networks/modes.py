@@ -107,7 +107,9 @@ def in_mode(calibrated: Calibrated, mode: Mode, only: Sequence[str] = ("*",)) ->
     if mode.stores:
         narrow = quantize_onnx(model, scheme="weights", only=only, **storage_of(mode))
         if not any(node.op_type in (*STORING, "DequantizeLinear") for node in narrow.graph.node):
-            raise Unimplemented("no product here and no convolution has constant weights to store")
+            kinds = "no product here has" if mode.narrow else "no product here and no convolution has"
+            more = "; convolutions keep theirs, and s8-weights stores those" if mode.narrow else ""
+            raise Unimplemented(f"{kinds} constant weights to store{more}")
         return load(narrow), attr_of(mode)
     if mode.src in ("f16", "bf16"):
         narrow = transpile_float16(model, dtype=mode.src, only=only)

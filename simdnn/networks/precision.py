@@ -238,8 +238,15 @@ def check_layers(mode: Mode, layers: Sequence[str]) -> Sequence[str]:
     return layers
 
 
-def without_zero_points(mode: Mode) -> Mode:
-    """The mode for a product whose weights nobody has stored with zero points: symmetric s8 in their place."""
+def of_activations(mode: Mode) -> Mode:
+    """The mode for a product of activations, which nobody has stored: symmetric s8 in place of zero points; in place of
+    narrow floats f32, with the mode's math.
+
+    >>> of_activations(MODES["mxfp4"]).weights, of_activations(MODES["int8-zp-direct"]).weights
+    ('f32', 's8')
+    """
+    if mode.narrow:
+        return replace(mode, weights="f32", narrow="")
     return mode if mode.zero_points == "auto" else replace(mode, weights="s8", zero_points="auto")
 
 

@@ -18,7 +18,7 @@ from isa_models.machines.loader import AnyMachine
 from simdnn.exactness import measures
 from simdnn.networks import sequential as network
 from simdnn.networks.narrow import NARROW_WEIGHTS
-from simdnn.networks.precision import MODES, Mode, choose, without_zero_points
+from simdnn.networks.precision import MODES, Mode, choose, of_activations
 from simdnn.networks.runner import (
     Frames,
     InMode,
@@ -80,7 +80,7 @@ class TableLayer:
     def in_mode(self, mode: Mode, isa: str | None, reference: Result | None) -> InMode:
         """One row: cost, and with values the errors against f32."""
         cap = str(isa)
-        mode = without_zero_points(mode) if self._of_activations else mode
+        mode = of_activations(mode) if self._of_activations else mode
         batch = self.layer.batch if isinstance(self.layer, MatmulLayer) else 1
         with cold_weights(mode.name in self.cold):
             run = _primitive if self.values else _estimate
@@ -93,7 +93,7 @@ class TableLayer:
 
     def estimated(self, mode: Mode, isa: str) -> Estimate:
         """The layer's cost in a mode, all products of a batch in one kernel."""
-        mode = without_zero_points(mode) if self._of_activations else mode
+        mode = of_activations(mode) if self._of_activations else mode
         with cold_weights(mode.name in self.cold):
             return _estimate(self, mode, isa)
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import simdnn
+import workloads
+from simdnn.networks.modes import Calibrated, in_mode
 from simdnn.networks.narrow import NARROW_WEIGHTS
 from simdnn.networks.precision import MODES, choose
+from simdnn.networks.tables import run_table
+from workloads import MatmulLayer
 
 onnx = pytest.importorskip("onnx")
 RNG = np.random.default_rng(0)
@@ -46,6 +52,27 @@ def test_products_are_those_of_decoded_weights(name: str) -> None:
     wanted = np.maximum(x @ decoded(FIRST, name), 0) @ decoded(SECOND.T, name) + BIAS
     np.testing.assert_allclose(found.outputs["y"], wanted, rtol=1e-4, atol=1e-4)
     assert found.cycles == simdnn.load(made).estimate({"x": (3, 64)}, machine="zen4").cycles
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_products_of_activations_keep_f32_in_a_layer_table(values: bool) -> None:
+    """Attention's two products of a batch, which no file stores."""
+    table = workloads.Workload("t", "t", "", (MatmulLayer("fc", 8, 64, 64), MatmulLayer("qk", 8, 64, 64, batch=2)))
+    frames = run_table(table, "zen4", ["fpmath-bf16", "mxfp4", "mxfp6", "nvfp4"], values=values)
+    cycles = frames.layers.set_index(["layer", "mode"])["cycles"]
+    assert (frames.totals["refused"].fillna("") == "").all()
+    assert cycles["qk", "mxfp4"] == cycles["qk", "nvfp4"] == cycles["qk", "fpmath-bf16"]
+    assert cycles["fc", "mxfp4"] != cycles["fc", "fpmath-bf16"]
+
+
+def test_a_network_of_convolutions_says_why_it_has_no_narrow_floats() -> None:
+    from workloads.export import onnx_model
+
+    digits = workloads.digits()
+    convolutions = replace(digits, layers=digits.layers[:3])
+    mode = MODES["mxfp6"]
+    with pytest.raises(simdnn.Unimplemented, match="no product here has .*; convolutions keep theirs, and s8-weights"):
+        in_mode(Calibrated(onnx_model(convolutions), []), mode)
 
 
 def test_modes_run_as_any() -> None:

@@ -124,6 +124,15 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert text.count("picture: ") == 2 and "many" in text
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in drawn)
     assert files.read_text().count("\n") == 1 + 3 * 2
+    shares = (Metric("error", "largest error", "{:.3f}"), Metric("accuracy", "a share", "{:.1%}"))
+
+    def scored(*given: Any) -> Data:
+        made = data(*given)
+        return dataclasses.replace(made, score=lambda *all_of: {"error": 0.0, "accuracy": 0.5})
+
+    monkeypatch.setitem(workloads.REAL_NETWORKS, "made-up", dataclasses.replace(MADE_UP, metrics=shares, data=scored))
+    assert main(words) == 0 and "50.0%" in capsys.readouterr().out
+    monkeypatch.setitem(workloads.REAL_NETWORKS, "made-up", MADE_UP)
     assert main([*words, "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert [row["mode"] for row in content["totals"]] == ["f32", "f32", "bf16", "bf16", "off", "off"]
