@@ -31,22 +31,31 @@ AHEAD = 64  # ops beyond a reorder buffer of them that the core may have taken u
 BOUNDS_ORDER = ("compute", "load", "store", "crowding", "front-end", "latency")
 
 
-@dataclass(frozen=True, slots=True)
-class LoopTiming:
-    """The steady state of a loop.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopRate:
+    """The cycles of a loop's iteration in its steady state.
 
-    `cycles` is an iteration's; `startup_cycles` is what one alone takes beyond it. `port_cycles` is the work
-    an iteration puts on each port. `limits` are lower bounds by name, and `bound` is the largest of them.
-    `confidence` is the weakest standing among the instruction rows and core figures used.
+    `limits` are lower bounds by name, and `bound` is the largest of them. `confidence` is the weakest standing among
+    the instruction rows and core figures used.
     """
 
     cycles: float
-    startup_cycles: float
-    port_cycles: dict[str, float]
     bound: str
     limits: dict[str, float]
     chain_cycles: float
     confidence: Confidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopTiming(LoopRate):
+    """The steady state of a loop: a `LoopRate` with all that is told of a loop by itself.
+
+    `startup_cycles` is what an iteration alone takes beyond `cycles`; `port_cycles` is the work that one puts on each
+    port.
+    """
+
+    startup_cycles: float
+    port_cycles: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +75,30 @@ def loop_cycles(machine: Machine, body: Sequence[Step]) -> LoopTiming:
     """
     if not body:
         raise InvalidArgument("loop body: met no steps; at least one is needed")
-    return loop_timing(Turn.of(machine, lower(machine, body)))
+    turn = Turn.of(machine, lower(machine, body))
+    rate, steady = _rate(turn)
+    ports = _port_cycles(machine, turn.ops, steady.spent())  # before the next run, which writes on the same memory
+    startup = max(0.0, CoreRun(turn, 1).finish().cycle - rate.cycles)
+    told = {name: getattr(rate, name) for name in LoopRate.__dataclass_fields__}
+    return LoopTiming(**told, startup_cycles=startup, port_cycles=ports)
 
 
-def loop_timing(turn: Turn) -> LoopTiming:
+def loop_timing(turn: Turn) -> LoopRate:
     """Cycles per turn of what is repeated for ever, with what bounds them."""
+    return _rate(turn)[0]
+
+
+def _rate(turn: Turn) -> tuple[LoopRate, _Steady]:
     machine, ops = turn.machine, turn.ops
-    steady, ports = _steady_state(turn)
+    steady = _steady_state(turn)
     limits = _limits(machine, ops)
     slack_free = _addend_bound(machine, ops, limits["compute"])
-    cycles = max(steady, slack_free, *limits.values())
+    cycles = max(steady.cycles, slack_free, *limits.values())
     chain = limits["latency"]
     limits["latency"] = max(chain, slack_free if slack_free > limits["compute"] else 0.0)
     bound = max(BOUNDS_ORDER, key=lambda name: (round(limits[name], 6), -BOUNDS_ORDER.index(name)))
-    startup = max(0.0, CoreRun(turn, 1).finish().cycle - cycles)
-    return LoopTiming(cycles, startup, ports, bound, limits, chain, confidence_of(machine, ops, bound))
+    confidence = confidence_of(machine, ops, bound)
+    return LoopRate(cycles=cycles, bound=bound, limits=limits, chain_cycles=chain, confidence=confidence), steady
 
 
 def trace_loop(machine: Machine, body: Sequence[Step], iterations: int) -> list[Execution]:
@@ -129,8 +147,24 @@ def _limits(machine: Machine, ops: Sequence[CoreOp]) -> dict[str, float]:
     }
 
 
-def _steady_state(turn: Turn) -> tuple[float, dict[str, float]]:
-    """Cycles an iteration once the time between iterations repeats, and its work on each port."""
+@dataclass(frozen=True, slots=True)
+class _Steady:
+    """A run that came to rest: cycles an iteration, the number of iterations, and those of the period at its end."""
+
+    run: CoreRun
+    cycles: float
+    iterations: int
+    period: int
+
+    def spent(self) -> list[float]:
+        """The work on each port in the last periods."""
+        early = -1 - self.period * max(1, self.iterations // (2 * self.period))  # loads are issued well ahead
+        before, after = self.run.busy_at(self.iterations + early), self.run.busy_at(self.iterations - 1)
+        return [b - a for a, b in zip(before, after, strict=True)]
+
+
+def _steady_state(turn: Turn) -> _Steady:
+    """Cycles an iteration once the time between iterations repeats."""
     machine, ops = turn.machine, turn.ops
     core, size, slots = machine.core, len(ops), max(1, sum(op.slots for op in ops))
     warm = max(8, -(-WARM_SLOTS * core.reorder_buffer // slots))
@@ -143,10 +177,7 @@ def _steady_state(turn: Turn) -> tuple[float, dict[str, float]]:
     period = run.settle(warm, most, REPEATS, LONGEST_PERIOD)
     ends = run.ends.tolist()
     period = period or len(ends) - len(ends) // 4
-    early = -1 - period * max(1, len(ends) // (2 * period))  # of several periods: loads are issued well ahead
-    before, after = run.busy_at(len(ends) + early), run.busy_at(len(ends) - 1)
-    spent = [b - a for a, b in zip(before, after, strict=True)]
-    return (ends[-1] - ends[-1 - period]) / period, _port_cycles(machine, ops, spent)
+    return _Steady(run, (ends[-1] - ends[-1 - period]) / period, len(ends), period)
 
 
 def _port_cycles(machine: Machine, ops: Sequence[CoreOp], spent: Sequence[float]) -> dict[str, float]:

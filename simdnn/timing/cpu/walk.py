@@ -24,7 +24,7 @@ from simdnn.program.records import Loop, Op, Program, Statement
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.core_run import CoreRun, Turn
 from simdnn.timing.cpu.lines import ProgramLines, Stretch
-from simdnn.timing.cpu.pipeline import LoopTiming, confidence_of, loop_timing
+from simdnn.timing.cpu.pipeline import LoopRate, confidence_of, loop_timing
 from simdnn.timing.cpu.steps import CoreOp
 from simdnn.timing.cpu.stream import CountedAs
 
@@ -279,7 +279,7 @@ def _named(bound: str) -> str:
 
 # Kernels of many shapes share their bodies: addresses are left out of lines where they cannot matter.
 @lru_cache(maxsize=4096)
-def _steady(turn: Turn) -> LoopTiming:
+def _steady(turn: Turn) -> LoopRate:
     return loop_timing(turn)
 
 
