@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +170,25 @@ def test_operands_by_column_in_three_dimensions() -> None:
         simdnn.matmul(src, weights, machine="spr", attr=attr, dispatch="onednn")
     for several in ((src[:1, :1], weights[:1]), (src[None], weights[None]), (src[0], weights[0])):
         assert (simdnn.matmul(*several, machine="spr", attr=attr, dispatch="onednn").output == 16).all()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "known"),
+    [
+        ({"ic": 512, "ih": 7, "iw": 7, "oc": 512, "kh": 3, "kw": 3, "padding": 1}, True),
+        ({"ic": 256, "ih": 56, "iw": 56, "oc": 256, "kh": 3, "kw": 3, "padding": 1}, True),
+        ({"ic": 1024, "ih": 7, "iw": 7, "oc": 64, "kh": 1, "kw": 1}, True),
+        ({"ic": 640, "ih": 8, "iw": 8, "oc": 64, "kh": 3, "kw": 3, "padding": 1, "strides": 2}, False),  # seen: 320
+        ({"ic": 160, "ih": 14, "iw": 14, "oc": 64, "kh": 7, "kw": 7, "padding": 3}, False),  # seen: 48
+        ({"ic": 768, "ih": 17, "iw": 17, "oc": 8, "kh": 3, "kw": 3, "padding": 1}, False),  # seen: 624
+    ],
+)
+def test_sums_that_caches_cut(sizes: dict[str, Any], known: bool) -> None:
+    """Blocks of channels that oneDNN was seen to add up by themselves where weights leave the second cache."""
+    asked = partial(simdnn.estimate, "convolution", dt="f32", machine="zen4", **sizes)
+    assert asked().cycles > 0
+    if known:
+        assert asked(dispatch="onednn").cycles > 0
+        return
+    with pytest.raises(Unimplemented, match="may cut sums"):
+        asked(dispatch="onednn")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.isa import implied
-from simdnn.kernels.common.postops import as_large_as_outputs, previous_type, sums_late
+from simdnn.kernels.common.postops import as_large_as_outputs, sums_late
 from simdnn.kernels.common.spec import ConvProblem, Decompression, MatmulProblem, Problem
 from simdnn.libraries.model import LeftToReference, Pick
 from simdnn.libraries.onednn import mixed, narrow
@@ -29,6 +29,7 @@ from simdnn.libraries.onednn.refusals import (
     refuse_gemm,
     refuse_missing,
     refuse_raw,
+    refuse_sum_in_gemm,
     refuse_unsure,
 )
 from simdnn.libraries.onednn.tiles import on_tiles
@@ -109,10 +110,7 @@ def _emulated(p: Problem) -> tuple[str, str]:
     """bf16 without AVX512_BF16 (docs/numerics.md, rule 12)."""
     isa = "avx512_core"
     if isinstance(p, MatmulProblem):
-        if previous_type(p.epilogue.post_ops, p.epilogue.dst):
-            raise Unimplemented(
-                "oneDNN's GEMM of bf16 starts its sums from what the destination held: 'fastest' adds it"
-            )
+        refuse_sum_in_gemm(p)
         dots = p.m > 1 if p.n == 1 else p.m == 1 and p.wei_tag == "ba"
         return f"{'gemv' if dots else 'gemm'}:{isa}_bf16_emulated", "gemm:jit:bf16"
     if p.depthwise:
@@ -229,6 +227,8 @@ def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
             return f"dw:{isa}", f"brdgmm_dw:{isa}"
         if p.src == "bf16":
             refuse_copied(p)
+        if depthwise_by_gemm(p):
+            refuse_sum_in_gemm(p)
         return f"dw:{isa}", "x64:gemm:jit" if depthwise_by_gemm(p) else f"jit_dw:{isa}"
     if _wide(tier) == "avx2" and p.epilogue.dst == "bf16":
         return "dw:avx2_int8_exact", "ref:any"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from isa_models import Unimplemented
 from simdnn.kernels.common.activations import OWN_POWERS, by_library_of_c
-from simdnn.kernels.common.postops import BINARY, ELTWISE, as_large_as_outputs
+from simdnn.kernels.common.postops import BINARY, ELTWISE, as_large_as_outputs, previous_type
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.model import LeftToReference, is_reference
+from simdnn.libraries.onednn.blocks import may_cut_channels
 from simdnn.libraries.onednn.order import gemm_is_known, sees_padding_alone, too_wide, width_is_unsure
 
 STRATEGIES = ("auto", "direct", "precomputed")  # of zero points: what its reference does
@@ -85,7 +86,12 @@ def refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
 
 
 def refuse_unsure(p: ConvProblem, wide: bool) -> None:
-    """Raises where it is not known whether kernel columns become chains."""
+    """Raises where it is not known whether kernel columns, or blocks of channels, become chains."""
+    if may_cut_channels(p, wide):
+        raise Unimplemented(
+            f"oneDNN may cut sums over {p.ic // p.groups} channels of a {p.kh}x{p.kw} kernel, by an estimate from the "
+            "sizes of caches which is not modelled: fewer channels work, and dispatch='fastest'"
+        )
     if width_is_unsure(p, wide):
         raise Unimplemented(
             "whether oneDNN adds up each column of the kernel by itself is not known where padding beside the image is "
@@ -100,6 +106,12 @@ def refuse_gemm(p: ConvProblem) -> None:
             "oneDNN takes a GEMM with one row or one column here, in an order not known: several outputs of an image "
             "and channels of a group work, and dispatch='fastest'"
         )
+
+
+def refuse_sum_in_gemm(p: Problem) -> None:
+    """Raises where a GEMM starts from the sum's other part."""
+    if previous_type(p.epilogue.post_ops, p.epilogue.dst):
+        raise Unimplemented("oneDNN's GEMM starts its sums from what the destination held: dispatch='fastest' adds it")
 
 
 def refuse_copied(p: ConvProblem) -> None:
