@@ -49,7 +49,8 @@ def convolution(
     that their type holds, and scales (common, (OC,)) multiply the sums. `bias` is f32 (OC,). `dst`: s32 (default for
     integers without scales), f32 (else), bf16, f16, s8, u8. `wei_tag`: "any" (the kernel's own layout, made ahead of
     time: see `simdnn.reorder`, whose outcome may stand for the weights), "oihw" (as given: the kernel brings them into
-    its own). `into` (N, OC, OH, OW) holds what the post-operation sum adds to. The output is (N, OC, OH, OW).
+    its own). f8_e4m3 and f8_e5m2, each with its own, become floats that a unit multiplies; `dst` is f32 or that type.
+    `into` (N, OC, OH, OW) holds what the post-operation sum adds to. The output is (N, OC, OH, OW).
 
     Three spatial dimensions: `src` (N, IC, ID, IH, IW), `weights` (OC, IC/G, KD, KH, KW) or with G ahead; one integer
     for all three axes or three of them, `padding` also (front, top, left, back, bottom, right). On CPUs, by this
@@ -134,7 +135,7 @@ def problem_of(
     if target.gpu:
         return gpu_problems.convolution_problem(target.gpu, sizes, taps, given, dst, bias, wei_tag)
     if given.shape.src in NARROW:
-        epilogue, parameters = narrow.of_convolution(given, dst, bias)
+        epilogue, parameters = narrow.of_convolution(given, dst, bias, target.library)
     else:
         epilogue, parameters = resolve(given, dst, bias)
     refuse_strategy(given, ADDED, "a convolution on a CPU")

@@ -84,13 +84,20 @@ def _reference_like(
     return replace(matmul_problem(shape, epilogue, wei_tag), narrow=narrow), parameters
 
 
-def of_convolution(given: Resolved, dst: str | None, bias: Array | bool | None) -> tuple[Epilogue, Parameters]:
-    """The epilogue of a convolution of f8. Raises `Unimplemented` for scales."""
+def of_convolution(
+    given: Resolved, dst: str | None, bias: Array | bool | None, library: Library | None
+) -> tuple[Epilogue, Parameters]:
+    """The epilogue of a convolution of f8. Raises `Unimplemented` for scales where a library's bits are asked for."""
     dst = "f32" if dst is None else dst
     if dst not in ("f32", *NARROW[:2]):
         raise Unimplemented(f"dst {dst!r} of a convolution of {given.shape.src}; what works: f32, {given.shape.src}")
-    if given.scales:
-        raise Unimplemented(f"scales of a convolution of {given.shape.src}: no kernel here has them; without, it works")
+    if given.scales and library:
+        raise Unimplemented(
+            f"scales of a convolution of {given.shape.src}: the library's bits are known without; what works: "
+            "dispatch='fastest'"
+        )
+    if dst in NARROW and "sum" in _post_ops(given):
+        raise Unimplemented(f"post-operation 'sum' to {dst}: no kernel here reads what it held; f32 works")
     epilogue, parameters = resolve(given, "f32", bias)
     return replace(epilogue, dst=dst), parameters
 

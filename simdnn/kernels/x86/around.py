@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from simdnn.kernels.common.spec import Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.common.narrow import Narrow
+from simdnn.kernels.common.spec import ConvProblem, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.x86.narrow import is_narrow
 from simdnn.kernels.x86.narrowed import as_f32, narrowing
 from simdnn.kernels.x86.widened import from_codes
@@ -28,8 +29,10 @@ def _not_of_a_reference(problem: Problem) -> str:
 
 def _plain(source: str, problem: Problem) -> Problem:
     """The problem that the row itself is asked; as it is where no stage could lead to it."""
-    narrow = problem.narrow if isinstance(problem, MatmulProblem) else None
-    if not isinstance(problem, MatmulProblem) or narrow is None or narrow.reference:
+    if isinstance(problem, ConvProblem):
+        return _plain_convolution(source, problem)
+    narrow = problem.narrow
+    if narrow is None or narrow.reference:
         return problem
     if is_narrow(problem.src) and not source or narrow.src and not is_narrow(problem.src):
         return problem
@@ -37,9 +40,19 @@ def _plain(source: str, problem: Problem) -> Problem:
     return replace(inner, src=source if is_narrow(problem.src) else problem.src, narrow=None)
 
 
+def _plain_convolution(source: str, problem: ConvProblem) -> ConvProblem:
+    """The convolution of floats that the row multiplies, to f32 where a stage behind it narrows what it leaves."""
+    if not is_narrow(problem.src) or not source:
+        return problem
+    found = as_f32(problem) if is_narrow(problem.epilogue.dst) else problem
+    return replace(found, src=source, wei=source)
+
+
 def _staged(build: Callable[[Any, Any], Kernel], source: str, problem: Problem, machine: Any) -> Kernel:
     """The row's kernel, with the stages that a problem wants."""
-    if not isinstance(problem, MatmulProblem) or problem.narrow is None:
+    if isinstance(problem, ConvProblem):
+        return _staged_convolution(build, source, problem, machine)
+    if problem.narrow is None:
         return build(problem, machine)
     plain = _plain(source, problem)
     kernel = build(plain, machine)
@@ -47,3 +60,16 @@ def _staged(build: Callable[[Any, Any], Kernel], source: str, problem: Problem, 
         kernel = from_codes(kernel, problem)
     behind = problem.narrow.dynamic or is_narrow(problem.epilogue.dst)
     return narrowing(kernel, problem.m, problem.n, problem.epilogue.dst, problem.narrow) if behind else kernel
+
+
+def _staged_convolution(build: Callable[[Any, Any], Kernel], source: str, problem: ConvProblem, machine: Any) -> Kernel:
+    """A convolution's kernel; a narrow source has weights of its type, which are widened once a run as it is."""
+    plain = _plain_convolution(source, problem)
+    kernel = build(plain, machine)
+    if plain is problem:
+        return kernel
+    kernel = from_codes(kernel, problem, panels=True)
+    if plain.epilogue.dst == problem.epilogue.dst:
+        return kernel
+    pixels = problem.mb * problem.od * problem.oh * problem.ow
+    return narrowing(kernel, pixels, problem.oc, problem.epilogue.dst, Narrow())

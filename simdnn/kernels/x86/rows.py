@@ -484,7 +484,8 @@ _DEPTHWISE: tuple[tuple[str, tuple[str, ...], bool, str], ...] = (
 def _kinds() -> tuple[KernelKind, ...]:
     matmuls = [row for row in _ROWS if MatmulProblem in row.operations]
     kinds = [row.kind(MatmulProblem) if row.weights == "s8" else around(row.kind(MatmulProblem)) for row in matmuls]
-    kinds += [row.kind(ConvProblem) for row in _ROWS if ConvProblem in row.operations]
+    convolutions = [row for row in _ROWS if ConvProblem in row.operations]
+    kinds += [row.kind(ConvProblem) if row.weights == "s8" else around(row.kind(ConvProblem)) for row in convolutions]
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
     kinds += [_gemv("avx512_core", "bf16", plain=False, emulated=True)]
     kinds += [around(_decompressing(*row)) for row in _DECOMPRESSING]
@@ -496,7 +497,7 @@ def _kinds() -> tuple[KernelKind, ...]:
     for by, suffix, weights in _OTHERWISE[1:]:
         masked = [row for row in fused if row in wide]
         kinds += [_otherwise(_decompressing(*row, suffix, fused=True), by, weights) for row in masked]
-    kinds += [_depthwise(*row) for row in _DEPTHWISE]
+    kinds += [_depthwise(*row) if "u8" in row[1] else around(_depthwise(*row)) for row in _DEPTHWISE]
     kinds += [ref_int8(isa) for isa in ("avx512_core", "avx2")]
     kinds += [ref_float(isa) for isa in ("avx512_core", "avx2")]
     kinds += [ref_conv("avx512_core")]

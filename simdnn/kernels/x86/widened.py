@@ -2,7 +2,7 @@
 
 for each row of the source, each group of K:     parallel
     its codes to f32, times their scale where K has groups of it, to the kernel's type
-for each vector of stored panels:                parallel
+for each vector of stored panels, and of a convolution's source:     parallel
     its codes to the kernel's type
 the kernel itself
 """
@@ -17,20 +17,20 @@ import numpy as np
 from isa_models.formats import encode, fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, along, loop, op
-from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
+from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.x86.code import Unit, broadcast32, store32, unit_of
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.narrow import load
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Register, Tensor
 
-_PANELS = ("wei", "wei_tail")
+_PANELS = ("wei", "wei_tail", "plain")
 
 
-def from_codes(kernel: Kernel, problem: MatmulProblem, panels: bool = False) -> Kernel:
+def from_codes(kernel: Kernel, problem: Problem, panels: bool = False) -> Kernel:
     """The kernel of the problem with a source of the kernel's own type, told narrow codes instead.
 
-    `panels`: its weights are narrow, too, and the kernel packs floats of its own type.
+    `panels`: its weights are narrow, too, and the kernel takes floats of its own type.
     """
     stage = _Widening(kernel, problem, panels)
     code = stage.code()
@@ -44,52 +44,67 @@ def from_codes(kernel: Kernel, problem: MatmulProblem, panels: bool = False) -> 
     return replace(kernel, program=made, prepare=prepare, weights=names, blocked=None)
 
 
+def codes_of(values: Array, dtype: str) -> Array:
+    """The codes of a narrow float's values, infinity and NaN among them."""
+    return encode(values.astype(np.float32), dtype, overflow="ieee")
+
+
 class _Widening:
-    def __init__(self, kernel: Kernel, problem: MatmulProblem, panels: bool) -> None:
+    def __init__(self, kernel: Kernel, problem: Problem, panels: bool) -> None:
         self.kernel, self.problem = kernel, problem
         self.unit: Unit = unit_of(kernel.program.isa)
         self.words = Constants(self.unit, "widening")
         tensor = kernel.program.tensor
-        self.panels = [tensor[name] for name in _PANELS if name in tensor] if panels else []
+        given = [tensor[name] for name in _PANELS if name in tensor and tensor[name].kind == "input"]
+        self.panels = given if panels else []
         self.source = tensor["src"] if tensor["src"].dtype != problem.src else None
-        self.scale = problem.narrow.src if problem.narrow and problem.narrow.src else None
-
-    @property
-    def group(self) -> int:
-        """How many k of the source share a scale."""
-        return self.scale.length(self.problem.k) if self.scale else self.problem.k
+        narrow = problem.narrow if isinstance(problem, MatmulProblem) else None
+        self.scale = narrow.src if narrow else None
 
     def tensors(self) -> list[Tensor]:
-        p, made = self.problem, [*self.panels, *([self.source] if self.source else [])]
+        made = [*self.panels, *([self.source] if self.source else [])]
         found = [replace(t, kind="scratch") if t in made else t for t in self.kernel.program.tensors]
         found += [Tensor(f"stored_{t.name}", "u8", t.size) for t in self.panels]
-        found += [Tensor("codes", "u8", p.m * p.k)] if self.source else []
-        found += [Tensor("source_scales", "f32", p.m * p.k // self.group)] if self.scale else []
+        found += [Tensor("codes", "u8", self.source.size)] if self.source else []
+        if self.scale and isinstance(p := self.problem, MatmulProblem):
+            found.append(Tensor("source_scales", "f32", p.m * p.k // self.scale.length(p.k)))
         return [*found, *self.words.tensors()]
 
     def code(self) -> Code:
-        code: Code = []
+        p, code = self.problem, Code()
         for t in self.panels:
-            turns, rest = divmod(t.size, self.unit.lanes)
-            assert not rest, "panels are whole vectors"
-            at = Affine.var("v") * self.unit.lanes
-            loaded = load(self.words, "x", f"stored_{t.name}", self.problem.wei, at, self.unit.lanes)
-            code += loop("v", turns, [*loaded, *self.store(t, at, self.unit.lanes)], parallel=True)
-        return code + (self.widen(self.source) if self.source else [])
+            code += self.flat(t, f"stored_{t.name}", p.wei)
+        if self.source is None:
+            return code
+        if isinstance(p, MatmulProblem):
+            return code + self.widen(self.source, p)
+        return code + self.flat(self.source, "codes", p.src)
 
-    def widen(self, source: Tensor) -> Code:
-        """The source, group by group of a row."""
-        p, unit, lanes = self.problem, self.unit, self.unit.lanes
+    def flat(self, to: Tensor, codes: str, dtype: str) -> Code:
+        """All of a tensor, whatever its elements mean."""
+        lanes = self.unit.lanes
+        turns, rest = divmod(to.size, lanes)
+
+        def vector(at: Affine, live: int) -> Code:
+            return [*load(self.words, "x", codes, dtype, at, live), *self.store(to, at, live)]
+
+        code = loop("v", turns, vector(Affine.var("v") * lanes, lanes), parallel=True)
+        return code + (loop("last", 1, vector(Affine(turns * lanes), rest), parallel=True) if rest else [])
+
+    def widen(self, source: Tensor, p: MatmulProblem) -> Code:
+        """The source of a matmul, group by group of a row."""
+        unit, lanes = self.unit, self.unit.lanes
+        group = self.scale.length(p.k) if self.scale else p.k
         x, factor = unit.reg("x", "f32"), unit.reg("f", "f32")
 
         def step(at: Affine, live: int) -> Code:
             times: Code = [op("vmulps", x, x, factor)] if self.scale else []
             return [*load(self.words, "x", "codes", p.src, at, live), *times, *self.store(source, at, live)]
 
-        groups = p.k // self.group
+        groups = p.k // group
         number = Affine.var("r") * groups + Affine.var("g")
         body: Code = [broadcast32(factor, "source_scales", number)] if self.scale else []
-        body += along(self.group, lanes, step, number * self.group)
+        body += along(group, lanes, step, number * group)
         return loop("r", p.m, loop("g", groups, body, parallel=True), parallel=True)
 
     def store(self, to: Tensor, at: Affine, lanes: int) -> Code:
@@ -115,11 +130,12 @@ class _Widening:
         made: Mapping[str, Array] = self.kernel.prepare(src.astype(own) if self.source else src, floats, p)
         inputs = dict(made)
         for t in self.panels:
-            inputs[f"stored_{t.name}"] = encode(inputs.pop(t.name).astype(np.float32), problem.wei, overflow="ieee")
+            inputs[f"stored_{t.name}"] = codes_of(inputs.pop(t.name), problem.wei)
         if self.source:
-            inputs.pop("src")
-            inputs["codes"] = src.view(np.uint8).reshape(-1)
-        if self.scale:
+            laid_out = inputs.pop("src")  # of a matmul as it is
+            flat = isinstance(problem, MatmulProblem)
+            inputs["codes"] = src.view(np.uint8).reshape(-1) if flat else codes_of(laid_out, problem.src)
+        if self.scale and isinstance(problem, MatmulProblem):
             scales = np.asarray(p.src_group_scale, np.float32)
             inputs["source_scales"] = np.broadcast_to(scales, (problem.m, scales.shape[1])).reshape(-1)
         return {name: np.ascontiguousarray(array) for name, array in inputs.items()}

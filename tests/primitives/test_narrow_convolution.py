@@ -1,0 +1,87 @@
+"""Convolutions of f8 by this package's own kernels: the bits of the floats that the codes stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import simdnn
+from isa_models.formats import encode, fmt
+
+Array = npt.NDArray[Any]
+CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "3x3": ((2, 6, 4, 3), (20, 6, 3, 3), {"padding": 1}),
+    "1x1": ((1, 19, 5, 5), (33, 19, 1, 1), {"strides": 2}),
+    "groups": ((1, 8, 6, 6), (16, 4, 3, 3), {"groups": 2, "dilation": 2}),
+    "depthwise": ((1, 20, 6, 6), (20, 1, 3, 3), {"groups": 20, "padding": 1}),
+    "oihw": ((1, 8, 4, 4), (16, 8, 3, 3), {"wei_tag": "oihw"}),
+    "3d": ((1, 4, 3, 5, 5), (8, 4, 2, 3, 3), {"padding": 1}),
+}
+
+
+def normal(shape: tuple[int, ...], dtype: str, seed: int) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32).astype(fmt(dtype).dtype)
+
+
+@pytest.mark.parametrize(
+    ("machine", "unit", "dtype"),
+    [
+        ("gnr", "avx512_core_amx", "f8_e4m3"),
+        ("zen4", "avx512_core_bf16", "f8_e5m2"),
+        ("hsw", "avx2", "f8_e4m3"),
+    ],
+)
+@pytest.mark.parametrize("case", CASES)
+def test_bits_are_those_of_a_convolution_of_floats(machine: str, unit: str, dtype: str, case: str) -> None:
+    """Units change no product, as those of f8 are exact in every type."""
+    shape, kernel, options = CASES[case]
+    if case == "depthwise":
+        unit = "avx2" if unit == "avx2" else "avx512_core"
+    name = f"{'dw' if case == 'depthwise' else 'conv'}:{unit}"
+    options = options | {"machine": machine, "attr": simdnn.Attr(post_ops=["relu"]), "dispatch": name}
+    options["engine"] = "compiled" if (machine, case) == ("zen4", "1x1") else "reference"
+    x, w = normal(shape, dtype, 0), normal(kernel, dtype, 1)
+    bias = np.random.default_rng(2).standard_normal(kernel[0]).astype(np.float32)
+    r = simdnn.convolution(x, w, bias, **options)
+    floats = fmt(r.compute_dtype).dtype
+    wanted = simdnn.convolution(x.astype(floats), w.astype(floats), bias, **options)
+    assert r.output.tobytes() == wanted.output.tobytes() and r.cycles > wanted.cycles, name
+
+
+@pytest.mark.parametrize("machine", ["spr", "zen4", "hsw"])
+def test_destinations_round_once_behind_their_scales(machine: str) -> None:
+    x, w = normal((1, 16, 5, 5), "f8_e4m3", 0), normal((8, 16, 3, 3), "f8_e4m3", 1)
+    scale = np.random.default_rng(3).uniform(0.5, 2, 8).astype(np.float32)
+    scales = {"src": 0.5, "wei": scale, "dst": 0.25}
+    r = simdnn.convolution(x, w, machine=machine, dst="f8_e4m3", attr=simdnn.Attr(scales=scales))
+    wide = simdnn.convolution(x, w, machine=machine, attr=simdnn.Attr(scales=scales), dispatch=r.implementation)
+    assert r.output.dtype == fmt("f8_e4m3").dtype and np.isfinite(r.output.astype(np.float32)).all()
+    assert r.output.view(np.uint8).tolist() == encode(wide.output, "f8_e4m3").tolist()
+    sizes = {"ic": 16, "ih": 5, "iw": 5, "oc": 8, "kh": 3, "kw": 3, "machine": machine}
+    cost = simdnn.estimate("convolution", dt="f8_e4m3", attr=simdnn.Attr(scales=scales), **sizes)
+    assert cost.cycles == r.cycles and cost.implementation == r.implementation
+
+
+def test_what_the_library_computes_stays_its_own() -> None:
+    """Under its name the reference runs, which takes no scales."""
+    x, w = normal((1, 16, 4, 4), "f8_e4m3", 0), normal((16, 16, 1, 1), "f8_e4m3", 1)
+    own, library = (simdnn.convolution(x, w, machine="spr", dispatch=rule) for rule in ("fastest", "onednn"))
+    assert library.implementation.startswith("ref_conv") and own.cycles < library.cycles
+    with pytest.raises(simdnn.Unimplemented, match="what works: dispatch='fastest'"):
+        simdnn.convolution(x, w, machine="spr", dispatch="onednn", attr=simdnn.Attr(scales={"wei": 0.5}))
+    with pytest.raises(simdnn.Unimplemented, match="'sum' to f8_e4m3"):
+        simdnn.estimate(
+            "convolution",
+            ic=16,
+            ih=4,
+            iw=4,
+            oc=16,
+            kh=1,
+            kw=1,
+            dt="f8_e4m3",
+            machine="spr",
+            attr=simdnn.Attr(post_ops=["sum"]),
+        )
