@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+
+from isa_models.aliases import meant_by
 
 _FEW = 40  # names that still fit an error message
 _MOST = 1000  # characters of a message
@@ -66,80 +68,6 @@ class ProgramError(SimdnnError, ValueError):
     """A Program that fails verification; the message names the instruction."""
 
 
-#: what others call a thing, or a word for several of them, and the names here; one of a list that is meant stands first
-ALIASES: Mapping[str, tuple[str, ...]] = {
-    "avx512": ("avx512_core",),
-    "avx512f": ("avx512_core",),
-    "avx512bw": ("avx512_core",),
-    "avx_512": ("avx512_core",),
-    "avx10": ("avx512_core_fp16",),
-    "avx10_1": ("avx512_core_fp16",),
-    "avx10_1_512": ("avx512_core_fp16",),
-    "vnni": ("avx512_core_vnni", "avx2_vnni"),
-    "avx512_vnni": ("avx512_core_vnni",),
-    "avx_vnni": ("avx2_vnni",),
-    "avx512_bf16": ("avx512_core_bf16",),
-    "avx512_fp16": ("avx512_core_fp16",),
-    "amx": ("avx512_core_amx",),
-    "amx_int8": ("avx512_core_amx",),
-    "amx_bf16": ("avx512_core_amx",),
-    "fp8": ("f8_e4m3", "f8_e5m2"),
-    "f8": ("f8_e4m3", "f8_e5m2"),
-    "float8": ("f8_e4m3", "f8_e5m2"),
-    "e4m3": ("f8_e4m3",),
-    "e5m2": ("f8_e5m2",),
-    "fp4": ("f4_e2m1",),
-    "mxfp4": ("f4_e2m1",),
-    "int8": ("s8", "u8", "int8-fast", "int8-exact", "int8-vnni"),
-    "i8": ("s8",),
-    "uint8": ("u8",),
-    "ui8": ("u8",),
-    "int4": ("s4", "u4"),
-    "i4": ("s4",),
-    "uint4": ("u4",),
-    "int2": ("s2", "u2"),
-    "int32": ("s32",),
-    "i32": ("s32",),
-    "float": ("f32",),
-    "fp32": ("f32",),
-    "float32": ("f32",),
-    "single": ("f32",),
-    "double": ("f64", "f32"),
-    "fp64": ("f64", "f32"),
-    "float64": ("f64", "f32"),
-    "f64": ("f32",),
-    "half": ("f16",),
-    "fp16": ("f16",),
-    "float16": ("f16",),
-    "bfloat16": ("bf16",),
-    "tf32": ("fpmath-tf32",),
-    "bf16": ("fpmath-bf16",),
-    "f16": ("fpmath-f16",),
-    "gelu": ("gelu_erf", "gelu_tanh"),
-    "sigmoid": ("logistic",),
-    "silu": ("swish",),
-    "multiply": ("mul",),
-    "leaky_relu": ("relu",),  # which takes a slope
-}
-#: the same of primitives, machines, rules of dispatch and layouts
-_OTHER_ALIASES: Mapping[str, tuple[str, ...]] = {
-    "gemm": ("matmul",),
-    "linear": ("inner_product",),
-    "dense": ("inner_product",),
-    "mkldnn": ("onednn",),
-    "dnnl": ("onednn",),
-    "ort": ("onnxruntime",),
-    "llama.cpp": ("ggml",),
-    "epyc": ("zen5", "zen4"),
-    "ryzen": ("zen5", "zen4"),
-    "xeon": ("gnr", "spr", "icx", "clx"),
-    "arc": ("b580", "a770"),
-    "row": ("ab",),
-    "row_major": ("ab",),
-    "col": ("ba",),
-    "col_major": ("ba",),
-    "column_major": ("ba",),
-}
 _LIKE = 0.6  # difflib's least ratio of two names that may be meant for each other
 _BEGUN = 3  # letters of a name that say which one is meant
 
@@ -156,8 +84,8 @@ def how_to_install(extra: str) -> str:
 def nearest(name: object, known: Iterable[str], count: int = 1) -> list[str]:
     """The known names that are meant by another, the likeliest first; none where nothing is like it.
 
-    What differs in capitals alone; what the name is an alias of; else what is spelt alike, has its letters in another
-    order, or begins with it.
+    What differs in capitals alone; what the name is an alias of; else what begins with it, is spelt alike, or has its
+    letters in another order.
 
     >>> nearest("fp8", ["f32", "f8_e4m3", "f8_e5m2", "u8"]), nearest("rum", ["run", "list"]), nearest("m1", ["max1550"])
     (['f8_e4m3', 'f8_e5m2'], ['run'], [])
@@ -165,13 +93,14 @@ def nearest(name: object, known: Iterable[str], count: int = 1) -> list[str]:
     names, word = sorted(known), str(name).lower()
     if same := [one for one in names if one.lower() == word]:
         return same[:count]
-    other = word.replace("-", "_").replace(" ", "_")
-    if meant := ALIASES.get(other, ()) + _OTHER_ALIASES.get(other, ()):
-        return [one for one in meant if one in names]
+    if found := [one for one in dict.fromkeys(meant_by(word)) if one in names]:
+        return found
+    begun = [one for one in names if len(word) >= _BEGUN and one.lower().startswith(word)]
+    if meant_by(word) and not begun:
+        return []  # the word is known, and nothing of this list is like what it stands for
     alike = difflib.get_close_matches(word, names, n=count, cutoff=_LIKE)
     turned = [one for one in names if sorted(one.lower()) == sorted(word)]
-    begun = [one for one in names if len(word) >= _BEGUN and one.lower().startswith(word)]
-    return list(dict.fromkeys([*alike, *turned, *sorted(begun, key=len)]))[:count]
+    return list(dict.fromkeys([*sorted(begun, key=len), *alike, *turned]))[:count]
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
@@ -214,5 +143,5 @@ def what_is_known(name: object, known: Iterable[str]) -> str:
     if len(names) <= _FEW:
         return f"{said} Known: {', '.join(names)}"
     near = nearest(name, names, 4)[1:]
-    others = f" Near: {', '.join(near)};" if near and str(name).lower() not in ALIASES else ""
+    others = f" Near: {', '.join(near)};" if near and not meant_by(str(name).lower()) else ""
     return f"{said}{others} {len(names)} are known (`simdnn list`)"

@@ -12,15 +12,23 @@ import pytest
 
 import isa_models
 import simdnn
-from isa_models import InvalidArgument, SimdnnError
-from isa_models.errors import ALIASES, nearest
+from isa_models import InvalidArgument, SimdnnError, gpu_machine_names, machine_names
+from isa_models.aliases import ALIASES
+from isa_models.errors import nearest
 from isa_models.formats import FORMATS
 from isa_models.isa import caps
 from simdnn.benchdnn import attributes
 from simdnn.cli import main
+from simdnn.libraries import LIBRARIES
 from simdnn.networks.precision import MODES
+from simdnn.primitives.accumulation import ACC_MODES
+from simdnn.primitives.attr import ARGUMENTS, MASK_NAMES, POST_OPS
+from simdnn.primitives.descriptors import PLAIN
+from simdnn.primitives.mathmode import FPMATH_MODES
 from tests.streams import error_line
 
+PRIMITIVES = ("matmul", "convolution", "inner_product", "pooling", "layer_normalization", "eltwise")
+PRIMITIVES = (*PRIMITIVES, "binary", "deconvolution")
 F32 = np.ones((4, 8), np.float32), np.ones((8, 4), np.float32)
 
 
@@ -82,11 +90,91 @@ def test_machines(machine: str, names: list[str]) -> None:
 
 
 def test_what_others_call_it_is_known_here() -> None:
-    """Each alias leads to a name of some list, and none hides a name of its own list."""
-    known = {*FORMATS, *caps(), *MODES, *attributes.TYPES, *attributes._POST_OPS}
+    """Each alias leads to names of this package alone, and is none of them itself in the list that it leads to."""
+    lists = [FORMATS, caps(), MODES, attributes._POST_OPS, POST_OPS, LIBRARIES, PRIMITIVES, ARGUMENTS, MASK_NAMES]
+    lists += [machine_names(), gpu_machine_names(), FPMATH_MODES, ACC_MODES, *PLAIN.values()]
+    known = {"fastest", "any", "host", "compiled", "reference"}.union(*lists)
     for word, names in ALIASES.items():
-        assert set(names) & known, word
+        assert names and set(names) <= known and word not in names, word
         assert nearest(word, names)[0] == names[0]
+
+
+def product(**given: Any) -> None:
+    simdnn.estimate("matmul", **({"m": 4, "n": 4, "k": 32, "machine": "zen4"} | given))
+
+
+#: where people write a word
+FOREIGN: dict[str, Any] = {
+    "dt": lambda word: product(dt=word),
+    "isa": lambda word: product(isa=word, machine="spr"),
+    "machine": lambda word: product(machine=word),
+    "primitive": lambda word: simdnn.estimate(word, machine="zen4", m=4, n=4, k=4),
+    "post_ops": lambda word: simdnn.Attr(post_ops=[word]),
+    "wei_tag": lambda word: simdnn.matmul(*F32, machine="zen4", wei_tag=word),
+    "tag": lambda word: simdnn.MemoryDesc((4, 8, 2, 2), "f32", word),
+    "dispatch": lambda word: product(dispatch=word),
+    "fpmath": lambda word: simdnn.Attr(fpmath=word),
+    "engine": lambda word: simdnn.matmul(*F32, machine="zen4", engine=word),
+    "scales": lambda word: simdnn.Attr(scales={word: 1.0}),
+    "mask": lambda word: simdnn.Quant(1.0, mask=word),
+}
+
+
+@pytest.mark.parametrize(
+    ("where", "asked"),
+    [
+        (
+            "dt",
+            "int4:s4,u4 uint4:u4 e4m3:f8_e4m3 fp8_e5m2:f8_e5m2 float8_e4m3fn:f8_e4m3 nvfp4:f4_e2m1 half:f16",
+        ),
+        (
+            "dt",
+            "mxfp8:f8_e4m3,f8_e5m2 float:f32 byte:u8 fp6:f6_e2m3,f6_e3m2 nf4:f4_e2m1,u4 qint8:s8 int16:s16",
+        ),
+        ("isa", "avx10:avx512_core_fp16 avx10.2:avx512_core_fp16 sse4.2:sse41 avx:avx2 avx512vl:avx512_core"),
+        ("isa", "amx-fp16:avx512_core_amx_fp16 x86-64-v4:avx512_core avxvnni:avx2_vnni skylake-avx512:avx512_core"),
+        ("machine", "h100:v100 a100:v100 rtx4090:v100 t4:v100 p100:titan_xp icelake:icx sapphire-rapids:spr i9:adl-p"),
+        ("machine", "genoa:zen4 turin:zen5 zen3:zen4 lunarlake:lnl pvc:max1550,max1100 native:host broadwell:hsw"),
+        ("primitive", "mm:matmul mha:matmul fc:inner_product conv2d:convolution avgpool:pooling relu:eltwise"),
+        ("primitive", "layernorm:layer_normalization depthwise:convolution conv_transpose:deconvolution"),
+        (
+            "post_ops",
+            "hswish:hardswish relu6:clip residual:sum,add eltwise_relu:relu binary_add:add bias:add",
+        ),
+        ("wei_tag", "NT:ba transposed:ba nchw:ab row-major:ab blocked:any T:ba"),
+        ("tag", "NCHW:nchw channels_last:nhwc,any HWC:nhwc,any"),
+        ("dispatch", "openvino:onednn llama.cpp:ggml mlas:onnxruntime auto:fastest gemm:avx512:gemm:avx512_core"),
+        ("fpmath", "highest:strict fast:any float32:strict tensorfloat32:tf32 half:f16"),
+        ("engine", "llvm:compiled numpy:reference c:compiled"),
+        ("scales", "weights:wei input:src x:src output:dst"),
+        ("mask", "per_tensor:common per_channel:per_oc"),
+    ],
+)
+def test_words_of_other_packages(where: str, asked: str) -> None:
+    call = FOREIGN[where]
+    for word, names in (re.fullmatch(r"(gemm:avx512|[^:]*):(.*)", pair).groups() for pair in asked.split()):  # type: ignore[union-attr]
+        assert ",".join(meant(lambda word=word: call(word))) == names, (where, word)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("where", "word", "said"),
+    [
+        ("dt", "s8s8s32", "e.g. 's8:s8:s32'"),
+        ("dt", "bf16,bf16", "e.g. 'bf16:bf16:f32'"),
+        ("dt", "u8:s8", "e.g. 'u8:s8:s32'"),
+        ("post_ops", "softmax", "simdnn.softmax"),
+        ("post_ops", "LayerNorm", "simdnn.layer_normalization"),
+        ("post_ops", "quantize", "scales={'dst'"),
+        ("machine", "mi300x", "there is no GPU of AMD's here"),
+        ("machine", "tpu", "there is no accelerator beside GPUs here"),
+        ("dispatch", "mkl", "oneMKL"),
+    ],
+)
+def test_what_is_something_else_here(where: str, word: str, said: str) -> None:
+    call = FOREIGN[where]
+    with pytest.raises(SimdnnError) as error:
+        call(word)
+    assert said in str(error.value)
 
 
 @pytest.mark.parametrize(

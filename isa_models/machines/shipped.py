@@ -14,11 +14,13 @@ GPU_MACHINES_DIR = MACHINES_DIR / "gpu"
 _FILES: Registry[str, Path] = Registry("machine")
 
 HOST = "host"
-#: ARM processors, which people ask for, by the names of their makers and compilers
-_ARM = re.compile(
-    r"(?i)(apple[-_ ]?)?m[1-9]([-_ ]?(pro|max|ultra))?|"
-    r"(apple|graviton|cortex|neoverse|kunpeng|snapdragon|oryon|kryo|exynos|altra|axion|a64fx|aarch64|arm).*"
-)
+#: what people ask for and is not here, by the names of makers and compilers
+_NOT_HERE = {
+    "ARM machine": r"(apple[-_ ]?)?m[1-9]([-_ ]?(pro|max|ultra))?|"
+    r"(apple|graviton|cortex|neoverse|kunpeng|snapdragon|oryon|kryo|exynos|altra|axion|a64fx|aarch64|arm).*",
+    "GPU of AMD's": r"(mi[-_ ]?[1-9]\d\d|rx[-_ ]?\d|radeon|instinct|gfx\d|[cr]dna|navi).*",
+    "accelerator beside GPUs": r"(tpu|gaudi|habana|npu|inferentia|trainium|groq|cerebras|hexagon).*",
+}
 #: what compilers call the same cores (-mcpu)
 COMPILERS_NAMES = {
     "haswell": "hsw",
@@ -93,14 +95,14 @@ def unknown_machine(name: str) -> UnknownName:
     """The error for a name that no machine has."""
     load()
     known = [*_FILES]
-    if _ARM.fullmatch(name):
+    if what := next((what for what, names in _NOT_HERE.items() if re.fullmatch(names, name, re.IGNORECASE)), ""):
         names = ", ".join(sorted(known))
-        return with_failures(UnknownName(f"unknown machine {name!r}: there is no ARM machine here. Known: {names}"))
-    if not nearest(name, known) and (near := nearest(name, COMPILERS_NAMES)):
+        return with_failures(UnknownName(f"unknown machine {name!r}: there is no {what} here. Known: {names}"))
+    if not nearest(name, [*known, HOST]) and (near := nearest(name, COMPILERS_NAMES)):
         ours = f"{COMPILERS_NAMES[near[0]]!r} ({near[0]})"
         error = UnknownName(f"unknown machine {name!r}: did you mean {ours}? Known: {', '.join(sorted(known))}")
         return with_failures(error)
-    return with_failures(unknown_name("machine", name, known))
+    return with_failures(unknown_name("machine", name, [*known, HOST]))
 
 
 def host_path() -> Path:

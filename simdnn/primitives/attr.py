@@ -33,6 +33,15 @@ _SCALE_TYPES = ("f32", "bf16", "f16", "f8_e4m3", "e8m0")
 _SUM_TYPES = ("f32", "s32", "bf16", "f16", "s8", "u8")
 _ZERO_POINT_TYPES = ("s32", "s8", "u8", "s4", "u4")
 _OTHER_POST_OPS = ("select", "dw")
+#: what libraries fuse, or people expect there, and is something else here
+_BESIDE = {
+    "softmax": "a primitive of its own: simdnn.softmax(r.output, machine=…)",
+    "layernorm": "a primitive of its own: simdnn.layer_normalization(r.output, …, machine=…)",
+    "layer_normalization": "a primitive of its own: simdnn.layer_normalization(r.output, …, machine=…)",
+    "quantize": "the destination's scale and type: Attr(scales={'dst': …}), dst='u8'",
+    "dequantize": "scales of source and weights: Attr(scales={'src': …, 'wei': …})",
+    "dropout": "nothing in inference: leave it out",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +199,8 @@ def _post_op(entry: Any) -> PostOp:
     name, *rest = (entry,) if isinstance(entry, str) or not isinstance(entry, Sequence) or not entry else entry
     if isinstance(name, str) and name in _OTHER_POST_OPS:
         raise Unimplemented(f"post-operation {name!r}: no kernel here has it; what works: {', '.join(POST_OPS)}")
+    if isinstance(name, str) and (beside := _BESIDE.get(name.lower())):
+        raise Unimplemented(f"post-operation {name!r}: it is {beside}; what works: {', '.join(POST_OPS)}")
     name = one_of("post-operation", name, POST_OPS, _OTHER_POST_OPS)
     if name == "sum":
         return _sum(entry, rest)

@@ -14,6 +14,7 @@ from math import prod
 
 from isa_models import InvalidArgument
 from isa_models.display import InNotebooks
+from isa_models.errors import did_you_mean
 from isa_models.formats import fmt
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Problem
@@ -52,9 +53,11 @@ class MemoryDesc(InNotebooks):
             raise InvalidArgument(f"shape {self.shape}; positive integers are needed, e.g. (64, 48)")
         allowed = (*PLAIN.get(len(self.shape), ()), "any")
         if self.blocked is None and self.tag not in allowed:
+            question = did_you_mean(self.tag, allowed)
+            said = f"tag {self.tag!r} of {len(self.shape)} dimensions{': ' * bool(question)}{question}"
             raise InvalidArgument(
-                f"tag {self.tag!r} of {len(self.shape)} dimensions; allowed: {', '.join(allowed)}; a kernel's own "
-                "layout comes from a query: simdnn.estimate(…).weights_desc"
+                f"{said}; allowed: {', '.join(allowed)}; a kernel's own layout comes from a query: "
+                "simdnn.estimate(…).weights_desc"
             )
 
     @property

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
 from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.block_formats import block_format
-from isa_models.formats import fmt
+from isa_models.formats import FORMATS, fmt
 from simdnn.kernels.common.spec import Problem
 from simdnn.primitives import arrays, blocks_product
 from simdnn.primitives.attr import Attr
@@ -22,6 +23,8 @@ from simdnn.primitives.resolve import Resolved
 from simdnn.primitives.result import Estimate
 from simdnn.primitives.run import Target, chosen, priced, resolved
 
+_NAME = "|".join(sorted(FORMATS, key=len, reverse=True))
+_TOGETHER = re.compile(rf"({_NAME})\W?({_NAME})(?:\W?({_NAME}))?")  # types without the colons, or without the last one
 _SIZES = {"matmul": MATMUL_SIZES, "convolution": CONV_SIZES}
 _OPTIONS: dict[str, dict[str, Any]] = {
     "matmul": {"src_batch": (), "wei_batch": (), "wei_tag": "any", "src_tag": "any", "dst_tag": "any"},
@@ -113,10 +116,15 @@ def _products(sizes: Mapping[str, int], options: Mapping[str, Any], apart: bool)
 def _types(dt: object) -> tuple[str, str, str]:
     """src, weights, dst."""
     parts = dt.split(":") if isinstance(dt, str) else []
-    if len(parts) == 1:
+    together = _TOGETHER.fullmatch(str(dt).lower())
+    if len(parts) == 1 and not together:
         parts *= 3
     if len(parts) != 3:
-        raise InvalidArgument(f"dt={dt!r:.60}; src:weights:dst is needed, e.g. 'u8:s8:s32', or one type for all three")
+        example = "u8:s8:s32"
+        if together:
+            src, wei, dst = together.groups()
+            example = f"{src}:{wei}:{dst or ('f32' if fmt(src).is_float else 's32')}"
+        raise InvalidArgument(f"dt={dt!r:.60}; src:weights:dst is needed, e.g. {example!r}, or one type for all three")
     for name in parts:
         if not (name == parts[1] and is_blocks(name)):
             fmt(name)

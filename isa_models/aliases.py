@@ -1,0 +1,240 @@
+"""Other people's words: for a thing that is here, for several, or for one that is not, with what is nearest to it.
+
+One of a list that is meant stands first; those of another kind than the one asked for are left out by who looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+_TYPES = {
+    "fp8": ("f8_e4m3", "f8_e5m2"),
+    "f8": ("f8_e4m3", "f8_e5m2"),
+    "float8": ("f8_e4m3", "f8_e5m2"),
+    "mxfp8": ("f8_e4m3", "f8_e5m2"),
+    "e4m3": ("f8_e4m3",),
+    "hf8": ("f8_e4m3",),
+    "fp8_e4m3": ("f8_e4m3",),
+    "fp8_e4m3fn": ("f8_e4m3",),
+    "f8_e4m3fn": ("f8_e4m3",),
+    "float8_e4m3": ("f8_e4m3",),
+    "float8_e4m3fn": ("f8_e4m3",),
+    "e5m2": ("f8_e5m2",),
+    "bf8": ("f8_e5m2",),
+    "fp8_e5m2": ("f8_e5m2",),
+    "float8_e5m2": ("f8_e5m2",),
+    "fp6": ("f6_e2m3", "f6_e3m2"),
+    "e2m3": ("f6_e2m3",),
+    "e3m2": ("f6_e3m2",),
+    "fp4": ("f4_e2m1",),
+    "float4": ("f4_e2m1",),
+    "e2m1": ("f4_e2m1",),
+    "nf4": ("f4_e2m1", "u4"),  # a table of sixteen levels: none here
+    "nvfp4": ("f4_e2m1",),
+    "mxfp4": ("f4_e2m1",),
+    "int8": ("s8", "u8", "int8-fast", "int8-exact", "int8-vnni"),
+    "i8": ("s8",),
+    "sint8": ("s8",),
+    "qint8": ("s8",),
+    "q8_0": ("s8",),
+    "char": ("s8",),
+    "w8a8": ("int8-vnni", "int8-exact"),
+    "uint8": ("u8",),
+    "quint8": ("u8",),
+    "ui8": ("u8",),
+    "byte": ("u8",),
+    "uchar": ("u8",),
+    "bool": ("u8",),
+    "int4": ("s4", "u4", "s4-weights"),
+    "i4": ("s4",),
+    "q4_0": ("s4",),
+    "w4a16": ("s4-weights",),
+    "gptq": ("s4-weights",),
+    "awq": ("s4-weights",),
+    "uint4": ("u4",),
+    "int2": ("s2", "u2"),
+    "uint2": ("u2",),
+    "int16": ("s16",),
+    "i16": ("s16",),
+    "short": ("s16",),
+    "uint16": ("u16",),
+    "int32": ("s32",),
+    "i32": ("s32",),
+    "int": ("s32",),
+    "uint32": ("u32",),
+    "int64": ("s64", "s32"),
+    "i64": ("s64", "s32"),
+    "long": ("s64", "s32"),
+    "uint64": ("u64",),
+    "float": ("f32",),
+    "fp32": ("f32", "strict"),
+    "f32": ("strict",),
+    "float32": ("f32", "strict"),
+    "single": ("f32", "strict"),
+    "double": ("f64", "f32"),
+    "fp64": ("f64", "f32"),
+    "float64": ("f64", "f32"),
+    "f64": ("f32",),
+    "half": ("f16",),
+    "fp16": ("f16", "avx512_core_fp16"),
+    "float16": ("f16",),
+    "bfloat": ("bf16",),
+    "bfloat16": ("bf16",),
+    "brain_float": ("bf16",),
+    "tf32": ("fpmath-tf32",),
+    "tensorfloat32": ("tf32", "fpmath-tf32"),
+    "tfloat32": ("tf32", "fpmath-tf32"),
+    "bf16": ("fpmath-bf16", "avx512_core_bf16"),
+    "f16": ("fpmath-f16",),
+    "ue8m0": ("e8m0",),
+}
+_ISA_CAPS = {
+    "avx": ("avx2",),
+    "fma": ("avx2",),
+    "sse": ("sse41",),
+    "sse2": ("sse41",),
+    "sse4": ("sse41",),
+    "sse4.1": ("sse41",),
+    "sse4.2": ("sse41",),
+    "x86_64": ("sse41",),
+    "x86_64_v3": ("avx2",),
+    "x86_64_v4": ("avx512_core",),
+    **dict.fromkeys(("avx512", "avx_512", "avx512f", "avx512bw", "avx512vl", "avx512dq"), ("avx512_core",)),
+    "skylake_avx512": ("avx512_core",),
+    **dict.fromkeys(("avx10", "avx10.1", "avx10_1", "avx10_1_512", "avx10.2", "avx10_2"), ("avx512_core_fp16",)),
+    "vnni": ("avx512_core_vnni", "avx2_vnni"),
+    "avx512_vnni": ("avx512_core_vnni",),
+    "avx512vnni": ("avx512_core_vnni",),
+    "avx_vnni": ("avx2_vnni",),
+    "avxvnni": ("avx2_vnni",),
+    "avx_vnni_int8": ("avx2_vnni_int8",),
+    "avx512_bf16": ("avx512_core_bf16",),
+    "avx512bf16": ("avx512_core_bf16",),
+    "avx512_fp16": ("avx512_core_fp16",),
+    "avx512fp16": ("avx512_core_fp16",),
+    "amx": ("avx512_core_amx",),
+    "amx_int8": ("avx512_core_amx",),
+    "amx_bf16": ("avx512_core_amx",),
+    "amx_fp16": ("avx512_core_amx_fp16",),
+}
+_POST_OPERATIONS = {
+    "gelu": ("gelu_erf", "gelu_tanh"),
+    "sigmoid": ("logistic",),
+    "silu": ("swish",),
+    "hswish": ("hardswish",),
+    "hard_swish": ("hardswish",),
+    "hard_sigmoid": ("hardsigmoid",),
+    "softplus": ("soft_relu",),
+    "multiply": ("mul",),
+    "bias": ("add",),
+    "scale": ("mul", "linear"),
+    "residual": ("sum", "add"),
+    "leaky_relu": ("relu",),  # which takes a slope
+    "leakyrelu": ("relu",),
+    "relu6": ("clip",),
+    "clamp": ("clip",),
+    "rsqrt": ("pow",),
+    "reciprocal": ("pow",),
+}
+_PRIMITIVES = {
+    **dict.fromkeys(("gemm", "mm", "bmm", "dot", "einsum", "attention", "mha", "sdpa"), ("matmul",)),
+    **dict.fromkeys(("linear", "dense", "fc", "fully_connected"), ("inner_product",)),
+    **dict.fromkeys(("conv", "conv1d", "conv2d", "conv3d", "depthwise"), ("convolution",)),
+    **dict.fromkeys(("pool", "avgpool", "maxpool", "avg_pool", "max_pool"), ("pooling",)),
+    **dict.fromkeys(("layernorm", "layer_norm", "rmsnorm", "rms_norm"), ("layer_normalization",)),
+    **dict.fromkeys(("relu", "tanh", "activation", "elementwise"), ("eltwise",)),
+    **dict.fromkeys(("batchnorm", "batch_norm", "batch_normalization", "add"), ("binary",)),
+    **dict.fromkeys(("conv_transpose", "convtranspose", "deconv", "transposed_convolution"), ("deconvolution",)),
+}
+_LIBRARIES = {
+    **dict.fromkeys(("mkldnn", "dnnl", "openvino", "ipex", "pytorch", "torch", "tensorflow", "zendnn"), ("onednn",)),
+    **dict.fromkeys(("brgemm", "jit", "brg"), ("onednn",)),
+    **dict.fromkeys(("ort", "mlas", "onnx"), ("onnxruntime",)),
+    **dict.fromkeys(("llama.cpp", "llamacpp", "llama_cpp", "gguf", "whisper.cpp"), ("ggml",)),
+    **dict.fromkeys(("auto", "best", "default", "eigen", "blas", "cublas", "cudnn", "cutlass"), ("fastest", "strict")),
+}
+_MACHINES = {
+    "cpu": ("zen5", "gnr"),
+    "gpu": ("b580", "v100"),
+    **dict.fromkeys(("native", "localhost", "this", "local"), ("host",)),
+    **dict.fromkeys(("epyc", "ryzen"), ("zen5", "zen4")),
+    **dict.fromkeys(("turin", "zen6"), ("zen5",)),
+    **dict.fromkeys(("genoa", "genoa_x", "bergamo", "zen3", "zen2", "milan", "rome", "znver3", "znver2"), ("zen4",)),
+    "xeon": ("gnr", "spr", "icx", "clx"),
+    **dict.fromkeys(("cooperlake", "cpx"), ("clx",)),
+    **dict.fromkeys(("icelake", "ice_lake", "tigerlake", "rocketlake"), ("icx",)),
+    **dict.fromkeys(("broadwell", "sandybridge", "ivybridge"), ("hsw",)),
+    **dict.fromkeys(("skylake", "knl"), ("skx",)),
+    **dict.fromkeys(("sapphire_rapids", "emerald_rapids", "emr"), ("spr",)),
+    **dict.fromkeys(("granite_rapids", "diamondrapids", "dmr"), ("gnr",)),
+    **dict.fromkeys(("raptorlake", "meteorlake", "arrowlake", "alder_lake", "core"), ("adl-p",)),
+    **dict.fromkeys(("lunarlake", "lunar_lake"), ("lnl",)),
+    "arc": ("b580", "a770"),
+    **dict.fromkeys(("battlemage", "xe2"), ("b580", "lnl")),
+    **dict.fromkeys(("alchemist", "dg2"), ("a770",)),
+    **dict.fromkeys(("pvc", "ponte_vecchio"), ("max1550", "max1100")),
+    **dict.fromkeys(("iris", "iris_xe"), ("dg1",)),
+    **dict.fromkeys(("pascal", "p100"), ("titan_xp",)),
+    **dict.fromkeys(("nvidia", "cuda", "volta", "t4", "dgx"), ("v100",)),
+}
+_LAYOUTS = {
+    **dict.fromkeys(("row", "row_major", "nn", "n", "plain", "kn", "c"), ("ab", "oihw")),
+    **dict.fromkeys(("col", "col_major", "column_major", "nt", "t", "tn", "transposed", "nk", "f"), ("ba",)),
+    **dict.fromkeys(("nchw", "oihw"), ("oihw", "ab")),
+    **dict.fromkeys(("nhwc", "hwc", "channels_last", "ohwi"), ("nhwc", "any", "ba")),
+    **dict.fromkeys(("blocked", "packed", "optimal"), ("any",)),
+}
+_MATH = {
+    **dict.fromkeys(("highest", "ieee", "precise", "exact", "accurate"), ("strict",)),
+    **dict.fromkeys(("high", "medium", "fast", "relaxed", "fastmath"), ("any", "relaxed")),
+}
+_ENGINES = {
+    **dict.fromkeys(("llvm", "c", "native", "jit", "fast", "numba"), ("compiled",)),
+    **dict.fromkeys(("numpy", "python", "ref", "slow"), ("reference",)),
+}
+_ARGUMENTS = {
+    **dict.fromkeys(("w", "weight", "weights", "b", "filter", "kernel"), ("wei",)),
+    **dict.fromkeys(("x", "a", "input", "activation", "activations", "source"), ("src",)),
+    **dict.fromkeys(("y", "c", "output", "destination", "result"), ("dst",)),
+    **dict.fromkeys(("per_tensor", "tensor", "single", "all"), ("common",)),
+    **dict.fromkeys(("per_channel", "per_row", "per_column", "channel", "oc"), ("per_oc",)),
+}
+#: names by a pattern of `fnmatch`: families with a number behind them
+_FAMILIES = {
+    **dict.fromkeys(("[hablp][0-9][0-9]*", "gb[0-9]*", "rtx*", "geforce*", "quadro*", "tesla*"), ("v100",)),
+    "gtx*": ("titan_xp",),
+    **dict.fromkeys(("i[3579]*", "core_*"), ("adl-p",)),
+    "arc_a*": ("a770",),
+    "arc_b*": ("b580",),
+    "epyc_*": ("zen5", "zen4"),
+    "ryzen_*": ("zen5", "zen4"),
+    "xeon_*": ("gnr", "spr", "icx", "clx"),
+}
+_PREFIXES = ("eltwise_", "binary_")
+
+
+def _merged(*tables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """One table: a word of several kinds has the names of each."""
+    words = dict.fromkeys(word for table in tables for word in table)
+    return {word: tuple(name for table in tables for name in table.get(word, ())) for word in words}
+
+
+ALIASES: Mapping[str, tuple[str, ...]] = _merged(
+    *(_TYPES, _ISA_CAPS, _POST_OPERATIONS, _PRIMITIVES, _LIBRARIES, _MACHINES, _LAYOUTS),
+    *(_MATH, _ENGINES, _ARGUMENTS),
+)
+
+
+def meant_by(word: str) -> tuple[str, ...]:
+    """Names of all kinds that a word may stand for, the likeliest first; the word in small letters.
+
+    >>> meant_by("llama.cpp"), meant_by("rtx 4090"), meant_by("no such thing")
+    (('ggml',), ('v100',), ())
+    """
+    word = word.replace("-", "_").replace(" ", "_")
+    if word in ALIASES:
+        return ALIASES[word]
+    if word.startswith(_PREFIXES):  # of oneDNN's algorithms
+        return (word.partition("_")[2],)
+    return next((names for pattern, names in _FAMILIES.items() if fnmatchcase(word, pattern)), ())
