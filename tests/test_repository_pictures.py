@@ -35,7 +35,7 @@ def test_a_picture_shows_the_table_beside_it(path: Path) -> None:
 
 
 def test_every_picture_is_there_and_shown() -> None:
-    documents = [README, *(path.read_text(encoding="utf-8") for path in (pictures.ROOT / "docs").glob("*.md"))]
+    documents = [README, *(path.read_text(encoding="utf-8") for path in (pictures.ROOT / "docs").rglob("*.md"))]
     for name in pictures.PICTURES:
         assert (pictures.IMAGES / f"{name}.png").exists() and any(f"images/{name}.png" in text for text in documents)
     assert {path.stem for path in pictures.IMAGES.iterdir()} == {*pictures.PICTURES, *SCREENSHOTS}

@@ -64,6 +64,8 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--calibrate", type=Path, metavar="FILE.npz", help="inputs that ranges are from (those judged)")
     parser.add_argument("--labels", type=Path, metavar="FILE.npy", help="the class of each sample of the feeds")
+    counts = ", ".join(f"{network.name}: {network.count}" for network in workloads.REAL_NETWORKS.values())
+    parser.add_argument("--samples", type=int, metavar="N", help=f"how many a fetched network is judged by ({counts})")
     parser.add_argument("--results", type=Path, metavar="FILE.jsonl", help="keep what was run there, and go on from it")
     add_workers(parser)
     parser.add_argument("--save", type=Path, metavar="FILE", help="the recipe chosen, as FILE.json or FILE.onnx")
@@ -94,6 +96,7 @@ def main(args: argparse.Namespace) -> int:
             labels=args.labels and _labels(args.labels),
             calibrate=_feeds(args.model, args.calibrate),
             modes=args.modes and _words(args.modes),
+            samples=args.samples,
             max_loss=args.max_loss,
             min_db=args.min_db,
             faster_than=args.faster_than,

@@ -53,6 +53,7 @@ def tune(
     metric: Metric | None = None,
     calibrate: Feeds | None = None,
     modes: Iterable[str] | None = None,
+    samples: int | None = None,
     max_loss: float | None = None,
     min_db: float | None = None,
     faster_than: float | None = None,
@@ -67,7 +68,7 @@ def tune(
     `machine`: one, or several, each with a front. `feeds`: what recipes are judged on, a dict of arrays by input name
     or a list of them (random ones where none are given, which tell little of quality); `calibrate`: those that integers
     take their ranges from (the same ones where none are given, which is said in `notes`; a trained network has training
-    data).
+    data). `samples`: by how many a fetched network is judged (its own number).
 
     Quality is the accuracy where there are `labels`, the class being the largest value of the first output; else what
     `metric` makes of the outputs, larger being better (of a dict by output name, or a list of them where `feeds` is
@@ -94,8 +95,9 @@ def tune(
     for name, bound in bounds.items():
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, float)) or not bound >= 0):
             raise InvalidArgument(f"{name}={bound!r}; a number of at least 0 is needed")
-    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
-        raise InvalidArgument(f"jobs={jobs!r}; a whole number of at least 1 is needed")
+    for name, number in (("jobs", jobs), ("samples", samples)):
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+            raise InvalidArgument(f"{name}={number!r}; a whole number of at least 1 is needed")
     if not isinstance(dask, str) or (dask and jobs not in (None, 1)):
         raise InvalidArgument(f"dask={dask!r}, jobs={jobs!r}; the address of a scheduler, or worker processes here")
     for name, one in (("metric", metric), ("progress", progress)):
@@ -112,7 +114,7 @@ def tune(
     measured: dict[str, Finding] = {}
     notes: list[str] = []
     try:
-        first, judge, few, said = _subject(model, targets[0], feeds, labels, metric, calibrate)
+        first, judge, few, said = _subject(model, targets[0], feeds, labels, metric, calibrate, samples)
         for target in targets:
             subject = first.on(target) if measured else first
             found = Finding(subject, judge, kept, few, before=next(iter(measured.values()), None))
@@ -191,6 +193,7 @@ def _subject(
     labels: Array | Sequence[int] | None,
     metric: Metric | None,
     calibrate: Feeds | None,
+    samples: int | None,
 ) -> tuple[Subject, Judge, Judge | None, list[str]]:
     """The subject that is run, how it is judged, over few feeds too where those are enough for sensitivities, and notes
     on the data.
@@ -202,7 +205,9 @@ def _subject(
     if isinstance(model, str) and model in workloads.REAL_NETWORKS:
         if any(given is not None for given in (feeds, labels, metric, calibrate)):
             raise InvalidArgument(f"{model!r} brings its data and its metric; feeds are for a model of your own")
-        return fetched(workloads.REAL_NETWORKS[model], machine)
+        return fetched(workloads.REAL_NETWORKS[model], machine, samples)
+    if samples is not None:
+        raise InvalidArgument(f"samples={samples!r:.60} of {model!r:.60}; they are of a fetched network")
     if isinstance(model, str) and model in workloads.NETWORKS:
         model = workloads.NETWORKS[model]()
     if isinstance(model, Classifier):
@@ -249,17 +254,21 @@ def _images(net: Classifier, feeds: Sequence[Mapping[str, Array]]) -> Array:
     return images
 
 
-def fetched(network: RealNetwork, machine: AnyMachine) -> tuple[Subject, Judge, Judge, list[str]]:
-    """A fetched network over its own data; the cost is that of its first sample."""
+def fetched(
+    network: RealNetwork, machine: AnyMachine, samples: int | None = None
+) -> tuple[Subject, Judge, Judge | None, list[str]]:
+    """A fetched network over so many samples of its own; the cost is that of the first one. Where there are more than
+    a few of them, those few tell sensitivities.
+    """
     model, _ = read(network.model())
-    data = network.data(model, network.count, 0)
+    data = network.data(model, network.count if samples is None else samples, 0)
     first = network.metrics[0]
     sign = "" if first.higher_is_better else "minus "
     notes = [f"quality is {sign}{first.name} ({first.title}) of {len(data.samples)} {network.samples}"]
-    few = min(_FEW, network.count)
+    few = _FEW if len(data.samples) > _FEW else None
     subject = ModelSubject(model, machine, data.samples, data.calibration, few, a_round=_A_ROUND, rounds=_ROUNDS)
-    judge, small = (Judge(None, OwnScore(network, some), False) for some in (data, network.data(model, few, 0)))
-    return subject, judge, small, notes
+    small = Judge(None, OwnScore(network, network.data(model, few, 0)), False) if few else None
+    return subject, Judge(None, OwnScore(network, data), False), small, notes
 
 
 def _same(one: Sequence[Mapping[str, Array]], other: Sequence[Mapping[str, Array]]) -> bool:

@@ -91,6 +91,11 @@ def test_a_fetched_network_is_judged_by_its_own_score(
     found = simdnn.tune("toy", machine="zen4", modes=["f32", "bf16"])
     assert found.measure == "metric" and "minus error" in found.notes[-1] and found.front["quality"].max() == 0
     both = by_graph.runs.set_index("recipe")
+    assert found.runs.equals(simdnn.tune("toy", machine="zen4", modes=["f32", "bf16"], samples=1).runs)
+    with pytest.raises(InvalidArgument, match="samples=2 of 'cancer'; they are of a fetched network"):
+        simdnn.tune("cancer", machine="zen4", samples=2)
+    with pytest.raises(InvalidArgument, match="samples=0; a whole number"):
+        simdnn.tune("toy", machine="zen4", samples=0)
     assert (found.runs.set_index("recipe")["cycles"] == both.loc[found.runs["recipe"], "cycles"]).all()
     with pytest.raises(InvalidArgument, match="brings its data"):
         simdnn.tune("toy", machine="zen4", labels=[1])
