@@ -412,11 +412,11 @@ def named(request: Request) -> Choice:
 @functools.lru_cache(maxsize=256)
 def built(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
     """The kind's kernel for a problem, kept for who runs it again."""
-    return _made(kind, problem, machine)
+    return made(kind, problem, machine)
 
 
 @functools.lru_cache(maxsize=2)
-def _made(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
+def made(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
     """The kind's kernel for a problem; those of CPUs know one product, whose program is repeated for a batch.
 
     The last few alone are kept, as an estimate wants the figures of many kernels and runs none: a program is thousands
@@ -438,7 +438,7 @@ def estimated(
     threads: int,
 ) -> Cost:
     """The kind's cost for a problem on a number of a machine's cores. It keeps no program, but makes it where asked."""
-    kernel = _made(kind, problem, machine)
+    kernel = made(kind, problem, machine)
     told: dict[str, Any] = {"threads": threads} if threads > 1 else {}
     told |= {"copies": kernel.copies} if kernel.copies else {}
     cold = (*kernel.weights, *kernel.beside) if cold_weights else ()
@@ -450,7 +450,7 @@ def estimated(
 
 def _timed(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Program:
     """The program that the kind's cost for a problem was found from."""
-    kernel = _made(kind, problem, machine)
+    kernel = made(kind, problem, machine)
     return kernel.timed or kernel.program
 
 

@@ -20,7 +20,7 @@ from simdnn.primitives import arrays, gpu_problems, narrow
 from simdnn.primitives.accumulation import parted
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import gpu_of, integer, one_of, target_of
-from simdnn.primitives.dispatch import Choice, Request, built, check_dispatch, choose, estimate_on_gpu, no_floor
+from simdnn.primitives.dispatch import Choice, Request, built, check_dispatch, choose, estimate_on_gpu, made, no_floor
 from simdnn.primitives.mathmode import COLD_WEIGHTS
 from simdnn.primitives.reorder import Reordered, conversion
 from simdnn.primitives.resolve import Resolved, Shape
@@ -162,7 +162,7 @@ def priced(choice: Choice, target: Target) -> Estimate:
         target.machine,
         choice.kind.isa,
         choice.kind.name,
-        functools.partial(built, choice.kind, choice.problem, target.machine),
+        functools.partial(made, choice.kind, choice.problem, target.machine),
         target.threads,
         choice.request.fpmath,
         functools.partial(choice.cost_on, target.threads),
@@ -226,12 +226,17 @@ def run(
     scales = kernel.scales(left) if kernel.scales else None
     if scales is not None and shape:
         scales = scales.reshape(*shape[:-1], -1)
-    cost = vars(priced(choice, target))
+    cost = vars(priced(choice, target)) | {"find_kernel": functools.partial(_kept, choice)}
     result = Result(
         **cost, output=output, departed=departed, explainer=explainer, bounder=Bounded(departed), dst_scales=scales
     )
     note(result, lambda: written(given, problem))
     return result
+
+
+def _kept(choice: Choice) -> Kernel:
+    """The kernel that ran."""
+    return choice.kernel
 
 
 def whole(kernel: Kernel, problem: Problem, shape: tuple[int, ...]) -> Kernel:

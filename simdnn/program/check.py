@@ -84,6 +84,8 @@ class _Checker:
         self.limit = 32 if "avx512_core" in caps else 16
         self.names: dict[str, int] = {}  # register -> bits
         self.written: set[str] = set()  # registers, by the loop that is being walked over
+        self.spans: dict[tuple[tuple[str, int], ...], tuple[int, int]] = {}  # by an index's terms, in that loop
+        self.sizes = {tensor.name: (fmt(tensor.dtype).bits, tensor.size) for tensor in program.tensors}
 
     def fail(self, op: object, why: str) -> ProgramError:
         return ProgramError(f"{self.program.name}: `{op}`: {why}")
@@ -108,7 +110,9 @@ class _Checker:
         if not loop.body:
             raise self.fail(label, "an empty body")
         inside, before, self.written = dict(defined), self.written, set()
+        around, self.spans = self.spans, {}
         self.statements(loop.body, inside, {**extents, loop.var: loop.extent})
+        self.spans = around
         for name, bits in defined.items():
             if inside[name] != bits:
                 met = f"{bits} bits and comes back with {inside[name]}"
@@ -224,22 +228,30 @@ class _Checker:
 
     def address(self, op: Op, place: Memory, extents: dict[str, int]) -> None:
         """The range of an operand's addresses."""
-        if place.tensor not in self.program.tensor:
+        if place.tensor not in self.sizes:
             raise self.fail(op, f"no tensor {place.tensor!r}")
-        tensor = self.program.tensor[place.tensor]
-        unit, bits = fmt(tensor.dtype).bits, place.bits
+        (unit, size), bits = self.sizes[place.tensor], place.bits
         if bits % (unit * place.rows):
-            raise self.fail(op, f"{place} is no whole number of {tensor.dtype}")
+            raise self.fail(op, f"{place} is no whole number of {self.program.tensor[place.tensor].dtype}")
+        span = self.spans.get(place.index.terms)  # which rows of a tile have in common
+        if span is None:
+            span = self.spans[place.index.terms] = self.span(op, place, extents)
+        if abs(place.stride) > _MAX_BYTES:
+            raise self.fail(op, f"{place}: steps of more than {_MAX_BYTES} elements")
+        first, reach = place.index.const, place.stride * (place.rows - 1)
+        low, last = first + span[0] + min(0, reach), first + span[1] + max(0, reach) + bits // place.rows // unit - 1
+        if low < 0 or last >= size:
+            raise self.fail(op, f"addresses {low} .. {last} of {place.tensor}, which has 0 .. {size - 1}")
+
+    def span(self, op: Op, place: Memory, extents: dict[str, int]) -> tuple[int, int]:
+        """How far the loops around move an operand, down and up, from where their variables are zero."""
         unknown = [name for name, _ in place.index.terms if name not in extents]
         if unknown:
             raise self.fail(op, f"index variables {unknown} are not loops around it")
-        if max([abs(place.stride), *[abs(coefficient) for _, coefficient in place.index.terms]]) > _MAX_BYTES:
+        if max([abs(coefficient) for _, coefficient in place.index.terms], default=0) > _MAX_BYTES:
             raise self.fail(op, f"{place}: steps of more than {_MAX_BYTES} elements")
         low, high = place.index.range(extents)
-        reach = place.stride * (place.rows - 1)
-        low, last = low + min(0, reach), high + max(0, reach) + bits // place.rows // unit - 1
-        if low < 0 or last >= tensor.size:
-            raise self.fail(op, f"addresses {low} .. {last} of {tensor.name}, which has 0 .. {tensor.size - 1}")
+        return low - place.index.const, high - place.index.const
 
     def read(self, op: Op, register: Register, defined: Registers) -> None:
         held = defined.get(register.name)
