@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,18 +68,6 @@ class Turn:
     @cached_property
     def ops(self) -> list[CoreOp]:
         return [self.rows.ops[number] for number in self.order.tolist()]
-
-    @cached_property
-    def key(self) -> tuple[object, ...]:
-        """A key that equal turns of the same rows have equal."""
-        parts = self.order, self.load_at, self.load_step, self.store_at, self.store_step
-        return self.rows, hashlib.blake2b(b"".join(np.ascontiguousarray(part).data for part in parts)).digest()
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Turn) and self.key == other.key
 
     @classmethod
     def of(cls, machine: Machine, ops: Sequence[CoreOp]) -> Turn:

@@ -16,7 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.provenance import Confidence, weakest
@@ -24,7 +24,7 @@ from simdnn.program.records import Loop, Op, Program, Statement
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.core_run import CoreRun, Turn
 from simdnn.timing.cpu.lines import ProgramLines, Stretch
-from simdnn.timing.cpu.pipeline import LoopRate, confidence_of, loop_timing
+from simdnn.timing.cpu.pipeline import confidence_of, loop_timing
 from simdnn.timing.cpu.steps import CoreOp
 from simdnn.timing.cpu.stream import CountedAs
 
@@ -135,7 +135,7 @@ class _Walk:
         whole = self.body(self.program.body, "")
         mix = self.mix(whole.lines)
         stores_too = math.ceil(mix.limits["load"] - 1e-9)  # the core model places none
-        cycles = float(max(stores_too, *self.ends(whole.lines))) if mix.ops else 0.0
+        cycles = float(max(stores_too, self.end(whole.lines))) if mix.ops else 0.0
         self.confidences.add(mix.confidence)
         pieces: Pieces = {"": Piece("", 1, cycles, _bound(mix.limits, cycles))}
         _add(pieces, whole.skipped)
@@ -149,9 +149,10 @@ class _Walk:
         """The different lines of a stretch beside each other."""
         return self.lines.once("mix", stretch, lambda: Mix(self.machine, *self.lines.ops(stretch)))
 
-    def ends(self, whole: Stretch) -> tuple[int, ...]:
+    def end(self, whole: Stretch) -> int:
         """The cycle of the last retirement of a stretch that is executed once."""
-        return self.lines.once_repeated("ends", whole, "", lambda: _ends(self.lines.turn(whole), len(whole.order)))
+        find = partial(self.lines.turn, whole)
+        return self.lines.once_repeated("end", whole, "", lambda: _ends(find(), len(whole.order))[0])
 
     def body(self, body: Sequence[Statement], path: str, *end: Stretch) -> Shortened:
         """One pass over statements and what ends them, inner loops cut short."""
@@ -218,7 +219,7 @@ class _Walk:
         short = self.lines.length(one.lines) <= self.window // SHORT
         if short or all(isinstance(statement, Op) for statement in loop.body):
             turn = partial(self.lines.turn, one.lines, loop.var)
-            timing = self.lines.once_repeated("steady", one.lines, loop.var, lambda: _steady(turn()))
+            timing = self.lines.once_repeated("steady", one.lines, loop.var, lambda: loop_timing(turn()))
             self.confidences.add(timing.confidence)
             cycles = timing.cycles
             bound = _named(timing.bound) if timing.limits[timing.bound] >= NEAR * cycles else "latency"
@@ -277,13 +278,6 @@ def _named(bound: str) -> str:
     return "L1" if bound in ("load", "store", "crowding") else bound
 
 
-# Kernels of many shapes share their bodies: addresses are left out of lines where they cannot matter.
-@lru_cache(maxsize=4096)
-def _steady(turn: Turn) -> LoopRate:
-    return loop_timing(turn)
-
-
-@lru_cache(maxsize=4096)
-def _ends(turn: Turn, every: int) -> tuple[int, ...]:
+def _ends(turn: Turn, every: int) -> list[int]:
     """The retirements of each `every`-th line of a stretch that is executed once."""
-    return tuple(CoreRun(turn, 1).finish().retired[every - 1 :: every].tolist())
+    return CoreRun(turn, 1).finish().retired[every - 1 :: every].tolist()  # type: ignore[no-any-return]
