@@ -85,4 +85,6 @@ class Library:
     #: whether it runs quantized ONNX models itself: weights of u8 are exact, sums are scaled by one factor, patterns of
     #: DequantizeLinear and QuantizeLinear are its QLinear operators, and floats tell constant weights from others
     runs_models: bool = False
+    #: (problem, the row of its choice) -> whether that is cut into tiles of registers as the library's kernel is
+    tiles: Callable[[Problem, str], bool] = lambda problem, row: False
     blocks_alone: bool = False  # its products are those with weights in blocks: a network has the others from elsewhere

@@ -394,6 +394,8 @@ def picked(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> 
         kind, library = max(able, key=lambda kind: caps().index(kind.isa)), ""
     if reason := kind.accepts(request.problem) or _refused_sums(kind, replace(request, fpmath="any")):
         raise Unimplemented(f"{of.title} takes {library}, whose counterpart {name} cannot do this: {reason}")
+    if of.tiles(request.problem, kind.name) and isinstance(request.problem, MatmulProblem):
+        request = replace(request, problem=replace(request.problem, tiles=request.dispatch))
     return Choice(request, kind, candidates, library)
 
 

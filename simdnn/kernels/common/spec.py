@@ -148,6 +148,7 @@ class MatmulProblem:
     beyond_s8: bool = False  # a common zero point is no number of s8, for which a library may go another way
     narrow: Narrow | None = field(default=None, kw_only=True)  # of products with floats of at most a byte
     promote: int = field(default=0, kw_only=True)  # products after which a partial sum joins one in f32; 0: the row's
+    tiles: str = field(default="", kw_only=True)  # the library that tiles of registers are cut as; "": as here
     blocks: str = field(default="", kw_only=True)  # weights are stored in blocks: a name of `isa_models.block_formats`
 
     @property

@@ -35,6 +35,17 @@ class Order:
 
 
 @dataclass(frozen=True)
+class RegisterTile:
+    """Sums of `rows` x `vectors` registers, where a library decides it; with `one_load` the source's rows are broadcast
+    first, and one vector of weights is loaded at a time.
+    """
+
+    rows: int
+    vectors: int
+    one_load: bool = False
+
+
+@dataclass(frozen=True)
 class Options:
     """How a kernel treats its problem, beyond the dot product."""
 
@@ -48,6 +59,7 @@ class Options:
     nan_to_bound: bool = False  # a NaN on its way to an integer becomes the upper bound, not what conversion gives
     bias_first: bool = False  # the bias is added to the first of several chains, before the others are
     apart: tuple[str, ...] = ()  # operands whose tiles pass the first cache by: "src", "wei"
+    tile: RegisterTile | None = None  # None: this package's choice
     ahead: bool = False  # the destination's lines are asked for while the products before their stores run
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from simdnn.kernels.common.sums import RegisterTile
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.dots import Dot
 
@@ -26,7 +27,7 @@ def choose(unit: Unit, dot: Dot, rows: int, columns: int, shifted: bool) -> Bloc
     Work counts what any of these CPUs has two of a cycle: multiply uops against loads; a chain of accumulators
     shorter than latency x 2 leaves units idle; columns beyond the matrix are wasted.
     """
-    fixed = 2 + dot.temporaries + dot.ones + dot.scaled + shifted  # the source's, the epilogue's, and the dot's own
+    fixed = _fixed(dot, shifted)
     best: tuple[float, int, int] | None = None
     for vectors in range(1, 9):
         if vectors > 1 and (vectors - 1) * unit.lanes >= columns:
@@ -45,6 +46,22 @@ def choose(unit: Unit, dot: Dot, rows: int, columns: int, shifted: bool) -> Bloc
                 best = (effort, most, vectors)
     assert best is not None
     return Blocking(best[1], best[2])
+
+
+def _fixed(dot: Dot, shifted: bool) -> int:
+    """Registers beside sums and weights: the source's, the epilogue's, and the dot's own."""
+    return 2 + dot.temporaries + dot.ones + dot.scaled + shifted
+
+
+def fitting(tile: RegisterTile, unit: Unit, dot: Dot, shifted: bool) -> Blocking:
+    """A library's tile, with as many of its rows as there are registers for: it may keep fewer beside its sums."""
+    left = unit.registers - _fixed(dot, shifted)
+    if tile.one_load:  # each row of the source has a register, and the weights share the epilogue's
+        return Blocking(min(tile.rows, (left + 1) // (tile.vectors + 1)), tile.vectors)
+    per_vector = tile.rows + 1 + dot.scaled_weights
+    while per_vector * tile.vectors > left:
+        per_vector -= 1
+    return Blocking(per_vector - 1 - dot.scaled_weights, tile.vectors)
 
 
 def row_blocks(rows: int, most: int) -> list[tuple[int, int, int]]:

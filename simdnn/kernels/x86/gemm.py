@@ -22,7 +22,7 @@ from simdnn.kernels.common import pack
 from simdnn.kernels.common.code import Code, loop, nest
 from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters, Problem
 from simdnn.kernels.common.sums import Options
-from simdnn.kernels.x86.blocking import SECOND_LEVEL, choose, chunk, row_blocks
+from simdnn.kernels.x86.blocking import SECOND_LEVEL, choose, chunk, fitting, row_blocks
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.compensation import Compensation, compensated
 from simdnn.kernels.x86.decompress import PanelWeights
@@ -221,9 +221,10 @@ class RegisterTiles:
     ) -> list[TilePart]:
         p, c = self.product, self.product.conv
         chains, group = self.sums.sums(panel.step), self.sums.group
+        one_load = p.options.tile is not None and p.options.tile.one_load
         return tile(
             p.unit,
-            Reduction(p.dot, p.reading.tensor, p.shifted, chains, group, self.bias_first),
+            Reduction(p.dot, p.reading.tensor, p.shifted, chains, group, self.bias_first, one_load),
             self.plan,
             panel,
             sources,
@@ -242,7 +243,8 @@ def total(product: Product) -> str:
 
 def in_registers(product: Product, columns: int) -> PanelBlocks:
     """Blocks for tiles of vector registers, of a matrix with a number of columns."""
-    blocking = choose(product.unit, product.dot, product.rows, columns, product.shifted)
+    unit, dot, given, shifted = product.unit, product.dot, product.options.tile, product.shifted
+    blocking = fitting(given, unit, dot, shifted) if given else choose(unit, dot, product.rows, columns, shifted)
     return PanelBlocks(row_blocks(product.rows, blocking.rows), panels_of(product, blocking.vectors))
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.dots import Dot, accumulator
 from simdnn.kernels.x86.epilogue import Plan, TileSums, add_bias, finish_tile
-from simdnn.program.records import Affine
+from simdnn.program.records import Affine, Op
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ class Reduction:
     sums: tuple[Repeat, ...]
     group: Group | None = None  # what makes an integer chain an f32 term
     bias_first: bool = False  # the first chain's sum gets the bias, instead of the total
+    one_load: bool = False  # the source's rows are broadcast first, and one vector of weights is loaded at a time
 
     @property
     def chains(self) -> int:
@@ -156,20 +158,38 @@ def steps(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine]
     """The innermost loop: `count` dots for every accumulator of the tile."""
     dot = reduction.dot
     at = Affine.var("k")
-    body: Code = []
-    for j in range(panel.vectors):
+
+    def load(j: int, register: str) -> Code:
         index = weights + at * panel.step + j * unit.lanes * dot.depth
-        body += dot.load_weights(unit, f"b{j}", panel.tensor, index, panel.lanes[j] if panel.plain else unit.lanes)
-    turn = 0
-    for i, row in enumerate(rows):
-        a = unit.reg("a", "f32" if dot.src == "f32" else "u32")
-        body.append(broadcast32(a, reduction.source, row + at * dot.depth))
+        return dot.load_weights(unit, register, panel.tensor, index, panel.lanes[j] if panel.plain else unit.lanes)
+
+    def broadcast(i: int, register: str) -> Code:
+        a = unit.reg(register, "f32" if dot.src == "f32" else "u32")
+        code: Code = [broadcast32(a, reduction.source, rows[i] + at * dot.depth)]
         if reduction.shifted:
-            body.append(op("vpaddb", a.as_("s8"), a.as_("s8"), unit.reg("shift", "s8")))
+            code.append(op("vpaddb", a.as_("s8"), a.as_("s8"), unit.reg("shift", "s8")))
+        return code
+
+    temporaries = cycle([f"t{t}" for t in range(max(1, dot.temporaries))])
+
+    def product(i: int, j: int, a: str, b: str) -> list[Op]:
+        return dot.emit(unit, f"c{i}_{j}", a, b, next(temporaries))
+
+    body: Code = []
+    if reduction.one_load:
+        for i in range(len(rows)):
+            body += broadcast(i, f"a{i}")
         for j in range(panel.vectors):
-            temporary = f"t{turn % max(1, dot.temporaries)}"
-            turn += 1
-            body += dot.emit(unit, f"c{i}_{j}", "a", f"b{j}", temporary)
+            body += load(j, "p")
+            for i in range(len(rows)):
+                body += product(i, j, f"a{i}", "p")
+        return loop("k", count, body)
+    for j in range(panel.vectors):
+        body += load(j, f"b{j}")
+    for i in range(len(rows)):
+        body += broadcast(i, "a")
+        for j in range(panel.vectors):
+            body += product(i, j, "a", f"b{j}")
     return loop("k", count, body)
 
 

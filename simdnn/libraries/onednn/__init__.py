@@ -1,7 +1,7 @@
 """oneDNN 3.13 on x86 CPUs, as observed (docs/numerics.md): its choice, its orders and cuts of sums, what it refuses."""
 
 from simdnn.libraries.model import Library
-from simdnn.libraries.onednn import choice, decompress, int8, order, refusals
+from simdnn.libraries.onednn import blocking, choice, decompress, int8, order, refusals
 
 LIBRARY = Library(
     "oneDNN",
@@ -14,4 +14,5 @@ LIBRARY = Library(
     refusals.check_zero_points,
     refusals.check_dimensions,
     order.vectors_apart,
+    tiles=blocking.knows_tile,
 )

@@ -5,11 +5,14 @@ A row of the kernel table names one of these functions: what it takes by default
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.common.postops import as_large_as_outputs, sums_late
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, Options, Order, Part
+from simdnn.libraries.onednn.blocking import register_tile
 from simdnn.libraries.onednn.order import (
     by_gemm,
     depthwise_by_gemm,
@@ -42,7 +45,8 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
     )
     reference = exact or problem.reference
     merged = integer and older_kernel(isa, problem) and not reference
-    return Options(False, merged, cut, split, Order(), problem.reference, reference)
+    found = Options(False, merged, cut, split, Order(), problem.reference, reference)
+    return replace(found, tile=register_tile(problem)) if problem.tiles == "onednn" else found
 
 
 def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) -> Options:

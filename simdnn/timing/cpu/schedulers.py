@@ -59,9 +59,7 @@ class Schedulers:
     wanted_rooms: Ints
 
     def has_room_for_group(self) -> int:
-        """Whether a queue, or where ports go in pairs a scheduler, has room for all that a dispatch group could send to
-        it; if not, nothing is dispatched.
-        """
+        """Whether each queue, and each scheduler where ports go in pairs, has room for a whole group."""
         for index in range(self.schedulers):
             if self.queue_of[index] > 0 and self.room[index] < min(self.dispatch_slots, self.queue_of[index]):
                 return 0
