@@ -16,6 +16,7 @@ from simdnn.networks.memo import Memo
 from simdnn.networks.model import RANDOM, Graph, Node, subgraphs
 from simdnn.networks.ops import find, sequence
 from simdnn.networks.ops.function import body
+from simdnn.networks.ops.registry import QUANTIZED
 from simdnn.networks.precision import matches
 from simdnn.networks.result import NodeRun, described
 from simdnn.networks.types import bits
@@ -98,7 +99,8 @@ class GraphRun:
         self.whole.held = k.held
         self.whole.attr = k.attr = self.allowed if matches(node.name, self.fpmath_layers) else self.strict
         here = self.whole if fixed else self.apart.get(node.name, k)
-        here.constant_weights = len(node.inputs) < 2 or node.inputs[1] in self.constant
+        weights = 3 if node.op in QUANTIZED else 1
+        here.constant_weights = len(node.inputs) <= weights or node.inputs[weights] in self.constant
         here.alone = self.followed.isdisjoint(node.outputs)
         from_memory = self.cold and not self.constant.isdisjoint(node.inputs)
         calls: tuple[Call, ...] = ()
@@ -138,8 +140,8 @@ def _at(k: Kernels, place: NodePlace) -> Kernels:
 def _told(k: Kernels) -> tuple[Hashable, ...]:
     """A key of the machine and of the options that its kernels differ in."""
     t = k.target
-    ours = k.runs_models and (k.constant_weights, k.alone)
-    return t.machine, t.caps, t.threads, t.engine, t.dispatch, k.attr, ours
+    alone = k.runs_models and k.alone
+    return t.machine, t.caps, t.threads, t.engine, t.dispatch, k.attr, k.constant_weights, alone
 
 
 def _bytes(value: Any) -> int:

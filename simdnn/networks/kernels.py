@@ -171,8 +171,7 @@ class Kernels:
             return self.matmul(_flat(a), b, bias, **options).reshape(*batch, m, n)
         attr, dst, k = options.get("attr", self.attr), options.get("dst"), a.shape[-1]
         self._check_alone(b)
-        plain = self.runs_models and is_float(b.dtype) and not self.constant_weights
-        tag = "ab" if plain else "any"
+        tag = "any" if self.constant_weights or self.on_gpu else "ab"  # nobody packs ahead of time what a node has made
         if not self.values:
             types = f"{label(a.dtype)}:{label(b.dtype)}:{dst or _default_dst(a)}"
             sizes: dict[str, Any] = {"m": m, "n": n, "k": k, "src_batch": a.shape[:-2], "wei_batch": b.shape[:-2]}
@@ -270,7 +269,7 @@ class Kernels:
             )
         )
 
-    @functools.cached_property
+    @property
     def _plain(self) -> Target:
         """Where products run whose weights are no blocks: a library of blocks alone leaves those to "fastest"."""
         library = self.target.library

@@ -216,7 +216,7 @@ def test_a_batch_of_products_is_one_kernel_on_a_cpu(isa: str | None) -> None:
         "k": rng.integers(-128, 128, shapes["k"]).astype(np.int8),
     }
     net, where = simdnn.load(made), {"machine": "skx", "isa": isa}
-    found, alone = net.run(feeds, **where), simdnn.matmul(feeds["q"], feeds["k"], **where)
+    found, alone = net.run(feeds, **where), simdnn.matmul(feeds["q"], feeds["k"], wei_tag="ab", **where)
     assert (found.outputs["s"] == alone.output).all() and found.macs == 2 * 4 * 40 * 40 * 64
     assert found.cycles == alone.cycles == net.estimate(feeds, **where).cycles
     assert int(found.departures["outputs"].sum()) == int(alone.departures["outputs"].sum()) > 0
@@ -237,3 +237,34 @@ def test_a_small_program_that_runs_often_is_compiled(monkeypatch: pytest.MonkeyP
     assert len(bits) == 1 and len(read) <= READINGS
     net.run(x, machine="zen4", engine="reference")
     assert len(read) <= READINGS + 1
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize(("machine", "dispatch"), [("spr", "fastest"), ("zen4", "fastest"), ("spr", "onednn")])
+def test_only_constants_are_packed_ahead_of_time(machine: str, dispatch: str, constant: bool) -> None:
+    """Another second operand comes as it lies: bringing it to the kernel's order is paid in the product."""
+    values = np.random.default_rng(2).normal(size=(64, 48)).astype(np.float32)
+    shapes = {"x": (32, 64)} | ({} if constant else {"w": values.shape})
+    product = model([helper.make_node("MatMul", ["x", "w"], ["y"])], shapes, ["y"], {"w": values} if constant else {})
+    attr = Attr(fpmath="bf16")
+    asked = {"m": 32, "n": 48, "k": 64, "machine": machine, "attr": attr, "dispatch": dispatch}
+    packed, plain = (simdnn.estimate("matmul", wei_tag=tag, **asked).cycles for tag in ("any", "ab"))
+    assert packed < plain
+    found = simdnn.load(product).estimate(shapes, machine=machine, attr=attr, dispatch=dispatch)
+    assert found.cycles == (packed if constant else plain)
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_of_quantized_operands_too_only_constants_are_packed_ahead_of_time(constant: bool) -> None:
+    """Their scales are constants in any case."""
+    numbers = {"s": np.float32(0.5), "z": np.uint8(3)}
+    values = np.random.default_rng(2).integers(0, 255, (64, 48)).astype(np.uint8)
+    shapes = {"x": (32, 64)} | ({} if constant else {"w": values.shape})
+    node = helper.make_node("QLinearMatMul", ["x", "s", "z", "w", "s", "z", "s", "z"], ["y"])
+    constants = numbers | ({"w": values} if constant else {})
+    net = simdnn.load(model([node], shapes, ["y"], constants, dtype=TensorProto.UINT8))
+    (product,) = (c for c in net.estimate(shapes, machine="spr").nodes[0].calls if c.macs)
+    asked = {"m": 32, "n": 48, "k": 64, "dt": "u8:s8:s32", "machine": "spr"}
+    attr = Attr(zero_points={"src": np.array([3], np.int32), "wei": np.array([-125], np.int32)})
+    packed, plain = (simdnn.estimate("matmul", wei_tag=tag, attr=attr, **asked).cycles for tag in ("any", "ab"))
+    assert packed < plain and product.find_cost().cycles == (packed if constant else plain)
