@@ -181,8 +181,10 @@ _MACHINES = {
 _LAYOUTS = {
     **dict.fromkeys(("row", "row_major", "nn", "n", "plain", "kn", "c"), ("ab", "oihw")),
     **dict.fromkeys(("col", "col_major", "column_major", "nt", "t", "tn", "transposed", "nk", "f"), ("ba",)),
-    **dict.fromkeys(("nchw", "oihw"), ("oihw", "ab")),
-    **dict.fromkeys(("nhwc", "hwc", "channels_last", "ohwi"), ("nhwc", "any", "ba")),
+    "nchw": ("oihw", "ab"),
+    "oihw": ("ab",),
+    "nhwc": ("any", "ba"),
+    **dict.fromkeys(("hwc", "channels_last", "ohwi"), ("nhwc", "any", "ba")),
     **dict.fromkeys(("blocked", "packed", "optimal"), ("any",)),
 }
 _MATH = {
