@@ -154,10 +154,13 @@ class Task:
             return self._matmul_quant(option, parameter, values, bits)
         if parameter.groups:
             raise Unimplemented(f"--{option}: groups of {parameter.argument}: what works: --matmul")
+        if option == "attr-zero-points" and parameter.argument in ("src", "dst") and bits == 2 and "ic" in self.sizes:
+            channels = self.sizes["ic" if parameter.argument == "src" else "oc"]
+            return Quant(values(option, parameter, (channels,)), 2, None, parameter.dtype)
         if parameter.argument != "wei" or bits != (3 if grouped else 1):
             raise Unimplemented(
                 f"--{option} of {parameter.argument} with mask {parameter.mask}; what works: common, "
-                "and per_oc of the weights"
+                "per_oc of the weights, and zero points of source and destination by channel"
             )
         channels = self.sizes["n" if self.primitive == "matmul" else "oc"]
         return Quant(values(option, parameter, (channels,)), "per_oc", None, parameter.dtype)

@@ -137,7 +137,7 @@ def reference(
     matrix = task.primitive == "matmul"
 
     def of(quants: Mapping[str, Any], name: str, neutral: float, shape: tuple[int, ...]) -> Floats:
-        return _spread(_parameter(quants, name, neutral), shape, matrix)
+        return _spread(_parameter(quants, name, neutral), shape, matrix, int(name == "src"))
 
     a, b = (
         (values - of(attr.zero_points, name, 0.0, values.shape)) * of(attr.scales, name, 1.0, values.shape)
@@ -160,7 +160,8 @@ def reference(
             sums, magnitude = _second(name, sums, magnitude, values)
         else:
             sums, magnitude = _lone(name, sums, magnitude, *rest)
-    divisor, shift = float(_parameter(attr.scales, "dst", 1)), float(_parameter(attr.zero_points, "dst", 0))
+    divisor, shift = float(_parameter(attr.scales, "dst", 1)), _parameter(attr.zero_points, "dst", 0)
+    shift = shift.reshape(()) if shift.size == 1 else _by_channel(shift, task)
     return sums / divisor + shift, magnitude / divisor + abs(shift)
 
 
@@ -216,12 +217,12 @@ def _by_channel(values: Floats, task: Task) -> Floats:
     return values.reshape(-1, *[1] * (len(task.output) - 2))
 
 
-def _spread(values: Floats, shape: tuple[int, ...], matrix: bool) -> Floats:
-    """Parameters as they meet a tensor: common, for each of the weights' output channels, or in groups."""
+def _spread(values: Floats, shape: tuple[int, ...], matrix: bool, axis: int = 0) -> Floats:
+    """Parameters as they meet a tensor: common, for each channel, which are dimension `axis`, or in groups."""
     if values.size == 1:
         return values.reshape(())
     if not matrix:
-        return values.reshape(-1, *[1] * (len(shape) - 1))
+        return values.reshape(-1, *[1] * (len(shape) - axis - 1))
     if values.ndim == 1:
         return values
     return values.repeat(shape[-2] // values.shape[0], 0).repeat(shape[-1] // values.shape[1], 1)

@@ -68,8 +68,8 @@ def estimate(
     `Quant(None, …)`. "inner_product": mb, ic, oc, spatial=(): the matmul of flattened channels.
 
     "softmax", "layer_normalization", "eltwise", "pooling", "conversion", …: src=(sizes), "binary": src0 and src1,
-    "deconvolution" and "prelu": src and weights, "concat" and "weighted_sum": sources, all as shapes, and the options
-    of the function of that name; `dt` has the sources' types and dst's. Rows of f32 are asked for by True: bias, scale,
+    "deconvolution" and "prelu": src and weights, "concat" and "weighted_sum": sources, all as shapes, and options of
+    the function of that name; `dt` has the sources' types and dst's. Rows of f32 are asked for by True: bias, scale,
     shift, mean, variance. Arrays of post-operations are read for their shapes. There is no `attr` and one `dispatch`.
 
     Raises `InvalidArgument` for sizes that do not fit, `Unimplemented` with what works for what no kernel computes.

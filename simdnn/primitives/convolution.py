@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os import PathLike
 
+import numpy as np
+
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.narrow import NARROW
@@ -58,6 +60,8 @@ def convolution(
 
     One spatial dimension: `src` (N, IC, IW), `weights` (OC, IC/G, KW) or with G ahead, one integer for each option,
     `padding` also (left, right).
+
+    Zero points of source and destination are common, or one a channel (arrays (IC,) and (OC,)) on CPUs.
 
     On a GPU: the types that `matmul` has there, relu at most after scales, zero points and bias; depthwise convolutions
     run on its vector pipe. Raises `InvalidArgument` for shapes that do not fit, `Unimplemented` with what works for
@@ -138,6 +142,8 @@ def problem_of(
         epilogue, parameters = narrow.of_convolution(given, dst, bias, target.library)
     else:
         epilogue, parameters = resolve(given, dst, bias)
+    if (rows := np.size(parameters.zp_src)) not in (1, sizes["ic"]):
+        raise InvalidArgument(f"zero_points['src'] with {rows} values; allowed: 1, or {sizes['ic']}, one a channel")
     refuse_strategy(given, ADDED, "a convolution on a CPU")
     return conv_problem(sizes, taps, given.shape, epilogue, wei_tag), parameters
 

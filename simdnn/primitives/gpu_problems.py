@@ -108,6 +108,8 @@ def convolution_problem(
     _check_attribute(machine, given)
     epilogue, parameters = resolve(given, dst, bias)
     _check_epilogue(machine, given, epilogue)
+    if epilogue.by_channel:
+        raise Unimplemented(f"zero points by channel on {machine.name!r}: what works: common ones, or a CPU")
     plain = conv_problem(sizes, taps, shape, epilogue, tag)
     model = "" if machine.nvidia else given.float_model
     problem = GpuConvProblem(**vars(plain), float_model=model)

@@ -26,7 +26,8 @@ from simdnn.primitives.attr import Attr, PostOp, Quant
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
 
-_UNGROUPED = {"common": (0, 0), "per_oc": (0, 1), "per_token": (1, 0)}  # rows and columns that share a value; 0: all
+#: rows and columns that share a value; 0: all
+_UNGROUPED = {"common": (0, 0), "per_oc": (0, 1), "per_token": (1, 0), "by_channel": (0, 1)}
 DESTINATIONS = ("s32", "f32", "bf16", "f16", "s8", "u8")
 
 
@@ -129,9 +130,9 @@ _MASKS: dict[tuple[str, str], dict[int | str, str]] = {
     ("matmul", "src"): {0: "common", 1: "per_token", 2: "grouped", 3: "grouped"},
     ("matmul", "wei"): {0: "common", 2: "per_oc", 1: "grouped", 3: "grouped"},
     ("matmul", "dst"): {0: "common"},
-    ("convolution", "src"): {0: "common"},
+    ("convolution", "src"): {0: "common", 2: "by_channel"},
     ("convolution", "wei"): {0: "common", 1: "per_oc"},
-    ("convolution", "dst"): {0: "common"},
+    ("convolution", "dst"): {0: "common", 2: "by_channel"},
 }
 
 
@@ -165,16 +166,17 @@ def resolve(given: Resolved, dst: str | None, bias: Array | bool | None) -> tupl
         post_ops=postops.names(given.post_ops, shape.n, 1 if shape.primitive == "convolution" else -1),
         dst_scale="dst" in scales,
         dst_zero_point="dst" in points,
+        by_channel=tuple(name for name in ("src", "dst") if name in points and not points[name].param.common),
     )
     parameters = Parameters(
         bias=bias_values(bias, shape) if isinstance(bias, np.ndarray) else None,
         src_scale=float(floats(scales.get("src"))[0]),
         wei_scale=floats(wei_scale) if wei_scale else None,
         dst_scale=float(floats(scales.get("dst"))[0]),
-        zp_src=_integer(points.get("src")),
+        zp_src=_point(points.get("src")),
         zp_wei=0 if inside else _integer(wei_point),
         wei_zero_points=_integers(wei_point) if wei_point and inside else None,
-        dst_zero_point=_integer(points.get("dst")),
+        dst_zero_point=_point(points.get("dst")),
     )
     return epilogue, parameters
 
@@ -203,12 +205,16 @@ def placed(attribute: str, argument: str, quant: Quant, shape: Shape) -> Valued:
             "first one for all columns, which is an error of its"
         )
     masks = _MASKS[shape.primitive, argument] | ({3: "per_oc"} if _goihw(shape) and argument == "wei" else {})
+    if attribute == "scales":
+        masks = {mask: granularity for mask, granularity in masks.items() if granularity != "by_channel"}
     named: dict[int | str, str] = masks | {g: g for g in ("common", "per_oc") if g in masks.values()}
     where = f"{attribute}[{argument!r}]"
     if quant.mask is not None and quant.mask not in named:
         allowed = ", ".join(f"{mask} ({granularity})" for mask, granularity in sorted(masks.items(), key=str))
         raise InvalidArgument(f"{where}: mask {quant.mask!r} of a {shape.primitive}; allowed: {allowed}")
     fits = _fits(argument, quant, shape)
+    if "by_channel" in masks.values():
+        fits["by_channel"] = [(shape.n,)] if argument == "dst" else [quant.values.shape] if _is_row(quant) else []
     if quant.groups is not None:
         _check_groups(where, argument, quant, shape)
         granularity = "grouped"
@@ -226,6 +232,11 @@ def placed(attribute: str, argument: str, quant: Quant, shape: Shape) -> Valued:
             raise InvalidArgument(f"{where} of shape {quant.values.shape}; allowed: {allowed or 'other groups'}")
     shared = _grouped(where, argument, quant, shape) if granularity == "grouped" else _UNGROUPED[granularity]
     return Valued(Param(argument, *shared, str(quant.dtype)), quant.values, quant.mask)
+
+
+def _is_row(quant: Quant) -> bool:
+    """Whether values lie along one dimension; how many channels a source has is seen where its problem is made."""
+    return quant.values is not None and quant.values.ndim == 1
 
 
 def _grouped(where: str, argument: str, quant: Quant, shape: Shape) -> tuple[int, int]:
@@ -369,7 +380,8 @@ def _refuse_unbuilt(scales: Mapping[str, Valued], points: Mapping[str, Valued], 
             allowed: tuple[str, ...] = (fine if inside else works) if argument == "wei" else fine[:1]
             if name == "scales" and shape.integer and shape.primitive == "matmul" and argument != "dst":
                 allowed = ("common", "per_oc", "grouped", "per_token")
-            if granularity not in allowed:
+            by_channel = name == "zero_points" and argument != "wei" and shape.primitive == "convolution"
+            if granularity not in allowed and not by_channel:
                 raise Unimplemented(
                     f"{granularity} {name}[{argument!r}]: no kernel here has them; what works: {', '.join(allowed)}"
                 )
@@ -402,6 +414,12 @@ def _laid_out(values: Array, param: Param) -> Array:
 
 def _integer(found: Valued | None) -> int:
     return 0 if found is None or found.values is None else int(found.values.reshape(-1)[0])
+
+
+def _point(found: Valued | None) -> int | Array:
+    """A zero point of source or destination: one, or one a channel where values are there."""
+    each = found is not None and not found.param.common and found.values is not None
+    return found.values.astype(np.int32) if each else _integer(found)  # type: ignore[union-attr]
 
 
 def need_values(given: Resolved) -> None:

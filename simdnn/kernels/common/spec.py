@@ -26,14 +26,15 @@ class Epilogue:
     """The steps of an accumulator on its way to the destination, in this order."""
 
     dst: str = "s32"  # s32 f32 bf16 f16 s8 u8
-    zp_src: bool = False  # a common source zero point, s32
+    zp_src: bool = False  # a source zero point, s32
     zp_wei: bool = False  # a common weights zero point, s32
     src_scale: bool = False  # a common f32 scale
     wei_scale: Param | None = None  # a common one, or one per output channel
     bias: bool = False  # f32, one per output channel
     post_ops: tuple[str, ...] = ()  # in order: relu, sum, add:per_oc … (`postops`)
     dst_scale: bool = False  # a common f32 scale: the result is divided by it
-    dst_zero_point: bool = False  # a common s32 zero point, added last
+    dst_zero_point: bool = False  # an s32 zero point, added last
+    by_channel: tuple[str, ...] = ()  # arguments of a convolution whose zero points are one a channel: src, dst
 
     @property
     def in_float(self) -> bool:
@@ -118,9 +119,9 @@ class Parameters:
     src_scale: float = 1.0
     wei_scale: npt.NDArray[np.float32] | None = None  # (1,) or (N,)
     dst_scale: float = 1.0
-    zp_src: int = 0
+    zp_src: int | Array = 0  # or one an input channel
     zp_wei: int = 0
-    dst_zero_point: int = 0
+    dst_zero_point: int | Array = 0  # or one an output channel
     wei_zero_points: Array | None = None  # of compressed weights, s32
     operands: tuple[Array, ...] = ()  # f32, one for each post-operation: sum's scale, what add adds; else empty
     previous: Array | None = None  # what the destination held before, which sum reads

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
@@ -27,7 +28,10 @@ def compensated(product: Product) -> str:
     e = product.conv.epilogue
     if product.dot == COUNT or not (product.shifted or e.zp_src or e.zp_wei):
         return ""
-    edges = any(product.conv.padding) and product.options.order.fold != "line"  # whose edges hold the zero point
+    line = product.options.order.fold == "line"  # whose edges hold the zero point
+    if line and "src" in e.by_channel:
+        raise Unimplemented("zero points of the source by channel, in a kernel whose edges hold one for all")
+    edges = any(product.conv.padding) and not line
     return "position" if e.zp_src and edges else "channel"
 
 
@@ -75,7 +79,8 @@ class Compensation:
 
     def arrays(self, weights: Array, parameters: Parameters) -> dict[str, Array]:
         found = {"zp_wei": pack.wrap32(np.array([parameters.zp_wei]))}
-        found[EDGE] = np.full(4, int(parameters.zp_src) & 255, np.uint8)
+        edge = 0 if np.ndim(parameters.zp_src) else int(parameters.zp_src)
+        found[EDGE] = np.full(4, edge & 255, np.uint8)
         return found | ({"comp": self.values(self.product.multiplied(weights), parameters)} if self.by else {})
 
     def values(self, weights: Array, p: Parameters) -> Array:
@@ -87,14 +92,18 @@ class Compensation:
         total = by_tap.sum(axis=(2, 3))
         shift = 128 * total if product.shifted else np.zeros_like(total)
         e = c.epilogue
-        zs, zw = (int(p.zp_src) if e.zp_src else 0), (int(p.zp_wei) if e.zp_wei else 0)
+        zs, zw = (p.zp_src if e.zp_src else 0), (int(p.zp_wei) if e.zp_wei else 0)
+        if np.ndim(zs):  # one a channel, so that they are in the sums already
+            rows = np.asarray(zs, np.int64).reshape(c.groups, 1, -1, 1, 1)
+            by_tap, zs = (weights * rows).sum(axis=2, dtype=np.int64), 1
+        lacking = by_tap.sum(axis=(2, 3))
         k = product.k if product.options.split_k else c.ic // c.groups * c.tap_rows * c.kw
         constant = k * zs * zw
         if product.shifted:  # the row sums are of shifted sources too, padded channels included
             constant += zw * 128 * c.tap_rows * c.kw * self.layout.icp
         constant %= 1 << 32  # as all of it wraps in the end
         if self.by == "channel":
-            values = constant - shift - zs * total
+            values = constant - shift - zs * lacking
             return pack.per_channel(pack.wrap32(values), self.layout, "s32")
         edges = Edges.of(c)
         values = constant - shift - zs * edges.sums(by_tap)

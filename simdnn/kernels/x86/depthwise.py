@@ -207,9 +207,10 @@ class Depthwise:
         words[..., 0] = moved
         return words.reshape(-1)
 
-    def compensation(self, taps: Array, zero_point: int) -> Array:
-        """-zero point x sum of the weights whose taps fall on the image."""
+    def compensation(self, taps: Array, zero_point: int | Array) -> Array:
+        """-zero point x sum of the weights whose taps fall on the image; one zero point, or one a channel."""
         p = self.problem
+        zero_point = np.asarray(zero_point, np.int64)
         w = taps.astype(np.int64)
         if self.plan.compensate == "channel":
             return self.padded(wrap32(-zero_point * w.sum(axis=(1, 2))))

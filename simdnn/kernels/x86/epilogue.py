@@ -55,7 +55,7 @@ class Plan:
             *((f"post{i}", "f32", size, True) for i, size in enumerate(self._operands(channels, outputs)) if size),
             ("previous", previous, outputs, bool(previous)),
             ("dst_scale", "f32", 1, e.dst_scale),
-            ("dst_zero_point", "f32", 1, e.dst_zero_point),
+            ("dst_zero_point", "f32", channels if "dst" in e.by_channel else 1, e.dst_zero_point),
         ]
         tensors = [Tensor(name, dtype, size) for name, dtype, size, used in wanted if used]
         if self.doubled and self.in_float:
@@ -78,8 +78,10 @@ class Plan:
             "src_scale": np.array([p.src_scale], np.float32),
             "wei_scale": spread(scale) if self.scale_by_channel else scale,
             "dst_scale": divisor if self.reference else np.float32(1) / divisor,
-            "dst_zero_point": np.array([p.dst_zero_point], np.float32),
+            "dst_zero_point": np.asarray(p.dst_zero_point, np.float32).reshape(-1),
         }
+        if "dst" in self.epilogue.by_channel:
+            found["dst_zero_point"] = spread(found["dst_zero_point"])
         for i, (name, values) in enumerate(zip(self.epilogue.post_ops, p.operands, strict=False)):
             found[f"post{i}"] = spread(values) if name.endswith(":per_oc") else values
         if p.previous is not None:
@@ -152,7 +154,8 @@ def finish_tile(plan: Plan, tile: TileSums, rowsum: bool = False) -> Code:
         (e.bias, lambda: passes.per_channel("vaddps", "f32", "bias")),
         (bool(e.post_ops), passes.post_ops),
         (e.dst_scale, lambda: passes.common("vdivps" if plan.reference else "vmulps", "dst_scale")),
-        (e.dst_zero_point, lambda: passes.common("vaddps", "dst_zero_point")),
+        (e.dst_zero_point and "dst" not in e.by_channel, lambda: passes.common("vaddps", "dst_zero_point")),
+        ("dst" in e.by_channel, lambda: passes.per_channel("vaddps", "f32", "dst_zero_point")),
         (plan.nan_to_zero, passes.nan_to_zero),
         (low is not None, lambda: passes.bound("vmaxps", "low")),
         (high is not None, lambda: passes.bound("vminps", "high")),

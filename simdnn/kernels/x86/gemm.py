@@ -189,7 +189,8 @@ class Gemm:
     def summing(self) -> Kernel:
         """The kernel whose destination is the s32 sums as they are, zero points and all."""
         p, e = self.product, self.product.problem.epilogue
-        problem = replace(p.problem, epilogue=Epilogue("s32", e.zp_src, e.zp_wei))
+        own = tuple(name for name in e.by_channel if name == "src")
+        problem = replace(p.problem, epilogue=Epilogue("s32", e.zp_src, e.zp_wei, by_channel=own))
         options = replace(p.options, through_float=False)
         return gemm(f"{p.name}, sums", problem, p.unit, p.dot, options).kernel()
 
