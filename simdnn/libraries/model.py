@@ -80,8 +80,7 @@ class Library:
     check_zero_points: Callable[[str, bool], None]
     #: (matmul, number of its dimensions) -> nothing: whether the library is known to take it
     check_dimensions: Callable[[MatmulProblem, int], None] = lambda problem, dims: None
-    #: (type of source and weights, ISA caps) -> whether single rows in a batch, by one matrix, are a product each
-    vectors_apart: Callable[[str, frozenset[str]], bool] = lambda dtype, caps: False
+    vectors_apart: bool = False  # single rows of floats in a batch, by one matrix of weights, are a product each
     #: whether it runs quantized ONNX models itself: weights of u8 are exact, sums are scaled by one factor, patterns of
     #: DequantizeLinear and QuantizeLinear are its QLinear operators, and floats tell constant weights from others
     runs_models: bool = False

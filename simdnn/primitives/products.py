@@ -57,7 +57,7 @@ class Products:
         except ValueError:
             raise InvalidArgument(f"{named}: what stands in front does not broadcast; equal sizes or 1 do") from None
         dims = 2 if len(wei) == 2 else 2 + len(outer)
-        if prod(wei[:-2]) == 1 and not (apart and m == 1 < n and dims > 2):
+        if prod(wei[:-2]) == 1 and not (apart and m == 1 and dims > 2):
             return Products(prod(src[:-1]), n, k, Batch(), (*outer, m, n), dims)
         return Products(m, n, k, Batch.of(src[:-2], wei[:-2]), (*outer, m, n), dims)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
+from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, copied_to_a_line
 from simdnn.kernels.common.batched import as_batched
 from simdnn.kernels.common.spec import Epilogue, Finish, Kernel, MatmulProblem, Parameters, Problem
@@ -52,7 +53,7 @@ class Target:
 
     def apart(self, src: str, wei: str) -> bool:
         """Whether a batch of single rows of these types, by one matrix of weights, is a product of a vector each."""
-        return self.library is not None and src == wei and self.library.vectors_apart(src, self.caps)
+        return self.library is not None and self.library.vectors_apart and src == wei and fmt(src).is_float
 
     @staticmethod
     def of(machine: object, isa: object, threads: object, engine: object, dispatch: object) -> Target:

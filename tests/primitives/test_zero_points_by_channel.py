@@ -38,7 +38,10 @@ def sums(src: Any, weights: Any, groups: int, padding: int) -> Any:
 def test_each_channel_has_its_own(shape: tuple[int, ...], machine: str) -> None:
     groups, ic, oc, k, padding = shape
     for src_type, engine in (("u8", "reference"), ("s8", "compiled")):
-        src, weights = drawn((2, ic, 5, 5), src_type), 2 * drawn((oc, ic // groups, k, k), "s8")  # halved where VNNI lacks
+        src, weights = (
+            drawn((2, ic, 5, 5), src_type),
+            2 * drawn((oc, ic // groups, k, k), "s8"),
+        )  # halved where VNNI lacks
         before, behind = RNG.integers(-3, 4, ic), RNG.integers(-9, 9, oc)
         wanted = sums(src.astype(np.int64) - before.reshape(-1, 1, 1), weights, groups, padding)
         given: dict[str, Any] = {"padding": padding, "groups": groups, "machine": machine, "engine": engine}

@@ -46,7 +46,7 @@ class Gemv:
 
     @cached_property
     def plan(self) -> Plan:
-        return Plan(self.problem.epilogue, integer=False)
+        return Plan(self.problem.epilogue, integer=False, merged_scales=self.emulated)
 
     @cached_property
     def program(self) -> Program:

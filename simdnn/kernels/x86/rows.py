@@ -50,6 +50,7 @@ from simdnn.libraries.onednn.order import depthwise_by_gemm
 from simdnn.libraries.onednn.sums import (
     bias_comes_first,
     cut_as_emulated,
+    cut_as_gemm,
     cut_by_channels,
     cut_decompressed,
     cut_for_tiles,
@@ -105,6 +106,7 @@ class Row:
     library: str = ""  # whose slow form this is, where nobody else wants it
     multiplies: Multiplies = on_vectors
     operations: tuple[type[Problem], ...] = (MatmulProblem, ConvProblem)  # that there is a kernel of
+    depthwise: bool = False  # takes depthwise convolutions, too, which others leave to kernels of their own
 
     def name(self, operation: type[Problem]) -> str:
         """The kernel's name."""
@@ -135,7 +137,7 @@ class Row:
             tags=("any", "ab", "ba") if matmul else ("any", "oihw"),
             takes=grouped if matmul else ("depth",),
             mixes=self.weights not in self.sources,
-            sizes=() if matmul else (_not_depthwise,),
+            sizes=() if matmul or self.depthwise else (_not_depthwise,),
             wants=of_matmul if matmul else of_convolution,
         )
 
@@ -409,6 +411,7 @@ def _mixed(dot: Dot, isa: str, weights: str) -> Row:
 
 
 _FLOATS = ("f32", "bf16", "f16")
+_convolves = partial(Row, operations=(ConvProblem,))
 _tiles = partial(Row, sums=cut_for_tiles, multiplies=on_tiles)
 _ROWS = (
     Row(FMA, "avx512_core", ("f32",), "f32"),
@@ -419,7 +422,8 @@ _ROWS = (
     Row(F16, "avx2", ("f16",), "f16", "_f16"),
     Row(BF16_STORED, "avx512_core", ("bf16",), "bf16", "_bf16_stored"),
     Row(BF16_STORED, "avx2", ("bf16",), "bf16", "_bf16_stored"),
-    Row(BF16_EMULATED, "avx512_core", ("bf16",), "bf16", "_bf16_emulated", cut_as_emulated, "onednn"),
+    Row(BF16_EMULATED, "avx512_core", ("bf16",), "bf16", "_bf16_emulated", cut_as_emulated, "onednn", depthwise=True),
+    _convolves(BF16, "avx512_core_bf16", ("bf16",), "bf16", "_copied", cut_as_gemm, "onednn", depthwise=True),
     Row(F16_DOWN, "avx512_core", ("f32",), "f32", "_f16_down"),
     Row(F16_DOWN, "avx2", ("f32",), "f32", "_f16_down"),
     Row(FP16, "avx512_core_fp16", ("f16",), "f16"),

@@ -1,7 +1,7 @@
 """oneDNN 3.13 on x86 CPUs, as observed (docs/numerics.md): its choice, its orders and cuts of sums, what it refuses."""
 
 from simdnn.libraries.model import Library
-from simdnn.libraries.onednn import blocking, choice, decompress, int8, order, refusals
+from simdnn.libraries.onednn import blocking, choice, decompress, int8, refusals
 
 LIBRARY = Library(
     "oneDNN",
@@ -13,6 +13,6 @@ LIBRARY = Library(
     refusals.check_post_ops,
     refusals.check_zero_points,
     refusals.check_dimensions,
-    order.vectors_apart,
+    vectors_apart=True,
     tiles=blocking.knows_tile,
 )

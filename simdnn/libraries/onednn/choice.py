@@ -17,6 +17,7 @@ from simdnn.libraries.onednn.order import (
     by_gemm,
     depthwise_by_gemm,
     groups_by_fours,
+    is_copied,
     jit_takes,
     jit_with_avx_vnni,
     pointwise,
@@ -24,11 +25,11 @@ from simdnn.libraries.onednn.order import (
 )
 from simdnn.libraries.onednn.refusals import (
     refuse_c_functions,
-    refuse_copied,
     refuse_float_attributes,
     refuse_gemm,
     refuse_missing,
     refuse_raw,
+    refuse_scaled_parts,
     refuse_sum_in_gemm,
     refuse_unsure,
 )
@@ -111,10 +112,10 @@ def _emulated(p: Problem) -> tuple[str, str]:
     isa = "avx512_core"
     if isinstance(p, MatmulProblem):
         refuse_sum_in_gemm(p)
+        refuse_scaled_parts(p)
         dots = p.m > 1 if p.n == 1 else p.m == 1 and p.wei_tag == "ba"
         return f"{'gemv' if dots else 'gemm'}:{isa}_bf16_emulated", "gemm:jit:bf16"
-    if p.depthwise:
-        refuse_copied(p)
+    if p.depthwise and not is_copied(p):
         return f"dw:{isa}_bf16_stored", f"jit_dw:{isa}"
     if by_gemm(p, True):
         refuse_gemm(p)
@@ -225,10 +226,10 @@ def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
         isa = "avx2" if tier == "avx2" else tier if p.src == "bf16" else "avx512_core"
         if p.dilation == (1, 1):
             return f"dw:{isa}", f"brdgmm_dw:{isa}"
-        if p.src == "bf16":
-            refuse_copied(p)
         if depthwise_by_gemm(p):
             refuse_sum_in_gemm(p)
+            if p.src == "bf16":
+                return f"conv:{isa}_copied", "x64:gemm:jit"
         return f"dw:{isa}", "x64:gemm:jit" if depthwise_by_gemm(p) else f"jit_dw:{isa}"
     if _wide(tier) == "avx2" and p.epilogue.dst == "bf16":
         return "dw:avx2_int8_exact", "ref:any"

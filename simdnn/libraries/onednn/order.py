@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from itertools import groupby
 
-from isa_models.formats import fmt
 from simdnn.kernels.common.spec import ConvProblem
 from simdnn.kernels.common.sums import DotProduct, Order, Part
 
@@ -37,13 +36,6 @@ def order_of(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order
     return Order(parts=_parts(p)) if dot.acc != "s32" and _padding_is_wide(p) else Order()
 
 
-def vectors_apart(dtype: str, caps: frozenset[str]) -> bool:
-    """Whether single rows in a batch, by one matrix of weights, are summed as vectors; a GEMM of bf16 takes them as one
-    matrix.
-    """
-    return fmt(dtype).is_float and (dtype != "bf16" or "avx512_core_bf16" in caps)
-
-
 def jit_takes(p: ConvProblem) -> bool:
     """Whether oneDNN takes a kernel for small groups of floats: by fours, no tap window wholly in the padding, and no
     more padding on a side than the columns of a tile.
@@ -63,18 +55,23 @@ def by_gemm(p: ConvProblem, emulated: bool) -> bool:
     fours = groups_by_fours(p, 16 if not emulated else p.ic)
     if emulated and p.groups > 1 and not fours:
         return True
-    return (fours or emulated) and (sees_padding_alone(p) or too_wide(p))
+    return (fours or emulated) and is_copied(p)
 
 
 def gemm_is_known(p: ConvProblem) -> bool:
-    """Whether the order of that GEMM's sums is known: where it has a single row or column they are other ones."""
+    """Whether the order of that GEMM's sums is known: with a single output pixel they are other ones."""
     oc = p.oc // p.groups
-    return oc > 1 and (p.oh * p.ow > 1 or oc % 8 == 0)
+    return oc == 1 or p.oh * p.ow > 1 or oc % 8 == 0
 
 
 def depthwise_by_gemm(p: ConvProblem) -> bool:
     """Whether oneDNN leaves a dilated depthwise convolution of floats to that GEMM."""
-    return p.dilation != (1, 1) and (sees_padding_alone(p) or too_wide(p))
+    return p.dilation != (1, 1) and is_copied(p)
+
+
+def is_copied(p: ConvProblem) -> bool:
+    """Whether padding is too wide for oneDNN's older kernels: a GEMM takes a copy of the windows."""
+    return sees_padding_alone(p) or too_wide(p)
 
 
 def small_block(p: ConvProblem) -> int:

@@ -8,7 +8,7 @@ from simdnn.kernels.common.postops import BINARY, ELTWISE, as_large_as_outputs, 
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.model import LeftToReference, is_reference
 from simdnn.libraries.onednn.blocks import may_cut_channels
-from simdnn.libraries.onednn.order import gemm_is_known, sees_padding_alone, too_wide, width_is_unsure
+from simdnn.libraries.onednn.order import gemm_is_known, width_is_unsure
 
 STRATEGIES = ("auto", "direct", "precomputed")  # of zero points: what its reference does
 
@@ -103,10 +103,11 @@ def refuse_unsure(p: ConvProblem, wide: bool) -> None:
 
 def refuse_gemm(p: ConvProblem) -> None:
     """Raises where the order of the GEMM that takes a convolution is not known."""
+    refuse_sum_in_gemm(p)
     if not gemm_is_known(p):
         raise Unimplemented(
-            "oneDNN takes a GEMM with one row or one column here, in an order not known: several outputs of an image "
-            "and channels of a group work, and dispatch='fastest'"
+            "oneDNN takes a GEMM with one column here, in an order not known: several outputs of an image work, and "
+            "dispatch='fastest'"
         )
 
 
@@ -116,10 +117,16 @@ def refuse_sum_in_gemm(p: Problem) -> None:
         raise Unimplemented("oneDNN's GEMM starts its sums from what the destination held: dispatch='fastest' adds it")
 
 
-def refuse_copied(p: ConvProblem) -> None:
-    """Raises where a depthwise kernel leaves a problem to a GEMM."""
-    if sees_padding_alone(p) or too_wide(p):
-        raise Unimplemented("oneDNN takes a GEMM over a copy of the image, in an order not known: less padding works")
+def refuse_scaled_parts(p: MatmulProblem) -> None:
+    """Raises where a GEMM of bf16 multiplies each part of its sums by a common scale, and adds it in one rounding."""
+    e = p.epilogue
+    common = (e.src_scale or e.wei_scale) and not (e.wei_scale and e.wei_scale.by_channel)
+    parts = p.n > 1 and p.k > (8 if p.m == 1 else 384) or p.m == p.n == 1 and p.k > 8
+    if common and parts and e.dst == "f32" and not e.bias:
+        raise Unimplemented(
+            f"oneDNN's GEMM of bf16 scales each part of sums over K = {p.k} by itself, not modelled here: a scale by "
+            "column, or a bias, works, and dispatch='fastest'"
+        )
 
 
 def refuse_raw(p: MatmulProblem, tiles: bool = False) -> None:

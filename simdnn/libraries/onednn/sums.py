@@ -83,9 +83,15 @@ def cut_as_emulated(dot: DotProduct, isa: str, problem: Problem) -> Options:
     return Options(merged_scales=True, split_k=part, order=Order(parts=(Part(((0, 1), (1, 1))),)))
 
 
+def cut_as_gemm(dot: DotProduct, isa: str, problem: Problem) -> Options:
+    """Rule 13, bf16 that is left to a GEMM."""
+    assert isinstance(problem, ConvProblem)
+    return _as_gemm(problem)
+
+
 def _as_gemm(p: ConvProblem) -> Options:
-    """A GEMM over the windows of the image."""
-    part = _restarts(p.ic // p.groups * p.kh * p.kw)
+    """A GEMM over the windows of the image; with one output channel its sums restart every 8."""
+    part = 8 if p.oc == p.groups else _restarts(p.ic // p.groups * p.kh * p.kw)
     return Options(cut=part + part % 2, order=Order("gemm", block=part))
 
 
