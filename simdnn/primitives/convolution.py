@@ -74,8 +74,20 @@ def convolution(
     ((1, 32, 6, 6), [[64.0, 96.0], [96.0, 144.0]])
     """
     target = Target.of(machine, isa, threads, engine, dispatch)
-    asked = {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
-    return convolution_on(target, src, weights, bias, dst, attr, wei_tag, into, **asked)
+    return convolution_on(
+        target,
+        src,
+        weights,
+        bias,
+        dst,
+        attr,
+        wei_tag,
+        into,
+        strides=strides,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+    )
 
 
 def convolution_on(
