@@ -238,6 +238,8 @@ def moving(access: Access, loops: Sequence[tuple[str, int]], line_bytes: int) ->
 def _crossing(start: int, size: int, moves: Dims, line_bytes: int) -> float:
     if not moves:
         return float(start + size > line_bytes)
+    if line_bytes % size == 0 and all([place % size == 0 for place in (start, *(step for step, _ in moves))]):
+        return 0.0  # as it lies in a line at first, and moves by its own size
     places = np.zeros(line_bytes)
     places[start] = 1
     for step, extent in moves:
@@ -299,6 +301,7 @@ def _joined(rows: Sequence[_Group]) -> _Group:
 
 _KNOWN: dict[tuple[object, ...], Runs] = {}  # tiles touch the same lines in many shapes, and beside other panels
 _MOST_KNOWN, _FEW = 1 << 13, 256  # unions, and runs of one
+_FEW_RUNS = 48  # that are plain numbers
 
 
 def _union(groups: Sequence[tuple[Dims, Ints, Ints]], line_bytes: int) -> Runs:
@@ -318,8 +321,8 @@ def _united(groups: Sequence[tuple[Dims, Ints, Ints]], line_bytes: int) -> Runs:
     more = 0
     exact: list[tuple[Ints, Ints]] = []
     for dims, first, last in groups:
-        starts, ends = _merge(first, last)
-        for position, (stride, count) in enumerate(dims):
+        starts, ends, taken = _few_runs(first, last, dims)
+        for position, (stride, count) in enumerate(dims[taken:], taken):
             if len(starts) == 1 and ends[0] - starts[0] >= stride:
                 ends = ends + stride * (count - 1)
             elif len(starts) * count <= _MOST_RUNS and (ends - starts >= stride).all():  # each run goes on without gaps
@@ -337,8 +340,49 @@ def _united(groups: Sequence[tuple[Dims, Ints, Ints]], line_bytes: int) -> Runs:
     return Runs(*_merge(np.concatenate([s for s, _ in exact]), np.concatenate([e for _, e in exact])), more)
 
 
-def _merge(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+def _few_runs(first: Ints, last: Ints, dims: Dims) -> tuple[Ints, Ints, int]:
+    """The union of runs repeated along the first dimensions, while it is few runs: and how many dimensions these are.
+
+    Plain numbers are some times as fast as arrays of so few.
+    """
+    if len(first) > _FEW_RUNS:
+        return *_merge(first, last), 0
+    runs, taken = _merged(zip(first.tolist(), last.tolist(), strict=True)), 0
+    for stride, count in dims:
+        reach = stride * (count - 1)
+        if len(runs) == 1 and runs[0][1] - runs[0][0] >= stride:
+            runs = [(runs[0][0], runs[0][1] + reach)]
+        elif len(runs) * count > _MOST_RUNS:
+            break
+        elif all([end - start >= stride for start, end in runs]):
+            runs = _merged([(start, end + reach) for start, end in runs])
+        elif len(runs) * count <= _FEW_RUNS:
+            steps = [stride * turn for turn in range(count)]
+            runs = _merged([(start + step, end + step) for start, end in runs for step in steps])
+        else:
+            break
+        taken += 1
+    starts, ends = zip(*runs, strict=True)
+    return np.array(starts, np.int64), np.array(ends, np.int64), taken
+
+
+def _merged(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """The union of half-open runs as disjoint runs in order."""
+    found: list[tuple[int, int]] = []
+    low = high = -1
+    for start, end in sorted(runs):
+        if start <= high and found:
+            if end > high:
+                high = end
+                found[-1] = low, high
+        else:
+            low, high = start, end
+            found.append((low, high))
+    return found
+
+
+def _merge(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """`_merged` of arrays."""
     if len(starts) == 1:
         return starts, ends
     order = np.argsort(starts, kind="stable")
