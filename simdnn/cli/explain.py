@@ -27,11 +27,13 @@ from simdnn.explanations.steps import Explanation
 from simdnn.explanations.written import arguments, example, whole
 from simdnn.primitives import Attr, convolution, matmul
 from simdnn.primitives.result import Result
+from simdnn.primitives.scaled import Blocks, quantize_mx, quantize_nvfp4
 
 USAGE = """\
 simdnn explain INSTRUCTION [--OPERAND NUMBERS …] [--IMMEDIATE N] [--lanes N] [--json] [-o FILE [--force]]
        simdnn explain matmul MxK:KxN --at [BATCH,…,]ROW,COLUMN [OPTIONS] [--json] [-o FILE]
-       simdnn explain conv PROBLEM --at N,C,Y,X [OPTIONS] [--json] [-o FILE]"""
+       simdnn explain conv PROBLEM --at N,C,Y,X [OPTIONS] [--json] [-o FILE]
+       simdnn explain dot --src NUMBERS --weights NUMBERS [--dt SRC:WEIGHTS] [--group N] [--rule RULE] [--json]"""
 DESCRIPTION = "Shows every step that made a lane of an instruction, or an output element of a kernel, with its values."
 NOTES = (
     "An instruction: its operands by name, comma lists of numbers (0x10, -3, 1.5, nan, inf), e.g. "
@@ -43,9 +45,14 @@ NOTES = (
     "--exact, --dispatch fastest|onednn, --attr-zero-points and --attr-scales as `simdnn bench` reads them "
     "(src:common:3+wei:per_oc; what they leave open is random). Long chains are cut in the text and whole in --json, "
     "-o FILE.csv or .parquet.",
+    "A dot product of blocks: comma lists of numbers, quantized as simdnn.quantize_mx does it (--rule floor, ceil, "
+    "even or rceil; --group 32, or all where there are fewer) or to NVFP4 (f4_e2m1 by --rule nvfp4), then multiplied: "
+    "codes, what they stand for, scales, sums, and what rounds. --dt f8_e4m3:f8_e4m3.",
 )
 EPILOG = "\n".join(textwrap.fill(note, 118, break_on_hyphens=False) for note in NOTES)
 PRIMITIVES = {"matmul": "matmul", "conv": "convolution", "convolution": "convolution"}
+DOT = "dot"
+_DOT_OPTIONS = ("src", "weights", "dt", "group", "rule")
 _ATTRIBUTES = ("attr-zero-points", "attr-scales")
 _ELEMENT_OPTIONS = (
     *_ATTRIBUTES,
@@ -84,7 +91,9 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     output.check_path(path, output.FILE_FORMATS)
     options.pop("force", None)  # `simdnn.cli.main` reads it
     as_json = options.pop("json", None) is not None
-    if subject in PRIMITIVES:
+    if subject == DOT:
+        found = _dot(rest, options)
+    elif subject in PRIMITIVES:
         found = _element(PRIMITIVES[subject], rest, options)
     elif _is_instruction(subject):
         if rest:
@@ -99,7 +108,7 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
             return 0
         found = _instruction(subject, options)
     else:
-        raise with_failures(unknown_name("instruction", subject, [*REGISTRY, *GPU_REGISTRY, *PRIMITIVES]))
+        raise with_failures(unknown_name("instruction", subject, [*REGISTRY, *GPU_REGISTRY, *PRIMITIVES, DOT]))
     _write(found, path, as_json)
     return 0
 
@@ -179,6 +188,38 @@ def _instruction(name: str, options: dict[str, str]) -> Explanation:
         if key not in (*names, *definition.immediates, *definition.choices, "lanes"):
             raise InvalidArgument(f"{name} has no operand {key!r}; {_example(definition)}")
     return explain(name, **arguments(definition, options))
+
+
+# -- a dot product of blocks ------------------------------------------------------------------------------------------
+def _dot(words: Sequence[str], options: dict[str, str]) -> Explanation:
+    if words:
+        raise InvalidArgument(f"{words[0]!r} behind {DOT}; numbers are named: --src 3,1 --weights 0.5,-6")
+    for key in options:
+        if key not in _DOT_OPTIONS:
+            raise unknown_name("option", f"--{key}", [f"--{name}" for name in (*_DOT_OPTIONS, *_FLAGS)])
+    if "src" not in options or "weights" not in options:
+        raise InvalidArgument("what is multiplied? --src 3,1 --weights 0.5,-6, numbers of one count")
+    types = options.get("dt", "f8_e4m3:f8_e4m3").split(":")
+    if len(types) != 2:
+        raise InvalidArgument(f"--dt {options['dt']!r}; types of the source and the weights, e.g. f8_e4m3:f4_e2m1")
+    sides = (_numbers(name, options[name]) for name in ("src", "weights"))
+    source, weights = (_blocks(numbers, dtype, options) for numbers, dtype in zip(sides, types, strict=True))
+    return explain(source, weights)
+
+
+def _numbers(name: str, text: str) -> Any:
+    try:
+        return np.array([float(word) for word in text.split(",")], np.float32)
+    except ValueError:
+        raise InvalidArgument(f"--{name} {text[:40]!r}; a comma list of numbers is needed") from None
+
+
+def _blocks(numbers: Any, dtype: str, options: dict[str, str]) -> Blocks:
+    rule = options.get("rule", "floor")
+    if rule == "nvfp4" and dtype == "f4_e2m1":
+        return quantize_nvfp4(numbers)
+    group = whole("--group", options["group"]) if "group" in options else min(32, len(numbers))
+    return quantize_mx(numbers, dtype, group=group, rule="floor" if rule == "nvfp4" else rule)
 
 
 # -- an element --------------------------------------------------------------------------------------------------------

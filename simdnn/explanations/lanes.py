@@ -12,13 +12,17 @@ from isa_models.formats import fmt
 from isa_models.instruction import Family, Operand
 from isa_models.readings.arrays import Array, held, unwarned
 from isa_models.readings.traced import LEAVES, MOVES, Exact, TracedValue, copied, history, operand
+from simdnn.explanations.block_dot import Dotted
 from simdnn.explanations.steps import PADDING, ExplainedStep, Explanation, Wording, loss, real, shown, source_of, tells
 
 _MOST_LANES = 4096  # four times the largest register: a tile
 
 
-def explain(name: str, *operands: Any, lanes: int | None = None, **named: Any) -> Explanation:
+def explain(name: str | Dotted, *operands: Any, lanes: int | None = None, **named: Any) -> Explanation:
     """An instruction over operands given in its order or by their names (`isa_models.instruction(name).operands`).
+
+    Blocks that share scales in place of a name: one element of their product, `explain(source, weights, at=(0, 0))`
+    (`simdnn.primitives.scaled.Blocks.explain_dot`).
 
     Operands are arrays or numbers of the operands' types; immediates are named. Of an instruction on whole registers,
     operands shorter than one are filled up with zeros. `lanes`: of a broadcast's result (1). Raises `UnknownName` and
@@ -27,6 +31,8 @@ def explain(name: str, *operands: Any, lanes: int | None = None, **named: Any) -
     >>> print(explain("vpmaddubsw", a=[255, 255], b=[127, 127]).steps.text[3])
     saturate to s16: 64770 -> 32767
     """
+    if isinstance(name, Dotted):
+        return name.explain_dot(*operands, **named)
     definition = instruction(name)
     if isinstance(definition, Family):
         some = ", ".join(definition.forms()[:3])

@@ -17,6 +17,7 @@ from isa_models.block_formats import block_format
 from isa_models.display import shape_and_type
 from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
+from simdnn.explanations.block_dot import Side, explain_dot
 from simdnn.explanations.blocks import explain_block, explain_stored
 from simdnn.explanations.steps import Explanation
 from simdnn.kernels.common.scaled import ELEMENTS, RULES, Scaled, mx, nvfp4
@@ -123,6 +124,53 @@ class Blocks(Alike, Priced):
             return explain_stored(form, title, source, self.output[inside].astype(np.int8), kept, scale, offset)
         p = Scaled(1, 1, self.group, 1, "f32", self.dtype, self.rule)
         return explain_block(p, title, source, kept, scale, self.tensor_scale)
+
+    def explain_dot(self, weights: Blocks, at: tuple[int, ...] = ()) -> Explanation:
+        """How one element of these blocks, a source (M, K) or (K,), times `weights` (K, N) or (K,) comes about: codes,
+        the numbers they stand for, scales, sums, and what rounds.
+
+        `at`: (row, column); left out where there is one. Both share scales along K. Sums are those of a kernel that
+        multiplies in f32 (`simdnn.matmul(…, dispatch="wdec:avx512_core")`), k ascending. Raises `InvalidArgument` for
+        blocks that do not fit, `Unimplemented` for those of ggml's.
+
+        >>> import numpy as np, simdnn
+        >>> x, w = (simdnn.quantize_mx(np.array(v, np.float32), "f4_e2m1", group=2) for v in ([3, 1], [0.5, -6]))
+        >>> print(x.explain_dot(w))
+        element of Blocks(f4_e2m1 2, 2 along axis 0) by Blocks(f4_e2m1 2, 2 along axis 0)
+        f32 sums of element * scale by element * scale, k ascending, one rounding each
+        <BLANKLINE>
+          fma    k=0  0x07 (6) * 0.5 x 0x01 (0.5) * 1 = 1.5; sum 1.5
+          fma    k=1  0x04 (2) * 0.5 x 0x0f (-6) * 1 = -6; sum -4.5
+          block  sum of k = 0 to 1 = -4.5
+        <BLANKLINE>
+        of 2 products 0 sums are rounded
+        """
+        if not isinstance(weights, Blocks):
+            raise InvalidArgument(f"weights is a {type(weights).__name__}; blocks of simdnn.quantize_mx are needed")
+        shapes = (
+            f"source {self.output.shape} along axis {self.axis}, weights {weights.output.shape} along {weights.axis}"
+        )
+        for side, axis in ((self, self.output.ndim - 1), (weights, 0)):
+            if side.stored is not None:
+                raise Unimplemented(f"blocks of {side.dtype}, ggml's: those of quantize_mx and quantize_nvfp4 work")
+            if side.output.ndim > 2 or side.axis % side.output.ndim != axis:
+                raise InvalidArgument(f"{shapes}; (M, K) along K and (K, N) along K are needed")
+        if self.output.shape[-1] != weights.output.shape[0]:
+            raise InvalidArgument(f"{shapes}: K differs")
+        rows, columns = np.atleast_2d(self.output).shape[0], weights.output.reshape(len(weights.output), -1).shape[1]
+        place = tuple(integer("index", i, 0) for i in at) or (0, 0)
+        if len(place) != 2 or not at and rows * columns > 1 or place[0] >= rows or place[1] >= columns:
+            raise InvalidArgument(f"at={at!r}; a row below {rows} and a column below {columns} are needed")
+        title = f"{'element ' + str(place) if at else 'element'} of {self!r} by {weights!r}"
+        return explain_dot(title, self._side(place[0], 1), weights._side(place[1], 0))
+
+    def _side(self, number: int, axis: int) -> Side:
+        """One row (axis 1) or column of blocks, each element with its scale."""
+        codes, scales = (
+            v.reshape((1, -1) if axis else (-1, 1)) if v.ndim == 1 else v for v in (self.output, self.scales)
+        )
+        one = codes.take(number, 1 - axis), scales.take(number, 1 - axis).astype(np.float32).repeat(self.group)
+        return Side(self.dtype, *one, self.group, self.tensor_scale)
 
     def attr(self, argument: str, **fields: Any) -> Attr:
         """The attribute of a product of these "wei" (K, N) or "src" (M, K): `simdnn.Attr(**fields)` with their scales.
