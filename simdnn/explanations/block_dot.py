@@ -18,13 +18,13 @@ _FRACTION = 64  # an mxint8 stands for 64ths
 
 @runtime_checkable
 class Dotted(Protocol):
-    """What has a dot product with others of its kind: blocks of a source with blocks of weights."""
+    """Blocks of a source, which have a dot product with blocks of weights."""
 
     def explain_dot(self, weights: Any, at: tuple[int, ...] = ()) -> Explanation: ...
 
 
 @dataclass(frozen=True)
-class Side:
+class DotSide:
     """One operand: K codes of a type, the scale of each, f32, how many share one, and the tensor's scale, if any."""
 
     dtype: str
@@ -48,7 +48,7 @@ class Side:
         return f"{bits:#04x} ({number:g}) * {self.scales[k]:g}"
 
 
-def explain_dot(title: str, source: Side, weights: Side) -> Explanation:
+def explain_dot(title: str, source: DotSide, weights: DotSide) -> Explanation:
     """One element of a product: a chain of multiply-adds in f32, each rounded once, k ascending, as kernels here have
     it that multiply in f32; the scales of whole tensors multiply the sum at the end.
 
@@ -62,7 +62,7 @@ def explain_dot(title: str, source: Side, weights: Side) -> Explanation:
     return Explanation(title, about, np.float32(rows[-1].value), rows[-1].exact, tuple(rows), left, (remark,))
 
 
-def _steps(source: Side, weights: Side) -> Iterator[ExplainedStep]:
+def _steps(source: DotSide, weights: DotSide) -> Iterator[ExplainedStep]:
     total, exact, block = np.float32(0), Fraction(0), min(source.group, weights.group)
     a, w = source.values, weights.values
     for k in range(len(a)):
@@ -89,7 +89,7 @@ def _steps(source: Side, weights: Side) -> Iterator[ExplainedStep]:
             yield ExplainedStep("", "scale", text, float(total), float(exact), "" if asked_sum == total else "rounds")
 
 
-def _exact(side: Side, k: int) -> Fraction:
+def _exact(side: DotSide, k: int) -> Fraction:
     """Element k times its scale, without a rounding."""
     whole = 1 if fmt(side.dtype).is_float else _FRACTION
     return Fraction(float(side.codes[k])) / whole * Fraction(float(side.scales[k]))

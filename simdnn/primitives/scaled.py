@@ -17,7 +17,7 @@ from isa_models.block_formats import block_format
 from isa_models.display import shape_and_type
 from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
-from simdnn.explanations.block_dot import Side, explain_dot
+from simdnn.explanations.block_dot import DotSide, explain_dot
 from simdnn.explanations.blocks import explain_block, explain_stored
 from simdnn.explanations.steps import Explanation
 from simdnn.kernels.common.scaled import ELEMENTS, RULES, Scaled, mx, nvfp4
@@ -164,13 +164,13 @@ class Blocks(Alike, Priced):
         title = f"{'element ' + str(place) if at else 'element'} of {self!r} by {weights!r}"
         return explain_dot(title, self._side(place[0], 1), weights._side(place[1], 0))
 
-    def _side(self, number: int, axis: int) -> Side:
+    def _side(self, number: int, axis: int) -> DotSide:
         """One row (axis 1) or column of blocks, each element with its scale."""
         codes, scales = (
             v.reshape((1, -1) if axis else (-1, 1)) if v.ndim == 1 else v for v in (self.output, self.scales)
         )
         one = codes.take(number, 1 - axis), scales.take(number, 1 - axis).astype(np.float32).repeat(self.group)
-        return Side(self.dtype, *one, self.group, self.tensor_scale)
+        return DotSide(self.dtype, *one, self.group, self.tensor_scale)
 
     def attr(self, argument: str, **fields: Any) -> Attr:
         """The attribute of a product of these "wei" (K, N) or "src" (M, K): `simdnn.Attr(**fields)` with their scales.
