@@ -189,7 +189,8 @@ _LAYOUTS = {
 }
 _MATH = {
     **dict.fromkeys(("highest", "ieee", "precise", "exact", "accurate"), ("strict",)),
-    **dict.fromkeys(("high", "medium", "fast", "relaxed", "fastmath"), ("any", "relaxed")),
+    "relaxed": ("any",),
+    **dict.fromkeys(("high", "medium", "fast", "fastmath"), ("any", "relaxed")),
 }
 _ENGINES = {
     **dict.fromkeys(("llvm", "c", "native", "jit", "fast", "numba"), ("compiled",)),

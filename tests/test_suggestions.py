@@ -114,6 +114,7 @@ FOREIGN: dict[str, Any] = {
     "tag": lambda word: simdnn.MemoryDesc((4, 8, 2, 2), "f32", word),
     "dispatch": lambda word: product(dispatch=word),
     "fpmath": lambda word: simdnn.Attr(fpmath=word),
+    "acc_mode": lambda word: simdnn.Attr(acc_mode=word),
     "engine": lambda word: simdnn.matmul(*F32, machine="zen4", engine=word),
     "scales": lambda word: simdnn.Attr(scales={word: 1.0}),
     "mask": lambda word: simdnn.Quant(1.0, mask=word),
@@ -168,6 +169,7 @@ def test_words_of_other_packages(where: str, asked: str) -> None:
         ("machine", "mi300x", "there is no GPU of AMD's here"),
         ("machine", "tpu", "there is no accelerator beside GPUs here"),
         ("dispatch", "mkl", "oneMKL"),
+        ("acc_mode", "s16:64", "'s32' works"),
     ],
 )
 def test_what_is_something_else_here(where: str, word: str, said: str) -> None:
