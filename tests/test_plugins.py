@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -35,7 +36,7 @@ def install(folder: Path, name: str, module: str, text: str | None = None) -> No
 
 def python(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     code = [sys.executable, *args]
-    env = {"PYTHONPATH": f"{folder}:{ROOT}", "PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]), "HOME": str(folder)}
     return subprocess.run(code, capture_output=True, text=True, cwd=folder, env=env, check=False)
 
 
