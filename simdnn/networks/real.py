@@ -17,7 +17,7 @@ from isa_models.machines.loader import AnyMachine
 from simdnn.networks.load import read
 from simdnn.networks.modes import Calibrated, Seen, computes, error_of, floats_of, in_mode, node_rows
 from simdnn.networks.network import Network, load
-from simdnn.networks.precision import ANY_ISA, MODES, Mode
+from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode
 from simdnn.networks.result import NetworkEstimate
 from simdnn.networks.runner import ERRORS, Frames, InMode, Row, check_scoped, run_modes
 from simdnn.primitives import Attr
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def modes_of(network: RealNetwork) -> dict[str, Mode]:
     """The modes that a network can be run in: those of every network, and its own variants."""
     own = {
-        name: Mode(name, variant.title, "f32", "own", ANY_ISA, fpmath=variant.fpmath, default=False)
+        name: Mode(name, variant.title, "f32", "own", ANY_ISA, fpmath=variant.fpmath, default=False, gpus=GPUS)
         for name, variant in network.variants.items()
     }
     return {**MODES, **own}

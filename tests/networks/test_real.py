@@ -87,6 +87,12 @@ def test_a_row_a_mode_and_phase() -> None:
     assert list(run.pictures) == ["grey", "f32", "bf16", "int8-vnni", "off", "s4-weights"]
 
 
+def test_programs_of_a_networks_own_run_on_gpus() -> None:
+    modes, _ = choose(machine("b580"), ["off"], known=real.modes_of(MADE_UP))
+    rows = real.run_real(MADE_UP, modes, machine="b580", count=1).totals
+    assert (rows["refused"] == "").all() and (rows["error"].dropna() > 2).all()
+
+
 def test_nothing_runs_twice_and_seeds_decide() -> None:
     modes, _ = choose(ZEN4, ["f32"])
     told: list[int] = []
