@@ -183,6 +183,51 @@ def test_a_cost_without_data_is_that_of_the_run(name: str, call: Any, shape: dic
     assert told.cycles == ran.cycles and told.implementation == ran.implementation
 
 
+@pytest.mark.parametrize(("src", "dst"), [("f32", "f32"), ("s8", "f32"), ("bf16", "s8"), ("s32", "u8"), ("f32", "s32")])
+def test_a_conversion_has_the_bits_of_onednns_reorder(src: str, dst: str) -> None:
+    """Its rule, compared with oneDNN 3.13's on 171 reorders: scales one after the other, the destination's inverted."""
+    kinds = {**TYPES, "s32": np.int32}
+    x = (RNG.standard_normal((3, 40)) * 90).astype(np.float32).astype(kinds[src])
+    scales = {"src": 0.3, "dst": 0.7}
+    point = 0 if dst == "f32" else 3
+    points = {"zero_points": {"dst": point}} if point else {}
+    wide = x.astype(np.float32) * np.float32(0.3) * (np.float32(1) / np.float32(0.7)) + np.float32(point)
+    wanted = wide
+    if dst != "f32":
+        info = np.iinfo(kinds[dst])
+        wanted = np.clip(np.rint(wide.astype(np.float64)), info.min, info.max)
+    for engine in ("reference", "compiled"):
+        r = simdnn.conversion(x, machine="zen4", dst=dst, scales=scales, **points, engine=engine)
+        np.testing.assert_array_equal(r.output, wanted.astype(kinds[dst]))
+    told = simdnn.estimate("conversion", src=x.shape, dt=f"{src}:{dst}", machine="zen4", scales=scales, **points)
+    assert told.cycles == r.cycles > 0
+
+
+def test_what_is_beyond_s32_is_the_greatest_f32_below() -> None:
+    x = np.array([3e9, -3e9, 2147483520, 1.5], np.float32)
+    found = simdnn.conversion(x, machine="zen4", dst="s32").output
+    assert found.tolist() == [2147483520, -2147483648, 2147483520, 2]
+
+
+def test_shuffle_takes_rows_of_a_group() -> None:
+    x = np.arange(12, dtype=np.int8).reshape(1, 12, 1)
+    found = simdnn.shuffle(x, 4, machine="hsw").output.reshape(-1)
+    assert found.tolist() == [0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_post_operations_stand_ahead_of_the_destinations_scale(machine: str) -> None:
+    x, other, held = drawn("f32", 2, 3, 4), drawn("bf16", 1, 3, 1), drawn("s8", 2, 3, 4)
+    ops = [("add", other), ("sum", 0.5, 2), ("relu", 0.25)]
+    r = simdnn.eltwise(x, "abs", machine=machine, dst="s8", scales={"dst": 0.5}, post_ops=ops, into=held)
+    wide = abs(x) + other.astype(np.float32) + np.float32(0.5) * (held.astype(np.float32) - 2)
+    np.testing.assert_array_equal(r.output, rounded(np.where(wide > 0, wide, wide * np.float32(0.25)), "s8", 0.5))
+    with pytest.raises(simdnn.InvalidArgument, match="into is missing"):
+        simdnn.eltwise(x, "abs", machine=machine, post_ops=["sum"])
+    with pytest.raises(simdnn.InvalidArgument, match="did you mean 'relu'"):
+        simdnn.eltwise(x, "abs", machine=machine, post_ops=["rleu"])
+
+
 WRONG = [
     (lambda: simdnn.softmax(drawn("f32", 2, 3), 2, machine="zen4"), "axis=2 of an array with 2"),
     (lambda: simdnn.softmax(np.zeros((2, 3)), machine="zen4"), "f64|float64"),

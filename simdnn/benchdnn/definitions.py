@@ -183,7 +183,7 @@ def _resampling(sources: Sequence[Floats], rows: Data, options: Data) -> Floats:
 
 def _shuffle(sources: Sequence[Floats], rows: Data, options: Data) -> Floats:
     x, axis, group = sources[0], options["axis"], options["group"]
-    order = np.arange(x.shape[axis]).reshape(group, -1).T.reshape(-1)
+    order = np.arange(x.shape[axis]).reshape(-1, group).T.reshape(-1)
     return x.take(order, axis)
 
 

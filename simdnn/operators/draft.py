@@ -132,9 +132,17 @@ class Draft:
         return self.add("Where", self.add("Cast", condition, to=9), x, y)
 
     def ended(
-        self, x: str, ending: Ending, usual: str, scale: float | Array | None, known: Sequence[str] = TYPES
+        self,
+        x: str,
+        ending: Ending,
+        usual: str,
+        scale: float | Array | None,
+        known: Sequence[str] = TYPES,
+        multiplied: bool = False,
     ) -> OperatorGraph:
-        """The program behind `x` in f32; `usual` is the destination's type, of `known`, where the caller names none."""
+        """The program behind `x` in f32; `usual` is the destination's type, of `known`, where the caller names none.
+        `multiplied`: the scale is the inverse of the destination's.
+        """
         dst = one_of("dst", usual if ending.dst is None else ending.dst, known)
         if any((op if isinstance(op, str) else op[0]) == "sum" for op in ending.post_ops) != (ending.into is not None):
             said = "missing: what the destination held" if ending.into is None else "given, yet no 'sum' reads it"
@@ -142,6 +150,8 @@ class Draft:
         for place, op in enumerate(ending.post_ops):
             x = self._after(x, op, place, ending.into, dst)
         points = ending.zero_points or {}
+        if multiplied and scale is not None:
+            x, scale = self.add("Mul", x, self.number(scale)), None
         return self._rounded(x, dst, scale, points.get("dst"))
 
     def _after(self, x: str, op: Any, place: int, into: Array | None, dst: str) -> str:

@@ -27,7 +27,10 @@ def conversion(src: Array, end: Ending) -> OperatorGraph:
     x = x if points["src"] is None else draft.add("Sub", x, draft.number(points["src"]))
     x = x if scales["src"] is None else draft.add("Mul", x, draft.number(scales["src"]))
     ending = Ending(end.dst, None, end.post_ops, end.into, {"dst": points["dst"]})
-    return draft.ended(x, ending, own, scales["dst"], STORED)
+    if scales["dst"] is None:
+        return draft.ended(x, ending, own, None, STORED)
+    inverse = np.float32(1) / np.asarray(scales["dst"], np.float32)  # as oneDNN: found once, then multiplied
+    return draft.ended(x, ending, own, inverse, STORED, multiplied=True)
 
 
 def _values(what: str, given: Mapping[str, Any] | None, name: str, src: Array) -> Any:
@@ -97,7 +100,7 @@ def shuffle(src: Array, end: Ending | None = None, *, group: int, axis: int = 1)
     if size % integer("group", group):
         raise InvalidArgument(f"group={group} of {size} along axis {place}; it must divide them")
     before, after = src.shape[:place], src.shape[place + 1 :]
-    split = draft.add("Reshape", "src", draft.constant(np.array([*before, group, size // group, *after])))
+    split = draft.add("Reshape", "src", draft.constant(np.array([*before, size // group, group, *after])))
     order = [*range(place), place + 1, place, *range(place + 2, src.ndim + 1)]
     turned = draft.add("Transpose", split, perm=order)
     whole = draft.add("Reshape", turned, draft.constant(np.array(src.shape)))

@@ -349,7 +349,7 @@ def shuffle(
     threads: int = 1,
     engine: str = "auto",
 ) -> OperatorResult:
-    """Elements along `axis`, taken as `group` rows, in the order of the columns: values of `src`'s shape, and cost.
+    """Elements along `axis`, taken as rows of `group`, in the order of the columns: values of `src`'s shape, and cost.
 
     `src` and the destination have one type.
     """
@@ -476,7 +476,7 @@ def conversion(
 ) -> OperatorResult:
     """`src` in the type `dst`, times or over scales and moved by zero points: values of its shape, and cost.
 
-    What is written is (x - zero_points["src"]) * scales["src"] / scales["dst"] + zero_points["dst"], all in f32,
+    What is written is (x - zero_points["src"]) * scales["src"] * (1 / scales["dst"]) + zero_points["dst"] in f32,
     rounded once to nearest even and saturated where `dst` is of integers. Scales and zero points are numbers, or arrays
     that broadcast over the source, such as (C, 1, 1). Types (s4, u4 and f4_e2m1, too), `post_ops` (which stand before
     the destination's scale) and `into` as `simdnn.softmax` has them. `simdnn.reorder` makes kernels' layouts.
