@@ -104,7 +104,14 @@ def test_where_a_parameter_changes_is_a_param() -> None:
 
 
 #: who takes an attribute as the caller wrote it, beside what users call: the door where it meets a problem's shape
-DOOR = {"_problem", "resolved", "attr_of", "of", "_refuse_math", "_reductions"}
+DOOR = {"matmul_on", "convolution_on", "estimate_on"} | {
+    "_problem",
+    "resolved",
+    "attr_of",
+    "of",
+    "_refuse_math",
+    "_reductions",
+}
 
 
 def test_an_attribute_is_asked_at_the_door_alone() -> None:
