@@ -93,7 +93,7 @@ def test_what_others_call_it_is_known_here() -> None:
     """Each alias leads to names of this package alone, and is none of them itself in the list that it leads to."""
     lists = [FORMATS, caps(), MODES, attributes._POST_OPS, POST_OPS, LIBRARIES, PRIMITIVES, ARGUMENTS, MASK_NAMES]
     lists += [machine_names(), gpu_machine_names(), FPMATH_MODES, ACC_MODES, *PLAIN.values()]
-    known = {"fastest", "any", "host", "compiled", "reference"}.union(*lists)
+    known = {"fastest", "any", "compiled", "reference"}.union(*lists)
     for word, names in ALIASES.items():
         assert names and set(names) <= known and word not in names, word
         assert nearest(word, names)[0] == names[0]
@@ -135,7 +135,7 @@ FOREIGN: dict[str, Any] = {
         ("isa", "avx10:avx512_core_fp16 avx10.2:avx512_core_fp16 sse4.2:sse41 avx:avx2 avx512vl:avx512_core"),
         ("isa", "amx-fp16:avx512_core_amx_fp16 x86-64-v4:avx512_core avxvnni:avx2_vnni skylake-avx512:avx512_core"),
         ("machine", "h100:v100 a100:v100 rtx4090:v100 t4:v100 p100:titan_xp icelake:icx sapphire-rapids:spr i9:adl-p"),
-        ("machine", "genoa:zen4 turin:zen5 zen3:zen4 lunarlake:lnl pvc:max1550,max1100 native:host broadwell:hsw"),
+        ("machine", "genoa:zen4 turin:zen5 zen3:zen4 lunarlake:lnl pvc:max1550,max1100 broadwell:hsw"),
         ("primitive", "mm:matmul mha:matmul fc:inner_product conv2d:convolution avgpool:pooling relu:eltwise"),
         ("primitive", "layernorm:layer_normalization depthwise:convolution conv_transpose:deconvolution"),
         (

@@ -98,11 +98,11 @@ def unknown_machine(name: str) -> UnknownName:
     if what := next((what for what, names in _NOT_HERE.items() if re.fullmatch(names, name, re.IGNORECASE)), ""):
         names = ", ".join(sorted(known))
         return with_failures(UnknownName(f"unknown machine {name!r}: there is no {what} here. Known: {names}"))
-    if not nearest(name, [*known, HOST]) and (near := nearest(name, COMPILERS_NAMES)):
+    if not nearest(name, known) and (near := nearest(name, COMPILERS_NAMES)):
         ours = f"{COMPILERS_NAMES[near[0]]!r} ({near[0]})"
         error = UnknownName(f"unknown machine {name!r}: did you mean {ours}? Known: {', '.join(sorted(known))}")
         return with_failures(error)
-    return with_failures(unknown_name("machine", name, [*known, HOST]))
+    return with_failures(unknown_name("machine", name, known))
 
 
 def host_path() -> Path:
