@@ -257,7 +257,7 @@ def _images(net: Classifier, feeds: Sequence[Mapping[str, Array]]) -> Array:
 def fetched(
     network: RealNetwork, machine: AnyMachine, samples: int | None = None
 ) -> tuple[Subject, Judge, Judge | None, list[str]]:
-    """A fetched network over so many samples of its own; the cost is that of the first one. Where there are more than
+    """A fetched network over `samples` of its data; the cost is that of the first one. Where there are more than
     a few of them, those few tell sensitivities.
     """
     model, _ = read(network.model())
