@@ -142,10 +142,46 @@ def test_what_is_refused() -> None:
     with pytest.raises(Unimplemented, match="depth and padding"):
         simdnn.convolution(src, weights, padding=1, machine="zen4", attr=Attr(zero_points={"src": 1}))
     with pytest.raises(Unimplemented, match="three spatial dimensions"):
-        simdnn.convolution(src, weights, machine="zen4", dispatch="onednn")
+        simdnn.convolution(src, weights, machine="spr", dispatch="onednn")
     with pytest.raises(Unimplemented, match="three spatial dimensions"):
         simdnn.convolution(src, weights, machine="b580")
     with pytest.raises(InvalidArgument, match="one integer or 3 of them"):
         simdnn.convolution(src, weights, strides=(1, 2), machine="zen4")
     with pytest.raises(InvalidArgument, match="too deep"):
         simdnn.convolution(src, weights, dilation=(2, 1, 1), machine="zen4")
+
+
+#: cap, groups, channels of a group in and out, kernel, strides -> oneDNN 3.13.2's implementation, read from the library
+PICKS: list[tuple[str, int, int, int, tuple[int, ...], tuple[int, ...], str]] = [
+    ("avx512_core_vnni", 1, 3, 17, (3, 3, 3), (1, 1, 1), "brg_conv_fwd:avx512_core_vnni"),
+    ("avx512_core_vnni", 1, 8, 5, (1, 1, 1), (2, 1, 1), "brgconv_1x1:avx512_core_vnni"),
+    ("avx512_core_vnni", 2, 8, 8, (1, 1, 1), (1, 1, 1), "jit_int8_1x1:avx512_core_vnni"),
+    ("avx512_core_vnni", 2, 8, 8, (2, 1, 1), (1, 1, 1), "jit_int8:avx512_core_vnni"),
+    ("avx512_core_vnni", 16, 1, 1, (2, 2, 1), (1, 1, 1), "brdgmm_dw:avx512_core_vnni"),
+    ("avx2", 1, 8, 5, (1, 1, 1), (1, 1, 1), "jit_uni_int8_1x1:avx2"),
+    ("avx2", 1, 8, 5, (2, 1, 1), (1, 1, 1), "jit_uni_int8:avx2"),
+    ("avx2", 2, 3, 5, (2, 1, 2), (1, 2, 1), "ref:any"),
+    ("avx2", 16, 1, 1, (2, 2, 1), (1, 1, 1), "ref:any"),
+]
+
+
+@pytest.mark.parametrize("pick", PICKS, ids=str)
+def test_integers_as_onednn_has_them(pick: Any) -> None:
+    """Bits and names were compared with the library on 346 random problems, saturated pairs under avx2 among them."""
+    isa, groups, ic, oc, kernel, strides, name = pick
+    shape = {"g": groups, "ic": ic, "oc": oc, "k": kernel, "strides": strides, "padding": 0, "dilation": 1}
+    src, weights = operands(shape, "u8")
+    where: dict[str, Any] = {"machine": "zen4", "isa": isa, "dispatch": "onednn", "groups": groups}
+    r = simdnn.convolution(src, weights, strides=strides, **where)
+    assert r.library == name
+    np.testing.assert_array_equal(r.output, expected(src, weights, shape))
+
+
+def test_what_onednn_picks_is_refused_where_it_is_not_known() -> None:
+    src, weights = np.zeros((1, 4, 3, 3, 3), np.float32), np.zeros((5, 4, 2, 2, 2), np.float32)
+    with pytest.raises(Unimplemented, match="int8 works with VNNI"):
+        simdnn.convolution(src, weights, machine="zen4", dispatch="onednn")
+    whole = src.astype(np.int8), weights.astype(np.int8)
+    for machine, isa in (("spr", None), ("zen4", "avx512_core")):
+        with pytest.raises(Unimplemented, match="three spatial dimensions"):
+            simdnn.convolution(*whole, machine=machine, isa=isa, dispatch="onednn")

@@ -55,7 +55,7 @@ def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
 def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
     caps = implied(isa)
     if isinstance(problem, ConvProblem) and problem.depth:
-        raise Unimplemented("what oneDNN picks for three spatial dimensions is not known: dispatch='fastest' works")
+        return _deep(problem, caps, isa)
     if isinstance(problem, MatmulProblem) and (problem.narrow or narrow.by_f8(problem)):
         return narrow.choice(problem, caps)
     if isinstance(problem, ConvProblem) and narrow.is_f8(problem.src):
@@ -212,13 +212,35 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
     if tier == "avx2":
         if p.groups > 1 and (ic % 4 or oc % 4):
             return "conv:avx2_int8_exact", "ref:any"
-        one = one_tap and p.strides == (1, 1) and p.groups == 1
+        one = one_tap and _dense(p) and p.groups == 1
         return "conv:avx2_int8", "jit_uni_int8_1x1:avx2" if one else "jit_uni_int8:avx2"
     if tier == "avx2_vnni":
         return "conv:avx2_vnni", f"{'jit_uni_int8' if jit_with_avx_vnni(p) else base}:{tier}"
     if by_fours:
-        base = "jit_int8_1x1" if one_tap and p.strides == (1, 1) else "jit_int8"
+        base = "jit_int8_1x1" if one_tap and _dense(p) else "jit_int8"
     return _int8("conv", tier), f"{base}:{tier}"
+
+
+def _dense(p: ConvProblem) -> bool:
+    """Whether a kernel looks at every pixel."""
+    return p.strides == (1, 1) and (p.depth is None or p.depth.stride == 1)
+
+
+def _deep(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, str]:
+    """Three spatial dimensions: integers, whose choice is that of two but for depthwise ones."""
+    tier = next((cap for cap in _INT8_TIERS if cap in caps), "")
+    known = tier in (*_VNNI, "avx2") and "avx512_core_amx" not in caps
+    if fmt(p.src).is_float or not known or p.wei_tag != "any":
+        raise Unimplemented(
+            f"what oneDNN picks for {p.src} in three spatial dimensions under {isa} is not known: int8 works with VNNI "
+            "and under avx2, and dispatch='fastest'"
+        )
+    refuse_missing(p)
+    if p.depthwise and tier == "avx2":
+        return "conv:avx2_int8_exact", "ref:any"
+    if p.depthwise:
+        return f"conv:{tier}", _depthwise(p, tier)[1]
+    return _convolution(p, tier)
 
 
 def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:

@@ -103,7 +103,9 @@ def unpadded(p: ConvProblem) -> bool:
 
 def pointwise(p: ConvProblem) -> bool:
     """Whether a kernel has one tap, and sees the image alone."""
-    return (p.kh, p.kw) == (1, 1) and unpadded(p)
+    d = p.depth
+    flat = d is None or (d.k, d.front, d.back) == (1, 0, 0)
+    return flat and (p.kh, p.kw) == (1, 1) and unpadded(p)
 
 
 def above_or_behind(p: ConvProblem) -> bool:
