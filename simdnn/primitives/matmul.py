@@ -159,7 +159,7 @@ def _on_cpu(
     if library and shape.integer:
         form = library.integers(asked, params_of(given), target.caps)
         reference = form.reference
-    finest = zeros.group if zeros and reference else 0
+    finest = zeros.splits(shape.k) if zeros and reference else 0
     groups = group_scales(given, form.reference, form.merged, finest)
     epilogue, parameters = with_groups(epilogue, parameters, given, groups)
     parameters = with_tables(parameters, given, zeros) if zeros else parameters

@@ -101,6 +101,11 @@ class ZeroPoints:
     src_range: tuple[int, int] = (0, 0)
     reference: bool = True  # what follows the sums is as oneDNN's reference has it
 
+    def splits(self, k: int) -> int:
+        """How many k oneDNN's reference adds up before it scales a sum: groups of single k do not split it."""
+        lengths = [param.length(k) for param in (self.wei, self.src) if param]
+        return min([n for n in (*lengths, self.group if self.reductions else k) if n > 1], default=k)
+
     def __str__(self) -> str:
         given = " reductions given" if self.reductions else ""
         sides = "".join(f"{param.argument} " for param in (self.src, self.wei) if param)

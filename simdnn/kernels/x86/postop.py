@@ -99,7 +99,9 @@ def _below_zero(unit: Unit, acc: Register, factor: Register) -> Code:
 
 
 def eltwise(unit: Unit, name: str, tensor: str, accumulators: list[Register], fused: bool) -> Code:
-    """One of a single operand; `tensor` has its numbers. `fused`: alpha x + beta is rounded once."""
+    """One of a single operand; `tensor` has its numbers. `fused`: alpha x + beta is rounded once, unlike in oneDNN's
+    reference, which has an abs of its own.
+    """
     alpha, beta = unit.reg("p", "f32"), unit.reg("a", "f32")
     first = broadcast32(alpha, tensor, Affine())
 
@@ -115,6 +117,8 @@ def eltwise(unit: Unit, name: str, tensor: str, accumulators: list[Register], fu
     if name == "abs":
         mask = unit.reg("p")
         load = broadcast32(mask, "magnitude", Affine())
+        if not fused:
+            return [load, *_greater_of_both_signs(unit, mask, accumulators)]
         return [load, *each(lambda x: [op("vpand", x.as_("u32"), x.as_("u32"), mask)])]
     second = broadcast32(beta, tensor, Affine(1))
     if name in ("clip", "clip_v2"):
@@ -122,6 +126,15 @@ def eltwise(unit: Unit, name: str, tensor: str, accumulators: list[Register], fu
     if name == "linear":
         return [first, second, *each(lambda x: _linear(x, x, alpha, beta, fused))]
     return [first, second, *each(lambda x: _hard(unit, name, x, alpha, beta, tensor))]
+
+
+def _greater_of_both_signs(unit: Unit, magnitude: Register, accumulators: list[Register]) -> Code:
+    """x > 0 ? x : -x as oneDNN's reference has it: a zero changes its sign."""
+    sign, other = unit.reg("a"), unit.reg("b0")
+    code: Code = [op("vpslld", sign, magnitude, imm=31)]
+    for x in accumulators:
+        code += [op("vpxor", other, x.as_("u32"), sign), op("vmaxps", x, x, other.as_("f32"))]
+    return code
 
 
 def _linear(to: Register, x: Register, alpha: Register, beta: Register, fused: bool) -> Code:

@@ -50,7 +50,11 @@ def taken_by(p: MatmulProblem, params: Params, caps: frozenset[str]) -> str:
 
 
 def _left_below_avx512(params: Params) -> bool:
-    return any(p.dtype != "s32" for p in _points(params).values()) or _odd_scales(params) or bool(params.along_k)
+    return (
+        any(p.dtype != "s32" or not p.common for p in _points(params).values())
+        or _odd_scales(params)
+        or bool(params.along_k)
+    )
 
 
 def _odd_scales(params: Params) -> bool:

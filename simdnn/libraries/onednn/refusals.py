@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from isa_models import Unimplemented
+from isa_models.formats import fmt
 from simdnn.kernels.common.activations import OWN_POWERS, by_library_of_c
 from simdnn.kernels.common.postops import BINARY, ELTWISE, as_large_as_outputs, previous_type
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
@@ -33,7 +34,9 @@ def refuse_c_functions(problem: Problem, name: str) -> None:
 
 def check_dimensions(p: MatmulProblem, dims: int) -> None:
     """Raises for second operands by column of a matmul in three dimensions, which the library leaves to a GEMM."""
-    found = [name for name in p.epilogue.post_ops if name.endswith(":per_oc")]
+    found, dst = [name for name in p.epilogue.post_ops if name.endswith(":per_oc")], p.epilogue.dst
+    if p.reference or fmt(p.src).is_float and (dst in ("s8", "u8") or p.src == "f32" != dst):
+        return  # its reference takes these anyway
     if found and dims == 3 and p.n > 1 and p.m * p.batch.count > 1:  # else they are as large as the output
         raise Unimplemented(
             f"oneDNN takes another GEMM for post-operation {found[0].partition(':')[0]!r} by column of a matmul in "
