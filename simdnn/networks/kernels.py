@@ -20,6 +20,7 @@ import numpy as np
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownTiming
 from isa_models.alike import Alike
 from isa_models.display import Brief
+from isa_models.formats import fmt
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array, memory_bytes
 from simdnn.kernels.common.copy import CopyProblem, copying
@@ -27,9 +28,11 @@ from simdnn.kernels.common.elementwise import MapProblem, collapse, elementwise
 from simdnn.kernels.common.expression import Element, trace
 from simdnn.kernels.common.pool import PoolProblem, pool_inputs, pool_output, pooling
 from simdnn.kernels.common.reduce import ReduceProblem, merge, reduction
+from simdnn.kernels.common.scaled import Scaled, mx
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary
 from simdnn.kernels.gpu.vocabulary import GpuVocabulary
 from simdnn.kernels.x86.code import unit_of
+from simdnn.kernels.x86.scaled import scaled_quantization
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
 from simdnn.networks.model import Graph
 from simdnn.networks.types import bits, is_float, label
@@ -183,6 +186,25 @@ class Kernels:
         self._noted(result, b)
         return result.output
 
+    def quantized(self, rows: Array, dtype: str, group: int) -> tuple[Array, Array]:
+        """Rows (M, K) as codes of a narrow float and the power of two of each `group` k, by the floor rule."""
+        machine = self.target.machine
+        if isinstance(machine, GpuMachine):
+            raise Unimplemented(
+                f"sources of {dtype} on {machine.name!r}: no GPU here multiplies them; what works: a CPU"
+            )
+        m, k = rows.shape
+        problem = Scaled(m, k // group, group, 1, label(rows.dtype), dtype, "floor")
+        cost = functools.partial(_quantization_cost, problem, self.words.isa, machine, self.target.threads)
+        self.calls.append(Call(f"quantize:{self.words.isa}", cost))
+        shapes = (m, k), (m, k // group)
+        kinds = fmt(dtype).dtype, fmt("e8m0").dtype
+        if not self.values:
+            return shadow(shapes[0], kinds[0]), shadow(shapes[1], kinds[1])
+        made = mx(problem, rows.astype(np.float32).reshape(m, k // group, group, 1))
+        codes, scales = (v.view(kind).reshape(shape) for v, kind, shape in zip(made, kinds, shapes, strict=True))
+        return codes, scales
+
     def blocks(self, a: Array, stored: Array, name: str) -> Array:
         """a (..., M, K) of f32 x weights (K, N) in blocks of ggml's type `name`, as `simdnn.ggml_blocks` takes them."""
         *batch, m, k = a.shape
@@ -326,6 +348,13 @@ def kernel_cost(build: Build, problem: Any, words: Vocabulary, machine: Machine 
     from simdnn.timing.estimate import estimate_program
 
     return estimate_program(program, machine, threads=threads)
+
+
+def _quantization_cost(problem: Scaled, isa: str, machine: Machine, threads: int) -> Cost:
+    """The clock's answer for the kernel that quantizes a source by blocks."""
+    from simdnn.timing.estimate import estimate_program
+
+    return estimate_program(scaled_quantization(problem, unit_of(isa)), machine, threads=threads)
 
 
 def shadow(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:

@@ -158,19 +158,22 @@ def _by_group() -> list[Mode]:
 
 
 def _narrow() -> list[Mode]:
-    """f32 sources by weights of 8 and 4 bits that are floats; bf16 is allowed inside. Convolutions keep f32."""
+    """Sources of f32, or quantized to f8 by blocks (on CPUs), by weights of 8 and 4 bits that are floats; bf16 is
+    allowed inside. Convolutions keep f32.
+    """
     shared = {"tensor": "one scale", "channel": "a scale a channel", "nvfp4": "an f8 scale for 16 k, one for all"}
     return [
         Mode(
             name,
-            f"f32 sources, {w.dtype} weights, {shared.get(w.scale, f'a power of two for {w.group} k ({w.scale})')}",
+            f"{f'{w.source} by blocks' if w.source else 'f32'} sources, {w.dtype} weights, "
+            + shared.get(w.scale, f"a power of two for {w.group} k ({w.scale})"),
             "f32",
             w.dtype,
             ANY_ISA,
             fpmath="bf16",
             narrow=name,
             default=False,
-            gpus=GPUS,
+            gpus=() if w.source else GPUS,
         )
         for name, w in NARROW_WEIGHTS.items()
     ]

@@ -344,6 +344,8 @@ class _Writer:
             found = scales.get(argument)
             names.append("" if found is None else self.hold(f"{node.input[1]}_{argument}_scale", _values(found)))
         names += [self.hold(f"{bias}_flat", self.known[bias].reshape(-1))] if bias else []
+        if form.source:
+            named["source"] = form.source
         self.put("MatMulBlocks", [node.input[0], *names], [node.output[0]], "simdnn", **named)
         self.nodes[-1].name = node.name
         if not any(o.domain == "simdnn" for o in self.model.opset_import):

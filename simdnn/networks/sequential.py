@@ -183,7 +183,11 @@ def execute_one(step: PreparedLayer, x: NDArray[Any], mode: Mode, target: Place)
     if layer.kind == "conv":
         result = convolution(x, step.weights, layer.bias, strides=layer.stride, padding=layer.pad, **where)
     else:
-        result = matmul(x.reshape(len(x), -1), step.weights, layer.bias, **where)
+        rows = x.reshape(len(x), -1)
+        if mode.narrow:
+            rows, found = NARROW_WEIGHTS[mode.narrow].quantized(rows)
+            where["attr"] = replace(where["attr"], scales=where["attr"].scales | found)
+        result = matmul(rows, step.weights, layer.bias, **where)
     out = result.output
     values: F32 = out.astype(np.float32) if step.dst_as is None else step.dst_as.real(out)
     return LayerRun(layer, result, values)
@@ -218,11 +222,14 @@ def group_of(mode: Mode, k: int) -> int:
 def estimate_one(prepared: PreparedLayer, shape: Layer, mode: Mode, target: Place) -> Estimate:
     """The cost of a prepared layer for an image that comes alone."""
     own = mode.at(prepared.layer.name)
-    src = prepared.src_as.dtype if prepared.src_as else own.src
+    src, attr = prepared.src_as.dtype if prepared.src_as else own.src, prepared.attr(own)
+    if own.narrow and isinstance(shape, MatmulLayer) and NARROW_WEIGHTS[own.narrow].source:
+        form = NARROW_WEIGHTS[own.narrow]
+        src, attr = form.source, replace(attr, scales={**attr.scales, "src": form.quant(shape.k)["src"]})
     weights = own.src if own.narrow and prepared.layer.kind == "conv" else own.weights
     types = f"{src}:{weights}:{prepared.dst}"
     place = target.under(mode, prepared.layer.name)
-    return estimate_layer(shape, types, bias=True, attr=prepared.attr(own), **vars(place))
+    return estimate_layer(shape, types, bias=True, attr=attr, **vars(place))
 
 
 def estimate_layer(shape: Layer, types: str, **where: Any) -> Estimate:

@@ -222,9 +222,11 @@ def _primitive(job: TableLayer, mode: Mode, isa: str) -> Result:
     narrowed = mode.weight_group or mode.narrow or mode.per_tensor  # from f32, here
     tensors = data.tensors(layer, f"{mode.src}:{'f32' if narrowed else mode.weights}", job.seed)
     scales = {"src": tensors.src_scale, "wei": tensors.wei_scale} if mode.is_integer else {}
-    weights, zero_points, sums = tensors.weights, None, None
+    src, weights, zero_points, sums = tensors.src, tensors.weights, None, None
     if mode.narrow and isinstance(layer, MatmulLayer):
         weights, scales = NARROW_WEIGHTS[mode.narrow].store(weights)
+        src, found = NARROW_WEIGHTS[mode.narrow].quantized(src)
+        scales |= found
     elif mode.weight_group:
         weights, scales["wei"], zero_points = network.compressed(weights, mode)
     if zero_points is not None and mode.zero_points == "precomputed":
@@ -235,7 +237,7 @@ def _primitive(job: TableLayer, mode: Mode, isa: str) -> Result:
         weights, scales["wei"] = quantize_weights(row, largest, 0).reshape(weights.shape), largest
     where = job.where(isa) | {"dst": "f32", "attr": _attr(job, mode, scales, zero_points, sums)}
     if isinstance(layer, MatmulLayer):
-        return matmul(tensors.src, weights, **where)
+        return matmul(src, weights, **where)
     where |= {"strides": layer.stride, "padding": layer.pad, "groups": layer.groups}
     return convolution(tensors.src, weights, **where)
 
@@ -247,9 +249,10 @@ def _estimate(job: TableLayer, mode: Mode, isa: str) -> Estimate:
     count = 1 if mode.per_tensor else outputs
     scales: dict[str, Any] = {"src": 1.0, "wei": np.ones(count, np.float32)} if mode.is_integer else {}
     zero_points, sums = None, None
-    held = mode.weights
+    src, held = mode.src, mode.weights
     if mode.narrow:
         found = NARROW_WEIGHTS[mode.narrow]
+        src = found.source or src if isinstance(layer, MatmulLayer) else src
         held = mode.weights if isinstance(layer, MatmulLayer) else mode.src
         scales = dict(found.quant(layer.k)) if isinstance(layer, MatmulLayer) else {}
     elif mode.weight_group and isinstance(layer, MatmulLayer):
@@ -263,7 +266,7 @@ def _estimate(job: TableLayer, mode: Mode, isa: str) -> Estimate:
         scales["wei"] = Quant(None, mask="per_oc")
     return network.estimate_layer(
         layer,
-        f"{mode.src}:{held}:f32",
+        f"{src}:{held}:f32",
         attr=_attr(job, mode, scales, zero_points, sums),
         **job.where(isa),
     )

@@ -9,6 +9,7 @@ import pytest
 
 import simdnn
 import workloads
+from simdnn.cli import main
 from simdnn.networks.modes import Calibrated, in_mode
 from simdnn.networks.narrow import NARROW_WEIGHTS
 from simdnn.networks.precision import MODES, choose
@@ -43,13 +44,21 @@ def decoded(weights: np.ndarray, name: str) -> np.ndarray:  # type: ignore[type-
     return codes.astype(np.float32) * whole * common
 
 
+def read(x: np.ndarray, name: str) -> np.ndarray:  # type: ignore[type-arg]
+    """A source as a mode multiplies it: quantized by blocks as simdnn.quantize_mx does it, or as it is."""
+    form = NARROW_WEIGHTS[name]
+    group = form.shared(x.shape[1])
+    return simdnn.quantize_mx(x, form.source, group=group).dequantize() if form.source else x
+
+
 @pytest.mark.parametrize("name", NARROW_WEIGHTS)
 def test_products_are_those_of_decoded_weights(name: str) -> None:
     made = simdnn.quantize_onnx(model(), scheme="weights", weights=name)
     assert [node.op_type for node in made.graph.node] == ["MatMulBlocks", "Relu", "MatMulBlocks"]
     x = RNG.standard_normal((3, 64), np.float32)
     found = simdnn.load(made).run({"x": x}, machine="zen4")
-    wanted = np.maximum(x @ decoded(FIRST, name), 0) @ decoded(SECOND.T, name) + BIAS
+    first = np.maximum(read(x, name) @ decoded(FIRST, name), 0)
+    wanted = read(first, name) @ decoded(SECOND.T, name) + BIAS
     np.testing.assert_allclose(found.outputs["y"], wanted, rtol=1e-4, atol=1e-4)
     assert found.cycles == simdnn.load(made).estimate({"x": (3, 64)}, machine="zen4").cycles
 
@@ -79,7 +88,29 @@ def test_modes_run_as_any() -> None:
     from simdnn.networks.modes import run_model
 
     modes, _ = choose(simdnn.machine("spr"), ["f32", *NARROW_WEIGHTS])
-    totals = run_model(model(), {"x": RNG.standard_normal((3, 64), np.float32)}, modes, machine="spr").totals
+    feeds = [{"x": np.random.default_rng(seed).standard_normal((3, 64), np.float32)} for seed in range(2)]
+    totals = run_model(model(), feeds, modes, machine="spr").totals
     noise = totals.set_index("mode")["sqnr_db"]
     assert noise["f8-channel"] > noise["mxfp8"] > noise["nvfp4"] > noise["mxfp4"] > 15
+    assert noise["mxfp8"] > noise["mxfp8-mxfp8"] > noise["mxfp8-mxfp4"] > 15
     assert all(MODES[name].narrow == name and not MODES[name].default for name in NARROW_WEIGHTS)
+
+
+def test_sources_in_blocks_cost_what_quantizes_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """On a CPU; a GPU of these multiplies no f8, and says so. Tables and classifiers have the modes, too."""
+    quantized = simdnn.quantize_onnx(model(), scheme="weights", weights="mxfp8-mxfp4")
+    found = simdnn.load(quantized).estimate({"x": (3, 64)}, machine="spr")
+    calls = [call.implementation for node in found.nodes for call in node.calls]
+    assert (
+        sum(name.startswith("quantize:avx512") for name in calls) == 2
+        and sum(name.startswith("wdec") for name in calls) == 2
+    )
+    with pytest.raises(simdnn.SimdnnError, match="what works: a CPU"):
+        simdnn.load(quantized).estimate({"x": (3, 64)}, machine="b580")
+    with pytest.raises(simdnn.SimdnnError, match="mxfp8-mxfp4"):
+        choose(simdnn.machine("v100"), ["mxfp8-mxfp4"])
+    assert choose(simdnn.machine("v100"), ["mxfp8"])[0]
+    for workload in ("digits", "cancer"):
+        for values in ([], ["--no-values"]):
+            words = ["run", workload, "--machine", "zen4", "--modes", "f32,mxfp8-mxfp8", *values]
+            assert main(words) == 0 and "mxfp8-mxfp8" in capsys.readouterr().out

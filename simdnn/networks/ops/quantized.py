@@ -393,7 +393,8 @@ def matmul_blocks(
 ) -> Array:
     """a x weights (K, N) of narrow floats, with one scale, one a column, or one for each run of k in a column.
 
-    `common` is a factor of all sums. An attribute `dtype` names the type of codes that are bytes, as ONNX lacks it.
+    `common` is a factor of all sums. An attribute `dtype` names the type of codes that are bytes, as ONNX lacks it;
+    `source` the type that a is quantized to, by blocks of those runs (MX, floor rule).
     """
     if kind := node.text("dtype", ""):
         need(codes.dtype == np.uint8, f"{label(codes.dtype)} codes with dtype={kind!r}; u8 bytes of them are")
@@ -406,8 +407,14 @@ def matmul_blocks(
     given = {"wei": quant} | ({} if common is None else {"src": Quant(common)})
     source = converted(k, a, F32) if label(a.dtype) not in ("f32", "bf16", "f16") else a
     added = None if bias is None else converted(k, bias, F32)
+    rows = source.reshape(-1, inner)
+    if dtype := node.text("source", ""):
+        need(scales.ndim == 2, f"scales {scales.shape}, and a source of {dtype} in blocks")
+        group = inner // len(scales)
+        rows, found = k.quantized(rows, dtype, group)
+        given["src"] = Quant(found, mask=3, groups=(1, group), dtype="e8m0")
     attr = replace(k.attr, apply_to_int=False, scales=given)
-    result = k.matmul(source.reshape(-1, inner), codes, added, attr=attr, dst="f32")
+    result = k.matmul(rows, codes, added, attr=attr, dst="f32")
     return converted(k, result.reshape(*a.shape[:-1], columns), a.dtype)
 
 
