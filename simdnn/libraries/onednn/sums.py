@@ -110,12 +110,9 @@ def cut_for_tiles(dot: DotProduct, isa: str, problem: Problem) -> Options:
     if not isinstance(problem, MatmulProblem):
         return Options(merged_scales=dot.acc == "s32")
     even = even_parts(problem.k) if problem.src == "bf16" else 0
-    return Options(
-        split_k=even,
-        merged_scales=dot.acc == "s32",
-        apart=tiles_apart(problem.m, problem.k * fmt(problem.src).bits // 8),
-        ahead=True,
-    )
+    copied = problem.src == "f32" or problem.decompression  # to a buffer, whose tiles the library loads as any others
+    apart = () if copied else tiles_apart(problem.m, problem.k * fmt(problem.src).bits // 8)
+    return Options(split_k=even, merged_scales=dot.acc == "s32", apart=apart, ahead=True)
 
 
 def tiles_apart(rows: int, row_bytes: int) -> tuple[str, ...]:
