@@ -255,7 +255,7 @@ class Op(Record):
 
     @Derived
     def number(self) -> int:
-        """A form's number, which no other form has."""
+        """A number that no other form has."""
         return next(_NUMBERS)
 
     @Derived

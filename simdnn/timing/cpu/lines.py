@@ -271,12 +271,12 @@ class ProgramLines:
         return found
 
     def once(self, what: str, stretch: Stretch, find: Callable[[], Answer]) -> Answer:
-        """Answer a question about the lines of a stretch, wherever their bytes lie; found once for all alike."""
+        """An answer about the lines of a stretch, wherever their bytes lie; found once for all that are alike."""
         places = stretch.order - stretch.order[:1]
         return self._answer((what, _digest(self._numbers[stretch.order], places)), find)
 
     def once_repeated(self, what: str, stretch: Stretch, moving: str, find: Callable[[], Answer]) -> Answer:
-        """Answer a question about a stretch that a loop of a variable repeats; found once for all alike."""
+        """An answer about a stretch that a loop of a variable repeats; found once for all that are alike."""
         placed = [stretch.at, self.moves(stretch.order, moving)] if self._placed else []
         return self._answer((what, _digest(self._numbers[stretch.order], *placed)), find)
 

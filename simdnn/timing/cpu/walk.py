@@ -86,7 +86,7 @@ class Shortened:
 
     lines: Stretch
     skipped: Pieces
-    left: dict[int, None]  # lines with executions that were left out, in the order in which they are met
+    left: dict[int, None]  # lines that were left out in some turns, in the order in which they are met
 
 
 @dataclass(frozen=True)
