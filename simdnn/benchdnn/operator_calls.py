@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _ANY = ("", "any", "undef")
 _ACCUMULATIONS = ("", "strict", "relaxed", "any", "f32")  # sums here are of f32
 _NEUTRAL = {"attr-rounding-mode": ("", "dst:environment"), "attr-acc-mode": _ACCUMULATIONS, "attr-dropout": ("",)}
-_NEUTRAL |= {"attr-float-model": None, "cross-engine": ("none", "")}  # type: ignore[dict-item]
+_NEUTRAL |= {"attr-float-model": None, "attr-fpmath": None, "cross-engine": ("none", "")}  # type: ignore[dict-item]
 _FLOATING = ("softmax", "lnorm", "gnorm")  # no library takes s32 there
 _HANDLED = ("attr-scales", "attr-zero-points", "attr-post-ops")
 
@@ -327,11 +327,14 @@ def _deconvolution(case: Case) -> OperatorTask:
     weights = (dims.oc, dims.ic // dims.groups, *(axis.k for axis in every))
     bias = options["dir"].upper() == "FWD_B" or options["bia-dt"] != "undef"
     rows = {"bias": (dims.oc,)} if bias else {}
-    remarks = ("weights come in the kernel's own layout",) if options["wtag"] not in ("any", "abx") else ()
+    remarks: tuple[str, ...] = (
+        ("weights come in the kernel's own layout",) if options["wtag"] not in ("any", "abx") else ()
+    )
     moves = _images(case, [("src", shape, src), ("dst", output, dst)])
-    for option in ("attr-fpmath", "strides"):
-        if options[option]:
-            raise Unimplemented(f"--{option}={options[option]}: not modelled for --deconv")
+    if options["strides"]:
+        raise Unimplemented(f"--strides={options['strides']}: not modelled for --deconv")
+    if options["attr-fpmath"]:
+        remarks += ("computed in f32, as every math mode allows",)
     return OperatorTask(
         case,
         "deconvolution",
@@ -393,7 +396,8 @@ def _reorder(case: Case) -> OperatorTask:
 
 def _compensations(case: Case, shape: tuple[int, ...], src: str) -> list[OperatorTask]:
     """The sums of weights that --oflag asks for, along all dimensions but those of a mask."""
-    found = []
+    found, none = [], dict.fromkeys(_HANDLED, "")  # sums are of the weights as they are
+    plain_case = replace(case, options={**case.options, **none})
     for part in filter(None, case.options["oflag"].split("+")):
         name, _, mask = part.partition(":")
         if name not in ("s8s8_comp", "zp_comp") or not mask.isdigit():
@@ -402,7 +406,7 @@ def _compensations(case: Case, shape: tuple[int, ...], src: str) -> list[Operato
         output = tuple(1 if i in axes else size for i, size in enumerate(shape))
         if axes:
             given = {"algorithm": "sum", "axes": axes}
-            found.append(OperatorTask(case, "reduction", {"src": (shape, src)}, output, "s32", given))
+            found.append(OperatorTask(plain_case, "reduction", {"src": (shape, src)}, output, "s32", given))
     return found
 
 

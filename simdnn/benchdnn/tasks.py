@@ -325,7 +325,9 @@ def _inner_product(case: Case, types: tuple[str, str, str]) -> Task:
         )
     if options["dtag"] not in ("any", "ab", "abx", "axb"):
         raise Unimplemented(f"--dtag={options['dtag']}: kernels here keep rows contiguous: any, ab, abx")
-    src, wei = _layout(dims, "stag", options["stag"], "nc"), _layout(dims, "wtag", options["wtag"], "oi")
+    own = any(character.isdigit() for character in options["wtag"])  # blocks
+    wtag = "any" if own else options["wtag"]
+    src, wei = _layout(dims, "stag", options["stag"], "nc"), _layout(dims, "wtag", wtag, "oi")
     if src and src[0] != "a":
         raise Unimplemented(f"--stag={options['stag']}: kernels here keep rows contiguous: any, abx, axb")
     if wei and "a" not in (wei[0], wei[-1]):
@@ -337,7 +339,7 @@ def _inner_product(case: Case, types: tuple[str, str, str]) -> Task:
         )
     wei_tag = "any" if not wei else "ba" if wei[0] == "a" else "ab"
     sizes = {"m": int(options["mb"]) or dims.mb, "n": dims.oc, "k": dims.terms, "wei_tag": wei_tag}
-    return Task(case, "matmul", sizes, types, bias)
+    return Task(case, "matmul", sizes, types, bias, remarks=(_OWN_LAYOUT,) if own else ())
 
 
 def _axes(case: Case) -> tuple[Axis, Axis, Axis]:

@@ -446,9 +446,10 @@ def deconvolution(
 
     One and three spatial dimensions, too. One matrix product makes what each source element adds to its window, and a
     pass adds the windows up. OH is (IH - 1) * stride - padding on both sides + dilation * (KH - 1) + 1 +
-    output_padding. Types: f32, bf16 and f16, each with its own; u8 or s8 with s8 weights, exact but for pairs that fast
-    int8 saturates, `dst` f32 by default. `scales` of "src", "wei" (also f32 (OC,)) and "dst"; integers have
-    `zero_points` of "src" and "dst"; `bias` is f32 (OC,). `post_ops` and `into` as `simdnn.softmax` has them.
+    output_padding. Types: f32, bf16 and f16, each with its own, f32 with all three; u8 or s8 with s8 weights, exact but
+    for pairs that fast int8 saturates, `dst` f32 by default. `scales` of "src", "wei" (also f32 (OC,)) and "dst";
+    integers have `zero_points` of "src" and "dst", also one a channel; `bias` is f32 (OC,). `post_ops` and `into` as
+    `simdnn.softmax` has them.
 
     >>> import numpy as np
     >>> src, weights = np.ones((1, 4, 2, 2), np.float32), np.ones((3, 4, 2, 2), np.float32)

@@ -123,12 +123,13 @@ def deconvolution(
     pads, more = padding_around(padding, rank), axes_of("output_padding", output_padding, rank, 0)
     _check_output(src, weights, steps, gaps, pads, padding)
     whole = not is_float(src.dtype)
-    if whole and label(weights.dtype) != "s8" or not whole and src.dtype != weights.dtype:
-        works = "one float type, or u8 or s8 x s8"
+    widened = src.dtype == np.float32 and label(weights.dtype) in ("bf16", "f16")
+    if whole and label(weights.dtype) != "s8" or not whole and not widened and src.dtype != weights.dtype:
+        works = "one float type, f32 x bf16 or f16, or u8 or s8 x s8"
         raise Unimplemented(f"{label(src.dtype)} x {label(weights.dtype)}; what works: {works}")
     draft = Draft(sources)
     where = {"strides": steps, "dilations": gaps, "pads": pads, "group": groups, "output_padding": more, "wide": 1}
-    turned = _turned(draft, weights, groups)
+    turned = _turned(draft, draft.floats("weights") if widened else "weights", weights.shape, groups)
     x = draft.add("ConvTranspose", "src", turned, **where)
     points = _points(end, src, oc)
     if "src" in points:
@@ -153,10 +154,10 @@ def _check_output(
             raise InvalidArgument(f"padding={padding!r}: the output would have {size} {names[i]}")
 
 
-def _turned(draft: Draft, weights: Array, groups: int) -> str:
-    """Weights (OC, IC/G, …) as ONNX keeps them: (IC, OC/G, …)."""
-    oc, inside, *kernel = weights.shape
-    split = draft.add("Reshape", "weights", draft.constant(np.array([groups, oc // groups, inside, *kernel])))
+def _turned(draft: Draft, weights: str, shape: tuple[int, ...], groups: int) -> str:
+    """Weights of a `shape` (OC, IC/G, …) as ONNX keeps them: (IC, OC/G, …)."""
+    oc, inside, *kernel = shape
+    split = draft.add("Reshape", weights, draft.constant(np.array([groups, oc // groups, inside, *kernel])))
     order = [0, 2, 1, *range(3, 3 + len(kernel))]
     flat = draft.constant(np.array([inside * groups, oc // groups, *kernel]))
     return draft.add("Reshape", draft.add("Transpose", split, perm=order), flat)
