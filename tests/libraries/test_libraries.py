@@ -230,3 +230,11 @@ def test_sixteen_rows_cost_the_library_more_weights_from_memory() -> None:
         for isa, dispatch in (("avx512_core", "onednn"), ("avx2", "onednn"), ("avx2", "gemm:avx2"))
     )
     assert wide / ours > 0.9 and 0.6 < wide / theirs < 0.8
+
+
+def test_matrices_of_nibbles_begin_at_a_byte() -> None:
+    """oneDNN has no batch of 4-bit matrices with half a byte more; one matrix for all products it takes."""
+    odd = partial(simdnn.estimate, "matmul", m=3, k=31, n=1, dt="u8:u4:s32", machine="spr", src_batch=4)
+    with pytest.raises(Unimplemented, match="odd number of elements"):
+        odd(wei_batch=4, dispatch="onednn")
+    assert odd(wei_batch=1, dispatch="onednn").cycles > 0 and odd(wei_batch=4).cycles > 0

@@ -95,6 +95,8 @@ def problems() -> Iterator[Problem]:
             yield MatmulProblem(m, 40, 64, src, wei, epilogue, tag)
         for groups in (1, 16):
             yield ConvProblem(1, 16, 4, 4, 16, 3, 3, src, wei, epilogue, padding=(1, 1, 1, 1), groups=groups)
+    for wei in ("bf16", "f16"):
+        yield MatmulProblem(9, 40, 64, "f32", wei, Epilogue(dst="f32"))
 
 
 @pytest.mark.parametrize("kernel", ["f32 14x2", "vnni 8x2 taps", "maddubs ymm 4x2", "f32 masked", "f32 1x1"])

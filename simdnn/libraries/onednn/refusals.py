@@ -33,7 +33,14 @@ def refuse_c_functions(problem: Problem, name: str) -> None:
 
 
 def check_dimensions(p: MatmulProblem, dims: int) -> None:
-    """Raises for second operands by column of a matmul in three dimensions, which the library leaves to a GEMM."""
+    """Raises for second operands by column of a matmul in three dimensions, which the library leaves to a GEMM, and
+    for several matrices of weights that would begin within a byte.
+    """
+    if fmt(p.wei).bits == 4 and p.batch.products("wei") > 1 and p.k * p.n % 2:
+        raise Unimplemented(
+            f"oneDNN refuses several matrices of {p.wei} with an odd number of elements ({p.k}x{p.n}): an even K or N "
+            "works, and dispatch='fastest'"
+        )
     found, dst = [name for name in p.epilogue.post_ops if name.endswith(":per_oc")], p.epilogue.dst
     if p.reference or fmt(p.src).is_float and (dst in ("s8", "u8") or p.src == "f32" != dst):
         return  # its reference takes these anyway
