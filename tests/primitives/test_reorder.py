@@ -217,6 +217,8 @@ KINDS = {
     "f32": ("f32", Attr(fpmath="any")),
     "bf16": ("bf16", None),
     "f16": ("f16", Attr(fpmath="any")),
+    "f32 by bf16": ("bf16", None),
+    "f32 by f16": ("f16", None),
     "u8": ("s8", Attr(exact_int8=True)),
     "s8": ("s8", Attr(exact_int8=True)),
     "u8 fast": ("s8", Attr(exact_int8=False)),
