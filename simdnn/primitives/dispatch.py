@@ -159,8 +159,7 @@ class Choice:
     def frame(self) -> pd.DataFrame:
         """Every candidate: implementation, isa, cycles (on one core; missing where it is out), chosen, reason.
 
-        The chosen one first, then the others by their cycles; behind them those that were out. One whose peak rate
-        alone takes longer than all of the kernel that runs is out by that bound, and not timed.
+        One whose peak rate alone takes longer than all of the kernel that runs is out by that bound, and not timed.
         """
         import numpy as np
         import pandas as pd
@@ -171,7 +170,6 @@ class Choice:
             if kind is self.kind or not (missing := reason or self._ruled_out(kind, least)):
                 cycles, missing = _cycles(kind, self.request)
             rows.append((kind.name, kind.isa, cycles, kind is self.kind, missing or self._why(kind, cycles == least)))
-        rows.sort(key=lambda row: (not row[3], math.inf if row[2] is None else row[2]))
         names = ("implementation", "isa", "cycles", "chosen", "reason")
         columns: dict[str, Any] = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
         return pd.DataFrame(columns | {"cycles": np.array(columns["cycles"], np.float64)})

@@ -158,7 +158,11 @@ class Estimate(Alike, Priced):
         """
         from simdnn.frames import shown
 
-        return shown(self.find_dispatch(), ["implementation", "cycles", "reason"])
+        frame = self.find_dispatch()
+        chosen, cycles = frame["chosen"].to_numpy(bool), frame["cycles"].to_numpy(float)
+        order = np.lexsort((cycles, ~chosen))  # NaN is sorted behind all numbers
+        ordered = frame.take(order).reset_index(drop=True)
+        return shown(ordered, ["implementation", "cycles", "reason"])
 
     @cached_property
     def cost(self) -> Cost:
