@@ -80,6 +80,9 @@ class Library:
     check_zero_points: Callable[[str, bool], None]
     #: (matmul, number of its dimensions) -> nothing: whether the library is known to take it
     check_dimensions: Callable[[MatmulProblem, int], None] = lambda problem, dims: None
+    #: (problem, the row of its choice) -> why its order of sums is not known, empty where it is: then there is a cost,
+    #: and there are no values
+    order_unknown: Callable[[Problem, str], str] = lambda problem, row: ""
     vectors_apart: bool = False  # single rows of floats in a batch, by one matrix of weights, are a product each
     #: whether it runs quantized ONNX models itself: weights of u8 are exact, sums are scaled by one factor, patterns of
     #: DequantizeLinear and QuantizeLinear are its QLinear operators, and floats tell constant weights from others

@@ -13,6 +13,7 @@ LIBRARY = Library(
     refusals.check_post_ops,
     refusals.check_zero_points,
     refusals.check_dimensions,
+    order_unknown=refusals.order_unknown,
     vectors_apart=True,
     tiles=blocking.knows_tile,
 )

@@ -31,7 +31,6 @@ from simdnn.libraries.onednn.refusals import (
     refuse_raw,
     refuse_scaled_parts,
     refuse_sum_in_gemm,
-    refuse_unsure,
 )
 from simdnn.libraries.onednn.tiles import on_tiles
 
@@ -135,7 +134,6 @@ def _f16(problem: Problem) -> tuple[str, str]:
         copied = problem.dilation != (1, 1) and sees_padding_alone(problem)
         base = "brg_conv_fwd" if copied else "brdgmm_dw" if problem.dilation == (1, 1) else "jit_dw"
         return "dw:avx512_core_f16", f"{base}:{_FP16}"
-    refuse_unsure(problem, True)
     return "conv:avx512_core_f16", f"{'brgconv_1x1' if pointwise(problem) else 'brg_conv_fwd'}:{_FP16}"
 
 
@@ -197,13 +195,9 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
             if by_gemm(p, False):
                 refuse_gemm(p)
                 return f"conv:{tier}", "x64:gemm:jit"
-            if not by_fours:
-                refuse_unsure(p, True)
             return f"conv:{tier}", (f"jit_bf16:{tier}" if by_fours else f"{base}:{tier}")
         jit = tier != "avx2" and jit_takes(p)
         wide = "avx2" if tier == "avx2" or (small and not jit) else "avx512_core"
-        if not jit:
-            refuse_unsure(p, wide != "avx2")
         return f"conv:{wide}", f"jit:{wide}" if jit else f"{base}:{wide}"
     if as_large_as_outputs(p.epilogue.post_ops):
         return f"{_int8('conv', tier)}{'' if tier in _VNNI else '_exact'}", "ref:any"

@@ -9,7 +9,7 @@ from simdnn.kernels.common.postops import BINARY, ELTWISE, as_large_as_outputs, 
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.model import LeftToReference, is_reference
 from simdnn.libraries.onednn.blocks import may_cut_channels
-from simdnn.libraries.onednn.order import gemm_is_known, width_is_unsure
+from simdnn.libraries.onednn.order import by_gemm, gemm_is_known, groups_by_fours, jit_takes, width_is_unsure
 
 STRATEGIES = ("auto", "direct", "precomputed")  # of zero points: what its reference does
 
@@ -97,18 +97,32 @@ def refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
         raise Unimplemented(f"oneDNN refuses {types} below avx512_core, and groups of up to 16 channels: use dst f32")
 
 
-def refuse_unsure(p: ConvProblem, wide: bool) -> None:
-    """Raises where it is not known whether kernel columns, or blocks of channels, become chains."""
+#: rows of float convolutions whose library kernels go through the taps of a block of channels -> whether AVX-512's
+_IN_BLOCKS = {"conv:avx2": False, "conv:avx512_core": True, "conv:avx512_core_bf16": True, "conv:avx512_core_f16": True}
+
+
+def order_unknown(p: Problem, row: str) -> str:
+    """Why it is not known whether kernel columns, or blocks of channels, become chains; empty where it is."""
+    if not isinstance(p, ConvProblem) or row not in _IN_BLOCKS:
+        return ""
+    wide = _IN_BLOCKS[row]
+    if (p.src == "f32" and wide and jit_takes(p)) or (
+        p.src == "bf16" and (by_gemm(p, False) or groups_by_fours(p, 16))
+    ):
+        return ""
     if may_cut_channels(p, wide):
-        raise Unimplemented(
+        return (
             f"oneDNN may cut sums over {p.ic // p.groups} channels of a {p.kh}x{p.kw} kernel, by an estimate from the "
-            "sizes of caches which is not modelled: fewer channels work, and dispatch='fastest'"
+            "sizes of caches which is not modelled: simdnn.estimate has the cost; fewer channels work, and "
+            "dispatch='fastest'"
         )
     if width_is_unsure(p, wide):
-        raise Unimplemented(
+        return (
             "whether oneDNN adds up each column of the kernel by itself is not known where padding beside the image is "
-            f"this wide and a line has {p.ow} outputs: less padding works, and dispatch='fastest'"
+            f"this wide and a line has {p.ow} outputs: simdnn.estimate has the cost; less padding works, and "
+            "dispatch='fastest'"
         )
+    return ""
 
 
 def refuse_gemm(p: ConvProblem) -> None:
