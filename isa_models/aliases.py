@@ -204,7 +204,8 @@ _ARGUMENTS = {
 }
 #: names by a pattern of `fnmatch`: families with a number behind them
 _FAMILIES = {
-    **dict.fromkeys(("[hablp][0-9][0-9]*", "gb[0-9]*", "rtx*", "geforce*", "quadro*", "tesla*"), ("v100",)),
+    **dict.fromkeys(("h[0-9][0-9]*", "a[1-48]0*", "b[1-3]00*", "l4*", "p[14]0*"), ("v100",)),  # and not Intel's a750
+    **dict.fromkeys(("gb[0-9]*", "rtx*", "geforce*", "quadro*", "tesla*"), ("v100",)),
     "gtx*": ("titan_xp",),
     **dict.fromkeys(("i[3579]*", "core_*"), ("adl-p",)),
     "arc_a*": ("a770",),

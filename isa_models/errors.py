@@ -96,7 +96,7 @@ def nearest(name: object, known: Iterable[str], count: int = 1) -> list[str]:
     if found := [one for one in dict.fromkeys(meant_by(word)) if one in names]:
         return found
     begun = [one for one in names if len(word) >= _BEGUN and one.lower().startswith(word)]
-    if meant_by(word) and not begun:
+    if len(word) >= _BEGUN and meant_by(word) and not begun:
         return []  # the word is known, and nothing of this list is like what it stands for
     alike = difflib.get_close_matches(word, names, n=count, cutoff=_LIKE)
     turned = [one for one in names if sorted(one.lower()) == sorted(word)]

@@ -134,7 +134,7 @@ def test_a_copy_takes_time() -> None:
         ("--matmul --attr-post-ops=prelu:per_dim_0 2x3:3x4", "prelu with mask per_dim_0"),
         ("--matmul --attr-post-ops=select:f32 2x3:3x4", "post-operation 'select:f32'"),
         ("--matmul --dt=f32:s8:f32 2x3:3x4", "ambiguous"),
-        ("--conv --dt=f8_e4m3 ic3ih5oc4kh3", "a slow form of oneDNN's"),
+        ("--conv --dt=f8_e4m3:f8_e4m3:s8 ic3ih5oc4kh3", "dst 's8' of a convolution of f8_e4m3"),
         ("--matmul --dt=f64 2x3:3x4", "f64 source"),
         ("--matmul --dt=f4_e3m0 2x3:3x4", "unknown data type 'f4_e3m0'"),
         ("--matmul --dt=u8:s8:s32 --attr-fpmath=bf16 2x3:3x4", "a math mode says how f32 data is computed"),

@@ -109,11 +109,11 @@ def loads(var: str, extent: int, start: Affine) -> Loop:
 
 
 def narrow() -> Iterator[Problem]:
-    """Products of floats of at most a byte: 4-bit weights in blocks, and what oneDNN leaves to its reference."""
+    """Products of floats of at most a byte: weights of 4 and 6 bits in blocks, and what is left to a reference."""
     blocks = Attr(scales={"wei": Quant(None, groups=(32, 1), dtype="e8m0")})
     sizes: dict[str, Any] = {"m": 9, "n": 40, "k": 64}
-    for src in ("bf16", "f32", "f16"):
-        yield estimate("matmul", **sizes, dt=f"{src}:f4_e2m1:f32", attr=blocks, machine="gnr").problem
+    for src, wei in itertools.product(("bf16", "f32", "f16"), ("f4_e2m1", "f6_e2m3")):
+        yield estimate("matmul", **sizes, dt=f"{src}:{wei}:f32", attr=blocks, machine="gnr").problem
     for dt, name in (("f8_e4m3:f8_e4m3:f32", "spr"), ("f32:f32:f8_e4m3", "hsw")):
         yield estimate("matmul", **sizes, dt=dt, machine=name, dispatch="onednn").problem
     image: dict[str, Any] = {"ic": 16, "ih": 4, "iw": 4, "oc": 16, "kh": 3, "kw": 3, "padding": 1}

@@ -41,6 +41,7 @@ class Narrow:
 class Fields:
     """A narrow float's fields in those of a wider one.
 
+    >>> from isa_models.formats import fmt
     >>> f = Fields(fmt("f8_e4m3"), fmt("f16"))
     >>> f.spare, hex(f.sign), hex(f.magnitude), hex(f.step), hex(f.above), hex(f.factor)
     (1, '0x8000', '0x3f80', '0x80', '0x4000', '0x5c00')

@@ -19,7 +19,7 @@ Operator = Callable[..., Any]
 F = TypeVar("F", bound=Operator)
 OPERATORS: Registry[tuple[str, str], Operator] = Registry("operator")
 OWN = "simdnn"  # the domain of what graphs are rewritten to; no model has it
-#: products each of whose operands comes with a scale and a zero point behind it
+#: products of operands that come with a scale and a zero point behind each
 QUANTIZED = ("QLinearMatMul", "QLinearConv", "QGemm", "QMatMul", "QConv")
 VIEWS = ("Constant", "Dropout", "Flatten", "Identity", "Reshape", "Shape", "Size", "Squeeze", "Unsqueeze")
 
