@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ import isa_models
 import workloads
 from isa_models import InvalidArgument
 from isa_models.errors import some
+from isa_models.machines.loader import AnyMachine
 from simdnn.cli import output, run_blame, run_kinds, run_porting, run_prompt, run_show
 from simdnn.cli.options import Takes, add_set, check, machine_with
 from simdnn.libraries import LIBRARIES, versions
@@ -52,7 +53,7 @@ Exit status: 0; 1 where a layer was refused or something failed; 2 for wrong usa
 _SHARED = frozenset({"machine", "set", "isa", "modes", "threads", "dispatch"})
 _ALWAYS = _SHARED | {"json", "output", "layers", "fpmath_layers", "plot", "wide"}
 _RECIPE = _ALWAYS | {"recipe"}
-_REAL = _ALWAYS | {"samples", "seed", "no_values", "values_of"}
+_REAL = _RECIPE | {"samples", "seed", "no_values", "values_of"}
 _BLAMED = _SHARED - {"modes"} | {"blame", "calibrate", "json", "output"}
 TAKES: Takes = {
     "layer tables": _ALWAYS | {"seed", "no_values"},
@@ -66,7 +67,7 @@ TAKES: Takes = {
     "fetched networks": _REAL,
     "fetched networks that make pictures": _REAL | {"pictures"},
     "fetched language models": _REAL,
-    "fetched language models with --prompt": _SHARED | {"prompt"},
+    "fetched language models with --prompt": _SHARED | {"prompt", "recipe"},
 }
 
 
@@ -174,7 +175,8 @@ def main(args: argparse.Namespace) -> int:
     machines = [machine_with(name, args.set) for name in dict.fromkeys(named or [args.machine])]
     if network and args.prompt is not None:
         args.machine = machine_with(args.machine, args.set)
-        return run_prompt.main(args, network)
+        own = _recipes(args, {args.machine: isa_models.machine(args.machine)})
+        return run_prompt.main(args, network, own[args.machine][0])
     output.check_path(args.output, output.FILE_FORMATS)
     output.check_path(args.plot, output.PICTURE_FORMATS)
     output.check_path(args.pictures, output.PICTURE_FORMATS)
@@ -212,7 +214,6 @@ def _lending(args: argparse.Namespace, machines: dict[str, str]) -> str:
 
 def _chosen(args: argparse.Namespace, network: RealNetwork | None, machines: list[str]) -> dict[str, _Choice]:
     """The modes of each machine; of several a machine leaves out those named that it lacks and another one has."""
-    recipes = _recipe(args)
     names = ["f32"] if args.modes is None and _is_model(args) and args.no_values else args.modes
     known = run_kinds.known_modes(network)
     targets = {name: isa_models.machine(name) for name in machines}
@@ -224,11 +225,16 @@ def _chosen(args: argparse.Namespace, network: RealNetwork | None, machines: lis
     ]
     if nowhere:
         choose(targets[machines[0]], nowhere, args.isa, known)  # which says why
-    for modes, _ in found.values():
-        if "fpmath_layers" in args.given and not any(mode.fpmath for mode in [*modes, *recipes]):
+    recipes = _recipes(args, targets)
+    both: dict[str, _Choice] = {
+        name: ({**modes, **recipes[name][0]}, {**lacking, **recipes[name][1]})
+        for name, (modes, lacking) in found.items()
+    }
+    for modes, _ in both.values():
+        if "fpmath_layers" in args.given and not any(part.fpmath for mode in modes for part in mode.parts):
             math = ", ".join(name for name, mode in MODES.items() if mode.fpmath)
             raise InvalidArgument(f"--fpmath-layers without a math mode among the modes: --modes with one of {math}")
-    return {name: ({**modes, **recipes}, lacking) for name, (modes, lacking) in found.items()}
+    return both
 
 
 def _tell(
@@ -288,6 +294,25 @@ def _recipe(args: argparse.Namespace) -> run_kinds.Modes:
     content = read_recipe(args.recipe)
     args.ranges = content["ranges"] or None
     return {recipe(content["modes"]): args.isa}
+
+
+def _recipes(args: argparse.Namespace, targets: Mapping[str, AnyMachine]) -> dict[str, _Choice]:
+    """The recipe on each machine; left out where a machine lacks the mode of a layer. Raises where all of them do."""
+    found: dict[str, _Choice] = {name: ({}, {}) for name in targets}
+    errors: list[InvalidArgument] = []
+    for mode, cap in _recipe(args).items():
+        for name, target in targets.items():
+            try:
+                for layer, _ in mode.layers:
+                    mode.isa_at(layer, target, cap)
+            except InvalidArgument as error:
+                errors.append(error)
+                found[name] = {}, {mode: str(error)}
+            else:
+                found[name] = {mode: cap}, {}
+    if errors and len(errors) == len(targets):
+        raise errors[0]
+    return found
 
 
 def _asked(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome) -> pd.DataFrame:

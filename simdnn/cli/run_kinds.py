@@ -118,13 +118,14 @@ def onnx_model(args: argparse.Namespace, modes: Modes, progress: Progress) -> Wo
 
     network = load(args.workload)
     network.check_operators()
-    calibrates = any(mode.is_integer for mode in modes) and not network.is_integer
+    parts = [part for mode in modes for part in mode.parts]
+    calibrates = any(part.is_integer for part in parts) and not network.is_integer
     if args.calibrate is not None and not calibrates:
         raise InvalidArgument("--calibrate without a mode that takes ranges from data: --modes with int8-vnni, e.g.")
     shapes = shapes_of(args.shape)
     sizes, open_sizes = network.sizes(shapes) if args.feeds is None else ({}, [])
     taken = taken_as_1(open_sizes)
-    alone = args.no_values and not any(mode.is_integer for mode in modes)  # shapes will do
+    alone = args.no_values and not any(part.is_integer for part in parts)  # shapes will do
     labels = None if args.labels is None else read_labels(args.labels)
     calibrate = None if args.calibrate is None else read_feeds(args.calibrate, network)
     with _about(taken):
@@ -183,6 +184,7 @@ def fetched(
         values=not args.no_values,
         layers=bool(args.layers),
         lender=lender and real.Lender(lender[0], lender[1].frames),
+        ranges=args.ranges,
         progress=progress,
         **_where(args),
     )

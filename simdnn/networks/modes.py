@@ -68,14 +68,19 @@ class Calibrated:
 
 def in_recipe(calibrated: Calibrated, mode: Mode) -> Network:
     """The network of a recipe; `mixed.placed` says where its nodes run. `UnknownName` for a layer that is not there."""
-    own = [mode.at(layer) for layer in check_layers(mode, calibrated.mixable.layers)]
-    for one in own:
-        check_groups(one)
-    ranges = calibrated.ranges if any(one.is_integer for one in own) else {}
-    if calibrated.known is not None:
-        _check_ranges(calibrated.mixable, mode, ranges)
+    check_recipe(calibrated, mode)
+    ranges = calibrated.ranges if any(one.is_integer for one in mode.parts) else {}
     with calibrated.mixable.shelf:
         return load(rewritten(calibrated.mixable, mode, ranges))
+
+
+def check_recipe(calibrated: Calibrated, mode: Mode) -> None:
+    """`UnknownName` for a layer that the model lacks, `InvalidArgument` where known ranges lack what a layer reads."""
+    check_layers(mode, calibrated.mixable.layers)
+    for one in mode.parts:
+        check_groups(one)
+    if calibrated.known is not None:
+        _check_ranges(calibrated.mixable, mode, calibrated.known)
 
 
 def _check_ranges(mixed: Mixable, mode: Mode, ranges: Ranges) -> None:
@@ -118,6 +123,17 @@ def in_mode(calibrated: Calibrated, mode: Mode, only: Sequence[str] = ("*",)) ->
             raise Unimplemented(f"nothing here can be {mode.src} ({reason}); what works: fpmath-{mode.src}")
         return load(narrow), Attr()
     return load(model), attr_of(mode)
+
+
+def at_work(
+    calibrated: Calibrated, mode: Mode, machine: str | AnyMachine, isa: str | None
+) -> tuple[Network, dict[str, Any]]:
+    """The network of a mode or of a recipe, and the arguments of `Network.run` that put its kernels in it."""
+    if not mode.layers:
+        network, attr = in_mode(calibrated, mode)
+        return network, {"attr": attr}
+    network = in_recipe(calibrated, mode)
+    return network, {"attr": Attr(), "placed": placed(network, mode, isa_models.machine(machine), isa)}
 
 
 def _holds(model: onnx.ModelProto, dtype: str) -> bool:
@@ -198,6 +214,9 @@ def run_model(
     calibrated = Calibrated(model, given if calibrate is None else calibrate, calibrate is None, ranges)
     where |= {"machine": machine, "fpmath_layers": fpmath_layers}
     check_scoped([node.name for node in load(model).graph.nodes], fpmath_layers)
+    for mode in modes:
+        if mode.layers:
+            check_recipe(calibrated, mode)
     part = ModelRun(calibrated, given, values, layers, isa, where, judge)
     if part.hides:
         modes = {mode: cap for mode, cap in modes.items() if mode.name != "f32"}
@@ -263,20 +282,16 @@ class ModelRun:
         """A row a node. The first mode fills a reference that is empty."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RuntimeWarning)
-            where = dict(self.where)
-            if mode.layers:
-                network, attr = in_recipe(self.calibrated, mode), Attr()
-                where["placed"] = placed(network, mode, isa_models.machine(where["machine"]), isa)
-            else:
-                network, attr = in_mode(self.calibrated, mode)
+            network, how = at_work(self.calibrated, mode, self.where["machine"], isa)
+            where = {**self.where, **how, "isa": isa}
             if not self.values:
-                result = network.estimate(self.feeds[0], isa=isa, attr=attr, **where)
+                result = network.estimate(self.feeds[0], **where)
                 rows, whole = node_rows(result), {}
             else:
                 seen = Seen(self.layers)
                 watch = seen.watching(network)
-                result = network.run(self.feeds[0], isa=isa, attr=attr, watch=watch, **where)
-                rest = [network.run(feed, isa=isa, attr=attr, **where) for feed in self.feeds[1:]]
+                result = network.run(self.feeds[0], watch=watch, **where)
+                rest = [network.run(feed, **where) for feed in self.feeds[1:]]
                 results = [result, *rest]
                 seen.outputs = [values for one in results for values in floats_of(one)]
                 if not reference.outputs:
@@ -286,7 +301,7 @@ class ModelRun:
         run = InMode(rows, [{"computes": computes(result), **whole, "refused": ""}])
         run.ran = self._ran(result)
         run.notes += dict.fromkeys(str(w.message) for w in caught)
-        takes = mode.is_integer or any(mode.at(layer).is_integer for layer, _ in mode.layers)
+        takes = any(one.is_integer for one in mode.parts)
         itself = self.calibrated.judging and self.calibrated.known is None
         if takes and itself and not self.hides and self.values:
             run.notes.append(CALIBRATED_ON_ITSELF)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
-from isa_models.errors import unknown_name
+from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownName
+from isa_models.errors import did_you_mean, some, unknown_name
 from isa_models.isa import caps, implied
 from simdnn.networks.narrow import NARROW_WEIGHTS
 from simdnn.primitives.attr import STRATEGIES
@@ -52,12 +52,28 @@ class Mode:
         own = self.at(layer)
         found = own.isa(machine, cap)
         if found is None:
-            raise InvalidArgument(f"layer {layer!r} in {own.name!r} {own.needs(machine)}; machine {machine.name!r}")
+            able = ", ".join(mode.name for mode in MODES.values() if mode.isa(machine, cap) and not mode.by_token)
+            said = f"layer {layer!r} in {own.name!r} {own.needs(machine)}; machine {machine.name!r}"
+            raise InvalidArgument(f"{said}{f' up to {cap!r}' if cap else ''} runs {able}")
         return found
+
+    @property
+    def parts(self) -> tuple[Mode, ...]:
+        """The modes of a recipe's layers, each once; of another mode itself.
+
+        >>> [mode.name for mode in recipe({"conv1": "bf16", "conv2": "f16", "fc": "bf16"}).parts]
+        ['bf16', 'f16']
+        """
+        return tuple(dict.fromkeys(MODES[name] for _, name in self.layers)) or (self,)
 
     @property
     def is_integer(self) -> bool:
         return self.src in ("u8", "s8")
+
+    @property
+    def by_token(self) -> bool:
+        """Whether it is of integer products with parameters by group along K, whose sources are quantized by token."""
+        return self.is_integer and bool(self.weight_group)
 
     @property
     def stores(self) -> bool:
@@ -237,7 +253,9 @@ def check_layers(mode: Mode, layers: Sequence[str]) -> Sequence[str]:
     """A network's layers; `UnknownName` where a recipe names another one."""
     for name, _ in mode.layers:
         if name not in layers:
-            raise unknown_name("layer", name, layers)
+            question = did_you_mean(name, layers)
+            near = f": {question}" if question else "."
+            raise UnknownName(f"unknown layer {name!r} in the recipe{near} The network has {some(layers)}")
     return layers
 
 
@@ -258,7 +276,7 @@ def check_groups(mode: Mode) -> None:
 
     Its sources would be quantized as it runs, by token, which no network here does.
     """
-    if mode.is_integer and mode.weight_group:
+    if mode.by_token:
         raise Unimplemented(f"{mode.name}: parameters by group along K of integer products are of layer tables")
 
 

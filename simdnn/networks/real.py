@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,12 +16,12 @@ import isa_models
 from isa_models import InvalidArgument, SimdnnError
 from isa_models.machines.loader import AnyMachine
 from simdnn.networks.load import read
-from simdnn.networks.modes import Calibrated, Seen, computes, error_of, floats_of, in_mode, node_rows
+from simdnn.networks.modes import Calibrated, Seen, at_work, check_recipe, computes, error_of, floats_of, node_rows
 from simdnn.networks.network import Network, load
 from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode
+from simdnn.networks.quantize import Ranges
 from simdnn.networks.result import NetworkEstimate
 from simdnn.networks.runner import ERRORS, Frames, InMode, Row, check_scoped, run_modes
-from simdnn.primitives import Attr
 from simdnn.progress import Progress, shows
 from workloads import RealNetwork
 from workloads.real import CostPhase, Data, Picture
@@ -38,6 +39,7 @@ def modes_of(network: RealNetwork) -> dict[str, Mode]:
     return {**MODES, **own}
 
 
+Prepared = tuple[Network, Mapping[str, Any]]  # a program, and what else `Network.run` takes to run it in a mode
 Quality = tuple[Row, Mapping[str, Row]]  # of the whole, and errors of nodes by name
 
 
@@ -57,7 +59,8 @@ class Lender:
         layers, totals = (frame[frame["mode"] == mode.name] for frame in (self.frames.layers, self.frames.totals))
         known = layers.to_dict("records")
         alike = [_product(row) for row in known] == [_product(row) for row in rows]
-        if mode.exact_int8 is False or totals.empty or (totals["refused"] != "").any() or not alike:
+        pairs = any(one.exact_int8 is False for one in mode.parts)
+        if pairs or totals.empty or (totals["refused"] != "").any() or not alike:
             return None
         figures = {name: totals[name].iloc[0] for name in (*columns, *ERRORS) if name in totals}
         told = [row for row in known if not np.isnan(row.get("sqnr_db", np.nan))]
@@ -82,6 +85,7 @@ def run_real(
     values: bool = True,
     layers: bool = False,
     lender: Lender | None = None,
+    ranges: Ranges | None = None,
     progress: Progress | None = None,
     **where: Any,
 ) -> Frames:
@@ -92,8 +96,9 @@ def run_real(
     `speed_up` is over; `where` are other arguments of `Network.run`. `values=False`: the cost alone. `layers`: errors
     of each node's output for the first sample, too. `lender`: modes take their figures of quality from it where it has
     them, and `values_of` says so; the others are run. int8 modes take their ranges from calibration data that the
-    samples are not part of. A mode that a node refuses has the reason in `refused`. Raises `SimdnnError` with the
-    command that fetches the model where it is not there.
+    samples are not part of. A mode may be a recipe of the network's layers, which takes `ranges` where they are known
+    (those of its file). A mode that a node refuses has the reason in `refused`. Raises `SimdnnError` with the command
+    that fetches the model where it is not there, `UnknownName` for a recipe with a layer that the network lacks.
     """
     model, _ = read(network.model())
     data = network.data(model, network.count if count is None else count, seed)
@@ -102,22 +107,37 @@ def run_real(
     told = frozenset(modes)
     where |= {"machine": machine}
     base_isa = modes.get(MODES["f32"], isa)
-    part = RealRun(network, model, data, where, told, values, layers, progress, lender, base_isa)
+    part = RealRun(network, model, data, where, told, values, layers, progress, lender, base_isa, ranges)
+    for mode in modes:
+        if mode.layers:
+            check_recipe(part.calibrated_for(mode), mode)
     found = run_modes([part], modes, isa=isa)
     return replace(found, pictures=part.pictures)
 
 
-def continued(network: RealNetwork, mode: Mode, text: str, count: int, **where: Any) -> Iterator[str]:
+def continued(
+    network: RealNetwork,
+    mode: Mode,
+    text: str,
+    count: int,
+    *,
+    machine: str | AnyMachine = "zen4",
+    isa: str | None = None,
+    ranges: Ranges | None = None,
+    **where: Any,
+) -> Iterator[str]:
     """At most `count` tokens that a language model writes after a text; `where` are arguments of `Network.run`.
 
-    Modes that take ranges from calibration data have them from a `network`'s own. Raises `InvalidArgument` for a
+    Modes that take ranges from calibration data have them from a `network`'s own; a recipe takes `ranges` where they
+    are known. Raises `InvalidArgument` for a
     network that writes no text.
     """
     if network.continues is None:
         raise InvalidArgument(f"{network.name} writes no text")
     model, _ = read(network.model())
-    program, attr = RealRun(network, model, network.data(model, 1, 0), where).prepared(mode)
-    yield from network.continues(lambda feeds: program.run(feeds, attr=attr, **where).outputs, text, count)
+    where |= {"machine": machine}
+    program, how = RealRun(network, model, network.data(model, 1, 0), where, ranges=ranges).prepared(mode, isa)
+    yield from network.continues(lambda feeds: program.run(feeds, isa=isa, **how, **where).outputs, text, count)
 
 
 @dataclass(eq=False)
@@ -136,6 +156,7 @@ class RealRun:
     progress: Progress | None = None
     lender: Lender | None = None
     base_isa: str | None = None  # under which f32 runs
+    ranges: Ranges | None = None  # that a recipe's file tells
     done: int = 0
     base: Mode | None = MODES["f32"]
     hides: bool = False
@@ -150,10 +171,20 @@ class RealRun:
             phase.name: Calibrated(phase.model, phase.calibration) for phase in self.data.phases if phase.model
         }
 
-    def prepared(self, mode: Mode) -> tuple[Network, Attr]:
-        """The program of a mode."""
+    @cached_property
+    def _told(self) -> Calibrated:
+        return self.calibrated if self.ranges is None else replace(self.calibrated, known=self.ranges)
+
+    def calibrated_for(self, mode: Mode) -> Calibrated:
+        """The model that a mode is made of: a variant's own, for a recipe with the ranges that its file tells."""
         variant = self.network.variants.get(mode.name)
-        return in_mode(self.calibrated if variant is None else Calibrated(variant.model(), ()), mode)
+        if variant is not None:
+            return Calibrated(variant.model(), ())
+        return self._told if mode.layers else self.calibrated
+
+    def prepared(self, mode: Mode, isa: str | None) -> Prepared:
+        """The program of a mode, and how it runs."""
+        return at_work(self.calibrated_for(mode), mode, self.where["machine"], isa)
 
     def reference(self) -> _Answers:
         """Empty: the first mode, f32, fills it."""
@@ -161,11 +192,12 @@ class RealRun:
 
     def in_mode(self, mode: Mode, isa: str | None, reference: _Answers) -> InMode:
         """A row a node and phase. Errors of nodes are told where a phase runs the program of the samples."""
-        prepared = self.prepared(mode)
+        prepared = self.prepared(mode, isa)
         costs: list[tuple[CostPhase, NetworkEstimate]] = []
         for phase in self.data.phases or [CostPhase("", self.data.samples[0])]:
-            network, attr = prepared if phase.name not in self.phases else in_mode(self.phases[phase.name], mode)
-            costs.append((phase, network.estimate(phase.feeds, isa=isa, attr=attr, **self.where)))
+            own = self.phases.get(phase.name)
+            network, how = at_work(own, mode, self.where["machine"], isa) if own else prepared
+            costs.append((phase, network.estimate(phase.feeds, isa=isa, **how, **self.where)))
         whole, errors = self._quality(mode, isa, prepared, reference, costs) if self.values else ({}, {})
         wholes = []
         for phase, cost in costs:
@@ -180,9 +212,7 @@ class RealRun:
             found += [_named(phase) | row for row in node_rows(cost, errors if phase.name not in self.phases else {})]
         return found
 
-    def _quality(
-        self, mode: Mode, isa: str | None, prepared: tuple[Network, Attr], reference: _Answers, costs: _Costs
-    ) -> Quality:
+    def _quality(self, mode: Mode, isa: str | None, prepared: Prepared, reference: _Answers, costs: _Costs) -> Quality:
         """How good a mode's answers are; lent, where that is asked for."""
         if self.lender:
             columns = (*(metric.name for metric in self.network.metrics), "samples")
@@ -192,7 +222,7 @@ class RealRun:
             if mode == self.base and mode not in self.told:  # its time alone is asked for
                 return {}, {}
             if mode != self.base and self.base and not reference.found:
-                self._refer(reference, self._answers(self.base, self.base_isa, self.prepared(self.base)))
+                self._refer(reference, self._answers(self.base, self.base_isa, self.prepared(self.base, self.base_isa)))
         met = self._answers(mode, isa, prepared)
         if mode == self.base:
             self._refer(reference, met)
@@ -211,9 +241,9 @@ class RealRun:
     def refused(self, mode: Mode, reason: str) -> InMode:
         return InMode([], [{"refused": reason}])
 
-    def _answers(self, mode: Mode, isa: str | None, prepared: tuple[Network, Attr]) -> _Answers:
+    def _answers(self, mode: Mode, isa: str | None, prepared: Prepared) -> _Answers:
         """The network's answer to each sample."""
-        network, attr = prepared
+        network, how = prepared
         found = _Answers(Seen(self.layers))
         whole = mode in self.told or self.network.against_f32
         samples = self.data.samples if whole else self.data.samples[:1]
@@ -223,7 +253,7 @@ class RealRun:
             if self.progress:
                 self.progress(self.done, total, f"{self.network.samples}, {mode.name}")
             watch = None if number else found.seen.watching(network)
-            result = network.run(sample, isa=isa, attr=attr, watch=watch, **self.where)
+            result = network.run(sample, isa=isa, watch=watch, **how, **self.where)
             if not number:
                 found.seen.outputs = floats_of(result)
                 if self.data.picture and whole:

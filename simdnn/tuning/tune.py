@@ -171,7 +171,7 @@ def _modes(targets: Sequence[AnyMachine], names: Iterable[str] | None) -> dict[s
     for name in wanted:
         if name not in MODES:
             raise unknown_name("mode", str(name), MODES)
-        if MODES[name].is_integer and MODES[name].weight_group:
+        if MODES[name].by_token:
             raise InvalidArgument(f"mode {name!r} is of layer tables: no network here quantizes sources as it runs")
     if names is not None and len(targets) == 1:
         choose(targets[0], wanted)
@@ -183,7 +183,7 @@ def _modes(targets: Sequence[AnyMachine], names: Iterable[str] | None) -> dict[s
 
 
 def _usual(mode: Mode) -> bool:
-    return not mode.per_tensor and not (mode.is_integer and (mode.weight_group or mode.src == "s8"))
+    return not mode.per_tensor and not mode.by_token and mode.src != "s8"
 
 
 def _subject(

@@ -13,11 +13,12 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+import simdnn
 import workloads
 from isa_models import SimdnnError, machine
 from simdnn.cli import main
 from simdnn.networks import real
-from simdnn.networks.precision import MODES, choose
+from simdnn.networks.precision import MODES, choose, recipe
 from workloads import RealNetwork, packages
 from workloads.real import CostPhase, Data, Metric, Outputs, Picture, StoredVariant
 
@@ -240,3 +241,64 @@ def test_values_of_one_machine_on_the_command_line(
         assert said in capsys.readouterr().err
     assert main(["run", "made-up", "--machine", "clx,skx", "--modes", "f32,bf16"]) == 2  # which neither has
     assert "mode 'bf16' needs" in capsys.readouterr().err
+
+
+def test_a_recipe_that_was_tuned_runs_beside_the_modes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """With the error that tuning found, on each machine that has its modes; ranges are those of its file."""
+    monkeypatch.setitem(workloads.REAL_NETWORKS, "made-up", MADE_UP)
+    path = tmp_path / "recipe.json"
+    tuned = simdnn.tune("made-up", machine="zen4", modes=["int8-vnni"], samples=2)
+    integers = next(row for row in tuned.front.index if tuned.recipe(row) == {"MatMul_0": "int8-vnni"})
+    tuned.save(path, integers)
+    words = ["run", "made-up", "--recipe", str(path), "--samples", "2"]
+    assert main([*words, "--machine", "zen4,icx,skx", "--modes", "f32,int8-vnni", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    rows = {(row["machine"], row["mode"], row["phase"]): row for row in content["totals"]}
+    row = rows["zen4", "recipe", "one"]
+    assert row["error"] == -tuned.front["quality"][integers] and row["samples"] == 2
+    for key in (("zen4", "one"), ("zen4", "many"), ("icx", "one")):
+        one, whole = (rows[key[0], mode, key[1]] for mode in ("recipe", "int8-vnni"))
+        assert all(one[column] == whole[column] for column in ("error", "cycles", "implementation"))
+    assert not any(machine == "skx" and mode == "recipe" for machine, mode, _ in rows)
+    assert "layer 'MatMul_0' in 'int8-vnni' needs" in content["left_out"]["recipe on skx"]
+    path.write_text(json.dumps({**json.loads(path.read_text()), "ranges": {"x": [-0.1, 0.1]}}))  # most is clipped
+    assert main([*words, "--modes", "int8-vnni", "--json"]) == 0
+    spoilt = {row["mode"]: row["error"] for row in json.loads(capsys.readouterr().out)["totals"]}
+    assert spoilt["recipe"] > 3 * spoilt["int8-vnni"] == 3 * row["error"]
+
+
+@pytest.mark.parametrize(
+    ("content", "machines", "told"),
+    [
+        ({"modes": {"fc1": "bf16"}}, "zen4", "unknown layer 'fc1' in the recipe. The network has MatMul_0"),
+        ({"modes": {"MatMul_0": "bf16"}}, "skx,clx", "machine 'skx' runs f32, int8-fast"),
+        ({"modes": {"MatMul_0": "bf17"}}, "zen4", "unknown mode 'bf17': did you mean 'bf16'?"),
+        ({"modes": {"MatMul_0": "int8-vnni"}, "ranges": {"z": [0, 1]}}, "zen4", "the ranges lack its source 'x'"),
+    ],
+)
+def test_recipes_that_do_not_fit_are_told_before_anything_runs(
+    content: dict[str, Any],
+    machines: str,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setitem(workloads.REAL_NETWORKS, "made-up", MADE_UP)
+    monkeypatch.setattr(real.RealRun, "in_mode", None)
+    onnx.save(product(), tmp_path / "model.onnx")
+    path = tmp_path / "recipe.json"
+    path.write_text(json.dumps({"format": "simdnn recipe 1", **content}))
+    for workload in (["made-up"], [str(tmp_path / "model.onnx"), "--shape", "x=4,64"]):
+        assert main(["run", *workload, "--machine", machines, "--modes", "f32", "--recipe", str(path)]) == 2
+        assert told in capsys.readouterr().err
+
+
+def test_pairs_that_may_saturate_in_a_recipe_are_not_lent() -> None:
+    """Another machine's kernels may saturate elsewhere."""
+    mode = recipe({"MatMul_0": "int8-fast"})
+    lender = real.Lender("zen4", real.run_real(MADE_UP, {mode: None}, count=1))
+    rows = real.run_real(MADE_UP, {mode: None}, machine="clx", count=1, lender=lender).totals
+    assert set(rows["values_of"]) == {"clx"}
