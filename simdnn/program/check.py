@@ -6,12 +6,8 @@ Records of a program hold plain data that can't change (`isa_models.plain`), so 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import prod
-
-import numpy as np
-import numpy.typing as npt
 
 from isa_models import ProgramError, SimdnnError
 from isa_models.formats import fmt
@@ -19,17 +15,15 @@ from isa_models.gpu.platforms import MOST_GRFS, PLATFORMS, RESERVED_GRFS, Platfo
 from isa_models.instruction import TILE_ROW_BITS
 from isa_models.isa import implied
 from isa_models.plain import MOST
-from simdnn.program.records import Affine, Loop, Memory, Op, Place, Program, Register, Statement, Tensor
+from simdnn.program.apart import verify_apart
+from simdnn.program.private import verify_private
+from simdnn.program.records import Loop, Memory, Op, Place, Program, Register, Statement, Tensor
 from simdnn.program.tiles import TILES, rows_of
 
 _MAX_BYTES = 1 << 36
-_MAX_ENUMERATED = 1 << 24
-_SPARSE = 8  # places for each element that is touched, beyond which they are sorted and not marked
 _PROVED = "proved"
 _TILE_NAMES = frozenset(TILES)
-_ROW = "row of a tile"  # no identifier, so no loop's variable
 Registers = dict[str, int]  # name -> bits
-Elements = npt.NDArray[np.int64]
 
 
 def verify(program: Program) -> Program:
@@ -49,7 +43,9 @@ def verify(program: Program) -> Program:
         checker = _Checker(program, caps, configured)
         checker.statements((statement,), {}, {})
         configured = checker.configured
-    _verify_parallel(program)
+    verify_apart(program, program.body)
+    for statement in program.body:
+        verify_private(program, statement)
     vars(program)[_PROVED] = True
     return program
 
@@ -284,249 +280,3 @@ class _Checker:
 
 _SOUND: dict[int, set[str]] = {}  # forms of ops that have been looked at, by number: the ISA caps under which
 _MOST_SOUND = 1 << 16
-
-
-# -- parallel loops: no iteration touches what another one writes ---------------------------------------------------
-@dataclass(frozen=True)
-class _Access:
-    """`count` elements from `index`, by one iteration of a parallel loop; `inner` are the loops inside it."""
-
-    index: Affine
-    count: int
-    store: bool
-    inner: dict[str, int]
-
-    def stride(self, var: str) -> int:
-        return dict(self.index.terms).get(var, 0)
-
-    def around(self, var: str) -> Affine:
-        """The part of the index that the loops around the parallel one give: fixed for our purpose."""
-        return Affine(0, tuple((n, c) for n, c in self.index.terms if n not in self.inner and n != var))
-
-    def span(self) -> tuple[int, int]:
-        """First element and the one behind the last, the loops around and the parallel one at zero."""
-        low = high = self.index.const
-        for name, coefficient in self.index.terms:
-            reach = coefficient * (self.inner.get(name, 1) - 1)
-            low, high = low + min(0, reach), high + max(0, reach)
-        return low, high + self.count
-
-    @property
-    def elements(self) -> int:
-        """How many elements the access may touch, those met twice counted twice."""
-        return self.count * prod(self.inner.get(name, 1) for name, _ in self.index.terms)
-
-    def points(self) -> Elements | None:
-        """All elements that the access may touch; None where they are too many to look at."""
-        points = np.arange(self.count)
-        for name, coefficient in self.index.terms:
-            if name in self.inner:
-                if points.size * self.inner[name] > _MAX_ENUMERATED:
-                    return None
-                points = (points[:, None] + coefficient * np.arange(self.inner[name])[None, :]).ravel()
-        return points + self.index.const
-
-
-def _access(program: Program, memory: Memory, store: bool, inner: dict[str, int]) -> _Access:
-    """A memory operand with the loops around it; the rows of a tile are one more."""
-    count = memory.bits // memory.rows // fmt(program.tensor[memory.tensor].dtype).bits
-    if memory.rows == 1:
-        return _Access(memory.index, count, store, inner)
-    rows = Affine.var(_ROW) * memory.stride
-    return _Access(memory.index + rows, count, store, {**inner, _ROW: memory.rows})
-
-
-def _verify_parallel(program: Program) -> None:
-    _verify_loops(program, program.body, True)
-    for statement in program.body:
-        _verify_private(program, statement)
-
-
-def _verify_loops(program: Program, body: Sequence[Statement], nest: bool) -> None:
-    """`nest`: nothing but parallel loops around, each the only statement of the one around it."""
-    for statement in body:
-        if isinstance(statement, Loop):
-            if statement.parallel and statement.extent > 1:
-                _verify_independent(program, statement, nest)
-            _verify_loops(program, statement.body, nest and statement.parallel and len(statement.body) == 1)
-
-
-def _verify_independent(program: Program, loop: Loop, nest: bool) -> None:
-    accesses: dict[str, list[_Access]] = {}
-    for op, _, loops in _placed_below(loop.body, (), ()):
-        if (memory := op.memory) is not None:
-            inner = {around.var: around.extent for around in loops}
-            accesses.setdefault(memory.tensor, []).append(_access(program, memory, memory is op.dst, inner))
-    for tensor, found in accesses.items():
-        if nest and program.tensor[tensor].kind == "private":
-            continue  # each iteration has its own
-        if any(access.store for access in found) and not _keep_apart(loop, found):
-            raise ProgramError(
-                f"{program.name}: `parallel for {loop.var} < {loop.extent}`: "
-                f"cannot show that its iterations keep apart in {tensor}"
-            )
-
-
-def _placed_below(
-    body: Sequence[Statement], place: tuple[int, ...], loops: tuple[Loop, ...]
-) -> Iterator[tuple[Op, tuple[int, ...], tuple[Loop, ...]]]:
-    """Every op below, its position in the body of each loop around it, outermost first, and these loops."""
-    for position, part in enumerate(body):
-        if isinstance(part, Loop):
-            yield from _placed_below(part.body, (*place, position), (*loops, part))
-        else:
-            yield part, (*place, position), loops
-
-
-def _keep_apart(loop: Loop, accesses: list[_Access]) -> bool:
-    """Whether no element that one iteration stores is touched by another one."""
-    strides = {access.stride(loop.var) for access in accesses}
-    if len(strides) != 1 or len({access.around(loop.var) for access in accesses}) != 1:
-        return False
-    stride = abs(strides.pop())
-    spans = [access.span() for access in accesses]
-    if stride >= max(high for _, high in spans) - min(low for low, _ in spans):
-        return True
-    if stride == 0 or any(access.elements > _MAX_ENUMERATED for access in accesses):
-        return False
-    if any(_places_apart(loop, accesses, stride, row) for row in _rows(accesses, stride)):
-        return True
-    return _differences_apart(loop, accesses, stride)
-
-
-def _rows(accesses: Sequence[_Access], stride: int) -> set[int]:
-    """Steps of other loops beyond an iteration's stride: an iteration may take some columns of rows so far apart."""
-    return {abs(step) for access in accesses for _, step in access.index.terms if abs(step) > stride}
-
-
-def _places_apart(loop: Loop, accesses: Sequence[_Access], stride: int, row: int) -> bool:
-    """Whether iterations keep to places of their own in rows of `row` elements, so that they can't meet in any."""
-    lows, highs = [], []
-    for access in accesses:
-        low = high = access.index.const % row
-        for name, step in access.index.terms:
-            reach = step * (access.inner.get(name, 1) - 1) if step % row else 0
-            low, high = low + min(0, reach), high + max(0, reach)
-        lows.append(low)
-        highs.append(high + access.count)
-    width = max(highs) - min(lows)
-    return stride >= width and stride * (loop.extent - 1) + width <= row
-
-
-def _differences_apart(loop: Loop, accesses: list[_Access], stride: int) -> bool:
-    """The exact answer: iterations meet where elements differ by one of the stride's first `extent` multiples.
-
-    Among elements of one remainder it is enough to look at neighbours: those further apart differ by more.
-    """
-    every = [(access.points(), access.store) for access in accesses]
-    found = [(points, store) for points, store in every if points is not None]
-    if len(found) < len(every):
-        return False
-    touched, stored = _touched(found)
-    order = np.argsort(touched % stride, kind="stable")
-    touched, stored = touched[order], stored[order]
-    difference = touched[1:] - touched[:-1]
-    near = (difference % stride == 0) & (difference > 0) & (difference < stride * loop.extent)
-    return not (near & (stored[1:] | stored[:-1])).any()
-
-
-def _touched(accesses: Sequence[tuple[Elements, bool]]) -> tuple[Elements, npt.NDArray[np.bool_]]:
-    """The elements that accesses (their elements, whether they store) touch, in order, and which of them are stored."""
-    low = min(int(points.min()) for points, _ in accesses)
-    span = max(int(points.max()) for points, _ in accesses) - low + 1
-    if span > _SPARSE * sum(points.size for points, _ in accesses):
-        touched = _distinct([points for points, _ in accesses])
-        stored = np.zeros(touched.size, bool)
-        for points, store in accesses:
-            if store:
-                stored[np.searchsorted(touched, points)] = True
-        return touched, stored
-    marks = np.zeros(span, np.uint8)
-    for wanted, mark in ((False, 1), (True, 2)):
-        for points, store in accesses:
-            if store == wanted:
-                marks[points - low] = mark
-    near = np.flatnonzero(marks)
-    return near + low, marks[near] == 2
-
-
-def _distinct(groups: Sequence[Elements]) -> Elements:
-    """The elements of all groups, each once and in order: sorted, since NumPy's `unique` hashes, which takes longer."""
-    every = np.sort(np.concatenate(groups))
-    each: Elements = every[np.concatenate([[True], every[1:] != every[:-1]])]
-    return each
-
-
-# -- private tensors: nothing is read that the same iteration has not stored before -----------------------------------
-@dataclass(frozen=True)
-class _Step:
-    """An access with its place in the text: the position in the body of each loop around it, outermost first."""
-
-    op: Op
-    tensor: str
-    access: _Access
-    place: tuple[int, ...]
-    loops: tuple[str, ...]
-
-    def shared(self, later: _Step) -> tuple[str, ...]:
-        """The loops around both."""
-        count = next(i for i, (a, b) in enumerate(zip(self.place, later.place, strict=False)) if a != b)
-        return self.loops[:count]
-
-    def elements(self, fixed: tuple[str, ...]) -> Elements | None:
-        """The elements that are touched while the loops named stand still, at their variables' zero."""
-        inner = {name: extent for name, extent in self.access.inner.items() if name not in fixed}
-        return _Access(self.access.index, self.access.count, self.access.store, inner).points()
-
-
-def _verify_private(program: Program, statement: Statement) -> None:
-    """Each load of a private tensor must be covered by stores that stand before it under the same loops' variables."""
-    private = {tensor.name for tensor in program.tensors if tensor.kind == "private"}
-    if not private:
-        return
-    steps: list[_Step] = []
-    for op, place, loops in _placed_below((statement,), (), ()):
-        if (memory := op.memory) is not None and memory.tensor in private:
-            access = _access(program, memory, memory is op.dst, {loop.var: loop.extent for loop in loops})
-            steps.append(_Step(op, memory.tensor, access, place, tuple(loop.var for loop in loops)))
-    stored = {name: _Stored() for name in private}
-    for step in steps:
-        if step.access.store:
-            stored[step.tensor].add(step)
-        elif not stored[step.tensor].covers(step):
-            raise ProgramError(f"{program.name}: `{step.op}`: cannot show that it reads what was stored before")
-
-
-class _Stored:
-    """The stores to a private tensor so far, and the elements that those under the same loops' variables write."""
-
-    def __init__(self) -> None:
-        self.stores = list[_Step]()
-        self.around: dict[tuple[int, ...], dict[tuple[str, ...], list[_Step]]] = {}  # by the place of a body, and loops
-        self.written: dict[tuple[tuple[str, ...], tuple[int, ...]], Elements | None] = {}  # by loops and stores
-
-    def add(self, store: _Step) -> None:
-        self.stores.append(store)
-        self.around.clear()
-
-    def covers(self, load: _Step) -> bool:
-        """Whether stores that share the same loops with the load cover it, wherever those loops stand."""
-        body = load.place[:-1]
-        if body not in self.around:
-            found = self.around[body] = {}
-            for store in self.stores:
-                found.setdefault(store.shared(load), []).append(store)
-        return any(self._all_of(load, stores, loops) for loops, stores in self.around[body].items())
-
-    def _all_of(self, load: _Step, stores: Sequence[_Step], loops: tuple[str, ...]) -> bool:
-        if any(step.access.stride(name) != load.access.stride(name) for name in loops for step in stores):
-            return False
-        key = loops, tuple([id(step) for step in stores])
-        if key not in self.written:
-            every = [step.elements(loops) for step in stores]
-            found = [points for points in every if points is not None]
-            self.written[key] = _distinct(found) if len(found) == len(every) else None
-        read, written = load.elements(loops), self.written[key]
-        if read is None or written is None:
-            return False
-        return bool((written[np.minimum(np.searchsorted(written, read), len(written) - 1)] == read).all())

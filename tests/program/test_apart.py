@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
-from simdnn.program import check
-from simdnn.program.check import _Access, _differences_apart, _places_apart, _rows
+from simdnn.program import apart
+from simdnn.program.apart import IterationAccess, _differences_apart, _places_apart, _rows
 from simdnn.program.records import Affine, Loop
 from tests.effort import examples
 
@@ -16,19 +16,19 @@ SMALL = st.integers(0, 12)
 
 
 @st.composite
-def accesses(draw: st.DrawFn) -> tuple[Loop, list[_Access], int]:
+def accesses(draw: st.DrawFn) -> tuple[Loop, list[IterationAccess], int]:
     stride, row = draw(st.integers(1, 12)), draw(st.integers(4, 40))
     found = []
     for _ in range(draw(st.integers(1, 3))):
         terms = (("c", draw(st.sampled_from((1, 2, 3)))), ("p", stride), ("r", row * draw(st.sampled_from((1, 1, 2)))))
         inner = {"r": draw(st.integers(1, 4)), "c": draw(st.integers(1, 4))}
-        found.append(_Access(Affine(draw(SMALL), terms), draw(st.integers(1, 5)), True, inner))
+        found.append(IterationAccess(Affine(draw(SMALL), terms), draw(st.integers(1, 5)), True, inner))
     return Loop("p", draw(st.integers(2, 5)), (), True), found, stride
 
 
 @examples(300)
 @given(accesses())
-def test_what_is_shown_so_is_so(given_: tuple[Loop, list[_Access], int]) -> None:
+def test_what_is_shown_so_is_so(given_: tuple[Loop, list[IterationAccess], int]) -> None:
     loop, found, stride = given_
     if any(_places_apart(loop, found, stride, row) for row in _rows(found, stride)):
         assert _differences_apart(loop, found, stride)
@@ -36,5 +36,5 @@ def test_what_is_shown_so_is_so(given_: tuple[Loop, list[_Access], int]) -> None
 
 def test_panels_of_a_matmul_are_shown_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The destination of an odd shape, whose panels of columns interleave."""
-    monkeypatch.setattr(check, "_differences_apart", lambda *_: pytest.fail("every element was looked at"))
+    monkeypatch.setattr(apart, "_differences_apart", lambda *_: pytest.fail("every element was looked at"))
     simdnn.estimate("matmul", m=37, n=150, k=41, machine="icx", dt="u8:s8:s32")

@@ -18,7 +18,7 @@ from isa_models import ProgramError
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import MOST_GRFS, RESERVED_GRFS
 from simdnn import numerics
-from simdnn.program import check
+from simdnn.program import apart
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
 from simdnn.program.tiles import configuration
@@ -388,9 +388,9 @@ def test_just_outside(rule: str) -> None:
 def test_too_many_elements_to_look_at(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both programs are sound; where more elements than the limit would have to be looked at, the answer is no."""
     inside, _, message = RULES[rule]
-    monkeypatch.setattr("simdnn.program.check._MAX_ENUMERATED", 32)
+    monkeypatch.setattr("simdnn.program.apart._MAX_ENUMERATED", 32)
     verify(replace(inside, name="at the limit"))
-    monkeypatch.setattr("simdnn.program.check._MAX_ENUMERATED", 31)
+    monkeypatch.setattr("simdnn.program.apart._MAX_ENUMERATED", 31)
     with pytest.raises(ProgramError, match=message):
         verify(replace(inside, name="beyond"))
 
@@ -419,5 +419,5 @@ def test_what_is_stored_anywhere_is_stored(far: int) -> None:
     """Elements near each other are marked, those far apart are sorted; a load beside a store changes neither."""
     stores, loads = np.array([7 + far, 5, 5]), np.array([5, 6])
     for accesses in ([(stores, True), (loads, False)], [(loads, False), (stores, True)]):
-        touched, stored = check._touched(accesses)
+        touched, stored = apart._touched(accesses)
         assert (touched.tolist(), stored.tolist()) == ([5, 6, 7 + far], [True, False, True])

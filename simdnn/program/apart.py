@@ -1,0 +1,186 @@
+"""Proof that the iterations of a parallel loop keep apart: none touches what another one writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from isa_models import ProgramError
+from isa_models.formats import fmt
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Statement
+
+_MAX_ENUMERATED = 1 << 24
+_SPARSE = 8  # places for each element that is touched, beyond which they are sorted and not marked
+_ROW = "row of a tile"  # no identifier, so no loop's variable
+Elements = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class IterationAccess:
+    """`count` elements from `index`, by one iteration of a parallel loop; `inner` are the loops inside it."""
+
+    index: Affine
+    count: int
+    store: bool
+    inner: dict[str, int]
+
+    def stride(self, var: str) -> int:
+        return dict(self.index.terms).get(var, 0)
+
+    def around(self, var: str) -> Affine:
+        """The part of the index that the loops around the parallel one give: fixed for our purpose."""
+        return Affine(0, tuple((n, c) for n, c in self.index.terms if n not in self.inner and n != var))
+
+    def span(self) -> tuple[int, int]:
+        """First element and the one behind the last, the loops around and the parallel one at zero."""
+        low = high = self.index.const
+        for name, coefficient in self.index.terms:
+            reach = coefficient * (self.inner.get(name, 1) - 1)
+            low, high = low + min(0, reach), high + max(0, reach)
+        return low, high + self.count
+
+    @property
+    def elements(self) -> int:
+        """How many elements the access may touch, those met twice counted twice."""
+        return self.count * prod(self.inner.get(name, 1) for name, _ in self.index.terms)
+
+    def points(self) -> Elements | None:
+        """All elements that the access may touch; None where they are too many to look at."""
+        points = np.arange(self.count)
+        for name, coefficient in self.index.terms:
+            if name in self.inner:
+                if points.size * self.inner[name] > _MAX_ENUMERATED:
+                    return None
+                points = (points[:, None] + coefficient * np.arange(self.inner[name])[None, :]).ravel()
+        return points + self.index.const
+
+
+def access_of(program: Program, memory: Memory, store: bool, inner: dict[str, int]) -> IterationAccess:
+    """A memory operand with the loops around it; the rows of a tile are one more."""
+    count = memory.bits // memory.rows // fmt(program.tensor[memory.tensor].dtype).bits
+    if memory.rows == 1:
+        return IterationAccess(memory.index, count, store, inner)
+    rows = Affine.var(_ROW) * memory.stride
+    return IterationAccess(memory.index + rows, count, store, {**inner, _ROW: memory.rows})
+
+
+def verify_apart(program: Program, body: Sequence[Statement], nest: bool = True) -> None:
+    """`ProgramError` for a parallel loop of `body` where iterations may meet.
+
+    `nest`: nothing but parallel loops around, each the only statement of the one around it.
+    """
+    for statement in body:
+        if isinstance(statement, Loop):
+            if statement.parallel and statement.extent > 1:
+                _verify_independent(program, statement, nest)
+            verify_apart(program, statement.body, nest and statement.parallel and len(statement.body) == 1)
+
+
+def _verify_independent(program: Program, loop: Loop, nest: bool) -> None:
+    accesses: dict[str, list[IterationAccess]] = {}
+    for op, _, loops in placed_below(loop.body, (), ()):
+        if (memory := op.memory) is not None:
+            inner = {around.var: around.extent for around in loops}
+            accesses.setdefault(memory.tensor, []).append(access_of(program, memory, memory is op.dst, inner))
+    for tensor, found in accesses.items():
+        if nest and program.tensor[tensor].kind == "private":
+            continue  # each iteration has its own
+        if any(access.store for access in found) and not _keep_apart(loop, found):
+            raise ProgramError(
+                f"{program.name}: `parallel for {loop.var} < {loop.extent}`: "
+                f"cannot show that its iterations keep apart in {tensor}"
+            )
+
+
+def placed_below(
+    body: Sequence[Statement], place: tuple[int, ...], loops: tuple[Loop, ...]
+) -> Iterator[tuple[Op, tuple[int, ...], tuple[Loop, ...]]]:
+    """Every op below, its position in the body of each loop around it, outermost first, and these loops."""
+    for position, part in enumerate(body):
+        if isinstance(part, Loop):
+            yield from placed_below(part.body, (*place, position), (*loops, part))
+        else:
+            yield part, (*place, position), loops
+
+
+def _keep_apart(loop: Loop, accesses: list[IterationAccess]) -> bool:
+    """Whether no element that one iteration stores is touched by another one."""
+    strides = {access.stride(loop.var) for access in accesses}
+    if len(strides) != 1 or len({access.around(loop.var) for access in accesses}) != 1:
+        return False
+    stride = abs(strides.pop())
+    spans = [access.span() for access in accesses]
+    if stride >= max(high for _, high in spans) - min(low for low, _ in spans):
+        return True
+    if stride == 0 or any(access.elements > _MAX_ENUMERATED for access in accesses):
+        return False
+    if any(_places_apart(loop, accesses, stride, row) for row in _rows(accesses, stride)):
+        return True
+    return _differences_apart(loop, accesses, stride)
+
+
+def _rows(accesses: Sequence[IterationAccess], stride: int) -> set[int]:
+    """Steps of other loops beyond an iteration's stride: an iteration may take some columns of rows so far apart."""
+    return {abs(step) for access in accesses for _, step in access.index.terms if abs(step) > stride}
+
+
+def _places_apart(loop: Loop, accesses: Sequence[IterationAccess], stride: int, row: int) -> bool:
+    """Whether iterations keep to places of their own in rows of `row` elements, so that they can't meet in any."""
+    lows, highs = [], []
+    for access in accesses:
+        low = high = access.index.const % row
+        for name, step in access.index.terms:
+            reach = step * (access.inner.get(name, 1) - 1) if step % row else 0
+            low, high = low + min(0, reach), high + max(0, reach)
+        lows.append(low)
+        highs.append(high + access.count)
+    width = max(highs) - min(lows)
+    return stride >= width and stride * (loop.extent - 1) + width <= row
+
+
+def _differences_apart(loop: Loop, accesses: list[IterationAccess], stride: int) -> bool:
+    """The exact answer: iterations meet where elements differ by one of the stride's first `extent` multiples.
+
+    Among elements of one remainder it is enough to look at neighbours: those further apart differ by more.
+    """
+    every = [(access.points(), access.store) for access in accesses]
+    found = [(points, store) for points, store in every if points is not None]
+    if len(found) < len(every):
+        return False
+    touched, stored = _touched(found)
+    order = np.argsort(touched % stride, kind="stable")
+    touched, stored = touched[order], stored[order]
+    difference = touched[1:] - touched[:-1]
+    near = (difference % stride == 0) & (difference > 0) & (difference < stride * loop.extent)
+    return not (near & (stored[1:] | stored[:-1])).any()
+
+
+def _touched(accesses: Sequence[tuple[Elements, bool]]) -> tuple[Elements, npt.NDArray[np.bool_]]:
+    """The elements that accesses (their elements, whether they store) touch, in order, and which of them are stored."""
+    low = min(int(points.min()) for points, _ in accesses)
+    span = max(int(points.max()) for points, _ in accesses) - low + 1
+    if span > _SPARSE * sum(points.size for points, _ in accesses):
+        touched = distinct([points for points, _ in accesses])
+        stored = np.zeros(touched.size, bool)
+        for points, store in accesses:
+            if store:
+                stored[np.searchsorted(touched, points)] = True
+        return touched, stored
+    marks = np.zeros(span, np.uint8)
+    for wanted, mark in ((False, 1), (True, 2)):
+        for points, store in accesses:
+            if store == wanted:
+                marks[points - low] = mark
+    near = np.flatnonzero(marks)
+    return near + low, marks[near] == 2
+
+
+def distinct(groups: Sequence[Elements]) -> Elements:
+    """The elements of all groups, each once and in order: sorted, since NumPy's `unique` hashes, which takes longer."""
+    every = np.sort(np.concatenate(groups))
+    each: Elements = every[np.concatenate([[True], every[1:] != every[:-1]])]
+    return each
