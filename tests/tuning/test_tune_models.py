@@ -39,6 +39,21 @@ def test_ranges_of_another_model_are_told(model: Any, tmp_path: Path, capsys: py
     assert "lack its source" in said.out + said.err
 
 
+def test_a_recipe_without_ranges_is_calibrated(model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A classifier's recipe has none; on its graph they are from the feeds, or from random data, for its cost too."""
+    import onnx
+
+    onnx.save(model, tmp_path / "m.onnx")
+    np.savez(tmp_path / "feeds.npz", images=workloads.cancer().test_images[:2])
+    (tmp_path / "r.json").write_text(json.dumps({"format": "simdnn recipe 1", "modes": {"fc1": "int8-vnni"}}))
+    words = ["run", str(tmp_path / "m.onnx"), "--modes", "f32", "--recipe", str(tmp_path / "r.json"), "--json"]
+    feeds = ["--feeds", str(tmp_path / "feeds.npz")]
+    for more in (["--shape", "images=2,30,1,1", "--no-values"], [*feeds, "--calibrate", feeds[1]]):
+        assert main([*words, *more]) == 0
+        rows = json.loads(capsys.readouterr().out)["totals"]
+        assert [row["refused"] for row in rows] == ["", ""] and "s8" in rows[1]["computes"]
+
+
 def test_the_results_of_another_model_are_kept_apart(model: Any, tmp_path: Path) -> None:
     path = tmp_path / "kept.jsonl"
     one = simdnn.tune("cancer", machine="zen4", modes=["f32"], results=path)
