@@ -130,7 +130,6 @@ class Choice:
     kind: KernelKind
     candidates: tuple[Candidate, ...]
     library: str = ""  # a library's name of the implementation, where it was asked what it picks
-    order_unknown: str = ""  # why a library's order of sums is not known: its kernel has a cost and no values
 
     @property
     def problem(self) -> Problem:
@@ -395,7 +394,7 @@ def picked(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> 
         raise Unimplemented(f"{of.title} takes {library}, whose counterpart {name} cannot do this: {reason}")
     if of.tiles(request.problem, kind.name) and isinstance(request.problem, MatmulProblem):
         request = replace(request, problem=replace(request.problem, tiles=request.dispatch))
-    return Choice(request, kind, candidates, library, of.order_unknown(request.problem, kind.name))
+    return Choice(request, kind, candidates, library)
 
 
 def named(request: Request) -> Choice:

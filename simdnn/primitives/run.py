@@ -216,8 +216,8 @@ def run(
     from simdnn.explanations.bounds import Bounded
     from simdnn.explanations.element import Explainer
 
-    if choice.order_unknown:
-        raise Unimplemented(choice.order_unknown)
+    if target.library and (why := target.library.order_unknown(choice.request.problem, choice.kind.name)):
+        raise Unimplemented(why)
     problem = choice.problem
     kernel = whole(choice.kernel, problem, shape)
     kept = copied_to_a_line(src), copied_to_a_line(weights)  # the result reads them later, when the user's may differ
