@@ -104,7 +104,10 @@ def test_where_a_parameter_changes_is_a_param() -> None:
 
 
 #: who takes an attribute as the caller wrote it, beside what users call: the door where it meets a problem's shape
-DOOR = {"matmul_on", "convolution_on", "estimate_on"} | {
+DOOR = {
+    "matmul_on",
+    "convolution_on",
+    "estimate_on",
     "_problem",
     "resolved",
     "attr_of",

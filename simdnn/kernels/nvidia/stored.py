@@ -34,7 +34,7 @@ class StoredFragments(ByGroup):
 
     @property
     def bits(self) -> int:
-        """Of a code in memory."""
+        """How many bits a code takes in memory."""
         return fmt(codes_type(self.stored)).bits
 
     @property
