@@ -43,6 +43,7 @@ from simdnn.primitives.matmul import matmul_on
 from simdnn.primitives.result import Estimate, Result
 from simdnn.primitives.run import Target
 from simdnn.primitives.stored_blocks import ggml_blocks
+from simdnn.program.records import Program
 
 if TYPE_CHECKING:
     from simdnn.explanations.departures import Departures
@@ -340,7 +341,16 @@ def _fail(why: str) -> Cost:
 @functools.lru_cache(maxsize=4096)
 def kernel_cost(build: Build, problem: Any, words: Vocabulary, machine: Machine | GpuMachine, threads: int) -> Cost:
     """The clock's answer for a kernel's program."""
-    program = build(problem, words).program
+    return _cost_of(build(problem, words).program, machine, threads)
+
+
+@functools.lru_cache(maxsize=4096)
+def _quantization_cost(problem: Scaled, isa: str, machine: Machine, threads: int) -> Cost:
+    """The clock's answer for the kernel that quantizes a source by blocks."""
+    return _cost_of(scaled_quantization(problem, unit_of(isa)), machine, threads)
+
+
+def _cost_of(program: Program, machine: Machine | GpuMachine, threads: int) -> Cost:
     if isinstance(machine, GpuMachine):
         from simdnn.timing.gpu.estimate import estimate_gpu
 
@@ -348,13 +358,6 @@ def kernel_cost(build: Build, problem: Any, words: Vocabulary, machine: Machine 
     from simdnn.timing.estimate import estimate_program
 
     return estimate_program(program, machine, threads=threads)
-
-
-def _quantization_cost(problem: Scaled, isa: str, machine: Machine, threads: int) -> Cost:
-    """The clock's answer for the kernel that quantizes a source by blocks."""
-    from simdnn.timing.estimate import estimate_program
-
-    return estimate_program(scaled_quantization(problem, unit_of(isa)), machine, threads=threads)
 
 
 def shadow(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
