@@ -13,13 +13,15 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from isa_models.errors import InvalidArgument, SimdnnError
+from isa_models.errors import InvalidArgument, SimdnnError, did_you_mean
 from isa_models.forks import at_fork
+from simdnn.assembly.decode import MNEMONICS
 from simdnn.assembly.elf import ObjectFile
 from simdnn.assembly.text import CleanText, read_text
 
 PATIENCE_S = 20.0
 _ERROR = re.compile(r"<inline asm>:(\d+):\d+: (.*)")
+_NO_MNEMONIC = re.compile(r"invalid instruction mnemonic '(\w+)'")
 
 
 class _Assembler:
@@ -87,7 +89,9 @@ def _refusal(complaint: str, text: str) -> SimdnnError:
         number = int(found[1]) - 1
         lines = text.splitlines()
         shown = lines[number].strip()[:60] if 0 < number < len(lines) else ""
-        return InvalidArgument(f"line {number}: {found[2]}: {shown!r}")
+        word = _NO_MNEMONIC.search(found[2])
+        question = did_you_mean(word[1].lower(), MNEMONICS) if word else ""
+        return InvalidArgument(f"line {number}: {found[2]}: {shown!r}{question and f'; {question}'}")
     return SimdnnError(f"LLVM's assembler failed on this text: {' '.join(complaint.split()[:20])}")
 
 

@@ -35,7 +35,12 @@ def add(subparsers: Any) -> None:
         "where the machine's table lacks an instruction. For example: clang -O3 -march=znver4 -S -o - "
         "kernel.c | simdnn analyze - --function dot --machine znver4",
     )
-    parser.add_argument("file", metavar="FILE", help="text, hexadecimal digits or an object file; - for standard input")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="text, hexadecimal digits or an object file; - for standard input; or "
+        "instructions themselves, as 'vpdpbusd zmm0, zmm1, zmm2; dec rcx'",
+    )
     parser.add_argument(
         "--machine",
         "--mcpu",
@@ -110,7 +115,7 @@ def main(args: argparse.Namespace) -> int:
         raise InvalidArgument(
             "--set REGISTER=VALUE, --iterations and --seed belong to --values; cycles are of endless iterations"
         )
-    code = read_stream(sys.stdin.buffer, "standard input") if args.file == "-" else Path(args.file)
+    code = read_stream(sys.stdin.buffer, "standard input") if args.file == "-" else _code(args.file)
     names = [machine_with(name, told) for name in (args.machine, args.compare_with) if name]
     found = [
         analyze(
@@ -195,6 +200,15 @@ def _register(word: str) -> tuple[str, Any]:
 
 def _or(given: int | None, default: int) -> int:
     return default if given is None else given
+
+
+def _code(typed: str) -> str | Path:
+    """Instructions as they were typed, or the file of that name."""
+    from simdnn.assembly.decode import MNEMONICS, REGISTERS
+
+    began = re.match(r"\s*(\w+)(\s|$)", typed.lower())
+    is_code = began and (began[1] in MNEMONICS or not REGISTERS.isdisjoint(re.findall(r"\w+", typed.lower())[1:]))
+    return typed if is_code and not Path(typed).exists() else Path(typed)
 
 
 def _timeline(found: Sequence[Analysis], kind: str) -> str:

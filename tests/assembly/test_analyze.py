@@ -372,6 +372,16 @@ def test_what_a_newcomer_types(words: list[str], said: str, loop_file: str, caps
     assert status == 2 and said in capsys.readouterr().err
 
 
+def test_instructions_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", "vpdpbusd zmm0, zmm1, zmm2; vpdpbusd zmm3, zmm1, zmm2"]) == 0
+    assert capsys.readouterr().out.startswith("zen4: 4.00 cycles an iteration, 0.50 instructions")
+    assert main(["analyze", "vpmadubsw zmm0, zmm1, zmm2"]) == 2
+    assert "did you mean 'vpmaddubsw'?" in capsys.readouterr().err
+    for name in ("no file.s", "/no/al file.s", "vpdpbusd.s"):
+        assert main(["analyze", name]) == 2
+        assert f"{name} is not there" in capsys.readouterr().err
+
+
 def test_x87_is_refused_by_name() -> None:
     with pytest.raises(
         UnknownTiming, match=r"1 instruction: 'fld m64'; no machine has timings of the x87 unit \(fld\)"
