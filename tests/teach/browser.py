@@ -60,10 +60,12 @@ class Browser:
             if found := self.js(f"return {condition}"):
                 return found
             time.sleep(0.05)
-        raise AssertionError(f"{condition} is not so after {seconds} s: {self.text('body')[:2000]}")
+        seen = self.js("return document.body?.innerText ?? ''")
+        raise AssertionError(f"{condition} is not so after {seconds} s: {seen[:2000]}")
 
     def text(self, selector: str) -> str:
-        return str(self.js("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
+        """What an element says, once it is there and says anything: a page is read while it is still being drawn."""
+        return str(self.until(f"document.querySelector({json.dumps(selector)})?.innerText.trim()"))
 
     def look(self, width: int, height: int, scheme: str) -> None:
         """Set the width in CSS pixels, and the colour scheme that the user prefers."""

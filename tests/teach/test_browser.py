@@ -51,6 +51,7 @@ def shown(text: str) -> str:
 
 def test_an_instruction_is_picked_and_numbers_typed(page: Browser, address: str) -> None:
     page.open(f"{address}instruction?name=vpdpbusd")
+    page.until("document.readyState === 'complete' && document.querySelector('[name=\"op.acc\"]')")
     page.type("name", f"vpmaddubsw{TAB}")
     page.until("document.querySelector('[name=\"op.b\"]') && !document.querySelector('[name=\"op.acc\"]')")
     page.type("op.a", f"255,255{TAB}")
@@ -65,7 +66,8 @@ def test_an_instruction_is_picked_and_numbers_typed(page: Browser, address: str)
 
 def test_a_moved_figure_moves_the_cycles(page: Browser, address: str) -> None:
     page.open(f"{address}kernel")
-    assert page.text("#cycles").strip() == "143"
+    assert page.text("#cycles") == "143"
+    page.until("document.readyState === 'complete'")
     field = "[name='move.core.dispatch_slots']"
     page.js(f'document.querySelector("{field}").focus()')
     for _ in range(5):
@@ -82,6 +84,7 @@ def test_a_moved_figure_moves_the_cycles(page: Browser, address: str) -> None:
 def test_keyboard_alone(page: Browser, address: str) -> None:
     """From the top by Tab: each control is reached, shows its focus, and has a name."""
     page.open(f"{address}instruction")
+    page.until("document.readyState === 'complete' && document.querySelector('form [name]')")
     met = []
     for _ in range(25):
         page.keys(TAB)
@@ -101,6 +104,7 @@ def test_keyboard_alone(page: Browser, address: str) -> None:
 def test_a_phone_needs_no_sideways_scroll(page: Browser, address: str, view: str, scheme: str) -> None:
     page.look(360, 740, scheme)
     page.open(f"{address}{view}")
+    page.until("document.readyState === 'complete' && document.querySelector('main')?.innerText")
     assert page.js("return document.documentElement.scrollWidth") <= 360
     light = page.js(
         "return getComputedStyle(document.body).backgroundColor.match(/[\\d.]+/g).slice(0, 3)"
@@ -157,6 +161,8 @@ def test_exported_files_open(page: Browser, tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setattr(module, "EXAMPLES", module.EXAMPLES[:1])
     export.export(tmp_path / "page")
     page.open((tmp_path / "page" / "index.html").as_uri())
-    page.js("[...document.querySelectorAll('a')].find(a => a.innerText === 'A pair of products saturates').click()")
+    link = "[...document.querySelectorAll('a')].find(a => a.innerText === 'A pair of products saturates')"
+    page.until(f"document.readyState === 'complete' && !!{link}")
+    page.js(f"{link}.click()")
     page.until("document.getElementById('result')?.innerText.includes('32767')")
     assert page.js("return document.styleSheets.length") == 1
