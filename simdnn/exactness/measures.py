@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from simdnn.explanations.departures import CLIPPED, HALVED, PAIR, ROUNDED, WRAPPED, Departures, percent
 from simdnn.primitives.result import Estimate, Result
 from simdnn.timing.cpu.peak import peak_macs_per_cycle
+
+if TYPE_CHECKING:
+    from simdnn.timing.estimate import Cost
 
 COST_COLUMNS = (
     "implementation",
@@ -38,14 +41,21 @@ SHARES = tuple(column.replace("_outputs", "_share") for column in COUNTS)
 VALUE_COLUMNS = ("max_abs_error", "relative_l2", "sqnr_db", "outputs", *COUNTS, *SHARES)
 
 
-def cost(result: Estimate, isa: str, macs: int, times: float = 1) -> dict[str, Any]:
-    """`COST_COLUMNS` of a kernel that is run `times` times for `macs` multiply-accumulates in all.
+def cost(result: Estimate, isa: str, macs: int, times: float = 1, ahead: Cost | None = None) -> dict[str, Any]:
+    """`COST_COLUMNS` of a kernel that is run `times` times for `macs` multiply-accumulates in all; `ahead`: what makes
+    its source each time, in cycles and time.
 
     `gops` counts 2 operations a multiply-accumulate. `bytes` are the program's inputs and outputs, each once; `gb_s` is
     their rate, as benchdnn counts it (`Result.traffic` tells the levels of memory apart). `share_of_peak` is against
     `peak_macs_per_cycle` of the type computed in, under the ISA cap `isa`.
     """
-    cycles, seconds = result.cycles * times, result.seconds * times
+    cycles, seconds = (
+        times * (own + more)
+        for own, more in (
+            (result.cycles, ahead.cycles if ahead else 0),
+            (result.seconds, ahead.seconds if ahead else 0),
+        )
+    )
     moved = times * sum(t.nbytes for t in result.kernel.program.tensors if t.kind in ("input", "output"))
     return {
         "implementation": result.implementation,

@@ -74,9 +74,9 @@ class ClassifierRun:
         for run, wanted, step, shape in zip(runs, reference, prepared, self.shapes, strict=True):
             row: Row = {"layer": shape.name, "count": 1, "mode": mode.name}
             cap = str(place.under(mode, shape.name).isa)
-            row |= measures.cost(run.result, cap, shape.macs, times=1 / len(images))
+            row |= measures.cost(run.result, cap, shape.macs, times=1 / len(images), ahead=run.ahead)
             row |= measures.values(run.result, run.values, wanted.values)
-            row["cycles_mb1"] = network.estimate_one(step, shape, mode, place).cycles
+            row["cycles_mb1"] = network.cycles_alone(step, shape, mode, place)
             rows.append(row | {"accuracy": accuracy, "images": len(images), "refused": ""})
         return InMode(rows)
 

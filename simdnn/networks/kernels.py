@@ -28,13 +28,14 @@ from simdnn.kernels.common.elementwise import MapProblem, collapse, elementwise
 from simdnn.kernels.common.expression import Element, trace
 from simdnn.kernels.common.pool import PoolProblem, pool_inputs, pool_output, pooling
 from simdnn.kernels.common.reduce import ReduceProblem, merge, reduction
-from simdnn.kernels.common.scaled import Scaled, mx
+from simdnn.kernels.common.scaled import Scaled
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary
 from simdnn.kernels.gpu.vocabulary import GpuVocabulary
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.scaled import scaled_quantization
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
 from simdnn.networks.model import Graph
+from simdnn.networks.narrow import NarrowForm, Scales
 from simdnn.networks.types import bits, is_float, label
 from simdnn.primitives import Attr
 from simdnn.primitives.convolution import convolution_on
@@ -187,24 +188,13 @@ class Kernels:
         self._noted(result, b)
         return result.output
 
-    def quantized(self, rows: Array, dtype: str, group: int) -> tuple[Array, Array]:
-        """Rows (M, K) as codes of a narrow float and the power of two of each `group` k, by the floor rule."""
-        machine = self.target.machine
-        if isinstance(machine, GpuMachine):
-            raise Unimplemented(
-                f"sources of {dtype} on {machine.name!r}: no GPU here multiplies them; what works: a CPU"
-            )
+    def quantized(self, rows: Array, form: NarrowForm, weights: Scales) -> tuple[Array, Scales]:
+        """Rows (M, K) in a form of narrow floats, and the scales of their product by `weights`, which have those."""
         m, k = rows.shape
-        problem = Scaled(m, k // group, group, 1, label(rows.dtype), dtype, "floor")
-        cost = functools.partial(_quantization_cost, problem, self.words.isa, machine, self.target.threads)
-        self.calls.append(Call(f"quantize:{self.words.isa}", cost))
-        shapes = (m, k), (m, k // group)
-        kinds = fmt(dtype).dtype, fmt("e8m0").dtype
-        if not self.values:
-            return shadow(shapes[0], kinds[0]), shadow(shapes[1], kinds[1])
-        made = mx(problem, rows.astype(np.float32).reshape(m, k // group, group, 1))
-        codes, scales = (v.view(kind).reshape(shape) for v, kind, shape in zip(made, kinds, shapes, strict=True))
-        return codes, scales
+        self.calls.append(quantization(form, m, k, label(rows.dtype), self.target))
+        if self.values:
+            return form.read(rows, weights)
+        return shadow((m, k), fmt(form.dtype).dtype), {**weights, "src": form.quant("src", k)}
 
     def blocks(self, a: Array, stored: Array, name: str) -> Array:
         """a (..., M, K) of f32 x weights (K, N) in blocks of ggml's type `name`, as `simdnn.ggml_blocks` takes them."""
@@ -342,6 +332,18 @@ def _fail(why: str) -> Cost:
 def kernel_cost(build: Build, problem: Any, words: Vocabulary, machine: Machine | GpuMachine, threads: int) -> Cost:
     """The clock's answer for a kernel's program."""
     return _cost_of(build(problem, words).program, machine, threads)
+
+
+def quantization(form: NarrowForm, m: int, k: int, src: str, target: Target) -> Call:
+    """The call of the kernel that quantizes a source (M, K) as it comes; `Unimplemented` on GPUs."""
+    machine = target.machine
+    if isinstance(machine, GpuMachine):
+        raise Unimplemented(
+            f"sources of {form.dtype} on {machine.name!r}: no GPU here multiplies them; what works: a CPU"
+        )
+    isa = words_for(machine, target.caps).isa
+    problem = form.problem(m, k, src)
+    return Call(f"quantize:{isa}", functools.partial(_quantization_cost, problem, isa, machine, target.threads))
 
 
 @functools.lru_cache(maxsize=4096)

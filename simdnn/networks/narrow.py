@@ -12,69 +12,122 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.formats import encode, fmt
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.scaled import RULES, Scaled, scaled
 from simdnn.primitives.attr import Quant
-from simdnn.primitives.scaled import quantize_mx, quantize_nvfp4
+from simdnn.primitives.scaled import Blocks, quantize_mx, quantize_nvfp4
+
+Scales = Mapping[str, Any]  # of a product, by argument
 
 
 @dataclass(frozen=True)
-class NarrowWeights:
-    """How weights are stored: elements of `dtype`; `scale` names a rule of `quantize_mx`, "nvfp4", "tensor" or
-    "channel", whose largest magnitude becomes the type's greatest value. `group`: k that share a scale. `source`: the
-    type that a product's source is quantized to as it comes, in blocks of as many k (MX, floor rule); "": it stays.
+class NarrowForm:
+    """How a matrix is stored: elements of `dtype`; `scale` names a rule of `quantize_mx`, "nvfp4", "tensor" or
+    "channel", whose largest magnitude becomes the type's greatest value. `group`: k that share a scale.
     """
 
     dtype: str
     scale: str
     group: int = 0
-    source: str = ""
 
     def shared(self, k: int) -> int:
         """How many of `k` share a scale: the longest run that blocks are made of and that divides them."""
         return gcd(k, self.group) if self.group else k
 
-    def quant(self, k: int) -> dict[str, Quant]:
-        """The scales of a product whose cost alone is asked for."""
+    def rule(self, k: int) -> str:
+        """How scales are found: NVFP4 has blocks of 16 alone, shorter ones have powers of two."""
+        return "rceil" if self.scale == "nvfp4" and self.shared(k) != self.group else self.scale
+
+    def quant(self, argument: str, k: int) -> Quant:
+        """The scales of an argument of a product whose cost alone is asked for."""
         if not self.group:
-            return {"wei": Quant(None, mask=2 if self.scale == "channel" else 0)}
-        dtype = "f8_e4m3" if self.scale == "nvfp4" else "e8m0"
-        found = {"wei": Quant(None, mask=3, groups=(self.shared(k), 1), dtype=dtype)}
-        if self.source:
-            return found | {"src": Quant(None, mask=3, groups=(1, self.shared(k)), dtype="e8m0")}
-        return found | ({"src": Quant(None, mask=0)} if self.scale == "nvfp4" else {})
+            return Quant(None, mask=2 if self.scale == "channel" else 0)
+        groups = (self.shared(k), 1) if argument == "wei" else (1, self.shared(k))
+        if self.rule(k) == "nvfp4":
+            return Quant(None, mask=3, groups=groups, dtype="f8_e4m3", tensor_scale=1.0)
+        return Quant(None, mask=3, groups=groups, dtype="e8m0")
 
-    def quantized(self, rows: Array) -> tuple[Array, dict[str, Any]]:
-        """A source (M, K) as a product reads it, and its scales."""
-        if not self.source:
-            return rows, {}
-        q = quantize_mx(rows, self.source, group=self.shared(rows.shape[-1]))
-        return q.output, dict(q.attr("src").scales)
-
-    def store(self, weights: Array) -> tuple[Array, dict[str, Any]]:
+    def store(self, weights: Array) -> tuple[Array, Scales]:
         """Codes of f32 weights (K, N) in ml_dtypes' type, and the scales of a product by them."""
         if not np.isfinite(weights).all():
             raise InvalidArgument("weights hold NaN or infinity; finite values are needed to quantize them")
         if self.group:
-            whole = self.shared(len(weights))
-            if self.scale == "nvfp4" and whole == self.group:
+            rule = self.rule(len(weights))
+            if rule == "nvfp4":
                 q = quantize_nvfp4(weights, axis=0)
-            else:  # NVFP4 has blocks of 16 alone
-                rule = "rceil" if self.scale == "nvfp4" else self.scale
-                q = quantize_mx(weights, self.dtype, group=whole, rule=rule, axis=0)
-            return q.output, dict(q.attr("wei").scales)
+            else:
+                q = quantize_mx(weights, self.dtype, group=self.shared(len(weights)), rule=rule, axis=0)
+            return q.output, q.attr("wei").scales
         largest = np.abs(weights).max(axis=0 if self.scale == "channel" else None)
         scale = np.where(largest > 0, largest / np.float32(fmt(self.dtype).greatest), 1).astype(np.float32)
         codes = encode((weights / scale).astype(np.float32), self.dtype).view(fmt(self.dtype).dtype)
         return codes, {"wei": Quant(scale.reshape(-1), mask=2 if self.scale == "channel" else 0)}
 
+    def problem(self, m: int, k: int, src: str) -> Scaled:
+        """The problem of the kernel that quantizes a source (M, K)."""
+        group, rule = self.shared(k), self.rule(k)
+        return Scaled(m, k // group, group, 1, src, self.dtype, rule, find=rule in ("nvfp4", "tensor"))
 
-NARROW_WEIGHTS: Mapping[str, NarrowWeights] = {
-    "mxfp8": NarrowWeights("f8_e4m3", "floor", 32),
-    "mxfp6": NarrowWeights("f6_e2m3", "floor", 32),
-    "mxfp4": NarrowWeights("f4_e2m1", "floor", 32),
-    **{f"mxfp4-{rule}": NarrowWeights("f4_e2m1", rule, 32) for rule in ("ceil", "even", "rceil")},
-    "nvfp4": NarrowWeights("f4_e2m1", "nvfp4", 16),
-    "mxfp8-mxfp8": NarrowWeights("f8_e4m3", "floor", 32, "f8_e4m3"),
-    "mxfp8-mxfp4": NarrowWeights("f4_e2m1", "floor", 32, "f8_e4m3"),
-    "f8-tensor": NarrowWeights("f8_e4m3", "tensor"),
-    "f8-channel": NarrowWeights("f8_e4m3", "channel"),
+    def read(self, rows: Array, weights: Scales) -> tuple[Array, Scales]:
+        """Codes of a source (M, K) of floats as it comes, and the scales of its product by `weights` with those scales.
+
+        A number that is none stays so: a block that holds NaN or infinity is NaN, or the element where none shares.
+        """
+        m, k = rows.shape
+        p = self.problem(m, k, "f32")
+        codes, scales, tensor = scaled(p, rows.astype(np.float32).reshape(m, k // p.group, p.group, 1))
+        kind = fmt(self.dtype).dtype
+        codes = codes.view(kind).reshape(m, k)
+        if scales is None:
+            assert "src" not in weights, "a factor of all sums besides"
+            return codes, {**weights, "src": tensor}
+        held = scales.view(fmt("f8_e4m3" if p.rule == "nvfp4" else "e8m0").dtype).reshape(m, k // p.group)
+        q = Blocks(codes, held, tensor, self.dtype, p.group, 1, None, p.rule)
+        return codes, q.attr("src", scales=weights).scales
+
+
+@dataclass(frozen=True)
+class NarrowMode:
+    """A mode: the form of weights, and by name that of sources, quantized as they come; "": they stay."""
+
+    weights: NarrowForm
+    reads: str = ""
+
+    @property
+    def source(self) -> NarrowForm | None:
+        return FORMS[self.reads] if self.reads else None
+
+    def quant(self, k: int) -> dict[str, Quant]:
+        """The scales of a product whose cost alone is asked for."""
+        found = {"wei": self.weights.quant("wei", k)}
+        return found | ({"src": self.source.quant("src", k)} if self.source else {})
+
+    def read(self, rows: Array, weights: Scales) -> tuple[Array, Scales]:
+        """A source (M, K) as a product reads it, and the scales of the product; `weights`: those of its weights."""
+        return self.source.read(rows, weights) if self.source else (rows, weights)
+
+
+def _by(rule: str, name: str) -> str:
+    """A name with a rule of powers of two; that of OCP's specification goes without saying."""
+    return name if rule == "floor" else f"{name}-{rule}"
+
+
+_MX = {"mxfp8": "f8_e4m3", "mxfp6": "f6_e2m3", "mxfp4": "f4_e2m1"}
+FORMS: Mapping[str, NarrowForm] = {
+    **{_by(rule, name): NarrowForm(dtype, rule, 32) for name, dtype in _MX.items() for rule in RULES},
+    "nvfp4": NarrowForm("f4_e2m1", "nvfp4", 16),
+    "f8-tensor": NarrowForm("f8_e4m3", "tensor"),
+    "f8-channel": NarrowForm("f8_e4m3", "channel"),
+}
+#: sources, and the weights that they meet, which share a rule where they have one
+_PAIRS = (("mxfp8", "mxfp8"), ("mxfp8", "mxfp4"), ("mxfp4", "mxfp4"))
+NARROW_MODES: Mapping[str, NarrowMode] = {
+    **{name: NarrowMode(form) for name, form in FORMS.items()},
+    **{
+        _by(rule, f"{source}-{weights}"): NarrowMode(FORMS[_by(rule, weights)], _by(rule, source))
+        for source, weights in _PAIRS
+        for rule in RULES
+    },
+    "nvfp4-nvfp4": NarrowMode(FORMS["nvfp4"], "nvfp4"),
+    "f8-f8-tensor": NarrowMode(FORMS["f8-tensor"], "f8-tensor"),
+    "f8-f8-channel": NarrowMode(FORMS["f8-channel"], "f8-tensor"),
 }

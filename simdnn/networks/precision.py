@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownName
 from isa_models.errors import did_you_mean, some, unknown_name
 from isa_models.isa import caps, implied
-from simdnn.networks.narrow import NARROW_WEIGHTS
+from simdnn.networks.narrow import NARROW_MODES, NarrowMode
 from simdnn.primitives.attr import STRATEGIES
 
 
@@ -174,25 +174,35 @@ def _by_group() -> list[Mode]:
 
 
 def _narrow() -> list[Mode]:
-    """Sources of f32, or quantized to f8 by blocks (on CPUs), by weights of 8 and 4 bits that are floats; bf16 is
-    allowed inside. Convolutions keep f32.
+    """Sources of f32, or quantized as they come (on CPUs), by weights of 8 and 4 bits that are floats; bf16 is allowed
+    inside. Convolutions keep f32.
     """
-    shared = {"tensor": "one scale", "channel": "a scale a channel", "nvfp4": "an f8 scale for 16 k, one for all"}
     return [
         Mode(
             name,
-            f"{f'{w.source} by blocks' if w.source else 'f32'} sources, {w.dtype} weights, "
-            + shared.get(w.scale, f"a power of two for {w.group} k ({w.scale})"),
+            _title(narrow),
             "f32",
-            w.dtype,
+            narrow.weights.dtype,
             ANY_ISA,
             fpmath="bf16",
             narrow=name,
             default=False,
-            gpus=() if w.source else GPUS,
+            gpus=() if narrow.source else GPUS,
         )
-        for name, w in NARROW_WEIGHTS.items()
+        for name, narrow in NARROW_MODES.items()
     ]
+
+
+def _title(narrow: NarrowMode) -> str:
+    """A line about sources and weights of narrow floats."""
+    shared = {"tensor": "one scale", "channel": "a scale a channel", "nvfp4": "an f8 scale for 16 k, one for all"}
+    weights, source = (
+        f"{form.dtype} {side}, {shared.get(form.scale, f'a power of two for {form.group} k ({form.scale})')}"
+        if form
+        else f"f32 {side}"
+        for form, side in ((narrow.weights, "weights"), (narrow.source, "sources"))
+    )
+    return f"{source}, {weights}" if narrow.source is None else f"{source}; {weights}"
 
 
 MODES: Mapping[str, Mode] = {

@@ -25,7 +25,7 @@ from simdnn.networks import shelf
 from simdnn.networks.fold import folded
 from simdnn.networks.load import Loaded, graph_of, inline_data, names_read, onnx_package, read
 from simdnn.networks.model import Node
-from simdnn.networks.narrow import NARROW_WEIGHTS, NarrowWeights
+from simdnn.networks.narrow import NARROW_MODES, NarrowMode
 from simdnn.networks.network import Network
 from simdnn.networks.opset import raised, version
 from simdnn.networks.tensors import array_of
@@ -61,7 +61,8 @@ def quantize_onnx(
 
     `sources` "u8" (with a zero point) or "s8" (symmetric) for "static"; `weights` "s4" for "weights" alone, in groups
     of `group` along K (a power of two; less where that does not divide K; zeros fill a K that is not a multiple of 16),
-    or floats: "mxfp8", "mxfp4" (also by rule, as "mxfp4-ceil"), "nvfp4", "f8-tensor", "f8-channel";
+    or floats: "mxfp8", "mxfp4" (also by rule, as "mxfp4-ceil"), "nvfp4", "f8-tensor", "f8-channel", with sources as
+    they are or, in "mxfp8-mxfp4", "nvfp4-nvfp4", "f8-f8-channel" and the like, quantized as they come;
     `only`: patterns of node names. Nodes that do not fit (weights that are no constant matrix or filter) stay as they
     are. Raises `InvalidArgument`.
 
@@ -74,7 +75,7 @@ def quantize_onnx(
     package = onnx_package()
     one_of("scheme", scheme, SCHEMES)
     one_of("sources", sources, ("u8", "s8"))
-    one_of("weights", weights, ("s8", "s4", *NARROW_WEIGHTS) if scheme == "weights" else ("s8",))
+    one_of("weights", weights, ("s8", "s4", *NARROW_MODES) if scheme == "weights" else ("s8",))
     group = integer("group", group, _LEAST_GROUP)
     if group & (group - 1):
         raise InvalidArgument(f"group={group}; a power of two is needed, as 32")
@@ -108,8 +109,8 @@ def quantize_onnx(
             writer.static(node)
         elif scheme == "dynamic":
             writer.dynamic(node)
-        elif weights in NARROW_WEIGHTS:
-            writer.blocks(node, NARROW_WEIGHTS[weights])
+        elif weights in NARROW_MODES:
+            writer.blocks(node, NARROW_MODES[weights])
         else:
             writer.packed(node, _BITS[weights], group)
     writer.finish()
@@ -327,7 +328,7 @@ class _Writer:
         if not any(o.domain == "com.microsoft" for o in self.model.opset_import):
             self.model.opset_import.append(self.onnx.helper.make_opsetid("com.microsoft", 1))
 
-    def blocks(self, node: Any, form: NarrowWeights) -> None:
+    def blocks(self, node: Any, mode: NarrowMode) -> None:
         """Weights as narrow floats with their scales; a convolution keeps its own."""
         w, bias = self.known[node.input[1]], (list(node.input) + [""])[2]
         w = w.T if self.turned(node) else w  # (K, N)
@@ -335,7 +336,7 @@ class _Writer:
         if node.op_type == "Conv" or w.ndim != 2 or not flat:
             self.nodes.append(node)
             return
-        held = self.known[node.input[1]]
+        held, form = self.known[node.input[1]], mode.weights
         codes, scales = shelf.once(held, (form, self.turned(node)), lambda: form.store(np.ascontiguousarray(w)))
         named = {} if has_number(codes.dtype) else {"dtype": form.dtype}  # bytes, whose type the node tells
         codes = codes.view(np.uint8) if named else codes
@@ -344,8 +345,8 @@ class _Writer:
             found = scales.get(argument)
             names.append("" if found is None else self.hold(f"{node.input[1]}_{argument}_scale", _values(found)))
         names += [self.hold(f"{bias}_flat", self.known[bias].reshape(-1))] if bias else []
-        if form.source:
-            named["source"] = form.source
+        if mode.reads:
+            named["source"] = mode.reads
         self.put("MatMulBlocks", [node.input[0], *names], [node.output[0]], "simdnn", **named)
         self.nodes[-1].name = node.name
         if not any(o.domain == "simdnn" for o in self.model.opset_import):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,17 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.machines.loader import AnyMachine
 from simdnn import quantize
-from simdnn.networks.narrow import NARROW_WEIGHTS
+from simdnn.networks.kernels import quantization
+from simdnn.networks.narrow import NARROW_MODES
 from simdnn.networks.precision import MODES, Mode
 from simdnn.primitives import Attr, convolution, estimate, matmul
 from simdnn.primitives.result import Estimate, Result
+from simdnn.primitives.run import Target
 from simdnn.quantize import F32, Activation, Scheme
 from workloads import Classifier, Layer, MatmulLayer, NetworkLayer
+
+if TYPE_CHECKING:
+    from simdnn.timing.estimate import Cost
 
 Stored = Callable[[Mode], Sequence[Activation]]  # how each layer's source is stored, in an integer mode
 _SCHEME = Scheme()
@@ -64,6 +69,7 @@ class LayerRun:
     layer: NetworkLayer
     result: Result
     values: F32
+    ahead: Cost | None = None  # of the kernel that quantizes the source as it comes
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,11 @@ class Place:
     isa: str | None
     threads: int = 1
     dispatch: str = "fastest"
+
+    @property
+    def target(self) -> Target:
+        """The place, checked."""
+        return Target.of(self.machine, self.isa, self.threads, "auto", self.dispatch)
 
     def under(self, mode: Mode, layer: str) -> Place:
         """The place of one layer: of a recipe it is under the ISA cap of the layer's own mode."""
@@ -143,7 +154,7 @@ def prepare_layer(
 ) -> PreparedLayer:
     """A layer in a mode that reads its source as `src_as` tells and gives `dst`, stored as `dst_as` tells."""
     if mode.narrow and layer.kind != "conv":
-        codes, scales = NARROW_WEIGHTS[mode.narrow].store(layer.weights)
+        codes, scales = NARROW_MODES[mode.narrow].weights.store(layer.weights)
         return PreparedLayer(layer, codes, dst, dst_as=dst_as, fpmath=fpmath, narrow=scales)
     if mode.narrow:
         return PreparedLayer(layer, layer.weights, dst, dst_as=dst_as, fpmath=fpmath)
@@ -178,19 +189,26 @@ def source(images: F32, first: PreparedLayer, mode: Mode) -> NDArray[Any]:
 
 def execute_one(step: PreparedLayer, x: NDArray[Any], mode: Mode, target: Place) -> LayerRun:
     """One prepared layer over the stored values that it reads."""
-    layer = step.layer
+    layer, more = step.layer, None
     where: dict[str, Any] = {**vars(target), "dst": step.dst, "attr": step.attr(mode)}
     if layer.kind == "conv":
         result = convolution(x, step.weights, layer.bias, strides=layer.stride, padding=layer.pad, **where)
     else:
         rows = x.reshape(len(x), -1)
         if mode.narrow:
-            rows, found = NARROW_WEIGHTS[mode.narrow].quantized(rows)
-            where["attr"] = replace(where["attr"], scales=where["attr"].scales | found)
+            more = ahead(mode, *rows.shape, target.target)
+            rows, found = NARROW_MODES[mode.narrow].read(rows, step.narrow)
+            where["attr"] = replace(where["attr"], scales={**where["attr"].scales, **found})
         result = matmul(rows, step.weights, layer.bias, **where)
     out = result.output
     values: F32 = out.astype(np.float32) if step.dst_as is None else step.dst_as.real(out)
-    return LayerRun(layer, result, values)
+    return LayerRun(layer, result, values, more)
+
+
+def ahead(mode: Mode, m: int, k: int, target: Target) -> Cost | None:
+    """The cost of quantizing a product's f32 source (M, K) as it comes; None in modes that read it as it is."""
+    form = NARROW_MODES[mode.narrow].source if mode.narrow else None
+    return quantization(form, m, k, "f32", target).find_cost() if form else None
 
 
 def compressed(weights: F32, mode: Mode) -> tuple[NDArray[Any], F32, NDArray[Any] | None]:
@@ -219,17 +237,18 @@ def group_of(mode: Mode, k: int) -> int:
     return mode.weight_group if k % mode.weight_group == 0 else k
 
 
-def estimate_one(prepared: PreparedLayer, shape: Layer, mode: Mode, target: Place) -> Estimate:
-    """The cost of a prepared layer for an image that comes alone."""
+def cycles_alone(prepared: PreparedLayer, shape: Layer, mode: Mode, target: Place) -> float:
+    """Cycles of a prepared layer for an image that comes alone, with what quantizes its source as it comes."""
     own = mode.at(prepared.layer.name)
     src, attr = prepared.src_as.dtype if prepared.src_as else own.src, prepared.attr(own)
-    if own.narrow and isinstance(shape, MatmulLayer) and NARROW_WEIGHTS[own.narrow].source:
-        form = NARROW_WEIGHTS[own.narrow]
-        src, attr = form.source, replace(attr, scales={**attr.scales, "src": form.quant(shape.k)["src"]})
+    if own.narrow and isinstance(shape, MatmulLayer) and (form := NARROW_MODES[own.narrow].source):
+        src, attr = form.dtype, replace(attr, scales={**attr.scales, "src": form.quant("src", shape.k)})
     weights = own.src if own.narrow and prepared.layer.kind == "conv" else own.weights
     types = f"{src}:{weights}:{prepared.dst}"
     place = target.under(mode, prepared.layer.name)
-    return estimate_layer(shape, types, bias=True, attr=attr, **vars(place))
+    found = estimate_layer(shape, types, bias=True, attr=attr, **vars(place)).cycles
+    more = ahead(own, shape.m, shape.k, place.target) if isinstance(shape, MatmulLayer) else None
+    return found + (more.cycles if more else 0)
 
 
 def estimate_layer(shape: Layer, types: str, **where: Any) -> Estimate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from isa_models.formats import fmt
 from isa_models.machines.loader import AnyMachine
 from simdnn.exactness import measures
 from simdnn.networks import sequential as network
-from simdnn.networks.narrow import NARROW_WEIGHTS
+from simdnn.networks.narrow import NARROW_MODES
 from simdnn.networks.precision import MODES, Mode, choose, of_activations
 from simdnn.networks.runner import (
     Frames,
@@ -32,9 +32,13 @@ from simdnn.networks.runner import (
 from simdnn.primitives import Attr, Quant, convolution, matmul
 from simdnn.primitives.mathmode import cold_weights
 from simdnn.primitives.result import Estimate, Result
+from simdnn.primitives.run import Target
 from simdnn.progress import Progress
 from simdnn.quantize import quantize_weights, weight_scales
 from workloads import Layer, MatmulLayer, Workload, data
+
+if TYPE_CHECKING:
+    from simdnn.timing.estimate import Cost
 
 
 @dataclass(frozen=True)
@@ -86,10 +90,18 @@ class TableLayer:
             run = _primitive if self.values else _estimate
             result = reference if reference and mode == MODES["f32"] else run(self, mode, cap)
             priced = _estimate(self, mode, cap) if batch > 1 else result  # one kernel; values are of one product
-        found = measures.cost(priced, cap, self.macs)
+            ahead = self._ahead(mode, cap)
+        found = measures.cost(priced, cap, self.macs, ahead=ahead)
         if isinstance(result, Result) and reference:
             found |= measures.values(result, result.output, reference.output, times=batch)
         return InMode([self._row(mode) | found | {"refused": ""}])
+
+    def _ahead(self, mode: Mode, isa: str) -> Cost | None:
+        """The cost of quantizing the source as it comes, where a mode does so."""
+        if not isinstance(self.layer, MatmulLayer):
+            return None
+        where = self.where(isa) | {"engine": "auto"}
+        return network.ahead(mode, self.layer.m, self.layer.k, Target.of(**where))
 
     def estimated(self, mode: Mode, isa: str) -> Estimate:
         """The layer's cost in a mode, all products of a batch in one kernel."""
@@ -224,9 +236,10 @@ def _primitive(job: TableLayer, mode: Mode, isa: str) -> Result:
     scales = {"src": tensors.src_scale, "wei": tensors.wei_scale} if mode.is_integer else {}
     src, weights, zero_points, sums = tensors.src, tensors.weights, None, None
     if mode.narrow and isinstance(layer, MatmulLayer):
-        weights, scales = NARROW_WEIGHTS[mode.narrow].store(weights)
-        src, found = NARROW_WEIGHTS[mode.narrow].quantized(src)
-        scales |= found
+        narrow = NARROW_MODES[mode.narrow]
+        weights, given = narrow.weights.store(weights)
+        src, given = narrow.read(src, given)
+        scales = dict(given)
     elif mode.weight_group:
         weights, scales["wei"], zero_points = network.compressed(weights, mode)
     if zero_points is not None and mode.zero_points == "precomputed":
@@ -251,8 +264,8 @@ def _estimate(job: TableLayer, mode: Mode, isa: str) -> Estimate:
     zero_points, sums = None, None
     src, held = mode.src, mode.weights
     if mode.narrow:
-        found = NARROW_WEIGHTS[mode.narrow]
-        src = found.source or src if isinstance(layer, MatmulLayer) else src
+        found = NARROW_MODES[mode.narrow]
+        src = found.source.dtype if found.source and isinstance(layer, MatmulLayer) else src
         held = mode.weights if isinstance(layer, MatmulLayer) else mode.src
         scales = dict(found.quant(layer.k)) if isinstance(layer, MatmulLayer) else {}
     elif mode.weight_group and isinstance(layer, MatmulLayer):

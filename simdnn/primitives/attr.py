@@ -54,7 +54,8 @@ class Quant(InNotebooks):
     elements of each dimension share one value, (along K, along N) for weights, (along M, along K) for sources.
     `dtype`: storage type: f32 (default), bf16, f16, f8_e4m3, e8m0 for scales; s32 (default), s8, u8, s4, u4 for zero
     points. `mode`: "static", or for scales of a destination that the product finds, with groups (1, columns) and no
-    values: "dynamic_mx" (e8m0 for 32 columns) or "dynamic_fp" (f8_e4m3 for 16).
+    values: "dynamic_mx" (e8m0 for 32 columns) or "dynamic_fp" (f8_e4m3 for 16). `tensor_scale`: one f32 that multiplies
+    all scales of a source or of weights, the second level of NVFP4; None: there is none.
     """
 
     values: Any = None
@@ -62,6 +63,7 @@ class Quant(InNotebooks):
     groups: tuple[int, int] | None = None
     dtype: str | None = None
     mode: str = "static"
+    tensor_scale: float | None = None
 
     def __post_init__(self) -> None:
         one_of("mode", self.mode, ("static", *DYNAMIC))
@@ -77,12 +79,14 @@ class Quant(InNotebooks):
             object.__setattr__(self, "groups", tuple(integer("groups", g) for g in self.groups))
         if self.dtype is not None:
             one_of("dtype", self.dtype, (*_SCALE_TYPES, *_ZERO_POINT_TYPES))
+        if self.tensor_scale is not None:
+            object.__setattr__(self, "tensor_scale", _factor(self.tensor_scale))
         if self.values is not None:
             object.__setattr__(self, "values", _read_only(self.values))
 
     def _content(self) -> tuple[object, ...]:
         values = None if self.values is None else (self.values.shape, self.values.dtype, self.values.tobytes())
-        return self.mask, self.groups, self.dtype, self.mode, values
+        return self.mask, self.groups, self.dtype, self.mode, self.tensor_scale, values
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Quant) and self._content() == other._content()
@@ -262,6 +266,18 @@ def _read_only(values: Any) -> Array:
     return array
 
 
+def _factor(value: Any) -> float:
+    """A tensor's scale, as an f32 holds it."""
+    try:
+        with np.errstate(over="ignore"):
+            found = np.float32(value)
+    except (TypeError, ValueError, OverflowError):
+        found = np.float32("nan")
+    if isinstance(value, bool) or not (np.ndim(found) == 0 and 0 <= found < np.inf):
+        raise InvalidArgument(f"tensor_scale={value!r:.40}; a finite f32 from 0 on is needed, or None")
+    return float(found)
+
+
 def _type_of(what: str, array: Array, needed: str) -> str:
     try:
         return name_of(array.dtype)
@@ -281,6 +297,8 @@ def _as_quant(value: Any) -> Quant:
 def _scale(what: str, value: Any) -> Quant:
     """A Quant of finite floats in their storage type (float64 is rounded to f32)."""
     quant = _as_quant(value)
+    if quant.tensor_scale is not None and "dst" in what:
+        raise InvalidArgument(f"{what}={quant}; a tensor_scale is of a source or of weights")
     if quant.mode != "static":
         return _dynamic(what, quant)
     dtype = quant.dtype and one_of(f"dtype of {what}", quant.dtype, _SCALE_TYPES)

@@ -148,6 +148,7 @@ def problem_of(
     target: Target,
 ) -> tuple[ConvProblem, Parameters]:
     """The problem that a kernel of the target's machine is asked, and its numbers; refusals name what works."""
+    given = given.folded
     if target.gpu:
         return gpu_problems.convolution_problem(target.gpu, sizes, taps, given, dst, bias, wei_tag)
     if given.shape.src in NARROW:

@@ -130,7 +130,7 @@ def problem_of(
     if given.reductions and asked.batch.count > 1:
         raise Unimplemented("precomputed_reductions of a batch: what works: a product with one matrix of weights")
     if target.gpu:
-        return gpu_problems.matmul_problem(target.gpu, asked, given, dst, bias, wei_tag)
+        return gpu_problems.matmul_problem(target.gpu, asked, given.folded, dst, bias, wei_tag)
     if narrow.takes_part(given, dst):
         if target.library and asked.batch.count > 1:
             raise Unimplemented(
@@ -139,7 +139,7 @@ def problem_of(
             )
         problem, parameters = narrow.problem_of(given, dst, bias, wei_tag, target.library, target.caps)
     else:
-        problem, parameters = _on_cpu(given, dst, bias, wei_tag, target)
+        problem, parameters = _on_cpu(given.folded, dst, bias, wei_tag, target)
     problem = replace(problem, batch=asked.batch)
     if target.library:
         target.library.check_dimensions(problem, asked.dims)

@@ -51,7 +51,7 @@ def problem_of(
     """
     if library is None or (given.shape.src, fmt(given.shape.wei).bits) == ("bf16", 8) and given.shape.wei in NARROW:
         return _own(given, dst, bias, wei_tag, library, caps)
-    return _reference_like(given, dst, bias, wei_tag)
+    return _reference_like(given.folded, dst, bias, wei_tag)
 
 
 def _reference_like(
@@ -156,8 +156,9 @@ def _own(
     caps: frozenset[str],
 ) -> tuple[MatmulProblem, Parameters]:
     """Narrow sources and weights become floats that a unit multiplies, exactly, times the scales that change along K;
-    other scales multiply the sums. Destinations saturate.
+    other scales multiply the sums, those of tensors among them. Destinations saturate.
     """
+    given, tensors = _levels(given)
     shape, scales = given.shape, given.scales
     base, parameters = _reference_like(given, dst, bias, wei_tag)
     src, wei = (scales[name].param if name in scales else None for name in ("src", "wei"))
@@ -181,15 +182,27 @@ def _own(
         raise Unimplemented(f"scales['wei'] by group of {shape.wei} weights; weights of fewer bits have them")
     epilogue = replace(
         base.epilogue,
-        src_scale=src is not None and inside is None,
+        src_scale=bool(tensors) or src is not None and inside is None,
         wei_scale=None if unpacked else wei,
     )
     if epilogue.wei_scale:
         parameters = replace(parameters, wei_scale=floats(scales["wei"]))
     if epilogue.src_scale:
-        parameters = replace(parameters, src_scale=float(floats(scales["src"])[0]))
+        whole = [] if inside or src is None else [float(floats(scales["src"])[0])]
+        factor = np.multiply.reduce(np.array([*whole, *tensors], np.float32))
+        parameters = replace(parameters, src_scale=float(factor))
     wanted = narrow if inside or narrow.dynamic or shape.src in NARROW or base.epilogue.dst in NARROW else None
     return replace(base, epilogue=epilogue, decompression=unpacked, narrow=wanted), parameters
+
+
+def _levels(given: Resolved) -> tuple[Resolved, list[float]]:
+    """The parameters less the tensors' scales of those that change along K, and these; others are one number alone."""
+    apart = {
+        name: scale for name, scale in given.scales.items() if scale.param.along_k and scale.tensor_scale is not None
+    }
+    inside = {name: replace(scale, tensor_scale=None) for name, scale in apart.items()}
+    found = [scale.tensor_scale for scale in apart.values() if scale.tensor_scale is not None]
+    return replace(given, scales={**given.scales, **inside}).folded, found
 
 
 def computed(given: Resolved, has_bf16: bool) -> tuple[str, ...]:

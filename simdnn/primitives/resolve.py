@@ -64,6 +64,16 @@ class Valued:
     values: Array | None
     mask: int | str | None = None  # as the caller wrote it
     mode: str = "static"  # of scales that a product finds for its destination, how
+    tensor_scale: float | None = None  # an f32 that multiplies all values
+
+    @property
+    def folded(self) -> Valued:
+        """The parameter with its tensor's scale in each value, which becomes an f32."""
+        if self.tensor_scale is None:
+            return self
+        with np.errstate(all="ignore"):
+            values = None if self.values is None else self.values.astype(np.float32) * np.float32(self.tensor_scale)
+        return replace(self, param=replace(self.param, dtype="f32"), values=values, tensor_scale=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +129,11 @@ class Resolved:
         """The source's and weights' scales where one of them changes along K or from row to row; else none."""
         found = self.integer_scales
         return found if any(scale.param.along_k for scale in found.values()) else {}
+
+    @property
+    def folded(self) -> Resolved:
+        """The parameters with one level of scales."""
+        return replace(self, scales={name: scale.folded for name, scale in self.scales.items()})
 
     def without_zero_points(self) -> Resolved:
         """The parameters less what `ZeroPoints` holds."""
@@ -231,7 +246,8 @@ def placed(attribute: str, argument: str, quant: Quant, shape: Shape) -> Valued:
             allowed = "; ".join(f"{_shapes(shapes)} {g}" for g, shapes in fits.items() if shapes)
             raise InvalidArgument(f"{where} of shape {quant.values.shape}; allowed: {allowed or 'other groups'}")
     shared = _grouped(where, argument, quant, shape) if granularity == "grouped" else _UNGROUPED[granularity]
-    return Valued(Param(argument, *shared, str(quant.dtype)), quant.values, quant.mask)
+    param = Param(argument, *shared, str(quant.dtype))
+    return Valued(param, quant.values, quant.mask, tensor_scale=quant.tensor_scale)
 
 
 def _is_row(quant: Quant) -> bool:

@@ -20,7 +20,7 @@ from isa_models.readings.arrays import Array
 from simdnn.explanations.block_dot import DotSide, explain_dot
 from simdnn.explanations.blocks import explain_block, explain_stored
 from simdnn.explanations.steps import Explanation
-from simdnn.kernels.common.scaled import ELEMENTS, RULES, Scaled, mx, nvfp4
+from simdnn.kernels.common.scaled import ELEMENTS, RULES, Scaled, scaled
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.scaled import scaled_quantization
 from simdnn.primitives import arrays
@@ -175,8 +175,9 @@ class Blocks(Alike, Priced):
     def attr(self, argument: str, **fields: Any) -> Attr:
         """The attribute of a product of these "wei" (K, N) or "src" (M, K): `simdnn.Attr(**fields)` with their scales.
 
-        A tensor scale, or mxint8's 2**-6, becomes the other side's common f32 scale, or multiplies what stands there.
-        Raises `InvalidArgument` where blocks do not lie along K.
+        A tensor scale, or mxint8's 2**-6, becomes the other side's common f32 scale, or multiplies what stands there; a
+        common scale that stands here already, as the other side's blocks leave it, becomes the blocks' `tensor_scale`.
+        Raises `InvalidArgument` where blocks do not lie along K, and for other scales that stand here.
 
         >>> import numpy as np, simdnn
         >>> w = simdnn.quantize_nvfp4(np.ones((32, 2), np.float32), axis=0)
@@ -194,7 +195,9 @@ class Blocks(Alike, Priced):
             )
         groups = (self.group, 1) if argument == "wei" else (1, self.group)
         scales = dict(fields.pop("scales", {}))
-        scales[argument] = Quant(self.scales, mask=3, groups=groups, dtype=name_of(self.scales.dtype))
+        tensor = _common(argument, scales[argument]) if argument in scales else None
+        kind = name_of(self.scales.dtype)
+        scales[argument] = Quant(self.scales, mask=3, groups=groups, dtype=kind, tensor_scale=tensor)
         common = self.tensor_scale
         if self.stored is None and not fmt(self.dtype).is_float:
             common = np.float32(2.0**-6)
@@ -219,11 +222,24 @@ class Blocks(Alike, Priced):
 
 
 def _times(given: Any, factor: np.float32) -> Quant:
-    """A scale times a factor, in f32."""
+    """Scales times a factor, in f32: those of blocks as their tensor's."""
     quant = given if isinstance(given, Quant) else Quant(given)
+    if quant.groups is not None:
+        own = np.float32(1 if quant.tensor_scale is None else quant.tensor_scale)
+        return replace(quant, tensor_scale=float(own * factor))
     if quant.values is None:
         return quant
     return replace(quant, values=(quant.values.astype(np.float32) * factor).astype(np.float32), dtype="f32")
+
+
+def _common(argument: str, given: Any) -> float:
+    """The one scale that stands where blocks are to go."""
+    quant = given if isinstance(given, Quant) else Quant(given)
+    if quant.values is None or quant.values.size != 1 or quant.groups is not None:
+        raise InvalidArgument(
+            f"scales[{argument!r}]={quant}; blocks of their own go there, beside a common scale alone"
+        )
+    return float(quant.values.reshape(-1)[0])
 
 
 @keywords
@@ -347,7 +363,7 @@ def _quantized(
 def _plain(p: Scaled, array: Array, given: np.float32 | None) -> tuple[Any, ...]:
     """Codes, scales and the tensor's scale by the formulas."""
     values = arrays.native(array).astype(np.float32).reshape(p.outer, p.blocks, p.group, p.inner)
-    return nvfp4(p, values, given) if p.rule == "nvfp4" else (*mx(p, values), None)
+    return scaled(p, values, given)
 
 
 def _on_cpu(p: Scaled, array: Array, given: np.float32 | None, machine: Any, isa: str | None) -> tuple[Any, ...]:

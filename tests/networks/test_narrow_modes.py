@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -11,15 +13,15 @@ import simdnn
 import workloads
 from simdnn.cli import main
 from simdnn.networks.modes import Calibrated, in_mode
-from simdnn.networks.narrow import NARROW_WEIGHTS
+from simdnn.networks.narrow import NARROW_MODES
 from simdnn.networks.precision import MODES, choose
 from simdnn.networks.tables import run_table
 from workloads import MatmulLayer
 
 onnx = pytest.importorskip("onnx")
 RNG = np.random.default_rng(0)
-FIRST, SECOND = (RNG.standard_normal(shape, np.float32) * np.float32(0.1) for shape in ((64, 48), (40, 48)))
-BIAS = RNG.standard_normal(40, np.float32)
+FIRST, SECOND = (RNG.standard_normal(shape, np.float32) * np.float32(0.1) for shape in ((64, 40), (24, 40)))
+BIAS = RNG.standard_normal(24, np.float32)
 
 
 def model() -> onnx.ModelProto:
@@ -29,7 +31,7 @@ def model() -> onnx.ModelProto:
         onnx.helper.make_node("Relu", ["h"], ["r"], "relu"),
         onnx.helper.make_node("Gemm", ["r", "second", "bias"], ["y"], "two", transB=1),
     ]
-    ports = [onnx.helper.make_tensor_value_info(name, 1, [3, size]) for name, size in (("x", 64), ("y", 40))]
+    ports = [onnx.helper.make_tensor_value_info(name, 1, [3, size]) for name, size in (("x", 64), ("y", 24))]
     held = {"first": FIRST, "second": SECOND, "bias": BIAS}
     constants = [onnx.numpy_helper.from_array(values, name) for name, values in held.items()]
     graph = onnx.helper.make_graph(nodes, "g", ports[:1], ports[1:], constants)
@@ -37,7 +39,7 @@ def model() -> onnx.ModelProto:
 
 
 def decoded(weights: np.ndarray, name: str) -> np.ndarray:  # type: ignore[type-arg]
-    codes, scales = NARROW_WEIGHTS[name].store(weights)
+    codes, scales = NARROW_MODES[name].weights.store(weights)
     values = np.asarray(getattr(scales["wei"], "values", scales["wei"])).astype(np.float32)
     whole = np.repeat(values, len(weights) // len(values), 0) if values.ndim == 2 else values
     common = np.asarray(getattr(scales.get("src", 1), "values", scales.get("src", 1)), np.float32)
@@ -45,13 +47,20 @@ def decoded(weights: np.ndarray, name: str) -> np.ndarray:  # type: ignore[type-
 
 
 def read(x: np.ndarray, name: str) -> np.ndarray:  # type: ignore[type-arg]
-    """A source as a mode multiplies it: quantized by blocks as simdnn.quantize_mx does it, or as it is."""
-    form = NARROW_WEIGHTS[name]
-    group = form.shared(x.shape[1])
-    return simdnn.quantize_mx(x, form.source, group=group).dequantize() if form.source else x
+    """A source as a mode multiplies it: as the public quantizers store it, or as it is."""
+    form = NARROW_MODES[name].source
+    if form is None:
+        return x
+    if form.scale == "tensor":
+        t = np.float32(np.abs(x).max() / np.float32(448))
+        return (x / t).astype(np.float32).astype(ml_dtypes.float8_e4m3fn).astype(np.float32) * t
+    if form.scale == "nvfp4" and x.shape[1] % 16 == 0:
+        return simdnn.quantize_nvfp4(x).dequantize()
+    group, rule = math.gcd(x.shape[1], form.group), "rceil" if form.scale == "nvfp4" else form.scale
+    return simdnn.quantize_mx(x, form.dtype, group=group, rule=rule).dequantize()
 
 
-@pytest.mark.parametrize("name", NARROW_WEIGHTS)
+@pytest.mark.parametrize("name", NARROW_MODES)
 def test_products_are_those_of_decoded_weights(name: str) -> None:
     made = simdnn.quantize_onnx(model(), scheme="weights", weights=name)
     assert [node.op_type for node in made.graph.node] == ["MatMulBlocks", "Relu", "MatMulBlocks"]
@@ -87,18 +96,25 @@ def test_a_network_of_convolutions_says_why_it_has_no_narrow_floats() -> None:
 def test_modes_run_as_any() -> None:
     from simdnn.networks.modes import run_model
 
-    modes, _ = choose(simdnn.machine("spr"), ["f32", *NARROW_WEIGHTS])
+    names = ["mxfp8", "nvfp4", "mxfp4", "f8-channel", "mxfp8-mxfp8", "mxfp8-mxfp4", "nvfp4-nvfp4", "mxfp4-mxfp4"]
+    modes, _ = choose(simdnn.machine("spr"), ["f32", *names, "f8-f8-tensor", "f8-f8-channel"])
     feeds = [{"x": np.random.default_rng(seed).standard_normal((3, 64), np.float32)} for seed in range(2)]
     totals = run_model(model(), feeds, modes, machine="spr").totals
     noise = totals.set_index("mode")["sqnr_db"]
     assert noise["f8-channel"] > noise["mxfp8"] > noise["nvfp4"] > noise["mxfp4"] > 15
     assert noise["mxfp8"] > noise["mxfp8-mxfp8"] > noise["mxfp8-mxfp4"] > 15
-    assert all(MODES[name].narrow == name and not MODES[name].default for name in NARROW_WEIGHTS)
+    assert noise["f8-channel"] > noise["f8-f8-channel"] > noise["f8-f8-tensor"] - 1 > 25
+    assert noise["nvfp4"] > noise["nvfp4-nvfp4"] > noise["mxfp4-mxfp4"] > 10
+    assert all(MODES[name].narrow == name and not MODES[name].default for name in NARROW_MODES)
 
 
-def test_sources_in_blocks_cost_what_quantizes_them(capsys: pytest.CaptureFixture[str]) -> None:
-    """On a CPU; a GPU of these multiplies no f8, and says so. Tables and classifiers have the modes, too."""
-    quantized = simdnn.quantize_onnx(model(), scheme="weights", weights="mxfp8-mxfp4")
+READING = [name for name, mode in NARROW_MODES.items() if mode.source and not name.endswith(("ceil", "even"))]
+
+
+@pytest.mark.parametrize("mode", READING)
+def test_sources_that_are_quantized_cost_what_does_so(mode: str) -> None:
+    """On a CPU; a GPU of these multiplies none, and says so."""
+    quantized = simdnn.quantize_onnx(model(), scheme="weights", weights=mode)
     found = simdnn.load(quantized).estimate({"x": (3, 64)}, machine="spr")
     calls = [call.implementation for node in found.nodes for call in node.calls]
     assert (
@@ -107,10 +123,46 @@ def test_sources_in_blocks_cost_what_quantizes_them(capsys: pytest.CaptureFixtur
     )
     with pytest.raises(simdnn.SimdnnError, match="what works: a CPU"):
         simdnn.load(quantized).estimate({"x": (3, 64)}, machine="b580")
-    with pytest.raises(simdnn.SimdnnError, match="mxfp8-mxfp4"):
-        choose(simdnn.machine("v100"), ["mxfp8-mxfp4"])
+    with pytest.raises(simdnn.SimdnnError, match=mode):
+        choose(simdnn.machine("v100"), [mode])
     assert choose(simdnn.machine("v100"), ["mxfp8"])[0]
-    for workload in ("digits", "cancer"):
-        for values in ([], ["--no-values"]):
-            words = ["run", workload, "--machine", "zen4", "--modes", "f32,mxfp8-mxfp8", *values]
-            assert main(words) == 0 and "mxfp8-mxfp8" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_tables_count_what_quantizes_sources(values: bool) -> None:
+    """A layer's cycles are those of the product and of the kernel ahead of it, with values and without."""
+    table = workloads.Workload("t", "t", "", (MatmulLayer("fc", 8, 64, 64),))
+    found = run_table(table, "zen4", ["f32", *READING], values=values).layers.set_index("mode")
+    for mode in READING:
+        assert found.loc[mode, "cycles"] == pytest.approx(alone(mode), rel=1e-6), mode
+
+
+def alone(mode: str) -> float:
+    """Cycles of a model of one product as a table's layer has it."""
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"], "fc")
+    ports = [onnx.helper.make_tensor_value_info(name, 1, [8, 64]) for name in "xy"]
+    held = [onnx.numpy_helper.from_array(RNG.standard_normal((64, 64), np.float32), "w")]
+    graph = onnx.helper.make_graph([node], "g", ports[:1], ports[1:], held)
+    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10)
+    stored = simdnn.load(simdnn.quantize_onnx(made, scheme="weights", weights=mode))
+    return stored.estimate({"x": (8, 64)}, machine="zen4", attr=simdnn.Attr(fpmath="bf16")).cycles
+
+
+@pytest.mark.parametrize("mode", READING)
+def test_what_is_no_number_stays_none(mode: str) -> None:
+    """In its own row of a product alone; and a source of zeros gives zeros."""
+    x = RNG.standard_normal((3, 64), np.float32)
+    x[0, 5], x[1, 7] = np.nan, np.inf
+    stored = simdnn.load(simdnn.quantize_onnx(model(), scheme="weights", weights=mode))
+    found = stored.run({"x": x}, machine="zen4").outputs["y"]
+    assert np.isnan(found[:2]).all() and np.isfinite(found[2]).all()
+    assert (stored.run({"x": 0 * x[[2, 2, 2]]}, machine="zen4").outputs["y"] == BIAS).all()
+
+
+@pytest.mark.parametrize("workload", ["digits", "cancer"])
+def test_named_on_the_command_line(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for values in ([], ["--no-values"]):
+        words = ["run", workload, "--machine", "zen4", "--modes", "f32,mxfp8-mxfp8-even,f8-f8-channel", *values]
+        assert main(words) == 0
+        told = capsys.readouterr().out
+        assert "mxfp8-mxfp8-even" in told and "f8-f8-channel" in told

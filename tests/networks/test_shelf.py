@@ -77,7 +77,7 @@ def test_weights_are_stored_once_in_each_form(monkeypatch: pytest.MonkeyPatch) -
         raise AssertionError
 
     monkeypatch.setattr(quantize, "_by_groups", never)
-    monkeypatch.setattr(quantize.NarrowWeights, "store", never)
+    monkeypatch.setattr(quantize.NARROW_MODES["mxfp8"].weights.__class__, "store", never)
     monkeypatch.setattr("simdnn.networks.float16.narrowed", never)
     for modes, wanted in zip(RECIPES, first, strict=True):
         assert outputs(shared, modes).tobytes() == wanted.tobytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -12,7 +13,10 @@ import pytest
 
 import simdnn
 from isa_models.formats import fmt
-from simdnn.kernels.common.scaled import ELEMENTS, RULES
+from simdnn import numerics
+from simdnn.kernels.common.scaled import ELEMENTS, RULES, Scaled, scaled
+from simdnn.kernels.x86.code import unit_of
+from simdnn.kernels.x86.scaled import scaled_quantization
 
 Array = npt.NDArray[Any]
 FLOATS = [name for name in ELEMENTS if name != "s8"]
@@ -161,6 +165,57 @@ def test_shapes_and_attributes() -> None:
     i = simdnn.quantize_mx(np.full((2, 32), -1.5, np.float32), "s8")
     assert i.output.dtype == np.int8 and i.output[0, 0] == -96 and (i.dequantize() == -1.5).all()
     assert repr(i) == "Blocks(s8 2x32, 32 along axis 1)"
+
+
+@pytest.mark.parametrize("machine", ["zen4", "spr", "hsw"])
+@pytest.mark.parametrize("first", ["src", "wei"])
+def test_blocks_of_both_sides_keep_both_tensor_scales(machine: str, first: str) -> None:
+    """Whichever side's attribute is made first; mxint8's 2**-6 goes the same way."""
+    rng = np.random.default_rng(5)
+    x, w = rng.standard_normal((5, 96), np.float32), rng.standard_normal((96, 7), np.float32) * np.float32(100)
+    for sides in (
+        (simdnn.quantize_nvfp4(x), simdnn.quantize_nvfp4(w, axis=0)),
+        (simdnn.quantize_mx(x, "f8_e4m3"), simdnn.quantize_nvfp4(w, axis=0)),
+        (simdnn.quantize_mx(x, "s8"), simdnn.quantize_mx(w, "s8", axis=0)),
+        (simdnn.quantize_mx(x, "f8_e5m2"), simdnn.quantize_mx(w, "s8", axis=0)),
+    ):
+        named = dict(zip(("src", "wei"), sides, strict=True))
+        other = "wei" if first == "src" else "src"
+        floats = any(fmt(side.dtype).is_float for side in sides)
+        attr = named[other].attr(
+            other, scales=named[first].attr(first).scales, apply_to_int=floats, exact_int8=None if floats else True
+        )
+        r = simdnn.matmul(sides[0].output, sides[1].output, machine=machine, attr=attr)
+        wanted = sides[0].dequantize().astype(float) @ sides[1].dequantize()
+        assert np.abs(r.output - wanted).max() < 1e-5 * np.abs(wanted).max(), (sides, r.implementation)
+
+
+def test_two_levels_wherever_scales_go() -> None:
+    """A tensor's scale is part of the scales where no kernel multiplies sums by it: integers, GPUs, a library."""
+    x, w = np.eye(4, 32, dtype=np.float32), np.arange(64).reshape(32, 2).astype(np.int8)
+    scale = simdnn.Quant(np.full((2, 2), 3, np.float32), groups=(16, 1), tensor_scale=0.5)
+    for machine, dispatch in (("zen4", "fastest"), ("spr", "onednn"), ("b580", "fastest"), ("v100", "fastest")):
+        attr = simdnn.Attr(scales={"wei": scale}, fpmath="bf16" if machine != "v100" else "f16", apply_to_int=True)
+        r = simdnn.matmul(x, w, machine=machine, attr=attr, dispatch=dispatch)
+        assert (r.output == w[:4] * 1.5).all(), machine
+    for value in (-1, np.inf, "two"):
+        with pytest.raises(simdnn.InvalidArgument, match="tensor_scale="):
+            simdnn.Quant(scale.values, groups=(16, 1), tensor_scale=value)
+    with pytest.raises(simdnn.InvalidArgument, match="of a source or of weights"):
+        simdnn.Attr(scales={"dst": simdnn.Quant(1.0, tensor_scale=2.0)})
+
+
+def test_a_tensor_with_one_scale() -> None:
+    """The program against the formula: greatest magnitude / greatest value, elements rounded once, saturating."""
+    rng = np.random.default_rng(6)
+    for isa, src, dst in product(("avx2", "avx512_core"), ("f32", "bf16"), ("f8_e4m3", "f8_e5m2", "f4_e2m1")):
+        for shape, factor in (((3, 37), 1), ((1, 7), 1e-30), ((5, 64), 1e30), ((2, 20), 0), ((2, 20), 1e-44)):
+            x = (rng.standard_normal(shape) * factor).astype(fmt(src).dtype)
+            p = Scaled(shape[0], 1, shape[1], 1, src, dst, "tensor", find=True)
+            made, _, t = scaled(p, x.astype(np.float32))
+            found = numerics.run(scaled_quantization(p, unit_of(isa)), {"src": x.reshape(-1)})
+            assert found["tensor_scale"][0] == t == np.float32(np.abs(x.astype(np.float32)).max()) / np.float32(p.most)
+            assert (found["codes"].reshape(shape) == made).all()
 
 
 def test_what_rules_trade() -> None:

@@ -35,7 +35,8 @@ _GREATEST = 254  # the code of the greatest power of two
 class Scaled:
     """An array (outer, blocks, group, inner) of f32, f16 or bf16 whose elements along `group` share a scale.
 
-    `rule`: one of RULES for MX; "nvfp4" for NVFP4, whose tensor's scale is found where `find` says so.
+    `rule`: one of RULES for MX; "nvfp4" for NVFP4, whose tensor's scale is found where `find` says so; "tensor" for
+    floats with that scale alone, which is found: blocks mean nothing then.
     """
 
     outer: int
@@ -53,7 +54,18 @@ class Scaled:
 
     @property
     def scales(self) -> int:
-        return self.outer * self.blocks * self.inner
+        return 0 if self.rule == "tensor" else self.outer * self.blocks * self.inner
+
+    @property
+    def levels(self) -> bool:
+        """Whether the tensor has a scale."""
+        return self.rule in ("nvfp4", "tensor")
+
+    @property
+    def most(self) -> float:
+        """The value that the greatest magnitude of a tensor becomes by its scale."""
+        blocks = fmt("f8_e4m3").greatest if self.rule == "nvfp4" else 1.0
+        return blocks * self.greatest
 
     @property
     def mantissa(self) -> int:
@@ -100,13 +112,42 @@ def _exponents(p: Scaled, amax: Array) -> Array:
 
 
 def nvfp4(p: Scaled, values: Array, tensor_scale: np.float32 | None) -> tuple[Array, Array, np.float32]:
-    """Codes and scales, both uint8, of finite f32 values (outer, blocks, group, inner), and the tensor's scale."""
-    six = np.float32(fmt("f4_e2m1").greatest)
+    """Codes and scales, both uint8, of f32 values (outer, blocks, group, inner), and the tensor's scale.
+
+    A block with NaN or infinity has the scale NaN, and no say in the tensor's.
+    """
+    six = np.float32(p.greatest)
     amax = np.abs(values).max(axis=2)
-    t = np.float32(amax.max() / np.float32(fmt("f8_e4m3").greatest * six)) if tensor_scale is None else tensor_scale
+    finite = np.isfinite(amax)
+    t = np.float32(np.where(finite, amax, 0).max() / np.float32(p.most)) if tensor_scale is None else tensor_scale
     with np.errstate(all="ignore"):
         wanted = ((amax / six).astype(np.float32) / t).astype(np.float32)
-        scales = encode(np.where(t > 0, wanted, np.float32(0)).astype(np.float32), "f8_e4m3")
+        wanted = np.where(t > 0, wanted, np.float32(0))
+        scales = encode(np.where(finite, wanted, np.nan).astype(np.float32), "f8_e4m3")
         step = (decode(scales, "f8_e4m3") * t).astype(np.float32)[:, :, None]
         codes = encode(np.where(step > 0, (values / step).astype(np.float32), np.float32(0)).astype(np.float32), p.dst)
     return codes, scales, t
+
+
+def whole(p: Scaled, values: Array) -> tuple[Array, np.float32]:
+    """Codes (uint8) of f32 values, and the scale of all: greatest finite magnitude / greatest value of the type.
+
+    NaN and infinity become NaN, in a type that has it.
+    """
+    known = np.where(np.isfinite(values), values, np.float32(np.nan)).astype(np.float32)
+    t = np.float32(np.where(np.isnan(known), 0, np.abs(known)).max() / np.float32(p.most))
+    with np.errstate(all="ignore"):
+        shrunk = (known / t).astype(np.float32) if t > 0 else np.where(np.isnan(known), known, np.float32(0))
+    return encode(shrunk, p.dst), t
+
+
+def scaled(
+    p: Scaled, values: Array, tensor_scale: np.float32 | None = None
+) -> tuple[Array, Array | None, np.float32 | None]:
+    """Codes of f32 values (outer, blocks, group, inner), the scales of blocks and of the tensor where there are any."""
+    if p.rule == "nvfp4":
+        return nvfp4(p, values, tensor_scale)
+    if p.rule == "tensor":
+        codes, found = whole(p, values)
+        return codes, None, found
+    return *mx(p, values), None

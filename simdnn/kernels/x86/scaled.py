@@ -30,7 +30,6 @@ def scaled_quantization(problem: Scaled, unit: Unit) -> Program:
 class _Quantizer:
     def __init__(self, problem: Scaled, unit: Unit) -> None:
         self.problem, self.unit = problem, unit
-        self.nvfp4 = problem.rule == "nvfp4"
         self.words = Constants(unit)
         self.x, self.amax = self.reg("x", "f32"), self.reg("a0", "f32")
         self.inverse, self.keep, self.sign = self.reg("i", "f32"), self.reg("k"), self.reg("s")
@@ -40,19 +39,16 @@ class _Quantizer:
 
     def program(self) -> Program:
         p = self.problem
-        body = loop("o", p.outer, loop("b", p.blocks, self.block(), parallel=True), parallel=True)
+        part = self.line() if p.rule == "tensor" else loop("b", p.blocks, self.block(), parallel=True)
+        body = loop("o", p.outer, part, parallel=True)
         code = (self.find() if p.find else []) + body
         return verify(Program(f"quantize {p}", self.unit.isa, tuple(self.tensors()), tuple(code)))
 
     def tensors(self) -> list[Tensor]:
         p = self.problem
-        found = [
-            Tensor("src", p.src, p.size),
-            *self.words.tensors(),
-            Tensor("codes", "u8", p.size, "output"),
-            Tensor("scales", "u8", p.scales, "output"),
-        ]
-        return [*found, *([Tensor("tensor_scale", "f32", 1, "output" if p.find else "input")] if self.nvfp4 else [])]
+        found = [Tensor("src", p.src, p.size), *self.words.tensors(), Tensor("codes", "u8", p.size, "output")]
+        found += [Tensor("scales", "u8", p.scales, "output")] if p.scales else []
+        return [*found, *([Tensor("tensor_scale", "f32", 1, "output" if p.find else "input")] if p.levels else [])]
 
     # -- values -----------------------------------------------------------------------------------------------------
     def load(self, at: Affine, lanes: int) -> Code:
@@ -77,6 +73,12 @@ class _Quantizer:
 
         return along(p.inner, self.unit.lanes, columns, var="j")
 
+    def line(self) -> Code:
+        """Elements over the scale of all."""
+        length = self.problem.size // self.problem.outer
+        code: Code = [*self.begin(), broadcast32(self.inverse, "tensor_scale", Affine()), *self.positive(self.inverse)]
+        return [*code, *self.kept(True), *along(length, self.unit.lanes, self.element, Affine.var("o") * length, "w")]
+
     def begin(self) -> Code:
         """No magnitude yet."""
         return [*self.words.word("m", MAGNITUDE), typed("vpxor", *[self.amax] * 3)]
@@ -89,7 +91,7 @@ class _Quantizer:
 
     # -- scales -----------------------------------------------------------------------------------------------------
     def scale(self, place: Affine, lanes: int) -> Code:
-        return self.two_levels(place, lanes) if self.nvfp4 else self.power(place, lanes)
+        return self.two_levels(place, lanes) if self.problem.levels else self.power(place, lanes)
 
     def power(self, place: Affine, lanes: int) -> Code:
         """The block's power of two: stored, and its inverse; what is kept of values where it is a number."""
@@ -142,9 +144,8 @@ class _Quantizer:
     def find(self) -> Code:
         """The tensor's scale, from the greatest magnitude of all."""
         p = self.problem
-        greatest = fmt("f8_e4m3").greatest * p.greatest
         met = along(p.size, self.unit.lanes, self.met)
-        code = [*self.begin(), *met, *horizontal(self.unit, "a0", _greater), *self.words.number("c", greatest)]
+        code = [*self.begin(), *met, *horizontal(self.unit, "a0", _greater), *self.words.number("c", p.most)]
         code.append(typed("vdivps", self.amax, self.amax, self.reg("c")))
         return loop("once", 1, [*code, store32(self.unit, "tensor_scale", Affine(), self.amax, 1)])
 
@@ -172,7 +173,7 @@ class _Quantizer:
     # -- elements ---------------------------------------------------------------------------------------------------
     def element(self, at: Affine, lanes: int) -> Code:
         p, x, y = self.problem, self.x, self.reg("y")
-        shrink = typed("vdivps" if self.nvfp4 else "vmulps", y, x, self.inverse)
+        shrink = typed("vdivps" if p.levels else "vmulps", y, x, self.inverse)
         code: Code = [*self.load(at, lanes), shrink, typed("vpand", y, y, self.keep)]
         if not fmt(p.dst).is_float:
             return [*code, *self.integer(), *store(self.words, "codes", self.reg("y"), at, lanes)]

@@ -53,7 +53,7 @@ class _Widening:
     def __init__(self, kernel: Kernel, problem: Problem, panels: bool) -> None:
         self.kernel, self.problem = kernel, problem
         self.unit: Unit = unit_of(kernel.program.isa)
-        self.words = Constants(self.unit, "widening")
+        self.words = Constants(self.unit, "widening panels" if panels else "widening")  # a kernel may have both stages
         tensor = kernel.program.tensor
         given = [tensor[name] for name in _PANELS if name in tensor and tensor[name].kind == "input"]
         self.panels = given if panels else []

@@ -15,6 +15,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
+from simdnn.networks.narrow import FORMS, Scales
 from simdnn.networks.ops.elementwise import cast_to, narrowed
 from simdnn.networks.ops.linear import checked_conv, converted, convolve, with_attr
 from simdnn.networks.ops.registry import axis_of, need, operator
@@ -394,7 +395,7 @@ def matmul_blocks(
     """a x weights (K, N) of narrow floats, with one scale, one a column, or one for each run of k in a column.
 
     `common` is a factor of all sums. An attribute `dtype` names the type of codes that are bytes, as ONNX lacks it;
-    `source` the type that a is quantized to, by blocks of those runs (MX, floor rule).
+    `source` the form that a is quantized to as it comes (`simdnn.networks.narrow`).
     """
     if kind := node.text("dtype", ""):
         need(codes.dtype == np.uint8, f"{label(codes.dtype)} codes with dtype={kind!r}; u8 bytes of them are")
@@ -404,15 +405,13 @@ def matmul_blocks(
     quant = Quant(scales, mask=0 if scales.size == 1 else 2)
     if scales.ndim == 2:
         quant = Quant(scales, mask=3, groups=(inner // len(scales), 1), dtype=label(scales.dtype))
-    given = {"wei": quant} | ({} if common is None else {"src": Quant(common)})
+    given: Scales = {"wei": quant} | ({} if common is None else {"src": Quant(common)})
     source = converted(k, a, F32) if label(a.dtype) not in ("f32", "bf16", "f16") else a
     added = None if bias is None else converted(k, bias, F32)
     rows = source.reshape(-1, inner)
-    if dtype := node.text("source", ""):
-        need(scales.ndim == 2, f"scales {scales.shape}, and a source of {dtype} in blocks")
-        group = inner // len(scales)
-        rows, found = k.quantized(rows, dtype, group)
-        given["src"] = Quant(found, mask=3, groups=(1, group), dtype="e8m0")
+    if name := node.text("source", ""):
+        need(name in FORMS, f"source={name!r}; {', '.join(FORMS)} are")
+        rows, given = k.quantized(rows, FORMS[name], given)
     attr = replace(k.attr, apply_to_int=False, scales=given)
     result = k.matmul(rows, codes, added, attr=attr, dst="f32")
     return converted(k, result.reshape(*a.shape[:-1], columns), a.dtype)
