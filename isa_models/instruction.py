@@ -64,6 +64,8 @@ class Instruction(InNotebooks):
     evex: str = ""  # the mnemonic at 512 bits, where it differs
     mnemonic_of_form: str = ""  # where the name is that of one form of a mnemonic, which another name has
     mask: bool = False  # operand 0 is the mask in braces beside the destination; lanes that it leaves out are zeroed
+    selects: bool = False  # with `mask`: lanes that it leaves out are those of the operand behind it
+    mask_bits: int = 0  # of a lane that a mask in braces has a bit for, where they are not those of the result's type
     native: bool = True  # the host's own instruction may stand in for `function`
     clears: bool = False  # zero whatever its operands hold, where all of them are one register
     moves: bool = False  # loads, stores, broadcasts: nothing is computed

@@ -18,7 +18,7 @@ _CAPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "avx2_vnni_int8": (("avx2_vnni",), ("avxvnniint8",)),
     "avx2_vnni_int16": (("avx2_vnni",), ("avxvnniint16",)),
     "avx512_core": (("avx2",), ("avx512f", "avx512bw", "avx512dq", "avx512vl")),
-    "avx512_core_vbmi": (("avx512_core",), ("avx512vbmi",)),
+    "avx512_core_vbmi": (("avx512_core",), ("avx512vbmi", "avx512vbmi2")),  # all machines here have both or none
     "avx512_core_vnni": (("avx512_core",), ("avx512vnni",)),
     "avx512_core_bf16": (("avx512_core_vnni",), ("avx512bf16",)),
     "avx512_core_fp16": (("avx512_core_bf16", "avx2_vnni"), ("avx512fp16",)),

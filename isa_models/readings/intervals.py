@@ -160,8 +160,8 @@ class IntervalValue(Value):
 
     def _resigned(self, form: Format) -> IntervalValue:
         """The range of these bits as integers of the other signedness: one unless it crosses where the sign turns."""
-        turn = 1 << form.bits
         low, high = self.low.copy(), self.high.copy()
+        turn = np.array([1 << form.bits], object if form.bits == 64 else np.int64)
         if form.signed != self.format.signed:
             move = np.where(low > form.high, -turn, 0) if form.signed else np.where(high < 0, turn, 0)
             low, high = low + move, high + move

@@ -12,7 +12,7 @@ from isa_models.algebra import Value
 from isa_models.formats import Format, fmt
 from isa_models.instruction import define, example
 from isa_models.x86.masks import SIZES
-from isa_models.x86.widths import AVX2, AVX512_FP16, AVX512_ONLY, Widths
+from isa_models.x86.widths import AVX2, AVX512_FP16, AVX512_ONLY, AVX512_VBMI, Widths
 
 Compare = Callable[[Value, Value], Value]
 _LEAST = {end: fmt(f"s{bits}").low for end, bits in SIZES.items()}
@@ -248,18 +248,19 @@ def _set_below(mask: Value, dtype: str) -> Value:
     return total
 
 
-def _by_mask(kind: str, end: str, bits: int, function: Compare, text: str, result: str, memory: str) -> None:
+def _by_mask(kind: str, end: str, bits: int, function: Compare, text: str, shown: list[int], memory: str) -> None:
     name = f"v{'p' if end in SIZES else ''}{kind}{end}"
+    rest = [0] * (128 // bits - 4)
 
     @define(
         name,
         f"u{bits} <- b1, u{bits}",
-        AVX512_ONLY,
+        AVX512_ONLY if bits > 16 else AVX512_VBMI,
         f"Intel SDM Vol. 2C, {name.upper()}",
         whole=True,
         mask=True,
         memory=memory,
-        doc=example(name, text, "[0, 1, 0, 1], [5, 6, 7, 8]", result),
+        doc=example(name, text, f"{[0, 1, 0, 1] + rest}, {[5, 6, 7, 8] + rest}", str(shown + rest)),
     )
     def by_mask(mask: Value, a: Value) -> Value:
         return function(mask, a)
@@ -285,8 +286,31 @@ def _compressed(mask: Value, a: Value) -> Value:
     return value
 
 
-for _end, _bits in (("d", 32), ("q", 64), ("ps", 32), ("pd", 64)):
+def _blend_by_mask(end: str, dtype: str, **facts: Any) -> None:
+    name = f"v{'p' if end in SIZES else ''}blendm{end}"
+    text = "Lanes of the second where the mask has a bit, of the first elsewhere (zeroing: zeros)."
+    shown = "[5.0, 12.0]" if fmt(dtype).is_float else "[5, 12]"
+
+    @define(
+        name,
+        f"{dtype} <- b1, {dtype}, {dtype}",
+        AVX512_ONLY,
+        "Intel SDM Vol. 2C, VPBLENDMB/VPBLENDMW, VPBLENDMD/VPBLENDMQ, VBLENDMPD/VBLENDMPS",
+        mask=True,
+        selects=True,
+        **facts,
+        doc=example(name, text, "[0, 1], [5, 6], [11, 12]", shown),
+    )
+    def blend_by_mask(mask: Value, a: Value, b: Value) -> Value:
+        return mask.where(b, a)
+
+
+for _end, _type in (("d", "u32"), ("ps", "f32")):
+    _blend_by_mask(_end, _type)
+for _end, _type in (("b", "u8"), ("w", "u16"), ("q", "u64"), ("pd", "f64")):  # which are as fast
+    _blend_by_mask(_end, _type, timed_as="vblendmps" if _end == "pd" else "vpblendmd")
+for _end, _bits in (("b", 8), ("w", 16), ("d", 32), ("q", 64), ("ps", 32), ("pd", 64)):
     _expand = "The first lanes, in order, where the mask has a bit; zeros elsewhere (merging: what was there)."
-    _by_mask("expand", _end, _bits, _expanded, _expand, "[0, 5, 0, 6]", "load")
+    _by_mask("expand", _end, _bits, _expanded, _expand, [0, 5, 0, 6], "load")
     _compress = "Lanes whose bit the mask has, side by side; zeros behind them (merging: what was there)."
-    _by_mask("compress", _end, _bits, _compressed, _compress, "[6, 8, 0, 0]", "store")
+    _by_mask("compress", _end, _bits, _compressed, _compress, [6, 8, 0, 0], "store")

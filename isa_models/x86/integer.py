@@ -83,7 +83,7 @@ for _type in ("s8", "s16", "u8", "u16"):
         saturates=True,
     )
 
-for _type in ("s8", "s16", "s32", "u8", "u16", "u32"):
+for _type in ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64"):
     _form, _end = fmt(_type), ("s" if fmt(_type).signed else "u") + _LETTER[fmt(_type).bits]
     _binary(
         f"vpmin{_end}",
@@ -93,6 +93,7 @@ for _type in ("s8", "s16", "s32", "u8", "u16", "u32"):
         f"The lesser of two {_type} {_WORD[_form.bits]}.",
         f"[{_form.low}, 3], [1, 2]",
         f"[{_form.low}, 2]",
+        AVX512_ONLY if _form.bits == 64 else AVX512_BW,
     )
     _binary(
         f"vpmax{_end}",
@@ -102,6 +103,7 @@ for _type in ("s8", "s16", "s32", "u8", "u16", "u32"):
         f"The greater of two {_type} {_WORD[_form.bits]}.",
         f"[{_form.low}, 3], [1, 2]",
         "[1, 3]",
+        AVX512_ONLY if _form.bits == 64 else AVX512_BW,
     )
 
 _binary(
@@ -248,6 +250,65 @@ for _bits in (16, 32, 64):
     _shift("sll", _bits, f"u{_bits}", f"Shift {_what} left; {_bits} or more leave zero.", "[52]", _left)
     _shift("srl", _bits, f"u{_bits}", f"Shift {_what} right, zeros in; {_bits} or more leave zero.", "[3]", _right)
     _shift("sra", _bits, f"s{_bits}", f"Shift {_what} right, signs in.", "[3]", _right)
+
+
+def _shift_by_lanes(kind: str, bits: int, text: str, result: str, function: Binary) -> None:
+    name = f"vp{kind}v{_LETTER[bits]}"
+    in_avx2 = bits > 16 and name != "vpsravq"
+    _binary(
+        name,
+        f"u{bits}",
+        function,
+        f"{name[1:-1].upper()}W/D/Q",
+        f"Each lane shifted by its own count: {text}",
+        f"[13, 13], [2, {bits}]",
+        result,
+        AVX512_BW if in_avx2 else AVX512_ONLY,
+        timed_as={"vpsravd": "vpsllvd", "vpsravq": "vpsllvq"}.get(name, ""),
+    )
+
+
+def _counted(shifted: Binary) -> Binary:
+    """A shift that leaves zero from a lane's bits on."""
+
+    def shift(a: Value, count: Value) -> Value:
+        some = count < a.format.bits
+        return some.where(shifted(a, some.where(count, count.literal(0))), a.literal(0))
+
+    return shift
+
+
+def _signs_in(a: Value, count: Value) -> Value:
+    signed = f"s{a.format.bits}"
+    return (a.view(signed) >> count.minimum(a.format.bits - 1).view(signed)).view(a.dtype)
+
+
+for _bits in (16, 32, 64):
+    _shift_by_lanes("sll", _bits, f"left; {_bits} or more leave zero.", "[52, 0]", _counted(lambda a, n: a << n))
+    _shift_by_lanes(
+        "srl", _bits, f"right, zeros in; {_bits} or more leave zero.", "[3, 0]", _counted(lambda a, n: a >> n)
+    )
+    _shift_by_lanes("sra", _bits, "right, signs in.", "[3, 0]", _signs_in)
+
+
+def _wide_product(name: str, narrow: str, wide: str) -> None:
+    text = "The product of each quadword's low doublewords, whole."
+    least = fmt(narrow).low - 1 & fmt(narrow).high  # all ones of u32, and the greatest of s32
+
+    @define(
+        name,
+        f"{wide} <- {narrow}*2, {narrow}*2",
+        AVX512_BW,
+        f"Intel SDM Vol. 2B, {name[1:].upper()}",
+        timed_as="vpmuludq",
+        doc=example(name, text, f"[{least}, 7], [2, 9]", f"[{2 * least}]"),
+    )
+    def wide_product(a: Value, b: Value) -> Value:
+        return a.split(2)[0].to(wide) * b.split(2)[0].to(wide)
+
+
+_wide_product("vpmuludq", "u32", "u64")
+_wide_product("vpmuldq", "s32", "s64")
 
 
 def _minterm(a: Value, b: Value, c: Value, number: int) -> Value:

@@ -58,8 +58,8 @@ def _insert(name: str, dtype: str, lanes: int) -> None:
         doc=example(
             name,
             "Replace one lane.",
-            f"{list(range(lanes))}, [99], imm=2",
-            str([99 if i == 2 else i for i in range(lanes)]),
+            f"{list(range(lanes))}, [99], imm={lanes - 1}",
+            str([*range(lanes - 1), 99]),
         ),
     )
     def insert(a: Value, b: Value, imm: int) -> Value:
@@ -68,5 +68,10 @@ def _insert(name: str, dtype: str, lanes: int) -> None:
         return extended.permute([a.lanes if i == lane else i for i in range(a.lanes)])
 
 
-for _name, _dtype, _lanes in (("vpinsrb", "u8", 16), ("vpinsrw", "u16", 8), ("vpinsrd", "u32", 4)):
+for _name, _dtype, _lanes in (
+    ("vpinsrb", "u8", 16),
+    ("vpinsrw", "u16", 8),
+    ("vpinsrd", "u32", 4),
+    ("vpinsrq", "u64", 2),
+):
     _insert(_name, _dtype, _lanes)

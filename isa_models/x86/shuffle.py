@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from isa_models.algebra import Value
 from isa_models.formats import fmt
@@ -25,13 +26,13 @@ def _blocks(lanes: int, n: int) -> range:
     return range(0, lanes, n)
 
 
-def _unpack(name: str, dtype: str, high: bool, manual: str = "") -> None:
+def _unpack(name: str, dtype: str, high: bool, manual: str = "", **facts: Any) -> None:
     n = 128 // fmt(dtype).bits
     half = [k + (n // 2 if high else 0) for k in range(n // 2)]
     a, b = list(range(n)), list(range(n, 2 * n))
     shown = [v for k in half for v in (a[k], b[k])]
     text = f"Each 128-bit block: lanes of the two {'high' if high else 'low'} halves in turn."
-    yields = str([float(v) for v in shown] if dtype == "f32" else shown)
+    yields = str([float(v) for v in shown] if fmt(dtype).is_float else shown)
     manual = manual or f"PUNPCK{'H' if high else 'L'}BW/WD/DQ/QDQ"
 
     @define(
@@ -40,6 +41,7 @@ def _unpack(name: str, dtype: str, high: bool, manual: str = "") -> None:
         AVX512_BW,
         f"Intel SDM Vol. 2, {manual}",
         whole=True,
+        **facts,
         doc=example(name, text, f"{a}, {b}", yields),
     )
     def unpack(a: Value, b: Value) -> Value:
@@ -52,9 +54,11 @@ for _end, _type in (("bw", "u8"), ("wd", "u16"), ("dq", "u32"), ("qdq", "u64")):
     _unpack(f"vpunpckh{_end}", _type, True)
 _unpack("vunpcklps", "f32", False, "UNPCKLPS")
 _unpack("vunpckhps", "f32", True, "UNPCKHPS")
+_unpack("vunpcklpd", "f64", False, "UNPCKLPD", timed_as="vunpcklps")
+_unpack("vunpckhpd", "f64", True, "UNPCKHPD", timed_as="vunpckhps")
 
 
-def _part(name: str, dtype: str, per: int, caps: Widths, manual: str) -> None:
+def _part(name: str, dtype: str, per: int, caps: Widths, manual: str, **facts: Any) -> None:
     n = next(iter(caps)) // fmt(dtype).bits // per
     values = list(range(n * per))
     shown = [float(v) for v in values[n : 2 * n]] if dtype == "f32" else values[n : 2 * n]
@@ -66,6 +70,7 @@ def _part(name: str, dtype: str, per: int, caps: Widths, manual: str) -> None:
         f"Intel SDM Vol. 2C, {manual}",
         whole=True,
         memory="store",
+        **facts,
         doc=example(name, f"The part of {n} lanes that the immediate names.", f"{values}, imm=1", str(shown)),
     )
     def take(a: Value, imm: int) -> Value:
@@ -76,11 +81,11 @@ _part("vextracti128", "u32", 2, AVX2_256, "VEXTRACTI128/VEXTRACTI32x4/VEXTRACTI6
 _part("vextractf128", "f32", 2, AVX2_256, "VEXTRACTF128/VEXTRACTF32x4/VEXTRACTF64x4")
 _part("vextracti32x4", "u32", 4, AVX512_512, "VEXTRACTI128/VEXTRACTI32x4/VEXTRACTI64x4")
 _part("vextractf32x4", "f32", 4, AVX512_512, "VEXTRACTF128/VEXTRACTF32x4/VEXTRACTF64x4")
-_part("vextracti64x4", "u32", 2, AVX512_512, "VEXTRACTI128/VEXTRACTI32x4/VEXTRACTI64x4")
-_part("vextractf64x4", "f32", 2, AVX512_512, "VEXTRACTF128/VEXTRACTF32x4/VEXTRACTF64x4")
+_part("vextracti64x4", "u32", 2, AVX512_512, "VEXTRACTI128/VEXTRACTI32x4/VEXTRACTI64x4", mask_bits=64)
+_part("vextractf64x4", "f32", 2, AVX512_512, "VEXTRACTF128/VEXTRACTF32x4/VEXTRACTF64x4", mask_bits=64)
 
 
-def _insert(name: str, dtype: str, parts: int, caps: Widths, manual: str) -> None:
+def _insert(name: str, dtype: str, parts: int, caps: Widths, manual: str, **facts: Any) -> None:
     n = next(iter(caps)) // fmt(dtype).bits // parts
     zeros, ones = [0] * (n * parts), [1] * n
     shown = zeros[:n] + ones + zeros[2 * n :]
@@ -92,6 +97,7 @@ def _insert(name: str, dtype: str, parts: int, caps: Widths, manual: str) -> Non
         caps,
         f"Intel SDM Vol. 2C, {manual}",
         whole=True,
+        **facts,
         doc=example(
             name,
             f"The first, with the {n} lanes that the immediate names taken from the second.",
@@ -108,8 +114,8 @@ def _insert(name: str, dtype: str, parts: int, caps: Widths, manual: str) -> Non
 _insert("vinserti128", "u32", 2, AVX2_256, "VINSERTI128/VINSERTI32x4/VINSERTI64x4")
 _insert("vinsertf128", "f32", 2, AVX2_256, "VINSERTF128/VINSERTF32x4/VINSERTF64x4")
 _insert("vinserti32x4", "u32", 4, AVX512_512, "VINSERTI128/VINSERTI32x4/VINSERTI64x4")
-_insert("vinserti64x4", "u32", 2, AVX512_512, "VINSERTI128/VINSERTI32x4/VINSERTI64x4")
-_insert("vinsertf64x4", "f32", 2, AVX512_512, "VINSERTF128/VINSERTF32x4/VINSERTF64x4")
+_insert("vinserti64x4", "u32", 2, AVX512_512, "VINSERTI128/VINSERTI32x4/VINSERTI64x4", mask_bits=64)
+_insert("vinsertf64x4", "f32", 2, AVX512_512, "VINSERTF128/VINSERTF32x4/VINSERTF64x4", mask_bits=64)
 
 
 def _fields(order: int, count: int, bits: int) -> list[int]:
@@ -119,7 +125,7 @@ def _fields(order: int, count: int, bits: int) -> list[int]:
 
 def _by_immediate(name: str, dtype: str, caps: Widths, manual: str, text: str) -> None:
     """Each block of four lanes in the order of the immediate's four two-bit fields."""
-    shown = [3.0, 2.0, 1.0, 0.0] if dtype == "f32" else [3, 2, 1, 0]
+    shown = [3.0, 2.0, 1.0, 0.0] if fmt(dtype).is_float else [3, 2, 1, 0]
 
     @define(
         name,
@@ -134,12 +140,58 @@ def _by_immediate(name: str, dtype: str, caps: Widths, manual: str, text: str) -
 
 
 _by_immediate("vpermq", "u64", CROSSING, "VPERMQ", "Quadwords of each 256 bits in the order of four two-bit fields.")
+_by_immediate("vpermpd", "f64", CROSSING, "VPERMPD", "Doubles of each 256 bits in the order of four two-bit fields.")
 _by_immediate(
     "vpshufd", "u32", AVX512_BW, "PSHUFD", "Doublewords of each 128 bits in the order of four two-bit fields."
 )
 _by_immediate(
     "vpermilps", "f32", AVX512_BW, "VPERMILPS", "Floats of each 128 bits in the order of four two-bit fields."
 )
+
+
+def _words_by_immediate(name: str, first: int, which: str) -> None:
+    shown = [k if not first <= k < first + 4 else 2 * first + 3 - k for k in range(8)]
+    text = f"The {which} four words of each 128 bits in the order of four two-bit fields; the others stay."
+
+    @define(
+        name,
+        "u16 <- u16",
+        AVX512_BW,
+        f"Intel SDM Vol. 2B, {name[1:].upper()}",
+        whole=True,
+        doc=example(name, text, "[0, 1, 2, 3, 4, 5, 6, 7], imm=27", str(shown)),
+    )
+    def shuffle(a: Value, imm: int) -> Value:
+        half = [first + f for f in _fields(imm, 4, 2)]
+        block = [*half, 4, 5, 6, 7] if first == 0 else [0, 1, 2, 3, *half]
+        return a.permute([s + k for s in _blocks(a.lanes, 8) for k in block])
+
+
+_words_by_immediate("vpshuflw", 0, "low")
+_words_by_immediate("vpshufhw", 4, "high")
+
+
+def _doubles_by_immediate(name: str, of_two: bool, manual: str) -> None:
+    """Each block of two lanes by one bit of the immediate for each."""
+    call, shown = ("[0, 1], [2, 3], imm=1", "[1.0, 2.0]") if of_two else ("[0, 1], imm=1", "[1.0, 0.0]")
+    text = "Each 128-bit block: a double of the " + ("first, then one of the second" if of_two else "source, and one")
+    text += ", by a bit of the immediate for each lane."
+    timed = "vshufps" if of_two else "vpermilps"  # which are as fast
+    facts: dict[str, Any] = {"whole": True, "timed_as": timed, "doc": example(name, text, call, shown)}
+
+    def of_both(a: Value, b: Value, imm: int) -> Value:
+        picks = _fields(imm, a.lanes, 1)
+        return a.concat(b).permute([k // 2 * 2 + bit + (a.lanes if k % 2 else 0) for k, bit in enumerate(picks)])
+
+    def of_one(a: Value, imm: int) -> Value:
+        return a.permute([k // 2 * 2 + bit for k, bit in enumerate(_fields(imm, a.lanes, 1))])
+
+    signature = "f64 <- f64, f64" if of_two else "f64 <- f64"
+    define(name, signature, AVX512_BW, f"Intel SDM Vol. 2, {manual}", **facts)(of_both if of_two else of_one)
+
+
+_doubles_by_immediate("vshufpd", True, "SHUFPD")
+_doubles_by_immediate("vpermilpd", False, "VPERMILPD")
 
 
 @define("vshufps", "f32 <- f32, f32", AVX512_BW, "Intel SDM Vol. 2B, SHUFPS", whole=True)
@@ -167,6 +219,17 @@ def vmovhlps(a: Value, b: Value) -> Value:
     return a.concat(b).permute([a.lanes + 2, a.lanes + 3, 2, 3])
 
 
+@define("vmovlhps", "f32 <- f32, f32", SSE_128, "Intel SDM Vol. 2B, MOVLHPS", whole=True, memory="none")
+def vmovlhps(a: Value, b: Value) -> Value:
+    """The first's low two floats, then the second's.
+
+    >>> from isa_models import instruction
+    >>> instruction("vmovlhps")([0, 1, 2, 3], [4, 5, 6, 7]).tolist()
+    [0.0, 1.0, 4.0, 5.0]
+    """
+    return a.concat(b).permute([0, 1, a.lanes, a.lanes + 1])
+
+
 def _duplicate(name: str, odd: int, which: str) -> None:
     @define(
         name,
@@ -184,7 +247,7 @@ _duplicate("vmovshdup", 1, "odd")
 _duplicate("vmovsldup", 0, "even")
 
 
-def _permute(name: str, dtype: str, caps: Widths, manual: str, text: str) -> None:
+def _permute(name: str, dtype: str, caps: Widths, manual: str, text: str, **facts: Any) -> None:
     index = f"u{fmt(dtype).bits}"
     lanes = min(caps) // fmt(dtype).bits
     index_shown, values = [1] + [0] * (lanes - 1), list(range(5, 5 + lanes))
@@ -196,8 +259,9 @@ def _permute(name: str, dtype: str, caps: Widths, manual: str, text: str) -> Non
         caps,
         f"Intel SDM Vol. 2C, {manual}",
         whole=True,
+        **facts,
         doc=example(
-            name, text, f"{index_shown}, {values}", str([float(v) for v in shown] if dtype == "f32" else shown)
+            name, text, f"{index_shown}, {values}", str([float(v) for v in shown] if fmt(dtype).is_float else shown)
         ),
     )
     def permute(index: Value, a: Value) -> Value:
@@ -206,19 +270,28 @@ def _permute(name: str, dtype: str, caps: Widths, manual: str, text: str) -> Non
 
 _permute("vpermd", "u32", CROSSING, "VPERMD/VPERMW", "Doublewords of the second where the first's low bits say.")
 _permute("vpermps", "f32", CROSSING, "VPERMPS", "Floats of the second where the first's low bits say.")
+for _name, _type, _what in (("vpermq", "u64", "Quadwords"), ("vpermpd", "f64", "Doubles")):
+    _permute(
+        f"{_name}.v",
+        _type,
+        {512: ("avx512_core",)},
+        "VPERMQ, VPERMPD",
+        f"{_what} of the second where the first's low bits say: the form with indices in a register.",
+        mnemonic_of_form=_name,
+    )
 _permute("vpermw", "u16", AVX512_ONLY, "VPERMD/VPERMW", "Words of the second where the first's low bits say.")
 _permute("vpermb", "u8", AVX512_VBMI, "VPERMB", "Bytes of the second where the first's low bits say.")
 
 
-def _of_two_tables(name: str, bits: int, caps: Widths, manual: str) -> None:
-    """Elements of two tables: "t2" writes over the first one, "i2" over the index."""
-    dtype, word = f"u{bits}", {8: "Bytes", 16: "Words"}[bits]
+def _of_two_tables(name: str, dtype: str, over_index: bool, caps: Widths, manual: str, timed_as: str) -> None:
+    """Elements of two tables: written over the first one, or over the index."""
+    bits = fmt(dtype).bits
+    word = {8: "Bytes", 16: "Words", 32: "Doublewords", 64: "Quadwords"}[bits]
     lanes = 128 // bits
-    first, second = [1, 2, 3, 4] * (lanes // 4), [20] * lanes
-    index = [0, lanes + 1, *[0] * (lanes - 3), 3]
-    found = [first[0], 20, *[first[0]] * (lanes - 3), first[3]]
-    over_index = "i2" in name
+    first, second, index = [*range(1, 1 + lanes)], [20] * lanes, [lanes - 1, lanes + 1, *[0] * (lanes - 2)]
+    found = [lanes, 20, *[1] * (lanes - 2)]
     call = f"{index}, {first}, {second}" if over_index else f"{first}, {index}, {second}"
+    shown = str([float(v) for v in found] if fmt(dtype).is_float else found)
 
     def of_index(index: Value, table: Value, more: Value) -> Value:
         both = table.concat(more)
@@ -231,19 +304,155 @@ def _of_two_tables(name: str, bits: int, caps: Widths, manual: str) -> None:
     text = f"{word} of two tables where the low bits of the {'destination' if over_index else 'second operand'} say."
     define(
         name,
-        f"{dtype} <- {dtype}, {dtype}, {dtype}",
+        f"{dtype} <- u{bits}, {dtype}, {dtype}" if over_index else f"{dtype} <- {dtype}, u{bits}, {dtype}",
         caps,
         f"Intel SDM Vol. 2C, {manual}",
         overwrites=True,
         whole=True,
-        doc=example(name, text, call, str(found)),
+        timed_as=timed_as,
+        doc=example(name, text, call, shown),
     )(of_index if over_index else of_table)
 
 
-_of_two_tables("vpermt2w", 16, AVX512_ONLY, "VPERMT2W/D/Q/PS/PD")
-_of_two_tables("vpermi2w", 16, AVX512_ONLY, "VPERMI2W/D/Q/PS/PD")
-_of_two_tables("vpermt2b", 8, AVX512_VBMI, "VPERMT2B")
-_of_two_tables("vpermi2b", 8, AVX512_VBMI, "VPERMI2B")
+for _end, _type, _caps, _manual, _timed in (
+    ("b", "u8", AVX512_VBMI, "B", ""),
+    ("w", "u16", AVX512_ONLY, "W/D/Q/PS/PD", ""),
+    ("d", "u32", AVX512_ONLY, "W/D/Q/PS/PD", ""),
+    ("q", "u64", AVX512_ONLY, "W/D/Q/PS/PD", "vpermt2d"),
+    ("ps", "f32", AVX512_ONLY, "W/D/Q/PS/PD", "vpermt2d"),
+    ("pd", "f64", AVX512_ONLY, "W/D/Q/PS/PD", "vpermt2d"),
+):
+    _of_two_tables(f"vpermt2{_end}", _type, False, _caps, f"VPERMT2{_manual}", _timed)
+    if not fmt(_type).is_float:  # a destination has one type here, and that of indices is no float
+        _of_two_tables(f"vpermi2{_end}", _type, True, _caps, f"VPERMI2{_manual}", _timed)
+
+
+def _of_128_bits(name: str, dtype: str, caps: Widths, manual: str, **facts: Any) -> None:
+    """Blocks of 128 bits: the lower half of them from the first, the upper from the second."""
+    n = 128 // fmt(dtype).bits
+    lanes = min(caps) // fmt(dtype).bits
+    shown = [*range(n, 2 * n), *range(lanes, lanes + n)]
+    text = "Blocks of 128 bits that the immediate's fields name: from the first, and then from the second."
+    call = f"{[*range(lanes)]}, {[*range(lanes, 2 * lanes)]}, imm=1"
+
+    @define(
+        name,
+        f"{dtype} <- {dtype}, {dtype}",
+        caps,
+        f"Intel SDM Vol. 2C, {manual}",
+        whole=True,
+        **facts,
+        doc=example(name, text, call, str([float(v) for v in shown] if fmt(dtype).is_float else shown)),
+    )
+    def shuffle(a: Value, b: Value, imm: int) -> Value:
+        blocks = a.lanes // n
+        bits = (blocks - 1).bit_length()
+        picks = [f + (blocks if i >= blocks // 2 else 0) for i, f in enumerate(_fields(imm, blocks, bits))]
+        return a.concat(b).permute([n * block + k for block in picks for k in range(n)])
+
+
+_SHUFFLED = "VSHUFF32x4/VSHUFF64x2/VSHUFI32x4/VSHUFI64x2"
+_EVEX_CROSSING: Widths = {256: ("avx512_core",), 512: ("avx512_core",)}
+_of_128_bits("vshufi32x4", "u32", _EVEX_CROSSING, _SHUFFLED)
+_of_128_bits("vshufi64x2", "u64", _EVEX_CROSSING, _SHUFFLED, timed_as="vshufi32x4")
+_of_128_bits("vshuff32x4", "f32", _EVEX_CROSSING, _SHUFFLED, timed_as="vshufi32x4")
+_of_128_bits("vshuff64x2", "f64", _EVEX_CROSSING, _SHUFFLED, timed_as="vshufi32x4")
+
+
+def _two_of_four(name: str, dtype: str, manual: str) -> None:
+    n = 128 // fmt(dtype).bits
+    first, second = [*range(2 * n)], [*range(2 * n, 4 * n)]
+    shown = [*range(n, 2 * n), *[0] * n]
+    text = "Each half: the block of 128 bits of both that two bits of the immediate name, or zeros by bit 3."
+
+    @define(
+        name,
+        f"{dtype} <- {dtype}, {dtype}",
+        AVX2_256,
+        f"Intel SDM Vol. 2C, {manual}",
+        whole=True,
+        doc=example(
+            name,
+            text,
+            f"{first}, {second}, imm=0x81",
+            str([float(v) for v in shown] if fmt(dtype).is_float else shown),
+        ),
+    )
+    def two_of_four(a: Value, b: Value, imm: int) -> Value:
+        both = a.concat(b)
+        both = both.concat(both.literal(0))
+        picks = [4 if half & 8 else half & 3 for half in _fields(imm, 2, 4)]
+        return both.permute([n * block + k for block in picks for k in range(n)])
+
+
+_two_of_four("vperm2i128", "u32", "VPERM2I128")
+_two_of_four("vperm2f128", "f32", "VPERM2F128")
+
+
+@define("vpalignr", "u8 <- u8, u8", AVX512_BW, "Intel SDM Vol. 2B, PALIGNR", whole=True)
+def vpalignr(a: Value, b: Value, imm: int) -> Value:
+    """Each 128-bit block: the two side by side, the second below, moved down by the immediate's bytes.
+
+    >>> from isa_models import instruction
+    >>> instruction("vpalignr")([1] * 16, [*range(16)], imm=13).tolist()
+    [13, 14, 15, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    """
+    n = a.lanes
+    both = b.concat(a)
+    both = both.concat(both.literal(0))
+    order = [
+        2 * n if at > 31 else s + at if at < 16 else n + s + at - 16
+        for s in _blocks(n, 16)
+        for at in range(imm, imm + 16)
+    ]
+    return both.permute(order)
+
+
+def _shift_bytes(name: str, up: bool) -> None:
+    text = f"Each 128-bit block moved {'up' if up else 'down'} by the immediate's bytes, zeros behind it."
+    shown = [*range(15, 16), *[0] * 15] if not up else [*[0] * 15, 0]
+
+    @define(
+        name,
+        "u8 <- u8",
+        AVX512_BW,
+        f"Intel SDM Vol. 2B, {name[1:].upper()}",
+        whole=True,
+        memory="evex",
+        doc=example(name, text, "[*range(16)], imm=15", str(shown)),
+    )
+    def shift_bytes(a: Value, imm: int) -> Value:
+        by, zeros = min(imm, 16), a.lanes
+        places = [k - by if up else k + by for k in range(16)]
+        return a.concat(a.literal(0)).permute(
+            [s + at if 0 <= at < 16 else zeros for s in _blocks(a.lanes, 16) for at in places]
+        )
+
+
+_shift_bytes("vpslldq", up=True)
+_shift_bytes("vpsrldq", up=False)
+
+
+@define(
+    "vpermilps.v",
+    "f32 <- f32, u32",
+    AVX512_BW,
+    "Intel SDM Vol. 2C, VPERMILPS",
+    whole=True,
+    mnemonic_of_form="vpermilps",
+)
+def vpermilps_by_register(a: Value, index: Value) -> Value:
+    """Each 128-bit block: floats of the first where the low two bits of the second say.
+
+    >>> from isa_models import instruction
+    >>> instruction("vpermilps.v")([5, 6, 7, 8], [3, 4, 1, 1]).tolist()
+    [8.0, 5.0, 6.0, 6.0]
+    """
+    lanes = index & 3
+    blocks = [a.permute(range(s, s + 4)).lookup(lanes.permute(range(s, s + 4))) for s in _blocks(a.lanes, 4)]
+    while len(blocks) > 1:
+        blocks = [x.concat(y) for x, y in zip(blocks[::2], blocks[1::2], strict=True)]
+    return blocks[0]
 
 
 @define("vpshufb", "u8 <- u8, u8", AVX512_BW, "Intel SDM Vol. 2B, PSHUFB", whole=True)
@@ -260,14 +469,17 @@ def vpshufb(a: Value, index: Value) -> Value:
     return (index & 128).ne(0).where(a.literal(0), blocks[0])
 
 
-def _blend(name: str, dtype: str, lanes_of_mask: Callable[[int, int], Sequence[int]], manual: str) -> None:
-    yields = "[1.0, 0.0, 1.0, 0.0]" if dtype == "f32" else "[1, 0, 1, 0]"
+def _blend(
+    name: str, dtype: str, lanes_of_mask: Callable[[int, int], Sequence[int]], manual: str, **facts: Any
+) -> None:
+    yields = "[1.0, 0.0, 1.0, 0.0]" if fmt(dtype).is_float else "[1, 0, 1, 0]"
 
     @define(
         name,
         f"{dtype} <- {dtype}, {dtype}",
         AVX2,
         f"Intel SDM Vol. 2, {manual}",
+        **facts,
         doc=example(
             name,
             "Lanes of the second where the immediate's bits are set, of the first elsewhere.",
@@ -282,7 +494,29 @@ def _blend(name: str, dtype: str, lanes_of_mask: Callable[[int, int], Sequence[i
 
 _blend("vpblendd", "u32", lambda mask, n: _fields(mask, n, 1), "VPBLENDD")
 _blend("vblendps", "f32", lambda mask, n: _fields(mask, n, 1), "BLENDPS")
+_blend("vblendpd", "f64", lambda mask, n: _fields(mask, n, 1), "BLENDPD", timed_as="vblendps")
 _blend("vpblendw", "u16", lambda mask, n: [mask >> (k % 8) & 1 for k in range(n)], "PBLENDW")
+
+
+def _blend_by_sign(name: str, dtype: str, manual: str, **facts: Any) -> None:
+    word = f"u{fmt(dtype).bits}"
+    text = "Lanes of the second where the mask's sign bit is set, of the first elsewhere."
+
+    @define(
+        name,
+        f"{dtype} <- {dtype}, {dtype}, {dtype}",
+        AVX2,
+        f"Intel SDM Vol. 2, {manual}",
+        memory="none",  # it may be an operand that is not the last
+        **facts,
+        doc=example(name, text, "[1, 2], [3, 4], [-0.0, 5]", "[3.0, 2.0]"),
+    )
+    def blend_by_sign(a: Value, b: Value, mask: Value) -> Value:
+        return (mask.view(word) >> (fmt(dtype).bits - 1)).ne(0).where(b, a)
+
+
+_blend_by_sign("vblendvps", "f32", "BLENDVPS")
+_blend_by_sign("vblendvpd", "f64", "BLENDVPD", timed_as="vblendvps")
 
 
 @define(

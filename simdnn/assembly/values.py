@@ -30,31 +30,43 @@ if TYPE_CHECKING:
 
 MOST_ITERATIONS = 1 << 16
 _REGISTER = 64  # bytes
+_XMM = 16
 _SMALL = 1000  # integers of 32 and 64 bits are drawn from -1000 to 1000
-#: spellings with the same bits: element types that the operation does not look at
-_SAME_BITS = {
+#: spellings with the same bits, whose element types the operation does not look at: the instruction, and bits of a lane
+_SAME_BITS: dict[str, tuple[str, int]] = {
     **{
-        f"v{p}{op}{end}": f"vp{op}"
+        f"v{p}{op}{end}": (f"vp{op}", bits)
         for op in ("and", "andn", "or", "xor")
-        for p, end in (("p", "d"), ("p", "q"), ("", "ps"), ("", "pd"))
+        for p, end, bits in (("p", "d", 32), ("p", "q", 64), ("", "ps", 32), ("", "pd", 64))
     },
-    **dict.fromkeys(("vmovaps", "vmovntps"), "vmovups"),
-    **dict.fromkeys(
-        (
-            "vmovdqa",
-            "vmovdqa32",
-            "vmovdqa64",
-            "vmovdqu64",
-            "vmovapd",
-            "vmovupd",
-            "vlddqu",
-            "vmovntdq",
-            "vmovntdqa",
-            "vmovntpd",
-        ),
-        "vmovdqu",
-    ),
+    **dict.fromkeys(("vmovaps", "vmovntps"), ("vmovups", 32)),
+    **dict.fromkeys(("vmovdqa", "vmovdqa32", "vlddqu", "vmovntdq", "vmovntdqa"), ("vmovdqu", 32)),
+    **dict.fromkeys(("vmovdqa64", "vmovdqu64", "vmovapd", "vmovupd", "vmovntpd"), ("vmovdqu", 64)),
+    "vmovsd": ("vmovq", 64),
+    "vpternlogq": ("vpternlogd", 64),
+    "vpermi2ps": ("vpermi2d", 32),
+    "vpermi2pd": ("vpermi2q", 64),
+    **{f"vextract{t}64x2": (f"vextract{t}32x4", 64) for t in "if"},
+    **{f"vextract{t}32x8": (f"vextract{t}64x4", 32) for t in "if"},
+    **{f"vinsert{t}64x2": (f"vinsert{t}32x4", 64) for t in "if"},
+    **{f"vinsert{t}32x8": (f"vinsert{t}64x4", 32) for t in "if"},
 }
+#: of an operation on the lowest lane: the packed one, whose result takes the other lanes of its first source
+_LOWEST_LANE = {
+    **{
+        f"v{op}{end[0]}": f"v{op}{end[1]}"
+        for op in ("add", "sub", "mul", "div", "min", "max", "sqrt")
+        for end in (("ss", "ps"), ("sd", "pd"))
+    },
+    **{
+        f"vf{sign}m{op}{order}ss": f"vf{sign}m{op}{order}ps"
+        for sign in ("", "n")
+        for op in ("add", "sub")
+        for order in ("132", "213", "231")
+    },
+    "vroundss": "vroundps",
+}
+_ELEMENTS = {"vmovss", "movss", "vmovsd", "movsd"}
 _PURE_SCALARS = {
     iced.Mnemonic.PREFETCHT0,
     iced.Mnemonic.PREFETCHT1,
@@ -136,12 +148,15 @@ def run(body: Sequence[Decoded], given: Mapping[str, Any] | None = None, iterati
 
 
 @functools.cache
-def _by_mnemonic(into_mask: bool) -> dict[str, Instruction]:
-    """Instructions by mnemonic; of a mnemonic with two results, the form into a mask register or the other."""
+def _by_mnemonic() -> dict[str, list[Instruction]]:
+    """Instructions by mnemonic, one for each of its forms."""
     load()
-    plain = {name: one for one in REGISTRY.values() for name in (one.name, one.evex) if name and not one.tile}
-    forms = {one.mnemonic_of_form: one for one in REGISTRY.values() if one.mnemonic_of_form}
-    return plain | forms if into_mask else plain
+    found: dict[str, list[Instruction]] = {}
+    for one in REGISTRY.values():
+        for name in dict.fromkeys((one.mnemonic_of_form or one.name, one.evex)):
+            if name and not one.tile:
+                found.setdefault(name, []).append(one)
+    return found
 
 
 def definition_of(one: Decoded) -> tuple[Instruction, bool] | None:
@@ -149,13 +164,25 @@ def definition_of(one: Decoded) -> tuple[Instruction, bool] | None:
 
     None where the package has none for this mnemonic.
     """
+    for mnemonic, legacy in ((one.mnemonic, False), ("v" + one.mnemonic, True)):
+        same, _ = _SAME_BITS.get(mnemonic, (mnemonic, 0))
+        if forms := _by_mnemonic().get(_LOWEST_LANE.get(same, same)):
+            return next((form for form in forms if _is_of(one, form)), forms[0]), legacy
+    return None
+
+
+def _is_of(one: Decoded, form: Instruction) -> bool:
+    """Whether an instruction is of this form of its mnemonic: what its result goes to, and how many immediates."""
     raw = one.raw
     register = raw.op_register(0) if raw.op_count and raw.op_kind(0) == iced.OpKind.REGISTER else iced.Register.NONE
-    known = _by_mnemonic(iced.RegisterExt.is_k(register))
-    for mnemonic, legacy in ((one.mnemonic, False), ("v" + one.mnemonic, True)):
-        if found := known.get(_SAME_BITS.get(mnemonic, mnemonic)):
-            return found, legacy
-    return None
+    counted = len(_immediates(one)) == len(form.immediates)
+    return counted and iced.RegisterExt.is_k(register) == fmt(form.result).is_truth
+
+
+def _lowest_lane(one: Decoded) -> bool:
+    """Whether only the lowest lane is computed, and the others are the first source's."""
+    moves_registers = one.mnemonic in _ELEMENTS and one.memory is None
+    return moves_registers or one.mnemonic in _LOWEST_LANE or "v" + one.mnemonic in _LOWEST_LANE
 
 
 def _is_vector(one: Decoded) -> bool:
@@ -169,6 +196,8 @@ def _sources(one: Decoded, definition: Instruction, legacy: bool) -> list[int] |
     count = len(definition.operands) - definition.mask
     if len(immediates) != len(definition.immediates):
         return None
+    if _lowest_lane(one):
+        return list(range(last - count, last))
     if last == count + 1 and not (definition.destructive or definition.flags):
         return list(range(1, last))
     if last == count and (definition.destructive or definition.flags or legacy):
@@ -197,13 +226,11 @@ def _lacks(one: Decoded) -> bool:
     if found is None or raw.rounding_control != iced.RoundingControl.NONE:
         return True
     definition, legacy = found
-    if raw.has_op_mask and (legacy or definition.partial or definition.whole and not definition.mask):
+    if raw.has_op_mask and (legacy or definition.partial or _lowest_lane(one)):
         return True  # which lanes the mask is of is not said by the result's
     operand = definition.operands[-1]
     if raw.is_broadcast and fmt(definition.result).bits < fmt(operand.dtype).bits * operand.per:
         return True  # narrowing: how many lanes is in no register
-    if definition.name == "vmovss" and one.memory is None:  # it merges
-        return True
     return _width(one) not in definition.caps or _sources(one, definition, legacy) is None
 
 
@@ -265,7 +292,7 @@ class _Loop:
         found = definition_of(one)
         assert found is not None
         definition, legacy = found
-        lanes = definition.lanes(_width(one))
+        lanes = 1 if _lowest_lane(one) else definition.lanes(_width(one))
         sources = _sources(one, definition, legacy)
         assert sources is not None
         taken = self.taken(one, definition, lanes)
@@ -274,8 +301,10 @@ class _Loop:
         extra: dict[str, int] = dict(zip(definition.immediates, _immediates(one), strict=True))
         if definition.mask:  # it says itself which lanes of the result are made
             mask = np.ones(lanes, bool) if taken is None else taken
-            ones = np.ones(lanes, fmt(definition.result).dtype)
-            result, taken = definition(mask, *operands), definition(mask, ones) != 0
+            ones = [np.ones(lanes, fmt(definition.result).dtype)] * len(operands)
+            result, taken = definition(mask, *operands), definition(mask, *ones) != 0
+            if definition.selects and one.raw.zeroing_masking:
+                taken = mask
         else:
             result = definition(*operands, lanes=lanes if definition.takes_lanes else None, **extra)
         return self.write(one, definition, *self.masked(one, definition, result, taken), legacy)
@@ -299,10 +328,10 @@ class _Loop:
         size = -(-count * fmt(operand.dtype).bits // 8)
         raw = one.raw
         if raw.op_kind(k) == iced.OpKind.MEMORY:
-            first = np.sort(taken)[::-1] if definition.mask and taken is not None else taken  # expansion reads in order
-            data = self.load(
-                one, self.kind(one, operand, definition), first if operand.per and not raw.is_broadcast else None
-            )
+            if definition.whole:  # lanes that a mask leaves out are read for others; expansion reads in order
+                taken = np.sort(taken)[::-1] if definition.mask and taken is not None else None
+            by_lane = operand.per and not raw.is_broadcast
+            data = self.load(one, self.kind(one, operand, definition), taken if by_lane else None)
         else:
             register = raw.op_register(k)
             if iced.RegisterExt.is_vector_register(register) or iced.RegisterExt.is_k(register):
@@ -371,13 +400,22 @@ class _Loop:
             register = one.raw.op_register(0)
             place, name = part_name(register), register_name(register)
             if iced.RegisterExt.is_vector_register(register) or iced.RegisterExt.is_k(register):
-                upper = self.vector(name, definition.result)[len(data) :] if legacy else np.zeros(0, np.uint8)
+                upper = self.above(one, name, definition, len(data), legacy)
                 self.vectors[name] = np.pad(np.concatenate([data, upper]), (0, _REGISTER - len(data) - len(upper)))
             else:
                 data = data[: iced.RegisterExt.size(register)]
                 self.state.registers[name] = Sum(int.from_bytes(data.tobytes(), "little"))
         kept = lanes if fmt(definition.result).is_truth else data.view(fmt(definition.result).dtype)
         return Written(one.text, place, definition.result, kept)
+
+    def above(self, one: Decoded, name: str, definition: Instruction, size: int, legacy: bool) -> Array:
+        """The bytes from `size` on that a result leaves in its register: the register's own, or the first source's."""
+        if legacy:
+            return self.vector(name, definition.result)[size:]
+        if not _lowest_lane(one):
+            return np.zeros(0, np.uint8)
+        first = one.raw.op_register(0 if definition.destructive else 1)
+        return self.vector(register_name(first), definition.result)[size:_XMM]
 
     def buffer(self, one: Decoded, touched: Array) -> tuple[Sum, dict[int, int]]:
         """Where an instruction's memory operand points, and the bytes around it; `touched` are those that it moves."""
@@ -435,8 +473,8 @@ class _Loop:
 
 def _masked_bits(one: Decoded, definition: Instruction) -> int:
     """Bits of a lane that a mask has a bit for: two spellings of 32 and 64 have one function here."""
-    wide = one.mnemonic in _SAME_BITS and one.mnemonic.endswith(("q", "pd", "64"))
-    return 64 if wide else fmt(definition.result).bits
+    _, spelled = _SAME_BITS.get(one.mnemonic, ("", 0))
+    return spelled or definition.mask_bits or fmt(definition.result).bits
 
 
 def _bytes_of(taken: Array | None, size: int) -> Array:

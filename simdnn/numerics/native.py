@@ -83,7 +83,8 @@ def _masked(
             flag = emitter.value(f"trunc i8 {byte} to i1")
             flags = emitter.value(f"insertelement <{lanes} x i1> {flags}, i1 {flag}, i32 {i}")
         return LlvmValue(emitter, flags, definition.result, lanes)
-    destination = "$0" if not definition.mask else f"$0 {{{names.pop()}}} {{z}}"
+    zeroing = "" if definition.selects else " {z}"
+    destination = "$0" if not definition.mask else f"$0 {{{names.pop()}}}{zeroing}"
     text = f"{name} {', '.join([*literals, *names, destination])}"
     result = "^Yk" if fmt(definition.result).is_truth else "v"
     kind = vector_type(definition.result, count)

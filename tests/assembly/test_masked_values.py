@@ -56,8 +56,72 @@ LOOPS = {
         vcompresspd ymm5{k1}{z}, ymm1
         vpcompressd [rsi + 64]{k1}, zmm1
         vpexpandq xmm6{k1}, [rsi]""",
+    "expansion and compression of bytes and words": """
+        vpexpandb zmm2{k1}{z}, zmm0
+        vpexpandw ymm3{k1}, [rsi + 8]
+        vpcompressb zmm4{k1}, zmm0
+        vpcompressw xmm5{k1}{z}, xmm1
+        vpcompressb [rsi + 64]{k1}, zmm1
+        vpcompressw [rsi + 160]{k1}, ymm0
+        vpexpandb xmm6{k1}, [rsi + 3]""",
+    "blends": """
+        vpblendmb zmm2{k1}, zmm0, zmm1
+        vpblendmw ymm3{k1}{z}, ymm0, [rsi]
+        vpblendmd zmm4{k1}, zmm0, dword ptr [rsi]{1to16}
+        vpblendmq xmm5{k1}{z}, xmm0, xmm1
+        vblendmps zmm6{k1}{z}, zmm0, [rsi + 64]
+        vblendmpd ymm7{k1}, ymm0, ymm1""",
+    "shuffles": """
+        vpshufb zmm2{k1}, zmm0, zmm1
+        vpermd zmm3{k1}{z}, zmm0, [rsi]
+        vpermt2w zmm4{k1}, zmm0, zmm1
+        vpermi2d zmm5{k1}, zmm0, zmm1
+        vpalignr zmm6{k1}{z}, zmm0, zmm1, 5
+        vpshufd zmm7{k1}, zmm0, 0x4e""",
+    "shuffles of floats": """
+        vshufps zmm2{k1}{z}, zmm0, [rsi + 64], 0x1b
+        vpermt2ps zmm3{k1}{z}, zmm0, zmm1
+        vpermi2pd zmm4{k1}, zmm0, zmm1
+        vpermilps zmm5{k1}, zmm0, zmm1
+        vpermilpd zmm6{k1}{z}, zmm0, 0x5a
+        vpermpd zmm7{k1}, zmm0, zmm1""",
+    "blocks": """
+        vshufi32x4 zmm2{k1}, zmm0, zmm1, 0xe4
+        vshuff64x2 zmm3{k1}{z}, zmm0, zmm1, 0x1b
+        vextracti64x4 ymm4{k1}, zmm0, 1
+        vextracti32x8 ymm5{k1}{z}, zmm0, 1
+        vinserti64x2 zmm6{k1}, zmm0, xmm1, 2
+        vinsertf32x8 zmm7{k1}, zmm0, [rsi], 1""",
+    "quadwords and words": """
+        vpermt2q zmm2{k1}, zmm0, zmm1
+        vpermq zmm3{k1}{z}, zmm0, 0x1b
+        vpunpcklbw zmm4{k1}, zmm0, zmm1
+        vunpckhpd zmm5{k1}{z}, zmm0, zmm1
+        vpternlogq zmm6{k1}, zmm0, zmm1, 0xca
+        vpshuflw zmm7{k1}, zmm0, 0x72""",
+    "shifts and extremes": """
+        vpsllvw zmm2{k1}, zmm0, zmm1
+        vpsravd zmm3{k1}{z}, zmm0, [rsi]
+        vpminuq zmm4{k1}, zmm0, zmm1
+        vpmaxsq zmm5{k1}, zmm0, zmm1
+        vpmuludq zmm6{k1}{z}, zmm0, zmm1
+        vpmuldq zmm7{k1}, zmm0, zmm1""",
+    "lowest lanes": """
+        vaddss xmm2, xmm0, xmm1
+        vsqrtss xmm3, xmm0, [rsi]
+        vfnmadd213ss xmm4, xmm0, xmm1
+        vmovss xmm5, xmm0, xmm1
+        mulss xmm6, xmm0
+        subsd xmm7, xmm1""",
+    "lowest lanes moved": """
+        vmovsd xmm2, xmm0, xmm1
+        movsd xmm3, xmm1
+        movss xmm4, [rsi]
+        vmovsd xmm5, [rsi + 8]
+        vmovsd [rsi + 64], xmm0
+        movss xmm6, xmm0""",
 }
-HOST = pytest.mark.skipif("avx512_core" not in host_caps(), reason="this CPU has no masks")
+HOST = pytest.mark.skipif("avx512_core_vbmi" not in host_caps(), reason="this CPU has no masks, or few instructions")
 
 
 def on_this_cpu(text: str, vectors: np.ndarray[Any, Any], masks: list[int], memory: np.ndarray[Any, Any]) -> None:

@@ -86,8 +86,8 @@ def form(op: Op) -> str:
         del classes[1]  # the destination itself
     if definition.flags:
         del classes[0]
-    if definition.mask:
-        classes[:2] = [f"{classes[0]}{{k}}"]
+    if definition.mask:  # a blend's table rows stand without it
+        classes[:2] = [classes[0] if definition.selects else f"{classes[0]}{{k}}"]
     if definition.memory == "masked":  # the mask is an operand, after the destination
         classes.insert(1, next(c for c in classes if not c.startswith("m")))
     elif op.masked:
