@@ -17,9 +17,9 @@ import numpy.typing as npt
 from isa_models.algebra import Value
 from isa_models.errors import InvalidArgument
 from isa_models.formats import Format, fmt
+from isa_models.memory import LINE, empty, zeros
 
 Array = npt.NDArray[Any]
-_LINE = 64  # bytes of a cache line
 
 
 def on_a_line(size: int, dtype: npt.DTypeLike) -> Array:
@@ -28,7 +28,7 @@ def on_a_line(size: int, dtype: npt.DTypeLike) -> Array:
     >>> on_a_line(5, "f4").ctypes.data % 64
     0
     """
-    return _from_a_line(np.zeros(size * np.dtype(dtype).itemsize + _LINE, np.uint8)).view(dtype)
+    return zeros(size * np.dtype(dtype).itemsize).view(dtype)
 
 
 def to_a_line(array: Array) -> Array:
@@ -37,22 +37,16 @@ def to_a_line(array: Array) -> Array:
     >>> to_a_line(np.arange(10)[3:]).ctypes.data % 64
     0
     """
-    if array.flags.c_contiguous and array.ctypes.data % _LINE == 0:
+    if array.flags.c_contiguous and array.ctypes.data % LINE == 0:
         return array
     return copied_to_a_line(array)
 
 
 def copied_to_a_line(array: Array) -> Array:
     """A copy in C order that begins a cache line."""
-    copy: Array = _from_a_line(np.empty(array.nbytes + _LINE, np.uint8)).view(array.dtype).reshape(array.shape)
+    copy: Array = empty(array.nbytes).view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
-
-
-def _from_a_line(memory: Array) -> Array:
-    """All but a line of a run of bytes, from the first beginning of a line on."""
-    first = -memory.ctypes.data % _LINE
-    return memory[first : memory.size - _LINE + first]
 
 
 def unmasked(what: str, value: Any) -> Any:

@@ -1,0 +1,95 @@
+"""Memory of large arrays, each from the beginning of a cache line, kept for the next array once nobody holds it.
+
+A new page costs the system more than a kernel takes to fill it, and allocators give large arrays new pages each time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+
+LINE = 64  # bytes of a cache line
+_LEAST = 1 << 17  # bytes from which memory is kept: allocators keep what is smaller themselves
+_MOST = 1 << 27  # bytes kept in all
+_kept: dict[int, list[Bytes]] = {}  # by size; each operation on it is one that no other thread comes between
+
+
+def zeros(size: int) -> Bytes:
+    """A number of zero bytes.
+
+    >>> bool(zeros(5).any()), zeros(1 << 20).ctypes.data % LINE
+    (False, 0)
+    """
+    if (used := _used(size)) is not None:
+        used.fill(0)
+        return used
+    if size < _LEAST:
+        return _from_a_line(np.zeros(size + LINE, np.uint8))
+    return _lent(_from_a_line(np.zeros(_rounded(size) + LINE, np.uint8)), size)
+
+
+def empty(size: int) -> Bytes:
+    """A number of bytes that hold anything.
+
+    >>> empty(1 << 20).ctypes.data % LINE
+    0
+    """
+    if (used := _used(size)) is not None:
+        return used
+    if size < _LEAST:
+        return _from_a_line(np.empty(size + LINE, np.uint8))
+    return _lent(_from_a_line(np.empty(_rounded(size) + LINE, np.uint8)), size)
+
+
+class _Loan:
+    """What arrays over some kept memory hold on to: with the last of them it goes, and the memory comes back."""
+
+    __slots__ = ("__array_interface__", "memory")
+
+    def __init__(self, memory: Bytes) -> None:
+        self.memory = memory
+        self.__array_interface__: dict[str, Any] = memory.__array_interface__
+
+    def __del__(self) -> None:
+        own = _kept.setdefault(self.memory.size, [])
+        own.append(self.memory)
+        while sum(size * len(several) for size, several in list(_kept.items())) > _MOST:
+            least_wanted = next((several for several in list(_kept.values()) if several), own)
+            try:
+                del least_wanted[0]
+            except IndexError:  # another thread took it
+                break
+
+
+def _used(size: int) -> Bytes | None:
+    """Memory that somebody else had before."""
+    if size < _LEAST:
+        return None
+    try:
+        return _lent(_kept[_rounded(size)].pop(), size)
+    except (KeyError, IndexError):
+        return None
+
+
+def _lent(memory: Bytes, size: int) -> Bytes:
+    return np.asarray(_Loan(memory))[:size]
+
+
+def _rounded(size: int) -> int:
+    """A size of few binary digits, at most a quarter more: what is nearly as large can have the same memory.
+
+    >>> _rounded(1 << 20) == 1 << 20, _rounded((1 << 20) + 1) == 5 << 18
+    (True, True)
+    """
+    step = 1 << max(0, size.bit_length() - 3)
+    return -(-size // step) * step
+
+
+def _from_a_line(memory: Bytes) -> Bytes:
+    """All but a line of a run of bytes, from the first beginning of a line on."""
+    first = -memory.ctypes.data % LINE
+    return memory[first : memory.size - LINE + first]

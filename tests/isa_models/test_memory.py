@@ -1,0 +1,59 @@
+"""Memory of large arrays comes back with the last array over it, and never before; zeros are zeros each time."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import simdnn
+from isa_models import memory
+from isa_models.readings.arrays import copied_to_a_line, on_a_line
+
+SIZE = 3 << 20
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_kept", {})
+
+
+def test_pages_are_used_again() -> None:
+    first = on_a_line(SIZE // 4, np.float32)
+    first[:] = np.nan
+    place = first.ctypes.data
+    view = first[5:]
+    del first
+    assert on_a_line(SIZE // 4, np.float32).ctypes.data != place  # which the view still shows
+    assert np.isnan(view).all()
+    del view
+    again = on_a_line(SIZE // 4 - 100, np.float32)  # nearly as large
+    assert again.ctypes.data == place and again.size == SIZE // 4 - 100
+    assert not again.any()
+
+
+def test_copies_have_their_values_and_shape() -> None:
+    for number in range(3):
+        array = np.full((3, 1 << 17), number, np.int16)
+        copy = copied_to_a_line(array.T)
+        assert copy.shape == (1 << 17, 3) and (copy == number).all() and copy.ctypes.data % memory.LINE == 0
+
+
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_MOST", 4 << 20)
+    several = [memory.empty(1 << 20) for _ in range(9)] + [memory.empty(1 << 19)]
+    del several
+    assert 3 << 20 < sum(block.nbytes for kept in memory._kept.values() for block in kept) <= 4 << 20
+
+
+def test_outputs_of_two_products_are_apart() -> None:
+    """One that is held keeps its numbers, whatever runs after it; so does its pickle."""
+    rng = np.random.default_rng(0)
+    src = rng.integers(0, 256, (300, 8), np.uint8)
+    weights = rng.integers(-128, 128, (2, 8, 400)).astype(np.int8)
+    outputs = [simdnn.matmul(src, wei, machine="zen4").output for wei in weights]
+    copy = pickle.loads(pickle.dumps(outputs[0]))
+    for _ in range(3):
+        simdnn.matmul(src, weights[1], machine="zen4")
+    for wei, output in zip(weights, outputs, strict=True):
+        np.testing.assert_array_equal(output, src.astype(int) @ wei.astype(int))
+    np.testing.assert_array_equal(copy, outputs[0])
