@@ -46,7 +46,7 @@ def empty(size: int) -> Bytes:
 
 
 class _Loan:
-    """What arrays over some kept memory hold on to: with the last of them it goes, and the memory comes back."""
+    """The owner of lent memory, which all arrays over it hold: it goes with the last, and the memory comes back."""
 
     __slots__ = ("__array_interface__", "memory")
 

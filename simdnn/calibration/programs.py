@@ -1,7 +1,7 @@
 """Core cycles of compiled programs on this host, between the timer's yardsticks.
 
 A neighbour on the core's other thread may be at rest for microseconds only, so a program is timed in pieces: code that
-notes the time-stamp counter in each iteration of its longer loops (`compile_stamped`) runs again and again over the
+notes the time-stamp counter in each iteration of its longer loops (`compile_timed`) runs again and again over the
 same data. Of each piece the lowest tenth of its times counts, and the program's time is their sum.
 """
 
@@ -23,7 +23,7 @@ from isa_models.readings.arrays import Array
 from simdnn.calibration.native import linked
 from simdnn.calibration.sampler import tick_ns
 from simdnn.calibration.timer import usual_ratio, yardsticks
-from simdnn.numerics.compiled import compile_stamped
+from simdnn.numerics.compiled import compile_timed
 from simdnn.program.records import Loop, Program, Statement, walk
 
 PIECE_CYCLES = 2000.0  # of a loop's iteration that is timed by itself, at least
@@ -106,7 +106,7 @@ class _Stamped:
 
     def __init__(self, program: Program, buffers: dict[str, Array], stamped: Sequence[int] = ()) -> None:
         self.name = program.name
-        self.code = compile_stamped(program, stamped)
+        self.code = compile_timed(program, stamped)
         stages = self.code.stages
         addresses = [buffers[tensor.name].ctypes.data for tensor in program.tensors]
         self.pointers = (ctypes.c_void_p * (len(addresses) + 1))(*addresses, None)

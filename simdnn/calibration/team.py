@@ -25,7 +25,7 @@ from simdnn.calibration.native import linked
 from simdnn.calibration.programs import LEAST, PATIENCE_S, QUIET, SAMPLE_US, Measurement
 from simdnn.calibration.sampler import LINE, tick_ns
 from simdnn.calibration.timer import Yardsticks, usual_ratio, yardsticks
-from simdnn.numerics.compiled import compile_program, cuts, own_buffers
+from simdnn.numerics.compiled import compile_timed, cuts, own_buffers
 from simdnn.program.records import Program
 
 Result = TypeVar("Result")
@@ -133,7 +133,7 @@ class Ready:
     """A program compiled and cut for a team, over a flat array for each tensor."""
 
     def __init__(self, program: Program, buffers: dict[str, Array], team: Team) -> None:
-        code = compile_program(program, native=True)
+        self.code = code = compile_timed(program)
         self.repeat, self.keep = _repeat()
         self.tick = tick_ns()  # both before any thread asks for them
         self.name, self.team, self.count = program.name, team, len(code.stages)

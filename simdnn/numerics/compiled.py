@@ -25,6 +25,7 @@ from isa_models.isa import host_caps
 from isa_models.readings.arrays import Array, on_a_line
 from isa_models.readings.llvm import ZERO, Carried, Emitter, LlvmValue, vector_type
 from simdnn.numerics import tiles
+from simdnn.numerics.blocks import InBlocks, blocks_of
 from simdnn.numerics.machine_code import LinkedCode, LinkedFunction, linked
 from simdnn.numerics.native import native_call
 from simdnn.numerics.rows import row_function
@@ -103,16 +104,18 @@ def compile_program(program: Program, native: bool = True, optimistic: bool = Tr
         return _CACHE[key]
 
 
-def compile_stamped(program: Program, stamped: Collection[int]) -> Compiled:
-    """Native code for being timed: each iteration of the loops whose `id` is in `stamped` notes the time-stamp counter.
+def compile_timed(program: Program, stamped: Collection[int] = ()) -> Compiled:
+    """Native code for being timed: it runs a nest's iterations in the program's own order.
 
-    The stages then take one more pointer behind those to the tensors: to the address of the next note, which they move.
+    Each iteration of the loops whose `id` is in `stamped` notes the time-stamp counter. The stages then take one more
+    pointer behind those to the tensors: to the address of the next note, which they move.
     """
     with _LOCK:
         return _compile(program, True, True, stamped)
 
 
-def _compile(program: Program, native: bool, optimistic: bool, stamped: Collection[int] = ()) -> Compiled:
+def _compile(program: Program, native: bool, optimistic: bool, stamped: Collection[int] | None = None) -> Compiled:
+    """Machine code of a program; `stamped` is None where nobody times it."""
     caps = host_caps() if native else frozenset()
     stages = [
         _Stage(program, caps, f"stage{i}", statement, optimistic, stamped) for i, statement in enumerate(program.body)
@@ -141,11 +144,11 @@ class _Stage:
         name: str,
         statement: Statement,
         optimistic: bool,
-        stamped: Collection[int] = (),
+        stamped: Collection[int] | None = None,
     ) -> None:
         self.program = program
         self.caps = caps
-        self.stamped = stamped
+        self.stamped = stamped or ()
         self.name = name
         self.emitter = emit = Emitter(optimistic)
         self.pointers: dict[str, str] = {}
@@ -166,9 +169,9 @@ class _Stage:
         while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
             nest.append(body[0])
             body = body[0].body
-        self.extent = math.prod(loop.extent for loop in nest)
+        self.extent = _turns(nest)
         self.count = max(1, FIRST_OPS // sum(times for _, times in walk(body)))
-        self.flat(nest, body)
+        self.flat(nest, body, blocks_of(program, nest, body) if stamped is None else None)
         if self.native_tiles:
             emit.line(tiles.RELEASE)
         alarm = emit.alarms.finish() if emit.alarms else "false"
@@ -179,19 +182,40 @@ class _Stage:
         head = f"define i32 @{name}(ptr noalias %pointers, i64 %from, i64 %to) nounwind alignstack(64)"
         self.text = f"{head} {{\nentry:\n{lines}\n}}"
 
-    def flat(self, nest: list[Loop], body: Sequence[Statement]) -> None:
+    def flat(self, nest: list[Loop], body: Sequence[Statement], blocks: InBlocks | None) -> None:
         def inside(counter: str) -> Carried:
-            variables = {}
-            for loop in reversed(nest[1:]):
-                variables[loop.var] = self.emitter.value(f"urem i64 {counter}, {loop.extent}")
-                counter = self.emitter.value(f"udiv i64 {counter}, {loop.extent}")
+            if blocks:
+                ahead, behind = nest[: blocks.depth], nest[blocks.depth :]
+                outer, inner = self.cut(counter, _turns(ahead), _turns(behind), blocks.width)
+                variables = self.spread(outer, ahead) | self.spread(inner, behind)
+            else:
+                variables = self.spread(counter, nest)
             if nest:
-                variables[nest[0].var] = counter
                 self.stamp(nest[-1])
             self.statements(body, variables, {})
             return []
 
         self.emitter.loop("%from", "%to", inside)
+
+    def cut(self, counter: str, turns: int, iterations: int, width: int) -> tuple[str, str]:
+        """The turn and the iteration of a flat counter where blocks of `width` iterations are taken through all turns;
+        the last block may be narrower.
+        """
+        value = self.emitter.value
+        first = value(f"mul i64 {value(f'udiv i64 {counter}, {turns * width}')}, {width}")
+        within = value(f"urem i64 {counter}, {turns * width}")
+        left = value(f"sub i64 {iterations}, {first}")
+        own = self.emitter.call("i64", "llvm.umin.i64", ("i64", left), ("i64", str(width)))
+        inner = value(f"add i64 {first}, {value(f'urem i64 {within}, {own}')}")
+        return value(f"udiv i64 {within}, {own}"), inner
+
+    def spread(self, counter: str, nest: Sequence[Loop]) -> dict[str, str]:
+        """The variables of a nest at a number of its iterations, the innermost loop's counting fastest."""
+        variables = {}
+        for loop in reversed(nest[1:]):
+            variables[loop.var] = self.emitter.value(f"urem i64 {counter}, {loop.extent}")
+            counter = self.emitter.value(f"udiv i64 {counter}, {loop.extent}")
+        return variables | {loop.var: counter for loop in nest[:1]}
 
     def statements(self, body: Sequence[Statement], variables: dict[str, str], registers: dict[str, LlvmValue]) -> None:
         for statement in body:
@@ -359,6 +383,11 @@ class _Stage:
             value = value.permute(range(memory.lanes))
         address = self.address(memory, variables)
         self.emitter.line(f"store {value.type} {value.name}, ptr {address}, align 1")
+
+
+def _turns(nest: Sequence[Loop]) -> int:
+    """Iterations of a nest in all."""
+    return math.prod(loop.extent for loop in nest)
 
 
 def _shapes(program: Program, before: Statement) -> str:
