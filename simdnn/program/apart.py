@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -81,19 +81,51 @@ def verify_apart(program: Program, body: Sequence[Statement], nest: bool = True)
 
 
 def _verify_independent(program: Program, loop: Loop, nest: bool) -> None:
-    accesses: dict[str, list[IterationAccess]] = {}
-    for op, _, loops in placed_below(loop.body, (), ()):
-        if (memory := op.memory) is not None:
-            inner = {around.var: around.extent for around in loops}
-            accesses.setdefault(memory.tensor, []).append(access_of(program, memory, memory is op.dst, inner))
-    for tensor, found in accesses.items():
+    operands: dict[str, list[Operand]] = {}
+    for operand in _operands(loop.body, {}):
+        operands.setdefault(operand[0].tensor, []).append(operand)
+    for tensor, found in operands.items():
         if nest and program.tensor[tensor].kind == "private":
             continue  # each iteration has its own
-        if any(access.store for access in found) and not _keep_apart(loop, found):
+        if any([store for _, store, _ in found]) and not _keep_apart(loop, _joined(program, found)):
             raise ProgramError(
                 f"{program.name}: `parallel for {loop.var} < {loop.extent}`: "
                 f"cannot show that its iterations keep apart in {tensor}"
             )
+
+
+Operand = tuple[Memory, bool, dict[str, int]]  # whether it is stored to, and the loops around it with their extents
+
+
+def _operands(body: Sequence[Statement], inner: dict[str, int]) -> Iterator[Operand]:
+    """Every memory operand below."""
+    for part in body:
+        if type(part) is Loop:
+            yield from _operands(part.body, {**inner, part.var: part.extent})
+        elif (memory := part.memory) is not None:  # type: ignore[union-attr]  # an op
+            yield memory, memory is part.dst, inner  # type: ignore[union-attr]
+
+
+def _joined(program: Program, operands: Iterable[Operand]) -> list[IterationAccess]:
+    """The accesses of a tensor's operands; neighbours that move alike are one, if that may still be enumerated."""
+    alike: dict[tuple[object, ...], list[IterationAccess]] = {}
+    for memory, store, inner in operands:
+        known = alike.setdefault((memory.index.terms, memory.rows, memory.stride, store, id(inner)), [])
+        known.append(access_of(program, memory, store, inner))
+    joined = list[IterationAccess]()
+    for accesses in alike.values():
+        most = _MAX_ENUMERATED // (accesses[0].elements // accesses[0].count)
+        accesses.sort(key=lambda access: access.index.const)
+        last = accesses[0]
+        for access in accesses[1:]:
+            count = max(last.count, access.index.const - last.index.const + access.count)
+            if access.index.const <= last.index.const + last.count and count <= most:
+                last = replace(last, count=count)
+            else:
+                joined.append(last)
+                last = access
+        joined.append(last)
+    return joined
 
 
 def placed_below(
@@ -109,8 +141,9 @@ def placed_below(
 
 def _keep_apart(loop: Loop, accesses: list[IterationAccess]) -> bool:
     """Whether no element that one iteration stores is touched by another one."""
-    strides = {access.stride(loop.var) for access in accesses}
-    if len(strides) != 1 or len({access.around(loop.var) for access in accesses}) != 1:
+    alike = {(access.index.terms, id(access.inner)): access for access in accesses}.values()
+    strides = {access.stride(loop.var) for access in alike}
+    if len(strides) != 1 or len({access.around(loop.var) for access in alike}) != 1:
         return False
     stride = abs(strides.pop())
     spans = [access.span() for access in accesses]

@@ -18,6 +18,7 @@ from isa_models.plain import MOST
 from simdnn.program.apart import verify_apart
 from simdnn.program.private import verify_private
 from simdnn.program.records import Loop, Memory, Op, Place, Program, Register, Statement, Tensor
+from simdnn.program.straight import RegisterUse, forms_of, parts
 from simdnn.program.tiles import TILES, rows_of
 
 _MAX_BYTES = 1 << 36
@@ -82,16 +83,48 @@ class _Checker:
         self.written: set[str] = set()  # registers, by the loop that is being walked over
         self.spans: dict[tuple[tuple[str, int], ...], tuple[int, int]] = {}  # by an index's terms, in that loop
         self.sizes = {tensor.name: (fmt(tensor.dtype).bits, tensor.size) for tensor in program.tensors}
+        self.read_only = {tensor.name for tensor in program.tensors if tensor.kind in ("input", "constant")}
 
     def fail(self, op: object, why: str) -> ProgramError:
         return ProgramError(f"{self.program.name}: `{op}`: {why}")
 
     def statements(self, body: Sequence[Statement], defined: Registers, extents: dict[str, int]) -> None:
-        for statement in body:
-            if isinstance(statement, Loop):
-                self.loop(statement, defined, extents)
+        for part in parts(body):
+            if type(part) is Loop:
+                self.loop(part, defined, extents)
             else:
-                self.op(statement, defined, extents)
+                self.straight(part, defined, extents)  # type: ignore[arg-type]  # ops
+
+    def straight(self, ops: Sequence[Op], defined: Registers, extents: dict[str, int]) -> None:
+        """Ops in a row. Where ops of such forms were sound before, their addresses are left to look at."""
+        try:
+            key = self.program.isa, self.configured, forms_of(ops)
+        except SimdnnError:
+            key = None  # an instruction that is none
+        use = _USES.get(key)
+        if use is not None and self.admits(use, defined):
+            defined.update(use.leaves)
+            self.written.update(use.leaves)
+            for op in ops:
+                if (memory := op.memory) is not None:
+                    self.memory(op, memory, extents)
+            return
+        for op in ops:  # one after the other, so that the first that breaks a rule is named
+            self.op(op, defined, extents)
+        if key is not None and self.configured == key[1]:
+            if len(_USES) >= _MOST_USES:
+                _USES.clear()
+            _USES[key] = RegisterUse.of(ops)
+
+    def admits(self, use: RegisterUse, defined: Registers) -> bool:
+        """Whether registers hold what straight code reads, and there is room for those that it writes."""
+        if any([defined.get(name, 0) < bits for name, bits in use.needs.items()]):
+            return False
+        more = {name: bits for name, bits in use.widest.items() if self.names.get(name, 0) < bits}
+        if more and not self.has_room(names := self.names | more):
+            return False
+        self.names = names if more else self.names
+        return True
 
     def loop(self, loop: Loop, defined: Registers, extents: dict[str, int]) -> None:
         label = f"for {loop.var} < {loop.extent}"
@@ -137,15 +170,13 @@ class _Checker:
         free = form.is_zero_idiom
         for place in op.srcs:
             if type(place) is Memory:
-                self.address(op, place, extents)
+                self.memory(op, place, extents)
             elif not free:
                 self.read(op, place, defined)  # type: ignore[arg-type]  # a register
         if type(op.dst) is Register:
             self.write(op, op.dst, defined)
         else:
-            self.address(op, op.dst, extents)  # type: ignore[arg-type]  # memory
-            if self.program.tensor[op.dst.tensor].kind in ("input", "constant"):  # type: ignore[union-attr]
-                raise self.fail(op, f"{op.dst.tensor} is read only")  # type: ignore[union-attr]
+            self.memory(op, op.dst, extents)  # type: ignore[arg-type]  # no register
 
     def form(self, op: Op) -> None:
         """Operands by number, type and lanes, whatever registers and addresses they are."""
@@ -222,8 +253,8 @@ class _Checker:
         if place.rows != 1 and not op.definition.tile:
             raise self.fail(op, f"{place}: only tiles have rows")
 
-    def address(self, op: Op, place: Memory, extents: dict[str, int]) -> None:
-        """The range of an operand's addresses."""
+    def memory(self, op: Op, place: Memory, extents: dict[str, int]) -> None:
+        """The range of an operand's addresses, and that no tensor is stored to that is only read."""
         if place.tensor not in self.sizes:
             raise self.fail(op, f"no tensor {place.tensor!r}")
         (unit, size), bits = self.sizes[place.tensor], place.bits
@@ -238,6 +269,8 @@ class _Checker:
         low, last = first + span[0] + min(0, reach), first + span[1] + max(0, reach) + bits // place.rows // unit - 1
         if low < 0 or last >= size:
             raise self.fail(op, f"addresses {low} .. {last} of {place.tensor}, which has 0 .. {size - 1}")
+        if place is op.dst and place.tensor in self.read_only:
+            raise self.fail(op, f"{place.tensor} is read only")
 
     def span(self, op: Op, place: Memory, extents: dict[str, int]) -> tuple[int, int]:
         """How far the loops around move an operand, down and up, from where their variables are zero."""
@@ -265,18 +298,25 @@ class _Checker:
         if name in _TILE_NAMES or self.names.get(name, 0) >= bits:
             return
         self.names[name] = bits
-        if self.platform:
-            self.fits_register_file(op, self.platform)
-        elif len(self.names) > self.limit:
+        if self.has_room(self.names):
+            return
+        if not self.platform:
             raise self.fail(op, f"more than the {self.limit} vector registers of {self.program.isa}")
+        taken, size = _grfs(self.names, self.platform), self.platform.grf_bytes
+        raise self.fail(op, f"{taken} registers of {size} bytes; a thread has {MOST_GRFS}")
 
-    def fits_register_file(self, op: Op, platform: Platform) -> None:
-        """All registers of a thread, in whole GRFs, next to those that hold its addresses and loop counters."""
-        unit = 8 * platform.grf_bytes
-        taken = sum(-(-bits // unit) for bits in self.names.values()) + RESERVED_GRFS
-        if taken > MOST_GRFS:
-            raise self.fail(op, f"{taken} registers of {platform.grf_bytes} bytes; a thread has {MOST_GRFS}")
+    def has_room(self, names: Registers) -> bool:
+        """Whether the register file has room for all these."""
+        return _grfs(names, self.platform) <= MOST_GRFS if self.platform else len(names) <= self.limit
+
+
+def _grfs(names: Registers, platform: Platform) -> int:
+    """All registers of a thread, in whole GRFs, next to those that hold its addresses and loop counters."""
+    unit = 8 * platform.grf_bytes
+    return sum([-(-bits // unit) for bits in names.values()]) + RESERVED_GRFS
 
 
 _SOUND: dict[int, set[str]] = {}  # forms of ops that have been looked at, by number: the ISA caps under which
 _MOST_SOUND = 1 << 16
+_USES: dict[object, RegisterUse] = {}  # of straight code that was sound
+_MOST_USES = 1 << 13

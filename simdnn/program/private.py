@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -27,10 +28,19 @@ class _Step:
         count = next(i for i, (a, b) in enumerate(zip(self.place, later.place, strict=False)) if a != b)
         return self.loops[:count]
 
-    def elements(self, fixed: tuple[str, ...]) -> Elements | None:
-        """The elements that are touched while the loops named stand still, at their variables' zero."""
+    def moved_by(self, loops: tuple[str, ...]) -> tuple[int, ...]:
+        """How far a step of each loop moves it."""
+        strides = dict(self.access.index.terms)
+        return tuple([strides.get(name, 0) for name in loops])
+
+    def standing(self, fixed: tuple[str, ...]) -> IterationAccess:
+        """The access while the loops named stand still, at their variables' zero."""
         inner = {name: extent for name, extent in self.access.inner.items() if name not in fixed}
-        return IterationAccess(self.access.index, self.access.count, self.access.store, inner).points()
+        return IterationAccess(self.access.index, self.access.count, self.access.store, inner)
+
+    def elements(self, fixed: tuple[str, ...]) -> Elements | None:
+        """The elements that are touched while the loops named stand still."""
+        return self.standing(fixed).points()
 
 
 def verify_private(program: Program, statement: Statement) -> None:
@@ -51,12 +61,41 @@ def verify_private(program: Program, statement: Statement) -> None:
             raise ProgramError(f"{program.name}: `{step.op}`: cannot show that it reads what was stored before")
 
 
+@dataclass(frozen=True, eq=False)
+class _Together:
+    """Stores that share the same `loops` with a body: how these move each, and the elements that they write while the
+    loops stand still (None where they are too many to look at).
+    """
+
+    loops: tuple[str, ...]
+    moves: set[tuple[int, ...]]
+    written: Elements | None
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether no element between the first and the last one is left out."""
+        return self.written is not None and int(self.written[-1] - self.written[0]) == len(self.written) - 1
+
+    def covers(self, load: _Step) -> bool:
+        """Whether a load reads nothing else, wherever the loops stand."""
+        if self.written is None or self.moves != {load.moved_by(self.loops)}:
+            return False
+        if self.whole:
+            low, high = load.standing(self.loops).span()
+            return bool(self.written[0] <= low and high <= self.written[-1] + 1)
+        read = load.elements(self.loops)
+        if read is None:
+            return False
+        found = self.written[np.minimum(np.searchsorted(self.written, read), len(self.written) - 1)]
+        return bool((found == read).all())
+
+
 class _Stored:
     """The stores to a private tensor so far, and the elements that those under the same loops' variables write."""
 
     def __init__(self) -> None:
         self.stores = list[_Step]()
-        self.around: dict[tuple[int, ...], dict[tuple[str, ...], list[_Step]]] = {}  # by the place of a body, and loops
+        self.around: dict[tuple[int, ...], list[_Together]] = {}  # by the place of a body
         self.written: dict[tuple[tuple[str, ...], tuple[int, ...]], Elements | None] = {}  # by loops and stores
 
     def add(self, store: _Step) -> None:
@@ -67,20 +106,16 @@ class _Stored:
         """Whether stores that share the same loops with the load cover it, wherever those loops stand."""
         body = load.place[:-1]
         if body not in self.around:
-            found = self.around[body] = {}
+            found: dict[tuple[str, ...], list[_Step]] = {}
             for store in self.stores:
                 found.setdefault(store.shared(load), []).append(store)
-        return any(self._all_of(load, stores, loops) for loops, stores in self.around[body].items())
+            self.around[body] = [self._together(loops, stores) for loops, stores in found.items()]
+        return any(stores.covers(load) for stores in self.around[body])
 
-    def _all_of(self, load: _Step, stores: Sequence[_Step], loops: tuple[str, ...]) -> bool:
-        if any(step.access.stride(name) != load.access.stride(name) for name in loops for step in stores):
-            return False
+    def _together(self, loops: tuple[str, ...], stores: Sequence[_Step]) -> _Together:
         key = loops, tuple([id(step) for step in stores])
         if key not in self.written:
             every = [step.elements(loops) for step in stores]
             found = [points for points in every if points is not None]
             self.written[key] = distinct(found) if len(found) == len(every) else None
-        read, written = load.elements(loops), self.written[key]
-        if read is None or written is None:
-            return False
-        return bool((written[np.minimum(np.searchsorted(written, read), len(written) - 1)] == read).all())
+        return _Together(loops, {step.moved_by(loops) for step in stores}, self.written[key])

@@ -294,7 +294,9 @@ class Op(Record):
 
     @Derived
     def memory(self) -> Memory | None:
-        for place in (self.dst, *self.srcs):
+        if type(self.dst) is Memory:
+            return self.dst
+        for place in self.srcs:
             if type(place) is Memory:
                 return place
         return None

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import simdnn
 from simdnn.program import apart
-from simdnn.program.apart import IterationAccess, _differences_apart, _places_apart, _rows
-from simdnn.program.records import Affine, Loop
+from simdnn.program.apart import IterationAccess, _differences_apart, _joined, _places_apart, _rows, access_of
+from simdnn.program.records import Affine, Loop, Memory, Program, Tensor
 from tests.effort import examples
 
 SMALL = st.integers(0, 12)
@@ -38,3 +38,20 @@ def test_panels_of_a_matmul_are_shown_so(monkeypatch: pytest.MonkeyPatch) -> Non
     """The destination of an odd shape, whose panels of columns interleave."""
     monkeypatch.setattr(apart, "_differences_apart", lambda *_: pytest.fail("every element was looked at"))
     simdnn.estimate("matmul", m=37, n=150, k=41, machine="icx", dt="u8:s8:s32")
+
+
+@examples(100)
+@given(st.lists(st.tuples(SMALL, st.integers(1, 8), st.integers(1, 3), st.booleans()), min_size=1, max_size=8))
+def test_neighbours_that_move_alike_are_one(places: list[tuple[int, int, int, bool]]) -> None:
+    """Accesses that are joined touch and store the elements that they touch and store one by one."""
+    inner = {"r": 4}
+    operands = [
+        (Memory("a", Affine(at, (("r", step),)), "f32", lanes), stored, inner) for at, lanes, step, stored in places
+    ]
+    program = Program("p", "avx2", (Tensor("a", "f32", 99),), ())
+    each = [access_of(program, *operand) for operand in operands]
+    joined = _joined(program, operands)
+    assert len(joined) <= len(each)
+    for stored in (False, True):
+        found = [{n for a in some if a.store is stored for n in a.points().tolist()} for some in (each, joined)]  # type: ignore[union-attr]
+        assert found[0] == found[1]

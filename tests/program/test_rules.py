@@ -10,18 +10,22 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from isa_models import ProgramError
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import MOST_GRFS, RESERVED_GRFS
 from simdnn import numerics
-from simdnn.program import apart
+from simdnn.program import apart, check
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
 from simdnn.program.tiles import configuration
+from tests.effort import examples
 from tests.program.programs import (
     HUGE,
     carried,
@@ -421,3 +425,36 @@ def test_what_is_stored_anywhere_is_stored(far: int) -> None:
     for accesses in ([(stores, True), (loads, False)], [(loads, False), (stores, True)]):
         touched, stored = apart._touched(accesses)
         assert (touched.tolist(), stored.tolist()) == ([5, 6, 7 + far], [True, False, True])
+
+
+@st.composite
+def any_code(draw: st.DrawFn) -> Program:
+    """Loads, sums and stores of three registers in any order and at any place, some of them in a loop."""
+
+    def op() -> Op:
+        name, bits = draw(st.sampled_from("uvw")), draw(st.sampled_from((128, 256, 512)))
+        at = draw(st.integers(0, 50)) + draw(st.sampled_from((Affine(), 3 * i)))
+        if kind := draw(st.integers(0, 3)):
+            return load(at, name, bits) if kind == 1 else store(at, name, bits, draw(st.sampled_from("aooo")))
+        return Op("vaddps", reg(name, bits), (reg(draw(st.sampled_from("uvw")), bits), reg(name, bits)))
+
+    before = [load(0, name, draw(st.sampled_from((256, 512)))) for name in "uvw"]
+    straight = [op() for _ in range(draw(st.integers(1, 4)))]
+    return program(Loop("i", 2, (*before, *straight, Loop("j", 2, tuple(straight)))), isa="avx512_core")
+
+
+@examples(150)
+@given(any_code())
+def test_what_others_have_shown_changes_no_answer(made: Program) -> None:
+    """Straight code that was looked at before, at other addresses, is refused or taken in the same words."""
+
+    def said(one: Program) -> str:
+        try:
+            return str(verify(one) and "")
+        except ProgramError as error:
+            return str(error)
+
+    with patch.dict(check._USES, clear=True):
+        alone = said(made)
+    said(replace(made, tensors=tuple(replace(t, size=1 << 20) for t in made.tensors)))  # where more of it is sound
+    assert said(replace(made)) == alone

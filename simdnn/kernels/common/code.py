@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
-from simdnn.program.records import Affine, Loop, Op, Place, Statement
+from simdnn.program.records import Affine, Loop, Op, Place, Register, Statement
 
 Code = list[Statement]
 
 
 def op(name: str, dst: Place, *srcs: Place, **immediates: int) -> Op:
     """One instruction of a program: `op("vaddps", total, a, b)`."""
+    for place in srcs:
+        if type(place) is not Register:
+            break
+    else:
+        if type(dst) is Register:
+            return _on_registers(name, dst, *srcs, **immediates)
+    return Op(name, dst, srcs, tuple(sorted(immediates.items())))
+
+
+@lru_cache(maxsize=1 << 14, typed=True)
+def _on_registers(name: str, dst: Register, *srcs: Register, **immediates: int) -> Op:
+    """One object for an instruction without an address, which programs of all shapes have alike."""
     return Op(name, dst, srcs, tuple(sorted(immediates.items())))
 
 
