@@ -414,13 +414,15 @@ class Program(Record):
         return replace(self, name=name)
 
 
-def walk(body: Sequence[Statement], times: int = 1) -> Iterator[tuple[Op, int]]:
+def walk(body: Sequence[Statement], times: int = 1) -> list[tuple[Op, int]]:
     """The instructions below `body`, each with its number of executions."""
+    found = list[tuple[Op, int]]()
     for statement in body:
-        if isinstance(statement, Loop):
-            yield from walk(statement.body, times * statement.extent)
+        if type(statement) is Loop:
+            found += walk(statement.body, times * statement.extent)
         else:
-            yield statement, times
+            found.append((statement, times))  # type: ignore[arg-type]  # an op
+    return found
 
 
 def listing(body: Sequence[Statement], depth: int = 0) -> str:

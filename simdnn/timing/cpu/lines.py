@@ -19,7 +19,9 @@ import numpy.typing as npt
 
 from isa_models.forks import ForkLock
 from isa_models.machines.cpu_record import Machine
+from simdnn.program import straight
 from simdnn.program.records import Loop, Op, Program, Statement
+from simdnn.program.straight import forms_of
 from simdnn.timing.cpu.core_rows import CoreRows, Numbers
 from simdnn.timing.cpu.core_run import Turn
 from simdnn.timing.cpu.core_state import UNPLACED
@@ -62,21 +64,30 @@ class _KnownLines:
         self._numbers: dict[tuple[Step, str], int] = {}
         self.answers: dict[tuple[str, bytes], Any] = {}  # what was found of stretches, by their digests
         self._of_op: dict[object, int] = {}
+        self._of_straight: dict[tuple[int, ...], list[int]] = {}  # by the forms of ops in a row
         self._of_loop: dict[tuple[str, int], tuple[int, ...]] = {}
         self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}
 
-    def op(self, stream: Stream, op: Op) -> tuple[int, int, tuple[tuple[str, int], ...]]:
-        """The number of an op's line, its address or `UNPLACED` where all variables are zero, what a step of each adds.
+    def straight(self, stream: Stream, ops: Sequence[Op]) -> list[int]:
+        """The numbers of the lines of ops in a row. Raises `UnknownTiming`."""
+        if any([stream.shares(op) for op in ops]):
+            return [self._op(stream, op) for op in ops]
+        key = forms_of(ops)
+        found = self._of_straight.get(key)
+        if found is None:
+            found = [self._op(stream, op) for op in ops]
+            if len(self._of_straight) >= _MOST_ANSWERS:
+                self._of_straight.clear()
+            self._of_straight[key] = found
+        return found
 
-        Raises `UnknownTiming`.
-        """
+    def _op(self, stream: Stream, op: Op) -> int:
         key = stream.key(op)
-        address, strides = stream.address(op)
         number = self._of_op.get(key)
         if number is None:
             with _LOCK:
                 number = self._of_op[key] = self._add([stream.placed(op)])[0]
-        return number, UNPLACED if address is None else address, strides
+        return number
 
     def control(self, stream: Stream, loop: Loop) -> tuple[int, ...]:
         """The numbers of the lines that end each iteration of a loop."""
@@ -167,32 +178,38 @@ class _Text:
     def add(self, body: Sequence[Statement], times: int = 1) -> None:
         """The lines of a body that is executed so often, after those added before."""
         parts = self.parts[id(body)] = []
-        numbers, at, known, stream = self.numbers, self.at, self.known, self.stream
-        straight = -1  # where the straight code began that the last line belongs to
-        for statement in body:
+        numbers, known, stream = self.numbers, self.known, self.stream
+        for part in straight.parts(body):
             begin = len(numbers)
-            if type(statement) is Loop:
-                numbers.extend(known.control(stream, statement))
+            if type(part) is Loop:
+                turns = times * part.extent
+                numbers.extend(known.control(stream, part))
                 within = len(numbers)
-                at.extend([UNPLACED] * (within - begin))
-                self.times.extend([times * statement.extent] * (within - begin))
-                parts.append(statement)
-                straight = -1
-                self.add(statement.body, times * statement.extent)
-                self.loops[id(statement)] = _Place(begin, within, len(numbers), times * statement.extent)
+                self._place(within - begin, turns)
+                parts.append(part)
+                self.add(part.body, turns)
+                self.loops[id(part)] = _Place(begin, within, len(numbers), turns)
                 continue
-            number, address, strides = known.op(stream, statement)  # type: ignore[arg-type]  # an op
-            numbers.append(number)
-            at.append(address)
-            self.times.append(times)
-            for name, stride in strides:
-                places, steps = self.moves.setdefault(name, ([], []))
-                places.append(begin)
-                steps.append(stride)
-            if straight < 0:
-                straight = begin
-                parts.append((begin, begin + 1))
-            parts[-1] = straight, begin + 1
+            numbers.extend(known.straight(stream, part))  # type: ignore[arg-type]  # ops
+            self._place(len(numbers) - begin, times)
+            parts.append((begin, len(numbers)))
+            for line, op in enumerate(part, begin) if stream.both else ():  # type: ignore[arg-type]
+                self._move(line, op)
+
+    def _place(self, count: int, times: int) -> None:
+        """Lines that are executed so often, of addresses that nothing else meets."""
+        self.at.extend([UNPLACED] * count)
+        self.times.extend([times] * count)
+
+    def _move(self, line: int, op: Op) -> None:
+        """The address of an op's line where all variables are zero, and what a step of each adds."""
+        address, strides = self.stream.address(op)
+        if address is not None:
+            self.at[line] = address
+        for name, stride in strides:
+            places, steps = self.moves.setdefault(name, ([], []))
+            places.append(line)
+            steps.append(stride)
 
 
 def _digest(*parts: Ints) -> bytes:
@@ -213,7 +230,6 @@ class ProgramLines:
         self._placed = bool((self._at != UNPLACED).any())
         self.times = np.array(text.times, np.int64)
         self._moves = {name: self._column(*found) for name, found in text.moves.items()}
-        self.keys = [self._known.keys[number] for number in text.numbers]
         self.lengths, self._wide, self._tiles, self._loads, self._stores = self._known.facts.values[:, self._numbers]
         self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}
 
@@ -264,10 +280,13 @@ class ProgramLines:
     def executed(self, order: Iterable[int]) -> Counter[CountedAs]:
         """The executions of all lines, told in the order in which lines are named."""
         found: Counter[CountedAs] = Counter()
-        keys, times = self.keys, self.times.tolist()
-        for number in order:
+        keys, numbers, times = self._known.keys, self._numbers.tolist(), self.times.tolist()
+        of_each: dict[int, int] = {}
+        for line in order:
+            of_each[numbers[line]] = of_each.get(numbers[line], 0) + times[line]
+        for number, count in of_each.items():
             for key in keys[number]:
-                found[key] += times[number]
+                found[key] += count
         return found
 
     def once(self, what: str, stretch: Stretch, find: Callable[[], Answer]) -> Answer:

@@ -108,10 +108,15 @@ class Stream:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        stored = {op.dst.tensor for op, _ in program.ops() if isinstance(op.dst, Memory)}
-        waiting = [op for op, _ in program.ops() if not op.definition.ahead]
-        loaded = {p.tensor for op in waiting for p in op.srcs if isinstance(p, Memory)}
-        self._both = stored & loaded  # tensors through which a store may feed a load
+        stored, loaded = set[str](), set[str]()
+        for op, _ in program.ops():
+            if (memory := op.memory) is None:
+                continue
+            if memory is op.dst:
+                stored.add(memory.tensor)
+            elif not op.form.definition.ahead:
+                loaded.add(memory.tensor)
+        self.both = stored & loaded  # tensors through which a store may feed a load
 
     def line(self, op: Op, at: Mapping[str, int], moving: str = "") -> CountedStep:
         """The line of an op where the variables stand `at`; `moving` is the variable of the loop that repeats it."""
@@ -155,7 +160,11 @@ class Stream:
     def _shared(self, op: Op) -> Memory | None:
         """The memory operand of an op whose tensor is both stored to and loaded from."""
         memory = op.memory
-        return memory if memory is not None and memory.tensor in self._both else None
+        return memory if memory is not None and memory.tensor in self.both else None
+
+    def shares(self, op: Op) -> bool:
+        """Whether an op touches a tensor that is both stored to and loaded from."""
+        return bool(self.both) and self._shared(op) is not None
 
     def _unit(self, memory: Memory) -> int:
         return fmt(self.program.tensor[memory.tensor].dtype).bits // 8
