@@ -235,6 +235,46 @@ def added(rng: np.random.Generator) -> dict[str, Any]:
     return {"qdq_MatMul_u8_s8_added": (one, TensorProto.FLOAT)}
 
 
+def block(rng: np.random.Generator, src: str, wei: str) -> Model:
+    """Convolutions with an addition around one of them, and the operators that onnxruntime has on integers behind them,
+    each between DequantizeLinear and QuantizeLinear.
+    """
+    one = Model()
+    one.feeds["x"] = rng.standard_normal((2, 4, 6, 6)).astype(np.float32)
+    low = int(np.iinfo(TYPES[src]).min)
+
+    def through(values: str, name: str, scale: float, zero: int = 128) -> str:
+        one.quantized(name, np.zeros((), TYPES[src]), scale, low + zero)
+        del one.constants[name]
+        one.node("QuantizeLinear", f"{values} {name}_s {name}_z", f"{name}_q")
+        one.node("DequantizeLinear", f"{name}_q {name}_s {name}_z", name)
+        return name
+
+    def weights(name: str, *shape: int) -> str:
+        one.quantized(name, drawn(rng, wei, shape), 0.002, 128 if wei == "u8" else 0)
+        one.node("DequantizeLinear", f"{name} {name}_s {name}_z", f"{name}_d")
+        return f"{name}_d"
+
+    one.node("Conv", f"{through('x', 'a', 0.02)} {weights('w1', 8, 4, 3, 3)}", "t1", pads=[1] * 4)
+    one.node("Relu", "t1", "r1")
+    kept = through("r1", "b", 0.1, 0)  # which two read
+    one.node("Conv", f"{kept} {weights('w2', 8, 8, 3, 3)}", "t2", pads=[1] * 4)
+    one.node("Add", f"{through('t2', 'c', 0.3)} {kept}", "t3")
+    one.node("Relu", "t3", "r3")
+    one.node("AveragePool", through("r3", "d", 0.2, 0), "t4", kernel_shape=[2, 2], strides=[2, 2])
+    one.node("Conv", f"{through('t4', 'e', 0.2, 0)} {weights('w3', 8, 8, 1, 1)}", "t5")
+    one.node("LeakyRelu", through("t5", "f", 0.3, 100), "t6", alpha=0.1)
+    one.node("Sigmoid", through("t6", "g", 0.2, 80), "t7")
+    one.node("Mul", f"g {through('t7', 'h', 1 / 256, 0)}", "t8")
+    one.node("Concat", f"{through('t8', 'i', 0.2, 10)} e", "t9", axis=1)
+    one.node("GlobalAveragePool", through("t9", "j", 0.2, 10), "t10")
+    one.node("Flatten", through("t10", "k", 0.1, 10), "t11")
+    one.node("MatMul", f"{through('t11', 'l', 0.1, 10)} {weights('w4', 16, 7)}", "t12")
+    one.node("Softmax", through("t12", "m", 0.05), "t13")
+    one.node("Identity", through("t13", "n", 1 / 256, 0))
+    return one
+
+
 def models() -> dict[str, Any]:
     """All models by name, with the types of their outputs; the same ones every time."""
     rng = np.random.default_rng(19)
@@ -247,7 +287,10 @@ def models() -> dict[str, Any]:
                 for case in CONVOLUTIONS:
                     found |= convolutions(rng, src, wei, case)
                 found |= patterns(rng, src, wei)
-    return found | floats(rng) | float_convolutions(rng) | added(rng)
+    found |= floats(rng) | float_convolutions(rng) | added(rng)
+    for src, wei in (("u8", "s8"), ("s8", "s8"), ("u8", "u8")):
+        found[f"qdq_block_{src}_{wei}"] = (block(rng, src, wei), TensorProto.FLOAT)
+    return found
 
 
 def main() -> None:

@@ -47,9 +47,9 @@ class GraphRun:
     def __init__(
         self,
         graph: Graph,
+        folded: dict[Any, dict[str, Any]],
         feeds: Mapping[str, Any],
         k: Kernels,
-        folded: dict[Any, dict[str, Any]],
         fpmath_layers: str,
         placed: Mapping[str, NodePlace],
         memo: Memo | None,

@@ -16,6 +16,7 @@ from isa_models.alike import Alike
 from isa_models.display import InNotebooks
 from isa_models.errors import some, unknown_name
 from isa_models.readings.arrays import Array, unmasked
+from simdnn.networks.as_run import as_run
 from simdnn.networks.fold import folded
 from simdnn.networks.graph_run import GraphRun, NodePlace, Watch
 from simdnn.networks.kernels import Kernels, shadow
@@ -62,6 +63,7 @@ class Network(Alike, Loaded, InNotebooks):
     graph: Graph
     source: Any = field(default=None, repr=False, compare=False)
     _folded: dict[Any, dict[str, Any]] = field(default_factory=dict, repr=False, compare=False)
+    _libraries: dict[Any, tuple[Graph, dict[Any, Any]]] = field(default_factory=dict, repr=False, compare=False)
 
     def __repr__(self) -> str:
         kinds = Counter(node.op for node in self.graph.nodes).most_common()
@@ -147,7 +149,7 @@ class Network(Alike, Loaded, InNotebooks):
         fed = self._fed(feeds)
         if kernels.on_gpu and memo is None:
             self._check_kernels(fed, replace(kernels, values=False, calls=[]), placed or {})
-        graph_run = GraphRun(self.graph, fed, kernels, self._folded, fpmath_layers, placed or {}, memo)
+        graph_run = GraphRun(*self._run_on(kernels, outputs or ()), fed, kernels, fpmath_layers, placed or {}, memo)
         with shown() as told:
             values, nodes = graph_run.run(watch, fetched, told)
         return NetworkResult(target.machine, isa, target.threads, nodes, {name: values[name] for name in fetched})
@@ -155,7 +157,7 @@ class Network(Alike, Loaded, InNotebooks):
     def run_by(self, kernels: Kernels, feeds: Mapping[str, Array], *, watch: Watch | None = None) -> NetworkResult:
         """Values and cost by kernels that may note more than `run` tells, or take others for what they refuse."""
         self.check_operators()
-        graph_run = GraphRun(self.graph, self._fed(feeds), kernels, self._folded, "*", {}, None)
+        graph_run = GraphRun(*self._run_on(kernels), self._fed(feeds), kernels, "*", {}, None)
         with shown() as told:
             values, nodes = graph_run.run(watch, told=told)
         outputs = {port.name: values[port.name] for port in self.outputs}
@@ -192,17 +194,26 @@ class Network(Alike, Loaded, InNotebooks):
         """The cost by kernels that compute no values, and may note more than `estimate` tells; `watch` as in `run`."""
         self.check_operators()
         fed = self._shadows(feeds or {})
-        graph_run = GraphRun(self.graph, fed, kernels, self._folded, fpmath_layers, placed or {}, None)
+        graph_run = GraphRun(*self._run_on(kernels), fed, kernels, fpmath_layers, placed or {}, None)
         with shown() as told:
             _, nodes = graph_run.run(watch, told=told)
         return NetworkEstimate(kernels.target.machine, isa, kernels.target.threads, nodes)
+
+    def _run_on(self, kernels: Kernels, kept: Sequence[str] = ()) -> tuple[Graph, dict[Any, dict[str, Any]]]:
+        """The graph as kernels run it, and what its constants have come to: a library that runs models has its own."""
+        if not kernels.runs_models:
+            return self.graph, self._folded
+        known = tuple(kept)
+        if known not in self._libraries:
+            self._libraries[known] = as_run(self.graph, known), {}
+        return self._libraries[known]
 
     def _check_kernels(self, fed: dict[str, Any], kernels: Kernels, placed: Mapping[str, NodePlace]) -> None:
         """`Unimplemented` naming a node that no kernel can do, before anything runs. What hangs on values, and what has
         no cost, may hide one.
         """
         with suppress(InvalidArgument, UnknownTiming):
-            GraphRun(self.graph, fed, kernels, self._folded, "*", placed, None).run()
+            GraphRun(*self._run_on(kernels), fed, kernels, "*", placed, None).run()
 
     def check_operators(self) -> None:
         """`Unimplemented` naming the first node without an operator here."""

@@ -17,7 +17,7 @@ from simdnn.networks.model import Graph, Node, subgraphs
 
 DOMAIN = "simdnn"
 _PRODUCTS = ("Conv", "MatMul", "Gemm")
-_BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
+BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,16 @@ def fused(graph: Graph) -> Graph:
     return _Fusion(graph).run()
 
 
+def constants_of(graph: Graph) -> dict[str, Array]:
+    """Constants that no feed replaces, those that are nodes among them."""
+    inputs = {port.name for port in graph.inputs}
+    found = {n: a for n, a in graph.constants.items() if n not in inputs}
+    for node in graph.nodes:
+        if node.op == "Constant" and isinstance(node.get("value"), np.ndarray):
+            found[node.outputs[0]] = node.get("value")
+    return found
+
+
 class _Fusion:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -44,11 +54,7 @@ class _Fusion:
             for name in (*node.inputs, *(n for g in subgraphs(node) for n in g.outer)):
                 self.readers.setdefault(name, []).append(node)
         self.outputs = {port.name for port in graph.outputs}
-        inputs = {port.name for port in graph.inputs}
-        self.constants: dict[str, Array] = {n: a for n, a in graph.constants.items() if n not in inputs}
-        for node in graph.nodes:
-            if node.op == "Constant" and isinstance(node.get("value"), np.ndarray):
-                self.constants[node.outputs[0]] = node.get("value")
+        self.constants = constants_of(graph)
         self.added: dict[str, Array] = {}
         self.gone: set[int] = set()
 
@@ -91,7 +97,7 @@ class _Fusion:
         turned = node.op == "Gemm" and bool(node.get("transB", 0))
         if weights is not None:
             axis = 0 if node.op == "Conv" or turned else weights.ndim - 1
-            if weights.dtype not in _BYTES or (node.op == "Conv" and weights.ndim not in (3, 4)):
+            if weights.dtype not in BYTES or (node.op == "Conv" and weights.ndim not in (3, 4)):
                 return None
             if channels.size > 1 and w.node.get("axis", 1) % weights.ndim != axis:
                 return None
@@ -167,7 +173,7 @@ class _Fusion:
             return relu, None
         known = all(name in self.constants for name in last.inputs[1:])
         zero = self.constants.get(last.inputs[2]) if len(last.inputs) > 2 else np.zeros(1, np.uint8)
-        small = zero is not None and zero.dtype in _BYTES and zero.size == 1
+        small = zero is not None and zero.dtype in BYTES and zero.size == 1
         return relu, last if known and small and self.constants[last.inputs[1]].size == 1 else None
 
     def only_reader(self, name: str) -> Node | None:

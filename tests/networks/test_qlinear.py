@@ -117,6 +117,30 @@ def test_binary(dtype: Any, op: str) -> None:
     compare(op, feeds, ["a", scale(), drawn(dtype), "b", scale(), drawn(dtype), scale(), drawn(dtype)])
 
 
+@pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
+@pytest.mark.parametrize("shapes", [((16, 16), (16, 16)), ((16, 1), (16, 16)), ((4, 16), (4, 1)), ((3, 1, 1), (16,))])
+def test_binary_of_scales_that_make_ties(dtype: Any, op: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+    """Scales such as 0.1, 0.3 and 0.2 bring many sums next to halves, where the order of roundings shows."""
+    for steps in ((0.1, 0.3, 0.2), (0.5, 0.25, 2), (0.3, 0.05, 0.1)):
+        a, b = (drawn(dtype, *shape) for shape in shapes)
+        p, q, r = (np.float32(step) for step in steps)
+        r *= np.float32(64 if op == "QLinearMul" else 1)
+        compare(op, {"a": a, "b": b}, ["a", p, drawn(dtype), "b", q, drawn(dtype), r, drawn(dtype)])
+
+
+def test_mean_pool_of_windows_beyond_the_padding(dtype: Any) -> None:
+    """Where padding counts, all of a window does."""
+    options: dict[str, Any] = {
+        "kernel_shape": [3, 2],
+        "pads": [1, 0, 1, 0],
+        "strides": [2, 2],
+        "ceil_mode": 1,
+        "count_include_pad": 1,
+    }
+    one, zero = np.float32(1), np.zeros((), dtype)
+    compare("QLinearAveragePool", {"x": drawn(dtype, 2, 3, 4, 5)}, ["x", one, zero, one, zero], **options)
+
+
 def test_gemm(dtype: Any) -> None:
     a, b = drawn(dtype, 7, 33), drawn(np.int8, 12, 33)
     bias = RNG.integers(-5000, 5000, 12).astype(np.int32)

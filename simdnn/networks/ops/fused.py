@@ -88,7 +88,8 @@ def _by_operators(
     relu: bool,
 ) -> Array:
     """The pattern as onnxruntime runs it: QLinearConv, QLinearMatMul or QGemm, with an s32 bias, where a QuantizeLinear
-    follows and no Relu that cuts; MatMulIntegerToFloat or QGemm where none does; else in f32. Sources of s8 become u8.
+    to the source's type follows and no Relu that cuts; MatMulIntegerToFloat or QGemm where none does; else in f32.
+    Of sources of s8 it takes Gemm's alone, with s8 weights (`simdnn.networks.as_run` makes u8 of most).
     """
     y_scale, y_zero = target
     x, x_scale, x_zero = source
@@ -96,10 +97,10 @@ def _by_operators(
     dtype = np.dtype(np.uint8) if y_zero is None else y_zero.dtype
     cuts = relu and (y_scale is None or (0 if y_zero is None else int(y_zero.item())) != limits(dtype)[0])
     floating = bias is not None and bias_integers is None
-    if cuts or y_scale is None and (node.op == "QConv" or floating or not k.alone):
+    left = y_scale is None and (node.op == "QConv" or floating or not k.alone)
+    signed_source = label(x.dtype) == "s8" and (node.text("of") != "Gemm" or label(w.dtype) != "s8")
+    if cuts or left or signed_source or y_scale is not None and dtype != x.dtype:
         return _fused_in_f32(k, node, source, weights, bias, target, relu)
-    if label(x.dtype) == "s8":
-        x, x_zero = k.plain((x.view(np.uint8) ^ np.uint8(128)), x), _point_of_u8(x_zero)
     convolves = node.op == "QConv"
     total = (
         integer_convolution(k, node, x, w, x_zero, w_zero) if convolves else integer_product(k, x, w, x_zero, w_zero)
@@ -114,12 +115,6 @@ def _by_operators(
     return requantize_sums(
         k, total, factor / y_scale.astype(F32).reshape(()), np.zeros((), dtype) if y_zero is None else y_zero
     )
-
-
-def _point_of_u8(zero: Array | None) -> Array:
-    """The zero point of s8 data that is read as u8, 128 more."""
-    stored = np.zeros((), np.int8) if zero is None else np.asarray(zero)
-    return stored.view(np.uint8) ^ np.uint8(128)
 
 
 @operator("StoredConv", domain="simdnn")

@@ -141,6 +141,15 @@ def average_pool(k: Kernels, node: Node, x: Array) -> Array:
     return pool.run(k, "mean", pool.counts(bool(node.integer("count_include_pad", 0))))
 
 
+def average_pool_of_whole_windows(k: Kernels, node: Node, x: Array) -> Array:
+    """Means for which, if padding counts, what `ceil_mode` adds beyond it counts, too."""
+    pool = _Pool(k, node, x)
+    counts = pool.counts(False)
+    return pool.run(
+        k, "mean", np.full_like(counts, prod(pool.kernel)) if node.integer("count_include_pad", 0) else counts
+    )
+
+
 @operator("LpPool")
 def lp_pool(k: Kernels, node: Node, x: Array) -> Array:
     pool, p = _Pool(k, node, x), node.integer("p", 2)

@@ -5,6 +5,8 @@ Values follow its CPU kernels (onnxruntime/contrib_ops/cpu/quantization), which 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from isa_models import Unimplemented
@@ -14,7 +16,7 @@ from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.activation import leaky_relu
 from simdnn.networks.ops.elementwise import where
-from simdnn.networks.ops.pool import average_pool
+from simdnn.networks.ops.pool import average_pool_of_whole_windows
 from simdnn.networks.ops.quantized import (
     bounded,
     dequantize_linear,
@@ -31,8 +33,8 @@ F32 = np.dtype(np.float32)
 MICROSOFT = "com.microsoft"
 
 
-@operator("QLinearAdd", "QLinearMul", domain=MICROSOFT)
-def binary(
+@operator("QLinearAdd", domain=MICROSOFT)
+def added(
     k: Kernels,
     node: Node,
     a: Array,
@@ -44,11 +46,72 @@ def binary(
     y_scale: Array,
     y_zero: Array | None = None,
 ) -> Array:
-    parts = []
-    for x, scale, zero in ((a, a_scale, a_zero), (b, b_scale, b_zero)):
-        parts.append(dequantize_linear(k, node, x, scale, zero))
-    combine = (lambda v, w: v + w) if node.op == "QLinearAdd" else (lambda v, w: v * w)
-    return quantize_linear(k, node, k.map(combine, *parts, name=node.op.lower()), y_scale, _point(y_zero, a))
+    """Two fused multiply-adds of the integers onto what their zero points come to; the operand that is one number along
+    the last dimension comes first, and else the second.
+    """
+    zero = _point(y_zero, a)
+    x, y = (_Part.of(*each, y_scale) for each in ((a, a_scale, a_zero), (b, b_scale, b_zero)))
+    first, last = (x, y) if _is_one_along(a, b) else (y, x)
+    fixed = np.float32(zero.item()) - _fma(last.ratio, last.zero, first.ratio * first.zero)
+
+    def formula(v: Element, w: Element, r: Element, s: Element, f: Element) -> Element:
+        total = w.to_float().fma(s, v.to_float().fma(r, f))
+        return bounded(total, *map(float, limits(zero.dtype))).nearest()
+
+    numbers = [np.float32(v).reshape(1) for v in (first.ratio, last.ratio, fixed)]
+    return k.map(formula, first.values, last.values, *numbers, dst=zero.dtype, name="qlinearadd")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """An operand of integers, its scale over that of the sum, and its zero point."""
+
+    values: Array
+    ratio: np.float32
+    zero: np.float32
+
+    @staticmethod
+    def of(values: Array, scale: Array, zero: Array | None, y_scale: Array) -> _Part:
+        ratio = np.float32(scale.item()) / np.float32(y_scale.item())
+        return _Part(values, ratio, np.float32(_point(zero, values).item()))
+
+
+def _is_one_along(a: Array, b: Array) -> bool:
+    """Whether a is one number along the last dimension that has more than one."""
+    shape = np.broadcast_shapes(a.shape, b.shape)
+    own = (1,) * (len(shape) - a.ndim) + a.shape
+    return next((mine == 1 for size, mine in zip(reversed(shape), reversed(own), strict=True) if size > 1), True)
+
+
+def _fma(x: np.float32, y: np.float32, z: np.float32) -> np.float32:
+    """x * y + z, rounded once: y has 8 bits, so the product is exact in f64, and the sum nearly always."""
+    return np.float32(np.float64(x) * np.float64(y) + np.float64(z))
+
+
+@operator("QLinearMul", domain=MICROSOFT)
+def multiplied(
+    k: Kernels,
+    node: Node,
+    a: Array,
+    a_scale: Array,
+    a_zero: Array | None,
+    b: Array,
+    b_scale: Array,
+    b_zero: Array | None,
+    y_scale: Array,
+    y_zero: Array | None = None,
+) -> Array:
+    """The product of integers, times one factor, plus the zero point, and then rounded."""
+    zero = _point(y_zero, a)
+    factor = np.float32(a_scale.item()) * np.float32(b_scale.item()) / np.float32(y_scale.item())
+
+    def formula(v: Element, w: Element, x: Element, y: Element, r: Element, z: Element) -> Element:
+        total = (v - x).to_float() * (w - y).to_float() * r + z
+        return bounded(total, *map(float, limits(zero.dtype))).nearest()
+
+    points = [_point(point, a).astype(np.int32).reshape(1) for point in (a_zero, b_zero)]
+    numbers = [np.float32(v).reshape(1) for v in (factor, zero.item())]
+    return k.map(formula, a, b, *points, *numbers, dst=zero.dtype, name="qlinearmul")
 
 
 def _point(zero: Array | None, like: Array) -> Array:
@@ -93,7 +156,7 @@ def pooled(
 ) -> Array:
     """Means in f32; the zero point is added before the rounding."""
     _channels_first(node)
-    means = average_pool(k, node, dequantize_linear(k, node, x, scale, zero))
+    means = average_pool_of_whole_windows(k, node, dequantize_linear(k, node, x, scale, zero))
     low, high = (0, 255) if label(x.dtype) == "u8" else (-128, 127)
 
     def formula(v: Element, s: Element, z: Element) -> Element:

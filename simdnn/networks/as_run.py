@@ -1,0 +1,191 @@
+"""Quantize-dequantize graphs as onnxruntime runs them: its own operators on integers, in the types that it picks.
+
+A tensor of s8 that one node alone reads becomes u8. DequantizeLinear -> operator -> QuantizeLinear becomes the operator
+on integers (`OPERATORS`) where all its tensors have one type. A product of floats and dequantized weights becomes
+MatMulNBits. Products of dequantized operands are one node already (`simdnn.networks.qdq`), whose kernels ask for types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from isa_models.readings.arrays import Array
+from simdnn.networks.model import Graph, Node, subgraphs
+from simdnn.networks.ops.qlinear import MICROSOFT
+from simdnn.networks.ops.quantized import limits
+from simdnn.networks.qdq import BYTES, DOMAIN, constants_of
+from simdnn.networks.types import bits, label
+
+#: operators of floats with one on integers, by the order of its inputs
+ONE = ("AveragePool", "LeakyRelu", "GlobalAveragePool", "Sigmoid", "Softmax")
+TWO = ("Add", "Mul")
+OPERATORS = (*ONE, *TWO, "Concat")
+_CODES = ("s8", "u8", "s4", "u4")
+_BLOCK = 32  # of weights that have no blocks
+
+
+def as_run(graph: Graph, kept: Sequence[str] = ()) -> Graph:
+    """The graph with those patterns replaced; values named in `kept` stay as the model has them."""
+    return _Rewriting(graph, kept).run()
+
+
+class _Rewriting:
+    def __init__(self, graph: Graph, kept: Sequence[str]) -> None:
+        self.graph = graph
+        self.nodes = {_made(node): node for node in graph.nodes}  # as they are by now, by what they make
+        self.reading: dict[str, list[str]] = {}
+        for node in graph.nodes:
+            for name in dict.fromkeys(node.inputs):
+                self.reading.setdefault(name, []).append(_made(node))
+        self.constants = constants_of(graph)
+        self.added: dict[str, Array] = {}
+        inside = {n for node in graph.nodes for g in subgraphs(node) for n in g.outer}
+        self.kept = {port.name for port in graph.outputs} | set(kept) | inside
+
+    def run(self) -> Graph:
+        for name in list(self.nodes):
+            self.to_unsigned(name)
+        for node in list(self.nodes.values()):
+            if made := self.on_integers(node) or self.of_few_bits(node):
+                self.nodes[_made(made)] = made
+        left = [self.nodes[_made(node)] for node in self.graph.nodes if _made(node) in self.nodes]
+        read = self.kept | {name for node in left for name in node.inputs}
+        left = [node for node in left if node.op != "DequantizeLinear" or read & set(node.outputs)]
+        return replace(self.graph, nodes=tuple(left), constants={**self.graph.constants, **self.added})
+
+    # -- what reads what ------------------------------------------------------------------------------------------
+    def only_reader(self, name: str) -> Node | None:
+        readers = self.reading.get(name, [])
+        return self.nodes.get(readers[0]) if len(readers) == 1 and name not in self.kept else None
+
+    def stored(self, name: str) -> tuple[str, str, str] | None:
+        """The integers, scale and zero point, each one number, of a dequantized value."""
+        node = self.nodes.get(name)
+        if node is None or node.op != "DequantizeLinear" or len(node.inputs) < 3:
+            return None
+        return (node.inputs[0], node.inputs[1], node.inputs[2]) if self.common(*node.inputs[1:3]) else None
+
+    def common(self, *names: str) -> bool:
+        return all(name in self.constants and self.constants[name].size == 1 for name in names)
+
+    def hold(self, name: str, values: Array) -> str:
+        """A new constant."""
+        while name in self.constants or name in self.nodes:
+            name += "_"
+        self.constants[name] = self.added[name] = values
+        return name
+
+    # -- types ----------------------------------------------------------------------------------------------------
+    def to_unsigned(self, name: str) -> None:
+        """s8 integers that one node makes and one reads become u8, 128 more."""
+        maker = self.nodes[name]
+        place = {"QuantizeLinear": 2, "QConv": 8, "QMatMul": 8}.get(maker.op, len(maker.inputs))
+        if name in self.kept or len(maker.inputs) <= place:
+            return
+        uses = [(self.nodes[n], at + 2) for n in self.reading.get(name, []) for at in self.places(self.nodes[n], name)]
+        if len(uses) != 1:
+            return
+        reader, at = uses[0]
+        same = len(reader.inputs) > at and self.common(maker.inputs[place], reader.inputs[at])
+        values = [self.constants.get(node.inputs[i]) for node, i in ((maker, place), (reader, at)) if same]
+        if not same or any(v is None or v.dtype != np.int8 for v in values):
+            return
+        shifted = self.hold(f"{name}_u8", np.asarray(values[0]).view(np.uint8) ^ np.uint8(128))
+        for made, i in ((name, place), (_made(reader), at)):
+            inputs = self.nodes[made].inputs
+            self.nodes[made] = replace(self.nodes[made], inputs=(*inputs[:i], shifted, *inputs[i + 1 :]))
+
+    def places(self, reader: Node, name: str) -> list[int]:
+        """Where a node reads integers with a scale and zero point behind them; once for each that it hands them to."""
+        if reader.op == "DequantizeLinear":
+            uses = len(self.reading.get(reader.outputs[0], [])) + (reader.outputs[0] in self.kept)
+            return [0] * max(1, uses)
+        triples = (0, 3) if reader.domain == DOMAIN and reader.op in ("QConv", "QMatMul") else ()
+        found = [at for at in triples if reader.inputs[at] == name]
+        return found or [-1, -1]  # of something else: not to be touched
+
+    # -- patterns -------------------------------------------------------------------------------------------------
+    def on_integers(self, node: Node) -> Node | None:
+        """The operator on integers; None where types differ or the pattern is another."""
+        if node.op not in OPERATORS or node.domain:
+            return None
+        last = self.only_reader(node.outputs[0])
+        relu = last if last is not None and last.op == "Relu" else None
+        last = self.only_reader(relu.outputs[0]) if relu is not None else last
+        if last is None or last.op != "QuantizeLinear" or len(last.inputs) < 3 or not self.common(*last.inputs[1:]):
+            return None
+        sources = [self.stored(name) for name in node.inputs]
+        if any(source is None for source in sources):
+            return None
+        triples = [source for source in sources if source is not None]
+        target = tuple(last.inputs[1:3])
+        zeros = [self.constants[name] for name in (target[1], *(zero for _, _, zero in triples))]
+        if zeros[0].dtype not in BYTES or any(zero.dtype != zeros[0].dtype for zero in zeros):
+            return None
+        if relu is not None and int(zeros[0].item()) != np.iinfo(zeros[0].dtype).min:
+            return None
+        given = tuple(name for triple in triples for name in triple)
+        inputs = (*target, *given) if node.op == "Concat" else (*given, *target)
+        attributes = {**node.attributes, **({"opset": node.version} if node.op == "Softmax" else {})}
+        for gone in (node, relu) if relu is not None else (node,):
+            del self.nodes[_made(gone)]
+        op = f"QLinear{node.op}"
+        return Node(node.name, op, MICROSOFT, 1, inputs, last.outputs, attributes)
+
+    def of_few_bits(self, node: Node) -> Node | None:
+        """MatMulNBits for floats times constant weights (K, N) that are dequantized by blocks, columns, or as one."""
+        if node.op not in ("MatMul", "Gemm") or node.domain or len(node.inputs) < 2:
+            return None
+        weights = self.nodes.get(node.inputs[1])
+        if weights is None or weights.op != "DequantizeLinear" or self.only_reader(node.inputs[1]) is None:
+            return None
+        if not all(name in self.constants for name in weights.inputs) or not _is_plain(node):
+            return None
+        codes, scale = (self.constants[name] for name in weights.inputs[:2])
+        block, axis = int(weights.get("block_size", 0)), int(weights.get("axis", 1))
+        blocked = block >= 16 and block & (block - 1) == 0 and axis == 0
+        if codes.ndim != 2 or label(codes.dtype) not in _CODES or scale.dtype != np.float32:
+            return None
+        if block and not blocked or not block and scale.size > 1 and (axis % 2 != 1 or scale.ndim != 1):
+            return None
+        zero = self.constants[weights.inputs[2]] if len(weights.inputs) > 2 else np.zeros(1, codes.dtype)
+        return self.packed(node, codes, scale, zero, block or _BLOCK)
+
+    def packed(self, node: Node, codes: Array, scale: Array, zero: Array, block: int) -> Node:
+        """The node, and its constants: codes of a column side by side, and scales and zero points of their blocks."""
+        k, n = codes.shape
+        width, half, blocks = bits(codes.dtype), -limits(codes.dtype)[0], -(-k // block)
+        spread = {"s": np.float32, "z": np.int16}
+        columns = {"w": np.zeros((n, blocks * block), np.uint8)}
+        columns["w"][:, :k] = (codes.astype(np.int16) + half).T
+        for what, values in (("s", scale), ("z", zero)):
+            each = np.broadcast_to(values if values.ndim == 2 else values.reshape(1, -1), (blocks, n))
+            columns[what] = each.T.astype(spread[what])
+        columns["z"] = (columns["z"] + half).astype(np.uint8)
+        names = []
+        for what, values in columns.items():
+            stored = _nibbles(values) if width == 4 and what != "s" else values
+            names.append(self.hold(f"{node.outputs[0]}_{what}", np.ascontiguousarray(stored)))
+        attributes = {"K": k, "N": n, "bits": width, "block_size": block, "accuracy_level": 4}
+        inputs = (node.inputs[0], names[0], names[1], names[2], "", *node.inputs[2:3])
+        return Node(node.name, "MatMulNBits", MICROSOFT, 1, inputs, node.outputs, attributes)
+
+
+def _made(node: Node) -> str:
+    """The first output that has a name."""
+    return next(filter(None, node.outputs), "")
+
+
+def _is_plain(node: Node) -> bool:
+    factors = node.get("alpha", 1.0) == node.get("beta", 1.0) == 1.0
+    return factors and not node.get("transA", 0) and not node.get("transB", 0)
+
+
+def _nibbles(values: Array) -> Array:
+    """Two values a byte, the first one in the lower half."""
+    even = np.pad(values, ((0, 0), (0, values.shape[1] % 2)))
+    packed: Array = (even[:, ::2] | even[:, 1::2] << 4).astype(np.uint8)
+    return packed

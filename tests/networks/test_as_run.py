@@ -1,0 +1,105 @@
+"""Quantize-dequantize graphs as onnxruntime runs them: types, operators on integers, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+from onnx import helper, numpy_helper  # noqa: E402
+
+import simdnn  # noqa: E402
+from simdnn import Unimplemented  # noqa: E402
+from simdnn.networks.as_run import as_run  # noqa: E402
+
+SIZES = [2, 4, 6, 6]
+
+
+def network(nodes: list[Any], constants: dict[str, Any], outputs: tuple[str, ...] = ("y",)) -> simdnn.Network:
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    ports = [onnx.ValueInfoProto(name=name) for name in outputs]
+    source = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, SIZES)
+    graph = helper.make_graph(nodes, "g", [source], ports, tensors)
+    return simdnn.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+
+
+def through(values: str, name: str) -> list[Any]:
+    """A tensor in integers and back."""
+    return [
+        helper.make_node("QuantizeLinear", [values, "s", "z"], [f"{name}_q"]),
+        helper.make_node("DequantizeLinear", [f"{name}_q", "s", "z"], [name]),
+    ]
+
+
+def kinds(net: simdnn.Network, *kept: str) -> list[str]:
+    return [node.op for node in as_run(net.graph, kept).nodes]
+
+
+@pytest.mark.parametrize("op", ["AveragePool", "LeakyRelu", "GlobalAveragePool", "Sigmoid", "Softmax", "Add", "Concat"])
+def test_an_operator_between_integers_is_one_on_integers(op: str) -> None:
+    known: dict[str, Any] = {"AveragePool": {"kernel_shape": [2, 2]}, "Concat": {"axis": 1}}
+    reads = ["a"] if op not in ("Add", "Concat") else ["a", "b"]
+    sources = [node for name in reads for node in through("x", name)]
+    made = helper.make_node(op, reads, ["t"], **known.get(op, {}))
+    net = network([*sources, made, *through("t", "y")], {"s": np.float32(0.1), "z": np.uint8(7)})
+    wanted = [f"QLinear{op}", "DequantizeLinear"]
+    assert kinds(net) == [*["QuantizeLinear"] * len(reads), *wanted]
+    assert op in kinds(net, "t")  # whose values somebody asks for
+    x = {"x": np.random.default_rng(0).standard_normal(SIZES).astype(np.float32)}
+    own, other = (net.run(x, machine="icx", dispatch=rule).outputs["y"] for rule in ("onnxruntime", "fastest"))
+    assert own.shape == other.shape and np.abs(own - other).max() < 0.11
+
+
+def test_a_relu_between_stays_where_it_cuts() -> None:
+    relu = helper.make_node("Relu", ["t"], ["r"])
+    add = helper.make_node("Add", ["a", "b"], ["t"])
+    for zero, wanted in ((0, "QLinearAdd"), (7, "Relu")):
+        nodes = [*through("x", "a"), *through("x", "b"), add, relu, *through("r", "y")]
+        found = kinds(network(nodes, {"s": np.float32(0.1), "z": np.uint8(zero)}))
+        assert wanted in found and ("Relu" in found) == (zero > 0)
+
+
+def test_signed_integers_that_one_node_reads_become_unsigned() -> None:
+    """With two readers they stay, and onnxruntime then multiplies floats: no pair saturates."""
+    constants = {"s": np.float32(0.1), "z": np.int8(-3), "w": np.ones((4, 4, 1, 1), np.int8), "ws": np.float32(0.1)}
+    weights = helper.make_node("DequantizeLinear", ["w", "ws"], ["wd"])
+    conv = helper.make_node("Conv", ["a", "wd"], ["t"], "conv")
+    nodes = [*through("x", "a"), weights, conv, *through("t", "y")]
+    one = network(nodes, constants, ("y",))
+    two = network([*nodes, helper.make_node("Abs", ["a"], ["v"])], constants, ("y", "v"))
+    types = []
+    for net in (one, two):
+        graph = as_run(net.graph)
+        types.append([graph.constants[n.inputs[2]].dtype.name for n in graph.nodes if n.op == "QuantizeLinear"])
+    assert types == [["uint8"], ["int8"]]
+    x = {"x": np.full(SIZES, 12.0, np.float32)}
+    made = [net.run(x, machine="hsw", dispatch="onnxruntime") for net in (one, two)]
+    kernels = [next(run.implementation for run in r.nodes if run.node.name == "conv") for r in made]
+    assert "int8" in kernels[0] and "int8" not in kernels[1]
+
+
+@pytest.mark.parametrize(("op", "dtype", "block"), [("MatMul", "int8", 0), ("Gemm", "uint8", 0), ("MatMul", "int4", 2)])
+def test_floats_by_dequantized_weights_are_another_product(op: str, dtype: str, block: int) -> None:
+    """onnxruntime quantizes their sources, too: refused by name, and never silently a product of floats."""
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 7, (6, 3)).astype(dtype if dtype != "int4" else np.int8)
+    if dtype == "int4":
+        import ml_dtypes
+
+        codes = np.resize(codes, (32, 3)).astype(ml_dtypes.int4)
+    scale = np.full((2, 3), 0.5, np.float32) if block else np.float32(0.5)
+    options: dict[str, Any] = {"axis": 0, "block_size": 16} if block else {}
+    flat = helper.make_node("Reshape", ["x", "shape"], ["v"])
+    weights = helper.make_node("DequantizeLinear", ["w", "ws"], ["wd"], **options)
+    product = helper.make_node(op, ["v", "wd"], ["y"])
+    shape = np.array([-1, len(codes)])
+    net = network([flat, weights, product], {"w": codes, "ws": scale, "shape": shape})
+    assert "MatMulNBits" in kinds(net)
+    x = rng.standard_normal(SIZES).astype(np.float32)
+    with pytest.raises(Unimplemented, match="compressed weights"):
+        net.run({"x": x}, machine="hsw", dispatch="onnxruntime")
+    rewritten = simdnn.Network(as_run(net.graph)).run({"x": x}, machine="hsw", attr=simdnn.Attr(apply_to_int=True))
+    wanted = x.reshape(-1, len(codes)) @ (codes.astype(np.float32) * 0.5)
+    np.testing.assert_allclose(rewritten.outputs["y"], wanted, rtol=1e-4, atol=1e-4)
