@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -208,8 +210,9 @@ class ArrayValue(Value):
 
     def fma(self, b: Value, c: Value) -> Self:
         assert isinstance(b, ArrayValue) and isinstance(c, ArrayValue)
-        assert self.dtype == b.dtype == c.dtype == "f32"
-        return self._new(_fma32(self.array, b.array, c.array), "f32")
+        assert self.dtype == b.dtype == c.dtype
+        fused = {"f32": _fma32, "f64": _fma64}[self.dtype]
+        return self._new(fused(self.array, b.array, c.array), self.dtype)
 
     @silent
     def round_even(self) -> Self:
@@ -300,6 +303,21 @@ def _fma32(a: Array, b: Array, c: Array) -> Array:
     if (halfway | (size < 2.0**-126) & (size > 0)).any():
         total = _to_odd(product, addend, total)
     return total.astype(np.float32)
+
+
+def _fma64(a: Array, b: Array, c: Array) -> Array:
+    """f64 fused multiply-add, number by number, by the C library."""
+    numbers = np.broadcast_arrays(a, b, c)
+    found = np.array([_c_fma()(*three) for three in zip(*(x.ravel().tolist() for x in numbers), strict=True)])
+    return found.astype(np.float64).reshape(numbers[0].shape)
+
+
+@functools.cache
+def _c_fma() -> Callable[[float, float, float], float]:
+    library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
+    fma: Any = library.fma
+    fma.restype, fma.argtypes = ctypes.c_double, [ctypes.c_double] * 3
+    return cast(Callable[[float, float, float], float], fma)
 
 
 def _to_odd(product: Array, addend: Array, total: Array) -> Array:

@@ -1,15 +1,32 @@
 """x86 instructions by family; importing this package registers them."""
 
-from isa_models.x86 import amx, bf16, compares, convert, dot, f16, floats, integer, masks, memory, partial, shuffle
+from isa_models.x86 import (
+    amx,
+    bf16,
+    blocks,
+    compares,
+    convert,
+    dot,
+    f16,
+    floats,
+    fma,
+    integer,
+    masks,
+    memory,
+    partial,
+    shuffle,
+)
 
 __all__ = [
     "amx",
     "bf16",
+    "blocks",
     "compares",
     "convert",
     "dot",
     "f16",
     "floats",
+    "fma",
     "integer",
     "masks",
     "memory",

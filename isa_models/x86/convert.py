@@ -5,7 +5,9 @@ from __future__ import annotations
 from isa_models.algebra import Value
 from isa_models.formats import fmt
 from isa_models.instruction import define, example
-from isa_models.x86.widths import AVX512_BW, AVX512_ONLY
+from isa_models.rounding import round_to
+from isa_models.x86.floats import integral
+from isa_models.x86.widths import AVX512_BW, AVX512_FP16, AVX512_ONLY, Widths
 
 _LETTER = {8: "b", 16: "w", 32: "d", 64: "q"}
 
@@ -93,25 +95,87 @@ _pack("vpacksswb", "s16", "s8")
 _pack("vpackuswb", "s16", "u8")
 
 
-@define("vcvtdq2ps", "f32 <- s32", AVX512_BW, "Intel SDM Vol. 2A, CVTDQ2PS")
-def vcvtdq2ps(a: Value) -> Value:
-    """Signed doublewords to floats, rounded to nearest even.
+_TO_FLOATS = (
+    ("vcvtdq2ps", "s32", "f32", AVX512_BW, "CVTDQ2PS", "[16777217, -3]", "[16777216.0, -3.0]"),
+    ("vcvtudq2ps", "u32", "f32", AVX512_ONLY, "VCVTUDQ2PS", "[16777217, 4294967295]", "[16777216.0, 4294967296.0]"),
+    ("vcvtdq2pd", "s32", "f64", AVX512_BW, "CVTDQ2PD", "[16777217, -3]", "[16777217.0, -3.0]"),
+    ("vcvtudq2pd", "u32", "f64", AVX512_ONLY, "VCVTUDQ2PD", "[16777217, 4294967295]", "[16777217.0, 4294967295.0]"),
+)
+
+
+def _to_floats(name: str, source: str, result: str, caps: Widths, manual: str, call: str, shown: str) -> None:
+    how = "exactly" if result == "f64" else "rounded to nearest even"
+    doc = example(name, f"{source} to {result}, {how}.", call, shown)
+
+    @define(name, f"{result} <- {source}", caps, f"Intel SDM Vol. 2A, {manual}", doc=doc)
+    def convert(a: Value) -> Value:
+        return a.to(result)
+
+
+for _row in _TO_FLOATS:
+    _to_floats(*_row)
+
+
+_TO_INTEGERS = (
+    ("vcvtps2dq", "s32", AVX512_BW, "CVTPS2DQ", "[2.5, -3.5, 3e9]", "[2, -4, -2147483648]"),
+    ("vcvttps2dq", "s32", AVX512_BW, "CVTTPS2DQ", "[2.5, -3.5, 3e9]", "[2, -3, -2147483648]"),
+    ("vcvtps2udq", "u32", AVX512_ONLY, "VCVTPS2UDQ", "[2.5, 3e9, -1]", "[2, 3000000000, 4294967295]"),
+    ("vcvttps2udq", "u32", AVX512_ONLY, "VCVTTPS2UDQ", "[2.5, 3e9, -0.5]", "[2, 3000000000, 0]"),
+)
+
+
+def _to_integers(name: str, result: str, caps: Widths, manual: str, call: str, shown: str) -> None:
+    cut, form = name.startswith("vcvtt"), fmt(result)
+    outside = -(2**31) if form.signed else form.high
+    how = "towards zero" if cut else "to nearest even"
+    text = f"f32 to {result}, rounded {how}; out of range and NaN give {outside & 0xFFFFFFFF:X}H."
+
+    @define(
+        name,
+        f"{result} <- f32",
+        caps,
+        f"Intel SDM Vol. 2A, {manual}",
+        doc=example(name, text, call, shown),
+    )
+    def convert(a: Value) -> Value:
+        whole = integral(a, "zero" if cut else "even")
+        inside = (whole >= float(form.low)) & (whole < form.high + 1.0)
+        return inside.where(inside.where(whole, a.literal(0.0)).to(result), a.view(result).literal(outside))
+
+
+for _line in _TO_INTEGERS:
+    _to_integers(*_line)
+
+
+@define("vcvtps2pd", "f64 <- f32", AVX512_BW, "Intel SDM Vol. 2A, CVTPS2PD")
+def vcvtps2pd(a: Value) -> Value:
+    """f32 to f64, exactly; a NaN turns quiet.
 
     >>> from isa_models import instruction
-    >>> instruction("vcvtdq2ps")([16777217, -3]).tolist()
-    [16777216.0, -3.0]
+    >>> instruction("vcvtps2pd")([1.5, -2]).tolist()
+    [1.5, -2.0]
     """
-    return a.to("f32")
+    bits = a.view("u32")
+    return a.is_nan().where(bits | 0x00400000, bits).view("f32").to("f64")
 
 
-@define("vcvtps2dq", "s32 <- f32", AVX512_BW, "Intel SDM Vol. 2A, CVTPS2DQ")
-def vcvtps2dq(a: Value) -> Value:
-    """Floats to signed doublewords, rounded to nearest even; out of range and NaN give 80000000H.
+@define("vcvtpd2ps", "f32 <- f64", AVX512_BW, "Intel SDM Vol. 2A, CVTPD2PS")
+def vcvtpd2ps(a: Value) -> Value:
+    """f64 to f32, rounded to nearest even.
 
     >>> from isa_models import instruction
-    >>> instruction("vcvtps2dq")([2.5, -3.5, 3e9]).tolist()
-    [2, -4, -2147483648]
+    >>> instruction("vcvtpd2ps")([0.1, 1e60]).tolist()
+    [0.10000000149011612, inf]
     """
-    rounded = a.round_even()
-    inside = (rounded >= -(2.0**31)) & (rounded < 2.0**31)
-    return inside.where(inside.where(rounded, a.literal(0.0)).to("s32"), rounded.view("s32").literal(-(2**31)))
+    return round_to(a, "f32")
+
+
+@define("vcvtps2phx", "f16 <- f32", AVX512_FP16, "Intel SDM Vol. 2C, VCVTPS2PHX")
+def vcvtps2phx(a: Value) -> Value:
+    """f32 to f16, rounded to nearest even, denormals kept.
+
+    >>> from isa_models import instruction
+    >>> instruction("vcvtps2phx")([1.0009, 1e5]).tolist()
+    [1.0009765625, inf]
+    """
+    return round_to(a, "f16")

@@ -1,16 +1,23 @@
-"""x86 packed floats: arithmetic with the manuals' rules for NaN."""
+"""x86 packed floats: arithmetic in single, double and half precision, with the manuals' rules for NaN."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from isa_models.algebra import Value
 from isa_models.instruction import define, example
 from isa_models.rounding import MODES
-from isa_models.x86.widths import AVX2, AVX512_BW
+from isa_models.x86.widths import AVX2, AVX512_BW, AVX512_FP16, AVX512_ONLY
 
+#: packed types by the end of the mnemonic
+PACKED = {"ps": ("f32", AVX512_BW), "pd": ("f64", AVX512_BW), "ph": ("f16", AVX512_FP16)}
 Binary = Callable[[Value, Value], Value]
+
+
+def _is_nan(a: Value) -> Value:
+    if a.dtype != "f16":
+        return a.is_nan()
+    return (a.view("u16") & 0x7FFF) > 0x7C00  # f16 has no operations of its own in the algebra
 
 
 def choose_nan(result: Value, *operands: Value) -> Value:
@@ -18,84 +25,123 @@ def choose_nan(result: Value, *operands: Value) -> Value:
 
     Intel SDM Vol. 1, 4.8.3.5 and Table 4-7; the operands come in the order of priority.
     """
+    form = result.format
+    quiet = 1 << (form.mantissa_bits - 1)
+    exponent = ((1 << form.exponent_bits) - 1) << form.mantissa_bits
 
     def fixed() -> Value:
-        form, word = result.format, f"u{result.format.bits}"
-        quiet = 1 << (form.mantissa_bits - 1)
-        default = (1 << form.bits) - quiet  # a sign, all ones in the exponent, the first bit of the fraction
-        bits = result.view(word).literal(default)
+        bits = result.view(f"u{form.bits}").literal(1 << (form.bits - 1) | exponent | quiet)
         for operand in reversed(operands):
-            bits = operand.is_nan().where(operand.view(word) | quiet, bits)
-        return bits.view(result.dtype).step("the NaN that wins", lambda: operands)
+            bits = _is_nan(operand).where(operand.view(f"u{form.bits}") | quiet, bits)
+        return bits.view(form.name).step("the NaN that wins", lambda: operands)
 
-    return result.is_nan().rarely(result, fixed)
-
-
-def _arithmetic(name: str, dtype: str, function: Binary, text: str, call: str, result: str, **facts: Any) -> None:
-    doc = example(name, f"{text} Of two NaNs the first wins, quieted.", call, result)
-
-    @define(name, f"{dtype} <- {dtype}, {dtype}", AVX512_BW, f"Intel SDM Vol. 2, {name[1:].upper()}", doc=doc, **facts)
-    def arithmetic(a: Value, b: Value) -> Value:
-        return choose_nan(function(a, b), a, b)
+    return _is_nan(result).rarely(result, fixed)
 
 
-def _extreme(name: str, dtype: str, better: Binary, which: str, result: str, **facts: Any) -> None:
+def _roomy(a: Value) -> Value:
+    """f16 in f32, where one operation on it, rounded to f16 again, is rounded as if once; other types as they are."""
+    return a.to("f32") if a.dtype == "f16" else a
+
+
+def _timed_as(verb: str, end: str) -> str:
+    """f64 is as fast as f32, but for quotients and roots; f16 has rows of its own."""
+    return f"v{verb}ps" if end == "pd" and verb not in ("div", "sqrt") else ""
+
+
+def _arithmetic(verb: str, function: Binary, text: str, call: str, result: str) -> None:
+    for end, (dtype, caps) in PACKED.items():
+        name, timed_as = f"v{verb}{end}", _timed_as(verb, end)
+        doc, manual = example(name, f"{text} Of two NaNs the first wins, quieted.", call, result), name[1:].upper()
+
+        @define(name, f"{dtype} <- {dtype}, {dtype}", caps, f"Intel SDM Vol. 2, {manual}", timed_as=timed_as, doc=doc)
+        def arithmetic(a: Value, b: Value) -> Value:
+            return choose_nan(function(_roomy(a), _roomy(b)).to(a.dtype), a, b)
+
+
+_arithmetic("add", lambda a, b: a + b, "Add floats.", "[1, 2], [0.5, 3]", "[1.5, 5.0]")
+_arithmetic("sub", lambda a, b: a - b, "Subtract floats.", "[1, 2], [0.5, 3]", "[0.5, -1.0]")
+_arithmetic("mul", lambda a, b: a * b, "Multiply floats.", "[1, 2], [0.5, 3]", "[0.5, 6.0]")
+_arithmetic("div", lambda a, b: a / b, "Divide floats.", "[1, 6], [0.5, 3]", "[2.0, 2.0]")
+
+
+def _extreme(verb: str, less: bool) -> None:
+    which = "lesser" if less else "greater"
     text = f"The {which} float; the second, bit for bit, where either is NaN or both are zeros."
-    doc = example(name, text, '[1, float("nan"), 0.0], [2, 3, -0.0]', result)
+    shown = "[1.0, 3.0, -0.0]" if less else "[2.0, 3.0, -0.0]"
+    for end, (dtype, caps) in PACKED.items():
+        name, timed_as = f"v{verb}{end}", _timed_as(verb, end)
+        doc, manual = example(name, text, '[1, float("nan"), 0.0], [2, 3, -0.0]', shown), name[1:].upper()
 
-    @define(name, f"{dtype} <- {dtype}, {dtype}", AVX512_BW, f"Intel SDM Vol. 2B, {name[1:].upper()}", doc=doc, **facts)
-    def extreme(a: Value, b: Value) -> Value:
-        return better(a, b).where(a, b)
+        @define(name, f"{dtype} <- {dtype}, {dtype}", caps, f"Intel SDM Vol. 2, {manual}", timed_as=timed_as, doc=doc)
+        def extreme(a: Value, b: Value) -> Value:
+            x, y = _roomy(a), _roomy(b)
+            return (x < y if less else x > y).where(a, b)
 
 
-def _root(name: str, dtype: str) -> None:
-    doc = example(name, "Square root, correctly rounded.", "[9, 2.25]", "[3.0, 1.5]")
+_extreme("min", less=True)
+_extreme("max", less=False)
 
-    @define(name, f"{dtype} <- {dtype}", AVX512_BW, f"Intel SDM Vol. 2B, {name[1:].upper()}", doc=doc)
+
+def _root(end: str) -> None:
+    dtype, caps = PACKED[end]
+    doc = example(f"vsqrt{end}", "Square root, correctly rounded.", "[9, 2.25]", "[3.0, 1.5]")
+
+    @define(f"vsqrt{end}", f"{dtype} <- {dtype}", caps, f"Intel SDM Vol. 2B, SQRT{end.upper()}", doc=doc)
     def root(a: Value) -> Value:
-        return choose_nan(a.sqrt(), a)
+        return choose_nan(_roomy(a).sqrt().to(dtype), a)
 
 
-def _of_type(end: str, dtype: str, what: str) -> None:
-    """Arithmetic on one type; doubles are as fast as floats but for quotients and roots."""
-
-    def timed(operation: str) -> str:
-        return "" if end == "ps" else f"v{operation}ps"
-
-    for operation, function, text, result in (
-        ("add", lambda a, b: a + b, f"Add {what}.", "[1.5, 5.0]"),
-        ("sub", lambda a, b: a - b, f"Subtract {what}.", "[0.5, -1.0]"),
-        ("mul", lambda a, b: a * b, f"Multiply {what}.", "[0.5, 6.0]"),
-    ):
-        name = f"v{operation}{end}"
-        _arithmetic(name, dtype, function, text, "[1, 2], [0.5, 3]", result, timed_as=timed(operation))
-    _arithmetic(f"vdiv{end}", dtype, lambda a, b: a / b, f"Divide {what}.", "[1, 6], [0.5, 3]", "[2.0, 2.0]")
-    _root(f"vsqrt{end}", dtype)
-    least, most = "[1.0, 3.0, -0.0]", "[2.0, 3.0, -0.0]"
-    _extreme(f"vmin{end}", dtype, lambda a, b: a < b, "lesser", least, timed_as=timed("min"))
-    _extreme(f"vmax{end}", dtype, lambda a, b: a > b, "greater", most, timed_as=timed("max"))
+for _end in PACKED:
+    _root(_end)
 
 
-_of_type("ps", "f32", "floats")
-_of_type("pd", "f64", "doubles")
-
-
-@define("vroundps", "f32 <- f32", AVX2, "Intel SDM Vol. 2B, ROUNDPS")
-def vroundps(a: Value, imm: int) -> Value:
-    """Floats to integral ones. Immediate bits 1:0: nearest even, down, up, towards zero; bit 2: MXCSR's mode, which
-    here is nearest even. The sign stays, that of zero too.
-
-    >>> from isa_models import instruction
-    >>> instruction("vroundps")([2.5, -3.7, -0.4], imm=0).tolist(), instruction("vroundps")([2.5, -3.7], imm=3).tolist()
-    ([2.0, -4.0, -0.0], [2.0, -3.0])
-    """
-    mode, nearest = "even" if imm & 4 else MODES[imm & 3], a.round_even()
+def integral(a: Value, mode: str) -> Value:
+    """Floats rounded to integral ones; the sign stays, that of zero too, but for nearest even's own zeros."""
+    nearest = a.round_even()
     if mode == "even":
-        return choose_nan(nearest, a)
+        return nearest
     below, above = (nearest > a).where(nearest - 1.0, nearest), (nearest < a).where(nearest + 1.0, nearest)
     found = {"down": below, "up": above}.get(mode, (a < 0.0).where(above, below))
-    signed = found.view("u32") | (a.view("u32") & 0x80000000)
-    return choose_nan(signed.view("f32"), a)
+    bits = f"u{a.format.bits}"
+    return (found.view(bits) | (a.view(bits) & (1 << (a.format.bits - 1)))).view(a.dtype)
+
+
+def _mode(imm: int) -> str:
+    return "even" if imm & 4 else MODES[imm & 3]
+
+
+_ROUNDS = "Immediate bits 1:0: nearest even, down, up, towards zero; bit 2: MXCSR's mode, which here is nearest even."
+
+
+def _rounds(end: str) -> None:
+    dtype = PACKED[end][0]
+    text = f"Floats to integral ones. {_ROUNDS} The sign stays, that of zero too."
+    doc = example(f"vround{end}", text, "[2.5, -3.7, -0.4], imm=3", "[2.0, -3.0, -0.0]")
+
+    @define(f"vround{end}", f"{dtype} <- {dtype}", AVX2, f"Intel SDM Vol. 2B, ROUND{end.upper()}", doc=doc)
+    def rounds(a: Value, imm: int) -> Value:
+        return choose_nan(integral(a, _mode(imm)), a)
+
+
+def _rounds_to_scale(end: str) -> None:
+    dtype, caps = PACKED[end]
+    name, caps = f"vrndscale{end}", AVX512_FP16 if end == "ph" else AVX512_ONLY
+    text = f"Floats to multiples of 2**-m, m in the immediate's bits 7:4. {_ROUNDS} The sign stays, that of zero too."
+    doc = example(name, text, "[2.5, -3.7, 0.3], imm=0x13", "[2.5, -3.5, 0.0]")
+
+    @define(name, f"{dtype} <- {dtype}", caps, f"Intel SDM Vol. 2C, {name.upper()}", doc=doc)
+    def rounds(a: Value, imm: int) -> Value:
+        scale, x = 2.0 ** (imm >> 4), _roomy(a)
+        many = x.format.mantissa_bits  # from 2 to this power on a number is whole
+        fine = (x < 2.0**many) & (x > -(2.0**many))
+        scaled = integral(fine.where(x, x.literal(0.0)) * scale, _mode(imm)) * (1 / scale)
+        return choose_nan(fine.where(scaled, x).to(dtype), a)
+
+
+for _end in ("ps", "pd"):
+    _rounds(_end)
+for _end in PACKED:
+    _rounds_to_scale(_end)
 
 
 @define("vhaddps", "f32 <- f32, f32", AVX2, "Intel SDM Vol. 2A, HADDPS", whole=True)
@@ -111,65 +157,6 @@ def vhaddps(a: Value, b: Value) -> Value:
     both = a.concat(b)
     even, odd = both.permute(order), both.permute([k + 1 for k in order])
     return choose_nan(even + odd, even, odd)
-
-
-_SIGNS = {  # of the product, and of the addend in even and in odd lanes
-    "fmadd": (1, 1, 1, "{0} plus {1}"),
-    "fmsub": (1, -1, -1, "{0} minus {1}"),
-    "fnmadd": (-1, 1, 1, "{1} minus {0}"),
-    "fnmsub": (-1, -1, -1, "minus {0}, minus {1}"),
-    "fmaddsub": (1, -1, 1, "{0} minus {1} in even lanes, plus {1} in odd ones"),
-    "fmsubadd": (1, 1, -1, "{0} plus {1} in even lanes, minus {1} in odd ones"),
-}
-_ORDERS = {"132": (0, 2, 1), "213": (1, 0, 2), "231": (1, 2, 0)}  # the operands that are factors, and the addend
-
-
-def _negated(value: Value, even: int, odd: int) -> Value:
-    """The value with the sign of its even or odd lanes, or of both, turned."""
-    if even == odd:
-        return value if even > 0 else value * -1.0
-    turned = value.concat(value * -1.0)
-    return turned.permute([k + (value.lanes if (odd if k % 2 else even) < 0 else 0) for k in range(value.lanes)])
-
-
-def _fused(kind: str, order: str) -> None:
-    """A product and an addend, rounded once; digits say which operands are factors, and which is the addend."""
-    name, (product, even, odd, says) = f"v{kind}{order}ps", _SIGNS[kind]
-    one, two, three = _ORDERS[order]
-    letters, numbers = ("acc" if order == "231" else "x", "a", "b"), (2.0, 3.0, 5.0)
-    told = says.format(f"{letters[one]} * {letters[two]}", letters[three])
-    text = f"{told}, rounded once, in {letters[0]}'s place. Of several NaNs the first factor's wins, then the other's, "
-    text += "then the addend's (so on a Zen 4)."
-    shown = [product * numbers[one] * numbers[two] + sign * numbers[three] for sign in (even, odd)]
-    register = define(
-        name,
-        "f32 <- f32, f32, f32",
-        AVX512_BW,
-        f"Intel SDM Vol. 2C, V{kind.upper()}132PS/V{kind.upper()}213PS/V{kind.upper()}231PS",
-        accumulates=order == "231",
-        overwrites=order != "231",
-        timed_as="" if name in ("vfmadd231ps", "vfmadd213ps") else "vfmadd231ps" if order == "231" else "vfmadd213ps",
-        whole=even != odd,
-        doc=example(name, text, ", ".join(str([int(n)] * 4) for n in numbers), str(shown * 2)),
-    )
-
-    def fused(*operands: Value) -> Value:
-        factor, other, addend = (operands[k] for k in _ORDERS[order])
-        found = _negated(factor, product, product).fma(other, _negated(addend, even, odd))
-        return choose_nan(found, factor, other, addend)
-
-    def added(acc: Value, a: Value, b: Value) -> Value:
-        return fused(acc, a, b)
-
-    def replaced(x: Value, a: Value, b: Value) -> Value:
-        return fused(x, a, b)
-
-    register(added if order == "231" else replaced)
-
-
-for _kind in _SIGNS:
-    for _order in _ORDERS:
-        _fused(_kind, _order)
 
 
 def daz(x: Value) -> Value:

@@ -10,8 +10,6 @@ from isa_models.formats import fmt
 from isa_models.instruction import define, example
 from isa_models.x86.widths import (
     AVX2,
-    AVX2_256,
-    AVX512_512,
     AVX512_BW,
     AVX512_ONLY,
     AVX512_VBMI,
@@ -58,67 +56,7 @@ _unpack("vunpcklpd", "f64", False, "UNPCKLPD", timed_as="vunpcklps")
 _unpack("vunpckhpd", "f64", True, "UNPCKHPD", timed_as="vunpckhps")
 
 
-def _part(name: str, dtype: str, per: int, caps: Widths, manual: str, **facts: Any) -> None:
-    n = next(iter(caps)) // fmt(dtype).bits // per
-    values = list(range(n * per))
-    shown = [float(v) for v in values[n : 2 * n]] if dtype == "f32" else values[n : 2 * n]
-
-    @define(
-        name,
-        f"{dtype} <- {dtype}*{per}",
-        caps,
-        f"Intel SDM Vol. 2C, {manual}",
-        whole=True,
-        memory="store",
-        **facts,
-        doc=example(name, f"The part of {n} lanes that the immediate names.", f"{values}, imm=1", str(shown)),
-    )
-    def take(a: Value, imm: int) -> Value:
-        return a.permute(range(imm % per * n, imm % per * n + n))
-
-
-_part("vextracti128", "u32", 2, AVX2_256, "VEXTRACTI128/VEXTRACTI32x4/VEXTRACTI64x4")
-_part("vextractf128", "f32", 2, AVX2_256, "VEXTRACTF128/VEXTRACTF32x4/VEXTRACTF64x4")
-_part("vextracti32x4", "u32", 4, AVX512_512, "VEXTRACTI128/VEXTRACTI32x4/VEXTRACTI64x4")
-_part("vextractf32x4", "f32", 4, AVX512_512, "VEXTRACTF128/VEXTRACTF32x4/VEXTRACTF64x4")
-_part("vextracti64x4", "u32", 2, AVX512_512, "VEXTRACTI128/VEXTRACTI32x4/VEXTRACTI64x4", mask_bits=64)
-_part("vextractf64x4", "f32", 2, AVX512_512, "VEXTRACTF128/VEXTRACTF32x4/VEXTRACTF64x4", mask_bits=64)
-
-
-def _insert(name: str, dtype: str, parts: int, caps: Widths, manual: str, **facts: Any) -> None:
-    n = next(iter(caps)) // fmt(dtype).bits // parts
-    zeros, ones = [0] * (n * parts), [1] * n
-    shown = zeros[:n] + ones + zeros[2 * n :]
-    yields = str([float(v) for v in shown] if dtype == "f32" else shown)
-
-    @define(
-        name,
-        f"{dtype} <- {dtype}, {dtype}*{1 / parts}",
-        caps,
-        f"Intel SDM Vol. 2C, {manual}",
-        whole=True,
-        **facts,
-        doc=example(
-            name,
-            f"The first, with the {n} lanes that the immediate names taken from the second.",
-            f"{zeros}, {ones}, imm=1",
-            yields,
-        ),
-    )
-    def insert(a: Value, b: Value, imm: int) -> Value:
-        start = imm % parts * n
-        order = [a.lanes + k - start if start <= k < start + n else k for k in range(a.lanes)]
-        return a.concat(b.pad(a.lanes)).permute(order)
-
-
-_insert("vinserti128", "u32", 2, AVX2_256, "VINSERTI128/VINSERTI32x4/VINSERTI64x4")
-_insert("vinsertf128", "f32", 2, AVX2_256, "VINSERTF128/VINSERTF32x4/VINSERTF64x4")
-_insert("vinserti32x4", "u32", 4, AVX512_512, "VINSERTI128/VINSERTI32x4/VINSERTI64x4")
-_insert("vinserti64x4", "u32", 2, AVX512_512, "VINSERTI128/VINSERTI32x4/VINSERTI64x4", mask_bits=64)
-_insert("vinsertf64x4", "f32", 2, AVX512_512, "VINSERTF128/VINSERTF32x4/VINSERTF64x4", mask_bits=64)
-
-
-def _fields(order: int, count: int, bits: int) -> list[int]:
+def fields(order: int, count: int, bits: int) -> list[int]:
     """The `count` fields of an immediate, `bits` each, lowest first."""
     return [(order >> (bits * i)) & ((1 << bits) - 1) for i in range(count)]
 
@@ -136,7 +74,7 @@ def _by_immediate(name: str, dtype: str, caps: Widths, manual: str, text: str) -
         doc=example(name, text, "[0, 1, 2, 3], imm=27", str(shown)),
     )
     def shuffle(a: Value, imm: int) -> Value:
-        return a.permute([s + f for s in _blocks(a.lanes, 4) for f in _fields(imm, 4, 2)])
+        return a.permute([s + f for s in _blocks(a.lanes, 4) for f in fields(imm, 4, 2)])
 
 
 _by_immediate("vpermq", "u64", CROSSING, "VPERMQ", "Quadwords of each 256 bits in the order of four two-bit fields.")
@@ -162,7 +100,7 @@ def _words_by_immediate(name: str, first: int, which: str) -> None:
         doc=example(name, text, "[0, 1, 2, 3, 4, 5, 6, 7], imm=27", str(shown)),
     )
     def shuffle(a: Value, imm: int) -> Value:
-        half = [first + f for f in _fields(imm, 4, 2)]
+        half = [first + f for f in fields(imm, 4, 2)]
         block = [*half, 4, 5, 6, 7] if first == 0 else [0, 1, 2, 3, *half]
         return a.permute([s + k for s in _blocks(a.lanes, 8) for k in block])
 
@@ -180,11 +118,11 @@ def _doubles_by_immediate(name: str, of_two: bool, manual: str) -> None:
     facts: dict[str, Any] = {"whole": True, "timed_as": timed, "doc": example(name, text, call, shown)}
 
     def of_both(a: Value, b: Value, imm: int) -> Value:
-        picks = _fields(imm, a.lanes, 1)
+        picks = fields(imm, a.lanes, 1)
         return a.concat(b).permute([k // 2 * 2 + bit + (a.lanes if k % 2 else 0) for k, bit in enumerate(picks)])
 
     def of_one(a: Value, imm: int) -> Value:
-        return a.permute([k // 2 * 2 + bit for k, bit in enumerate(_fields(imm, a.lanes, 1))])
+        return a.permute([k // 2 * 2 + bit for k, bit in enumerate(fields(imm, a.lanes, 1))])
 
     signature = "f64 <- f64, f64" if of_two else "f64 <- f64"
     define(name, signature, AVX512_BW, f"Intel SDM Vol. 2, {manual}", **facts)(of_both if of_two else of_one)
@@ -202,9 +140,9 @@ def vshufps(a: Value, b: Value, imm: int) -> Value:
     >>> instruction("vshufps")([0, 1, 2, 3], [4, 5, 6, 7], imm=0b11_10_01_00).tolist()
     [0.0, 1.0, 6.0, 7.0]
     """
-    fields = _fields(imm, 4, 2)
+    picks = fields(imm, 4, 2)
     return a.concat(b).permute(
-        [s + f + (a.lanes if i > 1 else 0) for s in _blocks(a.lanes, 4) for i, f in enumerate(fields)]
+        [s + f + (a.lanes if i > 1 else 0) for s in _blocks(a.lanes, 4) for i, f in enumerate(picks)]
     )
 
 
@@ -217,6 +155,20 @@ def vmovhlps(a: Value, b: Value) -> Value:
     [6.0, 7.0, 2.0, 3.0]
     """
     return a.concat(b).permute([a.lanes + 2, a.lanes + 3, 2, 3])
+
+
+@define("vinsertps", "f32 <- f32, f32", SSE_128, "Intel SDM Vol. 2B, INSERTPS", whole=True, memory="none")
+def vinsertps(a: Value, b: Value, imm: int) -> Value:
+    """The first, its float 5:4 of the immediate replaced by the second's float 7:6; zeros where the low bits are set.
+
+    >>> from isa_models import instruction
+    >>> instruction("vinsertps")([0, 1, 2, 3], [4, 5, 6, 7], imm=0b01_10_0001).tolist()
+    [0.0, 1.0, 5.0, 3.0]
+    """
+    into, zeroed = imm >> 4 & 3, fields(imm, 4, 1)
+    order = [a.lanes + (imm >> 6) if k == into else k for k in range(4)]
+    both = a.concat(b)
+    return both.concat(both.literal(0)).permute([8 if zero else k for k, zero in zip(order, zeroed, strict=True)])
 
 
 @define("vmovlhps", "f32 <- f32, f32", SSE_128, "Intel SDM Vol. 2B, MOVLHPS", whole=True, memory="none")
@@ -327,68 +279,6 @@ for _end, _type, _caps, _manual, _timed in (
         _of_two_tables(f"vpermi2{_end}", _type, True, _caps, f"VPERMI2{_manual}", _timed)
 
 
-def _of_128_bits(name: str, dtype: str, caps: Widths, manual: str, **facts: Any) -> None:
-    """Blocks of 128 bits: the lower half of them from the first, the upper from the second."""
-    n = 128 // fmt(dtype).bits
-    lanes = min(caps) // fmt(dtype).bits
-    shown = [*range(n, 2 * n), *range(lanes, lanes + n)]
-    text = "Blocks of 128 bits that the immediate's fields name: from the first, and then from the second."
-    call = f"{[*range(lanes)]}, {[*range(lanes, 2 * lanes)]}, imm=1"
-
-    @define(
-        name,
-        f"{dtype} <- {dtype}, {dtype}",
-        caps,
-        f"Intel SDM Vol. 2C, {manual}",
-        whole=True,
-        **facts,
-        doc=example(name, text, call, str([float(v) for v in shown] if fmt(dtype).is_float else shown)),
-    )
-    def shuffle(a: Value, b: Value, imm: int) -> Value:
-        blocks = a.lanes // n
-        bits = (blocks - 1).bit_length()
-        picks = [f + (blocks if i >= blocks // 2 else 0) for i, f in enumerate(_fields(imm, blocks, bits))]
-        return a.concat(b).permute([n * block + k for block in picks for k in range(n)])
-
-
-_SHUFFLED = "VSHUFF32x4/VSHUFF64x2/VSHUFI32x4/VSHUFI64x2"
-_EVEX_CROSSING: Widths = {256: ("avx512_core",), 512: ("avx512_core",)}
-_of_128_bits("vshufi32x4", "u32", _EVEX_CROSSING, _SHUFFLED)
-_of_128_bits("vshufi64x2", "u64", _EVEX_CROSSING, _SHUFFLED, timed_as="vshufi32x4")
-_of_128_bits("vshuff32x4", "f32", _EVEX_CROSSING, _SHUFFLED, timed_as="vshufi32x4")
-_of_128_bits("vshuff64x2", "f64", _EVEX_CROSSING, _SHUFFLED, timed_as="vshufi32x4")
-
-
-def _two_of_four(name: str, dtype: str, manual: str) -> None:
-    n = 128 // fmt(dtype).bits
-    first, second = [*range(2 * n)], [*range(2 * n, 4 * n)]
-    shown = [*range(n, 2 * n), *[0] * n]
-    text = "Each half: the block of 128 bits of both that two bits of the immediate name, or zeros by bit 3."
-
-    @define(
-        name,
-        f"{dtype} <- {dtype}, {dtype}",
-        AVX2_256,
-        f"Intel SDM Vol. 2C, {manual}",
-        whole=True,
-        doc=example(
-            name,
-            text,
-            f"{first}, {second}, imm=0x81",
-            str([float(v) for v in shown] if fmt(dtype).is_float else shown),
-        ),
-    )
-    def two_of_four(a: Value, b: Value, imm: int) -> Value:
-        both = a.concat(b)
-        both = both.concat(both.literal(0))
-        picks = [4 if half & 8 else half & 3 for half in _fields(imm, 2, 4)]
-        return both.permute([n * block + k for block in picks for k in range(n)])
-
-
-_two_of_four("vperm2i128", "u32", "VPERM2I128")
-_two_of_four("vperm2f128", "f32", "VPERM2F128")
-
-
 @define("vpalignr", "u8 <- u8, u8", AVX512_BW, "Intel SDM Vol. 2B, PALIGNR", whole=True)
 def vpalignr(a: Value, b: Value, imm: int) -> Value:
     """Each 128-bit block: the two side by side, the second below, moved down by the immediate's bytes.
@@ -492,9 +382,9 @@ def _blend(
         return a.concat(b).permute([k + (a.lanes if bit else 0) for k, bit in enumerate(bits)])
 
 
-_blend("vpblendd", "u32", lambda mask, n: _fields(mask, n, 1), "VPBLENDD")
-_blend("vblendps", "f32", lambda mask, n: _fields(mask, n, 1), "BLENDPS")
-_blend("vblendpd", "f64", lambda mask, n: _fields(mask, n, 1), "BLENDPD", timed_as="vblendps")
+_blend("vpblendd", "u32", lambda mask, n: fields(mask, n, 1), "VPBLENDD")
+_blend("vblendps", "f32", lambda mask, n: fields(mask, n, 1), "BLENDPS")
+_blend("vblendpd", "f64", lambda mask, n: fields(mask, n, 1), "BLENDPD", timed_as="vblendps")
 _blend("vpblendw", "u16", lambda mask, n: [mask >> (k % 8) & 1 for k in range(n)], "PBLENDW")
 
 

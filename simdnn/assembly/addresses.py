@@ -142,9 +142,7 @@ def _value(state: State, one: Decoded, written: str) -> Sum | None:
     if kind in (_M.INC, _M.DEC):
         return old + Sum(1 if kind == _M.INC else -1)
     if kind == _M.LEA and one.raw.memory_base != iced.Register.EIP:
-        base, index = _lea_parts(raw)
-        address = MemoryOperand(base, index, raw.memory_index_scale, _signed(raw.memory_displacement), 1, False, False)
-        return state.address(address)
+        return state.address(as_written(raw))
     if kind in (_M.XOR, _M.SUB) and one.same_sources:
         return Sum()
     if raw.op_count < 2:
@@ -185,12 +183,10 @@ def _source(state: State, one: Decoded, operand: int) -> Sum | None:
     return Sum(_signed(raw.immediate(operand))) if kind in IMMEDIATES else None
 
 
-def _lea_parts(raw: Any) -> tuple[str, str]:
-    none = iced.Register.NONE
-    return (
-        "" if raw.memory_base == none else register_name(raw.memory_base),
-        "" if raw.memory_index == none else register_name(raw.memory_index),
-    )
+def as_written(raw: Any) -> MemoryOperand:
+    """The address that an instruction's code names, of lea and of gathers: not what it moves there."""
+    base, index = ("" if r == iced.Register.NONE else register_name(r) for r in (raw.memory_base, raw.memory_index))
+    return MemoryOperand(base, index, raw.memory_index_scale, _signed(raw.memory_displacement), 1, False, False)
 
 
 def _signed(value: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import iced_x86 as iced
@@ -19,11 +19,11 @@ from isa_models.alike import Alike
 from isa_models.display import InNotebooks
 from isa_models.errors import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
-from isa_models.instruction import REGISTRY, Instruction, Operand
-from isa_models.plugins import load
+from isa_models.instruction import Operand
 from isa_models.readings.arrays import Array, ArrayValue
-from simdnn.assembly.addresses import State, Sum, Terms, follow
-from simdnn.assembly.decode import IMMEDIATES, Decoded, part_name, register_name
+from simdnn.assembly.addresses import State, Sum, Terms, as_written, follow
+from simdnn.assembly.decode import Decoded, MemoryOperand, part_name, register_name
+from simdnn.assembly.semantics import Elements, Meaning, elements_of, is_vector, meaning_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,41 +32,6 @@ MOST_ITERATIONS = 1 << 16
 _REGISTER = 64  # bytes
 _XMM = 16
 _SMALL = 1000  # integers of 32 and 64 bits are drawn from -1000 to 1000
-#: spellings with the same bits, whose element types the operation does not look at: the instruction, and bits of a lane
-_SAME_BITS: dict[str, tuple[str, int]] = {
-    **{
-        f"v{p}{op}{end}": (f"vp{op}", bits)
-        for op in ("and", "andn", "or", "xor")
-        for p, end, bits in (("p", "d", 32), ("p", "q", 64), ("", "ps", 32), ("", "pd", 64))
-    },
-    **dict.fromkeys(("vmovaps", "vmovntps"), ("vmovups", 32)),
-    **dict.fromkeys(("vmovdqa", "vmovdqa32", "vlddqu", "vmovntdq", "vmovntdqa"), ("vmovdqu", 32)),
-    **dict.fromkeys(("vmovdqa64", "vmovdqu64", "vmovapd", "vmovupd", "vmovntpd"), ("vmovdqu", 64)),
-    "vmovsd": ("vmovq", 64),
-    "vpternlogq": ("vpternlogd", 64),
-    "vpermi2ps": ("vpermi2d", 32),
-    "vpermi2pd": ("vpermi2q", 64),
-    **{f"vextract{t}64x2": (f"vextract{t}32x4", 64) for t in "if"},
-    **{f"vextract{t}32x8": (f"vextract{t}64x4", 32) for t in "if"},
-    **{f"vinsert{t}64x2": (f"vinsert{t}32x4", 64) for t in "if"},
-    **{f"vinsert{t}32x8": (f"vinsert{t}64x4", 32) for t in "if"},
-}
-#: of an operation on the lowest lane: the packed one, whose result takes the other lanes of its first source
-_LOWEST_LANE = {
-    **{
-        f"v{op}{end[0]}": f"v{op}{end[1]}"
-        for op in ("add", "sub", "mul", "div", "min", "max", "sqrt")
-        for end in (("ss", "ps"), ("sd", "pd"))
-    },
-    **{
-        f"vf{sign}m{op}{order}ss": f"vf{sign}m{op}{order}ps"
-        for sign in ("", "n")
-        for op in ("add", "sub")
-        for order in ("132", "213", "231")
-    },
-    "vroundss": "vroundps",
-}
-_ELEMENTS = {"vmovss", "movss", "vmovsd", "movsd"}
 _PURE_SCALARS = {
     iced.Mnemonic.PREFETCHT0,
     iced.Mnemonic.PREFETCHT1,
@@ -136,7 +101,7 @@ def run(body: Sequence[Decoded], given: Mapping[str, Any] | None = None, iterati
         raise InvalidArgument(f"iterations is {iterations}, 1 to {MOST_ITERATIONS} are run")
     if seed < 0:
         raise InvalidArgument(f"seed is {seed}, whole numbers from 0 on are taken")
-    if without := list(dict.fromkeys(one.text for one in body if one.is_call or _is_vector(one) and _lacks(one))):
+    if without := list(dict.fromkeys(one.text for one in body if one.is_call or is_vector(one) and _lacks(one))):
         raise Unimplemented(f"no semantics here for {', '.join(map(repr, without))}")
     loop = _Loop(body, given or {}, seed)
     for _ in range(iterations):
@@ -144,94 +109,8 @@ def run(body: Sequence[Decoded], given: Mapping[str, Any] | None = None, iterati
     return Values(iterations, seed, written, loop.vectors, loop.arrays())
 
 
-# -- what has semantics ------------------------------------------------------------------------------------------------
-
-
-@functools.cache
-def _by_mnemonic() -> dict[str, list[Instruction]]:
-    """Instructions by mnemonic, one for each of its forms."""
-    load()
-    found: dict[str, list[Instruction]] = {}
-    for one in REGISTRY.values():
-        for name in dict.fromkeys((one.mnemonic_of_form or one.name, one.evex)):
-            if name and not one.tile:
-                found.setdefault(name, []).append(one)
-    return found
-
-
-def definition_of(one: Decoded) -> tuple[Instruction, bool] | None:
-    """The instruction's function, and whether it is a legacy form, which keeps the register's upper part.
-
-    None where the package has none for this mnemonic.
-    """
-    for mnemonic, legacy in ((one.mnemonic, False), ("v" + one.mnemonic, True)):
-        same, _ = _SAME_BITS.get(mnemonic, (mnemonic, 0))
-        if forms := _by_mnemonic().get(_LOWEST_LANE.get(same, same)):
-            return next((form for form in forms if _is_of(one, form)), forms[0]), legacy
-    return None
-
-
-def _is_of(one: Decoded, form: Instruction) -> bool:
-    """Whether an instruction is of this form of its mnemonic: what its result goes to, and how many immediates."""
-    raw = one.raw
-    register = raw.op_register(0) if raw.op_count and raw.op_kind(0) == iced.OpKind.REGISTER else iced.Register.NONE
-    counted = len(_immediates(one)) == len(form.immediates)
-    return counted and iced.RegisterExt.is_k(register) == fmt(form.result).is_truth
-
-
-def _lowest_lane(one: Decoded) -> bool:
-    """Whether only the lowest lane is computed, and the others are the first source's."""
-    moves_registers = one.mnemonic in _ELEMENTS and one.memory is None
-    return moves_registers or one.mnemonic in _LOWEST_LANE or "v" + one.mnemonic in _LOWEST_LANE
-
-
-def _is_vector(one: Decoded) -> bool:
-    return one.mnemonic in ("vzeroupper", "vzeroall") or any(not r.startswith("r") for r in one.registers)
-
-
-def _sources(one: Decoded, definition: Instruction, legacy: bool) -> list[int] | None:
-    """Numbers of the encoded operands that the function's operands are; None where the forms do not match."""
-    immediates = _immediates(one)
-    last = one.raw.op_count - len(immediates)
-    count = len(definition.operands) - definition.mask
-    if len(immediates) != len(definition.immediates):
-        return None
-    if _lowest_lane(one):
-        return list(range(last - count, last))
-    if last == count + 1 and not (definition.destructive or definition.flags):
-        return list(range(1, last))
-    if last == count and (definition.destructive or definition.flags or legacy):
-        return list(range(last))
-    return None
-
-
-def _immediates(one: Decoded) -> list[int]:
-    raw = one.raw
-    return [raw.immediate(k) & 255 for k in range(raw.op_count) if raw.op_kind(k) in IMMEDIATES]
-
-
-def _width(one: Decoded) -> int:
-    """Bits of the widest vector register, or of what memory stands for one, or of masks; 0 without a register."""
-    raw, found = one.raw, definition_of(one)
-    registers = [raw.op_register(k) for k in range(raw.op_count) if raw.op_kind(k) == iced.OpKind.REGISTER]
-    sizes = [iced.RegisterExt.size(r) for r in registers if iced.RegisterExt.is_vector_register(r)]
-    if found and not sizes and any(map(iced.RegisterExt.is_k, registers)):
-        return next(iter(found[0].caps))
-    return 8 * max([*sizes, one.memory.bytes if one.memory else 0]) if sizes else 0
-
-
 def _lacks(one: Decoded) -> bool:
-    """Whether this form has no function: its name, width, operands, a mask beside memory, or a rounding of its own."""
-    raw, found = one.raw, definition_of(one)
-    if found is None or raw.rounding_control != iced.RoundingControl.NONE:
-        return True
-    definition, legacy = found
-    if raw.has_op_mask and (legacy or definition.partial or _lowest_lane(one)):
-        return True  # which lanes the mask is of is not said by the result's
-    operand = definition.operands[-1]
-    if raw.is_broadcast and fmt(definition.result).bits < fmt(operand.dtype).bits * operand.per:
-        return True  # narrowing: how many lanes is in no register
-    return _width(one) not in definition.caps or _sources(one, definition, legacy) is None
+    return meaning_of(one) is None and elements_of(one) is None
 
 
 # -- registers and memory ----------------------------------------------------------------------------------------------
@@ -245,7 +124,8 @@ class _Loop:
         self.vectors: dict[str, Array] = {}
         self.bytes: dict[Terms, dict[int, int]] = {}
         self.whole: set[Terms] = set()  # arrays that were given: nothing stands beside them
-        self.kinds = _kinds(body)
+        self.meanings = {id(one): meaning_of(one) for one in body if is_vector(one)}
+        self.kinds = _kinds(body, self.meanings)
         bases = {one.memory.base for one in body if one.memory}
         start = {
             one.memory.index: 0 for one in body if one.memory and one.memory.index and one.memory.index not in bases
@@ -284,21 +164,19 @@ class _Loop:
 
     def step(self, one: Decoded) -> Written | None:
         """Run one instruction; what it wrote, of a vector instruction."""
-        if not _is_vector(one):
+        if not is_vector(one):
             if one.memory and one.memory.store and one.raw.mnemonic not in _PURE_SCALARS:
                 raise Unimplemented(f"'{one.text}' stores from general registers, whose values are not kept in memory")
             follow(self.state, one)
             return None
-        found = definition_of(one)
-        assert found is not None
-        definition, legacy = found
-        lanes = 1 if _lowest_lane(one) else definition.lanes(_width(one))
-        sources = _sources(one, definition, legacy)
-        assert sources is not None
-        taken = self.taken(one, definition, lanes)
-        encoded = definition.operands[definition.mask :]
-        operands = [self.read(one, k, o, definition, lanes, taken) for k, o in zip(sources, encoded, strict=True)]
-        extra: dict[str, int] = dict(zip(definition.immediates, _immediates(one), strict=True))
+        if (moved := elements_of(one)) is not None:
+            return self.scattered(one, moved) if moved.store else self.gathered(one, moved)
+        meaning = self.meanings[id(one)]
+        assert meaning is not None
+        definition, lanes = meaning.definition, meaning.lanes
+        taken = self.taken(one, meaning)
+        encoded = zip(meaning.sources, definition.operands[definition.mask :], strict=True)
+        operands = [self.read(one, k, operand, meaning, taken) for k, operand in encoded]
         if definition.mask:  # it says itself which lanes of the result are made
             mask = np.ones(lanes, bool) if taken is None else taken
             ones = [np.ones(lanes, fmt(definition.result).dtype)] * len(operands)
@@ -306,32 +184,31 @@ class _Loop:
             if definition.selects and one.raw.zeroing_masking:
                 taken = mask
         else:
+            extra: dict[str, int] = dict(zip(definition.immediates, meaning.immediates, strict=True))
             result = definition(*operands, lanes=lanes if definition.takes_lanes else None, **extra)
-        return self.write(one, definition, *self.masked(one, definition, result, taken), legacy)
+        return self.write(one, meaning, *self.masked(one, meaning, result, taken))
 
-    def taken(self, one: Decoded, definition: Instruction, lanes: int) -> Array | None:
+    def taken(self, one: Decoded, meaning: Meaning) -> Array | None:
         """Whether the mask has each lane of the result; None without a mask."""
         if not one.raw.has_op_mask:
             return None
         whole = self.vector(register_name(one.raw.op_mask), "b1")
-        bits = _masked_bits(one, definition)
-        own = fmt(definition.result).bits
-        count = lanes if own < 8 else lanes * own // bits
+        own = fmt(meaning.definition.result).bits
+        count = meaning.lanes if own < 8 else meaning.lanes * own // meaning.mask_bits
         found: Array = np.unpackbits(whole, bitorder="little")[:count].astype(bool)
         return found
 
-    def read(
-        self, one: Decoded, k: int, operand: Operand, definition: Instruction, lanes: int, taken: Array | None
-    ) -> Array:
+    def read(self, one: Decoded, k: int, operand: Operand, meaning: Meaning, taken: Array | None) -> Array:
         """An operand's lanes; those in memory that a mask leaves out are not read, and are zero."""
-        count = definition.operand_lanes(operand, lanes)
+        definition = meaning.definition
+        count = definition.operand_lanes(operand, meaning.lanes)
         size = -(-count * fmt(operand.dtype).bits // 8)
         raw = one.raw
         if raw.op_kind(k) == iced.OpKind.MEMORY:
             if definition.whole:  # lanes that a mask leaves out are read for others; expansion reads in order
                 taken = np.sort(taken)[::-1] if definition.mask and taken is not None else None
             by_lane = operand.per and not raw.is_broadcast
-            data = self.load(one, self.kind(one, operand, definition), taken if by_lane else None)
+            data = self.load(one, self.kind(one, operand, meaning), taken if by_lane else None)
         else:
             register = raw.op_register(k)
             if iced.RegisterExt.is_vector_register(register) or iced.RegisterExt.is_k(register):
@@ -346,15 +223,14 @@ class _Loop:
         data = np.pad(data, (0, max(0, size - len(data))))[:size]
         return ArrayValue(np.ascontiguousarray(data), "u8").view(operand.dtype).array[:count]
 
-    def masked(
-        self, one: Decoded, definition: Instruction, result: Array, taken: Array | None
-    ) -> tuple[Array, Array | None]:
+    def masked(self, one: Decoded, meaning: Meaning, result: Array, taken: Array | None) -> tuple[Array, Array | None]:
         """The result where lanes are taken, elsewhere zero, or what the register held; and what memory takes."""
         if taken is None or one.raw.op_kind(0) == iced.OpKind.MEMORY:
             return result, taken
+        definition = meaning.definition
         if fmt(definition.result).is_truth:
             return result & taken, None
-        word = np.dtype(f"u{_masked_bits(one, definition) // 8}")
+        word = np.dtype(f"u{meaning.mask_bits // 8}")
         found = np.ascontiguousarray(result).view(word)
         if one.raw.zeroing_masking or definition.mask and not one.raw.has_op_mask:
             kept = np.zeros_like(found)
@@ -363,9 +239,9 @@ class _Loop:
             kept = self.vector(name, definition.result)[: found.nbytes].view(word)
         return np.where(taken, found, kept).view(result.dtype), None
 
-    def kind(self, one: Decoded, operand: Operand, definition: Instruction) -> str:
+    def kind(self, one: Decoded, operand: Operand, meaning: Meaning) -> str:
         """The element type to draw: of a move, the type of whoever computes with what it loads."""
-        moved = definition.moves and one.raw.op_kind(0) == iced.OpKind.REGISTER
+        moved = meaning.definition.moves and one.raw.op_kind(0) == iced.OpKind.REGISTER
         return self.kinds.get(one.registers[0], operand.dtype) if moved else operand.dtype
 
     def vector(self, name: str, dtype: str) -> Array:
@@ -385,7 +261,8 @@ class _Loop:
         whole = np.frombuffer((value.const & ((1 << 64) - 1)).to_bytes(8, "little"), np.uint8)
         return whole[: iced.RegisterExt.size(register)]
 
-    def write(self, one: Decoded, definition: Instruction, result: Array, taken: Array | None, legacy: bool) -> Written:
+    def write(self, one: Decoded, meaning: Meaning, result: Array, taken: Array | None) -> Written:
+        definition = meaning.definition
         lanes = np.ascontiguousarray(result).reshape(-1)
         value = ArrayValue(lanes, definition.result)
         data = value.pad(-(-value.lanes * value.format.bits // 8) * 8 // value.format.bits).view("u8").array
@@ -400,7 +277,7 @@ class _Loop:
             register = one.raw.op_register(0)
             place, name = part_name(register), register_name(register)
             if iced.RegisterExt.is_vector_register(register) or iced.RegisterExt.is_k(register):
-                upper = self.above(one, name, definition, len(data), legacy)
+                upper = self.above(one, name, meaning, len(data))
                 self.vectors[name] = np.pad(np.concatenate([data, upper]), (0, _REGISTER - len(data) - len(upper)))
             else:
                 data = data[: iced.RegisterExt.size(register)]
@@ -408,23 +285,76 @@ class _Loop:
         kept = lanes if fmt(definition.result).is_truth else data.view(fmt(definition.result).dtype)
         return Written(one.text, place, definition.result, kept)
 
-    def above(self, one: Decoded, name: str, definition: Instruction, size: int, legacy: bool) -> Array:
-        """The bytes from `size` on that a result leaves in its register: the register's own, or the first source's."""
-        if legacy:
-            return self.vector(name, definition.result)[size:]
-        if not _lowest_lane(one):
+    def above(self, one: Decoded, name: str, meaning: Meaning, size: int) -> Array:
+        """The bytes from `size` on that a result leaves in its register: the register's own, or another source's."""
+        dtype = meaning.definition.result
+        if meaning.legacy:
+            return self.vector(name, dtype)[size:]
+        if not meaning.lowest:
             return np.zeros(0, np.uint8)
-        first = one.raw.op_register(0 if definition.destructive else 1)
-        return self.vector(register_name(first), definition.result)[size:_XMM]
+        return self.vector(register_name(one.raw.op_register(meaning.rest)), dtype)[size:_XMM]
 
-    def buffer(self, one: Decoded, touched: Array) -> tuple[Sum, dict[int, int]]:
-        """Where an instruction's memory operand points, and the bytes around it; `touched` are those that it moves."""
-        assert one.memory is not None
-        address = self.state.address(one.memory)
+    def gathered(self, one: Decoded, moved: Elements) -> Written:
+        """Elements from where the lanes of an index say; its mask is used up."""
+        raw, form = one.raw, fmt(moved.dtype)
+        register = raw.op_register(0)
+        name, size = register_name(register), form.bits // 8
+        whole = self.vector(name, moved.dtype)
+        held = whole[: one.elements * size].view(form.dtype)
+        memory, offsets = self.elements(one, moved)
+        taken = self.elements_taken(one, form.bits)
+        found = np.zeros(one.elements * size, np.uint8).reshape(-1, size)
+        if taken.any():
+            places = offsets[taken]
+            address, buffer = self.buffer(one, memory, int(places.min()), int(places.max()))
+            drawn = self.draw(moved.dtype, places.size).tolist()
+            for place, value in zip((places.ravel() + address.const).tolist(), drawn, strict=True):
+                buffer.setdefault(place, value)
+            bytes_of = [buffer[place] for place in (places.ravel() + address.const).tolist()]
+            found[taken] = np.array(bytes_of, np.uint8).reshape(-1, size)
+        lanes = np.where(taken, found.view(form.dtype).ravel(), held)
+        self.vectors[name] = np.pad(lanes.view(np.uint8), (0, _REGISTER - lanes.nbytes))
+        return Written(one.text, part_name(register), moved.dtype, lanes)
+
+    def scattered(self, one: Decoded, moved: Elements) -> Written:
+        """Elements to where the lanes of an index say, the last of those that meet; its mask is used up."""
+        form = fmt(moved.dtype)
+        source = self.vector(register_name(one.raw.op_register(1)), moved.dtype)
+        lanes = source[: one.elements * form.bits // 8].view(form.dtype).copy()
+        memory, offsets = self.elements(one, moved)
+        taken = self.elements_taken(one, form.bits)
+        if taken.any():
+            places = offsets[taken]
+            address, buffer = self.buffer(one, memory, int(places.min()), int(places.max()))
+            buffer.update(
+                zip((places.ravel() + address.const).tolist(), lanes[taken].view(np.uint8).tolist(), strict=True)
+            )
+        return Written(one.text, "memory, element by element", moved.dtype, lanes)
+
+    def elements(self, one: Decoded, moved: Elements) -> tuple[MemoryOperand, Array]:
+        """A gather's memory operand without its index, and the bytes from there on of each element."""
+        index = self.vector(register_name(one.raw.memory_index), moved.index).view(fmt(moved.index).dtype)
+        starts = index[: one.elements].astype(np.int64) * one.raw.memory_index_scale
+        return replace(as_written(one.raw), index=""), starts[:, None] + np.arange(fmt(moved.dtype).bits // 8)
+
+    def elements_taken(self, one: Decoded, bits: int) -> Array:
+        """Whether each element moves, by a mask register or by the signs in a vector register, which then are zero."""
+        name = register_name(one.raw.op_mask if one.raw.has_op_mask else one.raw.op_register(2))
+        whole = self.vector(name, "b1" if one.raw.has_op_mask else f"s{bits}")
+        if one.raw.has_op_mask:
+            found: Array = np.unpackbits(whole, bitorder="little")[: one.elements].astype(bool)
+        else:
+            found = whole.view(f"i{bits // 8}")[: one.elements] < 0
+        self.vectors[name] = np.zeros(_REGISTER, np.uint8)
+        return found
+
+    def buffer(self, one: Decoded, memory: MemoryOperand, first: int, last: int) -> tuple[Sum, dict[int, int]]:
+        """Where a memory operand points, and the bytes around it; it moves bytes from `first` to `last` behind it."""
+        address = self.state.address(memory)
         if any(name.startswith("?") for name, _ in address.terms):
             raise Unimplemented(f"'{one.text}': its address is not followed through the loop")
         held = self.bytes.setdefault(address.terms, {})
-        first, last = address.const + touched[0], address.const + touched[-1]
+        first, last = address.const + first, address.const + last
         if address.terms in self.whole and not (0 <= first and last < len(held)):
             raise InvalidArgument(
                 f"'{one.text}' moves bytes {first} to {last} of the array at {address.terms[0][0]}, "
@@ -438,7 +368,7 @@ class _Loop:
         touched = _bytes_of(taken, one.memory.bytes)
         if not len(touched):
             return found
-        address, held = self.buffer(one, touched)
+        address, held = self.buffer(one, one.memory, int(touched[0]), int(touched[-1]))
         places = [address.const + at for at in touched.tolist()]
         if any(place not in held for place in places):
             drawn = self.draw(dtype, len(found))[touched].tolist()
@@ -448,10 +378,11 @@ class _Loop:
         return found
 
     def store(self, one: Decoded, data: Array, taken: Array | None) -> str:
+        assert one.memory is not None
         touched = _bytes_of(taken, len(data))
         if not len(touched):
             return "memory, where the mask has no lane"
-        address, held = self.buffer(one, touched)
+        address, held = self.buffer(one, one.memory, int(touched[0]), int(touched[-1]))
         held.update(zip((touched + address.const).tolist(), data[touched].tolist(), strict=True))
         parts = [name if factor == 1 else f"{factor}*{name}" for name, factor in address.terms]
         return f"[{' + '.join([*parts, *([str(address.const)] if address.const or not parts else [])])}]"
@@ -471,12 +402,6 @@ class _Loop:
         return np.ascontiguousarray(lanes).view(np.uint8)[:size].copy()
 
 
-def _masked_bits(one: Decoded, definition: Instruction) -> int:
-    """Bits of a lane that a mask has a bit for: two spellings of 32 and 64 have one function here."""
-    _, spelled = _SAME_BITS.get(one.mnemonic, ("", 0))
-    return spelled or definition.mask_bits or fmt(definition.result).bits
-
-
 def _bytes_of(taken: Array | None, size: int) -> Array:
     """Numbers of the bytes, of `size`, whose lanes a mask has; all without one."""
     return np.arange(size) if taken is None else np.flatnonzero(np.repeat(taken, size // len(taken)))
@@ -489,14 +414,15 @@ def _mask(name: str, value: Any) -> Array:
     return np.pad(np.frombuffer(int(value).to_bytes(8, "little"), np.uint8), (0, _REGISTER - 8))
 
 
-def _kinds(body: Sequence[Decoded]) -> dict[str, str]:
+def _kinds(body: Sequence[Decoded], meanings: Mapping[int, Meaning | None]) -> dict[str, str]:
     """Vector registers and the element type of the first instruction that computes with them."""
     found: dict[str, str] = {}
     for one in body:
-        if not _is_vector(one) or (known := definition_of(one)) is None or known[0].moves:
+        if (moved := elements_of(one)) is not None:
+            found.setdefault(register_name(one.raw.memory_index), moved.index)
+        if (meaning := meanings.get(id(one))) is None or meaning.definition.moves:
             continue
-        definition, legacy = known
-        for k, operand in zip(_sources(one, definition, legacy) or (), definition.operands, strict=False):
+        for k, operand in zip(meaning.sources, meaning.definition.operands[meaning.definition.mask :], strict=True):
             if one.raw.op_kind(k) == iced.OpKind.REGISTER:
                 found.setdefault(register_name(one.raw.op_register(k)), operand.dtype)
     return found

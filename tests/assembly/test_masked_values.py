@@ -120,6 +120,48 @@ LOOPS = {
         vmovsd xmm5, [rsi + 8]
         vmovsd [rsi + 64], xmm0
         movss xmm6, xmm0""",
+    "conversions": """
+        vcvttps2dq zmm2{k1}, zmm0
+        vcvtps2udq zmm3{k1}{z}, [rsi]
+        vcvtps2pd zmm4, ymm0
+        vcvtpd2ps ymm5{k1}, zmm1
+        vcvtudq2pd zmm6, ymm1
+        vrndscaleps zmm7{k1}, zmm0, 0x2b""",
+    "conversions of the lowest lane": """
+        vcvtss2sd xmm2, xmm0, xmm1
+        cvtsd2ss xmm3, xmm1
+        vcvttss2si eax, xmm0
+        vcvtsi2ss xmm4, xmm1, eax
+        vfnmsub231sd xmm5, xmm0, xmm1
+        vrndscaless xmm6, xmm0, xmm1, 9
+        vucomiss xmm0, xmm1""",
+    "other shuffles": """
+        valignd zmm2{k1}, zmm0, zmm1, 19
+        valignq ymm3, ymm0, [rsi], 3
+        vinsertps xmm4, xmm0, xmm1, 0x9c
+        vextracti32x4 xmm5{k1}{z}, ymm0, 1
+        vinsertf64x2 ymm6{k1}, ymm0, xmm1, 1
+        vcvtph2ps zmm7, ymm0""",
+    "gathers": """
+        vpsrld zmm2, zmm0, 27
+        vgatherdps zmm3{k1}, [rsi + 4*zmm2]
+        vpsrlq zmm4, zmm1, 59
+        vpgatherqq zmm5{k2}, [rsi + 8*zmm4]
+        vpgatherqd ymm6{k3}, [rsi + 4*zmm4 + 3]
+        vpgatherdd ymm7{k4}, [rsi + ymm2]""",
+    "gathers by the signs of a register": """
+        vpsrld ymm2, ymm0, 27
+        vmovdqa ymm4, ymm1
+        vgatherdps ymm3, [rsi + 4*ymm2], ymm4
+        vpsrlq ymm5, ymm1, 59
+        vpgatherqd xmm6, [rsi + 4*ymm5], xmm0
+        vgatherdpd ymm7, [rsi + 8*xmm2], ymm1""",
+    "scatters": """
+        vpsrld zmm2, zmm0, 27
+        vscatterdps [rsi + 4*zmm2]{k1}, zmm1
+        vpsrlq zmm4, zmm1, 59
+        vpscatterqq [rsi + 8*zmm4]{k2}, zmm0
+        vmovups zmm3, [rsi]""",
 }
 HOST = pytest.mark.skipif("avx512_core_vbmi" not in host_caps(), reason="this CPU has no masks, or few instructions")
 
@@ -132,7 +174,9 @@ def on_this_cpu(text: str, vectors: np.ndarray[Any, Any], masks: list[int], memo
     lines += [f"vmovdqu64 [rdi + {64 * i}], zmm{i}" for i in range(8)]
     lines += [f"kmovq [rdx + {8 * i}], k{i}" for i in range(1, 8)]
     code = "; ".join(lines)
-    changed = ",".join([*(f"~{{xmm{i}}}" for i in range(8)), *(f"~{{k{i}}}" for i in range(1, 8)), "~{memory}"])
+    changed = ",".join(
+        [*(f"~{{xmm{i}}}" for i in range(8)), *(f"~{{k{i}}}" for i in range(1, 8)), "~{rax}", "~{memory}"]
+    )
     ir = f"""define i32 @masked(ptr %v, ptr %m, ptr %k) {{
       call void asm sideeffect inteldialect "{code}", "{{rdi}},{{rsi}},{{rdx}},{changed}"(ptr %v, ptr %m, ptr %k)
       ret i32 0

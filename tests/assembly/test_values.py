@@ -150,7 +150,7 @@ def test_random_numbers_suit_who_computes_with_them() -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("vrcp14ps zmm0, zmm1\nvaddps zmm0, zmm1, zmm2\nvfmadd231pd zmm1, zmm2, zmm3", ["vrcp14ps", "vfmadd231pd"]),
+        ("vrcp14ps zmm0, zmm1\nvaddps zmm0, zmm1, zmm2\nvrsqrt14ps zmm1, zmm2", ["vrcp14ps", "vrsqrt14ps"]),
         ("vaddss xmm0{k1}, xmm1, xmm2", ["{k1}"]),
         ("vaddps zmm0, zmm1, zmm2, {rz-sae}", ["rz"]),
         ("vpslld zmm0, zmm1, xmm2", ["vpslld"]),
