@@ -60,7 +60,7 @@ def _sum_to_odd(a: Value, b: Value) -> Value:
 
 def _text(name: str, order: str) -> str:
     sign, even, odd = _SIGNS[name]
-    first, second, third = (("acc", "a", "b")[k] for k in _ORDERS[order])
+    first, second, third = (("acc" if order == "231" else "x", "a", "b")[k] for k in _ORDERS[order])
     product = f"{'-' if sign < 0 else ''}({first} * {second})"
     of_even, of_odd = ("+" if sign > 0 else "-" for sign in (even, odd))
     lanes = "" if even == odd else f" in even lanes, {of_odd} in odd ones"
@@ -68,7 +68,7 @@ def _text(name: str, order: str) -> str:
 
 
 def _timed_as(name: str, order: str, end: str) -> str:
-    """The one whose rows a fused product has: all kinds and types are as fast, where a machine has them."""
+    """The mnemonic whose timing rows a fused product has: all kinds and types of a machine are as fast."""
     stands = f"vfmadd{'231' if order == '231' or end == 'ph' else '213'}{'ph' if end == 'ph' else 'ps'}"
     return "" if name == stands else stands
 
@@ -80,7 +80,7 @@ def _define(family: str, order: str, end: str) -> None:
     x, y, z = (numbers[k] for k in places)
     shown = [sign * x * y + even * z, sign * x * y + odd * z]
 
-    @define(
+    register = define(
         name,
         f"{dtype} <- {dtype}, {dtype}, {dtype}",
         caps,
@@ -90,9 +90,18 @@ def _define(family: str, order: str, end: str) -> None:
         timed_as=_timed_as(name, order, end),
         doc=example(name, _text(family, order), "[2, 2], [3, 3], [5, 5]", str(shown)),
     )
-    def fused(acc: Value, a: Value, b: Value) -> Value:
-        x, y, z = ((acc, a, b)[k] for k in places)
+
+    def fused(*operands: Value) -> Value:
+        x, y, z = (operands[k] for k in places)
         return choose_nan(_fused(x if sign > 0 else _negated(x), y, _signed(z, even, odd)), x, y, z)
+
+    def added(acc: Value, a: Value, b: Value) -> Value:
+        return fused(acc, a, b)
+
+    def replaced(x: Value, a: Value, b: Value) -> Value:
+        return fused(x, a, b)
+
+    register(added if order == "231" else replaced)
 
 
 for _family in _SIGNS:

@@ -1,4 +1,4 @@
-"""What an encoded instruction computes: the package's own definition of it, and how its operands stand in the code."""
+"""Meanings of encoded instructions: the package's own definition, and how its operands stand in the code."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def is_vector(one: Decoded) -> bool:
 
 
 def elements_of(one: Decoded) -> Elements | None:
-    """What a gather or scatter moves; None for any other instruction.
+    """The elements that a gather or scatter moves; None for any other instruction.
 
     >>> from simdnn.assembly.analysis import read_body
     >>> elements_of(read_body("vgatherdps zmm0{k1}, [rsi + 4*zmm1]").instructions[0])
