@@ -156,7 +156,7 @@ _LIBRARIES = {
 }
 _MACHINES = {
     "cpu": ("zen5", "gnr"),
-    "gpu": ("b580", "v100"),
+    "gpu": ("b580", "h100"),
     **dict.fromkeys(("epyc", "ryzen"), ("zen5", "zen4")),
     **dict.fromkeys(("turin", "zen6"), ("zen5",)),
     **dict.fromkeys(("genoa", "genoa_x", "bergamo", "zen3", "zen2", "milan", "rome", "znver3", "znver2"), ("zen4",)),
@@ -175,7 +175,12 @@ _MACHINES = {
     **dict.fromkeys(("pvc", "ponte_vecchio"), ("max1550", "max1100")),
     **dict.fromkeys(("iris", "iris_xe"), ("dg1",)),
     **dict.fromkeys(("pascal", "p100"), ("titan_xp",)),
-    **dict.fromkeys(("nvidia", "cuda", "volta", "t4", "dgx"), ("v100",)),
+    **dict.fromkeys(("nvidia", "cuda", "dgx"), ("h100", "a100", "v100")),
+    **dict.fromkeys(("hopper", "h800", "gh200"), ("h100", "h200")),
+    **dict.fromkeys(("ampere", "a800"), ("a100",)),
+    **dict.fromkeys(("ada", "ada_lovelace", "l40"), ("l40s", "rtx4090")),
+    "blackwell": ("h200",),
+    **dict.fromkeys(("volta", "t4"), ("v100",)),
 }
 _LAYOUTS = {
     **dict.fromkeys(("row", "row_major", "nn", "n", "plain", "kn", "c"), ("ab", "oihw")),
@@ -204,8 +209,11 @@ _ARGUMENTS = {
 }
 #: names by a pattern of `fnmatch`: families with a number behind them
 _FAMILIES = {
-    **dict.fromkeys(("h[0-9][0-9]*", "a[1-48]0*", "b[1-3]00*", "l4*", "p[14]0*"), ("v100",)),  # and not Intel's a750
-    **dict.fromkeys(("gb[0-9]*", "rtx*", "geforce*", "quadro*", "tesla*"), ("v100",)),
+    **dict.fromkeys(("h[0-9][0-9]*", "b[1-3]00*", "gb[0-9]*"), ("h100", "h200")),
+    **dict.fromkeys(("a[1-48]0*", "rtx_a*"), ("a100",)),  # and not Intel's a750
+    **dict.fromkeys(("rtx*", "geforce*"), ("rtx4090",)),
+    "l4*": ("l40s",),
+    **dict.fromkeys(("p[14]0*", "quadro*", "tesla*"), ("v100",)),
     "gtx*": ("titan_xp",),
     **dict.fromkeys(("i[3579]*", "core_*"), ("adl-p",)),
     "arc_a*": ("a770",),
@@ -233,7 +241,7 @@ def meant_by(word: str) -> tuple[str, ...]:
     """Names of all kinds that a word may stand for, the likeliest first; the word in small letters.
 
     >>> meant_by("llama.cpp"), meant_by("rtx 4090"), meant_by("no such thing")
-    (('ggml',), ('v100',), ())
+    (('ggml',), ('rtx4090',), ())
     """
     word = word.replace("-", "_").replace(" ", "_")
     if word in ALIASES:

@@ -18,7 +18,8 @@ class WarpProduct:
     """A product that a warp forms at a time: m x k of A by k x n of B, in one type.
 
     `copies`: how many threads hold each element of A, and of B. `sizes`: rows and columns of the workgroups that a
-    library has kernels for; without any, those are taken that cost the least.
+    library has kernels for; without any, those are taken that cost the least. `warps`: how many warps form the products
+    of neighbouring rows together, each its own, from one B that lies in shared memory (wgmma).
     """
 
     m: int
@@ -26,6 +27,7 @@ class WarpProduct:
     k: int
     copies: tuple[int, int] = (1, 1)
     sizes: Collection[tuple[int, int]] = ()
+    warps: int = 1
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Platform:
     """A generation of GPUs: its registers, and what its matrix instructions multiply.
 
     Intel's have DPAS, or (`exec_size` 0) none; `floats`: operand type -> accumulator types. NVIDIA's have a `warp`;
-    `cuda_cores` and `tensor_cores` say what one multiplies, the latter by operand type.
+    `cuda_cores` and `tensor_cores` say what one multiplies, the latter by operand type, and `warp_groups` what four of
+    them do.
     """
 
     name: str
@@ -49,6 +52,9 @@ class Platform:
     warp: int = 0  # lanes of each register
     cuda_cores: WarpProduct | None = None
     tensor_cores: tuple[tuple[str, WarpProduct], ...] = ()
+    warp_groups: tuple[tuple[str, WarpProduct], ...] = ()
+    async_copies: bool = False  # from memory into shared memory, past the registers (cp.async, TMA)
+    cluster: int = 1  # neighbouring workgroups that what one of them loads can be sent to (TMA multicast)
 
     @property
     def has_matrix_unit(self) -> bool:
@@ -57,12 +63,18 @@ class Platform:
 
     @property
     def multiplied(self) -> tuple[str, ...]:
-        """Float types of operands that the kernels of a platform with warps take.
+        """Types of operands that the kernels of a platform with warps take as they are stored.
 
         Without tensor cores, f16 is widened to f32 on CUDA cores, as libraries do: a GP102 (Pascal) multiplies f16 at
         1/64 of f32's rate.
         """
-        return (*(dtype for dtype, _ in self.tensor_cores), "f32") if self.tensor_cores else ("f16", "f32")
+        taken = (dtype for dtype in self.matrix_types if dtype != "tf32")
+        return (*taken, "f32") if self.tensor_cores else ("f16", "f32")
+
+    @property
+    def matrix_types(self) -> tuple[str, ...]:
+        """Types of operands that tensor cores take in kernels here."""
+        return tuple(dict((*self.warp_groups, *self.tensor_cores)))
 
     def warp_product(self, dtype: str) -> WarpProduct | None:
         """The product that a warp forms in a type: on tensor cores where they take it, f32 on CUDA cores."""

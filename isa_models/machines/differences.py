@@ -27,7 +27,7 @@ Parts = tuple[str, ...]
 
 MOST_KEY = 200  # characters; the time of a pattern may grow as a power of its length
 _PLAIN = ("isa",)  # keys of a file whose values are no figures
-_OPTIONAL = ("numerics", "launch", "systolic_ops")  # tables that a file may leave out
+_OPTIONAL = ("numerics", "launch", "systolic_ops", "full_load_ghz")  # tables that a file may leave out
 _STANDING = ("source", "confidence")
 _ROW_FIELDS = ("latency", "slots", "uops", "occupancy", "interval", "accumulator_latency", "eliminated")
 _REMOVE, _INSTRUCTIONS, _ROWS = "remove", "instructions", "rows"

@@ -13,12 +13,14 @@ cores and the systolic pipe its tensor cores.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from isa_models.display import InNotebooks
 from isa_models.errors import UnknownTiming, unknown_name
+from isa_models.frozen import Frozen
 from isa_models.gpu.platforms import MOST_GRFS, Platform
 from isa_models.identity import Identical
 from isa_models.machines.provenance import Confidence, Provenance, weakest
@@ -96,6 +98,10 @@ class GpuMachine(Identical):
     path: Path
     conversion_share: float = 1.0  # rate of conversions between types over that of f32
     launch_us: float = 0.0  # between a kernel's end and the start of the next one in line; 0: not modelled
+    mma_share: float = 1.0  # what mma of a single warp reaches of a rate that is wgmma's
+    f16_sums_share: float = 1.0  # rate of products with f16 sums over that with f32 sums
+    #: by operand type, what power leaves while matrix pipes never rest
+    full_load_ghz: Mapping[str, float] = field(default_factory=lambda: Frozen({}))
 
     def __repr__(self) -> str:
         caches = ", ".join(
@@ -131,6 +137,20 @@ class GpuMachine(Identical):
         """
         return self.matrix_ghz or self.ghz if matrix else self.ghz
 
+    def clock_under(self, load: Mapping[str, float]) -> float:
+        """GHz of a kernel that keeps matrix pipes at work on operands of some types for a share of its time each.
+
+        Power grows with what they do in a second, so a kernel that leaves them idle at times runs at a higher clock.
+        `load` is found at `ghz`.
+
+        >>> from isa_models import machine
+        >>> h100 = machine("h100")
+        >>> h100.clock_under({"bf16": 1.0}), h100.clock_under({"bf16": 0.5})
+        (1.5, 1.98)
+        """
+        taken = sum(share / self.full_load_ghz.get(kind, math.inf) for kind, share in load.items())
+        return min(self.clock(bool(load)), 1 / taken if taken else math.inf)
+
     def threads_of(self, registers: int) -> int:
         """Threads of an engine that use up to `registers` GRFs each: large-GRF mode halves them."""
         if registers > MOST_GRFS:
@@ -142,13 +162,19 @@ class GpuMachine(Identical):
 
         The wider operand decides. `UnknownTiming` where there is no such rate.
         """
-        kinds = [dtype if self.nvidia else _SYSTOLIC_AS.get(dtype, dtype) for dtype in (a, b)]
+        alike = {"u8": "s8"} if self.nvidia else _SYSTOLIC_AS
+        kinds = [alike.get(dtype, dtype) for dtype in (a, b)]
         kind = "s8" if "s8" in kinds else kinds[0]
         if kind not in self.systolic_ops:
             have = ", ".join(self.systolic_ops) or "no DPAS at all (DP4A works)"
             unit = "mma" if self.nvidia else "DPAS"
             raise UnknownTiming(f"machine {self.name!r} has no rate of {unit} for {a} x {b}; it has {have}")
         return self.systolic_ops[kind], kind
+
+    def mma_rate(self, a: str, b: str, result: str = "f32", grouped: bool = False) -> float:
+        """Operations a clock of NVIDIA's mma of one warp, or (`grouped`) of four, with sums of a type."""
+        share = 1.0 if grouped or not self.platform.warp_groups else self.mma_share
+        return self.systolic_rate(a, b)[0] * share * (self.f16_sums_share if result == "f16" else 1.0)
 
     def peak_ops(self, dtype: str) -> float:
         """Operations a second of all engines: systolic, or for "dp4a" and "f32" the vector pipe."""

@@ -30,11 +30,13 @@ def gpu_machine_of(top: Table, path: Path) -> GpuMachine:
     max_ghz = frequency.figure_number("max_ghz", ghz, 10) if frequency.has("max_ghz") else None
     base_ghz = frequency.figure_number("base_ghz", 0.1, ghz) if frequency.has("base_ghz") else None
     matrix_ghz = frequency.figure_number("matrix_ghz", 0.1, ghz) if frequency.has("matrix_ghz") else None
+    limits = _by_type(frequency.table("full_load_ghz"), 0.1, ghz) if frequency.has("full_load_ghz") else {}
     engine = top.table("engine")
     threads = engine.figure_integer("threads", 2, 64)
     vector = {key: engine.figure_number(f"{key}_ops", 1, 1e5) for key in ("f32", "f16", "dp4a")}
     share = engine.figure_number("s32_multiply_share", 0.01, 1)
     converts = engine.figure_number("conversion_share", 0.01, 1) if engine.has("conversion_share") else 1.0
+    shares = {key: engine.figure_number(key, 0.01, 4, 1.0) for key in ("mma_share", "f16_sums_share")}
     systolic, co_issue = _systolic(engine)
     latency = _latency(top.table("latency"), platform)
     caches = [_cache(row) for row in top.tables("caches")]
@@ -74,6 +76,8 @@ def gpu_machine_of(top: Table, path: Path) -> GpuMachine:
         path,
         converts,
         launch_us,
+        **shares,
+        full_load_ghz=Frozen(limits),
     )
 
 
@@ -81,9 +85,12 @@ def _systolic(engine: Table) -> tuple[dict[str, float], bool]:
     """Rates by type, and whether the vector pipe works beside; nothing where there is no such pipe."""
     if not engine.has("systolic_ops"):
         return {}, False
-    inner = engine.table("systolic_ops")
-    rates = {key: inner.figure_number(key, 1, 1e6) for key in SYSTOLIC_TYPES if inner.has(key)}
-    return rates, engine.figure_flag("co_issue")
+    return _by_type(engine.table("systolic_ops"), 1, 1e6), engine.figure_flag("co_issue")
+
+
+def _by_type(table: Table, least: float, most: float) -> dict[str, float]:
+    """Figures by operand type, as far as there are any."""
+    return {key: table.figure_number(key, least, most) for key in SYSTOLIC_TYPES if table.has(key)}
 
 
 def _latency(table: Table, platform: Platform) -> Latency:

@@ -2,7 +2,8 @@
 
 How a warp's threads hold the matrices (PTX ISA, "Matrix Fragments") does not touch the result and is not modelled:
 operands are whole matrices by rows. A form is written as PTX does, with the generation in front and the sizes: "mma.
-hopper.m16n8k16.f32.f16" (result and accumulator, operands).
+hopper.m16n8k16.f32.f16" (result and accumulator, operands; B's type last where it is not A's). Floats are summed as
+`fused_sum` says. Bytes are multiplied exactly and their sums wrap (PTX ISA: without .satfinite).
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ from isa_models.readings.arrays import Array, ArrayValue, held, unwarned
 
 _MANUAL = 'PTX ISA, "Warp-level Matrix Instructions: mma"; sums: MMA-Sim, arXiv:2511.10909'
 FORM = Naming(
-    "{instruction}.{arch}.m{m}n{n}k{k}.{result}.{operands}",
+    "{instruction}.{arch}.m{m}n{n}k{k}.{result}.{operands}[.{weights}]",
     instruction=("mma", "wgmma"),
     arch=WORD,
     result=WORD,
     operands=WORD,
+    weights=WORD,
 )
 _FP8 = ("f8_e4m3", "f8_e5m2")
+_BYTES = ("s8", "u8")
+#: types of A and B that may differ from one another
+MIXED = (_FP8, _BYTES)
 
 
 @dataclass(frozen=True)
@@ -96,13 +101,26 @@ UNITS: Mapping[str, Mapping[str, Mapping[str, Unit]]] = {
 }
 
 
-def results_of(arch: str, dtype: str) -> tuple[str, ...]:
-    """Types of sums that a generation's `mma` has of operands of a type, f32 first; none where it lacks them.
+#: the elements of K that an instruction takes of bytes
+BYTES: Mapping[str, Mapping[str, tuple[int, ...]]] = {
+    "mma": dict.fromkeys(("ampere", "ada", "hopper", "blackwell"), (16, 32)),
+    "wgmma": {"hopper": (32,)},
+}
 
-    >>> results_of("volta", "f16"), results_of("ampere", "tf32")
-    (('f32', 'f16'), ('f32',))
+
+def units_of(instruction: str, arch: str) -> dict[str, Unit]:
+    """Units of a generation's instruction by operand type: floats, and bytes, whose sums are s32."""
+    ks = BYTES[instruction].get(arch, ())
+    return {**UNITS[instruction].get(arch, {}), **(dict.fromkeys(_BYTES, Unit(0, ks, results=("s32",))) if ks else {})}
+
+
+def results_of(arch: str, dtype: str, instruction: str = "mma") -> tuple[str, ...]:
+    """Types of sums that a generation's instruction has of operands of a type, widest first; none where it lacks them.
+
+    >>> results_of("volta", "f16"), results_of("ampere", "tf32"), results_of("hopper", "s8", "wgmma")
+    (('f32', 'f16'), ('f32',), ('s32',))
     """
-    unit = UNITS["mma"].get(arch, {}).get(dtype)
+    unit = units_of(instruction, arch).get(dtype)
     return unit.results if unit else ()
 
 
@@ -117,6 +135,12 @@ class Shape:
     m: int
     n: int
     k: int
+    weights: str = ""  # B's type, where it is not A's
+
+    @property
+    def b(self) -> str:
+        """B's type."""
+        return self.weights or self.operands
 
     @property
     def unit(self) -> Unit:
@@ -124,11 +148,16 @@ class Shape:
         archs = UNITS[self.instruction]
         if self.arch not in archs:
             raise unknown_name(f"arch of {self.instruction}", self.arch, archs)
-        units = archs[self.arch]
+        units = units_of(self.instruction, self.arch)
         if self.operands not in units:
             has = ", ".join(units)
             raise Unimplemented(f"{self.instruction} on {self.arch}: {self.operands} operands; it has {has}")
         unit = units[self.operands]
+        if self.b != self.operands and not any({self.operands, self.b} <= set(pair) for pair in MIXED):
+            pairs = " or ".join(" with ".join(pair) for pair in MIXED)
+            raise Unimplemented(
+                f"{self.instruction}: {self.operands} times {self.b}; operands of two types are {pairs} alone"
+            )
         if self.result not in unit.results:
             allowed = ", ".join(unit.results)
             raise Unimplemented(
@@ -151,11 +180,19 @@ def multiply(shape: Shape, acc: Value, a: Value, b: Value) -> Value:
     """D of M x N lanes from matrices by rows."""
     unit, m, n, k = shape.unit, shape.m, shape.n, shape.k
 
-    def factors(i: int) -> tuple[Parts, Parts]:
+    def lanes(i: int) -> tuple[Value, Value]:
         rows = a.permute([r * k + i for r in range(m) for _ in range(n)])
-        columns = b.permute([i * n + c for _ in range(m) for c in range(n)])
-        return parts(rows, shape.operands), parts(columns, shape.operands)
+        return rows, b.permute([i * n + c for _ in range(m) for c in range(n)])
 
+    def factors(i: int) -> tuple[Parts, Parts]:
+        rows, columns = lanes(i)
+        return parts(rows, shape.operands), parts(columns, shape.b)
+
+    if not fmt(shape.operands).is_float:
+        total = acc
+        for x, y in map(lanes, range(k)):
+            total = total + x.to("s32") * y.to("s32")
+        return total
     total = acc.literal(0) if unit.late else acc
     for elements in unit.passes(k):
         total = fused_sum(total, [factors(i) for i in elements], unit.fraction_bits, unit.kept_bits)
@@ -191,7 +228,7 @@ def mma_form(shape: Shape) -> MmaForm:
     operands = (
         Operand("acc", s.result),
         Operand("a", stored, s.m * s.k / lanes),
-        Operand("b", stored, s.k * s.n / lanes),
+        Operand("b", fmt(s.b).lanes, s.k * s.n / lanes),
     )
 
     def function(acc: Value, a: Value, b: Value) -> Value:
@@ -234,16 +271,17 @@ class Mma(Family):
         """A form of each generation, type and length of sums, of the rows and columns that PTX has."""
         return [
             Shape(self.name, arch, operands, unit.results[0], 64 if self.name == "wgmma" else 16, 8, k).name
-            for arch, units in UNITS[self.name].items()
-            for operands, unit in units.items()
+            for arch in UNITS[self.name]
+            for operands, unit in units_of(self.name, arch).items()
             for k in unit.ks
         ]
 
     def __call__(self, *arrays: Any, lanes: int | None = None, **options: Any) -> Array:
         """(acc, a, b, *, arch, a_dtype=None, dst_dtype=None) -> D (…, M, N).
 
-        `a` (…, M, K), `b` (…, K, N) of one type; acc (…, M, N) f32 or f16, or None for zeros of `dst_dtype` (f32). K is
-        what one instruction takes (`UNITS`). f32 operands are tf32, whose 13 low bits are not read.
+        `a` (…, M, K), `b` (…, K, N) of one type, or of two in f8 or bytes; acc (…, M, N) f32 or f16, of bytes s32, or
+        None for zeros of `dst_dtype` (f32, of bytes s32). K is what one instruction takes (`UNITS`). f32 operands are
+        tf32, whose 13 low bits are not read.
         """
         if len(arrays) != 3:
             raise InvalidArgument(f"{self.name} takes acc (or None), a and b; met {len(arrays)} operands")
@@ -262,20 +300,21 @@ def _called(
     types = [name_of(matrix.dtype) for matrix in (left, right)]
     operands = a_dtype or types[0]
     operands = next((t for units in UNITS[name].values() for t in units if fmt(t).container == operands), operands)
-    stored = fmt(operands).lanes
-    if types != [stored, stored]:
+    stored, weights = fmt(operands).lanes, "" if types[0] == types[1] else types[1]
+    if types[0] != stored or weights and not any(set(types) <= set(pair) for pair in MIXED):
         raise InvalidArgument(f"{name}: operands of {types[0]} and {types[1]}; {operands} needs {stored} twice")
     (m, k), n = left.shape[-2:], right.shape[-1]
-    total = np.zeros((m, n), fmt(dst_dtype or "f32").dtype) if acc is None else np.asarray(acc)
+    sums = "f32" if fmt(operands).is_float else "s32"
+    total = np.zeros((m, n), fmt(dst_dtype or sums).dtype) if acc is None else np.asarray(acc)
     if total.shape[-2:] != (m, n):
         raise InvalidArgument(f"{name}: acc of shape {total.shape}; (…, {m}, {n}) is needed")
     result = name_of(total.dtype)
     if dst_dtype not in (None, result):
         raise InvalidArgument(f"{name}: dst_dtype={dst_dtype!r} with an accumulator of {result}; they are one register")
-    form = mma_form(Shape(name, arch, operands, result, m, n, k))
+    form = mma_form(Shape(name, arch, operands, result, m, n, k, weights))
     values = [
         ArrayValue(np.ascontiguousarray(x).reshape(*x.shape[:-2], -1), dtype)
-        for x, dtype in ((total, result), (left, stored), (right, stored))
+        for x, dtype in ((total, result), (left, stored), (right, weights or stored))
     ]
     with unwarned():
         found = cast(ArrayValue, form.apply(*values)).array

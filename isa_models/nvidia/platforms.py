@@ -13,6 +13,25 @@ WARP = 32  # threads of a warp: lanes of a register here, which has 128 bytes
 #: FMAs of a warp: 8 x 4 threads share its tile, so an element of A goes to 4 of them and one of B to 8
 CUDA_CORES = WarpProduct(8, WARP, 1, copies=(4, 8))
 
+#: workgroups of the kernels that CUTLASS generates for the tensor cores of sm_80 (its generator.py; from memory)
+_SM80 = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
+#: the same for wgmma, whose 64 rows are four warps'
+_SM90 = ((256, 128), (128, 256), (128, 128), (64, 256), (128, 64), (64, 128), (64, 64))
+
+
+def _warp(k: int) -> WarpProduct:
+    """mma.m16n8: no element is in two threads."""
+    return WarpProduct(16, 8, k, sizes=_SM80)
+
+
+def _group(k: int) -> WarpProduct:
+    """A warp's rows of wgmma.m64n64: a quarter of them. Wider ones read the same bytes for each product."""
+    return WarpProduct(16, 64, k, sizes=_SM90, warps=4)
+
+
+_AMPERE = (("f16", _warp(16)), ("bf16", _warp(16)), ("tf32", _warp(8)), ("s8", _warp(32)), ("u8", _warp(32)))
+_F8 = ("f8_e4m3", "f8_e5m2")
+
 PLATFORMS = register(
     Platform(
         "pascal",
@@ -33,5 +52,39 @@ PLATFORMS = register(
         cuda_cores=replace(CUDA_CORES, sizes=((128, 128), (128, 64), (128, 32))),
         # one mma.m8n8k4 is four products, of a quad of threads each: an element goes to two of the quads
         tensor_cores=(("f16", WarpProduct(16, 16, 4, (2, 2), ((256, 128), (256, 64), (128, 128)))),),
+    ),
+    Platform(
+        "ampere",
+        "Ampere",
+        4 * WARP,
+        warp=WARP,
+        cuda_cores=CUDA_CORES,
+        tensor_cores=_AMPERE,
+        async_copies=True,
+    ),
+    Platform(
+        "ada",
+        "Ada",
+        4 * WARP,
+        warp=WARP,
+        cuda_cores=CUDA_CORES,
+        tensor_cores=(*_AMPERE, *((dtype, _warp(32)) for dtype in _F8)),
+        async_copies=True,
+    ),
+    Platform(
+        "hopper",
+        "Hopper",
+        4 * WARP,
+        warp=WARP,
+        cuda_cores=CUDA_CORES,
+        # what wgmma multiplies lies in shared memory: weights that are decompressed in registers go by mma
+        tensor_cores=(("f16", _warp(16)), ("bf16", _warp(16))),
+        warp_groups=(
+            *((dtype, _group(16)) for dtype in ("f16", "bf16")),
+            ("tf32", _group(8)),
+            *((dtype, _group(32)) for dtype in (*_F8, "s8", "u8")),
+        ),
+        async_copies=True,
+        cluster=2,  # the size in the names of cuBLAS's and CUTLASS's kernels for sm_90 (cga2x1x1); up to 8 are portable
     ),
 )

@@ -25,6 +25,7 @@ from isa_models.rounding import round_to, widen_f16
 
 _MANUAL = "PTX ISA, Instructions: "
 CAPS = {WARP * 32: tuple(PLATFORMS)}
+_BF16 = {WARP * 32: tuple(name for name, p in PLATFORMS.items() if p.warp_product("bf16"))}  # sm_80 and later
 
 
 def _canonical(value: Value) -> Value:
@@ -34,11 +35,18 @@ def _canonical(value: Value) -> Value:
 
 
 def _row(
-    name: str, signature: str, function: Callable[..., Value], text: str, call: str, result: str, **facts: Any
+    name: str,
+    signature: str,
+    function: Callable[..., Value],
+    text: str,
+    call: str,
+    result: str,
+    caps: dict[int, tuple[str, ...]] = CAPS,
+    **facts: Any,
 ) -> None:
     doc = example(name, text, call, result)
     manual = _MANUAL + name.split(".")[0]
-    define(name, signature, CAPS, manual, GPU_REGISTRY, doc=doc, native=False, warp=WARP, **facts)(function)
+    define(name, signature, caps, manual, GPU_REGISTRY, doc=doc, native=False, warp=WARP, **facts)(function)
 
 
 def _add(a: Value, b: Value) -> Value:
@@ -109,6 +117,24 @@ _convert(
     "cvt.rn.f16.f32", "f16 <- f32", lambda a: round_to(_canonical(a), "f16"), "To f16, nearest even.", "[1.5]", "[1.5]"
 )
 _convert("cvt.f32.f16", "f32 <- f16", lambda a: _canonical(widen_f16(a)), "f16 as f32, exactly.", "[1.5]", "[1.5]")
+_convert(
+    "cvt.rn.bf16.f32",
+    "bf16 <- f32",
+    lambda a: round_to(_canonical(a), "bf16"),
+    "To bf16, nearest even.",
+    "[1.5]",
+    "[1.5]",
+    caps=_BF16,
+)
+_row(
+    "mov.b32.bf16",
+    "f32 <- bf16",
+    lambda a: (a.view("u16").to("u32") << 16).view("f32"),
+    "bf16 as f32: its bits above 16 zeros (PTX: mov.b32 d, {0, a}).",
+    "[1.5]",
+    "[1.5]",
+    caps=_BF16,
+)
 _row("xor.b32", "u32 <- u32, u32", _zero, "Exclusive or.", "[12], [10]", "[6]", clears=True)
 
 
@@ -354,7 +380,8 @@ class SharedLoad(Instruction):
         return self.operands[0].dtype != self.result
 
 
-SHARED = Naming("ld.shared.{dtype}.to{copies}", dtype=("f32", "f16", "u32"))
+_LOADED = ("f32", "f16", "bf16", "u32", "s8", "u8", "f8_e4m3", "f8_e5m2")
+SHARED = Naming("ld.shared.{dtype}.to{copies}", dtype=_LOADED)
 WIDENED = Naming("ld.shared.{dtype}.{stored}.to{copies}", dtype=("f32",), stored=("f16",))
 
 
@@ -397,7 +424,7 @@ def _copy() -> Callable[[Value], Value]:
     return copy
 
 
-for _type in ("f32", "f16", "s32", "u32", "s16", "u16", "s8", "u8"):
+for _type in ("f32", "f16", "bf16", "s32", "u32", "s16", "u16", "s8", "u8"):
     _call, _result = ("[1.5]", "[1.5]") if fmt(_type).is_float else ("[7]", "[7]")
     for _way in ("ld.global", "st.global"):
         _row(f"{_way}.{_type}", f"{_type} <- {_type}", _copy(), "A copy.", _call, _result, moves=True, partial=True)

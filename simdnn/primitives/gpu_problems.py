@@ -15,6 +15,7 @@ import numpy as np
 
 from isa_models import GpuMachine, Unimplemented
 from isa_models.formats import fmt
+from isa_models.nvidia.mma import MIXED
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.params import Param
@@ -33,7 +34,7 @@ from simdnn.primitives.products import Products
 from simdnn.primitives.resolve import Resolved, Shape, resolve
 from simdnn.primitives.zero_points import DECOMPRESSED, refuse_strategy, with_tables, zero_points
 
-_NVIDIA_STORES = ("f32", "f16")
+_NVIDIA_STORES = ("f32", "f16", "s32", "s8", "u8")
 
 
 # -- matmul -----------------------------------------------------------------------------------------------------------
@@ -47,7 +48,8 @@ def matmul_problem(
     zeros = zero_points(given, every=True)
     groups = group_scales(given, exact=True)
     epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias)
-    _check_epilogue(machine, given, epilogue)
+    _check_parameters(machine, given)
+    _check_destination(machine, epilogue)
     epilogue, parameters = with_groups(epilogue, parameters, given, groups)
     parts = _decompression(machine, given)
     if parts and parts.scale and not parts.scale.group:  # it multiplies the sums
@@ -107,7 +109,7 @@ def convolution_problem(
         raise Unimplemented(f"three spatial dimensions on {machine.name!r}: what works: one and two, or a CPU")
     _check_attribute(machine, given)
     epilogue, parameters = resolve(given, dst, bias)
-    _check_epilogue(machine, given, epilogue)
+    _check_destination(machine, epilogue)
     if epilogue.by_channel:
         raise Unimplemented(f"zero points by channel on {machine.name!r}: what works: common ones, or a CPU")
     plain = conv_problem(sizes, taps, shape, epilogue, tag)
@@ -116,6 +118,7 @@ def convolution_problem(
     if depthwise.accepts(plain):
         refuse_strategy(given, "its kernel subtracts the zero point from each element", "a depthwise convolution")
         return problem, parameters
+    _check_parameters(machine, given)
     parameters = _with_common(epilogue, parameters)
     if shape.compressed:  # less their common zero point; scales come after the sums
         point = Param("wei", 0, 0, "s32") if epilogue.zp_wei else None
@@ -140,9 +143,9 @@ def _with_common(epilogue: Epilogue, parameters: Parameters) -> Parameters:
 
 # -- what works on a GPU ----------------------------------------------------------------------------------------------
 def units(machine: GpuMachine) -> tuple[str, ...]:
-    """Float types that kernels multiply on the machine's matrix unit."""
+    """Types that kernels multiply on the machine's matrix unit: of Intel's the floats."""
     if machine.nvidia:
-        return tuple(dtype for dtype, _ in machine.platform.tensor_cores)
+        return machine.platform.matrix_types
     return tuple(dtype for dtype in ("tf32", *FLOATS) if machine.platform.accumulators(dtype))
 
 
@@ -167,6 +170,8 @@ def _check_on_nvidia(machine: GpuMachine, shape: Shape) -> None:
     """`Unimplemented` for types that neither the generation's tensor cores nor its CUDA cores multiply here."""
     src, wei, works = shape.src, shape.wei, machine.platform.multiplied
     if src in works and (shape.compressed or src == wei):
+        return
+    if {src, wei} <= set(works) and any({src, wei} <= set(pair) for pair in MIXED):
         return
     taken, title = ", ".join(units(machine)), machine.platform.title
     unit = f"{title}'s tensor cores take {taken} alone in kernels here" if taken else f"{title} has no tensor cores"
@@ -202,16 +207,25 @@ def _check_attribute(machine: GpuMachine, given: Resolved) -> None:
         raise Unimplemented(f"post-operation {name!r} on {machine.name!r}: no kernel here has it; {works}")
 
 
-def _check_epilogue(machine: GpuMachine, given: Resolved, epilogue: Epilogue) -> None:
-    """`Unimplemented` for scales, zero points and destinations that no kernel of the machine has; Intel's have all."""
-    if not machine.nvidia:
-        return
-    taken = {"wei": given.shape.compressed, "src": given.shape.compressed and "src" not in given.zero_points}
-    if not all(taken.get(name) for name in (*given.scales, *given.zero_points)):
+def _check_parameters(machine: GpuMachine, given: Resolved) -> None:
+    """`Unimplemented` for scales and zero points that no product of the machine has; Intel's have all."""
+    shape = given.shape
+    narrow = not shape.compressed and fmt(shape.src).bits == 8  # scaled after their sums
+    scales = ("src", "wei", "dst") if narrow else ("src", "wei") if shape.compressed else ()
+    points = ("dst",) if narrow else ("wei",) if shape.compressed else ()
+    others = [f"scales[{name!r}]" for name in given.scales if name not in scales]
+    others += [f"zero_points[{name!r}]" for name in given.zero_points if name not in points]
+    if machine.nvidia and others:
         raise Unimplemented(
-            f"scales or zero points on {machine.name!r}: no kernel here has them but of compressed "
-            "weights, beside a common scale of their source; bias and relu work"
+            f"scales or zero points on {machine.name!r}: {others[0]} of {shape.src}:{shape.wei}; what kernels here "
+            "have: scales of bytes and f8, of compressed weights and their source; zero points of compressed weights, "
+            "and of what bytes are stored as; bias and relu"
         )
-    if epilogue.dst not in _NVIDIA_STORES:
-        works = ", ".join(_NVIDIA_STORES)
+
+
+def _check_destination(machine: GpuMachine, epilogue: Epilogue) -> None:
+    """`Unimplemented` for a destination that no kernel of the machine stores; Intel's store all."""
+    stores = (*_NVIDIA_STORES, "bf16") if "bf16" in machine.platform.matrix_types else _NVIDIA_STORES
+    if machine.nvidia and epilogue.dst not in stores:
+        works = ", ".join(stores)
         raise Unimplemented(f"dst {epilogue.dst!r} on {machine.name!r}: no kernel here stores it; what works: {works}")

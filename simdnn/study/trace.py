@@ -16,7 +16,7 @@ from isa_models import GpuMachine
 from simdnn import files
 from simdnn.primitives.result import Estimate
 from simdnn.timing.cpu.threads import share_out
-from simdnn.timing.gpu.estimate import clock_of, gpu_time
+from simdnn.timing.gpu.estimate import gpu_time
 from simdnn.timing.memory import kind_of_code
 from simdnn.timing.system import Span
 
@@ -37,7 +37,7 @@ def spans(estimate: Estimate) -> tuple[list[Span], float]:
         s.stage.name: {p: busy / max(s.stage.cycles, 1e-9) for p, busy in s.engine.busy.items() if busy}
         for s in time.stages
     }
-    return [*time.simulated.spans, *_pipes(time.simulated.spans, shares)], clock_of(program, machine)
+    return [*time.simulated.spans, *_pipes(time.simulated.spans, shares)], time.ghz
 
 
 def events(estimate: Estimate, process: int = 0) -> list[Event]:

@@ -14,7 +14,9 @@ from isa_models.machines.loader import gpu_machine
 from isa_models.machines.provenance import CONFIDENCES
 from isa_models.machines.shipped import GPU_MACHINES_DIR, gpu_machine_names
 
-ALL = ("a770", "b580", "dg1", "lnl", "max1100", "max1550", "max1550_stack", "titan_xp", "v100")
+INTEL = ("a770", "b580", "dg1", "lnl", "max1100", "max1550", "max1550_stack")
+NVIDIA = ("a100", "a100-pcie", "h100", "h100-pcie", "h200", "l40s", "rtx4090", "titan_xp", "v100")
+ALL = tuple(sorted((*INTEL, *NVIDIA)))
 
 
 def test_names_and_cache() -> None:

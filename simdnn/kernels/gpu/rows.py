@@ -46,6 +46,8 @@ class GpuRow:
     suffix: str = ""  # of the name
     tags: tuple[str, ...] = ("any", "ab", "ba")  # layouts of the weights that are read
     sums: str = ""  # the type of the unit's accumulators, where it is narrower than 32 bits
+    mixes: bool = False  # floats of two types: `wants` says which
+    scales_groups: bool = False  # of integers: sums of groups of K, each by its scale
     promotes: int = 0  # what the products of a partial sum are a multiple of, where a problem may say how many
     wants: tuple[Want, ...] = ()
 
@@ -66,7 +68,7 @@ class GpuRow:
             promotes=self.promotes,
             tags=self.tags,
             takes=self.takes,
-            mixes=self.decompresses,
+            mixes=self.decompresses or self.mixes,
             needs="decompression" if self.decompresses else "zero_points" if self.strategy else "",
             strategies=(self.strategy,) if self.strategy else (),
             unasked=self.unasked or self.narrow,
@@ -95,7 +97,12 @@ class GpuRow:
     def takes(self) -> tuple[str, ...]:
         """The parameters by group that it takes."""
         own = ("decompression",) if self.decompresses else ("zero_points",) if self.strategy else ()
-        return own if all(fmt(dtype).is_float for dtype in self.sources) else (*own, "group_scales")
+        return (*own, "group_scales") if self.scales_groups and self.integer else own
+
+    @property
+    def integer(self) -> bool:
+        """Whether integers are among its sources."""
+        return not all(fmt(dtype).is_float for dtype in self.sources)
 
     @property
     def accumulates(self) -> tuple[str, ...]:

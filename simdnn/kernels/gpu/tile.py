@@ -21,6 +21,9 @@ from simdnn.program.records import Affine
 #: bytes along K of each row that a workgroup brings into shared memory between two barriers: 32 f16, as in CUTLASS's
 #: default tiles for Volta and oneDNN's systolic kernels for Xe-HP and Xe-HPG (K unrolled by 32)
 STAGED_BYTES = 64
+#: the same where copies are asynchronous: 64 f16, as in the names of cuBLAS's kernels for Ampere that profiles show
+#: (ampere_fp16_s16816gemm_fp16_128x256_ldg8_f2f_stages_64x3_tn), and of a row of 128 bytes that TMA swizzles
+STAGED_BYTES_ASYNC = 128
 GROUP_LOOPS = ("group_m", "group_n")
 THREAD_LOOPS = ("thread_m", "thread_n")
 
@@ -38,6 +41,8 @@ class Block(ABC):
     copies: tuple[int, int] = (1, 1)  # threads whose registers take each element of A, of B
     from_shared: bool = False  # operands are always read from shared memory
     sums: str = ""  # the accumulators' type, where it is narrower than 32 bits
+    warps: int = 1  # threads of neighbouring rows that multiply by one B together
+    asynchronous: bool = False  # operands come into shared memory past the registers, stages ahead
 
     @property
     @abstractmethod
@@ -119,7 +124,8 @@ class Tile:
 
     def staged(self, row_bytes: int) -> int:
         """Iterations of K between barriers, where one takes `row_bytes` bytes of a row."""
-        return max(1, STAGED_BYTES // row_bytes) if self.is_staged else 0
+        whole = STAGED_BYTES_ASYNC if self.block.asynchronous else STAGED_BYTES
+        return max(1, whole // row_bytes) if self.is_staged else 0
 
     def registers(self, grf_bytes: int, copies: int = 1) -> int:
         """GRFs of the accumulators (`copies` of each) and of the operands of one step of K."""
@@ -162,7 +168,7 @@ def choose_tile(
     `sizes`: the workgroups' rows and columns that a library has kernels for; a problem too small for them has others.
     """
     budget = budget or Budget()
-    best: tuple[tuple[float, float], Tile] | None = None
+    best: tuple[tuple[float, float, float], Tile] | None = None
     for rows, cols in itertools.product((1, 2, 4, 8), (1, 2, 4, 8)):
         if rows > 1 and block.m * (rows - 1) >= m or cols > 1 and block.n * (cols - 1) >= n:
             continue
@@ -190,30 +196,40 @@ def _groups(plain: Tile, capacity: int, m: int, n: int) -> list[Tile]:
     sizes = [1 << i for i in range(capacity.bit_length())]
     found = []
     for down, across in itertools.product(sizes, sizes):
-        spare_m = down > 1 and plain.m * (down // 2) >= m
+        spare_m = down > plain.block.warps and plain.m * (down // 2) >= m
         spare_n = across > 1 and plain.n * (across // 2) >= n
-        if down * across <= capacity and not spare_m and not spare_n:
+        if down * across <= capacity and not spare_m and not spare_n and down % plain.block.warps == 0:
             found.append(Tile(plain.block, plain.rows, plain.cols, (down, across)))
     return found
 
 
-def _score(machine: GpuMachine, tile: Tile, m: int, n: int, k: int, batch: int) -> tuple[float, float]:
-    """Cycles of the whole problem by rates alone; among equals, bytes from L2."""
+def _score(machine: GpuMachine, tile: Tile, m: int, n: int, k: int, batch: int) -> tuple[float, float, float]:
+    """Cycles of the whole problem by rates alone; among equals, bytes from L2, then those from shared memory where
+    copies into it are asynchronous.
+    """
     b, (gm, gn) = tile.block, tile.groups(m, n)
     steps, threads = -(-k // b.k), tile.threads[0] * tile.threads[1]
     per_engine = -(-threads // machine.engines_per_core)
     matrix = tile.rows * tile.cols * 2 * b.m * b.n * b.k / b.rate(machine) * per_engine
     read = 4 * (tile.rows * b.a_words * b.copies[0] + tile.cols * b.b_words * b.copies[1]) * threads
-    shared = 4 * (tile.rows * b.a_words * tile.threads[0] + tile.cols * b.b_words * tile.threads[1])
+    a_bytes, b_bytes = 4 * tile.rows * b.a_words * tile.threads[0], 4 * tile.cols * b.b_words * tile.threads[1]
+    shared = a_bytes + b_bytes
     latency = 2 * machine.latency.l1  # a step's loads, seen by a thread that has the engine to itself
     waiting = latency / per_engine if per_engine < 2 else 0.0
-    if not machine.platform.block_loads and tile.is_staged:  # staged: in step, so the first one's loads are seen
+    from_shared = 0.0
+    if b.asynchronous:
+        from_shared = read = read + shared
+        waiting = 0.0  # loads stand among the products
+    elif not machine.platform.block_loads and tile.is_staged:  # staged: in step, so the first one's loads are seen
         waiting += machine.latency.slm + read / threads / (machine.l1.bytes_per_cycle / machine.engines_per_core)
         read += 2 * shared  # on their way into shared memory
-    step = max(matrix + waiting, read / machine.l1.bytes_per_cycle, shared / machine.l2.bytes_per_cycle)
+    size = machine.platform.cluster
+    saved = [part * (1 - 1 / size) for part, count in ((a_bytes, gn), (b_bytes, gm)) if 1 < size <= count]
+    from_l2 = shared - max(saved, default=0)
+    step = max(matrix + waiting, read / machine.l1.bytes_per_cycle, from_l2 / machine.l2.bytes_per_cycle)
     cores = machine.xe_cores * machine.stacks
     rounds = -(-gm * gn * batch // cores)
     together = float(min(gm * gn, cores)) ** 0.5  # groups at work share rows, columns
     fetched = float(shared * steps * gm * gn * batch) / together
     dram = fetched / (machine.sustained_gb_s * machine.stacks / machine.ghz)
-    return max(rounds * (step * steps + machine.latency.dram), dram), float(shared * steps * gm * gn)
+    return max(rounds * (step * steps + machine.latency.dram), dram), float(shared * steps * gm * gn), from_shared

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
-from isa_models import GpuMachine, Unimplemented
+from isa_models import GpuMachine, Unimplemented, instruction
 from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, op
 from simdnn.program.records import Affine, Memory, Place, Register
@@ -60,7 +61,9 @@ _NVIDIA = {
     "shr": "ptx_shr.u32",
     "sar": "ptx_shr.s32",
     "f32<-f16": "cvt.f32.f16",
+    "f32<-bf16": "mov.b32.bf16",
     "f16<-f32": "cvt.rn.f16.f32",
+    "bf16<-f32": "cvt.rn.bf16.f32",
     "s32<-s8": "cvt.s32.s8",
     "s32<-u8": "cvt.s32.u8",
     "s32<-s16": "cvt.s32.s16",
@@ -162,5 +165,15 @@ NVIDIA = Words(
 
 
 def words_of(machine: GpuMachine) -> Words:
-    """The names of a machine's vendor."""
-    return NVIDIA if machine.nvidia else INTEL
+    """The names of a machine's vendor, as far as its generation has the instructions."""
+    return _words(machine.nvidia, machine.platform.name)
+
+
+@lru_cache
+def _words(nvidia: bool, platform: str) -> Words:
+    words = NVIDIA if nvidia else INTEL
+    return replace(words, names={step: name for step, name in words.names.items() if _has(platform, name)})
+
+
+def _has(platform: str, name: str) -> bool:
+    return any(platform in caps for caps in instruction(name).caps.values())

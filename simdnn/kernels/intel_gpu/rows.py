@@ -92,7 +92,7 @@ _UPCONVERT = "its sums are floats: zero_point_strategy='upconvert' takes it"
 
 def _rows(platform: Platform) -> Iterator[GpuRow]:
     """The rows of a platform. The first of several takes equal cycles."""
-    row = partial(GpuRow, "intel_gpu", platform)
+    row = partial(GpuRow, "intel_gpu", platform, scales_groups=True)
     rounded = tuple(dtype for dtype in _ROUNDED if platform.accumulators(dtype))
     narrow = tuple(dtype for dtype in rounded if dtype != "tf32")
     unit, integers = ("dpas", INTEGERS) if platform.exec_size else ("dp4a", _BYTES)

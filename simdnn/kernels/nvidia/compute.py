@@ -21,8 +21,8 @@ from simdnn.kernels.common.spec import Decompression, Parameters
 from simdnn.kernels.gpu.compute import group_of
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.gpu.tile import Budget
-from simdnn.kernels.nvidia.fragments import FloatFragments, Fragments, Side
-from simdnn.kernels.nvidia.gemm import WarpGemm, pairs_of_steps, sm_cut_of
+from simdnn.kernels.nvidia.fragments import Fragments, PlainFragments, Side
+from simdnn.kernels.nvidia.gemm import WarpGemm, pairs_of_steps, sm_cut_of, unit_of
 from simdnn.kernels.nvidia.narrow import DecodedFragments
 from simdnn.kernels.nvidia.stored import StoredFragments
 from simdnn.program.records import Register
@@ -38,22 +38,22 @@ _SHIFTS = {
 }
 
 
-def SmComputeGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> WarpGemm:
-    """A matmul that names the type to `compute` in."""
-    p, compute = problem, problem.compute
+def SmComputeGemm(problem: GpuMatmulProblem, machine: GpuMachine, unit: str = "") -> WarpGemm:
+    """A matmul that names the type to `compute` in; `unit`: "", or the one to take."""
+    p, compute, unit = problem, problem.compute, unit or unit_of(machine, problem.compute)
     parts = p.decompression or Decompression((compute,))
     budget = Budget(registers=24, per_row=2 * 4 * 64, per_column=2 * 4 * 64)
-    steps = pairs_of_steps(sm_cut_of(p, machine, compute, budget), p.k, group_of(parts, p.k))
+    steps = pairs_of_steps(sm_cut_of(p, machine, unit, (compute, compute), budget), p.k, group_of(parts, p.k))
     weights: Fragments
     if p.decompression:
         made = DecodedFragments if fmt(p.wei).is_float else DecompressedFragments
         weights = made(Side("wei", steps), p.wei, compute, parts)
     else:
         ahead = p.wei == "f32" and p.wei_tag == "any"  # weights that are converted before the kernel runs
-        weights = FloatFragments(Side("wei", steps), compute if ahead else p.wei, compute)
+        weights = PlainFragments(Side("wei", steps), compute if ahead else p.wei, compute)
     suffix = "_wdec" if p.decompression else ""
     return WarpGemm(
-        p, machine, steps, FloatFragments(Side("src", steps), p.src, compute), weights, suffix, grouped=True
+        p, machine, steps, PlainFragments(Side("src", steps), p.src, compute), weights, suffix, grouped=True
     )
 
 

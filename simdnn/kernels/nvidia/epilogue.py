@@ -16,54 +16,95 @@ from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.kernels.gpu.cut import Cut
 from simdnn.program.records import Affine, Memory, Register, Tensor
 
+#: a step of the destination's type out of f32: instructions, by the types that they leave
+_NARROW = {
+    "f16": (("cvt.rn.f16.f32", "f16"),),
+    "bf16": (("cvt.rn.bf16.f32", "bf16"),),
+    "s32": (("cvt.rni.s32.f32", "s32"),),
+    "s8": (("cvt.rni.s32.f32", "s32"), ("cvt.sat.s8.s32", "s8")),
+    "u8": (("cvt.rni.s32.f32", "s32"), ("cvt.sat.u8.s32", "u8")),
+}
+
 
 @dataclass(frozen=True)
 class SmEpilogue:
-    """Blocks of sums on their way to memory: scales, bias, relu, narrowing."""
+    """Blocks of sums on their way to memory: to f32, scales, bias, relu, the destination's scale and zero point."""
 
     epilogue: Epilogue
     cut: Cut
 
+    @property
+    def given(self) -> dict[str, bool]:
+        """Parameters in f32 that the program reads, in the order of their use: whether each is one a column."""
+        e = self.epilogue
+        asked = {
+            "src_scale": (e.src_scale, False),
+            "wei_scale": (e.wei_scale is not None, True),
+            "bias": (e.bias, True),
+            "dst_scale": (e.dst_scale, False),
+            "dst_zero_point": (e.dst_zero_point, False),
+        }
+        return {name: by_column for name, (there, by_column) in asked.items() if there}
+
     def code(self, acc: Sequence[Sequence[Register]]) -> Code:
-        e, cut, b = self.epilogue, self.cut, self.cut.block
         code: Code = []
-        zero = Register("zero", "f32", b.m * b.n)
-        if "relu" in e.post_ops:
-            code.append(op("xor.b32", *[zero.as_("u32")] * 3))
-        common = Register("src_scale", "f32", b.n)
-        if e.src_scale:
-            code.append(op("ld.global.f32.same", common, Memory(common.name, Affine(), "f32", 1)))
-        for j in cut.cols:
-            scale, bias = (Register(name, "f32", b.n) for name in ("wei_scale", "bias"))
-            for register in (*([scale] if e.wei_scale else []), *([bias] if e.bias else [])):
-                place = Memory(register.name, cut.col(j, "columns") * b.n, "f32", b.n)
-                code.append(op("ld.global.f32", register, place))
-            for i in cut.rows:
-                x = result = acc[i][j]
-                if e.src_scale:
-                    code.append(op(f"mul.rn.f32.{b.m}x{b.n}.row", x, x, common))
-                if e.wei_scale:
-                    code.append(op(f"mul.rn.f32.{b.m}x{b.n}.row", x, x, scale))
-                if e.bias:
-                    code.append(op(f"add.rn.f32.{b.m}x{b.n}.row", x, x, bias))
-                if "relu" in e.post_ops:
-                    code.append(op("ptx_max.f32", x, x, zero))
-                if e.dst == "f16":
-                    result = Register("narrow", "f16", x.lanes)
-                    code.append(op("cvt.rn.f16.f32", result, x))
-                at = cut.place(i, j) * x.lanes
-                code.append(op(f"st.global.{e.dst}", Memory("dst", at, e.dst, x.lanes), result))
+        if "relu" in self.epilogue.post_ops:
+            zero = self.zero(acc[0][0]).as_("u32")
+            code.append(op("xor.b32", zero, zero, zero))
+        for name, by_column in self.given.items():
+            if not by_column:
+                code.append(op("ld.global.f32.same", self.row(name), Memory(name, Affine(), "f32", 1)))
+        for j in self.cut.cols:
+            for name, by_column in self.given.items():
+                if by_column:
+                    at = self.cut.col(j, "columns") * self.cut.block.n
+                    code.append(op("ld.global.f32", self.row(name), Memory(name, at, "f32", self.cut.block.n)))
+            for i in self.cut.rows:
+                code += self.finish_block(acc[i][j], self.cut.place(i, j))
         return code
 
+    def row(self, name: str) -> Register:
+        """A parameter for each column of a block."""
+        return Register(name, "f32", self.cut.block.n)
+
+    def zero(self, like: Register) -> Register:
+        return Register("zero", like.dtype, like.lanes)
+
+    def finish_block(self, acc: Register, place: Affine) -> Code:
+        """One accumulator on its way to the destination."""
+        e, b, code = self.epilogue, self.cut.block, Code()
+        x = result = acc
+        if acc.dtype == "s32" and e.in_float:
+            x = result = acc.as_("f32")
+            code.append(op("cvt.rn.f32.s32", x, acc))
+        relu = [op("ptx_max.s32" if x.dtype == "s32" else "ptx_max.f32", x, x, self.zero(x))]
+        for name in self.given:
+            if name.startswith("dst"):
+                code, relu = [*code, *(relu if "relu" in e.post_ops else [])], []
+            way = "mul" if name.endswith("scale") else "add"
+            code.append(op(f"{way}.rn.f32.{b.m}x{b.n}.row", x, x, self.row(name)))
+        code += relu if "relu" in e.post_ops else []
+        for name, dtype in _NARROW[e.dst] if e.dst != x.dtype else ():
+            source, result = result, Register(f"to_{dtype}", dtype, x.lanes)
+            code.append(op(name, result, source))
+        return [*code, op(f"st.global.{e.dst}", Memory("dst", place * x.lanes, e.dst, x.lanes), result)]
+
     def tensors(self) -> list[Tensor]:
-        e, columns = self.epilogue, self.cut.batch.products("columns") * self.cut.full_columns
-        given = [name for name, wanted in (("wei_scale", e.wei_scale), ("bias", e.bias)) if wanted]
-        found = [Tensor("src_scale", "f32", 1)] if e.src_scale else []
-        found += [Tensor(name, "f32", columns) for name in given]
-        return [*found, Tensor("dst", e.dst, self.cut.outputs, "output")]
+        columns = self.cut.batch.products("columns") * self.cut.full_columns
+        found = [Tensor(name, "f32", columns if by_column else 1) for name, by_column in self.given.items()]
+        return [*found, Tensor("dst", self.epilogue.dst, self.cut.outputs, "output")]
 
     def arrays(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
-        e = self.epilogue
-        given = ("wei_scale", p.wei_scale, e.wei_scale), ("bias", p.bias, e.bias)
-        found = {name: self.cut.per_column(values) for name, values, wanted in given if wanted and values is not None}
-        return found | ({"src_scale": np.array([p.src_scale], np.float32)} if e.src_scale else {})
+        values = {
+            "src_scale": np.array([p.src_scale], np.float32),
+            "wei_scale": p.wei_scale,
+            "bias": p.bias,
+            "dst_scale": np.array([1], np.float32) / np.float32(p.dst_scale),
+            "dst_zero_point": np.array([p.dst_zero_point], np.float32),
+        }
+        found = {}
+        for name, by_column in self.given.items():
+            value = values[name]
+            if value is not None:
+                found[name] = self.cut.per_column(value) if by_column else value
+        return found

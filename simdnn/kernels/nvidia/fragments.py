@@ -12,9 +12,14 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.spec import Parameters
 from simdnn.kernels.gpu.partition import Partition
-from simdnn.program.records import Affine, Memory, Op, Register, Tensor
+from simdnn.program.records import Affine, Memory, Op, Place, Register, Tensor
 
-_CONVERSION = {("f32", "f16"): "cvt.rn.f16.f32", ("f16", "f32"): "cvt.f32.f16"}
+_CONVERSION = {
+    ("f32", "f16"): "cvt.rn.f16.f32",
+    ("f32", "bf16"): "cvt.rn.bf16.f32",
+    ("f16", "f32"): "cvt.f32.f16",
+    ("bf16", "f32"): "mov.b32.bf16",
+}
 
 
 class Fragments(Protocol):
@@ -36,8 +41,11 @@ class Fragments(Protocol):
     def loaded(self) -> Register:
         """The register that a block is loaded to."""
 
-    def operand(self, number: int, copy: int) -> Register:
-        """The register that is multiplied."""
+    def load(self, step: Affine, copy: int) -> Code:
+        """The blocks of a step of K, to one of two copies of their registers."""
+
+    def operand(self, step: Affine, number: int, copy: int) -> Place:
+        """The operand of a step of K."""
 
     def convert(self, number: int, copy: int) -> Code:
         """From what is loaded to what is multiplied."""
@@ -92,14 +100,19 @@ class Side:
         """
         kept = stored or form.dtype
         way = form.dtype if kept == form.dtype else f"{form.dtype}.{kept}"
-        cut, steps, code = self.steps.cut, 2 * self.steps.steps, Code()
+        code = Code()
         for number in self.numbers:
-            block = cut.tile.row(number) if self.name == "src" else cut.tile.col(number)
-            behind = cut.batch.at(self.name) * (self.count * steps + 1)
-            place = Memory(self.name, (block * steps + step + behind) * form.lanes, kept, form.lanes)
             register = Register(f"{self.letter}_{number}_{copy}", form.dtype, form.lanes)
+            place = self.place(Register("", kept, form.lanes), step, number)
             code.append(op(f"ld.shared.{way}.to{self.copies}", register, place))
         return code
+
+    def place(self, form: Register, step: Affine, number: int) -> Memory:
+        """Where a thread's block of a step of K lies."""
+        cut, steps = self.steps.cut, 2 * self.steps.steps
+        block = cut.tile.row(number) if self.name == "src" else cut.tile.col(number)
+        behind = cut.batch.at(self.name) * (self.count * steps + 1)
+        return Memory(self.name, (block * steps + step + behind) * form.lanes, form.dtype, form.lanes)
 
     def tensor(self, form: Register) -> Tensor:
         products = self.steps.cut.batch.products(self.name)
@@ -116,10 +129,11 @@ class Side:
 
 
 @dataclass(frozen=True)
-class FloatFragments:
-    """Floats, which are rounded, or widened, where they are not stored in the type multiplied.
+class PlainFragments:
+    """Elements that are multiplied as they are stored, or floats that are rounded, or widened, to it.
 
     f16 is widened as it is brought into shared memory, each element once; threads that multiply round what they load.
+    Weights that several warps multiply by together stay in shared memory.
     """
 
     side: Side
@@ -128,22 +142,38 @@ class FloatFragments:
 
     @property
     def in_memory(self) -> Register:
-        return Register("", self.stored, self.side.lanes)
+        return Register("", fmt(self.stored).lanes, self.side.lanes)
 
     @property
     def loaded(self) -> Register:
         widened = self.stored == "f16" and self.multiplied == "f32" and self.side.steps.cut.tile.is_staged
         return Register("", "f32", self.side.lanes) if widened else self.in_memory
 
-    def operand(self, number: int, copy: int) -> Register:
-        name = f"{self.side.letter}_{number}" + f"_{copy}" * (self.loaded.dtype == self.multiplied)
-        return Register(name, self.multiplied, self.side.lanes)
+    @property
+    def stays(self) -> bool:
+        """Whether instructions read it where it lies."""
+        return self.side.name == "wei" and self.side.steps.cut.block.warps > 1
+
+    @property
+    def as_loaded(self) -> bool:
+        return self.loaded.dtype == fmt(self.multiplied).lanes
+
+    def load(self, step: Affine, copy: int) -> Code:
+        return [] if self.stays else self.side.load(self.loaded, step, copy, self.in_memory.dtype)
+
+    def operand(self, step: Affine, number: int, copy: int) -> Place:
+        return self.side.place(self.in_memory, step, number) if self.stays else self.register(number, copy)
+
+    def register(self, number: int, copy: int) -> Register:
+        """The register that is multiplied."""
+        name = f"{self.side.letter}_{number}" + f"_{copy}" * self.as_loaded
+        return Register(name, fmt(self.multiplied).lanes, self.side.lanes)
 
     def convert(self, number: int, copy: int) -> Code:
-        if self.loaded.dtype == self.multiplied:
+        if self.as_loaded:
             return []
         raw = Register(f"{self.side.letter}_{number}_{copy}", self.stored, self.side.lanes)
-        return [self.side.each(_CONVERSION[self.stored, self.multiplied], self.operand(number, copy), raw)]
+        return [self.side.each(_CONVERSION[self.stored, self.multiplied], self.register(number, copy), raw)]
 
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         matrix = (src if self.side.name == "src" else weights.T).astype(fmt(self.stored).dtype)

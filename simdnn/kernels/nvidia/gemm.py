@@ -32,7 +32,7 @@ from simdnn.kernels.gpu.partition import Partition
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.gpu.tile import Block, Budget, choose_tile
 from simdnn.kernels.nvidia.epilogue import SmEpilogue
-from simdnn.kernels.nvidia.fragments import FloatFragments, Fragments, Side
+from simdnn.kernels.nvidia.fragments import Fragments, PlainFragments, Side
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Program, Register, Tensor
 
@@ -47,12 +47,24 @@ class SmBlock(Block):
 
     @property
     def instruction(self) -> str:
-        if self.unit == "mma":
-            return Shape("mma", self.arch, self.src, self.acc, self.m, self.n, self.k).name
+        if self.on_tensor_cores:
+            wei = self.wei if self.wei != self.src else ""
+            return Shape(self.unit, self.arch, self.src, self.acc, self.m, self.n, self.k, wei).name
         return BLOCK.of(unit="fma.rn.f32", m=self.m, n=self.n, way="outer")
 
     def rate(self, machine: GpuMachine) -> float:
-        return machine.systolic_rate(self.src, self.wei)[0] if self.unit == "mma" else machine.vector_ops["f32"]
+        if self.on_tensor_cores:
+            return machine.mma_rate(self.src, self.wei, self.acc, self.grouped)
+        return machine.vector_ops["f32"]
+
+    @property
+    def on_tensor_cores(self) -> bool:
+        return self.unit != "fma"
+
+    @property
+    def grouped(self) -> bool:
+        """Whether warps read the weights that they multiply from shared memory, several from one place."""
+        return self.warps > 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,9 +132,7 @@ class WarpGemm:
         return some + ([*cleared(acc), *self.pairs(Affine(turns * each), last), *join] if last else [])
 
     def load(self, step: Affine, copy: int) -> Code:
-        return [
-            found for side, part in self.operands for found in side.load(part.loaded, step, copy, part.in_memory.dtype)
-        ]
+        return [found for _, part in self.operands for found in part.load(step, copy)]
 
     def products(self) -> Code:
         """All steps of K, two by two; group by group where something changes along K."""
@@ -135,7 +145,9 @@ class WarpGemm:
     def pairs(self, first: Affine, count: int) -> Code:
         """A number of pairs of steps of K, from one on."""
         block, step = self.cut.block, (first + Affine.var("k")) * 2
-        body = [*self.load(step + 1, 1), *self.multiply(0), *self.load(step + 2, 0), *self.multiply(1)]
+        turns = (self.load(step + 1, 1), self.multiply(step, 0)), (self.load(step + 2, 0), self.multiply(step + 1, 1))
+        among = spread if block.asynchronous else before
+        body = [found for loads, products in turns for found in among(loads, products)]
         staged = self.cut.tile.staged(2 * block.k * fmt(block.src).bits // 8)
         return loop("k", count, body, staged=staged)
 
@@ -144,11 +156,11 @@ class WarpGemm:
         """The operands that have zero points or scales by groups of K."""
         return [part for part in (self.source, self.weights) if isinstance(part, ByGroup)]
 
-    def multiply(self, copy: int) -> Code:
+    def multiply(self, step: Affine, copy: int) -> Code:
         code = [found for side, part in self.operands for n in side.numbers for found in part.convert(n, copy)]
         for j in self.cut.cols:
             for i in self.cut.rows:
-                a, b = self.source.operand(i, copy), self.weights.operand(j, copy)
+                a, b = self.source.operand(step, i, copy), self.weights.operand(step, j, copy)
                 code.append(op(self.cut.block.instruction, self.acc(i, j), self.acc(i, j), a, b))
         return code
 
@@ -169,19 +181,40 @@ class WarpGemm:
         return found
 
 
+def before(loads: Code, products: Code) -> Code:
+    """A step's loads, then its products."""
+    return [*loads, *products]
+
+
+def spread(loads: Code, products: Code) -> Code:
+    """A step's loads among its products, as compilers place them so that none waits for the one before."""
+    every = max(1, len(products) // max(1, len(loads)))
+    code: Code = []
+    for i, product in enumerate(products):
+        code += [*loads[i // every : i // every + 1], product] if i % every == 0 else [product]
+    return [*code, *loads[-(-len(products) // every) :]]
+
+
 def cleared(registers: Sequence[Sequence[Register]]) -> Code:
     """Blocks of registers, which hold zeros then."""
     return [op("xor.b32", *[register.as_("u32")] * 3) for row in registers for register in row]
 
 
-def sm_cut_of(problem: GpuMatmulProblem, machine: GpuMachine, dtype: str, budget: Budget) -> Cut:
-    """Blocks and tiles for operands multiplied in a type."""
+def sm_cut_of(problem: GpuMatmulProblem, machine: GpuMachine, unit: str, types: tuple[str, str], budget: Budget) -> Cut:
+    """Blocks and tiles for operands multiplied in these types by a unit: fma | mma | wgmma."""
     p, platform = problem, machine.platform
-    if (warp := platform.warp_product(dtype)) is None:
-        raise Unimplemented(f"products of {dtype} on {machine.name!r}: {platform.title} has no unit for them here")
-    unit = "mma" if dtype in dict(platform.tensor_cores) else "fma"
+    warp = platform.cuda_cores
+    if unit != "fma":
+        warp = dict(platform.warp_groups if unit == "wgmma" else platform.tensor_cores).get(types[0])
+    if warp is None:
+        raise Unimplemented(f"products of {types[0]} on {machine.name!r}: {platform.title} has no {unit} for them here")
     block = SmBlock(
-        warp.m, warp.n, warp.k, dtype, dtype, unit, warp.copies, from_shared=True, sums=p.sums, arch=platform.name
+        *(warp.m, warp.n, warp.k, *types, unit, warp.copies),
+        from_shared=True,
+        sums=p.sums,
+        warps=warp.warps,
+        asynchronous=platform.async_copies,
+        arch=platform.name,
     )
     if p.promote or p.sums:
         budget = replace(budget, copies=budget.copies + 1)
@@ -194,8 +227,14 @@ def pairs_of_steps(cut: Cut, k: int, group: int) -> Partition:
     return Partition(cut, k, group, 2 * cut.block.k)
 
 
-def SmGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> WarpGemm:
-    """A matmul of operands that are multiplied as they are stored."""
-    steps = pairs_of_steps(sm_cut_of(problem, machine, problem.src, SPARE), problem.k, problem.k)
-    source, weights = (FloatFragments(Side(name, steps), problem.src, problem.src) for name in ("src", "wei"))
+def unit_of(machine: GpuMachine, dtype: str) -> str:
+    """The unit of a warp that multiplies a type: mma, or fma where tensor cores do not."""
+    return "mma" if dtype in dict(machine.platform.tensor_cores) else "fma"
+
+
+def SmGemm(problem: GpuMatmulProblem, machine: GpuMachine, unit: str = "") -> WarpGemm:
+    """A matmul of operands that are multiplied as they are stored; `unit`: "", or the one to take."""
+    p, unit = problem, unit or unit_of(machine, problem.src)
+    steps = pairs_of_steps(sm_cut_of(p, machine, unit, (p.src, p.wei), SPARE), p.k, p.k)
+    source, weights = (PlainFragments(Side(name, steps), t, t) for name, t in (("src", p.src), ("wei", p.wei)))
     return WarpGemm(problem, machine, steps, source, weights)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from isa_models import GpuMachine
-from isa_models.gpu.platforms import Platform
-from isa_models.nvidia.mma import results_of
+from isa_models.formats import fmt
+from isa_models.gpu.platforms import Platform, WarpProduct
+from isa_models.nvidia.mma import MIXED, results_of
 from isa_models.nvidia.platforms import CUDA_CORES, PLATFORMS
 from simdnn.kernels.common.spec import Kernel, KernelKind
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
@@ -15,26 +16,64 @@ from simdnn.kernels.gpu.rows import STORED, GpuRow, depthwise_kind
 from simdnn.kernels.nvidia.compute import SmComputeGemm
 from simdnn.kernels.nvidia.gemm import SmGemm
 
+_TAGS = ("any", "ab")
 
-def _product(problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
-    return (SmComputeGemm if problem.compute else SmGemm)(problem, machine).kernel()
+
+def _product(unit: str) -> partial[Kernel]:
+    return partial(_kernel, unit)
+
+
+def _kernel(unit: str, problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
+    return (SmComputeGemm if problem.compute else SmGemm)(problem, machine, unit).kernel()
+
+
+def _paired(platform: Platform, p: GpuMatmulProblem) -> str:
+    """Operands of one type, or of two that tensor cores take together."""
+    if p.src == p.wei or any({p.src, p.wei} <= set(pair) for pair in MIXED):
+        return ""
+    return f"{p.src}:{p.wei}: tensor cores take operands of one type, or {' or '.join(map(' with '.join, MIXED))}"
 
 
 def _rows(platform: Platform) -> Iterator[GpuRow]:
     """The rows of a generation. The first of several takes equal cycles; tensor cores round f32 data to their type."""
-    row, types = partial(GpuRow, "nvidia", platform, tags=("any", "ab")), [dtype for dtype, _ in platform.tensor_cores]
-    stored = partial(row, decompresses=True, suffix="_wdec", tags=("any",))
-    on_cores = tuple(dtype for dtype in platform.multiplied if dtype not in types)
-    yield row("fma", _product, on_cores, on_cores, "f32", promotes=2 * CUDA_CORES.k)
-    for dtype, product in platform.tensor_cores:
-        products = 2 * product.k
-        yield row("mma", _product, (dtype, "f32"), (dtype, "f32"), dtype, promotes=products)
-        for sums in results_of(platform.name, dtype)[1:]:
-            narrow = partial(row, sums=sums, suffix=f"_{sums}_sums", promotes=products)
-            yield narrow("mma", _product, (dtype, "f32"), (dtype, "f32"), dtype)
-    yield stored("fma", _product, platform.multiplied, STORED, "f32")
-    for dtype in types:
-        yield stored("mma", _product, (dtype, "f32"), STORED, dtype)
+    row = partial(GpuRow, "nvidia", platform, tags=_TAGS)
+    stored = partial(row, decompresses=True, tags=("any",))
+    on_cores = ("f32",) if "f16" in platform.matrix_types else ("f16", "f32")
+    yield row("fma", _product("fma"), on_cores, on_cores, "f32", promotes=2 * CUDA_CORES.k)
+    yield from _on_tensor_cores(platform, "mma", platform.tensor_cores, _TAGS)
+    yield from _on_tensor_cores(platform, "wgmma", platform.warp_groups, ("any",))
+    sources = tuple(dtype for dtype in platform.multiplied if fmt(dtype).is_float and fmt(dtype).bits > 8)
+    yield stored("fma", _product("fma"), sources, STORED, "f32", suffix="_wdec")
+    halves = [dtype for dtype, _ in platform.tensor_cores if fmt(dtype).is_float and fmt(dtype).bits == 16]
+    for dtype in halves:
+        suffix = "_wdec" + (f"_{dtype}" if len(halves) > 1 else "")
+        yield stored("mma", _product("mma"), (dtype, "f32"), STORED, dtype, suffix=suffix)
+
+
+def _on_tensor_cores(
+    platform: Platform, unit: str, products: Sequence[tuple[str, WarpProduct]], rounds: tuple[str, ...]
+) -> Iterator[GpuRow]:
+    """Products of operands as they are stored, and of f32 data rounded to their types.
+
+    `rounds`: layouts of f32 weights that are rounded; where warps read them from shared memory they are so ahead.
+    """
+    if not products:
+        return
+    types, most = [dtype for dtype, _ in products], max(product.k for _, product in products)
+    row = partial(GpuRow, "nvidia", platform, unit, _product(unit), tags=_TAGS, promotes=2 * most)
+    narrow = partial(row, sums="f16", suffix="_f16_sums")
+    summed = tuple(dtype for dtype in types if "f16" in results_of(platform.name, dtype, unit)[1:])
+    if types == ["f16"]:  # one row for f16 and for f32 data rounded to it
+        both = ("f16", "f32")
+        yield row(both, both, "f16")
+        yield narrow(both, both, "f16")
+        return
+    stored = tuple(dtype for dtype in types if dtype != "tf32")
+    yield row(stored, stored, mixes=True, wants=(_paired,))
+    for dtype in ("tf32", "bf16", "f16"):
+        if dtype in types:
+            yield row(("f32",), ("f32",), dtype, suffix=f"_{dtype}", tags=_TAGS if dtype == "tf32" else rounds)
+    yield narrow(summed, summed, mixes=True, wants=(_paired,))
 
 
 def _kinds() -> Iterator[KernelKind]:

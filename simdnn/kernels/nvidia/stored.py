@@ -49,7 +49,14 @@ class StoredFragments(ByGroup):
     def loaded(self) -> Register:
         return Register("", "u32", self.side.lanes * self.bits // 32)
 
-    def operand(self, number: int, copy: int) -> Register:
+    def load(self, step: Affine, copy: int) -> Code:
+        return self.side.load(self.loaded, step, copy)
+
+    def operand(self, step: Affine, number: int, copy: int) -> Register:
+        return self.register(number)
+
+    def register(self, number: int) -> Register:
+        """The floats that are multiplied."""
         return Register(f"b_{number}", self.multiplied, self.side.lanes)
 
     @property
@@ -69,14 +76,14 @@ class StoredFragments(ByGroup):
 
     def convert(self, number: int, copy: int) -> Code:
         """Words of codes as a fragment of B."""
-        block, dtype, operand = self.side.steps.cut.block, self.scale_type, self.operand(number, copy)
+        block, dtype, operand = self.side.steps.cut.block, self.scale_type, self.register(number)
         words = Register(f"b_{number}_{copy}", "u32", self.loaded.lanes)
         wide = operand if dtype == self.multiplied else Register("wide", "f32", operand.lanes)
         code = self.floats(words, wide, number)
         if inside(self.decompression):
             row = Register(f"s_{number}", dtype, block.n)
             code = [*code, self.side.each(f"mul.rn.{dtype}.{block.k}x{block.n}.row", wide, wide, row)]
-        return [*code, *([] if wide is operand else [self.side.each("cvt.rn.f16.f32", operand, wide)])]
+        return [*code, *([] if wide is operand else [self.side.each(f"cvt.rn.{self.multiplied}.f32", operand, wide)])]
 
     def tables(self) -> list[Tensor]:
         cut = self.side.steps.cut

@@ -56,6 +56,7 @@ class Issue:
     writes: str
     count: int = 1  # machine instructions that it stands for
     bytes: int = 0
+    kind: str = ""  # of a matrix instruction: the operand type whose rate it has
 
 
 class Issued(NamedTuple):
@@ -82,17 +83,14 @@ def issue_of(op: Op, machine: GpuMachine) -> Issue:
     definition = op.definition
     reads = tuple(p.name for p in op.srcs if isinstance(p, Register)) if not op.is_zero_idiom else ()
     writes = op.dst.name if isinstance(op.dst, Register) else ""
+    if isinstance(definition, MmaForm):
+        return _mma(op, definition, machine, reads, writes)
     if op.memory is not None:
         size, latency = op.memory.bits // 8, machine.latency.l1
         if isinstance(definition, SharedLoad):
             size, latency = op.lanes * fmt(definition.result).bits // 8 * definition.copies, machine.latency.slm
         share = machine.l1.bytes_per_cycle / machine.engines_per_core
         return Issue(op.instruction, SEND, max(1.0, size / share), latency, reads, writes, bytes=size)
-    if isinstance(definition, MmaForm):
-        assert definition.shape is not None
-        mma = definition.shape
-        work = 2 * mma.m * mma.n * mma.k / machine.systolic_rate(mma.operands, mma.operands)[0]
-        return Issue(op.instruction, SYSTOLIC, work, machine.latency.mma, reads, writes)
     if isinstance(definition, DpasForm):
         assert definition.shape is not None
         shape = definition.shape
@@ -110,6 +108,20 @@ def issue_of(op: Op, machine: GpuMachine) -> Issue:
     if unit.rate == "math":
         latency = machine.latency.math + (passes - 1) * MATH_PASSES
     return Issue(op.instruction, VECTOR, occupancy, latency, reads, writes, count)
+
+
+def _mma(op: Op, definition: MmaForm, machine: GpuMachine, reads: tuple[str, ...], writes: str) -> Issue:
+    """A product on tensor cores. One of a warp group reads B from shared memory, once for the group's warps: each takes
+    its rows of A besides (here through registers, a load of its own) and waits for all of B.
+    """
+    assert definition.shape is not None
+    shape = definition.shape
+    grouped = shape.instruction == "wgmma"
+    work = 2 * shape.m * shape.n * shape.k / machine.mma_rate(shape.operands, shape.b, shape.result, grouped)
+    size = op.memory.bits // 8 if op.memory else 0
+    work = max(work, size / machine.l1.bytes_per_cycle)
+    kind = machine.systolic_rate(shape.operands, shape.b)[1]
+    return Issue(op.instruction, SYSTOLIC, work, machine.latency.mma, reads, writes, bytes=size, kind=kind)
 
 
 def _unit(definition: Instruction) -> Instruction:
@@ -144,11 +156,14 @@ def _share(definition: Instruction, machine: GpuMachine) -> float:
 def confidences(op: Op, machine: GpuMachine) -> list[Confidence]:
     """The standing of the figures that `issue_of` uses."""
     definition = op.definition
+    if isinstance(definition, MmaForm):
+        assert definition.shape is not None
+        kind = machine.systolic_rate(definition.shape.operands, definition.shape.b)[1]
+        shares = (key for key in ("engine.mma_share", "engine.f16_sums_share") if key in machine.provenance)
+        return [machine.confidence_of(f"engine.systolic_ops.{kind}", "latency.mma", *shares)]
     if op.memory is not None:
         latency = "latency.slm" if isinstance(definition, SharedLoad) else "latency.l1"
         return [machine.confidence_of("caches.L1.bytes_per_cycle", latency)]
-    if isinstance(definition, MmaForm):
-        return [machine.confidence_of("engine.systolic_ops", "latency.mma")]
     if isinstance(definition, DpasForm):
         assert definition.shape is not None
         kind = machine.systolic_rate(definition.shape.a, definition.shape.b)[1]
@@ -267,14 +282,18 @@ class _Staging:
     iterations: int = 0
     shared: dict[Issue, Issue] = field(default_factory=dict)  # loads, by those that they stand for
 
-    def from_shared(self, load: Issue) -> Issue:
-        """A load as it is where its data lie in shared memory."""
-        if load not in self.shared:
-            self.shared[load] = replace(load, latency=self.machine.latency.slm)
-        return self.shared[load]
+    def from_shared(self, issue: Issue, beside: float = 0.0) -> Issue:
+        """A load as it is where its data lie in shared memory, `beside` cycles of other traffic; others as they are."""
+        if issue.pipe != SEND or not issue.writes:
+            return issue
+        if issue not in self.shared:
+            self.shared[issue] = replace(issue, occupancy=issue.occupancy + beside, latency=self.machine.latency.slm)
+        return self.shared[issue]
 
     def iteration(self, body: Sequence[Issue], every: int) -> list[Issue]:
         """An iteration's instructions, with what stands before and behind those of `every` ones."""
+        if self.machine.platform.async_copies and not self.widened:
+            return self._asynchronous(body, every)
         share = self.machine.l1.bytes_per_cycle / self.machine.engines_per_core
         size = max(1.0, every * self.copied / share)
         load = Issue("copy.load", SEND, size, self.machine.latency.l2, (), "copied")
@@ -286,11 +305,26 @@ class _Staging:
                 0, Issue("copy.cvt", VECTOR, elements * each, self.machine.latency.vector, ("copied",), "copied")
             )
         meet = Issue("barrier", BARRIER, 0.0, self.machine.latency.barrier, (), "")
-        found = [self.from_shared(issue) if issue.pipe == SEND and issue.writes else issue for issue in body]
+        found = [self.from_shared(issue) for issue in body]
         if self.iterations == 0:
             found = [load, *store, meet, load, *found]
         elif self.iterations % every == 0:
             found = [*store, meet, load, *found]
+        self.iterations += 1
+        return found
+
+    def _asynchronous(self, body: Sequence[Issue], every: int) -> list[Issue]:
+        """An iteration whose data come some stages ahead, past the registers: their way into shared memory takes its
+        share of the loads' time, and a barrier stands before each stage.
+        """
+        loads = sum(issue.pipe == SEND and bool(issue.writes) for issue in body)
+        share = self.machine.l1.bytes_per_cycle / self.machine.engines_per_core
+        found = [self.from_shared(issue, self.copied / share / loads) for issue in body]
+        meet = Issue("barrier", BARRIER, 0.0, self.machine.latency.barrier, (), "")
+        first = Issue("copy.async", SEND, 1.0, self.machine.latency.l2, (), "copied")
+        arrived = Issue("copy.wait", SEND, 1.0, 0.0, ("copied",), "")
+        if self.iterations % every == 0:
+            found = [*([first, arrived] if self.iterations == 0 else []), meet, *found]
         self.iterations += 1
         return found
 

@@ -4,7 +4,8 @@ A top-level statement is a nest of parallel loops, workgroups around their threa
 workgroup has a Xe-core to itself. Its cycles there are those of its busiest engine (`engine`), or of its bytes from L2
 where these take longer. Workgroups are the tiles of `system`, whose channels are L2 and DRAM of a stack.
 
-Bytes: threads of a workgroup go through their loops together, so each line comes once from L2 for all of them. As many
+Bytes: threads of a workgroup go through their loops together, so each line comes once from L2 for all of them, and for
+all workgroups of a cluster, neighbours along one axis, where the platform has such. As many
 workgroups as there are cores work at a time, near a square of the grid, and so do they for DRAM; what they fetch stays
 for the next ones of their row of the grid if it fits L2, and the whole problem stays if that fits. A tensor may be a
 view whose elements are `copies` of fewer bytes of memory (a convolution's source by output pixels and taps): L2 hands
@@ -93,28 +94,51 @@ class GpuTime:
     stages: tuple[StageCost, ...]
     simulated: Simulated
     system: System
+    ghz: float  # of all stages
+
+    def launch(self, machine: GpuMachine) -> float:
+        """Cycles between the stages."""
+        return machine.launch_us * 1e3 * self.ghz * len(self.stages)
 
 
 def gpu_time(
     program: Program, machine: GpuMachine, cold: bool = False, spans: bool = False, copies: Copies = NO_COPIES
 ) -> GpuTime:
     """The stages of a program and their simulation on the cores of each stack. `cold`: nothing is cached before."""
-    channels = (
-        Channel("L2", machine.l2.bytes_per_cycle * machine.xe_cores, latency=machine.latency.l2),
-        Channel("DRAM", machine.sustained_gb_s / clock_of(program, machine), latency=machine.latency.dram),
-    )
-    system = System(machine.xe_cores, channels)
     tree = parts(program, machine.l2.line_bytes)
     stays = _bytes(tree.iteration, machine, copies) <= machine.l2.size_bytes * machine.stacks and not cold
     stages = tuple(
         _stage(program, statement, machine, part, None if stays else copies)
         for statement, part in zip(program.body, _stage_parts(program, machine), strict=True)
     )
-    return GpuTime(stages, simulate(system, [s.stage for s in stages], spans), system)
+    found = _at(clock_of(program, machine), stages, machine, spans)
+    slower = machine.clock_under(_load(found, machine)) if machine.full_load_ghz else found.ghz
+    return found if slower == found.ghz else _at(slower, stages, machine, spans)
+
+
+def _at(ghz: float, stages: tuple[StageCost, ...], machine: GpuMachine, spans: bool) -> GpuTime:
+    """The stages simulated at a clock, which memory does not know."""
+    channels = (
+        Channel("L2", machine.l2.bytes_per_cycle * machine.xe_cores, latency=machine.latency.l2),
+        Channel("DRAM", machine.sustained_gb_s / ghz, latency=machine.latency.dram),
+    )
+    system = System(machine.xe_cores, channels)
+    return GpuTime(stages, simulate(system, [s.stage for s in stages], spans), system, ghz)
+
+
+def _load(time: GpuTime, machine: GpuMachine) -> dict[str, float]:
+    """By operand type, the share of all that the matrix pipes could do in the time."""
+    work: dict[str, float] = {}
+    for stage in time.stages:
+        kinds = {i.kind for op, _ in walk(stage.nest.body) if (i := engine.issue_of(op, machine)).kind}
+        for kind in kinds:  # one, in kernels here
+            work[kind] = work.get(kind, 0.0) + stage.engine.busy[engine.SYSTOLIC] * stage.nest.group_count / len(kinds)
+    cores = machine.xe_cores * machine.stacks
+    return {kind: cycles / cores / (time.simulated.cycles + time.launch(machine)) for kind, cycles in work.items()}
 
 
 def clock_of(program: Program, machine: GpuMachine) -> float:
-    """GHz that a whole program runs at: one stage that uses the systolic pipes decides for all stages."""
+    """GHz that a whole program runs at, power aside: one stage that uses the systolic pipes decides for all stages."""
     return machine.clock(any(engine.issue_of(op, machine).pipe == engine.SYSTOLIC for op, _ in program.ops()))
 
 
@@ -138,8 +162,9 @@ def _stage(
     """The cost of one stage. `copies` None: what it needs stays in L2."""
     nest = nest_of(statement)
     per_engine = -(-nest.thread_count // machine.engines_per_core)
-    group = _lines(part, dict.fromkeys(nest.groups, 1), machine)
-    copied = group[0] / nest.thread_count / max(1, _staged_iterations(nest.body))
+    alone = _lines(part, dict.fromkeys(nest.groups, 1), machine)
+    group = _of_a_cluster(part, nest, machine, alone)
+    copied = alone[0] / nest.thread_count / max(1, _staged_iterations(nest.body))
     time = engine.engine_time(nest.body, machine, per_engine, copied)
     reads = writes = 0
     for memory, stored, times in engine.accesses(nest.body):
@@ -155,6 +180,16 @@ def _stage(
     chunks = max(1, min(CHUNKS, _iterations(nest.body)))
     stage = Stage(tiles, cycles, bytes_, chunks, _stage_name(program, statement))
     return StageCost(nest, time, (reads, writes), (l2[0], l2[1]), dram, stage, bound)
+
+
+def _of_a_cluster(part: Region, nest: Nest, machine: GpuMachine, alone: tuple[int, int]) -> tuple[int, int]:
+    """A workgroup's bytes from L2 (read, written): its share of a cluster's, to which L2 hands them out once."""
+    found, size = [alone], machine.platform.cluster
+    for name, extent in nest.groups.items():
+        if 1 < size <= extent:
+            read, written = _lines(part, {**dict.fromkeys(nest.groups, 1), name: size}, machine)
+            found.append((read // size, written // size))
+    return min(found, key=sum)
 
 
 def _stage_name(program: Program, statement: Statement) -> str:
@@ -242,8 +277,7 @@ def _wave(nest: Nest, cores: int) -> dict[str, int]:
 def estimate_gpu(program: Program, machine: GpuMachine, *, cold: bool = False, copies: Copies = NO_COPIES) -> Cost:
     """The cost of a verified program on a GPU; `UnknownTiming` where the machine has no rate for an instruction."""
     time = gpu_time(program, machine, cold, copies=copies)
-    ghz = clock_of(program, machine)
-    launch = machine.launch_us * 1e3 * ghz * len(time.stages)
+    ghz, launch = time.ghz, time.launch(machine)
     cycles = time.simulated.cycles + launch
     levels = _levels(time, machine, ghz)
     shares = [stage.stage.cycles * stage.stage.tiles for stage in time.stages]
