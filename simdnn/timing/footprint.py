@@ -40,23 +40,23 @@ Repeated = tuple[Access, Extents]  # an access and the loops that it runs throug
 
 @dataclass(frozen=True, eq=False)
 class _Bundle:
-    """Accesses to one tensor whose addresses move alike: the bytes of each, and which of them are stores."""
+    """Loads from one tensor, or stores to it, whose addresses move alike: the bytes of each."""
 
     tensor: str
     strides: dict[str, int]
+    stores: bool
     starts: Ints
     ends: Ints
-    stores: npt.NDArray[np.bool_]
 
 
 def _bundled(accesses: Iterable[Access]) -> tuple[_Bundle, ...]:
-    found: dict[tuple[str, tuple[tuple[str, int], ...]], list[tuple[int, int, bool]]] = {}
-    for one in accesses:
-        found.setdefault((one.tensor, one.strides), []).append((one.start, one.start + one.size, one.stores))
+    found: dict[tuple[str, tuple[tuple[str, int], ...], bool], list[tuple[int, int]]] = {}
+    for tensor, start, size, strides, stores in accesses:
+        found.setdefault((tensor, strides, stores), []).append((start, start + size))
     bundles = []
-    for (tensor, strides), rows in found.items():
-        starts, ends, stores = (np.array(column) for column in zip(*rows, strict=True))
-        bundles.append(_Bundle(tensor, dict(strides), starts, ends, stores))
+    for (tensor, strides, stores), rows in found.items():
+        runs = np.array(rows, np.int64)
+        bundles.append(_Bundle(tensor, dict(strides), stores, runs[:, 0], runs[:, 1]))
     return tuple(bundles)
 
 
@@ -265,7 +265,7 @@ def _counts(unions: dict[str, tuple[Runs, Runs]]) -> dict[str, Lines]:
     return {tensor: Lines(touched.count, written.count) for tensor, (touched, written) in unions.items()}
 
 
-_Group = tuple[Ints, Ints, npt.NDArray[np.bool_]]  # first bytes, ends, stores
+_Group = tuple[Ints, Ints, bool]  # first bytes, ends, whether they are stored
 
 
 def _unions(found: Iterable[tuple[_Bundle, Extents]], line_bytes: int) -> dict[str, tuple[Runs, Runs]]:
@@ -278,25 +278,26 @@ def _unions(found: Iterable[tuple[_Bundle, Extents]], line_bytes: int) -> dict[s
             if stride and extent > 1:
                 shift += min(0, stride * (extent - 1))
                 dims.append((abs(stride), extent))
-        group = bundle.starts + shift, bundle.ends + shift, bundle.stores
-        groups.setdefault(bundle.tensor, {}).setdefault(tuple(sorted(dims)), []).append(group)
-    unions = {}
-    for tensor, parts_ in groups.items():
-        joined = {dims: _joined(rows) for dims, rows in parts_.items()}
-        touched = _union([(dims, starts, ends) for dims, (starts, ends, _) in joined.items()], line_bytes)
-        written = touched
-        if not all(stores.all() for _, _, stores in joined.values()):
-            writes = [(dims, starts[only], ends[only]) for dims, (starts, ends, only) in joined.items() if only.any()]
-            written = _union(writes, line_bytes)
-        unions[tensor] = touched, written
-    return unions
+        dims.sort()
+        group = bundle.starts + shift if shift else bundle.starts, bundle.ends + shift if shift else bundle.ends
+        groups.setdefault(bundle.tensor, {}).setdefault(tuple(dims), []).append((*group, bundle.stores))
+    return {tensor: _touched_and_written(groups_, line_bytes) for tensor, groups_ in groups.items()}
 
 
-def _joined(rows: Sequence[_Group]) -> _Group:
+def _touched_and_written(groups: dict[Dims, list[_Group]], line_bytes: int) -> tuple[Runs, Runs]:
+    touched = _union([(dims, *_joined(rows)) for dims, rows in groups.items()], line_bytes)
+    stores = {stores for rows in groups.values() for *_, stores in rows}
+    if len(stores) == 1:
+        return touched, touched if stores.pop() else Runs(_NONE, _NONE)
+    written = [(dims, *_joined(some)) for dims, rows in groups.items() if (some := [row for row in rows if row[2]])]
+    return touched, _union(written, line_bytes)
+
+
+def _joined(rows: Sequence[_Group]) -> tuple[Ints, Ints]:
     if len(rows) == 1:
-        return rows[0]
-    starts, ends, stores = zip(*rows, strict=True)
-    return np.concatenate(starts), np.concatenate(ends), np.concatenate(stores)
+        return rows[0][:2]
+    starts, ends, _ = zip(*rows, strict=True)
+    return np.concatenate(starts), np.concatenate(ends)
 
 
 _KNOWN: dict[tuple[object, ...], Runs] = {}  # tiles touch the same lines in many shapes, and beside other panels
