@@ -2,15 +2,17 @@
 
 A program has some hundred different lines, and a loop cut short runs through thousands. So a stretch is an array of
 numbers of lines with the addresses of those that may meet others in memory, and a loop's turns are found from its first
-one by adding what a turn moves.
+one by adding what a turn moves. Most stretches are met again in other shapes, and never need these arrays: how they are
+made of straight code tells which are alike.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 
@@ -34,20 +36,33 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """Lines in a row by number, and the address of each, or `UNPLACED`, where the variables around stand at zero."""
+    """Lines in a row, told one by one only to who asks for them.
 
-    order: Ints
-    at: Ints
+    Those of one number `alike` have the same lines, repeated alike, wherever their bytes lie. `ranges` are their lines
+    in the program's text, in the order in which they are met, `count` how many they are with all repetitions, `steps`
+    what these execute, fused ones counted apart. `placed`: some have addresses that others may meet.
+    """
 
-    @staticmethod
-    def of(parts: Sequence[Stretch]) -> Stretch:
-        """All parts, one behind the other."""
-        if len(parts) == 1:
-            return parts[0]
-        none = np.zeros(0, np.int64)
-        return Stretch(
-            np.concatenate([none, *(p.order for p in parts)]), np.concatenate([none, *(p.at for p in parts)])
-        )
+    alike: int
+    ranges: tuple[range, ...]
+    count: int
+    steps: int
+    placed: bool
+    find: Callable[[], tuple[Ints, Ints]]
+
+    @cached_property
+    def _found(self) -> tuple[Ints, Ints]:
+        return self.find()
+
+    @property
+    def order(self) -> Ints:
+        """The number of each line."""
+        return self._found[0]
+
+    @property
+    def at(self) -> Ints:
+        """The address of each, or `UNPLACED`, where the variables around stand at zero."""
+        return self._found[1]
 
 
 class _KnownLines:
@@ -62,7 +77,9 @@ class _KnownLines:
         self.facts = Numbers("length", "wide", "tiles", "loads", "stores")
         self._steps: list[tuple[Step, str]] = []  # with the jump that is fused with it
         self._numbers: dict[tuple[Step, str], int] = {}
-        self.answers: dict[tuple[str, bytes], Any] = {}  # what was found of stretches, by their digests
+        self.answers: dict[tuple[str, object], Any] = {}  # what was found of stretches, by what makes them alike
+        self._alike: dict[object, int] = {}
+        self._numbers_alike = itertools.count()  # which are given once, so that none stands for another later
         self._of_op: dict[object, int] = {}
         self._of_straight: dict[tuple[int, ...], list[int]] = {}  # by the forms of ops in a row
         self._of_loop: dict[tuple[str, int], tuple[int, ...]] = {}
@@ -80,6 +97,12 @@ class _KnownLines:
                 self._of_straight.clear()
             self._of_straight[key] = found
         return found
+
+    def alike(self, key: object) -> int:
+        """A number for each key, of stretches that are made in this way of lines, or of others."""
+        if len(self._alike) >= _MOST_ALIKE:
+            self._alike.clear()
+        return self._alike.setdefault(key, next(self._numbers_alike))
 
     def _op(self, stream: Stream, op: Op) -> int:
         key = stream.key(op)
@@ -141,6 +164,7 @@ class _KnownLines:
 _LOCK = ForkLock()
 _MOST_KNOWN = 1 << 16
 _MOST_ANSWERS = 1 << 13
+_MOST_ALIKE = 1 << 14
 
 
 @lru_cache(maxsize=64)
@@ -222,15 +246,16 @@ class ProgramLines:
     def __init__(self, program: Program, machine: Machine) -> None:
         self.program, self.machine = program, machine
         self._known = _known(machine)
-        text = _Text(self._known, Stream(program))
+        stream = Stream(program)
+        text = _Text(self._known, stream)
         text.add(program.body)
         self._loops, self._parts = text.loops, text.parts
         self._numbers, self._at = np.array(text.numbers, np.int64), np.array(text.at, np.int64)
-        self._places = np.arange(len(text.numbers))
-        self._placed = bool((self._at != UNPLACED).any())
+        self._places, self._number_of = np.arange(len(text.numbers)), tuple(text.numbers)
         self.times = np.array(text.times, np.int64)
         self._moves = {name: self._column(*found) for name, found in text.moves.items()}
-        self.lengths, self._wide, self._tiles, self._loads, self._stores = self._known.facts.values[:, self._numbers]
+        self._lengths, self._wide, self._tiles, self._loads, self._stores = self._known.facts.values[:, self._numbers]
+        self._any_placed = bool(stream.both)
         self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}
 
     def _column(self, places: Sequence[int], steps: Sequence[int]) -> Ints:
@@ -256,26 +281,49 @@ class ProgramLines:
         """All steps that one turn of a loop executes, fused ones counted apart."""
         place = self._loops[id(loop)]
         lines = slice(place.begin, place.end)
-        return int(self.lengths[lines] @ self.times[lines]) // place.turns
+        return int(self._lengths[lines] @ self.times[lines]) // place.turns
 
     def _stretch(self, begin: int, end: int) -> Stretch:
-        return Stretch(self._places[begin:end], self._at[begin:end])
+        lines = slice(begin, end)
+        placed = self._any_placed and bool((self._at[lines] != UNPLACED).any())
+        alike, steps = self._known.alike(self._number_of[lines]), int(self._lengths[lines].sum())
+        find = lambda: (self._places[lines], self._at[lines])  # noqa: E731
+        return Stretch(alike, (range(begin, end),), end - begin, steps, placed, find)
+
+    def joined(self, parts: Sequence[Stretch]) -> Stretch:
+        """All parts, one behind the other."""
+        if len(parts) == 1:
+            return parts[0]
+
+        def find() -> tuple[Ints, Ints]:
+            none = np.zeros(0, np.int64)
+            return np.concatenate([none, *(p.order for p in parts)]), np.concatenate([none, *(p.at for p in parts)])
+
+        return Stretch(
+            self._known.alike(("joined", *[part.alike for part in parts])),
+            tuple([lines for part in parts for lines in part.ranges]),
+            sum([part.count for part in parts]),
+            sum([part.steps for part in parts]),
+            any([part.placed for part in parts]),
+            find,
+        )
 
     def moves(self, order: Ints, variable: str) -> Ints:
         """The distance that a step of a variable adds to the addresses of lines."""
         column = self._moves.get(variable)
         return np.zeros(len(order), np.int64) if column is None else column[order]
 
-    def turns(self, one: Stretch, variable: str, first: int, count: int) -> Stretch:
-        """Turns of a loop from the `first` on, by the one whose variable is zero."""
-        if (first, count) == (0, 1):
+    def turns(self, one: Stretch, variable: str, count: int) -> Stretch:
+        """The first turns of a loop, by the one whose variable is zero."""
+        if count == 1:
             return one
-        moved = np.arange(first, first + count)[:, None] * self.moves(one.order, variable)
-        return Stretch(np.tile(one.order, count), (one.at + moved).ravel())
 
-    def length(self, stretch: Stretch) -> int:
-        """Steps, fused ones counted apart."""
-        return int(self.lengths[stretch.order].sum())
+        def find() -> tuple[Ints, Ints]:
+            moved = np.arange(count)[:, None] * self.moves(one.order, variable)
+            return np.tile(one.order, count), (one.at + moved).ravel()
+
+        alike = self._known.alike(("turns", one.alike, count))
+        return Stretch(alike, one.ranges, one.count * count, one.steps * count, one.placed, find)
 
     def executed(self, order: Iterable[int]) -> Counter[CountedAs]:
         """The executions of all lines, told in the order in which lines are named."""
@@ -291,15 +339,16 @@ class ProgramLines:
 
     def once(self, what: str, stretch: Stretch, find: Callable[[], Answer]) -> Answer:
         """An answer about the lines of a stretch, wherever their bytes lie; found once for all that are alike."""
-        places = stretch.order - stretch.order[:1]
-        return self._answer((what, _digest(self._numbers[stretch.order], places)), find)
+        return self._answer((what, stretch.alike), find)
 
     def once_repeated(self, what: str, stretch: Stretch, moving: str, find: Callable[[], Answer]) -> Answer:
         """An answer about a stretch that a loop of a variable repeats; found once for all that are alike."""
-        placed = [stretch.at, self.moves(stretch.order, moving)] if self._placed else []
-        return self._answer((what, _digest(self._numbers[stretch.order], *placed)), find)
+        if not stretch.placed:
+            return self._answer((what, stretch.alike), find)
+        order = stretch.order
+        return self._answer((what, _digest(self._numbers[order], stretch.at, self.moves(order, moving))), find)
 
-    def _answer(self, key: tuple[str, bytes], find: Callable[[], Answer]) -> Answer:
+    def _answer(self, key: tuple[str, object], find: Callable[[], Answer]) -> Answer:
         answers = self._known.answers
         if key in answers:
             return answers[key]  # type: ignore[no-any-return]

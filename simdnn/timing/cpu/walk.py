@@ -12,6 +12,7 @@ Not modelled: mispredicted branches at the ends of loops, instruction fetch, and
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -135,11 +136,11 @@ class _Walk:
         whole = self.body(self.program.body, "")
         mix = self.mix(whole.lines)
         stores_too = math.ceil(mix.limits["load"] - 1e-9)  # the core model places none
-        cycles = float(max(stores_too, self.end(whole.lines))) if mix.ops else 0.0
+        cycles = float(max(stores_too, self.end(whole.lines))) if whole.lines.count else 0.0
         self.confidences.add(mix.confidence)
         pieces: Pieces = {"": Piece("", 1, cycles, _bound(mix.limits, cycles))}
         _add(pieces, whole.skipped)
-        executed = self.lines.executed(whole.left | dict.fromkeys(whole.lines.order.tolist()))
+        executed = self.lines.executed(whole.left | dict.fromkeys(itertools.chain(*whole.lines.ranges)))
         cycles = sum(piece.cycles for piece in pieces.values())
         loops = tuple(self.span(s) for s in self.program.body if isinstance(s, Loop))
         span = Iteration(cycles, executed.total(), loops)
@@ -152,7 +153,7 @@ class _Walk:
     def end(self, whole: Stretch) -> int:
         """The cycle of the last retirement of a stretch that is executed once."""
         find = partial(self.lines.turn, whole)
-        return self.lines.once_repeated("end", whole, "", lambda: _ends(find(), len(whole.order))[0])
+        return self.lines.once_repeated("end", whole, "", lambda: _ends(find(), whole.count)[0])
 
     def body(self, body: Sequence[Statement], path: str, *end: Stretch) -> Shortened:
         """One pass over statements and what ends them, inner loops cut short."""
@@ -167,7 +168,7 @@ class _Walk:
             parts.append(inner.lines)
             _add(skipped, inner.skipped)
             left |= inner.left
-        return Shortened(Stretch.of([*parts, *end]), skipped, left)
+        return Shortened(self.lines.joined([*parts, *end]), skipped, left)
 
     def first(self, loop: Loop, path: str) -> Shortened:
         """A loop's first iteration, with what ends it."""
@@ -179,7 +180,7 @@ class _Walk:
         """A loop's first iterations, enough to fill the window, and the others at its steady rate."""
         path = f"{outer}/{loop.var}" if outer else loop.var
         one = self.first(loop, path)
-        size = max(1, self.lines.length(one.lines))
+        size = max(1, one.lines.steps)
         kept = min(loop.extent, -(-self.window // size))
         if kept < loop.extent and max(self.rate(loop, path).values(), key=lambda p: p.cycles).bound == "latency":
             kept = min(loop.extent, -(-SETTLING * self.window // size))
@@ -190,7 +191,7 @@ class _Walk:
         if left:
             _add(skipped, self.rate(loop, path), left)
             without = without | dict.fromkeys(self.lines.within(loop))
-        return Shortened(self.lines.turns(one.lines, loop.var, 0, kept), skipped, without)
+        return Shortened(self.lines.turns(one.lines, loop.var, kept), skipped, without)
 
     def span(self, loop: Loop) -> Iteration:
         """One iteration; where its steady state is not known, that of its loops and the least that the rest takes."""
@@ -200,7 +201,7 @@ class _Walk:
             return Iteration(sum(piece.cycles for piece in self.rates[id(loop)].values()), instructions, loops)
         parts = [*self.lines.parts(loop.body), self.lines.control(loop)]
         inner = [part for part in parts if isinstance(part, Loop)]
-        straight = Stretch.of([part for part in parts if isinstance(part, Stretch)])
+        straight = self.lines.joined([part for part in parts if isinstance(part, Stretch)])
         rest = max(self.mix(straight).limits.values())
         cycles = sum([span.cycles * s.extent for span, s in zip(loops, inner, strict=True)]) + rest
         return Iteration(cycles, instructions, loops)
@@ -216,7 +217,7 @@ class _Walk:
         if len(loop.body) == 1 and isinstance(first, Loop):
             return self._nested(loop, first, path)
         one = self.first(loop, path)
-        short = self.lines.length(one.lines) <= self.window // SHORT
+        short = one.lines.steps <= self.window // SHORT
         if short or all(isinstance(statement, Op) for statement in loop.body):
             turn = partial(self.lines.turn, one.lines, loop.var)
             timing = self.lines.once_repeated("steady", one.lines, loop.var, lambda: loop_timing(turn()))
@@ -238,9 +239,9 @@ class _Walk:
         slowly hide a bound, stores at commit above all, so the time is no less than each bound.
         """
         for settled in (self.window, SETTLING * self.window):
-            warm = -(-settled // self.lines.length(one))
-            turns = self.lines.turns(one, loop.var, 0, warm + max(LOOKED_AT, 2 * warm))
-            ends = _ends(self.lines.turn(turns), len(one.order))
+            warm = -(-settled // one.steps)
+            turns = self.lines.turns(one, loop.var, warm + max(LOOKED_AT, 2 * warm))
+            ends = _ends(self.lines.turn(turns), one.count)
             seen = (ends[-1] - ends[warm - 1]) / (len(ends) - warm)
             if abs(ends[-1] - ends[-2] - seen) <= ALIKE * seen:
                 break
