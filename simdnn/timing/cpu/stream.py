@@ -250,7 +250,7 @@ def _line(op: Op) -> CountedStep:
         reads = (*reads, _CONFIGURATION)
     accumulator = writes[0] if writes and op.definition.accumulates else None
     memory = op.memory
-    ref = MemRef("", None, memory.bits // 8) if memory is not None else None
+    ref = MemRef("", None, 0) if memory is not None else None  # how many bytes matters to those that meet others alone
     stores = memory is not None and memory is op.dst
     load, store = (None, ref) if stores else (ref, None)
     step = Step(mnemonic(op), form(op), reads, writes, accumulator, load, store, op.rows)
