@@ -42,8 +42,12 @@ class Reordered(Alike, Priced):
     source: MemoryDesc  # what it was made of
     machine: Machine
     isa: str  # the ISA cap whose instructions made it
-    tensors: Mapping[str, Array]  # by the names that the kernel's program has
+    tensors: Mapping[str, Array]  # by the names that the kernel's program has; nobody changes them
     program: Program
+
+    def __post_init__(self) -> None:
+        for array in self.tensors.values():
+            array.setflags(write=False)
 
     @functools.cached_property
     def cost(self) -> Cost:
@@ -58,6 +62,11 @@ class Reordered(Alike, Priced):
 
     def plain(self) -> Array:
         """The data as an ordinary array of the desc's shape and type."""
+        return self.values.copy()
+
+    @functools.cached_property
+    def values(self) -> Array:
+        """The data as an ordinary array that cannot be written to: what products multiply."""
         desc = self.desc
         if desc.blocked:
             weights = pack.unpack(self.tensors, desc.blocked)
@@ -67,7 +76,9 @@ class Reordered(Alike, Priced):
             values = self.tensors["wei"].reshape(*outer, columns, rows).swapaxes(-1, -2)
         else:
             values = self.tensors["wei"]
-        return np.ascontiguousarray(values).reshape(desc.shape)
+        found = np.ascontiguousarray(values).reshape(desc.shape)
+        found.setflags(write=False)
+        return found
 
     def _summary(self) -> dict[str, Any]:
         where = {"machine": self.machine.name, "isa": self.isa}
@@ -155,7 +166,7 @@ def conversion(choice: Choice) -> Conversion | None:
 def plain_of(weights: object) -> tuple[Any, str]:
     """An argument's weights as an array, and the type that the user had them in."""
     if isinstance(weights, Reordered):
-        return weights.plain().reshape(weights.source.shape), weights.source.dtype
+        return weights.values.reshape(weights.source.shape), weights.source.dtype
     return weights, arrays.type_of("weights", weights)
 
 

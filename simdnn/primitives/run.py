@@ -14,6 +14,7 @@ from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, copied_to_a_line
 from simdnn.kernels.common.batched import as_batched
+from simdnn.kernels.common.kept import kept
 from simdnn.kernels.common.spec import Epilogue, Finish, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.table import rows_for
 from simdnn.libraries import LIBRARIES, Library, is_reference
@@ -220,12 +221,12 @@ def run(
         raise Unimplemented(why)
     problem = choice.problem
     kernel = whole(choice.kernel, problem, shape)
-    kept = copied_to_a_line(src), copied_to_a_line(weights)  # the result reads them later, when the user's may differ
-    left = outputs(kernel, *kept, parameters, target.engine, target.threads)
+    own = copied_to_a_line(src), kept(weights)  # the result reads them later, when the user's may differ
+    left = outputs(kernel, *own, parameters, target.engine, target.threads)
     output = kernel.finish(left)
     rebuild = functools.partial(_rebuilt, choice, shape)
-    departed = departures(kernel, problem, *kept, parameters, output.shape, rebuild, target.engine, target.threads)
-    explainer = Explainer(kernel, *kept, parameters, target.machine)
+    departed = departures(kernel, problem, *own, parameters, output.shape, rebuild, target.engine, target.threads)
+    explainer = Explainer(kernel, *own, parameters, target.machine)
     scales = kernel.scales(left) if kernel.scales else None
     if scales is not None and shape:
         scales = scales.reshape(*shape[:-1], -1)

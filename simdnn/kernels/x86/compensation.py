@@ -15,6 +15,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.edges import Edges
+from simdnn.kernels.common.kept import made_of
 from simdnn.kernels.common.spec import Parameters
 from simdnn.kernels.x86.code import broadcast32, zero
 from simdnn.kernels.x86.dots import COUNT
@@ -81,21 +82,28 @@ class Compensation:
         found = {"zp_wei": pack.wrap32(np.array([parameters.zp_wei]))}
         edge = 0 if np.ndim(parameters.zp_src) else int(parameters.zp_src)
         found[EDGE] = np.full(4, edge & 255, np.uint8)
-        return found | ({"comp": self.values(self.product.multiplied(weights), parameters)} if self.by else {})
+        return found | ({"comp": self.values(weights, parameters)} if self.by else {})
+
+    def sums(self, weights: Array) -> Array:
+        """The sum over input channels of the weights that the dots multiply: (groups, columns, kh, kw)."""
+        c, o = self.product.conv, self.product.options
+        what = "sums", c.groups, c.oc, c.ic, c.tap_rows, c.kw, o.split_k, o.halve
+        make = self.product.multiplied
+        return made_of(weights, what, lambda: {"sums": make(weights).sum(axis=2, dtype=np.int64)})["sums"]
 
     def values(self, weights: Array, p: Parameters) -> Array:
         """Tensor `comp`. A padding pixel stands for the zero point, so it takes no part in the terms with zs; the shift
         by 128 it does take part in.
         """
         product, c = self.product, self.product.conv
-        by_tap = weights.sum(axis=2, dtype=np.int64)
+        by_tap = self.sums(weights)
         total = by_tap.sum(axis=(2, 3))
         shift = 128 * total if product.shifted else np.zeros_like(total)
         e = c.epilogue
         zs, zw = (p.zp_src if e.zp_src else 0), (int(p.zp_wei) if e.zp_wei else 0)
         if np.ndim(zs):  # one a channel, so that they are in the sums already
             rows = np.asarray(zs, np.int64).reshape(c.groups, 1, -1, 1, 1)
-            by_tap, zs = (weights * rows).sum(axis=2, dtype=np.int64), 1
+            by_tap, zs = (product.multiplied(weights) * rows).sum(axis=2, dtype=np.int64), 1
         lacking = by_tap.sum(axis=(2, 3))
         k = product.k if product.options.split_k else c.ic // c.groups * c.tap_rows * c.kw
         constant = k * zs * zw

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from isa_models.formats import decode, fmt
 from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.kept import made_of
 from simdnn.kernels.common.pack import Blocked, Layout
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, zero
 from simdnn.kernels.x86.constants import Constants
@@ -129,6 +130,10 @@ class StoredRows:
 
     def arrays(self, weights: Array) -> dict[str, Array]:
         """The tensors of weights (k, n) in their storage type."""
+        what = "stored", self.wei, self.layout, self.direct, self._packed_tag
+        return dict(made_of(weights, what, lambda: self._arrays(weights)))
+
+    def _arrays(self, weights: Array) -> dict[str, Array]:
         rows = weights.astype(np.int8) if self.wei == "s4" else weights.astype(np.uint8) if self.nibbles else weights
         rows = weights.view(np.uint8) if is_narrow(self.wei) else rows
         if self.direct:

@@ -10,6 +10,7 @@ from functools import cached_property
 from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.code import Code
+from simdnn.kernels.common.kept import made_of
 from simdnn.kernels.common.spec import Parameters
 from simdnn.kernels.x86.packing import Packing, stored
 from simdnn.kernels.x86.product import Product, runs
@@ -117,6 +118,12 @@ class PackedWeights:
         if self.packed_here:
             columns = self.product.problem.wei_tag == "ba"
             return {"plain": to_a_line(weights.T if columns else weights).reshape(-1)}
+        if not self.blocked:
+            return self.panels_of(weights)
+        return dict(made_of(weights, self.own, lambda: self.panels_of(weights)))
+
+    def panels_of(self, weights: Array) -> dict[str, Array]:
+        """The tensors in the kernel's own layout."""
         p = self.product
         folded = fold_weights(p.multiplied(weights), p.options.order.fold, p.reading.planes)
         whole, tail = pack.pack(folded, self.layout)

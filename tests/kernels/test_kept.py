@@ -1,0 +1,103 @@
+"""Weights of recent products and their panels: used again where the bytes are the same, and only there."""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simdnn
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common import kept, pack
+
+RNG = np.random.default_rng(0)
+SRC = RNG.integers(0, 256, (9, 200), np.uint8)
+WEIGHTS = RNG.integers(-128, 128, (200, 150)).astype(np.int8)
+
+
+@pytest.fixture(autouse=True)
+def packed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Array]]:
+    """The weights that are packed, with nothing known ahead."""
+    seen: list[Array] = []
+    own = pack.pack
+
+    def noted(weights: Array, layout: pack.Layout) -> tuple[Array, Array]:
+        seen.append(weights)
+        return own(weights, layout)
+
+    monkeypatch.setattr(pack, "pack", noted)
+    monkeypatch.setattr(kept, "_known", OrderedDict())
+    yield seen
+
+
+def product(weights: Array, src: Array = SRC, dispatch: str = "fastest") -> Array:
+    return simdnn.matmul(src, weights, machine="clx", dispatch=dispatch).output
+
+
+def test_weights_that_are_known_are_packed_once(packed: list[Array]) -> None:
+    weights = WEIGHTS.copy()
+    first = product(weights)
+    np.testing.assert_array_equal(first, product(weights.copy()))
+    np.testing.assert_array_equal(first, SRC.astype(int) @ weights)
+    assert len(packed) == 1
+    product(weights, dispatch="gemm:avx512_core_int8_exact")  # whose panels are others
+    assert len(packed) == 2
+    for place in ((0, 0), (57, 80), (-1, -1)):  # a caller may change the array
+        weights[place] ^= 1
+        np.testing.assert_array_equal(product(weights), SRC.astype(int) @ weights)
+    assert len(packed) == 5
+
+
+def test_numbers_that_are_equal_are_other_bits(packed: list[Array]) -> None:
+    ones, zeros = np.ones((4, 64), np.float32), np.zeros((64, 80), np.float32)
+    for weights in (zeros, -zeros, zeros):
+        product(weights, ones)
+    assert len(packed) == 2
+    nan = np.full((64, 80), np.nan, np.float32)
+    assert np.isnan(product(nan, ones)).all() and np.isnan(product(nan, ones)).all()
+    assert len(packed) == 3
+
+
+def test_sums_of_weights_are_those_of_the_weights() -> None:
+    """A source of s8 on VNNI wants them, zero points too."""
+    src = SRC.view(np.int8)
+    for zero in (None, 3, -5):
+        for weights in (WEIGHTS, WEIGHTS // 2, WEIGHTS):
+            attr = None if zero is None else simdnn.Attr(zero_points={"src": np.int32(zero)})
+            found = simdnn.matmul(src, weights, machine="clx", attr=attr).output
+            np.testing.assert_array_equal(found, (src.astype(int) - (zero or 0)) @ weights.astype(int))
+
+
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "_MOST", 100_000)
+    for number in range(6):
+        product(np.roll(WEIGHTS, number))
+        assert sum(known.nbytes for known in kept._known.values()) <= 100_000
+    assert len(kept._known) == 1
+    monkeypatch.setattr(kept, "_FEW", 2)
+    for columns in (50, 60, 70):
+        product(WEIGHTS[:, :columns])
+    assert len(kept._known) == 2
+
+
+def test_reordered_weights_are_unpacked_once(packed: list[Array], monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = simdnn.estimate("matmul", m=9, n=150, k=200, dt="u8:s8:s32", machine="clx").weights_desc
+    weights = simdnn.reorder(WEIGHTS, wanted, machine="clx")
+    unpacked: list[object] = []
+    own = pack.unpack
+
+    def noted(*given: Any) -> Array:
+        unpacked.append(given)
+        return own(*given)
+
+    monkeypatch.setattr(pack, "unpack", noted)
+    outputs = [simdnn.matmul(SRC, weights, machine="clx").output for _ in range(3)]
+    assert len(unpacked) == 1 and len(packed) == 1
+    for output in outputs:
+        np.testing.assert_array_equal(output, SRC.astype(int) @ WEIGHTS)
+    own_values = weights.plain()
+    own_values[:] = 0  # a copy
+    np.testing.assert_array_equal(weights.plain(), WEIGHTS)
+    with pytest.raises(ValueError, match="read-only"):
+        next(iter(weights.tensors.values()))[0] = 1
