@@ -57,7 +57,9 @@ def machine(name_or_path: str | Path | AnyMachine) -> AnyMachine:
     if not isinstance(name_or_path, Path):
         if is_gpu(name):
             return gpu_machine(name)
-        if machine_file(name) is None and not can_be_a_file(Path(name)):
+        if machine_file(name):
+            return cpu_machine(name)
+        if not can_be_a_file(Path(name)):
             raise unknown_machine(name)
     path = Path(name).resolve()
     return _load_gpu(lineage(path)) if _names_a_platform(path) else cpu_machine(name_or_path)

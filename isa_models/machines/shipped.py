@@ -11,6 +11,7 @@ from isa_models.plugins import Registry, load, with_failures
 
 MACHINES_DIR = Path(__file__).parent
 GPU_MACHINES_DIR = MACHINES_DIR / "gpu"
+_GPU_FOLDER = GPU_MACHINES_DIR.parts[-1:]
 _FILES: Registry[str, Path] = Registry("machine")
 
 HOST = "host"
@@ -48,7 +49,7 @@ def register(folder: Path) -> None:
 
 def is_gpu(name: str) -> bool:
     """Whether a name is a GPU's."""
-    return (path := _FILES.find(name)) is not None and path.parent.name == GPU_MACHINES_DIR.name
+    return (path := _FILES.find(name)) is not None and path.parts[-2:-1] == _GPU_FOLDER
 
 
 def machine_names() -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -88,7 +89,6 @@ def _same(a: Array, b: Array) -> bool:
     ours, theirs = (array.reshape(-1).view(np.uint8) for array in (a, b))
     whole = ours.size // 8 * 8
     words, others = (array[:whole].view(np.uint64) for array in (ours, theirs))
-    starts = (0, *range(_LEAST // 8, words.size, _PIECE // 8))  # a short look first
-    ends = (*starts[1:], words.size)
-    alike = all(bool((words[i:j] == others[i:j]).all()) for i, j in zip(starts, ends, strict=True))
+    edges = (0, _LEAST // 8, *range(_PIECE // 8, words.size, _PIECE // 8), words.size)  # a short look first
+    alike = all((words[i:j] == others[i:j]).all() for i, j in pairwise(edges))
     return alike and bool((ours[whole:] == theirs[whole:]).all())
