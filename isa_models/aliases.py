@@ -90,19 +90,13 @@ _TYPES = {
     "ue8m0": ("e8m0",),
 }
 _ISA_CAPS = {
-    "avx": ("avx2",),
     "fma": ("avx2",),
-    "sse": ("sse41",),
-    "sse2": ("sse41",),
     "sse4": ("sse41",),
     "sse4.1": ("sse41",),
-    "sse4.2": ("sse41",),
-    "x86_64": ("sse41",),
     "x86_64_v3": ("avx2",),
     "x86_64_v4": ("avx512_core",),
     **dict.fromkeys(("avx512", "avx_512", "avx512f", "avx512bw", "avx512vl", "avx512dq"), ("avx512_core",)),
     "skylake_avx512": ("avx512_core",),
-    **dict.fromkeys(("avx10", "avx10.1", "avx10_1", "avx10_1_512", "avx10.2", "avx10_2"), ("avx512_core_fp16",)),
     "vnni": ("avx512_core_vnni", "avx2_vnni"),
     "avx512_vnni": ("avx512_core_vnni",),
     "avx512vnni": ("avx512_core_vnni",),
@@ -117,6 +111,12 @@ _ISA_CAPS = {
     "amx_int8": ("avx512_core_amx",),
     "amx_bf16": ("avx512_core_amx",),
     "amx_fp16": ("avx512_core_amx_fp16",),
+}
+#: of hardware that is not here: what is nearest to it, and is not it
+_NEAREST_CAPS = {
+    "avx": ("avx2",),
+    **dict.fromkeys(("sse", "sse2", "sse3", "ssse3", "sse4.2", "x86_64", "x86_64_v2"), ("sse41",)),
+    **dict.fromkeys(("avx10", "avx10.1", "avx10_1", "avx10_1_512", "avx10.2", "avx10_2"), ("avx512_core_fp16",)),
 }
 _POST_OPERATIONS = {
     "gelu": ("gelu_erf", "gelu_tanh"),
@@ -158,29 +158,40 @@ _MACHINES = {
     "cpu": ("zen5", "gnr"),
     "gpu": ("b580", "h100"),
     **dict.fromkeys(("epyc", "ryzen"), ("zen5", "zen4")),
-    **dict.fromkeys(("turin", "zen6"), ("zen5",)),
-    **dict.fromkeys(("genoa", "genoa_x", "bergamo", "zen3", "zen2", "milan", "rome", "znver3", "znver2"), ("zen4",)),
+    "turin": ("zen5",),
+    **dict.fromkeys(("genoa", "genoa_x", "bergamo"), ("zen4",)),
     "xeon": ("gnr", "spr", "icx", "clx"),
-    **dict.fromkeys(("cooperlake", "cpx"), ("clx",)),
-    **dict.fromkeys(("tigerlake", "rocketlake"), ("icx",)),
-    **dict.fromkeys(("sandybridge", "ivybridge"), ("hsw",)),
-    "knl": ("skx",),
-    "emr": ("spr",),
-    **dict.fromkeys(("diamondrapids", "dmr"), ("gnr",)),
-    **dict.fromkeys(("raptorlake", "meteorlake", "arrowlake", "core"), ("adl-p",)),
+    "core": ("adl-p",),
     **dict.fromkeys(("lunarlake", "lunar_lake"), ("lnl",)),
     "arc": ("b580", "a770"),
     **dict.fromkeys(("battlemage", "xe2"), ("b580", "lnl")),
     **dict.fromkeys(("alchemist", "dg2"), ("a770",)),
     **dict.fromkeys(("pvc", "ponte_vecchio"), ("max1550", "max1100")),
     **dict.fromkeys(("iris", "iris_xe"), ("dg1",)),
-    **dict.fromkeys(("pascal", "p100"), ("titan_xp",)),
+    "pascal": ("titan_xp",),
     **dict.fromkeys(("nvidia", "cuda", "dgx"), ("h100", "a100", "v100")),
-    **dict.fromkeys(("hopper", "h800", "gh200"), ("h100", "h200")),
-    **dict.fromkeys(("ampere", "a800"), ("a100",)),
-    **dict.fromkeys(("ada", "ada_lovelace", "l40"), ("l40s", "rtx4090")),
+    "hopper": ("h100", "h200"),
+    "ampere": ("a100",),
+    **dict.fromkeys(("ada", "ada_lovelace"), ("l40s", "rtx4090")),
+    "rtx_4090": ("rtx4090",),
+    "volta": ("v100",),
+}
+_NEAREST_MACHINES = {
+    "zen6": ("zen5",),
+    **dict.fromkeys(("zen3", "zen2", "milan", "rome", "znver3", "znver2"), ("zen4",)),
+    **dict.fromkeys(("cooperlake", "cpx"), ("clx",)),
+    **dict.fromkeys(("tigerlake", "rocketlake"), ("icx",)),
+    **dict.fromkeys(("sandybridge", "ivybridge"), ("hsw",)),
+    "knl": ("skx",),
+    "emr": ("spr",),
+    **dict.fromkeys(("diamondrapids", "dmr"), ("gnr",)),
+    **dict.fromkeys(("raptorlake", "meteorlake", "arrowlake"), ("adl-p",)),
+    "p100": ("titan_xp",),
+    **dict.fromkeys(("h800", "gh200"), ("h100", "h200")),
+    "a800": ("a100",),
+    "l40": ("l40s", "rtx4090"),
     "blackwell": ("h200",),
-    **dict.fromkeys(("volta", "t4"), ("v100",)),
+    **dict.fromkeys(("t4", "turing"), ("v100",)),
 }
 _LAYOUTS = {
     **dict.fromkeys(("row", "row_major", "nn", "n", "plain", "kn", "c"), ("ab", "oihw")),
@@ -207,7 +218,7 @@ _ARGUMENTS = {
     **dict.fromkeys(("per_tensor", "tensor", "single", "all"), ("common",)),
     **dict.fromkeys(("per_channel", "per_row", "per_column", "channel", "oc"), ("per_oc",)),
 }
-#: names by a pattern of `fnmatch`: families with a number behind them
+#: families with a number behind them by a pattern of `fnmatch`, and what is nearest to them here
 _FAMILIES = {
     **dict.fromkeys(("h[0-9][0-9]*", "b[1-3]00*", "gb[0-9]*"), ("h100", "h200")),
     **dict.fromkeys(("a[1-48]0*", "rtx_a*"), ("a100",)),  # and not Intel's a750
@@ -235,17 +246,32 @@ ALIASES: Mapping[str, tuple[str, ...]] = _merged(
     *(_TYPES, _ISA_CAPS, _POST_OPERATIONS, _PRIMITIVES, _LIBRARIES, _MACHINES, _LAYOUTS),
     *(_MATH, _ENGINES, _ARGUMENTS),
 )
+_NEAREST: Mapping[str, tuple[str, ...]] = _merged(_NEAREST_CAPS, _NEAREST_MACHINES)
 
 
 def meant_by(word: str) -> tuple[str, ...]:
     """Names of all kinds that a word may stand for, the likeliest first; the word in small letters.
 
-    >>> meant_by("llama.cpp"), meant_by("rtx 4090"), meant_by("no such thing")
-    (('ggml',), ('rtx4090',), ())
+    >>> meant_by("llama.cpp"), meant_by("no such thing")
+    (('ggml',), ())
     """
-    word = word.replace("-", "_").replace(" ", "_")
+    word = _plain(word)
     if word in ALIASES:
         return ALIASES[word]
-    if word.startswith(_PREFIXES):  # of oneDNN's algorithms
-        return (word.partition("_")[2],)
+    return (word.partition("_")[2],) if word.startswith(_PREFIXES) else ()  # of oneDNN's algorithms
+
+
+def nearest_to(word: str) -> tuple[str, ...]:
+    """Hardware that is nearest to one that is not here; the word in small letters.
+
+    >>> nearest_to("rtx 3080"), nearest_to("zen3"), nearest_to("v100")
+    (('rtx4090',), ('zen4',), ())
+    """
+    word = _plain(word)
+    if word in _NEAREST:
+        return _NEAREST[word]
     return next((names for pattern, names in _FAMILIES.items() if fnmatchcase(word, pattern)), ())
+
+
+def _plain(word: str) -> str:
+    return word.replace("-", "_").replace(" ", "_")

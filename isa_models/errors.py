@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-from isa_models.aliases import meant_by
+from isa_models.aliases import meant_by, nearest_to
 
 _FEW = 40  # names that still fit an error message
 _MOST = 1000  # characters of a message
@@ -93,24 +93,35 @@ def nearest(name: object, known: Iterable[str], count: int = 1) -> list[str]:
     names, word = sorted(known), str(name).lower()
     if same := [one for one in names if one.lower() == word]:
         return same[:count]
-    if found := [one for one in dict.fromkeys(meant_by(word)) if one in names]:
-        return found
+    for stands_for in (meant_by, nearest_to):
+        if found := [one for one in dict.fromkeys(stands_for(word)) if one in names]:
+            return found
     begun = [one for one in names if len(word) >= _BEGUN and one.lower().startswith(word)]
-    if len(word) >= _BEGUN and meant_by(word) and not begun:
+    if len(word) >= _BEGUN and is_known(word) and not begun:
         return []  # the word is known, and nothing of this list is like what it stands for
     alike = difflib.get_close_matches(word, names, n=count, cutoff=_LIKE)
     turned = [one for one in names if sorted(one.lower()) == sorted(word)]
     return list(dict.fromkeys([*sorted(begun, key=len), *alike, *turned]))[:count]
 
 
-def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """A question after the nearest names, empty where there is none.
+def is_known(word: str) -> bool:
+    """Whether a word, in small letters, is known to stand for something, here or not."""
+    return bool(meant_by(word) or nearest_to(word))
 
-    >>> did_you_mean("gelu", ["relu", "gelu_erf", "gelu_tanh"])
-    "did you mean 'gelu_erf' or 'gelu_tanh'?"
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """A question after the nearest names, empty where there is none; of other hardware, which is nearest to it.
+
+    >>> did_you_mean("gelu", ["relu", "gelu_erf", "gelu_tanh"]), did_you_mean("zen3", ["skx", "zen4"])
+    ("did you mean 'gelu_erf' or 'gelu_tanh'?", "it is not here; the nearest is 'zen4'.")
     """
     found = nearest(name, known)
-    return f"did you mean {' or '.join(map(repr, found))}?" if found else ""
+    if not found:
+        return ""
+    told = " or ".join(map(repr, found))
+    if set(found) <= set(nearest_to(str(name).lower())) and not set(found) & set(meant_by(str(name).lower())):
+        return f"it is not here; the nearest {'is' if len(found) == 1 else 'are'} {told}."
+    return f"did you mean {told}?"
 
 
 def some(names: Sequence[str], most: int = 8) -> str:
@@ -143,5 +154,5 @@ def what_is_known(name: object, known: Iterable[str]) -> str:
     if len(names) <= _FEW:
         return f"{said} Known: {', '.join(names)}"
     near = nearest(name, names, 4)[1:]
-    others = f" Near: {', '.join(near)};" if near and not meant_by(str(name).lower()) else ""
+    others = f" Near: {', '.join(near)};" if near and not is_known(str(name).lower()) else ""
     return f"{said}{others} {len(names)} are known (`simdnn list`)"

@@ -15,6 +15,7 @@ from isa_models.algebra import Value
 from isa_models.display import InNotebooks
 from isa_models.errors import InvalidArgument, unknown_name
 from isa_models.formats import fmt, name_of
+from isa_models.keywords import keywords
 from isa_models.plugins import Registry, load, with_failures
 from isa_models.readings.arrays import Array, ArrayValue, held, unwarned
 
@@ -274,6 +275,7 @@ GPU_REGISTRY: Registry[str, Instruction] = Registry("instruction")  # of GPUs, f
 FORMS: list[Callable[[str], Instruction | None]] = []
 
 
+@keywords
 def instruction(name: str) -> Instruction:
     """The instruction called `name`, or the form of one of its families.
 

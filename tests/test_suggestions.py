@@ -33,11 +33,28 @@ F32 = np.ones((4, 8), np.float32), np.ones((8, 4), np.float32)
 
 
 def meant(call: object) -> list[str]:
-    """The names that an error asks after."""
+    """The names that an error asks after, or that it calls the nearest."""
     with pytest.raises(SimdnnError) as error:
         call()  # type: ignore[operator]
-    found = re.search(r"did you mean (.*?)\?", str(error.value))
-    return re.findall(r"'([^']*)'", found[1]) if found else []
+    found = re.search(r"did you mean (.*?)\?|the nearest (?:is|are) (.*?)\.(?: |$)", str(error.value))
+    return re.findall(r"'([^']*)'", found[1] or found[2]) if found else []
+
+
+@pytest.mark.parametrize(
+    ("where", "word", "said"),
+    [
+        ("machine", "genoa", "did you mean 'zen4'?"),
+        ("machine", "zen3", "it is not here; the nearest is 'zen4'."),
+        ("machine", "h100", "it is not here; the nearest is 'v100'."),
+        ("machine", "i9-14900k", "it is not here; the nearest is 'adl-p'."),
+        ("isa", "avx10.2", "it is not here; the nearest is 'avx512_core_fp16'."),
+        ("isa", "avx512f", "did you mean 'avx512_core'?"),
+    ],
+)
+def test_other_hardware_is_the_nearest_and_not_meant(where: str, word: str, said: str) -> None:
+    with pytest.raises(SimdnnError) as error:
+        FOREIGN[where](word)
+    assert said in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import TypeVar
 from isa_models.errors import MachineFileError, Unimplemented, UnknownName, unknown_name
 from isa_models.gpu.platforms import Platform
 from isa_models.intel_gpu.platforms import platform
+from isa_models.keywords import keywords
 from isa_models.machines.content import Lineage, lineage, names_a_platform
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.cpu_schema import read_machine
@@ -33,6 +34,7 @@ from isa_models.plugins import with_failures
 Known = TypeVar("Known", Machine, GpuMachine)
 
 
+@keywords
 def machine(name_or_path: str | Path | AnyMachine) -> AnyMachine:
     """The machine of a name, of a TOML file or of a what-if's name.
 
@@ -65,6 +67,7 @@ def machine(name_or_path: str | Path | AnyMachine) -> AnyMachine:
     return _load_gpu(lineage(path)) if _names_a_platform(path) else cpu_machine(name_or_path)
 
 
+@keywords
 def cpu_machine(name_or_path: str | Path | Machine) -> Machine:
     """The CPU of a name (see `machine_names`; "host": measured by `simdnn calibrate`) or of a TOML file; parsed once.
 

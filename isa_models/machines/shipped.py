@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from isa_models.errors import InvalidArgument, UnknownName, nearest, unknown_name
+from isa_models.keywords import keywords
 from isa_models.plugins import Registry, load, with_failures
 
 MACHINES_DIR = Path(__file__).parent
@@ -52,6 +53,7 @@ def is_gpu(name: str) -> bool:
     return (path := _FILES.find(name)) is not None and path.parts[-2:-1] == _GPU_FOLDER
 
 
+@keywords
 def machine_names() -> tuple[str, ...]:
     """The CPUs that have a name: those that ship with the package, and those of users' packages.
 
@@ -62,6 +64,7 @@ def machine_names() -> tuple[str, ...]:
     return tuple(sorted(name for name in _FILES if not is_gpu(name)))
 
 
+@keywords
 def gpu_machine_names() -> tuple[str, ...]:
     """The GPUs that have a name: those that ship with the package, and those of users' packages.
 

@@ -14,12 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from isa_models.errors import InvalidArgument
+from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine, machine
 from isa_models.machines.shipped import machine_file
 from isa_models.machines.toml_text import assignment
 from isa_models.machines.variants import variant
 
 
+@keywords
 def what_if(base: str | Path | AnyMachine, figures: Mapping[str, object]) -> AnyMachine:
     """The machine of a name or file with other `figures` (dotted key -> value as its file would write it).
 
@@ -41,6 +43,7 @@ def _real(target: AnyMachine) -> AnyMachine:
     return machine(target.path) if target.differs else target
 
 
+@keywords
 def difference_file(target: AnyMachine) -> str:
     """The text of a file that reads as a machine of `what_if`: its base, its name and a line for each difference.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
 from isa_models.errors import InvalidArgument, some, unknown_name
+from isa_models.keywords import keywords
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine_of
 from isa_models.machines.provenance import Confidence
@@ -304,6 +305,7 @@ def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+@keywords
 def analyze(
     code: str | bytes | Path,
     machine: str | Path | Machine = "zen4",

@@ -14,6 +14,7 @@ from isa_models import InvalidArgument, Machine
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
 from isa_models.formats import fmt, name_of
+from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
 from simdnn.exactness.pairs import saturated_pairs
@@ -42,6 +43,7 @@ AFTER = "rounding after equal sums: scales, bias, destination"
 ORDER = "order of accumulation"
 
 
+@keywords
 def compare(problem: Any, a: Configuration, b: Configuration, **common: Any) -> Comparison:
     """Run one problem in two configurations.
 

@@ -17,6 +17,7 @@ import numpy as np
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
+from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array, ArrayValue
 from isa_models.readings.orders import OrderValue
 from simdnn.exactness.configured import Configured, Outputs
@@ -72,6 +73,7 @@ class Witness(Alike, InNotebooks):
         return f"Witness(row {a}: {x!s} at {i}, row {b}: {y!s} at {j})"
 
 
+@keywords
 @shows
 def invariance(
     primitive: str, *, over: Mapping[str, Sequence[Any]], progress: Progress | None = None, **problem: Any

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import Instruction, InvalidArgument, Unimplemented, instruction
+from isa_models.errors import did_you_mean
 from isa_models.formats import fmt
 from isa_models.instruction import Family, Operand
 from isa_models.readings.arrays import Array, held, unwarned
@@ -135,7 +136,10 @@ def _sorted(
     missing = [name for name in (*names, *definition.immediates) if name not in given and name not in named]
     if unknown or twice or missing or len(operands) > len(names):
         wrong = f"without {', '.join(missing)}" if missing else f"with {', '.join(unknown + twice) or len(operands)}"
-        raise InvalidArgument(f"{definition.name} {wrong}; it takes {definition.signature.split(' <- ')[1]}")
+        taken = (*names, *definition.immediates, *definition.choices, "lanes")
+        question = did_you_mean(unknown[0], taken) if unknown else ""
+        said = f"{definition.name} {wrong}; it takes {definition.signature.split(' <- ')[1]}"
+        raise InvalidArgument(f"{said}: {question}" if question else said)
     given |= {key: value for key, value in named.items() if key in names}
     immediates: dict[str, int | str] = {
         name: _immediate(definition, name, named[name]) for name in definition.immediates

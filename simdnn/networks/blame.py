@@ -11,6 +11,7 @@ import numpy as np
 
 import isa_models
 from isa_models import InvalidArgument, Unimplemented
+from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.networks.modes import Calibrated, error_of, floats_of, in_mode
@@ -27,6 +28,7 @@ COLUMNS = ("node", "op", "sqnr_db", "share")
 _LAYERS = ("Conv", "MatMul", "Gemm")
 
 
+@keywords
 @shows
 def blame(
     model: Model,

@@ -23,6 +23,7 @@ import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.display import InNotebooks
+from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array
 from simdnn.networks import shelf
 from simdnn.networks.load import Loaded, graph_of, inline_data, names_read, onnx_package, read
@@ -116,6 +117,7 @@ class Float16Report(InNotebooks):
     activations: dict[str, int] = field(default_factory=dict)
 
 
+@keywords
 def float16_report(model: str | PathLike[str] | onnx.ModelProto | Loaded) -> Float16Report:
     """The report that `transpile_float16` leaves in a model's metadata; `InvalidArgument` where it left none."""
     for entry in read(model)[0].metadata_props:
@@ -124,6 +126,7 @@ def float16_report(model: str | PathLike[str] | onnx.ModelProto | Loaded) -> Flo
     raise InvalidArgument("the model has no report: transpile_float16 did not make it")
 
 
+@keywords
 def transpile_float16(
     model: str | PathLike[str] | onnx.ModelProto | Loaded,
     *,

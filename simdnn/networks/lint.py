@@ -17,6 +17,7 @@ import workloads
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownTiming
 from isa_models.formats import fmt
 from isa_models.isa import caps, implied
+from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.exactness.safety import verdict
@@ -55,6 +56,7 @@ _WORTH = 1.05  # what takes more, over the cycles under another cap, is told so
 _USUAL_MACHINE = "zen4"  # where caps are asked for alone and it has them
 
 
+@keywords
 @shows
 def lint(
     model: Model,

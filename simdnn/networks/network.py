@@ -15,6 +15,7 @@ from isa_models import GpuMachine, InvalidArgument, Machine, UnknownTiming
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
 from isa_models.errors import some, unknown_name
+from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array, unmasked
 from simdnn.networks.as_run import as_run
 from simdnn.networks.fold import folded
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     import onnx
 
 
+@keywords
 def load(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> Network:
     """The network of an ONNX model: a path, an `onnx.ModelProto`, or a network, which is loaded again.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented, UnknownTiming
+from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.networks.elsewhere import Elsewhere
@@ -34,6 +35,7 @@ COLUMNS = (
 Row = dict[str, Any]
 
 
+@keywords
 @shows
 def porting(
     model: Model,

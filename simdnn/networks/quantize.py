@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import InvalidArgument
+from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array
 from simdnn import quantize
 from simdnn.networks import shelf
@@ -45,6 +46,7 @@ _INT4_OPSET = 21  # the first in which DequantizeLinear takes 4 bits
 _LEAST_GROUP = 16  # that MatMulNBits allows
 
 
+@keywords
 def quantize_onnx(
     model: str | PathLike[str] | onnx.ModelProto | Loaded,
     calibration: Iterable[Mapping[str, Array]] | Ranges | None = None,

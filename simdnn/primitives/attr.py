@@ -15,6 +15,7 @@ from isa_models import InvalidArgument, Unimplemented, UnknownName
 from isa_models.display import InNotebooks
 from isa_models.formats import fmt, name_of
 from isa_models.intel_gpu import FLOAT_MODELS
+from isa_models.keywords import keywords_of_class
 from isa_models.readings.arrays import Array, held
 from simdnn.kernels.common.narrow import DYNAMIC
 from simdnn.kernels.common.postops import BINARY, ELTWISE
@@ -44,6 +45,7 @@ _BESIDE = {
 }
 
 
+@keywords_of_class
 @dataclass(frozen=True, eq=False)
 class Quant(InNotebooks):
     """Scales, zero points or reductions of one argument.
@@ -107,6 +109,7 @@ class Quant(InNotebooks):
 PostOp = str | tuple[Any, ...]  # ("sum", scale), ("sum", scale, zero point, type), ("clip", 0, 6), ("mul", Quant)
 
 
+@keywords_of_class
 @dataclass(frozen=True)
 class Attr(InNotebooks):
     """How a primitive computes. See `Quant` for what `scales`, `zero_points` and `precomputed_reductions` hold.

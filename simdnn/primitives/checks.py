@@ -13,6 +13,8 @@ from isa_models import GpuMachine, InvalidArgument, Machine, cpu_machine
 from isa_models import machine as any_machine
 from isa_models.errors import did_you_mean, unknown_name
 from isa_models.isa import caps, implied
+from isa_models.keywords import keywords as named_as
+from isa_models.keywords import unknown_keyword
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,6 +31,7 @@ ATTR_FIELDS = (
     "zero_point_strategy",
     "acc_mode",
 )
+_OF_ESTIMATES = ("dt", "bias", "machine", "isa", "attr", "threads", "dispatch")  # whatever the primitive
 _SAME = (
     "a size of i stays ceil(i / stride) with max(0, (ceil(i / stride) - 1) * stride + dilation * (k - 1) + 1 - i) "
     "in all"
@@ -75,35 +78,37 @@ def integer(what: str, value: Any, least: int = 1, hint: str = "") -> int:
 
 
 def keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which answers a keyword that it does not have with `InvalidArgument` and the one meant, and a call
-    without a machine with what to name.
+    """The function, which answers a keyword that it does not have with the one meant, or with the field of `Attr` that
+    it is, and a call without a machine with what to name.
     """
     parameters = inspect.signature(function).parameters
-    names = () if any(one.kind is one.VAR_KEYWORD for one in parameters.values()) else tuple(parameters)
     needs_machine = "machine" in parameters and parameters["machine"].default is inspect.Parameter.empty
 
     @functools.wraps(function)
-    def checked(*args: P.args, **named: P.kwargs) -> R:
-        for name in named if names else ():
-            if "attr" in names:
-                keyword(function.__name__, name, names)
-            else:
-                one_of(f"argument of {function.__name__}:", name, names)
+    def on_a_machine(*args: P.args, **named: P.kwargs) -> R:
         if needs_machine and "machine" not in named:
             raise InvalidArgument(
                 f"{function.__name__} needs a machine, e.g. machine='zen4'; `simdnn list machines` names all"
             )
         return function(*args, **named)
 
-    return checked
+    return named_as(on_a_machine, unknown=unknown_argument)
+
+
+def unknown_argument(function: str, name: str, names: Iterable[str]) -> InvalidArgument:
+    """The error for a keyword that a function does not have; where it takes an `Attr`, it tells what belongs there."""
+    names = list(names)
+    if "attr" in names and name in ATTR_FIELDS:
+        return InvalidArgument(f"{function} has no argument {name!r}: write attr=simdnn.Attr({name}=…)")
+    return unknown_keyword(function, name, names)
 
 
 def keyword(function: str, name: str, names: Iterable[str]) -> str:
-    """`name` where a function has it; `InvalidArgument` that tells where a field of `Attr` belongs."""
+    """`name` where the estimate of a function has it; the error of `unknown_argument` where it has not."""
     names = list(names)
-    if name not in names and name in ATTR_FIELDS:
-        raise InvalidArgument(f"{function} has no argument {name!r}: write attr=simdnn.Attr({name}=…)")
-    return one_of(f"argument of {function}:", name, names)
+    if name not in names:
+        raise unknown_argument(function, name, dict.fromkeys([*names, *_OF_ESTIMATES]))
+    return name
 
 
 def pair(what: str, value: Any, least: int = 1, hint: str = "") -> tuple[int, int]:

@@ -16,6 +16,7 @@ from isa_models import InvalidArgument
 from isa_models.display import InNotebooks
 from isa_models.errors import did_you_mean
 from isa_models.formats import fmt
+from isa_models.keywords import keywords_of_class
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Problem
 from simdnn.primitives.postops import output_shape
@@ -24,6 +25,7 @@ from simdnn.primitives.postops import output_shape
 PLAIN = {2: ("ab", "ba"), 3: ("abc", "acb"), 4: ("oihw", "nchw", "nhwc"), 5: ("goihw", "oidhw", "ncdhw", "ndhwc")}
 
 
+@keywords_of_class
 @dataclass(frozen=True)
 class MemoryDesc(InNotebooks):
     """The logical `shape` of an argument, its type, and its layout by oneDNN's name of the tag.

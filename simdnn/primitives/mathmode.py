@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from isa_models import InvalidArgument
+from isa_models.keywords import keywords
 from simdnn.primitives.checks import one_of
 
 T = TypeVar("T")
@@ -137,21 +138,25 @@ COLD_WEIGHTS: Setting[bool] = Setting((), lambda value: check_flag("cold_weights
 EXACT_INT8: Setting[bool] = Setting(("SIMDNN_EXACT_INT8",), check_exact, _parse_exact, False)
 
 
+@keywords
 def fpmath_mode(mode: str) -> Scope[str]:
     """A scope in which calls of this thread that name no math mode use `mode`: strict, tf32, bf16, f16 or any."""
     return Scope(FPMATH, check_fpmath(mode))
 
 
+@keywords
 def set_default_fpmath_mode(mode: str | None) -> None:
     """This thread's default math mode, below scopes and above the environment; None: the environment's again."""
     FPMATH.set_default(mode)
 
 
+@keywords
 def get_default_fpmath_mode() -> str:
     """The math mode that a call here gets which names none."""
     return FPMATH.effective(None)
 
 
+@keywords
 def cold_weights(on: bool = True) -> Scope[bool]:
     """A scope in which the clock has weights come from DRAM at each run, not from the cache that would hold them.
 
@@ -160,6 +165,7 @@ def cold_weights(on: bool = True) -> Scope[bool]:
     return Scope(COLD_WEIGHTS, check_flag("cold_weights", on))
 
 
+@keywords
 def exact_int8(on: bool = True) -> Scope[bool]:
     """A scope in which int8 problems of this thread use kernels that are exact (True) or the library's fast path.
 
@@ -173,6 +179,7 @@ def as_shipped(setting: Setting[T]) -> Scope[T]:
     return Scope(setting, None)
 
 
+@keywords
 def set_default_exact_int8(on: bool | None) -> None:
     """This thread's default for exact int8, below scopes and above `SIMDNN_EXACT_INT8`; None: that variable's again."""
     EXACT_INT8.set_default(on)

@@ -16,12 +16,14 @@ import numpy.typing as npt
 
 from isa_models import InvalidArgument
 from isa_models.formats import fmt
+from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array, held
 
 _LONGEST = 1 << 40  # elements along an axis
 _TYPES = {"s4": ml_dtypes.int4, "u4": ml_dtypes.uint4, "f4_e2m1": ml_dtypes.float4_e2m1fn}
 
 
+@keywords
 def pack_nibbles(array: Array) -> npt.NDArray[np.uint8]:
     """The stored bytes, (size + 1) // 2 of them, of an array of ml_dtypes int4, uint4 or float4_e2m1fn.
 
@@ -40,6 +42,7 @@ def pack_nibbles(array: Array) -> npt.NDArray[np.uint8]:
     return packed
 
 
+@keywords
 def unpack_nibbles(packed: npt.NDArray[np.uint8], dtype: str, shape: int | Sequence[int]) -> Array:
     """The array of `shape` and `dtype`, "s4", "u4" or "f4_e2m1", that `pack_nibbles` stored.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from isa_models import InvalidArgument, Machine
+from isa_models.keywords import keywords
 from isa_models.machines.figures import figure_rows
 from isa_models.machines.provenance import CONFIDENCES
 from isa_models.machines.variants import named
@@ -43,6 +44,7 @@ class Told(Protocol):
     def to_json(self) -> str: ...
 
 
+@keywords
 def report(result: str | os.PathLike[str] | Mapping[str, Any] | Told, path: str | os.PathLike[str]) -> Path:
     """Write one page of a result into an HTML file that needs nothing besides, and return the file's path.
 

@@ -355,7 +355,7 @@ def test_machines_by_compilers_names(name: str, loop_file: str, capsys: pytest.C
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--mcpu", "znver3"], "unknown machine 'znver3': did you mean 'zen4'?"),
+        (["--mcpu", "znver3"], "unknown machine 'znver3': it is not here; the nearest is 'zen4'."),
         (["--mcpu", "skylake"], "did you mean 'skx' (skylake-avx512)?"),
         (["-timeline"], "unrecognized arguments: -timeline: did you mean --timeline?"),
         (["-iterations=100"], "did you mean --iterations?"),

@@ -28,7 +28,7 @@ def test_names_and_cache() -> None:
     assert machine_names() == ALL
     assert machine("zen4") is machine("zen4")
     assert machine(machine("clx")) is machine("clx")
-    with pytest.raises(UnknownName, match="did you mean 'zen5'"):
+    with pytest.raises(UnknownName, match="it is not here; the nearest is 'zen5'"):
         machine("zen6")
 
 

@@ -1,0 +1,64 @@
+"""A keyword that a function or a class does not have, answered with the one that is meant."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+from isa_models.errors import InvalidArgument, did_you_mean
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=type)
+
+
+class UnknownKeyword(InvalidArgument, TypeError):
+    """A keyword that a function does not have: what Python itself raises `TypeError` for."""
+
+
+def unknown_keyword(function: str, name: str, names: Iterable[str]) -> UnknownKeyword:
+    """The error for a keyword that a function does not have.
+
+    >>> unknown_keyword("Attr", "fp_math", ["fpmath", "scales"])
+    UnknownKeyword("argument of Attr: 'fp_math': did you mean 'fpmath'? Allowed: fpmath, scales")
+    """
+    allowed = list(names)
+    question = did_you_mean(name, allowed)
+    return UnknownKeyword(
+        f"argument of {function}: {name!r}: {question}{' ' * bool(question)}Allowed: {_told(allowed)}"
+    )
+
+
+def _told(names: list[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def keywords(
+    function: Callable[P, R], name: str = "", unknown: Callable[[str, str, Iterable[str]], Exception] = unknown_keyword
+) -> Callable[P, R]:
+    """The function, which answers a keyword that it does not have with the one meant; `name` where it has another.
+
+    One that takes any keyword answers for itself.
+    """
+    parameters = inspect.signature(function).parameters
+    names = tuple(one for one in parameters if one != "self")
+    open_ended = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    told = name or function.__name__
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **named: P.kwargs) -> R:
+        for given in () if open_ended else named:
+            if given not in names:
+                raise unknown(told, given, names)
+        return function(*args, **named)
+
+    return checked
+
+
+def keywords_of_class(made: C) -> C:
+    """The class itself, which answers a keyword that it does not have with the one meant."""
+    start: Any = made.__init__  # type: ignore[misc]
+    made.__init__ = keywords(start, made.__name__)  # type: ignore[misc]
+    return made
