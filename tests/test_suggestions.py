@@ -45,7 +45,7 @@ def meant(call: object) -> list[str]:
     [
         ("machine", "genoa", "did you mean 'zen4'?"),
         ("machine", "zen3", "it is not here; the nearest is 'zen4'."),
-        ("machine", "h100", "it is not here; the nearest is 'v100'."),
+        ("machine", "t4", "it is not here; the nearest is 'v100'."),
         ("machine", "i9-14900k", "it is not here; the nearest is 'adl-p'."),
         ("isa", "avx10.2", "it is not here; the nearest is 'avx512_core_fp16'."),
         ("isa", "avx512f", "did you mean 'avx512_core'?"),
