@@ -215,7 +215,7 @@ def _lending(args: argparse.Namespace, machines: dict[str, str]) -> str:
 def _chosen(args: argparse.Namespace, network: RealNetwork | None, machines: list[str]) -> dict[str, _Choice]:
     """The modes of each machine; of several a machine leaves out those named that it lacks and another one has."""
     names = ["f32"] if args.modes is None and _is_model(args) and args.no_values else args.modes
-    known = run_kinds.known_modes(network)
+    known = run_kinds.known_modes(args, network, _is_model(args))
     targets = {name: isa_models.machine(name) for name in machines}
     found = {name: choose(one, names, args.isa, known, all_of=len(machines) == 1) for name, one in targets.items()}
     nowhere = [

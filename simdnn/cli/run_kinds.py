@@ -75,13 +75,17 @@ def beside(outcomes: Mapping[str, WorkloadOutcome]) -> WorkloadOutcome:
     return replace(first, frames=Frames(layers, totals), about=about)
 
 
-def known_modes(network: RealNetwork | None) -> Mapping[str, Mode]:
-    """The modes that a command line may name."""
-    if network is None:
-        return MODES
-    from simdnn.networks import real
+def known_modes(args: argparse.Namespace, network: RealNetwork | None, is_model: bool) -> Mapping[str, Mode]:
+    """The modes that a command line may name: of a user's model the one that tables call "as stored", too."""
+    if network is not None:
+        from simdnn.networks import real
 
-    return real.modes_of(network)
+        return real.modes_of(network)
+    if is_model and args.modes is not None:
+        from simdnn.networks.modes import STORED
+
+        return {**MODES, STORED.name: STORED} if STORED.name in args.modes else MODES
+    return MODES
 
 
 def layer_table(args: argparse.Namespace, modes: Modes, progress: Progress) -> WorkloadOutcome:

@@ -218,6 +218,8 @@ def run_model(
         if mode.layers:
             check_recipe(calibrated, mode)
     part = ModelRun(calibrated, given, values, layers, isa, where, judge)
+    if STORED in modes and not part.hides:
+        raise InvalidArgument(f"mode {STORED.name!r} of a model in floats, which has none; its own mode is 'f32'")
     if part.hides:
         modes = {mode: cap for mode, cap in modes.items() if mode.name != "f32"}
     return run_modes([part], modes, isa=isa, progress=progress)

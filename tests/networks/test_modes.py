@@ -109,6 +109,16 @@ def test_an_integer_model_has_no_f32(models: dict[str, Path], kind: str, capsys:
     assert lossy["saturated_outputs"] > 0 if kind[-2:] == "u8" else "halved weights" in lossy["departures"]
 
 
+def test_modes_that_are_shown_are_taken_as_typed(models: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(models["QDQ-u8"])
+    shown = rows_of(capsys, path, "--machine", "skx", "--modes", "int8-fast,int8-exact")
+    typed = rows_of(capsys, path, "--machine", "skx", "--modes", ",".join(shown))
+    assert "as stored" in shown and list(typed) == list(shown)
+    assert list(rows_of(capsys, path, "--machine", "skx", "--modes", "as stored", "--no-values")) == ["as stored"]
+    assert main(["run", str(models["f32"]), "--modes", "as stored"]) == 2
+    assert "mode 'as stored' of a model in floats, which has none" in capsys.readouterr().err
+
+
 def test_a_machine_without_vnni_loses_and_says_so(models: dict[str, Path]) -> None:
     table = compared(models["QDQ-u8"], "skx", "f32", "int8-fast", "int8-exact")
     assert list(table.index) == ["as stored", "int8-exact"]
