@@ -21,7 +21,7 @@ from simdnn.networks.network import Network, load
 from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode
 from simdnn.networks.quantize import Ranges
 from simdnn.networks.result import NetworkEstimate
-from simdnn.networks.runner import ERRORS, Frames, InMode, Row, check_scoped, run_modes
+from simdnn.networks.runner import ERRORS, Frames, InMode, Row, check_scoped, product_type, run_modes
 from simdnn.progress import Progress, shows
 from workloads import RealNetwork
 from workloads.real import CostPhase, Data, Picture
@@ -46,7 +46,7 @@ Quality = tuple[Row, Mapping[str, Row]]  # of the whole, and errors of nodes by 
 @dataclass(frozen=True, eq=False)
 class Lender:
     """A run on another machine, whose figures of quality stand for a mode that has the same types of products in all
-    layers. Values are then the same but for the order of sums; where pairs of products may saturate, nothing is lent.
+    layers, saturating or not. Values are then the same but for the order of sums.
     """
 
     machine: str
@@ -59,8 +59,7 @@ class Lender:
         layers, totals = (frame[frame["mode"] == mode.name] for frame in (self.frames.layers, self.frames.totals))
         known = layers.to_dict("records")
         alike = [_product(row) for row in known] == [_product(row) for row in rows]
-        pairs = any(one.exact_int8 is False for one in mode.parts)
-        if pairs or totals.empty or (totals["refused"] != "").any() or not alike:
+        if totals.empty or (totals["refused"] != "").any() or not alike:
             return None
         figures = {name: totals[name].iloc[0] for name in (*columns, *ERRORS) if name in totals}
         told = [row for row in known if not np.isnan(row.get("sqnr_db", np.nan))]
@@ -70,7 +69,7 @@ class Lender:
 
 def _product(row: Mapping[Any, Any]) -> tuple[Any, ...]:
     """A layer's name and the type of its products, by which values of two machines are told to be alike."""
-    return row.get("phase"), row["layer"], row["compute_dtype"]
+    return row.get("phase"), row["layer"], product_type(row["implementation"], row["compute_dtype"])
 
 
 @shows

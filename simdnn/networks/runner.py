@@ -19,6 +19,7 @@ from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from isa_models.errors import some
 from isa_models.machines.provenance import weakest
 from simdnn.exactness import measures
+from simdnn.kernels.table import kind_of
 from simdnn.networks.precision import MODES, Mode
 from simdnn.progress import Progress, shows
 from simdnn.workers import WORTH_WORKERS, pool
@@ -144,6 +145,17 @@ def asked(frame: pd.DataFrame, base: Mode | None, modes: Mapping[Mode, str | Non
     if base is None or base.name not in MODES or base in modes:
         return frame
     return frame[frame["mode"] != base.name].reset_index(drop=True)
+
+
+def product_type(implementation: str, compute_dtype: str) -> str:
+    """The type of a layer's products, by which values of two machines are told to be alike: their order of sums may
+    differ, and not whether a step on the way to an integer sum may saturate.
+
+    >>> product_type("gemm:avx2_int8", "s8"), product_type("gemm:avx512_core_vnni", "s8")
+    ('s8 saturating', 's8')
+    """
+    kinds = filter(None, map(kind_of, implementation.split(" + ")))
+    return compute_dtype if all(kind.exact for kind in kinds) else f"{compute_dtype} saturating"
 
 
 def nothing_ran(frame: pd.DataFrame) -> Unimplemented:

@@ -20,6 +20,7 @@ from simdnn.networks.memo import Memo
 from simdnn.networks.mixed import placed, rewritten
 from simdnn.networks.modes import Calibrated, in_recipe
 from simdnn.networks.precision import MODES, Mode, recipe
+from simdnn.networks.runner import product_type
 from simdnn.primitives import Attr
 from simdnn.quantize import Activation
 from workloads import Classifier
@@ -147,7 +148,8 @@ class TrainedSubject:
                 result = sequential.execute_one(step, x, own, place).result
                 if key[:4] not in self._costs:
                     cost = result.cycles / len(x)
-                    self._costs[key[:4]] = cost, result.seconds / len(x), result.implementation, result.compute_dtype
+                    dtype = product_type(result.implementation, result.compute_dtype)
+                    self._costs[key[:4]] = cost, result.seconds / len(x), result.implementation, dtype
                 self._hold(key, result.output)
             self._held.move_to_end(key)
             met, x = self._held[key]
@@ -290,7 +292,7 @@ class ModelSubject:
 def _kernel(run: NodeRun) -> tuple[str, str, float]:
     """Name, type of products and cycles of a layer."""
     types = dict.fromkeys(call.compute_dtype for call in run.calls if call.macs)
-    return run.implementation, ", ".join(types), float(run.cost.cycles)
+    return run.implementation, product_type(run.implementation, ", ".join(types)), float(run.cost.cycles)
 
 
 def trained(net: Classifier, machine: AnyMachine, images: Array | None, labels: Array | None) -> TrainedSubject:

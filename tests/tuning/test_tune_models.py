@@ -18,6 +18,7 @@ from simdnn.study.results import Results
 from simdnn.tuning import Tuned, finding
 from simdnn.tuning.finding import Finding
 from simdnn.tuning.judge import Judge
+from simdnn.tuning.measured import RecipeRuns
 from simdnn.tuning.search import undominated
 from simdnn.tuning.subjects import ModelSubject
 from simdnn.tuning.tuned import text_of
@@ -177,6 +178,22 @@ def test_a_mode_that_is_another_one_elsewhere_lends_nothing(model: Any, monkeypa
     modes = dict.fromkeys(first.layers, "fpmath-bf16")
     assert one.few.row(modes)["sqnr_db"] < 80 and np.isposinf(other.few.row(modes)["sqnr_db"])
     assert other.few.lent > 0
+
+
+def test_saturating_sums_are_lent_to_their_like(model: Any) -> None:
+    """What decides the bits: whether pairs of products may saturate, and not which registers hold them."""
+    images = workloads.cancer().test_images
+    feeds = [{"images": images[at : at + 1]} for at in range(2)]
+    judge = Judge(None, None, False)
+    first = ModelSubject(model, isa_models.machine("zen4"), feeds, feeds, 1)
+    modes = {name: dict.fromkeys(first.layers, name) for name in ("f32", "int8-fast")}
+    one = RecipeRuns(first, judge, Results(None))
+    one.rows([*modes.values()])
+    other = RecipeRuns(first.on(isa_models.machine("skx")), judge, Results(None), lender=one)
+    row = other.row(modes["int8-fast"])
+    assert other.lent == 1
+    alone = RecipeRuns(first.on(isa_models.machine("skx")), judge, Results(None)).row(modes["int8-fast"])
+    assert row["sqnr_db"] == pytest.approx(alone["sqnr_db"], rel=1e-6) and row["cycles"] == alone["cycles"]
 
 
 def test_a_bound_says_which_recipes_are_confirmed(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
