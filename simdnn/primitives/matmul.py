@@ -169,7 +169,7 @@ def _on_cpu(
         decompression=unpacking,
         group_scales=groups,
         reference=reference,
-        zero_points=zeros and replace(zeros, reference=form.reference),
+        zero_points=zeros and replace(zeros, reference=bool(library) and form.reference),
         beyond_s8=shape.integer and beyond_s8(given),
     )
     return problem, parameters

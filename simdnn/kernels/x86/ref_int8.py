@@ -62,7 +62,8 @@ class RefInt8:
     @cached_property
     def plan(self) -> Plan:
         p, integer = self.problem, not (self.scaled or self.floating)
-        ends = (p.group_scales or self.zeros).reference  # but where oneDNN's brgemm is followed
+        followed = p.zero_points or p.group_scales  # oneDNN's reference, or its brgemm; or none: this package's kernels
+        ends = followed.reference if followed else True
         return Plan(p.epilogue, integer, through_float=p.reference, reference=ends)
 
     @property
