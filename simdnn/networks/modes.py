@@ -39,6 +39,7 @@ Metric = Callable[[Any], float]  # of outputs by name, or of a list of them; lar
 #: of a model whose products are integer ones already: all kernels of the machine, nothing changed
 STORED = Mode("as stored", "an integer model's own graph", "", "", ANY_ISA, gpus=GPUS)
 CALIBRATED_ON_ITSELF = "its ranges are from the very data that it is judged on"
+CALIBRATED_ON_PART = "{0} of the {1} feeds that it is judged on are among those that its ranges are from"
 _EXACT = "icx"  # sums of integers are exact on any machine with VNNI
 
 
@@ -48,7 +49,7 @@ class Calibrated:
 
     model: Model
     feeds: Sequence[Mapping[str, Array]]
-    judging: bool = True  # whether these are the feeds that results are judged on, too
+    overlap: str = ""  # where results are judged on some of these feeds, too: a sentence that says so
     known: Ranges | None = None  # ranges that are known already, in place of feeds
 
     @cached_property
@@ -64,6 +65,23 @@ class Calibrated:
     def mixable(self) -> Mixable:
         """The model as recipes take it."""
         return mixable(self.model)
+
+
+def overlap_of(judged: Sequence[Mapping[str, Any]], calibration: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence for feeds that judge what they calibrated; "" where none does.
+
+    >>> one, other = ({"x": np.full(2, value)} for value in (1.0, 2.0))
+    >>> overlap_of([one, other], [one]), overlap_of([one], [other])
+    ('1 of the 2 feeds that it is judged on are among those that its ranges are from', '')
+    """
+    both = sum(any(_same(one, other) for other in calibration) for one in judged)
+    if both == len(judged):
+        return CALIBRATED_ON_ITSELF
+    return CALIBRATED_ON_PART.format(both, len(judged)) if both else ""
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one is other or one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 
 def in_recipe(calibrated: Calibrated, mode: Mode) -> Network:
@@ -211,7 +229,8 @@ def run_model(
     if not values and (labels is not None or metric):
         raise InvalidArgument("labels and metric judge values, which values=False leaves out")
     judge = Judging(None if labels is None else np.asarray(labels), metric, isinstance(feeds, Mapping))
-    calibrated = Calibrated(model, given if calibrate is None else calibrate, calibrate is None, ranges)
+    calibration = given if calibrate is None else calibrate
+    calibrated = Calibrated(model, calibration, overlap_of(given, calibration) if values else "", ranges)
     where |= {"machine": machine, "fpmath_layers": fpmath_layers}
     check_scoped([node.name for node in load(model).graph.nodes], fpmath_layers)
     for mode in modes:
@@ -304,9 +323,9 @@ class ModelRun:
         run.ran = self._ran(result)
         run.notes += dict.fromkeys(str(w.message) for w in caught)
         takes = any(one.is_integer for one in mode.parts)
-        itself = self.calibrated.judging and self.calibrated.known is None
+        itself = self.calibrated.overlap if self.calibrated.known is None else ""
         if takes and itself and not self.hides and self.values:
-            run.notes.append(CALIBRATED_ON_ITSELF)
+            run.notes.append(itself)
         return run
 
     def refused(self, mode: Mode, reason: str) -> InMode:

@@ -16,7 +16,7 @@ from isa_models.errors import unknown_name
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.networks.load import read
-from simdnn.networks.modes import CALIBRATED_ON_ITSELF, Metric, listed_feeds, random_feeds
+from simdnn.networks.modes import Metric, listed_feeds, overlap_of, random_feeds
 from simdnn.networks.network import load
 from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.primitives.checks import keywords
@@ -225,8 +225,8 @@ def _subject(
         notes.append("judged on random data, seed 0: quality is that of noise, not of your data")
     judged = listed_feeds("feeds", feeds)
     given = judged if calibrate is None else listed_feeds("calibrate", calibrate)
-    if calibrate is None or _same(given, judged):
-        notes.append(CALIBRATED_ON_ITSELF)
+    counts = f"judged on {_counted(len(judged), 'feed')}; ranges are from {_counted(len(given), 'feed')}"
+    notes.append(overlap_of(judged, given) or f"{counts} apart from them")
     return ModelSubject(model, machine, judged, given), Judge(known, metric, not several), None, notes
 
 
@@ -264,18 +264,19 @@ def fetched(
     data = network.data(model, network.count if samples is None else samples, 0)
     first = network.metrics[0]
     sign = "" if first.higher_is_better else "minus "
-    notes = [f"quality is {sign}{first.name} ({first.title}) of {len(data.samples)} {network.samples}"]
     few = _FEW if len(data.samples) > _FEW else None
+    of = f"{len(data.samples)} {network.samples}"
+    notes = [f"quality is {sign}{first.name} ({first.title}) of {of}"]
+    notes += [f"the search goes by {few} of the {of}, and all of them decide"] if few else []
+    apart = overlap_of(data.samples, data.calibration) or f"ranges are from {len(data.calibration)} other samples"
+    notes += [apart] if data.calibration else []
     subject = ModelSubject(model, machine, data.samples, data.calibration, few, a_round=_A_ROUND, rounds=_ROUNDS)
     small = Judge(None, OwnScore(network, network.data(model, few, 0)), False) if few else None
     return subject, Judge(None, OwnScore(network, data), False), small, notes
 
 
-def _same(one: Sequence[Mapping[str, Array]], other: Sequence[Mapping[str, Array]]) -> bool:
-    return len(one) == len(other) and all(
-        a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
-        for a, b in zip(one, other, strict=True)
-    )
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number > 1)}"
 
 
 def _frame(found: Finding) -> pd.DataFrame:

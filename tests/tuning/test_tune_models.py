@@ -14,6 +14,8 @@ import simdnn
 import workloads
 from isa_models import InvalidArgument, UnknownName
 from simdnn.cli import main
+from simdnn.networks.modes import run_model
+from simdnn.networks.precision import choose
 from simdnn.study.results import Results
 from simdnn.tuning import Tuned, finding
 from simdnn.tuning.finding import Finding
@@ -297,3 +299,20 @@ def test_a_saved_model_is_a_model(by_graph: Tuned, tmp_path: Path) -> None:
         by_graph.save(tmp_path / "x.csv", 0)
     with pytest.raises(InvalidArgument, match="row=99"):
         by_graph.recipe(99)
+
+
+def test_what_judges_and_what_calibrates_is_said(model: Any) -> None:
+    """Feeds that do both are counted, wherever they stand."""
+    images = workloads.cancer().test_images
+    feeds = [{"images": images[at : at + 2]} for at in range(0, 8, 2)]
+    said = {
+        "judged on 2 feeds; ranges are from 1 feed apart from them": feeds[2:3],
+        "1 of the 2 feeds that it is judged on are among those that its ranges are from": feeds[1:],
+        "its ranges are from the very data that it is judged on": feeds[::-1],
+    }
+    for line, calibrate in said.items():
+        tuned = simdnn.tune(model, machine="zen4", modes=["f32"], feeds=feeds[:2], calibrate=calibrate)
+        assert line in tuned.notes
+        one, _ = choose(isa_models.machine("zen4"), ["int8-vnni"])
+        note = run_model(model, feeds[:2], one, machine="zen4", calibrate=calibrate).totals["note"].iloc[-1]
+        assert (line in note) == (not line.startswith("judged"))
