@@ -104,7 +104,7 @@ def native(array: Array) -> Array:
 
 
 def bias_of(bias: object) -> Array | None:
-    """Bias values as f32, or None; bf16, f16, s32, s8 and u8 are converted, as kernels do."""
+    """Bias values as they are stored, f32, bf16, f16, s32, s8 or u8, or None; a kernel has them as f32."""
     if bias is None:
         return None
     held("bias", bias)
@@ -119,7 +119,7 @@ def bias_of(bias: object) -> Array | None:
     if not known:
         works = f"float32 is needed (pass bias.astype(np.float32)), or {', '.join(_BIAS_TYPES)}"
         raise InvalidArgument(f"bias of {bias.dtype}; {works}")
-    return native(bias).astype(np.float32)
+    return native(bias)
 
 
 def check_sizes(tensors: dict[str, tuple[tuple[int, ...], str]]) -> int:

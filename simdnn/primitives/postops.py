@@ -36,7 +36,9 @@ def _name(op: PostOp, channels: int, axis: int) -> str:
         return op
     kind, *rest = op
     if kind == "sum":
-        return "sum" if len(rest) == 1 else f"sum:{'zero' if rest[1] else ''}" + (f":{rest[2]}" if rest[2] else "")
+        scale, zero, dtype = (*rest, 0, None)[:3]
+        how = "zero" if zero else "scaled" if scale != 1 else ""
+        return ":".join(["sum", *([how] if how or dtype else []), *([dtype] if dtype else [])])
     if kind in BINARY:
         return f"{kind}:{_grain(kind, rest[0], channels, axis)}"
     if kind == "pow":

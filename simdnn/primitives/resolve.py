@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.formats import fmt
+from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.params import Param
@@ -182,6 +182,7 @@ def resolve(given: Resolved, dst: str | None, bias: Array | bool | None) -> tupl
         dst_scale="dst" in scales,
         dst_zero_point="dst" in points,
         by_channel=tuple(name for name in ("src", "dst") if name in points and not points[name].param.common),
+        bias_stored=name_of(bias.dtype) if isinstance(bias, np.ndarray) and bias.dtype != np.float64 else "f32",
     )
     parameters = Parameters(
         bias=bias_values(bias, shape) if isinstance(bias, np.ndarray) else None,

@@ -75,7 +75,9 @@ def run(case: dict[str, Any], isa: str, machine: str, dispatch: str) -> simdnn.R
         zero_points=parameters(case, stored, "zp"),
     )
     options: dict[str, Any] = {"machine": machine, "isa": isa, "dst": case["dst"]["dtype"], "attr": attr}
-    options |= {"dispatch": dispatch} | ({"into": stored["into"]} if "into" in stored else {})
+    options |= {"dispatch": dispatch} | (
+        {"into": typed(stored["into"], case["dst"]["dtype"])} if "into" in stored else {}
+    )
     if case["op"] == "matmul":
         tag = {"plain": "ab"}.get(case["wei"]["tag"], case["wei"]["tag"])
         return simdnn.matmul(src, weights, bias, wei_tag=tag, **options)

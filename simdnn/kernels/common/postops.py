@@ -56,6 +56,16 @@ def sums_late(names: tuple[str, ...]) -> bool:
     return any(name.split(":")[0] == "sum" for name in names[1:])
 
 
+def sums_first(names: tuple[str, ...]) -> bool:
+    """Whether every sum is the first post-operation, and adds what the destination held as it is.
+
+    >>> sums_first(("sum", "relu")), sums_first(("sum:scaled",)), sums_first(("relu", "sum")), sums_first(())
+    (True, False, False, True)
+    """
+    sums = [name.split(":") for name in names if name.split(":")[0] == "sum"]
+    return not sums_late(names) and all(len(one) == 1 or not one[1] for one in sums)
+
+
 def as_large_as_outputs(names: tuple[str, ...]) -> bool:
     """Whether a second operand is as large as the output, but for a slope's."""
     return any(name.endswith(":full") and not name.startswith("prelu") for name in names)

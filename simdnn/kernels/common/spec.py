@@ -35,6 +35,7 @@ class Epilogue:
     dst_scale: bool = False  # a common f32 scale: the result is divided by it
     dst_zero_point: bool = False  # an s32 zero point, added last
     by_channel: tuple[str, ...] = ()  # arguments of a convolution whose zero points are one a channel: src, dst
+    bias_stored: str = field(default="f32", repr=False)  # its type before it became f32, which a library may go by
 
     @property
     def in_float(self) -> bool:

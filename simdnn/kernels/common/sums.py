@@ -58,6 +58,7 @@ class Options:
     reference: bool = False  # ends as oneDNN's reference does
     nan_to_bound: bool = False  # a NaN on its way to an integer becomes the upper bound, not what conversion gives
     bias_first: bool = False  # the bias is added to the first of several chains, before the others are
+    sum_first: bool = False  # what the destination held is, too, ahead of the bias, where it comes first of all
     apart: tuple[str, ...] = ()  # operands whose tiles pass the first cache by: "src", "wei"
     tile: RegisterTile | None = None  # None: this package's choice
     ahead: bool = False  # the destination's lines are asked for while the products before their stores run

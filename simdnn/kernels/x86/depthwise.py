@@ -14,7 +14,7 @@ from simdnn.kernels.common.edges import Edges
 from simdnn.kernels.common.pack import Blocked, Layout, halved, wrap32
 from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
 from simdnn.kernels.x86.code import Unit, load32, load_bf16, load_f16, zero
-from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
+from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile
 from simdnn.kernels.x86.source import Source
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Op, Program, Register, Tensor
@@ -44,8 +44,8 @@ _EXTEND = {"u8": "vpmovzxbd", "s8": "vpmovsxbd"}
 
 
 class Depthwise:
-    """The generator for one problem with groups = ic = oc. `bias_first`: a sum of floats starts from the bias;
-    `reference`: it ends as a reference implementation does.
+    """The generator for one problem with groups = ic = oc. `starts`: a sum of floats starts from the bias, and from
+    what the destination held; `reference`: from that alone, and it ends as a reference implementation does.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Depthwise:
         unit: Unit,
         halve: bool,
         merged_scales: bool,
-        bias_first: bool = False,
+        starts: bool = False,
         reference: bool = False,
     ) -> None:
         self.name = name
@@ -66,7 +66,7 @@ class Depthwise:
         self.reference = reference
         self.dot = FLOAT if problem.src in ("f32", "bf16", "f16") else INTEGER
         e = problem.epilogue
-        self.bias_first = bias_first and self.dot == FLOAT and e.bias and not (e.src_scale or e.wei_scale)
+        self.starts = starts and self.dot == FLOAT and not (e.src_scale or e.wei_scale)
 
     @cached_property
     def channels(self) -> int:
@@ -135,16 +135,20 @@ class Depthwise:
             pixel = (first + i) * p.strides[1] + w * p.dilation[1]
             body += self.load_source(line + pixel * s.pixel + channel, live)
             body += self.dot.emit(unit, acc, "a", "b")
-        code: Code = [
-            load32(unit, acc, "bias", channel, unit.lanes) if self.bias_first else zero(acc) for acc in accumulators
-        ]
-        code += loop("u", p.kh, loop("w", p.kw, body))
         numbers = [(n * p.oh + y) * p.ow + first + i for i in range(rows)]
         positions = [(y * p.ow + first + i) * self.channels + channel for i in range(rows)]
         rows_of_dst = [x * p.oc + channel for x in numbers]
         final = TileSums(unit, [[acc] for acc in accumulators], [live], rows_of_dst, channel, positions)
-        rest = self.plan.without_bias() if self.bias_first else self.plan
-        return code + finish_tile(rest, final)
+        bias = self.starts and p.epilogue.bias
+        code: Code = [load32(unit, acc, "bias", channel, unit.lanes) if bias else zero(acc) for acc in accumulators]
+        code += add_parts(self.plan, final, self.held) + loop("u", p.kh, loop("w", p.kw, body))
+        return code + finish_tile(self.plan.without((*self.held, *("bias",) * bias)), final)
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """The parts that a sum of floats starts from, beside the bias."""
+        early = self.dot == FLOAT and (self.starts or self.reference)
+        return ("sum",) * (early and self.plan.sums_first)
 
     def load_source(self, at: Affine, live: int) -> Code:
         """One vector of channels, widened to 32 bits."""

@@ -15,7 +15,7 @@ from isa_models.isa import implied
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.common.postops import BINARY, operand_size, previous_type
+from simdnn.kernels.common.postops import BINARY, operand_size, previous_type, sums_first
 from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.kernels.x86 import formula_pass, postop
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_float, store32, store_bytes, zero
@@ -38,6 +38,7 @@ class Plan:
     reference: bool = False  # as oneDNN's reference: divides by the destination's scale, relu keeps a zero's sign
     nan_to_bound: bool = False  # a NaN becomes the upper bound of an integer destination
     scaled_inside: bool = False  # the weights' scale is on each product already
+    summed: bool = False  # what the first post-operation adds is in the sums already
 
     @property
     def in_float(self) -> bool:
@@ -61,7 +62,7 @@ class Plan:
         if self.doubled and self.in_float:
             tensors.append(Tensor.constant("two", "f32", np.float32(2).tobytes()))
         low, high = self.bounds
-        tensors += store_constants(unit, e.dst) + postop.constants(unit, e.post_ops)
+        tensors += store_constants(unit, e.dst) + postop.constants(unit, e.post_ops, self.reference)
         tensors += formula_pass.tensors(unit, e.post_ops)
         for name, value in (("low", low), ("high", high)):
             if value is not None:
@@ -94,9 +95,16 @@ class Plan:
         """How many values each post-operation reads, the destination apart."""
         return [operand_size(name, channels, outputs) for name in self.epilogue.post_ops]
 
-    def without_bias(self) -> Plan:
-        """The plan of sums that have their bias already."""
-        return replace(self, epilogue=replace(self.epilogue, bias=False))
+    def without(self, parts: Sequence[str]) -> Plan:
+        """The plan of sums that have their "bias", or what `sum` adds, already."""
+        bias = self.epilogue.bias and "bias" not in parts
+        return replace(self, epilogue=replace(self.epilogue, bias=bias), summed="sum" in parts)
+
+    @property
+    def sums_first(self) -> bool:
+        """Whether the first post-operation adds what the destination held, as it is."""
+        names = self.epilogue.post_ops
+        return sums_first(names) and bool(previous_type(names, self.epilogue.dst))
 
     @property
     def scale_by_channel(self) -> bool:
@@ -165,9 +173,11 @@ def finish_tile(plan: Plan, tile: TileSums, rowsum: bool = False) -> Code:
     return [instruction for wanted, step in steps if wanted for instruction in step()]
 
 
-def add_bias(plan: Plan, tile: TileSums) -> Code:
-    """The bias onto sums of floats."""
-    return _Passes(plan, tile).per_channel("vaddps", "f32", "bias")
+def add_parts(plan: Plan, tile: TileSums, parts: Sequence[str]) -> Code:
+    """Adds those that are named, what the destination held ("sum") and the "bias", to sums of floats."""
+    passes = _Passes(plan, tile)
+    held = passes.post_op("sum", "post0") if "sum" in parts else []
+    return held + (passes.per_channel("vaddps", "f32", "bias") if "bias" in parts else [])
 
 
 @dataclass(frozen=True)
@@ -243,6 +253,8 @@ class _Passes:
     def post_ops(self) -> Code:
         code: Code = []
         for i, name in enumerate(self.plan.epilogue.post_ops):
+            if i == 0 and self.plan.summed:
+                continue
             code += self.relu() if name == "relu" else self.post_op(name, f"post{i}")
         return code
 
@@ -275,15 +287,19 @@ class _Passes:
             return [
                 instruction
                 for acc, at, lanes in self.places("f32")
-                for instruction in (load32(unit, value, tensor, at, lanes), *postop.binary(unit, kind, acc, value))
+                for instruction in (load32(unit, value, tensor, at, lanes), *self.binary(kind, acc))
             ]
         code: Code = [] if grain == "per_oc" else [broadcast32(value, tensor, Affine())]
         for j in range(len(self.tile.lanes)):
             if grain == "per_oc":
                 code.append(load32(unit, value, tensor, self.tile.channel + j * unit.lanes, unit.lanes))
             for row in self.tile.registers:
-                code += postop.binary(unit, kind, row[j].as_("f32"), value)
+                code += self.binary(kind, row[j].as_("f32"))
         return code
+
+    def binary(self, kind: str, acc: Register) -> Code:
+        """An accumulator and the second operands in `p`."""
+        return postop.binary(self.tile.unit, kind, acc, self.value("f32"), self.plan.reference)
 
     def sum(self, shifted: bool, tensor: str) -> Code:
         """acc + scale * (previous - zero point), the last two fused but for the reference."""

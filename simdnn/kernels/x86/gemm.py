@@ -205,11 +205,13 @@ class RegisterTiles:
     accumulation = ""
 
     @property
-    def bias_first(self) -> bool:
-        """Whether the first chain's sum gets the bias; no scale then stands between the two."""
-        e = self.plan.epilogue
-        several = self.product.options.bias_first and self.sums.chained
-        return several and e.bias and not (e.src_scale or e.wei_scale)
+    def first(self) -> tuple[str, ...]:
+        """The parts of the epilogue that the first chain's sum gets; no scale then stands in between."""
+        e, options = self.plan.epilogue, self.product.options
+        if e.src_scale or e.wei_scale:
+            return ()
+        bias = options.bias_first and self.sums.chained and e.bias
+        return ("sum",) * (options.sum_first and self.plan.sums_first) + ("bias",) * bias
 
     def setup(self) -> Code:
         return []
@@ -225,7 +227,7 @@ class RegisterTiles:
         one_load = p.options.tile is not None and p.options.tile.one_load
         return tile(
             p.unit,
-            Reduction(p.dot, p.reading.tensor, p.shifted, chains, group, self.bias_first, one_load),
+            Reduction(p.dot, p.reading.tensor, p.shifted, chains, group, self.first, one_load),
             self.plan,
             panel,
             sources,

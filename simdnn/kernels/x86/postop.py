@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from isa_models.isa import implied
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.postops import COMPARISONS
 from simdnn.kernels.x86.code import Unit, broadcast32, zero
@@ -30,7 +31,6 @@ _CONSTANTS = {
     "hardsigmoid": ("one",),
     "hardswish": ("one",),
     "relu:alpha": ("minus_one",),
-    "prelu": ("minus_one",),
 }
 _BITS = {
     "magnitude": np.uint32(0x7FFFFFFF),
@@ -41,19 +41,28 @@ _BITS = {
 _TYPES = {"magnitude": "u32", "one": "f32", "minus_one": "s32", "nothing": "f32"}
 
 
-def constants(unit: Unit, names: tuple[str, ...]) -> list[Tensor]:
+def constants(unit: Unit, names: tuple[str, ...], reference: bool) -> list[Tensor]:
     """The constant tensors that post-operations read, a register each."""
     kinds = [name if name.startswith("relu") else name.split(":")[0] for name in names]
     found = [("nothing", "one") if kind in COMPARISONS else _CONSTANTS.get(kind, ()) for kind in kinds]
+    if _multiplied_zeros(unit, reference) != "-0" and "prelu" in kinds:
+        found.append(("minus_one",))
     wanted = dict.fromkeys(c for constants_of in found for c in constants_of)
     return [Tensor.constant(name, _TYPES[name], _BITS[name].tobytes() * unit.lanes) for name in wanted]
 
 
-def binary(unit: Unit, kind: str, acc: Register, value: Register) -> Code:
-    """An accumulator and a register of second operands, which stays."""
+def binary(unit: Unit, kind: str, acc: Register, value: Register, reference: bool) -> Code:
+    """An accumulator and a register of second operands, which stays; `reference`: as oneDNN's reference has it."""
     if kind in _ARITHMETIC:
         return [op(_ARITHMETIC[kind], acc, acc, value)]
-    return _compared(unit, kind, acc, value) if kind in COMPARISONS else _below_zero(unit, acc, value)
+    if kind in COMPARISONS:
+        return _compared(unit, kind, acc, value)
+    return _multiplied(unit, acc, value, _multiplied_zeros(unit, reference))
+
+
+def _multiplied_zeros(unit: Unit, reference: bool) -> str:
+    """The zeros that prelu multiplies: AVX2 blends by the sign, AVX-512 by a comparison."""
+    return "" if reference else "both" if "avx512_core" in implied(unit.isa) else "-0"
 
 
 def _compared(unit: Unit, kind: str, acc: Register, value: Register) -> Code:
@@ -83,19 +92,19 @@ def _compared(unit: Unit, kind: str, acc: Register, value: Register) -> Code:
     return [*code, op("vpand" if wanted else "vpandn", bits, bits, one)]
 
 
-def _below_zero(unit: Unit, acc: Register, factor: Register) -> Code:
-    """acc where it is above zero, else acc * factor: a zero gets the factor's sign."""
+def _multiplied(unit: Unit, acc: Register, factor: Register, zeros: str) -> Code:
+    """acc where it is above zero, else acc * factor; `zeros` that are multiplied, too: "both", those of a sign ("-0"),
+    or none ("").
+    """
     product, sign = unit.reg("a", "f32"), unit.reg("b0", "s32")
-    bits, x = product.as_("u32"), acc.as_("u32")
-    return [
-        op("vmulps", product, acc, factor),
-        op("vpxor", bits, bits, x),
-        op("vpaddd", sign, acc.as_("s32"), Memory("minus_one", Affine(), "s32", unit.lanes)),
-        op("vpor", sign.as_("u32"), sign.as_("u32"), x),
-        op("vpsrad", sign, sign, imm=31),
-        op("vpand", bits, bits, sign.as_("u32")),
-        op("vpxor", x, x, bits),
-    ]
+    bits, x, left = product.as_("u32"), acc.as_("u32"), acc.as_("s32")
+    code = [op("vmulps", product, acc, factor), op("vpxor", bits, bits, x)]
+    if zeros != "-0":  # one less is negative for 0, too, and positive for -0
+        code.append(op("vpaddd", sign, left, Memory("minus_one", Affine(), "s32", unit.lanes)))
+        code.append(op("vpor" if zeros else "vpand", sign.as_("u32"), sign.as_("u32"), x))
+        left = sign
+    code.append(op("vpsrad", sign, left, imm=31))
+    return [*code, op("vpand", bits, bits, sign.as_("u32")), op("vpxor", x, x, bits)]
 
 
 def eltwise(unit: Unit, name: str, tensor: str, accumulators: list[Register], fused: bool) -> Code:
@@ -109,7 +118,7 @@ def eltwise(unit: Unit, name: str, tensor: str, accumulators: list[Register], fu
         return [instruction for acc in accumulators for instruction in step(acc)]
 
     if name == "relu:alpha":
-        return [first, *each(lambda x: _below_zero(unit, x, alpha))]
+        return [first, *each(lambda x: _multiplied(unit, x, alpha, "both"))]
     if name == "square":
         return each(lambda x: [op("vmulps", x, x, x)])
     if name == "sqrt":

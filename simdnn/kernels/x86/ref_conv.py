@@ -1,9 +1,11 @@
-"""oneDNN's reference convolution of f8 (`ref:any`): one chain over channels, kernel rows, columns; padding is skipped.
+"""oneDNN's reference convolution of floats (`ref:any`): one chain; padding is skipped.
 
 source and weights to f32, the source with zeros around it
 for each image, group, vector of channels, line, column:     parallel
-    for each input channel, kernel row, kernel column: sum += src * weights (exact product, one rounding)
+    for each input channel, kernel row, kernel column: sum += src * weights (two roundings)
     bias, relu (epilogue.py)
+
+Channels come last where a group has more of them than the kernel has columns.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
-from simdnn.kernels.x86.narrow import load
+from simdnn.kernels.x86.narrow import is_narrow, load
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Program, Tensor
 
 
 class RefConv:
-    """The generator for one problem of f8, whose destination is f32."""
+    """The generator for one problem whose destination is no narrow float."""
 
     def __init__(self, name: str, problem: ConvProblem, unit: Unit) -> None:
         self.name, self.problem, self.unit = name, problem, unit
@@ -67,8 +69,8 @@ class RefConv:
         top, left, _, _ = p.padding
         inside[top : top + p.ih, left : left + p.iw] = 0xFFFFFFFF
         return [
-            Tensor("src", "u8", self.size),
-            Tensor("wei", "u8", self.taps),
+            Tensor("src", _stored(p.src), self.size),
+            Tensor("wei", _stored(p.wei), self.taps),
             Tensor("wide", "f32", self.size, "scratch"),
             Tensor("wide_wei", "f32", self.taps, "scratch"),
             *([Tensor.constant("inside", "u32", inside.tobytes())] if any(p.padding) else []),
@@ -78,7 +80,7 @@ class RefConv:
         ]
 
     def stage(self, name: str, to: str, dtype: str, size: int) -> Code:
-        """Codes as f32."""
+        """Stored elements as f32."""
         unit = self.unit
 
         def step(at: Affine, lanes: int) -> Code:
@@ -106,7 +108,9 @@ class RefConv:
             inside, product = unit.reg("m"), w.as_("u32")
             body += [broadcast32(inside, "inside", pixel), op("vpand", product, product, inside)]
         body.append(op("vaddps", total, total, w))
-        sums = loop("c", self.ic, loop("i", p.kh, loop("k", p.kw, body)))
+        kernel = [("i", p.kh), ("k", p.kw)]
+        channels = [("c", self.ic)]
+        sums = nest([*kernel, *channels] if self.ic > p.kw else [*channels, *kernel], body)
         row = ((n * p.oh + y) * p.ow + x) * p.oc + g * self.oc + first
         tile = TileSums(unit, [[total]], [live], [row], g * self.columns + first, [row])
         return [zero(total), *sums, *finish_tile(self.plan, tile)]
@@ -126,11 +130,11 @@ class RefConv:
             wide[:, : self.oc] = values.reshape(problem.groups, self.oc)
             return wide.reshape(-1)
 
-        codes = weights.view(np.uint8).reshape(problem.groups, self.oc, self.ic, problem.kh, problem.kw)
-        wide = np.zeros((problem.groups, self.ic, problem.kh, problem.kw, self.columns), np.uint8)
+        codes = _codes(weights).reshape(problem.groups, self.oc, self.ic, problem.kh, problem.kw)
+        wide = np.zeros((problem.groups, self.ic, problem.kh, problem.kw, self.columns), codes.dtype)
         wide[..., : self.oc] = codes.transpose(0, 2, 3, 4, 1)
         inputs: dict[str, Array] = {
-            "src": np.pad(src.view(np.uint8), ((0, 0), (0, 0), (top, bottom), (left, right))).reshape(-1),
+            "src": np.pad(_codes(src), ((0, 0), (0, 0), (top, bottom), (left, right))).reshape(-1),
             "wei": wide.reshape(-1),
             **self.plan.inputs(p, by_channel),
         }
@@ -140,3 +144,13 @@ class RefConv:
         """Channels last, as nchw."""
         p = self.problem
         return np.ascontiguousarray(outputs["dst"].reshape(p.mb, p.oh, p.ow, p.oc).transpose(0, 3, 1, 2))
+
+
+def _stored(dtype: str) -> str:
+    """The type of a tensor of elements; floats of a byte are codes."""
+    return "u8" if is_narrow(dtype) else dtype
+
+
+def _codes(values: Array) -> Array:
+    """An array as its tensor has it."""
+    return values.view(np.uint8) if values.itemsize == 1 else values

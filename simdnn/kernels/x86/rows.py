@@ -48,15 +48,16 @@ from simdnn.kernels.x86.rows_reference import ref_conv, ref_float, ref_int8
 from simdnn.kernels.x86.widened import from_codes
 from simdnn.libraries.onednn.order import depthwise_by_gemm
 from simdnn.libraries.onednn.sums import (
-    bias_comes_first,
     cut_as_emulated,
     cut_as_gemm,
     cut_by_channels,
     cut_decompressed,
     cut_for_tiles,
     cut_widened,
+    ends_as_reference,
     not_cut,
     older_kernel,
+    starts_from_bias,
 )
 from simdnn.libraries.onnxruntime.sums import cut_as_sgemm, cut_in_blocks, in_one_line
 
@@ -270,10 +271,10 @@ def _depthwise_alone(problem: ConvProblem) -> str:
 
 def _depthwise_kernel(name: str, unit: Unit, halves: bool, problem: ConvProblem, machine: Machine) -> Kernel:
     integer = not fmt(problem.src).is_float
-    merged = integer and older_kernel(unit.isa, problem)
-    bias_first = bias_comes_first(problem, unit.isa)
-    reference = problem.src == "f32" and depthwise_by_gemm(problem)
-    return Depthwise(name, problem, unit, halves and problem.src == "s8", merged, bias_first, reference).kernel()
+    starts = starts_from_bias(problem, unit.isa)
+    reference = ends_as_reference(problem, unit.isa) if integer else problem.src == "f32" and depthwise_by_gemm(problem)
+    merged = integer and older_kernel(unit.isa, problem) and not reference
+    return Depthwise(name, problem, unit, halves and problem.src == "s8", merged, starts, reference).kernel()
 
 
 # -- compressed weights -----------------------------------------------------------------------------------------------
@@ -504,7 +505,7 @@ def _kinds() -> tuple[KernelKind, ...]:
     kinds += [_depthwise(*row) if "u8" in row[1] else around(_depthwise(*row)) for row in _DEPTHWISE]
     kinds += [ref_int8(isa) for isa in ("avx512_core", "avx2")]
     kinds += [ref_float(isa) for isa in ("avx512_core", "avx2")]
-    kinds += [ref_conv("avx512_core")]
+    kinds += [ref_conv(isa) for isa in ("avx512_core", "avx2")]
     kinds += [vec_dot(isa) for isa in ("avx512_core_vnni", "avx2_vnni", "avx2")]
     assert len({kind.name for kind in kinds}) == len(kinds)
     return tuple(kinds)

@@ -15,6 +15,8 @@ from simdnn.kernels.x86.ref_conv import RefConv
 from simdnn.kernels.x86.ref_float import RefFloat
 from simdnn.kernels.x86.ref_int8 import STRATEGIES, RefInt8
 
+_F8 = ("f8_e4m3", "f8_e5m2")
+
 
 def ref_int8(isa: str) -> KernelKind:
     """Integer matmul with scales or zero points by group or column, or u8 weights."""
@@ -84,8 +86,8 @@ def _ref_float_kernel(name: str, unit: Unit, problem: MatmulProblem, machine: Ma
 
 
 def ref_conv(isa: str) -> KernelKind:
-    """oneDNN's reference convolution of f8."""
-    name, f8 = f"ref_conv:{isa}", ("f8_e4m3", "f8_e5m2")
+    """oneDNN's reference convolution of floats."""
+    name, floats = f"ref_conv:{isa}", ("f32", "bf16", "f16", *_F8)
     return KernelKind(
         name,
         isa,
@@ -93,12 +95,27 @@ def ref_conv(isa: str) -> KernelKind:
         partial(_ref_conv_kernel, name, unit_of(isa)),
         ConvProblem,
         library="onednn",
-        sources=f8,
-        weights=f8,
+        sources=floats,
+        weights=floats,
         multiplied="f32",
         accumulates=("f32",),
         tags=("any", "oihw"),
+        mixes=True,
+        wants=(_own_weights, _no_scales),
     )
+
+
+def _own_weights(p: ConvProblem) -> str:
+    """f32 meets bf16 and f16; other sources have weights of their own type."""
+    mixed = p.src == "f32" and p.wei not in _F8
+    return "" if p.src == p.wei or mixed else f"multiplies {p.src} by {p.src} alone"
+
+
+def _no_scales(p: ConvProblem) -> str:
+    e = p.epilogue
+    if is_narrow(p.src) or not (e.src_scale or e.wei_scale or e.dst_scale or e.dst_zero_point):
+        return ""
+    return "takes no scales or zero points"
 
 
 def _ref_conv_kernel(name: str, unit: Unit, problem: ConvProblem, machine: Machine) -> Kernel:

@@ -9,7 +9,7 @@ from itertools import cycle
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.dots import Dot, accumulator
-from simdnn.kernels.x86.epilogue import Plan, TileSums, add_bias, finish_tile
+from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile
 from simdnn.program.records import Affine, Op
 
 
@@ -123,7 +123,7 @@ class Reduction:
     shifted: bool  # s8 source for an unsigned unit: add 128
     sums: tuple[Repeat, ...]
     group: Group | None = None  # what makes an integer chain an f32 term
-    bias_first: bool = False  # the first chain's sum gets the bias, instead of the total
+    first: tuple[str, ...] = ()  # what the first chain's sum gets, instead of the total: "sum", "bias"
     one_load: bool = False  # the source's rows are broadcast first, and one vector of weights is loaded at a time
 
     @property
@@ -177,12 +177,13 @@ def steps(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine]
 
     body: Code = []
     if reduction.one_load:
-        for i in range(len(rows)):
-            body += broadcast(i, f"a{i}")
+        sources = ["a", "b0", *(f"a{i}" for i in range(2, len(rows)))][: len(rows)]  # two are the epilogue's later
+        for i, a in enumerate(sources):
+            body += broadcast(i, a)
         for j in range(panel.vectors):
             body += load(j, "p")
-            for i in range(len(rows)):
-                body += product(i, j, f"a{i}", "p")
+            for i, a in enumerate(sources):
+                body += product(i, j, a, "p")
         return loop("k", count, body)
     for j in range(panel.vectors):
         body += load(j, f"b{j}")
@@ -274,12 +275,12 @@ def tile(
             if reduction.group:
                 body += reduction.group.term(unit, final, turn)
             opening = p == 0 and c == 0
-            if opening and reduction.bias_first:
-                body += add_bias(plan, final)
+            if opening:
+                body += add_parts(plan, final, reduction.first)
             closing = p == len(pieces) - 1 and c == len(repeat.chains) - 1
             if reduction.chains > 1:
                 body += partial(add=not opening, store=not closing)
         if p == len(pieces) - 1:
-            body += finish_tile(plan.without_bias() if reduction.bias_first else plan, final, rowsum)
+            body += finish_tile(plan.without(reduction.first), final, rowsum)
         parts.append(TilePart(over.var, count, body))
     return parts

@@ -9,9 +9,9 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.isa import implied
-from simdnn.kernels.common.postops import as_large_as_outputs, sums_late
+from simdnn.kernels.common.postops import as_large_as_outputs, sums_first, sums_late
 from simdnn.kernels.common.spec import ConvProblem, Decompression, MatmulProblem, Problem
-from simdnn.libraries.model import LeftToReference, Pick
+from simdnn.libraries.model import Pick
 from simdnn.libraries.onednn import mixed, narrow
 from simdnn.libraries.onednn.order import (
     by_gemm,
@@ -32,6 +32,7 @@ from simdnn.libraries.onednn.refusals import (
     refuse_scaled_parts,
     refuse_sum_in_gemm,
 )
+from simdnn.libraries.onednn.sums import ends_as_reference
 from simdnn.libraries.onednn.tiles import on_tiles
 
 _FP16 = "avx10_1_512"  # oneDNN's name of the cap that avx512_core_fp16 sets
@@ -72,7 +73,7 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
         )
     if isinstance(problem, ConvProblem) and problem.wei_tag != "any":
         raise Unimplemented(f"what oneDNN picks for {problem.wei_tag} weights is not known here: wei_tag='any' works")
-    refuse_missing(problem)
+    refuse_missing(problem, "avx512_core" in caps)
     if fmt(problem.src).is_float:
         refuse_float_attributes(problem, caps)
     to_bytes = isinstance(problem, MatmulProblem) and problem.epilogue.dst in ("s8", "u8")
@@ -80,10 +81,13 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
         return "gemm:avx512_core_bf16_ref", "ref:any"
     if tiled:
         return tiled
-    if problem.src == "bf16" and "avx512_core_bf16" not in caps:
-        if "avx512_core" in caps:
-            return _emulated(problem)
+    if problem.src == "bf16" and "avx512_core" not in caps:
         raise Unimplemented(f"oneDNN has no bf16 under {isa}: use avx512_core_bf16, or f32")
+    emulated = problem.src == "bf16" and "avx512_core_bf16" not in caps
+    if isinstance(problem, ConvProblem) and _referred(problem, emulated):
+        return f"ref_conv:{_wide(isa)}", "ref:any"
+    if emulated:
+        return _emulated(problem)
     if problem.src == "f16":
         if "avx512_core_fp16" not in caps:
             raise Unimplemented(f"oneDNN refuses f16 under {isa}: use avx512_core_fp16, or dispatch='fastest'")
@@ -106,15 +110,32 @@ def _decompression(d: Decompression, caps: frozenset[str], src: str) -> tuple[st
     return (f"wdec:{wide}_ref", "ref:any") if d.reference else (f"wdec:{wide}", f"brg_matmul:{wide}")
 
 
+def _referred(p: ConvProblem, emulated: bool) -> bool:
+    """Whether a convolution of floats is left to the reference: its destination, its second operands or a sum is why.
+
+    Older kernels and the GEMM add what the destination held before all else, and as it is; `emulated`: bf16 has no
+    others.
+    """
+    names, dst = p.epilogue.post_ops, p.epilogue.dst
+    if not fmt(p.src).is_float or dst not in ("s8", "u8", "f32", p.src):
+        return False
+    if dst in ("s8", "u8") or as_large_as_outputs(names) and p.src != "bf16":
+        return True
+    dilated = p.depthwise and p.dilation != (1, 1)
+    return not sums_first(names) and (emulated or dilated or p.src == "bf16" and by_gemm(p, False))
+
+
 def _emulated(p: Problem) -> tuple[str, str]:
     """bf16 without AVX512_BF16 (docs/numerics.md, rule 12)."""
     isa = "avx512_core"
     if isinstance(p, MatmulProblem):
+        if sums_late(p.epilogue.post_ops):
+            return f"gemm:{isa}_bf16_ref", "ref:any"
         refuse_sum_in_gemm(p)
         refuse_scaled_parts(p)
         dots = p.m > 1 if p.n == 1 else p.m == 1 and p.wei_tag == "ba"
         return f"{'gemv' if dots else 'gemm'}:{isa}_bf16_emulated", "gemm:jit:bf16"
-    if p.depthwise and not is_copied(p):
+    if p.depthwise and not is_copied(p) and not as_large_as_outputs(p.epilogue.post_ops):
         return f"dw:{isa}_bf16_stored", f"jit_dw:{isa}"
     if by_gemm(p, True):
         refuse_gemm(p)
@@ -199,10 +220,8 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
         jit = tier != "avx2" and jit_takes(p)
         wide = "avx2" if tier == "avx2" or (small and not jit) else "avx512_core"
         return f"conv:{wide}", f"jit:{wide}" if jit else f"{base}:{wide}"
-    if as_large_as_outputs(p.epilogue.post_ops):
-        return f"{_int8('conv', tier)}{'' if tier in _VNNI else '_exact'}", "ref:any"
-    if _wide(tier) == "avx2" and p.epilogue.dst == "bf16":
-        return "conv:avx2_int8_exact", "ref:any"
+    if ends_as_reference(p, tier):
+        return f"conv:{_wide(tier)}_int8_exact", "ref:any"
     if tier == "avx2":
         if p.groups > 1 and (ic % 4 or oc % 4):
             return "conv:avx2_int8_exact", "ref:any"
@@ -229,7 +248,7 @@ def _deep(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, str]:
             f"what oneDNN picks for {p.src} in three spatial dimensions under {isa} is not known: int8 works with VNNI "
             "and under avx2, and dispatch='fastest'"
         )
-    refuse_missing(p)
+    refuse_missing(p, "avx512_core" in caps)
     if p.depthwise and tier == "avx2":
         return "conv:avx2_int8_exact", "ref:any"
     if p.depthwise:
@@ -240,19 +259,14 @@ def _deep(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, str]:
 def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
     if p.src in ("f32", "bf16"):
         isa = "avx2" if tier == "avx2" else tier if p.src == "bf16" else "avx512_core"
+        if depthwise_by_gemm(p) and p.src == "bf16":
+            refuse_gemm(p)
+            return f"conv:{isa}_copied", "x64:gemm:jit"
         if p.dilation == (1, 1):
             return f"dw:{isa}", f"brdgmm_dw:{isa}"
-        if depthwise_by_gemm(p):
-            refuse_sum_in_gemm(p)
-            if p.src == "bf16":
-                return f"conv:{isa}_copied", "x64:gemm:jit"
         return f"dw:{isa}", "x64:gemm:jit" if depthwise_by_gemm(p) else f"jit_dw:{isa}"
-    if _wide(tier) == "avx2" and p.epilogue.dst == "bf16":
-        return "dw:avx2_int8_exact", "ref:any"
-    if as_large_as_outputs(p.epilogue.post_ops):
-        raise LeftToReference(
-            "oneDNN leaves second operands as large as the output to its reference, not modelled here"
-        )
+    if ends_as_reference(p, tier):
+        return f"dw:{_wide(tier)}_int8_exact", "ref:any"
     jit = "jit_int8" if tier == "avx512_core" else "jit_uni_int8"
     brdgmm = tier == "avx512_core_vnni" or tier == "avx2_vnni" and not jit_with_avx_vnni(p)
     return f"dw:{tier}_int8", f"{'brdgmm_dw' if brdgmm else jit}:{tier}"

@@ -55,7 +55,8 @@ def _refuse(p: MatmulProblem, mode: str, scale: Param | None, point: Param | Non
             raise Unimplemented(f"oneDNN refuses groups of {group}; allowed: multiples of 16, 1, or K; {_WAY_OUT}")
     if point and point.group and point.dtype in _NIBBLES and p.k % 2:
         raise Unimplemented(f"{what}, zero points of {point.dtype} in groups, and an odd K={p.k}; {_WAY_OUT}")
-    point_rows = point.dtype if point else ""
-    for stored, odd in ((p.wei, p.n > 1 and p.k > 1), (point_rows, True)):
-        if stored in _NIBBLES and p.n % 2 and odd:
-            raise Unimplemented(f"oneDNN refuses rows of an odd number (N={p.n}) of {stored}; {_WAY_OUT}")
+    run, along = (p.k, "K") if p.wei_tag == "ba" else (p.n, "N")
+    if p.wei in _NIBBLES and run % 2 and p.n > 1 and p.k > 1:
+        raise Unimplemented(f"oneDNN refuses rows of an odd number ({along}={run}) of {p.wei}; {_WAY_OUT}")
+    if point and point.dtype in _NIBBLES and p.n % 2:
+        raise Unimplemented(f"oneDNN refuses zero points of {point.dtype} in odd rows (N={p.n}); {_WAY_OUT}")

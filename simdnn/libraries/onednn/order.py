@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from itertools import groupby
 
+from simdnn.kernels.common.postops import as_large_as_outputs, sums_first
 from simdnn.kernels.common.spec import ConvProblem
 from simdnn.kernels.common.sums import DotProduct, Order, Part
 
@@ -38,9 +39,9 @@ def order_of(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order
 
 def jit_takes(p: ConvProblem) -> bool:
     """Whether oneDNN takes a kernel for small groups of floats: by fours, no tap window wholly in the padding, and no
-    more padding on a side than the columns of a tile.
+    more padding on a side than the columns of a tile, what is added the first of what follows.
     """
-    return groups_by_fours(p, 16) and not sees_padding_alone(p) and not too_wide(p)
+    return groups_by_fours(p, 16) and not is_copied(p) and sums_first(p.epilogue.post_ops)
 
 
 def too_wide(p: ConvProblem) -> bool:
@@ -50,8 +51,11 @@ def too_wide(p: ConvProblem) -> bool:
 
 def by_gemm(p: ConvProblem, emulated: bool) -> bool:
     """Whether oneDNN leaves a convolution of bf16 to a GEMM over a copy of the windows; `emulated`: without
-    AVX512_BF16, where its other kernels take all groups by fours, else small ones.
+    AVX512_BF16, where its other kernels take all groups by fours, else small ones. Second operands as large as the
+    output are the GEMM's, too.
     """
+    if as_large_as_outputs(p.epilogue.post_ops):
+        return True
     fours = groups_by_fours(p, 16 if not emulated else p.ic)
     if emulated and p.groups > 1 and not fours:
         return True
@@ -65,8 +69,9 @@ def gemm_is_known(p: ConvProblem) -> bool:
 
 
 def depthwise_by_gemm(p: ConvProblem) -> bool:
-    """Whether oneDNN leaves a dilated depthwise convolution of floats to that GEMM."""
-    return p.dilation != (1, 1) and is_copied(p)
+    """Whether oneDNN leaves a depthwise convolution of floats to that GEMM: dilated ones, and bf16 as above."""
+    large = p.src == "bf16" and as_large_as_outputs(p.epilogue.post_ops)
+    return large or p.dilation != (1, 1) and is_copied(p)
 
 
 def is_copied(p: ConvProblem) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.common.activations import OWN_POWERS, by_library_of_c
-from simdnn.kernels.common.postops import BINARY, ELTWISE, as_large_as_outputs, previous_type
+from simdnn.kernels.common.postops import BINARY, ELTWISE, previous_type, sums_first
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.model import LeftToReference, is_reference
 from simdnn.libraries.onednn.blocks import may_cut_channels
@@ -62,14 +62,29 @@ def check_zero_points(strategy: str, by_row: bool) -> None:
     )
 
 
-def refuse_missing(p: Problem) -> None:
-    """Raises for types that the library has no primitive for, under any cap."""
+def _refuse_bias(p: Problem, wide: bool) -> None:
+    """Raises for types of the bias of an int8 convolution that the library refuses, or takes another GEMM for."""
+    if p.epilogue.bias_stored == "f16":
+        raise Unimplemented(
+            "oneDNN has no int8 convolution with an f16 bias: f32, s32, s8 and u8 work, and dispatch='fastest'"
+        )
+    if p.epilogue.bias_stored == "bf16" and wide:
+        raise Unimplemented(
+            "oneDNN takes another GEMM for an int8 convolution with a bf16 bias, not modelled: f32, s32, s8 and u8 "
+            "work, and dispatch='fastest'"
+        )
+
+
+def refuse_missing(p: Problem, wide: bool) -> None:
+    """Raises for types that the library has no primitive for; `wide`: under a cap of AVX-512."""
     matmul, dst = isinstance(p, MatmulProblem), p.epilogue.dst
     has = ""
     if p.epilogue.by_channel:
         raise Unimplemented("zero points by channel in oneDNN's kernels are not modelled: dispatch='fastest' works")
     if not matmul and dst == "f16" and p.src != "f16":
         has = "convolutions to f16 from f16 alone, and to f32 from all types"
+    if not matmul and not fmt(p.src).is_float and p.epilogue.bias:
+        _refuse_bias(p, wide)
     if matmul and p.src == "f16" and dst in ("s8", "u8"):
         has = "f16 matmuls to f16 and f32"
     if has:
@@ -86,12 +101,8 @@ def refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
         if any(name.startswith("sum:zero") for name in e.post_ops):
             raise Unimplemented(f"oneDNN refuses a sum with a zero point for a matmul {types}: 'fastest' takes it")
         return
-    if as_large_as_outputs(e.post_ops):
-        raise LeftToReference(f"oneDNN takes its reference for a convolution {types} and operands as large as outputs")
     if e.src_scale or e.wei_scale or e.dst_scale:
         raise Unimplemented(f"oneDNN refuses scales of a convolution {types}: dispatch='fastest' takes them")
-    if e.dst in ("s8", "u8"):
-        raise LeftToReference(f"oneDNN takes its reference for a convolution {types}, not modelled: use dst f32")
     small = problem.groups > 1 and problem.ic // problem.groups <= 16
     if (problem.src, e.dst) == ("f32", "bf16") and (small or "avx512_core" not in caps):
         raise Unimplemented(f"oneDNN refuses {types} below avx512_core, and groups of up to 16 channels: use dst f32")
@@ -127,7 +138,6 @@ def order_unknown(p: Problem, row: str) -> str:
 
 def refuse_gemm(p: ConvProblem) -> None:
     """Raises where the order of the GEMM that takes a convolution is not known."""
-    refuse_sum_in_gemm(p)
     if not gemm_is_known(p):
         raise Unimplemented(
             "oneDNN takes a GEMM with one column here, in an order not known: several outputs of an image work, and "
@@ -136,9 +146,14 @@ def refuse_gemm(p: ConvProblem) -> None:
 
 
 def refuse_sum_in_gemm(p: Problem) -> None:
-    """Raises where a GEMM starts from the sum's other part."""
-    if previous_type(p.epilogue.post_ops, p.epilogue.dst):
-        raise Unimplemented("oneDNN's GEMM starts its sums from what the destination held: dispatch='fastest' adds it")
+    """Raises where a GEMM of bf16 starts from what the destination held, and something is scaled on the way."""
+    e = p.epilogue
+    scaled = e.src_scale or e.wei_scale or not sums_first(e.post_ops)
+    if scaled and e.dst == "f32" and not e.bias and previous_type(e.post_ops, e.dst):
+        raise Unimplemented(
+            "oneDNN's GEMM of bf16 starts its sums from what the destination held, scaled: a bias, or no scales, "
+            "works, and dispatch='fastest'"
+        )
 
 
 def refuse_scaled_parts(p: MatmulProblem) -> None:

@@ -16,6 +16,7 @@ from simdnn.libraries.onednn.blocking import register_tile
 from simdnn.libraries.onednn.order import (
     by_gemm,
     depthwise_by_gemm,
+    groups_by_fours,
     jit_takes,
     jit_with_avx_vnni,
     order_of,
@@ -59,14 +60,15 @@ def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) ->
     if dot.acc == "f32" and dot.depth == 1:
         cut = 1280 if wide else 320 if problem.ic // problem.groups > 2048 else 0
         if flat and wide and dot.wei == "f32" and jit_takes(problem):
-            return Options(cut=small_block(problem), bias_first=True)
+            return Options(cut=small_block(problem), bias_first=True, sum_first=True)
     older, exact = older_kernel(isa, problem), dot.compute == "s16"
     halve = dot.saturates and problem.src == "s8"
     left = dot.acc == "s32" and as_large_as_outputs(problem.epilogue.post_ops)
-    reference = left or exact and not wide and problem.epilogue.dst != "bf16"
+    reference = left or exact and not wide
     merged = dot.acc == "s32" and older and not exact
     order = order_of(problem, dot, wide, halve)
-    return Options(halve, merged, cut, 0, order, older, reference, nan_to_bound=merged)
+    by_fours = flat and dot.wei == "bf16" and dot.depth == 2 and groups_by_fours(problem, 16)
+    return Options(halve, merged, cut, 0, order, older, reference, nan_to_bound=merged, sum_first=by_fours)
 
 
 def cut_as_emulated(dot: DotProduct, isa: str, problem: Problem) -> Options:
@@ -74,13 +76,15 @@ def cut_as_emulated(dot: DotProduct, isa: str, problem: Problem) -> Options:
     if isinstance(problem, ConvProblem):
         if problem.depth:
             return Options()
-        return _as_gemm(problem) if by_gemm(problem, True) else Options(order=order_of_emulated(problem))
+        blocks = Options(order=order_of_emulated(problem), sum_first=True)
+        return _as_gemm(problem) if by_gemm(problem, True) else blocks
+    first = problem.epilogue.dst == "f32" and not problem.epilogue.bias
     if problem.m == 1:
-        return Options(merged_scales=True, cut=8)
+        return Options(merged_scales=True, cut=8, sum_first=first)
     part = _restarts(problem.k)
     if part in (0, 768):
-        return Options(merged_scales=True, cut=part)
-    return Options(merged_scales=True, split_k=part, order=Order(parts=(Part(((0, 1), (1, 1))),)))
+        return Options(merged_scales=True, cut=part, sum_first=first)
+    return Options(merged_scales=True, split_k=part, order=Order(parts=(Part(((0, 1), (1, 1))),)), sum_first=first)
 
 
 def cut_as_gemm(dot: DotProduct, isa: str, problem: Problem) -> Options:
@@ -92,7 +96,7 @@ def cut_as_gemm(dot: DotProduct, isa: str, problem: Problem) -> Options:
 def _as_gemm(p: ConvProblem) -> Options:
     """A GEMM over the windows of the image; with one output channel its sums restart every 8."""
     part = 8 if p.oc == p.groups else _restarts(p.ic // p.groups * p.kh * p.kw)
-    return Options(cut=part + part % 2, order=Order("gemm", block=part))
+    return Options(cut=part + part % 2, order=Order("gemm", block=part), sum_first=p.epilogue.dst == "f32")
 
 
 def _restarts(k: int) -> int:
@@ -148,10 +152,21 @@ def older_kernel(isa: str, problem: Problem) -> bool:
     return "avx512_core" not in implied(isa)
 
 
-def bias_comes_first(problem: ConvProblem, isa: str) -> bool:
-    """Whether a depthwise sum of floats starts from the bias (rule 13); so does bf16 that is widened first."""
+def starts_from_bias(problem: ConvProblem, isa: str) -> bool:
+    """Whether a depthwise sum of floats starts from the bias and what the destination held (rule 13); so does bf16 that
+    is widened first.
+    """
     widened = problem.src == "bf16" and "avx512_core_bf16" not in implied(isa)
     return widened or problem.dilation != (1, 1) and not depthwise_by_gemm(problem)
+
+
+def ends_as_reference(problem: ConvProblem, isa: str) -> bool:
+    """Whether an int8 convolution is the library's reference's at every size: below AVX-512 to bf16 or with a bias of
+    bf16, and under every cap with second operands as large as the output.
+    """
+    e = problem.epilogue
+    of_bf16 = "bf16" in (e.dst, e.bias_stored) and "avx512_core" not in implied(isa)
+    return of_bf16 or as_large_as_outputs(problem.epilogue.post_ops)
 
 
 def even_parts(k: int) -> int:
