@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from simdnn.numerics import compiled
 from tests.effort import QUICK, THOROUGH
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -22,9 +23,14 @@ settings.load_profile("quick")
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays to the end, so the garbage collector need not walk it again and again."""
+    """What was collected stays to the end, so the garbage collector need not walk it again and again.
+
+    A thorough run tries the code that long runs get: tests are short, and have code made in haste.
+    """
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    if settings.default.max_examples == THOROUGH:
+        compiled.HASTY_OPS = 0
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,15 @@ hold the two equal); with `native=False` every instruction is compiled from its 
 
 A program is first compiled optimistically: code that takes the instructions' shortcuts and says at the end whether one
 may have been wrong (a NaN, a denormal). Then, and only then, it is run once more from the start, carefully.
+
+Most programs are small and run once, so their code is first made in haste. What runs long, or often, gets better code.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,8 +35,11 @@ from simdnn.numerics.rows import row_function
 from simdnn.numerics.turns import FIRST_OPS, in_turns, shared
 from simdnn.program.records import Loop, Memory, Op, Program, Register, Statement, walk
 
+HASTY_OPS = 1 << 22  # instructions that hasty code runs in the time that LLVM takes longer for better code, or less
+
 _LOCK = ForkLock()
-_CACHE: dict[tuple[str, bool, bool], Compiled] = {}
+_CACHE: dict[tuple[str, bool, bool, bool], Compiled] = {}
+_EXECUTED: Counter[str] = Counter()  # instructions of all runs of a program, by its signature
 
 
 @dataclass
@@ -47,11 +53,19 @@ class Compiled:
 
 def execute(program: Program, buffers: dict[str, Array], threads: int = 1, native: bool = True) -> None:
     """Run a verified program over `buffers` (a flat array for each tensor)."""
-    if not _run(compile_program(program, native), program, buffers, threads):
+    hasty = _in_haste(program)
+    if not _run(compile_program(program, native, hasty=hasty), program, buffers, threads):
         for tensor in program.tensors:
             if tensor.kind in ("output", "scratch"):
                 buffers[tensor.name].view(np.uint8)[:] = 0
-        _run(compile_program(program, native, optimistic=False), program, buffers, threads)
+        _run(compile_program(program, native, optimistic=False, hasty=hasty), program, buffers, threads)
+
+
+def _in_haste(program: Program) -> bool:
+    """Whether a run that begins now makes do with hasty code: all runs of the program until then are short together."""
+    with _LOCK:
+        _EXECUTED[program.signature] += sum(times for _, times in program.ops())
+        return _EXECUTED[program.signature] <= HASTY_OPS
 
 
 def _run(code: Compiled, program: Program, buffers: dict[str, Array], threads: int) -> bool:
@@ -95,12 +109,12 @@ def own_buffers(program: Program, buffers: dict[str, Array]) -> dict[str, Array]
     return buffers | {t.name: on_a_line(t.size, buffers[t.name].dtype) for t in program.tensors if t.kind == "private"}
 
 
-def compile_program(program: Program, native: bool = True, optimistic: bool = True) -> Compiled:
-    """Machine code for the program, compiled once for each signature in a process."""
-    key = (program.signature, native, optimistic)
+def compile_program(program: Program, native: bool = True, optimistic: bool = True, hasty: bool = False) -> Compiled:
+    """Machine code for the program, compiled once in a process for each signature (and way)."""
+    key = (program.signature, native, optimistic, hasty)
     with _LOCK:
         if key not in _CACHE:
-            _CACHE[key] = _compile(program, native, optimistic)
+            _CACHE[key] = _compile(program, native, optimistic, hasty)
         return _CACHE[key]
 
 
@@ -111,10 +125,12 @@ def compile_timed(program: Program, stamped: Collection[int] = ()) -> Compiled:
     pointer behind those to the tensors: to the address of the next note, which they move.
     """
     with _LOCK:
-        return _compile(program, True, True, stamped)
+        return _compile(program, True, True, False, stamped)
 
 
-def _compile(program: Program, native: bool, optimistic: bool, stamped: Collection[int] | None = None) -> Compiled:
+def _compile(
+    program: Program, native: bool, optimistic: bool, hasty: bool, stamped: Collection[int] | None = None
+) -> Compiled:
     """Machine code of a program; `stamped` is None where nobody times it."""
     caps = host_caps() if native else frozenset()
     stages = [
@@ -125,7 +141,7 @@ def _compile(program: Program, native: bool, optimistic: bool, stamped: Collecti
     declarations |= dict.fromkeys(function.declaration for function in functions.values())
     text = "\n".join([*declarations, tiles.COPY, *(stage.text for stage in stages)])
     name = f"{program.signature}{native}{optimistic}"
-    library = linked(name, text, [stage.name for stage in stages], list(functions.values()))
+    library = linked(name, text, [stage.name for stage in stages], list(functions.values()), hasty)
     signature = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     entries = [(signature(library[s.name]), s.extent) for s in stages]
     return Compiled(entries, [s.count for s in stages], library)

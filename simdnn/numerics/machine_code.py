@@ -58,9 +58,14 @@ class LinkedCode:
         return address
 
 
-def linked(name: str, text: str, exported: Sequence[str], called: Sequence[LinkedFunction] = ()) -> LinkedCode:
-    """The code of a module, linked with functions that it declares. The caller holds the lock of compilation."""
-    machine, jit = _target()
+def linked(
+    name: str, text: str, exported: Sequence[str], called: Sequence[LinkedFunction] = (), hasty: bool = False
+) -> LinkedCode:
+    """The code of a module, linked with functions that it declares. The caller holds the lock of compilation.
+
+    `hasty` code is made in less than half the time and runs up to five times as long; functions that it calls do not.
+    """
+    machine, jit = _machine(hasty), _jit()
     whole = f"{text}\n{_RARELY}"
     module = llvm.parse_assembly(whole, llvm.create_context())  # of its own: a fork may leave the global one half done
     builder = llvm.JITLibraryBuilder().add_object_img(machine.emit_object(module)).add_current_process()
@@ -79,23 +84,35 @@ def _shared(function: LinkedFunction) -> LinkedCode:
 
 
 @functools.cache
-def _target() -> tuple[Any, Any]:
+def _machine(hasty: bool) -> Any:
+    """What makes code for this CPU."""
+    # Without this LLVM splits 512-bit vectors on CPUs where it thinks 256 bits kinder to the clock.
+    features = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
+    cpu, opt = llvm.get_host_cpu_name(), 0 if hasty else 2
+    return _target().create_target_machine(
+        cpu=cpu, features=features, opt=opt, reloc="pic", codemodel="small", jit=True
+    )
+
+
+@functools.cache
+def _jit() -> Any:
+    """What links code into this process."""
+    return llvm.create_lljit_compiler(_target().create_target_machine(jit=True, codemodel="small", reloc="pic"))
+
+
+@functools.cache
+def _target() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
-    # Without this LLVM splits 512-bit vectors on CPUs where it thinks 256 bits kinder to the clock.
-    features = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
-    target = llvm.Target.from_default_triple()
-    machine = target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=2, reloc="pic", codemodel="small", jit=True
-    )
-    return machine, llvm.create_lljit_compiler(target.create_target_machine(jit=True, codemodel="small", reloc="pic"))
+    return llvm.Target.from_default_triple()
 
 
 def _renew() -> None:
     """Start LLVM anew in a forked child: what it was at in another thread has no end there."""
     llvm.ffi.lib._lock._lock = threading.RLock()  # llvmlite's own, around each of its calls
-    _target.cache_clear()
+    for made in (_machine, _jit, _target):
+        made.cache_clear()
 
 
 at_fork(after_in_child=_renew)
