@@ -85,7 +85,7 @@ def _shared(function: LinkedFunction) -> LinkedCode:
 
 @functools.cache
 def _machine(hasty: bool) -> Any:
-    """What makes code for this CPU."""
+    """The code generator for this CPU."""
     # Without this LLVM splits 512-bit vectors on CPUs where it thinks 256 bits kinder to the clock.
     features = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
     cpu, opt = llvm.get_host_cpu_name(), 0 if hasty else 2
@@ -96,7 +96,7 @@ def _machine(hasty: bool) -> Any:
 
 @functools.cache
 def _jit() -> Any:
-    """What links code into this process."""
+    """The linker of code into this process."""
     return llvm.create_lljit_compiler(_target().create_target_machine(jit=True, codemodel="small", reloc="pic"))
 
 
