@@ -100,7 +100,9 @@ class Value(ABC):
     def _lift(self, other: Self | int | float) -> Self:
         if type(other) is type(self):  # what isinstance() asks of an abstract class takes longer than an addition
             return other
-        return other if isinstance(other, Value) else self.literal(other)
+        if type(other) is int or type(other) is float or not isinstance(other, Value):
+            return self.literal(other)
+        return other
 
     def __add__(self, other: Self | int | float) -> Self:
         return self._binary("add", self._lift(other))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from math import prod
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar, cast
 
@@ -69,7 +69,7 @@ def held(what: str, value: Any) -> Any:
     An axis that is empty leaves the others their size: results may have it along those.
     """
     if isinstance(unmasked(what, value), np.ndarray):
-        needed = 8 * value.itemsize * prod(max(1, size) for size in value.shape)
+        needed = 8 * value.itemsize * math.prod(max(1, size) for size in value.shape)
         if needed > memory_bytes():
             raise InvalidArgument(
                 f"{what} of shape {value.shape}: work on it takes about {needed:.3g} bytes; this "
@@ -176,37 +176,34 @@ class ArrayValue(Value):
         return self._new(np.repeat(self.array, count, axis=0), self.dtype) if len(self.array) > 1 else self
 
     def literal(self, number: int | float) -> Self:
-        array = np.empty(self.lanes, self.format.dtype)
-        array.fill(number)
-        return self._new(array, self.dtype)
+        negative_zero = number == 0 and math.copysign(1.0, number) < 0  # equal to the other one
+        return self._new(_filled(self.lanes, self.dtype, number, negative_zero), self.dtype)
 
     def view(self, dtype: str) -> Self:
         if dtype == self.dtype:
             return self
-        packed = _packed(self.array, self.format) if self.format.bits < 8 else np.ascontiguousarray(self.array)
-        if fmt(dtype).bits < 8:
-            return self._new(_unpacked(packed.view(np.uint8), fmt(dtype)), dtype)
-        return self._new(packed.view(fmt(dtype).dtype), dtype)
+        old, new = fmt(self.dtype), fmt(dtype)
+        packed = _packed(self.array, old) if old.bits < 8 else np.ascontiguousarray(self.array)
+        if new.bits < 8:
+            return self._new(_unpacked(packed.view(np.uint8), new), dtype)
+        return self._new(packed.view(new.dtype), dtype)
 
     @silent
     def to(self, dtype: str) -> Self:
-        return self._new(_as_lanes(self._roomy(), fmt(dtype)), dtype)
-
-    def _roomy(self) -> Array:
-        """The lanes in a type that NumPy computes with."""
-        if self.format.bits >= 8 or self.format.is_truth:
-            return self.array
-        return self.array.astype(np.int8 if self.format.signed else np.uint8)
+        return self._new(_as_lanes(_roomy(self.array, fmt(self.dtype)), fmt(dtype)), dtype)
 
     @silent
     def _binary(self, op: str, other: Value) -> Self:
         assert isinstance(other, ArrayValue) and other.dtype == self.dtype, (op, self.dtype, other.dtype)
-        return self._new(_as_lanes(_BINARY[op](self._roomy(), other._roomy()), self.format), self.dtype)
+        form = fmt(self.dtype)
+        found = _BINARY[op](_roomy(self.array, form), _roomy(other.array, form))
+        return self._new(_as_lanes(found, form), self.dtype)
 
     @silent
     def _compare(self, op: str, other: Value) -> Self:
         assert isinstance(other, ArrayValue) and other.dtype == self.dtype, (op, self.dtype, other.dtype)
-        return self._new(_COMPARE[op](self._roomy(), other._roomy()), "b1")
+        form = fmt(self.dtype)
+        return self._new(_COMPARE[op](_roomy(self.array, form), _roomy(other.array, form)), "b1")
 
     def fma(self, b: Value, c: Value) -> Self:
         assert isinstance(b, ArrayValue) and isinstance(c, ArrayValue)
@@ -254,10 +251,26 @@ class ArrayValue(Value):
         return self.where(yes(), no) if self.array.any() else no
 
 
+@functools.lru_cache(maxsize=4096)
+def _filled(lanes: int, dtype: str, number: int | float, negative_zero: bool) -> Array:
+    """Lanes that all hold a number, which nobody changes."""
+    array = np.empty(lanes, fmt(dtype).dtype)
+    array.fill(number)
+    array.flags.writeable = False
+    return array
+
+
+def _roomy(array: Array, form: Format) -> Array:
+    """Lanes of a format in a type that NumPy computes with."""
+    if form.bits >= 8 or form.is_truth:
+        return array
+    return array.astype(np.int8 if form.signed else np.uint8)
+
+
 def _as_lanes(array: Array, form: Format) -> Array:
     """Numbers as lanes of a format; those of fewer than 8 bits keep their lowest bits."""
     if form.bits >= 8 or form.is_truth:
-        return array.astype(form.dtype, copy=False)
+        return array if array.dtype is form.dtype else array.astype(form.dtype, copy=False)
     spare = 8 - form.bits
     octets = array.astype(np.int8 if form.signed else np.uint8)
     lanes: Array = ((octets << spare) >> spare).astype(form.dtype)
