@@ -24,7 +24,7 @@ from simdnn.kernels import kernels
 from simdnn.kernels.common.spec import Epilogue, MatmulProblem, Parameters, Problem
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.convolution import convolution
-from simdnn.primitives.dispatch import built
+from simdnn.primitives.costs import built
 from simdnn.primitives.matmul import matmul
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import values, whole

@@ -23,7 +23,7 @@ from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.edges import taps_inside
 from simdnn.kernels.common.origin import origins_of
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, Kernel, Parameters, Problem
-from simdnn.primitives.dispatch import built
+from simdnn.primitives.costs import built
 from simdnn.primitives.result import Estimate, Result
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from simdnn.kernels.common.edges import taps_inside
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, Kernel, MatmulProblem, Problem
 from simdnn.primitives import Attr, arrays, estimate
 from simdnn.primitives.checks import integer, keywords, one_of, pair
-from simdnn.primitives.dispatch import built
+from simdnn.primitives.costs import built
 from simdnn.primitives.result import Estimate
 
 if TYPE_CHECKING:

@@ -8,34 +8,24 @@ estimates nothing.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownTiming
+from isa_models import InvalidArgument, Unimplemented, UnknownTiming
 from isa_models.errors import did_you_mean
-from isa_models.formats import fmt
 from isa_models.isa import caps, strongest
 from isa_models.plugins import with_failures
-from simdnn.kernels.common.batch import Batch
-from simdnn.kernels.common.batched import repeated
-from simdnn.kernels.common.spec import Epilogue, Kernel, KernelKind, MatmulProblem, Problem
-from simdnn.kernels.gpu.problem import GpuConvProblem
+from simdnn.kernels.common.spec import Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.table import kernels, kind_of
-from simdnn.libraries import LIBRARIES, UNKNOWN, Pick, modelled
-from simdnn.primitives import compatible
-from simdnn.primitives.accumulation import TYPES, parted
-from simdnn.program.records import Program
+from simdnn.libraries import LIBRARIES, UNKNOWN, modelled
+from simdnn.primitives.candidates import Candidate, Kinds, Request, candidate_of, considered, out, refusal, refused_sums
+from simdnn.primitives.costs import built, estimated
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from simdnn.timing.estimate import Cost
-
-Kinds = tuple[KernelKind, ...]
-Estimator = Callable[..., "Cost"]  # as `estimate_program`; one that is told of no threads counts one core
 
 
 def check_dispatch(value: object, libraries: bool = True) -> str:
@@ -55,71 +45,6 @@ def check_dispatch(value: object, libraries: bool = True) -> str:
     said = f"dispatch {value!r:.60}: {question}{' ' * bool(question)}"
     error = InvalidArgument(f"{said}Allowed: {', '.join(rules)}, or a kernel's name as in r.dispatch")
     raise with_failures(error)
-
-
-def estimate_program(program: Program, machine: Machine, cold: tuple[str, ...], threads: int = 1) -> Cost:
-    """`simdnn.timing`'s, imported at first use."""
-    from simdnn.timing import estimate
-
-    return estimate.estimate_program(program, machine, cold=cold, threads=threads)
-
-
-def least_cycles(kind: KernelKind, problem: Problem, machine: Machine) -> float:
-    """The cycles that the multiply-accumulates take at the peak rate of the kind's unit; 0 where no unit is known."""
-    from simdnn.timing.cpu.peak import peak_macs_per_cycle
-
-    try:
-        return problem.macs / peak_macs_per_cycle(machine, kind.compute_dtype, kind.isa)
-    except (InvalidArgument, UnknownTiming):
-        return 0.0
-
-
-def estimate_on_gpu(
-    program: Program, machine: GpuMachine, cold: tuple[str, ...], copies: tuple[tuple[str, float], ...] = ()
-) -> Cost:
-    """`simdnn.timing.gpu`'s, imported at first use; `cold`: weights and all else come from memory."""
-    from simdnn.timing.gpu.estimate import estimate_gpu
-
-    return estimate_gpu(program, machine, cold=bool(cold), copies=dict(copies))
-
-
-def no_floor(kind: KernelKind, problem: Problem, machine: object) -> float:
-    """No least time is known: every kind that may run is timed."""
-    return 0.0
-
-
-@dataclass(frozen=True)
-class Request:
-    """All that a choice depends on. `caps`: the ISA caps allowed; `fpmath`: the mode in force for f32 data.
-
-    `acc_mode`: the type of sums that is asked for, "" where the math mode decides. `exact_int8`: True exact kernels
-    alone, False the library's fast path, None that too unless an exact one costs no more on `threads` cores.
-    """
-
-    problem: Problem
-    machine: Machine | GpuMachine
-    caps: frozenset[str]
-    exact_int8: bool | None
-    fpmath: str
-    dispatch: str
-    cold_weights: bool = False
-    threads: int = 1
-    acc_mode: str = ""
-    kinds: Kinds = field(default_factory=kernels)
-    estimator: Estimator = estimate_program
-    floor: Callable[..., float] = least_cycles
-    library: Callable[[Problem, str, str], Pick] | None = None  # instead of the one that `dispatch` names
-
-    @property
-    def integer(self) -> bool:
-        return not fmt(self.problem.src).is_float
-
-
-class Candidate(NamedTuple):
-    """A kernel kind that may run, with `reason` empty; or one that is out."""
-
-    kind: KernelKind
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -218,7 +143,7 @@ def choose(request: Request) -> Choice:
     candidates = considered(request)
     able = tuple(c.kind for c in candidates if not c.reason)
     if not able:
-        raise Unimplemented(_refusal(request, candidates))
+        raise Unimplemented(refusal(request, candidates))
     if request.dispatch in LIBRARIES:
         return picked(request, able, candidates)
     return Choice(request, _fastest(request, able), candidates)
@@ -261,128 +186,6 @@ def _least(
     return best
 
 
-def considered(request: Request) -> tuple[Candidate, ...]:
-    """Every kind of the operation, with the reason why it cannot run, or none.
-
-    Where int8 need not be exact, an exact kind that has a fast counterpart for the same ISA cap is an option, which
-    "fastest" takes if it costs no more, unless the fast path was asked for; exact kinds without one (VNNI, depthwise)
-    are the normal kernels. Where a normal one can run, those that may saturate are out even if they take fewer cycles:
-    a CPU with VNNI gives exact sums.
-    """
-    kinds = [kind for kind in request.kinds if isinstance(request.problem, kind.operation)]
-    reasons = {kind: out(kind, request) for kind in kinds}
-    if request.integer and not request.exact_int8:
-        able = [kind for kind, reason in reasons.items() if not reason]
-        fast = {kind.isa for kind in able if not kind.exact}
-        optional = [kind for kind in able if kind.exact and kind.isa in fast]
-        normal = [kind.name for kind in able if kind.exact and kind.isa not in fast]
-        if normal or request.exact_int8 is False or request.dispatch != "fastest":
-            reasons |= dict.fromkeys(optional, "exact_int8: not asked for")
-        if normal:
-            saturating = f"exact_int8: some step can saturate or round; {normal[0]} is exact and runs"
-            reasons |= dict.fromkeys((kind for kind in able if not kind.exact), saturating)
-    return tuple(itertools.starmap(_candidate, reasons.items()))
-
-
-@functools.lru_cache(maxsize=4096)
-def _candidate(kind: KernelKind, reason: str) -> Candidate:
-    """One object for what is said of many problems."""
-    return Candidate(kind, reason)
-
-
-def out(kind: KernelKind, request: Request) -> str:
-    """Why a kind cannot do what is asked; empty where it can."""
-    if kind.isa not in request.caps:
-        return f"isa: needs {kind.isa}"
-    if reason := kind.accepts(request.problem):
-        return reason
-    if request.integer and request.exact_int8 and not kind.exact:
-        return "exact_int8: some step can saturate or round"
-    if kind.library and request.dispatch == "fastest":
-        title = LIBRARIES[kind.library].title
-        return f"a slow form of {title}'s: dispatch={kind.library!r} takes it where {title} does"
-    computes = computes_of(request)
-    if kind.unasked and request.dispatch == "fastest" and not _asked_for(kind, request):
-        return kind.unasked
-    if computes and kind.compute_dtype not in computes:
-        return f"fpmath {request.fpmath} computes in {' or '.join(computes)}"
-    if reason := _refused_sums(kind, request):
-        return reason
-    if kind.narrow_sums and scaled_sums(request.problem) and request.dispatch == "fastest":
-        return f"adds up in {kind.compute_dtype} before it scales, and may overflow: dispatch={kind.name!r} takes it"
-    return ""
-
-
-def _asked_for(kind: KernelKind, request: Request) -> bool:
-    """Whether a kind's strategy of zero points, or else the type of its sums, is asked for by name."""
-    if kind.strategies:
-        return strategy_of(request.problem) in kind.strategies
-    return parted(request.acc_mode)[0] in kind.accumulates
-
-
-def _refused_sums(kind: KernelKind, request: Request) -> str:
-    """Why sums of a kind's type, or of as many products, are not what is asked for; empty where they are."""
-    asked, sums = parted(request.acc_mode)[0], " or ".join(kind.accumulates)
-    if asked in TYPES:
-        had = asked in kind.accumulates and fmt(asked).is_float is not request.integer
-        return (
-            _refused_interval(kind, request)
-            if had
-            else f"adds up in {sums}: acc_mode={request.acc_mode!r} is asked for"
-        )
-    if not kind.narrow_sums:
-        return ""
-    if asked in ("strict", "relaxed"):
-        return f"adds up in {sums}, which acc_mode={asked!r} does not allow"
-    if asked == "any" and "f16" in (request.problem.src, request.problem.epilogue.dst):
-        return ""
-    allowed = compatible.allowed(request.fpmath, "f16")
-    return "" if allowed else f"adds up in {kind.compute_dtype}, which fpmath {request.fpmath} does not allow"
-
-
-def _refused_interval(kind: KernelKind, request: Request) -> str:
-    """Why partial sums of as many products as are asked for cannot be had; empty where they can, or nobody asks."""
-    every = parted(request.acc_mode)[1]
-    if not every:
-        return ""
-    if request.dispatch in LIBRARIES:
-        return (
-            f"cuts sums where {LIBRARIES[request.dispatch].title} does: dispatch='fastest' takes a number of products"
-        )
-    if not kind.promotes:
-        return "cuts sums where it does: no number of products"
-    if every % kind.promotes:
-        return f"adds up {kind.promotes} products at a time: a multiple of that, not {every}"
-    return ""
-
-
-def strategy_of(problem: Problem) -> str:
-    """The strategy of zero points that is asked for; "" where there are none, or any will do."""
-    taken = isinstance(problem, (MatmulProblem, GpuConvProblem)) and problem.zero_points
-    return taken.strategy if taken else ""
-
-
-def scaled_sums(problem: Problem) -> bool:
-    """Whether sums are scaled that a kernel of narrow sums cannot scale ahead: all but those of integer weights."""
-    e = problem.epilogue
-    return e.src_scale or (bool(e.wei_scale) and fmt(problem.wei).is_float)
-
-
-def computes_of(request: Request) -> tuple[str, ...]:
-    """The types that products may be formed in where the math mode has a say: for f32 sources and compressed weights.
-
-    Elsewhere, for integers and for the narrow floats that a user stores, it has none, and the answer is empty.
-    """
-    problem = request.problem
-    if isinstance(problem, MatmulProblem) and problem.narrow and problem.narrow.reference:
-        return ()
-    if isinstance(problem, MatmulProblem) and problem.blocks:
-        return ()
-    if isinstance(problem, (MatmulProblem, GpuConvProblem)) and problem.decompression:
-        return problem.decompression.computes
-    return compatible.computes(request.fpmath) if problem.src == "f32" else ()
-
-
 def picked(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> Choice:
     """The kernel of a library's choice; where exactness is asked for and it lacks it, the strongest exact kind."""
     of = LIBRARIES[request.dispatch]
@@ -390,7 +193,7 @@ def picked(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> 
     kind = next(kind for kind in request.kinds if kind.name == name)
     if request.integer and request.exact_int8 and not kind.exact:
         kind, library = max(able, key=lambda kind: caps().index(kind.isa)), ""
-    if reason := kind.accepts(request.problem) or _refused_sums(kind, replace(request, fpmath="any")):
+    if reason := kind.accepts(request.problem) or refused_sums(kind, replace(request, fpmath="any")):
         raise Unimplemented(f"{of.title} takes {library}, whose counterpart {name} cannot do this: {reason}")
     if of.tiles(request.problem, kind.name) and isinstance(request.problem, MatmulProblem):
         request = replace(request, problem=replace(request.problem, tiles=request.dispatch))
@@ -404,60 +207,9 @@ def named(request: Request) -> Choice:
     if reason := out(kind, request):
         raise Unimplemented(f"dispatch={kind.name!r}: {reason}; dispatch='fastest' picks among those that can")
     candidates = tuple(
-        _candidate(k, out(k, request)) for k in request.kinds if isinstance(request.problem, k.operation)
+        candidate_of(k, out(k, request)) for k in request.kinds if isinstance(request.problem, k.operation)
     )
     return Choice(request, kind, candidates)
-
-
-@functools.lru_cache(maxsize=256)
-def built(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
-    """The kind's kernel for a problem, kept for who runs it again."""
-    return made(kind, problem, machine)
-
-
-@functools.lru_cache(maxsize=2)
-def made(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
-    """The kind's kernel for a problem; those of CPUs know one product, whose program is repeated for a batch.
-
-    The last few alone are kept, as an estimate wants the figures of many kernels and runs none: a program is thousands
-    of objects, which Python's collection of garbage would walk over again and again.
-    """
-    if not isinstance(problem, MatmulProblem) or problem.batch.count == 1 or isinstance(machine, GpuMachine):
-        return kind.build(problem, machine)
-    one = kind.build(replace(problem, batch=Batch()), machine)
-    return repeated(one, problem.batch, problem.epilogue.post_ops)
-
-
-@functools.lru_cache(maxsize=512)
-def estimated(
-    kind: KernelKind,
-    problem: Problem,
-    machine: Machine | GpuMachine,
-    cold_weights: bool,
-    estimator: Estimator,
-    threads: int,
-) -> Cost:
-    """The kind's cost for a problem on a number of a machine's cores. It keeps no program, but makes it where asked."""
-    kernel = made(kind, problem, machine)
-    told: dict[str, Any] = {"threads": threads} if threads > 1 else {}
-    told |= {"copies": kernel.copies} if kernel.copies else {}
-    cold = (*kernel.weights, *kernel.beside) if cold_weights else ()
-    cost = estimator(kernel.timed or kernel.program, machine, cold, **told)
-    if not hasattr(cost, "without_program"):  # of an estimator that is not the clock
-        return cost
-    return cost.without_program(functools.partial(_timed, kind, problem, machine))
-
-
-def _timed(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Program:
-    """The program that the kind's cost for a problem was found from."""
-    kernel = made(kind, problem, machine)
-    return kernel.timed or kernel.program
-
-
-@functools.lru_cache(maxsize=512)
-def priced_program(program: Program, machine: Machine, cold: tuple[str, ...] = ()) -> Cost:
-    """The cost of a program on one core of a machine."""
-    return estimate_program(program, machine, cold)
 
 
 def _cycles(kind: KernelKind, request: Request, threads: int = 1) -> tuple[float | None, str]:
@@ -468,44 +220,3 @@ def _cycles(kind: KernelKind, request: Request, threads: int = 1) -> tuple[float
         return estimated(kind, problem, r.machine, r.cold_weights, r.estimator, threads).cycles, ""
     except UnknownTiming as error:
         return None, str(error)
-
-
-def _is_had(request: Request, acc_mode: str) -> bool:
-    """Whether some kind takes a request in another accumulation mode."""
-    return any(not c.reason for c in considered(replace(request, acc_mode=acc_mode)))
-
-
-_MOST_REASONS = 4
-
-
-def _few(names: Iterable[str]) -> str:
-    """The first names, and how many more there are."""
-    first, *rest = names
-    return f"{first} and {len(rest)} more" if len(rest) > 1 else ", ".join([first, *rest])
-
-
-def _refusal(request: Request, candidates: tuple[Candidate, ...]) -> str:
-    """One line: the problem, and why the kinds that come nearest are out.
-
-    Nearest are those that would take the problem but for the ISA, exactness or the math mode; else those of the
-    strategy that is asked for; else those that would take it with nothing after its sums and its weights in a layout of
-    their own; else all.
-    """
-    problem = request.problem
-    plain = replace(problem, epilogue=Epilogue("s32" if request.integer else "f32"))
-    plain = replace(plain, wei_tag="any")
-    near = [c for c in candidates if not c.kind.accepts(problem)]
-    if asked := strategy_of(problem):
-        near = near or [c for c in candidates if asked in c.kind.strategies]
-    near = near or [c for c in candidates if not c.kind.accepts(plain)] or list(candidates)
-    reasons: dict[str, list[str]] = {}
-    for candidate in near:
-        reasons.setdefault(candidate.kind.accepts(problem) or candidate.reason, []).append(candidate.kind.name)
-    told = [f"{_few(dict.fromkeys(names))}: {reason}" for reason, names in list(reasons.items())[:_MOST_REASONS]]
-    text = "; ".join([*told, "others: see r.dispatch"] if len(reasons) > _MOST_REASONS else told)
-    types = f"{problem.src}:{problem.wei}:{problem.epilogue.dst}"
-    what = "matmul" if isinstance(problem, MatmulProblem) else "convolution"
-    where = f"{request.machine.name} up to {strongest(request.caps)}"
-    if request.acc_mode and (works := [mode for mode in ("strict", *TYPES) if _is_had(request, mode)]):
-        text += f"; what works: acc_mode={' or '.join(map(repr, works))}, or none"
-    return f"no {what} kernel for {types} on {where}: {text or 'the table is empty'}"

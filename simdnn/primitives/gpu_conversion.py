@@ -6,7 +6,7 @@ from isa_models import GpuMachine
 from simdnn.kernels.gpu.compute import rounding
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.intel_gpu.copy import copy_alone, is_copied
-from simdnn.primitives.dispatch import estimate_on_gpu
+from simdnn.primitives.costs import estimate_on_gpu
 from simdnn.primitives.result import Conversion
 from simdnn.program.records import Program
 

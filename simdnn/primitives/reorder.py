@@ -22,8 +22,9 @@ from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.x86 import packing
 from simdnn.primitives import arrays, gpu_conversion, narrow_reorder
 from simdnn.primitives.checks import keywords, one_of, target_of
+from simdnn.primitives.costs import priced_program
 from simdnn.primitives.descriptors import PLAIN, MemoryDesc, plain_weights, weights_desc
-from simdnn.primitives.dispatch import Choice, priced_program
+from simdnn.primitives.dispatch import Choice
 from simdnn.primitives.result import Conversion, Priced
 from simdnn.program.records import Program
 

@@ -21,8 +21,10 @@ from simdnn.libraries import LIBRARIES, Library, is_reference
 from simdnn.primitives import arrays, gpu_problems, narrow
 from simdnn.primitives.accumulation import parted
 from simdnn.primitives.attr import Attr
+from simdnn.primitives.candidates import Request
 from simdnn.primitives.checks import gpu_of, integer, one_of, target_of
-from simdnn.primitives.dispatch import Choice, Request, built, check_dispatch, choose, estimate_on_gpu, made, no_floor
+from simdnn.primitives.costs import built, estimate_on_gpu, made, no_floor
+from simdnn.primitives.dispatch import Choice, check_dispatch, choose
 from simdnn.primitives.mathmode import COLD_WEIGHTS
 from simdnn.primitives.reorder import Reordered, conversion
 from simdnn.primitives.resolve import Resolved, Shape

@@ -26,7 +26,7 @@ from simdnn.kernels.x86.scaled import scaled_quantization
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.checks import gpu_of, integer, keywords, one_of, target_of
-from simdnn.primitives.dispatch import priced_program
+from simdnn.primitives.costs import priced_program
 from simdnn.primitives.result import Priced
 from simdnn.program.records import Program
 

@@ -20,7 +20,7 @@ from simdnn import Attr, Quant
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.batched import as_batched
 from simdnn.kernels.common.spec import KernelKind
-from simdnn.primitives.dispatch import built
+from simdnn.primitives.costs import built
 from simdnn.primitives.run import values
 from tests.effort import examples
 from tests.kernels.test_engines import MATMUL, data, matmul_problem, parameters

@@ -15,7 +15,9 @@ from isa_models.isa import implied
 from simdnn import libraries
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.common.spec import Decompression
-from simdnn.primitives.dispatch import Request, choose, estimate_program, least_cycles
+from simdnn.primitives.candidates import Request
+from simdnn.primitives.costs import estimate_program, least_cycles
+from simdnn.primitives.dispatch import choose
 from simdnn.program.records import Program
 
 

@@ -1,0 +1,101 @@
+"""Kernels of kinds made for problems, and what they cost: kept, so that a second call builds and estimates nothing."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from isa_models import GpuMachine, InvalidArgument, Machine, UnknownTiming
+from simdnn.kernels.common.batch import Batch
+from simdnn.kernels.common.batched import repeated
+from simdnn.kernels.common.spec import Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.program.records import Program
+
+if TYPE_CHECKING:
+    from simdnn.timing.estimate import Cost
+
+Estimator = Callable[..., "Cost"]  # as `estimate_program`; one that is told of no threads counts one core
+
+
+def estimate_program(program: Program, machine: Machine, cold: tuple[str, ...], threads: int = 1) -> Cost:
+    """`simdnn.timing`'s, imported at first use."""
+    from simdnn.timing import estimate
+
+    return estimate.estimate_program(program, machine, cold=cold, threads=threads)
+
+
+def estimate_on_gpu(
+    program: Program, machine: GpuMachine, cold: tuple[str, ...], copies: tuple[tuple[str, float], ...] = ()
+) -> Cost:
+    """`simdnn.timing.gpu`'s, imported at first use; `cold`: weights and all else come from memory."""
+    from simdnn.timing.gpu.estimate import estimate_gpu
+
+    return estimate_gpu(program, machine, cold=bool(cold), copies=dict(copies))
+
+
+def least_cycles(kind: KernelKind, problem: Problem, machine: Machine) -> float:
+    """The cycles that the multiply-accumulates take at the peak rate of the kind's unit; 0 where no unit is known."""
+    from simdnn.timing.cpu.peak import peak_macs_per_cycle
+
+    try:
+        return problem.macs / peak_macs_per_cycle(machine, kind.compute_dtype, kind.isa)
+    except (InvalidArgument, UnknownTiming):
+        return 0.0
+
+
+def no_floor(kind: KernelKind, problem: Problem, machine: object) -> float:
+    """No least time is known: every kind that may run is timed."""
+    return 0.0
+
+
+@functools.lru_cache(maxsize=256)
+def built(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
+    """The kind's kernel for a problem, kept for who runs it again."""
+    return made(kind, problem, machine)
+
+
+@functools.lru_cache(maxsize=2)
+def made(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
+    """The kind's kernel for a problem; those of CPUs know one product, whose program is repeated for a batch.
+
+    The last few alone are kept, as an estimate wants the figures of many kernels and runs none: a program is thousands
+    of objects, which Python's collection of garbage would walk over again and again.
+    """
+    if not isinstance(problem, MatmulProblem) or problem.batch.count == 1 or isinstance(machine, GpuMachine):
+        return kind.build(problem, machine)
+    one = kind.build(replace(problem, batch=Batch()), machine)
+    return repeated(one, problem.batch, problem.epilogue.post_ops)
+
+
+@functools.lru_cache(maxsize=512)
+def estimated(
+    kind: KernelKind,
+    problem: Problem,
+    machine: Machine | GpuMachine,
+    cold_weights: bool,
+    estimator: Estimator,
+    threads: int,
+) -> Cost:
+    """The kind's cost for a problem on a number of a machine's cores. It keeps no program, but makes it where asked."""
+    kernel = made(kind, problem, machine)
+    told: dict[str, Any] = {"threads": threads} if threads > 1 else {}
+    told |= {"copies": kernel.copies} if kernel.copies else {}
+    cold = (*kernel.weights, *kernel.beside) if cold_weights else ()
+    cost = estimator(kernel.timed or kernel.program, machine, cold, **told)
+    if not hasattr(cost, "without_program"):  # of an estimator that is not the clock
+        return cost
+    return cost.without_program(functools.partial(_timed, kind, problem, machine))
+
+
+def _timed(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Program:
+    """The program that the kind's cost for a problem was found from."""
+    kernel = made(kind, problem, machine)
+    return kernel.timed or kernel.program
+
+
+@functools.lru_cache(maxsize=512)
+def priced_program(program: Program, machine: Machine, cold: tuple[str, ...] = ()) -> Cost:
+    """The cost of a program on one core of a machine."""
+    return estimate_program(program, machine, cold)
