@@ -130,5 +130,5 @@ def _measured(mode: str, runs: list[LayerRun], reference: list[LayerRun], net: C
         "accuracy": network.accuracy(runs[-1].values, net.test_labels),
         "sqnr_db": measures.errors(runs[-1].values, reference[-1].values)["sqnr_db"],
         **{share: sum(run.result.departed.outputs(kind) for run in runs) / outputs for share, kind in _SHARES.items()},
-        "cycles": sum(run.result.cycles for run in runs),
+        "cycles": sum(run.cycles for run in runs),
     }

@@ -71,6 +71,14 @@ class LayerRun:
     values: F32
     ahead: Cost | None = None  # of the kernel that quantizes the source as it comes
 
+    @property
+    def cycles(self) -> float:
+        return self.result.cycles + (self.ahead.cycles if self.ahead else 0)
+
+    @property
+    def seconds(self) -> float:
+        return self.result.seconds + (self.ahead.seconds if self.ahead else 0)
+
 
 @dataclass(frozen=True)
 class Place:

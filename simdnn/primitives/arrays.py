@@ -13,8 +13,9 @@ from isa_models.readings.arrays import Array, held, memory_bytes, unmasked
 SUPPORTED = ("f32:f32", "bf16:bf16", "f16:f16", "u8:s8", "s8:s8")  # src:weights that every primitive takes as they are
 _MIXED = ("f32:bf16", "f32:f16", "bf16:f16", "f16:bf16")  # that matmuls on CPUs take: both are widened to f32
 _INTEGERS = ("s8", "u8", "s4", "u4")  # weights of a matmul, with an integer source or decompressed for a floating one
-_SOURCES = ("u8", "s8")
+_SOURCES, _FLOATS = ("u8", "s8"), ("f32", "bf16", "f16")
 _NARROW = ("f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2", "f4_e2m1")  # floats of at most a byte
+_FILTERS = _NARROW[:4]  # that a convolution of wider floats takes as its weights
 _STORED = ("f32", "bf16", "f16", "u8", "s8", "s4", "u4", *_NARROW)  # what a source or weights may be stored in
 _HINTS = {
     "f64": "pass .astype(np.float32)",
@@ -48,14 +49,16 @@ def check_types(primitive: str, src: str, wei: str, apply_to_int: bool) -> None:
     A floating source with integer weights is ambiguous until `apply_to_int` asks for floating computation; oneDNN, too,
     answers "unimplemented" to the question left open, and not "invalid arguments".
     """
-    if f"{src}:{wei}" in SUPPORTED or primitive == "convolution" and src == wei and src in _NARROW[:2]:
-        return
     matmul = primitive == "matmul"
+    filters = src == wei and src in _NARROW[:2] or src in _FLOATS and wei in _FILTERS
+    if f"{src}:{wei}" in SUPPORTED or not matmul and filters:
+        return
     if matmul and (src in _SOURCES and wei in _INTEGERS or f"{src}:{wei}" in _MIXED):
         return
-    further = f", {', '.join(_MIXED)}, and {' or '.join(_SOURCES)} with any of {', '.join(_INTEGERS)}" if matmul else ""
+    further = f", {', '.join(_MIXED)}, and {' or '.join(_SOURCES)} with any of {', '.join(_INTEGERS)}"
+    further = further if matmul else f", f8 by itself, and {' or '.join(_FLOATS)} with any of {', '.join(_FILTERS)}"
     works = f"src:weights that work: {', '.join(SUPPORTED)}{further}"
-    if src not in ("f32", "bf16", "f16") or wei not in _INTEGERS:
+    if src not in _FLOATS or wei not in _INTEGERS:
         raise Unimplemented(f"{src} source with {wei} weights: no kernel here; {works}")
     ambiguous = f"{src} source with {wei} weights is ambiguous"
     if not apply_to_int:

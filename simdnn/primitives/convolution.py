@@ -52,6 +52,7 @@ def convolution(
     integers without scales), f32 (else), bf16, f16, s8, u8. `wei_tag`: "any" (the kernel's own layout, made ahead of
     time: see `simdnn.reorder`, whose outcome may stand for the weights), "oihw" (as given: the kernel brings them into
     its own). f8_e4m3 and f8_e5m2, each with its own, become floats that a unit multiplies; `dst` is f32 or that type.
+    On CPUs weights of f8 and f6 also go with f32, bf16 and f16, made floats of once a run, scales as those of integers.
     `into` (N, OC, OH, OW) holds what the post-operation sum adds to. The output is (N, OC, OH, OW).
 
     Three spatial dimensions: `src` (N, IC, ID, IH, IW), `weights` (OC, IC/G, KD, KH, KW) or with G ahead; one integer

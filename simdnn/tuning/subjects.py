@@ -145,11 +145,12 @@ class TrainedSubject:
             key = (step.layer.name, own.name, step.dst, step.dst_as, met)
             if key not in self._held:
                 place = self.place.under(mode, step.layer.name)
-                result = sequential.execute_one(step, x, own, place).result
+                run = sequential.execute_one(step, x, own, place)
+                result = run.result
                 if key[:4] not in self._costs:
-                    cost = result.cycles / len(x)
+                    cost, time = run.cycles / len(x), run.seconds / len(x)
                     dtype = product_type(result.implementation, result.compute_dtype)
-                    self._costs[key[:4]] = cost, result.seconds / len(x), result.implementation, dtype
+                    self._costs[key[:4]] = cost, time, result.implementation, dtype
                 self._hold(key, result.output)
             self._held.move_to_end(key)
             met, x = self._held[key]

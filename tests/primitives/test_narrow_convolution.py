@@ -51,6 +51,32 @@ def test_bits_are_those_of_a_convolution_of_floats(machine: str, unit: str, dtyp
     assert r.output.tobytes() == wanted.output.tobytes() and r.cycles > wanted.cycles, name
 
 
+@pytest.mark.parametrize("case", ["3x3", "groups", "3d"])
+@pytest.mark.parametrize(
+    ("machine", "src", "fpmath", "wei"),
+    [
+        ("spr", "f32", "bf16", "f8_e4m3"),
+        ("gnr", "bf16", "strict", "f6_e3m2"),
+        ("zen4", "f16", "strict", "f8_e5m2"),
+        ("hsw", "f32", "strict", "f6_e2m3"),
+    ],
+)
+def test_weights_of_fewer_bits_than_the_source(machine: str, src: str, fpmath: str, wei: str, case: str) -> None:
+    """Every code but NaN: the bits of a convolution with the floats that codes stand for, scales behind the sums."""
+    shape, kernel, options = CASES[case]
+    rng = np.random.default_rng(4)
+    x, scale = normal(shape, src, 0), rng.uniform(0.5, 2, kernel[0]).astype(np.float32)
+    codes = rng.integers(0, 1 << fmt(wei).bits, kernel).astype(np.uint8).view(fmt(wei).dtype)
+    w = np.where(np.isfinite(codes.astype(np.float32)), codes, codes.dtype.type(1)).astype(codes.dtype)
+    options = options | {"machine": machine, "attr": simdnn.Attr(fpmath=fpmath, scales={"wei": scale})}
+    r = simdnn.convolution(x, w, **options)
+    wanted = simdnn.convolution(x, w.astype(fmt(src).dtype), dispatch=r.implementation, **options)
+    assert r.output.tobytes() == wanted.output.tobytes() and r.cycles > wanted.cycles
+    for library in ("onednn", "onnxruntime", "ggml"):
+        with pytest.raises(simdnn.Unimplemented, match="works|takes"):
+            simdnn.convolution(x, w, **options, dispatch=library)
+
+
 @pytest.mark.parametrize("machine", ["spr", "zen4", "hsw"])
 def test_destinations_round_once_behind_their_scales(machine: str) -> None:
     x, w = normal((1, 16, 5, 5), "f8_e4m3", 0), normal((8, 16, 3, 3), "f8_e4m3", 1)

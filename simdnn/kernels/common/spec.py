@@ -387,7 +387,7 @@ class KernelKind:
 
     def _refused_types(self, problem: Problem) -> str:
         src, wei = problem.src, problem.wei
-        alike = src == wei or self.mixes or not fmt(wei).is_float  # by their own type, or by integers
+        alike = src == wei or self.mixes or not fmt(wei).is_float or fmt(wei).bits <= 8  # their own type, or stored
         if src in self.sources and wei in self.weights and alike:
             return ""
         return f"computes {'/'.join(self.sources)} sources with {'/'.join(self.weights)} weights, not {src}:{wei}"

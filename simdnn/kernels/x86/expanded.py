@@ -1,13 +1,14 @@
-"""Convolutions of floats with integer weights: stored small in the kernel's own layout, made floats of once a run.
+"""Convolutions of floats with weights of fewer bits: stored in the kernel's own layout, made floats of once a run.
 
 for each vector of stored weights:               parallel
-    widen, convert, less the zero point, store    to the panels that the kernel reads
+    integers: widen, convert, less the zero point; narrow floats: decode; store    to the panels that the kernel reads
 the convolution itself (gemm.py), whose epilogue has the scales
 
 A kernel that adds up in f16 has the weights' scales in its panels, before they are rounded: stored integers would take
 its sums out of f16's range.
 
-4-bit weights lie two to a byte, an element of a vector beside that of the next. oneDNN has no such convolution.
+4-bit integers lie two to a byte, an element of a vector beside that of the next; floats of 8 and 6 bits lie one in a
+byte. oneDNN has no such convolution.
 """
 
 from __future__ import annotations
@@ -24,17 +25,21 @@ from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.pack import Blocked, per_channel
 from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters, Prepare
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, unit_of
+from simdnn.kernels.x86.constants import Constants
+from simdnn.kernels.x86.narrow import Decoding, is_narrow
 from simdnn.kernels.x86.stored import NIBBLES, widen
+from simdnn.kernels.x86.widened import codes_of
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Program, Register, Tensor
 
-STORED = ("s8", "u8", "s4", "u4")
+STORED = ("s8", "u8", "s4", "u4", "f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2")
 _PANELS = ("wei", "wei_tail")
+_HELD = tuple(f"d{i}" for i in range(4))  # constants of decoding
 
 
 def is_stored(problem: ConvProblem) -> bool:
-    """Whether a convolution is of floats with integer weights."""
-    return fmt(problem.src).is_float and problem.wei in STORED
+    """Whether a convolution is of floats of 16 bits or more with weights of fewer."""
+    return fmt(problem.src).is_float and fmt(problem.src).bits > 8 and problem.wei in STORED
 
 
 def as_floats(problem: ConvProblem, scaled: bool = False) -> ConvProblem:
@@ -60,12 +65,14 @@ def expanding(kernel: Kernel, problem: ConvProblem, scaled: bool) -> Kernel:
     small = [Tensor(f"stored_{t.name}", _byte(problem.wei), _bytes(t.size, problem.wei, unit)) for t in panels]
     constants = [Tensor.constant("nibble", "u32", np.uint32(15).tobytes())] if problem.wei == "u4" else []
     constants += [Tensor("wei_zero", "f32", 1)] if shifted else []
+    decoding = Decoding(Constants(unit, "decoding"), problem.wei) if is_narrow(problem.wei) else None
     code: Code = []
     scales = []
     for t in panels:
         row, rows = _rows(kernel.blocked, t) if scaled else (0, 0)
         scales += [Tensor(f"scale_{t.name}", "f32", t.size // rows)] if scaled else []
-        code += _stage(unit, t, problem.wei, shifted, row, rows)
+        code += _stage(unit, t, problem.wei, shifted, row, rows, decoding)
+    constants += decoding.tensors() if decoding else []
     tensors = (*small, *constants, *scales, *(replace(t, kind="scratch") for t in panels), *others)
     text = f"{program.name}, {problem.wei} weights"
     made = verify(Program(text, program.isa, tensors, (*code, *program.body)))
@@ -116,7 +123,7 @@ def _prepared(
 
 
 def _byte(wei: str) -> str:
-    return "u8" if wei in NIBBLES else wei
+    return "u8" if wei in NIBBLES or is_narrow(wei) else wei
 
 
 def _bytes(size: int, wei: str, unit: Unit) -> int:
@@ -126,6 +133,8 @@ def _bytes(size: int, wei: str, unit: Unit) -> int:
 
 def _packed(numbers: Array, wei: str, unit: Unit) -> Array:
     """The stored bytes of a panel tensor."""
+    if is_narrow(wei):
+        return codes_of(numbers, wei)
     if wei not in NIBBLES:
         return numbers.astype(np.int16).astype(fmt(wei).dtype)
     whole = np.zeros(2 * _bytes(numbers.size, wei, unit), np.uint8)
@@ -134,19 +143,21 @@ def _packed(numbers: Array, wei: str, unit: Unit) -> Array:
     return np.ascontiguousarray(pairs[:, 0] | pairs[:, 1] << 4).reshape(-1)
 
 
-def _stage(unit: Unit, panel: Tensor, wei: str, shifted: bool, row: int, rows: int) -> Code:
+def _stage(unit: Unit, panel: Tensor, wei: str, shifted: bool, row: int, rows: int, decoding: Decoding | None) -> Code:
     """Stored bytes become one panel tensor. `row`: elements of a row that have scales, the same in all `rows`."""
     lanes, per = unit.lanes, 2 if wei in NIBBLES else 1
     turns, rest = divmod(panel.size // lanes, per)
     setup: Code = [broadcast32(unit.reg("zero", "f32"), "wei_zero", Affine())] if shifted else []
     setup += [broadcast32(unit.reg("nibble"), "nibble", Affine())] if wei == "u4" else []
+    setup += decoding.setup(_HELD, "t") if decoding else []
 
     def vectors(turn: Affine, count: int) -> Code:
         source = Memory(f"stored_{panel.name}", turn * lanes, _byte(wei), lanes)
-        code: Code = [widen(unit, "x0", source)]
+        code: Code = decoding.load("x0", source, "t", _HELD) if decoding else [widen(unit, "x0", source)]
         code += _nibbles(unit, wei, count) if per == 2 else []
         for i in range(count):
             at = turn * (per * lanes) + i * lanes
+            code += [] if decoding else [op("vcvtdq2ps", unit.reg(f"x{i}", "f32"), unit.reg(f"x{i}", "s32"))]
             code += _converted(unit, f"x{i}", panel, at, shifted, f"scale{i}" if row else "")
         return code
 
@@ -176,10 +187,9 @@ def _nibbles(unit: Unit, wei: str, count: int) -> Code:
 
 
 def _converted(unit: Unit, name: str, panel: Tensor, at: Affine, shifted: bool, scale: str) -> Code:
-    """A vector of integers as the panel's floats, in memory."""
+    """A vector of f32 as the panel's floats, in memory."""
     x = unit.reg(name, "f32")
-    code: Code = [op("vcvtdq2ps", x, x.as_("s32"))]
-    code += [op("vsubps", x, x, unit.reg("zero", "f32"))] if shifted else []
+    code: Code = [op("vsubps", x, x, unit.reg("zero", "f32"))] if shifted else []
     code += [op("vmulps", x, x, unit.reg(scale, "f32"))] if scale else []
     if panel.dtype == "f32":
         return [*code, store32(unit, panel.name, at, x, unit.lanes)]

@@ -63,14 +63,14 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
     if isinstance(problem, MatmulProblem) and mixed.of_two_floats(problem):
         refuse_float_attributes(problem, caps)
         return mixed.choice(problem, caps)
-    tiled = on_tiles(problem, caps, fpmath) if "avx512_core_amx" in caps else None
-    if isinstance(problem, MatmulProblem) and problem.decompression:
-        return tiled or _decompression(problem.decompression, caps, problem.src)
-    if isinstance(problem, ConvProblem) and fmt(problem.src).is_float and not fmt(problem.wei).is_float:
+    if isinstance(problem, ConvProblem) and fmt(problem.src).is_float and fmt(problem.wei).bits <= 8:
         raise Unimplemented(
             f"oneDNN refuses convolutions of {problem.src} with {problem.wei} weights under every math "
             "mode: dispatch='fastest' takes them"
         )
+    tiled = on_tiles(problem, caps, fpmath) if "avx512_core_amx" in caps else None
+    if isinstance(problem, MatmulProblem) and problem.decompression:
+        return tiled or _decompression(problem.decompression, caps, problem.src)
     if isinstance(problem, ConvProblem) and problem.wei_tag != "any":
         raise Unimplemented(f"what oneDNN picks for {problem.wei_tag} weights is not known here: wei_tag='any' works")
     refuse_missing(problem, "avx512_core" in caps)

@@ -53,7 +53,7 @@ def _row(family: str, tier: str, pairs: bool) -> str:
 
 def _floats(p: Problem, caps: frozenset[str], fpmath: str) -> Pick:
     types = f"{p.src}:{p.wei}:{p.epilogue.dst}"
-    if p.src != "f32" or p.epilogue.dst != "f32":
+    if {p.src, p.wei, p.epilogue.dst} != {"f32"}:
         raise Unimplemented(f"onnxruntime's {types} is not modelled; what works: f32, integers; {_WAY_OUT}")
     if fpmath != "strict":
         raise Unimplemented(f"onnxruntime has no math mode {fpmath!r} on x86; what works: 'strict'; {_WAY_OUT}")
