@@ -133,12 +133,24 @@ def _q5(blocks: StoredBlocks) -> U8:
 
 
 # -- blocks of 256 ----------------------------------------------------------------------------------------------------
-def _six_bits(packed: U8) -> tuple[U8, U8]:
+def six_bits(packed: U8) -> tuple[U8, U8]:
     """Scales and minima (…, 8), of 6 bits each, of 12 bytes: four of each with their upper bits above, then nibbles."""
     first, second, last = packed[..., :4], packed[..., 4:8], packed[..., 8:]
     scales = np.concatenate([first & 63, last & 15 | first >> 6 << 4], axis=-1)
     minima = np.concatenate([second & 63, last >> 4 | second >> 6 << 4], axis=-1)
     return scales, minima
+
+
+def packed_six_bits(scales: U8, minima: U8) -> U8:
+    """The 12 bytes of eight scales and eight minima: the inverse of `six_bits`.
+
+    >>> given = np.arange(8, dtype=np.uint8) * 9, np.arange(8, dtype=np.uint8) * 7
+    >>> [bool((part == own).all()) for part, own in zip(six_bits(packed_six_bits(*given)), given, strict=True)]
+    [True, True]
+    """
+    uppers = [part[..., :4] | part[..., 4:] >> 4 << 6 for part in (scales, minima)]
+    found: U8 = np.concatenate([*uppers, scales[..., 4:] & 15 | (minima[..., 4:] & 15) << 4], axis=-1)
+    return found
 
 
 def _six_bit_scales(packed: U8) -> NDArray[np.int8]:
@@ -161,7 +173,7 @@ def _q3_k(blocks: StoredBlocks) -> Unpacked:
 
 
 def _with_minima(blocks: StoredBlocks, codes: U8) -> Unpacked:
-    scales, minima = _six_bits(blocks["scales"])
+    scales, minima = six_bits(blocks["scales"])
     return Unpacked(_signed(codes), _f32(blocks["scale"]) * scales, -(_f32(blocks["minimum"]) * minima))
 
 

@@ -17,6 +17,7 @@ LIBRARIES: dict[str, Library] = {
     "onednn": onednn.LIBRARY,
     "onnxruntime": onnxruntime.LIBRARY,
     "ggml": ggml.LIBRARY,
+    "ggml-repack": ggml.REPACKING,
 }
 #: libraries by name that are not modelled
 UNKNOWN = {"fbgemm": "FBGEMM", "mkl": "oneMKL", "openblas": "OpenBLAS", "xnnpack": "XNNPACK"}

@@ -96,7 +96,7 @@ def out(kind: KernelKind, request: Request) -> str:
         return "exact_int8: some step can saturate or round"
     if kind.library and request.dispatch == "fastest":
         title = LIBRARIES[kind.library].title
-        return f"a slow form of {title}'s: dispatch={kind.library!r} takes it where {title} does"
+        return f"a form of {title}'s: dispatch={kind.library!r} takes it where {title} does"
     computes = computes_of(request)
     if kind.unasked and request.dispatch == "fastest" and not _asked_for(kind, request):
         return kind.unasked

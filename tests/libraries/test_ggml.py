@@ -19,6 +19,7 @@ from simdnn.kernels.x86.rows_blocks import MULTIPLIED
 VECTORS = Path(__file__).parents[1] / "vectors" / "ggml"
 ONE = np.load(VECTORS / "dots_avx2.npz")  # one row by one column, several lengths
 SEVERAL = np.load(VECTORS / "dots.npz")  # three rows by five columns, every type
+REPACKED = np.load(VECTORS / "repacked.npz")  # six rows by 16 columns
 CASES = sorted({name.rsplit(".", 1)[0] for name in ONE})
 WHERE = [("hsw", None, "avx2"), ("adl-p", "avx2_vnni", "avx2_vnni"), ("icx", None, "avx512_core_vnni")]
 
@@ -46,6 +47,46 @@ def test_recorded_products_under_every_cap(name: str, machine: str, isa: str | N
     assert r.implementation == f"vec_dot:{cap}" and np.array_equal(r.output.view(np.uint32), wanted.view(np.uint32))
     fastest = simdnn.matmul(x, simdnn.ggml_blocks(stored, name), machine=machine)
     assert fastest.implementation.startswith("vec_dot:") and np.array_equal(fastest.output, wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["q4_0", "q4_K"])
+@pytest.mark.parametrize(("machine", "isa", "cap"), WHERE)
+def test_recorded_products_of_interleaved_rows(name: str, machine: str, isa: str | None, cap: str) -> None:
+    """What llama.cpp does by default: four rows of the source together, and those left over by another kernel."""
+    x, stored, wanted = (REPACKED[f"{name}.{part}"] for part in ("x", "w", "dot"))
+    options: dict[str, Any] = {"machine": machine, "isa": isa, "dispatch": "ggml-repack"}
+    weights = simdnn.ggml_blocks(stored, name)
+    r = simdnn.matmul(x, weights, **options)
+    assert (
+        r.implementation == f"repacked:{cap}" and r.library == f"ggml_gemm_{name}_8x8_{block_format(name).activations}"
+    )
+    assert np.array_equal(r.output.view(np.uint32), wanted.view(np.uint32))
+    alone = simdnn.matmul(x[4:], weights, **options, engine="reference")
+    assert "_gemv_" in alone.library and np.array_equal(alone.output, wanted[4:])
+    plain = simdnn.matmul(x, weights, machine=machine, isa=isa)
+    assert plain.implementation.startswith("vec_dot:") and not np.array_equal(plain.output, wanted)
+
+
+def test_what_is_not_interleaved_is_ggmls_dot_product() -> None:
+    """Other types, and columns that are no multiple of eight; refusals are ggml's."""
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(2, 64)).astype(np.float32), rng.normal(size=(64, 16)).astype(np.float32)
+    for name, columns in (("q8_0", 16), ("q4_0", 12)):
+        q = simdnn.quantize_ggml(w[:, :columns], name, axis=0)
+        one, other = (simdnn.matmul(x, q, machine="hsw", dispatch=rule) for rule in ("ggml-repack", "ggml"))
+        assert one.implementation == "vec_dot:avx2" and one.output.tobytes() == other.output.tobytes()
+    with pytest.raises(Unimplemented, match="multiple"):
+        simdnn.matmul(x, q, machine="hsw", dispatch="repacked:avx2")
+    with pytest.raises(Unimplemented, match="f32:f32:f32"):
+        simdnn.matmul(x, w, machine="hsw", dispatch="ggml-repack")
+
+
+def test_interleaved_rows_take_fewer_cycles() -> None:
+    """Each lane has a column's sums: no sums across lanes, and four rows share the unpacked weights."""
+    for m in (1, 8):
+        sizes: dict[str, Any] = {"m": m, "n": 64, "k": 1024, "dt": "f32:q4_0:f32", "machine": "hsw"}
+        repacked, plain = (simdnn.estimate("matmul", **sizes, dispatch=rule).cycles for rule in ("ggml-repack", "ggml"))
+        assert repacked < 0.8 * plain
 
 
 def test_engines_and_tiles_agree() -> None:

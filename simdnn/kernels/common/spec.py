@@ -335,7 +335,9 @@ class KernelKind:
     generator: Callable[[Any, Any], Kernel]
     operation: type[MatmulProblem] | type[ConvProblem] = MatmulProblem
     exact: bool = True  # integer kernels: no step on the way can saturate or round
-    library: str = ""  # stands for a slow form of this library's, and runs only where that is asked for
+    library: str = (
+        ""  # stands for a form of this library's, slow or of other bits, and runs only where that is asked for
+    )
     more_than: str = ""  # the kind whose work this one does too, and more besides: it is never faster
     target: str = "x86"  # x86 | intel_gpu | nvidia
     sources: tuple[str, ...] = ()  # types that it reads

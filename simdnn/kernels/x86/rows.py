@@ -43,7 +43,7 @@ from simdnn.kernels.x86.fused import fused_gemm, refuses_fusion
 from simdnn.kernels.x86.gemm import compressed_gemm, gemm, grouped_gemm
 from simdnn.kernels.x86.gemv import Gemv
 from simdnn.kernels.x86.narrow import is_narrow
-from simdnn.kernels.x86.rows_blocks import vec_dot
+from simdnn.kernels.x86.rows_blocks import repacked, vec_dot
 from simdnn.kernels.x86.rows_reference import ref_conv, ref_float, ref_int8
 from simdnn.kernels.x86.widened import from_codes
 from simdnn.libraries.onednn.order import depthwise_by_gemm
@@ -506,7 +506,7 @@ def _kinds() -> tuple[KernelKind, ...]:
     kinds += [ref_int8(isa) for isa in ("avx512_core", "avx2")]
     kinds += [ref_float(isa) for isa in ("avx512_core", "avx2")]
     kinds += [ref_conv(isa) for isa in ("avx512_core", "avx2")]
-    kinds += [vec_dot(isa) for isa in ("avx512_core_vnni", "avx2_vnni", "avx2")]
+    kinds += [row(isa) for row in (vec_dot, repacked) for isa in ("avx512_core_vnni", "avx2_vnni", "avx2")]
     assert len({kind.name for kind in kinds}) == len(kinds)
     return tuple(kinds)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from isa_models import Machine
 from isa_models.block_formats import BLOCK_FORMATS
-from simdnn.kernels.common.spec import Epilogue, Kernel, KernelKind, MatmulProblem
+from simdnn.kernels.common.spec import Epilogue, Kernel, KernelKind, MatmulProblem, Want
 from simdnn.kernels.x86.code import Unit
+from simdnn.kernels.x86.repacked import COLUMNS, TYPES
 from simdnn.kernels.x86.vec_dot import VecDot
 from simdnn.kernels.x86.vec_dot_32 import UNPACKING
 from simdnn.kernels.x86.vec_dot_k import STEPS
@@ -18,25 +22,45 @@ MULTIPLIED = (*UNPACKING, *STEPS)
 
 def vec_dot(isa: str) -> KernelKind:
     """A row of the source times a row of blocks, as ggml multiplies them: 256 bits wide under every cap."""
-    name, unit = f"vec_dot:{isa}", Unit(isa, 256)
+    name = f"vec_dot:{isa}"
+    return _row(name, isa, partial(_kernel, name, Unit(isa, 256)), MULTIPLIED, (_known, _sums_alone))
+
+
+def repacked(isa: str) -> KernelKind:
+    """A row of the source times eight rows of blocks, interleaved ahead of time: what llama.cpp does by default."""
+    name = f"repacked:{isa}"
+    kind = _row(name, isa, partial(_repacked, name, Unit(isa, 256)), tuple(TYPES), (_in_eights, _sums_alone))
+    return replace(kind, library="ggml-repack")
+
+
+def _row(
+    name: str, isa: str, generator: Callable[[Any, Any], Kernel], types: Sequence[str], wants: tuple[Want, ...]
+) -> KernelKind:
+    """A row for f32 sources and weights in blocks of some types."""
     return KernelKind(
         name,
         isa,
         "s8",
-        partial(_kernel, name, unit),
+        generator,
         sources=("f32",),
-        weights=tuple(dict.fromkeys(BLOCK_FORMATS[form].codes for form in MULTIPLIED)),
+        weights=tuple(dict.fromkeys(BLOCK_FORMATS[form].codes for form in types)),
         accumulates=("f32",),
         tags=("any",),
         takes=("blocks",),
         needs="blocks",
-        wants=(_known, _sums_alone),
+        wants=wants,
     )
 
 
 def _known(problem: MatmulProblem) -> str:
     known = ", ".join(MULTIPLIED)
     return "" if problem.blocks in MULTIPLIED else f"multiplies blocks of {known}, not {problem.blocks}"
+
+
+def _in_eights(problem: MatmulProblem) -> str:
+    if problem.blocks not in TYPES:
+        return f"interleaves blocks of {', '.join(TYPES)}, not {problem.blocks}"
+    return f"interleaves {COLUMNS} columns; {problem.n} are no multiple" if problem.n % COLUMNS else ""
 
 
 def _sums_alone(problem: MatmulProblem) -> str:
@@ -47,3 +71,7 @@ def _sums_alone(problem: MatmulProblem) -> str:
 
 def _kernel(name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> Kernel:
     return VecDot(name, problem, unit).kernel()
+
+
+def _repacked(name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> Kernel:
+    return TYPES[problem.blocks](name, problem, unit).kernel()

@@ -40,11 +40,11 @@ class VecDot:
         self.acts = block_format(self.form.activations)
         self.count = problem.k // self.form.elements
         self.constants = Constants256()
-        vnni = not implied(unit.isa).isdisjoint(instruction("vpdpbusd").caps[256])
+        self.vnni = not implied(unit.isa).isdisjoint(instruction("vpdpbusd").caps[256])
         self.steps = (
             Blocks256(self.form, self.acts, self.constants)
             if problem.blocks in STEPS
-            else Blocks32(self.form, self.acts, self.constants, vnni)
+            else Blocks32(self.form, self.acts, self.constants, self.vnni)
         )
 
     # -- program --------------------------------------------------------------------------------------------------

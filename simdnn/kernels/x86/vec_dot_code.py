@@ -33,6 +33,12 @@ class Constants256:
         lanes = len(data) // 4
         return [op("vmovdqu", Register(name, "u32", lanes), Memory(f"of_{name}", Affine(), "u32", lanes))]
 
+    def memory(self, name: str, dtype: str, values: Array) -> Memory:
+        """32 bytes, or 16, that an instruction reads from memory as `dtype`."""
+        data = np.ascontiguousarray(values).tobytes()
+        self.used[name] = Tensor.constant(f"of_{name}", "u8", data)
+        return Memory(f"of_{name}", Affine(), dtype, 8 * len(data) // fmt(dtype).bits)
+
 
 def fields_of(form: BlockFormat) -> tuple[str, ...]:
     return form.layout.names or ()

@@ -24,7 +24,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.x86.code import typed, zero
 from simdnn.kernels.x86.vec_dot_code import Constants256, across, half, offset, xmm, ymm
-from simdnn.program.records import Affine, Memory, Op, Register, Tensor
+from simdnn.program.records import Affine, Memory, Op, Register
 
 _GROUPS = 256 // 32  # of 32 elements
 
@@ -39,9 +39,7 @@ class Blocks256:
 
     def held(self, name: str, values: Array) -> Memory:
         """A constant of 32 or 16 bytes, which an instruction reads from memory."""
-        data = np.ascontiguousarray(values).tobytes()
-        self.constants.used[name] = Tensor.constant(f"of_{name}", "u8", data)
-        return Memory(f"of_{name}", Affine(), "u8", len(data))
+        return self.constants.memory(name, "u8", values)
 
     def with_held(self, name: str, dst: Register, src: Register, constant: str, values: Array) -> Code:
         """An instruction of a register and a constant in memory."""
@@ -146,10 +144,9 @@ class Blocks256:
         products = words.as_("s32")
         return [*code, op("vpmaddwd", products, scale.as_("s16"), words), op("vpaddd", into, into, products)]
 
-    def minimum_of(self, w: Affine, a: Affine) -> Code:
-        """The integer scales of 32 elements as words in `sc`; minima times sums of the source to `minima`."""
-        s, t, u = xmm("sc"), xmm("t"), xmm("u")
-        code: Code = [op("vmovdqu", s, Memory("wei", w + offset(self.form, "scales"), "u32", 4))]
+    def six_bits(self, place: Affine, s: Register, t: Register, u: Register) -> Code:
+        """12 bytes of weights, eight scales and eight minima of 6 bits, as 16 bytes in t."""
+        code: Code = [op("vmovdqu", s, Memory("wei", place, "u32", 4))]
         code += [
             op("vpshufd", t, s, imm=0b10_01_10_00),
             op("vpsrld", u, s, imm=4),
@@ -160,7 +157,16 @@ class Blocks256:
         code += self.with_held("vpand", t, t, "low", low)
         code += [op("vpsrld", u, s, imm=2), op("vpshufd", u, u, imm=0b01_01_00_00)]
         code += self.with_held("vpand", u, u, "upper", np.array([0, 0x30303030] * 2, np.uint32))
-        code += [op("vpor", t, t, u), op("vpmovzxbw", ymm("sc", "u16"), xmm("t", "u8"))]
+        code += [op("vpor", t, t, u)]
+        return code
+
+    def minimum_of(self, w: Affine, a: Affine) -> Code:
+        """The integer scales of 32 elements as words in `sc`; minima times sums of the source to `minima`."""
+        s, t, u = xmm("sc"), xmm("t"), xmm("u")
+        code = [
+            *self.six_bits(w + offset(self.form, "scales"), s, t, u),
+            op("vpmovzxbw", ymm("sc", "u16"), t.as_("u8")),
+        ]
         code += [op("vmovdqu", ymm("t"), Memory("acts", a + offset(self.acts, "sums"), "u32", 8))]
         code += [
             op("vextracti128", u, ymm("t"), imm=1),

@@ -1,6 +1,12 @@
-"""ggml on x86 CPUs: which of its dot products a build for an ISA takes. Their order of sums is the rows' own."""
+"""ggml on x86 CPUs: which of its dot products a build for an ISA takes. Their order of sums is the rows' own.
+
+llama.cpp interleaves rows of some types when it loads them, by eights, where their number allows (its buffer type
+CPU_REPACK, on unless `--no-repack` says otherwise). Builds with AMX have yet another form, which is not modelled.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from isa_models import Unimplemented
 from isa_models.block_formats import block_format
@@ -10,6 +16,7 @@ from simdnn.libraries.model import Library, Pick, refuses
 
 #: caps that it has code of its own for, the strongest first
 _CAPS = ("avx512_core_vnni", "avx2_vnni", "avx2")
+_REPACKED, _EIGHT = ("q4_0", "q4_K"), 8
 _WORKS = "f32 times weights in its blocks (simdnn.quantize_ggml, simdnn.ggml_blocks)"
 
 
@@ -23,6 +30,17 @@ def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
     return Pick(f"vec_dot:{cap}", f"ggml_vec_dot_{problem.blocks}_{block_format(problem.blocks).activations}")
 
 
+def choose_repacked(problem: Problem, isa: str, fpmath: str) -> Pick:
+    """The kernel for weights that llama.cpp interleaves by eight rows, and ggml's dot product of others."""
+    plain = choose(problem, isa, fpmath)
+    assert isinstance(problem, MatmulProblem)
+    if problem.blocks not in _REPACKED or problem.n % _EIGHT:
+        return plain
+    cap = plain.row.partition(":")[2]
+    kernel = "gemm" if problem.m > 3 else "gemv"
+    return Pick(f"repacked:{cap}", f"ggml_{kernel}_{problem.blocks}_8x8_{block_format(problem.blocks).activations}")
+
+
 def check(problem: Problem) -> None:
     """Raises for what is no product with weights in its blocks."""
     if not isinstance(problem, MatmulProblem) or not problem.blocks:
@@ -31,14 +49,19 @@ def check(problem: Problem) -> None:
         raise Unimplemented(f"dispatch='ggml' of a {what} {types}: not modelled; what works: {_WORKS}")
 
 
-LIBRARY = Library(
-    "ggml",
-    "0.21",
-    "products of f32 activations with weights in its blocks",
-    choose,
-    refuses("ggml", "products of integers as the user stores them", _WORKS),
-    refuses("ggml", "scales and zero points of an attribute", _WORKS),
-    check,
-    refuses("ggml", "zero points of an attribute", _WORKS),
-    blocks_alone=True,
-)
+def _library(title: str, version: str, answers: str, chosen: Callable[[Problem, str, str], Pick]) -> Library:
+    return Library(
+        title,
+        version,
+        answers,
+        chosen,
+        refuses(title, "products of integers as the user stores them", _WORKS),
+        refuses(title, "scales and zero points of an attribute", _WORKS),
+        check,
+        refuses(title, "zero points of an attribute", _WORKS),
+        blocks_alone=True,
+    )
+
+
+LIBRARY = _library("ggml", "0.21", "products of f32 activations with weights in its blocks", choose)
+REPACKING = _library("ggml CPU_REPACK", "0.21", "those products as llama.cpp forms them by default", choose_repacked)
