@@ -9,9 +9,10 @@ import pytest
 ort = pytest.importorskip("onnxruntime")
 
 
-def session(content: bytes, optimized: bool = True) -> Any:
+def session(content: bytes, optimized: bool = True, threads: int = 0) -> Any:
     """A session of a serialized model, `optimized` or node by node as the model says; it keeps its warnings."""
     options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
     options.log_severity_level = 4
     if not optimized:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

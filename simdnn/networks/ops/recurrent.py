@@ -38,7 +38,10 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Formula:
     return known[name.lower()]
 
 
-class _Layer:
+LSTM = ["Sigmoid", "Tanh", "Tanh"]  # activations
+
+
+class Layer:
     """The parts that the three recurrent operators share: directions, layouts, lengths, peeling of the parameters."""
 
     def __init__(
@@ -54,7 +57,7 @@ class _Layer:
         lengths: Array | None,
         starts: list[Array | None],
     ) -> None:
-        if not has_kernel(x, w, r):
+        if not has_kernel(x):
             raise Unimplemented(f"a recurrent layer of {label(x.dtype)}; f32, f16 and bf16 have kernels")
         self.k, self.batch_first = k, bool(node.integer("layout", 0))
         self.x = x.transpose(1, 0, 2) if self.batch_first else x
@@ -100,7 +103,7 @@ class _Layer:
         k, outputs, finals = self.k, [], []
         for d, backwards in enumerate(self.directions):
             gate_bias = self.bias[d, : self.gates * self.hidden]
-            flat = products(k, np.ascontiguousarray(self.x).reshape(self.steps * self.batch, -1), self.w[d].T)
+            flat = self.of_inputs(np.ascontiguousarray(self.x).reshape(self.steps * self.batch, -1), d)
             inputs = k.map(lambda v, b: v + b, flat, gate_bias, name="add").reshape(self.steps, self.batch, -1)
             states = [start[d] for start in self.starts]
             lines = np.zeros((self.steps, self.batch, self.hidden), self.x.dtype)
@@ -122,7 +125,15 @@ class _Layer:
     def recurrent(self, d: int, state: Array, rows: slice = slice(None)) -> Array:
         """The state's product with the recurrent weights, their bias added."""
         bias = self.bias[d, self.gates * self.hidden :][rows]
-        return self.k.map(lambda v, b: v + b, products(self.k, state, self.r[d][rows].T), bias, name="add")
+        return self.k.map(lambda v, b: v + b, self.of_state(state, d, rows), bias, name="add")
+
+    def of_inputs(self, x: Array, d: int) -> Array:
+        """The inputs of all steps times their weights."""
+        return products(self.k, x, self.w[d].T)
+
+    def of_state(self, state: Array, d: int, rows: slice) -> Array:
+        """The state times some rows of its weights."""
+        return products(self.k, state, self.r[d][rows].T)
 
     def part(self, gates: Array, i: int) -> Array:
         return np.ascontiguousarray(gates[:, i * self.hidden : (i + 1) * self.hidden])
@@ -139,7 +150,7 @@ def rnn(
     lengths: Array | None = None,
     start: Array | None = None,
 ) -> Any:
-    layer = _Layer(k, node, 1, ["Tanh"], x, w, r, bias, lengths, [start])
+    layer = Layer(k, node, 1, ["Tanh"], x, w, r, bias, lengths, [start])
 
     def step(d: int, now: Array, states: list[Array]) -> list[Array]:
         act = layer.activations[d]
@@ -160,7 +171,7 @@ def gru(
     start: Array | None = None,
 ) -> Any:
     """Gates in the order z, r, h."""
-    layer = _Layer(k, node, 3, ["Sigmoid", "Tanh"], x, w, r, bias, lengths, [start])
+    layer = Layer(k, node, 3, ["Sigmoid", "Tanh"], x, w, r, bias, lengths, [start])
     before, h = bool(node.integer("linear_before_reset", 0)), layer.hidden
 
     def step(d: int, now: Array, states: list[Array]) -> list[Array]:
@@ -199,10 +210,15 @@ def lstm(
     peepholes: Array | None = None,
 ) -> Any:
     """Gates in the order i, o, f, c; peepholes in the order i, o, f."""
-    layer = _Layer(k, node, 4, ["Sigmoid", "Tanh", "Tanh"], x, w, r, bias, lengths, [start, cell])
-    coupled = bool(node.integer("input_forget", 0))
-    holes = np.zeros((len(w), 3 * layer.hidden), x.dtype) if peepholes is None else peepholes
-    need(holes.shape == (len(w), 3 * layer.hidden), f"peepholes of shape {holes.shape}")
+    layer = Layer(k, node, 4, LSTM, x, w, r, bias, lengths, [start, cell])
+    return long_short(layer, k, node, peepholes)
+
+
+def long_short(layer: Layer, k: Kernels, node: Node, peepholes: Array | None) -> Any:
+    """A layer of long short-term memory, over all its steps."""
+    coupled, kinds = bool(node.integer("input_forget", 0)), layer.x.dtype
+    holes = np.zeros((len(layer.w), 3 * layer.hidden), kinds) if peepholes is None else peepholes
+    need(holes.shape == (len(layer.w), 3 * layer.hidden), f"peepholes of shape {holes.shape}")
 
     def step(d: int, now: Array, states: list[Array]) -> list[Array]:
         gate, act, out = layer.activations[3 * d : 3 * d + 3]

@@ -15,6 +15,18 @@ from isa_models.plugins import Registry, with_failures
 from simdnn.networks.model import Node
 from simdnn.networks.ops.function import schema_of
 
+#: operators that exporters write and that no kernel here computes, and why
+REFUSED = {
+    **dict.fromkeys(
+        ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"),
+        "trees branch by their data, and programs here do not; linear models and networks work",
+    ),
+    **dict.fromkeys(
+        ("SVMClassifier", "SVMRegressor"),
+        "products with support vectors have no kernel here; LinearSVC and LinearSVR work",
+    ),
+}
+
 Operator = Callable[..., Any]
 F = TypeVar("F", bound=Operator)
 OPERATORS: Registry[tuple[str, str], Operator] = Registry("operator")
@@ -46,7 +58,9 @@ def find(node: Node) -> Operator | None:
         return None
     names = [_whole(*known) for known in OPERATORS if known[0] != OWN]
     wanted = _whole(node.domain, node.op)[:60]
-    raise with_failures(Unimplemented(f"{node}: no operator {wanted!r} here{what_is_known(wanted, names)}"))
+    why = REFUSED.get(node.op) if node.domain == "ai.onnx.ml" else None
+    told = f". {why[0].upper()}{why[1:]}" if why else what_is_known(wanted, names)
+    raise with_failures(Unimplemented(f"{node}: no operator {wanted!r} here{told}"))
 
 
 def _registered(node: Node) -> Operator | None:
