@@ -88,8 +88,9 @@ def dynamic_quantize_lstm(
     r_scale: Array,
     r_zero: Array,
 ) -> Any:
-    """An LSTM whose products quantize the inputs of all steps, and then the state of each step, of all rows together (as
-    onnxruntime does on one thread; on several each quantizes its rows).
+    """An LSTM whose products quantize the inputs of all steps, and then the state of each step, of all rows together.
+
+    So does onnxruntime on one thread; on several each quantizes its rows.
     """
     need(w.ndim == 3 and r.ndim == 3, f"weights {w.shape} and {r.shape}; (directions, inputs, gates) are needed")
     turned = (w.transpose(0, 2, 1), r.transpose(0, 2, 1))
