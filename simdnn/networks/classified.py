@@ -19,6 +19,7 @@ from isa_models import SimdnnError, Unimplemented, UnknownTiming
 from isa_models.machines.loader import AnyMachine
 from simdnn.exactness import measures
 from simdnn.networks import sequential as network
+from simdnn.networks.narrow import NarrowMode
 from simdnn.networks.precision import MODES, Mode, check_groups, check_layers, choose
 from simdnn.networks.runner import Frames, InMode, Row, check_scoped, run_modes
 from simdnn.networks.sequential import LayerRun
@@ -77,6 +78,8 @@ class ClassifierRun:
             row |= measures.cost(run.result, cap, shape.macs, times=1 / len(images), ahead=run.ahead)
             row |= measures.values(run.result, run.values, wanted.values)
             row["cycles_mb1"] = network.cycles_alone(step, shape, mode, place)
+            if notes := NarrowMode.kept(mode.at(shape.name).narrow, step.layer.kind == "conv"):
+                row["note"] = notes[0]
             rows.append(row | {"accuracy": accuracy, "images": len(images), "refused": ""})
         return InMode(rows)
 

@@ -49,6 +49,13 @@ class Mixable:
     above: Mapping[str, frozenset[str]]  # the nearest layers that each node reads from, a layer too
     below: Mapping[str, frozenset[str]]  # and those that read from it
 
+    @property
+    def convolutions(self) -> frozenset[str]:
+        """The layers that are convolutions."""
+        return frozenset(
+            node.name for node in self.model.graph.node if node.op_type == "Conv" and node.name in self.layers
+        )
+
     def whole(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """The model of a recipe, or this one, with its weights inside."""
         made: Any = onnx_package().ModelProto()

@@ -21,9 +21,10 @@ from simdnn.networks.float16 import float16_report, transpile_float16
 from simdnn.networks.graph_run import Watch
 from simdnn.networks.mixed import Mixable, attr_of, mixable, placed, rewritten, storage_of
 from simdnn.networks.model import Node
+from simdnn.networks.narrow import NarrowMode
 from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import stands_for
-from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode, check_groups, check_layers
+from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode, check_filters, check_groups, check_layers
 from simdnn.networks.quantize import STORING, Ranges, quantize_onnx, ranges_of
 from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.networks.runner import Frames, InMode, Row, check_scoped, computed, run_modes
@@ -95,6 +96,7 @@ def in_recipe(calibrated: Calibrated, mode: Mode) -> Network:
 def check_recipe(calibrated: Calibrated, mode: Mode) -> None:
     """`UnknownName` for a layer that the model lacks, `InvalidArgument` where known ranges lack what a layer reads."""
     check_layers(mode, calibrated.mixable.layers)
+    check_filters(mode, calibrated.mixable.convolutions)
     for one in mode.parts:
         check_groups(one)
     if calibrated.known is not None:
@@ -131,7 +133,7 @@ def in_mode(calibrated: Calibrated, mode: Mode, only: Sequence[str] = ("*",)) ->
         narrow = quantize_onnx(model, scheme="weights", only=only, **storage_of(mode))
         if not any(node.op_type in (*STORING, "DequantizeLinear") for node in narrow.graph.node):
             kinds = "no product here has" if mode.narrow else "no product here and no convolution has"
-            more = "; convolutions keep theirs, and s8-weights stores those" if mode.narrow else ""
+            more = "; convolutions keep theirs, and f8-channel or s8-weights stores those" if mode.narrow else ""
             raise Unimplemented(f"{kinds} constant weights to store{more}")
         return load(narrow), attr_of(mode)
     if mode.src in ("f16", "bf16"):
@@ -141,6 +143,11 @@ def in_mode(calibrated: Calibrated, mode: Mode, only: Sequence[str] = ("*",)) ->
             raise Unimplemented(f"nothing here can be {mode.src} ({reason}); what works: fpmath-{mode.src}")
         return load(narrow), Attr()
     return load(model), attr_of(mode)
+
+
+def kept(mode: Mode, network: Network) -> list[str]:
+    """A note where a mode of products alone meets convolutions."""
+    return NarrowMode.kept(mode.narrow, any(node.op == "Conv" for node in network.graph.nodes))
 
 
 def at_work(
@@ -322,6 +329,7 @@ class ModelRun:
         run = InMode(rows, [{"computes": computes(result), **whole, "refused": ""}])
         run.ran = self._ran(result)
         run.notes += dict.fromkeys(str(w.message) for w in caught)
+        run.notes += kept(mode, network)
         takes = any(one.is_integer for one in mode.parts)
         itself = self.calibrated.overlap if self.calibrated.known is None else ""
         if takes and itself and not self.hides and self.values:

@@ -17,6 +17,8 @@ from simdnn.primitives.attr import Quant
 from simdnn.primitives.scaled import Blocks, quantize_mx, quantize_nvfp4
 
 Scales = Mapping[str, Any]  # of a product, by argument
+#: what is said of a network in a mode whose weights are in blocks
+KEPT = "convolutions keep the weights they have: blocks along K are of products"
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class NarrowForm:
     def quant(self, argument: str, k: int) -> Quant:
         """The scales of an argument of a product whose cost alone is asked for."""
         if not self.group:
-            return Quant(None, mask=2 if self.scale == "channel" else 0)
+            return Quant(None, mask="per_oc" if self.scale == "channel" else "common")
         groups = (self.shared(k), 1) if argument == "wei" else (1, self.shared(k))
         if self.rule(k) == "nvfp4":
             return Quant(None, mask=3, groups=groups, dtype="f8_e4m3", tensor_scale=1.0)
@@ -60,7 +62,12 @@ class NarrowForm:
         largest = np.abs(weights).max(axis=0 if self.scale == "channel" else None)
         scale = np.where(largest > 0, largest / np.float32(fmt(self.dtype).greatest), 1).astype(np.float32)
         codes = encode((weights / scale).astype(np.float32), self.dtype).view(fmt(self.dtype).dtype)
-        return codes, {"wei": Quant(scale.reshape(-1), mask=2 if self.scale == "channel" else 0)}
+        return codes, {"wei": Quant(scale.reshape(-1), mask="per_oc" if self.scale == "channel" else "common")}
+
+    def filters(self, weights: Array, channels: int) -> tuple[Array, Scales]:
+        """Codes of a convolution's f32 weights, whose first axes hold `channels` outputs, and the scales of it."""
+        codes, scales = self.store(np.ascontiguousarray(weights.reshape(channels, -1).T))
+        return np.ascontiguousarray(codes.T).reshape(weights.shape), scales
 
     def problem(self, m: int, k: int, src: str) -> Scaled:
         """The problem of the kernel that quantizes a source (M, K)."""
@@ -68,15 +75,16 @@ class NarrowForm:
         return Scaled(m, k // group, group, 1, src, self.dtype, rule, find=rule in ("nvfp4", "tensor"))
 
     def read(self, rows: Array, weights: Scales) -> tuple[Array, Scales]:
-        """Codes of a source (M, K) of floats as it comes, and the scales of its product by `weights` with those scales.
+        """Codes of a source (M, K) of floats as it comes, and the scales of its product by `weights` with those scales;
+        a form without blocks takes an array of any shape.
 
         A number that is none stays so: a block that holds NaN or infinity is NaN, or the element where none shares.
         """
-        m, k = rows.shape
+        *_, k = rows.shape
+        m = rows.size // k
         p = self.problem(m, k, "f32")
         codes, scales, tensor = scaled(p, rows.astype(np.float32).reshape(m, k // p.group, p.group, 1))
-        kind = fmt(self.dtype).dtype
-        codes = codes.view(kind).reshape(m, k)
+        codes = codes.view(fmt(self.dtype).dtype).reshape(rows.shape)
         if scales is None:
             assert "src" not in weights, "a factor of all sums besides"
             return codes, {**weights, "src": tensor}
@@ -95,6 +103,22 @@ class NarrowMode:
     @property
     def source(self) -> NarrowForm | None:
         return FORMS[self.reads] if self.reads else None
+
+    @property
+    def of_filters(self) -> bool:
+        """Whether convolutions have it, too: blocks are along K of products alone."""
+        return not self.weights.group
+
+    @staticmethod
+    def of(name: str, conv: bool) -> NarrowMode | None:
+        """The one by name, of a product or of a convolution; None where it is none, or has nothing for that."""
+        found = NARROW_MODES.get(name)
+        return None if found is None or conv and not found.of_filters else found
+
+    @staticmethod
+    def kept(name: str, convolutions: bool) -> list[str]:
+        """A note for a network, with convolutions or not, in a mode that is of products alone."""
+        return [KEPT] if convolutions and name and NarrowMode.of(name, conv=True) is None else []
 
     def quant(self, k: int) -> dict[str, Quant]:
         """The scales of a product whose cost alone is asked for."""

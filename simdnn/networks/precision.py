@@ -269,6 +269,15 @@ def check_layers(mode: Mode, layers: Sequence[str]) -> Sequence[str]:
     return layers
 
 
+def check_filters(mode: Mode, layers: Iterable[str]) -> None:
+    """`Unimplemented` where a recipe puts a convolution, one of `layers`, in a mode that is of products alone."""
+    for layer, own in ((layer, mode.at(layer)) for layer in layers):
+        if NarrowMode.kept(own.narrow, convolutions=True):
+            works = ", ".join(name for name, one in NARROW_MODES.items() if one.of_filters)
+            said = "a convolution has no weights in blocks along K"
+            raise Unimplemented(f"layer {layer!r} in {own.name!r}: {said}; what works: fpmath-{own.fpmath}, {works}")
+
+
 def of_activations(mode: Mode) -> Mode:
     """The mode for a product of activations, which nobody has stored: symmetric s8 in place of zero points; in place of
     narrow floats f32, with the mode's math.

@@ -41,7 +41,7 @@ Ranges = Mapping[str, tuple[float, float]]  # the least and greatest value by te
 SCHEMES = ("static", "dynamic", "weights")
 _OPSET = 13  # the first with scales for each channel
 _BITS = {"s8": 8, "s4": 4}
-STORING = ("MatMulNBits", "MatMulBlocks")  # products whose weights are stored small
+STORING = ("MatMulNBits", "MatMulBlocks", "ConvBlocks")  # products whose weights are stored small
 _INT4_OPSET = 21  # the first in which DequantizeLinear takes 4 bits
 _LEAST_GROUP = 16  # that MatMulNBits allows
 
@@ -331,11 +331,14 @@ class _Writer:
             self.model.opset_import.append(self.onnx.helper.make_opsetid("com.microsoft", 1))
 
     def blocks(self, node: Any, mode: NarrowMode) -> None:
-        """Weights as narrow floats with their scales; a convolution keeps its own."""
+        """Weights as narrow floats with their scales; a convolution keeps its own where they would be in blocks."""
+        if node.op_type == "Conv":
+            self.narrow_filters(node, mode)
+            return
         w, bias = self.known[node.input[1]], (list(node.input) + [""])[2]
         w = w.T if self.turned(node) else w  # (K, N)
         flat = not bias or bias in self.known and self.known[bias].size == self.known[bias].shape[-1] == w.shape[1]
-        if node.op_type == "Conv" or w.ndim != 2 or not flat:
+        if w.ndim != 2 or not flat:
             self.nodes.append(node)
             return
         held, form = self.known[node.input[1]], mode.weights
@@ -349,7 +352,24 @@ class _Writer:
         names += [self.hold(f"{bias}_flat", self.known[bias].reshape(-1))] if bias else []
         if mode.reads:
             named["source"] = mode.reads
-        self.put("MatMulBlocks", [node.input[0], *names], [node.output[0]], "simdnn", **named)
+        self.own("MatMulBlocks", node, [node.input[0], *names], **named)
+
+    def narrow_filters(self, node: Any, mode: NarrowMode) -> None:
+        """A convolution's weights as narrow floats with one scale, or one an output channel."""
+        w, form = self.known[node.input[1]], mode.weights
+        if not mode.of_filters:
+            self.nodes.append(node)
+            return
+        codes, scales = shelf.once(w, (form, "filters"), lambda: form.filters(w, len(w)))
+        parts = {form.dtype: codes, "wei_scale": _values(scales["wei"])}
+        names = [self.hold(f"{node.input[1]}_{part}", values) for part, values in parts.items()]
+        named = {"source": mode.reads} if mode.reads else {}
+        self.own("ConvBlocks", node, [node.input[0], *names, *node.input[2:]], **named)
+        self.nodes[-1].attribute.extend(node.attribute)
+
+    def own(self, op: str, node: Any, inputs: list[str], **attributes: Any) -> None:
+        """An operator of this package's own domain in place of a node."""
+        self.put(op, inputs, [node.output[0]], "simdnn", **attributes)
         self.nodes[-1].name = node.name
         if not any(o.domain == "simdnn" for o in self.model.opset_import):
             self.model.opset_import.append(self.onnx.helper.make_opsetid("simdnn", 1))

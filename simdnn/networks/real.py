@@ -16,7 +16,17 @@ import isa_models
 from isa_models import InvalidArgument, SimdnnError
 from isa_models.machines.loader import AnyMachine
 from simdnn.networks.load import read
-from simdnn.networks.modes import Calibrated, Seen, at_work, check_recipe, computes, error_of, floats_of, node_rows
+from simdnn.networks.modes import (
+    Calibrated,
+    Seen,
+    at_work,
+    check_recipe,
+    computes,
+    error_of,
+    floats_of,
+    kept,
+    node_rows,
+)
 from simdnn.networks.network import Network, load
 from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode
 from simdnn.networks.quantize import Ranges
@@ -202,7 +212,7 @@ class RealRun:
         for phase, cost in costs:
             rate = {"tokens_per_s": phase.tokens / cost.seconds} if phase.tokens else {}
             wholes.append(_named(phase) | rate | whole | {"computes": computes(cost), "refused": ""})
-        return InMode(self._rows(costs, errors), wholes)
+        return InMode(self._rows(costs, errors), wholes, notes=kept(mode, prepared[0]))
 
     def _rows(self, costs: _Costs, errors: Mapping[str, Row]) -> list[Row]:
         """Nodes of all phases; their errors in those that run the program of the samples."""

@@ -267,6 +267,8 @@ def _total(whole: Row, part: pd.DataFrame) -> Row:
     row: Row = {"layer": "total", "mode": whole["mode"], "note": "", "refused": ""}
     if not len(part):
         return row | whole
+    if "note" in part:
+        row["note"] = "; ".join(dict.fromkeys(part["note"].dropna()))
     times = part["count"]
     time_us = float((part["time_us"] * times).sum(skipna=False))
     refused = part[part["refused"] != ""]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +20,8 @@ from isa_models.formats import fmt
 from isa_models.machines.loader import AnyMachine
 from simdnn import quantize
 from simdnn.networks.kernels import quantization
-from simdnn.networks.narrow import NARROW_MODES
-from simdnn.networks.precision import MODES, Mode
+from simdnn.networks.narrow import NarrowMode
+from simdnn.networks.precision import MODES, Mode, check_filters
 from simdnn.primitives import Attr, convolution, estimate, matmul
 from simdnn.primitives.result import Estimate, Result
 from simdnn.primitives.run import Target
@@ -138,6 +139,8 @@ def prepare(
     that is a math mode, layers whose names `fpmath_layers` does not match stay strict (`Mode.fpmath_of`).
     """
     ask = stored if callable(stored) else lambda _: stored
+    if mode.layers:
+        check_filters(mode, (layer.name for layer in network.layers if layer.kind == "conv"))
     modes = [mode.at(layer.name) for layer in network.layers]
     sources = [ask(own)[index] if own.is_integer else None for index, own in enumerate(modes)]
     prepared = []
@@ -161,8 +164,10 @@ def prepare_layer(
     scheme: Scheme = _SCHEME,
 ) -> PreparedLayer:
     """A layer in a mode that reads its source as `src_as` tells and gives `dst`, stored as `dst_as` tells."""
-    if mode.narrow and layer.kind != "conv":
-        codes, scales = NARROW_MODES[mode.narrow].weights.store(layer.weights)
+    narrow = NarrowMode.of(mode.narrow, layer.kind == "conv")
+    if narrow:
+        conv, held = layer.kind == "conv", layer.weights
+        codes, scales = narrow.weights.filters(held, len(held)) if conv else narrow.weights.store(held)
         return PreparedLayer(layer, codes, dst, dst_as=dst_as, fpmath=fpmath, narrow=scales)
     if mode.narrow:
         return PreparedLayer(layer, layer.weights, dst, dst_as=dst_as, fpmath=fpmath)
@@ -197,26 +202,28 @@ def source(images: F32, first: PreparedLayer, mode: Mode) -> NDArray[Any]:
 
 def execute_one(step: PreparedLayer, x: NDArray[Any], mode: Mode, target: Place) -> LayerRun:
     """One prepared layer over the stored values that it reads."""
-    layer, more = step.layer, None
+    layer, conv = step.layer, step.layer.kind == "conv"
     where: dict[str, Any] = {**vars(target), "dst": step.dst, "attr": step.attr(mode)}
-    if layer.kind == "conv":
+    x = x if conv else x.reshape(len(x), -1)
+    more = ahead(mode, conv, x.shape, target.target)
+    if narrow := NarrowMode.of(mode.narrow, conv):
+        x, found = narrow.read(x, step.narrow)
+        where["attr"] = replace(where["attr"], scales={**where["attr"].scales, **found})
+    if conv:
         result = convolution(x, step.weights, layer.bias, strides=layer.stride, padding=layer.pad, **where)
     else:
-        rows = x.reshape(len(x), -1)
-        if mode.narrow:
-            more = ahead(mode, *rows.shape, target.target)
-            rows, found = NARROW_MODES[mode.narrow].read(rows, step.narrow)
-            where["attr"] = replace(where["attr"], scales={**where["attr"].scales, **found})
-        result = matmul(rows, step.weights, layer.bias, **where)
+        result = matmul(x, step.weights, layer.bias, **where)
     out = result.output
     values: F32 = out.astype(np.float32) if step.dst_as is None else step.dst_as.real(out)
     return LayerRun(layer, result, values, more)
 
 
-def ahead(mode: Mode, m: int, k: int, target: Target) -> Cost | None:
-    """The cost of quantizing a product's f32 source (M, K) as it comes; None in modes that read it as it is."""
-    form = NARROW_MODES[mode.narrow].source if mode.narrow else None
-    return quantization(form, m, k, "f32", target).find_cost() if form else None
+def ahead(mode: Mode, conv: bool, shape: Sequence[int], target: Target) -> Cost | None:
+    """The cost of quantizing an f32 source as it comes, (M, K) or an image; None in modes that read it as it is."""
+    narrow = NarrowMode.of(mode.narrow, conv)
+    form = narrow.source if narrow else None
+    lines, line = (prod(shape[:2]), prod(shape[2:])) if conv else shape
+    return quantization(form, lines, line, "f32", target).find_cost() if form else None
 
 
 def compressed(weights: F32, mode: Mode) -> tuple[NDArray[Any], F32, NDArray[Any] | None]:
@@ -249,13 +256,16 @@ def cycles_alone(prepared: PreparedLayer, shape: Layer, mode: Mode, target: Plac
     """Cycles of a prepared layer for an image that comes alone, with what quantizes its source as it comes."""
     own = mode.at(prepared.layer.name)
     src, attr = prepared.src_as.dtype if prepared.src_as else own.src, prepared.attr(own)
-    if own.narrow and isinstance(shape, MatmulLayer) and (form := NARROW_MODES[own.narrow].source):
-        src, attr = form.dtype, replace(attr, scales={**attr.scales, "src": form.quant("src", shape.k)})
-    weights = own.src if own.narrow and prepared.layer.kind == "conv" else own.weights
+    conv = prepared.layer.kind == "conv"
+    narrow = NarrowMode.of(own.narrow, conv)
+    if narrow and (form := narrow.source):
+        k = shape.k if isinstance(shape, MatmulLayer) else 0
+        src, attr = form.dtype, replace(attr, scales={**attr.scales, "src": form.quant("src", k)})
+    weights = own.src if own.narrow and narrow is None else own.weights
     types = f"{src}:{weights}:{prepared.dst}"
     place = target.under(mode, prepared.layer.name)
     found = estimate_layer(shape, types, bias=True, attr=attr, **vars(place)).cycles
-    more = ahead(own, shape.m, shape.k, place.target) if isinstance(shape, MatmulLayer) else None
+    more = ahead(own, conv, shape.src_shape, place.target)
     return found + (more.cycles if more else 0)
 
 

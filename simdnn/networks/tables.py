@@ -17,7 +17,7 @@ from isa_models.formats import fmt
 from isa_models.machines.loader import AnyMachine
 from simdnn.exactness import measures
 from simdnn.networks import sequential as network
-from simdnn.networks.narrow import NARROW_MODES
+from simdnn.networks.narrow import NarrowMode
 from simdnn.networks.precision import MODES, Mode, choose, of_activations
 from simdnn.networks.runner import (
     Frames,
@@ -35,7 +35,7 @@ from simdnn.primitives.result import Estimate, Result
 from simdnn.primitives.run import Target
 from simdnn.progress import Progress
 from simdnn.quantize import quantize_weights, weight_scales
-from workloads import Layer, MatmulLayer, Workload, data
+from workloads import ConvLayer, Layer, MatmulLayer, Workload, data
 
 if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
@@ -94,14 +94,13 @@ class TableLayer:
         found = measures.cost(priced, cap, self.macs, ahead=ahead)
         if isinstance(result, Result) and reference:
             found |= measures.values(result, result.output, reference.output, times=batch)
-        return InMode([self._row(mode) | found | {"refused": ""}])
+        notes = NarrowMode.kept(mode.narrow, not isinstance(self.layer, MatmulLayer))
+        return InMode([self._row(mode) | found | {"refused": ""} | ({"note": notes[0]} if notes else {})])
 
     def _ahead(self, mode: Mode, isa: str) -> Cost | None:
         """The cost of quantizing the source as it comes, where a mode does so."""
-        if not isinstance(self.layer, MatmulLayer):
-            return None
         where = self.where(isa) | {"engine": "auto"}
-        return network.ahead(mode, self.layer.m, self.layer.k, Target.of(**where))
+        return network.ahead(mode, not isinstance(self.layer, MatmulLayer), self.layer.src_shape, Target.of(**where))
 
     def estimated(self, mode: Mode, isa: str) -> Estimate:
         """The layer's cost in a mode, all products of a batch in one kernel."""
@@ -235,9 +234,11 @@ def _primitive(job: TableLayer, mode: Mode, isa: str) -> Result:
     tensors = data.tensors(layer, f"{mode.src}:{'f32' if narrowed else mode.weights}", job.seed)
     scales = {"src": tensors.src_scale, "wei": tensors.wei_scale} if mode.is_integer else {}
     src, weights, zero_points, sums = tensors.src, tensors.weights, None, None
-    if mode.narrow and isinstance(layer, MatmulLayer):
-        narrow = NARROW_MODES[mode.narrow]
-        weights, given = narrow.weights.store(weights)
+    conv = not isinstance(layer, MatmulLayer)
+    narrow = NarrowMode.of(mode.narrow, conv)
+    if narrow:
+        outputs = layer.oc if isinstance(layer, ConvLayer) else layer.n
+        weights, given = narrow.weights.filters(weights, outputs) if conv else narrow.weights.store(weights)
         src, given = narrow.read(src, given)
         scales = dict(given)
     elif mode.weight_group:
@@ -252,7 +253,7 @@ def _primitive(job: TableLayer, mode: Mode, isa: str) -> Result:
     if isinstance(layer, MatmulLayer):
         return matmul(src, weights, **where)
     where |= {"strides": layer.stride, "padding": layer.pad, "groups": layer.groups}
-    return convolution(tensors.src, weights, **where)
+    return convolution(src, weights, **where)
 
 
 def _estimate(job: TableLayer, mode: Mode, isa: str) -> Estimate:
@@ -264,10 +265,10 @@ def _estimate(job: TableLayer, mode: Mode, isa: str) -> Estimate:
     zero_points, sums = None, None
     src, held = mode.src, mode.weights
     if mode.narrow:
-        found = NARROW_MODES[mode.narrow]
-        src = found.source.dtype if found.source and isinstance(layer, MatmulLayer) else src
-        held = mode.weights if isinstance(layer, MatmulLayer) else mode.src
-        scales = dict(found.quant(layer.k)) if isinstance(layer, MatmulLayer) else {}
+        found = NarrowMode.of(mode.narrow, not isinstance(layer, MatmulLayer))
+        src = found.source.dtype if found and found.source else src
+        held = mode.weights if found else mode.src
+        scales = found.quant(layer.k if isinstance(layer, MatmulLayer) else 0) if found else {}
     elif mode.weight_group and isinstance(layer, MatmulLayer):
         length = network.group_of(mode, layer.k)
         scales["wei"] = Quant(None, groups=(length, 1))

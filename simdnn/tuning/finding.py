@@ -10,6 +10,7 @@ from typing import Any
 
 from isa_models import InvalidArgument
 from isa_models.formats import fmt
+from simdnn.networks.narrow import NarrowMode
 from simdnn.networks.precision import MODES, Mode
 from simdnn.progress import Progress
 from simdnn.study.results import Results
@@ -78,7 +79,13 @@ class Finding:
         return {layer: own[layer] for layer in self.subject.layers}
 
     def _all(self, mode: str) -> Modes:
-        return (mode,) * len(self.subject.groups)
+        """One mode in all groups that take it."""
+        return tuple(mode if self._takes(place, mode) else "f32" for place in range(len(self.subject.groups)))
+
+    def _takes(self, place: int, mode: str) -> bool:
+        """Whether the layers of a group may be in a mode, which is of products alone or of convolutions as well."""
+        convolutions = self.subject.convolutions.intersection(self.subject.groups[place])
+        return not NarrowMode.kept(MODES[mode].narrow, bool(convolutions))
 
     def _with(self, own: Mapping[int, str]) -> Modes:
         return tuple(own.get(place, "f32") for place in range(len(self.subject.groups)))
@@ -164,8 +171,11 @@ class Finding:
         kernels = {name: self._kernels(row) for name, row in whole.items() if not row["refused"]}
         places = range(len(self.subject.groups))
         if not kernels:
-            return [names for _ in places]
-        return [worth_trying(names, {name: found[place] for name, found in kernels.items()}) for place in places]
+            return [[name for name in names if self._takes(place, name)] for place in places]
+        return [
+            worth_trying(names, {name: found[place] for name, found in kernels.items() if self._takes(place, name)})
+            for place in places
+        ]
 
     def _modelled(
         self, options: Sequence[Sequence[str]], whole: Mapping[str, Mapping[str, Any]], count: int

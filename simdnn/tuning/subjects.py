@@ -50,15 +50,18 @@ class RecipeRun:
 
 
 class Subject(Protocol):
-    """A network on a machine. `groups`: layers that have one mode, each in one; `edges`: pairs of groups, the second
-    reading the first. `enumerable`: how many recipes are few enough to be run all; else the search takes `rounds` of
-    at most `a_round` recipes, and where it goes by few feeds, at most `shown` of its front are run over all.
+    """A network on a machine. `groups`: layers that have one mode, each in one; `convolutions`: layers that take no
+    mode of products alone; `edges`: pairs of groups, the second reading the first. `enumerable`: how many recipes are
+    few enough to be run all; else the search takes `rounds` of at most `a_round` recipes, and where it goes by few
+    feeds, at most `shown` of its front are run over all.
     """
 
     machine: AnyMachine
 
     @property
     def layers(self) -> tuple[str, ...]: ...
+    @property
+    def convolutions(self) -> frozenset[str]: ...
     @property
     def edges(self) -> list[tuple[int, int]]: ...
     @property
@@ -123,6 +126,10 @@ class TrainedSubject:
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
         return tuple((layer,) for layer in self.layers)
+
+    @property
+    def convolutions(self) -> frozenset[str]:
+        return frozenset(layer.name for layer in self.net.layers if layer.kind == "conv")
 
     @property
     def edges(self) -> list[tuple[int, int]]:
@@ -240,6 +247,10 @@ class ModelSubject:
         for layer in self.layers:
             alike.setdefault(re.sub(r"\d+", "#", layer), []).append(layer)
         return tuple(map(tuple, alike.values()))
+
+    @cached_property
+    def convolutions(self) -> frozenset[str]:
+        return self.calibrated.mixable.convolutions
 
     @property
     def edges(self) -> list[tuple[int, int]]:

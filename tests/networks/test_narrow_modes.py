@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import ml_dtypes
 import numpy as np
@@ -14,7 +15,7 @@ import workloads
 from simdnn.cli import main
 from simdnn.networks.modes import Calibrated, in_mode
 from simdnn.networks.narrow import NARROW_MODES
-from simdnn.networks.precision import MODES, choose
+from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.networks.tables import run_table
 from workloads import MatmulLayer
 
@@ -89,8 +90,88 @@ def test_a_network_of_convolutions_says_why_it_has_no_narrow_floats() -> None:
     digits = workloads.digits()
     convolutions = replace(digits, layers=digits.layers[:3])
     mode = MODES["mxfp6"]
-    with pytest.raises(simdnn.Unimplemented, match="no product here has .*; convolutions keep theirs, and s8-weights"):
+    with pytest.raises(
+        simdnn.Unimplemented, match="no product here has .*; convolutions keep theirs, and f8-channel or s8-weights"
+    ):
         in_mode(Calibrated(onnx_model(convolutions), []), mode)
+
+
+def with_convolutions() -> onnx.ModelProto:
+    """Two convolutions, one depthwise with strides, and a product of what is left."""
+    rng = np.random.default_rng(3)
+    held = {
+        "filters": rng.standard_normal((8, 3, 3, 3), np.float32),
+        "bias": rng.standard_normal(8, np.float32),
+        "deep": rng.standard_normal((8, 1, 3, 3), np.float32),
+        "w": rng.standard_normal((8, 5), np.float32),
+    }
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "filters", "bias"], ["c"], "conv", pads=[1] * 4),
+        onnx.helper.make_node("Conv", ["c", "deep"], ["d"], "depthwise", group=8, strides=[2, 2]),
+        onnx.helper.make_node("GlobalAveragePool", ["d"], ["p"], "pool"),
+        onnx.helper.make_node("Flatten", ["p"], ["f"], "flat"),
+        onnx.helper.make_node("MatMul", ["f", "w"], ["y"], "fc"),
+    ]
+    ports = [onnx.helper.make_tensor_value_info(n, 1, dims) for n, dims in (("x", [2, 3, 7, 7]), ("y", [2, 5]))]
+    constants = [onnx.numpy_helper.from_array(values, name) for name, values in held.items()]
+    graph = onnx.helper.make_graph(nodes, "g", ports[:1], ports[1:], constants)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10)
+
+
+@pytest.mark.parametrize(
+    ("name", "machine"),
+    [*product(("f8-tensor", "f8-channel"), ("zen4", "v100")), ("f8-f8-tensor", "zen4"), ("f8-f8-channel", "spr")],
+)
+def test_convolutions_have_the_modes_without_blocks(name: str, machine: str) -> None:
+    """Values are those of weights, and sources, that were brought to f8 and back; costs hang on no data."""
+    plain = with_convolutions()
+    stored = simdnn.load(simdnn.quantize_onnx(plain, scheme="weights", weights=name))
+    x = RNG.standard_normal((2, 3, 7, 7), np.float32)
+    found = stored.run({"x": x}, machine=machine, attr=simdnn.Attr(fpmath="strict"))
+    for tensor in plain.graph.initializer:
+        if tensor.name != "bias":
+            w = onnx.numpy_helper.to_array(tensor)
+            rows = w.T if tensor.name == "w" else w.reshape(len(w), -1)
+            largest = np.abs(rows).max(axis=1, keepdims=True) if name.endswith("channel") else np.abs(rows).max()
+            scale = np.float32(largest / np.float32(448))
+            codes = (rows / scale).astype(np.float32).astype(ml_dtypes.float8_e4m3fn).astype(np.float32) * scale
+            tensor.CopyFrom(
+                onnx.numpy_helper.from_array((codes.T if tensor.name == "w" else codes).reshape(w.shape), tensor.name)
+            )
+    values = {"x": x}
+    for node in simdnn.load(plain).graph.nodes:
+        if node.op in ("Conv", "MatMul") and NARROW_MODES[name].source:
+            values[node.inputs[0]] = read(values[node.inputs[0]], name)
+        one = onnx.helper.make_graph(
+            [next(n for n in plain.graph.node if n.name == node.name)],
+            "g",
+            [onnx.helper.make_tensor_value_info(node.inputs[0], 1, values[node.inputs[0]].shape)],
+            [onnx.helper.make_tensor_value_info(node.outputs[0], 1, None)],
+            list(plain.graph.initializer),
+        )
+        alone = onnx.helper.make_model(one, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10)
+        values |= simdnn.load(alone).run({node.inputs[0]: values[node.inputs[0]]}, machine="zen4").outputs
+    np.testing.assert_allclose(found.outputs["y"], values["y"], rtol=2e-3, atol=2e-3 * np.abs(values["y"]).max())
+    assert found.cycles == stored.estimate({"x": x.shape}, machine=machine, attr=simdnn.Attr(fpmath="strict")).cycles
+
+
+def test_blocks_are_of_products_and_nobody_says_otherwise() -> None:
+    """A network says what its convolutions keep; a recipe that names one is refused, and none is tuned."""
+    from simdnn.networks.modes import run_model
+    from simdnn.networks.precision import recipe
+
+    feeds = {"x": RNG.standard_normal((2, 3, 7, 7), np.float32)}
+    modes, _ = choose(simdnn.machine("zen4"), ["f32", "mxfp8", "f8-channel"])
+    totals = run_model(with_convolutions(), feeds, modes, machine="zen4").totals.set_index("mode")
+    assert "convolutions keep" in totals.loc["mxfp8", "note"] and not totals.loc["f8-channel", "note"]
+    mixed: dict[Mode, str | None] = {recipe({"conv": "mxfp8", "fc": "mxfp8"}): None}
+    with pytest.raises(simdnn.Unimplemented, match="'conv' in 'mxfp8'.*what works: fpmath-bf16, f8-tensor"):
+        run_model(with_convolutions(), feeds, mixed, machine="zen4")
+    fitting: dict[Mode, str | None] = {recipe({"conv": "f8-channel", "depthwise": "f32", "fc": "mxfp8"}): None}
+    assert run_model(with_convolutions(), feeds, fitting, machine="zen4").totals["refused"].iloc[-1] == ""
+    found = simdnn.tune(with_convolutions(), feeds=[feeds], machine="zen4", modes=["f32", "mxfp8", "f8-channel"])
+    rows = [found.recipe(row) for row in range(len(found.front))]
+    assert rows and all("mxfp8" not in (row["conv"], row["depthwise"]) for row in rows)
 
 
 def test_modes_run_as_any() -> None:

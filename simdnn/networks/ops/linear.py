@@ -11,6 +11,7 @@ import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.narrow import NARROW
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy
@@ -19,7 +20,7 @@ from simdnn.networks.ops.shape import transposed, view
 from simdnn.networks.types import is_float, label
 
 F32 = np.dtype(np.float32)
-_NARROW = ("f16", "bf16")
+_HALVES = ("f16", "bf16")
 
 
 def in_own_type(k: Kernels, product: Callable[..., Array], *operands: Array | None) -> Array:
@@ -49,7 +50,7 @@ def products(k: Kernels, a: Array, b: Array, bias: Array | None = None) -> Array
     k.allocate(shape, a.dtype, shadowed=not k.values)
     if prod(shape) == 0 or a.shape[-1] == 0:
         return np.zeros(shape, a.dtype) + (0 if bias is None else bias)
-    if label(a.dtype) not in ("f32", *_NARROW):
+    if label(a.dtype) not in ("f32", *_HALVES):
         k.unknown(
             f"a product of {label(a.dtype)} has no kernel here, so its cost is not known; f32, f16, bf16 have one"
         )
@@ -81,7 +82,7 @@ def gemm(k: Kernels, node: Node, a: Array, b: Array, c: Array | None = None) -> 
     b = b.T if node.integer("transB", 0) else b  # the kernel lays weights out as it likes
     shape = (a.shape[0], b.shape[1])
     need(c is None or np.broadcast_shapes(c.shape, shape) == shape, f"C of shape {getattr(c, 'shape', ())} for {shape}")
-    floating = label(a.dtype) in ("f32", *_NARROW)
+    floating = label(a.dtype) in ("f32", *_HALVES)
     fused = c is not None and floating and alpha == beta == 1.0 and c.size == shape[1] and shape[1] == c.shape[-1]
     result = products(k, a, b, np.ascontiguousarray(c).reshape(-1) if fused and c is not None else None)
     if c is None or fused:
@@ -94,7 +95,7 @@ def gemm(k: Kernels, node: Node, a: Array, b: Array, c: Array | None = None) -> 
 
 
 def scaled(k: Kernels, x: Array, factor: float) -> Array:
-    if label(x.dtype) not in ("f32", *_NARROW):
+    if label(x.dtype) not in ("f32", *_HALVES):
         return by_numpy(k, lambda v: v * factor, x)
     return k.map(lambda v: v * factor, x, name="mul")
 
@@ -182,9 +183,9 @@ def convolve(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None = No
 
 def _plane(k: Kernels, x: Array, w: Array, bias: Array | None, at: Windows, options: dict[str, Any]) -> Array:
     where = {"strides": tuple(at.strides), "padding": (*at.before, *at.after), "dilation": tuple(at.dilations)}
-    if label(x.dtype) not in ("f32", *_NARROW, "u8", "s8"):
+    if label(x.dtype) not in ("f32", *_HALVES, "u8", "s8", *NARROW):
         raise Unimplemented(f"a convolution of {label(x.dtype)}; f32, f16, bf16 and int8 have kernels")
-    if not is_float(x.dtype):
+    if not is_float(x.dtype) or label(x.dtype) in NARROW:
         return k.convolution(x, w, bias, **where, **options)
     return in_own_type(k, lambda a, b, c, **more: k.convolution(a, b, c, **where, **more, **options), x, w, bias)
 

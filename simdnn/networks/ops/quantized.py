@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -415,6 +416,25 @@ def matmul_blocks(
     attr = replace(k.attr, apply_to_int=False, scales=given)
     result = k.matmul(rows, codes, added, attr=attr, dst="f32")
     return converted(k, result.reshape(*a.shape[:-1], columns), a.dtype)
+
+
+@operator("ConvBlocks", domain="simdnn")
+def conv_blocks(k: Kernels, node: Node, x: Array, codes: Array, scales: Array, bias: Array | None = None) -> Array:
+    """A convolution with weights of narrow floats that have one scale, or one an output channel.
+
+    An attribute `source` names the form that x is quantized to as it comes, one without blocks. Where no kernel has
+    such weights beside a source as it is, they are the floats that they stand for, made ahead of time.
+    """
+    given: Scales = {"wei": Quant(scales, mask="common" if scales.size == 1 else "per_oc")}
+    source = converted(k, x, F32) if label(x.dtype) not in ("f32", "bf16", "f16") else x
+    if name := node.text("source", ""):
+        need(name in FORMS and not FORMS[name].group, f"source={name!r}; a form of one scale is")
+        lines, given = k.quantized(source.reshape(x.shape[0] * x.shape[1], -1), FORMS[name], given)
+        source = lines.reshape(x.shape)
+    with contextlib.suppress(*([] if name else [Unimplemented])):
+        return convolve(k, node, source, codes, bias, attr=replace(k.attr, apply_to_int=False, scales=given))
+    factor = scales.reshape(-1, *[1] * (codes.ndim - 1)).astype(F32)
+    return convolve(k, node, source, codes.astype(F32) * factor, bias)
 
 
 def _unpack(packed: Array, width: int) -> Array:
