@@ -17,7 +17,7 @@ from simdnn.primitives.checks import keywords
 from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import CONV_SIZES, Taps, conv_problem, conv_shape, tensors
 from simdnn.primitives.reorder import Reordered, plain_of
-from simdnn.primitives.resolve import Resolved, need_values, resolve
+from simdnn.primitives.resolve import Resolved, need_values, refuse_groups, resolve
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target, check_reordered, chosen, resolved, run
 from simdnn.primitives.zero_points import ADDED, refuse_strategy
@@ -152,6 +152,7 @@ def problem_of(
     given = given.folded
     if target.gpu:
         return gpu_problems.convolution_problem(target.gpu, sizes, taps, given, dst, bias, wei_tag)
+    refuse_groups(given, "on a CPU")
     if given.shape.src in NARROW:
         epilogue, parameters = narrow.of_convolution(given, dst, bias, target.library)
     else:

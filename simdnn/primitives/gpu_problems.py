@@ -31,7 +31,7 @@ from simdnn.primitives.decompress import weights_params
 from simdnn.primitives.groups import group_scales, with_groups
 from simdnn.primitives.problems import WEI_TAGS, Taps, conv_problem
 from simdnn.primitives.products import Products
-from simdnn.primitives.resolve import Resolved, Shape, resolve
+from simdnn.primitives.resolve import Resolved, Shape, refuse_groups, resolve, scale_by_groups
 from simdnn.primitives.zero_points import DECOMPRESSED, refuse_strategy, with_tables, zero_points
 
 _NVIDIA_STORES = ("f32", "f16", "s32", "s8", "u8")
@@ -108,7 +108,8 @@ def convolution_problem(
     if taps.depth:
         raise Unimplemented(f"three spatial dimensions on {machine.name!r}: what works: one and two, or a CPU")
     _check_attribute(machine, given)
-    epilogue, parameters = resolve(given, dst, bias)
+    inside = scale_by_groups(given, sizes)
+    epilogue, parameters = resolve(given.without_scale("wei") if inside else given, dst, bias)
     _check_destination(machine, epilogue)
     if epilogue.by_channel:
         raise Unimplemented(f"zero points by channel on {machine.name!r}: what works: common ones, or a CPU")
@@ -117,13 +118,16 @@ def convolution_problem(
     problem = GpuConvProblem(**vars(plain), float_model=model)
     if depthwise.accepts(plain):
         refuse_strategy(given, "its kernel subtracts the zero point from each element", "a depthwise convolution")
+        refuse_groups(given, "of a depthwise convolution")
         return problem, parameters
     _check_parameters(machine, given)
     parameters = _with_common(epilogue, parameters)
-    if shape.compressed:  # less their common zero point; scales come after the sums
+    if shape.compressed:  # less their common zero point; scales but those of groups come after the sums
         point = Param("wei", 0, 0, "s32") if epilogue.zp_wei else None
-        parts = Decompression(_computed(machine, given), None, point)
+        parameters = replace(parameters, wei_scale=inside.values) if inside else parameters
+        parts = Decompression(_computed(machine, given), inside.param if inside else None, point)
         return replace(problem, decompression=parts), parameters
+    refuse_groups(given, f"on {machine.name!r}, but of weights beside a source of more bits")
     if not (epilogue.zp_src or epilogue.zp_wei):
         return problem, parameters
     points = {name: point.param for name, point in given.zero_points.items()}
@@ -158,7 +162,7 @@ def _computed(machine: GpuMachine, given: Resolved) -> tuple[str, ...]:
 
 def check_types(machine: GpuMachine, shape: Shape, apply_to_int: bool) -> None:
     """`Unimplemented` for operands that nothing on the machine multiplies."""
-    if shape.compressed and not (shape.primitive == "matmul" and fmt(shape.wei).is_float):
+    if shape.compressed and not fmt(shape.wei).is_float:
         arrays.check_types(shape.primitive, shape.src, shape.wei, apply_to_int)
     if machine.nvidia:
         _check_on_nvidia(machine, shape)

@@ -135,6 +135,10 @@ class Resolved:
         """The parameters with one level of scales."""
         return replace(self, scales={name: scale.folded for name, scale in self.scales.items()})
 
+    def without_scale(self, argument: str) -> Resolved:
+        """The parameters less an argument's scale."""
+        return replace(self, scales={name: scale for name, scale in self.scales.items() if name != argument})
+
     def without_zero_points(self) -> Resolved:
         """The parameters less what `ZeroPoints` holds."""
         return replace(self, zero_points={name: point for name, point in self.zero_points.items() if name == "dst"})
@@ -225,6 +229,8 @@ def placed(attribute: str, argument: str, quant: Quant, shape: Shape) -> Valued:
         masks = {mask: granularity for mask, granularity in masks.items() if granularity != "by_channel"}
     named: dict[int | str, str] = masks | {g: g for g in ("common", "per_oc") if g in masks.values()}
     where = f"{attribute}[{argument!r}]"
+    if (length := _channel_groups(where, attribute, argument, quant, shape)) is not None:
+        return Valued(Param(argument, length, 1, str(quant.dtype)), quant.values, quant.mask)
     if quant.mask is not None and quant.mask not in named:
         allowed = ", ".join(f"{mask} ({granularity})" for mask, granularity in sorted(masks.items(), key=str))
         raise InvalidArgument(f"{where}: mask {quant.mask!r} of a {shape.primitive}; allowed: {allowed}")
@@ -249,6 +255,61 @@ def placed(attribute: str, argument: str, quant: Quant, shape: Shape) -> Valued:
     shared = _grouped(where, argument, quant, shape) if granularity == "grouped" else _UNGROUPED[granularity]
     param = Param(argument, *shared, str(quant.dtype))
     return Valued(param, quant.values, quant.mask, tensor_scale=quant.tensor_scale)
+
+
+def _channel_groups(where: str, attribute: str, argument: str, quant: Quant, shape: Shape) -> int | None:
+    """How many input channels share a scale of a convolution's weights, where it has an axis for them or says groups;
+    else None. The values have the weights' axes, that of input channels divided by the group.
+    """
+    if (shape.primitive, attribute, argument) != ("convolution", "scales", "wei"):
+        return None
+    if quant.values is None:
+        if quant.groups is None or quant.groups[0] != 1 or shape.k % quant.groups[1]:
+            return None
+        return quant.groups[1]
+    values = quant.values
+    if values.ndim < 3:
+        return None
+    parts = values.size // shape.n
+    if not parts or values.size % shape.n or shape.k % parts:
+        raise InvalidArgument(
+            f"{where} of shape {values.shape}; those by group have the weights' axes, input channels divided by a "
+            f"group: {shape.n} output channels, and a divisor of {shape.k} = IC/G x KH x KW beside"
+        )
+    return shape.k // int(parts)
+
+
+def scale_by_groups(given: Resolved, sizes: Mapping[str, int]) -> Valued | None:
+    """The scale of a convolution's weights by groups of input channels, as a table (K / group, OC) whose K runs over
+    taps, then channels; None where there is none.
+    """
+    scale = given.scales.get("wei")
+    if scale is None or not scale.param.group:
+        return None
+    shape, group = given.shape, scale.param.group
+    channels = shape.k // (sizes["kh"] * sizes["kw"])
+    if channels % group:
+        raise InvalidArgument(f"scales['wei'] by groups of {group}, which do not divide {channels} input channels")
+    if scale.values is None:
+        return scale
+    wanted = (channels // group, sizes["kh"], sizes["kw"])
+    met = scale.values.shape
+    axes = met[1:] if met[0] == shape.n else met[2:]  # with groups ahead
+    if axes not in (wanted, (wanted[0], wanted[2])[: 2 * (wanted[1] == 1)]):
+        raise InvalidArgument(f"scales['wei'] of shape {met}; by groups of {group}: {(shape.n, *wanted)}")
+    table = scale.values.astype(np.float32).reshape(shape.n, *wanted).transpose(2, 3, 1, 0).reshape(-1, shape.n)
+    return replace(scale, values=np.ascontiguousarray(table))
+
+
+def refuse_groups(given: Resolved, where: str) -> None:
+    """`Unimplemented` for a scale of a convolution's weights by groups of input channels."""
+    scale = given.scales.get("wei")
+    if given.shape.primitive == "convolution" and scale and scale.param.group:
+        raise Unimplemented(
+            f"scales['wei'] by groups of {scale.param.group} input channels {where}; what works: a common one, or one "
+            f"for each of {given.shape.n} output channels; on GPUs weights of integers and narrow floats beside f32, "
+            "bf16 and f16 have groups"
+        )
 
 
 def _is_row(quant: Quant) -> bool:

@@ -175,6 +175,8 @@ class Blocks(Alike, Priced):
     def attr(self, argument: str, **fields: Any) -> Attr:
         """The attribute of a product of these "wei" (K, N) or "src" (M, K): `simdnn.Attr(**fields)` with their scales.
 
+        "wei" may be a convolution's weights (OC, IC/G, KH, KW) in blocks along their input channels, axis 1.
+
         A tensor scale, or mxint8's 2**-6, becomes the other side's common f32 scale, or multiplies what stands there; a
         common scale that stands here already, as the other side's blocks leave it, becomes the blocks' `tensor_scale`.
         Raises `InvalidArgument` where blocks do not lie along K, and for other scales that stand here.
@@ -185,15 +187,16 @@ class Blocks(Alike, Priced):
         {'wei': ('f8_e4m3', (16, 1)), 'src': ('f32', None)}
         """
         one_of("argument", argument, ("wei", "src"))
-        along = {"wei": 0, "src": 1}[argument]
-        if self.output.ndim != 2 or self.axis != along:
+        filters = argument == "wei" and self.output.ndim == 4
+        along = 1 if filters else {"wei": 0, "src": 1}[argument]
+        if self.output.ndim != 2 and not filters or self.axis != along:
             shape = f"{self.output.shape} in blocks along axis {self.axis}"
             raise InvalidArgument(f"codes {shape}; {argument} is a matrix with blocks along K: axis={along}")
         if self.offsets is not None:
             raise InvalidArgument(
                 f"{self.dtype} has minima, which no attribute holds; matmul takes the blocks themselves"
             )
-        groups = (self.group, 1) if argument == "wei" else (1, self.group)
+        groups = (self.group, 1) if argument == "wei" and not filters else (1, self.group)
         scales = dict(fields.pop("scales", {}))
         tensor = _common(argument, scales[argument]) if argument in scales else None
         kind = name_of(self.scales.dtype)

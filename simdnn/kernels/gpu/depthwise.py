@@ -17,6 +17,7 @@ from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
 from simdnn.kernels.common.vocabulary import filled, steps_of
 from simdnn.kernels.gpu.grid import lanes_for, spread
@@ -30,7 +31,7 @@ _MOST_TAPS = 225  # 255 - -128 times 128, so often, is still below 2**24; and a 
 
 def accepts(p: ConvProblem) -> bool:
     """Whether the kernel does a problem: a channel a group, relu at most after the scales and the bias."""
-    if not p.depthwise or fmt(p.wei).bits < 8:  # nibbles are not loaded one by one
+    if not p.depthwise or fmt(p.wei).bits < 8 or p.wei in NARROW:  # which are not loaded one by one
         return False
     return p.kh * p.kw <= _MOST_TAPS and not p.epilogue.zp_wei and set(p.epilogue.post_ops) <= {"relu"}
 

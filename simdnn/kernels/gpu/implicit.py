@@ -56,10 +56,10 @@ def _finished(finish: Finish, p: ConvProblem, outputs: Mapping[str, Array]) -> A
 
 
 def _of_group(given: Parameters, columns: slice) -> Parameters:
-    """The parameters of some output channels."""
+    """The parameters of some output channels, which their last axis runs over."""
 
     def part(values: Array | None) -> Array | None:
-        return values if values is None or values.size == 1 else values.reshape(-1)[columns]
+        return values if values is None or values.size == 1 else values[..., columns]
 
     table = given.wei_zero_points
     points = table if table is None or table.shape[1] == 1 else table[:, columns]

@@ -200,7 +200,7 @@ def depthwise_kind(target: str, platform: Platform) -> KernelKind:
 def _depthwise_alone(problem: GpuConvProblem) -> str:
     if depthwise.accepts(problem):
         return ""
-    return "computes depthwise convolutions only, of weights of 8 bits or more without a zero point"
+    return "computes depthwise convolutions only, of weights of 8 bits or more (no f8) without a zero point"
 
 
 def _not_depthwise(problem: GpuConvProblem) -> str:
