@@ -16,8 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from isa_models import Machine
 from isa_models.formats import fmt
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
+from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.spec import Problem
 from simdnn.kernels.common.sums import Options
@@ -57,6 +59,11 @@ TILED_BF16 = _dot("tdpbf16ps", "bf16", "bf16", BF16)
 TILED_F16 = _dot("tdpfp16ps", "f16", "f16", BF16)
 TILED_U8 = _dot("tdpbusd", "u8", "s8", VNNI)
 TILED_S8 = replace(_dot("tdpbssd", "s8", "s8", VNNI), emit=_row_sum_s8)
+
+
+def accumulation_of(machine: Machine | None) -> str:
+    """The order in which a machine's tile products are added up."""
+    return machine.amx_accumulation if machine else AMX_ACCUMULATIONS[0]
 
 
 def tiled_gemm(

@@ -9,15 +9,12 @@ from functools import partial
 
 from isa_models import Machine
 from isa_models.formats import fmt
-from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
-from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.spec import ConvProblem, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.common.sums import Options
-from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, tiled_gemm
+from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, accumulation_of, tiled_gemm
 from simdnn.kernels.x86.around import around
 from simdnn.kernels.x86.as_s8 import WIDENED, as_s8, fed
 from simdnn.kernels.x86.code import Unit, unit_of
-from simdnn.kernels.x86.decompressor import refuses_groups
 from simdnn.kernels.x86.depthwise import FLOAT, INTEGER, Depthwise
 from simdnn.kernels.x86.dots import (
     BF16,
@@ -39,19 +36,16 @@ from simdnn.kernels.x86.dots import (
     Dot,
 )
 from simdnn.kernels.x86.expanded import STORED, as_floats, expanding, is_stored, refuses_stored
-from simdnn.kernels.x86.fused import fused_gemm, refuses_fusion
 from simdnn.kernels.x86.gemm import compressed_gemm, gemm, grouped_gemm
 from simdnn.kernels.x86.gemv import Gemv
-from simdnn.kernels.x86.narrow import is_narrow
 from simdnn.kernels.x86.rows_blocks import repacked, vec_dot
+from simdnn.kernels.x86.rows_compressed import compressed_kinds
 from simdnn.kernels.x86.rows_reference import ref_conv, ref_float, ref_int8
-from simdnn.kernels.x86.widened import from_codes
 from simdnn.libraries.onednn.order import depthwise_by_gemm
 from simdnn.libraries.onednn.sums import (
     cut_as_emulated,
     cut_as_gemm,
     cut_by_channels,
-    cut_decompressed,
     cut_for_tiles,
     cut_widened,
     ends_as_reference,
@@ -81,13 +75,8 @@ def on_tiles(row: Row, name: str, problem: Problem, machine: Machine) -> Kernel:
     """AMX tiles. The row's dot product is that of its first source; another one takes s8."""
     dot = TILED_S8 if problem.src == "s8" else row.dot
     packed = row.narrows_weights and isinstance(problem, MatmulProblem) and problem.wei_tag != "any"
-    unit, order, options = unit_of(row.isa), _accumulation(machine), row.options(problem)
+    unit, order, options = unit_of(row.isa), accumulation_of(machine), row.options(problem)
     return tiled_gemm(name, problem, unit, dot, order, options, compressed=packed).kernel()
-
-
-def _accumulation(machine: Machine | None) -> str:
-    """The order in which a machine's tile products are added up."""
-    return machine.amx_accumulation if machine else AMX_ACCUMULATIONS[0]
 
 
 @dataclass(frozen=True)
@@ -277,93 +266,6 @@ def _depthwise_kernel(name: str, unit: Unit, halves: bool, problem: ConvProblem,
     return Depthwise(name, problem, unit, halves and problem.src == "s8", merged, starts, reference).kernel()
 
 
-# -- compressed weights -----------------------------------------------------------------------------------------------
-def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "", fused: bool = False) -> KernelKind:
-    """Matmul over compressed weights; the reference form multiplies and adds apart, its scales in the weights."""
-    name, makes = f"wdec{'_fused' * fused}:{isa}{suffix}", _fused if fused else _in_panels
-    return KernelKind(
-        name,
-        isa,
-        dot.compute,
-        partial(makes, name, unit_of(isa), dot),
-        sources=sources,
-        weights=("s8", *WIDENED, *(() if dot == MULTIPLY_ADD else NARROW)),
-        multiplied=dot.wei,
-        accumulates=(dot.acc,),
-        takes=("decompression",),
-        needs="decompression",
-        mixes=True,
-        wants=(
-            partial(_computes, dot),
-            partial(refuses_groups, dot=dot),
-            partial(_cut_in_groups, dot),
-            *([refuses_fusion] if fused else []),
-        ),
-    )
-
-
-#: weights that become floats in two ways: the other one than a row's own, and the suffix of a row that goes it
-_OTHERWISE = (("arithmetic", "_arith", ("f4_e2m1",)), ("table", "_table", ("f6_e2m3", "f6_e3m2")))
-
-
-def _otherwise(kind: KernelKind, by: str, weights: tuple[str, ...]) -> KernelKind:
-    """A row over narrow floats that makes f32 of them by arithmetic, or by a table, where the row itself does not."""
-    return replace(kind, weights=weights, generator=partial(_made_by, by, kind.generator))
-
-
-def _made_by(
-    by: str, build: Callable[[MatmulProblem, Machine], Kernel], problem: MatmulProblem, machine: Machine
-) -> Kernel:
-    assert problem.decompression
-    return build(replace(problem, decompression=replace(problem.decompression, by=by)), machine)
-
-
-def _cuts(dot: Dot, unit: Unit, problem: MatmulProblem) -> Options:
-    """Where sums are cut: over floats made of narrow ones as over any others."""
-    if not is_narrow(problem.wei):
-        return Options() if dot in (TILED_BF16, TILED_F16) else cut_decompressed(dot, unit.isa, problem)
-    return (cut_for_tiles if dot in (TILED_BF16, TILED_F16) else cut_by_channels)(dot, unit.isa, problem)
-
-
-def _cut_in_groups(dot: Dot, problem: MatmulProblem) -> str:
-    """Why K cannot be cut within groups of scales; empty where it need not be."""
-    d = problem.decompression
-    if dot in (TILED_BF16, TILED_F16) and d and d.scale and d.scale.group and cut_for_tiles(dot, "", problem).split_k:
-        return f"cuts K = {problem.k} into even parts, and takes no scales along K there"
-    return ""
-
-
-def _ahead(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine: Machine) -> Kernel:
-    """Weights of narrow floats made panels of once a run, where sums are cut as no panel by itself can be."""
-    d = problem.decompression
-    assert d
-    floats = replace(problem, wei=problem.src, decompression=None)
-    floats = replace(floats, epilogue=replace(problem.epilogue, wei_scale=d.scale))
-    options = replace(_cuts(dot, unit, problem), merged_scales=d.merged)
-    kernel = tiled_gemm(name, floats, unit, dot, _accumulation(machine), options, compressed=False).kernel()
-    return from_codes(kernel, problem, panels=True)
-
-
-def _computes(dot: Dot, problem: MatmulProblem) -> str:
-    d, reference = problem.decompression, dot == MULTIPLY_ADD
-    if d and (dot.compute not in d.computes or d.reference != reference):
-        return f"computes in {dot.compute}" + (" as the library's reference does" if reference else "")
-    return ""
-
-
-def _in_panels(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine: Machine) -> Kernel:
-    options = _cuts(dot, unit, problem)
-    if dot not in (TILED_BF16, TILED_F16):
-        return compressed_gemm(name, problem, unit, dot, options).kernel()
-    if options.split_k:
-        return _ahead(name, unit, dot, problem, machine)
-    return tiled_gemm(name, problem, unit, dot, _accumulation(machine), options, compressed=True).kernel()
-
-
-def _fused(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine: Machine) -> Kernel:
-    return fused_gemm(name, problem, unit, dot).kernel()
-
-
 # -- a matrix and a vector --------------------------------------------------------------------------------------------
 def _gemv(isa: str, dtype: str, plain: bool, emulated: bool = False) -> KernelKind:
     """`plain`: lanes run over N, and weights are as the user stores them; else along K (`Gemv`)."""
@@ -458,16 +360,6 @@ _ROWS = (
     _tiles(TILED_F16, "avx512_core_amx_fp16", ("f32",), "f32", "_down"),
     _tiles(TILED_U8, "avx512_core_amx", _INT8, "s8", "_int8"),
 )
-_DECOMPRESSING: tuple[tuple[str, Dot, tuple[str, ...], str], ...] = (
-    ("avx512_core_bf16", BF16, ("bf16", "f32"), ""),
-    ("avx512_core_fp16", FP16, ("f16", "f32"), ""),
-    ("avx512_core_amx", TILED_BF16, ("bf16", "f32"), ""),
-    ("avx512_core_amx_fp16", TILED_F16, ("f16", "f32"), ""),
-    ("avx512_core", FMA, _FLOATS, ""),
-    ("avx2", FMA, ("f32",), ""),
-    ("avx512_core", MULTIPLY_ADD, _FLOATS, "_ref"),
-    ("avx2", MULTIPLY_ADD, ("f32",), "_ref"),
-)
 _GEMV = (("avx2", "f32"), ("avx512_core_bf16", "bf16"), ("avx512_core", "f16"), ("avx2", "f16"))
 _DEPTHWISE: tuple[tuple[str, tuple[str, ...], bool, str], ...] = (
     ("avx512_core", ("f32",), False, ""),
@@ -493,15 +385,7 @@ def _kinds() -> tuple[KernelKind, ...]:
     kinds += [row.kind(ConvProblem) if row.weights == "s8" else around(row.kind(ConvProblem)) for row in convolutions]
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
     kinds += [_gemv("avx512_core", "bf16", plain=False, emulated=True)]
-    kinds += [around(_decompressing(*row)) for row in _DECOMPRESSING]
-    wide = [row[:3] for row in _DECOMPRESSING if unit_of(row[0]).masks and row[1] != MULTIPLY_ADD]
-    fused = [row[:3] for row in _DECOMPRESSING if row[1] in (BF16, FMA)]
-    for by, suffix, weights in _OTHERWISE:
-        kinds += [around(_otherwise(_decompressing(*row, suffix), by, weights)) for row in wide]
-    kinds += [_decompressing(*row, fused=True) for row in fused]
-    for by, suffix, weights in _OTHERWISE[1:]:
-        masked = [row for row in fused if row in wide]
-        kinds += [_otherwise(_decompressing(*row, suffix, fused=True), by, weights) for row in masked]
+    kinds += compressed_kinds()
     kinds += [_depthwise(*row) if "u8" in row[1] else around(_depthwise(*row)) for row in _DEPTHWISE]
     kinds += [ref_int8(isa) for isa in ("avx512_core", "avx2")]
     kinds += [ref_float(isa) for isa in ("avx512_core", "avx2")]
