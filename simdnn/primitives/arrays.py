@@ -11,7 +11,8 @@ from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array, held, memory_bytes, unmasked
 
 SUPPORTED = ("f32:f32", "bf16:bf16", "f16:f16", "u8:s8", "s8:s8")  # src:weights that every primitive takes as they are
-_MIXED = ("f32:bf16", "f32:f16", "bf16:f16", "f16:bf16")  # that matmuls on CPUs take: both are widened to f32
+#: that matmuls on CPUs take, and convolutions those of f32: both are widened to f32
+_MIXED = ("f32:bf16", "f32:f16", "bf16:f16", "f16:bf16")
 _INTEGERS = ("s8", "u8", "s4", "u4")  # weights of a matmul, with an integer source or decompressed for a floating one
 _SOURCES, _FLOATS = ("u8", "s8"), ("f32", "bf16", "f16")
 _NARROW = ("f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2", "f4_e2m1")  # floats of at most a byte
@@ -49,14 +50,17 @@ def check_types(primitive: str, src: str, wei: str, apply_to_int: bool) -> None:
     A floating source with integer weights is ambiguous until `apply_to_int` asks for floating computation; oneDNN, too,
     answers "unimplemented" to the question left open, and not "invalid arguments".
     """
-    matmul = primitive == "matmul"
-    filters = src == wei and src in _NARROW[:2] or src in _FLOATS and wei in _FILTERS
-    if f"{src}:{wei}" in SUPPORTED or not matmul and filters:
+    matmul, mixed = primitive == "matmul", _MIXED if primitive == "matmul" else _MIXED[:2]
+    filters = src == wei and src in _NARROW or src in _FLOATS and wei in _FILTERS
+    if f"{src}:{wei}" in (*SUPPORTED, *mixed) or not matmul and filters:
         return
-    if matmul and (src in _SOURCES and wei in _INTEGERS or f"{src}:{wei}" in _MIXED):
+    if matmul and src in _SOURCES and wei in _INTEGERS:
         return
-    further = f", {', '.join(_MIXED)}, and {' or '.join(_SOURCES)} with any of {', '.join(_INTEGERS)}"
-    further = further if matmul else f", f8 by itself, and {' or '.join(_FLOATS)} with any of {', '.join(_FILTERS)}"
+    further = f", {', '.join(mixed)}, and "
+    if matmul:
+        further += f"{' or '.join(_SOURCES)} with any of {', '.join(_INTEGERS)}"
+    else:
+        further += f"{' or '.join(_FLOATS)} with any of {', '.join(_FILTERS)}"
     works = f"src:weights that work: {', '.join(SUPPORTED)}{further}"
     if src not in _FLOATS or wei not in _INTEGERS:
         raise Unimplemented(f"{src} source with {wei} weights: no kernel here; {works}")

@@ -48,6 +48,8 @@ def matmul_problem(
     zeros = zero_points(given, every=True)
     groups = group_scales(given, exact=True)
     epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias)
+    names = (name.removesuffix(":scaled") for name in epilogue.post_ops)  # kernels there multiply by any factor
+    epilogue = replace(epilogue, post_ops=tuple(names))
     _check_parameters(machine, given)
     _check_destination(machine, epilogue)
     epilogue, parameters = with_groups(epilogue, parameters, given, groups)

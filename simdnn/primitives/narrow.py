@@ -20,6 +20,8 @@ from simdnn.primitives.resolve import Resolved, Valued, bias_values, floats, res
 
 _DESTINATIONS = ("f32", "bf16", "f16", "f8_e4m3", "f8_e5m2", "f4_e2m1")
 
+_FLOATS = ("f32", "bf16", "f16")  # destinations that no stage narrows
+
 
 def takes_part(given: Resolved, dst: str | None) -> bool:
     """Whether a narrow float is among the types, or scales of the destination are to be found."""
@@ -66,7 +68,7 @@ def _reference_like(
     found = given.scales.get("dst")
     dynamic = _found(given)
     src, wei = _params(given)
-    if "sum" in _post_ops(given) and dst in NARROW:
+    if _sums(given) and dst in NARROW:
         raise Unimplemented(f"post-operation 'sum' to {dst}: no kernel here reads what it held; f32 works")
     narrow = Narrow(src, wei, dynamic, _columns(found, shape.n) if dynamic else 0, reference=True)
     epilogue = Epilogue(
@@ -87,16 +89,17 @@ def _reference_like(
 def of_convolution(
     given: Resolved, dst: str | None, bias: Array | bool | None, library: Library | None
 ) -> tuple[Epilogue, Parameters]:
-    """The epilogue of a convolution of f8. Raises `Unimplemented` for scales where a library's bits are asked for."""
+    """The epilogue of a convolution of narrow floats; `Unimplemented` for scales where a library's bits are wanted."""
     dst = "f32" if dst is None else dst
-    if dst not in ("f32", *NARROW[:2]):
-        raise Unimplemented(f"dst {dst!r} of a convolution of {given.shape.src}; what works: f32, {given.shape.src}")
+    if dst not in (*_FLOATS, *NARROW):
+        works = ", ".join((*_FLOATS, *NARROW))
+        raise Unimplemented(f"dst {dst!r} of a convolution of {given.shape.src}; what works: {works}")
     if given.scales and library:
         raise Unimplemented(
             f"scales of a convolution of {given.shape.src}: the library's bits are known without; what works: "
             "dispatch='fastest'"
         )
-    if dst in NARROW and "sum" in _post_ops(given):
+    if dst in NARROW and _sums(given):
         raise Unimplemented(f"post-operation 'sum' to {dst}: no kernel here reads what it held; f32 works")
     epilogue, parameters = resolve(given, "f32", bias)
     return replace(epilogue, dst=dst), parameters
@@ -105,6 +108,11 @@ def of_convolution(
 def _post_ops(given: Resolved) -> tuple[str, ...]:
     """The post-operations by name."""
     return postops.names(given.post_ops, given.shape.n, 1 if given.shape.primitive == "convolution" else -1)
+
+
+def _sums(given: Resolved) -> bool:
+    """Whether a post-operation adds what the destination held."""
+    return any((op if isinstance(op, str) else op[0]) == "sum" for op in given.post_ops)
 
 
 def _params(given: Resolved) -> tuple[Param | None, Param | None]:

@@ -85,7 +85,7 @@ def with_operands(
         quant = None if isinstance(op, str) else op[1]
         if not isinstance(quant, Quant):
             numbers = () if isinstance(op, str) else [x for x in op[1:] if isinstance(x, (int, float))]
-            operands.append(np.array(numbers[:1] if name == "sum" else numbers, np.float32))
+            operands.append(np.array(numbers[:1] if "sum" in name and "zero" not in name else numbers, np.float32))
         elif quant.values is None:
             raise InvalidArgument(f"post-operation {op[0]} has no values; only simdnn.estimate works without them")
         else:

@@ -1,4 +1,4 @@
-"""Convolutions of f8 by this package's own kernels: the bits of the floats that the codes stand for."""
+"""Convolutions of f8 and f4, and of f32 by shorter weights: the bits of those of the floats that they stand for."""
 
 from __future__ import annotations
 
@@ -75,6 +75,27 @@ def test_weights_of_fewer_bits_than_the_source(machine: str, src: str, fpmath: s
     for library in ("onednn", "onnxruntime", "ggml"):
         with pytest.raises(simdnn.Unimplemented, match="works|takes"):
             simdnn.convolution(x, w, **options, dispatch=library)
+
+
+@pytest.mark.parametrize("dst", ["f32", "bf16", "f4_e2m1"])
+def test_floats_of_four_bits(dst: str) -> None:
+    x, w = normal((1, 6, 5, 4), "f4_e2m1", 0), normal((9, 6, 3, 3), "f4_e2m1", 1)
+    options: dict[str, Any] = {"machine": "hsw", "padding": 1, "dispatch": "conv:avx2"}
+    r = simdnn.convolution(x, w, dst=dst, **options)
+    wide = simdnn.convolution(x.astype(np.float32), w.astype(np.float32), **options)
+    assert r.output.dtype == fmt(dst).dtype and r.cycles > wide.cycles
+    wanted = encode(wide.output, dst) if dst == "f4_e2m1" else wide.output.astype(fmt(dst).dtype)
+    assert r.output.view(wanted.dtype).tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("wei", ["bf16", "f16"])
+@pytest.mark.parametrize("case", ["3x3", "depthwise", "oihw", "3d"])
+def test_shorter_weights_become_those_of_f32(case: str, wei: str) -> None:
+    shape, kernel, options = CASES[case]
+    options = options | {"machine": "zen4", "isa": "avx2", "engine": "reference"}
+    x, w = normal(shape, "f32", 0), normal(kernel, wei, 1)
+    r, wide = (simdnn.convolution(x, weights, **options) for weights in (w, w.astype(np.float32)))
+    assert r.output.tobytes() == wide.output.tobytes() and r.implementation == wide.implementation
 
 
 @pytest.mark.parametrize("machine", ["spr", "zen4", "hsw"])

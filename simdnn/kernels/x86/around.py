@@ -1,4 +1,4 @@
-"""Kernels whose source or destination is a narrow float: stages ahead and behind, around rows of wider floats."""
+"""Kernels whose source, weights or destination are narrower floats: stages around rows of wider floats."""
 
 from __future__ import annotations
 
@@ -41,7 +41,12 @@ def _plain(source: str, problem: Problem) -> Problem:
 
 
 def _plain_convolution(source: str, problem: ConvProblem) -> ConvProblem:
-    """The convolution of floats that the row multiplies, to f32 where a stage behind it narrows what it leaves."""
+    """The convolution of floats that the row multiplies, to f32 where a stage behind it narrows what it leaves.
+
+    Beside f32 sources weights of bf16 or f16 become f32, as narrow ones do.
+    """
+    if (problem.src, source) == ("f32", "f32") and problem.wei in ("bf16", "f16"):
+        return replace(problem, wei="f32")
     if not is_narrow(problem.src) or not source:
         return problem
     found = as_f32(problem) if is_narrow(problem.epilogue.dst) else problem

@@ -20,7 +20,7 @@ from simdnn.kernels.common.code import Code, along, loop, op
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.x86.code import Unit, broadcast32, store32, unit_of
 from simdnn.kernels.x86.constants import Constants
-from simdnn.kernels.x86.narrow import load
+from simdnn.kernels.x86.narrow import is_narrow, load
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Register, Tensor
 
@@ -45,7 +45,9 @@ def from_codes(kernel: Kernel, problem: Problem, panels: bool = False) -> Kernel
 
 
 def codes_of(values: Array, dtype: str) -> Array:
-    """The codes of a narrow float's values, infinity and NaN among them."""
+    """The codes of a narrow float's values, infinity and NaN among them; other floats in their type."""
+    if not is_narrow(dtype):
+        return values.astype(fmt(dtype).dtype)
     return encode(values.astype(np.float32), dtype, overflow="ieee")
 
 
@@ -64,7 +66,8 @@ class _Widening:
     def tensors(self) -> list[Tensor]:
         made = [*self.panels, *([self.source] if self.source else [])]
         found = [replace(t, kind="scratch") if t in made else t for t in self.kernel.program.tensors]
-        found += [Tensor(f"stored_{t.name}", "u8", t.size) for t in self.panels]
+        stored = "u8" if is_narrow(self.problem.wei) else self.problem.wei
+        found += [Tensor(f"stored_{t.name}", stored, t.size) for t in self.panels]
         found += [Tensor("codes", "u8", self.source.size)] if self.source else []
         if self.scale and isinstance(p := self.problem, MatmulProblem):
             found.append(Tensor("source_scales", "f32", p.m * p.k // self.scale.length(p.k)))

@@ -58,10 +58,12 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
         return _deep(problem, caps, isa)
     if isinstance(problem, MatmulProblem) and (problem.narrow or narrow.by_f8(problem)):
         return narrow.choice(problem, caps)
-    if isinstance(problem, ConvProblem) and narrow.is_f8(problem.src):
+    if isinstance(problem, ConvProblem) and narrow.is_narrow(problem.src):
         return narrow.convolution(problem, caps)
-    if isinstance(problem, MatmulProblem) and mixed.of_two_floats(problem):
+    if mixed.of_two_floats(problem):
         refuse_float_attributes(problem, caps)
+        if isinstance(problem, ConvProblem):
+            return mixed.convolution(problem, caps)
         return mixed.choice(problem, caps)
     if isinstance(problem, ConvProblem) and fmt(problem.src).is_float and fmt(problem.wei).bits <= 8:
         raise Unimplemented(

@@ -1,15 +1,38 @@
-"""The choice of oneDNN 3.13 for matmuls of floats by bf16 or f16 weights on CPUs (docs/numerics.md, rule 8)."""
+"""The choice of oneDNN 3.13 for products of floats by bf16 or f16 weights on CPUs (docs/numerics.md, rule 8)."""
 
 from __future__ import annotations
 
 from isa_models import Unimplemented
 from isa_models.formats import fmt
-from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.common.postops import as_large_as_outputs
+from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.libraries.onednn.order import groups_by_fours, pointwise
 
 
-def of_two_floats(p: MatmulProblem) -> bool:
+def of_two_floats(p: Problem) -> bool:
     """Whether source and weights are floats of different types."""
     return p.src != p.wei and fmt(p.src).is_float and fmt(p.wei).is_float
+
+
+def convolution(p: ConvProblem, caps: frozenset[str]) -> tuple[str, str]:
+    """The row and oneDNN's name for a convolution of f32 with weights of bf16 or f16, which become f32.
+
+    Raises `Unimplemented` where the order of sums is not known, or the library gets them wrong.
+    """
+    wide = "avx512_core" if "avx512_core" in caps else "avx2"
+    flat, dst = p.wei_tag == "any" and not p.depth, p.epilogue.dst
+    bytes_ = dst in ("s8", "u8") and (p.wei == "f16" or wide == "avx2" or p.depthwise)
+    if flat and (bytes_ or dst == "f32" and as_large_as_outputs(p.epilogue.post_ops)):
+        return f"ref_conv:{wide}", "ref:any"
+    if dst != "f32" or not flat or p.depthwise and p.dilation != (1, 1):
+        raise Unimplemented(
+            f"oneDNN's order of sums of this convolution {p.src}:{p.wei}:{dst} is not known here: two dimensions to "
+            "f32, but for dilated depthwise ones, work, and dispatch='fastest'"
+        )
+    if p.depthwise:
+        return f"dw:{wide}", f"brdgmm_dw:{wide}"
+    row = "avx2" if groups_by_fours(p, 16) else wide  # in one chain
+    return f"conv:{row}", f"{'brgconv_1x1' if pointwise(p) else 'brg_conv_fwd'}:{wide}"
 
 
 def choice(p: MatmulProblem, caps: frozenset[str]) -> tuple[str, str]:

@@ -16,14 +16,16 @@ _FASTEST = "dispatch='fastest' takes it"
 _WIDE = ("f32", "bf16", "f16")
 
 
-def is_f8(dtype: str) -> bool:
-    """Whether a type is a float of 8 bits."""
-    return dtype in _F8
+def is_narrow(dtype: str) -> bool:
+    """Whether a type is a float of 8 bits or fewer."""
+    return fmt(dtype).is_float and fmt(dtype).bits <= 8
 
 
 def convolution(p: ConvProblem, caps: frozenset[str]) -> tuple[str, str]:
-    """The row and oneDNN's name for a convolution of f8."""
+    """The row and oneDNN's name for a convolution of narrow floats."""
     types = f"{p.src}:{p.wei}:{p.epilogue.dst}"
+    if p.src not in _F8:
+        raise Unimplemented(f"oneDNN refuses a convolution {types}: f8 it has with avx512_core_fp16; {_FASTEST}")
     if "avx512_core_fp16" not in caps:
         raise Unimplemented(f"oneDNN refuses a convolution {types}: f8 needs avx512_core_fp16")
     if p.epilogue.dst not in ("f32", p.src):

@@ -97,9 +97,9 @@ def refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
     e, types = problem.epilogue, f"{problem.src}:{problem.wei}:{problem.epilogue.dst}"
     if e.dst_zero_point:
         raise Unimplemented(f"oneDNN refuses a destination zero point for {types}: dispatch='fastest' takes it")
+    if any(name.startswith("sum:zero") for name in e.post_ops):
+        raise Unimplemented(f"oneDNN refuses a sum with a zero point for {types}: dispatch='fastest' takes it")
     if isinstance(problem, MatmulProblem):
-        if any(name.startswith("sum:zero") for name in e.post_ops):
-            raise Unimplemented(f"oneDNN refuses a sum with a zero point for a matmul {types}: 'fastest' takes it")
         return
     if e.src_scale or e.wei_scale or e.dst_scale:
         raise Unimplemented(f"oneDNN refuses scales of a convolution {types}: dispatch='fastest' takes them")
