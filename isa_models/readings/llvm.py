@@ -14,6 +14,7 @@ import numpy as np
 from isa_models.algebra import Value
 from isa_models.formats import fmt
 from isa_models.readings.alarm import Alarms
+from isa_models.readings.pairs import WordHalf, added, quarters
 
 _FLOATS = {"f32": "float", "f64": "double"}
 
@@ -118,6 +119,9 @@ class LlvmValue(Value):
         self.lanes = lanes
         self.number: int | float | None = None  # of a literal
         self.test: tuple[str, LlvmValue, int] | None = None  # of a b1 value: ("nan", x, 0) or ("below", x, bound)
+        self.word: LlvmValue | None = None  # of every fourth byte: the same as s16
+        self.half: WordHalf | None = None  # of words that stand in pairs, and their products
+        self.addends: tuple[LlvmValue, dict[WordHalf, LlvmValue]] | None = None  # of a sum: products without partners
 
     @property
     def type(self) -> str:
@@ -166,6 +170,8 @@ class LlvmValue(Value):
         source, target = self.format, fmt(dtype)
         if dtype == self.dtype:
             return self
+        if self.word and dtype == "s32":
+            return self.word.to(dtype)
         if "f16" in (self.dtype, dtype):
             return self._half(dtype)
         if source.is_float and target.is_float:
@@ -180,7 +186,9 @@ class LlvmValue(Value):
             op = "trunc"
         else:
             op = "sext" if source.signed else "zext"
-        return self._new(f"{op} {self.type} {self.name} to {vector_type(dtype, self.lanes)}", dtype)
+        result = self._new(f"{op} {self.type} {self.name} to {vector_type(dtype, self.lanes)}", dtype)
+        result.half = self.half
+        return result
 
     def _half(self, dtype: str) -> LlvmValue:
         """f16 lanes as f32, or f32 lanes as f16, which are plain bits outside of the conversion."""
@@ -196,9 +204,25 @@ class LlvmValue(Value):
         assert isinstance(other, LlvmValue) and other.type == self.type, (op, self.dtype, other.dtype)
         if self.format.is_float:
             return self._new(f"f{op} {self.type} {self.name}, {other.name}", self.dtype)._hands_on(self, other)
+        if op == "add" and other.half:
+            return added(self, other)
         if op == "shr":
             op = "ashr" if self.format.signed else "lshr"
-        return self._new(f"{op} {self.type} {self.name}, {other.name}", self.dtype)
+        result = self._new(f"{op} {self.type} {self.name}, {other.name}", self.dtype)
+        if op == "mul" and self.half:
+            result.half = self.half.times(other.half)
+        return result
+
+    def plus(self, other: LlvmValue) -> LlvmValue:
+        """The sum of two integers, just so."""
+        return self._new(f"add {self.type} {self.name}, {other.name}", self.dtype)
+
+    def split(self, n: int) -> tuple[LlvmValue, ...]:
+        parts = super().split(n)
+        if n == 4 and self.format.bits == 8 and not self.format.is_float:
+            for part, word in zip(parts, quarters(self), strict=True):
+                part.word = word
+        return parts
 
     def _compare(self, op: str, other: Value) -> LlvmValue:
         assert isinstance(other, LlvmValue) and other.dtype == self.dtype and other.lanes == self.lanes
