@@ -199,3 +199,24 @@ def test_no_other_module_draws_progress() -> None:
     """Standard error is written over in `simdnn.progress` alone."""
     modules = [path for path in (ROOT / "simdnn").rglob("*.py") if 'print(f"\\r' in path.read_text(encoding="utf-8")]
     assert [path.relative_to(ROOT).as_posix() for path in modules] == ["simdnn/progress.py"]
+
+
+NUMBERS = np.ones((4, 64), np.float32), np.ones((64, 16), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("run", "what"),
+    [
+        (lambda: simdnn.matmul(*NUMBERS, machine="icx", engine="reference"), "instructions in NumPy"),
+        (lambda: simdnn.matmul(*NUMBERS, machine="icx").error_bound, "instructions, each with its error bound"),
+    ],
+)
+def test_what_numpy_executes_is_told(monkeypatch: pytest.MonkeyPatch, run: Any, what: str) -> None:
+    """The readable engine and bounds of errors, which take seconds on a layer."""
+    heard: list[tuple[int, int, str]] = []
+    monkeypatch.setattr("simdnn.numerics.reference._SOON", 0.0)
+    monkeypatch.setattr(progress, "watched", lambda: True)
+    monkeypatch.setattr(progress.ProgressLine, "__call__", lambda line, *given: heard.append(given))
+    run()
+    done, total, told = zip(*heard, strict=True)
+    assert done == tuple(sorted(done)) and done[-1] == total[-1] and set(told) == {what}

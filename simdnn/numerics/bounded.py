@@ -24,7 +24,7 @@ def bounded(program: Program, inputs: Mapping[str, Any], shades: Mapping[str, tu
     verify(program)
     run = _Bounded(program, buffers_of(program, inputs), shades)
     with np.errstate(all="ignore"):
-        run.statements(program.body, {}, {}, 1)
+        run.whole("instructions, each with its error bound")
         return {t.name: run.output(t.name) for t in program.tensors if t.kind == "output"}
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import perf_counter
 
 import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, ArrayValue, silent
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement
+from simdnn.progress import shown
 
+_SOON = 0.5  # seconds of which nobody need hear
 _BATCH_LANES = 1 << 17  # parallel iterations are taken in slices of about this many lanes
 Variables = dict[str, "int | Array"]  # a parallel variable is a column (iterations, 1)
 Registers = dict[str, ArrayValue]  # arrays (iterations, lanes), or of one row where all iterations have the same
@@ -21,7 +24,7 @@ Registers = dict[str, ArrayValue]  # arrays (iterations, lanes), or of one row w
 def execute(program: Program, buffers: dict[str, Array]) -> Counter[str]:
     """Run a verified program over `buffers` (a flat array for each tensor), and count the instructions executed."""
     run = Interpreter(program, buffers)
-    run.statements(program.body, {}, {}, 1)
+    run.whole("instructions in NumPy")
     return run.executed
 
 
@@ -35,6 +38,20 @@ class Interpreter:
         self.buffers = buffers
         self.executed: Counter[str] = Counter()
         self.private = any(t.kind == "private" for t in program.tensors)
+        self.done = 0
+        self.tell: Callable[[], None] | None = None
+
+    def whole(self, what: str) -> None:
+        """Run the program; what is executed of all is told where it takes long."""
+        begun, total = perf_counter(), sum(count for _, count in self.program.ops())
+        with shown() as told:
+
+            def tell() -> None:
+                if perf_counter() - begun > _SOON:
+                    told(min(self.done, total), total, what)
+
+            self.tell = tell
+            self.statements(self.program.body, {}, {}, 1)
 
     def statements(self, body: Sequence[Statement], variables: Variables, registers: Registers, batch: int) -> None:
         for statement in body:
@@ -71,6 +88,9 @@ class Interpreter:
         """Execute one instruction; what it left, (iterations, lanes)."""
         definition = op.definition
         self.executed[definition.mnemonic(op.width)] += batch
+        self.done += batch
+        if self.tell:
+            self.tell()
         values = []
         for operand, place in zip(definition.operands, op.srcs, strict=True):
             lanes = definition.operand_lanes(operand, op.lanes)
