@@ -5,7 +5,8 @@ for each image, group, vector of channels, line, column:     parallel
     for each input channel, kernel row, kernel column: sum += src * weights (two roundings)
     bias, relu (epilogue.py)
 
-Channels come last where a group has more of them than the kernel has columns.
+Channels come last where the source has them side by side, as it has where the library chooses its layout, and a group
+has more of them than the kernel has columns. Sources of f8 were recorded in nchw, where channels always come first.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ class RefConv:
         body.append(op("vaddps", total, total, w))
         kernel = [("i", p.kh), ("k", p.kw)]
         channels = [("c", self.ic)]
-        sums = nest([*kernel, *channels] if self.ic > p.kw else [*channels, *kernel], body)
+        last = self.ic > p.kw and not is_narrow(p.src)
+        sums = nest([*kernel, *channels] if last else [*channels, *kernel], body)
         row = ((n * p.oh + y) * p.ow + x) * p.oc + g * self.oc + first
         tile = TileSums(unit, [[total]], [live], [row], g * self.columns + first, [row])
         return [zero(total), *sums, *finish_tile(self.plan, tile)]
