@@ -57,11 +57,11 @@ def report(size: int, rounds: int) -> str:
     """Measure all variants and lay the result out as text."""
     frame = measure(size, rounds)
     text = _text(frame, size)
-    if not (version := onednn.installed()):
-        return f"{text}\n\noneDNN is not installed here (package onednn): no comparison with it."
+    if not onednn.LIBRARY.exists():
+        return f"{text}\n\noneDNN is not here (package onednn, or its environment in $DNNLROOT): no comparison with it."
     beside = compare(frame, size, rounds)
     formats = {"ratio": "{:.2f}".format, "onednn_ratio": "{:.2f}".format}
-    head = f"oneDNN {version} at the same ISA cap, each ratio to NumPy f32 in its own process"
+    head = "oneDNN at the same ISA cap, each ratio to NumPy f32 in its own process"
     return f"{text}\n\n{head}\n\n{table(beside, formats)}"
 
 
@@ -79,6 +79,7 @@ def compare(frame: pd.DataFrame, size: int, rounds: int) -> pd.DataFrame:
                 "isa": isa,
                 "ratio": float(frame.loc[mine, "ratio"].iloc[0]),
                 "onednn_ratio": found.get("ratio", float("nan")),
+                "onednn": found.get("version", ""),
                 "onednn_implementation": found.get("implementation") or found["error"],
             }
         )

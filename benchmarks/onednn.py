@@ -1,8 +1,9 @@
 """oneDNN's own GEMM beside ours, where the `onednn` package is installed: its C API by ctypes, a process an ISA cap.
 
-The cap and the library's runtime are read from the environment when the library loads, so each cap needs a process of
-its own (`python -m benchmarks.onednn SIZE ROUNDS TYPES`, which prints a JSON object). That process times NumPy too:
-ratios are made within one process. Handles and enumerations are those of oneDNN 3.x's dnnl_types.h.
+The package may be in an environment of its own, which $DNNLROOT names. The cap and the library's runtime are read from
+the environment when the library loads, so each cap needs a process of its own (`python -m benchmarks.onednn SIZE ROUNDS
+TYPES`, which prints a JSON object). That process times NumPy too: ratios are made within one process. Handles and
+enumerations are those of oneDNN 3.x's dnnl_types.h.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-LIBRARY = Path(sys.prefix) / "lib" / "libdnnl.so"
+LIBRARY = Path(os.environ.get("DNNLROOT", sys.prefix)) / "lib" / "libdnnl.so"
 _CPU, _IN_ORDER, _WEIGHTS_MD, _IMPLEMENTATION = 1, 1, 131, 8
 _TYPES = {"bf16": 2, "f32": 3, "s32": 4, "s8": 5, "u8": 6}
 _ANY, _AB = 1, 3
@@ -30,24 +30,24 @@ class _Argument(ctypes.Structure):
     _fields_ = [("index", ctypes.c_int), ("memory", ctypes.c_void_p)]
 
 
-def installed() -> str:
-    """The version of the `onednn` package, or "" where it is not here."""
-    try:
-        return metadata.version("onednn") if LIBRARY.exists() else ""
-    except metadata.PackageNotFoundError:
-        return ""
+class _Version(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int)]
 
 
-def measure(size: int, rounds: int, types: str, isa: str) -> dict[str, Any]:
-    """{"ms", "ratio" (to NumPy f32), "implementation"} under an ISA cap; {"error"} where the library refuses."""
+def environment(isa: str) -> dict[str, str]:
+    """Variables of a process in which the library loads, and uses an ISA cap at most."""
     runtime = str(LIBRARY.parent)
-    found = {
+    return {
         "ONEDNN_MAX_CPU_ISA": isa.upper(),
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, [runtime, os.environ.get("LD_LIBRARY_PATH")])),
         "OCL_ICD_FILENAMES": str(LIBRARY.parent / "libintelocl.so"),
     }
+
+
+def measure(size: int, rounds: int, types: str, isa: str) -> dict[str, Any]:
+    """{"ms", "ratio" (to NumPy f32), "implementation", "version"} under an ISA cap; {"error"} where it refuses."""
     command = [sys.executable, "-m", "benchmarks.onednn", str(size), str(rounds), types]
-    done = subprocess.run(command, env=os.environ | found, capture_output=True, text=True)
+    done = subprocess.run(command, env=os.environ | environment(isa), capture_output=True, text=True)
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or ["no message"])[-1]}
     result: dict[str, Any] = json.loads(done.stdout)
@@ -55,18 +55,18 @@ def measure(size: int, rounds: int, types: str, isa: str) -> dict[str, Any]:
 
 
 class Matmul:
-    """A oneDNN matmul of square matrices with its memory; `run` executes it once."""
+    """A oneDNN matmul (m, k) x (k, n) with its memory; `run` executes it once."""
 
-    def __init__(self, size: int, types: str) -> None:
+    def __init__(self, m: int, k: int, n: int, types: str) -> None:
         self.library = ctypes.CDLL(str(LIBRARY))
         self.engine, self.stream = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("dnnl_engine_create", ctypes.byref(self.engine), _CPU, ctypes.c_size_t(0))
         self._call("dnnl_stream_create", ctypes.byref(self.stream), self.engine, _IN_ORDER)
         src, wei, dst = types.split(":")
         descriptors = {
-            "src": self._descriptor(size, src, _AB),
-            "wei": self._descriptor(size, wei, _ANY),
-            "dst": self._descriptor(size, dst, _AB),
+            "src": self._descriptor((m, k), src, _AB),
+            "wei": self._descriptor((k, n), wei, _ANY),
+            "dst": self._descriptor((m, n), dst, _AB),
         }
         primitive = ctypes.c_void_p()
         plan = ctypes.c_void_p()
@@ -96,9 +96,17 @@ class Matmul:
         self._call("dnnl_primitive_execute", self.primitive, self.stream, len(self.arguments), self.arguments)
         self._call("dnnl_stream_wait", self.stream)
 
-    def _descriptor(self, size: int, dtype: str, layout: int) -> ctypes.c_void_p:
+    @property
+    def version(self) -> str:
+        """The library's."""
+        get = self.library.dnnl_version
+        get.restype = ctypes.POINTER(_Version)
+        found = get().contents
+        return f"{found.major}.{found.minor}.{found.patch}"
+
+    def _descriptor(self, sizes: tuple[int, int], dtype: str, layout: int) -> ctypes.c_void_p:
         descriptor = ctypes.c_void_p()
-        shape = (ctypes.c_int64 * 12)(size, size)
+        shape = (ctypes.c_int64 * 12)(*sizes)
         create = "dnnl_memory_desc_create_with_tag"
         self._call(create, ctypes.byref(descriptor), 2, shape, _TYPES[dtype], layout)
         return descriptor
@@ -138,7 +146,7 @@ def main() -> None:
 
     size, rounds, types = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     a = np.random.default_rng(0).standard_normal((size, size), dtype=np.float32)
-    matmul = Matmul(size, types)
+    matmul = Matmul(size, size, size, types)
     actions: tuple[Callable[[], object], ...] = (lambda: a @ a, matmul.run)
     times: list[list[float]] = [[], []]
     for number in range(rounds + 2):
@@ -148,7 +156,8 @@ def main() -> None:
             if number > 1:
                 found.append(time.process_time() - start)
     numpy, own = (min(found) for found in times)
-    print(json.dumps({"ms": 1e3 * own, "ratio": numpy / own, "implementation": matmul.implementation}))
+    names = {"implementation": matmul.implementation, "version": matmul.version}
+    print(json.dumps({"ms": 1e3 * own, "ratio": numpy / own, **names}))
 
 
 if __name__ == "__main__":

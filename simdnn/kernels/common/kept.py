@@ -1,4 +1,4 @@
-"""Weights of recent products, and what kernels made of them: a product by weights that are known finds both.
+"""Weights that products met twice, and what kernels made of them: the next product with the same weights finds both.
 
 What is kept is a copy that nobody changes. Whether a caller's array is the same is told by its bytes, since it may have
 been changed since.
@@ -10,18 +10,21 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from isa_models.forks import ForkLock
 from isa_models.readings.arrays import Array, copied_to_a_line, memory_bytes
 
-_LEAST = 1 << 13  # bytes of weights that are kept: fewer are made again as fast
+_LEAST = 1 << 16  # bytes of weights that are kept: fewer are made again as fast
 _MOST = 1 << 28  # bytes kept in all, on hosts that have 32 times as much
-_FEW = 256  # weights, among which those of a call are looked for
+_FEW = 1024  # weights that are remembered as met
 _PIECE = 1 << 18  # bytes that are compared at a time
+_ENDS, _BETWEEN = 256, 64  # bytes of weights by which they are looked up
 
 Made = Mapping[str, Array]
+_Look = tuple[tuple[int, ...], np.dtype[Any], bytes]
 
 
 @dataclass
@@ -37,30 +40,40 @@ class _Known:
 
 
 _LOCK = ForkLock()
-_known: OrderedDict[int, _Known] = OrderedDict()  # by the identity of the copy, the latest at the end
+_known: OrderedDict[_Look, _Known] = OrderedDict()  # the latest used at the end
+_met: OrderedDict[_Look, None] = OrderedDict()  # weights that products met, kept or not
 
 
 def kept(weights: Array) -> Array:
     """A copy in C order that nobody changes: the one of an earlier call where the content is the same."""
     if weights.nbytes < _LEAST or not weights.flags.c_contiguous:
         return copied_to_a_line(weights)
+    look = _look(weights)
     with _LOCK:
-        like = [k.values for k in reversed(_known.values()) if _alike(k.values, weights)]
-    found = next((values for values in like if _same(values, weights)), None)
-    if found is None:
-        found = copied_to_a_line(weights)
-        found.setflags(write=False)
-    with _LOCK:
-        _known.setdefault(id(found), _Known(found))
-        _known.move_to_end(id(found))
-        _shrink()
-    return found
+        known, again = _known.get(look), look in _met
+        _met[look] = None
+        _met.move_to_end(look)
+        if len(_met) > _FEW:
+            _met.popitem(last=False)
+    if known and _same(known.values, weights):
+        with _LOCK:
+            _keep(look, known)
+        return known.values
+    copy = copied_to_a_line(weights)
+    if again:
+        copy.setflags(write=False)
+        with _LOCK:
+            _keep(look, _Known(copy))
+    return copy
 
 
 def made_of(weights: Array, what: Hashable, make: Callable[[], Made]) -> Made:
     """Tensors that `make` makes of weights, and of nothing else: once for each `what` where the weights are `kept`."""
+    if weights.flags.writeable:
+        return make()
+    look = _look(weights)
     with _LOCK:
-        known = _known.get(id(weights))
+        known = _known.get(look)
     if known is None or known.values is not weights:
         return make()
     if (found := known.made.get(what)) is None:
@@ -69,19 +82,24 @@ def made_of(weights: Array, what: Hashable, make: Callable[[], Made]) -> Made:
             array.setflags(write=False)
         with _LOCK:
             known.made[what] = found
-            _shrink()
+            _keep(look, known)
     return found
 
 
-def _shrink() -> None:
-    """Forget the weights that were used longest ago where there are too many. The caller holds the lock."""
+def _keep(look: _Look, known: _Known) -> None:
+    """Note weights as the latest, and forget those used longest ago where there are too many. Under the lock."""
+    _known[look] = known
+    _known.move_to_end(look)
     most = min(_MOST, memory_bytes() // 32)
-    while len(_known) > _FEW or (_known and sum(known.nbytes for known in _known.values()) > most):
+    while _known and sum(known.nbytes for known in _known.values()) > most:
         _known.popitem(last=False)
 
 
-def _alike(a: Array, b: Array) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype
+def _look(weights: Array) -> _Look:
+    """Shape, type and some bytes of an array: arrays of the same content have them in common, and few others."""
+    raw = weights.reshape(-1).view(np.uint8)
+    some = raw[:_ENDS], raw[_ENDS :: max(1, raw.size // _BETWEEN)], raw[-_ENDS:]
+    return weights.shape, weights.dtype, b"".join(part.tobytes() for part in some)
 
 
 def _same(a: Array, b: Array) -> bool:
@@ -89,6 +107,6 @@ def _same(a: Array, b: Array) -> bool:
     ours, theirs = (array.reshape(-1).view(np.uint8) for array in (a, b))
     whole = ours.size // 8 * 8
     words, others = (array[:whole].view(np.uint64) for array in (ours, theirs))
-    edges = (0, _LEAST // 8, *range(_PIECE // 8, words.size, _PIECE // 8), words.size)  # a short look first
+    edges = (*range(0, words.size, _PIECE // 8), words.size)
     alike = all((words[i:j] == others[i:j]).all() for i, j in pairwise(edges))
     return alike and bool((ours[whole:] == theirs[whole:]).all())
