@@ -1,6 +1,6 @@
 """`python -m benchmarks.engines`: products of the compiled engine beside oneDNN's, in one process for each ISA cap.
 
-All are timed in turn on one core, round by round: CPU time of the process, medians. A ratio is oneDNN's time, its
+All are timed on one core, round by round: CPU time of the process, medians. A ratio is oneDNN's time, its
 weights packed ahead, to ours: `run` of a program whose inputs are packed ahead as well, `call` of `simdnn.matmul` with
 weights that it met before, `new` with others each time, which it packs. `portable` is NumPy's time for the f32 product
 to that of the program without the host's instructions.
@@ -33,7 +33,10 @@ from simdnn.cli.output import table
 from simdnn.kernels import KERNELS, Epilogue, MatmulProblem, Parameters
 
 MACHINE = "zen4"  # whose blocking the kernels take
-SHAPES = "1024x1024x1024 256x256x256 130x257x129 16x768x3072 128x768x768 1x1024x1024 2048x2048x2048 512x4096x4096"
+SHAPES = (
+    "1024x1024x1024 256x256x256 130x257x129 128x768x768 16x768x3072 1x1024x1024 "
+    "4096x64x4096 2048x2048x2048 512x4096x4096"
+)
 _AT_LEAST = 2e8  # operations: of small products more rounds are timed
 _MOST_ROUNDS = 400
 
@@ -126,12 +129,13 @@ def _actions(row: Row, m: int, k: int, n: int) -> dict[str, Callable[[], object]
 
 
 def _medians(actions: dict[str, Callable[[], object]], operations: int, rounds: int) -> dict[str, float]:
-    """Median seconds of each action, timed in turn after two rounds that warm up."""
+    """Median seconds of each action after two rounds that warm up; each round has an order of its own."""
     times: dict[str, list[float]] = {name: [] for name in actions}
+    rng = np.random.default_rng(0)
     for number in range(max(rounds, min(_MOST_ROUNDS, int(rounds * _AT_LEAST / operations))) + 2):
-        for name, action in actions.items():
+        for name in rng.permutation(list(actions)).tolist():
             start = time.process_time()  # of all threads: oneDNN's runtime may have its own
-            action()
+            actions[name]()
             if number > 1:
                 times[name].append(time.process_time() - start)
     return {name: statistics.median(found) for name, found in times.items()}
