@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from isa_models import SimdnnError
 from isa_models.errors import how_to_install
+from simdnn.garbage import collect_seldom
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -159,6 +160,7 @@ _here: list[Any] = []  # what a worker process is for
 
 def _begin(function: Callable[[Any], Any] | None) -> None:
     _here[:] = [function]
+    collect_seldom()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

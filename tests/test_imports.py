@@ -39,6 +39,7 @@ FLOORS = (
         "workloads",
         "simdnn.files",
         "simdnn.frames",
+        "simdnn.garbage",
         "simdnn.progress",
         "simdnn.verbose",
         "simdnn.version",

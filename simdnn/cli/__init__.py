@@ -120,7 +120,10 @@ def _main(argv: Sequence[str] | None) -> int:
     from isa_models.errors import InvalidArgument, SimdnnError, UnknownName
     from simdnn import files, verbose
     from simdnn.cli.options import given
+    from simdnn.garbage import collect_seldom
 
+    if argv is None:  # no caller's process
+        collect_seldom()
     args.given = given(args.options, words)
 
     try:

@@ -84,6 +84,8 @@ class Runs:
 
     @cached_property
     def count(self) -> int:
+        if len(self.starts) == 1:
+            return int(self.ends[0] - self.starts[0]) + self.more
         return int((self.ends - self.starts).sum()) + self.more
 
     @property
@@ -243,13 +245,20 @@ def _crossing(start: int, size: int, moves: Dims, line_bytes: int) -> float:
     places = np.zeros(line_bytes)
     places[start] = 1
     for step, extent in moves:
-        whole, rest = divmod(extent, line_bytes)
-        turns = step * np.arange(line_bytes) % line_bytes
-        steps = whole * np.bincount(turns, minlength=line_bytes) + np.bincount(turns[:rest], minlength=line_bytes)
-        spread = np.convolve(places, steps / extent)
+        spread = np.convolve(places, _shares(step, extent, line_bytes))
         places = spread[:line_bytes]
         places[:-1] += spread[line_bytes:]
     return float(places[max(0, line_bytes - size + 1) :].sum())
+
+
+@lru_cache(maxsize=1024)
+def _shares(step: int, extent: int, line_bytes: int) -> npt.NDArray[np.float64]:
+    """The share of a loop's turns in which it has moved an access by each number of bytes, within its line."""
+    whole, rest = divmod(extent, line_bytes)
+    turns = step * np.arange(line_bytes) % line_bytes
+    steps = whole * np.bincount(turns, minlength=line_bytes) + np.bincount(turns[:rest], minlength=line_bytes)
+    shares: npt.NDArray[np.float64] = steps / extent
+    return shares
 
 
 def distinct_lines(found: Sequence[Repeated], line_bytes: int) -> dict[str, Lines]:
