@@ -2,12 +2,13 @@
 
 A tensor of s8 that one node alone reads becomes u8. DequantizeLinear -> operator -> QuantizeLinear becomes the operator
 on integers (`OPERATORS`) where all its tensors have one type. A product of floats and dequantized weights becomes
-MatMulNBits. Products of dequantized operands are one node already (`simdnn.networks.qdq`), whose kernels ask for types.
+MatMulNBits; one that a constant is added to, or multiplied by, a product with a bias or a factor. Products of
+dequantized operands are one node already (`simdnn.networks.qdq`), whose kernels ask for types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -49,7 +50,12 @@ class _Rewriting:
         for name in list(self.nodes):
             self.to_unsigned(name)
         for node in list(self.nodes.values()):
-            if made := self.on_integers(node) or self.of_few_bits(node):
+            if (
+                made := self.on_integers(node)
+                or self.of_few_bits(node)
+                or self.with_bias(node)
+                or self.with_factor(node)
+            ):
                 self.nodes[_made(made)] = made
         left = [self.nodes[_made(node)] for node in self.graph.nodes if _made(node) in self.nodes]
         read = self.kept | {name for node in left for name in node.inputs}
@@ -135,6 +141,41 @@ class _Rewriting:
         op = f"QLinear{node.op}"
         return Node(node.name, op, MICROSOFT, 1, inputs, last.outputs, attributes)
 
+    def with_bias(self, node: Node) -> Node | None:
+        """A product to which a constant of a number a column is added, as one that begins with a bias."""
+        last, value = self.followed_by(node, "Add")
+        if last is None or value is None or value.ndim != 1 or not _multiplies(node):
+            return None
+        weights = self.constants.get(node.inputs[3 if node.domain else 1])
+        if weights is None or weights.ndim != 2 or len(value) != weights.shape[1] or value.dtype != np.float32:
+            return None
+        bias = next(name for name in last.inputs if name in self.constants)
+        del self.nodes[_made(node)]
+        if node.domain:  # of dequantized operands, in floats from now on
+            inputs = (*node.inputs[:6], bias, *node.inputs[7:])
+            return replace(node, inputs=inputs, outputs=last.outputs, attributes={**node.attributes, "of": "Gemm"})
+        return Node(node.name, "MatMulBias", DOMAIN, node.version, (*node.inputs, bias), last.outputs)
+
+    def with_factor(self, node: Node) -> Node | None:
+        """A product of floats times one constant, or divided by it, as one with a factor."""
+        for op in ("Mul", "Div"):
+            last, value = self.followed_by(node, op)
+            if last is None or value is None or value.size != 1 or value.dtype != np.float32:
+                continue
+            if node.op != "MatMul" or node.domain or op == "Div" and last.inputs[0] != node.outputs[0]:
+                continue
+            factor = value.reshape(()) if op == "Mul" else np.float32(1) / value.reshape(())
+            del self.nodes[_made(node)]
+            return Node(node.name, "FusedMatMul", MICROSOFT, 1, node.inputs, last.outputs, {"alpha": float(factor)})
+        return None
+
+    def followed_by(self, node: Node, op: str) -> tuple[Node | None, Array | None]:
+        """The one reader of a node's output, if that is an operator `op` with a constant beside, and the constant."""
+        last = self.only_reader(node.outputs[0]) if node.outputs else None
+        if last is None or last.op != op or last.domain or len(last.inputs) != 2:
+            return None, None
+        return last, next((self.constants[name] for name in last.inputs if name in self.constants), None)
+
     def of_few_bits(self, node: Node) -> Node | None:
         """MatMulNBits for floats times constant weights (K, N) that are dequantized by blocks, columns, or as one."""
         if node.op not in ("MatMul", "Gemm") or node.domain or len(node.inputs) < 2:
@@ -172,6 +213,45 @@ class _Rewriting:
         attributes = {"K": k, "N": n, "bits": width, "block_size": block, "accuracy_level": 4}
         inputs = (node.inputs[0], names[0], names[1], names[2], "", *node.inputs[2:3])
         return Node(node.name, "MatMulNBits", MICROSOFT, 1, inputs, node.outputs, attributes)
+
+
+def joined(graph: Graph) -> set[str]:
+    """Outputs of products of floats that arithmetic around them may be taken into, in an order that is not known."""
+    makers = {name: node for node in graph.nodes for name in node.outputs if name}
+    constants = constants_of(graph)
+    found: set[str] = set()
+    for node in graph.nodes:
+        for name in node.inputs:
+            if name in makers and _takes_in(makers[name].op, node, name, constants):
+                found.add(name)
+            if node.op == "MatMul" and name in makers and makers[name].op in ("Mul", "Div"):
+                if any(_is_one(constants.get(other)) for other in makers[name].inputs):
+                    found.add(node.outputs[0])  # a factor of an operand
+    return found
+
+
+def _takes_in(product: str, node: Node, name: str, constants: Mapping[str, Array]) -> bool:
+    """Whether onnxruntime may take a node that reads a product's output into that product."""
+    beside = [constants.get(other) for other in node.inputs if other != name]
+    one = any(map(_is_one, beside))
+    if node.op == "BatchNormalization":
+        return name == node.inputs[0]
+    if product in ("Conv", "StoredConv"):
+        return node.op in ("Add", "Sum") or node.op == "Mul" and any(value is not None for value in beside)
+    return product in ("MatMul", "QMatMul") and (
+        one if node.op in ("Mul", "Div") else node.op == "Sum" or node.op == "Add" and not one
+    )
+
+
+def _is_one(value: Array | None) -> bool:
+    return value is not None and value.size == 1
+
+
+def _multiplies(node: Node) -> bool:
+    """Whether a node is a product without a bias, whose sums are floats."""
+    if node.domain == DOMAIN:
+        return node.op == "QMatMul" and node.get("of") == "MatMul" and not node.inputs[6] and not node.get("requantize")
+    return node.op == "MatMul" and not node.domain
 
 
 def _made(node: Node) -> str:

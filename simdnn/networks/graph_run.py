@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, Unimplemented, UnknownTiming
+from simdnn.networks.as_run import joined
 from simdnn.networks.kernels import Call, Kernels, shaded
 from simdnn.networks.memo import Memo
 from simdnn.networks.model import RANDOM, Graph, Node, subgraphs
@@ -25,8 +26,6 @@ from simdnn.primitives.mathmode import FPMATH, cold_weights
 from simdnn.primitives.run import Target
 from simdnn.progress import Progress, silent
 
-#: operators that a library may take into the product before them
-ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Sum", "BatchNormalization")
 Watch = Callable[[Node, Sequence[Any]], None]
 
 
@@ -66,7 +65,7 @@ class GraphRun:
         places = {place: _at(k, place) for place in set(placed.values())}
         self.apart = {name: places[place] for name, place in placed.items()}
         self.cold = _exceeds_caches(graph, t.machine)
-        self.followed = {name for node in graph.nodes if node.op in ARITHMETIC for name in node.inputs}
+        self.followed = joined(graph) if k.runs_models else set()
         self.known = memo.constants(graph.constants) | memo.values(feeds) if memo else {}
 
     def run(

@@ -16,8 +16,7 @@ from simdnn import Attr, Unimplemented, libraries
 onnx = pytest.importorskip("onnx")
 FILE = Path(__file__).parents[1] / "vectors" / "onnxruntime" / "models.npz"
 STORED = np.load(FILE)
-ADDED = "qdq_MatMul_u8_s8_added"
-NAMES = sorted({key.split("/")[0] for key in STORED} - {ADDED})
+NAMES = sorted({key.split("/")[0] for key in STORED})
 #: where each cap is: CPUs with and without VNNI
 PLACES = {"avx2": "hsw", "avx512_core": "skx", "avx2_vnni": "adl-p", "avx512_core_vnni": "icx"}
 
@@ -168,10 +167,51 @@ def test_convolutions_of_floats_by_a_matrix_are_refused_by_name(channels: int) -
         simdnn.estimate("convolution", **sizes, machine="hsw", dispatch="onnxruntime")
 
 
-def test_what_follows_may_be_taken_into_a_product_of_floats() -> None:
-    """An Add makes a Gemm of floats of MatMul, whose bias stands before the sums: no silent other order."""
-    with pytest.raises(Unimplemented, match="onnxruntime takes arithmetic that follows"):
-        network(ADDED).run(feeds(ADDED), machine="icx", dispatch="onnxruntime")
+def followed(op: str, feeds: dict[str, Any], **beside: Any) -> simdnn.Network:
+    """A product of floats, x and constants w, and arithmetic on it and on what else there is."""
+    helper, arrays = onnx.helper, onnx.numpy_helper
+    product = helper.make_node("Conv" if feeds["x"].ndim > 3 else "MatMul", ["x", "w"], ["t"])
+    last = helper.make_node(op, ["t", next(name for name in (*beside, *feeds) if name not in "xw")], ["y"])
+    tensors = [arrays.from_array(np.asarray(value), name) for name, value in beside.items()]
+    ports = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, v.shape) for n, v in feeds.items()]
+    graph = helper.make_graph([product, last], "g", ports, [onnx.ValueInfoProto(name="y")], tensors)
+    return simdnn.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+@pytest.mark.parametrize("op", ["add", "subtract", "multiply", "divide"])
+def test_a_constant_that_follows_a_product_of_floats(op: str) -> None:
+    """Added to columns it is a bias, before the sums; one number is a factor; others are operators of their own."""
+    rng = np.random.default_rng(0)
+    x, w, c = (rng.standard_normal(size).astype(np.float32) for size in ((6, 40), (40, 5), 5))
+    kind = {"add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div"}[op]
+    options: dict[str, Any] = {"machine": "hsw", "dispatch": "onnxruntime"}
+    sums, biased = (simdnn.matmul(x, w, bias, **options).output for bias in (None, c))
+    r = followed(kind, {"x": x.reshape(2, 3, 40)}, w=w, c=c).run({"x": x.reshape(2, 3, 40)}, **options)
+    assert [run.node.op for run in r.nodes] == (["MatMulBias"] if op == "add" else ["MatMul", kind])
+    wanted = biased if op == "add" else getattr(np, op)(sums, c)
+    assert r.outputs["y"].tobytes() == wanted.tobytes()
+    if op in ("multiply", "divide"):
+        r = followed(kind, {"x": x}, w=w, c=np.float32(3)).run({"x": x}, **options)
+        factor = np.float32(3) if op == "multiply" else np.float32(1) / np.float32(3)
+        assert [run.node.op for run in r.nodes] == ["FusedMatMul"]
+        assert r.outputs["y"].tobytes() == (sums * factor).tobytes()
+
+
+def test_arithmetic_that_may_be_taken_into_a_product_is_refused() -> None:
+    """A residual connection around a convolution, a factor of parts of K, an addition of another shape."""
+    rng = np.random.default_rng(0)
+    sizes = ((1, 8, 4, 4), (8, 8, 1, 1), (2, 300))
+    image, kernel, x = (rng.standard_normal(size).astype(np.float32) for size in sizes)
+    cases: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+        ("Add", {"x": image, "v": image}, {"w": kernel}, "arithmetic"),
+        ("Mul", {"x": x}, {"w": x.T.copy(), "c": np.float32(3)}, "scaled parts|arithmetic"),
+        ("Add", {"x": x, "v": x[:, :2].copy()}, {"w": x.T.copy()}, "arithmetic"),
+    ]
+    for op, feeds, beside, why in cases:
+        with pytest.raises(Unimplemented, match=why):
+            followed(op, feeds, **beside).run(feeds, machine="icx", dispatch="onnxruntime")
+    feeds = {"x": image, "v": image}
+    assert followed("Mul", feeds, w=kernel).run(feeds, machine="icx", dispatch="onnxruntime").outputs["y"].any()
 
 
 def test_names_of_what_it_takes() -> None:

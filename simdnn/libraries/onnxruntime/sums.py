@@ -27,15 +27,18 @@ def cut_as_sgemm(dot: DotProduct, isa: str, problem: Problem) -> Options:
     """Floats: parts of K, each added up from zero, then in order; a bias stands before the first."""
     assert isinstance(problem, MatmulProblem)
     packed = problem.wei_tag == "any"
-    return Options(cut=_PACKED if packed else part_of_k(problem.n, problem.k), bias_first=True)
+    return Options(cut=part_of_k(problem.n, problem.k, packed), bias_first=True)
 
 
-def part_of_k(n: int, k: int) -> int:
-    """How much of K is added up at once with weights as they come; for a narrow product more, for a short one less.
+def part_of_k(n: int, k: int, packed: bool) -> int:
+    """How much of K is added up at once, with weights packed ahead of time or as they come; of those for a narrow
+    product more, for a short one less.
 
-    >>> part_of_k(100, 300), part_of_k(16, 300), part_of_k(100, 50)
-    (128, 1024, 64)
+    >>> part_of_k(100, 300, False), part_of_k(16, 300, False), part_of_k(100, 50, False), part_of_k(100, 300, True)
+    (128, 1024, 64, 256)
     """
+    if packed:
+        return _PACKED
     columns, part = _STRIDE, _STRIDE
     if n >= k:
         while part // 2 >= k:

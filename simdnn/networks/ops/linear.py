@@ -12,6 +12,7 @@ import numpy as np
 from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.narrow import NARROW
+from simdnn.libraries.onnxruntime.sums import part_of_k
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy
@@ -100,6 +101,13 @@ def scaled(k: Kernels, x: Array, factor: float) -> Array:
     return k.map(lambda v: v * factor, x, name="mul")
 
 
+@operator("MatMulBias", domain="simdnn")
+def matmul_bias(k: Kernels, node: Node, a: Array, b: Array, bias: Array) -> Array:
+    """a (…, K) x b (K, N) + bias (N,), a library's form of a product and an addition."""
+    left = a[None, :] if a.ndim == 1 else a
+    return view(k, products(k, left, b, bias), (*a.shape[:-1], b.shape[1]))
+
+
 @operator("FusedMatMul", domain="com.microsoft")
 def fused_matmul(k: Kernels, node: Node, a: Array, b: Array) -> Array:
     need(
@@ -108,7 +116,14 @@ def fused_matmul(k: Kernels, node: Node, a: Array, b: Array) -> Array:
     )
     a = np.swapaxes(a, -1, -2) if node.integer("transA", 0) else a
     b = np.swapaxes(b, -1, -2) if node.integer("transB", 0) else b
-    result, alpha = products(k, a, b), node.number("alpha", 1.0)
+    alpha = node.number("alpha", 1.0)
+    inner, most = a.shape[-1], part_of_k(b.shape[-1], a.shape[-1], k.constant_weights)
+    if alpha != 1.0 and k.runs_models and inner > most:
+        raise Unimplemented(
+            f"a factor {alpha:g} and K={inner}: how onnxruntime adds up scaled parts of {most} products is not known "
+            "here; what works: fewer products, dispatch='fastest'"
+        )
+    result = products(k, a, b)
     return result if alpha == 1.0 else scaled(k, result, alpha)
 
 
