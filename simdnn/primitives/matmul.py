@@ -67,9 +67,10 @@ def matmul(
     rounded to what the math mode allows and the matrix unit takes); without DPAS bf16 and f16 are widened to f32. How
     DPAS rounds floats is not published: `Attr(float_model=…)` names the candidate. Integers take scales and zero points
     by column, by token and by group along K, in any nest (`Attr(zero_point_strategy=…)`, docs/numerics_gpus.md). On
-    NVIDIA's f32 on CUDA cores; on tensor cores with f32 sums (`isa_models.nvidia.fused_sum`) f16 ("v100" and later), bf16
-    and f32 as tf32 ("a100", "rtx4090", "h100"), f8 in any pair ("rtx4090", "l40s", "h100"), and s8, u8 with s32 sums, both
-    with common scales and one a column. All of them decompress weights as CPUs do, integers and floats of at most a byte.
+    NVIDIA's f32 on CUDA cores; on tensor cores with f32 sums (`isa_models.nvidia.fused_sum`) f16 ("v100" and later),
+    bf16 and f32 as tf32 ("a100", "rtx4090", "h100"), f8 in any pair ("rtx4090", "l40s", "h100"), and s8, u8 with s32
+    sums, both with common scales and one a column. All of them decompress weights as CPUs do, integers and floats of at
+    most a byte.
 
     Every machine takes batches, (…, M, K) x (…, K, N), whose dimensions in front broadcast: one kernel does them all.
     Parameters are shared by all products; "add" and `into` have the output's shape. Products with one matrix of

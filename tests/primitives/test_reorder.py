@@ -247,7 +247,11 @@ def test_every_kernels_own_layout(name: str) -> None:
         packed = simdnn.reorder(weights, r.weights_desc, machine="spr")
         same_tensors(r, packed, src, weights)
         assert bits(call(src, packed, **where).output) == bits(r.output)
-    assert seen or name.startswith(("wdec", "gemv", "ref_", "vec_dot", "repacked")) or kind.isa not in simdnn.machine("spr").isa
+    assert (
+        seen
+        or name.startswith(("wdec", "gemv", "ref_", "vec_dot", "repacked"))
+        or kind.isa not in simdnn.machine("spr").isa
+    )
 
 
 # -- plain layouts --------------------------------------------------------------------------------------------------

@@ -133,12 +133,9 @@ _LABELS = {
 @operator("LabelEncoder", domain=ML)
 def label_encoder(k: Kernels, node: Node, x: Array) -> Array:
     """One value for another by a table; what the table lacks becomes the default."""
-    keys, _ = _table(node, "keys")
-    values, kind = _table(node, "values")
+    keys, _, _ = _table(node, "keys")
+    values, dtype, default = _table(node, "values")
     need(len(keys) == len(values), f"{len(keys)} keys and {len(values)} values")
-    dtype, default = _LABELS[kind]
-    named = {"strings": "default_string", "int64s": "default_int64", "floats": "default_float"}[kind]
-    default = node.get(named, default)
     known = dict(zip(keys, values, strict=True))
     of_nan = next((value for key, value in known.items() if key != key), default)  # NaN equals no key, itself included
     found = [of_nan if v != v else known.get(v, default) for v in x.reshape(-1).tolist()]
@@ -146,11 +143,20 @@ def label_encoder(k: Kernels, node: Node, x: Array) -> Array:
     return np.array(found, dtype).reshape(x.shape)
 
 
-def _table(node: Node, what: str) -> tuple[list[Any], str]:
-    for kind in _LABELS:
+def _table(node: Node, what: str) -> tuple[list[Any], Any, Any]:
+    """The entries of a table, their NumPy type, and the default of values of that type."""
+    if (tensor := node.get(f"{what}_tensor")) is not None:
+        entries = np.asarray(tensor).reshape(-1)
+        default = node.get("default_tensor")
+        of_type = 0 if entries.dtype.kind in "iuf" else "_Unused"
+        return entries.tolist(), entries.dtype, of_type if default is None else np.asarray(default).reshape(-1)[0]
+    for kind, (dtype, default) in _LABELS.items():
         if (found := node.get(f"{what}_{kind}")) is not None:
-            return [np.float32(v).item() for v in found] if kind == "floats" else list(found), kind
-    raise Unimplemented(f"{what} as a tensor; lists of strings, int64s and floats work")
+            listed = [np.float32(v).item() for v in found] if kind == "floats" else list(found)
+            return listed, dtype, node.get(f"default_{kind.removesuffix('s')}", default)
+    raise InvalidArgument(
+        f"{what}: no table; {', '.join(f'{what}_{kind}' for kind in _LABELS)} or {what}_tensor has it"
+    )
 
 
 @operator("ZipMap", domain=ML)
