@@ -15,6 +15,7 @@ from simdnn.libraries.model import Pick
 from simdnn.libraries.onednn import mixed, narrow
 from simdnn.libraries.onednn.order import (
     by_gemm,
+    dense_and_pointwise,
     depthwise_by_gemm,
     groups_by_fours,
     is_copied,
@@ -144,7 +145,7 @@ def _emulated(p: Problem) -> tuple[str, str]:
         return f"conv:{isa}_bf16_emulated", "x64:gemm:jit"
     return (
         f"conv:{isa}_bf16_emulated",
-        f"jit_bf16{'_1x1' if pointwise(p) and p.groups == 1 and p.strides == (1, 1) else ''}:{isa}",
+        f"jit_bf16{'_1x1' if dense_and_pointwise(p) else ''}:{isa}",
     )
 
 

@@ -64,8 +64,7 @@ def by_gemm(p: ConvProblem, emulated: bool) -> bool:
 
 def gemm_is_known(p: ConvProblem) -> bool:
     """Whether the order of that GEMM's sums is known: with a single output pixel they are other ones."""
-    oc = p.oc // p.groups
-    return oc == 1 or p.oh * p.ow > 1 or oc % 8 == 0
+    return p.oc == p.groups or p.oh * p.ow > 1 or p.ic // p.groups * p.kh * p.kw <= 2
 
 
 def depthwise_by_gemm(p: ConvProblem) -> bool:
@@ -128,6 +127,26 @@ def _extent(p: ConvProblem) -> tuple[int, int]:
 def order_of_emulated(p: ConvProblem) -> Order:
     """The order of `jit_bf16`, which takes a block of channels through all taps together (rule 12)."""
     return _in_blocks(p)
+
+
+def dense_and_pointwise(p: ConvProblem) -> bool:
+    """Whether a kernel has one tap and looks at every pixel, in one group: `jit_bf16_1x1` takes it."""
+    return pointwise(p) and p.groups == 1 and p.strides == (1, 1)
+
+
+def pointwise_block(p: ConvProblem) -> int:
+    """Channels after which `jit_bf16_1x1` restarts its sums, by lines of the image; 0: other kernels, which do not."""
+    if not dense_and_pointwise(p):
+        return 0
+    if p.oh <= 10:
+        return 512
+    return 160 if p.oh < 28 and p.oc <= 256 else 1024
+
+
+def pointwise_block_is_unsure(p: ConvProblem) -> bool:
+    """Whether that kernel may take fewer channels together, as their pixels alias in the second cache."""
+    block = min(-(-p.ic // 16) * 16, pointwise_block(p))
+    return p.ih * p.iw * block > 7 * 32768
 
 
 def _in_blocks(p: ConvProblem) -> Order:

@@ -9,7 +9,14 @@ from simdnn.kernels.common.postops import BINARY, ELTWISE, previous_type, sums_f
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.model import LeftToReference, is_reference
 from simdnn.libraries.onednn.blocks import may_cut_channels
-from simdnn.libraries.onednn.order import by_gemm, gemm_is_known, groups_by_fours, jit_takes, width_is_unsure
+from simdnn.libraries.onednn.order import (
+    by_gemm,
+    gemm_is_known,
+    groups_by_fours,
+    jit_takes,
+    pointwise_block_is_unsure,
+    width_is_unsure,
+)
 
 STRATEGIES = ("auto", "direct", "precomputed")  # of zero points: what its reference does
 
@@ -114,7 +121,14 @@ _IN_BLOCKS = {"conv:avx2": False, "conv:avx512_core": True, "conv:avx512_core_bf
 
 def order_unknown(p: Problem, row: str) -> str:
     """Why it is not known whether kernel columns, or blocks of channels, become chains; empty where it is."""
-    if not isinstance(p, ConvProblem) or row not in _IN_BLOCKS:
+    if not isinstance(p, ConvProblem):
+        return ""
+    if row == "conv:avx512_core_bf16_emulated" and pointwise_block_is_unsure(p):
+        return (
+            f"oneDNN may cut sums over {p.ic} channels of {p.ih}x{p.iw} pixels, by their lines in the second cache, "
+            "which is not modelled: simdnn.estimate has the cost; fewer channels work, and dispatch='fastest'"
+        )
+    if row not in _IN_BLOCKS:
         return ""
     wide = _IN_BLOCKS[row]
     if (p.src == "f32" and wide and jit_takes(p)) or (

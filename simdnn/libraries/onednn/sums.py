@@ -21,6 +21,7 @@ from simdnn.libraries.onednn.order import (
     jit_with_avx_vnni,
     order_of,
     order_of_emulated,
+    pointwise_block,
     small_block,
 )
 
@@ -76,7 +77,7 @@ def cut_as_emulated(dot: DotProduct, isa: str, problem: Problem) -> Options:
     if isinstance(problem, ConvProblem):
         if problem.depth:
             return Options()
-        blocks = Options(order=order_of_emulated(problem), sum_first=True)
+        blocks = Options(cut=pointwise_block(problem), order=order_of_emulated(problem), sum_first=True)
         return _as_gemm(problem) if by_gemm(problem, True) else blocks
     first = problem.epilogue.dst == "f32" and not problem.epilogue.bias
     if problem.m == 1:
