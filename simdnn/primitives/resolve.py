@@ -220,7 +220,7 @@ def placed(attribute: str, argument: str, quant: Quant, shape: Shape) -> Valued:
             raise Unimplemented(f"mode={quant.mode!r} of a {shape.primitive}: no kernel here finds its scales")
         return Valued(Param(argument, *quant.groups, str(quant.dtype)), None, quant.mask, quant.mode)
     if argument == "dst" and shape.primitive == "matmul" and quant.mask == 2:
-        raise InvalidArgument(
+        raise Unimplemented(
             f"{attribute}['dst']: mask 2 of a matmul, by column; allowed: 0 (common), as oneDNN 3.13 takes the "
             "first one for all columns, which is an error of its"
         )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import simdnn
+from isa_models.formats import fmt
 from simdnn import Attr, Quant, Unimplemented
 
 U8, S8 = np.ones((4, 192), np.uint8), np.ones((192, 8), np.int8)
@@ -71,3 +72,20 @@ def test_f16_to_bytes(dst: str) -> None:
     with pytest.raises(Unimplemented, match=f"oneDNN has no matmul f16:f16:{dst}; it has f16 matmuls to f16 and f32"):
         simdnn.matmul(a, b, dst=dst, machine="spr", dispatch="onednn")
     assert simdnn.matmul(a, b, dst=dst, machine="spr").output[0, 0] == {"s8": 127, "u8": 192}[dst]
+
+
+def test_scales_of_a_destination_by_column_are_unimplemented() -> None:
+    """The library takes them, and gets them wrong."""
+    src, weights = np.ones((2, 8), np.int8), np.ones((8, 4), np.int8)
+    attr = simdnn.Attr(scales={"dst": simdnn.Quant(np.ones(4, np.float32), mask=2)})
+    with pytest.raises(simdnn.Unimplemented, match="scales\\['dst'\\]: mask 2"):
+        simdnn.matmul(src, weights, machine="zen4", dst="s8", attr=attr)
+
+
+def test_types_of_bias_that_lead_elsewhere_are_refused() -> None:
+    src, weights = np.ones((1, 4, 3, 3), np.int8), np.full((8, 4, 1, 1), 2, np.int8)
+    for dtype, isa, what in (("f16", "avx2", "f16 bias"), ("bf16", "avx512_core", "another GEMM")):
+        bias = np.ones(8, fmt(dtype).dtype)
+        with pytest.raises(simdnn.Unimplemented, match=what):
+            simdnn.convolution(src, weights, bias, machine="zen4", isa=isa, dispatch="onednn")
+        assert simdnn.convolution(src, weights, bias, machine="zen4", isa=isa).output[0, 0, 0, 0] == 9
