@@ -48,10 +48,11 @@ MASKS = (
     "per_ocic",
     "per_tensor",
     "mx",
+    "dynamic_mx",
     "dynamic_fp",
 )
 #: masks of a destination whose scales the primitive finds, and the modes that they stand for
-FOUND: dict[int | str, str] = {"mx": "dynamic_mx", "dynamic_fp": "dynamic_fp"}
+FOUND: dict[int | str, str] = {"mx": "dynamic_mx", "dynamic_mx": "dynamic_mx", "dynamic_fp": "dynamic_fp"}
 _PLAIN_MASKS = {"common": 0, "host_scalar": 0} | {
     mask: sum(1 << int(digit) for digit in mask[8:]) for mask in MASKS if mask.startswith("per_dim_")
 }
@@ -158,7 +159,7 @@ def mask_bits(parameter: Parameter, primitive: str, ndims: int, has_groups: bool
     mask = parameter.mask
     if isinstance(mask, int):
         return mask
-    if mask in ("mx", "dynamic_fp"):
+    if mask in FOUND:
         raise Unimplemented(
             f"{mask} scales of {parameter.argument}, which the primitive finds itself: what works: scales of dst"
         )

@@ -217,7 +217,10 @@ def placed(attribute: str, argument: str, quant: Quant, shape: Shape) -> Valued:
     if quant.mode != "static":
         assert quant.groups is not None
         if shape.primitive != "matmul":
-            raise Unimplemented(f"mode={quant.mode!r} of a {shape.primitive}: no kernel here finds its scales")
+            raise Unimplemented(
+                f"mode={quant.mode!r} of a {shape.primitive}: a matmul alone finds its destination's scales, in oneDNN "
+                "3.13 as here; what works: a static scale, Quant(1.0)"
+            )
         return Valued(Param(argument, *quant.groups, str(quant.dtype)), None, quant.mask, quant.mode)
     if argument == "dst" and shape.primitive == "matmul" and quant.mask == 2:
         raise Unimplemented(

@@ -181,7 +181,7 @@ def test_narrow_floats(words: str) -> None:
 
 
 def test_scales_that_are_found() -> None:
-    for mask in ("mx:e8m0:1x32", "dynamic_fp:f8_e4m3:1x16"):
+    for mask in ("mx:e8m0:1x32", "dynamic_mx:e8m0:1x32", "dynamic_fp:f8_e4m3:1x16"):
         (found,) = answers("--matmul", "--dt=f32:f32:f8_e4m3", f"--attr-scales=dst:{mask}", "5x64:64x32")
         assert found.status == "PASSED" and "scales are found" in found.note, found
 

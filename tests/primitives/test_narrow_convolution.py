@@ -132,3 +132,16 @@ def test_what_the_library_computes_stays_its_own() -> None:
             machine="spr",
             attr=simdnn.Attr(post_ops=["sum"]),
         )
+
+
+@pytest.mark.parametrize("mode", ["dynamic_mx", "dynamic_fp"])
+@pytest.mark.parametrize("dispatch", ["fastest", "onednn"])
+def test_a_convolution_finds_no_scales(mode: str, dispatch: str) -> None:
+    """Refused by name, as oneDNN refuses it, with values and without."""
+    x, w = normal((1, 16, 5, 5), "f32", 0), normal((32, 16, 3, 3), "f32", 1)
+    attr = simdnn.Attr(scales={"dst": simdnn.Quant(None, mode=mode)})
+    with pytest.raises(simdnn.Unimplemented, match=f"{mode}.* of a convolution.*what works: a static scale"):
+        simdnn.convolution(x, w, machine="spr", attr=attr, dispatch=dispatch)
+    sizes = {"ic": 16, "ih": 5, "iw": 5, "oc": 32, "kh": 3, "kw": 3}
+    with pytest.raises(simdnn.Unimplemented, match="matmul alone"):
+        simdnn.estimate("convolution", **sizes, machine="spr", attr=attr, dispatch=dispatch)
