@@ -26,7 +26,7 @@ from simdnn.kernels.common.pack import Blocked, per_channel
 from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters, Prepare
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, unit_of
 from simdnn.kernels.x86.constants import Constants
-from simdnn.kernels.x86.narrow import Decoding, is_narrow
+from simdnn.kernels.x86.narrow import Decoding, in_runs, is_narrow
 from simdnn.kernels.x86.stored import NIBBLES, widen
 from simdnn.kernels.x86.widened import codes_of
 from simdnn.program.check import verify
@@ -170,7 +170,10 @@ def _stage(unit: Unit, panel: Tensor, wei: str, shifted: bool, row: int, rows: i
             body.append(load32(unit, unit.reg(f"scale{i}", "f32"), f"scale_{panel.name}", place, lanes))
         body += loop("row", rows, vectors((number * rows + Affine.var("row")) * (row // together) + at, per))
         return loop("panel", panel.size // (row * rows), [*setup, *loop("v", row // together, body)], parallel=True)
-    code = loop("v", turns, [*setup, *vectors(Affine.var("v"), per)], parallel=True)
+    run = in_runs(turns) if decoding else 1
+    turn = Affine.var("v") * run + Affine.var("turn") if run > 1 else Affine.var("v")
+    body = loop("turn", run, vectors(turn, per)) if run > 1 else vectors(turn, per)
+    code = loop("v", turns // run, [*setup, *body], parallel=True)
     return code + loop("last", 1, [*setup, *vectors(Affine(turns), rest)] if rest else [], parallel=True)
 
 

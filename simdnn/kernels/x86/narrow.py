@@ -81,6 +81,11 @@ class Decoding:
         code = [instruction for name, bits in pairs for instruction in self.words.word(name, bits)]
         return [*code, *([zero(Register(scratch, "u32", self.words.unit.lanes // 2))] if self.fields.special else [])]
 
+    def load_at(self, register: str, tensor: str, at: Affine, lanes: int, scratch: str, held: Sequence[str]) -> Code:
+        """`lanes` codes of a tensor as f32 in a register."""
+        before, place = _in_memory(self.words.unit, register, tensor, at, lanes)
+        return [*before, *self.load(register, place, scratch, held)]
+
     def load(self, register: str, place: Memory | Register, scratch: str, held: Sequence[str]) -> Code:
         """Codes in memory, or in a register, as f32 in one; NaN of f8_e4m3 has any payload."""
         unit, f = self.words.unit, self.fields
@@ -101,6 +106,15 @@ class Decoding:
         wide = unit.reg(register, "f32")
         code.append(op("vcvtph2ps", wide, x.as_("f16")))
         return [*code, *([typed("vmulps", wide, wide, unit.reg(held[len(self.constants) - 1]))] if f.factor else [])]
+
+
+def in_runs(turns: int, most: int = 64) -> int:
+    """How many of some turns to take with constants that are loaded once: as many as divide them, up to `most`.
+
+    >>> in_runs(2304), in_runs(67)
+    (64, 1)
+    """
+    return max(run for run in range(1, most + 1) if turns % run == 0) if turns else 1
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,12 @@ from simdnn.kernels.common.code import Code, along, loop, op
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.x86.code import Unit, broadcast32, store32, unit_of
 from simdnn.kernels.x86.constants import Constants
-from simdnn.kernels.x86.narrow import is_narrow, load
+from simdnn.kernels.x86.narrow import Decoding, in_runs, is_narrow, load
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Register, Tensor
 
 _PANELS = ("wei", "wei_tail", "plain")
+_HELD = tuple(f"d{i}" for i in range(4))  # constants of decoding
 
 
 def from_codes(kernel: Kernel, problem: Problem, panels: bool = False) -> Kernel:
@@ -85,30 +86,36 @@ class _Widening:
 
     def flat(self, to: Tensor, codes: str, dtype: str) -> Code:
         """All of a tensor, whatever its elements mean."""
-        lanes = self.unit.lanes
+        lanes, decoding = self.unit.lanes, Decoding(self.words, dtype) if is_narrow(dtype) else None
         turns, rest = divmod(to.size, lanes)
+        setup, run = decoding.setup(_HELD, "t") if decoding else [], in_runs(turns)
 
         def vector(at: Affine, live: int) -> Code:
-            return [*load(self.words, "x", codes, dtype, at, live), *self.store(to, at, live)]
+            if decoding is None:
+                return [*load(self.words, "x", codes, dtype, at, live), *self.store(to, at, live)]
+            return [*decoding.load_at("x", codes, at, live, "t", _HELD), *self.store(to, at, live)]
 
-        code = loop("v", turns, vector(Affine.var("v") * lanes, lanes), parallel=True)
-        return code + (loop("last", 1, vector(Affine(turns * lanes), rest), parallel=True) if rest else [])
+        turn = Affine.var("v") * run + Affine.var("turn")
+        code = loop("v", turns // run, [*setup, *loop("turn", run, vector(turn * lanes, lanes))], parallel=True)
+        last = [*setup, *vector(Affine(turns * lanes), rest)]
+        return code + (loop("last", 1, last, parallel=True) if rest else [])
 
     def widen(self, source: Tensor, p: MatmulProblem) -> Code:
         """The source of a matmul, group by group of a row."""
         unit, lanes = self.unit, self.unit.lanes
         group = self.scale.length(p.k) if self.scale else p.k
         x, factor = unit.reg("x", "f32"), unit.reg("f", "f32")
+        decoding = Decoding(self.words, p.src)
 
         def step(at: Affine, live: int) -> Code:
             times: Code = [op("vmulps", x, x, factor)] if self.scale else []
-            return [*load(self.words, "x", "codes", p.src, at, live), *times, *self.store(source, at, live)]
+            return [*decoding.load_at("x", "codes", at, live, "t", _HELD), *times, *self.store(source, at, live)]
 
         groups = p.k // group
         number = Affine.var("r") * groups + Affine.var("g")
         body: Code = [broadcast32(factor, "source_scales", number)] if self.scale else []
         body += along(group, lanes, step, number * group)
-        return loop("r", p.m, loop("g", groups, body, parallel=True), parallel=True)
+        return loop("r", p.m, [*decoding.setup(_HELD, "t"), *loop("g", groups, body)], parallel=True)
 
     def store(self, to: Tensor, at: Affine, lanes: int) -> Code:
         """x rounded to a tensor's type, in it."""
