@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,16 @@ def least_cycles(kind: KernelKind, problem: Problem, machine: Machine) -> float:
         return problem.macs / peak_macs_per_cycle(machine, kind.compute_dtype, kind.isa)
     except (InvalidArgument, UnknownTiming):
         return 0.0
+
+
+def clock_at_peak(kind: KernelKind, machine: Machine) -> float:
+    """GHz of code that uses the kind's unit; infinite where no unit is known."""
+    from simdnn.timing.cpu.peak import peak_ghz
+
+    try:
+        return peak_ghz(machine, kind.compute_dtype, kind.isa)
+    except InvalidArgument:
+        return math.inf
 
 
 def no_floor(kind: KernelKind, problem: Problem, machine: object) -> float:

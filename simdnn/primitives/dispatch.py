@@ -1,8 +1,8 @@
 """Which kernel runs: every row of the kernel table is a candidate, with its cycles or the reason why it is out.
 
-"fastest" takes the least estimated cycles; a library's name takes what that picks (`simdnn.libraries`); the name of a
-kernel takes that one or refuses with its reason. Choices are cached, so a second call of the same shape builds and
-estimates nothing.
+"fastest" takes the least estimated time, cycles at the clock of such code; a library's name takes what that picks
+(`simdnn.libraries`); the name of a kernel takes that one or refuses with its reason. Choices are cached, so a second
+call of the same shape builds and estimates nothing.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from isa_models import InvalidArgument, Unimplemented, UnknownTiming
+from isa_models import GpuMachine, InvalidArgument, Unimplemented, UnknownTiming
 from isa_models.errors import did_you_mean
 from isa_models.isa import caps, strongest
 from isa_models.plugins import with_failures
@@ -20,7 +20,7 @@ from simdnn.kernels.common.spec import Kernel, KernelKind, MatmulProblem, Proble
 from simdnn.kernels.table import kernels, kind_of
 from simdnn.libraries import LIBRARIES, UNKNOWN, modelled
 from simdnn.primitives.candidates import Candidate, Kinds, Request, candidate_of, considered, out, refusal, refused_sums
-from simdnn.primitives.costs import built, estimated
+from simdnn.primitives.costs import built, clock_at_peak, estimated
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,30 +89,33 @@ class Choice:
         import numpy as np
         import pandas as pd
 
-        rows, least = [], _cycles(self.kind, self.request)[0]
+        rows, least = [], _time(self.kind, self.request)[0]
         for kind, reason in ((c.kind, c.reason) for c in self.candidates):
-            cycles, missing = None, reason
+            time, missing = None, reason
             if kind is self.kind or not (missing := reason or self._ruled_out(kind, least)):
-                cycles, missing = _cycles(kind, self.request)
-            rows.append((kind.name, kind.isa, cycles, kind is self.kind, missing or self._why(kind, cycles == least)))
+                time, missing = _time(kind, self.request)
+            why = missing or self._why(kind, time and least and time.relative_to(least))
+            rows.append((kind.name, kind.isa, time and time.cycles, kind is self.kind, why))
+        if least and any(cycles is not None and cycles < least.cycles for _, _, cycles, _, _ in rows):
+            rows = [(*row[:4], row[4].replace("fewest cycles", "least time") if row[3] else row[4]) for row in rows]
         names = ("implementation", "isa", "cycles", "chosen", "reason")
         columns: dict[str, Any] = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
         return pd.DataFrame(columns | {"cycles": np.array(columns["cycles"], np.float64)})
 
-    def _ruled_out(self, kind: KernelKind, least: float | None) -> str:
-        """Why a kind need not be timed: its bound, where that is above the `least` cycles, of the kind that runs."""
+    def _ruled_out(self, kind: KernelKind, least: Time | None) -> str:
+        """Why a kind need not be timed: its bound, where that is above the `least` time, that of the kind that runs."""
         floor = self.request.floor(kind, self.problem, self.request.machine)
-        if least is None or floor <= least:
+        if least is None or _floor(kind, self.request, 1) <= least.seconds:
             return ""
-        return f"{self._why(kind, False)}: ruled out by a bound, at least {math.floor(floor):,} at its unit's peak rate"
+        return f"{self._why(kind)}: ruled out by a bound, at least {math.floor(floor):,} at its unit's peak rate"
 
-    def _why(self, kind: KernelKind, equal: bool) -> str:
-        """Why a kind that may run was taken or left; `equal`: its cycles are those of the one taken."""
+    def _why(self, kind: KernelKind, compared: str | None = "more cycles") -> str:
+        """Why a kind that may run was taken or left; `compared`: how its time stands to that of the one taken."""
         library = LIBRARIES.get(self.request.dispatch)
         if library:
             chosen, other = "exact_int8", f"not {library.title}'s choice"
         elif self.request.dispatch == "fastest":
-            chosen, other = "fewest cycles", "more cycles"
+            chosen, other = "fewest cycles", compared or "more cycles"
         else:
             chosen, other = "named", "not named"
         if self.exactness_decided:
@@ -121,7 +124,7 @@ class Choice:
                 other = f"exact, but more cycles{cores}" if kind.exact else f"not exact, and no fewer cycles{cores}"
             chosen = f"exact at no more cycles{cores}" if self.kind.exact else chosen
         if kind is not self.kind:
-            return self._among_equals(kind) if equal and other == "more cycles" else other
+            return self._among_equals(kind) if other == EQUAL else other
         return f"{library.title}'s choice: {self.library}" if library and self.library else chosen
 
     def _among_equals(self, kind: KernelKind) -> str:
@@ -150,7 +153,7 @@ def choose(request: Request) -> Choice:
 
 
 def _fastest(request: Request, able: Kinds) -> KernelKind:
-    """The kind of least cycles. Where some are exact and some are not, an exact one that costs no more than the fastest
+    """The kind of least time. Where some are exact and some are not, an exact one that costs no more than the fastest
     of the others on the threads asked for.
     """
     unknown: list[str] = []
@@ -158,7 +161,8 @@ def _fastest(request: Request, able: Kinds) -> KernelKind:
     threads = request.threads if exact and others else 1
     best = _least(request, others, 1, unknown)
     if best and threads > 1:
-        best = _cycles(best[1], request, threads)[0] or best[0], best[1]
+        time = _time(best[1], request, threads)[0]
+        best = time.seconds if time else best[0], best[1]
     rival = _least(request, exact, threads, unknown, best[0] if best else math.inf)
     if found := rival or best:
         return found[1]
@@ -168,21 +172,21 @@ def _fastest(request: Request, able: Kinds) -> KernelKind:
 def _least(
     request: Request, kinds: Kinds, threads: int, unknown: list[str], limit: float = math.inf
 ) -> tuple[float, KernelKind] | None:
-    """The least cycles, no more than `limit`, and their kind; what the machine lacks to tell goes to `unknown`.
+    """The least seconds, no more than `limit`, and their kind; what the machine lacks to tell goes to `unknown`.
 
     Kinds that cannot win are not timed: those whose peak rate alone takes longer than another one's whole time, and
     those that do the work of another and more.
     """
     names = {kind.name for kind in kinds}
-    floors = {kind: request.floor(kind, request.problem, request.machine) / threads for kind in kinds}
+    floors = {kind: _floor(kind, request, threads) for kind in kinds}
     best: tuple[float, KernelKind] | None = None
     for kind in sorted((kind for kind in kinds if kind.more_than not in names), key=floors.__getitem__):
         if floors[kind] <= limit if best is None else floors[kind] < best[0]:
-            cycles, missing = _cycles(kind, request, threads)
-            if cycles is None:
+            time, missing = _time(kind, request, threads)
+            if time is None:
                 unknown.append(missing)
-            elif cycles <= limit if best is None else cycles < best[0]:
-                best = cycles, kind
+            elif time.seconds <= limit if best is None else time.seconds < best[0]:
+                best = time.seconds, kind
     return best
 
 
@@ -212,11 +216,37 @@ def named(request: Request) -> Choice:
     return Choice(request, kind, candidates)
 
 
-def _cycles(kind: KernelKind, request: Request, threads: int = 1) -> tuple[float | None, str]:
-    """Cycles, or None and the figure that the machine lacks."""
+class Time(NamedTuple):
+    """What a kernel takes."""
+
+    seconds: float
+    cycles: float
+
+    def relative_to(self, least: Time) -> str:
+        """How it stands to the one taken."""
+        if self.seconds == least.seconds:
+            return EQUAL
+        if self.cycles < least.cycles:
+            return f"more time: fewer cycles, at {self.cycles / self.seconds / 1e9:.3g} GHz"
+        return "more cycles" if self.cycles > least.cycles else "more time: as many cycles at a lower clock"
+
+
+EQUAL = "as many cycles"
+
+
+def _time(kind: KernelKind, request: Request, threads: int = 1) -> tuple[Time | None, str]:
+    """A kind's time, or None and the figure that the machine lacks."""
     try:
         r = request
-        problem = kind.refine(r.problem)
-        return estimated(kind, problem, r.machine, r.cold_weights, r.estimator, threads).cycles, ""
+        cost = estimated(kind, kind.refine(r.problem), r.machine, r.cold_weights, r.estimator, threads)
     except UnknownTiming as error:
         return None, str(error)
+    return Time(getattr(cost, "seconds", cost.cycles), cost.cycles), ""
+
+
+def _floor(kind: KernelKind, request: Request, threads: int) -> float:
+    """Seconds that a kind takes at the least."""
+    cycles = request.floor(kind, request.problem, request.machine)
+    if not cycles or isinstance(request.machine, GpuMachine):
+        return 0.0
+    return cycles / threads / clock_at_peak(kind, request.machine) / 1e9

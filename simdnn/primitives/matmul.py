@@ -56,7 +56,7 @@ def matmul(
     Weights may be blocks of ggml's, `simdnn.quantize_ggml(…, axis=0)` or `simdnn.ggml_blocks`: an f32 source is then
     quantized by blocks as ggml does it, and the sums are its bits, whichever kernel runs.
 
-    `dispatch`: "fastest" (fewest estimated cycles among the kernels that may run), "onednn" (what oneDNN 3.13 picks on
+    `dispatch`: "fastest" (least estimated time among the kernels that may run), "onednn" (what oneDNN 3.13 picks on
     CPUs), "ggml" (its dot products of blocks), "ggml-repack" (as llama.cpp has them), "onnxruntime" (what its CPU
     provider does with integers and f32), or a kernel's name, such as "gemm:avx512_core_tf32" with
     `Attr(fpmath="tf32")`: that one, or `Unimplemented` with the reason. `r.dispatch` lists names and reasons, on GPUs

@@ -51,7 +51,7 @@ def test_every_candidate_has_cycles_or_a_reason_and_runs_by_its_name(name: str, 
     if not (
         name == "integers" and machine == "skx"
     ):  # an exact kernel gives way to a faster one only where that is fast
-        assert found.cycles == able.cycles.min()
+        assert found.seconds == min(asked(name, machine, dispatch=str(other)).seconds for other in able.index)
     for other, row in able.iterrows():
         assert asked(name, machine, dispatch=other).implementation == other
         assert asked(name, machine, dispatch=other).cycles == row.cycles

@@ -12,7 +12,7 @@ import pytest
 import simdnn
 from isa_models import Machine, Unimplemented, UnknownTiming, cpu_machine, machine
 from isa_models.isa import implied
-from simdnn import libraries
+from simdnn import Attr, libraries
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.common.spec import Decompression
 from simdnn.primitives.candidates import Request
@@ -349,3 +349,25 @@ def test_floors_are_below_estimates(name: str, dt: str) -> None:
             if model.supports(one.isa) and one.operation is MatmulProblem and not one.accepts(problem):
                 cost = estimate_program(one.build(problem, model).program, model, ())
                 assert least_cycles(one, problem, model) <= cost.cycles
+
+
+@pytest.mark.parametrize(
+    ("name", "dt", "sizes", "attr"),
+    [
+        ("gnr", "u8:s8:s32", (16, 2, 100), None),  # 512 bits wide at 3.15 GHz, 256 at 3.6
+        ("max1550", "f32:f32:f32", (513, 256, 7), Attr(fpmath="any")),  # DPAS at 1.2 GHz, the vector pipe at 1.6
+    ],
+)
+def test_the_least_time_is_taken_where_clocks_differ(
+    name: str, dt: str, sizes: tuple[int, int, int], attr: Attr | None
+) -> None:
+    shape = dict(zip("mnk", sizes, strict=True))
+    found = simdnn.estimate("matmul", **shape, dt=dt, machine=name, attr=attr)
+    frame = found.dispatch.dropna(subset=["cycles"]).set_index("implementation")
+    others = {
+        kernel: simdnn.estimate("matmul", **shape, dt=dt, machine=name, attr=attr, dispatch=kernel).seconds
+        for kernel in frame.index
+    }
+    assert found.seconds == min(others.values()) and found.cycles > frame["cycles"].min()
+    assert frame.loc[found.implementation, "reason"] == "least time"
+    assert frame.loc[frame["cycles"].idxmin(), "reason"].startswith("more time: fewer cycles, at ")

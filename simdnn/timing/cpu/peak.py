@@ -55,9 +55,7 @@ def peak_macs_per_cycle(machine: Machine | GpuMachine, compute: str, isa: str) -
         vector = compute == "f32" or not machine.systolic_ops
         rate = machine.vector_ops["f32" if compute == "f32" else "dp4a"] if vector else None
         return (rate or machine.systolic_rate(compute, compute)[0]) * machine.engines / 2
-    unit = next((u for u in _UNITS if u.compute == compute and u.isa in implied(isa)), None)
-    if unit is None:
-        raise InvalidArgument(f"no unit under {isa} forms products in {compute}")
+    unit = _unit_of(compute, isa)
     register, lanes = ("tmm", 256) if unit.tile else ("zmm", 16) if "avx512_core" in implied(isa) else ("ymm", 8)
     form = ",".join([register] * 3)
     copies = 8  # independent steps: nothing waits for a result
@@ -66,3 +64,21 @@ def peak_macs_per_cycle(machine: Machine | GpuMachine, compute: str, isa: str) -
     ]
     limits = loop_cycles(machine, steps).limits
     return lanes * unit.macs * copies / max(limits["compute"], limits["front-end"])
+
+
+def peak_ghz(machine: Machine, compute: str, isa: str) -> float:
+    """The clock while the unit of `peak_macs_per_cycle` works, in its widest registers.
+
+    >>> from isa_models import machine
+    >>> peak_ghz(machine("skx"), "f32", "avx512_core") < peak_ghz(machine("skx"), "f32", "avx2")
+    True
+    """
+    bits = 512 if "avx512_core" in implied(isa) else 256
+    return machine.frequency.ghz(bits, True, _unit_of(compute, isa).tile)
+
+
+def _unit_of(compute: str, isa: str) -> _Unit:
+    unit = next((u for u in _UNITS if u.compute == compute and u.isa in implied(isa)), None)
+    if unit is None:
+        raise InvalidArgument(f"no unit under {isa} forms products in {compute}")
+    return unit
