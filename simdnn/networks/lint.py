@@ -32,6 +32,7 @@ from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
 from simdnn.networks.plain import plain_cycles
 from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.networks.result import NodeRun
+from simdnn.networks.sequential import prepare_layer
 from simdnn.networks.tables import TableLayer, select
 from simdnn.primitives import Attr
 from simdnn.primitives.result import Estimate
@@ -73,8 +74,9 @@ def lint(
     """The kernels of a model's nodes on some machines, or under some ISA caps: a row a node, machine, cap and mode.
 
     `model`: an ONNX file, `onnx.ModelProto` or loaded `Network`, or a layer table (its name or file), whose weights are
-    not known. `isa` alone takes a machine that has all caps named. `modes`: names of precision modes; None: those that
-    make sense under the cap, of an integer model "as stored" and, where that need not be exact, "int8-exact".
+    known of a trained network alone. `isa` alone takes a machine that has all caps named. `modes`: names of precision
+    modes; None: those that make sense under the cap, of an integer model "as stored" and, where that need not be exact,
+    "int8-exact".
     `dispatch`: "onednn", or "fastest"; GPUs always have the latter. `feeds` calibrate int8 modes (random ones);
     `shapes` are sizes that the model leaves open (1).
 
@@ -185,20 +187,30 @@ def _subject(model: Any, feeds: Any, shapes: Mapping[str, Sequence[int]]) -> _Mo
     if isinstance(model, str) and model in workloads.REAL_NETWORKS and model not in workloads.names():
         model = workloads.REAL_NETWORKS[model].model()
     if isinstance(model, str) and (model in workloads.names() or model.endswith(".csv") or "." not in model):
-        return _Table(workloads.load(model))
+        trained = workloads.NETWORKS[model]() if model in workloads.NETWORKS else None
+        return _Table(workloads.load(model), trained)
     return _Model.of(model, feeds, shapes)
 
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """A layer table."""
+    """A layer table; that of a trained network has its weights."""
 
     workload: workloads.Workload
+    trained: workloads.Classifier | None = None
     is_integer: bool = False
     taken_as_1: tuple[str, ...] = ()
 
+    def weights(self, mode: Mode) -> dict[str, Array]:
+        """The weights of an integer mode by layer, as far as they are known."""
+        if self.trained is None or not mode.is_integer:
+            return {}
+        ready = (prepare_layer(one, mode, None, "f32", None) for one in self.trained.layers)
+        return {one.layer.name: one.weights for one in ready}
+
     def rows(self, machine: Machine | GpuMachine, mode: Mode, cap: str, dispatch: str, threads: int) -> Iterator[Row]:
         """A row a layer, those of one shape once."""
+        known = self.weights(mode)
         for layer in select(self.workload):
             job = TableLayer(layer, machine, ((mode, cap),), threads, False, dispatch, 0, frozenset())
             about = {"node": layer.name, "op": "Conv" if isinstance(layer, ConvLayer) else "MatMul"}
@@ -214,7 +226,7 @@ class _Table:
                 unknown = {"implementation": name, "saturates": None, "inexact": None, "cycles": None}
                 yield about | met.row() | unknown | {"macs": layer.macs}
                 continue
-            met.products.append((found, None))
+            met.products.append((found, known.get(layer.name)))
             cycles, note = _cycles(lambda found=found: found.cycles)  # type: ignore[misc]
             met.notes += note
             if cycles is not None:
