@@ -7,7 +7,7 @@ from typing import Any
 from isa_models.algebra import Value
 from isa_models.formats import fmt
 from isa_models.instruction import define, example
-from isa_models.x86.widths import AVX2, AVX512_BW, AVX512_ONLY, SSE_128, Widths
+from isa_models.x86.widths import AVX2, AVX512_BW, AVX512_ONLY, CROSSING, SSE_128, Widths
 
 
 def _move(name: str, dtype: str, caps: Widths, manual: str, text: str, **facts: Any) -> None:
@@ -54,6 +54,7 @@ _broadcast("vpbroadcastw", "u16", AVX512_BW, "VPBROADCAST", "One word into every
 _broadcast("vpbroadcastd", "u32", AVX512_BW, "VPBROADCAST", "One doubleword into every lane.")
 _broadcast("vpbroadcastq", "u64", AVX512_BW, "VPBROADCAST", "One quadword into every lane.")
 _broadcast("vbroadcastss", "f32", AVX512_BW, "VBROADCAST", "One float into every lane.")
+_broadcast("vbroadcastsd", "f64", CROSSING, "VBROADCAST", "One double into every lane.")
 
 
 def _extract(letter: str, bits: int) -> None:

@@ -53,6 +53,7 @@ _LOWEST_LANE = {
     "vcvtss2usi": "vcvtps2udq",
     "vcvttss2usi": "vcvttps2udq",
 }
+CLEARED = {"vzeroupper": 16, "vzeroall": 0}  # from which byte on, of the 16 registers that VEX has
 _ELEMENTS = {"vmovss", "movss", "vmovsd", "movsd"}
 #: they set flags, which nothing here looks at
 _COMPARISONS = {f"{v}{u}comis{end}" for v in ("", "v") for u in ("", "u") for end in "sdh"}
@@ -90,7 +91,7 @@ def is_vector(one: Decoded) -> bool:
     """Whether an instruction computes with vector or mask registers; a comparison that sets flags does not count."""
     if one.mnemonic in _COMPARISONS:
         return False
-    return one.mnemonic in ("vzeroupper", "vzeroall") or any(not r.startswith("r") for r in one.registers)
+    return one.mnemonic in CLEARED or any(not r.startswith("r") for r in one.registers)
 
 
 def elements_of(one: Decoded) -> Elements | None:

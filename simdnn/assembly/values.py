@@ -23,7 +23,7 @@ from isa_models.instruction import Operand
 from isa_models.readings.arrays import Array, ArrayValue
 from simdnn.assembly.addresses import State, Sum, Terms, as_written, follow
 from simdnn.assembly.decode import Decoded, MemoryOperand, part_name, register_name
-from simdnn.assembly.semantics import Elements, Meaning, elements_of, is_vector, meaning_of
+from simdnn.assembly.semantics import CLEARED, Elements, Meaning, elements_of, is_vector, meaning_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MOST_ITERATIONS = 1 << 16
 _REGISTER = 64  # bytes
 _XMM = 16
+_OF_VEX = 16  # registers that instructions without EVEX have
 _SMALL = 1000  # integers of 32 and 64 bits are drawn from -1000 to 1000
 _PURE_SCALARS = {
     iced.Mnemonic.PREFETCHT0,
@@ -110,7 +111,7 @@ def run(body: Sequence[Decoded], given: Mapping[str, Any] | None = None, iterati
 
 
 def _lacks(one: Decoded) -> bool:
-    return meaning_of(one) is None and elements_of(one) is None
+    return one.mnemonic not in CLEARED and meaning_of(one) is None and elements_of(one) is None
 
 
 # -- registers and memory ----------------------------------------------------------------------------------------------
@@ -164,6 +165,10 @@ class _Loop:
 
     def step(self, one: Decoded) -> Written | None:
         """Run one instruction; what it wrote, of a vector instruction."""
+        if one.mnemonic in CLEARED:
+            for number in range(_OF_VEX):
+                self.vector(f"zmm{number}", "u8")[CLEARED[one.mnemonic] :] = 0
+            return None
         if not is_vector(one):
             if one.memory and one.memory.store and one.raw.mnemonic not in _PURE_SCALARS:
                 raise Unimplemented(f"'{one.text}' stores from general registers, whose values are not kept in memory")

@@ -113,6 +113,17 @@ LOOPS = {
         vmovss xmm5, xmm0, xmm1
         mulss xmm6, xmm0
         subsd xmm7, xmm1""",
+    "rounding, and lanes moved": """
+        vrndscaleps zmm2{k1}, zmm0, 0x2b
+        vcvttps2dq zmm3{k1}{z}, zmm0
+        valignd zmm4{k1}, zmm0, zmm1, 5
+        valignq ymm5{k1}{z}, ymm0, [rsi], 3
+        vbroadcastsd zmm6{k1}, qword ptr [rsi + 8]
+        vrndscaless xmm7, xmm0, xmm1, 0x11""",
+    "upper parts cleared": """
+        vaddps zmm2, zmm0, zmm1
+        vzeroupper
+        vpaddd ymm3, ymm0, ymm1""",
     "lowest lanes moved": """
         vmovsd xmm2, xmm0, xmm1
         movsd xmm3, xmm1

@@ -155,7 +155,6 @@ def test_random_numbers_suit_who_computes_with_them() -> None:
         ("vaddps zmm0, zmm1, zmm2, {rz-sae}", ["rz"]),
         ("vpslld zmm0, zmm1, xmm2", ["vpslld"]),
         ("movhps xmm0, [rsi]", ["movhps"]),
-        ("vzeroupper", ["vzeroupper"]),
         ("vpcmpestrm xmm0, xmm1, 2", ["vpcmpestrm"]),
         ("mov [rsi], rax\nvaddps zmm0, zmm0, [rsi]", ["mov"]),
         ("mov rax, [rsi]\nvaddps zmm0, zmm0, [rax]", ["vaddps"]),
