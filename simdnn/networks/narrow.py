@@ -13,7 +13,7 @@ from isa_models import InvalidArgument
 from isa_models.formats import encode, fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.scaled import RULES, Scaled, scaled
-from simdnn.primitives.attr import Quant
+from simdnn.primitives.attr import Quant, TwoLevelQuant
 from simdnn.primitives.scaled import Blocks, quantize_mx, quantize_nvfp4
 
 Scales = Mapping[str, Any]  # of a product, by argument
@@ -45,7 +45,7 @@ class NarrowForm:
             return Quant(None, mask="per_oc" if self.scale == "channel" else "common")
         groups = (self.shared(k), 1) if argument == "wei" else (1, self.shared(k))
         if self.rule(k) == "nvfp4":
-            return Quant(None, mask=3, groups=groups, dtype="f8_e4m3", tensor_scale=1.0)
+            return TwoLevelQuant(None, mask=3, groups=groups, dtype="f8_e4m3")
         return Quant(None, mask=3, groups=groups, dtype="e8m0")
 
     def store(self, weights: Array) -> tuple[Array, Scales]:

@@ -56,8 +56,7 @@ class Quant(InNotebooks):
     elements of each dimension share one value, (along K, along N) for weights, (along M, along K) for sources.
     `dtype`: storage type: f32 (default), bf16, f16, f8_e4m3, e8m0 for scales; s32 (default), s8, u8, s4, u4 for zero
     points. `mode`: "static", or for scales of a destination that the product finds, with groups (1, columns) and no
-    values: "dynamic_mx" (e8m0 for 32 columns) or "dynamic_fp" (f8_e4m3 for 16). `tensor_scale`: one f32 that multiplies
-    all scales of a source or of weights, the second level of NVFP4; None: there is none.
+    values: "dynamic_mx" (e8m0 for 32 columns) or "dynamic_fp" (f8_e4m3 for 16).
     """
 
     values: Any = None
@@ -65,7 +64,6 @@ class Quant(InNotebooks):
     groups: tuple[int, int] | None = None
     dtype: str | None = None
     mode: str = "static"
-    tensor_scale: float | None = None
 
     def __post_init__(self) -> None:
         one_of("mode", self.mode, ("static", *DYNAMIC))
@@ -81,10 +79,13 @@ class Quant(InNotebooks):
             object.__setattr__(self, "groups", tuple(integer("groups", g) for g in self.groups))
         if self.dtype is not None:
             one_of("dtype", self.dtype, (*_SCALE_TYPES, *_ZERO_POINT_TYPES))
-        if self.tensor_scale is not None:
-            object.__setattr__(self, "tensor_scale", _factor(self.tensor_scale))
         if self.values is not None:
             object.__setattr__(self, "values", _read_only(self.values))
+
+    @property
+    def tensor_scale(self) -> float | None:
+        """One f32 that multiplies all values; None where there is none."""
+        return None
 
     def _content(self) -> tuple[object, ...]:
         values = None if self.values is None else (self.values.shape, self.values.dtype, self.values.tobytes())
@@ -104,6 +105,28 @@ class Quant(InNotebooks):
         kept = (f.name for f in fields(self)[1:] if getattr(self, f.name) not in (None, "static"))
         told = (f"{name}={getattr(self, name)!r}" for name in kept)
         return f"Quant({', '.join([str(values), *told])})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TwoLevelQuant(Quant):
+    """Scales of a source or of weights that one f32, `tensor`, multiplies besides: NVFP4's of both sides of a product,
+    as `Blocks.attr` makes them. Raises `InvalidArgument` for a factor that is no finite f32 from 0 on.
+    """
+
+    tensor: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "tensor", _factor(self.tensor))
+
+    @staticmethod
+    def of(quant: Quant, tensor: float) -> TwoLevelQuant:
+        """A parameter, whatever multiplied it, with a tensor's scale."""
+        return TwoLevelQuant(quant.values, quant.mask, quant.groups, quant.dtype, quant.mode, tensor)
+
+    @property
+    def tensor_scale(self) -> float | None:
+        return self.tensor
 
 
 PostOp = str | tuple[Any, ...]  # ("sum", scale), ("sum", scale, zero point, type), ("clip", 0, 6), ("mul", Quant)
@@ -277,7 +300,7 @@ def _factor(value: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         found = np.float32("nan")
     if isinstance(value, bool) or not (np.ndim(found) == 0 and 0 <= found < np.inf):
-        raise InvalidArgument(f"tensor_scale={value!r:.40}; a finite f32 from 0 on is needed, or None")
+        raise InvalidArgument(f"tensor={value!r:.40}; a finite f32 from 0 on is needed")
     return float(found)
 
 
@@ -301,7 +324,7 @@ def _scale(what: str, value: Any) -> Quant:
     """A Quant of finite floats in their storage type (float64 is rounded to f32)."""
     quant = _as_quant(value)
     if quant.tensor_scale is not None and "dst" in what:
-        raise InvalidArgument(f"{what}={quant}; a tensor_scale is of a source or of weights")
+        raise InvalidArgument(f"{what}={quant}; a tensor's scale is of a source or of weights")
     if quant.mode != "static":
         return _dynamic(what, quant)
     dtype = quant.dtype and one_of(f"dtype of {what}", quant.dtype, _SCALE_TYPES)

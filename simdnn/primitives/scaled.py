@@ -24,7 +24,7 @@ from simdnn.kernels.common.scaled import ELEMENTS, RULES, Scaled, scaled
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.scaled import scaled_quantization
 from simdnn.primitives import arrays
-from simdnn.primitives.attr import Attr, Quant
+from simdnn.primitives.attr import Attr, Quant, TwoLevelQuant
 from simdnn.primitives.checks import gpu_of, integer, keywords, one_of, target_of
 from simdnn.primitives.costs import priced_program
 from simdnn.primitives.result import Priced
@@ -178,7 +178,7 @@ class Blocks(Alike, Priced):
         "wei" may be a convolution's weights (OC, IC/G, KH, KW) in blocks along their input channels, axis 1.
 
         A tensor scale, or mxint8's 2**-6, becomes the other side's common f32 scale, or multiplies what stands there; a
-        common scale that stands here already, as the other side's blocks leave it, becomes the blocks' `tensor_scale`.
+        common scale that stands here already, as the other side's blocks leave it, multiplies the blocks' scales.
         Raises `InvalidArgument` where blocks do not lie along K, and for other scales that stand here.
 
         >>> import numpy as np, simdnn
@@ -200,7 +200,8 @@ class Blocks(Alike, Priced):
         scales = dict(fields.pop("scales", {}))
         tensor = _common(argument, scales[argument]) if argument in scales else None
         kind = name_of(self.scales.dtype)
-        scales[argument] = Quant(self.scales, mask=3, groups=groups, dtype=kind, tensor_scale=tensor)
+        blocks = Quant(self.scales, mask=3, groups=groups, dtype=kind)
+        scales[argument] = blocks if tensor is None else TwoLevelQuant.of(blocks, tensor)
         common = self.tensor_scale
         if self.stored is None and not fmt(self.dtype).is_float:
             common = np.float32(2.0**-6)
@@ -229,7 +230,7 @@ def _times(given: Any, factor: np.float32) -> Quant:
     quant = given if isinstance(given, Quant) else Quant(given)
     if quant.groups is not None:
         own = np.float32(1 if quant.tensor_scale is None else quant.tensor_scale)
-        return replace(quant, tensor_scale=float(own * factor))
+        return TwoLevelQuant.of(quant, float(own * factor))
     if quant.values is None:
         return quant
     return replace(quant, values=(quant.values.astype(np.float32) * factor).astype(np.float32), dtype="f32")

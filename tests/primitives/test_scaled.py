@@ -17,6 +17,7 @@ from simdnn import numerics
 from simdnn.kernels.common.scaled import ELEMENTS, RULES, Scaled, scaled
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.scaled import scaled_quantization
+from simdnn.primitives.attr import TwoLevelQuant
 
 Array = npt.NDArray[Any]
 FLOATS = [name for name in ELEMENTS if name != "s8"]
@@ -193,16 +194,16 @@ def test_blocks_of_both_sides_keep_both_tensor_scales(machine: str, first: str) 
 def test_two_levels_wherever_scales_go() -> None:
     """A tensor's scale is part of the scales where no kernel multiplies sums by it: integers, GPUs, a library."""
     x, w = np.eye(4, 32, dtype=np.float32), np.arange(64).reshape(32, 2).astype(np.int8)
-    scale = simdnn.Quant(np.full((2, 2), 3, np.float32), groups=(16, 1), tensor_scale=0.5)
+    scale = TwoLevelQuant(np.full((2, 2), 3, np.float32), groups=(16, 1), tensor=0.5)
     for machine, dispatch in (("zen4", "fastest"), ("spr", "onednn"), ("b580", "fastest"), ("v100", "fastest")):
         attr = simdnn.Attr(scales={"wei": scale}, fpmath="bf16" if machine != "v100" else "f16", apply_to_int=True)
         r = simdnn.matmul(x, w, machine=machine, attr=attr, dispatch=dispatch)
         assert (r.output == w[:4] * 1.5).all(), machine
     for value in (-1, np.inf, "two"):
-        with pytest.raises(simdnn.InvalidArgument, match="tensor_scale="):
-            simdnn.Quant(scale.values, groups=(16, 1), tensor_scale=value)
+        with pytest.raises(simdnn.InvalidArgument, match="tensor="):
+            TwoLevelQuant.of(scale, value)
     with pytest.raises(simdnn.InvalidArgument, match="of a source or of weights"):
-        simdnn.Attr(scales={"dst": simdnn.Quant(1.0, tensor_scale=2.0)})
+        simdnn.Attr(scales={"dst": TwoLevelQuant(1.0, tensor=2.0)})
 
 
 def test_a_tensor_with_one_scale() -> None:
