@@ -287,7 +287,10 @@ class ProgramLines:
         lines = slice(begin, end)
         placed = self._any_placed and bool((self._at[lines] != UNPLACED).any())
         alike, steps = self._known.alike(self._number_of[lines]), int(self._lengths[lines].sum())
-        find = lambda: (self._places[lines], self._at[lines])  # noqa: E731
+
+        def find() -> tuple[Ints, Ints]:
+            return self._places[lines], self._at[lines]
+
         return Stretch(alike, (range(begin, end),), end - begin, steps, placed, find)
 
     def joined(self, parts: Sequence[Stretch]) -> Stretch:
