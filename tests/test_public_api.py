@@ -21,7 +21,7 @@ SIGNATURES = {
     simdnn.estimate: "primitive dt bias machine isa attr threads dispatch shape",
     simdnn.Attr: "fpmath apply_to_int scales zero_points precomputed_reductions exact_int8 post_ops "
     "float_model check zero_point_strategy acc_mode",
-    simdnn.Quant: "values mask groups dtype mode tensor_scale",
+    simdnn.Quant: "values mask groups dtype mode",
     simdnn.quantize_mx: "array dtype group rule axis machine isa",
     simdnn.quantize_ggml: "array dtype axis",
     simdnn.ggml_blocks: "stored dtype",
