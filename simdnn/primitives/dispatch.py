@@ -217,7 +217,7 @@ def named(request: Request) -> Choice:
 
 
 class Time(NamedTuple):
-    """What a kernel takes."""
+    """Time of a kernel, and its cycles."""
 
     seconds: float
     cycles: float
