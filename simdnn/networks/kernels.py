@@ -36,6 +36,7 @@ from simdnn.kernels.x86.scaled import scaled_quantization
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
 from simdnn.networks.model import Graph
 from simdnn.networks.narrow import NarrowForm, Scales
+from simdnn.networks.plain import layout_of
 from simdnn.networks.types import bits, is_float, label
 from simdnn.primitives import Attr
 from simdnn.primitives.convolution import convolution_on
@@ -176,7 +177,7 @@ class Kernels:
             return self.matmul(_flat(a), b, bias, **options).reshape(*batch, m, n)
         attr, dst, k = options.get("attr", self.attr), options.get("dst"), a.shape[-1]
         self._check_alone(b)
-        tag = "any" if self.constant_weights or self.on_gpu else "ab"  # nobody packs ahead of time what a node has made
+        tag = layout_of(self.constant_weights, self.on_gpu)
         if not self.values:
             types = f"{label(a.dtype)}:{label(b.dtype)}:{dst or _default_dst(a)}"
             sizes: dict[str, Any] = {"m": m, "n": n, "k": k, "src_batch": a.shape[:-2], "wei_batch": b.shape[:-2]}

@@ -1,4 +1,4 @@
-"""The cost of a product if its weights came in a plain layout, which the kernel then packs in every run."""
+"""Products whose weights come in a plain layout, which the kernel then packs in every run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ from simdnn.primitives.mathmode import EXACT_INT8
 from simdnn.primitives.problems import CONV_WEI_TAGS, WEI_TAGS
 from simdnn.primitives.result import Estimate
 from simdnn.primitives.run import Target, chosen, priced
+
+
+def layout_of(constant: bool, gpu: bool) -> str:
+    """The `wei_tag` of a product in a network: nobody packs ahead of time what another node has made.
+
+    Kernels of GPUs read it as it is made.
+    """
+    return "any" if constant or gpu else "ab"
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from isa_models.machines.loader import AnyMachine
 from simdnn import quantize
 from simdnn.networks.kernels import quantization
 from simdnn.networks.narrow import NarrowMode
+from simdnn.networks.plain import layout_of
 from simdnn.networks.precision import MODES, Mode, check_filters
 from simdnn.primitives import Attr, convolution, estimate, matmul
 from simdnn.primitives.result import Estimate, Result
@@ -275,9 +276,15 @@ def estimate_layer(shape: Layer, types: str, **where: Any) -> Estimate:
     """
     if isinstance(shape, MatmulLayer):
         batch = (shape.batch,)
-        return estimate("matmul", m=shape.m, n=shape.n, k=shape.k, src_batch=batch, wei_batch=batch, dt=types, **where)
+        where |= {"m": shape.m, "n": shape.n, "k": shape.k, "wei_tag": layout(shape, where["machine"])}
+        return estimate("matmul", src_batch=batch, wei_batch=batch, dt=types, **where)
     sizes = {name: getattr(shape, name) for name in ("ic", "ih", "iw", "oc", "kh", "kw", "groups")}
     return estimate("convolution", **sizes, strides=shape.stride, padding=shape.pad, dt=types, **where)
+
+
+def layout(shape: MatmulLayer, machine: str | AnyMachine) -> str:
+    """The `wei_tag` of a product of a table, whose weights may be what a layer before has made."""
+    return layout_of(shape.kind == "weight", isinstance(isa_models.machine(machine), isa_models.GpuMachine))
 
 
 def accuracy(logits: F32, labels: NDArray[Any]) -> float:

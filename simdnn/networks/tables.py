@@ -251,7 +251,7 @@ def _primitive(job: TableLayer, mode: Mode, isa: str) -> Result:
         weights, scales["wei"] = quantize_weights(row, largest, 0).reshape(weights.shape), largest
     where = job.where(isa) | {"dst": "f32", "attr": _attr(job, mode, scales, zero_points, sums)}
     if isinstance(layer, MatmulLayer):
-        return matmul(src, weights, **where)
+        return matmul(src, weights, wei_tag=network.layout(layer, job.machine), **where)
     where |= {"strides": layer.stride, "padding": layer.pad, "groups": layer.groups}
     return convolution(src, weights, **where)
 

@@ -17,10 +17,12 @@ from onnx import TensorProto, helper  # noqa: E402
 
 from simdnn.networks.inspect import inspect  # noqa: E402
 from simdnn.networks.kernels import READINGS  # noqa: E402
+from simdnn.networks.tables import run_layers  # noqa: E402
 from simdnn.numerics import reference  # noqa: E402
 from simdnn.primitives.run import Target  # noqa: E402
 from tests.networks import peer  # noqa: E402
 from tests.networks.models import model, small_cnn  # noqa: E402
+from workloads import MatmulLayer, Workload  # noqa: E402
 
 X = np.random.default_rng(1).normal(size=(2, 3, 12, 12)).astype(np.float32)
 
@@ -252,6 +254,10 @@ def test_only_constants_are_packed_ahead_of_time(machine: str, dispatch: str, co
     assert packed < plain
     found = simdnn.load(product).estimate(shapes, machine=machine, attr=attr, dispatch=dispatch)
     assert found.cycles == (packed if constant else plain)
+    layer = MatmulLayer("scores", m=32, n=48, k=64, kind="weight" if constant else "act")
+    for values in (False, True):  # a table of layers tells the same
+        rows = run_layers(Workload("one", "", "", (layer,)), machine, ["fpmath-bf16"], values=values, dispatch=dispatch)
+        assert list(rows["cycles"]) == [found.cycles]
 
 
 @pytest.mark.parametrize("constant", [True, False])
