@@ -117,17 +117,17 @@ for _row in _TO_FLOATS:
 
 
 _TO_INTEGERS = (
-    ("vcvtps2dq", "s32", AVX512_BW, "CVTPS2DQ", "[2.5, -3.5, 3e9]", "[2, -4, -2147483648]"),
-    ("vcvttps2dq", "s32", AVX512_BW, "CVTTPS2DQ", "[2.5, -3.5, 3e9]", "[2, -3, -2147483648]"),
-    ("vcvtps2udq", "u32", AVX512_ONLY, "VCVTPS2UDQ", "[2.5, 3e9, -1]", "[2, 3000000000, 4294967295]"),
-    ("vcvttps2udq", "u32", AVX512_ONLY, "VCVTTPS2UDQ", "[2.5, 3e9, -0.5]", "[2, 3000000000, 0]"),
+    ("vcvtps2dq", "even", "s32", AVX512_BW, "CVTPS2DQ", "[2.5, -3.5, 3e9]", "[2, -4, -2147483648]"),
+    ("vcvttps2dq", "zero", "s32", AVX512_BW, "CVTTPS2DQ", "[2.5, -3.5, 3e9]", "[2, -3, -2147483648]"),
+    ("vcvtps2udq", "even", "u32", AVX512_ONLY, "VCVTPS2UDQ", "[2.5, 3e9, -1]", "[2, 3000000000, 4294967295]"),
+    ("vcvttps2udq", "zero", "u32", AVX512_ONLY, "VCVTTPS2UDQ", "[2.5, 3e9, -0.5]", "[2, 3000000000, 0]"),
 )
 
 
-def _to_integers(name: str, result: str, caps: Widths, manual: str, call: str, shown: str) -> None:
-    cut, form = name.startswith("vcvtt"), fmt(result)
+def _to_integers(name: str, mode: str, result: str, caps: Widths, manual: str, call: str, shown: str) -> None:
+    form = fmt(result)
     outside = -(2**31) if form.signed else form.high
-    how = "towards zero" if cut else "to nearest even"
+    how = {"zero": "towards zero", "even": "to nearest even"}[mode]
     text = f"f32 to {result}, rounded {how}; out of range and NaN give {outside & 0xFFFFFFFF:X}H."
 
     @define(
@@ -138,7 +138,7 @@ def _to_integers(name: str, result: str, caps: Widths, manual: str, call: str, s
         doc=example(name, text, call, shown),
     )
     def convert(a: Value) -> Value:
-        whole = integral(a, "zero" if cut else "even")
+        whole = integral(a, mode)
         inside = (whole >= float(form.low)) & (whole < form.high + 1.0)
         return inside.where(inside.where(whole, a.literal(0.0)).to(result), a.view(result).literal(outside))
 

@@ -183,8 +183,11 @@ def _normalization(
     flags = case.options["flags"].upper()
     if set(flags) - set(known):
         raise Unimplemented(f"--flags={flags} of --{case.driver}; what works: letters of {known}")
-    rows = {name: shape[-1:] if primitive == "layer_normalization" else shape[1:2]
-            for letter, name in (("C", "scale"), ("H", "shift")) if letter in flags}  # fmt: skip
+    rows = {
+        name: shape[-1:] if primitive == "layer_normalization" else shape[1:2]
+        for letter, name in (("C", "scale"), ("H", "shift"))
+        if letter in flags
+    }
     if "G" in flags:
         size = {
             "layer_normalization": (math.prod(shape[:-1]),),

@@ -173,8 +173,10 @@ class OperatorTask:
             wide.append((_wide(array) - self._spread(points.get(name, 0))) * np.asarray(factor, np.float32))
         if self.primitive == "deconvolution" and np.ndim(scales.get("wei", 1.0)):
             rows = {**rows, "wei_scales": scales["wei"]}
-        ops = [op if isinstance(op, str) else tuple(_wide(x) if isinstance(x, np.ndarray) else x for x in op)
-               for op in ending.get("post_ops", ())]  # fmt: skip
+        ops = [
+            op if isinstance(op, str) else tuple(_wide(x) if isinstance(x, np.ndarray) else x for x in op)
+            for op in ending.get("post_ops", ())
+        ]
         into = ending.get("into")
         exact = definitions.exact(self.primitive, wide, rows, self.options)
         exact = definitions.after(exact, ops, None if into is None else _wide(into))

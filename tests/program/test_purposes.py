@@ -33,12 +33,20 @@ PROBLEMS: dict[str, tuple[str, dict[str, Any], set[str], set[str]]] = {
     "down": ("f32", {"fpmath": "bf16"}, set(), {DECOMPRESSION, ZERO_POINTS}),
     "points": ("u8:s8:f32", {"zero_points": {"src": COMMON}}, {ZERO_POINTS}, {DECOMPRESSION}),
     "both points": ("u8:s8:f32", {"zero_points": {"src": COMMON, "wei": COMMON}}, {ZERO_POINTS}, {DECOMPRESSION}),
-    "scaled": ("u8:s8:u8", {"scales": {"src": Quant(None), "dst": Quant(None)}, "post_ops": ["relu"]}, set(),
-               {DECOMPRESSION, ZERO_POINTS}),
+    "scaled": (
+        "u8:s8:u8",
+        {"scales": {"src": Quant(None), "dst": Quant(None)}, "post_ops": ["relu"]},
+        set(),
+        {DECOMPRESSION, ZERO_POINTS},
+    ),
     "stored": ("f32:s8:f32", COMPRESSED, {DECOMPRESSION}, {ZERO_POINTS}),
-    "stored, points": ("f32:u4:f32", COMPRESSED | {"zero_points": {"wei": POINTS}}, {DECOMPRESSION, ZERO_POINTS},
-                       set()),
-}  # fmt: skip
+    "stored, points": (
+        "f32:u4:f32",
+        COMPRESSED | {"zero_points": {"wei": POINTS}},
+        {DECOMPRESSION, ZERO_POINTS},
+        set(),
+    ),
+}
 
 
 def counted(result: simdnn.Estimate) -> Counter[str]:
