@@ -1,6 +1,6 @@
 # Needs make and Python 3.11 or newer; uv is used where it is installed. Everything else goes into .venv.
 #   make demo       the digits network on a modelled Zen 4: accuracy against speed, in digits.png
-#   make test       ruff, mypy, pytest; make -j test runs them beside each other
+#   make test       ruff, then mypy and pytest beside each other
 #   make test-all   the slow sweeps too, and properties on many more random examples
 #   make bench      speed of the engines on this machine
 #   make notebooks  execute the lessons (notebooks/*.ipynb) and store what they show
@@ -21,7 +21,8 @@ INSTALL = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,$(BIN)/pyt
 demo: $(VENV)/.installed
 	$(BIN)/simdnn run digits --machine zen4 --plot digits.png
 
-test: lint typecheck pytest
+test: lint
+	$(MAKE) --no-print-directory --jobs=2 typecheck pytest
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
