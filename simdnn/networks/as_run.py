@@ -18,6 +18,7 @@ from simdnn.networks.model import Graph, Node, subgraphs
 from simdnn.networks.ops.qlinear import MICROSOFT
 from simdnn.networks.ops.quantized import limits
 from simdnn.networks.qdq import BYTES, DOMAIN, constants_of
+from simdnn.networks.stored_weights import with_stored_weights
 from simdnn.networks.types import bits, label
 
 #: operators of floats with one on integers, by the order of its inputs
@@ -30,7 +31,7 @@ _BLOCK = 32  # of weights that have no blocks
 
 def as_run(graph: Graph, kept: Sequence[str] = ()) -> Graph:
     """The graph with those patterns replaced; values named in `kept` stay as the model has them."""
-    return _Rewriting(graph, kept).run()
+    return _Rewriting(with_stored_weights(graph, kept), kept).run()
 
 
 class _Rewriting:

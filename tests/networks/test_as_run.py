@@ -11,8 +11,10 @@ onnx = pytest.importorskip("onnx")
 from onnx import helper, numpy_helper  # noqa: E402
 
 import simdnn  # noqa: E402
+from isa_models.isa import host_caps  # noqa: E402
 from simdnn import Unimplemented  # noqa: E402
 from simdnn.networks.as_run import as_run  # noqa: E402
+from tests.networks import peer  # noqa: E402
 
 SIZES = [2, 4, 6, 6]
 
@@ -103,3 +105,32 @@ def test_floats_by_dequantized_weights_are_another_product(op: str, dtype: str, 
     rewritten = simdnn.Network(as_run(net.graph)).run({"x": x}, machine="hsw", attr=simdnn.Attr(apply_to_int=True))
     wanted = x.reshape(-1, len(codes)) @ (codes.astype(np.float32) * 0.5)
     np.testing.assert_allclose(rewritten.outputs["y"], wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "Gemm"])
+@pytest.mark.parametrize("relu", [False, True])
+def test_weights_of_floats_between_integers_are_quantized(op: str, relu: bool) -> None:
+    """As onnxruntime does when it loads a model: s8 over their own range, a bias with the scale of the sums."""
+    rng = np.random.default_rng(5)
+    shape = {"Conv": (6, 4, 3, 3), "ConvTranspose": (4, 6, 2, 2), "Gemm": (144, 6)}[op]
+    constants: dict[str, Any] = {"w": (rng.standard_normal(shape) * 0.1 + 0.05).astype(np.float32)}
+    constants |= {
+        "b": rng.standard_normal(6).astype(np.float32),
+        "s": np.float32(0.05),
+        "z": np.uint8(0 if relu else 90),
+    }
+    nodes = through("x", "a")
+    if op == "Gemm":
+        nodes += [helper.make_node("Flatten", ["a"], ["a2"]), *through("a2", "a3")]
+    nodes.append(helper.make_node(op, ["a3" if op == "Gemm" else "a", "w", "b"], ["t"]))
+    nodes += [helper.make_node("Relu", ["t"], ["r"])] * relu
+    net = network([*nodes, *through("r" if relu else "t", "y")], constants)
+    stored = as_run(net.graph)
+    assert any(values.dtype == np.int8 for values in stored.constants.values())
+    assert all(values.dtype != np.int8 for values in as_run(net.graph, ["t"]).constants.values())
+    x = {"x": rng.standard_normal(SIZES).astype(np.float32)}
+    machine = "icx" if "avx512_core_vnni" in host_caps() or op == "ConvTranspose" else "hsw"
+    found = net.run(x, machine=machine, dispatch="onnxruntime").outputs["y"]
+    wanted = peer.output(net.source, x)
+    assert found.tobytes() == wanted.tobytes()
+    assert np.abs(net.run(x, machine=machine).outputs["y"] - wanted).max() < 0.2
