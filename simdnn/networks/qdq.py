@@ -121,7 +121,11 @@ class _Fusion:
         inputs.append(self.integer_bias(node))
         attributes = {k: v for k, v in node.attributes.items() if node.op == "Conv"}
         attributes |= {} if after is None else {"quantizes": after.inputs[0]}  # the tensor whose integers it gives
-        attributes |= {"relu": int(relu is not None), "requantize": int(after is not None), "of": node.op}
+        attributes |= {
+            "relu": int(relu is not None and relu.op == "Relu"),
+            "requantize": int(after is not None),
+            "of": node.op,
+        }
         self.gone |= {id(n) for n in (relu, after) if n is not None}
         kind = "QConv" if node.op == "Conv" else "QMatMul"
         return Node(node.name, kind, DOMAIN, node.version, tuple(inputs), (output,), attributes)
@@ -164,17 +168,39 @@ class _Fusion:
         return self.hold(f"{node.inputs[2]}_integers", self.constants[found.values].reshape(-1))
 
     def after(self, node: Node) -> tuple[Node | None, Node | None]:
-        """A Relu and a QuantizeLinear to 8 bits that follow, and that nobody else reads beside."""
-        relu = None
+        """A Relu, or a Clip that changes nothing, and a QuantizeLinear to 8 bits that follow, and that nobody else
+        reads beside.
+        """
+        cut = None
         last = self.only_reader(node.outputs[0])
-        if last is not None and last.op == "Relu":
-            relu, last = last, self.only_reader(last.outputs[0])
-        if last is None or last.op != "QuantizeLinear" or last.get("block_size") or last.get("precision"):
-            return relu, None
-        known = all(name in self.constants for name in last.inputs[1:])
-        zero = self.constants.get(last.inputs[2]) if len(last.inputs) > 2 else np.zeros(1, np.uint8)
+        if last is not None and last.op in ("Relu", "Clip"):
+            cut, last = last, self.only_reader(last.outputs[0])
+        after = last if last is not None and self.quantizes(last) else None
+        if cut is not None and cut.op == "Clip" and (after is None or not self.covers(cut, after)):
+            return None, None
+        return cut, after
+
+    def quantizes(self, node: Node) -> bool:
+        """Whether a node is a QuantizeLinear to 8 bits with one constant scale and zero point."""
+        if node.op != "QuantizeLinear" or node.get("block_size") or node.get("precision"):
+            return False
+        known = all(name in self.constants for name in node.inputs[1:])
+        zero = self.constants.get(node.inputs[2]) if len(node.inputs) > 2 else np.zeros(1, np.uint8)
         small = zero is not None and zero.dtype in BYTES and zero.size == 1
-        return relu, last if known and small and self.constants[last.inputs[1]].size == 1 else None
+        return known and small and self.constants[node.inputs[1]].size == 1
+
+    def covers(self, clip: Node, after: Node) -> bool:
+        """Whether a Clip leaves all that the integers of a QuantizeLinear behind it stand for."""
+        bounds = [self.constants.get(name) for name in clip.inputs[1:3]]
+        if len(bounds) < 2 or any(bound is None or bound.size != 1 for bound in bounds):
+            return False
+        scale = self.constants[after.inputs[1]].astype(np.float32).reshape(())
+        zero = self.constants[after.inputs[2]] if len(after.inputs) > 2 else np.zeros(1, np.uint8)
+        ends = [
+            np.float32(end - int(zero.item())) * scale for end in (np.iinfo(zero.dtype).min, np.iinfo(zero.dtype).max)
+        ]
+        low, high = (bound.item() for bound in bounds if bound is not None)
+        return bool(low <= min(ends) and max(ends) <= high)
 
     def only_reader(self, name: str) -> Node | None:
         readers = self.readers.get(name, [])

@@ -134,3 +134,17 @@ def test_weights_of_floats_between_integers_are_quantized(op: str, relu: bool) -
     wanted = peer.output(net.source, x)
     assert found.tobytes() == wanted.tobytes()
     assert np.abs(net.run(x, machine=machine).outputs["y"] - wanted).max() < 0.2
+
+
+@pytest.mark.parametrize(("high", "ops"), [(20.0, ["QConv"]), (2.0, ["QConv", "Clip", "QuantizeLinear"])])
+def test_a_clip_that_integers_never_meet_keeps_no_product_from_them(high: float, ops: list[str]) -> None:
+    """u8 with a scale of 0.05 and a zero point of 90 ends at 8.25."""
+    constants: dict[str, Any] = {"s": np.float32(0.05), "z": np.uint8(90), "lo": np.float32(-5), "hi": np.float32(high)}
+    constants |= {"w": np.ones((4, 4, 1, 1), np.int8), "ws": np.float32(0.1), "wz": np.int8(0)}
+    weights = helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wd"])
+    nodes = [*through("x", "a"), weights, helper.make_node("Conv", ["a", "wd"], ["t"])]
+    net = network([*nodes, helper.make_node("Clip", ["t", "lo", "hi"], ["c"]), *through("c", "y")], constants)
+    found = [node.op for node in net.graph.nodes if "Dequantize" not in node.op]
+    assert found[1:] == ops
+    x = {"x": np.full(SIZES, 30, np.float32)}  # which is cut to 8.25; four of them times 0.1 are 3.3
+    assert np.allclose(net.run(x, machine="icx").outputs["y"], min(high, 3.3), atol=1e-5)
