@@ -89,4 +89,6 @@ class Library:
     runs_models: bool = False
     #: (problem, the row of its choice) -> whether that is cut into tiles of registers as the library's kernel is
     tiles: Callable[[Problem, str], bool] = lambda problem, row: False
+    #: (columns, K, whether weights are packed ahead of time) -> how much of K a product of floats adds up at once
+    part_of_k: Callable[[int, int, bool], int] = lambda n, k, packed: k
     blocks_alone: bool = False  # its products are those with weights in blocks: a network has the others from elsewhere

@@ -2,6 +2,7 @@
 
 from simdnn.libraries.model import Library, refuses
 from simdnn.libraries.onnxruntime import choice
+from simdnn.libraries.onnxruntime.sums import part_of_k
 
 _TITLE = "onnxruntime"
 LIBRARY = Library(
@@ -14,4 +15,5 @@ LIBRARY = Library(
     choice.check,
     refuses(_TITLE, "zero points by group, and no strategy of them", "common ones"),
     runs_models=True,
+    part_of_k=part_of_k,
 )

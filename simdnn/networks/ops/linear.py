@@ -12,7 +12,6 @@ import numpy as np
 from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.narrow import NARROW
-from simdnn.libraries.onnxruntime.sums import part_of_k
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy
@@ -117,8 +116,9 @@ def fused_matmul(k: Kernels, node: Node, a: Array, b: Array) -> Array:
     a = np.swapaxes(a, -1, -2) if node.integer("transA", 0) else a
     b = np.swapaxes(b, -1, -2) if node.integer("transB", 0) else b
     alpha = node.number("alpha", 1.0)
-    inner, most = a.shape[-1], part_of_k(b.shape[-1], a.shape[-1], k.constant_weights)
-    if alpha != 1.0 and k.runs_models and inner > most:
+    inner, library = a.shape[-1], k.target.library
+    most = library.part_of_k(b.shape[-1], inner, k.constant_weights) if library else inner
+    if alpha != 1.0 and inner > most:
         raise Unimplemented(
             f"a factor {alpha:g} and K={inner}: how onnxruntime adds up scaled parts of {most} products is not known "
             "here; what works: fewer products, dispatch='fastest'"
