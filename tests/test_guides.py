@@ -65,3 +65,20 @@ def test_a_guide_does_what_it_says(title: str, copy: Path) -> None:
     env = {"PYTHONPATH": str(copy), "PATH": "/usr/bin:/bin", "HOME": str(copy)}
     found = subprocess.run(code, capture_output=True, text=True, cwd=copy, env=env, check=False)
     assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_a_gpus_kernel_is_a_row() -> None:
+    """What "Add a kernel" puts into a vendor's module of rows works there, the import of what it names included."""
+    from isa_models import GpuMachine, machine
+    from simdnn.kernels.common.spec import Epilogue
+    from simdnn.kernels.intel_gpu import rows
+
+    text = DOCUMENT.partition("def _small(")[1] + DOCUMENT.partition("def _small(")[2].partition("       yield row(")[0]
+    there = dict(vars(rows))
+    exec(textwrap.dedent(f"       {text}"), there)
+    b580 = machine("b580")
+    assert isinstance(b580, GpuMachine)
+    problem = rows.GpuMatmulProblem(4096, 4096, 64, "s8", "s8", Epilogue("s32"))
+    made, plain = there["_small"](problem, b580).program, rows._plain(problem, b580).program
+    assert there["_ungrouped"](b580.platform, problem) == ""
+    assert made.signature != plain.signature  # of other tiles

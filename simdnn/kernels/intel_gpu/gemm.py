@@ -104,10 +104,13 @@ def cut_of(problem: GpuMatmulProblem, machine: GpuMachine, budget: Budget, src: 
     return Cut(p.m, p.n, choose_tile(machine, block, p.m, p.n, p.k, budget, p.batch.count), p.batch)
 
 
-def GpuGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:
-    """A matmul of operands that are multiplied as they are stored, without anything that changes along K."""
+def GpuGemm(problem: GpuMatmulProblem, machine: GpuMachine, registers: int = 0) -> BlockGemm:
+    """A matmul of operands that are multiplied as they are stored, without anything that changes along K.
+
+    `registers` of each thread stay free.
+    """
     joined = bool(problem.promote or problem.sums)
-    cut = cut_of(problem, machine, Budget(copies=1 + joined), problem.src, problem.wei)
+    cut = cut_of(problem, machine, Budget(registers, copies=1 + joined), problem.src, problem.wei)
     partition = BlockPartition.of(cut, problem.k, problem.k)
     source, weights = Multiplied(partition, "src"), Multiplied(partition, "wei")
     products = BlockProducts(machine, partition, source, weights)
