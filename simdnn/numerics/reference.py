@@ -14,7 +14,7 @@ from isa_models.readings.arrays import Array, ArrayValue, silent
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement
 from simdnn.progress import shown
 
-_SOON = 0.5  # seconds of which nobody need hear
+_SOON = 0.5  # seconds; a shorter run tells no progress
 _BATCH_LANES = 1 << 17  # parallel iterations are taken in slices of about this many lanes
 Variables = dict[str, "int | Array"]  # a parallel variable is a column (iterations, 1)
 Registers = dict[str, ArrayValue]  # arrays (iterations, lanes), or of one row where all iterations have the same
