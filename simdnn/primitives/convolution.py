@@ -13,11 +13,12 @@ from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.spec import ConvProblem, Parameters
 from simdnn.primitives import arrays, gpu_problems, narrow
 from simdnn.primitives.attr import Attr
+from simdnn.primitives.channel_groups import refuse_groups
 from simdnn.primitives.checks import keywords
 from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import CONV_SIZES, Taps, conv_problem, conv_shape, tensors
 from simdnn.primitives.reorder import Reordered, plain_of
-from simdnn.primitives.resolve import Resolved, need_values, refuse_groups, resolve
+from simdnn.primitives.resolve import Resolved, need_values, resolve
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target, check_reordered, chosen, resolved, run
 from simdnn.primitives.zero_points import ADDED, refuse_strategy
