@@ -118,7 +118,9 @@ def _rounds(end: str) -> None:
     text = f"Floats to integral ones. {_ROUNDS} The sign stays, that of zero too."
     doc = example(f"vround{end}", text, "[2.5, -3.7, -0.4], imm=3", "[2.0, -3.0, -0.0]")
 
-    @define(f"vround{end}", f"{dtype} <- {dtype}", AVX2, f"Intel SDM Vol. 2B, ROUND{end.upper()}", doc=doc)
+    manual, timed_as = f"Intel SDM Vol. 2B, ROUND{end.upper()}", "" if end == "ps" else "vroundps"
+
+    @define(f"vround{end}", f"{dtype} <- {dtype}", AVX2, manual, timed_as=timed_as, doc=doc)
     def rounds(a: Value, imm: int) -> Value:
         return choose_nan(integral(a, _mode(imm)), a)
 
@@ -129,7 +131,9 @@ def _rounds_to_scale(end: str) -> None:
     text = f"Floats to multiples of 2**-m, m in the immediate's bits 7:4. {_ROUNDS} The sign stays, that of zero too."
     doc = example(name, text, "[2.5, -3.7, 0.3], imm=0x13", "[2.5, -3.5, 0.0]")
 
-    @define(name, f"{dtype} <- {dtype}", caps, f"Intel SDM Vol. 2C, {name.upper()}", doc=doc)
+    timed_as = "vrndscaleps" if end == "pd" else ""
+
+    @define(name, f"{dtype} <- {dtype}", caps, f"Intel SDM Vol. 2C, {name.upper()}", timed_as=timed_as, doc=doc)
     def rounds(a: Value, imm: int) -> Value:
         scale, x = 2.0 ** (imm >> 4), _roomy(a)
         many = x.format.mantissa_bits  # from 2 to this power on a number is whole

@@ -85,7 +85,8 @@ def test_rounding_behind_equal_sums() -> None:
     assert found.summary["max_ulp"] == 1
     image, kernel = np.full((1, 4096, 1, 1), 255, np.uint8), np.full((1, 4096, 1, 1), 61, np.int8)
     kernel[0, 0] = 60
-    rounded = simdnn.compare((image, kernel), {"isa": "avx2"}, {"isa": "avx512_core"}, machine="skx")
+    ways = ({"dispatch": name} for name in ("conv:avx2_int8", "conv:avx512_core_int8"))
+    rounded = simdnn.compare((image, kernel), *ways, machine="skx")
     assert rounded.differing == 1 and set(rounded.reasons["reason"]) == {ROUNDED_SUM}
 
 

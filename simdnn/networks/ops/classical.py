@@ -123,10 +123,10 @@ def _picked(k: Kernels, x: Array, at: Array) -> Array:
 
 
 # -- labels -----------------------------------------------------------------------------------------------------------
-_LABELS = {
-    "strings": (object, "_Unused"),
-    "int64s": (np.int64, -1),
-    "floats": (np.float32, -0.0),
+_LABELS = {  # type, default of values, and who says another
+    "strings": (object, "_Unused", "default_string"),
+    "int64s": (np.int64, -1, "default_int64"),
+    "floats": (np.float32, -0.0, "default_float"),
 }
 
 
@@ -150,10 +150,10 @@ def _table(node: Node, what: str) -> tuple[list[Any], Any, Any]:
         default = node.get("default_tensor")
         of_type = 0 if entries.dtype.kind in "iuf" else "_Unused"
         return entries.tolist(), entries.dtype, of_type if default is None else np.asarray(default).reshape(-1)[0]
-    for kind, (dtype, default) in _LABELS.items():
+    for kind, (dtype, default, named) in _LABELS.items():
         if (found := node.get(f"{what}_{kind}")) is not None:
             listed = [np.float32(v).item() for v in found] if kind == "floats" else list(found)
-            return listed, dtype, node.get(f"default_{kind.removesuffix('s')}", default)
+            return listed, dtype, node.get(named, default)
     raise InvalidArgument(
         f"{what}: no table; {', '.join(f'{what}_{kind}' for kind in _LABELS)} or {what}_tensor has it"
     )
