@@ -174,20 +174,25 @@ def _least(
 ) -> tuple[float, KernelKind] | None:
     """The least seconds, no more than `limit`, and their kind; what the machine lacks to tell goes to `unknown`.
 
-    Kinds that cannot win are not timed: those whose peak rate alone takes longer than another one's whole time, and
-    those that do the work of another and more.
+    Of times that the clock cannot tell apart (`_ALIKE`) the fewest cycles win: what waits for memory takes as long at
+    any clock. Kinds that cannot win are not timed: those whose peak rate alone takes longer than another one's whole
+    time, and those that do the work of another and more.
     """
     names = {kind.name for kind in kinds}
     floors = {kind: _floor(kind, request, threads) for kind in kinds}
-    best: tuple[float, KernelKind] | None = None
+    times: list[tuple[Time, KernelKind]] = []
     for kind in sorted((kind for kind in kinds if kind.more_than not in names), key=floors.__getitem__):
-        if floors[kind] <= limit if best is None else floors[kind] < best[0]:
+        if floors[kind] <= min((_ALIKE * time.seconds for time, _ in times), default=limit):
             time, missing = _time(kind, request, threads)
             if time is None:
                 unknown.append(missing)
-            elif time.seconds <= limit if best is None else time.seconds < best[0]:
-                best = time.seconds, kind
-    return best
+            elif time.seconds <= limit:
+                times.append((time, kind))
+    if not times:
+        return None
+    least = min(time.seconds for time, _ in times)
+    found, kind = min((one for one in times if one[0].seconds <= _ALIKE * least), key=lambda one: one[0].cycles)
+    return found.seconds, kind
 
 
 def picked(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> Choice:
@@ -232,6 +237,7 @@ class Time(NamedTuple):
 
 
 EQUAL = "as many cycles"
+_ALIKE = 1.01  # times this near to each other are one: the clock is not surer of either
 
 
 def _time(kind: KernelKind, request: Request, threads: int = 1) -> tuple[Time | None, str]:
