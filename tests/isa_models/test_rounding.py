@@ -179,6 +179,33 @@ def test_f16_fma_against_fractions() -> None:
             assert float(met[i]) == _nearest_f16(exact), (i, acc[i], a[i], b[i])
 
 
+@pytest.mark.parametrize("signs", ["fmadd", "fmsub", "fnmadd", "fnmsub", "fmaddsub", "fmsubadd"])
+def test_f16_products_in_all_orders(signs: str) -> None:
+    rng = np.random.default_rng(6)
+    x, y, z = (rng.integers(0, 1 << 16, (3, 400), np.uint16) & 0xBFFF).view(np.float16)
+    for order, operands in (("132", (x, z, y)), ("213", (y, x, z)), ("231", (z, x, y))):
+        met = instruction(f"v{signs}{order}ph")(*operands)
+        for i in range(400):
+            product = Fraction(float(x[i])) * Fraction(float(y[i])) * (-1 if "fn" in signs else 1)
+            minus = {"fmaddsub": i % 2 == 0, "fmsubadd": i % 2 == 1}.get(signs, signs.endswith("sub"))
+            exact = product - Fraction(float(z[i])) if minus else product + Fraction(float(z[i]))
+            if exact:
+                assert float(met[i]) == _nearest_f16(exact), (order, i)
+
+
+@pytest.mark.parametrize("name", ["vaddph", "vsubph", "vmulph", "vdivph", "vsqrtph"])
+def test_f16_arithmetic_is_numpys(name: str) -> None:
+    numpys = {"vaddph": np.add, "vsubph": np.subtract, "vmulph": np.multiply, "vdivph": np.divide, "vsqrtph": np.sqrt}
+    rng = np.random.default_rng(8)
+    a = ALL16.view(np.float16)
+    operands = (a,) if name == "vsqrtph" else (a, rng.permutation(ALL16).view(np.float16))
+    with np.errstate(all="ignore"):
+        expected = numpys[name](*operands)
+    met = instruction(name)(*operands)
+    assert (np.isnan(met) == np.isnan(expected)).all()
+    assert (met.view(np.uint16) == expected.view(np.uint16))[~np.isnan(expected)].all()
+
+
 def _nearest_f16(exact: Fraction) -> float:
     """Correct rounding of an exact number to f16, ties to even, from the definition."""
     size = abs(exact)
