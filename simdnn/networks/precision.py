@@ -18,7 +18,7 @@ class Mode:
     """One precision mode.
 
     `isas`: the ISA caps that bring its kernels, best first; the first that a machine has is the one it runs under.
-    `gpus`: the vendors whose GPUs have its kernels; there the cap is the platform.
+    `gpus`: the vendors whose GPUs have its kernels, or platforms of them; there the cap is the platform.
     A mode with `fpmath` keeps f32 data, and what it computes in is the machine's choice (a hint).
     """
 
@@ -96,13 +96,14 @@ class Mode:
         """A refusal's words: the ISA caps, or the GPUs, that have kernels for it."""
         if isinstance(machine, GpuMachine):
             works = " or ".join(self.gpus)
-            return f"no kernel here has it on {machine.vendor}'s GPUs, but on {works}'s" if works else "is for CPUs"
+            has = f"no kernel here has it on {machine.vendor}'s {machine.platform.name}, but on GPUs of {works}"
+            return has if works else "is for CPUs"
         return f"needs {' or '.join(self.isas)}"
 
     def isa(self, machine: Machine | GpuMachine, cap: str | None = None) -> str | None:
         """The ISA cap that the mode runs under on a machine (at most `cap`), or None where it cannot."""
         if isinstance(machine, GpuMachine):
-            return machine.platform.name if machine.vendor in self.gpus else None
+            return machine.platform.name if {machine.vendor, machine.platform.name} & {*self.gpus} else None
         allowed = implied(cap) if cap else set(self.isas)
         return next((isa for isa in self.isas if machine.supports(isa) and isa in allowed), None)
 
@@ -119,6 +120,7 @@ CHOICES = ("mode", "src", "weights", "group", "zero_points", "fpmath", "acc_mode
 ANY_ISA = tuple(reversed(caps()))
 _VNNI = ("avx512_core_amx", "avx512_core_vnni", "avx2_vnni")
 GPUS = ("Intel", "NVIDIA")
+_TENSOR_CORES = ("ampere", "ada", "hopper")  # of bf16 and of bytes
 
 
 def _int8(src: str, per_tensor: bool, default: bool = False) -> list[Mode]:
@@ -133,7 +135,7 @@ def _int8(src: str, per_tensor: bool, default: bool = False) -> list[Mode]:
     rows = (
         ("fast", f"{what} without VNNI; {fast}", _FLOAT, False),
         ("exact", f"{what} without VNNI, exact", _FLOAT, True),
-        ("vnni", f"{what} exact, VNNI or AMX allowed (GPUs: DPAS, DP4A)", _VNNI, True),
+        ("vnni", f"{what} exact, VNNI or AMX allowed (GPUs: DPAS, DP4A, tensor cores)", _VNNI, True),
     )
     return [
         Mode(
@@ -145,7 +147,7 @@ def _int8(src: str, per_tensor: bool, default: bool = False) -> list[Mode]:
             exact_int8=exact,
             default=default,
             per_tensor=per_tensor,
-            gpus=GPUS[:1] if kind == "vnni" else (),
+            gpus=("Intel", *_TENSOR_CORES) if kind == "vnni" else (),
         )
         for kind, title, isas, exact in rows
     ]
@@ -209,7 +211,7 @@ MODES: Mapping[str, Mode] = {
     mode.name: mode
     for mode in (
         Mode("f32", "f32, fused multiply-add", "f32", "f32", _FLOAT, gpus=GPUS),
-        Mode("bf16", "bf16 products, f32 sums", "bf16", "bf16", _BF16, gpus=GPUS[:1]),
+        Mode("bf16", "bf16 products, f32 sums", "bf16", "bf16", _BF16, gpus=("Intel", *_TENSOR_CORES)),
         *_int8("u8", per_tensor=False, default=True),
         Mode("f16", "f16 data", "f16", "f16", ANY_ISA, default=False, gpus=GPUS),
         *(

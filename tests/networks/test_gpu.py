@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 import simdnn
+import workloads
 from isa_models import InvalidArgument, Unimplemented, UnknownTiming
+from simdnn.networks.precision import choose
+from simdnn.networks.tables import run_table
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -136,3 +139,13 @@ def test_what_means_something_on_cpus_alone_is_refused() -> None:
             simdnn.load(made).run(feeds, machine="b580", **options)
     with pytest.raises(Unimplemented, match="onednn"):
         simdnn.load(made).run(feeds, machine="b580", dispatch="onednn")
+
+
+def test_modes_of_tensor_cores() -> None:
+    named = ["bf16", "int8-vnni", "int8-s8-vnni"]
+    run, lacking = choose(simdnn.machine("h100"), named)
+    assert [mode.name for mode in run] == named and not lacking
+    with pytest.raises(InvalidArgument, match="NVIDIA's volta, but on GPUs of Intel or ampere"):
+        choose(simdnn.machine("v100"), ["bf16"])
+    totals = run_table(workloads.load("minilm"), "h100", ["f32", "bf16"], values=False).totals
+    assert totals["speed_up"].tolist()[1] > 1.5
