@@ -12,6 +12,7 @@ import numpy as np
 from isa_models.block_formats import block_format
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Decompression, Epilogue, GroupScales, MatmulProblem, Problem, ZeroPoints
+from simdnn.kernels.x86.repacked_steps import TYPES
 from simdnn.kernels.x86.rows_blocks import MULTIPLIED
 from simdnn.primitives import Attr, Quant
 from simdnn.primitives.estimate import estimate
@@ -121,10 +122,11 @@ def narrow() -> Iterator[Problem]:
 
 
 def in_blocks() -> Iterator[MatmulProblem]:
-    """Products with every type of ggml's blocks that is multiplied."""
+    """Products with every type of ggml's blocks that is multiplied, as stored and by interleaved rows."""
     for name in MULTIPLIED:
         form = block_format(name)
-        for m, n, blocks in ((1, 7, 1), (2, 18, 2)):
+        sizes = ((1, 7, 1), (2, 18, 2), *([(5, 8, 1)] if name in TYPES else []))  # eight columns lie interleaved
+        for m, n, blocks in sizes:
             yield MatmulProblem(m, n, blocks * form.elements, "f32", form.codes, Epilogue("f32"), blocks=name)
 
 

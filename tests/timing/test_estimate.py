@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isa_models import UnknownTiming
+from isa_models.block_formats import block_format
 from isa_models.formats import fmt
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.provenance import Provenance
@@ -88,6 +89,7 @@ def problems() -> Iterator[Problem]:
     yield from unusual()
     yield from narrow()
     yield MatmulProblem(2, 18, 64, "f32", "u8", Epilogue("f32"), blocks="q5_1")
+    yield MatmulProblem(5, 8, 64, "f32", block_format("q4_0").codes, Epilogue("f32"), blocks="q4_0")
     for src, wei in (("f32", "f32"), ("bf16", "bf16"), ("f16", "f16"), ("u8", "s8")):
         scales = BY_CHANNEL if wei == "s8" else None
         epilogue = Epilogue(dst="f32", wei_scale=scales, bias=True, post_ops=("relu",))

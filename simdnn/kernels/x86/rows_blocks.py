@@ -11,7 +11,9 @@ from isa_models import Machine
 from isa_models.block_formats import BLOCK_FORMATS
 from simdnn.kernels.common.spec import Epilogue, Kernel, KernelKind, MatmulProblem, Want
 from simdnn.kernels.x86.code import Unit
-from simdnn.kernels.x86.repacked import COLUMNS, TYPES
+from simdnn.kernels.x86.repacked import Repacked
+from simdnn.kernels.x86.repacked_code import COLUMNS
+from simdnn.kernels.x86.repacked_steps import TYPES
 from simdnn.kernels.x86.vec_dot import VecDot
 from simdnn.kernels.x86.vec_dot_32 import UNPACKING
 from simdnn.kernels.x86.vec_dot_k import STEPS
@@ -74,4 +76,4 @@ def _kernel(name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> 
 
 
 def _repacked(name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> Kernel:
-    return TYPES[problem.blocks](name, problem, unit).kernel()
+    return Repacked(name, problem, unit).kernel()

@@ -1,0 +1,75 @@
+"""The shared part of products with weights in ggml's blocks: sizes, the source quantized, the whole program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from isa_models.block_formats import block_format
+from isa_models.instruction import instruction
+from isa_models.isa import implied
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.code import Code, loop
+from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.x86.code import Unit
+from simdnn.kernels.x86.vec_dot_32 import Blocks32
+from simdnn.kernels.x86.vec_dot_code import Constants256
+from simdnn.kernels.x86.vec_dot_k import STEPS, Blocks256
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Program, Tensor
+
+
+class BlockRows:
+    """One problem with `blocks`: its formats, its constants, and the steps of a block of either side."""
+
+    def __init__(self, problem: MatmulProblem, unit: Unit) -> None:
+        self.problem, self.unit = problem, unit
+        self.form = block_format(problem.blocks)
+        self.acts = block_format(self.form.activations)
+        self.count = problem.k // self.form.elements
+        self.constants = Constants256()
+        self.vnni = not implied(unit.isa).isdisjoint(instruction("vpdpbusd").caps[256])
+        self.steps = (
+            Blocks256(self.form, self.acts, self.constants)
+            if problem.blocks in STEPS
+            else Blocks32(self.form, self.acts, self.constants, self.vnni)
+        )
+
+    @property
+    def row(self) -> int:
+        """Bytes of a row of weights."""
+        return self.count * self.form.bytes
+
+    @property
+    def acts_row(self) -> int:
+        """Bytes of a row of the source, quantized."""
+        return self.problem.k // self.acts.elements * self.acts.bytes
+
+    @property
+    def acts_block(self) -> int:
+        """Bytes of the quantized source that meet one block of weights."""
+        return self.acts.bytes * self.form.elements // self.acts.elements
+
+    def quantized(self) -> Code:
+        """Every row of the source brought to blocks, in `acts`."""
+        p = self.problem
+        blocks = p.k // self.acts.elements
+        start = Affine.var("r") * p.k + Affine.var("b") * self.acts.elements
+        at = Affine.var("r") * self.acts_row + Affine.var("b") * self.acts.bytes
+        body = loop("b", blocks, self.steps.block(start, at), parallel=True)
+        return loop("r", p.m, body, parallel=True)
+
+    def whole(self, name: str, code: Code) -> Program:
+        """The program of a kernel `name` with this code, and the constants that were asked for until now."""
+        p = self.problem
+        tensors = [
+            Tensor("src", "f32", p.m * p.k),
+            Tensor("wei", "u8", p.n * self.row),
+            *self.constants.used.values(),
+            Tensor("acts", "u8", p.m * self.acts_row, "scratch"),
+            Tensor("dst", "f32", p.m * p.n, "output"),
+        ]
+        return verify(Program(f"{name} {p}", self.unit.isa, tuple(tensors), tuple(code)))
+
+    def finish(self, outputs: Mapping[str, Array]) -> Array:
+        """dst (m, n)."""
+        return outputs["dst"].reshape(self.problem.m, self.problem.n)
