@@ -33,6 +33,7 @@ _TYPES = {
     "nf4": ("f4_e2m1", "u4"),  # a table of sixteen levels: none here
     "nvfp4": ("f4_e2m1",),
     "mxfp4": ("f4_e2m1",),
+    "mxint8": ("s8",),
     "int8": ("s8", "u8", "int8-fast", "int8-exact", "int8-vnni"),
     "i8": ("s8",),
     "sint8": ("s8",),

@@ -1,10 +1,12 @@
-"""Reads a safetensors file: eight bytes with the length of a JSON header, the header, the tensors' bytes.
+"""Reads and writes safetensors files: eight bytes with the length of a JSON header, the header, the tensors' bytes.
 
 Format: the `safetensors` package's README, section "Format". Tensors lie without gaps, and nothing is behind the last.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -65,6 +67,40 @@ def read(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
     return {
         name: _elements(body[start:stop], kind).reshape(shape) for name, (kind, shape, start, stop) in places.items()
     }
+
+
+def write(path: str | PathLike[str], tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Writes arrays by name, in their order; of F4 two elements share a byte.
+
+    Raises `InvalidArgument` for an element type that the format lacks, an odd number of elements of half a byte, and a
+    name that the format keeps for itself.
+    """
+    stated = {np.dtype(kind): name for name, kind in _TYPES.items()}
+    header: dict[str, Any] = {}
+    parts: list[bytes] = []
+    end = 0
+    for name, values in tensors.items():
+        kind = values.dtype.newbyteorder("<") if values.dtype.kind in "fiu" else values.dtype
+        if kind not in stated or name == "__metadata__":
+            raise InvalidArgument(f"tensor {name!r:.60} of type {values.dtype}; allowed: {', '.join(_TYPES)}")
+        if values.size % _per_byte(kind):
+            raise InvalidArgument(
+                f"tensor {name!r:.60} of shape {values.shape}: an even number of elements fills bytes"
+            )
+        parts.append(_bytes(np.ascontiguousarray(values, kind)))
+        start, end = end, end + len(parts[-1])
+        header[name] = {"dtype": stated[kind], "shape": list(values.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # so that the tensors begin at a multiple of eight bytes
+    Path(path).write_bytes(b"".join([len(text).to_bytes(8, "little"), text, *parts]))
+
+
+def _bytes(values: NDArray[Any]) -> bytes:
+    """The stored bytes of a tensor's elements."""
+    if _per_byte(values.dtype) == 1:
+        return values.tobytes()
+    codes = values.reshape(-1).view(np.uint8)
+    return ((codes[::2] & 15) | (codes[1::2] & 15) << 4).astype(np.uint8).tobytes()
 
 
 def _elements(stored: memoryview, kind: np.dtype[Any]) -> NDArray[Any]:

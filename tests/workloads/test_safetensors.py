@@ -126,3 +126,29 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
             safetensors.read(path)
     with pytest.raises(InvalidArgument, match="none cannot be read"):
         safetensors.read(tmp_path / "none")
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_what_is_written_is_read_again(tmp_path: Path, order: str) -> None:
+    rng = np.random.default_rng(1)
+    kinds = [*KINDS.values(), ml_dtypes.float8_e8m0fnu, ml_dtypes.float4_e2m1fn]
+    given = {f"t{i}": rng.integers(0, 2, (3, 4)).astype(kind) for i, kind in enumerate(kinds)}
+    given["f32 codes"] = rng.standard_normal((2, 6)).astype(f"{order}f4")
+    given["four bits"] = rng.integers(0, 16, (5, 2)).astype(np.uint8).view(ml_dtypes.float4_e2m1fn)
+    given["none"] = np.zeros((0, 3), np.float16)
+    safetensors.write(tmp_path / "x.safetensors", given)
+    found = safetensors.read(tmp_path / "x.safetensors")
+    assert list(found) == list(given)
+    for name, values in given.items():
+        assert found[name].dtype == values.dtype.newbyteorder("=") and found[name].shape == values.shape
+        assert np.array_equal(found[name].astype(np.float64), values.astype(np.float64), equal_nan=True), name
+
+
+@pytest.mark.parametrize(
+    "name,values",
+    [("c", np.zeros(2, complex)), ("__metadata__", np.zeros(2)), ("o", np.zeros(3, ml_dtypes.float4_e2m1fn))],
+)
+def test_what_the_format_lacks_is_not_written(tmp_path: Path, name: str, values: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        safetensors.write(tmp_path / "x.safetensors", {name: values})
+    assert not list(tmp_path.iterdir())
