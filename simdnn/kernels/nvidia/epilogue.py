@@ -27,6 +27,25 @@ _NARROW = {
 
 
 @dataclass(frozen=True)
+class GivenStep:
+    """A parameter in f32, and what the sums have done with it; one number a column, or one in all."""
+
+    name: str
+    operation: str
+    by_column: bool
+    behind_relu: bool = False
+
+
+_STEPS = (
+    GivenStep("src_scale", "mul", by_column=False),
+    GivenStep("wei_scale", "mul", by_column=True),
+    GivenStep("bias", "add", by_column=True),
+    GivenStep("dst_scale", "mul", by_column=False, behind_relu=True),
+    GivenStep("dst_zero_point", "add", by_column=False, behind_relu=True),
+)
+
+
+@dataclass(frozen=True)
 class SmEpilogue:
     """Blocks of sums on their way to memory: to f32, scales, bias, relu, the destination's scale and zero point."""
 
@@ -34,31 +53,33 @@ class SmEpilogue:
     cut: Cut
 
     @property
-    def given(self) -> dict[str, bool]:
-        """Parameters in f32 that the program reads, in the order of their use: whether each is one a column."""
+    def given(self) -> tuple[GivenStep, ...]:
+        """The steps whose parameters the program reads, in the order of their use."""
         e = self.epilogue
         asked = {
-            "src_scale": (e.src_scale, False),
-            "wei_scale": (e.wei_scale is not None, True),
-            "bias": (e.bias, True),
-            "dst_scale": (e.dst_scale, False),
-            "dst_zero_point": (e.dst_zero_point, False),
+            "src_scale": e.src_scale,
+            "wei_scale": e.wei_scale is not None,
+            "bias": e.bias,
+            "dst_scale": e.dst_scale,
+            "dst_zero_point": e.dst_zero_point,
         }
-        return {name: by_column for name, (there, by_column) in asked.items() if there}
+        return tuple(step for step in _STEPS if asked[step.name])
 
     def code(self, acc: Sequence[Sequence[Register]]) -> Code:
         code: Code = []
         if "relu" in self.epilogue.post_ops:
             zero = self.zero(acc[0][0]).as_("u32")
             code.append(op("xor.b32", zero, zero, zero))
-        for name, by_column in self.given.items():
-            if not by_column:
-                code.append(op("ld.global.f32.same", self.row(name), Memory(name, Affine(), "f32", 1)))
+        for step in self.given:
+            if not step.by_column:
+                code.append(op("ld.global.f32.same", self.row(step.name), Memory(step.name, Affine(), "f32", 1)))
         for j in self.cut.cols:
-            for name, by_column in self.given.items():
-                if by_column:
+            for step in self.given:
+                if step.by_column:
                     at = self.cut.col(j, "columns") * self.cut.block.n
-                    code.append(op("ld.global.f32", self.row(name), Memory(name, at, "f32", self.cut.block.n)))
+                    code.append(
+                        op("ld.global.f32", self.row(step.name), Memory(step.name, at, "f32", self.cut.block.n))
+                    )
             for i in self.cut.rows:
                 code += self.finish_block(acc[i][j], self.cut.place(i, j))
         return code
@@ -78,11 +99,10 @@ class SmEpilogue:
             x = result = acc.as_("f32")
             code.append(op("cvt.rn.f32.s32", x, acc))
         relu = [op("ptx_max.s32" if x.dtype == "s32" else "ptx_max.f32", x, x, self.zero(x))]
-        for name in self.given:
-            if name.startswith("dst"):
+        for step in self.given:
+            if step.behind_relu:
                 code, relu = [*code, *(relu if "relu" in e.post_ops else [])], []
-            way = "mul" if name.endswith("scale") else "add"
-            code.append(op(f"{way}.rn.f32.{b.m}x{b.n}.row", x, x, self.row(name)))
+            code.append(op(f"{step.operation}.rn.f32.{b.m}x{b.n}.row", x, x, self.row(step.name)))
         code += relu if "relu" in e.post_ops else []
         for name, dtype in _NARROW[e.dst] if e.dst != x.dtype else ():
             source, result = result, Register(f"to_{dtype}", dtype, x.lanes)
@@ -91,7 +111,7 @@ class SmEpilogue:
 
     def tensors(self) -> list[Tensor]:
         columns = self.cut.batch.products("columns") * self.cut.full_columns
-        found = [Tensor(name, "f32", columns if by_column else 1) for name, by_column in self.given.items()]
+        found = [Tensor(step.name, "f32", columns if step.by_column else 1) for step in self.given]
         return [*found, Tensor("dst", self.epilogue.dst, self.cut.outputs, "output")]
 
     def arrays(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
@@ -103,8 +123,8 @@ class SmEpilogue:
             "dst_zero_point": np.array([p.dst_zero_point], np.float32),
         }
         found = {}
-        for name, by_column in self.given.items():
-            value = values[name]
+        for step in self.given:
+            value = values[step.name]
             if value is not None:
-                found[name] = self.cut.per_column(value) if by_column else value
+                found[step.name] = self.cut.per_column(value) if step.by_column else value
         return found
