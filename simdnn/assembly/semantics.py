@@ -57,7 +57,7 @@ CLEARED = {"vzeroupper": 16, "vzeroall": 0}  # from which byte on, of the 16 reg
 _ELEMENTS = {"vmovss", "movss", "vmovsd", "movsd"}
 #: they set flags, which nothing here looks at
 _COMPARISONS = {f"{v}{u}comis{end}" for v in ("", "v") for u in ("", "u") for end in "sdh"}
-_GATHERED = re.compile(r"v(p?)(gather|scatter)([dq])(d|q|ps|pd)")
+_GATHERED = re.compile(r"vp?(gather|scatter)([dq])(d|q|ps|pd)")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Meaning:
 
 @dataclass(frozen=True)
 class Elements:
-    """A gather or scatter: bits of an element and of an index, and the element's type."""
+    """A gather or scatter: the types of an element and of an index."""
 
     dtype: str
     index: str
@@ -104,13 +104,9 @@ def elements_of(one: Decoded) -> Elements | None:
     found = _GATHERED.fullmatch(one.mnemonic)
     if found is None:
         return None
-    integer, verb, index, element = found.groups()
+    verb, index, element = found.groups()
     dtype = {"d": "s32", "q": "u64", "ps": "f32", "pd": "f64"}[element]
-    return (
-        Elements(dtype, {"d": "s32", "q": "s64"}[index], verb == "scatter")
-        if bool(integer) == (element in "dq")
-        else None
-    )
+    return Elements(dtype, {"d": "s32", "q": "s64"}[index], verb == "scatter")
 
 
 def meaning_of(one: Decoded) -> Meaning | None:

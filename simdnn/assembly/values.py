@@ -8,7 +8,7 @@ read, in the element type of the instruction that computes with it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +126,7 @@ class _Loop:
         self.bytes: dict[Terms, dict[int, int]] = {}
         self.whole: set[Terms] = set()  # arrays that were given: nothing stands beside them
         self.meanings = {id(one): meaning_of(one) for one in body if is_vector(one)}
+        self.moved = {id(one): elements_of(one) for one in body}
         self.kinds = _kinds(body, self.meanings)
         bases = {one.memory.base for one in body if one.memory}
         start = {
@@ -174,7 +175,7 @@ class _Loop:
                 raise Unimplemented(f"'{one.text}' stores from general registers, whose values are not kept in memory")
             follow(self.state, one)
             return None
-        if (moved := elements_of(one)) is not None:
+        if (moved := self.moved[id(one)]) is not None:
             return self.scattered(one, moved) if moved.store else self.gathered(one, moved)
         meaning = self.meanings[id(one)]
         assert meaning is not None
@@ -312,10 +313,8 @@ class _Loop:
         if taken.any():
             places = offsets[taken]
             address, buffer = self.buffer(one, memory, int(places.min()), int(places.max()))
-            drawn = self.draw(moved.dtype, places.size).tolist()
-            for place, value in zip((places.ravel() + address.const).tolist(), drawn, strict=True):
-                buffer.setdefault(place, value)
-            bytes_of = [buffer[place] for place in (places.ravel() + address.const).tolist()]
+            numbers = (places.ravel() + address.const).tolist()
+            bytes_of = _fetched(buffer, numbers, lambda: self.draw(moved.dtype, places.size))
             found[taken] = np.array(bytes_of, np.uint8).reshape(-1, size)
         lanes = np.where(taken, found.view(form.dtype).ravel(), held)
         self.vectors[name] = np.pad(lanes.view(np.uint8), (0, _REGISTER - lanes.nbytes))
@@ -375,11 +374,7 @@ class _Loop:
             return found
         address, held = self.buffer(one, one.memory, int(touched[0]), int(touched[-1]))
         places = [address.const + at for at in touched.tolist()]
-        if any(place not in held for place in places):
-            drawn = self.draw(dtype, len(found))[touched].tolist()
-            for place, value in zip(places, drawn, strict=True):
-                held.setdefault(place, value)
-        found[touched] = [held[place] for place in places]
+        found[touched] = _fetched(held, places, lambda: self.draw(dtype, len(found))[touched])
         return found
 
     def store(self, one: Decoded, data: Array, taken: Array | None) -> str:
@@ -405,6 +400,14 @@ class _Loop:
             whole = (low, high) if form.bits > 16 else (int(form.low), int(form.high))
             lanes = self.rng.integers(whole[0], whole[1] + 1, count).astype(form.dtype)
         return np.ascontiguousarray(lanes).view(np.uint8)[:size].copy()
+
+
+def _fetched(held: dict[int, int], places: list[int], draw: Callable[[], Array]) -> list[int]:
+    """The bytes at some places; those that nobody wrote are drawn, and stay."""
+    if any(place not in held for place in places):
+        for place, value in zip(places, draw().tolist(), strict=True):
+            held.setdefault(place, value)
+    return [held[place] for place in places]
 
 
 def _bytes_of(taken: Array | None, size: int) -> Array:
