@@ -89,15 +89,18 @@ class Choice:
         import numpy as np
         import pandas as pd
 
-        rows, least = [], _time(self.kind, self.request)[0]
+        met, least = [], _time(self.kind, self.request)[0]
         for kind, reason in ((c.kind, c.reason) for c in self.candidates):
             time, missing = None, reason
             if kind is self.kind or not (missing := reason or self._ruled_out(kind, least)):
                 time, missing = _time(kind, self.request)
-            why = missing or self._why(kind, time and least and time.relative_to(least))
+            met.append((kind, time, missing))
+        fewer = least and any(time and time.cycles < least.cycles for _, time, _ in met)
+        rows = []
+        for kind, time, missing in met:
+            compared = time and least and time.relative_to(least)
+            why = missing or self._why(kind, compared, "least time" if fewer else "fewest cycles")
             rows.append((kind.name, kind.isa, time and time.cycles, kind is self.kind, why))
-        if least and any(cycles is not None and cycles < least.cycles for _, _, cycles, _, _ in rows):
-            rows = [(*row[:4], row[4].replace("fewest cycles", "least time") if row[3] else row[4]) for row in rows]
         names = ("implementation", "isa", "cycles", "chosen", "reason")
         columns: dict[str, Any] = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
         return pd.DataFrame(columns | {"cycles": np.array(columns["cycles"], np.float64)})
@@ -109,13 +112,15 @@ class Choice:
             return ""
         return f"{self._why(kind)}: ruled out by a bound, at least {math.floor(floor):,} at its unit's peak rate"
 
-    def _why(self, kind: KernelKind, compared: str | None = "more cycles") -> str:
-        """Why a kind that may run was taken or left; `compared`: how its time stands to that of the one taken."""
+    def _why(self, kind: KernelKind, compared: str | None = None, fastest: str = "") -> str:
+        """Why a kind that may run was taken or left; `compared`: how its time stands to that of the one taken;
+        `fastest`: what makes that one the fastest.
+        """
         library = LIBRARIES.get(self.request.dispatch)
         if library:
             chosen, other = "exact_int8", f"not {library.title}'s choice"
         elif self.request.dispatch == "fastest":
-            chosen, other = "fewest cycles", compared or "more cycles"
+            chosen, other = fastest, compared or "more cycles"
         else:
             chosen, other = "named", "not named"
         if self.exactness_decided:
