@@ -129,10 +129,14 @@ def test_f32_data_rounded_on_the_way(suffix: str) -> None:
         ConvProblem(1, 70, 4, 37, 40, 3, 1, "s8", "s8", Epilogue("s32", zp_src=True), (1, 1), (1, 2, 0, 1), (1, 2)),
         ConvProblem(1, 64, 5, 7, 16, 1, 1, "u8", "s8", Epilogue("s32")),
         ConvProblem(1, 6, 5, 35, 40, 2, 2, "s8", "s8", Epilogue("s32"), groups=2),
+        ConvProblem(2, 3, 9, 32, 5, 3, 7, "u8", "s8", Epilogue("s32", zp_src=True), (2, 2), (1, 3, 1, 3)),
+        ConvProblem(1, 6, 4, 16, 20, 3, 7, "s8", "s8", Epilogue("s32", zp_src=True), (1, 1), (2, 3, 0, 3), groups=2),
+        ConvProblem(1, 17, 3, 9, 8, 2, 5, "u8", "s8", Epilogue("s32"), (1, 2), (0, 2, 1, 3), (2, 1)),
     ],
-    ids=["stride", "padding", "flat", "groups"],
+    ids=["stride", "padding", "flat", "groups", "window", "window by groups", "row"],
 )
 def test_convolutions_are_exact(problem: ConvProblem) -> None:
+    """Of few channels, kernel columns or whole kernels are made channels of."""
     c, rng = problem, np.random.default_rng(9)
     src, wei = data(rng, (c.mb, c.ic, c.ih, c.iw), c.src), data(rng, (c.oc, c.ic // c.groups, c.kh, c.kw), "s8")
     p = Parameters(zp_src=7)

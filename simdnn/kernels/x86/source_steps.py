@@ -1,8 +1,8 @@
 """Where the dot products of a convolution find their source: distances in a tensor, after the taps are folded.
 
-A single input channel leaves most of a dot product empty. Taps that lie side by side take its place: the columns of a
-kernel row are neighbours in the image as it is ("row"); all taps are neighbours in a copy that stores, for each line
-of outputs, the rows of the kernel side by side ("window").
+Few input channels leave most of a dot product empty. Taps that lie side by side fill it: the columns of a kernel row
+are neighbours in the image as it is ("row"); all taps are neighbours in a copy that stores, for each line of outputs,
+the rows of the kernel side by side ("window").
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from simdnn.program.records import Affine, Memory, Tensor
 
 @dataclass(frozen=True)
 class Planes:
-    """A copy of one-channel groups: planes of lines, with `taps` rows of the image side by side in a line.
+    """A copy of one group after the other: planes of lines, with `taps` rows of the image side by side in a line.
 
-    Element (n, g, line, x, i) is pixel x of row `line * step + i`.
+    Element (n, g, line, x, i, c) is channel c of pixel x of row `line * step + i`.
     """
 
     source: Source
@@ -36,8 +36,13 @@ class Planes:
     slack: int  # elements behind the end that the last dot product still loads (against weights of zero)
 
     @property
+    def pixel(self) -> int:
+        """Elements from one pixel of a line to the next."""
+        return self.taps * self.source.icp
+
+    @property
     def row(self) -> int:
-        return self.source.row // self.source.pixel * self.taps
+        return self.source.row // self.source.pixel * self.pixel
 
     @property
     def plane(self) -> int:
@@ -51,17 +56,19 @@ class Planes:
         return Tensor("planes", self.source.read, self.source.mb * self.image + self.slack, "scratch")
 
     def stage(self, unit: Unit) -> Code:
-        """One masked element at a time."""
+        """The channels of one pixel of a group at a time, masked."""
         s, n, g, y, x = self.source, *(Affine.var(v) for v in "ngyx")
         kind = f"u{fmt(s.read).bits}"
         value = unit.reg("m", kind)
         body: Code = []
         for i in range(self.taps):
-            stored = n * s.image + (y * self.step + i) * s.row + x * s.pixel + g
-            copy = n * self.image + g * self.plane + y * self.row + x * self.taps + i
-            body.append(op(f"vmovdq{kind}", value, Memory(s.tensor, stored, kind, 1)))
-            body.append(op(f"vmovdq{kind}", Memory("planes", copy, kind, 1), value))
-        body = loop("x", self.row // self.taps, body)
+            stored = n * s.image + (y * self.step + i) * s.row + x * s.pixel + g * s.icp
+            copy = n * self.image + g * self.plane + y * self.row + x * self.pixel + i * s.icp
+            for c in range(0, s.icp, value.lanes):
+                some = min(s.icp - c, value.lanes)
+                body.append(op(f"vmovdq{kind}", value, Memory(s.tensor, stored + c, kind, some)))
+                body.append(op(f"vmovdq{kind}", Memory("planes", copy + c, kind, some), value))
+        body = loop("x", self.row // self.pixel, body)
         return nest([("n", s.mb), ("g", s.groups), ("y", self.lines)], body, parallel=True)
 
 
@@ -134,18 +141,19 @@ def reading(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool) -> 
         s = EdgedSource(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding)
         x = WindowLines(s, c, dot.depth)
         return Reading(s, "lines", x.image, x.row, x.pixel, x.line, 0, 0, 1, 1, x.line, planes=x)
-    taps = c.kw if fold == "row" else c.kw * c.kh
-    padded = -(-taps // dot.depth) * dot.depth
+    k = c.kw * ic if fold == "row" else c.kw * c.kh * ic
+    step = dot.whole or dot.depth
+    padded = -(-k // step) * step
     if fold == "row" and c.groups == 1:
         return _row_in_place(c, unit, read, padded, rounds)
-    s = Source(c.src, read, c.mb, c.ih, c.iw, c.groups, 1, 1, c.padding, rounds)
+    s = Source(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding, rounds)
     if fold == "row":
-        p = Planes(s, c.ih + c.padding[0] + c.padding[2], 1, 1, padded - taps)
+        p = Planes(s, c.ih + c.padding[0] + c.padding[2], 1, 1, padded - k)
         line, down, kh = c.strides[0] * p.row, c.dilation[0] * p.row, c.kh
     else:
-        p = Planes(s, c.oh, c.strides[0], c.kh, padded - taps)
+        p = Planes(s, c.oh, c.strides[0], c.kh, padded - k)
         line, down, kh = p.row, 0, 1
-    return Reading(s, "planes", p.image, line, c.strides[1] * p.taps, p.plane, down, 0, kh, 1, padded, planes=p)
+    return Reading(s, "planes", p.image, line, c.strides[1] * p.pixel, p.plane, down, 0, kh, 1, padded, planes=p)
 
 
 def _row_in_place(c: ConvProblem, unit: Unit, read: str, padded: int, rounds: str) -> Reading:
@@ -153,23 +161,23 @@ def _row_in_place(c: ConvProblem, unit: Unit, read: str, padded: int, rounds: st
     top, left, bottom, right = c.padding
     step = 1 if unit.masks else 4
     edge = -(-left // step) * step
-    needed = max(left + c.iw + right, (c.ow - 1) * c.strides[1] + padded) - left
+    needed = max(left + c.iw + right, (c.ow - 1) * c.strides[1] + -(-padded // c.ic)) - left
     wide = edge + needed
     behind = -(-wide // step) * step - edge - c.iw
-    s = Source(c.src, read, c.mb, c.ih, c.iw, 1, 1, 1, (top, edge, bottom, behind), rounds)
+    s = Source(c.src, read, c.mb, c.ih, c.iw, 1, c.ic, c.ic, (top, edge, bottom, behind), rounds)
     return Reading(
         s,
         s.tensor,
         s.image,
         c.strides[0] * s.row,
-        c.strides[1],
+        c.strides[1] * c.ic,
         1,
         c.dilation[0] * s.row,
         0,
         c.kh,
         1,
         padded,
-        origin=edge - left,
+        origin=(edge - left) * c.ic,
     )
 
 
@@ -181,5 +189,5 @@ def fold_weights(weights: Array, fold: str, planes: Planes | Columns | WindowLin
         return planes.weights(weights)
     groups, oc, _, kh, kw = weights.shape
     if fold == "row":
-        return weights.transpose(0, 1, 4, 3, 2)
-    return weights.transpose(0, 1, 2, 4, 3).reshape(groups, oc, kw * kh, 1, 1)
+        return weights.transpose(0, 1, 4, 2, 3).reshape(groups, oc, -1, kh, 1)
+    return weights.transpose(0, 1, 4, 3, 2).reshape(groups, oc, -1, 1, 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from itertools import groupby
 
+from isa_models.formats import fmt
 from simdnn.kernels.common.postops import as_large_as_outputs, sums_first
 from simdnn.kernels.common.spec import ConvProblem
 from simdnn.kernels.common.sums import DotProduct, Order, Part
@@ -35,6 +36,30 @@ def order_of(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order
     if wide and dot.wei in ("f32", "bf16") and jit_takes(p):
         return _in_blocks(p) if dot.depth > 1 else Order()
     return Order(parts=_parts(p)) if dot.acc != "s32" and _padding_is_wide(p) else Order()
+
+
+def gathered(p: ConvProblem) -> str:
+    """The taps that the library makes channels of where tiles meet few channels, or such as fill rows badly: "row",
+    "window" or none (rule 14).
+    """
+    ic, oc, row, dword = p.ic // p.groups, p.oc // p.groups, 512 // fmt(p.src).bits, 32 // fmt(p.src).bits
+
+    def filled(taps: int) -> float:
+        """How much of the rows that a run of taps takes is channels."""
+        return taps * ic / (row * -(-taps * ic // row))
+
+    def pays(taps: int, apart: bool) -> bool:
+        whole = ic % dword == 0 and (taps * ic <= row or taps * ic % row == 0) and not apart  # weights stay in order
+        light = oc * p.kh * p.kw <= 4 * p.mb * p.ih * p.iw
+        rows = -(-taps * ic // row) / (taps * -(-ic // row))
+        return ic < row // 2 or (taps * ic > row and rows < 0.5 and (whole or light))
+
+    if p.depth:
+        return ""
+    across = p.kw > 1 and p.dilation[1] == 1 and pays(p.kw, False)
+    window = p.kh > 1 and p.dilation == (1, 1) and pays(p.kh * p.kw, p.kw > 1) and (p.ow > 48 or p.ow % 16 == 0)
+    fuller = filled(p.kh * p.kw) > filled(p.kw) and (not across or filled(p.kh * p.kw) > 0.7)
+    return "window" if window and fuller else "row" if across else ""
 
 
 def jit_takes(p: ConvProblem) -> bool:

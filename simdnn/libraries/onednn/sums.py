@@ -16,6 +16,7 @@ from simdnn.libraries.onednn.blocking import register_tile
 from simdnn.libraries.onednn.order import (
     by_gemm,
     depthwise_by_gemm,
+    gathered,
     groups_by_fours,
     jit_takes,
     jit_with_avx_vnni,
@@ -113,7 +114,8 @@ def not_cut(dot: DotProduct, isa: str, problem: Problem) -> Options:
 def cut_for_tiles(dot: DotProduct, isa: str, problem: Problem) -> Options:
     """Rule 14: a matmul of bf16 as it comes is cut into even parts, where they are as few as parts of 64 bytes."""
     if not isinstance(problem, MatmulProblem):
-        return Options(merged_scales=dot.acc == "s32")
+        folds = dot.acc == "s32" and not problem.epilogue.zp_wei
+        return Options(merged_scales=dot.acc == "s32", order=Order(gathered(problem) if folds else ""))
     even = even_parts(problem.k) if problem.src == "bf16" else 0
     copied = problem.src == "f32" or problem.decompression  # to a buffer, whose tiles the library loads as any others
     apart = () if copied else tiles_apart(problem.m, problem.k * fmt(problem.src).bits // 8)

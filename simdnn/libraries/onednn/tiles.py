@@ -5,7 +5,7 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
-from simdnn.libraries.onednn.order import above_or_behind, pointwise
+from simdnn.libraries.onednn.order import above_or_behind, gathered, pointwise
 from simdnn.libraries.onednn.refusals import refuse_raw
 from simdnn.libraries.onednn.sums import FIRST_LEVEL, even_parts
 
@@ -91,19 +91,8 @@ def _not_for_tiles(p: ConvProblem) -> bool:
 
 def _refuse_gathered(p: ConvProblem) -> None:
     """Raises where the library makes channels of kernel columns, or of whole kernels, for tiles of bf16 (rule 14)."""
-    ic = p.ic // p.groups
-
-    def gathers(taps: int) -> bool:
-        k, row = taps * ic, 32
-        whole = ic % 2 == 0 and (k <= row or k % row == 0)  # weights need not be brought into another order
-        light = p.oc // p.groups * p.kh * p.kw <= 4 * p.mb * p.ih * p.iw
-        filled = -(-k // row) / (taps * -(-ic // row))
-        return taps > 1 and (ic < row // 2 or (k > row and filled < 0.5 and (whole or light)))
-
-    columns = p.kw > 1 and p.dilation[1] == 1 and gathers(p.kw)
-    windows = p.kh > 1 and p.dilation == (1, 1) and gathers(p.kh * p.kw) and (p.ow > 48 or p.ow % 16 == 0)
-    if columns or windows:
+    if gathered(p):
         raise Unimplemented(
-            f"oneDNN makes channels of kernel columns where tiles meet {ic} channels, which is not modelled: "
-            "16 channels or more work, or isa='avx512_core_bf16'"
+            f"oneDNN makes channels of kernel columns where tiles meet {p.ic // p.groups} channels of bf16, which is "
+            "not modelled: 16 channels or more work, or isa='avx512_core_bf16'"
         )
