@@ -85,14 +85,15 @@ _PLAIN: dict[str, Plain] = {
 }
 
 
-def _unary(name: str, formula: Formula) -> None:
-    @operator(name)
-    def unary(k: Kernels, node: Node, x: Array) -> Array:
-        return computed(k, name.lower(), formula, x, plain=_PLAIN.get(name), steps=8)
+@operator(*_UNARY)
+def unary(k: Kernels, node: Node, x: Array) -> Array:
+    return computed(k, node.op.lower(), _UNARY[node.op], x, plain=_PLAIN.get(node.op), steps=8)
 
 
-for _name, _formula in _UNARY.items():
-    _unary(_name, _formula)
+def sigmoid(k: Kernels, x: Array) -> Array:
+    """The operator, for others that end with it."""
+    return computed(k, "sigmoid", f.sigmoid, x, steps=8)
+
 
 #: functions without a formula here: NumPy's values, and the multiply-adds that their polynomials take (estimated)
 _BY_NUMPY: dict[str, tuple[Plain, int]] = {
@@ -116,14 +117,10 @@ _BY_NUMPY: dict[str, tuple[Plain, int]] = {
 }
 
 
-def _unary_by_numpy(name: str, plain: Plain, steps: int) -> None:
-    @operator(name)
-    def unary(k: Kernels, node: Node, x: Array) -> Array:
-        return by_numpy(k, plain, x, steps=steps)
-
-
-for _name, (_plain, _steps) in _BY_NUMPY.items():
-    _unary_by_numpy(_name, _plain, _steps)
+@operator(*_BY_NUMPY)
+def unary_by_numpy(k: Kernels, node: Node, x: Array) -> Array:
+    plain, steps = _BY_NUMPY[node.op]
+    return by_numpy(k, plain, x, steps=steps)
 
 
 @operator("IsNaN")
@@ -154,34 +151,29 @@ def aligned(node: Node, a: Array, b: Array) -> Array:
     return b.reshape(b.shape + (1,) * (a.ndim - axis - b.ndim))
 
 
-def _binary(name: str, formula: Formula) -> None:
-    @operator(name)
-    def binary(k: Kernels, node: Node, a: Array, b: Array) -> Array:
-        need(a.dtype == b.dtype, f"operands of {label(a.dtype)} and {label(b.dtype)}; one type is needed")
-        return computed(k, name.lower(), formula, a, aligned(node, a, b))
+@operator(*_BINARY)
+def binary(k: Kernels, node: Node, a: Array, b: Array) -> Array:
+    need(a.dtype == b.dtype, f"operands of {label(a.dtype)} and {label(b.dtype)}; one type is needed")
+    return computed(k, node.op.lower(), _BINARY[node.op], a, aligned(node, a, b))
 
 
-for _name, _formula in _BINARY.items():
-    _binary(_name, _formula)
+_MANY: dict[str, Formula] = {
+    "Sum": lambda a, b: a + b,
+    "Mean": lambda a, b: a + b,
+    "Max": lambda a, b: a.maximum(b),
+    "Min": lambda a, b: a.minimum(b),
+}
 
 
-def _many(name: str, formula: Formula) -> None:
-    @operator(name)
-    def many(k: Kernels, node: Node, *operands: Array) -> Array:
-        need(bool(operands), "no operands")
-        if len(operands) == 1:
-            return operands[0]
-        result = reduce(lambda a, b: computed(k, name.lower(), formula, a, b), operands)
-        if name != "Mean":
-            return result
-        count = len(operands)
-        return computed(k, "mean", lambda v: v / float(count), result)
+@operator(*_MANY)
+def many(k: Kernels, node: Node, *operands: Array) -> Array:
+    need(bool(operands), "no operands")
+    if len(operands) == 1:
+        return operands[0]
+    result = reduce(lambda a, b: computed(k, node.op.lower(), _MANY[node.op], a, b), operands)
+    count = len(operands)
+    return computed(k, "mean", lambda v: v / float(count), result) if node.op == "Mean" else result
 
-
-_many("Sum", lambda a, b: a + b)
-_many("Mean", lambda a, b: a + b)
-_many("Max", lambda a, b: a.maximum(b))
-_many("Min", lambda a, b: a.minimum(b))
 
 _COMPARISONS: dict[str, Plain] = {
     "Equal": np.equal,
@@ -196,16 +188,14 @@ _COMPARISONS: dict[str, Plain] = {
 _BITWISE: dict[str, Plain] = {"BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor}
 
 
-def _by_numpy(name: str, plain: Plain, dst: Any) -> None:
-    @operator(name)
-    def binary(k: Kernels, node: Node, a: Array, b: Array) -> Array:
-        return by_numpy(k, plain, a, aligned(node, a, b), dst=dst)
+@operator(*_COMPARISONS)
+def compared(k: Kernels, node: Node, a: Array, b: Array) -> Array:
+    return by_numpy(k, _COMPARISONS[node.op], a, aligned(node, a, b), dst=bool)
 
 
-for _name, _plain in _COMPARISONS.items():
-    _by_numpy(_name, _plain, bool)
-for _name, _plain in _BITWISE.items():
-    _by_numpy(_name, _plain, None)
+@operator(*_BITWISE)
+def bitwise(k: Kernels, node: Node, a: Array, b: Array) -> Array:
+    return by_numpy(k, _BITWISE[node.op], a, aligned(node, a, b))
 
 
 @operator("BitShift")

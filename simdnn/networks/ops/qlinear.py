@@ -15,7 +15,7 @@ from simdnn.kernels.common.expression import Element
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.activation import leaky_relu
-from simdnn.networks.ops.elementwise import where
+from simdnn.networks.ops.elementwise import sigmoid, where
 from simdnn.networks.ops.pool import average_pool_of_whole_windows
 from simdnn.networks.ops.quantized import (
     bounded,
@@ -25,7 +25,7 @@ from simdnn.networks.ops.quantized import (
     quantize_linear,
     requantize_sums,
 )
-from simdnn.networks.ops.registry import OPERATORS, axis_of, need, operator
+from simdnn.networks.ops.registry import axis_of, need, operator
 from simdnn.networks.ops.shape import concat, transposed, view
 from simdnn.networks.types import label
 
@@ -123,10 +123,9 @@ def _point(zero: Array | None, like: Array) -> Array:
 def unary(
     k: Kernels, node: Node, x: Array, scale: Array, zero: Array | None, y_scale: Array, y_zero: Array | None = None
 ) -> Array:
-    apply = leaky_relu if node.op == "QLinearLeakyRelu" else OPERATORS["", "Sigmoid"]
-    return quantize_linear(
-        k, node, apply(k, node, dequantize_linear(k, node, x, scale, zero)), y_scale, _point(y_zero, x)
-    )
+    given = dequantize_linear(k, node, x, scale, zero)
+    found = leaky_relu(k, node, given) if node.op == "QLinearLeakyRelu" else sigmoid(k, given)
+    return quantize_linear(k, node, found, y_scale, _point(y_zero, x))
 
 
 @operator("QLinearConcat", domain=MICROSOFT)
