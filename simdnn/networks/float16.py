@@ -26,10 +26,11 @@ from isa_models.display import InNotebooks
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array
 from simdnn.networks import shelf
-from simdnn.networks.load import Loaded, graph_of, inline_data, names_read, onnx_package, read
+from simdnn.networks.load import DOMAINS, Loaded, graph_of, onnx_package, read
 from simdnn.networks.model import RANDOM
 from simdnn.networks.network import Network
 from simdnn.networks.opset import raised, without_weights
+from simdnn.networks.rewriting import bodies, expanded, fresh, inline_data, names_read, node_name, refill
 from simdnn.networks.tensors import FLOAT16, array_of, packed
 from simdnn.networks.types import number
 from simdnn.primitives.checks import one_of
@@ -150,12 +151,10 @@ def transpile_float16(
     >>> report.kept, report.converted
     ({'fc': 'asked for'}, ['conv1', 'conv1.relu', 'conv2', 'conv2.relu', 'conv3', 'conv3.relu', 'fc.flat'])
     """
-    package = onnx_package()
     one_of("dtype", dtype, FLOAT16)
     proto, folder = read(model)
     graph = graph_of(proto, folder)  # everything that makes a model unfit is found here
-    made: onnx.ModelProto = package.ModelProto()
-    made.CopyFrom(package.inliner.inline_local_functions(proto) if proto.functions else proto)
+    made = expanded(proto)
     made.ir_version = max(made.ir_version, _IR)
     inline_data(made.graph, folder)
     made, stuck = raised(made, _BF16_OPSET) if dtype == "bf16" else (made, "")
@@ -214,7 +213,7 @@ class _Transpiler:
         self.keep, self.only = keep, only
         self.stuck = stuck and f", and it cannot be raised: {stuck}"
         self.report = Float16Report(dtype)
-        if not any(o.domain in ("", "ai.onnx") for o in model.opset_import):  # casts are of this domain
+        if not any(o.domain in DOMAINS for o in model.opset_import):  # casts are of this domain
             model.opset_import.append(self.onnx.helper.make_opsetid("", self.onnx.defs.onnx_opset_version()))
         self.opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
         self.types = types = self._types()
@@ -231,7 +230,7 @@ class _Transpiler:
 
     def run(self) -> Float16Report:
         for position, node in enumerate(list(self.graph.node)):
-            name = node.name or f"{node.op_type}_{position}"
+            name = node_name(node, position)
             if not self._touches_f32(node):
                 self.nodes.append(node)
                 continue
@@ -247,8 +246,7 @@ class _Transpiler:
         for output in self.graph.output:
             if output.name in self.narrow:
                 self._wide(output.name)
-        del self.graph.node[:]
-        self.graph.node.extend(self.nodes)
+        refill(self.graph.node, self.nodes)
         self._drop_unused()
         self._describe_values()
         return self.report
@@ -267,8 +265,7 @@ class _Transpiler:
 
     def _captured(self) -> set[str]:
         """Names of this graph that bodies of control flow read."""
-        bodies = [a.g for node in self.graph.node for a in node.attribute if a.HasField("g")]
-        return {name for body in bodies for name in names_read(body)}
+        return {name for node in self.graph.node for body in bodies(node) for name in names_read(body)}
 
     def _sizes(self) -> set[str]:
         """Names that decide shapes and come from shapes and constants alone: f16 has no room for sizes above 2048."""
@@ -289,16 +286,13 @@ class _Transpiler:
         return found
 
     def _touches_f32(self, node: Any) -> bool:
-        return any(name in self.f32 for name in (*node.input, *node.output)) or self._has_body(node)
+        return any(name in self.f32 for name in (*node.input, *node.output)) or bool(bodies(node))
 
     def _decides_a_type(self, node: Any) -> bool:
         """A cast from f32, or between floats: somebody's decision, which stays. Casts of integers to f32 follow."""
         if node.op_type != "Cast":
             return False
         return node.input[0] in self.f32 or node.input[0] in self.floats
-
-    def _has_body(self, node: Any) -> bool:
-        return any(a.HasField("g") for a in node.attribute)
 
     def _why_kept(self, node: Any, name: str) -> str:
         """The reason why a node stays f32; empty where it is converted."""
@@ -309,7 +303,7 @@ class _Transpiler:
                 return self.keep[key]
         if any(name in self.sizes and name in self.f32 for name in node.output):
             return "it decides a shape"
-        if self._has_body(node):
+        if bodies(node):
             return "bodies of control flow stay as they are"
         if node.op_type == "BitCast":
             return "its bits are f32's"
@@ -351,15 +345,10 @@ class _Transpiler:
     def _keep(self, node: Any) -> None:
         """An f32 node: its narrow inputs are cast back."""
         node.input[:] = [self._wide(name) if name in self.f32 else name for name in node.input]
-        for name in self._captured_by(node):
-            self._wide(name)
+        for name in [name for name in self.narrow if name in self.fixed] if bodies(node) else ():
+            self._wide(name)  # a body may read it
         self.nodes.append(node)
         self.wide.update((name, name) for name in node.output if name in self.f32)
-
-    def _captured_by(self, node: Any) -> list[str]:
-        if not self._has_body(node):
-            return []
-        return [name for name in self.narrow if name in self.fixed]
 
     def _convert(self, node: Any) -> None:
         """A node in the narrow type, on narrow inputs wherever its schema lets it."""
@@ -372,7 +361,7 @@ class _Transpiler:
         self._convert_attributes(node)
         for i, name in enumerate(node.output):
             if name in self.f32:
-                node.output[i] = self._fresh(f"{name}_{self.dtype}") if name in self.fixed else name
+                node.output[i] = fresh(f"{name}_{self.dtype}", self.taken) if name in self.fixed else name
                 self.narrow[name] = node.output[i]
         self.nodes.append(node)
 
@@ -405,12 +394,12 @@ class _Transpiler:
     def _narrow(self, name: str) -> str:
         """The narrow value of an f32 one: a parameter's copy, or a cast."""
         if name not in self.narrow:
-            fresh = self._fresh(f"{name}_{self.dtype}")
+            made = fresh(f"{name}_{self.dtype}", self.taken)
             if name in self.parameters:
-                self.graph.initializer.append(self._converted(name, array_of(self.parameters[name], None), fresh))
+                self.graph.initializer.append(self._converted(name, array_of(self.parameters[name], None), made))
             else:
-                self._cast(self._wide(name), fresh, self.element)
-            self.narrow[name] = fresh
+                self._cast(self._wide(name), made, self.element)
+            self.narrow[name] = made
         return self.narrow[name]
 
     def _wide(self, name: str) -> str:
@@ -418,13 +407,13 @@ class _Transpiler:
         if name not in self.wide:
             if name not in self.narrow:
                 return name  # a value that nothing converted
-            fresh = name if name in self.fixed else self._fresh(f"{name}_f32")
-            self._cast(self.narrow[name], fresh, _F32)
-            self.wide[name] = fresh
+            made = name if name in self.fixed else fresh(f"{name}_f32", self.taken)
+            self._cast(self.narrow[name], made, _F32)
+            self.wide[name] = made
         return self.wide[name]
 
     def _cast(self, source: str, target: str, element: int) -> None:
-        name = self._fresh(f"cast_{target}")
+        name = fresh(f"cast_{target}", self.taken)
         self.nodes.append(self.onnx.helper.make_node("Cast", [source], [target], name, to=element))
 
     def _converted(self, label: str, values: Array, name: str) -> Any:
@@ -440,21 +429,13 @@ class _Transpiler:
             return here
         return self.onnx.helper.make_tensor(name, self.element, values.shape, packed(result), raw=True)
 
-    def _fresh(self, name: str) -> str:
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
-        return name
-
     # -- at the end ----------------------------------------------------------------------------------------------
     def _drop_unused(self) -> None:
         """f32 parameters that nobody reads any more, with the inputs that older files repeat them as."""
         read = {name for node in self.graph.node for name in node.input} | self.fixed
         gone = {name for name in self.parameters if name not in read and name in self.narrow}
         for ports in (self.graph.initializer, self.graph.input):
-            kept = [port for port in ports if port.name not in gone]
-            del ports[:]
-            ports.extend(kept)
+            refill(ports, [port for port in ports if port.name not in gone])
 
     def _describe_values(self) -> None:
         """Types in value_info follow the values."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simdnn.networks.load import names_read, onnx_package
+from simdnn.networks.load import DOMAINS, onnx_package
+from simdnn.networks.rewriting import bodies, fresh, names_read, refill
 from simdnn.networks.tensors import array_of
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ def folded(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
         if _fold(made.graph, tensors, taken, conv, norm, folder):
             conv.output[0] = norm.output[0]
             gone.add(norm_at)
-    del made.graph.node[:]
-    made.graph.node.extend(node for i, node in enumerate(nodes) if i not in gone)
-    _drop_unread(made.graph, tensors)
+    refill(made.graph.node, [node for i, node in enumerate(nodes) if i not in gone])
+    read = names_read(made.graph)
+    refill(made.graph.initializer, [t for t in made.graph.initializer if t.name in read])
     result: onnx.ModelProto = made
     return result
 
@@ -48,15 +49,15 @@ def _pairs(graph: Any) -> list[tuple[int, int]]:
     readers: dict[str, int] = {}
     for name in (n for node in graph.node for n in node.input):
         readers[name] = readers.get(name, 0) + 1
-    inside = {name for node in graph.node for a in node.attribute if a.HasField("g") for name in names_read(a.g)}
+    inside = {name for node in graph.node for body in bodies(node) for name in names_read(body)}
     kept = {value.name for value in graph.output} | inside
     found = []
     for i, norm in enumerate(graph.node):
-        if norm.op_type != "BatchNormalization" or norm.domain not in ("", "ai.onnx") or len(norm.input) != 5:
+        if norm.op_type != "BatchNormalization" or norm.domain not in DOMAINS or len(norm.input) != 5:
             continue
         at = maker.get(norm.input[0])
         conv = None if at is None or at >= i else graph.node[at]
-        if conv is None or len(conv.input) < 2 or conv.op_type != "Conv" or conv.domain not in ("", "ai.onnx"):
+        if conv is None or len(conv.input) < 2 or conv.op_type != "Conv" or conv.domain not in DOMAINS:
             continue
         parameters = [*list(conv.input)[1:], *list(norm.input)[1:]]
         alone = readers[norm.input[0]] == 1 and norm.input[0] not in kept and not any(list(norm.output)[1:])
@@ -79,25 +80,9 @@ def _fold(graph: Any, tensors: dict[str, Any], taken: set[str], conv: Any, norm:
         factor = scale / np.sqrt(variance + epsilon)
         new_weights = (weights * factor.reshape(-1, *[1] * (weights.ndim - 1))).astype(np.float32)
         new_bias = ((bias - mean) * factor + shift).astype(np.float32)
-    names = [_free(f"{norm.output[0]}_{part}", taken) for part in "wb"]
+    names = [fresh(f"{norm.output[0]}_{part}", taken) for part in "wb"]
     for name, values in zip(names, (new_weights, new_bias), strict=True):
         graph.initializer.append(onnx_package().numpy_helper.from_array(values, name))
         tensors[name] = graph.initializer[-1]
     conv.input[:] = [conv.input[0], *names]
     return True
-
-
-def _free(name: str, taken: set[str]) -> str:
-    """A name that nothing has; taken from now on."""
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
-
-
-def _drop_unread(graph: Any, tensors: dict[str, Any]) -> None:
-    """Parameters that only the folded nodes read."""
-    read = names_read(graph)
-    kept = [t for t in graph.initializer if t.name in read]
-    del graph.initializer[:]
-    graph.initializer.extend(kept)

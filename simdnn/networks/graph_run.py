@@ -14,7 +14,7 @@ from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, Unimpl
 from simdnn.networks.as_run import joined
 from simdnn.networks.kernels import Call, Kernels, shaded
 from simdnn.networks.memo import Memo
-from simdnn.networks.model import RANDOM, Graph, Node, subgraphs
+from simdnn.networks.model import RANDOM, Graph, Node
 from simdnn.networks.ops import find, sequence
 from simdnn.networks.ops.function import body
 from simdnn.networks.ops.registry import QUANTIZED
@@ -209,18 +209,14 @@ def _run_body(
 
 def _is_constant(node: Node, constant: set[str]) -> bool:
     """Whether nothing that a node reads depends on a feed."""
-    if node.op in RANDOM:
-        return False
-    reads = [*node.inputs, *(name for g in subgraphs(node) for name in g.outer)]
-    return all(not name or name in constant for name in reads)
+    return node.op not in RANDOM and all(not name or name in constant for name in node.reads)
 
 
 def _last_uses(graph: Graph, kept: Sequence[str]) -> list[list[str]]:
     """For each node the names that nobody reads after it, but for those that are to be kept."""
     last: dict[str, int] = {}
     for position, node in enumerate(graph.nodes):
-        reads = [*node.inputs, *node.outputs, *(name for g in subgraphs(node) for name in g.outer)]
-        last.update((name, position) for name in reads)
+        last.update((name, position) for name in (*node.reads, *node.outputs))
     keep = {port.name for port in graph.outputs} | {"", *kept}
     found: list[list[str]] = [[] for _ in graph.nodes]
     for name, position in last.items():

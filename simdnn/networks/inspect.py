@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from isa_models import SimdnnError
-from simdnn.networks.model import Graph, Node, subgraphs
 from simdnn.networks.network import Network
 from simdnn.networks.ops import supported
 from simdnn.primitives.result import plain
@@ -83,13 +82,8 @@ def inspect(network: Network, shapes: Mapping[str, Sequence[int]] | None = None)
             raise
         why = str(error)
     rows = []
-    for node in _every_node(network.graph):
+    for node in network.graph.every_node:
         op = f"{node.domain}::{node.op}" if node.domain else node.op
         found = known.get(node.name, {"output": "?", "dtype": "?", "macs": 0})
         rows.append({"node": node.name, "op": op, **found, "supported": supported(node)})
     return Inspection(network, tuple(rows), why, tuple(taken))
-
-
-def _every_node(graph: Graph) -> list[Node]:
-    """The nodes with those of control-flow bodies behind their node."""
-    return [n for node in graph.nodes for n in (node, *(m for g in subgraphs(node) for m in _every_node(g)))]

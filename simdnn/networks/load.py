@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.errors import how_to_install
 from isa_models.readings.arrays import Array, memory_bytes
-from simdnn.networks.model import Graph, Node, Port, subgraphs
-from simdnn.networks.shelf import lying
-from simdnn.networks.tensors import array_of, packed, size_of
+from simdnn.networks.model import Graph, Node, Port
+from simdnn.networks.tensors import array_of, size_of
 from simdnn.networks.types import element
 from simdnn.networks.vet import DEPTH, check_size
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     import onnx
 
 Scope = ChainMap[str, None]  # names that may be read, a map for each graph around
-_DOMAINS = ("", "ai.onnx")
+DOMAINS = ("", "ai.onnx")
 
 
 def onnx_package() -> Any:
@@ -78,26 +77,6 @@ def read(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> tuple[onnx.M
     return model, path.parent
 
 
-def names_read(graph: onnx.GraphProto) -> set[str]:
-    """Names that a graph's nodes, its outputs and the bodies inside of it read."""
-    found = {value.name for value in graph.output}
-    for node in graph.node:
-        found.update(node.input)
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                found |= names_read(attribute.g)
-    return found
-
-
-def inline_data(graph: onnx.GraphProto, folder: Path | None) -> None:
-    """External tensors into the model, so that it can be saved elsewhere, but for those on an open shelf."""
-    for tensor in graph.initializer:
-        if tensor.data_location == 1 and lying(tensor) is None:
-            tensor.raw_data = packed(array_of(tensor, folder))
-            tensor.ClearField("external_data")
-            tensor.data_location = 0  # DEFAULT, as onnx.proto numbers it
-
-
 def graph_of(model: onnx.ModelProto, folder: Path | None) -> Graph:
     """The model's graph, its functions expanded in place."""
     onnx = onnx_package()
@@ -116,7 +95,7 @@ def graph_of(model: onnx.ModelProto, folder: Path | None) -> Graph:
 def _opsets(model: Any) -> dict[str, int]:
     newest = onnx_package().defs.onnx_opset_version()
     _check_text(*(o.domain for o in model.opset_import))
-    found = {("" if o.domain in _DOMAINS else o.domain): o.version for o in model.opset_import}
+    found = {("" if o.domain in DOMAINS else o.domain): o.version for o in model.opset_import}
     if not found:
         raise InvalidArgument("the model imports no operator set")
     version = found.setdefault("", 1)
@@ -193,7 +172,7 @@ class _Loader:
             *(a.name for a in proto.attribute),
         )
         _check_text(*names)
-        domain = "" if proto.domain in _DOMAINS else proto.domain
+        domain = "" if proto.domain in DOMAINS else proto.domain
         name = proto.name or f"{proto.op_type}_{position}"
         if domain not in self.opsets:
             raise InvalidArgument(f"node {name!r:.60}: the model imports no operator set {domain!r:.60}")
@@ -245,11 +224,10 @@ def _ordered(nodes: Sequence[Node], known: Scope, taken: Container[str]) -> tupl
     readers: list[list[int]] = [[] for _ in nodes]
     missing = [0] * len(nodes)
     for i, node in enumerate(nodes):
-        reads = [*node.inputs, *(name for g in subgraphs(node) for name in g.outer)]
-        for name in filter(None, reads):
+        for name in filter(None, node.reads):
             if name not in maker and name not in known:
                 raise InvalidArgument(f"{node} reads {name!r:.60}, which nothing makes")
-        for source in {maker[name] for name in reads if name in maker}:
+        for source in {maker[name] for name in node.reads if name in maker}:
             readers[source].append(i)
             missing[i] += 1
     ready = [i for i, count in enumerate(missing) if count == 0]

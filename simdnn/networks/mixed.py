@@ -22,10 +22,11 @@ from isa_models.machines.loader import AnyMachine
 from simdnn.networks.float16 import transpile_float16
 from simdnn.networks.fold import folded
 from simdnn.networks.graph_run import NodePlace
-from simdnn.networks.load import Loaded, inline_data, onnx_package, read
+from simdnn.networks.load import DOMAINS, Loaded, onnx_package, read
 from simdnn.networks.network import Network, load
 from simdnn.networks.precision import Mode
 from simdnn.networks.quantize import Ranges, quantize_onnx
+from simdnn.networks.rewriting import expanded, fresh, inline_data, node_name
 from simdnn.networks.shelf import Shelf, lying
 from simdnn.networks.tensors import array_of, packed
 from simdnn.primitives import Attr
@@ -84,18 +85,13 @@ def mixable(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> Mixable:
         raise Unimplemented("the model is stored in integers; a recipe is chosen for one in f32")
     proto, folder = read(source)
     proto = folded(proto, folder)
-    made: Any = onnx_package().ModelProto()
-    made.CopyFrom(onnx_package().inliner.inline_local_functions(proto) if proto.functions else proto)
+    made = expanded(proto)
     inline_data(made.graph, folder)
     taken: set[str] = set()
     for position, node in enumerate(made.graph.node):
-        name = node.name or f"{node.op_type}_{position}"
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        node.name = name
+        node.name = fresh(node_name(node, position), taken)
     nodes = [(n.name, list(n.input), list(n.output)) for n in made.graph.node]
-    layers = tuple(n.name for n in made.graph.node if n.op_type in PRODUCTS and n.domain in ("", "ai.onnx"))
+    layers = tuple(n.name for n in made.graph.node if n.op_type in PRODUCTS and n.domain in DOMAINS)
     if not layers:
         raise Unimplemented(f"the model has no {', '.join(PRODUCTS)}: no layer has modes to choose from")
     shelf = Shelf()

@@ -68,6 +68,11 @@ class Node(Alike):
         """An attribute: int, float, str, array, Graph, or a list of one of them."""
         return self.attributes.get(name, default)
 
+    @property
+    def reads(self) -> list[str]:
+        """The names that it reads, those that its bodies read from around them included."""
+        return [*self.inputs, *(name for body in subgraphs(self) for name in body.outer)]
+
     def _typed(self, name: str, kinds: tuple[type, ...], default: Any) -> Any:
         found = self.attributes.get(name, default)
         if found is None:
@@ -106,13 +111,17 @@ class Graph(Alike):
         return f"Graph({shorten(self.name)!r}: {len(self.nodes)} nodes, {len(self.constants)} constants)"
 
     @property
+    def every_node(self) -> list[Node]:
+        """The nodes with those of control-flow bodies behind their node."""
+        return [n for node in self.nodes for n in (node, *(m for g in subgraphs(node) for m in g.every_node))]
+
+    @property
     def outer(self) -> tuple[str, ...]:
         """Names that the nodes read and that come from a graph around this one."""
         known = {port.name for port in self.inputs} | set(self.constants)
         found: dict[str, None] = {}
         for node in self.nodes:
-            reads = [*node.inputs, *(n for g in subgraphs(node) for n in g.outer)]
-            found.update((name, None) for name in reads if name and name not in known)
+            found.update((name, None) for name in node.reads if name and name not in known)
             known.update(node.outputs)
         found.update((port.name, None) for port in self.outputs if port.name not in known)
         return tuple(found)

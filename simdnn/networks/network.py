@@ -23,7 +23,7 @@ from simdnn.networks.graph_run import GraphRun, NodePlace, Watch
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.load import Loaded, graph_of, read
 from simdnn.networks.memo import Memo
-from simdnn.networks.model import Graph, Port, shorten, subgraphs
+from simdnn.networks.model import Graph, Port, shorten
 from simdnn.networks.ops import find
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
 from simdnn.networks.qdq import fused
@@ -89,10 +89,7 @@ class Network(Alike, Loaded, InNotebooks):
     def is_integer(self) -> bool:
         """Whether products here are stored as integer ones: what a tool has quantized."""
 
-        def found(graph: Graph) -> bool:
-            return any(node.op in INTEGER_PRODUCTS or any(map(found, subgraphs(node))) for node in graph.nodes)
-
-        return found(self.graph)
+        return any(node.op in INTEGER_PRODUCTS for node in self.graph.every_node)
 
     def sizes(self, shapes: Mapping[str, Sequence[int]] | None = None) -> tuple[dict[str, tuple[int, ...]], list[str]]:
         """A shape for each input, from `shapes` or the model, and which sizes that both leave open were taken as 1.
@@ -220,13 +217,8 @@ class Network(Alike, Loaded, InNotebooks):
     def check_operators(self) -> None:
         """`Unimplemented` naming the first node without an operator here."""
 
-        def check(graph: Graph) -> None:
-            for node in graph.nodes:
-                find(node)
-                for inner in subgraphs(node):
-                    check(inner)
-
-        check(self.graph)
+        for node in self.graph.every_node:
+            find(node)
 
     def _fetched(self, names: Sequence[str] | None) -> tuple[str, ...]:
         """The values that a run hands back, in the order asked for."""

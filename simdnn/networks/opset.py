@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simdnn.networks.load import onnx_package
+from simdnn.networks.load import DOMAINS, onnx_package
 
 if TYPE_CHECKING:
     import onnx
 
-DOMAINS = ("", "ai.onnx")
 _SMALL = 1 << 10  # elements of an initializer that may be sizes, which shapes hang on
 
 

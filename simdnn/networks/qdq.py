@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from simdnn.networks.model import Graph, Node, subgraphs
+from simdnn.networks.model import Graph, Node
 
 DOMAIN = "simdnn"
 _PRODUCTS = ("Conv", "MatMul", "Gemm")
@@ -51,7 +51,7 @@ class _Fusion:
         self.maker = {name: node for node in graph.nodes for name in node.outputs if name}
         self.readers: dict[str, list[Node]] = {}
         for node in graph.nodes:
-            for name in (*node.inputs, *(n for g in subgraphs(node) for n in g.outer)):
+            for name in node.reads:
                 self.readers.setdefault(name, []).append(node)
         self.outputs = {port.name for port in graph.outputs}
         self.constants = constants_of(graph)
@@ -67,9 +67,7 @@ class _Fusion:
         for node in self.graph.nodes:
             if id(node) not in self.gone:
                 nodes.append(replaced.get(id(node), node))
-        read = {
-            n for node in nodes for n in (*node.inputs, *(o for g in subgraphs(node) for o in g.outer))
-        } | self.outputs
+        read = {name for node in nodes for name in node.reads} | self.outputs
         nodes = [n for n in nodes if n.op != "DequantizeLinear" or read & set(n.outputs)]
         return replace(self.graph, nodes=tuple(nodes), constants={**self.graph.constants, **self.added})
 

@@ -24,11 +24,12 @@ from isa_models.readings.arrays import Array
 from simdnn import quantize
 from simdnn.networks import shelf
 from simdnn.networks.fold import folded
-from simdnn.networks.load import Loaded, graph_of, inline_data, names_read, onnx_package, read
+from simdnn.networks.load import Loaded, graph_of, onnx_package, read
 from simdnn.networks.model import Node
 from simdnn.networks.narrow import NARROW_MODES, NarrowMode
 from simdnn.networks.network import Network
 from simdnn.networks.opset import raised, version
+from simdnn.networks.rewriting import expanded, fresh, inline_data, names_read, node_name, refill
 from simdnn.networks.tensors import array_of
 from simdnn.networks.types import has_number
 from simdnn.primitives.checks import integer, one_of
@@ -74,7 +75,6 @@ def quantize_onnx(
     >>> [node.op_type for node in made.graph.node][:5]
     ['DequantizeLinear', 'QuantizeLinear', 'DequantizeLinear', 'Conv', 'Relu']
     """
-    package = onnx_package()
     one_of("scheme", scheme, SCHEMES)
     one_of("sources", sources, ("u8", "s8"))
     one_of("weights", weights, ("s8", "s4", *NARROW_MODES) if scheme == "weights" else ("s8",))
@@ -84,9 +84,7 @@ def quantize_onnx(
     proto, folder = read(model)
     proto = folded(proto, folder)
     graph = graph_of(proto, folder)
-    made: Any = package.ModelProto()
-    made.CopyFrom(package.inliner.inline_local_functions(proto) if proto.functions else proto)
-    made, stuck = raised(made, _OPSET)
+    made, stuck = raised(expanded(proto), _OPSET)
     if stuck:
         raise InvalidArgument(f"opset {version(made)} has no scales for each channel, and it cannot be raised: {stuck}")
     if weights == "s4" and any(node.op_type == "Conv" for node in made.graph.node):
@@ -101,10 +99,8 @@ def quantize_onnx(
             ranges = _ranges(Network(graph), calibration, machine)
     known = {n: a for n, a in graph.constants.items() if a.dtype == np.float32}
     writer = _Writer(made, known, per_channel, sources, ranges)
-    nodes = list(made.graph.node)
-    for position, node in enumerate(nodes):
-        name = node.name or f"{node.op_type}_{position}"
-        wanted = any(fnmatch.fnmatchcase(name, pattern) for pattern in only)
+    for position, node in enumerate(list(made.graph.node)):
+        wanted = any(fnmatch.fnmatchcase(node_name(node, position), pattern) for pattern in only)
         if not wanted or node.op_type not in ("Conv", "MatMul", "Gemm") or node.domain or not writer.fits(node):
             writer.nodes.append(node)
         elif scheme == "static":
@@ -116,8 +112,7 @@ def quantize_onnx(
         else:
             writer.packed(node, _BITS[weights], group)
     writer.finish()
-    result: onnx.ModelProto = made
-    return result
+    return made
 
 
 def _values(scale: Any) -> Array:
@@ -402,18 +397,12 @@ class _Writer:
         return name
 
     def fresh(self, name: str) -> str:
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
-        return name
+        return fresh(name, self.taken)
 
     def finish(self) -> None:
         """The nodes into the graph; parameters that nobody reads any more go, and shapes are told anew by who asks."""
-        del self.graph.node[:]
-        self.graph.node.extend(self.nodes)
+        refill(self.graph.node, self.nodes)
         read = names_read(self.graph)
         for ports in (self.graph.initializer, self.graph.input):
-            kept = [p for p in ports if p.name in read or p.name not in self.known]
-            del ports[:]
-            ports.extend(kept)
+            refill(ports, [p for p in ports if p.name in read or p.name not in self.known])
         del self.graph.value_info[:]

@@ -1,0 +1,66 @@
+"""Words of the passes that rewrite ONNX models: names, fields, and what reads what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simdnn.networks.load import onnx_package
+from simdnn.networks.shelf import lying
+from simdnn.networks.tensors import array_of, packed
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def expanded(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of a model, its functions expanded in place."""
+    package = onnx_package()
+    made: onnx.ModelProto = package.ModelProto()
+    made.CopyFrom(package.inliner.inline_local_functions(model) if model.functions else model)
+    return made
+
+
+def inline_data(graph: onnx.GraphProto, folder: Path | None) -> None:
+    """External tensors into the model, so that it can be saved elsewhere, but for those on an open shelf."""
+    for tensor in graph.initializer:
+        if tensor.data_location == 1 and lying(tensor) is None:
+            tensor.raw_data = packed(array_of(tensor, folder))
+            tensor.ClearField("external_data")
+            tensor.data_location = 0  # DEFAULT, as onnx.proto numbers it
+
+
+def names_read(graph: onnx.GraphProto) -> set[str]:
+    """Names that a graph's nodes, its outputs and the bodies inside of it read."""
+    found = {value.name for value in graph.output}
+    for node in graph.node:
+        found.update(node.input)
+        for body in bodies(node):
+            found |= names_read(body)
+    return found
+
+
+def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The bodies of a control-flow node."""
+    return [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+
+
+def node_name(node: onnx.NodeProto, position: int) -> str:
+    """A node's name; by its operator and position where it has none."""
+    return node.name or f"{node.op_type}_{position}"
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """A name like this one that nothing has; taken from now on."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def refill(field: Any, values: Iterable[Any]) -> None:
+    """Put values in place of those that a repeated field holds; they may be some of them."""
+    kept = list(values)
+    del field[:]
+    field.extend(kept)
