@@ -144,6 +144,22 @@ def test_convolutions_are_exact(problem: ConvProblem) -> None:
     assert (out == exact_sums(c, src, wei, 7 if c.epilogue.zp_src else 0)).all()
 
 
+def test_convolutions_of_few_channels_in_floats() -> None:
+    """All taps are one line of memory, with zeros behind: what lies beside a window has no part in its sum."""
+    c = ConvProblem(2, 6, 3, 20, 10, 3, 7, "bf16", "bf16", Epilogue("f32"), (2, 1), (1, 3, 1, 3), groups=2)
+    rng = np.random.default_rng(9)
+    bf16 = fmt("bf16").dtype
+    src, wei = rng.integers(-8, 9, (2, 6, 3, 20)).astype(bf16), rng.integers(-8, 9, (10, 3, 3, 7)).astype(bf16)
+    kernel = build("conv:avx512_core_amx", c)
+    assert "lines" in kernel.program.tensor
+    src[0, :, :, 19] = np.inf
+    with np.errstate(invalid="ignore"):
+        out = run_all(kernel, src, wei, Parameters(), portable=False)
+    expected = exact_sums(c, np.where(np.isinf(src), 0, src).astype(np.float32), wei.astype(np.float32), 0)
+    far = slice(0, 20 + 3 - 7 - 2)  # columns whose windows end before the infinity
+    assert (out[0, ..., far] == expected[0, ..., far]).all() and (out[1] == expected[1]).all()
+
+
 def test_channels_that_fill_tiles_are_read_in_place() -> None:
     plain = ConvProblem(1, 64, 6, 20, 32, 3, 3, "u8", "s8", Epilogue("s32"))
     edges, tail = replace(plain, padding=(1, 1, 1, 1)), replace(plain, ic=63)

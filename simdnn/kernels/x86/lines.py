@@ -1,7 +1,7 @@
 """Windows of an image as lines of memory in the order of nhwc: rows and columns outside, channels inside.
 
-Where an image has edges, a padded copy comes first, in which they hold the source's zero point: such a line is a row of
-a matrix like any other, whose pairs go from one tap to the next and from the image to its edge.
+Where an image has edges, a padded copy comes first, in which they hold the zero point of a source of bytes: such a line
+is a row of a matrix like any other, whose pairs go from one tap to the next and from the image to its edge.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.x86.code import Unit, broadcast32, fill_zero, store_bytes, zero
@@ -44,7 +45,7 @@ class EdgedSource(Source):
         line = self.iw * self.pixel
         row = image + (Affine.var("y") + top) * self.row + left * self.pixel
         stored = Affine.var("n") * (self.ih * line) + Affine.var("y") * line
-        rows = copied_bytes(unit, ("src", stored), ("padded", row), line)
+        rows = copied(unit, "u8", ("src", stored), ("padded", row), line)
         body = [*edges, *loop("y", self.ih, rows)]
         return loop("n", self.mb, body, parallel=True)
 
@@ -76,10 +77,14 @@ class WindowLines(WindowCopy):
         columns = p.kw * s.ic // self.run
         stored = window + u * (p.dilation[0] * s.row) + w * (p.dilation[1] * s.pixel)
         at = line + u * (p.kw * s.ic) + w * self.run
-        body = loop("u", p.kh, loop("w", columns, copied_bytes(unit, (s.tensor, stored), ("lines", at), self.run)))
+        kind = f"u{fmt(s.read).bits}"
+        body = loop("u", p.kh, loop("w", columns, copied(unit, kind, (s.tensor, stored), ("lines", at), self.run)))
         if rest := self.line - self.taps:
-            nothing = Register("m", "u8", 16)
-            body += [zero(nothing), *store_bytes(unit, "lines", line + self.taps, nothing, rest)]
+            if kind == "u8":
+                nothing = Register("m", kind, 16)
+                body += [zero(nothing), *store_bytes(unit, "lines", line + self.taps, nothing, rest)]
+            else:
+                body += [zero(unit.reg("m")), *fill_zero(unit, "lines", s.read, line + self.taps, rest, "f", "m")]
         return self.each(body)
 
     def weights(self, weights: Array) -> Array:
@@ -90,18 +95,20 @@ class WindowLines(WindowCopy):
         return room[..., None, None]
 
 
-def copied_bytes(unit: Unit, source: tuple[str, Affine], to: tuple[str, Affine], count: int) -> Code:
-    """`count` neighbouring bytes, and nothing behind them, from (tensor, index) to another."""
-    step = unit.width // 8
+def copied(unit: Unit, kind: str, source: tuple[str, Affine], to: tuple[str, Affine], count: int) -> Code:
+    """`count` neighbouring elements of 8 or, with masks, 16 bits, and nothing behind them, from (tensor, index) to
+    another.
+    """
+    step = unit.width // fmt(kind).bits
     turns, rest = divmod(count, step)
     (tensor, stored), (copy, at) = source, to
     var = Affine.var("v") * step
     code = loop("v", turns, _moved(unit.width, (tensor, stored + var), (copy, at + var)))
     stored, at = stored + turns * step, at + turns * step
     if rest and unit.masks:
-        value = unit.reg("m", "u8")
-        load = op("vmovdqu8", value, Memory(tensor, stored, "u8", rest))
-        return [*code, load, op("vmovdqu8", Memory(copy, at, "u8", rest), value)]
+        value = unit.reg("m", kind)
+        load = op(f"vmovdq{kind}", value, Memory(tensor, stored, kind, rest))
+        return [*code, load, op(f"vmovdq{kind}", Memory(copy, at, kind, rest), value)]
     for bits in (128, 64, 32):
         while rest >= bits // 8:
             code += _moved(bits, (tensor, stored), (copy, at))

@@ -138,8 +138,9 @@ def reading(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool) -> 
         m = Columns.of(s, c, order.block, dot.depth)
         return Reading(s, "columns", m.image, m.row, m.pixel, m.line, 0, 0, 1, 1, m.line, planes=m)
     if fold == "line":
-        s = EdgedSource(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding)
-        x = WindowLines(s, c, dot.depth)
+        given = c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding
+        s = Source(*given, rounds) if fmt(read).is_float else EdgedSource(*given)
+        x = WindowLines(s, c, dot.whole or dot.depth)
         return Reading(s, "lines", x.image, x.row, x.pixel, x.line, 0, 0, 1, 1, x.line, planes=x)
     k = c.kw * ic if fold == "row" else c.kw * c.kh * ic
     step = dot.whole or dot.depth

@@ -114,8 +114,10 @@ def not_cut(dot: DotProduct, isa: str, problem: Problem) -> Options:
 def cut_for_tiles(dot: DotProduct, isa: str, problem: Problem) -> Options:
     """Rule 14: a matmul of bf16 as it comes is cut into even parts, where they are as few as parts of 64 bytes."""
     if not isinstance(problem, MatmulProblem):
-        folds = dot.acc == "s32" and not problem.epilogue.zp_wei
-        return Options(merged_scales=dot.acc == "s32", order=Order(gathered(problem) if folds else ""))
+        fold = gathered(problem)
+        if fold and dot.acc == "f32":  # the library's order is not known, and zero times what lies beside may be NaN
+            fold = "line"
+        return Options(merged_scales=dot.acc == "s32", order=Order(fold))
     even = even_parts(problem.k) if problem.src == "bf16" else 0
     copied = problem.src == "f32" or problem.decompression  # to a buffer, whose tiles the library loads as any others
     apart = () if copied else tiles_apart(problem.m, problem.k * fmt(problem.src).bits // 8)

@@ -32,7 +32,7 @@ def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] |
         if p.depthwise or p.wei_tag != "any" or _not_for_tiles(p):
             return None
         family, base = "conv", "brgconv_1x1" if pointwise(p) else "brg_conv_fwd"
-        if p.src == "bf16":
+        if p.src in ("bf16", "f16") and (p.src == "bf16" or "avx512_core_amx_fp16" in caps):
             _refuse_gathered(p)
         if p.src == "f32" and fpmath in ("bf16", "any"):
             ic = p.ic // p.groups
@@ -90,9 +90,9 @@ def _not_for_tiles(p: ConvProblem) -> bool:
 
 
 def _refuse_gathered(p: ConvProblem) -> None:
-    """Raises where the library makes channels of kernel columns, or of whole kernels, for tiles of bf16 (rule 14)."""
+    """Raises where the library makes channels of kernel columns, or of whole kernels, for tiles of floats (rule 14)."""
     if gathered(p):
         raise Unimplemented(
-            f"oneDNN makes channels of kernel columns where tiles meet {p.ic // p.groups} channels of bf16, which is "
-            "not modelled: 16 channels or more work, or isa='avx512_core_bf16'"
+            f"oneDNN makes channels of kernel columns where tiles meet {p.ic // p.groups} channels of {p.src}, in an "
+            "order not known: 16 channels or more work, or isa='avx512_core_bf16'"
         )
