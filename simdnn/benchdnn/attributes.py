@@ -224,7 +224,7 @@ def _mask(text: str) -> int | str:
 
 
 @dataclass(frozen=True)
-class PostOp:
+class AskedPostOp:
     """One that kernels here have, with its numbers, or with the mask of its f32 values."""
 
     kind: str
@@ -234,7 +234,7 @@ class PostOp:
     condition: int | str = ""  # select's: the mask of its third operand
 
 
-def modelled_post_ops(text: str) -> tuple[PostOp, ...]:
+def modelled_post_ops(text: str) -> tuple[AskedPostOp, ...]:
     """The post-operations, or `Unimplemented`, naming the first that kernels here lack.
 
     >>> [(op.kind, op.numbers, op.mask) for op in modelled_post_ops("sum:0.5+mul:f32:per_oc+relu:0.25")]
@@ -243,28 +243,30 @@ def modelled_post_ops(text: str) -> tuple[PostOp, ...]:
     return tuple(op for entry in post_ops(text) for op in _post_op(entry))
 
 
-def _post_op(entry: str) -> tuple[PostOp, ...]:
+def _post_op(entry: str) -> tuple[AskedPostOp, ...]:
     """A post-operation; one of a single operand with a scale behind its numbers is two."""
     kind, *rest = entry.split(":")
     kind = kind.removesuffix("_dst")  # which say how the gradient is found: forward they are one
     numbers = [_number(part) for part in rest]
     if kind in ELTWISE and len(rest) <= 3 and None not in numbers:
         given = (*(n or 0.0 for n in numbers), 0.0, 0.0)
-        one = PostOp(kind, given[: len(ELTWISE[kind])] if any(numbers[:2]) or kind != "relu" else ())
-        return (one, PostOp("linear", (numbers[2] or 0.0, 0.0))) if len(rest) == 3 else (one,)
+        one = AskedPostOp(kind, given[: len(ELTWISE[kind])] if any(numbers[:2]) or kind != "relu" else ())
+        return (one, AskedPostOp("linear", (numbers[2] or 0.0, 0.0))) if len(rest) == 3 else (one,)
     if kind == "sum" and None not in numbers[:2] and len(rest) <= 3 and not (numbers[1:] and (numbers[1] or 0) % 1):
         scale, point = (*(n or 0.0 for n in numbers[:2]), *(1.0, 0.0)[len(numbers[:2]) :])
-        return (PostOp(kind, (scale, point) if point or rest[2:] else (scale,), dtype=rest[2] if rest[2:] else ""),)
+        return (
+            AskedPostOp(kind, (scale, point) if point or rest[2:] else (scale,), dtype=rest[2] if rest[2:] else ""),
+        )
     if kind == "prelu" and len(rest) <= 1 or kind in BINARY and 1 <= len(rest) <= 4 and rest[0] in _SECOND:
         masks = rest if kind == "prelu" else rest[1:]
         mask = _mask(masks[0] if masks and masks[0] else "common")
         if isinstance(mask, int) or mask in MASKS:
-            return (PostOp(kind, mask=mask),)
+            return (AskedPostOp(kind, mask=mask),)
     if kind == "select" and 1 <= len(rest) <= 2 and rest[0].split(".")[0] in _SECOND:
         second, third = (part.split(".") for part in (*rest, "per_tensor")[:2])
         mask, condition = _mask((*second, "common")[1]), _mask(third[0] or "per_tensor")
         if all(isinstance(one, int) or one in MASKS for one in (mask, condition)):
-            return (PostOp(kind, mask=mask, condition=condition),)
+            return (AskedPostOp(kind, mask=mask, condition=condition),)
     raise Unimplemented(
         f"post-operation {entry!r}: no kernel here has it; what works: {', '.join(ELTWISE)} with their numbers, "
         f"sum[:SCALE[:ZERO_POINT[:TYPE]]], prelu[:MASK], {'|'.join(BINARY[:-1])}:TYPE[:MASK]"

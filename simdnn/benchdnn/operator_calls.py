@@ -195,8 +195,8 @@ def _normalization(
         }.get(primitive, shape[1:2])
         rows |= {"mean": size, "variance": size} if "M" not in flags else {"variance": size}
     post_ops = _post_ops(case)["post_ops"]
-    added = (attributes.PostOp("add", mask="per_tensor"),) if "A" in flags else ()
-    relu = (attributes.PostOp("relu"),) if set("RA") & set(flags) else ()
+    added = (attributes.AskedPostOp("add", mask="per_tensor"),) if "A" in flags else ()
+    relu = (attributes.AskedPostOp("relu"),) if set("RA") & set(flags) else ()
     src, dst = _pair(case)
     more = _copies(case, [("src", shape, src), ("dst", shape, dst)]) | {"post_ops": (*added, *relu, *post_ops)}
     return OperatorTask(case, primitive, {"src": (shape, src)}, shape, dst, options, rows, **more)

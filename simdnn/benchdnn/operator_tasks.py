@@ -13,7 +13,7 @@ from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.benchdnn import attributes, definitions
-from simdnn.benchdnn.attributes import Parameter, PostOp
+from simdnn.benchdnn.attributes import AskedPostOp, Parameter
 from simdnn.benchdnn.layouts import Moved
 from simdnn.networks.kernels import shadow
 from simdnn.operators import primitives
@@ -45,7 +45,7 @@ class OperatorTask:
     options: Mapping[str, Any] = field(default_factory=dict)
     rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     listed: bool = False
-    post_ops: tuple[PostOp, ...] = ()
+    post_ops: tuple[AskedPostOp, ...] = ()
     moves: tuple[Moved, ...] = ()
     more: tuple[OperatorTask, ...] = ()  # passes beside it, whose cost counts
     remarks: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class OperatorTask:
         held = [op for op in self.post_ops if op.kind == "sum"]
         return found | ({"into": make(self.output, held[0].dtype or self.dst)} if held else {})
 
-    def _post_op(self, op: PostOp, make: Make) -> Any:
+    def _post_op(self, op: AskedPostOp, make: Make) -> Any:
         if op.kind == "sum":
             return "sum", *op.numbers
         if op.kind == "select":

@@ -96,12 +96,12 @@ class Task:
         planes, *image = _axes(self.case)
         return s["mb"], s["oc"], *((planes.o,) if "kd" in s else ()), *(axis.o for axis in image)
 
-    def _asked(self) -> tuple[attributes.PostOp, ...]:
+    def _asked(self) -> tuple[attributes.AskedPostOp, ...]:
         """The post-operations, an unusual bias ahead of them."""
-        bias = (attributes.PostOp("add", mask=self.bias_mask),) if self.bias_mask else ()
+        bias = (attributes.AskedPostOp("add", mask=self.bias_mask),) if self.bias_mask else ()
         return (*bias, *attributes.modelled_post_ops(self.case.options["attr-post-ops"]))
 
-    def _post_op(self, op: attributes.PostOp, values: Values) -> Any:
+    def _post_op(self, op: attributes.AskedPostOp, values: Values) -> Any:
         if op.kind == "sum":
             scale, *point = op.numbers
             return ("sum", scale, int(point[0]), op.dtype or None) if point else ("sum", scale)

@@ -62,15 +62,16 @@ class Configured:
         """Raises what `estimate` raises, `Unimplemented` for what no operands are made for."""
         attr = keywords.get("attr")
         if isinstance(attr, Attr):
-            if "sum" in (op if isinstance(op, str) else op[0] for op in attr.post_ops):
-                raise Unimplemented("post-operation 'sum': its addend has no order; what works: leave it out")
             if attr.precomputed_reductions:
                 raise Unimplemented("precomputed_reductions: they are the user's sums; what works: leave them out")
         if (batch := sorted({"src_batch", "wei_batch"} & keywords.keys())) and any(keywords[b] for b in batch):
             raise Unimplemented(f"{batch[0]}: products of a batch do not meet; what works: one of them")
         if isinstance(attr, Attr):
             keywords = {**keywords, "attr": _uniform(attr, keywords)}
-        return Configured(primitive, keywords, estimate(primitive, **keywords))
+        found = estimate(primitive, **keywords)
+        if any(op.kind == "sum" for op in found.problem.epilogue.post_ops):
+            raise Unimplemented("post-operation 'sum': its addend has no order; what works: leave it out")
+        return Configured(primitive, keywords, found)
 
     @property
     def problem(self) -> Problem:

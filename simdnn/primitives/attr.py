@@ -129,7 +129,7 @@ class TwoLevelQuant(Quant):
         return self.tensor
 
 
-PostOp = str | tuple[Any, ...]  # ("sum", scale), ("sum", scale, zero point, type), ("clip", 0, 6), ("mul", Quant)
+PostOpEntry = str | tuple[Any, ...]  # ("sum", scale), ("sum", scale, zero point, type), ("clip", 0, 6), ("mul", Quant)
 
 
 @keywords_of_class
@@ -214,7 +214,7 @@ class Attr(InNotebooks):
         return hash((*plain, *gpu, *(frozenset(q.items()) for q in quants)))
 
 
-def _post_ops(given: Any) -> tuple[PostOp, ...]:
+def _post_ops(given: Any) -> tuple[PostOpEntry, ...]:
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise InvalidArgument(f"post_ops={given!r}; a list is needed, e.g. ['relu', ('sum', 0.5)]")
     if len(given) > _MOST_POST_OPS:
@@ -225,7 +225,7 @@ def _post_ops(given: Any) -> tuple[PostOp, ...]:
     return found
 
 
-def _post_op(entry: Any) -> PostOp:
+def _post_op(entry: Any) -> PostOpEntry:
     name, *rest = (entry,) if isinstance(entry, str) or not isinstance(entry, Sequence) or not entry else entry
     if isinstance(name, str) and name in _OTHER_POST_OPS:
         raise Unimplemented(f"post-operation {name!r}: no kernel here has it; what works: {', '.join(POST_OPS)}")
@@ -247,7 +247,7 @@ def _post_op(entry: Any) -> PostOp:
     return name if name == "relu" and not any(numbers) or not numbers else (name, *numbers)
 
 
-def _sum(entry: Any, rest: Sequence[Any]) -> PostOp:
+def _sum(entry: Any, rest: Sequence[Any]) -> PostOpEntry:
     """("sum", scale), or with the zero point and the type of what the destination held."""
     if len(rest) > 3:
         raise InvalidArgument(f"post-operation {entry!r:.60}; allowed: 'sum', ('sum', scale, zero_point, dtype)")

@@ -19,6 +19,7 @@ from isa_models.nvidia.mma import MIXED
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.params import Param
+from simdnn.kernels.common.postops import RELU
 from simdnn.kernels.common.spec import Decompression, Epilogue, Parameters, ZeroPoints
 from simdnn.kernels.gpu import depthwise
 from simdnn.kernels.gpu.problem import GpuConvProblem, GpuMatmulProblem
@@ -49,8 +50,6 @@ def matmul_problem(
     zeros = zero_points(given, every=True)
     groups = group_scales(given, exact=True)
     epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias)
-    names = (name.removesuffix(":scaled") for name in epilogue.post_ops)  # kernels there multiply by any factor
-    epilogue = replace(epilogue, post_ops=tuple(names))
     _check_parameters(machine, given)
     _check_destination(machine, epilogue)
     epilogue, parameters = with_groups(epilogue, parameters, given, groups)
@@ -207,11 +206,11 @@ def _check_attribute(machine: GpuMachine, given: Resolved) -> None:
         refuse_strategy(given, DECOMPRESSED)
     matmuls = not (machine.nvidia or given.shape.primitive == "convolution")
     known = ("add", "sum") if matmuls else ()
-    others = [op for op in given.post_ops if op != "relu" and not (op[0] in known and len(op) == 2)]
+    ops = [found.op for found in given.post_ops]
+    others = [op.kind for op in ops if op != RELU and (op.kind not in known or op.zero_point or op.stored)]
     if others:
-        name = others[0] if isinstance(others[0], str) else others[0][0]
         works = "relu, sum, add work" if matmuls else "relu works"
-        raise Unimplemented(f"post-operation {name!r} on {machine.name!r}: no kernel here has it; {works}")
+        raise Unimplemented(f"post-operation {others[0]!r} on {machine.name!r}: no kernel here has it; {works}")
 
 
 def _check_parameters(machine: GpuMachine, given: Resolved) -> None:

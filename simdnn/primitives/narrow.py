@@ -13,7 +13,6 @@ from simdnn.kernels.common.narrow import NARROW, Narrow
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Decompression, Epilogue, MatmulProblem, Parameters
 from simdnn.libraries import Library
-from simdnn.primitives import postops
 from simdnn.primitives.decompress import computes as computes_of_source
 from simdnn.primitives.problems import matmul_problem
 from simdnn.primitives.resolve import Resolved, Valued, bias_values, floats, resolve
@@ -74,7 +73,7 @@ def _reference_like(
     epilogue = Epilogue(
         dst=dst,
         bias=bias is not None and bias is not False,
-        post_ops=_post_ops(given),
+        post_ops=given.operations,
         dst_scale=found is not None and not dynamic,
     )
     parameters = Parameters(
@@ -105,14 +104,9 @@ def of_convolution(
     return replace(epilogue, dst=dst), parameters
 
 
-def _post_ops(given: Resolved) -> tuple[str, ...]:
-    """The post-operations by name."""
-    return postops.names(given.post_ops, given.shape.n, 1 if given.shape.primitive == "convolution" else -1)
-
-
 def _sums(given: Resolved) -> bool:
     """Whether a post-operation adds what the destination held."""
-    return any((op if isinstance(op, str) else op[0]) == "sum" for op in given.post_ops)
+    return any(op.kind == "sum" for op in given.operations)
 
 
 def _params(given: Resolved) -> tuple[Param | None, Param | None]:

@@ -8,56 +8,72 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.activations import power_name
-from simdnn.kernels.common.postops import BINARY, previous_type
+from simdnn.kernels.common.activations import power_of
+from simdnn.kernels.common.params import Param
+from simdnn.kernels.common.postops import BINARY, PostOp, previous_type
 from simdnn.kernels.common.spec import MatmulProblem, Parameters, Problem
 from simdnn.primitives.arrays import native, type_of
-from simdnn.primitives.attr import PostOp, Quant
-
-_FULL = "full"
+from simdnn.primitives.attr import PostOpEntry, Quant
 
 
-def names(post_ops: Sequence[PostOp], channels: int, axis: int) -> tuple[str, ...]:
-    """The post-operations as an `Epilogue` names them; `InvalidArgument` for values of no fitting shape.
+@dataclass(frozen=True, eq=False)
+class AppliedPostOp:
+    """A post-operation on a problem's shape: what shapes a program, its numbers, and the second operands.
 
-    `axis`: the output's dimension of channels.
+    `values` are None for one of a single operand, and where only the cost is asked for.
     """
-    return tuple(_name(op, channels, axis) for op in post_ops)
+
+    op: PostOp
+    numbers: tuple[float, ...] = ()  # alpha, beta; of `sum` the scale, and the zero point where there is one
+    values: Array | None = None
 
 
-def _name(op: PostOp, channels: int, axis: int) -> str:
-    if isinstance(op, str):
-        return op
-    kind, *rest = op
+def resolved(entries: Sequence[PostOpEntry], channels: int, axis: int) -> tuple[AppliedPostOp, ...]:
+    """The post-operations of an `Attr` on an output with `channels` in its dimension `axis`.
+
+    Raises `InvalidArgument` for values of no fitting shape.
+    """
+    return tuple(_resolved((entry,) if isinstance(entry, str) else entry, channels, axis) for entry in entries)
+
+
+def _resolved(entry: tuple[Any, ...], channels: int, axis: int) -> AppliedPostOp:
+    kind, *rest = entry
+    if kind in BINARY:
+        second = Param("dst", *_shared(kind, rest[0], channels, axis), "f32")
+        return AppliedPostOp(PostOp(kind, second=second), values=rest[0].values)
     if kind == "sum":
         scale, zero, dtype = (*rest, 0, None)[:3]
-        how = "zero" if zero else "scaled" if scale != 1 else ""
-        return ":".join(["sum", *([how] if how or dtype else []), *([dtype] if dtype else [])])
-    if kind in BINARY:
-        return f"{kind}:{_grain(kind, rest[0], channels, axis)}"
-    if kind == "pow":
-        return power_name(rest[1])
-    return "relu:alpha" if kind == "relu" else kind
+        numbers = (scale, zero) if zero else (scale,)
+        op = PostOp(kind, len(numbers), scaled=scale != 1, zero_point=bool(zero), stored=dtype or "")
+        return AppliedPostOp(op, numbers)
+    return AppliedPostOp(PostOp(kind, len(rest), power=power_of(rest[1]) if kind == "pow" else ""), tuple(rest))
 
 
-def _grain(kind: str, quant: Quant, channels: int, axis: int) -> str:
+#: rows and columns of the output that share a value
+_SHARED = {"common": (0, 0), "per_oc": (0, 1)}
+_OWN = (1, 1)
+
+
+def _shared(kind: str, quant: Quant, channels: int, axis: int) -> tuple[int, int]:
+    """How many rows and columns of the output share a second operand; 0 for all."""
     values = quant.values
     if values is None:
-        return "common" if quant.mask in (0, "common") else "per_oc" if quant.mask == "per_oc" else _FULL
+        return _SHARED.get("common" if quant.mask == 0 else str(quant.mask), _OWN)
     if values.size == 1:
-        return "common"
+        return _SHARED["common"]
     if values.ndim == 1 and values.size != channels:
         raise InvalidArgument(
             f"post-operation {kind} with {values.size} values; allowed: 1, {channels}, or the output's"
         )
     along = values.shape[axis] if values.ndim > 1 else values.size
-    return "per_oc" if values.size == along == channels else _FULL
+    return _SHARED["per_oc"] if values.size == along == channels else _OWN
 
 
 def output_shape(problem: Problem) -> tuple[int, ...]:
@@ -69,7 +85,11 @@ def output_shape(problem: Problem) -> tuple[int, ...]:
 
 
 def with_operands(
-    parameters: Parameters, post_ops: Sequence[PostOp], problem: Problem, into: object, shape: tuple[int, ...] = ()
+    parameters: Parameters,
+    post_ops: Sequence[AppliedPostOp],
+    problem: Problem,
+    into: object,
+    shape: tuple[int, ...] = (),
 ) -> Parameters:
     """The parameters with each post-operation's numbers; what is as large as the output in the kernel's order of it.
     `shape` is the output's where it is no matrix.
@@ -80,18 +100,7 @@ def with_operands(
     if bool(held) != (into is not None):
         found = "missing: what the destination held before" if held else "given, yet no post-operation 'sum' reads it"
         raise InvalidArgument(f"into is {found}")
-    operands: list[Array] = []
-    for name, op in zip(problem.epilogue.post_ops, post_ops, strict=True):
-        quant = None if isinstance(op, str) else op[1]
-        if not isinstance(quant, Quant):
-            numbers = () if isinstance(op, str) else [x for x in op[1:] if isinstance(x, (int, float))]
-            operands.append(np.array(numbers[:1] if "sum" in name and "zero" not in name else numbers, np.float32))
-        elif quant.values is None:
-            raise InvalidArgument(f"post-operation {op[0]} has no values; only simdnn.estimate works without them")
-        else:
-            full, values = name.endswith(_FULL), quant.values.astype(np.float32)
-            what = f"post-operation {op[0]}"
-            operands.append(_in_order(what, values, problem, shape) if full else values.reshape(-1))
+    operands = tuple(_operand(post_op, problem, shape) for post_op in post_ops)
     previous = None
     if into is not None:
         dtype = type_of("into", into, ("s32",))
@@ -99,7 +108,18 @@ def with_operands(
         if dtype != held:
             raise InvalidArgument(f"into of {dtype}; the destination is {held}")
         previous = _in_order("into", native(into), problem, shape)
-    return replace(parameters, operands=tuple(operands), previous=previous)
+    return replace(parameters, operands=operands, previous=previous)
+
+
+def _operand(post_op: AppliedPostOp, problem: Problem, shape: tuple[int, ...]) -> Array:
+    """The f32 values that a post-operation reads."""
+    if post_op.op.second is None:
+        return np.array(post_op.numbers, np.float32)
+    what = f"post-operation {post_op.op.kind}"
+    if post_op.values is None:
+        raise InvalidArgument(f"{what} has no values; only simdnn.estimate works without them")
+    values = post_op.values.astype(np.float32)
+    return _in_order(what, values, problem, shape) if post_op.op.per_output else values.reshape(-1)
 
 
 def _in_order(what: str, values: Array, problem: Problem, shape: tuple[int, ...]) -> Array:

@@ -8,7 +8,7 @@ says where they belong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -20,11 +20,13 @@ from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.params import Param
+from simdnn.kernels.common.postops import PostOp
 from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.primitives import postops
-from simdnn.primitives.attr import Attr, PostOp, Quant
+from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
+from simdnn.primitives.postops import AppliedPostOp
 
 #: rows and columns that share a value; 0: all
 _UNGROUPED = {"common": (0, 0), "per_oc": (0, 1), "per_token": (1, 0), "by_channel": (0, 1)}
@@ -84,7 +86,7 @@ class Resolved:
     scales: Mapping[str, Valued]
     zero_points: Mapping[str, Valued]
     reductions: Valued | None  # sums of the source over groups along K that the user gives, s32
-    post_ops: Sequence[PostOp]
+    post_ops: tuple[AppliedPostOp, ...]
     fpmath: str  # the math mode in force; "strict" for integers
     exact_int8: bool | None  # True, False, or None where nobody says it or the source is no integer
     strategy: str  # of zero points
@@ -108,7 +110,7 @@ class Resolved:
             scales,
             points,
             _reductions(attr, shape),
-            attr.post_ops,
+            postops.resolved(attr.post_ops, shape.n, 1 if shape.primitive == "convolution" else -1),
             fpmath=FPMATH.effective(attr.fpmath) if is_float else "strict",
             exact_int8=None if is_float else EXACT_INT8.said(attr.exact_int8),
             strategy=attr.zero_point_strategy,
@@ -116,6 +118,11 @@ class Resolved:
             float_model=attr.float_model,
             check=attr.check,
         )
+
+    @property
+    def operations(self) -> tuple[PostOp, ...]:
+        """The post-operations as far as they shape a program."""
+        return tuple(post_op.op for post_op in self.post_ops)
 
     @property
     def integer_scales(self) -> dict[str, Valued]:
@@ -182,7 +189,7 @@ def resolve(given: Resolved, dst: str | None, bias: Array | bool | None) -> tupl
         src_scale="src" in scales,
         wei_scale=wei_scale.param if wei_scale and not inside else None,
         bias=has_bias,
-        post_ops=postops.names(given.post_ops, shape.n, 1 if shape.primitive == "convolution" else -1),
+        post_ops=given.operations,
         dst_scale="dst" in scales,
         dst_zero_point="dst" in points,
         by_channel=tuple(name for name in ("src", "dst") if name in points and not points[name].param.common),

@@ -80,7 +80,7 @@ def _held(dtype: str) -> str:
 def _matmul(p: MatmulProblem) -> str:
     if p.batch.count == 1:
         return f"{p.m}x{p.k}:{p.k}x{p.n}"
-    src, wei = str(p.batch).split(":")
+    src, wei = p.batch.sides
     return f"{src}x{p.m}x{p.k}:{wei}x{p.k}x{p.n}"
 
 

@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 from isa_models.formats import fmt
-from simdnn.kernels.common.postops import BINARY
 from simdnn.kernels.common.spec import MatmulProblem, Problem
-from simdnn.primitives.attr import ARGUMENTS, Attr, PostOp
+from simdnn.primitives.attr import ARGUMENTS, Attr
+from simdnn.primitives.postops import AppliedPostOp
 from simdnn.primitives.resolve import Resolved, Shape, Valued
 
 
@@ -27,7 +27,7 @@ def written(given: Resolved, problem: Problem) -> list[str]:
     for name, valued in kinds.items():
         entries = [_entry(shape, valued[key], front) for key in ARGUMENTS if key in valued]
         found += [f"attr-{name}:{'+'.join(entries)}"] if entries else []
-    ops = [_post_op(*pair, 1 + front) for pair in zip(problem.epilogue.post_ops, given.post_ops, strict=True)]
+    ops = [_post_op(post_op, 1 + front) for post_op in given.post_ops]
     found += [f"attr-post-ops:{'+'.join(ops)}"] if ops else []
     if given.exact_int8 is not None:
         found.append(f"attr-exact-int8:{str(given.exact_int8).lower()}")
@@ -60,15 +60,14 @@ def _entry(shape: Shape, valued: Valued, front: int) -> str:
     return where.format(3 << front) + f":{param.rows or rows}x{param.columns or columns}"
 
 
-def _post_op(name: str, op: PostOp, channels: int) -> str:
-    """A post-operation as the log names it; the mask of an add says the dimensions along which its values run."""
-    if name == "relu":
-        return "eltwise_relu"
-    if name == "sum" and len(op) == 2:
-        return "sum" if op[1] == 1 else f"sum:{op[1]!r}".replace("+", "")  # a plus would begin another one
-    kind, _, grain = name.partition(":")
-    if kind in BINARY:
-        masks = {"common": 0, "per_oc": 1 << channels, "full": "per_tensor"}
-        return f"prelu:{masks[grain]}" if kind == "prelu" else f"binary_{kind}:f32:{masks[grain]}"
-    numbers = ":".join(f"{x!r}" for x in op[1:] if x is not None).replace("+", "")
-    return f"{kind}:{numbers}" if kind == "sum" else f"eltwise_{kind}:{numbers}".rstrip(":")
+def _post_op(given: AppliedPostOp, channels: int) -> str:
+    """A post-operation as the log names it; a mask says the dimensions along which second operands run."""
+    op, numbers = given.op, [f"{x!r}".replace("+", "") for x in given.numbers]  # a plus would begin another one
+    if op.second is not None:
+        mask = "per_tensor" if op.per_output else 1 << channels if op.per_channel else 0
+        return f"prelu:{mask}" if op.kind == "prelu" else f"binary_{op.kind}:f32:{mask}"
+    if op.kind != "sum":
+        return ":".join([f"eltwise_{op.kind}", *numbers])
+    if op.stored:
+        numbers = [*numbers, "0"][:2] + [op.stored]
+    return ":".join(["sum", *numbers]) if op.scaled or numbers[1:] else "sum"

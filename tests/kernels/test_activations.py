@@ -17,6 +17,7 @@ from simdnn import Attr
 from simdnn.benchdnn.definitions import BINARY, ELTWISE
 from simdnn.kernels.common.activations import formula_of, is_formula
 from simdnn.kernels.common.postops import ELTWISE as NUMBERS
+from simdnn.kernels.common.postops import PostOp
 
 RECORDED = np.load(Path(__file__).parents[1] / "vectors" / "onednn_activations.npz")
 X = RECORDED["x"].reshape(1, -1)
@@ -79,5 +80,6 @@ def test_what_the_library_leaves_to_c_is_refused() -> None:
 def test_every_name_has_a_formula_or_instructions() -> None:
     exact = {"relu", "abs", "square", "sqrt", "linear", "clip", "clip_v2", "hardsigmoid", "hardswish"}
     for name in NUMBERS.keys() - exact - {"pow"}:
-        assert is_formula(name) and formula_of(name, len(NUMBERS[name]), 8).steps
-    assert not any(map(is_formula, exact))
+        post_op = PostOp(name, len(NUMBERS[name]))
+        assert is_formula(post_op) and formula_of(post_op, 8).steps
+    assert not any(is_formula(PostOp(name, len(NUMBERS[name]))) for name in exact)

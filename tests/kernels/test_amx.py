@@ -13,6 +13,7 @@ from isa_models.formats import fmt
 from simdnn import libraries, numerics
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.common.params import Param
+from simdnn.kernels.common.postops import RELU
 from simdnn.kernels.common.spec import Decompression, GroupScales
 from simdnn.numerics import machine_code
 from simdnn.numerics.compiled import compile_program
@@ -66,7 +67,7 @@ def test_every_destination(dst: str) -> None:
     m, n, k = 19, 37, 70
     rng = np.random.default_rng(5)
     a, b = data(rng, (m, k), "u8"), data(rng, (k, n), "s8")
-    e = Epilogue(dst, zp_src=True, src_scale=True, wei_scale=BY_CHANNEL, bias=True, post_ops=("relu",), dst_scale=True)
+    e = Epilogue(dst, zp_src=True, src_scale=True, wei_scale=BY_CHANNEL, bias=True, post_ops=(RELU,), dst_scale=True)
     p = replace(parameters(rng, e, n), src_scale=0.25, wei_scale=2.0 ** rng.integers(-8, -4, n).astype(np.float32))
     tiles, vnni = (
         KINDS[name].build(MatmulProblem(m, n, k, "u8", "s8", e), tiled()) for name in (INT8, "gemm:avx512_core_vnni")

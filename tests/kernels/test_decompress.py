@@ -12,6 +12,7 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels import Epilogue, KernelKind, MatmulProblem, Parameters
 from simdnn.kernels.common.params import Param
+from simdnn.kernels.common.postops import RELU
 from simdnn.kernels.common.spec import Decompression
 from simdnn.kernels.x86.dots import F16_CHAIN
 from simdnn.kernels.x86.rows import KERNELS
@@ -67,7 +68,7 @@ def test_decompression(kind: KernelKind, seed: int) -> None:
     if wei in ("s4", "u4") and n > 1 and tag != "any":
         n, k, unit = (n + n % 2, k, unit) if tag == "ab" else (n, k + k % 2 * k, unit)
     scaled = bool(rng.random() < 0.5)
-    epilogue = Epilogue("f32", bias=True, src_scale=scaled, post_ops=("relu",) if scaled else (), dst_scale=scaled)
+    epilogue = Epilogue("f32", bias=True, src_scale=scaled, post_ops=(RELU,) if scaled else (), dst_scale=scaled)
     problem = MatmulProblem(m, n, k, src, wei, epilogue, tag, d)
     assume("fused" not in kind.name or not kind.accepts(problem))  # it is choosy
     assert kind.accepts(problem) == ""

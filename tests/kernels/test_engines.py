@@ -15,6 +15,7 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn import numerics
 from simdnn.kernels import ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Parameters, Problem
+from simdnn.kernels.common.postops import RELU
 from simdnn.kernels.x86.rows import KERNELS
 from tests.effort import examples
 from tests.params import BY_CHANNEL, COMMON
@@ -62,7 +63,7 @@ def epilogue(rng: np.random.Generator, integer: bool, matmul: bool) -> Epilogue:
         src_scale=pick(False, True),
         wei_scale=pick(None, COMMON, BY_CHANNEL),
         bias=pick(False, True),
-        post_ops=("relu",) if pick(False, True) else (),
+        post_ops=(RELU,) if pick(False, True) else (),
         dst_scale=pick(False, True),
         dst_zero_point=pick(False, True),
     )

@@ -14,6 +14,7 @@ import pytest
 from isa_models.readings.arrays import Array
 from simdnn import libraries, numerics
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, MatmulProblem, Parameters, Problem
+from simdnn.kernels.common.postops import RELU
 from tests.params import BY_CHANNEL, COMMON
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -57,7 +58,7 @@ def problem_of(case: dict[str, Any]) -> Problem:
         src_scale="sc_src" in attrs,
         wei_scale=(BY_CHANNEL if per_channel else COMMON) if "sc_wei" in attrs else None,
         bias=bool(case["bias"]),
-        post_ops=("relu",) if params.get("post") == "relu" else (),
+        post_ops=(RELU,) if params.get("post") == "relu" else (),
         dst_scale="sc_dst" in attrs,
         dst_zero_point="zp_dst" in attrs,
     )

@@ -22,6 +22,7 @@ from isa_models.block_formats import block_format
 from isa_models.formats import fmt
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.provenance import Provenance
+from simdnn.kernels.common.postops import RELU
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.x86.rows import KERNELS as KERNEL_TABLE
 from simdnn.numerics import reference
@@ -92,7 +93,7 @@ def problems() -> Iterator[Problem]:
     yield MatmulProblem(5, 8, 64, "f32", block_format("q4_0").codes, Epilogue("f32"), blocks="q4_0")
     for src, wei in (("f32", "f32"), ("bf16", "bf16"), ("f16", "f16"), ("u8", "s8")):
         scales = BY_CHANNEL if wei == "s8" else None
-        epilogue = Epilogue(dst="f32", wei_scale=scales, bias=True, post_ops=("relu",))
+        epilogue = Epilogue(dst="f32", wei_scale=scales, bias=True, post_ops=(RELU,))
         for m, tag in ((9, "any"), (1, "any"), (1, "ab")):
             yield MatmulProblem(m, 40, 64, src, wei, epilogue, tag)
         for groups in (1, 16):

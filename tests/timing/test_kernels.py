@@ -12,6 +12,7 @@ from isa_models.instruction import REGISTRY, define
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.shipped import machine_names
+from simdnn.kernels.common.postops import RELU
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.x86.rows import KERNELS
 from simdnn.program.records import Program
@@ -39,7 +40,7 @@ def epilogues(dst: str, integer: bool) -> Iterator[Epilogue]:
     yield Epilogue(dst=dst)
     narrow = dst in ("s8", "u8")
     scale = BY_CHANNEL if integer else None
-    yield Epilogue(dst, integer, False, integer, scale, True, ("relu",), narrow, narrow)
+    yield Epilogue(dst, integer, False, integer, scale, True, (RELU,), narrow, narrow)
     if integer:
         yield Epilogue(dst, zp_src=True, zp_wei=True, wei_scale=COMMON)
 

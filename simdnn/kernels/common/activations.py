@@ -1,7 +1,7 @@
 """Functions that follow a product, as oneDNN's elementwise kernels on CPUs approximate them (numerics.md, rule 16).
 
-Each is a formula over `Element`s, of x and the numbers alpha and beta that it takes; `formula_of` finds it by its name
-in an epilogue. Roundings and their order are the library's, so a kernel has its bits; coefficients are its, too (Apache
+Each is a formula over `Element`s, of x and the numbers alpha and beta that it takes; `formula_of` finds it for a
+post-operation. Roundings and their order are the library's, so a kernel has its bits; coefficients are its, too (Apache
 License 2.0, Intel Corporation). Powers other than -1, 0, 1/2, 1 and 2 are this package's own: the library calls powf.
 """
 
@@ -15,6 +15,7 @@ from simdnn.kernels.common import functions
 from simdnn.kernels.common.activation_tables import ERF, LOG, TANH, Table
 from simdnn.kernels.common.expression import Element, Expression, trace
 from simdnn.kernels.common.functions import horner
+from simdnn.kernels.common.postops import PostOp
 
 _SIGN = 0x80000000
 _LARGEST = 3.4028234663852886e38
@@ -226,21 +227,20 @@ _POWERS: dict[str, Callable[[Element, Element, Element], Element]] = {
 }
 _KNOWN_POWERS = {-1.0: "reciprocal", 0.0: "zero", 0.5: "half", 1.0: "one", 2.0: "two"}
 #: powers that the library leaves to C's powf
-OWN_POWERS = ("pow:odd", "pow:even", "pow:any")
+OWN_POWERS = ("odd", "even", "any")
 
 
 def _by_logarithm(x: Element, beta: Element) -> Element:
     return functions.exp(functions.log(x) * beta)
 
 
-def power_name(beta: float) -> str:
-    """How an epilogue names a power: by what is computed for it.
+def power_of(beta: float) -> str:
+    """The way to compute x**beta, which is `PostOp.power`.
 
-    >>> power_name(0.5), power_name(3), power_name(-1.5)
-    ('pow:half', 'pow:odd', 'pow:any')
+    >>> power_of(0.5), power_of(3), power_of(-1.5)
+    ('half', 'odd', 'any')
     """
-    own = "any" if beta % 1 else "odd" if beta % 2 else "even"
-    return f"pow:{_KNOWN_POWERS.get(beta, own)}"
+    return _KNOWN_POWERS.get(beta) or ("any" if beta % 1 else "odd" if beta % 2 else "even")
 
 
 _FORMULAS: dict[str, Callable[..., Element]] = {
@@ -260,22 +260,15 @@ _BY_TABLES: dict[str, Callable[..., Element]] = {
 }
 
 
-def is_formula(name: str) -> bool:
-    """Whether a post-operation of an epilogue is one of these."""
-    kind = name.split(":")[0]
-    return kind == "pow" or kind in _FORMULAS or kind in _BY_TABLES
+def is_formula(op: PostOp) -> bool:
+    """Whether a post-operation is one of these."""
+    return bool(op.power) or op.kind in _FORMULAS or op.kind in _BY_TABLES
 
 
-def by_library_of_c(name: str) -> bool:
-    """Whether oneDNN's reference implementation calls a function of C's library for a post-operation."""
-    return is_formula(name) and name != "round"
-
-
-def formula_of(name: str, numbers: int, lanes: int) -> Expression:
-    """The formula of x and `numbers` numbers, for registers of `lanes` lanes."""
-    kind, _, power = name.partition(":")
-    if kind == "pow":
-        function: Callable[..., Element] = _POWERS[power]
+def formula_of(op: PostOp, lanes: int) -> Expression:
+    """The formula of x and the numbers of a post-operation, for registers of `lanes` lanes."""
+    if op.power:
+        function: Callable[..., Element] = _POWERS[op.power]
     else:
-        function = _FORMULAS.get(kind) or partial(_BY_TABLES[kind], lanes=lanes)
-    return trace(function, ["f32"] * (1 + numbers))
+        function = _FORMULAS.get(op.kind) or partial(_BY_TABLES[op.kind], lanes=lanes)
+    return trace(function, ["f32"] * (1 + op.numbers))

@@ -97,13 +97,18 @@ class Batch:
         numbers = np.arange(prod(own)).reshape(own)
         return [int(n) for n in np.broadcast_to(numbers, self.extents).reshape(-1)]
 
-    def __str__(self) -> str:
-        """A batch in bench's syntax, source before weights ("2x1:2x3"); "" where there is none."""
-        sides = (
+    @property
+    def sides(self) -> tuple[str, str]:
+        """The sizes of the source and of the weights in front of rows and columns: "2x1" and "2x3"."""
+        src, wei = (
             "x".join(str(n if moves else 1) for n, moves in zip(self.extents, side, strict=True))
             for side in (self.src, self.wei)
         )
-        return ":".join(sides) if self.extents else ""
+        return src, wei
+
+    def __str__(self) -> str:
+        """A batch in bench's syntax, source before weights ("2x1:2x3"); "" where there is none."""
+        return ":".join(self.sides) if self.extents else ""
 
 
 def _aligned(src: Sequence[int], wei: Sequence[int]) -> Iterable[tuple[int, bool, bool]]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.batch import SIDES, Batch, joined
+from simdnn.kernels.common.postops import PostOp
 from simdnn.kernels.common.spec import Finish, Kernel, Parameters
 from simdnn.program.check import verify
 from simdnn.program.records import Loop, Memory, Op, Program, Statement, Tensor, walk
@@ -21,7 +22,7 @@ from simdnn.program.records import Loop, Memory, Op, Program, Statement, Tensor,
 Moves = tuple[bool, ...]  # with which of a batch's loops something changes
 
 
-def repeated(kernel: Kernel, batch: Batch, post_ops: Sequence[str]) -> Kernel:
+def repeated(kernel: Kernel, batch: Batch, post_ops: Sequence[PostOp]) -> Kernel:
     """The kernel of one product with a program that takes all of a batch.
 
     `prepare` and `finish` stay those of one product: `as_batched` gives them the whole arrays.
@@ -34,9 +35,9 @@ def repeated(kernel: Kernel, batch: Batch, post_ops: Sequence[str]) -> Kernel:
 class _Repeated:
     """A kernel's program and what of it changes from product to product."""
 
-    def __init__(self, kernel: Kernel, batch: Batch, post_ops: Sequence[str]) -> None:
+    def __init__(self, kernel: Kernel, batch: Batch, post_ops: Sequence[PostOp]) -> None:
         self.whole, self.batch = kernel.program, batch
-        sides, full = _sides(kernel), {f"post{i}" for i, name in enumerate(post_ops) if name.endswith(":full")}
+        sides, full = _sides(kernel), {f"post{i}" for i, one in enumerate(post_ops) if one.per_output}
         still = (False,) * len(batch.extents)
         self.moves: dict[str, Moves] = {}
         for t in self.whole.tensors:
@@ -106,7 +107,7 @@ def _sides(kernel: Kernel) -> dict[str, str]:
     return SIDES | dict.fromkeys(kernel.weights, "wei")
 
 
-def as_batched(kernel: Kernel, batch: Batch, post_ops: Sequence[str], shape: tuple[int, ...]) -> Kernel:
+def as_batched(kernel: Kernel, batch: Batch, post_ops: Sequence[PostOp], shape: tuple[int, ...]) -> Kernel:
     """The kernel of a problem with this batch, fed with the arrays of all its products; the output has `shape`."""
     if batch.count == 1:
         return replace(kernel, finish=partial(_shaped, kernel.finish, shape))
@@ -120,7 +121,7 @@ def _shaped(finish: Finish, shape: tuple[int, ...], outputs: Mapping[str, Array]
 
 
 def _prepared(
-    kernel: Kernel, batch: Batch, post_ops: Sequence[str], src: Array, weights: Array, given: Parameters
+    kernel: Kernel, batch: Batch, post_ops: Sequence[PostOp], src: Array, weights: Array, given: Parameters
 ) -> dict[str, Array]:
     """Inputs of all products of a batch."""
     sides = src.reshape(-1, *src.shape[-2:]), weights.reshape(-1, *weights.shape[-2:])
@@ -137,7 +138,7 @@ def _finished(finish: Finish, batch: Batch, shape: tuple[int, ...], outputs: Map
     return np.stack([finish(one) for one in products]).reshape(shape)
 
 
-def _of_product(given: Parameters, post_ops: Sequence[str], number: int, batch: Batch) -> Parameters:
+def _of_product(given: Parameters, post_ops: Sequence[PostOp], number: int, batch: Batch) -> Parameters:
     """The parameters of one product: its part of what is as large as the output, all of the rest."""
 
     def part(values: Array) -> Array:
@@ -145,5 +146,5 @@ def _of_product(given: Parameters, post_ops: Sequence[str], number: int, batch: 
         return found
 
     pairs = zip(post_ops, given.operands, strict=False)
-    operands = tuple(part(values) if name.endswith(":full") else values for name, values in pairs)
+    operands = tuple(part(values) if one.per_output else values for one, values in pairs)
     return replace(given, operands=operands, previous=None if given.previous is None else part(given.previous))

@@ -1,10 +1,11 @@
-"""Post-operations by name: what a caller may write, and how an `Epilogue` names them.
-
-An epilogue's name is that of the operation, for one of two operands with how finely the second is given ("mul:per_oc").
-Numbers (alpha, beta; scale, zero point) are run-time operands.
-"""
+"""Post-operations: the kinds that there are, and one of them as an `Epilogue` has it."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simdnn.kernels.common.params import Param
 
 #: one of a single operand: the numbers that it takes by default; None where they must be given
 ELTWISE: dict[str, tuple[float | None, ...]] = {
@@ -34,48 +35,76 @@ ELTWISE: dict[str, tuple[float | None, ...]] = {
 COMPARISONS = ("ge", "gt", "le", "lt", "eq", "ne")
 #: of two operands, the second one f32; `prelu` multiplies what is below zero
 BINARY = ("add", "sub", "mul", "div", "max", "min", *COMPARISONS, "prelu")
-GRAINS = ("common", "per_oc", "full")
 
 
-def operand_size(name: str, channels: int, outputs: int) -> int:
-    """How many f32 values a post-operation of an epilogue reads.
+@dataclass(frozen=True)
+class PostOp:
+    """One operation behind a product's sums, as far as it shapes a program; its values are `Parameters.operands`.
 
-    >>> [operand_size(name, 16, 64) for name in ("relu", "relu:alpha", "clip", "sum", "sum:zero:u8", "mul:per_oc")]
-    [0, 1, 2, 1, 2, 16]
+    `numbers` counts those that it reads: alpha and beta, of `sum` the scale and the zero point. `second` says where the
+    second operand of one of two changes, in rows and columns of the destination. Of `sum`, `scaled` means that what the
+    destination held is multiplied by another number than 1, and `stored` is the type in which it is read, "" the
+    destination's. `power` says what is computed for a pow (`simdnn.kernels.common.activations`).
+
+    >>> by_channel = PostOp("mul", second=Param("dst", 0, 1, "f32"))
+    >>> [op.size(16, 64) for op in (RELU, PostOp("relu", 1), PostOp("sum", 2, zero_point=True), by_channel)]
+    [0, 1, 2, 16]
     """
-    kind, _, rest = name.partition(":")
-    if kind in BINARY:
-        return {"common": 1, "per_oc": channels, "full": outputs}[rest]
-    if kind == "sum":
-        return 2 if "zero" in rest else 1
-    return 0 if name == "relu" else len(ELTWISE[kind])
+
+    kind: str
+    numbers: int = 0
+    second: Param | None = None
+    scaled: bool = False
+    zero_point: bool = False
+    stored: str = ""
+    power: str = ""
+
+    @property
+    def per_channel(self) -> bool:
+        """Whether the second operand has a value for each output channel."""
+        return self.second is not None and not self.second.rows and self.second.columns == 1
+
+    @property
+    def per_output(self) -> bool:
+        """Whether the second operand is as large as the output."""
+        return self.second is not None and self.second.rows == 1
+
+    def size(self, channels: int, outputs: int) -> int:
+        """How many f32 values it reads."""
+        if self.second is None:
+            return self.numbers
+        return outputs if self.per_output else channels if self.per_channel else 1
 
 
-def sums_late(names: tuple[str, ...]) -> bool:
+RELU = PostOp("relu")
+
+
+def sums_late(ops: Sequence[PostOp]) -> bool:
     """Whether `sum` stands behind another post-operation."""
-    return any(name.split(":")[0] == "sum" for name in names[1:])
+    return any(op.kind == "sum" for op in ops[1:])
 
 
-def sums_first(names: tuple[str, ...]) -> bool:
+def sums_first(ops: Sequence[PostOp]) -> bool:
     """Whether every sum is the first post-operation, and adds what the destination held as it is.
 
-    >>> sums_first(("sum", "relu")), sums_first(("sum:scaled",)), sums_first(("relu", "sum")), sums_first(())
+    >>> add, scaled = PostOp("sum", 1), PostOp("sum", 1, scaled=True)
+    >>> sums_first([add, RELU]), sums_first([scaled]), sums_first([RELU, add]), sums_first([])
     (True, False, False, True)
     """
-    sums = [name.split(":") for name in names if name.split(":")[0] == "sum"]
-    return not sums_late(names) and all(len(one) == 1 or not one[1] for one in sums)
+    return not sums_late(ops) and not any(op.scaled or op.zero_point for op in ops)
 
 
-def as_large_as_outputs(names: tuple[str, ...]) -> bool:
+def as_large_as_outputs(ops: Sequence[PostOp]) -> bool:
     """Whether a second operand is as large as the output, but for a slope's."""
-    return any(name.endswith(":full") and not name.startswith("prelu") for name in names)
+    return any(op.per_output and op.kind != "prelu" for op in ops)
 
 
-def previous_type(names: tuple[str, ...], dst: str) -> str:
+def previous_type(ops: Sequence[PostOp], dst: str) -> str:
     """The type in which `sum` reads what the destination held; "" where nothing does.
 
-    >>> previous_type(("relu", "sum:zero:u8"), "s8"), previous_type(("sum",), "f32"), previous_type(("relu",), "f32")
-    ('u8', 'f32', '')
+    >>> previous_type([RELU, PostOp("sum", 1, stored="u8")], "s8"), previous_type([PostOp("sum", 1)], "f32")
+    ('u8', 'f32')
+    >>> previous_type([RELU], "f32")
+    ''
     """
-    found = [name.split(":") for name in names if name.split(":")[0] == "sum"]
-    return (found[0][2] if len(found[0]) > 2 else dst) if found else ""
+    return next((op.stored or dst for op in ops if op.kind == "sum"), "")

@@ -18,6 +18,7 @@ from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.narrow import Narrow
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.params import Param
+from simdnn.kernels.common.postops import RELU, PostOp
 from simdnn.program.records import Program
 
 
@@ -31,7 +32,7 @@ class Epilogue:
     src_scale: bool = False  # a common f32 scale
     wei_scale: Param | None = None  # a common one, or one per output channel
     bias: bool = False  # f32, one per output channel
-    post_ops: tuple[str, ...] = ()  # in order: relu, sum, add:per_oc … (`postops`)
+    post_ops: tuple[PostOp, ...] = ()
     dst_scale: bool = False  # a common f32 scale: the result is divided by it
     dst_zero_point: bool = False  # an s32 zero point, added last
     by_channel: tuple[str, ...] = ()  # arguments of a convolution whose zero points are one a channel: src, dst
@@ -41,7 +42,7 @@ class Epilogue:
     def in_float(self) -> bool:
         """Whether an s32 accumulator goes through f32 at all."""
         return self.dst != "s32" or bool(
-            set(self.post_ops) - {"relu"}
+            set(self.post_ops) - {RELU}
             or self.src_scale
             or self.wei_scale is not None
             or self.bias

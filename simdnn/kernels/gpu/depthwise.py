@@ -18,6 +18,7 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.narrow import NARROW
+from simdnn.kernels.common.postops import RELU
 from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
 from simdnn.kernels.common.vocabulary import filled, steps_of
 from simdnn.kernels.gpu.grid import lanes_for, spread
@@ -33,7 +34,7 @@ def accepts(p: ConvProblem) -> bool:
     """Whether the kernel does a problem: a channel a group, relu at most after the scales and the bias."""
     if not p.depthwise or fmt(p.wei).bits < 8 or p.wei in NARROW:  # which are not loaded one by one
         return False
-    return p.kh * p.kw <= _MOST_TAPS and not p.epilogue.zp_wei and set(p.epilogue.post_ops) <= {"relu"}
+    return p.kh * p.kw <= _MOST_TAPS and not p.epilogue.zp_wei and set(p.epilogue.post_ops) <= {RELU}
 
 
 class GpuDepthwise:
@@ -78,7 +79,7 @@ class GpuDepthwise:
             "src_scale": e.src_scale,
             "wei_scale": bool(e.wei_scale),
             "bias": e.bias,
-            "zero": "relu" in e.post_ops,
+            "zero": RELU in e.post_ops,
             "dst_scale": e.dst_scale,
             "dst_zero_point": e.dst_zero_point,
         }

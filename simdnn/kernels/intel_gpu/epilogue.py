@@ -11,6 +11,7 @@ import numpy as np
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.postops import RELU, PostOp, previous_type
 from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.kernels.gpu.cut import Cut
 from simdnn.kernels.intel_gpu.sums import BlockSums
@@ -38,9 +39,11 @@ class BlockEpilogue:
         code: Code = []
         rows = [("bias", "bias"), ("scale", "wei_scale")]
         splats = ["src_scale", "dst_scale", "dst_zero_point", "zero"]
-        for i, name in enumerate(self.epilogue.post_ops):
-            rows += [(f"post{i}", f"post{i}")] if name == "add:per_oc" else []
-            splats += [f"post{i}"] if name in ("sum", "add:common") else []
+        for i, post_op in enumerate(self.epilogue.post_ops):
+            if post_op.per_channel:
+                rows.append((f"post{i}", f"post{i}"))
+            elif not post_op.per_output:  # one value, if any
+                splats.append(f"post{i}")
         for name, tensor in rows:
             if tensor in self.parameters:
                 for j in self.cut.cols:
@@ -79,8 +82,8 @@ class BlockEpilogue:
         if "bias" in self.parameters:
             code.append(op(f"add.f32.{self.size}.row", x, x, self.vector(f"bias_{j}")))
         place = self.cut.place(i, j)
-        for number, name in enumerate(e.post_ops):
-            code += self.post_op(name, f"post{number}", x if floating else acc, j, place)
+        for number, post_op in enumerate(e.post_ops):
+            code += self.post_op(post_op, f"post{number}", x if floating else acc, j, place)
         if "dst_scale" in self.parameters:
             code.append(op(f"mul.f32.{self.size}.row", x, x, self.splat("dst_scale")))
         if "dst_zero_point" in self.parameters:
@@ -94,17 +97,16 @@ class BlockEpilogue:
             code.append(op(name, result, x))
         return [*code, op(f"store.{dst}", Memory("dst", place * result.lanes, dst, result.lanes), result)]
 
-    def post_op(self, name: str, tensor: str, x: Register, j: int, place: Affine) -> Code:
+    def post_op(self, post_op: PostOp, tensor: str, x: Register, j: int, place: Affine) -> Code:
         """One post-operation of a block: relu, an addition, or sum (x + scale * what the destination held, fused)."""
-        if name == "relu":
+        if post_op == RELU:
             return [op(f"max.{x.dtype}.{self.size}.row", x, x, self.splat("zero"))]
-        if name == "add:common":
-            return [op(f"add.f32.{self.size}.row", x, x, self.splat(tensor))]
-        if name == "add:per_oc":
-            return [op(f"add.f32.{self.size}.row", x, x, self.vector(f"{tensor}_{j}"))]
-        dst = "f32" if name == "add:full" else self.epilogue.dst
+        summed = post_op.kind == "sum"
+        if not summed and not post_op.per_output:
+            other = self.vector(f"{tensor}_{j}") if post_op.per_channel else self.splat(tensor)
+            return [op(f"add.f32.{self.size}.row", x, x, other)]
+        dst, source = (self.epilogue.dst, "previous") if summed else ("f32", tensor)
         other, wide = Register("other", dst, x.lanes), Register("wide_other", "f32", x.lanes)
-        source = tensor if name == "add:full" else "previous"
         code: Code = [op(f"load.{dst}", other, Memory(source, place * x.lanes, dst, x.lanes))]
         if dst in ("s8", "u8"):
             code.append(op(f"mov.s32.{dst}", wide.as_("s32"), other))
@@ -114,9 +116,7 @@ class BlockEpilogue:
             other = wide
         return [
             *code,
-            op("add.f32", x, x, other)
-            if name == "add:full"
-            else op(f"mad.f32.{self.size}.row", x, x, other, self.splat(tensor)),
+            op(f"mad.f32.{self.size}.row", x, x, other, self.splat(tensor)) if summed else op("add.f32", x, x, other),
         ]
 
     @cached_property
@@ -130,11 +130,10 @@ class BlockEpilogue:
             "src_scale": int(e.src_scale),
             "dst_scale": int(e.dst_scale),
             "dst_zero_point": int(e.dst_zero_point),
-            "zero": int("relu" in e.post_ops),
-            "previous": cut.outputs if "sum" in e.post_ops else 0,
+            "zero": int(RELU in e.post_ops),
+            "previous": cut.outputs if previous_type(e.post_ops, e.dst) else 0,
         }
-        lengths = {"sum": 1, "add:common": 1, "add:per_oc": columns, "add:full": cut.outputs}
-        sizes |= {f"post{i}": lengths[name] for i, name in enumerate(e.post_ops) if name in lengths}
+        sizes |= {f"post{i}": post_op.size(columns, cut.outputs) for i, post_op in enumerate(e.post_ops)}
         floating = self.sums.result(0, 0).dtype == "f32" or e.in_float
         types = {"previous": e.dst, "zero": "f32" if floating else "s32"}
         return {name: Tensor(name, types.get(name, "f32"), size) for name, size in sizes.items() if size}
@@ -155,11 +154,11 @@ class BlockEpilogue:
             "previous": lambda: cut.blocks_of(_given(p.previous).reshape(shape)),
         }
         found = {}
-        for i, (name, operand) in enumerate(zip(self.epilogue.post_ops, p.operands, strict=False)):
-            if name == "add:full":
+        for i, (post_op, operand) in enumerate(zip(self.epilogue.post_ops, p.operands, strict=False)):
+            if post_op.per_output:
                 found[f"post{i}"] = cut.blocks_of(operand.reshape(shape))
-            elif name != "relu":
-                found[f"post{i}"] = cut.per_column(operand) if name == "add:per_oc" else operand
+            elif post_op != RELU:
+                found[f"post{i}"] = cut.per_column(operand) if post_op.per_channel else operand
         return found | {name: values[name]() for name in self.parameters if name not in found}
 
 

@@ -18,6 +18,7 @@ from functools import cached_property
 
 from isa_models import GpuMachine
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.postops import RELU
 from simdnn.kernels.common.spec import Kernel, Parameters
 from simdnn.kernels.gpu.cut import Cut
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
@@ -98,7 +99,7 @@ class BlockGemm:
 def cut_of(problem: GpuMatmulProblem, machine: GpuMachine, budget: Budget, src: str, wei: str) -> Cut:
     """Blocks and tiles for operands multiplied in these types."""
     p, block = problem, block_of(machine, problem.m, src, wei, problem.float_model, problem.sums)
-    if set(p.epilogue.post_ops) - {"relu"}:  # what they read, and it in f32, and a common factor
+    if set(p.epilogue.post_ops) - {RELU}:  # what they read, and it in f32, and a common factor
         size = 4 * block.m * block.n
         budget = replace(budget, registers=budget.registers + 4 * -(-size // machine.platform.grf_bytes))
     return Cut(p.m, p.n, choose_tile(machine, block, p.m, p.n, p.k, budget, p.batch.count), p.batch)

@@ -12,6 +12,7 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.postops import RELU
 from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.kernels.gpu.cut import Cut
 from simdnn.program.records import Affine, Memory, Register, Tensor
@@ -67,7 +68,7 @@ class SmEpilogue:
 
     def code(self, acc: Sequence[Sequence[Register]]) -> Code:
         code: Code = []
-        if "relu" in self.epilogue.post_ops:
+        if RELU in self.epilogue.post_ops:
             zero = self.zero(acc[0][0]).as_("u32")
             code.append(op("xor.b32", zero, zero, zero))
         for step in self.given:
@@ -101,9 +102,9 @@ class SmEpilogue:
         relu = [op("ptx_max.s32" if x.dtype == "s32" else "ptx_max.f32", x, x, self.zero(x))]
         for step in self.given:
             if step.behind_relu:
-                code, relu = [*code, *(relu if "relu" in e.post_ops else [])], []
+                code, relu = [*code, *(relu if RELU in e.post_ops else [])], []
             code.append(op(f"{step.operation}.rn.f32.{b.m}x{b.n}.row", x, x, self.row(step.name)))
-        code += relu if "relu" in e.post_ops else []
+        code += relu if RELU in e.post_ops else []
         for name, dtype in _NARROW[e.dst] if e.dst != x.dtype else ():
             source, result = result, Register(f"to_{dtype}", dtype, x.lanes)
             code.append(op(name, result, source))

@@ -15,7 +15,7 @@ from isa_models.isa import implied
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.common.postops import BINARY, operand_size, previous_type, sums_first
+from simdnn.kernels.common.postops import BINARY, RELU, PostOp, previous_type, sums_first
 from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.kernels.x86 import formula_pass, postop
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_float, store32, store_bytes, zero
@@ -83,8 +83,8 @@ class Plan:
         }
         if "dst" in self.epilogue.by_channel:
             found["dst_zero_point"] = spread(found["dst_zero_point"])
-        for i, (name, values) in enumerate(zip(self.epilogue.post_ops, p.operands, strict=False)):
-            found[f"post{i}"] = spread(values) if name.endswith(":per_oc") else values
+        for i, (post_op, values) in enumerate(zip(self.epilogue.post_ops, p.operands, strict=False)):
+            found[f"post{i}"] = spread(values) if post_op.per_channel else values
         if p.previous is not None:
             found["previous"] = p.previous
         if p.bias is not None:
@@ -93,7 +93,7 @@ class Plan:
 
     def _operands(self, channels: int, outputs: int) -> list[int]:
         """How many values each post-operation reads, the destination apart."""
-        return [operand_size(name, channels, outputs) for name in self.epilogue.post_ops]
+        return [post_op.size(channels, outputs) for post_op in self.epilogue.post_ops]
 
     def without(self, parts: Sequence[str]) -> Plan:
         """The plan of sums that have their "bias", or what `sum` adds, already."""
@@ -103,8 +103,8 @@ class Plan:
     @property
     def sums_first(self) -> bool:
         """Whether the first post-operation adds what the destination held, as it is."""
-        names = self.epilogue.post_ops
-        return sums_first(names) and bool(previous_type(names, self.epilogue.dst))
+        ops = self.epilogue.post_ops
+        return sums_first(ops) and bool(previous_type(ops, self.epilogue.dst))
 
     @property
     def scale_by_channel(self) -> bool:
@@ -119,7 +119,7 @@ class Plan:
     def nan_to_zero(self) -> bool:
         """Whether a NaN may reach s8 as oneDNN's reference makes it: 0 there (in u8 the lower bound does that)."""
         e = self.epilogue
-        return self.reference and e.dst == "s8" and (not self.integer or bool(set(e.post_ops) - {"relu"}))
+        return self.reference and e.dst == "s8" and (not self.integer or bool(set(e.post_ops) - {RELU}))
 
     @property
     def bounds(self) -> tuple[float | None, float | None]:
@@ -176,7 +176,7 @@ def finish_tile(plan: Plan, tile: TileSums, rowsum: bool = False) -> Code:
 def add_parts(plan: Plan, tile: TileSums, parts: Sequence[str]) -> Code:
     """Adds those that are named, what the destination held ("sum") and the "bias", to sums of floats."""
     passes = _Passes(plan, tile)
-    held = passes.post_op("sum", "post0") if "sum" in parts else []
+    held = passes.sum(plan.epilogue.post_ops[0], "post0") if "sum" in parts else []
     return held + (passes.per_channel("vaddps", "f32", "bias") if "bias" in parts else [])
 
 
@@ -252,10 +252,10 @@ class _Passes:
 
     def post_ops(self) -> Code:
         code: Code = []
-        for i, name in enumerate(self.plan.epilogue.post_ops):
+        for i, post_op in enumerate(self.plan.epilogue.post_ops):
             if i == 0 and self.plan.summed:
                 continue
-            code += self.relu() if name == "relu" else self.post_op(name, f"post{i}")
+            code += self.relu() if post_op == RELU else self.post_op(post_op, i)
         return code
 
     def relu(self) -> Code:
@@ -273,25 +273,25 @@ class _Passes:
             ]
         return code
 
-    def post_op(self, name: str, tensor: str) -> Code:
-        """One of two operands, one of a single operand, or sum."""
-        kind, _, grain = name.partition(":")
+    def post_op(self, post_op: PostOp, place: int) -> Code:
+        """One of two operands, one of a single operand, or sum; `place` among the post-operations."""
+        kind, tensor = post_op.kind, f"post{place}"
         unit, value = self.tile.unit, self.value("f32")
         if kind == "sum":
-            return self.sum("zero" in grain, tensor)
-        if is_formula(name):
-            return formula_pass.code(unit, name, tensor, self.accumulators("f32"))
+            return self.sum(post_op, tensor)
+        if is_formula(post_op):
+            return formula_pass.code(unit, post_op, place, tensor, self.accumulators("f32"))
         if kind not in BINARY:
-            return postop.eltwise(unit, name, tensor, self.accumulators("f32"), fused=not self.plan.reference)
-        if grain == "full":
+            return postop.eltwise(unit, kind, tensor, self.accumulators("f32"), fused=not self.plan.reference)
+        if post_op.per_output:
             return [
                 instruction
                 for acc, at, lanes in self.places("f32")
                 for instruction in (load32(unit, value, tensor, at, lanes), *self.binary(kind, acc))
             ]
-        code: Code = [] if grain == "per_oc" else [broadcast32(value, tensor, Affine())]
+        code: Code = [] if post_op.per_channel else [broadcast32(value, tensor, Affine())]
         for j in range(len(self.tile.lanes)):
-            if grain == "per_oc":
+            if post_op.per_channel:
                 code.append(load32(unit, value, tensor, self.tile.channel + j * unit.lanes, unit.lanes))
             for row in self.tile.registers:
                 code += self.binary(kind, row[j].as_("f32"))
@@ -301,15 +301,15 @@ class _Passes:
         """An accumulator and the second operands in `p`."""
         return postop.binary(self.tile.unit, kind, acc, self.value("f32"), self.plan.reference)
 
-    def sum(self, shifted: bool, tensor: str) -> Code:
+    def sum(self, post_op: PostOp, tensor: str) -> Code:
         """acc + scale * (previous - zero point), the last two fused but for the reference."""
         unit, value, scale = self.tile.unit, self.value("f32"), self.tile.unit.reg("a", "f32")
         zero_point = unit.reg("b0", "f32")
-        e = self.plan.epilogue
+        stored, shifted = post_op.stored or self.plan.epilogue.dst, post_op.zero_point
         code: Code = [broadcast32(scale, tensor, Affine())]
         code += [broadcast32(zero_point, tensor, Affine(1))] if shifted else []
         for acc, at, lanes in self.places("f32"):
-            code += load_float(unit, "p", "previous", previous_type(e.post_ops, e.dst), at, lanes)
+            code += load_float(unit, "p", "previous", stored, at, lanes)
             code += [op("vsubps", value, value, zero_point)] if shifted else []
             if self.plan.reference:
                 code += [op("vmulps", value, value, scale), op("vaddps", acc, acc, value)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from simdnn.kernels.common.activations import formula_of, is_formula
 from simdnn.kernels.common.code import Code
-from simdnn.kernels.common.postops import operand_size
+from simdnn.kernels.common.postops import PostOp
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32
 from simdnn.kernels.x86.formula import X86Formula
 from simdnn.program.records import Affine, Register, Tensor
@@ -14,19 +16,18 @@ _SCRATCH = ("p", "a", "b0")  # registers that are free in an epilogue
 _NEEDED = 11  # registers that the longest formula takes
 
 
-def tensors(unit: Unit, names: tuple[str, ...]) -> list[Tensor]:
+def tensors(unit: Unit, ops: Sequence[PostOp]) -> list[Tensor]:
     """The constants of post-operations that are formulas, and a register's room for each accumulator."""
-    formulas = [_formula(unit, name, i) for i, name in enumerate(names) if is_formula(name)]
+    formulas = [_formula(unit, op, i) for i, op in enumerate(ops) if is_formula(op)]
     room = Tensor(_WAITING, "f32", unit.registers * unit.lanes, "private")
     return [*(constants for formula in formulas for constants in formula.tensors()), room] if formulas else []
 
 
-def code(unit: Unit, name: str, tensor: str, accumulators: list[Register]) -> Code:
-    """The formula of every accumulator; `tensor` has its numbers."""
-    number = int(tensor.removeprefix("post"))
+def code(unit: Unit, post_op: PostOp, place: int, tensor: str, accumulators: list[Register]) -> Code:
+    """The formula of every accumulator for the post-operation at `place`; `tensor` has its numbers."""
     lanes = unit.lanes
     places = [Affine(i * unit.lanes) for i in range(len(accumulators))]
-    formula = _formula(unit, name, number)
+    formula = _formula(unit, post_op, place)
     own = [acc.name for acc in accumulators]
     formula.registers = [*_SCRATCH, *own, *_others(own, _NEEDED - len(_SCRATCH) - len(own))]
     found: Code = [store32(unit, _WAITING, at, acc, unit.lanes) for at, acc in zip(places, accumulators, strict=True)]
@@ -48,7 +49,5 @@ def _others(own: list[str], count: int) -> list[str]:
     return [name for i in range(count + len(own)) if (name := f"c{i}") not in own][: max(count, 0)]
 
 
-def _formula(unit: Unit, name: str, number: int) -> X86Formula:
-    numbers = operand_size(name, 0, 0)
-    expression = formula_of(name, numbers, unit.lanes)
-    return X86Formula(expression, "f32", (), unit, f"numbers{number}")
+def _formula(unit: Unit, post_op: PostOp, place: int) -> X86Formula:
+    return X86Formula(formula_of(post_op, unit.lanes), "f32", (), unit, f"numbers{place}")

@@ -5,13 +5,13 @@ Registers beside the accumulators: `p` holds what is common to them, `a` and `b0
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from isa_models.isa import implied
 from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.common.postops import COMPARISONS
+from simdnn.kernels.common.postops import COMPARISONS, RELU, PostOp
 from simdnn.kernels.x86.code import Unit, broadcast32, zero
 from simdnn.program.records import Affine, Memory, Register, Tensor
 
@@ -30,7 +30,7 @@ _CONSTANTS = {
     "abs": ("magnitude",),
     "hardsigmoid": ("one",),
     "hardswish": ("one",),
-    "relu:alpha": ("minus_one",),
+    "relu": ("minus_one",),  # with a slope
 }
 _BITS = {
     "magnitude": np.uint32(0x7FFFFFFF),
@@ -41,9 +41,9 @@ _BITS = {
 _TYPES = {"magnitude": "u32", "one": "f32", "minus_one": "s32", "nothing": "f32"}
 
 
-def constants(unit: Unit, names: tuple[str, ...], reference: bool) -> list[Tensor]:
+def constants(unit: Unit, ops: Sequence[PostOp], reference: bool) -> list[Tensor]:
     """The constant tensors that post-operations read, a register each."""
-    kinds = [name if name.startswith("relu") else name.split(":")[0] for name in names]
+    kinds = [found.kind for found in ops if found != RELU]
     found = [("nothing", "one") if kind in COMPARISONS else _CONSTANTS.get(kind, ()) for kind in kinds]
     if _multiplied_zeros(unit, reference) != "-0" and "prelu" in kinds:
         found.append(("minus_one",))
@@ -107,9 +107,10 @@ def _multiplied(unit: Unit, acc: Register, factor: Register, zeros: str) -> Code
     return [*code, op("vpand", bits, bits, sign.as_("u32")), op("vpxor", x, x, bits)]
 
 
-def eltwise(unit: Unit, name: str, tensor: str, accumulators: list[Register], fused: bool) -> Code:
-    """One of a single operand; `tensor` has its numbers. `fused`: alpha x + beta is rounded once, unlike in oneDNN's
-    reference, which has an abs of its own.
+def eltwise(unit: Unit, kind: str, tensor: str, accumulators: list[Register], fused: bool) -> Code:
+    """One of a single operand, relu with a slope; `tensor` has its numbers.
+
+    `fused`: alpha x + beta is rounded once, unlike in oneDNN's reference, which has an abs of its own.
     """
     alpha, beta = unit.reg("p", "f32"), unit.reg("a", "f32")
     first = broadcast32(alpha, tensor, Affine())
@@ -117,24 +118,24 @@ def eltwise(unit: Unit, name: str, tensor: str, accumulators: list[Register], fu
     def each(step: Callable[[Register], Code]) -> Code:
         return [instruction for acc in accumulators for instruction in step(acc)]
 
-    if name == "relu:alpha":
+    if kind == "relu":
         return [first, *each(lambda x: _multiplied(unit, x, alpha, "both"))]
-    if name == "square":
+    if kind == "square":
         return each(lambda x: [op("vmulps", x, x, x)])
-    if name == "sqrt":
+    if kind == "sqrt":
         return each(lambda x: [op("vsqrtps", x, x)])
-    if name == "abs":
+    if kind == "abs":
         mask = unit.reg("p")
         load = broadcast32(mask, "magnitude", Affine())
         if not fused:
             return [load, *_greater_of_both_signs(unit, mask, accumulators)]
         return [load, *each(lambda x: [op("vpand", x.as_("u32"), x.as_("u32"), mask)])]
     second = broadcast32(beta, tensor, Affine(1))
-    if name in ("clip", "clip_v2"):
+    if kind in ("clip", "clip_v2"):
         return [first, second, *each(lambda x: [op("vmaxps", x, x, alpha), op("vminps", x, x, beta)])]
-    if name == "linear":
+    if kind == "linear":
         return [first, second, *each(lambda x: _linear(x, x, alpha, beta, fused))]
-    return [first, second, *each(lambda x: _hard(unit, name, x, alpha, beta, tensor))]
+    return [first, second, *each(lambda x: _hard(unit, kind, x, alpha, beta, tensor))]
 
 
 def _greater_of_both_signs(unit: Unit, magnitude: Register, accumulators: list[Register]) -> Code:
@@ -152,12 +153,12 @@ def _linear(to: Register, x: Register, alpha: Register, beta: Register, fused: b
     return [op("vmulps", to, x, alpha), op("vaddps", to, to, beta)]
 
 
-def _hard(unit: Unit, name: str, x: Register, alpha: Register, beta: Register, tensor: str) -> Code:
+def _hard(unit: Unit, kind: str, x: Register, alpha: Register, beta: Register, tensor: str) -> Code:
     """min(1, max(0, alpha x + beta)), for hardswish times x."""
-    part = unit.reg("b0", "f32") if name == "hardswish" else x
+    part = unit.reg("b0", "f32") if kind == "hardswish" else x
     bound = unit.reg("a", "f32")
     code = [op("vmulps", part, x, alpha), op("vaddps", part, part, beta)]
     code += [broadcast32(bound, "one", Affine()), op("vminps", part, part, bound)]
     code += [op("vpxor", bound.as_("u32"), bound.as_("u32"), bound.as_("u32")), op("vmaxps", part, part, bound)]
-    code += [op("vmulps", x, x, part)] if name == "hardswish" else []
+    code += [op("vmulps", x, x, part)] if kind == "hardswish" else []
     return [*code, broadcast32(beta, tensor, Affine(1))]

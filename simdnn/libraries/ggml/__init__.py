@@ -24,10 +24,15 @@ def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
     """The dot product that ggml takes for a type of weights; builds for AVX-512 without VNNI run AVX2's."""
     check(problem)
     assert isinstance(problem, MatmulProblem)
+    return Pick(f"vec_dot:{_cap(isa)}", f"ggml_vec_dot_{problem.blocks}_{block_format(problem.blocks).activations}")
+
+
+def _cap(isa: str) -> str:
+    """The cap that a build for `isa` takes its kernels of."""
     cap = next((cap for cap in _CAPS if cap in implied(isa)), "")
     if not cap:
         raise Unimplemented(f"ggml built for {isa}: its order of sums without AVX2 is not modelled; avx2 and above are")
-    return Pick(f"vec_dot:{cap}", f"ggml_vec_dot_{problem.blocks}_{block_format(problem.blocks).activations}")
+    return cap
 
 
 def choose_repacked(problem: Problem, isa: str, fpmath: str) -> Pick:
@@ -36,9 +41,10 @@ def choose_repacked(problem: Problem, isa: str, fpmath: str) -> Pick:
     assert isinstance(problem, MatmulProblem)
     if problem.blocks not in _REPACKED or problem.n % _EIGHT:
         return plain
-    cap = plain.row.partition(":")[2]
     kernel = "gemm" if problem.m > 3 else "gemv"
-    return Pick(f"repacked:{cap}", f"ggml_{kernel}_{problem.blocks}_8x8_{block_format(problem.blocks).activations}")
+    return Pick(
+        f"repacked:{_cap(isa)}", f"ggml_{kernel}_{problem.blocks}_8x8_{block_format(problem.blocks).activations}"
+    )
 
 
 def check(problem: Problem) -> None:

@@ -119,13 +119,13 @@ def _referred(p: ConvProblem, emulated: bool) -> bool:
     Older kernels and the GEMM add what the destination held before all else, and as it is; `emulated`: bf16 has no
     others.
     """
-    names, dst = p.epilogue.post_ops, p.epilogue.dst
+    ops, dst = p.epilogue.post_ops, p.epilogue.dst
     if not fmt(p.src).is_float or dst not in ("s8", "u8", "f32", p.src):
         return False
-    if dst in ("s8", "u8") or as_large_as_outputs(names) and p.src != "bf16":
+    if dst in ("s8", "u8") or as_large_as_outputs(ops) and p.src != "bf16":
         return True
     dilated = p.depthwise and p.dilation != (1, 1)
-    return not sums_first(names) and (emulated or dilated or p.src == "bf16" and by_gemm(p, False))
+    return not sums_first(ops) and (emulated or dilated or p.src == "bf16" and by_gemm(p, False))
 
 
 def _emulated(p: Problem) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isa_models import Unimplemented
 from isa_models.formats import fmt
-from simdnn.kernels.common.activations import OWN_POWERS, by_library_of_c
+from simdnn.kernels.common.activations import OWN_POWERS, is_formula
 from simdnn.kernels.common.postops import BINARY, ELTWISE, previous_type, sums_first
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.model import LeftToReference, is_reference
@@ -23,16 +23,17 @@ STRATEGIES = ("auto", "direct", "precomputed")  # of zero points: what its refer
 
 def check_post_ops(problem: Problem) -> None:
     """Raises for a post-operation whose roundings in the library are not known."""
-    if others := [name for name in problem.epilogue.post_ops if name.split(":")[0] not in (*ELTWISE, *BINARY, "sum")]:
+    kinds = [op.kind for op in problem.epilogue.post_ops]
+    if others := [kind for kind in kinds if kind not in (*ELTWISE, *BINARY, "sum")]:
         raise Unimplemented(f"dispatch='onednn' with post-operation {others[0]!r}: not modelled; 'fastest' takes it")
-    if powers := [name for name in problem.epilogue.post_ops if name in OWN_POWERS]:
+    if any(op.power in OWN_POWERS for op in problem.epilogue.post_ops):
         what = "C's powf for powers other than -1, 0, 0.5, 1 and 2"
-        raise Unimplemented(f"dispatch='onednn' with post-operation {powers[0]!r}: oneDNN calls {what}")
+        raise Unimplemented(f"dispatch='onednn' with post-operation 'pow': oneDNN calls {what}")
 
 
 def refuse_c_functions(problem: Problem, name: str) -> None:
     """Raises where an implementation, which `name` is oneDNN's name of, calls C's library for a post-operation."""
-    called = [op for op in problem.epilogue.post_ops if by_library_of_c(op)]
+    called = [op.kind for op in problem.epilogue.post_ops if is_formula(op) and op.kind != "round"]
     if called and is_reference(name):
         raise LeftToReference(
             f"oneDNN takes {name} here, which calls C's library for {called[0]!r}: 'fastest' takes it"
@@ -48,12 +49,12 @@ def check_dimensions(p: MatmulProblem, dims: int) -> None:
             f"oneDNN refuses several matrices of {p.wei} with an odd number of elements ({p.k}x{p.n}): an even K or N "
             "works, and dispatch='fastest'"
         )
-    found, dst = [name for name in p.epilogue.post_ops if name.endswith(":per_oc")], p.epilogue.dst
+    found, dst = [op.kind for op in p.epilogue.post_ops if op.per_channel], p.epilogue.dst
     if p.reference or fmt(p.src).is_float and (dst in ("s8", "u8") or p.src == "f32" != dst):
         return  # its reference takes these anyway
     if found and dims == 3 and p.n > 1 and p.m * p.batch.count > 1:  # else they are as large as the output
         raise Unimplemented(
-            f"oneDNN takes another GEMM for post-operation {found[0].partition(':')[0]!r} by column of a matmul in "
+            f"oneDNN takes another GEMM for post-operation {found[0]!r} by column of a matmul in "
             "three dimensions, which is not modelled: two and four dimensions work, and dispatch='fastest'"
         )
 
@@ -104,7 +105,7 @@ def refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
     e, types = problem.epilogue, f"{problem.src}:{problem.wei}:{problem.epilogue.dst}"
     if e.dst_zero_point:
         raise Unimplemented(f"oneDNN refuses a destination zero point for {types}: dispatch='fastest' takes it")
-    if any(name.startswith("sum:zero") for name in e.post_ops):
+    if any(op.zero_point for op in e.post_ops):
         raise Unimplemented(f"oneDNN refuses a sum with a zero point for {types}: dispatch='fastest' takes it")
     if isinstance(problem, MatmulProblem):
         return

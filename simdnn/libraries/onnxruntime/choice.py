@@ -98,7 +98,7 @@ def check(problem: Problem) -> None:
     """Raises for what onnxruntime's products are not followed by, or by other roundings than here."""
     e = problem.epilogue
     if e.post_ops:
-        raise Unimplemented(f"onnxruntime's products have no post-operation {e.post_ops[0]!r}; {_WAY_OUT}")
+        raise Unimplemented(f"onnxruntime's products have no post-operation {e.post_ops[0].kind!r}; {_WAY_OUT}")
     if fmt(problem.src).is_float:
         return
     if e.dst not in ("s32", "f32"):
