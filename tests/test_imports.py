@@ -40,6 +40,7 @@ FLOORS = (
         "simdnn.files",
         "simdnn.frames",
         "simdnn.garbage",
+        "simdnn.late",
         "simdnn.progress",
         "simdnn.verbose",
         "simdnn.version",

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
@@ -28,14 +28,11 @@ from simdnn.assembly.rows import Rows, rows
 from simdnn.assembly.text import SYNTAX_LINE, Syntax, read_text, syntax_of
 from simdnn.assembly.timeline import Timeline
 from simdnn.assembly.values import Values, run
+from simdnn.late import pd
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.chains import slowest_chain
 from simdnn.timing.cpu.pipeline import LoopTiming, loop_cycles
 from simdnn.timing.cpu.steps import CoreOp, MemRef, Step, lower
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 _TURNS = 9  # iterations over which a value is looked for in memory
 _FILE_NAME = re.compile(r"[^\s;]+\.(s|S|asm|o|so|a|obj|hex|txt|bin)")
@@ -103,8 +100,6 @@ class Analysis(Alike, InNotebooks):
     @functools.cached_property
     def ports(self) -> pd.DataFrame:
         """Frame: port, cycles of work an iteration, share of the iteration's cycles."""
-        import pandas as pd
-
         return pd.DataFrame(self.port_rows(), columns=["port", "cycles", "share"])
 
     def port_rows(self) -> list[dict[str, Any]]:
@@ -125,8 +120,6 @@ class Analysis(Alike, InNotebooks):
         Latencies are from the last register operand to the result, of what only loads those of a hit in the first
         cache. Ports are those of each uop, a load's first; the ports of stores are not in the tables.
         """
-        import pandas as pd
-
         return pd.DataFrame(self.instruction_rows())
 
     def instruction_rows(self) -> list[dict[str, Any]]:

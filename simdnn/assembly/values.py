@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import iced_x86 as iced
 import numpy as np
@@ -24,9 +24,7 @@ from isa_models.readings.arrays import Array, ArrayValue
 from simdnn.assembly.addresses import State, Sum, Terms, as_written, follow
 from simdnn.assembly.decode import Decoded, MemoryOperand, part_name, register_name
 from simdnn.assembly.semantics import CLEARED, Elements, Meaning, elements_of, is_vector, meaning_of
-
-if TYPE_CHECKING:
-    import pandas as pd
+from simdnn.late import pd
 
 MOST_ITERATIONS = 1 << 16
 _REGISTER = 64  # bytes
@@ -77,8 +75,6 @@ class Values(Alike, InNotebooks):
     @functools.cached_property
     def frame(self) -> pd.DataFrame:
         """Frame: instruction, place, dtype, lanes (an array)."""
-        import pandas as pd
-
         rows = [(one.instruction, one.place, one.dtype, one.lanes) for one in self.written]
         return pd.DataFrame(rows, columns=["instruction", "place", "dtype", "lanes"])
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isa_models import InvalidArgument
 from isa_models.errors import some, unknown_name
 from simdnn.cli import output
 from simdnn.cli.inspect import shapes_of, taken_as_1
+from simdnn.late import pd
 from simdnn.libraries import LIBRARIES, versions
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FINDINGS = ("reference", "saturates", "inexact", "refused")
 EPILOG = """\
@@ -122,8 +120,6 @@ def main(args: argparse.Namespace) -> int:
 
 def failures(frame: pd.DataFrame, what: list[str], slower_than: float | None) -> pd.DataFrame:
     """Rows that are one of `what`, or slower than a factor of the fastest mode: node, machine, isa, mode, finding."""
-    import pandas as pd
-
     rows = []
     for row in frame.to_dict("records"):
         met = [name for name in what if (row["implementation"] == name if name == "refused" else row[name] is True)]

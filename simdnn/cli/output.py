@@ -8,13 +8,11 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isa_models.errors import InvalidArgument, SimdnnError, how_to_install, unknown_name
 from simdnn import files
-
-if TYPE_CHECKING:
-    import pandas as pd
+from simdnn.late import pd
 
 FILE_FORMATS = (".csv", ".json", ".parquet")
 PICTURE_FORMATS = (".png", ".pdf", ".svg")
@@ -49,8 +47,6 @@ def _columns(frame: pd.DataFrame | Rows) -> list[tuple[str, list[Any], bool]]:
         names = list(frame[0]) if frame else []
         lists = {name: [row[name] for row in frame] for name in names}
         return [(name, some, all(isinstance(x, int | float | None) for x in some)) for name, some in lists.items()]
-    import pandas as pd
-
     return [
         (
             str(name),

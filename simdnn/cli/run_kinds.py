@@ -17,6 +17,7 @@ import workloads
 from isa_models import InvalidArgument, SimdnnError
 from isa_models.readings.arrays import Array
 from simdnn.cli.inspect import shapes_of, taken_as_1
+from simdnn.late import pd
 from simdnn.networks.classified import run_classifier
 from simdnn.networks.precision import MODES, Mode
 from simdnn.networks.runner import Frames
@@ -59,7 +60,6 @@ class WorkloadOutcome:
 
 def beside(outcomes: Mapping[str, WorkloadOutcome]) -> WorkloadOutcome:
     """The outcome of a workload on several machines, by their names, as one: a column says which machine."""
-    import pandas as pd
 
     def joined(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         parts = [frame.assign(machine=name) for name, frame in frames.items() if len(frame)]

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import isa_models
 from isa_models import GpuMachine
 from simdnn.cli import output
 from simdnn.cli.inspect import shapes_of
 from simdnn.cli.run_kinds import read_feeds
+from simdnn.late import pd
 from simdnn.libraries import LIBRARIES
 from simdnn.primitives.result import plain
 from simdnn.progress import Progress
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 RULE = "onnxruntime"  # where no rule of dispatch is asked for: who runs ONNX models
 _FORMS = {"saturated": "{:.2%}", "differs": "{:.2%}", "max_difference": "{:.4g}"}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simdnn.cli import output
 from simdnn.exactness import measures
-
-if TYPE_CHECKING:
-    import pandas as pd
+from simdnn.late import pd
 
 WIDTH = 120
 NAME = 36  # characters of a name that are shown, unless all columns are asked for

@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isa_models import InvalidArgument
 from simdnn.cli import output
 from simdnn.cli.options import Takes, add_set, check, machine_with
+from simdnn.late import pd
 from simdnn.progress import shown
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SAMPLES = 15  # quiet ones, of each kernel
 

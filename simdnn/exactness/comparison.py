@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from simdnn.explanations.departures import HALVED as HALVED_KIND
 from simdnn.explanations.departures import PAIR
 from simdnn.kernels import kernels
 from simdnn.kernels.common.spec import Epilogue, MatmulProblem, Parameters, Problem
+from simdnn.late import pd
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.convolution import convolution
 from simdnn.primitives.costs import built
@@ -29,9 +30,6 @@ from simdnn.primitives.matmul import matmul
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import values, whole
 from workloads import ConvLayer, MatmulLayer, data
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Configuration = Mapping[str, Any] | str
 _SIDES = ("a", "b")
@@ -115,8 +113,6 @@ class Comparison(Alike, InNotebooks):
         The place: m, n, of products of a batch behind `batch` (`batch_0`, `batch_1` … where several sizes stand in
         front); of a convolution image, channel, y, x.
         """
-        import pandas as pd
-
         shape = self.a.output.shape
         names = (*_fronts(len(shape) - 2), "m", "n") if self._products else ("image", "channel", "y", "x")
         frame = pd.DataFrame(dict(zip(names, np.indices(shape).reshape(len(shape), -1), strict=True)))
@@ -174,16 +170,12 @@ class Comparison(Alike, InNotebooks):
 
     def to_frame(self) -> pd.DataFrame:
         """`summary` as a frame of one row."""
-        import pandas as pd
-
         return pd.DataFrame([self.summary])
 
     # -- why --------------------------------------------------------------------------------------------------------
     @cached_property
     def reasons(self) -> pd.DataFrame:
         """Frame: reason, side ("a", "b", "both"), elements (that differ for it; one may have several), detail."""
-        import pandas as pd
-
         from simdnn.frames import shown
 
         found = self._integer_reasons() if self._plain_integers else self._other_reasons()
@@ -240,8 +232,6 @@ class Comparison(Alike, InNotebooks):
         `by` "output": its place, pairs; "channel": outputs, pairs and share of each channel; "k": the positions of each
         pair along the sum, and outputs that it saturated in.
         """
-        import pandas as pd
-
         if side not in _SIDES or by not in ("output", "channel", "k"):
             raise InvalidArgument(f"side={side!r}, by={by!r}; allowed: a, b; output, channel, k")
         result: Result = getattr(self, side)

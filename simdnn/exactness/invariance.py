@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,13 +22,11 @@ from isa_models.readings.arrays import Array, ArrayValue
 from isa_models.readings.orders import OrderValue
 from simdnn.exactness.configured import Configured, Outputs
 from simdnn.exactness.probes import KINDS, Probe
+from simdnn.late import pd
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.convolution import convolution
 from simdnn.primitives.matmul import matmul
 from simdnn.progress import Progress, shows
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _PRIMITIVES: dict[str, Callable[..., Any]] = {"matmul": matmul, "convolution": convolution}
 #: what may change without another sum being asked for
@@ -100,8 +98,6 @@ def invariance(
     >>> len(frame), frame["orders"].tolist()
     (2, [1, 1])
     """
-    import pandas as pd
-
     from simdnn.frames import shown
 
     one_of("primitive", primitive, AXES)

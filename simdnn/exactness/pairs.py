@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,11 +22,9 @@ from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.edges import taps_inside
 from simdnn.kernels.common.origin import origins_of
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, Kernel, Parameters, Problem
+from simdnn.late import pd
 from simdnn.primitives.costs import built
 from simdnn.primitives.result import Estimate, Result
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SHIFT = 128  # what kernels for u8 add to s8 sources (docs/numerics.md, rules 4 and 5)
 INSTRUCTION = "vpmaddubsw"
@@ -133,8 +130,6 @@ def saturated_pairs(result: Result, src: Array, weights: Array) -> pd.DataFrame:
 
     The pairs of a whole problem, by the instruction itself, wherever the ranges of source and weights let it saturate.
     """
-    import pandas as pd
-
     columns = ["positions", "outputs"]
     if result.kernel.counting is None:
         return pd.DataFrame([], columns=columns)

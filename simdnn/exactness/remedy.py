@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +13,9 @@ from simdnn import quantize
 from simdnn.exactness import measures
 from simdnn.exactness.safety import ranges
 from simdnn.explanations.departures import HALVED, PAIR
+from simdnn.late import pd
 from simdnn.primitives import Attr, arrays, convolution, matmul
 from simdnn.primitives.checks import keywords, one_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _SEVEN_BITS = 63  # magnitude of symmetric 7-bit weights
 Variant = tuple[str, Array, Array, bool]  # name, s8 weights, scale of each channel, exact
@@ -48,8 +46,6 @@ def remedies(
     >>> remedies("matmul", weights=weights, src=src, machine="skx")[["remedy", "saturated_share"]].values.tolist()
     [['fast', 1.0], ['7-bit weights', 0.0], ['7-bit where unsafe', 0.0], ['exact path', 0.0]]
     """
-    import pandas as pd
-
     one_of("primitive", primitive, ("matmul", "convolution"))
     if arrays.type_of("src", src) not in ("u8", "s8"):
         raise InvalidArgument(f"src of {src.dtype}; a source as stored, uint8 or int8, is needed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,13 +19,11 @@ from simdnn.kernels import kernels
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.edges import taps_inside
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, Kernel, MatmulProblem, Problem
+from simdnn.late import pd
 from simdnn.primitives import Attr, arrays, estimate
 from simdnn.primitives.checks import integer, keywords, one_of, pair
 from simdnn.primitives.costs import built
 from simdnn.primitives.result import Estimate
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _S16 = fmt("s16")
 _MOST_PLACED = 64  # inputs that a witness is tried to share, before it gets one of its own
@@ -67,8 +65,6 @@ def ranges(
     >>> frame[["safe", "max_abs_pair", "witness"]].values.tolist()
     [[False, 64770, array([255, 255], dtype=uint8)], [True, 30600, None]]
     """
-    import pandas as pd
-
     one_of("primitive", primitive, ("matmul", "convolution"))
     weights = _weights(primitive, weights)
     src, (low, high) = _source(src_range, calibration)
@@ -321,8 +317,6 @@ def _witnesses(
     frame: pd.DataFrame, pairs: Pairs, found: Estimate, weights: Array, span: tuple[int, int], shift: int
 ) -> None:
     """Columns at, witness, witness_pairs: inputs for the worst pair of each channel, and what they did when run."""
-    import pandas as pd
-
     problem = found.problem
     least, most = pairs.sums(span[0] + shift, span[1] + shift)
     order = np.lexsort((_size(least, most), pairs.channel))

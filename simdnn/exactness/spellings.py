@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +17,11 @@ from isa_models.formats import fmt
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
+from simdnn.late import pd
 from simdnn.primitives import Attr, matmul
 from simdnn.primitives.checks import integer, keywords, one_of
 from simdnn.primitives.result import Result
 from simdnn.progress import each
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SOURCES = ("f32", "bf16", "f16", "u8", "s8")
 WEIGHTS = ("f32", "bf16", "f16", "s8", "u8", "s4", "u4")
@@ -95,8 +93,6 @@ def spellings(
     >>> frame.loc[["math_mode=bf16", "compute_type=bf16"], ["computes", "refused"]].values.tolist()
     [['f32', ''], ['', 'clx has no bf16']]
     """
-    import pandas as pd
-
     src_type, _, wei_type = dt.partition(":")
     one_of("source type", src_type, SOURCES)
     one_of("weights type", wei_type, WEIGHTS)

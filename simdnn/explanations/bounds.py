@@ -8,7 +8,7 @@ bounds errors (`isa_models.readings.bounds`), so each instruction counts with th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +22,7 @@ from isa_models.roundoff import roundoff
 from simdnn.explanations.departures import Departures
 from simdnn.kernels.common.origin import Origin, origins_of
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
-
-if TYPE_CHECKING:
-    import pandas as pd
+from simdnn.late import pd
 
 Shades = dict[str, tuple[Array, str]]
 #: bounds are sums and products of less than 2**30 numbers, none negative, which f64 rounds
@@ -61,8 +59,6 @@ class ErrorBound(Alike, InNotebooks):
         """A frame of one row: worst, probable, error (the greatest of each), tightness (the greatest error over its
         worst bound), worst_relative (the greatest bound over its magnitude), certainty, and for each of `kinds` the
         roundings on the longest path."""
-        import pandas as pd
-
         with np.errstate(all="ignore"):
             share, relative = self.error / self.worst, self.worst / self.magnitude
         row = {

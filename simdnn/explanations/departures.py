@@ -16,7 +16,6 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,9 +26,7 @@ from isa_models.readings.arrays import Array
 from simdnn.explanations.exact import Sums
 from simdnn.kernels.common.pack import halved
 from simdnn.kernels.common.spec import Epilogue, Kernel, MatmulProblem, Parameters, Problem
-
-if TYPE_CHECKING:
-    import pandas as pd
+from simdnn.late import pd
 
 PAIR = "saturated pair"
 HALVED = "halved weights"
@@ -142,8 +139,6 @@ class Departures(Alike):
 
     def frame(self) -> pd.DataFrame:
         """A row a kind that happened, columns `COLUMNS`; `attrs`: outputs, departing, exact, proven, summary."""
-        import pandas as pd
-
         rows = [
             (
                 d.kind,

@@ -11,16 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
 from isa_models.readings.traced import LEAVES, Lane, Number, TracedValue, copied, ideal, inside
-
-if TYPE_CHECKING:
-    import pandas as pd
+from simdnn.late import pd
 
 _SIGNS = {
     "add": "+",
@@ -76,8 +74,6 @@ class Explanation(Alike, InNotebooks):
     @cached_property
     def steps(self) -> pd.DataFrame:
         """Frame: at, instruction, text, value, exact, note."""
-        import pandas as pd
-
         columns = {f.name: [getattr(row, f.name) for row in self.rows] for f in fields(ExplainedStep)}
         return pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()})
 

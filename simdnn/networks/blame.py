@@ -14,6 +14,7 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
+from simdnn.late import pd
 from simdnn.networks.modes import Calibrated, error_of, floats_of, in_mode
 from simdnn.networks.network import Network, load
 from simdnn.networks.precision import MODES, Mode, choose
@@ -21,8 +22,6 @@ from simdnn.primitives import Attr
 from simdnn.progress import Progress, shows
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from simdnn.networks.modes import Model
 COLUMNS = ("node", "op", "sqnr_db", "share")
 _LAYERS = ("Conv", "MatMul", "Gemm")
@@ -59,8 +58,6 @@ def blame(
     >>> sorted(frame["node"]), bool(frame["share"].is_monotonic_decreasing)
     (['conv1', 'conv2', 'conv3', 'fc'], True)
     """
-    import pandas as pd
-
     given = [feeds] if isinstance(feeds, Mapping) else list(feeds)
     if not given:
         raise InvalidArgument("feeds is empty; a dict of arrays by input name, or a list of them, is needed")

@@ -6,15 +6,13 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isa_models import SimdnnError
+from simdnn.late import pd
 from simdnn.networks.network import Network
 from simdnn.networks.ops import supported
 from simdnn.primitives.result import plain
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _ANY_MACHINE = "zen4"  # shapes and multiply-accumulates are the same on every machine
 
@@ -48,8 +46,6 @@ class Inspection:
 
     def to_frame(self) -> pd.DataFrame:
         """A row a node."""
-        import pandas as pd
-
         return pd.DataFrame(list(self.rows), columns=["node", "op", "output", "dtype", "macs", "supported"])
 
     def to_json(self) -> str:

@@ -21,6 +21,7 @@ from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.exactness.safety import verdict
+from simdnn.late import pd
 from simdnn.libraries import LeftToReference
 from simdnn.networks.elsewhere import Elsewhere
 from simdnn.networks.kernels import Kernels
@@ -42,7 +43,6 @@ from workloads import ConvLayer
 
 if TYPE_CHECKING:
     import onnx
-    import pandas as pd
 
     Model = str | PathLike[str] | onnx.ModelProto | Network
 _NOT_KNOWN = "which kernel is the fastest is not known"
@@ -95,8 +95,6 @@ def lint(
     >>> frame[["node", "machine", "isa", "implementation", "reference", "saturates"]].values.tolist()[0]
     ['conv1', 'zen4', 'avx512_core', 'conv:avx512_core_int8_exact', False, False]
     """
-    import pandas as pd
-
     limits = _listed(isa)
     places = [
         (found, limit) for found in map(isa_models.machine, _machines(machine, limits)) for limit in limits or [None]

@@ -12,6 +12,7 @@ from isa_models import InvalidArgument, Unimplemented, UnknownTiming
 from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
+from simdnn.late import pd
 from simdnn.networks.elsewhere import Elsewhere
 from simdnn.networks.model import Node
 from simdnn.networks.modes import error_of, listed_feeds
@@ -24,8 +25,6 @@ from simdnn.primitives.run import Target
 from simdnn.progress import Progress, each, shows
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from simdnn.networks.modes import Model
 
 COLUMNS = (
@@ -73,8 +72,6 @@ def porting(
     >>> frame.attrs["outputs"]["icx"]["differs"]
     0.0
     """
-    import pandas as pd
-
     network, data = load(model), listed_feeds("feeds", feeds)
     if not network.is_integer:
         raise InvalidArgument("the model is not stored in integers; what works: one that simdnn.quantize_onnx made")

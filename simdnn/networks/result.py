@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isa_models import GpuMachine, Machine, SimdnnError
 from isa_models.alike import Alike
@@ -16,15 +16,13 @@ from isa_models.machines.provenance import Confidence, weakest
 from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
 from simdnn.explanations.departures import COLUMNS, Departures
+from simdnn.late import pd
 from simdnn.networks.kernels import Call
 from simdnn.networks.model import Node
 from simdnn.networks.types import label
 from simdnn.primitives.result import plain
 from simdnn.timing.causes import CAUSES
 from simdnn.version import version
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,8 +114,6 @@ class NetworkEstimate(Alike):
     @cached_property
     def traffic(self) -> pd.DataFrame:
         """Frame: level, read_bytes, written_bytes, over all nodes; the nearest level first."""
-        import pandas as pd
-
         parts = [
             call.find_cost().traffic.set_index("level")[["read_bytes", "written_bytes"]]
             for run in self.nodes
@@ -130,8 +126,6 @@ class NetworkEstimate(Alike):
     @cached_property
     def causes(self) -> pd.DataFrame:
         """Frame: cause, cycles, share of all nodes' cycles, as `Result.causes` has them."""
-        import pandas as pd
-
         parts = [call.find_cost().causes for run in self.nodes for call in run.calls]
         if not parts:
             return pd.DataFrame(columns=["cause", "cycles", "share"])
@@ -152,8 +146,6 @@ class NetworkEstimate(Alike):
 
     def to_frame(self) -> pd.DataFrame:
         """A row a node: node, op, implementation, output, dtype, macs, cycles, time_us, share, bound, confidence."""
-        import pandas as pd
-
         total = self.cycles or 1.0
         rows = [
             {
@@ -225,8 +217,6 @@ class NetworkResult(NetworkEstimate):
 
         The products of those nodes are computed once more, counting.
         """
-        import pandas as pd
-
         rows = [
             (node, call.implementation, counts.size, int((counts > 0).sum()), float((counts > 0).mean()))
             for node, call, departed in self._departed
@@ -243,8 +233,6 @@ class NetworkResult(NetworkEstimate):
         `attrs`: exact (nothing departed), summary, and over all nodes
         with such kernels outputs, saturated_outputs, halved_outputs … , departed_outputs and the shares.
         """
-        import pandas as pd
-
         frames = [
             departed.frame().assign(node=node, implementation=call.implementation)
             for node, call, departed in self._departed

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,12 +20,10 @@ from isa_models.errors import some
 from isa_models.machines.provenance import weakest
 from simdnn.exactness import measures
 from simdnn.kernels.table import kind_of
+from simdnn.late import pd
 from simdnn.networks.precision import MODES, Mode
 from simdnn.progress import Progress, shows
 from simdnn.workers import WORTH_WORKERS, pool
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Row = dict[str, Any]
 NOTHING = "no mode could be run: "  # how the reason begins where all modes were refused
@@ -126,8 +124,6 @@ def rows_in_modes(
     progress: Progress | None = None,
 ) -> tuple[pd.DataFrame, list[Row]]:
     """A row for each layer or node and mode, and the rows of what no sum of them tells; the base is among the modes."""
-    import pandas as pd
-
     found: dict[str, dict[str, InMode]] = {}
     for part, runs in _map(parts, modes, isa, jobs, progress):
         found[part.name] = runs
@@ -221,8 +217,6 @@ def totals(frame: pd.DataFrame, wholes: Sequence[Row] = (), base: str = "f32") -
 
     `wholes`: rows of what no sum tells, by mode and phase; they overrule sums.
     """
-    import pandas as pd
-
     if not wholes:
         keys = [key for key in ("mode", "phase") if key in frame]
         wholes = [dict(zip(keys, some, strict=True)) for some in frame[keys].drop_duplicates().itertuples(index=False)]

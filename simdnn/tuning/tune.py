@@ -15,6 +15,7 @@ from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
 from isa_models.errors import unknown_name
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
+from simdnn.late import pd
 from simdnn.networks.load import read
 from simdnn.networks.modes import Metric, listed_feeds, overlap_of, random_feeds
 from simdnn.networks.network import load
@@ -31,8 +32,6 @@ from simdnn.workers import WORTH_WORKERS, crew, usual
 from workloads import Classifier, RealNetwork
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from simdnn.networks.modes import Model
 
 Feeds = Mapping[str, Array] | Sequence[Mapping[str, Array]]
@@ -135,8 +134,6 @@ def tune(
             measured[target.name] = found
     finally:
         kept.close()
-    import pandas as pd
-
     return Tuned(
         pd.concat(fronts, ignore_index=True),
         pd.concat(runs, ignore_index=True),
@@ -281,8 +278,6 @@ def _counted(number: int, what: str) -> str:
 
 def _frame(found: Finding) -> pd.DataFrame:
     """All recipes that were run, by their number."""
-    import pandas as pd
-
     base = found.full.row(dict.fromkeys(found.subject.layers, "f32"))
     rows = {}
     for number, modes in enumerate(found.full.modes):

@@ -14,10 +14,10 @@ from isa_models import InvalidArgument
 from isa_models.alike import Alike
 from isa_models.errors import unknown_name
 from simdnn import files
+from simdnn.late import pd
 from simdnn.networks.precision import MODES
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
     from simdnn.tuning.finding import Finding
@@ -61,8 +61,6 @@ class Tuned(Alike):
         that layer in f32; of a fetched network over the few samples of the sensitivities. `row=None`: the one that the
         bounds ask for.
         """
-        import pandas as pd
-
         row = self.best if row is None else row
         modes = self.recipe(row)
         found = self._measured[str(self.front.loc[row, "machine"])]
@@ -116,8 +114,6 @@ class Tuned(Alike):
     @cached_property
     def content(self) -> dict[str, Any]:
         """The content of JSON: model, measure, notes, front, and the recipes by row."""
-        import pandas as pd
-
         rows: list[dict[str, Any]] = json.loads(pd.DataFrame(self.front).to_json(orient="records", double_precision=15))
         recipes = {str(row): modes for row, modes in self._recipes.items()}
         return {
