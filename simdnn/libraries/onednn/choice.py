@@ -136,7 +136,7 @@ def _emulated(p: Problem) -> tuple[str, str]:
             return f"gemm:{isa}_bf16_ref", "ref:any"
         refuse_sum_in_gemm(p)
         refuse_scaled_parts(p)
-        dots = p.m > 1 if p.n == 1 else p.m == 1 and p.wei_tag == "ba"
+        dots = p.wei_tag == "ba" if p.m == 1 else p.n == 1
         return f"{'gemv' if dots else 'gemm'}:{isa}_bf16_emulated", "gemm:jit:bf16"
     if p.depthwise and not is_copied(p) and not as_large_as_outputs(p.epilogue.post_ops):
         return f"dw:{isa}_bf16_stored", f"jit_dw:{isa}"

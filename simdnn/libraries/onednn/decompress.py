@@ -9,6 +9,7 @@ from isa_models import Unimplemented
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import MatmulProblem
 from simdnn.libraries.model import Form
+from simdnn.libraries.onednn.refusals import refuse_float_bias
 
 _NIBBLES = ("s4", "u4")
 _WAY_OUT = "dispatch='fastest' takes it"
@@ -20,12 +21,13 @@ def form(p: MatmulProblem, mode: str, scale: Param | None, point: Param | None, 
     Raises `Unimplemented` for what it was seen to refuse.
     """
     _refuse(p, mode, scale, point, caps)
+    refuse_float_bias(p)
     dst = p.epilogue.dst
     stored = scale.dtype if scale else "f32"
     if scale and point and scale.group and point.group and scale.group != point.group:
         return Form(True, compute="f32")
     if p.src == "f32":
-        return Form(not (mode in ("strict", "any") and dst == stored == "f32"), compute="f32")
+        return Form(not (mode in ("strict", "any") and dst == stored == p.epilogue.bias_stored == "f32"), compute="f32")
     if p.src == "f16":
         return Form(compute="f32")
     tiles = "avx512_core_amx" in caps and scale is not None and scale.by_channel and not scale.group

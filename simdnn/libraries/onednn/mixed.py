@@ -48,6 +48,7 @@ def choice(p: MatmulProblem, caps: frozenset[str]) -> tuple[str, str]:
     half, dst = "avx512_core_fp16" in caps and p.wei == "f16", p.epilogue.dst
     narrow = wide != "avx2" and (p.wei == "bf16" or half)  # a destination of the weights' own type
     columns = wide != "avx2" or p.n % 8 == 0  # it copies whole vectors of weights there
-    if p.src == "f32" and columns and (dst == "f32" or dst == p.wei and narrow):
+    own = dst == "f32" or dst == p.wei and narrow
+    if p.src == "f32" and columns and own and (dst != "f32" or p.epilogue.bias_stored == "f32"):
         return f"gemm:{wide}_by_{p.wei}", f"brg_matmul:{'avx10_1_512' if half else wide}"
     return f"gemm:{wide}_by_{p.wei}_ref", "ref:any"

@@ -83,6 +83,21 @@ def _refuse_bias(p: Problem, wide: bool) -> None:
         )
 
 
+def refuse_float_bias(p: Problem) -> None:
+    """Raises for types of the bias that the library's products of floats do not take: f32 always; a matmul with weights
+    of 16 bits has theirs, one with integer weights both; a convolution of bf16 or f16 its own.
+    """
+    matmul, stored = isinstance(p, MatmulProblem), p.epilogue.bias_stored
+    own = ("bf16", "f16") if not fmt(p.wei).is_float else (p.wei,) if matmul or p.src == p.wei else ()
+    known = ("f32", *(name for name in own if name in ("bf16", "f16")))
+    if p.epilogue.bias and stored not in known:
+        what = "matmul" if matmul else "convolution"
+        raise Unimplemented(
+            f"oneDNN has no {what} {p.src}:{p.wei}:{p.epilogue.dst} with a bias of {stored}: {' and '.join(known)} "
+            f"work{'s' * (len(known) == 1)}, and dispatch='fastest'"
+        )
+
+
 def refuse_missing(p: Problem, wide: bool) -> None:
     """Raises for types that the library has no primitive for; `wide`: under a cap of AVX-512."""
     matmul, dst = isinstance(p, MatmulProblem), p.epilogue.dst
@@ -102,6 +117,7 @@ def refuse_missing(p: Problem, wide: bool) -> None:
 
 def refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
     """Raises for what may follow floating-point sums here and oneDNN refuses, or does in an order not known."""
+    refuse_float_bias(problem)
     e, types = problem.epilogue, f"{problem.src}:{problem.wei}:{problem.epilogue.dst}"
     if e.dst_zero_point:
         raise Unimplemented(f"oneDNN refuses a destination zero point for {types}: dispatch='fastest' takes it")
@@ -175,7 +191,8 @@ def refuse_scaled_parts(p: MatmulProblem) -> None:
     """Raises where a GEMM of bf16 multiplies each part of its sums by a common scale, and adds it in one rounding."""
     e = p.epilogue
     common = (e.src_scale or e.wei_scale) and not (e.wei_scale and e.wei_scale.by_channel)
-    parts = p.n > 1 and p.k > (8 if p.m == 1 else 384) or p.m == p.n == 1 and p.k > 8
+    chain = 8 if p.m == 1 else 384
+    parts = p.k > chain and (p.n > 1 or p.m == 1 and p.wei_tag != "ba")
     if common and parts and e.dst == "f32" and not e.bias:
         raise Unimplemented(
             f"oneDNN's GEMM of bf16 scales each part of sums over K = {p.k} by itself, not modelled here: a scale by "
