@@ -82,10 +82,6 @@ def _to(case: Case) -> str:
     return _types(case, "ddt", 1)[0]
 
 
-def _post_ops(case: Case) -> dict[str, Any]:
-    return {"post_ops": attributes.modelled_post_ops(case.options["attr-post-ops"])}
-
-
 # -- layouts ----------------------------------------------------------------------------------------------------------
 def _tags(case: Case, count: int) -> tuple[list[str], str]:
     """Tags of the sources and of the destination; without one of its own it has the first source's."""
@@ -104,15 +100,17 @@ def _own(tag: str, ndims: int) -> bool:
     return tag in _ANY or letters_of(tag, ndims) in (letters, f"a{letters[2:]}{letters[1:2]}")
 
 
-def _copies(case: Case, tensors: Sequence[tuple[str, tuple[int, ...], str]]) -> dict[str, Any]:
+Named = tuple[str, tuple[int, ...], str]  # a tensor: name, shape, type
+
+
+def _copies(case: Case, tensors: Sequence[Named]) -> tuple[Moved, ...]:
     """The copies of sources and destination (the last one) whose layouts kernels here do not read."""
     tags, dst = _tags(case, len(tensors) - 1)
     wanted = zip((*tags, dst), tensors, strict=True)
-    found = [moved(name, tag, shape, dtype) for tag, (name, shape, dtype) in wanted if not _own(tag, len(shape))]
-    return {"moves": tuple(found)}
+    return tuple(moved(name, tag, shape, dtype) for tag, (name, shape, dtype) in wanted if not _own(tag, len(shape)))
 
 
-def _alike(case: Case, tensors: Sequence[tuple[str, tuple[int, ...], str]]) -> dict[str, Any]:
+def _alike(case: Case, tensors: Sequence[Named]) -> tuple[Moved, ...]:
     """The copies of what lies in another order than the first source, for an operator that takes any order."""
     tags, dst = _tags(case, len(tensors) - 1)
     found: list[Moved] = []
@@ -123,23 +121,49 @@ def _alike(case: Case, tensors: Sequence[tuple[str, tuple[int, ...], str]]) -> d
             continue
         other = tags[0] if _own(tag, len(shape)) and first else tag
         found.append(moved(name, other, shape, dtype))
-    return {"moves": tuple(found)}
+    return tuple(found)
+
+
+def _images(case: Case, tensors: Sequence[Named]) -> tuple[Moved, ...]:
+    """The copies of the first source and the destination, which are images, where their channels are not last."""
+    found = []
+    tags, ends = (case.options["stag"], case.options["dtag"]), (tensors[0], tensors[-1])
+    for tag, (name, shape, dtype) in zip(tags, ends, strict=True):
+        last = "acdef"[: len(shape) - 1] + "b"
+        if tag not in _ANY and letters_of(tag, len(shape)) != last:
+            found.append(moved(name, tag, shape, dtype))
+    return tuple(found)
 
 
 # -- primitives -------------------------------------------------------------------------------------------------------
+def _call(
+    case: Case,
+    primitive: str,
+    sources: Mapping[str, tuple[tuple[int, ...], str]],
+    output: tuple[int, ...],
+    dst: str,
+    options: Mapping[str, Any],
+    copied: Callable[[Case, Sequence[Named]], tuple[Moved, ...]] = _copies,
+    ahead: tuple[attributes.AskedPostOp, ...] = (),
+    **more: Any,
+) -> OperatorTask:
+    """A call of a primitive: the copies that its layouts ask for, and post-operations, those `ahead` of the case's."""
+    moves = copied(case, [*((name, *pair) for name, pair in sources.items()), ("dst", output, dst)])
+    post_ops = (*ahead, *attributes.modelled_post_ops(case.options["attr-post-ops"]))
+    return OperatorTask(case, primitive, sources, output, dst, options, moves=moves, post_ops=post_ops, **more)
+
+
 def _softmax(case: Case) -> OperatorTask:
     options = {"axis": int(case.options["axis"]), "logarithm": SOFTMAX[_chosen(case, SOFTMAX, "softmax")]}
     (shape,), (src,), dst = _shapes(case), _types(case, "sdt", 1), _to(case)
-    more = _copies(case, [("src", shape, src), ("dst", shape, dst)]) | _post_ops(case)
-    return OperatorTask(case, "softmax", {"src": (shape, src)}, shape, dst, options, **more)
+    return _call(case, "softmax", {"src": (shape, src)}, shape, dst, options)
 
 
 def _eltwise(case: Case) -> OperatorTask:
     options = {"algorithm": _chosen(case, ELTWISE, "relu")}
     numbers = {name: float(case.options[name]) for name in ("alpha", "beta")}
     (shape,), (src, dst) = _shapes(case), _pair(case)
-    more = _alike(case, [("src", shape, src), ("dst", shape, dst)]) | _post_ops(case)
-    return OperatorTask(case, "eltwise", {"src": (shape, src)}, shape, dst, options | numbers, **more)
+    return _call(case, "eltwise", {"src": (shape, src)}, shape, dst, options | numbers, _alike)
 
 
 def _broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
@@ -159,19 +183,17 @@ def _binary(case: Case) -> OperatorTask:
     output = tuple(map(max, first, second))
     left, right, *_ = _types(case, "sdt", 2)
     dst = _to(case)
-    more: dict[str, Any] = _alike(case, [("src0", first, left), ("src1", second, right), ("dst", output, dst)])
-    more |= {"rows": {"condition": output}} if options["algorithm"] == "select" else {}
+    rows = {"condition": output} if options["algorithm"] == "select" else {}
     sources = {"src0": (first, left), "src1": (second, right)}
-    return OperatorTask(case, "binary", sources, output, dst, options, **more, **_post_ops(case))
+    return _call(case, "binary", sources, output, dst, options, _alike, rows=rows)
 
 
 def _prelu(case: Case) -> OperatorTask:
     first, second = _shapes(case)
     second = _broadcast(first, second)
     left, right = _types(case, "sdt", 2)
-    more = _alike(case, [("src", first, left), ("weights", second, right), ("dst", first, left)])
     sources = {"src": (first, left), "weights": (second, right)}
-    return OperatorTask(case, "prelu", sources, first, left, **more, **_post_ops(case))
+    return _call(case, "prelu", sources, first, left, {}, _alike)
 
 
 def _normalization(
@@ -194,12 +216,10 @@ def _normalization(
             "group_normalization": (shape[0] * options.get("groups", 1),),
         }.get(primitive, shape[1:2])
         rows |= {"mean": size, "variance": size} if "M" not in flags else {"variance": size}
-    post_ops = _post_ops(case)["post_ops"]
     added = (attributes.AskedPostOp("add", mask="per_tensor"),) if "A" in flags else ()
     relu = (attributes.AskedPostOp("relu"),) if set("RA") & set(flags) else ()
     src, dst = _pair(case)
-    more = _copies(case, [("src", shape, src), ("dst", shape, dst)]) | {"post_ops": (*added, *relu, *post_ops)}
-    return OperatorTask(case, primitive, {"src": (shape, src)}, shape, dst, options, rows, **more)
+    return _call(case, primitive, {"src": (shape, src)}, shape, dst, options, ahead=(*added, *relu), rows=rows)
 
 
 def _layer_normalization(case: Case) -> OperatorTask:
@@ -233,8 +253,7 @@ def _reduction(case: Case) -> OperatorTask:
         raise Unimplemented(f"{output} of {shape}: no dimension is reduced")
     options = {"algorithm": name, "axes": axes, "p": float(case.options["p"]), "eps": float(case.options["eps"])}
     (src,), dst = _types(case, "sdt", 1), _to(case)
-    more = _copies(case, [("src", shape, src), ("dst", output, dst)]) | _post_ops(case)
-    return OperatorTask(case, "reduction", {"src": (shape, src)}, output, dst, options, **more)
+    return _call(case, "reduction", {"src": (shape, src)}, output, dst, options)
 
 
 def _concat(case: Case) -> OperatorTask:
@@ -250,9 +269,7 @@ def _concat(case: Case) -> OperatorTask:
     if len(options) == len(shapes):  # what is empty has no layout
         kept = ":".join(tag for tag, shape in zip(options, shapes, strict=True) if 0 not in shape)
         case = replace(case, options={**case.options, "stag": kept})
-    tensors = [*((name, *pair) for name, pair in sources.items()), ("dst", output, dst)]
-    more = _alike(case, tensors) | _post_ops(case)
-    return OperatorTask(case, "concat", sources, output, dst, {"axis": axis}, listed=True, **more)
+    return _call(case, "concat", sources, output, dst, {"axis": axis}, _alike, listed=True)
 
 
 def _sum(case: Case) -> OperatorTask:
@@ -262,9 +279,7 @@ def _sum(case: Case) -> OperatorTask:
     given = [float(part) for part in case.options["scales"].split(":") if part] or [1.0]
     factors = given * len(types) if len(given) == 1 else given
     sources = {f"src{i}": (shape, dtype) for i, dtype in enumerate(types)}
-    tensors = [*((name, *pair) for name, pair in sources.items()), ("dst", shape, dst)]
-    more = _alike(case, tensors) | _post_ops(case)
-    return OperatorTask(case, "weighted_sum", sources, shape, dst, {"factors": factors}, listed=True, **more)
+    return _call(case, "weighted_sum", sources, shape, dst, {"factors": factors}, _alike, listed=True)
 
 
 def _shuffle(case: Case) -> OperatorTask:
@@ -272,15 +287,7 @@ def _shuffle(case: Case) -> OperatorTask:
     if src != dst or case.options["attr-post-ops"]:
         raise Unimplemented(f"shuffle of {src} to {dst}, or with post-operations: it moves elements alone")
     options = {"axis": int(case.options["axis"]), "group": int(case.options["group"])}
-    return OperatorTask(
-        case,
-        "shuffle",
-        {"src": (shape, src)},
-        shape,
-        dst,
-        options,
-        **_alike(case, [("src", shape, src), ("dst", shape, dst)]),
-    )
+    return _call(case, "shuffle", {"src": (shape, src)}, shape, dst, options, _alike)
 
 
 def _pooling(case: Case) -> OperatorTask:
@@ -295,9 +302,8 @@ def _pooling(case: Case) -> OperatorTask:
         "padding": (*(axis.p for axis in axes), *(max(axis.after, 0) for axis in axes)),
     }
     output = (*shape[:2], *(axis.o for axis in axes))
-    more = _copies(case, [("src", shape, src), ("dst", output, dst)]) | _post_ops(case)
     steps = math.prod(axis.k for axis in axes)
-    return OperatorTask(case, "pooling", {"src": (shape, src)}, output, dst, options, **more, steps=steps)
+    return _call(case, "pooling", {"src": (shape, src)}, output, dst, options, steps=steps)
 
 
 def _resampling(case: Case) -> OperatorTask:
@@ -307,8 +313,7 @@ def _resampling(case: Case) -> OperatorTask:
     size = tuple(axis.o for axis in dims.axes)
     options = {"algorithm": RESAMPLING[_chosen(case, RESAMPLING, "nearest")], "size": size}
     output = (*shape[:2], *size)
-    more = _copies(case, [("src", shape, src), ("dst", output, dst)]) | _post_ops(case)
-    return OperatorTask(case, "resampling", {"src": (shape, src)}, output, dst, options, **more)
+    return _call(case, "resampling", {"src": (shape, src)}, output, dst, options)
 
 
 def _deconvolution(case: Case) -> OperatorTask:
@@ -333,34 +338,13 @@ def _deconvolution(case: Case) -> OperatorTask:
     remarks: tuple[str, ...] = (
         ("weights come in the kernel's own layout",) if options["wtag"] not in ("any", "abx") else ()
     )
-    moves = _images(case, [("src", shape, src), ("dst", output, dst)])
     if options["strides"]:
         raise Unimplemented(f"--strides={options['strides']}: not modelled for --deconv")
     if options["attr-fpmath"]:
         remarks += ("computed in f32, as every math mode allows",)
-    return OperatorTask(
-        case,
-        "deconvolution",
-        {"src": (shape, src), "weights": (weights, wei)},
-        output,
-        dst,
-        taps,
-        rows,
-        moves=moves,
-        remarks=remarks,
-        steps=dims.ic,
-        **_post_ops(case),
-    )
-
-
-def _images(case: Case, tensors: Sequence[tuple[str, tuple[int, ...], str]]) -> tuple[Moved, ...]:
-    """The copies of images that do not have their channels last."""
-    found = []
-    for tag, (name, shape, dtype) in zip((case.options["stag"], case.options["dtag"]), tensors, strict=True):
-        last = "acdef"[: len(shape) - 1] + "b"
-        if tag not in _ANY and letters_of(tag, len(shape)) != last:
-            found.append(moved(name, tag, shape, dtype))
-    return tuple(found)
+    sources = {"src": (shape, src), "weights": (weights, wei)}
+    more: dict[str, Any] = {"rows": rows, "remarks": remarks, "steps": dims.ic}
+    return _call(case, "deconvolution", sources, output, dst, taps, _images, **more)
 
 
 def _reorder(case: Case) -> OperatorTask:
@@ -383,18 +367,8 @@ def _reorder(case: Case) -> OperatorTask:
     remarks: tuple[str, ...]
     remarks = ("runtime dimensions are known ones here",) if options["runtime-dim-mask"] not in ("", "0") else ()
     remarks += ("elements of 4 bits are copied as bytes",) if found and bytes_of != [src, dst] else ()
-    more = tuple(_compensations(case, shape, src))
-    return OperatorTask(
-        case,
-        "conversion",
-        {"src": (shape, src)},
-        shape,
-        dst,
-        moves=tuple(found),
-        remarks=remarks,
-        more=more,
-        **_post_ops(case),
-    )
+    more: dict[str, Any] = {"remarks": remarks, "more": tuple(_compensations(case, shape, src))}
+    return _call(case, "conversion", {"src": (shape, src)}, shape, dst, {}, lambda *_: tuple(found), **more)
 
 
 def _compensations(case: Case, shape: tuple[int, ...], src: str) -> list[OperatorTask]:
