@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import simdnn
 from isa_models import instruction
 from isa_models.formats import fmt
+from isa_models.readings.arrays import Array
 from simdnn import libraries, numerics
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.common.params import Param
@@ -145,20 +147,60 @@ def test_convolutions_are_exact(problem: ConvProblem) -> None:
     assert (out == exact_sums(c, src, wei, 7 if c.epilogue.zp_src else 0)).all()
 
 
-def test_convolutions_of_few_channels_in_floats() -> None:
-    """All taps are one line of memory, with zeros behind: what lies beside a window has no part in its sum."""
-    c = ConvProblem(2, 6, 3, 20, 10, 3, 7, "bf16", "bf16", Epilogue("f32"), (2, 1), (1, 3, 1, 3), groups=2)
-    rng = np.random.default_rng(9)
-    bf16 = fmt("bf16").dtype
-    src, wei = rng.integers(-8, 9, (2, 6, 3, 20)).astype(bf16), rng.integers(-8, 9, (10, 3, 3, 7)).astype(bf16)
-    kernel = build("conv:avx512_core_amx", c)
-    assert "lines" in kernel.program.tensor
-    src[0, :, :, 19] = np.inf
+def few(ic: int, ih: int, iw: int, oc: int, kh: int, kw: int, **more: Any) -> ConvProblem:
+    return ConvProblem(1, ic, ih, iw, oc, kh, kw, "bf16", "bf16", Epilogue("f32"), **more)
+
+
+FEW = {  # what becomes channels
+    "columns together": few(8, 4, 12, 5, 2, 4, strides=(1, 2), padding=(0, 0, 0, 0)),
+    "narrow row": few(6, 3, 16, 10, 3, 5, strides=(2, 1), padding=(1, 1, 0, 1), groups=2),
+    "wide row": few(11, 3, 9, 5, 2, 3, strides=(1, 1), padding=(1, 1, 0, 1), dilation=(2, 1)),
+    "narrow window": few(6, 3, 16, 10, 3, 3, strides=(2, 1), padding=(1, 1, 0, 1), groups=2),
+    "wide window": few(5, 3, 16, 5, 3, 3, strides=(1, 1), padding=(1, 1, 1, 1)),
+}
+
+
+def few_arrays(c: ConvProblem, rng: np.random.Generator) -> list[Array]:
+    shapes = (1, c.ic, c.ih, c.iw), (c.oc, c.ic // c.groups, c.kh, c.kw)
+    return [rng.standard_normal(shape).astype(fmt("bf16").dtype) for shape in shapes]
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_the_order_of_few_channels(name: str) -> None:
+    """Each run of taps that become channels is cut after every 32 elements by itself."""
+    c = FEW[name]
+    src, wei = few_arrays(c, np.random.default_rng(9))
+    out = run_all(build("conv:avx512_core_amx", c), src, wei, Parameters(), portable=False)
+    top, left, bottom, right = c.padding
+    image = np.pad(src[0].astype(np.float64), ((0, 0), (top, bottom), (left, right)))
+    ic, oc, kernel = c.ic // c.groups, c.oc // c.groups, wei.astype(np.float64)
+    runs = {
+        "together": [[(u, w), (u, w + 1)] for u in range(c.kh) for w in range(0, c.kw, 2)],
+        "window": [[(u, w) for w in range(c.kw) for u in range(c.kh)]],
+        "row": [[(u, w) for w in range(c.kw)] for u in range(c.kh)],
+    }[name.split()[1]]
+    for o, y, x in ((0, 0, 0), (c.oc - 1, c.oh - 1, c.ow - 1), (c.oc // 2, c.oh // 2, c.ow // 3)):
+        first, total = o // oc * ic, 0.0
+        for run in runs:
+            at = [(y * c.strides[0] + u * c.dilation[0], x * c.strides[1] + w) for u, w in run]
+            a = [image[first + i, v, h] for v, h in at for i in range(ic)]
+            b = [kernel[o, i, u, w] for u, w in run for i in range(ic)]
+            zeros = [0.0] * (-len(a) % 32)
+            for start in range(0, len(a), 32):
+                total = manual(total, [*a, *zeros][start : start + 32], [*b, *zeros][start : start + 32], "even_odd")
+        assert out[0, o, y, x] == np.float32(total)
+
+
+@pytest.mark.parametrize("name", ["narrow row", "narrow window"])
+def test_what_lies_beside_few_channels_has_no_part_in_their_sums(name: str) -> None:
+    """Zero times an infinity is no number, so that lines of a copy end in zeros."""
+    c = FEW[name]
+    src, wei = few_arrays(c, np.random.default_rng(9))
+    src[..., 12] = np.inf
     with np.errstate(invalid="ignore"):
-        out = run_all(kernel, src, wei, Parameters(), portable=False)
-    expected = exact_sums(c, np.where(np.isinf(src), 0, src).astype(np.float32), wei.astype(np.float32), 0)
-    far = slice(0, 20 + 3 - 7 - 2)  # columns whose windows end before the infinity
-    assert (out[0, ..., far] == expected[0, ..., far]).all() and (out[1] == expected[1]).all()
+        out = run_all(build("conv:avx512_core_amx", c), src, wei, Parameters(), portable=False)
+    first = 12 + c.padding[1] - c.kw + 1  # the first output whose window has the infinity
+    assert np.isfinite(out[..., :first]).all() and not np.isfinite(out[..., first : first + c.kw]).any()
 
 
 def test_channels_that_fill_tiles_are_read_in_place() -> None:

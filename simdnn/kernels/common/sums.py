@@ -21,14 +21,15 @@ class Part:
 class Order:
     """How a sum goes through the taps; by default rows outside, columns, then channels inside, in one chain.
 
-    `fold` makes channels of taps: "row" of the columns in a kernel row and "window" of all taps, column by column,
-    where a group has few input channels; "gemm" of channels, rows and columns, one line, or "line" of rows, columns
-    and channels, where padding holds the source's zero point. Neighbours of a line are pairs. `columns_outside` goes
-    through the taps column by column. `block`: channels that go through all taps before the next ones do; with "gemm",
-    elements of the line after which a sum restarts.
+    `fold` makes channels of taps: "row" of the columns in a kernel row, all or `together` at a time, and "window" of
+    all taps, column by column, where a group has few input channels; "gemm" of channels, rows and columns, one line,
+    or "line" of rows, columns and channels, where padding holds the source's zero point. Neighbours of a line are
+    pairs. `columns_outside` goes through the taps column by column. `block`: channels that go through all taps before
+    the next ones do; with "gemm", elements of the line after which a sum restarts.
     """
 
     fold: str = ""
+    together: int = 0
     columns_outside: bool = False
     block: int = 0
     parts: tuple[Part, ...] = ()  # chains whose sums are added up in order; none: one chain

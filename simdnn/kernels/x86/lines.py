@@ -1,6 +1,6 @@
 """Windows of an image as lines of memory in the order of nhwc: rows and columns outside, channels inside.
 
-Where an image has edges, a padded copy comes first, in which they hold the zero point of a source of bytes: such a line
+Where an image has edges, a padded copy comes first, in which those of bytes hold the source's zero point: such a line
 is a row of a matrix like any other, whose pairs go from one tap to the next and from the image to its edge.
 """
 
@@ -77,14 +77,10 @@ class WindowLines(WindowCopy):
         columns = p.kw * s.ic // self.run
         stored = window + u * (p.dilation[0] * s.row) + w * (p.dilation[1] * s.pixel)
         at = line + u * (p.kw * s.ic) + w * self.run
-        kind = f"u{fmt(s.read).bits}"
-        body = loop("u", p.kh, loop("w", columns, copied(unit, kind, (s.tensor, stored), ("lines", at), self.run)))
+        body = loop("u", p.kh, loop("w", columns, copied(unit, "u8", (s.tensor, stored), ("lines", at), self.run)))
         if rest := self.line - self.taps:
-            if kind == "u8":
-                nothing = Register("m", kind, 16)
-                body += [zero(nothing), *store_bytes(unit, "lines", line + self.taps, nothing, rest)]
-            else:
-                body += [zero(unit.reg("m")), *fill_zero(unit, "lines", s.read, line + self.taps, rest, "f", "m")]
+            nothing = Register("m", "u8", 16)
+            body += [zero(nothing), *store_bytes(unit, "lines", line + self.taps, nothing, rest)]
         return self.each(body)
 
     def weights(self, weights: Array) -> Array:
@@ -93,6 +89,57 @@ class WindowLines(WindowCopy):
         room = np.zeros((*weights.shape[:2], self.line), weights.dtype)
         room[..., : self.taps] = flat
         return room[..., None, None]
+
+
+@dataclass(frozen=True)
+class TapLines(WindowCopy):
+    """Lines of neighbouring columns of a kernel row, (n, y, x, g, row, columns, k), or of all taps of a window, column
+    by column, (n, y, x, g, k), each filled up with zeros.
+    """
+
+    together: int  # columns of a line; 0: all taps
+    depth: int  # elements that a step of a dot product takes
+
+    @property
+    def used(self) -> int:
+        """Elements of a line but for the zeros."""
+        return self.together * self.source.ic or self.taps
+
+    @property
+    def part(self) -> int:
+        """The room of a line."""
+        return -(-self.used // self.depth) * self.depth
+
+    @property
+    def line(self) -> int:
+        return self.part * (self.taps // self.used)
+
+    def tensor(self) -> Tensor:
+        return Tensor("lines", self.source.read, self.problem.mb * self.image, "scratch")
+
+    def stage(self, unit: Unit) -> Code:
+        """The copy, a window an iteration; of one group, columns of a row are neighbours in the image, too."""
+        p, s, kind = self.problem, self.source, f"u{fmt(self.source.read).bits}"
+        u, w, t = (Affine.var(name) for name in "uwt")
+        window, line = self.first()
+        down, rest = p.dilation[0] * s.row, self.part - self.used
+        zeros = (
+            [zero(unit.reg("z")), *fill_zero(unit, "lines", s.read, line + self.used, rest, "f", "z")] if rest else []
+        )
+        if not self.together:
+            tap = copied(
+                unit, kind, (s.tensor, window + w * s.pixel + u * down), ("lines", line + (w * p.kh + u) * s.ic), s.ic
+            )
+            return self.each(loop("w", p.kw, loop("u", p.kh, tap)) + zeros)
+        run = self.used if p.groups == 1 else s.ic
+        stored = window + u * down + w * (self.together * s.pixel) + t * s.pixel
+        at = (u * (p.kw // self.together) + w) * self.part
+        columns = loop(
+            "t", self.used // run, copied(unit, kind, (s.tensor, stored), ("lines", line + at + t * run), run)
+        )
+        if rest:
+            columns += [zero(unit.reg("z")), *fill_zero(unit, "lines", s.read, line + at + self.used, rest, "f", "z")]
+        return self.each(loop("u", p.kh, loop("w", p.kw // self.together, columns)))
 
 
 def copied(unit: Unit, kind: str, source: tuple[str, Affine], to: tuple[str, Affine], count: int) -> Code:

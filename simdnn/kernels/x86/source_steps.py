@@ -17,7 +17,7 @@ from simdnn.kernels.common.sums import Order
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.columns import Columns
 from simdnn.kernels.x86.dots import Dot
-from simdnn.kernels.x86.lines import EdgedSource, WindowLines
+from simdnn.kernels.x86.lines import EdgedSource, TapLines, WindowLines
 from simdnn.kernels.x86.source import Source, padded_channels
 from simdnn.program.records import Affine, Memory, Tensor
 
@@ -72,6 +72,10 @@ class Planes:
         return nest([("n", s.mb), ("g", s.groups), ("y", self.lines)], body, parallel=True)
 
 
+#: what stands between the source and the tiles, where taps are folded
+Copy = Planes | Columns | TapLines | WindowLines
+
+
 @dataclass(frozen=True)
 class Reading:
     """The source as the tiles walk over it; distances are in elements of `tensor`."""
@@ -88,7 +92,7 @@ class Reading:
     kw: int
     ic: int  # channels of a tap, padded to whole dot products
     origin: int = 0  # the first tap of the first output
-    planes: Planes | Columns | WindowLines | None = None
+    planes: Copy | None = None
     plane: int = 0  # from one plane of outputs to the next
     behind: int = 0  # from one plane of the kernel to the next
     kd: int = 1
@@ -138,16 +142,20 @@ def reading(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool) -> 
         m = Columns.of(s, c, order.block, dot.depth)
         return Reading(s, "columns", m.image, m.row, m.pixel, m.line, 0, 0, 1, 1, m.line, planes=m)
     if fold == "line":
-        given = c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding
-        s = Source(*given, rounds) if fmt(read).is_float else EdgedSource(*given)
-        x = WindowLines(s, c, dot.whole or dot.depth)
+        s = EdgedSource(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding)
+        x = WindowLines(s, c, dot.depth)
         return Reading(s, "lines", x.image, x.row, x.pixel, x.line, 0, 0, 1, 1, x.line, planes=x)
-    k = c.kw * ic if fold == "row" else c.kw * c.kh * ic
+    columns = order.together or c.kw
+    k = columns * ic if fold == "row" else c.kw * c.kh * ic
     step = dot.whole or dot.depth
     padded = -(-k // step) * step
-    if fold == "row" and c.groups == 1:
-        return _row_in_place(c, unit, read, padded, rounds)
     s = Source(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding, rounds)
+    if dot.whole and k < step and fmt(read).is_float:  # what lies beside, times zero, may be NaN
+        kh, kw = (c.kh, c.kw // columns) if fold == "row" else (1, 1)
+        i = TapLines(s, c, columns if fold == "row" else 0, step)
+        return Reading(s, "lines", i.image, i.row, i.pixel, i.line, kw * padded, padded, kh, kw, padded, planes=i)
+    if fold == "row" and c.groups == 1:
+        return _row_in_place(c, unit, read, columns, padded, rounds)
     if fold == "row":
         p = Planes(s, c.ih + c.padding[0] + c.padding[2], 1, 1, padded - k)
         line, down, kh = c.strides[0] * p.row, c.dilation[0] * p.row, c.kh
@@ -157,12 +165,13 @@ def reading(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool) -> 
     return Reading(s, "planes", p.image, line, c.strides[1] * p.pixel, p.plane, down, 0, kh, 1, padded, planes=p)
 
 
-def _row_in_place(c: ConvProblem, unit: Unit, read: str, padded: int, rounds: str) -> Reading:
+def _row_in_place(c: ConvProblem, unit: Unit, read: str, columns: int, padded: int, rounds: str) -> Reading:
     """Rows wide enough that the last dot product stays inside; without masks, edges at whole moves of four elements."""
     top, left, bottom, right = c.padding
     step = 1 if unit.masks else 4
     edge = -(-left // step) * step
-    needed = max(left + c.iw + right, (c.ow - 1) * c.strides[1] + -(-padded // c.ic)) - left
+    last = (c.ow - 1) * c.strides[1] + c.kw - columns  # the column that the last dot product begins at
+    needed = max(left + c.iw + right, last + -(-padded // c.ic)) - left
     wide = edge + needed
     behind = -(-wide // step) * step - edge - c.iw
     s = Source(c.src, read, c.mb, c.ih, c.iw, 1, c.ic, c.ic, (top, edge, bottom, behind), rounds)
@@ -174,21 +183,23 @@ def _row_in_place(c: ConvProblem, unit: Unit, read: str, padded: int, rounds: st
         c.strides[1] * c.ic,
         1,
         c.dilation[0] * s.row,
-        0,
+        columns * c.ic,
         c.kh,
-        1,
+        c.kw // columns,
         padded,
         origin=(edge - left) * c.ic,
     )
 
 
-def fold_weights(weights: Array, fold: str, planes: Planes | Columns | WindowLines | None) -> Array:
+def fold_weights(weights: Array, order: Order, copy: Copy | None) -> Array:
     """goihw weights with the folded taps as channels."""
-    if not fold:
+    if not order.fold:
         return weights
-    if isinstance(planes, Columns | WindowLines):
-        return planes.weights(weights)
-    groups, oc, _, kh, kw = weights.shape
-    if fold == "row":
-        return weights.transpose(0, 1, 4, 2, 3).reshape(groups, oc, -1, kh, 1)
+    if isinstance(copy, Columns | WindowLines):
+        return copy.weights(weights)
+    groups, oc, ic, kh, kw = weights.shape
+    if order.fold == "row":
+        columns = order.together or kw
+        apart = weights.reshape(groups, oc, ic, kh, kw // columns, columns)
+        return apart.transpose(0, 1, 5, 2, 3, 4).reshape(groups, oc, -1, kh, kw // columns)
     return weights.transpose(0, 1, 4, 3, 2).reshape(groups, oc, -1, 1, 1)

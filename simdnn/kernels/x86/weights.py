@@ -125,7 +125,7 @@ class PackedWeights:
     def panels_of(self, weights: Array) -> dict[str, Array]:
         """The tensors in the kernel's own layout."""
         p = self.product
-        folded = fold_weights(p.multiplied(weights), p.options.order.fold, p.reading.planes)
+        folded = fold_weights(p.multiplied(weights), p.options.order, p.reading.planes)
         whole, tail = pack.pack(folded, self.layout)
         return {"wei": whole, "wei_tail": tail}
 

@@ -6,6 +6,7 @@ Integer sums without saturation do not depend on it: there, a single input chann
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import groupby
 
 from isa_models.formats import fmt
@@ -38,28 +39,35 @@ def order_of(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order
     return Order(parts=_parts(p)) if dot.acc != "s32" and _padding_is_wide(p) else Order()
 
 
-def gathered(p: ConvProblem) -> str:
-    """The taps that the library makes channels of where tiles meet few channels, or such as fill rows badly: "row",
-    "window" or none (rule 14).
+def order_on_tiles(p: ConvProblem) -> Order:
+    """The taps that the library makes channels of where few channels, or such as fill rows badly, meet tiles
+    (rule 14): columns that strides step over whole, all columns of a kernel row, or all taps.
     """
     ic, oc, row, dword = p.ic // p.groups, p.oc // p.groups, 512 // fmt(p.src).bits, 32 // fmt(p.src).bits
+    if p.depth:
+        return Order()
+
+    def full(channels: int) -> bool:
+        return channels <= row or channels % row == 0
+
+    together = _columns_together(p, lambda n: ic % dword == 0 and full(ic) and full(ic * n))
+    if together > 1:
+        return Order("row", together) if ic < row else Order()
 
     def filled(taps: int) -> float:
         """How much of the rows that a run of taps takes is channels."""
         return taps * ic / (row * -(-taps * ic // row))
 
     def pays(taps: int, apart: bool) -> bool:
-        whole = ic % dword == 0 and (taps * ic <= row or taps * ic % row == 0) and not apart  # weights stay in order
+        whole = ic % dword == 0 and full(taps * ic) and not apart  # weights stay in order
         light = oc * p.kh * p.kw <= 4 * p.mb * p.ih * p.iw
         rows = -(-taps * ic // row) / (taps * -(-ic // row))
         return ic < row // 2 or (taps * ic > row and rows < 0.5 and (whole or light))
 
-    if p.depth:
-        return ""
     across = p.kw > 1 and p.dilation[1] == 1 and pays(p.kw, False)
     window = p.kh > 1 and p.dilation == (1, 1) and pays(p.kh * p.kw, p.kw > 1) and (p.ow > 48 or p.ow % 16 == 0)
     fuller = filled(p.kh * p.kw) > filled(p.kw) and (not across or filled(p.kh * p.kw) > 0.7)
-    return "window" if window and fuller else "row" if across else ""
+    return Order("window" if window and fuller else "row" if across else "")
 
 
 def jit_takes(p: ConvProblem) -> bool:
@@ -191,11 +199,17 @@ def _behind(p: ConvProblem) -> int:
 
 
 def _folds_columns(p: ConvProblem) -> bool:
-    """Whether oneDNN makes channels of `n` neighbouring columns (and so a narrower kernel), which keeps the order."""
+    """Whether oneDNN makes channels of neighbouring columns (and so a narrower kernel), which keeps the order."""
+    return _columns_together(p, lambda n: True) > 1
+
+
+def _columns_together(p: ConvProblem, fits: Callable[[int], bool]) -> int:
+    """The most neighbouring columns, of those that fit, that oneDNN makes channels of: strides step over them whole."""
     stride = p.strides[1]
-    if stride == 1 or p.kw == 1 or p.dilation[1] > 1 or p.padding[1] or _behind(p) > 0:
-        return False
-    return any(p.iw % n == 0 and p.kw % n == 0 and stride % n == 0 for n in range(2, min(p.kw, stride, p.iw) + 1))
+    if p.groups > 1 or stride == 1 or p.kw == 1 or p.dilation[1] > 1 or p.padding[1] or _behind(p) > 0:
+        return 1
+    some = range(2, min(p.kw, stride, p.iw) + 1)
+    return max((n for n in some if p.iw % n == 0 and p.kw % n == 0 and stride % n == 0 and fits(n)), default=1)
 
 
 def width_is_unsure(p: ConvProblem, wide: bool) -> bool:

@@ -16,12 +16,12 @@ from simdnn.libraries.onednn.blocking import register_tile
 from simdnn.libraries.onednn.order import (
     by_gemm,
     depthwise_by_gemm,
-    gathered,
     groups_by_fours,
     jit_takes,
     jit_with_avx_vnni,
     order_of,
     order_of_emulated,
+    order_on_tiles,
     pointwise_block,
     small_block,
 )
@@ -114,10 +114,7 @@ def not_cut(dot: DotProduct, isa: str, problem: Problem) -> Options:
 def cut_for_tiles(dot: DotProduct, isa: str, problem: Problem) -> Options:
     """Rule 14: a matmul of bf16 as it comes is cut into even parts, where they are as few as parts of 64 bytes."""
     if not isinstance(problem, MatmulProblem):
-        fold = gathered(problem)
-        if fold and dot.acc == "f32":  # the library's order is not known, and zero times what lies beside may be NaN
-            fold = "line"
-        return Options(merged_scales=dot.acc == "s32", order=Order(fold))
+        return Options(merged_scales=dot.acc == "s32", order=order_on_tiles(problem))
     even = even_parts(problem.k) if problem.src == "bf16" else 0
     copied = problem.src == "f32" or problem.decompression  # to a buffer, whose tiles the library loads as any others
     apart = () if copied else tiles_apart(problem.m, problem.k * fmt(problem.src).bits // 8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
-from simdnn.libraries.onednn.order import above_or_behind, gathered, pointwise
+from simdnn.libraries.onednn.order import above_or_behind, pointwise
 from simdnn.libraries.onednn.refusals import refuse_raw
 from simdnn.libraries.onednn.sums import FIRST_LEVEL, even_parts
 
@@ -32,8 +32,6 @@ def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] |
         if p.depthwise or p.wei_tag != "any" or _not_for_tiles(p):
             return None
         family, base = "conv", "brgconv_1x1" if pointwise(p) else "brg_conv_fwd"
-        if p.src in ("bf16", "f16") and (p.src == "bf16" or "avx512_core_amx_fp16" in caps):
-            _refuse_gathered(p)
         if p.src == "f32" and fpmath in ("bf16", "any"):
             ic = p.ic // p.groups
             if pointwise(p) and ic < 64 and ic % 32:
@@ -87,12 +85,3 @@ def _not_for_tiles(p: ConvProblem) -> bool:
     if not pointwise(p) or p.src == "f32":
         return False
     return (p.groups > 1 and ic > row and ic % row > 0) or (p.src != "bf16" and ic % 4 > 0 and p.strides == (1, 1))
-
-
-def _refuse_gathered(p: ConvProblem) -> None:
-    """Raises where the library makes channels of kernel columns, or of whole kernels, for tiles of floats (rule 14)."""
-    if gathered(p):
-        raise Unimplemented(
-            f"oneDNN makes channels of kernel columns where tiles meet {p.ic // p.groups} channels of {p.src}, in an "
-            "order not known: 16 channels or more work, or isa='avx512_core_bf16'"
-        )
