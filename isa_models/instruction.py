@@ -70,6 +70,7 @@ class Instruction(InNotebooks):
     native: bool = True  # the host's own instruction may stand in for `function`
     clears: bool = False  # zero whatever its operands hold, where all of them are one register
     moves: bool = False  # loads, stores, broadcasts: nothing is computed
+    chooses: bool = False  # each lane of the result is an operand's, or says how two compare
     saturates: bool = False
     whole: bool = False  # lanes cross their neighbours: only whole registers make sense
     partial: bool = False  # its memory operand may hold fewer lanes than the register, without a mask

@@ -62,6 +62,7 @@ def block_of(
         unit.manual,
         unit.caps,
         accumulates=unit.accumulates,
+        chooses=unit.chooses,
         native=False,
         rate=unit.rate,
         warp=unit.warp,

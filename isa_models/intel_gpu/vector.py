@@ -139,8 +139,17 @@ _along(
     "The greater; b where one is NaN.",
     "[2], [5]",
     "[5.0]",
+    chooses=True,
 )
-_along("max.s32", "s32 <- s32, s32", _two(lambda a, b: (a > b).where(a, b)), "The greater.", "[2], [-5]", "[2]")
+_along(
+    "max.s32",
+    "s32 <- s32, s32",
+    _two(lambda a, b: (a > b).where(a, b)),
+    "The greater.",
+    "[2], [-5]",
+    "[2]",
+    chooses=True,
+)
 _row(
     "min.f32",
     "f32 <- f32, f32",
@@ -148,12 +157,14 @@ _row(
     "The lesser; b where one is NaN.",
     "[2], [5]",
     "[2.0]",
+    chooses=True,
 )
 
 
 def _fold(name: str, dtype: str, text: str, result: str) -> None:
     """A row for `name` with the lower half of a register's lanes and the upper: two regions of one operand."""
-    basic = GPU_REGISTRY[name].function
+    whole = GPU_REGISTRY[name]
+    basic = whole.function
 
     def fold(a: Value, lanes: int) -> Value:
         found: Value = basic(a.permute(list(range(lanes))), a.permute(list(range(lanes, 2 * lanes))))
@@ -167,6 +178,7 @@ def _fold(name: str, dtype: str, text: str, result: str) -> None:
         GPU_REGISTRY,
         doc=example(f"{name}.fold", text, "[1, 5, 4, 2], lanes=2", result),
         native=False,
+        chooses=whole.chooses,
     )(fold)
 
 

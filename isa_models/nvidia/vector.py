@@ -111,6 +111,7 @@ _row(
     "The greater, or the one that is a number (PTX: max.f32).",
     "[2], [5]",
     "[5.0]",
+    chooses=True,
 )
 _convert = functools.partial(_row, rate="conversion")
 _convert(
@@ -239,6 +240,14 @@ def _steps() -> None:
             "[0x00130012]",
             "[1677943810]",
         ),
+        ("and.b32", u32, lambda a, b: a & b, "And.", "[12], [10]", "[8]"),
+        ("or.b32", u32, lambda a, b: a | b, "Or.", "[12], [10]", "[14]"),
+        ("ptx_add.s32", s32, lambda a, b: a + b, "Sum, wrapping (PTX: add.s32).", "[2], [5]", "[7]"),
+        ("ptx_sub.s32", s32, lambda a, b: a - b, "Difference, wrapping (PTX: sub.s32).", "[2], [5]", "[-3]"),
+    ]
+    for row in rows:
+        _row(*row)
+    choices: list[tuple[str, str, Callable[..., Value], str, str, str]] = [
         (
             "set.gt.u32.f32",
             "u32 <- f32, f32",
@@ -256,14 +265,10 @@ def _steps() -> None:
             "[12], [10], [7]",
             "[11]",
         ),
-        ("and.b32", u32, lambda a, b: a & b, "And.", "[12], [10]", "[8]"),
-        ("or.b32", u32, lambda a, b: a | b, "Or.", "[12], [10]", "[14]"),
-        ("ptx_add.s32", s32, lambda a, b: a + b, "Sum, wrapping (PTX: add.s32).", "[2], [5]", "[7]"),
-        ("ptx_sub.s32", s32, lambda a, b: a - b, "Difference, wrapping (PTX: sub.s32).", "[2], [5]", "[-3]"),
         ("ptx_max.s32", s32, lambda a, b: (a > b).where(a, b), "The greater (PTX: max.s32).", "[2], [5]", "[5]"),
     ]
-    for row in rows:
-        _row(*row)
+    for row in choices:
+        _row(*row, chooses=True)
     root = "Square root, correctly rounded."
     _row("div.rn.f32", f32, _quotient, "Quotient, correctly rounded.", "[1], [4]", "[0.25]", rate="math")
     _row("sqrt.rn.f32", "f32 <- f32", lambda a: _canonical(a.sqrt()), root, "[9]", "[3.0]", rate="math")

@@ -26,6 +26,7 @@ def _into_mask(
         f"b1 <- {dtype}, {dtype}",
         AVX512_ONLY,
         f"Intel SDM Vol. 2, {manual}",
+        chooses=True,
         **facts,
         doc=example(name, text, call, result),
     )
@@ -35,7 +36,12 @@ def _into_mask(
 
 def _into_lanes(name: str, dtype: str, compare: Compare, manual: str, text: str, call: str, result: str) -> None:
     @define(
-        name, f"{dtype} <- {dtype}, {dtype}", AVX2, f"Intel SDM Vol. 2, {manual}", doc=example(name, text, call, result)
+        name,
+        f"{dtype} <- {dtype}, {dtype}",
+        AVX2,
+        f"Intel SDM Vol. 2, {manual}",
+        chooses=True,
+        doc=example(name, text, call, result),
     )
     def into_lanes(a: Value, b: Value) -> Value:
         return compare(a, b).where(a.literal(-1), a.literal(0))
@@ -155,6 +161,7 @@ def _of_integers(end: str, bits: int, sign: str) -> None:
         AVX512_ONLY,
         "Intel SDM Vol. 2C, VPCMPB/VPCMPUB, VPCMPD/VPCMPUD, VPCMPQ/VPCMPUQ, VPCMPW/VPCMPUW",
         timed_as="vpcmpd",
+        chooses=True,
         doc=example(name, text, first, lesser),
     )
     def compare(a: Value, b: Value, imm: int) -> Value:
@@ -165,7 +172,7 @@ def _of_floats(name: str, dtype: str, caps: Widths, manual: str, **facts: Any) -
     text = "Lanes compared by the immediate: 0 equal, 1 less, 2 at most, 3 unordered; 4 to 7 not so; 8 to 15 with NaN."
     doc = example(name, text, "[1, float('nan')], [2, 1], imm=1", "[True, False]")
 
-    @define(name, f"b1 <- {dtype}, {dtype}", caps, f"Intel SDM Vol. 2, {manual}", **facts, doc=doc)
+    @define(name, f"b1 <- {dtype}, {dtype}", caps, f"Intel SDM Vol. 2, {manual}", chooses=True, **facts, doc=doc)
     def compare(a: Value, b: Value, imm: int) -> Value:
         if dtype == "f16":
             a, b = a.to("f32"), b.to("f32")
@@ -183,7 +190,7 @@ def _of_floats_into_lanes(name: str, dtype: str, manual: str, **facts: Any) -> N
     doc = example(name, text, "[1, float('nan')], [2, 1], imm=1", f"[{(1 << bits) - 1}, 0]")
     word = f"u{bits}"
 
-    @define(name, f"{word} <- {dtype}, {dtype}", AVX2, f"Intel SDM Vol. 2, {manual}", **facts, doc=doc)
+    @define(name, f"{word} <- {dtype}, {dtype}", AVX2, f"Intel SDM Vol. 2, {manual}", chooses=True, **facts, doc=doc)
     def compare(a: Value, b: Value, imm: int) -> Value:
         lanes = a.view(word)
         return _OF_FLOATS[imm % 16](a, b).where(~lanes.literal(0), lanes.literal(0))
@@ -298,6 +305,7 @@ def _blend_by_mask(end: str, dtype: str, **facts: Any) -> None:
         "Intel SDM Vol. 2C, VPBLENDMB/VPBLENDMW, VPBLENDMD/VPBLENDMQ, VBLENDMPD/VBLENDMPS",
         mask=True,
         selects=True,
+        chooses=True,
         **facts,
         doc=example(name, text, "[0, 1], [5, 6], [11, 12]", shown),
     )

@@ -72,7 +72,15 @@ def _extreme(verb: str, less: bool) -> None:
         name, timed_as = f"v{verb}{end}", _timed_as(verb, end)
         doc, manual = example(name, text, '[1, float("nan"), 0.0], [2, 3, -0.0]', shown), name[1:].upper()
 
-        @define(name, f"{dtype} <- {dtype}, {dtype}", caps, f"Intel SDM Vol. 2, {manual}", timed_as=timed_as, doc=doc)
+        @define(
+            name,
+            f"{dtype} <- {dtype}, {dtype}",
+            caps,
+            f"Intel SDM Vol. 2, {manual}",
+            timed_as=timed_as,
+            chooses=True,
+            doc=doc,
+        )
         def extreme(a: Value, b: Value) -> Value:
             x, y = _roomy(a), _roomy(b)
             return (x < y if less else x > y).where(a, b)

@@ -94,6 +94,7 @@ for _type in ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64"):
         f"[{_form.low}, 3], [1, 2]",
         f"[{_form.low}, 2]",
         AVX512_ONLY if _form.bits == 64 else AVX512_BW,
+        chooses=True,
     )
     _binary(
         f"vpmax{_end}",
@@ -104,6 +105,7 @@ for _type in ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64"):
         f"[{_form.low}, 3], [1, 2]",
         "[1, 3]",
         AVX512_ONLY if _form.bits == 64 else AVX512_BW,
+        chooses=True,
     )
 
 _binary(

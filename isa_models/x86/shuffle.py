@@ -369,6 +369,7 @@ def _blend(
         f"{dtype} <- {dtype}, {dtype}",
         AVX2,
         f"Intel SDM Vol. 2, {manual}",
+        chooses=True,
         **facts,
         doc=example(
             name,
@@ -398,6 +399,7 @@ def _blend_by_sign(name: str, dtype: str, manual: str, **facts: Any) -> None:
         AVX2,
         f"Intel SDM Vol. 2, {manual}",
         memory="none",  # it may be an operand that is not the last
+        chooses=True,
         **facts,
         doc=example(name, text, "[1, 2], [3, 4], [-0.0, 5]", "[3.0, 2.0]"),
     )
@@ -415,6 +417,7 @@ _blend_by_sign("vblendvpd", "f64", "BLENDVPD", timed_as="vblendvps")
     AVX2,
     "Intel SDM Vol. 2B, PBLENDVB",
     memory="none",  # it may be an operand that is not the last
+    chooses=True,
 )
 def vpblendvb(a: Value, b: Value, mask: Value) -> Value:
     """Bytes of the second where the mask's top bit is set, of the first elsewhere.

@@ -3,8 +3,8 @@
 A kernel is a flow from the tensors of the source and of the weights to products, and from these to the destination.
 What brings the two sides together is a dot product; what is done to one side before is conversion, or decompression
 where only the weights are stored as integers and floats are multiplied; what comes behind is the epilogue. Tensors
-that hold zero points, their sums and compensations mark what they touch. Nothing of this is noted by the generators of
-kernels: it is a reading of the program that they have written.
+that hold zero points, their sums and compensations mark what they touch. Generators of kernels say what their tensors
+hold (`Tensor.role`) and note nothing else of this: it is a reading of the program that they have written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,20 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from isa_models.formats import fmt
-from simdnn.program.records import Loop, Memory, Op, Place, Program, Register, Statement
+from simdnn.program.records import (
+    SCALES,
+    SOURCE,
+    WEIGHTS,
+    ZEROS,
+    Loop,
+    Memory,
+    Op,
+    Place,
+    Program,
+    Register,
+    Statement,
+    Tensor,
+)
 
 DOT = "dot products"
 LOADS = "operand loads"
@@ -28,13 +41,9 @@ CONTROL = "set-up and loop control"
 PURPOSES = (DOT, LOADS, DECOMPRESSION, CONVERSION, ZERO_POINTS, EPILOGUE, PACKING, ELEMENTWISE, CONTROL)
 
 #: what a value is made of
-_SOURCE, _WEIGHTS, _PRODUCT, _ZERO, _SCALE, _OTHER = "source", "weights", "product", "zero", "scale", "other"
-_SIDES = frozenset({_SOURCE, _WEIGHTS})
-_SUMS_OF_ONE_SIDE = ("comp", "reductions", "term", "rowsum", "neg_sums")  # which zero points are multiplied with
-_WEIGHTS_NAMES = ("wei", "plain", "stored", "vector")
-_SOURCE_NAMES = ("src", "matrix")
+_PRODUCT, _OTHER = "product", "other"
+_SIDES = frozenset({SOURCE, WEIGHTS})
 _WORDS = "u32"  # in which GPU kernels hold narrower elements
-_CHOOSING = ("max", "min", "cmp", "sel", "blend")
 Tags = frozenset[str]
 _NOTHING: Tags = frozenset()
 
@@ -67,23 +76,22 @@ class _Flow:
     halves: bool = False  # words of weights hold floats of 16 bits
 
     def __post_init__(self) -> None:
-        self.tensors = {t.name: _tags_of(t.name) for t in self.program.tensors if t.kind == "input"}
+        self.tensors = {t.name: _tags_of(t) for t in self.program.tensors if t.kind == "input"}
         self.stored = {
-            side: {t.dtype for t in self.program.tensors if t.kind == "input" and _tags_of(t.name) == {side}}
-            for side in _SIDES
+            side: {t.dtype for t in self.program.tensors if t.kind == "input" and t.role == side} for side in _SIDES
         }
 
     @property
     def compressed(self) -> bool:
         """Whether weights are stored as integers, and the source is not; words may hold anything."""
-        source, weights = self.stored[_SOURCE], self.stored[_WEIGHTS]
+        source, weights = self.stored[SOURCE], self.stored[WEIGHTS]
         integers = any(_is_narrow(name) or name == _WORDS and not self.halves for name in weights)
         return self.in_float and integers and not any(map(_is_narrow, source))
 
     @cached_property
     def scales_weights(self) -> bool:
         """Whether scales are multiplied into the weights before the products."""
-        return any({_SCALE} in reads and any(_WEIGHTS in tags for tags in reads) for reads in self.reads.values())
+        return any({SCALES} in reads and any(WEIGHTS in tags for tags in reads) for reads in self.reads.values())
 
     @cached_property
     def computes(self) -> bool:
@@ -102,7 +110,7 @@ class _Flow:
         self.reads[id(op)] = reads
         made = frozenset().union(*reads)
         operands = [fmt(operand.dtype) for operand in op.definition.operands]
-        self.halves |= made == {_WEIGHTS} and any(form.is_float and form.bits < 32 for form in operands)
+        self.halves |= made == {WEIGHTS} and any(form.is_float and form.bits < 32 for form in operands)
         if _meets(reads, op):
             made = frozenset({_PRODUCT})
             self.products = True
@@ -111,13 +119,13 @@ class _Flow:
             made = frozenset({_PRODUCT})
         if isinstance(op.dst, Register):
             self.registers[op.dst.name] = made
-        elif _tags_of(op.dst.tensor) != {_ZERO}:
+        elif self.program.tensor[op.dst.tensor].role != ZEROS:
             self.tensors[op.dst.tensor] = self.tensors.get(op.dst.tensor, _NOTHING) | made
 
     def of(self, place: Place) -> Tags:
         if isinstance(place, Memory):
-            named = _tags_of(place.tensor)
-            return named if named == {_ZERO} else self.tensors.get(place.tensor, _NOTHING)
+            tensor = self.program.tensor[place.tensor]
+            return _tags_of(tensor) if tensor.role == ZEROS else self.tensors.get(tensor.name, _NOTHING)
         return self.registers.get(place.name, _NOTHING)
 
 
@@ -126,27 +134,19 @@ def _is_narrow(dtype: str) -> bool:
     return not form.is_float and form.bits <= 8
 
 
-def _tags_of(tensor: str) -> Tags:
-    if tensor == "zero":
-        return frozenset({_OTHER})  # what relu compares with
-    if "zero" in tensor or "zp" in tensor or tensor.startswith(_SUMS_OF_ONE_SIDE):
-        return frozenset({_ZERO})
-    if "scale" in tensor:
-        return frozenset({_SCALE})
-    if tensor.startswith(_WEIGHTS_NAMES):
-        return frozenset({_WEIGHTS})
-    return frozenset({_SOURCE if tensor.startswith(_SOURCE_NAMES) else _OTHER})
+def _tags_of(tensor: Tensor) -> Tags:
+    return frozenset({tensor.role or _OTHER})
 
 
 def _meets(reads: Sequence[Tags], op: Op) -> bool:
     """Whether the two sides come together: one operand of the source alone, one of the weights alone."""
     sides = [tags & _SIDES for tags in reads if _PRODUCT not in tags]
-    return {_SOURCE} in sides and {_WEIGHTS} in sides and not op.definition.moves
+    return {SOURCE} in sides and {WEIGHTS} in sides and not op.definition.moves
 
 
 def _adds_zero(reads: Sequence[Tags]) -> bool:
     """Whether an operand is a zero point, or the sum that one is multiplied with."""
-    return any(_ZERO in tags and not tags & _SIDES for tags in reads)
+    return any(ZEROS in tags and not tags & _SIDES for tags in reads)
 
 
 def _rearranges(op: Op, reads: Sequence[Tags]) -> bool:
@@ -194,7 +194,7 @@ class _Region:
             return self.alone(op)
         if op.is_zero_idiom and isinstance(op.dst, Register) and flow.registers.get(op.dst.name, _NOTHING) & {_PRODUCT}:
             return DOT
-        if isinstance(op.dst, Memory) and _tags_of(op.dst.tensor) == {_ZERO}:
+        if isinstance(op.dst, Memory) and flow.program.tensor[op.dst.tensor].role == ZEROS:
             return ZERO_POINTS
         if _PRODUCT in made or _meets(reads, op):
             return self.behind(op, reads)
@@ -202,8 +202,8 @@ class _Region:
             return ZERO_POINTS
         if made & _SIDES:
             return self.moved(made) if op.definition.moves or _rearranges(op, reads) else self.arithmetic(op, made)
-        if made & {_SCALE, _OTHER}:
-            return DECOMPRESSION if _SCALE in made and flow.scales_weights else EPILOGUE
+        if made & {SCALES, _OTHER}:
+            return DECOMPRESSION if SCALES in made and flow.scales_weights else EPILOGUE
         if isinstance(op.dst, Memory):
             return PACKING  # zeros around what is copied
         return CONTROL
@@ -225,7 +225,7 @@ class _Region:
             return DOT
         types = {definition.result, *(operand.dtype for operand in definition.operands)}
         floats = {fmt(name).is_float for name in types}
-        plain = all(tags <= {_PRODUCT} for tags in reads) and not any(word in op.instruction for word in _CHOOSING)
+        plain = all(tags <= {_PRODUCT} for tags in reads) and not definition.chooses
         adds_up = plain and len(floats) == 1 and (floats == {False} or all(reads))
         return DOT if adds_up and (len(reads) > 1 or len(types) == 1) else EPILOGUE
 
@@ -240,4 +240,4 @@ class _Region:
         """Work on one side before the products."""
         if op.definition.accumulates and self.flow.products:
             return ZERO_POINTS  # sums of one side alone are wanted for nothing else
-        return DECOMPRESSION if _WEIGHTS in made and self.flow.compressed else CONVERSION
+        return DECOMPRESSION if WEIGHTS in made and self.flow.compressed else CONVERSION

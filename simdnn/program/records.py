@@ -19,6 +19,9 @@ from isa_models.frozen import Frozen
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.plain import MOST, Derived, Record, integer
 
+#: what a tensor holds, as far as that tells what the instructions on it are for (`purposes`); `ZEROS` are zero points,
+#: and what they are multiplied with
+SOURCE, WEIGHTS, ZEROS, SCALES = ROLES = ("source", "weights", "zeros", "scales")
 MOST_LOOPS = 32  # one in another: what walks a program does so by recursion
 
 
@@ -36,6 +39,7 @@ class Tensor(Record):
     kind: str = "input"  # input | output | scratch | private | constant
     data: bytes = field(default=b"", repr=False)  # a constant's content
     digest: str = field(default="", init=False)  # identifies `data` in the program's signature
+    role: str = field(default="", repr=False)  # one of `ROLES`, or "" for all else: nothing is computed by it
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from simdnn.program.purposes import (
     ZERO_POINTS,
     purposes,
 )
+from simdnn.program.records import Loop, Memory, Place, Program, Statement
 
 GROUPS = Quant(None, groups=(32, 1), dtype="f32")
 POINTS = Quant(None, groups=(32, 1), dtype="s8")
@@ -87,6 +89,46 @@ def test_layouts_and_borders_are_packing() -> None:
         "convolution", ic=16, ih=6, iw=6, oc=16, kh=3, kw=3, padding=1, dt="u8:s8:s32", machine="skx"
     )
     assert PACKING in counted(border)
+
+
+def renamed(program: Program) -> Program:
+    """The program with names of tensors that say nothing."""
+    names = {tensor.name: f"t{number}" for number, tensor in enumerate(program.tensors)}
+
+    def place(one: Place) -> Place:
+        return replace(one, tensor=names[one.tensor]) if isinstance(one, Memory) else one
+
+    made: dict[int, Statement] = {}  # a generator may place one instruction several times
+
+    def statement(one: Statement) -> Statement:
+        if isinstance(one, Loop):
+            return replace(one, body=tuple(map(statement, one.body)))
+        return made.setdefault(id(one), replace(one, dst=place(one.dst), srcs=tuple(map(place, one.srcs))))
+
+    tensors = tuple(replace(tensor, name=names[tensor.name]) for tensor in program.tensors)
+    return replace(program, tensors=tensors, body=tuple(map(statement, program.body)))
+
+
+@pytest.mark.parametrize("machine", ["skx", "dg1"])
+@pytest.mark.parametrize("name", ["both points", "scaled", "stored, points"])
+def test_purposes_are_not_read_out_of_names(machine: str, name: str) -> None:
+    dt, attr, *_ = PROBLEMS[name]
+    program = simdnn.estimate("matmul", m=5, n=48, k=64, dt=dt, machine=machine, attr=Attr(**attr)).kernel.program
+    plain, others = ([purpose for *_, purpose in purposes(one)] for one in (program, renamed(program)))
+    assert plain == others
+
+
+def test_codes_of_a_source_are_converted() -> None:
+    found = simdnn.estimate(
+        "convolution", ic=16, ih=6, iw=6, oc=16, kh=3, kw=3, dt="f8_e4m3:f8_e4m3:f32", machine="skx"
+    )
+    loads = {
+        purpose
+        for one, _, purpose in purposes(found.kernel.program)
+        for place in one.srcs
+        if isinstance(place, Memory) and place.tensor == "codes"
+    }
+    assert loads == {CONVERSION}
 
 
 def test_work_is_never_more_than_the_core_needs() -> None:

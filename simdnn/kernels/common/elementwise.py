@@ -17,7 +17,7 @@ from simdnn.kernels.common.code import Code
 from simdnn.kernels.common.expression import Expression
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary, filled, inside, steps_of
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Program, Tensor
+from simdnn.program.records import SOURCE, Affine, Program, Tensor
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,10 @@ def elementwise(p: MapProblem, words: Vocabulary) -> Spread:
         start += words.load(f"x{i}", f"src{i}", types[i], at(shapes[i], Affine()), words.lanes, same=True)
     code = lines.nest(start, vector, [dtype for i, dtype in enumerate(types) if i not in fixed])
     tensors = [
-        *(Tensor(f"src{i}", dtype, prod(shape)) for i, (dtype, shape) in enumerate(zip(types, shapes, strict=True))),
+        *(
+            Tensor(f"src{i}", dtype, prod(shape), role=SOURCE)
+            for i, (dtype, shape) in enumerate(zip(types, shapes, strict=True))
+        ),
         *formula.tensors(),
         *words.constants(p.dst),
         Tensor("dst", p.dst, prod(lines.full), "output"),

@@ -18,7 +18,7 @@ from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common.code import Code, loop
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary, filled, inside, steps_of
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Program, Tensor
+from simdnn.program.records import SOURCE, Affine, Program, Tensor
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def pooling(p: PoolProblem, words: Vocabulary) -> Spread:
         return code + words.store(p.dtype, _place((n, y, x), dest) + channel, acc, lanes)
 
     tensors = [
-        Tensor("src", p.dtype, prod(source)),
+        Tensor("src", p.dtype, prod(source), role=SOURCE),
         *([Tensor("counts", "f32", oh * ow)] if p.kind == "mean" else []),
         Tensor.constant("empty", "f32", np.float32(p.padding_value).tobytes()),
         *words.constants(p.dtype),

@@ -18,7 +18,7 @@ from simdnn.kernels.common.vocabulary import Spread, steps_of
 from simdnn.kernels.gpu.grid import LANES, spread
 from simdnn.kernels.gpu.words import words_of
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Memory, Program, Register, Tensor
+from simdnn.program.records import SOURCE, Affine, Memory, Program, Register, Tensor
 
 _TYPES = {1: "u8", 2: "u16", 4: "u32", 8: "u32"}
 _APART = 8  # elements that a thread moves one by one
@@ -54,6 +54,6 @@ def copying(p: CopyProblem, machine: GpuMachine) -> Spread:
     code += move(Affine(turns * width), rest) if rest else []
     reach = [(n - 1) * s * double for n, s in zip(grid.full[:-1], p.strides[:-1], strict=True)]
     reads = sum(reach) + (grid.full[-1] * length - 1) * step + double
-    tensors = (Tensor("src", dtype, reads), Tensor("dst", dtype, prod(full), "output"))
+    tensors = (Tensor("src", dtype, reads, role=SOURCE), Tensor("dst", dtype, prod(full), "output"))
     program = verify(Program(f"copy {p}", machine.platform.name, tensors, tuple(grid.nest(code))))
     return Spread(program, dict, lambda outputs: np.asarray(outputs["dst"]))

@@ -19,12 +19,13 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.postops import RELU
+from simdnn.kernels.common.roles import PARAMETERS
 from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
 from simdnn.kernels.common.vocabulary import filled, steps_of
 from simdnn.kernels.gpu.grid import lanes_for, spread
 from simdnn.kernels.gpu.words import words_of
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Program, Register, Tensor
+from simdnn.program.records import SOURCE, WEIGHTS, Affine, Program, Register, Tensor
 
 _PIXELS = 4  # of a thread
 _MOST_TAPS = 225  # 255 - -128 times 128, so often, is still below 2**24; and a kernel's text stays short
@@ -64,9 +65,9 @@ class GpuDepthwise:
     def tensors(self) -> list[Tensor]:
         p = self.problem
         return [
-            Tensor("src", p.src, prod(self.source)),
-            Tensor("wei", p.wei, p.kh * p.kw * self.dest[3]),
-            *(Tensor(name, "f32", size) for name, size in self.parameters.items()),
+            Tensor("src", p.src, prod(self.source), role=SOURCE),
+            Tensor("wei", p.wei, p.kh * p.kw * self.dest[3], role=WEIGHTS),
+            *(Tensor(name, "f32", size, role=PARAMETERS.get(name, "")) for name, size in self.parameters.items()),
             Tensor("dst", p.epilogue.dst, prod(self.dest), "output"),
         ]
 

@@ -21,7 +21,7 @@ from simdnn.kernels.common.vocabulary import Spread, filled, inside, steps_of
 from simdnn.kernels.gpu.grid import LANES, Grid, lanes_for, spread
 from simdnn.kernels.gpu.words import words_of
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Memory, Program, Register, Tensor
+from simdnn.program.records import SOURCE, Affine, Memory, Program, Register, Tensor
 
 _LONG = 4096  # elements of a line that are worth two kernels where there are fewer lines than engines
 _PART = 8 * LANES  # elements of such a line that a thread takes at least
@@ -51,7 +51,7 @@ def reduction(p: ReduceProblem, machine: GpuMachine) -> Spread:
 
 
 def _program(p: ReduceProblem, machine: GpuMachine, kernels: list[_Reduction]) -> Program:
-    tensors = [Tensor("src", p.src, prod(kernels[0].source)), *kernels[-1].numbers()]
+    tensors = [Tensor("src", p.src, prod(kernels[0].source), role=SOURCE), *kernels[-1].numbers()]
     tensors += [Tensor("partial", "f32", prod(kernels[0].grid.full), "scratch")] if len(kernels) > 1 else []
     tensors.append(Tensor("dst", p.dst, prod(kernels[-1].dest), "output"))
     code = [statement for kernel in kernels for statement in kernel.code()]

@@ -20,6 +20,7 @@ from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.roles import ARGUMENTS
 from simdnn.kernels.common.spec import Decompression, Parameters
 from simdnn.kernels.gpu.compute import group_of, inside, scale_type
 from simdnn.kernels.gpu.narrow import codes_type, integers
@@ -34,7 +35,7 @@ from simdnn.kernels.intel_gpu.partition import BlockPartition, in_pairs, load_na
 from simdnn.kernels.intel_gpu.products import BlockProducts
 from simdnn.kernels.intel_gpu.sums import GroupedSums
 from simdnn.kernels.intel_gpu.zero_parts import ZeroPart
-from simdnn.program.records import Affine, Memory, Register, Tensor
+from simdnn.program.records import SCALES, WEIGHTS, ZEROS, Affine, Memory, Register, Tensor
 
 LARGEST = 2048 - 255  # zero point whose differences from bytes f16 holds all
 
@@ -76,7 +77,7 @@ class RoundedFloats:
         return register.as_("u32"), [load, op(f"mov.{self.multiplied}.{self.stored}", register, loaded)]
 
     def tensor(self) -> Tensor:
-        return Tensor(self.side, self.stored, self.partition.elements(self.side))
+        return Tensor(self.side, self.stored, self.partition.elements(self.side), role=ARGUMENTS[self.side])
 
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         p = self.partition
@@ -128,13 +129,15 @@ class DecompressedColumns(ByGroup):
         return register.as_("u32"), code
 
     def tensor(self) -> Tensor:
-        return Tensor("wei", stored_type(self.stored), self.partition.elements("wei") * fmt(self.stored).bits // 8)
+        return Tensor(
+            "wei", stored_type(self.stored), self.partition.elements("wei") * fmt(self.stored).bits // 8, role=WEIGHTS
+        )
 
     def tables(self) -> list[Tensor]:
         p, cut = self.partition, self.cut
         size = p.pairs * cut.full_columns * p.parts * cut.batch.products("columns")
-        found = [Tensor("wei_zeros", "s16", size)] if self.zero_point else []
-        return found + ([Tensor("wei_scales", self.scale_type, size)] if self.scale else [])
+        found = [Tensor("wei_zeros", "s16", size, role=ZEROS)] if self.zero_point else []
+        return found + ([Tensor("wei_scales", self.scale_type, size, role=SCALES)] if self.scale else [])
 
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         p, inputs, fill = self.partition, {}, None

@@ -8,6 +8,8 @@ written, whatever their order. Values do not come from it, blocks are what the p
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from isa_models import GpuMachine
 from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, loop, op
@@ -31,10 +33,12 @@ def with_copies(program: Program, machine: GpuMachine, names: tuple[str, ...]) -
     code: Code = []
     tensors = list(program.tensors)
     for name in names:
-        words = program.tensor[name].nbytes // 4
+        copied = program.tensor[name]
+        words = copied.nbytes // 4
         code += _copy(machine, name, words)
-        tensors.append(Tensor(_plain(name), "u32", _whole(machine, words)))
-        tensors[tensors.index(program.tensor[name])] = Tensor(name, "u32", _whole(machine, words))
+        whole = Tensor(name, "u32", _whole(machine, words), role=copied.role)
+        tensors.append(replace(whole, name=_plain(name)))
+        tensors[tensors.index(copied)] = whole
     return Program(program.name, program.isa, tuple(tensors), (*code, *program.body))
 
 

@@ -24,7 +24,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, nest, op
 from simdnn.kernels.common.dynamic import Dynamic
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Memory, Op, Program, Register, Tensor
+from simdnn.program.records import SOURCE, ZEROS, Affine, Memory, Op, Program, Register, Tensor
 
 _WIDTHS = (64, 32, 16)  # lanes at a time, the first that divides a group
 _PIECES = (64, 32, 16, 8, 4, 2)  # of a group: what one load brings together again
@@ -120,12 +120,12 @@ class GpuQuantization:
         levels = np.float32(p.levels)
         numbers = [0, p.least, 1 / levels, -levels, fmt(p.dst).low]
         found = [
-            Tensor("src", p.src, self.rows * p.k),
+            Tensor("src", p.src, self.rows * p.k, role=SOURCE),
             Tensor.constant("numbers", "f32", np.array(numbers, np.float32).tobytes()),
             Tensor("dst", p.dst, self.rows * p.k, "output"),
             Tensor("scales", "f32", count, "output"),
         ]
-        found += [] if p.symmetric else [Tensor("zero_points", "s32", count, "output")]
+        found += [] if p.symmetric else [Tensor("zero_points", "s32", count, "output", role=ZEROS)]
         if self.pieces > 1:
             sizes = {"most": count * self.pieces, "least": count * self.pieces, "inverse": count}
             sizes |= {} if p.symmetric else {"shift": count}
@@ -133,7 +133,7 @@ class GpuQuantization:
             if self.summed < p.reductions:
                 found.append(Tensor("sums", "s32", count * self.pieces, "scratch"))
         sums = self.rows * p.k // (p.reductions or 1)
-        return found + ([Tensor("reductions", "s32", sums, "output")] if p.reductions else [])
+        return found + ([Tensor("reductions", "s32", sums, "output", role=ZEROS)] if p.reductions else [])
 
     def splat(self, register: str, index: int, lanes: int = 1) -> Op:
         """A constant in every lane."""

@@ -12,6 +12,7 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.postops import RELU, PostOp, previous_type
+from simdnn.kernels.common.roles import PARAMETERS
 from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.kernels.gpu.cut import Cut
 from simdnn.kernels.intel_gpu.sums import BlockSums
@@ -136,7 +137,11 @@ class BlockEpilogue:
         sizes |= {f"post{i}": post_op.size(columns, cut.outputs) for i, post_op in enumerate(e.post_ops)}
         floating = self.sums.result(0, 0).dtype == "f32" or e.in_float
         types = {"previous": e.dst, "zero": "f32" if floating else "s32"}
-        return {name: Tensor(name, types.get(name, "f32"), size) for name, size in sizes.items() if size}
+        return {
+            name: Tensor(name, types.get(name, "f32"), size, role=PARAMETERS.get(name, ""))
+            for name, size in sizes.items()
+            if size
+        }
 
     def tensors(self) -> list[Tensor]:
         return [*self.parameters.values(), Tensor("dst", self.epilogue.dst, self.cut.outputs, "output")]

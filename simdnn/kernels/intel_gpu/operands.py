@@ -8,6 +8,7 @@ from isa_models.formats import fmt
 from isa_models.intel_gpu.packing import pack_a, pack_b
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.roles import ARGUMENTS
 from simdnn.kernels.common.spec import Parameters
 from simdnn.kernels.intel_gpu.partition import BlockPartition
 from simdnn.program.records import Affine, Memory, Register, Tensor
@@ -39,7 +40,8 @@ class Multiplied:
         return register, [op("load.u32", register, Memory(self.side, at, "u32", self.words))]
 
     def tensor(self) -> Tensor:
-        return Tensor(self.side, "u32", self.partition.elements(self.side) * fmt(self.stored).bits // 32)
+        size = self.partition.elements(self.side) * fmt(self.stored).bits // 32
+        return Tensor(self.side, "u32", size, role=ARGUMENTS[self.side])
 
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         matrix = (src if self.side == "src" else weights).astype(fmt(self.stored).dtype)

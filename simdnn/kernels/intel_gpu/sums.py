@@ -11,7 +11,7 @@ from simdnn.kernels.common.spec import GroupScales, Parameters
 from simdnn.kernels.gpu.partition import by_group
 from simdnn.kernels.intel_gpu.products import BlockProducts, cleared
 from simdnn.kernels.intel_gpu.zero_parts import SourceZeros, ZeroPart
-from simdnn.program.records import Affine, Register, Tensor
+from simdnn.program.records import SCALES, Affine, Register, Tensor
 
 
 class BlockSums(Protocol):
@@ -147,7 +147,7 @@ class GroupedSums:
             ("src_group_scale", self.scales and self.scales.src, cut.full_rows),
             ("wei_group_scale", self.scales and self.scales.wei, cut.batch.products("columns") * cut.full_columns),
         ):
-            found += [Tensor(name, "f32", size * self.periods)] if side else []
+            found += [Tensor(name, "f32", size * self.periods, role=SCALES)] if side else []
         found += [*(table for part in p.by_group for table in part.tables()), *self.zeros.tensors()]
         return found + (self.source_zeros.tensors() if self.source_zeros else []) + self.zeros.constants()
 

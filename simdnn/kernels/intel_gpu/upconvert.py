@@ -30,7 +30,7 @@ from simdnn.kernels.intel_gpu.partition import BlockPartition, in_pairs, load_na
 from simdnn.kernels.intel_gpu.products import BlockProducts
 from simdnn.kernels.intel_gpu.sums import GroupedSums
 from simdnn.kernels.intel_gpu.zero_parts import ZeroPart
-from simdnn.program.records import Affine, Register, Tensor
+from simdnn.program.records import SOURCE, WEIGHTS, ZEROS, Affine, Register, Tensor
 
 STEP = 16  # k of a DPAS of f16, of two steps of the vector pipe
 LARGEST = 2048 - 255  # zero point whose differences from bytes f16 holds all
@@ -72,10 +72,12 @@ class UpconvertedRows(ByGroup):
         return converted(*loaded, zeros, f"sub.s16.{b.m}x{b.k}.col")
 
     def tensor(self) -> Tensor:
-        return Tensor("src", stored_type(self.stored), self.partition.elements("src") * fmt(self.stored).bits // 8)
+        return Tensor(
+            "src", stored_type(self.stored), self.partition.elements("src") * fmt(self.stored).bits // 8, role=SOURCE
+        )
 
     def tables(self) -> list[Tensor]:
-        return [Tensor("src_zeros", "s16", self.cut.full_rows * self.partition.parts)] if self.zeros else []
+        return [Tensor("src_zeros", "s16", self.cut.full_rows * self.partition.parts, role=ZEROS)] if self.zeros else []
 
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         za = by_group(parameters.src_zero_points, (self.cut.m, self.partition.parts), 1)
@@ -106,11 +108,13 @@ class UpconvertedColumns(ByGroup):
         return converted(*loaded, zeros, f"sub.s16.{b.k // pairs}x{pairs * b.n}.row")
 
     def tensor(self) -> Tensor:
-        return Tensor("wei", stored_type(self.stored), self.partition.elements("wei") * fmt(self.stored).bits // 8)
+        return Tensor(
+            "wei", stored_type(self.stored), self.partition.elements("wei") * fmt(self.stored).bits // 8, role=WEIGHTS
+        )
 
     def tables(self) -> list[Tensor]:
         size = self.partition.pairs * self.cut.full_columns * self.cut.batch.products("columns")
-        return [Tensor("wei_zeros", "s16", size * self.partition.parts)] if self.zeros else []
+        return [Tensor("wei_zeros", "s16", size * self.partition.parts, role=ZEROS)] if self.zeros else []
 
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         p = self.partition

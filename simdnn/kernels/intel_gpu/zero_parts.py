@@ -13,7 +13,7 @@ from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.gpu.partition import by_group
 from simdnn.kernels.intel_gpu.partition import BlockPartition, load_narrow, stored, stored_type
 from simdnn.kernels.intel_gpu.products import BlockProducts, cleared
-from simdnn.program.records import Affine, Memory, Register, Tensor
+from simdnn.program.records import WEIGHTS, ZEROS, Affine, Memory, Register, Tensor
 
 
 class ZeroPart:
@@ -84,11 +84,13 @@ class Differences(ByGroup):
         return wide, [*code, op(f"sub.s16.{b.k // 4}x{4 * b.n}.row", wide, wide, zeros)]
 
     def tensor(self) -> Tensor:
-        return Tensor("wei", stored_type(self.stored), self.partition.elements("wei") * fmt(self.stored).bits // 8)
+        return Tensor(
+            "wei", stored_type(self.stored), self.partition.elements("wei") * fmt(self.stored).bits // 8, role=WEIGHTS
+        )
 
     def tables(self) -> list[Tensor]:
         columns = self.cut.full_columns * self.cut.batch.products("columns")
-        return [Tensor("wide_zeros", "s16", 4 * columns * self.partition.parts)]
+        return [Tensor("wide_zeros", "s16", 4 * columns * self.partition.parts, role=ZEROS)]
 
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         p = self.partition
@@ -200,7 +202,7 @@ class Precomputed(ZeroPart):
 
     def tensors(self) -> list[Tensor]:
         size = self.cut.batch.products("src") * self.cut.full_rows * self.partition.parts
-        return [negative_table(self.partition), Tensor("reductions", "s32", size)]
+        return [negative_table(self.partition), Tensor("reductions", "s32", size, role=ZEROS)]
 
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         sums = reductions(self.partition, src, parameters)
@@ -225,7 +227,7 @@ class Bias(ZeroPart):
         return code
 
     def tensors(self) -> list[Tensor]:
-        return [Tensor("term", "s32", self.cut.outputs * self.periods)]
+        return [Tensor("term", "s32", self.cut.outputs * self.periods, role=ZEROS)]
 
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         """The term as blocks of C, one behind the other for the periods."""
@@ -265,7 +267,10 @@ class SourceZeros:
     def tensors(self) -> list[Tensor]:
         cut = self.cut
         by_column = cut.batch.products("wei") * cut.full_columns * self.parts
-        return [Tensor("src_zeros", "s32", cut.full_rows * self.parts), Tensor("neg_sums", "s32", by_column)]
+        return [
+            Tensor("src_zeros", "s32", cut.full_rows * self.parts, role=ZEROS),
+            Tensor("neg_sums", "s32", by_column, role=ZEROS),
+        ]
 
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         p, n = self.partition, self.cut.n
@@ -295,4 +300,4 @@ def negative_rows(partition: BlockPartition, g: Affine) -> Code:
 
 def negative_table(partition: BlockPartition) -> Tensor:
     cut = partition.cut
-    return Tensor("neg_zeros", "s16", cut.full_columns * cut.batch.products("columns") * partition.parts)
+    return Tensor("neg_zeros", "s16", cut.full_columns * cut.batch.products("columns") * partition.parts, role=ZEROS)

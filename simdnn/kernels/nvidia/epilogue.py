@@ -13,6 +13,7 @@ import numpy as np
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.postops import RELU
+from simdnn.kernels.common.roles import PARAMETERS
 from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.kernels.gpu.cut import Cut
 from simdnn.program.records import Affine, Memory, Register, Tensor
@@ -112,7 +113,10 @@ class SmEpilogue:
 
     def tensors(self) -> list[Tensor]:
         columns = self.cut.batch.products("columns") * self.cut.full_columns
-        found = [Tensor(step.name, "f32", columns if step.by_column else 1) for step in self.given]
+        found = [
+            Tensor(step.name, "f32", columns if step.by_column else 1, role=PARAMETERS.get(step.name, ""))
+            for step in self.given
+        ]
         return [*found, Tensor("dst", self.epilogue.dst, self.cut.outputs, "output")]
 
     def arrays(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:

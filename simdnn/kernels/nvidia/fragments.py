@@ -10,6 +10,7 @@ import numpy as np
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.roles import ARGUMENTS
 from simdnn.kernels.common.spec import Parameters
 from simdnn.kernels.gpu.partition import Partition
 from simdnn.program.records import Affine, Memory, Op, Place, Register, Tensor
@@ -116,7 +117,8 @@ class Side:
 
     def tensor(self, form: Register) -> Tensor:
         products = self.steps.cut.batch.products(self.name)
-        return Tensor(self.name, form.dtype, products * (self.count * 2 * self.steps.steps + 1) * form.lanes)
+        size = products * (self.count * 2 * self.steps.steps + 1) * form.lanes
+        return Tensor(self.name, form.dtype, size, role=ARGUMENTS[self.name])
 
     def blocks(self, matrix: Array) -> Array:
         """(lines, K) as blocks of a step of K, those of the source by rows, of the weights by columns; and a step."""

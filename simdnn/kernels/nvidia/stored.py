@@ -16,7 +16,7 @@ from simdnn.kernels.gpu.compute import inside, scale_type
 from simdnn.kernels.gpu.narrow import codes_type
 from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.nvidia.fragments import Side
-from simdnn.program.records import Affine, Memory, Register, Tensor
+from simdnn.program.records import SCALES, Affine, Memory, Register, Tensor
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class StoredFragments(ByGroup):
     def tables(self) -> list[Tensor]:
         cut = self.side.steps.cut
         size = cut.batch.products("columns") * cut.full_columns * self.side.steps.parts
-        return [Tensor(tensor, self.scale_type, size) for tensor, _ in self.names]
+        return [Tensor(tensor, self.scale_type, size, role=SCALES) for tensor, _ in self.names]
 
     def scales(self, parameters: Parameters) -> dict[str, Array]:
         """The table of scales by group, where there is one."""

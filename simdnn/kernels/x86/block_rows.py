@@ -15,7 +15,7 @@ from simdnn.kernels.x86.vec_dot_32 import Blocks32
 from simdnn.kernels.x86.vec_dot_code import Constants256
 from simdnn.kernels.x86.vec_dot_k import STEPS, Blocks256
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Program, Tensor
+from simdnn.program.records import SOURCE, WEIGHTS, Affine, Program, Tensor
 
 
 class BlockRows:
@@ -62,8 +62,8 @@ class BlockRows:
         """The program of a kernel `name` with this code, and the constants that were asked for until now."""
         p = self.problem
         tensors = [
-            Tensor("src", "f32", p.m * p.k),
-            Tensor("wei", "u8", p.n * self.row),
+            Tensor("src", "f32", p.m * p.k, role=SOURCE),
+            Tensor("wei", "u8", p.n * self.row, role=WEIGHTS),
             *self.constants.used.values(),
             Tensor("acts", "u8", p.m * self.acts_row, "scratch"),
             Tensor("dst", "f32", p.m * p.n, "output"),

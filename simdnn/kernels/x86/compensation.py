@@ -21,7 +21,7 @@ from simdnn.kernels.x86.code import broadcast32, zero
 from simdnn.kernels.x86.dots import COUNT
 from simdnn.kernels.x86.lines import EDGE
 from simdnn.kernels.x86.product import Product
-from simdnn.program.records import Affine, Memory, Register, Tensor
+from simdnn.program.records import ZEROS, Affine, Memory, Register, Tensor
 
 
 def compensated(product: Product) -> str:
@@ -50,8 +50,8 @@ class Compensation:
         one = np.ones(4 // (wide.bits // 8), wide.dtype)
         c = self.product.conv
         return [
-            Tensor("zp_wei", "s32", 1),
-            Tensor("rowsum", "s32", c.mb * c.od * c.oh * c.ow, "scratch"),
+            Tensor("zp_wei", "s32", 1, role=ZEROS),
+            Tensor("rowsum", "s32", c.mb * c.od * c.oh * c.ow, "scratch", role=ZEROS),
             Tensor.constant("unit_weight", self.product.dot.wide, one.tobytes()),
         ]
 

@@ -12,7 +12,7 @@ from simdnn.kernels.x86.code import Unit, store32, typed
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.narrow import HIDDEN, encode, is_narrow, load, store
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Memory, Program, Register, Tensor
+from simdnn.program.records import WEIGHTS, Affine, Memory, Program, Register, Tensor
 
 _F8 = ("f8_e4m3", "f8_e5m2")
 #: source -> destinations that the library writes rightly
@@ -39,7 +39,7 @@ def conversion(source: str, target: str, size: int, unit: Unit, signed_zeros: bo
         return [*load(words, "x", "plain", source, at, lanes), *_written(words, target, at, lanes, loses)]
 
     code = along(size, unit.lanes, step, parallel=True, tail="tail")
-    tensors = (Tensor("plain", plain, size), Tensor("wei", made, size, "output"), *words.tensors())
+    tensors = (Tensor("plain", plain, size, role=WEIGHTS), Tensor("wei", made, size, "output"), *words.tensors())
     return verify(Program(f"{source} to {target}, {size}", unit.isa, tensors, tuple(code)))
 
 

@@ -13,7 +13,7 @@ from simdnn.kernels.common.code import Code, loop, nest, op
 from simdnn.kernels.common.copy import CopyProblem
 from simdnn.kernels.x86.code import Unit
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Memory, Program, Register, Tensor
+from simdnn.program.records import SOURCE, Affine, Memory, Program, Register, Tensor
 
 _PIECES = (("vmovdqu", 32), ("vmovdqu", 16), ("vmovq", 8), ("vmovd", 4))
 
@@ -29,7 +29,7 @@ def copying(problem: CopyProblem, unit: Unit) -> Program:
     code = _run(unit, source, dest, line * p.size) if p.strides[-1] == 1 else _each(p, source, dest, line)
     code = nest([(f"i{k}", extent) for k, extent in enumerate(outer)], code, parallel=True)
     read = 1 + sum(s * (n - 1) for s, n in zip(p.strides, p.dims, strict=True))
-    tensors = (Tensor("src", "u8", read * p.size), Tensor("dst", "u8", prod(p.dims) * p.size, "output"))
+    tensors = (Tensor("src", "u8", read * p.size, role=SOURCE), Tensor("dst", "u8", prod(p.dims) * p.size, "output"))
     return verify(Program(f"copy {p}", unit.isa, tensors, tuple(code)))
 
 

@@ -27,7 +27,7 @@ from simdnn.kernels.x86.narrow import is_narrow
 from simdnn.kernels.x86.product import Product, runs
 from simdnn.kernels.x86.stored import NIBBLES, StoredRows, odd_nibbles, widen
 from simdnn.kernels.x86.tile import Panel
-from simdnn.program.records import Affine, Memory, Register, Tensor
+from simdnn.program.records import SCALES, ZEROS, Affine, Memory, Register, Tensor
 
 _MOST_UNROLLED = 256  # rows
 
@@ -74,9 +74,10 @@ class Decompressor:
     def parameter_tensors(self) -> list[Tensor]:
         """Scales, zero points, and what the rows of a pair are interleaved by."""
         tensors = []
-        for name, param in (("group_scale", self.in_weights), ("zero_point", self.compressed.zero_point)):
+        points = self.compressed.zero_point
+        for name, param, role in (("group_scale", self.in_weights, SCALES), ("zero_point", points, ZEROS)):
             if param:
-                tensors.append(Tensor(name, _kept(param), self.values(param)))
+                tensors.append(Tensor(name, _kept(param), self.values(param), role=role))
         if self.multiplied == "bf16":
             lanes = self.unit.lanes
             order = np.array([k for i in range(lanes) for k in (i, lanes + i)], np.uint16)

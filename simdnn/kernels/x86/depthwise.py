@@ -17,7 +17,7 @@ from simdnn.kernels.x86.code import Unit, load32, load_bf16, load_f16, zero
 from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile
 from simdnn.kernels.x86.source import Source
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Memory, Op, Program, Register, Tensor
+from simdnn.program.records import WEIGHTS, Affine, Memory, Op, Program, Register, Tensor
 
 _ROWS = {512: 12, 256: 6}  # pixels of a tile: accumulators that cover the latency of the multiply-accumulate
 
@@ -109,7 +109,7 @@ class Depthwise:
         outputs = p.mb * p.oh * p.ow * p.oc
         tensors = [
             *self.source.tensors(),
-            Tensor("wei", self.dot.wei, p.kh * p.kw * self.channels * (2 if self.dot == INTEGER else 1)),
+            Tensor("wei", self.dot.wei, p.kh * p.kw * self.channels * (2 if self.dot == INTEGER else 1), role=WEIGHTS),
             *self.plan.tensors(self.unit, self.channels, p.oh * p.ow, outputs),
             Tensor("dst", p.epilogue.dst, outputs, "output"),
         ]

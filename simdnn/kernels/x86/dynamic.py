@@ -23,7 +23,7 @@ from simdnn.kernels.x86.code import Unit, broadcast32, load_float, store32
 from simdnn.kernels.x86.epilogue import store
 from simdnn.kernels.x86.reduce import horizontal
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Program, Register, Tensor
+from simdnn.program.records import SOURCE, ZEROS, Affine, Program, Register, Tensor
 
 _ACCUMULATORS = 4
 
@@ -59,15 +59,17 @@ class _Quantization:
         least = fmt(p.dst).low
         numbers = np.array([0, p.least, p.levels, 1, 255], np.float32)
         found = [
-            Tensor("src", p.src, p.m * p.k),
+            Tensor("src", p.src, p.m * p.k, role=SOURCE),
             Tensor.constant("numbers", "f32", numbers.tobytes()),
             Tensor.constant("magnitude", "u32", np.uint32(0x7FFFFFFF).tobytes()),
             Tensor.constant("integers", "s32", np.array([least, p.reductions], np.int32).tobytes()),
             Tensor("dst", p.dst, p.m * p.k, "output"),
             Tensor("scales", "f32", p.m * p.parts, "output"),
         ]
-        found += [] if p.symmetric else [Tensor("zero_points", "s32", p.m * p.parts, "output")]
-        return found + ([Tensor("reductions", "s32", p.m * p.k // p.reductions, "output")] if p.reductions else [])
+        found += [] if p.symmetric else [Tensor("zero_points", "s32", p.m * p.parts, "output", role=ZEROS)]
+        return found + (
+            [Tensor("reductions", "s32", p.m * p.k // p.reductions, "output", role=ZEROS)] if p.reductions else []
+        )
 
     def vectors(self, body: Callable[[Affine, int, int], Code], base: Affine, length: int) -> Code:
         """`body`(offset in the group, lanes, accumulator) for every vector of `length` elements from `base` on."""

@@ -16,6 +16,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.postops import BINARY, RELU, PostOp, previous_type, sums_first
+from simdnn.kernels.common.roles import PARAMETERS
 from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.kernels.x86 import formula_pass, postop
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_float, store32, store_bytes, zero
@@ -58,7 +59,9 @@ class Plan:
             ("dst_scale", "f32", 1, e.dst_scale),
             ("dst_zero_point", "f32", channels if "dst" in e.by_channel else 1, e.dst_zero_point),
         ]
-        tensors = [Tensor(name, dtype, size) for name, dtype, size, used in wanted if used]
+        tensors = [
+            Tensor(name, dtype, size, role=PARAMETERS.get(name, "")) for name, dtype, size, used in wanted if used
+        ]
         if self.doubled and self.in_float:
             tensors.append(Tensor.constant("two", "f32", np.float32(2).tobytes()))
         low, high = self.bounds

@@ -30,7 +30,7 @@ from simdnn.kernels.x86.narrow import Decoding, in_runs, is_narrow
 from simdnn.kernels.x86.stored import NIBBLES, widen
 from simdnn.kernels.x86.widened import codes_of
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Memory, Program, Register, Tensor
+from simdnn.program.records import SCALES, WEIGHTS, ZEROS, Affine, Memory, Program, Register, Tensor
 
 STORED = ("s8", "u8", "s4", "u4", "f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2")
 _PANELS = ("wei", "wei_tail")
@@ -62,15 +62,17 @@ def expanding(kernel: Kernel, problem: ConvProblem, scaled: bool) -> Kernel:
     program, unit, shifted = kernel.program, unit_of(kernel.program.isa), problem.epilogue.zp_wei
     panels = [t for t in program.tensors if t.name in _PANELS]
     others = [t for t in program.tensors if t.name not in _PANELS]
-    small = [Tensor(f"stored_{t.name}", _byte(problem.wei), _bytes(t.size, problem.wei, unit)) for t in panels]
+    small = [
+        Tensor(f"stored_{t.name}", _byte(problem.wei), _bytes(t.size, problem.wei, unit), role=WEIGHTS) for t in panels
+    ]
     constants = [Tensor.constant("nibble", "u32", np.uint32(15).tobytes())] if problem.wei == "u4" else []
-    constants += [Tensor("wei_zero", "f32", 1)] if shifted else []
+    constants += [Tensor("wei_zero", "f32", 1, role=ZEROS)] if shifted else []
     decoding = Decoding(Constants(unit, "decoding"), problem.wei) if is_narrow(problem.wei) else None
     code: Code = []
     scales = []
     for t in panels:
         row, rows = _rows(kernel.blocked, t) if scaled else (0, 0)
-        scales += [Tensor(f"scale_{t.name}", "f32", t.size // rows)] if scaled else []
+        scales += [Tensor(f"scale_{t.name}", "f32", t.size // rows, role=SCALES)] if scaled else []
         code += _stage(unit, t, problem.wei, shifted, row, rows, decoding)
     constants += decoding.tensors() if decoding else []
     tensors = (*small, *constants, *scales, *(replace(t, kind="scratch") for t in panels), *others)

@@ -19,7 +19,7 @@ from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_bf16, load_f
 from simdnn.kernels.x86.dots import BF16_EMULATED
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Memory, Program, Register, Tensor
+from simdnn.program.records import SOURCE, WEIGHTS, Affine, Memory, Program, Register, Tensor
 
 _ROWS = 8  # outputs computed side by side: their chains hide one another's latency
 _SUMS = "sums"
@@ -54,8 +54,8 @@ class Gemv:
         code = self.across_n() if self.plain else self.along_k() + self.epilogue()
         lanes = self.unit.lanes
         tensors = [
-            Tensor("matrix", p.src, self.outputs * p.k),
-            Tensor("vector", p.src, p.k),
+            Tensor("matrix", p.src, self.outputs * p.k, role=SOURCE),
+            Tensor("vector", p.src, p.k, role=WEIGHTS),
             *([] if self.plain else [Tensor(_SUMS, "f32", self.outputs, "scratch")]),
             *([Tensor("wide", "f32", p.k, "scratch")] if self.plain and self.widens else []),
             *self.plan.tensors(self.unit, -(-self.outputs // lanes) * lanes, 1, self.outputs),

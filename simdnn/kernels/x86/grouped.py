@@ -14,7 +14,7 @@ from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import GroupScales, MatmulProblem, Parameters
 from simdnn.kernels.x86.product import Product
 from simdnn.kernels.x86.tile import Chain, Group, Repeat, TapLoop
-from simdnn.program.records import Tensor
+from simdnn.program.records import SCALES, ZEROS, Tensor
 
 
 class GroupedChains:
@@ -40,11 +40,11 @@ class GroupedChains:
     def tensors(self) -> list[Tensor]:
         by_channel = self.groups * self.layout.channels
         wanted = [
-            ("group_comp", "s32", by_channel, self.product.shifted),
-            ("wei_group_scale", "f32", by_channel, bool(self.scales.wei)),
-            ("src_group_scale", "f32", self.product.rows * self.groups, bool(self.scales.src)),
+            (Tensor("group_comp", "s32", by_channel, role=ZEROS), self.product.shifted),
+            (Tensor("wei_group_scale", "f32", by_channel, role=SCALES), bool(self.scales.wei)),
+            (Tensor("src_group_scale", "f32", self.product.rows * self.groups, role=SCALES), bool(self.scales.src)),
         ]
-        return [Tensor(name, dtype, size) for name, dtype, size, used in wanted if used]
+        return [tensor for tensor, used in wanted if used]
 
     def arrays(self, weights: Array, parameters: Parameters) -> dict[str, Array]:
         tensors = {}

@@ -17,7 +17,7 @@ from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.x86.code import Unit, broadcast32, fill_zero, store_bytes, zero
 from simdnn.kernels.x86.columns import WindowCopy
 from simdnn.kernels.x86.source import Source
-from simdnn.program.records import Affine, Memory, Register, Tensor
+from simdnn.program.records import ZEROS, Affine, Memory, Register, Tensor
 
 EDGE = "edge"  # the tensor of the zero point, in four bytes
 
@@ -32,7 +32,7 @@ class EdgedSource(Source):
         return -(-super().image // 4) * 4 if self.copied else super().image
 
     def tensors(self) -> list[Tensor]:
-        return [*super().tensors(), *([Tensor(EDGE, self.read, 4)] if self.copied else [])]
+        return [*super().tensors(), *([Tensor(EDGE, self.read, 4, role=ZEROS)] if self.copied else [])]
 
     def stage(self, unit: Unit) -> Code:
         """The padded image filled with the zero point, then each row of the image over it."""

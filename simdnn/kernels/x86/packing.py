@@ -10,7 +10,7 @@ from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.x86.code import Unit, unit_of, zero
 from simdnn.kernels.x86.rounding import constants, round_f32
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Memory, Op, Program, Register, Tensor
+from simdnn.program.records import WEIGHTS, Affine, Memory, Op, Program, Register, Tensor
 
 _XMM = 16  # bytes
 _WIDE = Register("wide", "f32", 8)
@@ -54,7 +54,7 @@ def reorder(tag: str, dtype: str, blocked: Blocked) -> Program:
     outputs = [Tensor(name, blocked.dtype, count, "output") for name, count in blocked.sizes.items()]
     name = f"reorder {dtype} {tag} to {blocked}"
     code = packing.columns() if blocked.columns else packing.stage()
-    tensors = (Tensor("plain", dtype, size), *outputs, *constants(blocked.rounds))
+    tensors = (Tensor("plain", dtype, size, role=WEIGHTS), *outputs, *constants(blocked.rounds))
     return verify(Program(name, blocked.isa, tensors, tuple(code)))
 
 

@@ -20,7 +20,7 @@ from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.dots import REFERENCES, Dot
 from simdnn.kernels.x86.rounding import ahead
 from simdnn.kernels.x86.source_steps import Reading, reading
-from simdnn.program.records import Affine, Program, Tensor
+from simdnn.program.records import SCALES, Affine, Program, Tensor
 
 #: what a part of a kernel makes of the user's weights and parameters: some of the program's inputs
 Makes = Callable[[Array, Parameters], dict[str, Array]]
@@ -83,7 +83,7 @@ class Product:
 
     def tensors(self) -> list[Tensor]:
         """Tensors that the dot product reads beside its operands."""
-        found = [Tensor("src_scale", "f32", 1)] if self.dot.scaled else []
+        found = [Tensor("src_scale", "f32", 1, role=SCALES)] if self.dot.scaled else []
         if self.dot.ones:
             found.append(Tensor.constant("ones", "s16", np.ones(2, np.int16).tobytes()))
         if self.shifted:

@@ -21,7 +21,7 @@ from simdnn.kernels.x86.code import Unit, broadcast32
 from simdnn.kernels.x86.elements import LOADED, STORED, broadcast, load
 from simdnn.kernels.x86.epilogue import store, store_constants
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Program, Register, Tensor
+from simdnn.program.records import SOURCE, Affine, Program, Register, Tensor
 
 _ACCUMULATORS = 4
 
@@ -60,7 +60,7 @@ class _LaneReduction:
 
     def tensors(self) -> list[Tensor]:
         p = self.problem
-        found = [Tensor("src", p.src, prod(p.dims))]
+        found = [Tensor("src", p.src, prod(p.dims), role=SOURCE)]
         numbers = np.array([p.empty, p.divisor], np.float32)
         found.append(Tensor.constant("numbers", "f32", numbers.tobytes()))
         if p.kind == "sum_abs":

@@ -24,7 +24,7 @@ from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.kernels.x86.narrow import is_narrow, load
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Program, Tensor
+from simdnn.program.records import SOURCE, WEIGHTS, Affine, Program, Tensor
 
 
 class RefConv:
@@ -70,8 +70,8 @@ class RefConv:
         top, left, _, _ = p.padding
         inside[top : top + p.ih, left : left + p.iw] = 0xFFFFFFFF
         return [
-            Tensor("src", _stored(p.src), self.size),
-            Tensor("wei", _stored(p.wei), self.taps),
+            Tensor("src", _stored(p.src), self.size, role=SOURCE),
+            Tensor("wei", _stored(p.wei), self.taps, role=WEIGHTS),
             Tensor("wide", "f32", self.size, "scratch"),
             Tensor("wide_wei", "f32", self.taps, "scratch"),
             *([Tensor.constant("inside", "u32", inside.tobytes())] if any(p.padding) else []),

@@ -27,7 +27,7 @@ from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.kernels.x86.narrow import is_narrow, load
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Program, Tensor
+from simdnn.program.records import SCALES, SOURCE, WEIGHTS, Affine, Program, Tensor
 
 _NIBBLES = {"s4": "s8", "u4": "u8"}  # made whole bytes ahead of time
 
@@ -65,10 +65,10 @@ class RefFloat:
         p, s = self.problem, self.narrow
         parts = {name: p.k // self.length(param) for name, param in (("src", s.src), ("wei", s.wei))}
         return [
-            Tensor("src", _stored(p.src), p.m * p.k),
-            Tensor("wei", _stored(p.wei), p.k * self.columns),
-            *([Tensor("src_scales", "f32", p.m * parts["src"])] if s.src else []),
-            *([Tensor("wei_scales", "f32", parts["wei"] * self.columns)] if s.wei else []),
+            Tensor("src", _stored(p.src), p.m * p.k, role=SOURCE),
+            Tensor("wei", _stored(p.wei), p.k * self.columns, role=WEIGHTS),
+            *([Tensor("src_scales", "f32", p.m * parts["src"], role=SCALES)] if s.src else []),
+            *([Tensor("wei_scales", "f32", parts["wei"] * self.columns, role=SCALES)] if s.wei else []),
             Tensor("wide", "f32", p.m * p.k, "scratch"),
             Tensor("wide_wei", "f32", p.k * self.columns, "scratch"),
             *self.words.tensors(),

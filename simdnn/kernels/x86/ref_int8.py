@@ -29,7 +29,7 @@ from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.kernels.x86.stored import widen
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Memory, Program, Register, Tensor
+from simdnn.program.records import SCALES, SOURCE, WEIGHTS, ZEROS, Affine, Memory, Program, Register, Tensor
 
 #: of zero points: how the part of the sum is found that is theirs
 STRATEGIES = ("direct", "in_kernel", "precomputed", "bias", "upconvert")
@@ -86,22 +86,22 @@ class RefInt8:
         p, z = self.problem, self.zeros
         scales = p.group_scales
         wanted = [
-            Tensor("src", p.src, p.m * p.k),
+            Tensor("src", p.src, p.m * p.k, role=SOURCE),
             Tensor("wide", "s32", p.m * p.k, "scratch"),
-            *([Tensor("plain", self.stored, p.k * p.n)] if self.turned else []),
-            Tensor("wei", self.stored, p.k * self.columns, "scratch" if self.turned else "input"),
-            *([Tensor("wei_zeros", "s32", self.groups * self.columns)] if z.wei else []),
-            *([Tensor("src_zeros", "s32", p.m * self.groups)] if z.src else []),
+            *([Tensor("plain", self.stored, p.k * p.n, role=WEIGHTS)] if self.turned else []),
+            Tensor("wei", self.stored, p.k * self.columns, "scratch" if self.turned else "input", role=WEIGHTS),
+            *([Tensor("wei_zeros", "s32", self.groups * self.columns, role=ZEROS)] if z.wei else []),
+            *([Tensor("src_zeros", "s32", p.m * self.groups, role=ZEROS)] if z.src else []),
         ]
         parts = p.k // self.period
         if self.uses("precomputed"):
-            wanted.append(Tensor("reductions", "s32", p.m * self.groups))
+            wanted.append(Tensor("reductions", "s32", p.m * self.groups, role=ZEROS))
             wanted += [Tensor.constant("length", "s32", np.int32(z.group).tobytes())] if z.src else []
         if self.uses("bias"):
-            wanted.append(Tensor("term", "s32", p.m * parts * self.columns))
+            wanted.append(Tensor("term", "s32", p.m * parts * self.columns, role=ZEROS))
         if scales:
-            wanted += [Tensor("src_group_scale", "f32", p.m * parts)] if scales.src else []
-            wanted += [Tensor("wei_group_scale", "f32", parts * self.columns)] if scales.wei else []
+            wanted += [Tensor("src_group_scale", "f32", p.m * parts, role=SCALES)] if scales.src else []
+            wanted += [Tensor("wei_group_scale", "f32", parts * self.columns, role=SCALES)] if scales.wei else []
         dst = Tensor("dst", p.epilogue.dst, p.m * p.n, "output")
         return [*wanted, *self.plan.tensors(self.unit, self.columns, 1, p.m * p.n), dst]
 

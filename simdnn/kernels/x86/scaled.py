@@ -16,7 +16,7 @@ from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.narrow import HIDDEN, INFINITY, MAGNITUDE, magnitude, store
 from simdnn.kernels.x86.reduce import horizontal
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Program, Register, Tensor
+from simdnn.program.records import SCALES, SOURCE, Affine, Program, Register, Tensor
 
 _SIGN = 0x80000000
 
@@ -46,9 +46,16 @@ class _Quantizer:
 
     def tensors(self) -> list[Tensor]:
         p = self.problem
-        found = [Tensor("src", p.src, p.size), *self.words.tensors(), Tensor("codes", "u8", p.size, "output")]
+        found = [
+            Tensor("src", p.src, p.size, role=SOURCE),
+            *self.words.tensors(),
+            Tensor("codes", "u8", p.size, "output"),
+        ]
         found += [Tensor("scales", "u8", p.scales, "output")] if p.scales else []
-        return [*found, *([Tensor("tensor_scale", "f32", 1, "output" if p.find else "input")] if p.levels else [])]
+        return [
+            *found,
+            *([Tensor("tensor_scale", "f32", 1, "output" if p.find else "input", role=SCALES)] if p.levels else []),
+        ]
 
     # -- values -----------------------------------------------------------------------------------------------------
     def load(self, at: Affine, lanes: int) -> Code:

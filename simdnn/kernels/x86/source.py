@@ -14,7 +14,7 @@ from simdnn.kernels.common.spec import Depth
 from simdnn.kernels.x86.code import Unit, fill_zero, load32, load_bf16, load_f16, store32, zero
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.rounding import constants, round_f32
-from simdnn.program.records import Affine, Memory, Register, Tensor
+from simdnn.program.records import SOURCE, Affine, Memory, Register, Tensor
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Source:
 
     def tensors(self) -> list[Tensor]:
         planes = self.mb * (self.depth.i if self.depth else 1)
-        stored = Tensor("src", self.stored, planes * self.ih * self.iw * self.groups * self.ic)
+        stored = Tensor("src", self.stored, planes * self.ih * self.iw * self.groups * self.ic, role=SOURCE)
         copy = [Tensor("padded", self.read, self.mb * self.image, "scratch")] if self.copied else []
         return [stored, *copy, *constants(self.rounds)]
 

@@ -25,7 +25,7 @@ from simdnn.kernels.x86.narrow import widen as widen_codes
 from simdnn.kernels.x86.packing import Packing
 from simdnn.kernels.x86.packing import stored as plain
 from simdnn.kernels.x86.tile import Panel
-from simdnn.program.records import Affine, Memory, Op, Register, Tensor
+from simdnn.program.records import WEIGHTS, Affine, Memory, Op, Register, Tensor
 
 NIBBLES = ("s4", "u4", "f4_e2m1")
 
@@ -117,11 +117,11 @@ class StoredRows:
 
     def _weights(self) -> list[Tensor]:
         if self.direct:
-            return [Tensor("stored", self._dtype, -(-self.k * self.n // (1 + self.nibbles)))]
-        found = [Tensor("plain", self._dtype, self._rows * self.n)] if self._packing else []
+            return [Tensor("stored", self._dtype, -(-self.k * self.n // (1 + self.nibbles)), role=WEIGHTS)]
+        found = [Tensor("plain", self._dtype, self._rows * self.n, role=WEIGHTS)] if self._packing else []
         kind = "scratch" if self._packing else "input"
         for name, width in (("", self.layout.full * self.layout.width), ("_tail", self.layout.tail)):
-            found += [Tensor(f"stored{name}", self._dtype, self._rows * width, kind)] if width else []
+            found += [Tensor(f"stored{name}", self._dtype, self._rows * width, kind, role=WEIGHTS)] if width else []
         return found
 
     def stage(self) -> Code:

@@ -16,7 +16,7 @@ from simdnn.kernels.x86.packing import Packing, stored
 from simdnn.kernels.x86.product import Product, runs
 from simdnn.kernels.x86.source_steps import fold_weights
 from simdnn.kernels.x86.tile import Panel
-from simdnn.program.records import Affine, Tensor
+from simdnn.program.records import WEIGHTS, Affine, Tensor
 
 #: the tensors that may hold the user's weights
 _GIVEN = ("wei", "wei_tail", "plain")
@@ -40,7 +40,7 @@ class PlainWeights:
         self.stored = self.multiplied = product.dot.wei
 
     def tensors(self) -> list[Tensor]:
-        return [Tensor("wei", self.multiplied, self.product.conv.ic * self.product.conv.oc)]
+        return [Tensor("wei", self.multiplied, self.product.conv.ic * self.product.conv.oc, role=WEIGHTS)]
 
     def stage(self) -> Code:
         return []
@@ -90,11 +90,11 @@ class PackedWeights:
         p, c, found = self.product, self.product.conv, []
         if self.packed_here:
             rows = p.k if p.is_matmul else p.ic * c.tap_rows * c.kw
-            found.append(Tensor("plain", self.stored, rows * c.oc))
+            found.append(Tensor("plain", self.stored, rows * c.oc, role=WEIGHTS))
         kind = "scratch" if self.packed_here else "input"
         for r in runs(self.layout, p.unit.lanes, "j"):
             size = self.column * c.groups * r.count * r.width
-            found.append(Tensor(r.tensor, self.multiplied, size, kind))
+            found.append(Tensor(r.tensor, self.multiplied, size, kind, role=WEIGHTS))
         return found
 
     def stage(self) -> Code:

@@ -22,7 +22,7 @@ from simdnn.kernels.x86.code import Unit, broadcast32, store32, unit_of
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.narrow import Decoding, in_runs, is_narrow, load
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Memory, Register, Tensor
+from simdnn.program.records import SCALES, SOURCE, WEIGHTS, Affine, Memory, Register, Tensor
 
 _PANELS = ("wei", "wei_tail", "plain")
 _HELD = tuple(f"d{i}" for i in range(4))  # constants of decoding
@@ -68,10 +68,10 @@ class _Widening:
         made = [*self.panels, *([self.source] if self.source else [])]
         found = [replace(t, kind="scratch") if t in made else t for t in self.kernel.program.tensors]
         stored = "u8" if is_narrow(self.problem.wei) else self.problem.wei
-        found += [Tensor(f"stored_{t.name}", stored, t.size) for t in self.panels]
-        found += [Tensor("codes", "u8", self.source.size)] if self.source else []
+        found += [Tensor(f"stored_{t.name}", stored, t.size, role=WEIGHTS) for t in self.panels]
+        found += [Tensor("codes", "u8", self.source.size, role=SOURCE)] if self.source else []
         if self.scale and isinstance(p := self.problem, MatmulProblem):
-            found.append(Tensor("source_scales", "f32", p.m * p.k // self.scale.length(p.k)))
+            found.append(Tensor("source_scales", "f32", p.m * p.k // self.scale.length(p.k), role=SCALES))
         return [*found, *self.words.tensors()]
 
     def code(self) -> Code:
