@@ -13,6 +13,7 @@ import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, on_a_line
+from simdnn.program.records import Program
 
 
 @dataclass(frozen=True)
@@ -164,3 +165,15 @@ def per_channel(values: Array, layout: Layout, dtype: str) -> Array:
 def wrap32(values: Array) -> Array:
     """Integers modulo 2**32, as s32."""
     return (values.astype(np.int64) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+
+
+def filled(values: Array, columns: int) -> Array:
+    """Values with zeros behind those of their last dimension, `columns` in all."""
+    found = np.zeros((*values.shape[:-1], columns), values.dtype)
+    found[..., : values.shape[-1]] = values
+    return found
+
+
+def inputs_of(program: Program, values: Mapping[str, Array]) -> dict[str, Array]:
+    """The arrays that a program reads, of those known by its tensors' names."""
+    return {t.name: np.ascontiguousarray(values[t.name]) for t in program.tensors if t.kind == "input"}

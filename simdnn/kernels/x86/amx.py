@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from isa_models import Machine
 from isa_models.formats import fmt
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
-from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.code import Code, along, loop, op
 from simdnn.kernels.common.spec import Problem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.code import Unit, load32
@@ -269,14 +270,10 @@ class AmxTiles:
         if not columns:
             return []
         together = min(self.rows, max(1, _VECTORS // len(columns)))
-        turns, rest = divmod(self.rows, together)
-        first = Affine.var("e") * together
-        code = loop("e", turns, self.finish_group(panel, columns, first, together, position, number))
-        last = Affine(turns * together)
-        return code + (self.finish_group(panel, columns, last, rest, position, number) if rest else [])
+        return along(self.rows, together, partial(self.finish_group, panel, columns, position, number), var="e")
 
     def finish_group(
-        self, panel: Panel, columns: Sequence[int], first: Affine, count: int, position: Affine, number: Affine
+        self, panel: Panel, columns: Sequence[int], position: Affine, number: Affine, first: Affine, count: int
     ) -> Code:
         """`count` rows from row `first` of the block; `position` and `number` are those of the block's first row."""
         unit, width = self.product.unit, panel.vectors * _COLUMNS

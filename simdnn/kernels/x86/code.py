@@ -55,20 +55,21 @@ def zero(register: Register) -> Op:
 
 def load32(unit: Unit, dst: Register, tensor: str, index: Affine, lanes: int) -> Op:
     """`lanes` 32-bit elements into a register, zeros above them."""
-    dtype = "f32" if dst.dtype == "f32" else "u32"
-    name = {"f32": "vmovups", "u32": "vmovdqu"}[dtype]
-    if lanes < unit.lanes and not unit.masks:
-        name = {"f32": "vmaskmovps", "u32": "vpmaskmovd"}[dtype]
+    name, dtype = _move32(unit, dst, lanes)
     return op(name, dst.as_(dtype), Memory(tensor, index, dtype, lanes))
 
 
 def store32(unit: Unit, tensor: str, index: Affine, src: Register, lanes: int) -> Op:
     """The first `lanes` 32-bit elements of a register."""
-    dtype = "f32" if src.dtype == "f32" else "u32"
-    name = {"f32": "vmovups", "u32": "vmovdqu"}[dtype]
-    if lanes < unit.lanes and not unit.masks:
-        name = {"f32": "vmaskmovps", "u32": "vpmaskmovd"}[dtype]
+    name, dtype = _move32(unit, src, lanes)
     return op(name, Memory(tensor, index, dtype, lanes), src.as_(dtype))
+
+
+def _move32(unit: Unit, register: Register, lanes: int) -> tuple[str, str]:
+    """The instruction that moves `lanes` 32-bit elements of a register, and their type there."""
+    whole, part = ("vmovups", "vmaskmovps") if register.dtype == "f32" else ("vmovdqu", "vpmaskmovd")
+    name = part if lanes < unit.lanes and not unit.masks else whole
+    return name, "f32" if register.dtype == "f32" else "u32"
 
 
 def broadcast32(dst: Register, tensor: str, index: Affine) -> Op:
@@ -78,33 +79,8 @@ def broadcast32(dst: Register, tensor: str, index: Affine) -> Op:
     return op("vpbroadcastd", dst.as_("u32"), Memory(tensor, index, "u32", 1))
 
 
-def load_bf16(unit: Unit, register: str, tensor: str, index: Affine, lanes: int) -> Code:
-    """`lanes` bf16 elements into a register as f32, zeros above them."""
-    value = unit.reg(register)
-    shift = op("vpslld", value, value, imm=16)
-    if lanes == unit.lanes or unit.masks:
-        return [op("vpmovzxwd", value, Memory(tensor, index, "u16", lanes)), shift]
-    words = Register(register, "u16", 8)
-    return [*_words(words, tensor, index, lanes), op("vpmovzxwd", value, words), shift]
-
-
-def load_f16(unit: Unit, register: str, tensor: str, index: Affine, lanes: int) -> Code:
-    """`lanes` f16 elements into a register as f32, zeros above them."""
-    value = unit.reg(register, "f32")
-    if lanes == unit.lanes or unit.masks:
-        return [op("vcvtph2ps", value, Memory(tensor, index, "f16", lanes))]
-    words = Register(register, "u16", 8)
-    return [*_words(words, tensor, index, lanes), op("vcvtph2ps", value, words.as_("f16"))]
-
-
-def _words(register: Register, tensor: str, index: Affine, count: int) -> Code:
-    """The first `count` words of a register, one by one, zeros above them."""
-    inserts = (op("vpinsrw", register, register, Memory(tensor, index + i, "u16", 1), imm=i) for i in range(count))
-    return [zero(register.as_("u32")), *inserts]
-
-
 def load_float(unit: Unit, register: str, tensor: str, dtype: str, index: Affine, lanes: int) -> Code:
-    """`lanes` elements of a type into a register as f32."""
+    """`lanes` elements of a type into a register as f32, zeros above them."""
     value = unit.reg(register, "f32")
     convert = op("vcvtdq2ps", value, value.as_("s32"))
     if dtype in ("f32", "s32"):

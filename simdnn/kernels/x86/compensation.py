@@ -115,6 +115,4 @@ class Compensation:
             return pack.per_channel(pack.wrap32(values), self.layout, "s32")
         edges = Edges.of(c)
         values = constant - shift - zs * edges.sums(by_tap)
-        padded = np.zeros((*values.shape[:3], self.layout.channels), np.int32)
-        padded[..., : product.oc] = pack.wrap32(values)
-        return edges.spread(padded).reshape(-1)
+        return edges.spread(pack.filled(pack.wrap32(values), self.layout.channels)).reshape(-1)

@@ -19,15 +19,15 @@ from simdnn.kernels.common import pack
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Decompression, MatmulProblem, Parameters
-from simdnn.kernels.x86.code import broadcast32, load32, load_bf16
+from simdnn.kernels.x86.code import broadcast32, load32, load_float
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.epilogue import Plan
 from simdnn.kernels.x86.narrow import is_narrow
 from simdnn.kernels.x86.product import Product, runs
-from simdnn.kernels.x86.stored import NIBBLES, StoredRows, odd_nibbles, widen
+from simdnn.kernels.x86.stored import NIBBLES, StoredRows, odd_nibbles
 from simdnn.kernels.x86.tile import Panel
-from simdnn.program.records import SCALES, ZEROS, Affine, Memory, Register, Tensor
+from simdnn.program.records import SCALES, ZEROS, Affine, Register, Tensor
 
 _MOST_UNROLLED = 256  # rows
 
@@ -119,20 +119,14 @@ class Decompressor:
         return code
 
     def load_parameter(self, register: str, tensor: str, param: Param, at: Affine) -> Code:
-        unit, kept, common = self.unit, _kept(param), not param.by_channel
+        """A parameter of each column, or one of all, as f32."""
+        unit, kept = self.unit, _kept(param)
+        if param.by_channel:
+            return load_float(unit, register, tensor, kept, at, unit.lanes)
         value = unit.reg(register, "f32")
         if kept == "f32":
-            return [broadcast32(value, tensor, at) if common else load32(unit, value, tensor, at, unit.lanes)]
-        if kept == "s32":
-            bits = value.as_("u32")
-            load = broadcast32(bits, tensor, at) if common else load32(unit, bits, tensor, at, unit.lanes)
-            return [load, op("vcvtdq2ps", value, value.as_("s32"))]
-        if kept in ("s8", "u8"):
-            source = Memory(tensor, at, kept, unit.lanes)
-            return [widen(unit, register, source), op("vcvtdq2ps", value, value.as_("s32"))]
-        if kept == "bf16":
-            return load_bf16(unit, register, tensor, at, unit.lanes)
-        return [op("vcvtph2ps", value, Memory(tensor, at, "f16", unit.lanes))]
+            return [broadcast32(value, tensor, at)]
+        return [broadcast32(value.as_("u32"), tensor, at), op("vcvtdq2ps", value, value.as_("s32"))]
 
     def interleaved(self, r: list[str]) -> Code:
         """Two rows of f32, in registers 0 and 1, as pairs of what is multiplied, in register 0."""
@@ -179,8 +173,7 @@ class Decompressor:
         dtype = fmt(_kept(param)).dtype
         if not param.by_channel:
             return values.reshape(-1).astype(dtype)
-        padded = np.zeros((self.values(param) // self.layout.channels, self.layout.channels), np.float64)
-        padded[:, : self.product.oc] = values.reshape(-1, self.product.oc)
+        padded = pack.filled(values.reshape(-1, self.product.oc).astype(np.float64), self.layout.channels)
         exact = padded.astype(np.float32 if fmt(_kept(param)).is_float else np.int64)
         return exact.astype(dtype).reshape(-1)
 

@@ -11,9 +11,9 @@ import numpy as np
 from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common.code import Code, loop, nest, op, pieces
 from simdnn.kernels.common.edges import Edges
-from simdnn.kernels.common.pack import Blocked, Layout, halved, wrap32
+from simdnn.kernels.common.pack import Blocked, Layout, filled, halved, inputs_of, wrap32
 from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
-from simdnn.kernels.x86.code import Unit, load32, load_bf16, load_f16, zero
+from simdnn.kernels.x86.code import Unit, load32, load_float, zero
 from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile
 from simdnn.kernels.x86.source import Source
 from simdnn.program.check import verify
@@ -153,13 +153,9 @@ class Depthwise:
     def load_source(self, at: Affine, live: int) -> Code:
         """One vector of channels, widened to 32 bits."""
         unit, s = self.unit, self.source
-        if s.read == "f32":
-            return [load32(unit, unit.reg("a", "f32"), s.tensor, at, live)]
-        lanes = live if unit.masks else unit.lanes
-        if s.read == "bf16":
-            return load_bf16(unit, "a", s.tensor, at, lanes)
-        if s.read == "f16":
-            return load_f16(unit, "a", s.tensor, at, lanes)
+        lanes = live if unit.masks or s.read == "f32" else unit.lanes
+        if self.dot == FLOAT:
+            return load_float(unit, "a", s.tensor, s.read, at, lanes)
         extend = _EXTEND[s.read]
         register = unit.reg("a", "u32" if s.read == "u8" else "s32")
         return [op(extend, register, Memory(s.tensor, at, s.read, lanes))]
@@ -195,12 +191,10 @@ class Depthwise:
         }
         if self.plan.compensate:
             inputs["comp"] = self.compensation(taps, p.zp_src)
-        return {t.name: inputs[t.name] for t in self.program.tensors if t.kind == "input"}
+        return inputs_of(self.program, inputs)
 
     def padded(self, values: Array) -> Array:
-        out = np.zeros((*values.shape[:-1], self.channels), values.dtype)
-        out[..., : values.shape[-1]] = values
-        return out
+        return filled(values, self.channels)
 
     def weights(self, taps: Array) -> Array:
         """(kh, kw, channel), widened."""

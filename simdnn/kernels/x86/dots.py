@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.x86.code import Unit, load32, load_bf16, load_f16
+from simdnn.kernels.x86.code import Unit, load32, load_float
 from simdnn.program.records import Affine, Memory, Op, Register
 
 Emit = Callable[[Unit, str, str, str, str], list[Op]]  # unit, accumulator, a, b, temporary register names
@@ -50,12 +50,10 @@ class Dot:
 
     def load_weights(self, unit: Unit, register: str, tensor: str, index: Affine, lanes: int) -> Code:
         """A register of weights: as stored, or widened on the way."""
+        if self.wide == "f32":
+            return load_float(unit, register, tensor, self.wei, index, lanes)
         if self.wei == self.wide:
-            return [load32(unit, unit.reg(register, "f32" if self.wei == "f32" else "u32"), tensor, index, lanes)]
-        if self.wei == "f16":
-            return load_f16(unit, register, tensor, index, lanes)
-        if self.wei == "bf16":
-            return load_bf16(unit, register, tensor, index, lanes)
+            return [load32(unit, unit.reg(register), tensor, index, lanes)]
         return [op("vpmovsxbw", unit.reg(register, "s16"), Memory(tensor, index, self.wei, unit.width // 16))]
 
     def promote(self, unit: Unit, acc: str) -> Code:

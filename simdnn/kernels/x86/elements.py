@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_bf16
+from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_float
 from simdnn.program.records import Affine, Memory, Register
 
 _WIDEN = {"u8": "vpmovzxbd", "s8": "vpmovsxbd", "u16": "vpmovzxwd", "s16": "vpmovsxwd"}
@@ -14,13 +14,11 @@ STORED = ("f32", "f16", "bf16", "s32", "s8", "u8")  # types that `epilogue.store
 
 def load(unit: Unit, register: str, tensor: str, dtype: str, at: Affine, lanes: int) -> Code:
     """`lanes` neighbouring elements."""
-    if dtype == "bf16":
-        return load_bf16(unit, register, tensor, at, lanes)
-    if dtype == "f16":
-        return [op("vcvtph2ps", unit.reg(register, "f32"), Memory(tensor, at, "f16", lanes))]
+    if fmt(dtype).is_float:
+        return load_float(unit, register, tensor, dtype, at, lanes)
     if dtype in _WIDEN:
         return [op(_WIDEN[dtype], _widened(unit, register, dtype), Memory(tensor, at, dtype, lanes))]
-    return [load32(unit, unit.reg(register, "f32" if dtype == "f32" else "u32"), tensor, at, lanes)]
+    return [load32(unit, unit.reg(register), tensor, at, lanes)]
 
 
 def broadcast(unit: Unit, register: str, tensor: str, dtype: str, at: Affine) -> Code:

@@ -7,15 +7,15 @@ at the end by halves. *plain*: with M = 1 and weights as the user stores them (K
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from isa_models.readings.arrays import Array, to_a_line
-from simdnn.kernels.common.code import Code, loop, op
-from simdnn.kernels.common.pack import Blocked, Layout
+from simdnn.kernels.common.code import Code, along, loop, op
+from simdnn.kernels.common.pack import Blocked, Layout, inputs_of
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
-from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_bf16, load_f16, store32, zero
+from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_float, store32, zero
 from simdnn.kernels.x86.dots import BF16_EMULATED
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.program.check import verify
@@ -77,11 +77,8 @@ class Gemv:
     def dots(self, first: Affine, rows: int) -> Code:
         """`rows` outputs from `first`, each summed in lanes of its own register and stored to `sums`."""
         unit, k = self.unit, self.problem.k
-        turns, rest = divmod(k, self.per_load)
-        step = self.step(first, rows, Affine.var("k") * self.per_load, self.per_load)
         code: Code = [zero(unit.reg(f"c{i}", "f32")) for i in range(rows)]
-        code += loop("k", turns, step)
-        code += self.step(first, rows, Affine(turns * self.per_load), rest) if rest else []
+        code += along(k, self.per_load, partial(self.step, first, rows), var="k")
         for i in range(rows):
             code += self.add_up(f"c{i}")
             code.append(op("vmovd", Memory(_SUMS, first + i, "u32", 1), Register(f"c{i}", "u32", 4)))
@@ -152,11 +149,7 @@ class Gemv:
 
     def load_f32(self, register: str, tensor: str, at: Affine, count: int) -> Code:
         """Up to a register of elements as f32."""
-        if self.problem.src == "f32":
-            return [load32(self.unit, self.unit.reg(register, "f32"), tensor, at, count)]
-        if self.problem.src == "f16":
-            return load_f16(self.unit, register, tensor, at, count)
-        return load_bf16(self.unit, register, tensor, at, count)
+        return load_float(self.unit, register, tensor, self.problem.src, at, count)
 
     def columns(self, first: Affine, count: int) -> Code:
         """`count` neighbouring outputs, k in order, one fused multiply-add each."""
@@ -189,7 +182,7 @@ class Gemv:
             "vector": to_a_line(vector).reshape(-1),
             **self.plan.inputs(p, self.per_output),
         }
-        return {t.name: inputs[t.name] for t in self.program.tensors if t.kind == "input"}
+        return inputs_of(self.program, inputs)
 
     def per_output(self, values: Array) -> Array:
         """A per-channel parameter for every output, in whole registers; with N = 1 all outputs share one channel."""

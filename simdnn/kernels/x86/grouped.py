@@ -67,6 +67,4 @@ class GroupedChains:
 
     def by_channel(self, values: Array) -> Array:
         """(groups, N) with the padding of panels."""
-        padded = np.zeros((self.groups, self.layout.channels), values.dtype)
-        padded[:, : self.product.oc] = values
-        return padded.reshape(-1)
+        return pack.filled(values, self.layout.channels).reshape(-1)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.pack import filled
 from simdnn.kernels.x86.code import Unit, broadcast32, fill_zero, store_bytes, zero
 from simdnn.kernels.x86.columns import WindowCopy
 from simdnn.kernels.x86.source import Source
@@ -86,9 +85,7 @@ class WindowLines(WindowCopy):
     def weights(self, weights: Array) -> Array:
         """goihw weights as lines of one tap."""
         flat = weights.transpose(0, 1, 3, 4, 2).reshape(*weights.shape[:2], -1)
-        room = np.zeros((*weights.shape[:2], self.line), weights.dtype)
-        room[..., : self.taps] = flat
-        return room[..., None, None]
+        return filled(flat, self.line)[..., None, None]
 
 
 @dataclass(frozen=True)

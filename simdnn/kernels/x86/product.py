@@ -98,7 +98,7 @@ class Product:
         found = {"src": to_a_line(self.source(src)).reshape(-1)}
         for makes in parts:
             found |= makes(weights, parameters)
-        return {t.name: found[t.name] for t in program.tensors if t.kind == "input"}
+        return pack.inputs_of(program, found)
 
     def source(self, src: Array) -> Array:
         """The source as rows of channels."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, along, loop, nest, op, pieces
+from simdnn.kernels.common.pack import filled, inputs_of
 from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.constants import Constants
@@ -128,19 +129,16 @@ class RefConv:
         top, left, bottom, right = problem.padding
 
         def by_channel(values: Array) -> Array:
-            wide = np.zeros((problem.groups, self.columns), values.dtype)
-            wide[:, : self.oc] = values.reshape(problem.groups, self.oc)
-            return wide.reshape(-1)
+            return filled(values.reshape(problem.groups, self.oc), self.columns).reshape(-1)
 
         codes = _codes(weights).reshape(problem.groups, self.oc, self.ic, problem.kh, problem.kw)
-        wide = np.zeros((problem.groups, self.ic, problem.kh, problem.kw, self.columns), codes.dtype)
-        wide[..., : self.oc] = codes.transpose(0, 2, 3, 4, 1)
+        wide = filled(codes.transpose(0, 2, 3, 4, 1), self.columns)
         inputs: dict[str, Array] = {
             "src": np.pad(_codes(src), ((0, 0), (0, 0), (top, bottom), (left, right))).reshape(-1),
             "wei": wide.reshape(-1),
             **self.plan.inputs(p, by_channel),
         }
-        return {t.name: np.ascontiguousarray(inputs[t.name]) for t in self.program.tensors if t.kind == "input"}
+        return inputs_of(self.program, inputs)
 
     def finish(self, outputs: Mapping[str, Array]) -> Array:
         """Channels last, as nchw."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, along, loop, op, pieces
 from simdnn.kernels.common.narrow import Narrow
+from simdnn.kernels.common.pack import filled, inputs_of
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
@@ -154,11 +155,7 @@ class RefFloat:
         """The program's inputs, columns filled up to whole vectors."""
         problem = self.problem
 
-        def by_column(values: Array) -> Array:
-            wide = np.zeros((*values.shape[:-1], self.columns), values.dtype)
-            wide[..., : values.shape[-1]] = values
-            return wide
-
+        by_column = partial(filled, columns=self.columns)
         inputs: dict[str, Array] = {
             "src": _whole(src, problem.src).reshape(-1),
             "wei": by_column(_whole(weights, problem.wei)).reshape(-1),
@@ -170,7 +167,7 @@ class RefFloat:
         if self.narrow.wei:
             scales = np.asarray(p.wei_scale, np.float32)
             inputs["wei_scales"] = by_column(np.broadcast_to(scales, (len(scales), problem.n))).reshape(-1)
-        return {t.name: np.ascontiguousarray(inputs[t.name]) for t in self.program.tensors if t.kind == "input"}
+        return inputs_of(self.program, inputs)
 
     def finish(self, outputs: Mapping[str, Array]) -> Array:
         return outputs["dst"].reshape(self.problem.m, self.problem.n)

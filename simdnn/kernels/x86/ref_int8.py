@@ -24,6 +24,7 @@ import numpy as np
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common.code import Code, loop, op, pieces
+from simdnn.kernels.common.pack import filled, inputs_of
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters, ZeroPoints
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
@@ -267,11 +268,11 @@ class RefInt8:
             inputs["src_group_scale"] = each_group(p.src_group_scale, 1, parts).astype(np.float32)
         if self.scaled and p.wei_scale is not None and p.wei_scale.ndim == 2:
             inputs["wei_group_scale"] = self.by_column(each_group(p.wei_scale, 0, parts)).astype(np.float32)
-        return {t.name: inputs[t.name] for t in self.program.tensors if t.kind == "input"}
+        return inputs_of(self.program, inputs)
 
     def by_column(self, values: Array) -> Array:
         """A value a column, with zeros up to whole vectors."""
-        return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, self.columns - self.problem.n)])
+        return filled(values, self.columns)
 
     def weights(self, weights: Array) -> dict[str, Array]:
         """The weights as rows of whole vectors, or as columns where the program turns them."""

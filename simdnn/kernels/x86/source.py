@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.spec import Depth
-from simdnn.kernels.x86.code import Unit, fill_zero, load32, load_bf16, load_f16, store32, zero
+from simdnn.kernels.x86.code import Unit, fill_zero, load_float, store32, zero
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.rounding import constants, round_f32
 from simdnn.program.records import SOURCE, Affine, Memory, Register, Tensor
@@ -166,12 +166,7 @@ class Source:
     def _convert(self, unit: Unit, stored: Affine, read: Affine, count: int, room: int) -> Code:
         """One register's worth of floats, changed on the way. Without masks f32 is all that is read."""
         value = unit.reg("m", "f32")
-        if self.stored == "f16":
-            load = load_f16(unit, "m", "src", stored, count)
-        elif self.stored == "bf16":
-            load = load_bf16(unit, "m", "src", stored, count)
-        else:
-            load = [load32(unit, value, "src", stored, count)]
+        load = load_float(unit, "m", "src", self.stored, stored, count)
         if self.rounds:
             load += round_f32(unit, self.rounds, value, ("s0", "s1", "s2"))
         if self.read == "f16":

@@ -17,7 +17,7 @@ from isa_models.formats import decode, fmt
 from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.kept import made_of
-from simdnn.kernels.common.pack import Blocked, Layout
+from simdnn.kernels.common.pack import Blocked, Layout, filled
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, zero
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.narrow import Decoding, LookUp, is_narrow
@@ -141,8 +141,7 @@ class StoredRows:
         rows = _bytes(rows) if self.nibbles else rows
         if self._packing:
             return {"plain": to_a_line(rows.T if self._packed_tag == "ba" else rows).reshape(-1)}
-        wide = np.zeros((len(rows), self.layout.channels), rows.dtype)
-        wide[:, : self.n] = rows
+        wide = filled(rows, self.layout.channels)
         whole = self.layout.full * self.layout.width
         panels = wide[:, :whole].reshape(len(rows), self.layout.full, self.layout.width).transpose(1, 0, 2)
         return {"stored": to_a_line(panels).reshape(-1), "stored_tail": wide[:, whole:].reshape(-1)}
