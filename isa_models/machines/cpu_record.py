@@ -86,8 +86,13 @@ class InstructionTiming(InNotebooks):
         return self.provenance.source
 
 
-_NO_WRITE = re.compile(r"v?u?comis.|cmp|test|bt|i?mul|i?div|jmp|prefetch\w+|nop|ldtilecfg")
-_BOTH = re.compile(r"adc|add|sbb|sub|and|or|xor|inc|dec|neg|not|sh[lr]d?|sar|r[co][lr]|bt[crs]|xadd|xchg")
+#: what a form does not say: whether a first operand in memory is written, as all others write it. These work on general
+#: registers, and nobody here defines them, so there is no definition to ask
+_ONLY_READ = frozenset("bt cmp div idiv imul jmp ldtilecfg mul nop test".split())
+_ONLY_READ |= frozenset(f"prefetch{where}" for where in ("nta", "t0", "t1", "t2", "w", "wt1"))
+_READ_AND_WRITTEN = frozenset(
+    "adc add and btc btr bts dec inc neg not or rcl rcr rol ror sar sbb shl shld shr shrd sub xadd xchg xor".split()
+)
 
 
 @functools.lru_cache(maxsize=1 << 14)  # machines have the same forms
@@ -103,9 +108,9 @@ def form_widths(mnemonic: str, form: str) -> tuple[int, int, int]:
     for position, operand in enumerate(form.split(",")):
         if memory := re.match(r"m(\d+)", operand):
             bits = int(memory[1])
-            writes = position == 0 and not _NO_WRITE.fullmatch(mnemonic)
+            writes = position == 0 and mnemonic not in _ONLY_READ
             store = bits if writes else store
-            load = bits if not writes or _BOTH.fullmatch(mnemonic) else load
+            load = bits if not writes or mnemonic in _READ_AND_WRITTEN else load
         vector = max(vector, {"x": 128, "y": 256, "z": 512}.get(operand[:1], 0) if operand[1:3] == "mm" else 0)
     return load, store, vector
 

@@ -10,7 +10,7 @@ from isa_models import InvalidArgument
 from isa_models.errors import did_you_mean
 from simdnn.kernels.common.spec import Problem
 from simdnn.libraries import ggml, onednn, onnxruntime
-from simdnn.libraries.model import Form, LeftToReference, Library, Pick, is_reference, refuses
+from simdnn.libraries.model import Form, LeftToReference, Library, Pick, refuses
 
 #: the one table of libraries: a name here is a rule of dispatch in every call, command and study
 LIBRARIES: dict[str, Library] = {
@@ -38,6 +38,15 @@ def choose(library: str, problem: Problem, isa: str, fpmath: str = "strict") -> 
         question = did_you_mean(library, LIBRARIES)
         raise InvalidArgument(f"library {library!r:.60}: {question}{' ' * bool(question)}{modelled()}")
     return LIBRARIES[library].choose(problem, isa, fpmath)
+
+
+def is_reference(name: str) -> bool:
+    """Whether a library's name of an implementation is that of its reference one.
+
+    >>> is_reference("ref_int8:any"), is_reference("brg_matmul:avx512_core"), is_reference("")
+    (True, False, False)
+    """
+    return any(name in library.references for library in LIBRARIES.values())
 
 
 def versions() -> str:

@@ -15,15 +15,6 @@ class LeftToReference(Unimplemented):
     """A library takes its reference implementation for a problem, which is not modelled here."""
 
 
-def is_reference(name: str) -> bool:
-    """Whether a library's name of an implementation is that of its reference one, which oneDNN's names begin with.
-
-    >>> is_reference("ref_int8:any"), is_reference("brg_matmul:avx512_core"), is_reference("")
-    (True, False, False)
-    """
-    return name.startswith("ref")
-
-
 class Pick(NamedTuple):
     """A library's choice: the row of the kernel table that yields its bits, and its own name for the implementation.
 
@@ -91,4 +82,5 @@ class Library:
     tiles: Callable[[Problem, str], bool] = lambda problem, row: False
     #: (columns, K, whether weights are packed ahead of time) -> how much of K a product of floats adds up at once
     part_of_k: Callable[[int, int, bool], int] = lambda n, k, packed: k
+    references: frozenset[str] = frozenset()  # its names of implementations that are loops over elements
     blocks_alone: bool = False  # its products are those with weights in blocks: a network has the others from elsewhere

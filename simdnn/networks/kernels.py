@@ -70,6 +70,7 @@ class Call(Alike, Brief):
     confidence: Confidence = "measured"  # of the choice of the program; its figures have their own
     departed: Departures | None = None  # of a product that ran: how it departed from exact integers
     compute_dtype: str = ""  # of a product
+    task: str = ""  # of all else, by which its kernel is named: "softmax", "convert"
 
 
 @dataclass
@@ -118,7 +119,7 @@ class Kernels:
         size = max(1, max(a.nbytes for a in (result, *operands)) // 4)
         strides = tuple((1,) if 2 * a.size >= result.size else (0,) for a in operands[:3]) or ((0,),)
         problem = MapProblem(_work(len(strides), steps), (size,), strides, "f32")
-        self.called("estimate:map", elementwise, problem, "estimated")
+        self.called("map", elementwise, problem, "estimated", implementation="estimate:map")
         return result
 
     def shadows(self, *operands: Array) -> bool:
@@ -256,12 +257,14 @@ class Kernels:
         """The vocabulary of everything but products."""
         return words_for(self.target.machine, self.target.caps)
 
-    def called(self, name: str, build: Build, problem: Any, confidence: Confidence = "measured") -> Run:
+    def called(
+        self, task: str, build: Build, problem: Any, confidence: Confidence = "measured", implementation: str = ""
+    ) -> Run:
         """Note a call of the kernel that `build(problem, words)` makes; the answer runs it on inputs of some work."""
         kernel = build(problem, self.words)
-        name = name if ":" in name else f"{name}:{self.words.isa}"
+        implementation = implementation or f"{task}:{self.words.isa}"
         cost = functools.partial(kernel_cost, build, problem, self.words, self.target.machine, self.target.threads)
-        self.calls.append(Call(name, cost, confidence=confidence))
+        self.calls.append(Call(implementation, cost, confidence=confidence, task=task))
         return lambda inputs, work: kernel.finish(
             self._run(kernel.program, kernel.prepare(inputs), self._engine(work, problem))
         )

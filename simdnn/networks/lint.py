@@ -30,6 +30,7 @@ from simdnn.networks.model import Node
 from simdnn.networks.modes import STORED, Calibrated, in_mode, listed_feeds, random_feeds
 from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
+from simdnn.networks.ops.registry import op_of_model
 from simdnn.networks.plain import plain_cycles
 from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.networks.result import NodeRun
@@ -290,8 +291,7 @@ class _Model:
             one.products = [] if run.free else one.products
             cycles, note = _cycles(lambda run=run: run.cost.cycles)  # type: ignore[misc]
             one.notes += [*note, *_widened(run)]
-            op = run.node.op.removeprefix("Q") if run.node.domain == "simdnn" else run.node.op
-            about = {"node": run.node.name, "op": op, "implementation": run.implementation}
+            about = {"node": run.node.name, "op": op_of_model(run.node), "implementation": run.implementation}
             yield about | one.row(cycles) | {"macs": run.macs}
 
 
@@ -387,7 +387,7 @@ def _cycles(find: Callable[[], float]) -> tuple[float | None, list[str]]:
 def _widened(run: NodeRun) -> list[str]:
     """Notes on a product of narrow floats that no kernel takes as they are."""
     wide = any(call.macs and call.compute_dtype == "f32" for call in run.calls)
-    if not wide or not any(call.implementation.startswith("convert") for call in run.calls):
+    if not wide or not any(call.task == "convert" for call in run.calls):
         return []
     return [f"no kernel for {run.dtype}: converted to f32, multiplied, and converted back"]
 

@@ -18,6 +18,7 @@ from simdnn.networks.model import Node
 from simdnn.networks.modes import error_of, listed_feeds
 from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
+from simdnn.networks.ops.registry import op_of_model
 from simdnn.networks.result import NetworkResult, NodeRun
 from simdnn.networks.types import label
 from simdnn.primitives import Attr
@@ -142,8 +143,12 @@ class _Ported:
             if name not in self.values or first.free:
                 continue
             saturated, cycles, exact = _saturated(runs), _cycles(first), self.exact[name]
-            op = first.node.op.removeprefix("Q") if first.node.domain == "simdnn" else first.node.op
-            about = {"node": name, "op": op, "machine": self.name, "implementation": first.implementation}
+            about = {
+                "node": name,
+                "op": op_of_model(first.node),
+                "machine": self.name,
+                "implementation": first.implementation,
+            }
             about |= {"types": _types(self.network, first.node), "saturated": saturated, "macs": first.macs}
             parts = _differences([self.values[name]], [reference.values[name]])
             parts.pop("sqnr_db")

@@ -16,7 +16,7 @@ from simdnn.kernels.gpu.problem import GpuConvProblem
 from simdnn.kernels.table import kernels
 from simdnn.libraries import LIBRARIES, Pick
 from simdnn.primitives import compatible
-from simdnn.primitives.accumulation import TYPES, parted
+from simdnn.primitives.accumulation import TYPES
 from simdnn.primitives.costs import Estimator, estimate_program, least_cycles
 
 Kinds = tuple[KernelKind, ...]
@@ -113,19 +113,15 @@ def _asked_for(kind: KernelKind, request: Request) -> bool:
     """Whether a kind's strategy of zero points, or else the type of its sums, is asked for by name."""
     if kind.strategies:
         return strategy_of(request.problem) in kind.strategies
-    return parted(request.acc_mode)[0] in kind.accumulates
+    return request.acc_mode in kind.accumulates
 
 
 def refused_sums(kind: KernelKind, request: Request) -> str:
     """Why sums of a kind's type, or of as many products, are not what is asked for; empty where they are."""
-    asked, sums = parted(request.acc_mode)[0], " or ".join(kind.accumulates)
+    asked, sums = request.acc_mode, " or ".join(kind.accumulates)
     if asked in TYPES:
         had = asked in kind.accumulates and fmt(asked).is_float is not request.integer
-        return (
-            _refused_interval(kind, request)
-            if had
-            else f"adds up in {sums}: acc_mode={request.acc_mode!r} is asked for"
-        )
+        return _refused_interval(kind, request) if had else f"adds up in {sums}: acc_mode={asked!r} is asked for"
     if not kind.narrow_sums:
         return ""
     if asked in ("strict", "relaxed"):
@@ -138,7 +134,7 @@ def refused_sums(kind: KernelKind, request: Request) -> str:
 
 def _refused_interval(kind: KernelKind, request: Request) -> str:
     """Why partial sums of as many products as are asked for cannot be had; empty where they can, or nobody asks."""
-    every = parted(request.acc_mode)[1]
+    every = request.problem.promote
     if not every:
         return ""
     if request.dispatch in LIBRARIES:

@@ -134,8 +134,9 @@ def chosen(problem: Problem, target: Target, given: Modes) -> Choice:
     """The kernel for a problem under the modes that it was made in; raises `Unimplemented` or `UnknownTiming`."""
     if target.library:
         target.library.check(problem)
+    acc_mode, every = parted(given.acc_mode)
     request = Request(
-        replace(problem, promote=parted(given.acc_mode)[1]),
+        replace(problem, promote=every),
         target.machine,
         target.caps,
         exact_int8=given.exact_int8,
@@ -144,7 +145,7 @@ def chosen(problem: Problem, target: Target, given: Modes) -> Choice:
         cold_weights=COLD_WEIGHTS.effective(None),
         threads=target.threads,
         kinds=rows_for(target.caps),
-        acc_mode=given.acc_mode,
+        acc_mode=acc_mode,
     )
     choice = choose(replace(request, estimator=estimate_on_gpu, floor=no_floor) if target.gpu else request)
     _LOG.debug("%s on %s, dispatch %s: %s", choice.kind.name, target.machine.name, target.dispatch, problem)

@@ -233,6 +233,17 @@ def test_rows_are_found_in_the_files_text() -> None:
         assert not _lists(name, "vpdpbusd", "zmm,zmm,m51")
 
 
+@pytest.mark.parametrize("name", ["zen4", "gnr"])
+def test_forms_write_where_definitions_do(name: str) -> None:
+    """Tables tell stores from loads by lists of mnemonics; of what the package defines, as the definition says."""
+    defined = {one.mnemonic(width): one for one in REGISTRY.values() for width in one.caps}
+    rows = [row for row in machine(name).instructions.values() if row.mnemonic in defined and row.form[0] == "m"]
+    assert len(rows) > 30
+    for row in rows:
+        one = defined[row.mnemonic]
+        assert bool(row.store_bits) is not (one.configures or one.ahead) and not (row.store_bits and row.load_bits)
+
+
 def test_form_widths() -> None:
     assert form_widths("vmovups", "m512{k},zmm") == (0, 512, 512)
     assert form_widths("vmulps", "zmm,zmm,m32bcst") == (32, 0, 512)

@@ -16,4 +16,5 @@ LIBRARY = Library(
     order_unknown=refusals.order_unknown,
     vectors_apart=True,
     tiles=blocking.knows_tile,
+    references=refusals.REFERENCES,
 )

@@ -7,7 +7,7 @@ from isa_models.formats import fmt
 from simdnn.kernels.common.activations import OWN_POWERS, is_formula
 from simdnn.kernels.common.postops import BINARY, ELTWISE, previous_type, sums_first
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
-from simdnn.libraries.model import LeftToReference, is_reference
+from simdnn.libraries.model import LeftToReference
 from simdnn.libraries.onednn.blocks import may_cut_channels
 from simdnn.libraries.onednn.order import (
     by_gemm,
@@ -18,6 +18,7 @@ from simdnn.libraries.onednn.order import (
     width_is_unsure,
 )
 
+REFERENCES = frozenset({"ref:any", "ref_int8:any"})  # what it calls its loops over elements
 STRATEGIES = ("auto", "direct", "precomputed")  # of zero points: what its reference does
 
 
@@ -34,7 +35,7 @@ def check_post_ops(problem: Problem) -> None:
 def refuse_c_functions(problem: Problem, name: str) -> None:
     """Raises where an implementation, which `name` is oneDNN's name of, calls C's library for a post-operation."""
     called = [op.kind for op in problem.epilogue.post_ops if is_formula(op) and op.kind != "round"]
-    if called and is_reference(name):
+    if called and name in REFERENCES:
         raise LeftToReference(
             f"oneDNN takes {name} here, which calls C's library for {called[0]!r}: 'fastest' takes it"
         )

@@ -32,6 +32,8 @@ F = TypeVar("F", bound=Operator)
 OPERATORS: Registry[tuple[str, str], Operator] = Registry("operator")
 OWN = "simdnn"  # the domain of what graphs are rewritten to; no model has it
 #: products of operands that come with a scale and a zero point behind each
+#: operators of a model by what quantization rewrites them to
+REWRITTEN = {"QConv": "Conv", "QMatMul": "MatMul"}
 QUANTIZED = ("QLinearMatMul", "QLinearConv", "QGemm", "QMatMul", "QConv")
 VIEWS = ("Constant", "Dropout", "Flatten", "Identity", "Reshape", "Shape", "Size", "Squeeze", "Unsqueeze")
 
@@ -94,3 +96,8 @@ def axis_of(axis: int, rank: int, extra: int = 0) -> int:
     """A non-negative axis of an array of `rank` dimensions."""
     need(-rank - extra <= axis < rank + extra, f"axis {axis} of an array with {rank} dimensions")
     return axis % (rank + extra) if rank + extra else 0
+
+
+def op_of_model(node: Node) -> str:
+    """The operator that a node stands for in the model as its user has it: "Conv" of a quantized "QConv"."""
+    return REWRITTEN.get(node.op, node.op) if node.domain == OWN else node.op
