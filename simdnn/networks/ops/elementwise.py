@@ -30,6 +30,11 @@ def has_kernel(*operands: Array) -> bool:
     return all(label(a.dtype) in FLOATS for a in operands)
 
 
+def widened(x: Array) -> Array:
+    """Narrow floats as f32, in which NumPy's functions compute them; other types as they are."""
+    return x.astype(np.float32) if is_float(x.dtype) and x.dtype.itemsize < 4 else x
+
+
 def computed(
     k: Kernels, name: str, formula: Formula, *operands: Array, plain: Plain | None = None, steps: int = 1
 ) -> Array:
@@ -50,9 +55,8 @@ def by_numpy(k: Kernels, plain: Plain, *operands: Array, steps: int = 1, dst: An
     k.allocate(shape, dtype, shadowed=k.shadows(*operands))
     if k.shadows(*operands):
         return k.plain(shadow(shape, dtype), *operands, steps=steps)
-    narrow = [a.astype(np.float32) if is_float(a.dtype) and a.dtype.itemsize < 4 else a for a in operands]
     with np.errstate(all="ignore"):
-        result = np.asarray(plain(*narrow)).astype(dtype, copy=False)
+        result = np.asarray(plain(*map(widened, operands))).astype(dtype, copy=False)
     return k.plain(result, *operands, steps=steps)
 
 
@@ -308,9 +312,7 @@ def _as(x: Array, dtype: np.dtype[Any], saturate: bool) -> Array:
         low, mask = (-(1 << (width - 1)) if is_signed(dtype) else 0), (1 << width) - 1
         whole = np.trunc(wide).astype(np.int64)
         return np.asarray((((whole - low) & mask) + low).astype(np.int8).astype(dtype))
-    if is_float(x.dtype) and x.dtype.itemsize < 4:
-        x = x.astype(np.float32)
-    return x.astype(dtype)
+    return widened(x).astype(dtype)
 
 
 def _text(value: Any) -> str:

@@ -11,6 +11,7 @@ from isa_models import UnknownTiming
 from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
+from simdnn.networks.ops.elementwise import widened
 from simdnn.networks.ops.registry import axis_of, need, operator
 from simdnn.networks.ops.shape import ints
 from simdnn.networks.types import element, is_float, label
@@ -168,7 +169,7 @@ def trilu(k: Kernels, node: Node, x: Array, diagonal: Array | None = None) -> Ar
 def arg_extreme(k: Kernels, node: Node, x: Array) -> Array:
     axis = axis_of(node.integer("axis", 0), x.ndim)
     find = np.argmax if node.op == "ArgMax" else np.argmin
-    wide = x.astype(np.float32) if is_float(x.dtype) and x.dtype.itemsize < 4 else x
+    wide = widened(x)
     if node.integer("select_last_index", 0):
         found = x.shape[axis] - 1 - find(np.flip(wide, axis), axis)
     else:

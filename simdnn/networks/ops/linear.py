@@ -14,13 +14,12 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.narrow import NARROW
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
-from simdnn.networks.ops.elementwise import by_numpy
+from simdnn.networks.ops.elementwise import by_numpy, has_kernel, widened
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.ops.shape import transposed, view
 from simdnn.networks.types import is_float, label
 
 F32 = np.dtype(np.float32)
-_HALVES = ("f16", "bf16")
 
 
 def in_own_type(k: Kernels, product: Callable[..., Array], *operands: Array | None) -> Array:
@@ -42,6 +41,11 @@ def converted(k: Kernels, x: Array, dtype: np.dtype[Any]) -> Array:
     return x if x.dtype == dtype else k.map(lambda v: v, x, dst=dtype, name="convert")
 
 
+def in_floats(k: Kernels, x: Array) -> Array:
+    """An operand in its own type, or in f32 where no kernel here takes it."""
+    return x if has_kernel(x) else converted(k, x, F32)
+
+
 def products(k: Kernels, a: Array, b: Array, bias: Array | None = None) -> Array:
     """a (..., M, K) x b (..., K, N) + bias (N,) in the type of a."""
     need(a.dtype == b.dtype, f"operands of {label(a.dtype)} and {label(b.dtype)}; one type is needed")
@@ -50,7 +54,7 @@ def products(k: Kernels, a: Array, b: Array, bias: Array | None = None) -> Array
     k.allocate(shape, a.dtype, shadowed=not k.values)
     if prod(shape) == 0 or a.shape[-1] == 0:
         return np.zeros(shape, a.dtype) + (0 if bias is None else bias)
-    if label(a.dtype) not in ("f32", *_HALVES):
+    if not has_kernel(a):
         k.unknown(
             f"a product of {label(a.dtype)} has no kernel here, so its cost is not known; f32, f16, bf16 have one"
         )
@@ -82,7 +86,7 @@ def gemm(k: Kernels, node: Node, a: Array, b: Array, c: Array | None = None) -> 
     b = b.T if node.integer("transB", 0) else b  # the kernel lays weights out as it likes
     shape = (a.shape[0], b.shape[1])
     need(c is None or np.broadcast_shapes(c.shape, shape) == shape, f"C of shape {getattr(c, 'shape', ())} for {shape}")
-    floating = label(a.dtype) in ("f32", *_HALVES)
+    floating = has_kernel(a)
     fused = c is not None and floating and alpha == beta == 1.0 and c.size == shape[1] and shape[1] == c.shape[-1]
     result = products(k, a, b, np.ascontiguousarray(c).reshape(-1) if fused and c is not None else None)
     if c is None or fused:
@@ -95,7 +99,7 @@ def gemm(k: Kernels, node: Node, a: Array, b: Array, c: Array | None = None) -> 
 
 
 def scaled(k: Kernels, x: Array, factor: float) -> Array:
-    if label(x.dtype) not in ("f32", *_HALVES):
+    if not has_kernel(x):
         return by_numpy(k, lambda v: v * factor, x)
     return k.map(lambda v: v * factor, x, name="mul")
 
@@ -198,7 +202,7 @@ def convolve(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None = No
 
 def _plane(k: Kernels, x: Array, w: Array, bias: Array | None, at: Windows, options: dict[str, Any]) -> Array:
     where = {"strides": tuple(at.strides), "padding": (*at.before, *at.after), "dilation": tuple(at.dilations)}
-    if label(x.dtype) not in ("f32", *_HALVES, "u8", "s8", *NARROW):
+    if not has_kernel(x) and label(x.dtype) not in ("u8", "s8", *NARROW):
         raise Unimplemented(f"a convolution of {label(x.dtype)}; f32, f16, bf16 and int8 have kernels")
     if not is_float(x.dtype) or label(x.dtype) in NARROW:
         return k.convolution(x, w, bias, **where, **options)
@@ -302,7 +306,7 @@ def einsum(k: Kernels, node: Node, *operands: Array) -> Array:
             left, right, shape, order = plan
             return transposed(k, view(k, products(k, left, right), shape), order)
     k.unknown(f"einsum {equation!r:.60} is no product of two matrices; its cost is not known")
-    wide = [x.astype(F32) if x.dtype.itemsize < 4 and is_float(x.dtype) else x for x in operands]
+    wide = [widened(x) for x in operands]
     terms = equation.split("->")[0].split(",")
     sizes = {letter: n for term, x in zip(terms, wide, strict=False) for letter, n in zip(term, x.shape, strict=False)}
     k.allocate([sizes.get(letter, 1) for letter in equation.partition("->")[2]], wide[0].dtype)

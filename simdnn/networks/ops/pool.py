@@ -12,7 +12,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.pool import PoolProblem
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
-from simdnn.networks.ops.elementwise import has_kernel
+from simdnn.networks.ops.elementwise import has_kernel, widened
 from simdnn.networks.ops.linear import windows
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.types import is_float, label
@@ -111,8 +111,7 @@ class _Pool:
             low = -np.inf if is_float(x.dtype) else float(np.iinfo(x.dtype).min)
             found = self.windows(self.padded(x, low)).max(taps)
         else:
-            wide = x.astype(F32) if is_float(x.dtype) and x.dtype.itemsize < 4 else x
-            found = (self.windows(self.padded(wide, 0)).sum(taps) / counts).astype(x.dtype)
+            found = (self.windows(self.padded(widened(x), 0)).sum(taps) / counts).astype(x.dtype)
         return k.plain(np.ascontiguousarray(found), x, steps=prod(self.kernel))
 
 

@@ -14,11 +14,11 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
-from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.kernels import FLOATS, Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.narrow import FORMS, Scales
-from simdnn.networks.ops.elementwise import cast_to, narrowed
-from simdnn.networks.ops.linear import checked_conv, converted, convolve, with_attr
+from simdnn.networks.ops.elementwise import cast_to, has_kernel, narrowed
+from simdnn.networks.ops.linear import checked_conv, converted, convolve, in_floats, with_attr
 from simdnn.networks.ops.registry import axis_of, need, operator
 from simdnn.networks.ops.shape import padded, view
 from simdnn.networks.types import element, is_float, label
@@ -80,7 +80,7 @@ def quantize_linear(k: Kernels, node: Node, x: Array, scale: Array, zero: Array 
     offset = None if zero is None else placed(node, zero, x, "zero point")
     if label(dtype) == "s32" and offset is not None and not offset.any() and label(x.dtype) == "f32":
         return k.map(lambda v, s: bounded(v / s, *_S32).nearest(), x, step, dst=dtype, name="quantize")
-    if label(dtype) in BYTES and label(x.dtype) in ("f32", "f16", "bf16"):
+    if label(dtype) in BYTES and has_kernel(x):
         return requantized(k, x, step, offset, dtype)
     if k.shadows(x):
         return k.plain(shadow(x.shape, dtype), x, steps=4)
@@ -127,7 +127,7 @@ def dequantize_linear(k: Kernels, node: Node, x: Array, scale: Array, zero: Arra
     dtype = element(node.integer("output_dtype", 0)) if node.get("output_dtype") else scale.dtype
     step = placed(node, scale, x, "scale")
     offset = None if zero is None or is_float(x.dtype) else placed(node, zero, x, "zero point")
-    if label(x.dtype) in ("u8", "s8", "s32") and label(dtype) in ("f32", "f16", "bf16") and step.dtype == F32:
+    if label(x.dtype) in ("u8", "s8", "s32") and label(dtype) in FLOATS and step.dtype == F32:
         if offset is None or not offset.any():
             return k.map(lambda v, s: v.to_float() * s, x, step, dst=dtype, name="dequantize")
         if label(x.dtype) != "s32":
@@ -147,7 +147,6 @@ def dequantize_linear(k: Kernels, node: Node, x: Array, scale: Array, zero: Arra
 @operator("DynamicQuantizeLinear")
 def dynamic_quantize_linear(k: Kernels, node: Node, x: Array) -> tuple[Array, Array, Array]:
     """u8 over the range that the data has, 0 included."""
-    every = list(range(x.ndim))
     flat = view(k, x, (1, x.size)) if x.ndim == 0 else x
     every = list(range(flat.ndim))
     low, high = k.reduce("min", flat, every), k.reduce("max", flat, every)
@@ -342,12 +341,8 @@ def matmul_nbits(
     bias: Array | None = None,
 ) -> Array:
     """a x weights of 4 (or 8) bits in groups along K, decompressed by the kernel that the math mode allows."""
-    inner, columns, width, block = (
-        node.integer("K"),
-        node.integer("N"),
-        node.integer("bits", 4),
-        node.integer("block_size"),
-    )
+    inner, columns = node.integer("K"), node.integer("N")
+    width, block = node.integer("bits", 4), node.integer("block_size")
     need(
         width in (4, 8) and block >= 16 and inner > 0 and columns > 0,
         f"bits={width}, block_size={block}, K={inner}, N={columns}",
@@ -374,8 +369,7 @@ def matmul_nbits(
         scales={"wei": Quant(np.ascontiguousarray(scale), groups=(block, 1))},
         zero_points={"wei": Quant(np.ascontiguousarray(zero.astype(storage)), groups=(block, 1))},
     )
-    source = converted(k, a, F32) if label(a.dtype) not in ("f32", "bf16", "f16") else a
-    flat = source.reshape(-1, inner)
+    flat = in_floats(k, a).reshape(-1, inner)
     if missing := -inner % block:  # what fills the last block meets zeros
         flat = padded(k, flat, [0, 0], [0, missing], "constant")
     added = None if bias is None else converted(k, bias, F32)
@@ -407,9 +401,8 @@ def matmul_blocks(
     if scales.ndim == 2:
         quant = Quant(scales, mask=3, groups=(inner // len(scales), 1), dtype=label(scales.dtype))
     given: Scales = {"wei": quant} | ({} if common is None else {"src": Quant(common)})
-    source = converted(k, a, F32) if label(a.dtype) not in ("f32", "bf16", "f16") else a
     added = None if bias is None else converted(k, bias, F32)
-    rows = source.reshape(-1, inner)
+    rows = in_floats(k, a).reshape(-1, inner)
     if name := node.text("source", ""):
         need(name in FORMS, f"source={name!r}; {', '.join(FORMS)} are")
         rows, given = k.quantized(rows, FORMS[name], given)
@@ -426,7 +419,7 @@ def conv_blocks(k: Kernels, node: Node, x: Array, codes: Array, scales: Array, b
     such weights beside a source as it is, they are the floats that they stand for, made ahead of time.
     """
     given: Scales = {"wei": Quant(scales, mask="common" if scales.size == 1 else "per_oc")}
-    source = converted(k, x, F32) if label(x.dtype) not in ("f32", "bf16", "f16") else x
+    source = in_floats(k, x)
     if name := node.text("source", ""):
         need(name in FORMS and not FORMS[name].group, f"source={name!r}; a form of one scale is")
         lines, given = k.quantized(source.reshape(x.shape[0] * x.shape[1], -1), FORMS[name], given)

@@ -12,7 +12,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common import functions as f
 from simdnn.networks.kernels import FLOATS, Kernels
 from simdnn.networks.model import Node
-from simdnn.networks.ops.elementwise import by_numpy, has_kernel
+from simdnn.networks.ops.elementwise import by_numpy, has_kernel, widened
 from simdnn.networks.ops.registry import axis_of, need, operator
 from simdnn.networks.ops.shape import ints, view
 from simdnn.networks.types import is_float, label
@@ -49,7 +49,7 @@ def _reduced(k: Kernels, node: Node, x: Array, axes: list[int]) -> Array:
     """The reduction of an array, with the reduced dimensions left as 1."""
     kind, plain = _REDUCTIONS[node.op]
     if not has_kernel(x) or x.size == 0 or x.ndim == 0:
-        wide = x.astype(F32) if is_float(x.dtype) and x.dtype.itemsize < 4 else x
+        wide = widened(x)
         if node.op in ("ReduceMax", "ReduceMin") and x.size == 0:
             plain = _extreme_of_nothing(plain, node.op, wide)
         with np.errstate(all="ignore"):
@@ -275,12 +275,8 @@ def lp_normalization(k: Kernels, node: Node, x: Array) -> Array:
 @operator("LRN")
 def lrn(k: Kernels, node: Node, x: Array) -> Array:
     """x / (bias + alpha / size * sum of squares of the channels around) ** beta; the sum is NumPy's."""
-    size, alpha, beta, bias = (
-        node.integer("size"),
-        node.number("alpha", 1e-4),
-        node.number("beta", 0.75),
-        node.number("bias", 1.0),
-    )
+    size, alpha = node.integer("size"), node.number("alpha", 1e-4)
+    beta, bias = node.number("beta", 0.75), node.number("bias", 1.0)
     need(0 < size < 1 << 16, f"size={size}")
     squares = k.map(lambda v: v * v, x, dst=F32, name="square")
     before = (size - 1) // 2

@@ -61,13 +61,8 @@ def constant(k: Kernels, node: Node) -> Array:
         if name == "value":
             return np.asarray(found)
         if name.startswith("value_"):
-            kind = {
-                "value_int": np.int64,
-                "value_ints": np.int64,
-                "value_float": np.float32,
-                "value_floats": np.float32,
-            }
-            return np.array(found, kind.get(name, object))
+            kinds = {"value_int": np.int64, "value_float": np.float32}
+            return np.array(found, kinds.get(name.removesuffix("s"), object))
     raise InvalidArgument("no value")
 
 
@@ -256,7 +251,7 @@ def pad(
 
 def padded(k: Kernels, x: Array, before: list[int], after: list[int], mode: str, fill: object = 0) -> Array:
     """x with elements around it, or without some where an amount is negative."""
-    modes = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+    modes = ("constant", "reflect", "edge", "wrap")
     need(mode in modes, f"mode={mode!r}; allowed: {', '.join(modes)}")
     k.allocate([n + max(0, a) + max(0, b) for n, a, b in zip(x.shape, before, after, strict=True)], x.dtype)
     cut = x[tuple(slice(max(0, -a), n - max(0, -b)) for n, a, b in zip(x.shape, before, after, strict=True))]
@@ -265,7 +260,7 @@ def padded(k: Kernels, x: Array, before: list[int], after: list[int], mode: str,
         result = np.full([n + a + b for n, (a, b) in zip(cut.shape, widths, strict=True)], fill, x.dtype)
         result[tuple(slice(a, a + n) for n, (a, _) in zip(cut.shape, widths, strict=True))] = cut
     else:
-        result = np.pad(cut, widths, modes[mode])  # type: ignore[call-overload]  # the mode is one of four words
+        result = np.pad(cut, widths, mode)  # type: ignore[call-overload]  # one of four words
     return k.moved(result, x.shape[-1] if x.ndim else 1)
 
 
