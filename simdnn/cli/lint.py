@@ -10,6 +10,7 @@ from isa_models import InvalidArgument
 from isa_models.errors import some, unknown_name
 from simdnn.cli import output
 from simdnn.cli.inspect import shapes_of, taken_as_1
+from simdnn.cli.options import comma_list
 from simdnn.late import pd
 from simdnn.libraries import LIBRARIES, versions
 
@@ -42,11 +43,13 @@ def add(subparsers: Any) -> None:
         epilog=EPILOG,
     )
     parser.add_argument("model", metavar="MODEL", help="a MODEL.onnx, or a layer table of `simdnn list workloads`")
-    parser.add_argument("--isa", type=_words, metavar="CAP,…", help="ISA caps: avx2,avx512_core,avx512_core_vnni")
+    parser.add_argument("--isa", type=comma_list, metavar="CAP,…", help="ISA caps: avx2,avx512_core,avx512_core_vnni")
     parser.add_argument(
-        "--machine", type=_words, metavar="NAME,…", help="machines (with --isa alone, one that has all the caps)"
+        "--machine", type=comma_list, metavar="NAME,…", help="machines (with --isa alone, one that has all the caps)"
     )
-    parser.add_argument("--modes", type=_words, metavar="MODE,…", help="precision modes (those that make sense there)")
+    parser.add_argument(
+        "--modes", type=comma_list, metavar="MODE,…", help="precision modes (those that make sense there)"
+    )
     parser.add_argument(
         "--dispatch",
         choices=(*LIBRARIES, "fastest"),
@@ -60,7 +63,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--feeds", type=Path, metavar="FILE.npz", help="inputs that int8 modes are calibrated with")
     parser.add_argument(
         "--fail-on",
-        type=_words,
+        type=comma_list,
         default=[],
         metavar="WHAT,…",
         help=f"exit status 1 where a row is one of {', '.join(FINDINGS)}",
@@ -155,7 +158,3 @@ def _print(model: str, frame: pd.DataFrame, about: dict[str, Any], found: pd.Dat
 
 def _word(value: Any) -> str:
     return {True: "yes", False: "no"}.get(value, "-")
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]

@@ -73,10 +73,8 @@ def main(args: argparse.Namespace) -> int:
         raise UnknownName(f"show needs a machine: one of {names}, or a file")
     kept = (HOST,) if args.what == "list" and host_path().is_file() else ()
     wanted = args.names or (*machine_names(), *kept, *gpu_machine_names())
-    if args.what == "export":
-        return _export(args)
-    if args.what == "save":
-        return _save(args)
+    if args.what in ("export", "save"):
+        return _write(args)
     targets = [machine(machine_with(name, args.set)) for name in wanted]
     if args.what == "check":
         return _check(targets, args.json)
@@ -88,25 +86,15 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _export(args: argparse.Namespace) -> int:
-    if len(args.names) != 1:
-        raise InvalidArgument(f"export takes one machine; {len(args.names)} given")
-    text = machine_file(machine(machine_with(args.names[0], args.set)), args.tool or TOOLS[0])
-    if args.output:
-        output.check_path(args.output)
-        files.write_text(args.output, text)
-    else:
-        print(text, end="")
-    return 0
-
-
-def _save(args: argparse.Namespace) -> int:
-    """Write a machine with other figures as a file, or print it."""
+def _write(args: argparse.Namespace) -> int:
+    """Save or export a machine, with other figures if asked for: as a file, or printed."""
     if len(args.names) != 1:
         met = ", ".join(args.names) or "none"
-        raise InvalidArgument(f"save takes one machine, met {met}; e.g. simdnn machines save zen4 -o mine.toml")
-    output.check_path(args.output, (".toml",))
-    text = difference_file(machine(machine_with(args.names[0], args.set)))
+        raise InvalidArgument(f"{args.what} takes one machine, met {met}; e.g. simdnn machines {args.what} zen4")
+    exports = args.what == "export"
+    output.check_path(args.output, () if exports else (".toml",))
+    target = machine(machine_with(args.names[0], args.set))
+    text = machine_file(target, args.tool or TOOLS[0]) if exports else difference_file(target)
     if args.output:
         files.write_text(args.output, text)
     else:

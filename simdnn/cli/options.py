@@ -94,6 +94,15 @@ def machine_with(machine: str, words: Iterable[str]) -> str:
         raise InvalidArgument("--set: numbers, texts, true and false, and lists of them are needed") from None
 
 
+def comma_list(text: str) -> list[str]:
+    """The words between commas.
+
+    >>> comma_list("f32, bf16")
+    ['f32', 'bf16']
+    """
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """The options `--jobs N` and `--dask ADDRESS`: who does the work."""
     parser.add_argument(

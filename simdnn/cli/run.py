@@ -16,7 +16,7 @@ from isa_models import InvalidArgument
 from isa_models.errors import some
 from isa_models.machines.loader import AnyMachine
 from simdnn.cli import output, run_blame, run_kinds, run_porting, run_prompt, run_show
-from simdnn.cli.options import Takes, add_set, check, machine_with
+from simdnn.cli.options import Takes, add_set, check, comma_list, machine_with
 from simdnn.libraries import LIBRARIES, versions
 from simdnn.networks.precision import MODES, Mode, choose, recipe
 from simdnn.networks.runner import Frames
@@ -88,7 +88,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--machine", default="zen4", help="names of `simdnn list machines`, or machine.toml (zen4)")
     add_set(parser)
     parser.add_argument("--isa", help="ISA cap: kernels beyond it are not used (the machine's own)")
-    parser.add_argument("--modes", type=_words, metavar="MODE,…", help="some of those below, as f32,int8-vnni")
+    parser.add_argument("--modes", type=comma_list, metavar="MODE,…", help="some of those below, as f32,int8-vnni")
     parser.add_argument(
         "--recipe",
         type=Path,
@@ -171,7 +171,7 @@ def main(args: argparse.Namespace) -> int:
     if args.blame is not None:
         args.machine = machine_with(args.machine, args.set)
         return run_blame.main(args)
-    named = _words(args.machine) if " with " not in args.machine else []  # which may list figures
+    named = comma_list(args.machine) if " with " not in args.machine else []  # which may list figures
     machines = [machine_with(name, args.set) for name in dict.fromkeys(named or [args.machine])]
     if network and args.prompt is not None:
         args.machine = machine_with(args.machine, args.set)
@@ -433,10 +433,6 @@ def _for_people(name: object) -> str:
     """A name as a title has it: of a file its stem."""
     path = Path(str(name))
     return path.stem.replace("_", " ") if path.suffix else str(name)
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _integer(least: int, most: int) -> Callable[[str], int]:

@@ -247,7 +247,8 @@ def _arrays(path: Path, what: str) -> dict[str, Array]:
             return {"": file} if isinstance(file, np.ndarray) and what == "labels" else {n: file[n] for n in file.files}
     except (OSError, ValueError, BadZipFile, AttributeError) as error:
         reason = " ".join(str(error).split())[:80]
-        raise InvalidArgument(f"{path} holds no {what} ({reason}); an .npz is needed") from None
+        form = ".npy" if what == "labels" else ".npz"
+        raise InvalidArgument(f"{path} holds no {what} ({reason}); an {form} is needed") from None
 
 
 def _apart(path: Path, arrays: dict[str, Array], network: Network) -> list[dict[str, Array]]:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import workloads
-from isa_models import InvalidArgument
 from isa_models.errors import unknown_name
 from simdnn.cli import output, run_show
-from simdnn.cli.options import add_workers, check_workers
+from simdnn.cli.options import add_workers, check_workers, comma_list
 from simdnn.progress import shown
 
 if TYPE_CHECKING:
@@ -78,6 +77,7 @@ def add(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """The command: checks what can be checked first, tunes, writes."""
+    from simdnn.cli.run_kinds import read_labels
     from simdnn.tuning import tune
 
     check_workers(args)
@@ -87,15 +87,15 @@ def main(args: argparse.Namespace) -> int:
     known = (*workloads.NETWORKS, *workloads.REAL_NETWORKS)
     if args.model not in known and not args.model.lower().endswith(".onnx"):
         raise unknown_name("network", args.model, (*known, "MODEL.onnx"))
-    machines = _words(args.machine)
+    machines = comma_list(args.machine)
     with shown() as progress:
         tuned = tune(
             args.model,
             machine=machines if len(machines) > 1 else args.machine,
             feeds=_feeds(args.model, args.feeds),
-            labels=args.labels and _labels(args.labels),
+            labels=args.labels and read_labels(args.labels),
             calibrate=_feeds(args.model, args.calibrate),
-            modes=args.modes and _words(args.modes),
+            modes=args.modes and comma_list(args.modes),
             samples=args.samples,
             max_loss=args.max_loss,
             min_db=args.min_db,
@@ -167,10 +167,6 @@ def _feeds(model: str, path: Path | None) -> list[dict[str, Array]] | None:
     return read_feeds(path, load(onnx_model(workloads.NETWORKS[model]()) if model in workloads.NETWORKS else model))
 
 
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
 def _share(text: str) -> float:
     """0.5% or 0.005."""
     return _number(text, "%", 0.01, "0.5% or 0.005")
@@ -186,12 +182,3 @@ def _number(text: str, unit: str, factor: float, example: str) -> float:
         return float(text.removesuffix(unit)) * (factor if text.endswith(unit) else 1.0)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text[:40]!r}; {example} is needed") from None
-
-
-def _labels(path: Path) -> Any:
-    import numpy as np
-
-    try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InvalidArgument(f"{path} holds no labels ({str(error)[:80]}); an .npy is needed") from None
