@@ -101,13 +101,8 @@ def layer_normalization(
     `into` as `simdnn.softmax` has them.
     """
     end = Ending(dst, scales, post_ops, into)
-    return _ran(
-        graphs.layer_normalization(src, end, scale, shift, mean, variance, epsilon=epsilon, rms=rms),
-        machine,
-        isa,
-        threads,
-        engine,
-    )
+    made = graphs.layer_normalization(src, end, scale, shift, mean, variance, epsilon=epsilon, rms=rms)
+    return _ran(made, machine, isa, threads, engine)
 
 
 @keywords
@@ -138,13 +133,8 @@ def batch_normalization(
     [[-1.0], [1.0]]
     """
     end = Ending(dst, scales, post_ops, into)
-    return _ran(
-        graphs.batch_normalization(src, end, scale, shift, mean, variance, epsilon=epsilon),
-        machine,
-        isa,
-        threads,
-        engine,
-    )
+    made = graphs.batch_normalization(src, end, scale, shift, mean, variance, epsilon=epsilon)
+    return _ran(made, machine, isa, threads, engine)
 
 
 @keywords
@@ -172,13 +162,8 @@ def group_normalization(
     `scales`, `post_ops` and `into` as `simdnn.softmax` has them.
     """
     end = Ending(dst, scales, post_ops, into)
-    return _ran(
-        graphs.group_normalization(src, end, scale, shift, mean, variance, groups=groups, epsilon=epsilon),
-        machine,
-        isa,
-        threads,
-        engine,
-    )
+    made = graphs.group_normalization(src, end, scale, shift, mean, variance, groups=groups, epsilon=epsilon)
+    return _ran(made, machine, isa, threads, engine)
 
 
 @keywords
@@ -387,15 +372,10 @@ def pooling(
     [[[[2, 4], [10, 12]]]]
     """
     end = Ending(dst, scales, post_ops, into)
-    return _ran(
-        windows.pooling(
-            src, end, kernel=kernel, algorithm=algorithm, strides=strides, padding=padding, dilation=dilation
-        ),
-        machine,
-        isa,
-        threads,
-        engine,
+    made = windows.pooling(
+        src, end, kernel=kernel, algorithm=algorithm, strides=strides, padding=padding, dilation=dilation
     )
+    return _ran(made, machine, isa, threads, engine)
 
 
 @keywords
