@@ -414,28 +414,18 @@ def _move() -> Callable[[Value], Value]:
 for _type in ("u32", "s32", "f32", "u16", "s16", "u8", "s8", "bf16", "f16"):
     _call, _result = ("[1.5]", "[1.5]") if fmt(_type).is_float else ("[7]", "[7]")
     _row(f"mov.{_type}", f"{_type} <- {_type}", _move(), "A copy.", _call, _result, moves=True)
-    define(
-        f"load.{_type}",
-        f"{_type} <- {_type}",
-        CAPS,
-        _MANUAL + "LSC_LOAD.md",
-        GPU_REGISTRY,
-        moves=True,
-        native=False,
-        partial=True,
-        doc=example(f"load.{_type}", "A block load (LSC message).", _call, _result),
-    )(_move())
-    define(
-        f"store.{_type}",
-        f"{_type} <- {_type}",
-        CAPS,
-        _MANUAL + "LSC_STORE.md",
-        GPU_REGISTRY,
-        moves=True,
-        native=False,
-        partial=True,
-        doc=example(f"store.{_type}", "A block store (LSC message).", _call, _result),
-    )(_move())
+    for _way in ("load", "store"):
+        define(
+            f"{_way}.{_type}",
+            f"{_type} <- {_type}",
+            CAPS,
+            f"{_MANUAL}LSC_{_way.upper()}.md",
+            GPU_REGISTRY,
+            moves=True,
+            native=False,
+            partial=True,
+            doc=example(f"{_way}.{_type}", f"A block {_way} (LSC message).", _call, _result),
+        )(_move())
 
 
 def _broadcast(a: Value, lanes: int) -> Value:
