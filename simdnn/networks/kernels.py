@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownTiming
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
 SMALL = 1 << 14  # elements, and multiply-accumulates, up to which reading a program is quicker than compiling it
 READINGS = 3  # of one small program, after which compiling it pays
 FLOATS = ("f32", "f16", "bf16")  # types with kernels of their own
-_BF16 = np.dtype(ml_dtypes.bfloat16)
 Formula = Callable[..., Element]
 Run = Callable[[dict[str, Array], int], Array]
 Build = Callable[[Any, Vocabulary], Spread]

@@ -72,22 +72,15 @@ class Transfers:
     asked: frozenset[str]  # tensors whose lines the program asks for
 
 
-def traffic(
+def transfers(
     program: Program, machine: Machine, *, cold: Collection[str] = (), within: Program | None = None
-) -> tuple[LevelTraffic, ...]:
-    """The traffic of every level from L1 to DRAM, in this order, of one run on one core.
+) -> Transfers:
+    """The traffic of every level from L1 to DRAM, in this order, of one run on one core, and what each is asked for.
 
     Caches are warm: the program has just been run on the same tensors, as in a benchmark, so a level that holds all
     of them asks nothing of the level behind it. Tensors named in `cold` start in DRAM all the same. Where the program
     is a part of what a core runs, `within` is all of that, which a level must hold.
     """
-    return transfers(program, machine, cold=cold, within=within).levels
-
-
-def transfers(
-    program: Program, machine: Machine, *, cold: Collection[str] = (), within: Program | None = None
-) -> Transfers:
-    """The traffic of every level with what each is asked for; arguments as for `traffic`."""
     tree = parts(program, machine.caches[0].line_bytes)
     whole = parts(within, tree.line_bytes) if within else tree
     apart, asked = _apart(program), _asked(program)

@@ -16,7 +16,7 @@ from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
 from simdnn.program.tiles import configuration
 from simdnn.timing.estimate import estimate_program
-from simdnn.timing.memory import traffic
+from simdnn.timing.memory import transfers
 from tests.timing.tiles import tiled
 
 ROWS, BLOCKS, COLUMNS = 5, 3, 2  # rows of a tile; tiles of rows (parallel); tiles of columns
@@ -111,10 +111,11 @@ def test_what_it_counts_and_costs() -> None:
     assert set(cost.instructions.form) >= {"m512", "tmm", "tmm,m8192", "tmm,tmm,tmm", "m8192,tmm"}
     assert cost.instructions.cycles_share.sum() == pytest.approx(1)
     assert cost.cycles >= 12 * ROWS
-    first = traffic(program, tiled())[0]
+    first = transfers(program, tiled()).levels[0]
     assert first.read_bytes == 64 + BLOCKS * 2 * 64 * (ROWS + 16 * COLUMNS)
     assert first.written_bytes == BLOCKS * ROWS * COLUMNS * 64
-    lines = traffic(program, replace(tiled(), caches=tuple(replace(c, size_bytes=128) for c in tiled().caches)))[1]
+    small = replace(tiled(), caches=tuple(replace(c, size_bytes=128) for c in tiled().caches))
+    lines = transfers(program, small).levels[1]
     assert lines.written_bytes == BLOCKS * ROWS * COLUMNS * 64
 
 

@@ -19,7 +19,7 @@ from simdnn.kernels.x86.rows import KERNELS
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.footprint import Access, Lines, crossing, distinct_lines, parts
-from simdnn.timing.memory import borrowed, misses, traffic, transfers
+from simdnn.timing.memory import borrowed, misses, transfers
 from tests.effort import examples
 from tests.timing.programs import adds, gemm, loads, streamed
 
@@ -36,7 +36,7 @@ def every(program: Program) -> list[str]:
 
 
 def moved(program: Program, *, cold: bool = False) -> dict[str, tuple[int, int]]:
-    levels = traffic(program, ZEN4, cold=every(program) if cold else ())
+    levels = transfers(program, ZEN4, cold=every(program) if cold else ()).levels
     return {t.level: (t.read_bytes, t.written_bytes) for t in levels}
 
 
@@ -80,15 +80,15 @@ def test_more_than_an_even_share_of_a_shared_cache() -> None:
     """1 MiB of weights lies in L2, 8 MiB in an L3 of 32 MiB for eight, of 16 MiB half; from DRAM nothing stays."""
     for n, bytes_, shares in ((1024, 0, 0), (8192, 1024 * 8192, 2), (16384, 1024 * 8192, 2)):
         program = gemm("vnni", 1, n, 1024, 1, 4)
-        found, times = borrowed(program, ZEN4, traffic(program, ZEN4))
+        found, times = borrowed(program, ZEN4, transfers(program, ZEN4).levels)
         assert found == pytest.approx(bytes_, rel=0.02) and times == pytest.approx(shares, rel=0.02)
-        assert borrowed(program, ZEN4, traffic(program, ZEN4), threads=8) == (0, 0)
-        assert borrowed(program, ZEN4, traffic(program, ZEN4, cold=every(program))) == (0, 0)
+        assert borrowed(program, ZEN4, transfers(program, ZEN4).levels, threads=8) == (0, 0)
+        assert borrowed(program, ZEN4, transfers(program, ZEN4, cold=every(program)).levels) == (0, 0)
 
 
 def test_cycles_are_bytes_over_the_rates() -> None:
     program = gemm("f32", 512, 1024, 1024, 8, 2)
-    for level in traffic(program, ZEN4, cold=every(program))[1:]:
+    for level in transfers(program, ZEN4, cold=every(program)).levels[1:]:
         only_read = level.read_bytes - level.written_bytes
         rates = level.load_bytes_per_cycle, level.store_bytes_per_cycle
         assert level.cycles == pytest.approx(only_read / rates[0] + level.written_bytes / rates[1])
@@ -254,7 +254,7 @@ def test_rows_off_the_line_take_the_load_ports_twice() -> None:
         x, r = Register("x", "f32", 16), Affine.var("r")
         loads = tuple(Op("vmovups", x, (Memory("a", row * r + 16 * j, "f32", 16),)) for j in range(4))
         program = Program("rows", "avx512_core", (Tensor("a", "f32", 100 * row),), (Loop("r", 100, loads),))
-        first = traffic(program, ZEN4)[0]
+        first = transfers(program, ZEN4).levels[0]
         assert first.read_bytes == 400 * 64
         assert first.cycles == pytest.approx(cycles)
 
@@ -289,7 +289,7 @@ def test_tiles_and_vectors_have_their_own_shares() -> None:
     kind = next(kind for kind in KERNELS if kind.name == "gemm:avx512_core_amx")
     on_tiles = kind.build(MatmulProblem(64, 64, 1024, "bf16", "bf16", Epilogue("f32")), ZEN4).program
     for program, least, most in ((gemm("f32", 64, 64, 64, 8, 2), 0.2, 0.2), (on_tiles, 0.5, 0.6)):
-        assert least <= traffic(program, exposing("L2", 0.2, to_tiles=0.6))[1].exposed <= most
+        assert least <= transfers(program, exposing("L2", 0.2, to_tiles=0.6)).levels[1].exposed <= most
 
 
 def tiles_twice(load: str, ahead: bool = False) -> Program:
@@ -332,6 +332,6 @@ def test_tiles_are_stored_a_line_of_each_row_at_a_time(columns: int, apart: int)
     program = Program("tiles", "avx512_core_amx", (Tensor("c", "u32", 128 * columns),), (loops,))
     spr, zen4 = machine("spr"), machine("zen4")
     share = np.interp(apart, *zip(*spr.cache("L2").stores_apart, strict=True))
-    rate = traffic(program, spr)[1].store_bytes_per_cycle
+    rate = transfers(program, spr).levels[1].store_bytes_per_cycle
     assert rate == pytest.approx(spr.cache("L2").store_bytes_per_cycle * share)
-    assert traffic(program, zen4)[1].store_bytes_per_cycle == zen4.cache("L2").store_bytes_per_cycle
+    assert transfers(program, zen4).levels[1].store_bytes_per_cycle == zen4.cache("L2").store_bytes_per_cycle

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -28,7 +27,7 @@ from isa_models.intel_gpu.dpas import DpasForm
 from isa_models.machines.provenance import Confidence
 from isa_models.nvidia.mma import MmaForm
 from isa_models.nvidia.vector import SharedLoad
-from simdnn.program.records import Loop, Memory, Op, Register, Statement, walk
+from simdnn.program.records import Loop, Op, Register, Statement, walk
 
 MATH_PASSES = 4  # a quotient or a root has a quarter of the rate
 #: the figures behind each rate; a machine need not name the share of conversions
@@ -341,27 +340,4 @@ def _stream(
         for _ in range(min(statement.extent, limits[0])):
             once = _stream(statement.body, issues, limits[1:], staging)
             found += staging.iteration(once, statement.staged) if statement.staged else once
-    return found
-
-
-def executed(body: Sequence[Statement], machine: GpuMachine) -> Counter[str]:
-    """Machine instructions of one thread, by name."""
-    found: Counter[str] = Counter()
-    for statement in body:
-        if isinstance(statement, Op):
-            found[statement.instruction] += issue_of(statement, machine).count
-        else:
-            for name, times in executed(statement.body, machine).items():
-                found[name] += times * statement.extent
-    return found
-
-
-def accesses(body: Sequence[Statement], times: int = 1) -> list[tuple[Memory, bool, int]]:
-    """Every memory operand of one thread: (operand, whether it is stored to, executions)."""
-    found = []
-    for statement in body:
-        if isinstance(statement, Loop):
-            found += accesses(statement.body, times * statement.extent)
-        elif statement.memory is not None:
-            found.append((statement.memory, statement.memory is statement.dst, times))
     return found

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 
 from isa_models import GpuMachine, Unimplemented
 from isa_models.frozen import Frozen
 from isa_models.machines.provenance import Confidence, weakest
-from simdnn.program.records import Loop, Memory, Op, Program, Statement, walk
+from simdnn.program.records import Loop, Memory, Program, Statement, walk
 from simdnn.timing.causes import Work
 from simdnn.timing.estimate import Cost, InstructionCost
 from simdnn.timing.footprint import Lines, Region, distinct_lines, parts
@@ -54,10 +55,7 @@ class Nest:
 
 
 def _product(extents: Mapping[str, int]) -> int:
-    total = 1
-    for extent in extents.values():
-        total *= extent
-    return total
+    return prod(extents.values())
 
 
 def nest_of(statement: Statement) -> Nest:
@@ -107,10 +105,7 @@ def gpu_time(
     """The stages of a program and their simulation on the cores of each stack. `cold`: nothing is cached before."""
     tree = parts(program, machine.l2.line_bytes)
     stays = _bytes(tree.iteration, machine, copies) <= machine.l2.size_bytes * machine.stacks and not cold
-    stages = tuple(
-        _stage(program, statement, machine, part, None if stays else copies)
-        for statement, part in zip(program.body, _stage_parts(program, machine), strict=True)
-    )
+    stages = tuple(_stage(program, statement, machine, None if stays else copies) for statement in program.body)
     found = _at(clock_of(program, machine), stages, machine, spans)
     slower = machine.clock_under(_load(found, machine)) if machine.full_load_ghz else found.ghz
     return found if slower == found.ghz else _at(slower, stages, machine, spans)
@@ -142,34 +137,24 @@ def clock_of(program: Program, machine: GpuMachine) -> float:
     return machine.clock(any(engine.issue_of(op, machine).pipe == engine.SYSTOLIC for op, _ in program.ops()))
 
 
-def _stage_parts(program: Program, machine: GpuMachine) -> list[Region]:
-    """The part of each top-level statement."""
-    line = machine.l2.line_bytes
-    return [parts(_alone(program, statement), line) for statement in program.body]
-
-
-def _alone(program: Program, statement: Statement) -> Program:
-    return Program(program.name, program.isa, program.tensors, (statement,))
-
-
 def _bytes(lines: Mapping[str, Lines], machine: GpuMachine, copies: Copies) -> float:
     return sum(found.touched / copies.get(name, 1) for name, found in lines.items()) * machine.l2.line_bytes
 
 
-def _stage(
-    program: Program, statement: Statement, machine: GpuMachine, part: Region, copies: Copies | None
-) -> StageCost:
+def _stage(program: Program, statement: Statement, machine: GpuMachine, copies: Copies | None) -> StageCost:
     """The cost of one stage. `copies` None: what it needs stays in L2."""
     nest = nest_of(statement)
+    part = parts(replace(program, body=(statement,)), machine.l2.line_bytes)
     per_engine = -(-nest.thread_count // machine.engines_per_core)
     alone = _lines(part, dict.fromkeys(nest.groups, 1), machine)
     group = _of_a_cluster(part, nest, machine, alone)
     copied = alone[0] / nest.thread_count / max(1, _staged_iterations(nest.body))
     time = engine.engine_time(nest.body, machine, per_engine, copied)
     reads = writes = 0
-    for memory, stored, times in engine.accesses(nest.body):
-        size = memory.bits // 8 * times * nest.thread_count * nest.group_count
-        reads, writes = (reads, writes + size) if stored else (reads + size, writes)
+    for op, times in walk(nest.body):
+        if op.memory is not None:
+            size = op.memory.bits // 8 * times * nest.thread_count * nest.group_count
+            reads, writes = (reads, writes + size) if op.memory is op.dst else (reads + size, writes)
     l2 = tuple(side * nest.group_count for side in group)
     dram = (0, 0) if copies is None else _dram(part, nest, machine, copies)
     tiles = -(-nest.group_count // machine.stacks)
@@ -235,25 +220,14 @@ def _lines(
 def _dram(part: Region, nest: Nest, machine: GpuMachine, copies: Copies) -> tuple[int, int]:
     """Bytes (read, written) between L2 and memory: wave after wave of workgroups, rows of waves."""
     shape = _wave(nest, machine.xe_cores * machine.stacks)
-    names = list(nest.groups)
-    wave = _lines(part, shape, machine, copies)
-    waves = [-(-nest.groups[name] // shape[name]) for name in names]
-    if sum(wave) > machine.l2.size_bytes * machine.stacks or len(names) < 2:
-        count = 1
-        for n in waves:
-            count *= n
-        exact = _lines(part, {}, machine, copies)
-        return max(exact[0], _scaled(wave[0], count, nest, shape)), exact[1]
-    along = {**shape, names[-1]: nest.groups[names[-1]]}
+    exact, wave = _lines(part, {}, machine, copies), _lines(part, shape, machine, copies)
+    if sum(wave) > machine.l2.size_bytes * machine.stacks or len(nest.groups) < 2:
+        # for all waves: the last ones of rows and columns may be part empty
+        return max(exact[0], int(wave[0] * nest.group_count / _product(shape))), exact[1]
+    last = list(nest.groups)[-1]
+    along = {**shape, last: nest.groups[last]}
     row = _lines(part, along, machine, copies)
-    rows = nest.group_count / _product(along)
-    exact = _lines(part, {}, machine, copies)
-    return max(exact[0], int(row[0] * rows)), exact[1]
-
-
-def _scaled(wave: int, count: int, nest: Nest, shape: Mapping[str, int]) -> int:
-    """A wave's bytes for all waves; the last ones of rows and columns may be part empty."""
-    return int(wave * nest.group_count / _product(shape))
+    return max(exact[0], int(row[0] * (nest.group_count / _product(along)))), exact[1]
 
 
 def _wave(nest: Nest, cores: int) -> dict[str, int]:
@@ -342,24 +316,17 @@ def _forms(time: GpuTime, machine: GpuMachine) -> tuple[InstructionCost, ...]:
     work: dict[str, list[float]] = {}
     for stage in time.stages:
         threads = stage.nest.thread_count * stage.nest.group_count
-        for op, times in _ops(stage.nest.body):
+        for op, times in walk(stage.nest.body):
             issue = engine.issue_of(op, machine)
             row = work.setdefault(op.instruction, [0.0, 0.0])
             row[0] += issue.count * times * threads
             row[1] += issue.occupancy * times * threads
     total = sum(row[1] for row in work.values())
-    pipes = {op.instruction: engine.issue_of(op, machine).pipe for s in time.stages for op, _ in _ops(s.nest.body)}
+    pipes = {op.instruction: engine.issue_of(op, machine).pipe for s in time.stages for op, _ in walk(s.nest.body)}
     return tuple(
         InstructionCost(name, name, int(count), int(count), pipes[name], occupancy / total)
         for name, (count, occupancy) in work.items()
     )
-
-
-def _ops(body: Sequence[Statement], times: int = 1) -> list[tuple[Op, int]]:
-    found: list[tuple[Op, int]] = []
-    for statement in body:
-        found += _ops(statement.body, times * statement.extent) if isinstance(statement, Loop) else [(statement, times)]
-    return found
 
 
 def _confidence(program: Program, machine: GpuMachine, levels: Sequence[LevelTraffic]) -> Confidence:
