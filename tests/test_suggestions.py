@@ -189,7 +189,6 @@ def test_words_of_other_packages(where: str, asked: str) -> None:
         ("machine", "mi300x", "there is no GPU of AMD's here"),
         ("machine", "tpu", "there is no accelerator beside GPUs here"),
         ("dispatch", "mkl", "oneMKL"),
-        ("acc_mode", "s16:64", "'s32' works"),
     ],
 )
 def test_what_is_something_else_here(where: str, word: str, said: str) -> None:

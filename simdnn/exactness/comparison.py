@@ -19,7 +19,7 @@ from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
 from simdnn.exactness.pairs import saturated_pairs
 from simdnn.explanations.departures import HALVED as HALVED_KIND
-from simdnn.explanations.departures import PAIR
+from simdnn.explanations.departures import PAIR, SUM
 from simdnn.kernels import kernels
 from simdnn.kernels.common.spec import Epilogue, MatmulProblem, Parameters, Problem
 from simdnn.late import pd
@@ -34,9 +34,10 @@ from workloads import ConvLayer, MatmulLayer, data
 Configuration = Mapping[str, Any] | str
 _SIDES = ("a", "b")
 SATURATED = "saturated pairs"
+SATURATED_SUM = "saturated sums of pairs"
 HALVED = "odd weights lose their last bit when halved"
 ROUNDED_SUM = "a sum beyond 2**24 is rounded to f32"
-_REASONS = {PAIR: SATURATED, HALVED_KIND: HALVED}
+_REASONS = {PAIR: SATURATED, SUM: SATURATED_SUM, HALVED_KIND: HALVED}
 AFTER = "rounding after equal sums: scales, bias, destination"
 ORDER = "order of accumulation"
 
@@ -224,7 +225,7 @@ class Comparison(Alike, InNotebooks):
         if kind == HALVED_KIND:
             odd = int((self.weights % 2 != 0).sum())
             return f"{odd} of {self.weights.size} weights are odd; {result.implementation} halves them"
-        return f"{int(count.sum())} pairs in {int((count > 0).sum())} outputs of {result.implementation}"
+        return f"{int(count.sum())} {kind.split()[-1]}s in {int((count > 0).sum())} outputs of {result.implementation}"
 
     def saturated(self, side: str, by: str = "output") -> pd.DataFrame:
         """How many pairs saturated in side "a" or "b".

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simdnn.explanations.departures import CLIPPED, HALVED, PAIR, ROUNDED, WRAPPED, Departures, percent
+from simdnn.explanations.departures import CLIPPED, HALVED, ROUNDED, SATURATED, WRAPPED, Departures, percent
 from simdnn.primitives.result import Estimate, Result
 from simdnn.timing.cpu.peak import peak_macs_per_cycle
 
@@ -30,11 +30,11 @@ COST_COLUMNS = (
 )
 #: how many outputs met each kind of departure from exact integers (`Result.departures`), and any of them
 DEPARTURE_COLUMNS = {
-    "saturated_outputs": PAIR,
-    "halved_outputs": HALVED,
-    "wrapped_outputs": WRAPPED,
-    "rounded_outputs": ROUNDED,
-    "clipped_outputs": CLIPPED,
+    "saturated_outputs": SATURATED,
+    "halved_outputs": (HALVED,),
+    "wrapped_outputs": (WRAPPED,),
+    "rounded_outputs": (ROUNDED,),
+    "clipped_outputs": (CLIPPED,),
 }
 COUNTS = (*DEPARTURE_COLUMNS, "departed_outputs")
 SHARES = tuple(column.replace("_outputs", "_share") for column in COUNTS)
@@ -81,7 +81,7 @@ def departures(results: Iterable[tuple[Departures, int]]) -> dict[str, float]:
     """Outputs, `COUNTS` and `SHARES` of them, of results that each stand for several."""
     found: dict[str, float] = dict.fromkeys(("outputs", *COUNTS), 0)
     for departed, times in results:
-        counts = {column: departed.outputs(kind) for column, kind in DEPARTURE_COLUMNS.items()}
+        counts = {column: departed.outputs(*kinds) for column, kinds in DEPARTURE_COLUMNS.items()}
         counts |= {"outputs": departed.departing.size, "departed_outputs": int(departed.departing.sum())}
         for column, count in counts.items():
             found[column] += count * times
@@ -100,7 +100,7 @@ def departed_text(counts: Mapping[str, float]) -> str:
     >>> departed_text(dict.fromkeys(DEPARTURE_COLUMNS, 0) | {"outputs": 8, "halved_outputs": 8, "clipped_outputs": 1})
     'halved weights 100 %, clipped destination 12.5 %'
     """
-    kinds = [(kind, counts[column] / max(1, counts["outputs"])) for column, kind in DEPARTURE_COLUMNS.items()]
+    kinds = [(kind, counts[column] / max(1, counts["outputs"])) for column, (kind, *_) in DEPARTURE_COLUMNS.items()]
     return ", ".join(f"{kind} {percent(share)}" for kind, share in kinds if share > 0)
 
 

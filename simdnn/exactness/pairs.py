@@ -111,9 +111,8 @@ def counting(estimate: Estimate, rows: int) -> Kernel:
     assert isinstance(estimate.machine, Machine)
     kind = next(kind for kind in kernels() if kind.name == estimate.implementation)
     assert isinstance(estimate.machine, Machine)  # no step of a GPU's kernels saturates
-    counter = kind.build(larger, estimate.machine).counting
-    assert counter is not None
-    return counter()
+    pairs, *_ = kind.build(larger, estimate.machine).saturating
+    return pairs.counting()
 
 
 def count(estimate: Estimate, src: Array, weights: Array) -> Array:
@@ -131,7 +130,7 @@ def saturated_pairs(result: Result, src: Array, weights: Array) -> pd.DataFrame:
     The pairs of a whole problem, by the instruction itself, wherever the ranges of source and weights let it saturate.
     """
     columns = ["positions", "outputs"]
-    if result.kernel.counting is None:
+    if not result.kernel.saturates:
         return pd.DataFrame([], columns=columns)
     found: Counter[tuple[int, int]] = Counter()
     for kernel, problem, *operands in _products(result, src, weights):

@@ -12,7 +12,7 @@ from isa_models.readings.arrays import Array
 from simdnn import quantize
 from simdnn.exactness import measures
 from simdnn.exactness.safety import ranges
-from simdnn.explanations.departures import HALVED, PAIR
+from simdnn.explanations.departures import HALVED, SATURATED
 from simdnn.late import pd
 from simdnn.primitives import Attr, arrays, convolution, matmul
 from simdnn.primitives.checks import keywords, one_of
@@ -68,7 +68,7 @@ def remedies(
                 "implementation": result.implementation,
                 "cycles": result.cycles,
                 "safe_share": 1.0 if exact else float(safe(stored).mean()),
-                "saturated_share": result.departed.outputs(PAIR) / size,
+                "saturated_share": result.departed.outputs(*SATURATED) / size,
                 "halved_share": result.departed.outputs(HALVED) / size,
                 **measures.errors(result.output, wanted),
             }

@@ -77,8 +77,13 @@ def ranges(
     channels = found.problem.oc if isinstance(found.problem, ConvProblem) else weights.shape[1]
     frame = pd.DataFrame({"channel": np.arange(channels)})
     about: dict[str, Any] = {"implementation": found.implementation, "src_range": (low, high)}
-    if found.kernel.counting is None:
+    if not found.kernel.saturates:
         return _always_safe(frame, about, found, weights, calibration is not None)
+    if len(found.kernel.saturating) > 1:
+        raise Unimplemented(
+            f"{found.implementation} keeps sums of pairs in 16 bits, too, and ranges are judged of pairs alone; what "
+            "works: r.saturation and r.departures, which count both in a run"
+        )
     shift = SHIFT if src == "s8" else 0
     pairs = _pairs.pairs_of(found.kernel, found.problem, weights)
     _judge(frame, pairs, low + shift, high + shift)
@@ -129,11 +134,13 @@ def verdict(found: Estimate, weights: Array | None) -> Verdict:
     kernel = found.kernel
     if weights is not None and isinstance(found.problem, MatmulProblem) and weights.ndim > 2:
         return _of_batch(found, found.problem, weights)
-    if kernel.counting is not None:
+    if kernel.saturates:
         if weights is None:
             return Verdict(None, None, "pairs add up in 16 bits; whether they fit hangs on the weights")
         if (met := _worst(found, weights)) is not None:
             return met
+        if len(kernel.saturating) > 1 and _largest_sum(found.problem, weights) > _S16.high:
+            return Verdict(None, None, "sums of pairs stay in 16 bits; whether they fit hangs on the source")
     if kernel.halves:
         odd = None if weights is None else int((weights % 2 != 0).sum())
         if odd != 0:

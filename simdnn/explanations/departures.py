@@ -29,12 +29,14 @@ from simdnn.kernels.common.spec import Epilogue, Kernel, MatmulProblem, Paramete
 from simdnn.late import pd
 
 PAIR = "saturated pair"
+SUM = "saturated sum"
 HALVED = "halved weights"
 WRAPPED = "wrapped sum"
 ROUNDED = "rounded sum"
 REDUCTIONS = "wrong reductions"
 CLIPPED = "clipped destination"
-KINDS = (PAIR, HALVED, REDUCTIONS, WRAPPED, ROUNDED, CLIPPED)
+SATURATED = (PAIR, SUM)
+KINDS = (PAIR, SUM, HALVED, REDUCTIONS, WRAPPED, ROUNDED, CLIPPED)
 COLUMNS = ("kind", "step", "outputs", "share", "events", "changed", "max_error")
 
 _EXACT_F32 = 1 << 24
@@ -97,16 +99,19 @@ class Departures(Alike):
         found = self._at_the_end if kind == CLIPPED else self._on_the_way
         return next((d.events for d in found if d.kind == kind), np.zeros(self.shape, np.int64))
 
-    def outputs(self, kind: str) -> int:
-        """How many outputs met a kind."""
-        return int(np.count_nonzero(self.counts(kind)))
+    def outputs(self, *kinds: str) -> int:
+        """How many outputs met one of some kinds."""
+        return int(np.count_nonzero(sum(self.counts(kind) for kind in kinds)))
+
+    @cached_property
+    def _saturations(self) -> tuple[Array, ...]:
+        """How often each step that can saturate did so on the way to each output."""
+        return tuple(self._run(step.counting()).reshape(self.shape) for step in self.kernel.saturating)
 
     @cached_property
     def saturated(self) -> Array | None:
-        """Saturated pairs on the way to each output; None where no step on the way to the sum saturates."""
-        if self.kernel.counting is None:
-            return None
-        return self._run(self.kernel.counting()).reshape(self.shape)
+        """Saturated steps on the way to each output; None where no step on the way to the sum saturates."""
+        return np.add.reduce(self._saturations) if self.kernel.saturates else None
 
     @property
     def can(self) -> bool:
@@ -116,7 +121,7 @@ class Departures(Alike):
     @cached_property
     def proven(self) -> bool:
         """Whether these weights let nothing depart, whatever the source (and its zero points stay)."""
-        if self.clips or self.kernel.counting or self.kernel.halves or not self._integer:
+        if self.clips or self.kernel.saturates or self.kernel.halves or not self._integer:
             return False
         return not self._given_reductions and self._sums.bound(any_source=True) < self._first_limit
 
@@ -204,26 +209,29 @@ class Departures(Alike):
             sums = sums.of_weights(wide + lost)
         if self._given_reductions:
             yield self._wrong_reductions()
-        if self.saturated is not None:
-            yield from self._after_saturation(self.saturated)
+        if self.kernel.saturates:
+            yield from self._after_saturation()
         elif self._float_sums:
             yield from self._added_in_float()
         elif sums.bound() >= self._first_limit:
             yield from self._as_registers_hold(sums.terms())
 
-    def _after_saturation(self, pairs: Array) -> Iterator[Departure]:
-        """Departures of a kernel where `pairs` saturate in its sums: its own sums against exact ones."""
-        if not pairs.any():
+    def _after_saturation(self) -> Iterator[Departure]:
+        """Departures of a kernel that can saturate: the sums that each of its steps leaves against those before it."""
+        if not any(events.any() for events in self._saturations):
             if self._sums.bound() >= self._first_limit:
                 yield from self._as_registers_hold(self._sums.terms())
             return
-        assert self.kernel.sums is not None
-        exact, met = _total(self._sums), self._run(self.kernel.sums()).astype(np.int64)
-        lost = _wrapped(met - exact)  # which is far below 2**31 itself
-        error = np.abs(lost.astype(np.float64)).reshape(pairs.shape)
-        yield Departure(PAIR, "vpmaddubsw", pairs.astype(np.int64), error)
+        total = _total(self._sums)
+        for step, events in zip(self.kernel.saturating, self._saturations, strict=True):
+            if events.any():
+                met = self._run(step.sums()).astype(np.int64)
+                lost = _wrapped(met - total)  # which is far below 2**31 itself
+                error = np.abs(lost.astype(np.float64)).reshape(events.shape)
+                yield Departure(f"saturated {step.of}", step.step, events.astype(np.int64), error)
+                total = total + lost
         one = self._sums.period == self._sums.length
-        yield from self._as_registers_hold(iter([exact + lost]) if one else self._sums.terms())
+        yield from self._as_registers_hold(iter([total]) if one else self._sums.terms())
 
     def _as_registers_hold(self, terms: Iterator[Array]) -> Iterator[Departure]:
         """Sums that s32 wraps, and sums that round on their way to f32."""

@@ -10,7 +10,7 @@ import pandas as pd
 
 import isa_models
 from simdnn.exactness import measures
-from simdnn.explanations.departures import HALVED, PAIR
+from simdnn.explanations.departures import HALVED, SATURATED
 from simdnn.networks import sequential as network
 from simdnn.networks.precision import MODES, Mode
 from simdnn.networks.sequential import LayerRun, Place
@@ -19,7 +19,7 @@ from workloads import Classifier
 
 MACHINES = ("skx", "icx", "clx", "zen4")
 SCHEMES = tuple(Scheme(w, a, p) for w in WEIGHTS for a in ACTIVATIONS[:2] for p in (100.0, 99.9))
-_SHARES = {"saturated_share": PAIR, "halved_share": HALVED}
+_SHARES = {"saturated_share": SATURATED, "halved_share": (HALVED,)}
 _COLUMNS = (
     "network",
     "machine",
@@ -93,7 +93,9 @@ def lossy_channels(
         (wanted,) = network.execute(exact[index : index + 1], source, MODES["int8-exact"], target)
         (met,) = network.execute(fast[index : index + 1], source, MODES["int8-fast"], target)
         source = wanted.values
-        maps = {share: met.result.departure_map(kind) for share, kind in _SHARES.items()}
+        maps = {
+            share: np.add.reduce([met.result.departure_map(kind) for kind in kinds]) for share, kinds in _SHARES.items()
+        }
         for channel in range(layer.bias.size):
             a, b = (run.values[:, channel].astype(np.float64) for run in (wanted, met))
             scale = float(np.sqrt((a**2).mean()))
@@ -129,6 +131,9 @@ def _measured(mode: str, runs: list[LayerRun], reference: list[LayerRun], net: C
         "mode": mode,
         "accuracy": network.accuracy(runs[-1].values, net.test_labels),
         "sqnr_db": measures.errors(runs[-1].values, reference[-1].values)["sqnr_db"],
-        **{share: sum(run.result.departed.outputs(kind) for run in runs) / outputs for share, kind in _SHARES.items()},
+        **{
+            share: sum(run.result.departed.outputs(*kinds) for run in runs) / outputs
+            for share, kinds in _SHARES.items()
+        },
         "cycles": sum(run.cycles for run in runs),
     }

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 
-from isa_models import InvalidArgument, Unimplemented
+from isa_models import InvalidArgument
 from isa_models.errors import did_you_mean
 
-TYPES = ("f32", "s32", "f16", "bf16")  # of sums, asked for by name
-ACC_MODES = ("strict", "relaxed", "any", *TYPES)  # as oneDNN has them, but for bf16
+TYPES = ("f32", "s32", "f16", "bf16", "s16")  # of sums, asked for by name
+ACC_MODES = ("strict", "relaxed", "any", *TYPES)  # as oneDNN has them, but for bf16 and s16
 _EXACT = "s32"  # sums of it are exact: where they are cut makes no difference
-_NARROW = "s16"
 _INTERVAL = re.compile(r"([a-z0-9]+):([0-9]{1,9})")
 
 
@@ -31,11 +30,6 @@ def check_acc_mode(value: object) -> str:
     if found and found[1] in ACC_MODES:
         raise InvalidArgument(
             f"acc_mode {value!r}: a partial sum has a type, {taken}, and one product or more: 'f16:64'"
-        )
-    if found and found[1] == _NARROW or value == _NARROW:
-        raise Unimplemented(
-            f"acc_mode {value!r}: no kernel here adds up in s16; 's32' works, where int8 CPUs without VNNI add up each "
-            "pair of products in s16, which saturates (r.saturation); among floats 'f16' is as narrow"
         )
     question = did_you_mean(value, ACC_MODES)
     said = f"{question} " if question else ""

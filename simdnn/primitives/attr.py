@@ -152,11 +152,13 @@ class Attr(InNotebooks):
     "direct", "in_kernel", "precomputed" and "bias" have the same bits, "upconvert" converts both operands and adds up
     in f32. "auto" on a GPU is the cheapest of "direct", "in_kernel" and "precomputed" that can be had: "upconvert" has
     other bits, the matrix of "bias" is work of somebody else's. On a CPU it is what oneDNN's kernels do.
-    `acc_mode`: the type that products are added up in, as oneDNN's accumulation mode: "f32", "s32", "f16" or "bf16"
-    that one; "strict" (and "relaxed", as no kernel here keeps partial sums in memory in a narrower type) f32 of floats
-    and s32 of integers; "any" sums in f16, too, where source or destination is f16. None: in f16 where `fpmath` is f16
-    or any and a CPU adds up so. "f16:64" (and so "bf16:64", "f32:64") brings each partial sum to a sum in f32 after 64
-    products. Without a number a CPU's kernels that add up in f16 do so after 128, a GPU's after all of K.
+    `acc_mode`: the type that products are added up in, as oneDNN's accumulation mode: "f32", "s32", "f16", "bf16" or
+    "s16" that one; "strict" (and "relaxed", as no kernel here keeps partial sums in memory in a narrower type) f32 of
+    floats and s32 of integers; "any" sums in f16, too, where source or destination is f16. None: in f16 where `fpmath`
+    is f16 or any and a CPU adds up so. "f16:64" (and so "bf16:64", "f32:64", "s16:64") brings each partial sum to a
+    wider one after 64 products. Without a number a CPU's kernels that add up in f16 do so after 128, a GPU's after all
+    of K. "s16" is for int8 products without VNNI: vpmaddubsw adds up pairs, vpaddsw adds those to one of two sums, both
+    saturate (`r.saturation`), and the two sums join one in s32 after 256 products, or as many as are named.
 
     >>> Attr(scales={"src": 0.5}).scales["src"].values
     array(0.5, dtype=float32)

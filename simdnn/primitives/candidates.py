@@ -104,7 +104,7 @@ def out(kind: KernelKind, request: Request) -> str:
         return f"fpmath {request.fpmath} computes in {' or '.join(computes)}"
     if reason := refused_sums(kind, request):
         return reason
-    if kind.narrow_sums and scaled_sums(request.problem) and request.dispatch == "fastest":
+    if kind.narrow_sums and not request.integer and scaled_sums(request.problem) and request.dispatch == "fastest":
         return f"adds up in {kind.compute_dtype} before it scales, and may overflow: dispatch={kind.name!r} takes it"
     return ""
 
@@ -126,6 +126,8 @@ def refused_sums(kind: KernelKind, request: Request) -> str:
         return ""
     if asked in ("strict", "relaxed"):
         return f"adds up in {sums}, which acc_mode={asked!r} does not allow"
+    if request.integer:
+        return ""
     if asked == "any" and "f16" in (request.problem.src, request.problem.epilogue.dst):
         return ""
     allowed = compatible.allowed(request.fpmath, "f16")
@@ -175,6 +177,12 @@ def computes_of(request: Request) -> tuple[str, ...]:
     return compatible.computes(request.fpmath) if problem.src == "f32" else ()
 
 
+def _adds_up_so(kind: KernelKind, request: Request) -> bool:
+    """Whether a kind of a problem's types adds up in the type that is asked for."""
+    asked, src, wei = parted(request.acc_mode)[0], request.problem.src, request.problem.wei
+    return asked in kind.accumulates and src in kind.sources and wei in kind.weights
+
+
 def _is_had(request: Request, acc_mode: str) -> bool:
     """Whether some kind takes a request in another accumulation mode."""
     return any(not c.reason for c in considered(replace(request, acc_mode=acc_mode)))
@@ -191,7 +199,7 @@ def refusal(request: Request, candidates: tuple[Candidate, ...]) -> str:
 
     Nearest are those that would take the problem but for the ISA, exactness or the math mode; else those of the
     strategy that is asked for; else those that would take it with nothing after its sums and its weights in a layout of
-    their own; else all.
+    their own; else all. Those that add up in the type asked for are told first.
     """
     problem = request.problem
     plain = replace(problem, epilogue=Epilogue("s32" if request.integer else "f32"))
@@ -200,6 +208,7 @@ def refusal(request: Request, candidates: tuple[Candidate, ...]) -> str:
     if asked := strategy_of(problem):
         near = near or [c for c in candidates if asked in c.kind.strategies]
     near = near or [c for c in candidates if not c.kind.accepts(plain)] or list(candidates)
+    near = list(dict.fromkeys([*(c for c in candidates if _adds_up_so(c.kind, request)), *near]))
     reasons: dict[str, list[str]] = {}
     for candidate in near:
         reasons.setdefault(candidate.kind.accepts(problem) or candidate.reason, []).append(candidate.kind.name)

@@ -324,7 +324,7 @@ class Result(Estimate):
     def saturation(self) -> Array | None:
         """For each output how often a step on its way to the sum saturated; None where nothing can saturate.
 
-        A saturated pair is one departure from exact integers of several: `departures` tells them all.
+        Pairs of products saturate, and sums in s16; `departures` tells them apart, and all others from exact integers.
         """
         return self.departed.saturated
 
@@ -334,10 +334,11 @@ class Result(Estimate):
 
         Columns: kind; step (what did it); outputs (that met it) and their share of all; events (how often in all);
         changed (outputs whose sum it made another one); max_error (the largest change of a sum, before scales; of a
-        clipped destination, of the result). Kinds: "saturated pair", "halved weights" (an event is a product of an odd
-        weight and a source that is not zero), "wrong reductions", "wrapped sum" (beyond s32), "rounded sum" (beyond
-        2**24 on its way to f32), "clipped destination". `attrs`: outputs, departing (those that met any kind), exact
-        (none did), proven (none can, whatever the source), summary (a line of text).
+        clipped destination, of the result). Kinds: "saturated pair", "saturated sum" (of pairs, in s16), "halved
+        weights" (an event is a product of an odd weight and a source that is not zero), "wrong reductions", "wrapped
+        sum" (beyond s32), "rounded sum" (beyond 2**24 on its way to f32), "clipped destination". `attrs`: outputs,
+        departing (those that met any kind), exact (none did), proven (none can, whatever the source), summary (a line
+        of text).
         """
         return self.departed.frame()
 

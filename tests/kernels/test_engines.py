@@ -175,9 +175,8 @@ def test_saturated_pairs_are_counted(seed: int) -> None:
     a, b = data(rng, (m, k), src), data(rng, (k, n), "s8")
     problem: Problem = MatmulProblem(m, n, k, src, "s8", Epilogue("s32"))
     kernel = KINDS["gemm:avx512_core_int8"].build(problem, None)  # type: ignore[arg-type]
-    assert kernel.counting is not None
-    counter = kernel.counting()
-    counts = run_all(counter, a, b, Parameters())
+    (pairs_of,) = kernel.saturating
+    counts = run_all(pairs_of.counting(), a, b, Parameters())
     shifted = np.pad(a.astype(np.int64) + (128 if src == "s8" else 0), ((0, 0), (0, k % 2)))
     products = shifted[:, :, None] * np.pad(b.astype(np.int64), ((0, k % 2), (0, 0)))[None]
     pairs = products.reshape(m, -1, 2, n).sum(axis=2)

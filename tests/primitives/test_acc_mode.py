@@ -7,6 +7,7 @@ import pytest
 
 import simdnn
 from isa_models.formats import fmt
+from isa_models.readings.arrays import Array
 from simdnn import Attr, InvalidArgument, Unimplemented
 from simdnn.cli import main
 from simdnn.study import explore
@@ -52,6 +53,76 @@ def test_integers_are_added_up_in_s32() -> None:
         implementation("f32", dt="u8:s8:s32", machine="clx")
 
 
+def test_integers_are_added_up_in_s16_where_that_is_asked_for() -> None:
+    rng = np.random.default_rng(3)
+    src, weights = rng.integers(0, 256, (2, 300)).astype(np.uint8), rng.integers(-128, 128, (300, 20)).astype(np.int8)
+    exact = src.astype(np.int64) @ weights.astype(np.int64)
+    lost = {}
+    for every in (256, 32, 4):
+        attr = Attr(acc_mode="s16" if every == 256 else f"s16:{every}")
+        r, slow = (
+            simdnn.matmul(src, weights, machine="skx", attr=attr, engine=engine) for engine in ("compiled", "reference")
+        )
+        wanted, pairs, sums = _in_words(src.astype(np.int64), weights.astype(np.int64), every)
+        assert r.implementation == "gemm:avx512_core_int8_s16"
+        assert (r.output == slow.output).all() and (r.output == wanted).all()
+        assert (r.departure_map("saturated pair") == pairs).all() and (r.departure_map("saturated sum") == sums).all()
+        assert (r.saturation == pairs + sums).all() and sums.any() == (every > 4)
+        bound = r.error_bound
+        assert (bound.error == np.abs(exact - wanted)).all() and (bound.error <= bound.worst).all()
+        lost[every] = bound.error.mean()
+    assert lost[256] > lost[32] > lost[4]
+
+
+def _in_words(src: Array, weights: Array, every: int) -> tuple[Array, Array, Array]:
+    """Sums of pairs in s16, two for each four products, joined in s32; saturated pairs and saturated sums."""
+    low, high = np.iinfo(np.int16).min, np.iinfo(np.int16).max
+    products = src[:, :, None] * weights[None]
+    pairs = products.reshape(len(src), -1, 2, weights.shape[1]).sum(axis=2)
+    total, clipped = (np.zeros((len(src), weights.shape[1]), np.int64) for _ in range(2))
+    for first in range(0, pairs.shape[1], every // 2):
+        for half in (0, 1):
+            words = np.zeros_like(total)
+            for pair in np.moveaxis(pairs[:, first : first + every // 2], 1, 0)[half::2]:
+                wide = words + pair.clip(low, high)
+                words = wide.clip(low, high)
+                clipped += words != wide
+            total += words
+    return total, (pairs != pairs.clip(low, high)).sum(axis=1), clipped
+
+
+@pytest.mark.parametrize(("machine", "faster"), [("skx", 1.3), ("hsw", 1.7)])
+def test_sums_in_s16_are_faster_the_rarer_they_join(machine: str, faster: float) -> None:
+    sizes = {"m": 64, "n": 64, "k": 512, "dt": "u8:s8:s32", "machine": machine}
+    fast = simdnn.estimate("matmul", attr=Attr(exact_int8=False), **sizes).cycles  # type: ignore[arg-type]
+    cycles = [simdnn.estimate("matmul", attr=Attr(acc_mode=f"s16:{n}"), **sizes).cycles for n in (16, 64, 512)]  # type: ignore[arg-type]
+    assert cycles[0] > cycles[1] > cycles[2] and fast > faster * cycles[2]
+
+
+def test_convolutions_parameters_and_s8_sources_have_sums_in_s16() -> None:
+    rng = np.random.default_rng(4)
+    src, weights = rng.integers(-9, 9, (1, 8, 4, 4)).astype(np.int8), rng.integers(-2, 3, (5, 8, 3, 3)).astype(np.int8)
+    given = {"machine": "hsw", "padding": 1, "bias": np.ones(5, np.float32), "dst": "f32"}
+    scales = {"src": 0.5, "wei": np.linspace(1, 2, 5, dtype=np.float32)}
+    narrow, exact = (
+        simdnn.convolution(src, weights, attr=Attr(acc_mode=mode, exact_int8=mode is None, scales=scales), **given)  # type: ignore[arg-type]
+        for mode in ("s16:72", None)
+    )
+    assert narrow.implementation == "conv:avx2_int8_s16" and not narrow.saturation.any()  # type: ignore[union-attr]
+    assert np.array_equal(narrow.output, exact.output)
+    points = Attr(acc_mode="s16:8", zero_points={"src": 3, "wei": -1})
+    a, b = src.reshape(4, 32), weights.reshape(8, 45)[:, :20].repeat(4, axis=0)
+    wanted = (a.astype(int) - 3) @ (b.astype(int) + 1)
+    assert (simdnn.matmul(a, b, machine="zen4", attr=points).output == wanted).all()
+    with pytest.raises(Unimplemented, match="adds 32 products in s16: kernels of up to 8 taps"):
+        simdnn.convolution(src, weights, machine="hsw", padding=1, attr=Attr(acc_mode="s16:32"))
+    for refused, said in (({"machine": "b580"}, "adds up in"), ({"machine": "skx", "isa": "sse41"}, "needs avx2")):
+        with pytest.raises(Unimplemented, match=f"{said}.*"):
+            simdnn.matmul(a, b, attr=Attr(acc_mode="s16"), **refused)
+    with pytest.raises(Unimplemented, match="int8_s16 keeps sums of pairs in 16 bits"):
+        simdnn.ranges("matmul", weights=b, machine="skx", attr=Attr(acc_mode="s16"))
+
+
 def test_what_no_kernel_has_is_refused_with_what_is_nearest() -> None:
     with pytest.raises(Unimplemented, match="needs avx512_core_fp16"):
         implementation("f16", machine="clx")
@@ -74,9 +145,9 @@ def test_what_no_kernel_has_is_refused_with_what_is_nearest() -> None:
 @pytest.mark.parametrize(
     ("mode", "told"),
     [
-        ("f61", "Allowed: strict, relaxed, any, f32, s32, f16, bf16; or a type and the products of a partial sum"),
+        ("f61", "Allowed: strict, relaxed, any, f32, s32, f16, bf16, s16; or a type and the products of a partial sum"),
         ("f16:0", "one product or more: 'f16:64'"),
-        ("any:8", "a partial sum has a type, f32, f16, bf16"),
+        ("any:8", "a partial sum has a type, f32, f16, bf16, s16"),
         ("s32:64", "sums in s32 are exact"),
         ("f16:", "Allowed"),
         (16, "Allowed"),

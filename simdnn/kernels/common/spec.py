@@ -257,6 +257,18 @@ Finish = Callable[[Mapping[str, Array]], Array]
 BESIDE = ("group_scale", "zero_point", "wei_group_scale", "group_comp", "wei_zeros", "wei_scales")
 
 
+@dataclass(frozen=True)
+class Saturating:
+    """A step of a kernel that can saturate. `counting` makes the kernel that counts for each output how often it does,
+    `sums` one of the s32 sums in which it and the steps before it saturate, with nothing after them.
+    """
+
+    of: str  # what saturates: "pair" of products, "sum" of such pairs
+    step: str  # the instruction
+    counting: Callable[[], Kernel]
+    sums: Callable[[], Kernel]
+
+
 @dataclass(frozen=True, eq=False)
 class Kernel(Alike, InNotebooks):
     """A Program for one problem, and the way between the user's arrays and its tensors.
@@ -275,8 +287,7 @@ class Kernel(Alike, InNotebooks):
     blocked: Blocked | None = None  # the weights' layout, where it is the kernel's own and a reorder can make it
     accumulation: str = ""  # on tiles: in which order an instruction adds up its products
     timed: Program | None = None  # what the clock sees where it is more than `program`: copies ahead of it
-    counting: Callable[[], Kernel] | None = None  # where a step can saturate: how often it does, for each output
-    sums: Callable[[], Kernel] | None = None  # there, too: the s32 sums that come of it, and nothing after them
+    saturating: tuple[Saturating, ...] = ()  # the steps on the way to the sum that can saturate, in order
     halves: bool = False  # multiplies by halved weights, rounded to nearest even, and doubles the sums
     scales: Finish | None = None  # of a destination, where they are found on the way: (m, groups of columns)
     copies: tuple[tuple[str, float], ...] = ()  # tensors that hold elements of memory several times, and how often
@@ -288,12 +299,15 @@ class Kernel(Alike, InNotebooks):
     @property
     def saturates(self) -> bool:
         """Whether some step can saturate on the way to the accumulator."""
-        return self.counting is not None
+        return bool(self.saturating)
 
     def with_others(self, made: Callable[[Kernel], Kernel]) -> Kernel:
         """The kernel with the counts and sums of kernels that are `made` in the way that it was itself."""
-        counting, sums = (make and partial(_made_of, make, made) for make in (self.counting, self.sums))
-        return replace(self, counting=counting, sums=sums)
+        steps = tuple(
+            replace(step, counting=partial(_made_of, step.counting, made), sums=partial(_made_of, step.sums, made))
+            for step in self.saturating
+        )
+        return replace(self, saturating=steps)
 
 
 def _made_of(make: Callable[[], Kernel], made: Callable[[Kernel], Kernel]) -> Kernel:

@@ -33,7 +33,8 @@ def choose(unit: Unit, dot: Dot, rows: int, columns: int, shifted: bool) -> Bloc
         if vectors > 1 and (vectors - 1) * unit.lanes >= columns:
             break
         for most in range(1, 15):
-            if most > rows or most * vectors + vectors * (1 + dot.scaled_weights) + fixed > unit.registers:
+            held = most * vectors * (1 + dot.beside) + vectors * (1 + dot.scaled_weights)
+            if most > rows or held + fixed > unit.registers:
                 break
             tiles = -(-rows // most)
             per_tile = most * vectors

@@ -18,7 +18,7 @@ from simdnn.kernels.common.edges import Edges
 from simdnn.kernels.common.kept import made_of
 from simdnn.kernels.common.spec import Parameters
 from simdnn.kernels.x86.code import broadcast32, zero
-from simdnn.kernels.x86.dots import COUNT
+from simdnn.kernels.x86.dots import COUNTERS, MADDUBS
 from simdnn.kernels.x86.lines import EDGE
 from simdnn.kernels.x86.product import Product
 from simdnn.program.records import ZEROS, Affine, Memory, Register, Tensor
@@ -27,7 +27,7 @@ from simdnn.program.records import ZEROS, Affine, Memory, Register, Tensor
 def compensated(product: Product) -> str:
     """Whether a sum lacks something, one value a "channel" or a "position"; empty where it does not."""
     e = product.conv.epilogue
-    if product.dot == COUNT or not (product.shifted or e.zp_src or e.zp_wei):
+    if product.dot in COUNTERS or not (product.shifted or e.zp_src or e.zp_wei):
         return ""
     line = product.options.order.fold == "line"  # whose edges hold the zero point
     if line and "src" in e.by_channel:
@@ -56,11 +56,12 @@ class Compensation:
         ]
 
     def stage(self) -> Code:
-        """rowsum[m] = weights' zero point x sum of row m, by the same dot product against ones."""
+        """rowsum[m] = weights' zero point x sum of row m, by a dot product against ones."""
         if not self.row_sums:
             return []
         p = self.product
-        dot, r, unit = p.dot, p.reading, p.unit
+        r, unit = p.reading, p.unit
+        dot = MADDUBS if p.dot.narrow_sums else p.dot  # a row's sum is of 32 bits
         a = unit.reg("a")
         row = Affine.var("m") * r.column
         body: Code = [broadcast32(a, r.tensor, row + Affine.var("k") * dot.depth)]

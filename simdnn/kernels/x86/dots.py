@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.x86.code import Unit, load32, load_float
 from simdnn.program.records import Affine, Memory, Op, Register
@@ -34,8 +35,9 @@ class Dot:
     uops: int = 1  # multiply-pipe uops in `emit`
     load_uops: int = 0  # such uops of a load of weights
     rounds: str = ""  # f32 data is rounded so before it is multiplied: a kind of rounding.py
-    chain: int = 0  # products after which an f16 accumulator is brought to f32 (`promote`)
+    chain: int = 0  # products after which a narrow accumulator joins a sum of 32 bits (`promote`)
     whole: int = 0  # channels of a tap are filled up to multiples of this, where more than `depth`
+    beside: bool = False  # keeps a register of its own beside each accumulator (`beside`)
 
     def scaling(self, by_source: bool, by_weights: bool) -> Dot:
         """This dot, one that multiplies and adds apart, with scales on each product."""
@@ -45,8 +47,18 @@ class Dot:
 
     @property
     def narrow_sums(self) -> bool:
-        """Whether products are added up in f16, whose range ends at 65504: scales belong ahead of such sums."""
+        """Whether products are added up in fewer than 32 bits, from where sums join a wider one."""
         return bool(self.chain)
+
+    @property
+    def integer(self) -> bool:
+        """Whether sums are of integers."""
+        return not fmt(self.acc).is_float
+
+    @property
+    def joined(self) -> str:
+        """The type in which sums of several chains are added up."""
+        return "s32" if self.integer else "f32"
 
     def load_weights(self, unit: Unit, register: str, tensor: str, index: Affine, lanes: int) -> Code:
         """A register of weights: as stored, or widened on the way."""
@@ -57,9 +69,11 @@ class Dot:
         return [op("vpmovsxbw", unit.reg(register, "s16"), Memory(tensor, index, self.wei, unit.width // 16))]
 
     def promote(self, unit: Unit, acc: str) -> Code:
-        """An accumulator of f16 pairs as f32: the even product's sum plus the odd one's."""
+        """A narrow accumulator as one of 32 bits: the sums in a lane's two halves, added up."""
         if not self.chain:
             return []
+        if self.integer:
+            return [op("vpmaddwd", unit.reg(acc, "s32"), unit.reg(acc, "s16"), unit.reg("ones", "s16"))]
         total, odd = unit.reg(acc, "f32"), unit.reg("t1", "f32")
         low, high = (Register(name, "u16", unit.lanes) for name in ("t0", "t1"))
         return [
@@ -113,6 +127,14 @@ def _maddubs(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
     ]
 
 
+def _words(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    total, words = unit.reg(acc, "s16"), unit.reg(temp, "s16")
+    return [
+        op("vpmaddubsw", words, unit.reg(a, "u8"), unit.reg(b, "s8")),
+        op("vpaddsw", total, total, words),
+    ]
+
+
 def _maddwd(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
     total, sums = unit.reg(acc, "s32"), unit.reg(temp, "s32")
     return [
@@ -141,6 +163,21 @@ def _count(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
         op("vpminuw", even, even, unit.reg("ones", "u16")),
         op("vpmaddwd", even.as_("s32"), even.as_("s16"), unit.reg("ones", "s16")),
         op("vpaddd", total, total, even.as_("s32")),
+    ]
+
+
+def _count_sums(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    """How many of `_words`' additions saturate: those whose saturated sum is not the wrapped one."""
+    total, words, wrapped = unit.reg(acc, "s32"), unit.reg("t0", "s16"), unit.reg("t1", "s16")
+    kept = beside(unit, acc)
+    return [
+        op("vpmaddubsw", words, unit.reg(a, "u8"), unit.reg(b, "s8")),
+        op("vpaddw", wrapped, kept, words),
+        op("vpaddsw", kept, kept, words),
+        op("vpsubw", wrapped, wrapped, kept),
+        op("vpminuw", wrapped.as_("u16"), wrapped.as_("u16"), unit.reg("ones", "u16")),
+        op("vpmaddwd", wrapped.as_("s32"), wrapped, unit.reg("ones", "s16")),
+        op("vpaddd", total, total, wrapped.as_("s32")),
     ]
 
 
@@ -203,8 +240,35 @@ MADDUBS = Dot(
     uops=2,
 )
 #: not a product at all: the number of pairs that MADDUBS saturates, for people who want to see them
-COUNT = Dot("count", "u8", "s8", "s8", 4, "s32", "s8", _count, temporaries=2, ones=True, unsigned=True, uops=4)
+COUNT = Dot("pairs", "u8", "s8", "s8", 4, "s32", "s8", _count, temporaries=2, ones=True, unsigned=True, uops=4)
+WORDS_CHAIN = 256
+#: sums in s16, two a lane, of the pairs of products, brought to s32 after as many as FBGEMM's acc16 takes (KCB of
+#: include/fbgemm/PackingTraits-inl.h), whose lanes hold one sum
+WORDS = Dot(
+    "words",
+    "u8",
+    "s8",
+    "s8",
+    4,
+    "s16",
+    "s8",
+    _words,
+    temporaries=2,
+    ones=True,
+    saturates=True,
+    unsigned=True,
+    uops=2,
+    chain=WORDS_CHAIN,
+)
+#: the number of additions in s16 that WORDS saturates
+COUNT_SUMS = replace(COUNT, name="sums", emit=_count_sums, beside=True)
+COUNTERS = (COUNT, COUNT_SUMS)
 MADDWD = Dot("maddwd", "s16", "s8", "s16", 2, "s32", "s16", _maddwd, temporaries=2)
+
+
+def beside(unit: Unit, acc: str) -> Register:
+    """The register that a dot keeps beside an accumulator, of s16."""
+    return unit.reg(f"w{acc[1:]}", "s16")
 
 
 def accumulator(unit: Unit, row: int, column: int, dot: Dot) -> Register:

@@ -13,20 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.code import Code, loop, nest
-from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters, Problem
+from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters, Problem, Saturating
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import SECOND_LEVEL, choose, chunk, fitting, row_blocks
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.compensation import Compensation, compensated
 from simdnn.kernels.x86.decompress import PanelWeights
-from simdnn.kernels.x86.dots import COUNT, Dot
+from simdnn.kernels.x86.dots import COUNT, COUNT_SUMS, COUNTERS, MADDUBS, Dot
 from simdnn.kernels.x86.epilogue import Plan
 from simdnn.kernels.x86.grouped import GroupedChains
 from simdnn.kernels.x86.product import PanelBlocks, Product, panels_of
@@ -97,13 +97,14 @@ class Gemm:
 
     def tensors(self) -> list[Tensor]:
         p, c, layout = self.product, self.product.conv, self.blocks.layout
+        kept, apart = joined(p, self.sums), total(p, self.sums) == "total"
         return [
             *p.reading.tensors(),
             *self.weights.tensors(),
             *self.plan.tensors(p.unit, c.groups * layout.channels, c.oh * c.ow, p.outputs),
             *p.tensors(),
             *self.compensation.tensors(),
-            *([Tensor("total", "f32", p.outputs, "scratch")] if total(p) == "total" and self.sums.chained else []),
+            *([Tensor("total", kept, p.outputs, "scratch")] if apart and self.sums.chained else []),
             Tensor("dst", c.epilogue.dst, p.outputs, "output"),
             *self.sums.tensors(),
             *self.tiles.tensors([panel for _, panel in self.weights.panels()]),
@@ -157,7 +158,6 @@ class Gemm:
     # -- between the user's arrays and the program's tensors --------------------------------------------------------
     def kernel(self) -> Kernel:
         p, halves = self.product, self.product.options.halve
-        saturates = p.dot.saturates and not halves
         return Kernel(
             p.name,
             self.program,
@@ -167,8 +167,7 @@ class Gemm:
             self.weights.given,
             self.weights.blocked,
             self.tiles.accumulation,
-            counting=self.counting if saturates else None,
-            sums=self.summing if saturates else None,
+            saturating=() if halves or not p.dot.saturates else self.saturating(),
             halves=halves,
         )
 
@@ -180,19 +179,26 @@ class Gemm:
     def epilogue_arrays(self, weights: Array, parameters: Parameters) -> dict[str, Array]:
         return self.plan.inputs(parameters, lambda values: pack.per_channel(values, self.blocks.layout, "f32"))
 
-    def counting(self) -> Kernel:
-        """The kernel that walks over the same operands and counts saturated pairs instead of adding them up."""
+    def saturating(self) -> tuple[Saturating, ...]:
+        """The pairs of products, and where sums of them stay in 16 bits those."""
+        dot = self.product.dot
+        pairs = Saturating("pair", "vpmaddubsw", partial(self.counting, COUNT), partial(self.summing, MADDUBS))
+        sums = Saturating("sum", "vpaddsw", partial(self.counting, COUNT_SUMS), partial(self.summing, dot))
+        return (pairs, sums) if dot.narrow_sums else (pairs,)
+
+    def counting(self, counter: Dot) -> Kernel:
+        """The kernel that walks over the same operands and counts what saturates instead of adding it up."""
         p = self.product
         problem = replace(p.problem, epilogue=Epilogue("s32"))
-        return gemm(f"{p.name}, saturated pairs", problem, p.unit, COUNT, p.options).kernel()
+        return gemm(f"{p.name}, saturated {counter.name}", problem, p.unit, counter, p.options).kernel()
 
-    def summing(self) -> Kernel:
-        """The kernel whose destination is the s32 sums as they are, zero points and all."""
+    def summing(self, dot: Dot) -> Kernel:
+        """The kernel whose destination is the s32 sums of a dot product as they are, zero points and all."""
         p, e = self.product, self.product.problem.epilogue
         own = tuple(name for name in e.by_channel if name == "src")
         problem = replace(p.problem, epilogue=Epilogue("s32", e.zp_src, e.zp_wei, by_channel=own))
         options = replace(p.options, through_float=False)
-        return gemm(f"{p.name}, sums", problem, p.unit, p.dot, options).kernel()
+        return gemm(f"{p.name}, sums", problem, p.unit, dot, options).kernel()
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,16 +238,21 @@ class RegisterTiles:
             panel,
             sources,
             (numbers[0] * c.oc).steps(c.oc, len(numbers)),
-            total(p),
+            total(p, self.sums),
             position,
             numbers,
             c.epilogue.zp_wei,
         )
 
 
-def total(product: Product) -> str:
-    """The tensor of the sum of chains so far: dst itself where it is f32."""
-    return "dst" if product.conv.epilogue.dst == "f32" else "total"
+def joined(product: Product, sums: Sums) -> str:
+    """The type in which sums of chains are added up."""
+    return "f32" if sums.group else product.dot.joined
+
+
+def total(product: Product, sums: Sums) -> str:
+    """The tensor of the sum of chains so far: dst itself where it is of the type of sums."""
+    return "dst" if product.conv.epilogue.dst == joined(product, sums) else "total"
 
 
 def in_registers(product: Product, columns: int) -> PanelBlocks:
@@ -254,10 +265,10 @@ def in_registers(product: Product, columns: int) -> PanelBlocks:
 def epilogue_of(product: Product, compensate: str) -> Plan:
     """The plan of the epilogue: the steps of a sum of chains."""
     e, o = product.conv.epilogue, product.options
-    if product.dot == COUNT:
+    if product.dot in COUNTERS:
         return Plan(e, integer=True)
     epilogue = replace(e, src_scale=False) if product.dot.scaled else e
-    integer = product.dot.acc == "s32"
+    integer = product.dot.integer
     plan = Plan(epilogue, integer, compensate, o.halve, o.merged_scales, o.through_float, o.reference, o.nan_to_bound)
     return replace(plan, scaled_inside=product.dot.scaled_weights)
 

@@ -33,6 +33,7 @@ from simdnn.kernels.x86.dots import (
     TF32,
     TF32_CUT,
     VNNI,
+    WORDS,
     Dot,
 )
 from simdnn.kernels.x86.expanded import STORED, as_floats, expanding, is_stored, refuses_stored
@@ -124,6 +125,7 @@ class Row:
             multiplied=self.dot.wei,
             accumulates=(self.dot.acc,),
             promotes=self.promotes(matmul),
+            unasked=self.unasked,
             tags=("any", "ab", "ba") if matmul else ("any", "oihw"),
             takes=grouped if matmul else ("depth",),
             mixes=self.weights not in self.sources,
@@ -140,6 +142,12 @@ class Row:
     def narrows_weights(self) -> bool:
         """Whether f32 weights become something else before they are multiplied."""
         return self.weights == "f32" and (self.dot.wei != "f32" or bool(self.dot.rounds))
+
+    @property
+    def unasked(self) -> str:
+        """Why "fastest" takes this row only where the type of its sums is asked for; empty where it takes it."""
+        narrow = self.dot.narrow_sums and self.dot.integer
+        return f"adds up in {self.dot.acc}, which saturates: acc_mode={self.dot.acc!r} takes it" if narrow else ""
 
     # -- what it asks of a problem ----------------------------------------------------------------------------------
     def refuses_widened(self, problem: MatmulProblem) -> str:
@@ -190,8 +198,8 @@ class Row:
     def refuses_taps(self, problem: ConvProblem) -> str:
         """Why the taps of a convolution are too many; empty where they are not."""
         most = (problem.promote or self.dot.chain) if self.dot.narrow_sums else math.inf
-        if 2 * problem.tap_rows * problem.kw > most:
-            return f"adds {most} products in f16: kernels of up to {most // 2} taps"
+        if self.dot.depth * problem.tap_rows * problem.kw > most:
+            return f"adds {most} products in {self.dot.acc}: kernels of up to {int(most) // self.dot.depth} taps"
         return ""
 
     # -- what it makes of it ----------------------------------------------------------------------------------------
@@ -352,6 +360,8 @@ _ROWS = (
     Row(MADDUBS, "avx2", _INT8, "s8", "_int8"),
     Row(MADDUBS, "avx512_core", ("u8",), "s8", "_int8_line", in_one_line, "onnxruntime"),
     Row(MADDUBS, "avx2", ("u8",), "s8", "_int8_line", in_one_line, "onnxruntime"),
+    Row(WORDS, "avx512_core", _INT8, "s8", "_int8_s16"),
+    Row(WORDS, "avx2", _INT8, "s8", "_int8_s16"),
     Row(MADDWD, "avx512_core", _INT8, "s8", "_int8_exact"),
     Row(MADDWD, "avx2", _INT8, "s8", "_int8_exact"),
     _tiles(TILED_BF16, "avx512_core_amx", ("bf16",), "bf16"),

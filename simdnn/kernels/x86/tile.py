@@ -8,7 +8,7 @@ from itertools import cycle
 
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
-from simdnn.kernels.x86.dots import Dot, accumulator
+from simdnn.kernels.x86.dots import Dot, accumulator, beside
 from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile
 from simdnn.program.records import Affine, Op
 
@@ -127,6 +127,11 @@ class Reduction:
     one_load: bool = False  # the source's rows are broadcast first, and one vector of weights is loaded at a time
 
     @property
+    def joined(self) -> str:
+        """The type in which the sums of chains are added up."""
+        return "f32" if self.group else self.dot.joined
+
+    @property
     def chains(self) -> int:
         return sum(len(r.chains) * r.over.extent for r in self.sums)
 
@@ -198,7 +203,10 @@ def reduce_(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affin
     """Accumulators from zero, over one chain; `at` says how far source and weights are on already."""
     moved, weights = chain.at([row + at[0] for row in rows], panel.base + at[1])
     code = chain.around(steps(unit, reduction, panel, moved, weights, chain.steps))
-    clear: Code = [zero(accumulator(unit, i, j, reduction.dot)) for i in range(len(rows)) for j in range(panel.vectors)]
+    sums = [accumulator(unit, i, j, reduction.dot) for i in range(len(rows)) for j in range(panel.vectors)]
+    if reduction.dot.beside:
+        sums += [beside(unit, acc.name) for acc in sums]
+    clear: Code = [zero(acc) for acc in sums]
     return clear + code
 
 
@@ -239,10 +247,10 @@ def tile(
     row_number: Sequence[Affine],
     rowsum: bool,
 ) -> list[TilePart]:
-    """One tile from nothing to memory. `total` names the f32 tensor that keeps the sum of chains so far, so that parts
-    need not follow each other at once.
+    """One tile from nothing to memory. `total` names the tensor that keeps the sum of chains so far, so that parts need
+    not follow each other at once.
     """
-    dot = reduction.dot
+    dot, joined = reduction.dot, reduction.joined
     accumulators = [[accumulator(unit, i, j, dot) for j in range(panel.vectors)] for i in range(len(sources))]
     at = [row + panel.dst for row in dst_rows]
     final = TileSums(
@@ -255,11 +263,11 @@ def tile(
             for j, acc in enumerate(row):
                 index = at[i] + j * unit.lanes
                 if add:
-                    earlier = unit.reg("p", "f32")
+                    earlier, more = unit.reg("p", joined), "vaddps" if joined == "f32" else "vpaddd"
                     code.append(load32(unit, earlier, total, index, panel.lanes[j]))
-                    code.append(op("vaddps", acc.as_("f32"), earlier, acc.as_("f32")))
+                    code.append(op(more, acc.as_(joined), earlier, acc.as_(joined)))
                 if store:
-                    code.append(store32(unit, total, index, acc.as_("f32"), panel.lanes[j]))
+                    code.append(store32(unit, total, index, acc.as_(joined), panel.lanes[j]))
         return code
 
     parts: list[TilePart] = []

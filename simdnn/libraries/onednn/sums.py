@@ -54,7 +54,7 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
 
 def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) -> Options:
     if dot.chain:
-        return Options(cut=dot.chain // (problem.tap_rows * problem.kw) // 2 * 2)
+        return Options(cut=dot.chain // (problem.tap_rows * problem.kw) // dot.depth * dot.depth)
     flat = problem.depth is None  # whose orders are known
     if flat and dot.wei == "bf16" and dot.depth == 2 and by_gemm(problem, False):
         return _as_gemm(problem)
