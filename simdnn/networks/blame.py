@@ -113,4 +113,9 @@ def _outputs(network: Network, attr: Attr, feeds: Sequence[Any], where: Mapping[
 
 def _power(outputs: Sequence[Array], reference: Sequence[Array]) -> float:
     """The squared error of all outputs."""
-    return float(sum(np.square(a - b).sum() for a, b in zip(outputs, reference, strict=True)))
+    return float(
+        sum(
+            np.square(a.astype(np.float64) - b.astype(np.float64)).sum()
+            for a, b in zip(outputs, reference, strict=True)
+        )
+    )

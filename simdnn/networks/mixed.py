@@ -156,7 +156,7 @@ def rewritten(mixed: Mixable, mode: Mode, ranges: Ranges) -> onnx.ModelProto:
 def placed(network: Network, mode: Mode, machine: AnyMachine, cap: str | None) -> dict[str, NodePlace]:
     """Where each node of a rewritten model runs."""
     nodes = [(node.name, node.inputs, node.outputs) for node in network.graph.nodes]
-    layers = [name for name, _, _ in nodes if name in dict(mode.layers)]
+    layers = [name for name, _, _ in nodes if name in mode.by_layer]
     above, below = around(nodes, layers)
     found = {}
     for name, _, _ in nodes:

@@ -440,12 +440,12 @@ class Seen:
 
 
 def floats_of(result: NetworkResult) -> list[Array]:
-    """The outputs that are floats, in f64."""
-    return [v.astype(np.float64) for v in result.outputs.values() if isinstance(v, np.ndarray) and is_float(v.dtype)]
+    """The outputs that are floats."""
+    return [v for v in result.outputs.values() if isinstance(v, np.ndarray) and is_float(v.dtype)]
 
 
 def error_of(values: list[Array], reference: list[Array]) -> dict[str, float]:
     """Errors over all outputs taken as one."""
     if not values:
         return {}
-    return measures.errors(*(np.concatenate([v.reshape(-1) for v in group]) for group in (values, reference)))
+    return measures.errors_over(values, reference)

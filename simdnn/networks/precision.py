@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownName
 from isa_models.errors import did_you_mean, some, unknown_name
@@ -45,7 +46,12 @@ class Mode:
         >>> mixed.at("conv1").name, mixed.at("fc").name, MODES["f16"].at("fc").name
         ('bf16', 'f32', 'f16')
         """
-        return MODES[dict(self.layers).get(layer, "f32")] if self.layers else self
+        return MODES[self.by_layer.get(layer, "f32")] if self.layers else self
+
+    @cached_property
+    def by_layer(self) -> Mapping[str, str]:
+        """`layers` as a table."""
+        return dict(self.layers)
 
     def isa_at(self, layer: str, machine: Machine | GpuMachine, cap: str | None = None) -> str:
         """The ISA cap that one layer of a recipe runs under; `InvalidArgument` where the machine lacks its mode."""

@@ -56,9 +56,7 @@ class Judge:
     @staticmethod
     def sqnr_db(outputs: Outputs, reference: Outputs) -> float:
         """Signal to error over all outputs that are floats; minus infinity where they are no numbers."""
-        found, wanted = (
-            [v.astype(np.float64) for one in some for v in one.values() if _floats(v)] for some in (outputs, reference)
-        )
+        found, wanted = ([v for one in some for v in one.values() if _floats(v)] for some in (outputs, reference))
         with np.errstate(all="ignore"):
             ratio = error_of(found, wanted).get("sqnr_db", np.inf)
         return float(ratio) if not np.isnan(ratio) else -np.inf

@@ -6,6 +6,7 @@ been changed since.
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from isa_models.forks import ForkLock
 from isa_models.readings.arrays import Array, copied_to_a_line, memory_bytes
 
 _LEAST = 1 << 16  # bytes of weights that are kept: fewer are made again as fast
-_MOST = 1 << 28  # bytes kept in all, on hosts that have 32 times as much
+_MOST = 1 << 31  # bytes kept in all, or fewer: a process on each core keeps a quarter of the memory together
 _FEW = 1024  # weights that are remembered as met
 _PIECE = 1 << 18  # bytes that are compared at a time
 _ENDS, _BETWEEN = 256, 64  # bytes of weights by which they are looked up
@@ -57,7 +58,8 @@ def kept(weights: Array) -> Array:
             _met.popitem(last=False)
     if known and _same(known.values, weights):
         with _LOCK:
-            _keep(look, known)
+            if look in _known:
+                _known.move_to_end(look)
         return known.values
     copy = copied_to_a_line(weights)
     if again:
@@ -90,7 +92,7 @@ def _keep(look: _Look, known: _Known) -> None:
     """Note weights as the latest, and forget those used longest ago where there are too many. Under the lock."""
     _known[look] = known
     _known.move_to_end(look)
-    most = min(_MOST, memory_bytes() // 32)
+    most = min(_MOST, memory_bytes() // (4 * (os.cpu_count() or 1)))
     while _known and sum(known.nbytes for known in _known.values()) > most:
         _known.popitem(last=False)
 
