@@ -5,6 +5,9 @@ A new page costs the system more than a kernel takes to fill it, and allocators 
 
 from __future__ import annotations
 
+import weakref
+from collections import deque
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,8 +17,8 @@ Bytes = npt.NDArray[np.uint8]
 
 LINE = 64  # bytes of a cache line
 _LEAST = 1 << 17  # bytes from which memory is kept: allocators keep what is smaller themselves
-_MOST = 1 << 27  # bytes kept in all
-_kept: dict[int, list[Bytes]] = {}  # by size; each operation on it is one that no other thread comes between
+_MOST = 1 << 27  # bytes kept of each size, and when memory is asked for of all
+_kept: dict[int, deque[_Home]] = {}  # by size; each operation on it is one that no other thread comes between
 
 
 def zeros(size: int) -> Bytes:
@@ -48,21 +51,25 @@ def empty(size: int) -> Bytes:
 class _Loan:
     """The owner of lent memory, which all arrays over it hold: it goes with the last, and the memory comes back."""
 
-    __slots__ = ("__array_interface__", "memory")
+    __slots__ = ("__array_interface__", "__weakref__", "home")
 
     def __init__(self, memory: Bytes) -> None:
-        self.memory = memory
         self.__array_interface__: dict[str, Any] = memory.__array_interface__
+        several = _kept.get(memory.size)
+        if several is None:
+            several = _kept.setdefault(memory.size, deque(maxlen=_MOST // memory.size))
+        self.home = _Home(self, several.append)
+        self.home.memory = memory
 
-    def __del__(self) -> None:
-        own = _kept.setdefault(self.memory.size, [])
-        own.append(self.memory)
-        while sum(size * len(several) for size, several in list(_kept.items())) > _MOST:
-            least_wanted = next((several for several in list(_kept.values()) if several), own)
-            try:
-                del least_wanted[0]
-            except IndexError:  # another thread took it
-                break
+
+class _Home(weakref.ref[_Loan]):
+    """Holds a loan's memory, and lies among what is kept once the loan is gone.
+
+    No line of Python runs then: an interrupt that comes while one does, in a destructor, is lost.
+    """
+
+    __slots__ = ("memory",)
+    memory: Bytes
 
 
 def _used(size: int) -> Bytes | None:
@@ -70,13 +77,21 @@ def _used(size: int) -> Bytes | None:
     if size < _LEAST:
         return None
     try:
-        return _lent(_kept[_rounded(size)].pop(), size)
+        return _lent(_kept[_rounded(size)].pop().memory, size)
     except (KeyError, IndexError):
         return None
 
 
 def _lent(memory: Bytes, size: int) -> Bytes:
-    return np.asarray(_Loan(memory))[:size]
+    _keep_few()
+    return np.asarray(_Loan(memory))[:size] if memory.size <= _MOST else memory[:size]
+
+
+def _keep_few() -> None:
+    """Give the system what is kept beyond `_MOST`, the sizes first that were asked for first."""
+    while sum(size * len(several) for size, several in list(_kept.items())) > _MOST:
+        with suppress(IndexError):  # another thread took it
+            next((several for several in list(_kept.values()) if several), deque()).popleft()
 
 
 def _rounded(size: int) -> int:

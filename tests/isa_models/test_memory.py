@@ -1,6 +1,7 @@
 """Memory of large arrays comes back with the last array over it, and never before; zeros are zeros each time."""
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -42,7 +43,21 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_MOST", 4 << 20)
     several = [memory.empty(1 << 20) for _ in range(9)] + [memory.empty(1 << 19)]
     del several
-    assert 3 << 20 < sum(block.nbytes for kept in memory._kept.values() for block in kept) <= 4 << 20
+    assert len(memory._kept[1 << 20]) == 4
+    memory.empty(1 << 18)
+    assert 3 << 20 < sum(home.memory.nbytes for kept in memory._kept.values() for home in kept) <= 4 << 20
+
+
+def test_an_interrupt_is_never_lost() -> None:
+    """Memory comes back without a line of Python, whose exceptions a destructor would swallow."""
+    lines: list[str] = []
+    block = memory.empty(1 << 20)
+    sys.setprofile(lambda frame, event, _: lines.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        del block
+    finally:
+        sys.setprofile(None)
+    assert not lines and len(memory._kept[1 << 20]) == 1
 
 
 def test_outputs_of_two_products_are_apart() -> None:
