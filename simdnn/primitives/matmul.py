@@ -152,14 +152,15 @@ def _on_cpu(
     given: Resolved, dst: str | None, bias: Array | bool | None, wei_tag: object, target: Target
 ) -> tuple[MatmulProblem, Parameters]:
     """A matmul on a CPU, and its numbers."""
-    library, shape = target.library, given.shape
+    library, shape, asked_for = target.library, given.shape, params_of(given)
+    given = given.without_single_groups
     zeros = on_cpu(given, library, wei_tag)
     epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias)
     asked = matmul_problem(shape, epilogue, wei_tag)
     unpacking = decompression(given, asked, library, target.caps)
     form, reference = Form(reference=zeros is not None), False
     if library and shape.integer:
-        form = library.integers(asked, params_of(given), target.caps)
+        form = library.integers(asked, asked_for, target.caps)
         reference = form.reference
     finest = zeros.splits(shape.k) if zeros and reference else 0
     groups = group_scales(given, form.reference, form.merged, finest)

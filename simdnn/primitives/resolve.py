@@ -138,6 +138,17 @@ class Resolved:
         return found if any(scale.param.along_k for scale in found.values()) else {}
 
     @property
+    def without_single_groups(self) -> Resolved:
+        """The parameters where scales of an integer matmul in one group of all K are none by group: they apply to the
+        same sums.
+        """
+        single = {n: one for n, one in self.integer_scales.items() if one.param.group == self.shape.k}
+        if not single:
+            return self
+        apart = {name: replace(one, param=one.param.whole(self.shape.k, self.shape.n)) for name, one in single.items()}
+        return replace(self, scales={**self.scales, **apart})
+
+    @property
     def folded(self) -> Resolved:
         """The parameters with one level of scales."""
         return replace(self, scales={name: scale.folded for name, scale in self.scales.items()})

@@ -89,3 +89,20 @@ def test_types_of_bias_that_lead_elsewhere_are_refused() -> None:
         with pytest.raises(simdnn.Unimplemented, match=what):
             simdnn.convolution(src, weights, bias, machine="zen4", isa=isa, dispatch="onednn")
         assert simdnn.convolution(src, weights, bias, machine="zen4", isa=isa).output[0, 0, 0, 0] == 9
+
+
+@pytest.mark.parametrize(
+    ("src", "wei", "dtype", "takes"),
+    [("f32", "f32", "bf16", "f32"), ("bf16", "bf16", "s8", "f32 and bf16"), ("f32", "f16", "bf16", "f32 and f16")],
+)
+def test_products_of_floats_take_few_types_of_bias(src: str, wei: str, dtype: str, takes: str) -> None:
+    a, b, bias = U8.astype(fmt(src).dtype), S8.astype(fmt(wei).dtype), np.ones(8, fmt(dtype).dtype)
+    with pytest.raises(Unimplemented, match=f"oneDNN has no matmul .* with a bias of {dtype}: {takes} work"):
+        simdnn.matmul(a, b, bias, machine="zen4", dispatch="onednn")
+    assert simdnn.matmul(a, b, bias, machine="zen4").cycles > 0
+
+
+def test_scales_of_each_k_beside_plain_weights_are_refused() -> None:
+    attr = Attr(scales={"wei": in_groups(1, "f32")})
+    with pytest.raises(Unimplemented, match="in groups of 1 along K"):
+        matmul(attr, machine="zen4", dispatch="onednn", wei_tag="ab")

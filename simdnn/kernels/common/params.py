@@ -43,6 +43,11 @@ class Param:
         """The parameter of sums of groups, where one group of all `k` is none: its values apply to the same sums."""
         return self.in_groups(0) if self.group == k else self
 
+    def whole(self, k: int, n: int) -> Param:
+        """The parameter of one group of all `k`, of weights with `n` channels, as one that knows no groups."""
+        shared = self.argument == "wei" and self.columns == n > 1
+        return replace(self.of_groups(k), columns=0) if shared else self.of_groups(k)
+
     @property
     def along_k(self) -> bool:
         """Whether it changes along K or from row to row."""

@@ -23,9 +23,10 @@ def form(p: MatmulProblem, params: Params, caps: frozenset[str]) -> Form:
     Raises `Unimplemented` for what it refuses.
     """
     name = taken_by(p, params, caps)
-    if name == "reference":
+    if name == "reference" or p.wei_tag == "ab" and name == "brgemm":
         _refuse_single_scales(p, params)
-    elif p.wei == "s8" and "avx512_core_vnni" not in caps and any(not x.common for x in _points(params).values()):
+    saturates = p.wei == "s8" and name != "reference" and not caps & {"avx512_core_vnni", "avx2_vnni"}
+    if saturates and any(not point.common for point in _points(params).values()):
         raise Unimplemented(f"oneDNN adds zero points by group to sums that saturate, not modelled here; {_WAY_OUT}")
     return Form(reference=name == "reference", merged=name == "tiles")
 
@@ -75,11 +76,11 @@ def _common(p: MatmulProblem, params: Params) -> bool:
     nibbles, common = p.wei in _NIBBLES, all(found.common for found in points.values())
     if not points or p.wei == "s8" and common and not params.along_k:
         return True
-    grouped = {"src": nibbles, "wei": p.wei != "u8"}
-    single = {"src": nibbles or common, "wei": p.wei != "u8"}
+    takes = {"src": nibbles, "wei": p.wei != "u8"}  # by group
     own = {"src": p.src, "wei": p.wei}
     fits = all(
-        found.dtype == own[name] and (single[name] if found.common else grouped[name] and found.group > 0)
+        found.dtype == own[name]
+        and (found.common and (name == "src" or takes[name]) or takes[name] and found.group > 0)
         for name, found in points.items()
     )
     tags = ("any", "ab") if nibbles else ("ab",)
@@ -130,11 +131,11 @@ def _refuse_groups(p: MatmulProblem, params: Params) -> None:
 
 
 def _refuse_single_scales(p: MatmulProblem, params: Params) -> None:
-    """The library's reference takes groups of one k for none at all."""
+    """The library's reference takes groups of one k for none at all; beside plain weights its brgemm errs, too."""
     if names := [name for name, found in params.along_k.items() if found.group == 1 and p.k > 1]:
         raise Unimplemented(
-            f"oneDNN's reference multiplies whole sums by the last of scales[{names[0]!r}] in groups of 1 along K, an "
-            f"error of its; it has groups of multiples of 16; {_WAY_OUT}"
+            f"oneDNN multiplies whole sums by the last of scales[{names[0]!r}] in groups of 1 along K, or reads what is "
+            f"not there, an error of its; it has groups of multiples of 16; {_WAY_OUT}"
         )
 
 
