@@ -50,8 +50,7 @@ def _refuse(p: MatmulProblem, mode: str, scale: Param | None, point: Param | Non
         raise Unimplemented(f"{what} below avx512_core; {_WAY_OUT}")
     if point and point.common and point.dtype in _NIBBLES:
         raise Unimplemented(f"oneDNN refuses a common zero point of {point.dtype}; allowed: s32, s8, u8; {_WAY_OUT}")
-    if any(one and one.group and not one.by_channel for one in (scale, point)):
-        raise Unimplemented(f"{what} and values shared by all columns, or answers it otherwise; {_WAY_OUT}")
+    _refuse_shared(p, mode, scale, point, what)
     for group in [one.group for one in (scale, point) if one and one.group]:
         if group % 16 and group not in (1, p.k):
             raise Unimplemented(f"oneDNN refuses groups of {group}; allowed: multiples of 16, 1, or K; {_WAY_OUT}")
@@ -62,3 +61,14 @@ def _refuse(p: MatmulProblem, mode: str, scale: Param | None, point: Param | Non
         raise Unimplemented(f"oneDNN refuses rows of an odd number ({along}={run}) of {p.wei}; {_WAY_OUT}")
     if point and point.dtype in _NIBBLES and p.n % 2:
         raise Unimplemented(f"oneDNN refuses zero points of {point.dtype} in odd rows (N={p.n}); {_WAY_OUT}")
+
+
+def _refuse_shared(p: MatmulProblem, mode: str, scale: Param | None, point: Param | None, what: str) -> None:
+    """Of values shared by all columns the library takes one zero point for all of K, where no reference computes; of
+    several along K it reads others than it was given.
+    """
+    shared = [one for one in (scale, point) if one and one.group and not one.by_channel]
+    alone = shared == [point] and point.group == p.k and point.dtype not in _NIBBLES
+    reference = p.src == "f32" and (mode not in ("strict", "any") or p.epilogue.dst != "f32")
+    if shared and (not alone or reference or scale and (scale.group or scale.dtype != "f32")):
+        raise Unimplemented(f"{what} and values shared by all columns, or answers it otherwise; {_WAY_OUT}")

@@ -134,8 +134,8 @@ def _refuse_single_scales(p: MatmulProblem, params: Params) -> None:
     """The library's reference takes groups of one k for none at all; beside plain weights its brgemm errs, too."""
     if names := [name for name, found in params.along_k.items() if found.group == 1 and p.k > 1]:
         raise Unimplemented(
-            f"oneDNN multiplies whole sums by the last of scales[{names[0]!r}] in groups of 1 along K, or reads what is "
-            f"not there, an error of its; it has groups of multiples of 16; {_WAY_OUT}"
+            f"oneDNN multiplies whole sums by the last of scales[{names[0]!r}] in groups of 1 along K, or reads past "
+            f"them, an error of its; it has groups of multiples of 16; {_WAY_OUT}"
         )
 
 
