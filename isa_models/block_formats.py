@@ -209,8 +209,23 @@ def _nvfp4(blocks: StoredBlocks) -> Unpacked:
     return Unpacked(codes.reshape(*blocks.shape, 64), HALF_UE4M3[blocks["scale"]])
 
 
+# -- a table of 16 integers --------------------------------------------------------------------------------------------
+#: what the codes of IQ4_NL and IQ4_XS stand for, closer together around zero
+UNEVEN = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
+
+
+def _iq4_xs(blocks: StoredBlocks) -> Unpacked:
+    """Scales of 6 bits less 32: nibbles of four bytes, neighbours in one, and pairs of bits of two."""
+    low = np.stack([blocks["low"] & 15, blocks["low"] >> 4], axis=-1).reshape(*blocks.shape, 8)
+    high = blocks["high"][..., None] >> np.arange(0, 16, 2, dtype=np.uint16) & 3
+    scales = _signed(low | high.astype(np.uint8) << 4, 32)
+    return Unpacked(UNEVEN[_runs(blocks["q"], 16, nibbles)], _f32(blocks["scale"]) * scales)
+
+
 # -- the records ------------------------------------------------------------------------------------------------------
 _HALF_FLOAT, _BYTES32 = ("scale", "<f2"), ("q", "i1", (32,))
+#: nibbles that are places in a table; the title tells such blocks from q4_0's where a layout says what they are
+_PLACES = ("places", "q"), "u1", (16,)
 _MINIMUM, _NIBBLES, _FIFTH = ("minimum", "<f2"), ("q", "u1", (16,)), ("high", "u1", (4,))
 
 
@@ -316,6 +331,21 @@ _RECORDS = (
         "s8",
         "q * d; the element of the greatest magnitude is -127 * d; sums of 16 q beside",
         lambda b: Unpacked(b["q"], _f32(b["scale"])),
+    ),
+    _small(
+        "iq4_nl",
+        [_HALF_FLOAT, _PLACES],
+        "s8",
+        "one of 16 integers from -127 to 113, closer around zero, times d",
+        lambda b: Unpacked(UNEVEN[nibbles(b["q"])], _f32(b["scale"])),
+    ),
+    _large(
+        "iq4_xs",
+        [_HALF_FLOAT, ("high", "<u2"), ("low", "u1", (4,)), ("q", "u1", (128,))],
+        32,
+        "s8",
+        "one of 16 integers from -127 to 113 times (s * d), with s of 6 bits for 32 elements",
+        _iq4_xs,
     ),
     _small(
         "mxfp4",

@@ -73,6 +73,22 @@ _NAMES = {
     35: "TQ2_0",
     39: "MXFP4",
     40: "NVFP4",
+    41: "Q1_0",
+    42: "Q2_0",
+}
+#: bits of an element of types that are not read
+_BITS = {
+    "Q1_0": 1.125,
+    "IQ1_S": 1.5625,
+    "TQ1_0": 1.6875,
+    "IQ1_M": 1.75,
+    "IQ2_XXS": 2.0625,
+    "TQ2_0": 2.0625,
+    "Q2_0": 2.25,
+    "IQ2_XS": 2.3125,
+    "IQ2_S": 2.5625,
+    "IQ3_XXS": 3.0625,
+    "IQ3_S": 3.4375,
 }
 
 
@@ -302,10 +318,19 @@ def _tensor(cursor: _Cursor) -> GgufTensor:
     if kind not in _NAMES:
         raise InvalidArgument(f"tensor {name!r:.60} has the unknown type {kind}; read here: {', '.join(_READ)}")
     if _NAMES[kind] not in _READ:
-        raise Unimplemented(f"tensor {name!r:.60} is stored as {_NAMES[kind]}; read here: {', '.join(_READ)}")
+        read = f"read here: {', '.join(_READ)}{_nearest(_NAMES[kind])}"
+        raise Unimplemented(f"tensor {name!r:.60} is stored as {_NAMES[kind]}; {read}")
     if 0 in shape or shape[-1] % _layout(_NAMES[kind])[0]:
         raise InvalidArgument(f"tensor {name!r:.60} of {_NAMES[kind]} has shape {shape}: no whole number of blocks")
     return GgufTensor(name, shape, _NAMES[kind], start)
+
+
+def _nearest(kind: str) -> str:
+    """The type of weights that is read and nearest in size to one that is not; "" where no size is known."""
+    if (bits := _BITS.get(kind)) is None:
+        return ""
+    near = min((form for form in BLOCK_FORMATS.values() if form.activations), key=lambda form: abs(form.bits - bits))
+    return f"; nearest to its {bits:.4g} bits an element is {near.name.upper()} of {near.bits:.4g}"
 
 
 def _located(tensors: dict[str, GgufTensor], metadata: dict[str, Any], cursor: _Cursor) -> dict[str, GgufTensor]:

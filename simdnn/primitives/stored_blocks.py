@@ -51,7 +51,7 @@ def quantize_ggml(array: Array, dtype: str, *, axis: int = -1) -> Blocks:
 def ggml_blocks(stored: Array, dtype: str) -> Blocks:
     """Weights as ggml stores them: rows (N, bytes) of uint8, one for each output, are blocks of a matrix (K, N).
 
-    `dtype` is any of its block types: those of `quantize_ggml`, and "q2_K" to "q6_K", "mxfp4", "nvfp4". `scales` and
+    `dtype` is any of its block types: those of `quantize_ggml`, and "q2_K" to "q6_K", "iq4_nl", "iq4_xs". `scales` and
     `offsets` are what integers of a block of 256 come to, in f32.
 
     Raises `InvalidArgument` for other bytes than whole blocks.

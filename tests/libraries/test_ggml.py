@@ -20,6 +20,7 @@ VECTORS = Path(__file__).parents[1] / "vectors" / "ggml"
 ONE = np.load(VECTORS / "dots_avx2.npz")  # one row by one column, several lengths
 SEVERAL = np.load(VECTORS / "dots.npz")  # three rows by five columns, every type
 REPACKED = np.load(VECTORS / "repacked.npz")  # six rows by 16 columns
+LLAMA = np.load(VECTORS / "llama.npz")  # ten rows by eight columns, as llama.cpp multiplies them
 CASES = sorted({name.rsplit(".", 1)[0] for name in ONE})
 WHERE = [("hsw", None, "avx2"), ("adl-p", "avx2_vnni", "avx2_vnni"), ("icx", None, "avx512_core_vnni")]
 
@@ -38,7 +39,7 @@ def test_recorded_dot_products(case: str) -> None:
     assert r.library == f"ggml_vec_dot_{name}_{of}" and block_format(name).activations == of
 
 
-@pytest.mark.parametrize("name", MULTIPLIED)
+@pytest.mark.parametrize("name", [name for name in MULTIPLIED if f"{name}.x" in SEVERAL])
 @pytest.mark.parametrize(("machine", "isa", "cap"), WHERE)
 def test_recorded_products_under_every_cap(name: str, machine: str, isa: str | None, cap: str) -> None:
     """The bits do not depend on the cap; "fastest" has them too, whichever row it takes."""
@@ -67,6 +68,21 @@ def test_recorded_products_of_interleaved_rows(name: str, machine: str, isa: str
     assert plain.implementation.startswith("vec_dot:") and not np.array_equal(plain.output, wanted)
 
 
+@pytest.mark.parametrize("name", [name.split(".")[0] for name in LLAMA if name.endswith(".one")])
+@pytest.mark.parametrize(("machine", "isa", "cap"), WHERE)
+def test_products_as_llama_cpp_forms_them(name: str, machine: str, isa: str | None, cap: str) -> None:
+    """One token, a few, and interleaved rows, whose order of sums is another."""
+    stored = LLAMA[f"{name}.w"]
+    x = LLAMA[f"x{stored.shape[1] // block_format(name).bytes * block_format(name).elements}"]
+    for rows, part in ((1, "one"), (3, "several")):
+        r = multiplied(x[:rows], stored, name, machine, isa)
+        assert r.implementation == f"vec_dot:{cap}" and r.output.tobytes() == LLAMA[f"{name}.{part}"].tobytes()
+    if f"{name}.repacked" in LLAMA:
+        weights = simdnn.ggml_blocks(stored, name)
+        own = simdnn.matmul(x, weights, machine=machine, isa=isa, dispatch="ggml-repack")
+        assert own.implementation == f"repacked:{cap}" and own.output.tobytes() == LLAMA[f"{name}.repacked"].tobytes()
+
+
 def test_what_is_not_interleaved_is_ggmls_dot_product() -> None:
     """Other types, and columns that are no multiple of eight; refusals are ggml's."""
     rng = np.random.default_rng(0)
@@ -79,6 +95,9 @@ def test_what_is_not_interleaved_is_ggmls_dot_product() -> None:
         simdnn.matmul(x, q, machine="hsw", dispatch="repacked:avx2")
     with pytest.raises(Unimplemented, match="f32:f32:f32"):
         simdnn.matmul(x, w, machine="hsw", dispatch="ggml-repack")
+    rows = simdnn.ggml_blocks(LLAMA["q2_K.w"], "q2_K")
+    with pytest.raises(Unimplemented, match="interleaves q2_K under avx512_core_vnni.*works: avx2, --no-repack"):
+        simdnn.matmul(LLAMA["x512"], rows, machine="icx", dispatch="ggml-repack")
 
 
 def test_interleaved_rows_take_fewer_cycles() -> None:

@@ -238,7 +238,7 @@ def tensor(shape: tuple[int, ...], kind: int, size: int, start: int = 0) -> byte
         (
             tensor((4,), 21, 256),
             Unimplemented,
-            "'w' is stored as IQ3_S; read here: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2_K",
+            "'w' is stored as IQ3_S; read here: F32, .*; nearest to its 3.438 bits an element is Q3_K of 3.438",
         ),
         (tensor((4,), 99, 256), InvalidArgument, "unknown type 99"),
         (tensor((33,), 8, 256), InvalidArgument, "no whole number of blocks"),

@@ -31,7 +31,7 @@ class BlockRows:
         self.steps = (
             Blocks256(self.form, self.acts, self.constants)
             if problem.blocks in STEPS
-            else Blocks32(self.form, self.acts, self.constants, self.vnni)
+            else Blocks32(self.form, self.acts, self.constants, self.vnni, problem.m)
         )
 
     @property

@@ -76,6 +76,16 @@ class EightColumns:
             op("vcvtph2ps", self.ymm(name, "f32"), d.as_("f16")),
         ]
 
+    def column_powers(self, name: str, at: Affine) -> Code:
+        """2**(e - 128) of eight bytes e as f32, by the column of each lane; ggml looks them up."""
+        d, e, low = self.ymm(name), self.ymm("b"), self.ymm("v")
+        code: Code = [op("vpmovzxbd", e, Memory("wei", at, "u8", COLUMNS))]
+        code += [*self.constants_in("v", LANES.astype(np.uint32)), op("vpermd", e, low, e)]
+        code.append(op("vpminud", low, e, self.constants.memory("twos8", "u32", np.full(8, 2, np.uint32))))
+        code += [typed("vpsubd", e, e, low), typed("vpslld", e, e, imm=23)]
+        code += self.constants_in(name, np.full(8, 1 << 21, np.uint32))
+        return [*code, op("vpsllvd", d, d, low), typed("vpaddd", d, d, e)]
+
     def scaled(self, sums: str, scale: str, into: str) -> Code:
         """Integer sums times a scale, added."""
         s, acc = self.ymm(sums, "f32"), self.ymm(into, "f32")

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from isa_models.block_formats import packed_six_bits, six_bits
+from isa_models.block_formats import DOUBLED, UNEVEN, packed_six_bits, six_bits
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.x86.block_rows import BlockRows
@@ -40,8 +40,8 @@ class Interleaved(Protocol):
         """The bytes of eight blocks (groups, blocks, 8) side by side."""
 
 
-class InterleavedQ40:
-    """Blocks of 32 signed nibbles: eight scales, then lines of eight bytes of each column."""
+class InterleavedNibbles:
+    """Blocks of 32 nibbles that are looked up: eight scales, then lines of eight bytes of each column."""
 
     together = GROUP
     sums: tuple[str, ...] = ("acc",)
@@ -50,15 +50,13 @@ class InterleavedQ40:
         self.shared, self.columns = shared, columns
 
     def prepared(self) -> Code:
-        c = self.columns
-        signed = np.tile(np.array([*range(8), *range(-8, 0)], np.int8), 2)
-        return c.constants_in("signed", signed)
+        return self.columns.constants_in("signed", np.tile(TABLES[self.shared.form.name], 2))
 
     def block(self, w: Affine, places: Sequence[Affine], grouped: bool) -> Code:
-        c = self.columns
+        c, scale = self.columns, self.shared.form.layout["scale"]
         code: Code = [zero(c.ymm(f"sums{r}")) for r in range(len(places))]
         for line in range(2):
-            code += c.lines(w + 2 * COLUMNS + LINE * line)
+            code += c.lines(w + COLUMNS * scale.itemsize + LINE * line)
             for upper in range(2):
                 for source, into in (("low", "a"), ("high", "b")):
                     x = c.ymm(into, "u8")
@@ -69,7 +67,7 @@ class InterleavedQ40:
                     code += [*c.blended(bool(odd)), op("vpsignb", size, v, v)]
                     for r, place in enumerate(places):
                         code += self.dot(r, place + offset(self.shared.acts, "q") + 16 * upper + 8 * line + 4 * odd)
-        code += c.column_scales("a", w)
+        code += c.column_scales("a", w) if scale.kind == "f" else c.column_powers("a", w)
         for r, place in enumerate(places):
             code += half(c.ymm("b").name, "acts", place + offset(self.shared.acts, "scale"))
             code.append(op("vbroadcastss", c.ymm("v", "f32"), Register(c.ymm("b").name, "f32", 1)))
@@ -93,7 +91,7 @@ class InterleavedQ40:
         return []
 
     def interleaved(self, fields: Any) -> list[Array]:
-        codes = (fields["q"] ^ 0x88).reshape(*fields.shape, 2, 8).swapaxes(-2, -3)
+        codes = fields["q"].reshape(*fields.shape, 2, 8).swapaxes(-2, -3)
         return [np.ascontiguousarray(fields["scale"]).view(np.uint8), np.ascontiguousarray(codes)]
 
 
@@ -194,4 +192,9 @@ class InterleavedQ4K:
         ]
 
 
-TYPES: dict[str, Callable[[BlockRows, EightColumns], Interleaved]] = {"q4_0": InterleavedQ40, "q4_K": InterleavedQ4K}
+#: what nibbles stand for
+TABLES = {"q4_0": np.arange(-8, 8, dtype=np.int8), "iq4_nl": UNEVEN, "mxfp4": DOUBLED}
+TYPES: dict[str, Callable[[BlockRows, EightColumns], Interleaved]] = {
+    **dict.fromkeys(TABLES, InterleavedNibbles),
+    "q4_K": InterleavedQ4K,
+}

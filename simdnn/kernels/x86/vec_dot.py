@@ -4,6 +4,7 @@ for each row of the source, each block: brought to q8_0 or q8_1, as its `quantiz
 for 16 rows of the source, 16 columns, each row, each column (rows of blocks):                            parallel
     for each block:
         eight s32 sums of four neighbouring products each, as f32; acc = fma(scale * scale, sums, acc)
+        of types whose codes are looked up in two chains, which are added before the next line
     the upper half of acc is added onto the lower, four lanes become two, two one
     of types with minima: the sum of minimum * (the source's scale * sum of its codes), last
 
@@ -19,6 +20,7 @@ from simdnn.kernels.common.code import Code, loop, nest, op, pieces
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
 from simdnn.kernels.x86.block_rows import BlockRows
 from simdnn.kernels.x86.code import Unit, zero
+from simdnn.kernels.x86.vec_dot_32 import Blocks32
 from simdnn.kernels.x86.vec_dot_code import across, xmm, ymm
 from simdnn.program.records import Affine, Memory, Program
 
@@ -55,12 +57,22 @@ class VecDot:
     def product(self, row: Affine, column: Affine) -> Code:
         """One row of the source times one row of blocks."""
         shared, steps, n = self.shared, self.shared.steps, self.shared.problem.n
-        acc = ymm("acc", "f32")
         a, w = row * shared.acts_row, column * shared.row
-        code: Code = [zero(acc), *steps.prepared(), *steps.begun()]
-        block = Affine.var("k")
-        body = steps.step(w + block * shared.form.bytes, a + block * shared.acts_block)
-        code += [*loop("k", shared.count, body), *across("vaddps", "acc", "y", upper_first=True)]
+        code: Code = [zero(ymm(chain, "f32")) for chain in steps.chains]
+        code += [*steps.prepared(), *steps.begun()]
+        turns, left = divmod(shared.count, len(steps.chains))
+        body: Code = []
+        for i, chain in enumerate(steps.chains):
+            block = Affine.var("k") * len(steps.chains) + i
+            body += steps.step(w + block * shared.form.bytes, a + block * shared.acts_block, chain)
+        code += loop("k", turns, body)
+        for chain in steps.chains[1:]:
+            code.append(op("vaddps", ymm("acc", "f32"), ymm("acc", "f32"), ymm(chain, "f32")))
+        code += across("vaddps", "acc", "y", upper_first=True)
+        if left:
+            assert isinstance(steps, Blocks32)  # others have one chain, which leaves nothing
+            last = shared.count - 1
+            code += steps.last(w + last * shared.form.bytes, a + last * shared.acts_block)
         code += steps.ended()
         total = xmm("acc", "f32")
         return [*code, op("vmovd", Memory("dst", row * n + column, "u32", 1), total.as_("u32"))]

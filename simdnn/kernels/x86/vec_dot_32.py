@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isa_models.block_formats import BlockFormat, block_format
+from isa_models.block_formats import DOUBLED, UNEVEN, BlockFormat, block_format
+from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.x86.code import typed, zero
-from simdnn.kernels.x86.vec_dot_code import Constants256, across, fields_of, half, offset, xmm, ymm
+from simdnn.kernels.x86.vec_dot_code import Constants256, across, fields_of, half, nibbles, offset, xmm, ymm
 from simdnn.program.records import Affine, Memory, Register
 
 
@@ -22,6 +23,7 @@ class Blocks32:
     acts: BlockFormat
     constants: Constants256
     vnni: bool
+    rows: int  # of the source
 
     @property
     def minima(self) -> bool:
@@ -84,39 +86,68 @@ class Blocks32:
         total = xmm("acc", "f32")
         return [op("vaddps", total, total, xmm("minima", "f32"))] if self.minima else []
 
+    @property
+    def chains(self) -> tuple[str, ...]:
+        """The registers that blocks are added to in turn."""
+        two = self.unpacking.looked_up and not (self.unpacking.by_llamafile and self.rows > 1)
+        return ("acc", "acc1") if two else ("acc",)
+
+    @property
+    def unpacking(self) -> Unpacking:
+        return UNPACKING[self.form.name]
+
+    @property
+    def by_vnni(self) -> bool:
+        """Whether vpdpbusd forms the sums; of codes that are looked up it does not."""
+        return self.vnni and not self.unpacking.looked_up
+
     def prepared(self) -> Code:
         """Constants of the loop over blocks."""
-        return [*UNPACKING[self.form.name].prepare(self.constants), *self.ones()]
+        ones = [] if self.by_vnni else self.constants.load("ones", "s16", np.ones(16, np.int16))
+        return [*self.unpacking.prepare(self.constants), *ones]
 
-    def ones(self) -> Code:
-        return [] if self.vnni else self.constants.load("ones", "s16", np.ones(16, np.int16))
-
-    def step(self, w: Affine, a: Affine) -> Code:
+    def step(self, w: Affine, a: Affine, acc_name: str) -> Code:
         """One block: its scale, its codes, their products with the source's."""
+        code = self.scaled(w, a)
+        code += [op("vbroadcastss", ymm("dw", "f32"), Register("dw", "f32", 1))]
+        if self.minima:
+            code += self.minimum(w, a)
+        code += self.unpacking.codes(w)
+        return [*code, *self.summed(a + offset(self.acts, "q")), *self.taken(acc_name)]
+
+    def last(self, w: Affine, a: Affine) -> Code:
+        """A block left over by the chains: its sum as one integer, added in lane 0."""
+        sums, total = xmm("p", "f32"), xmm("acc", "f32")
+        code = [*self.scaled(w, a), *self.unpacking.codes(w), *self.summed(a + offset(self.acts, "q"))]
+        code += [*across("vpaddd", "p", "y"), op("vcvtdq2ps", sums, sums.as_("s32"))]
+        return [*code, op("vfmadd231ps", total, total, xmm("dw", "f32"), sums)]
+
+    def scaled(self, w: Affine, a: Affine) -> Code:
+        """The product of the two scales in lane 0 of `dw`, exact."""
         code = [
-            *half("dw", "wei", w + offset(self.form, "scale")),
+            *self.unpacking.scale(self.constants, w + offset(self.form, "scale")),
             *half("da", "acts", a + offset(self.acts, "scale")),
         ]
         d, da = xmm("dw", "f32"), xmm("da", "f32")
-        code += [op("vmulps", d, d, da), op("vbroadcastss", ymm("dw", "f32"), Register("dw", "f32", 1))]
-        if self.minima:
-            code += self.minimum(w, a)
+        return [*code, op("vmulps", d, d, da)]
+
+    def summed(self, at: Affine) -> Code:
+        """Codes in `x` times those of the source: eight s32 sums in `p`."""
         x, y, words = ymm("x", "s8"), ymm("y", "s8"), ymm("p", "s16")
-        unpacking = UNPACKING[self.form.name]
-        code += unpacking.codes(w)
-        code.append(op("vmovdqu", y.as_("u32"), Memory("acts", a + offset(self.acts, "q"), "u32", 8)))
+        code: Code = [op("vmovdqu", y.as_("u32"), Memory("acts", at, "u32", 8))]
         unsigned = ymm("x", "u8")
-        if unpacking.signed:
+        if self.unpacking.signed:
             unsigned = ymm("s", "u8")
             code += [typed("vpsignb", y, y, x), typed("vpsignb", unsigned, x, x)]
         sums = words.as_("s32")
-        if self.vnni:
-            code += [zero(sums), op("vpdpbusd", sums, sums, unsigned, y)]
-        else:
-            code += [op("vpmaddubsw", words, unsigned, y), op("vpmaddwd", sums, words, ymm("ones", "s16"))]
-        acc = ymm("acc", "f32")
+        if self.by_vnni:
+            return [*code, zero(sums), op("vpdpbusd", sums, sums, unsigned, y)]
+        return [*code, op("vpmaddubsw", words, unsigned, y), op("vpmaddwd", sums, words, ymm("ones", "s16"))]
+
+    def taken(self, acc_name: str) -> Code:
+        """The sums in `p` times the scale in each lane of `dw`, added to a chain."""
+        acc, sums = ymm(acc_name, "f32"), ymm("p", "s32")
         return [
-            *code,
             op("vcvtdq2ps", sums.as_("f32"), sums),
             op("vfmadd231ps", acc, acc, ymm("dw", "f32"), sums.as_("f32")),
         ]
@@ -133,11 +164,19 @@ class Blocks32:
 
 @dataclass(frozen=True)
 class Unpacking:
-    """How a type's codes come into a register: what is held ready, and the way of one block at `w`."""
+    """How a type's codes come into a register: what is held ready, and the way of one block at `w`.
+
+    `looked_up`: codes are places in a table; their blocks are added to two chains in turn, but to one where
+    llamafile's kernel multiplies several rows of the source (`by_llamafile`). `scale` brings the scale that lies at a
+    place to lane 0 of `dw`, as f32.
+    """
 
     signed: bool
     prepare: Callable[[Constants256], Code]
     codes: Callable[[Affine], Code]
+    looked_up: bool = False
+    by_llamafile: bool = False
+    scale: Callable[[Constants256, Affine], Code] = lambda c, at: half("dw", "wei", at)
 
 
 def _bytes(w: Affine, form: str) -> Code:
@@ -145,14 +184,7 @@ def _bytes(w: Affine, form: str) -> Code:
 
 
 def _nibbles(w: Affine, form: str) -> Code:
-    """32 nibbles as bytes: the lower ones of 16 bytes, then the upper ones."""
-    low, high, x = xmm("x"), xmm("u"), ymm("x")
-    return [
-        op("vinserti128", x, ymm("nibble"), Memory("wei", w + offset(block_format(form), "q"), "u32", 4), imm=0),
-        typed("vpsrlw", high, low, imm=4),
-        op("vinserti128", x, x, high, imm=1),
-        op("vpand", x, x, ymm("nibble")),
-    ]
+    return nibbles(w + offset(block_format(form), "q"))
 
 
 def _low_nibbles(c: Constants256) -> Code:
@@ -197,10 +229,34 @@ def _fifth_bits(above: int) -> Callable[[Constants256], Code]:
     return prepare
 
 
+def _table(values: Array) -> Callable[[Constants256], Code]:
+    return lambda c: [*_low_nibbles(c), *c.load("table", "s8", np.tile(values, 2))]
+
+
+def _looked_up(form: str) -> Callable[[Affine], Code]:
+    return lambda w: [*_nibbles(w, form), typed("vpshufb", ymm("x"), ymm("table"), ymm("x"))]
+
+
+def _half_power(c: Constants256, at: Affine) -> Code:
+    """2**(e - 128) of a byte e, which ggml looks up: min(e, 2) moves the bit of 2**-128, the rest is an exponent."""
+    e, low, d = xmm("da"), xmm("u"), xmm("dw")
+    code: Code = [op("vpbroadcastb", e.as_("u8"), Memory("wei", at, "u8", 1))]
+    code.append(op("vpmovzxbd", e, Register("da", "u8", 4)))
+    code.append(op("vpminud", low, e, c.memory("twos", "u32", np.full(4, 2, np.uint32))))
+    code += [typed("vpsubd", e, e, low), typed("vpslld", e, e, imm=23)]
+    return [*code, op("vpsllvd", d, xmm("smallest"), low), typed("vpaddd", d, d, e)]
+
+
+def _powers(c: Constants256) -> Code:
+    return [*_table(DOUBLED)(c), *c.load("smallest", "u32", np.full(4, 1 << 21, np.uint32))]
+
+
 UNPACKING: dict[str, Unpacking] = {
-    "q4_0": Unpacking(True, _eights, _q4_0),
+    "q4_0": Unpacking(True, _eights, _q4_0, by_llamafile=True),
     "q4_1": Unpacking(False, _low_nibbles, lambda w: _nibbles(w, "q4_1")),
-    "q5_0": Unpacking(True, _fifth_bits(0xF0), _with_fifth("q5_0", 0xF0, False)),
+    "q5_0": Unpacking(True, _fifth_bits(0xF0), _with_fifth("q5_0", 0xF0, False), by_llamafile=True),
     "q5_1": Unpacking(False, _fifth_bits(0x10), _with_fifth("q5_1", 0x10, True)),
-    "q8_0": Unpacking(True, lambda c: [], lambda w: _bytes(w, "q8_0")),
+    "q8_0": Unpacking(True, lambda c: [], lambda w: _bytes(w, "q8_0"), by_llamafile=True),
+    "iq4_nl": Unpacking(True, _table(UNEVEN), _looked_up("iq4_nl"), looked_up=True, by_llamafile=True),
+    "mxfp4": Unpacking(True, _powers, _looked_up("mxfp4"), looked_up=True, scale=_half_power),
 }

@@ -9,6 +9,7 @@ from isa_models.formats import fmt
 from isa_models.instruction import instruction
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.x86.code import typed
 from simdnn.program.records import Affine, Memory, Register, Tensor
 
 
@@ -69,4 +70,15 @@ def half(name: str, tensor: str, at: Affine) -> Code:
     return [
         op("vpbroadcastw", xmm(name, "u16"), Memory(tensor, at, "u16", 1)),
         op("vcvtph2ps", xmm(name, "f32"), Register(name, "f16", 4)),
+    ]
+
+
+def nibbles(place: Affine) -> Code:
+    """32 nibbles of 16 bytes of weights as bytes in `x`: the lower ones, then the upper ones; `nibble` holds 15s."""
+    low, high, x = xmm("x"), xmm("u"), ymm("x")
+    return [
+        op("vinserti128", x, ymm("nibble"), Memory("wei", place, "u32", 4), imm=0),
+        typed("vpsrlw", high, low, imm=4),
+        op("vinserti128", x, x, high, imm=1),
+        op("vpand", x, x, ymm("nibble")),
     ]

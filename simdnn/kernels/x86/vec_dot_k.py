@@ -7,6 +7,7 @@ their product does not show. ggml does it in a plain loop, which takes longer th
 for each block:
     sums of products, each group's times its integer scale, all exact: eight s32; acc = fma(d * d, sums, acc)
     q4_K: four sums of minima times sums of q, acc_m = fma(-d * m, those, acc_m) in four lanes; q5_K: one in all
+    q2_K: eight sums of minima times sums of q first, acc = fma(-d * m, those, acc)
 at the end acc's lanes as of other types, then acc_m's two onto two, one onto one, the two added
 
 VNNI is not used: vpmaddubsw and vpmaddwd multiply under every cap.
@@ -19,11 +20,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isa_models.block_formats import BlockFormat
+from isa_models.block_formats import UNEVEN, BlockFormat
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.x86.code import typed, zero
-from simdnn.kernels.x86.vec_dot_code import Constants256, across, half, offset, xmm, ymm
+from simdnn.kernels.x86.vec_dot_code import Constants256, across, half, nibbles, offset, xmm, ymm
 from simdnn.program.records import Affine, Memory, Op, Register
 
 _GROUPS = 256 // 32  # of 32 elements
@@ -105,23 +106,29 @@ class Blocks256:
         return self.constants.load("ones", "s16", np.ones(16, np.int16))
 
     # -- products -------------------------------------------------------------------------------------------------
+    @property
+    def chains(self) -> tuple[str, ...]:
+        """The registers that blocks are added to in turn."""
+        return ("acc",)
+
     def prepared(self) -> Code:
-        return self.constants.load("nibble", "u8", np.full(32, 15, np.uint8))
+        code = self.constants.load("nibble", "u8", np.full(32, 15, np.uint8))
+        return code + (self.constants.load("table", "s8", np.tile(UNEVEN, 2)) if STEPS[self.form.name].table else [])
 
     def begun(self) -> Code:
-        return [zero(xmm("minima"))]
+        return [zero(xmm("minima"))] if STEPS[self.form.name].minima else []
 
     def ended(self) -> Code:
         """The sums of minima, added to that of the products."""
         total, other, low = (xmm(name, "f32") for name in ("minima", "y", "acc"))
-        if self.form.name == "q4_K":
-            code: Code = [op("vmovhlps", other, total, total), op("vaddps", total, total, other)]
+        chains = STEPS[self.form.name].minima
+        code: Code = []
+        if chains == 4:
+            code += [op("vmovhlps", other, total, total), op("vaddps", total, total, other)]
             code += [op("vmovshdup", other, total), op("vaddps", total, total, other)]
-        else:
-            code = []
-        return [*code, op("vaddps", low, low, total)] if self.form.name != "q6_K" else []
+        return [*code, op("vaddps", low, low, total)] if chains else []
 
-    def step(self, w: Affine, a: Affine) -> Code:
+    def step(self, w: Affine, a: Affine, acc_name: str) -> Code:
         code = half("dw", "wei", w + offset(self.form, "scale"))
         da = Register("da", "f32", 4)
         code += [
@@ -129,20 +136,36 @@ class Blocks256:
             op("vmulps", xmm("dw", "f32"), xmm("dw", "f32"), da),
         ]
         code += [op("vbroadcastss", ymm("dw", "f32"), Register("dw", "f32", 1))]
-        code += STEPS[self.form.name](self, w, a)
-        acc, sums = ymm("acc", "f32"), ymm("sums", "f32")
+        code += STEPS[self.form.name].sums(self, w, a)
+        acc, sums = ymm(acc_name, "f32"), ymm("sums", "f32")
         return [*code, op("vcvtdq2ps", sums, sums.as_("s32")), op("vfmadd231ps", acc, acc, ymm("dw", "f32"), sums)]
+
+    def source(self, part: int, a: Affine) -> Op:
+        """32 codes of the source in `y`."""
+        return op("vmovdqu", ymm("y"), Memory("acts", a + offset(self.acts, "q") + 32 * part, "u32", 8))
 
     def take(self, part: int, a: Affine, codes: Register, scale: Register, first: bool) -> Code:
         """32 codes times those of the source, times their scales, added to `sums`."""
-        y, words = ymm("y", "u32"), ymm("y", "s16")
-        load = op("vmovdqu", y, Memory("acts", a + offset(self.acts, "q") + 32 * part, "u32", 8))
-        into = ymm("sums", "s32")
-        code: Code = [load, op("vpmaddubsw", words, codes.as_("u8"), y.as_("s8"))]
+        y = ymm("y", "s16")
+        code: Code = [self.source(part, a), op("vpmaddubsw", y, codes.as_("u8"), y.as_("s8"))]
+        return [*code, *self.added(scale, first)]
+
+    def added(self, scale: Register, first: bool) -> Code:
+        """The words in `y`, sums of two products, times their scales, added to `sums`."""
+        words, into = ymm("y", "s16"), ymm("sums", "s32")
         if first:
-            return [*code, op("vpmaddwd", into, scale.as_("s16"), words)]
+            return [op("vpmaddwd", into, scale.as_("s16"), words)]
         products = words.as_("s32")
-        return [*code, op("vpmaddwd", products, scale.as_("s16"), words), op("vpaddd", into, into, products)]
+        return [op("vpmaddwd", products, scale.as_("s16"), words), op("vpaddd", into, into, products)]
+
+    def scales_by_pairs(self, j: int) -> Op:
+        """The lower or the upper eight of 16 scales, words in `sc`, in both halves of `z`."""
+        return op("vperm2i128", ymm("z"), ymm("sc"), ymm("sc"), imm=0x11 * j)
+
+    def pair_of(self, n: int) -> Code:
+        """Scales 2n and 2n + 1 of those in `z`, each in the words of a half of `s`."""
+        order = np.repeat(np.array([[4 * n, 4 * n + 1], [4 * n + 2, 4 * n + 3]], np.uint8), 8, axis=0)
+        return self.with_held("vpshufb", ymm("s", "u8"), ymm("z", "u8"), f"pairs{n}", order)
 
     def six_bits(self, place: Affine, s: Register, t: Register, u: Register) -> Code:
         """12 bytes of weights, eight scales and eight minima of 6 bits, as 16 bytes in t."""
@@ -175,7 +198,7 @@ class Blocks256:
         code += [op("vextracti128", u, ymm("sc"), imm=1)]
         products, total = xmm("t", "s32"), xmm("minima", "f32")
         code += [op("vpmaddwd", products, xmm("u", "s16"), xmm("t", "s16"))]
-        if self.form.name == "q5_K":
+        if STEPS[self.form.name].minima == 1:
             code += [op("vphaddd", products, products, products)] * 2
         code += [op("vcvtdq2ps", products.as_("f32"), products)]
         code += half("u", "wei", w + offset(self.form, "minimum"))
@@ -247,4 +270,109 @@ def _q6_k(k: Blocks256, w: Affine, a: Affine) -> Code:
     return [*code, op("vpsubd", sums, sums, minus)]
 
 
-STEPS: dict[str, Callable[[Blocks256, Affine, Affine], Code]] = {"q4_K": _q4_k, "q5_K": _q5_k, "q6_K": _q6_k}
+def _q2_k(k: Blocks256, w: Affine, a: Affine) -> Code:
+    """Each byte of `scales` has a scale and, above, a minimum."""
+    scales, minima, products = xmm("sc"), xmm("t"), ymm("t", "s32")
+    code: Code = [op("vmovdqu", scales, Memory("wei", w + offset(k.form, "scales"), "u32", 4))]
+    code += [typed("vpsrlw", minima, scales, imm=4), op("vpand", minima, minima, xmm("nibble"))]
+    code += [op("vpand", scales, scales, xmm("nibble")), op("vpmovzxbw", ymm("t", "u16"), minima.as_("u8"))]
+    sums = Memory("acts", a + offset(k.acts, "sums"), "s16", 16)
+    code += [op("vpmaddwd", products, products.as_("s16"), sums), op("vcvtdq2ps", products.as_("f32"), products)]
+    code += half("u", "wei", w + offset(k.form, "minimum"))
+    code += [op("vmulps", xmm("u", "f32"), xmm("u", "f32"), xmm("da", "f32"))]
+    code += [op("vbroadcastss", ymm("u", "f32"), Register("u", "f32", 1))]
+    code += [op("vfnmadd231ps", ymm("acc", "f32"), ymm("acc", "f32"), ymm("u", "f32"), products.as_("f32"))]
+    code += [op("vpmovzxbw", ymm("sc", "u16"), scales.as_("u8"))]
+    for j in range(2):
+        code += [
+            k.scales_by_pairs(j),
+            op("vmovdqu", ymm("hb"), Memory("wei", w + offset(k.form, "q") + 32 * j, "u32", 8)),
+        ]
+        for n in range(4):
+            code += [*_two_bits(k, n), *k.pair_of(n), *k.take(4 * j + n, a, ymm("x"), ymm("s"), j == n == 0)]
+    return code
+
+
+def _two_bits(k: Blocks256, n: int) -> Code:
+    """The nth pair of bits of each byte in `hb`, in `x`."""
+    shifted: Code = [typed("vpsrlw", ymm("x"), ymm("hb"), imm=2 * n)] if n else []
+    return shifted + k.with_held("vpand", ymm("x"), ymm("x" if n else "hb"), "threes", np.full(32, 3, np.uint8))
+
+
+def _q3_k(k: Blocks256, w: Affine, a: Affine) -> Code:
+    """Codes of two bits, times the source's, less 4 times those whose third bit is not set."""
+    code: Code = [
+        *_signed_six_bits(k, w),
+        op("vmovdqu", ymm("third"), Memory("wei", w + offset(k.form, "high"), "u32", 8)),
+    ]
+    for j in range(2):
+        code += [
+            k.scales_by_pairs(j),
+            op("vmovdqu", ymm("hb"), Memory("wei", w + offset(k.form, "q") + 32 * j, "u32", 8)),
+        ]
+        for n in range(4):
+            bit, t = 4 * j + n, ymm("t")
+            code += [*_two_bits(k, n), *k.pair_of(n)]
+            code += k.with_held("vpandn", t, ymm("third"), f"bit{bit}", np.full(32, 1 << bit, np.uint8))
+            code += [typed("vpsrlw", t, t, imm=bit)] if bit else []
+            code += [typed("vpsllw", t, t, imm=2), k.source(bit, a)]
+            y, taken = ymm("y", "s8"), ymm("t", "s16")
+            code += [op("vpmaddubsw", taken, t.as_("u8"), y), op("vpmaddubsw", y.as_("s16"), ymm("x", "u8"), y)]
+            code += [typed("vpsubw", y.as_("s16"), y.as_("s16"), taken), *k.added(ymm("s"), bit == 0)]
+    return code
+
+
+def _signed_six_bits(k: Blocks256, w: Affine) -> Code:
+    """12 bytes of weights, nibbles of eight and pairs of bits of four, as 16 words from -32 to 31 in `sc`."""
+    s, t, u = xmm("sc"), xmm("t"), xmm("u")
+    eight, four = np.arange(4, 12, dtype=np.uint8), np.arange(12, 16, dtype=np.uint8)
+    #: 16 bytes that end with the 12, since a block may end soon behind them
+    code: Code = [op("vmovdqu", s, Memory("wei", w + (offset(k.form, "scales") - 4), "u32", 4))]
+    code += k.with_held("vpshufb", t.as_("u8"), s.as_("u8"), "eight", np.tile(eight, 2))
+    code += [typed("vpsrlw", u, t, imm=4), op("vpblendd", t, t, u, imm=0b1100), op("vpand", t, t, xmm("nibble"))]
+    code += k.with_held("vpshufb", u.as_("u8"), s.as_("u8"), "four", np.tile(four, 4))
+    code += k.with_held("vpsrlvd", u, u, "down", np.arange(0, 8, 2, dtype=np.uint32))
+    code += k.with_held("vpand", u, u, "pairs", np.full(16, 3, np.uint8))
+    code += [op("vpslld", u, u, imm=4), op("vpor", t, t, u)]
+    code += k.with_held("vpsubb", t.as_("s8"), t.as_("s8"), "middle", np.full(16, 32, np.int8))
+    return [*code, op("vpmovsxbw", ymm("sc", "s16"), t.as_("s8"))]
+
+
+def _iq4_xs(k: Blocks256, w: Affine, a: Affine) -> Code:
+    """Codes that are looked up, both signs; ggml finds the scales one by one."""
+    t, u = ymm("t"), ymm("u")
+    code: Code = [op("vpbroadcastd", t, Memory("wei", w + offset(k.form, "low"), "u32", 1))]
+    code += k.with_held("vpsrlvd", t, t, "nibbles", np.arange(0, 32, 4, dtype=np.uint32))
+    code += k.with_held("vpand", t, t, "one15", np.full(8, 15, np.uint32))
+    code += [op("vpbroadcastd", u, Memory("wei", w + offset(k.form, "scale"), "u32", 1))]
+    code += k.with_held("vpsrlvd", u, u, "uppers", np.arange(16, 32, 2, dtype=np.uint32))
+    code += k.with_held("vpand", u, u, "one3", np.full(8, 3, np.uint32))
+    code += [op("vpslld", u, u, imm=4), op("vpor", t, t, u)]
+    code += k.with_held("vpsubd", t.as_("s32"), t.as_("s32"), "one32", np.full(8, 32, np.int32))
+    code += [typed("vpackssdw", ymm("sc"), t, t), typed("vpermq", ymm("sc"), ymm("sc"), imm=0b10_00_10_00)]
+    for part in range(_GROUPS):
+        x, y, magnitude = ymm("x", "s8"), ymm("y", "s8"), ymm("z", "s8")
+        code += [*nibbles(w + offset(k.form, "q") + 16 * part), typed("vpshufb", ymm("x"), ymm("table"), ymm("x"))]
+        code += [k.source(part, a), typed("vpsignb", y, y, x), typed("vpsignb", magnitude, x, x)]
+        code += [op("vpmaddubsw", y.as_("s16"), magnitude.as_("u8"), y)]
+        code += [*k.scale_of(part), *k.added(ymm("s"), part == 0)]
+    return code
+
+
+@dataclass(frozen=True)
+class ScaledSums:
+    """How the sums of one block are formed, and how many chains of f32 its minima have beside those of the products."""
+
+    sums: Callable[[Blocks256, Affine, Affine], Code]
+    minima: int = 0
+    table: bool = False  # whether codes are looked up
+
+
+STEPS = {
+    "q2_K": ScaledSums(_q2_k),
+    "q3_K": ScaledSums(_q3_k),
+    "q4_K": ScaledSums(_q4_k, minima=4),
+    "q5_K": ScaledSums(_q5_k, minima=1),
+    "q6_K": ScaledSums(_q6_k),
+    "iq4_xs": ScaledSums(_iq4_xs, table=True),
+}

@@ -16,7 +16,8 @@ from simdnn.libraries.model import Library, Pick, refuses
 
 #: caps that it has code of its own for, the strongest first
 _CAPS = ("avx512_core_vnni", "avx2_vnni", "avx2")
-_REPACKED, _EIGHT = ("q4_0", "q4_K"), 8
+_REPACKED, _EIGHT = ("q4_0", "q4_K", "iq4_nl", "mxfp4"), 8
+_LLAMAFILE = ("q4_0", "q5_0", "q8_0", "iq4_nl")  # types whose prompts llamafile's kernels multiply
 _WORKS = "f32 times weights in its blocks (simdnn.quantize_ggml, simdnn.ggml_blocks)"
 
 
@@ -24,7 +25,9 @@ def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
     """The dot product that ggml takes for a type of weights; builds for AVX-512 without VNNI run AVX2's."""
     check(problem)
     assert isinstance(problem, MatmulProblem)
-    return Pick(f"vec_dot:{_cap(isa)}", f"ggml_vec_dot_{problem.blocks}_{block_format(problem.blocks).activations}")
+    several = problem.m > 1 and problem.blocks in _LLAMAFILE
+    name = "llamafile_sgemm" if several else f"ggml_vec_dot_{problem.blocks}_{block_format(problem.blocks).activations}"
+    return Pick(f"vec_dot:{_cap(isa)}", name)
 
 
 def _cap(isa: str) -> str:
@@ -39,6 +42,9 @@ def choose_repacked(problem: Problem, isa: str, fpmath: str) -> Pick:
     """The kernel for weights that llama.cpp interleaves by eight rows, and ggml's dot product of others."""
     plain = choose(problem, isa, fpmath)
     assert isinstance(problem, MatmulProblem)
+    if problem.blocks == "q2_K" and "avx512_core" in implied(isa) and not problem.n % _EIGHT:
+        works = "avx2, --no-repack (dispatch='ggml')"
+        raise Unimplemented(f"llama.cpp interleaves q2_K under {isa}, whose sums are not modelled; what works: {works}")
     if problem.blocks not in _REPACKED or problem.n % _EIGHT:
         return plain
     kernel = "gemm" if problem.m > 3 else "gemv"
