@@ -116,27 +116,27 @@ class TapLines(WindowCopy):
 
     def stage(self, unit: Unit) -> Code:
         """The copy, a window an iteration; of one group, columns of a row are neighbours in the image, too."""
-        p, s, kind = self.problem, self.source, f"u{fmt(self.source.read).bits}"
+        p, s = self.problem, self.source
         u, w, t = (Affine.var(name) for name in "uwt")
         window, line = self.first()
-        down, rest = p.dilation[0] * s.row, self.part - self.used
-        zeros = (
-            [zero(unit.reg("z")), *fill_zero(unit, "lines", s.read, line + self.used, rest, "f", "z")] if rest else []
-        )
+        window = window + u * (p.dilation[0] * s.row)
         if not self.together:
-            tap = copied(
-                unit, kind, (s.tensor, window + w * s.pixel + u * down), ("lines", line + (w * p.kh + u) * s.ic), s.ic
-            )
-            return self.each(loop("w", p.kw, loop("u", p.kh, tap)) + zeros)
-        run = self.used if p.groups == 1 else s.ic
-        stored = window + u * down + w * (self.together * s.pixel) + t * s.pixel
-        at = (u * (p.kw // self.together) + w) * self.part
-        columns = loop(
-            "t", self.used // run, copied(unit, kind, (s.tensor, stored), ("lines", line + at + t * run), run)
-        )
-        if rest:
-            columns += [zero(unit.reg("z")), *fill_zero(unit, "lines", s.read, line + at + self.used, rest, "f", "z")]
-        return self.each(loop("u", p.kh, loop("w", p.kw // self.together, columns)))
+            tap = self.moved(unit, window + w * s.pixel, line + (w * p.kh + u) * s.ic, s.ic)
+            return self.each(loop("w", p.kw, loop("u", p.kh, tap)) + self.zeros(unit, line))
+        parts, run = p.kw // self.together, self.used if p.groups == 1 else s.ic
+        line = line + (u * parts + w) * self.part
+        columns = self.moved(unit, window + (w * self.together + t) * s.pixel, line + t * run, run)
+        body = loop("t", self.used // run, columns) + self.zeros(unit, line)
+        return self.each(loop("u", p.kh, loop("w", parts, body)))
+
+    def moved(self, unit: Unit, stored: Affine, at: Affine, count: int) -> Code:
+        return copied(unit, f"u{fmt(self.source.read).bits}", (self.source.tensor, stored), ("lines", at), count)
+
+    def zeros(self, unit: Unit, line: Affine) -> Code:
+        """What fills a line up."""
+        rest = self.part - self.used
+        fill = fill_zero(unit, "lines", self.source.read, line + self.used, rest, "f", "z")
+        return [zero(unit.reg("z")), *fill] if rest else []
 
 
 def copied(unit: Unit, kind: str, source: tuple[str, Affine], to: tuple[str, Affine], count: int) -> Code:
