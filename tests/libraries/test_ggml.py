@@ -71,12 +71,15 @@ def test_recorded_products_of_interleaved_rows(name: str, machine: str, isa: str
 @pytest.mark.parametrize("name", [name.split(".")[0] for name in LLAMA if name.endswith(".one")])
 @pytest.mark.parametrize(("machine", "isa", "cap"), WHERE)
 def test_products_as_llama_cpp_forms_them(name: str, machine: str, isa: str | None, cap: str) -> None:
-    """One token, a few, and interleaved rows, whose order of sums is another."""
+    """One token, a few, a prompt, and interleaved rows: three orders of sums."""
     stored = LLAMA[f"{name}.w"]
     x = LLAMA[f"x{stored.shape[1] // block_format(name).bytes * block_format(name).elements}"]
     for rows, part in ((1, "one"), (3, "several")):
         r = multiplied(x[:rows], stored, name, machine, isa)
         assert r.implementation == f"vec_dot:{cap}" and r.output.tobytes() == LLAMA[f"{name}.{part}"].tobytes()
+    prompt, wanted = multiplied(x, stored, name, machine, isa), LLAMA[f"{name}.prompt"]
+    assert prompt.implementation == ("tiled:avx2" if block_format(name).elements == 256 else f"vec_dot:{cap}")
+    assert prompt.output.tobytes() == wanted.tobytes()
     if f"{name}.repacked" in LLAMA:
         weights = simdnn.ggml_blocks(stored, name)
         own = simdnn.matmul(x, weights, machine=machine, isa=isa, dispatch="ggml-repack")
@@ -106,6 +109,19 @@ def test_interleaved_rows_take_fewer_cycles() -> None:
         sizes: dict[str, Any] = {"m": m, "n": 64, "k": 1024, "dt": "f32:q4_0:f32", "machine": "hsw"}
         repacked, plain = (simdnn.estimate("matmul", **sizes, dispatch=rule).cycles for rule in ("ggml-repack", "ggml"))
         assert repacked < 0.8 * plain
+
+
+def test_a_prompt_in_tiles_unpacks_weights_once() -> None:
+    """Eight rows share them, so that a row takes fewer cycles than alone; "fastest" keeps the order of dot products."""
+    sizes: dict[str, Any] = {"n": 64, "k": 1024, "dt": "f32:q6_K:f32", "machine": "hsw"}
+    one, many = (simdnn.estimate("matmul", m=m, **sizes, dispatch="ggml") for m in (1, 64))
+    assert many.implementation == "tiled:avx2" and many.cycles < 0.8 * 64 * one.cycles
+    assert simdnn.estimate("matmul", m=64, **sizes).implementation.startswith("vec_dot:")
+    x, stored = LLAMA["x512"][:9], LLAMA["iq4_xs.w"][:3]
+    engines = [
+        multiplied(x, stored, "iq4_xs", "hsw", None, engine=engine).output for engine in ("reference", "compiled")
+    ]
+    assert engines[0].tobytes() == engines[1].tobytes() == LLAMA["iq4_xs.prompt"][:9, :3].tobytes()
 
 
 def test_engines_and_tiles_agree() -> None:

@@ -14,6 +14,7 @@ from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Decompression, Epilogue, GroupScales, MatmulProblem, Problem, ZeroPoints
 from simdnn.kernels.x86.repacked_steps import TYPES
 from simdnn.kernels.x86.rows_blocks import MULTIPLIED
+from simdnn.kernels.x86.vec_dot_k import STEPS
 from simdnn.primitives import Attr, Quant
 from simdnn.primitives.estimate import estimate
 from simdnn.program.check import verify
@@ -125,7 +126,9 @@ def in_blocks() -> Iterator[MatmulProblem]:
     """Products with every type of ggml's blocks that is multiplied, as stored and by interleaved rows."""
     for name in MULTIPLIED:
         form = block_format(name)
-        sizes = ((1, 7, 1), (2, 18, 2), *([(5, 8, 1)] if name in TYPES else []))  # eight columns lie interleaved
+        sizes = [(1, 7, 1), (2, 18, 2)]
+        sizes += [(5, 8, 1)] if name in TYPES else []  # eight columns lie interleaved
+        sizes += [(9, 3, 1)] if name in STEPS else []  # a prompt goes in tiles
         for m, n, blocks in sizes:
             yield MatmulProblem(m, n, blocks * form.elements, "f32", form.codes, Epilogue("f32"), blocks=name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from isa_models.block_formats import block_format
 from isa_models.instruction import instruction
@@ -58,7 +58,7 @@ class BlockRows:
         body = loop("b", blocks, self.steps.block(start, at), parallel=True)
         return loop("r", p.m, body, parallel=True)
 
-    def whole(self, name: str, code: Code) -> Program:
+    def whole(self, name: str, code: Code, scratch: Sequence[Tensor] = ()) -> Program:
         """The program of a kernel `name` with this code, and the constants that were asked for until now."""
         p = self.problem
         tensors = [
@@ -66,6 +66,7 @@ class BlockRows:
             Tensor("wei", "u8", p.n * self.row, role=WEIGHTS),
             *self.constants.used.values(),
             Tensor("acts", "u8", p.m * self.acts_row, "scratch"),
+            *scratch,
             Tensor("dst", "f32", p.m * p.n, "output"),
         ]
         return verify(Program(f"{name} {p}", self.unit.isa, tuple(tensors), tuple(code)))

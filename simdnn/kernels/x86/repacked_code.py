@@ -27,7 +27,7 @@ class EightColumns:
 
     def __init__(self, shared: BlockRows) -> None:
         self.constants = shared.constants
-        self.pool = dict.fromkeys(_registers(shared.quantized()))  # to be used again: a program has few names
+        self.pool = dict.fromkeys(registers_of(shared.quantized()))  # to be used again: a program has few names
         self.own: dict[str, str] = {}
 
     def ymm(self, name: str, dtype: str = "u32") -> Register:
@@ -92,10 +92,10 @@ class EightColumns:
         return [op("vcvtdq2ps", s, s.as_("s32")), op("vfmadd231ps", acc, acc, self.ymm(scale, "f32"), s)]
 
 
-def _registers(code: Code) -> Iterator[str]:
+def registers_of(code: Code) -> Iterator[str]:
     """The names of the registers in some code."""
     for part in code:
         if isinstance(part, Loop):
-            yield from _registers(list(part.body))
+            yield from registers_of(list(part.body))
         else:
             yield from (place.name for place in (part.dst, *part.srcs) if isinstance(place, Register))

@@ -39,7 +39,7 @@ from simdnn.kernels.x86.dots import (
 from simdnn.kernels.x86.expanded import STORED, as_floats, expanding, is_stored, refuses_stored
 from simdnn.kernels.x86.gemm import compressed_gemm, gemm, grouped_gemm
 from simdnn.kernels.x86.gemv import Gemv
-from simdnn.kernels.x86.rows_blocks import repacked, vec_dot
+from simdnn.kernels.x86.rows_blocks import repacked, tiled, vec_dot
 from simdnn.kernels.x86.rows_compressed import compressed_kinds
 from simdnn.kernels.x86.rows_reference import ref_conv, ref_float, ref_int8
 from simdnn.libraries.onednn.order import depthwise_by_gemm
@@ -401,6 +401,7 @@ def _kinds() -> tuple[KernelKind, ...]:
     kinds += [ref_float(isa) for isa in ("avx512_core", "avx2")]
     kinds += [ref_conv(isa) for isa in ("avx512_core", "avx2")]
     kinds += [row(isa) for row in (vec_dot, repacked) for isa in ("avx512_core_vnni", "avx2_vnni", "avx2")]
+    kinds.append(tiled("avx2"))
     assert len({kind.name for kind in kinds}) == len(kinds)
     return tuple(kinds)
 

@@ -14,6 +14,7 @@ from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.repacked import Repacked
 from simdnn.kernels.x86.repacked_code import COLUMNS
 from simdnn.kernels.x86.repacked_steps import TYPES
+from simdnn.kernels.x86.tiled_blocks import TiledBlocks
 from simdnn.kernels.x86.vec_dot import VecDot
 from simdnn.kernels.x86.vec_dot_32 import UNPACKING
 from simdnn.kernels.x86.vec_dot_k import STEPS
@@ -33,6 +34,13 @@ def repacked(isa: str) -> KernelKind:
     name = f"repacked:{isa}"
     kind = _row(name, isa, partial(_repacked, name, Unit(isa, 256)), tuple(TYPES), (_in_eights, _sums_alone))
     return replace(kind, library="ggml-repack")
+
+
+def tiled(isa: str) -> KernelKind:
+    """Rows of the source times rows of blocks that are unpacked first: what ggml does with prompts."""
+    name = f"tiled:{isa}"
+    kind = _row(name, isa, partial(_tiled, name, Unit(isa, 256)), tuple(STEPS), (_of_256, _sums_alone))
+    return replace(kind, library="ggml")
 
 
 def _row(
@@ -65,6 +73,10 @@ def _in_eights(problem: MatmulProblem) -> str:
     return f"interleaves {COLUMNS} columns; {problem.n} are no multiple" if problem.n % COLUMNS else ""
 
 
+def _of_256(problem: MatmulProblem) -> str:
+    return "" if problem.blocks in STEPS else f"unpacks blocks of {', '.join(STEPS)}, not {problem.blocks}"
+
+
 def _sums_alone(problem: MatmulProblem) -> str:
     if problem.epilogue != Epilogue("f32"):
         return "computes f32 sums, with nothing after them"
@@ -77,3 +89,7 @@ def _kernel(name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> 
 
 def _repacked(name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> Kernel:
     return Repacked(name, problem, unit).kernel()
+
+
+def _tiled(name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> Kernel:
+    return TiledBlocks(name, problem, unit).kernel()

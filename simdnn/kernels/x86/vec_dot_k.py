@@ -144,11 +144,25 @@ class Blocks256:
         """32 codes of the source in `y`."""
         return op("vmovdqu", ymm("y"), Memory("acts", a + offset(self.acts, "q") + 32 * part, "u32", 8))
 
-    def take(self, part: int, a: Affine, codes: Register, scale: Register, first: bool) -> Code:
-        """32 codes times those of the source, times their scales, added to `sums`."""
+    def take(self, part: int, a: Affine, codes: Register, scale: Register, first: bool, middle: int = 0) -> Code:
+        """32 codes times those of the source, times their scales, added to `sums`, and a `middle` is off later."""
         y = ymm("y", "s16")
         code: Code = [self.source(part, a), op("vpmaddubsw", y, codes.as_("u8"), y.as_("s8"))]
         return [*code, *self.added(scale, first)]
+
+    def take_less(self, part: int, a: Affine, codes: Register, less: Register, scale: Register) -> Code:
+        """32 codes less others, each times those of the source."""
+        y, taken = ymm("y", "s8"), less.as_("s16")
+        code: Code = [self.source(part, a), op("vpmaddubsw", taken, less.as_("u8"), y)]
+        code += [op("vpmaddubsw", y.as_("s16"), codes.as_("u8"), y), typed("vpsubw", y, y, taken)]
+        return [*code, *self.added(scale, part == 0)]
+
+    def take_signed(self, part: int, a: Affine, codes: Register, scale: Register) -> Code:
+        """32 codes of both signs: their magnitudes times the source's with their signs."""
+        y, magnitude = ymm("y", "s8"), ymm("z", "s8")
+        code: Code = [self.source(part, a), typed("vpsignb", y, y, codes), typed("vpsignb", magnitude, codes, codes)]
+        code.append(op("vpmaddubsw", y.as_("s16"), magnitude.as_("u8"), y))
+        return [*code, *self.added(scale, part == 0)]
 
     def added(self, scale: Register, first: bool) -> Code:
         """The words in `y`, sums of two products, times their scales, added to `sums`."""
@@ -183,14 +197,19 @@ class Blocks256:
         code += [op("vpor", t, t, u)]
         return code
 
-    def minimum_of(self, w: Affine, a: Affine) -> Code:
-        """The integer scales of 32 elements as words in `sc`; minima times sums of the source to `minima`."""
+    def factors(self, w: Affine, a: Affine) -> Code:
+        """The integer scales of 32 elements as words in `sc`, twice, once the minima have been seen to."""
         s, t, u = xmm("sc"), xmm("t"), xmm("u")
         code = [
             *self.six_bits(w + offset(self.form, "scales"), s, t, u),
             op("vpmovzxbw", ymm("sc", "u16"), t.as_("u8")),
         ]
-        code += [op("vmovdqu", ymm("t"), Memory("acts", a + offset(self.acts, "sums"), "u32", 8))]
+        return [*code, *self.minima_of_32(w, a), op("vinserti128", ymm("sc"), ymm("sc"), xmm("sc"), imm=1)]
+
+    def minima_of_32(self, w: Affine, a: Affine) -> Code:
+        """Eight minima, the upper words of `sc`, times sums of the source to `minima`."""
+        u = xmm("u")
+        code: Code = [op("vmovdqu", ymm("t"), Memory("acts", a + offset(self.acts, "sums"), "u32", 8))]
         code += [
             op("vextracti128", u, ymm("t"), imm=1),
             op("vphaddw", xmm("t", "s16"), xmm("t", "s16"), xmm("u", "s16")),
@@ -204,8 +223,30 @@ class Blocks256:
         code += half("u", "wei", w + offset(self.form, "minimum"))
         code += [op("vmulps", xmm("u", "f32"), xmm("u", "f32"), xmm("da", "f32"))]
         code += self.with_held("vpxor", u, u, "sign", np.full(4, 0x80000000, np.uint32))
-        code += [op("vfmadd231ps", total, total, xmm("u", "f32"), products.as_("f32"))]
-        return [*code, op("vinserti128", ymm("sc"), ymm("sc"), xmm("sc"), imm=1)]
+        return [*code, op("vfmadd231ps", total, total, xmm("u", "f32"), products.as_("f32"))]
+
+    def minima_of_16(self, w: Affine, a: Affine) -> Code:
+        """16 minima, words in `t`, times sums of the source, taken off the sums of the products."""
+        products = ymm("t", "s32")
+        sums = Memory("acts", a + offset(self.acts, "sums"), "s16", 16)
+        code: Code = [op("vpmaddwd", products, products.as_("s16"), sums)]
+        code += [op("vcvtdq2ps", products.as_("f32"), products)]
+        code += half("u", "wei", w + offset(self.form, "minimum"))
+        code += [op("vmulps", xmm("u", "f32"), xmm("u", "f32"), xmm("da", "f32"))]
+        code += [op("vbroadcastss", ymm("u", "f32"), Register("u", "f32", 1))]
+        acc = ymm("acc", "f32")
+        return [*code, op("vfnmadd231ps", acc, acc, ymm("u", "f32"), products.as_("f32"))]
+
+    def middle_of(self, a: Affine) -> Code:
+        """32 times the sums of the source times their scales, bytes in `sc`: what `middle_off` takes off."""
+        minus, words = ymm("u", "s32"), ymm("t", "s16")
+        code: Code = [op("vmovdqu", minus.as_("u32"), Memory("acts", a + offset(self.acts, "sums"), "u32", 8))]
+        code += [op("vpmovsxbw", words, xmm("sc", "s8")), op("vpmaddwd", minus, minus.as_("s16"), words)]
+        return [*code, typed("vpslld", minus, minus, imm=5)]
+
+    def middle_off(self) -> Code:
+        sums = ymm("sums", "s32")
+        return [op("vpsubd", sums, sums, ymm("u", "s32"))]
 
     def scale_of(self, part: int) -> Code:
         """The scale of 32 elements in every word of `s`."""
@@ -214,7 +255,7 @@ class Blocks256:
 
 
 def _q4_k(k: Blocks256, w: Affine, a: Affine) -> Code:
-    code = k.minimum_of(w, a)
+    code = k.factors(w, a)
     for j in range(_GROUPS // 2):
         code += _halves(k, w, j)
         for part, codes in ((2 * j, ymm("x")), (2 * j + 1, ymm("z"))):
@@ -230,7 +271,7 @@ def _halves(k: Blocks256, w: Affine, j: int) -> Code:
 
 
 def _q5_k(k: Blocks256, w: Affine, a: Affine) -> Code:
-    code = [*k.minimum_of(w, a), op("vmovdqu", ymm("hb"), Memory("wei", w + offset(k.form, "high"), "u32", 8))]
+    code = [*k.factors(w, a), op("vmovdqu", ymm("hb"), Memory("wei", w + offset(k.form, "high"), "u32", 8))]
     for j in range(_GROUPS // 2):
         code += _halves(k, w, j)
         for part, codes in ((2 * j, ymm("x")), (2 * j + 1, ymm("z"))):
@@ -244,14 +285,8 @@ def _q5_k(k: Blocks256, w: Affine, a: Affine) -> Code:
 
 def _q6_k(k: Blocks256, w: Affine, a: Affine) -> Code:
     """Codes less 32: 32 times the scaled sums of the source are taken off."""
-    scales, minus = xmm("sc"), ymm("u", "s32")
-    code: Code = [op("vmovdqu", scales, Memory("wei", w + offset(k.form, "scales"), "u32", 4))]
-    code += [op("vmovdqu", minus.as_("u32"), Memory("acts", a + offset(k.acts, "sums"), "u32", 8))]
-    code += [
-        op("vpmovsxbw", ymm("t", "s16"), scales.as_("s8")),
-        op("vpmaddwd", minus, minus.as_("s16"), ymm("t", "s16")),
-    ]
-    code += [typed("vpslld", minus, minus, imm=5)]
+    scales = xmm("sc")
+    code: Code = [op("vmovdqu", scales, Memory("wei", w + offset(k.form, "scales"), "u32", 4)), *k.middle_of(a)]
     shifts = (("vpsllw", 4, 3), ("vpsllw", 2, 12), ("", 0, 48), ("vpsrlw", 2, 192))
     for j in range(2):
         code += [op("vmovdqu", ymm("hb"), Memory("wei", w + offset(k.form, "high") + 32 * j, "u32", 8))]
@@ -265,23 +300,20 @@ def _q6_k(k: Blocks256, w: Affine, a: Affine) -> Code:
             code += [op("vpor", x, x, t)]
             pair = np.repeat(np.array([2 * part, 2 * part + 1], np.uint8), 8)
             code += k.with_held("vpshufb", xmm("s", "u8"), xmm("sc", "u8"), f"pair{part}", pair)
-            code += [op("vpmovsxbw", ymm("s", "s16"), xmm("s", "s8")), *k.take(part, a, x, ymm("s"), part == 0)]
-    sums = ymm("sums", "s32")
-    return [*code, op("vpsubd", sums, sums, minus)]
+            code += [
+                op("vpmovsxbw", ymm("s", "s16"), xmm("s", "s8")),
+                *k.take(part, a, x, ymm("s"), part == 0, middle=32),
+            ]
+    return [*code, *k.middle_off()]
 
 
 def _q2_k(k: Blocks256, w: Affine, a: Affine) -> Code:
     """Each byte of `scales` has a scale and, above, a minimum."""
-    scales, minima, products = xmm("sc"), xmm("t"), ymm("t", "s32")
+    scales, minima = xmm("sc"), xmm("t")
     code: Code = [op("vmovdqu", scales, Memory("wei", w + offset(k.form, "scales"), "u32", 4))]
     code += [typed("vpsrlw", minima, scales, imm=4), op("vpand", minima, minima, xmm("nibble"))]
     code += [op("vpand", scales, scales, xmm("nibble")), op("vpmovzxbw", ymm("t", "u16"), minima.as_("u8"))]
-    sums = Memory("acts", a + offset(k.acts, "sums"), "s16", 16)
-    code += [op("vpmaddwd", products, products.as_("s16"), sums), op("vcvtdq2ps", products.as_("f32"), products)]
-    code += half("u", "wei", w + offset(k.form, "minimum"))
-    code += [op("vmulps", xmm("u", "f32"), xmm("u", "f32"), xmm("da", "f32"))]
-    code += [op("vbroadcastss", ymm("u", "f32"), Register("u", "f32", 1))]
-    code += [op("vfnmadd231ps", ymm("acc", "f32"), ymm("acc", "f32"), ymm("u", "f32"), products.as_("f32"))]
+    code += k.minima_of_16(w, a)
     code += [op("vpmovzxbw", ymm("sc", "u16"), scales.as_("u8"))]
     for j in range(2):
         code += [
@@ -315,10 +347,7 @@ def _q3_k(k: Blocks256, w: Affine, a: Affine) -> Code:
             code += [*_two_bits(k, n), *k.pair_of(n)]
             code += k.with_held("vpandn", t, ymm("third"), f"bit{bit}", np.full(32, 1 << bit, np.uint8))
             code += [typed("vpsrlw", t, t, imm=bit)] if bit else []
-            code += [typed("vpsllw", t, t, imm=2), k.source(bit, a)]
-            y, taken = ymm("y", "s8"), ymm("t", "s16")
-            code += [op("vpmaddubsw", taken, t.as_("u8"), y), op("vpmaddubsw", y.as_("s16"), ymm("x", "u8"), y)]
-            code += [typed("vpsubw", y.as_("s16"), y.as_("s16"), taken), *k.added(ymm("s"), bit == 0)]
+            code += [typed("vpsllw", t, t, imm=2), *k.take_less(bit, a, ymm("x"), t, ymm("s"))]
     return code
 
 
@@ -351,11 +380,8 @@ def _iq4_xs(k: Blocks256, w: Affine, a: Affine) -> Code:
     code += k.with_held("vpsubd", t.as_("s32"), t.as_("s32"), "one32", np.full(8, 32, np.int32))
     code += [typed("vpackssdw", ymm("sc"), t, t), typed("vpermq", ymm("sc"), ymm("sc"), imm=0b10_00_10_00)]
     for part in range(_GROUPS):
-        x, y, magnitude = ymm("x", "s8"), ymm("y", "s8"), ymm("z", "s8")
         code += [*nibbles(w + offset(k.form, "q") + 16 * part), typed("vpshufb", ymm("x"), ymm("table"), ymm("x"))]
-        code += [k.source(part, a), typed("vpsignb", y, y, x), typed("vpsignb", magnitude, x, x)]
-        code += [op("vpmaddubsw", y.as_("s16"), magnitude.as_("u8"), y)]
-        code += [*k.scale_of(part), *k.added(ymm("s"), part == 0)]
+        code += [*k.scale_of(part), *k.take_signed(part, a, ymm("x"), ymm("s"))]
     return code
 
 

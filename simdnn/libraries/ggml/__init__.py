@@ -17,6 +17,7 @@ from simdnn.libraries.model import Library, Pick, refuses
 #: caps that it has code of its own for, the strongest first
 _CAPS = ("avx512_core_vnni", "avx2_vnni", "avx2")
 _REPACKED, _EIGHT = ("q4_0", "q4_K", "iq4_nl", "mxfp4"), 8
+_PROMPT = 8  # rows of the source, at least, that blocks of 256 are multiplied with in tiles
 _LLAMAFILE = ("q4_0", "q5_0", "q8_0", "iq4_nl")  # types whose prompts llamafile's kernels multiply
 _WORKS = "f32 times weights in its blocks (simdnn.quantize_ggml, simdnn.ggml_blocks)"
 
@@ -25,17 +26,13 @@ def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
     """The dot product that ggml takes for a type of weights; builds for AVX-512 without VNNI run AVX2's."""
     check(problem)
     assert isinstance(problem, MatmulProblem)
+    cap = _cap(isa)
+    activations = block_format(problem.blocks).activations
+    if activations == "q8_K" and problem.m >= _PROMPT:
+        return Pick("tiled:avx2", "ggml_mul_mat_tiled")
     several = problem.m > 1 and problem.blocks in _LLAMAFILE
-    name = "llamafile_sgemm" if several else f"ggml_vec_dot_{problem.blocks}_{block_format(problem.blocks).activations}"
-    return Pick(f"vec_dot:{_cap(isa)}", name)
-
-
-def _cap(isa: str) -> str:
-    """The cap that a build for `isa` takes its kernels of."""
-    cap = next((cap for cap in _CAPS if cap in implied(isa)), "")
-    if not cap:
-        raise Unimplemented(f"ggml built for {isa}: its order of sums without AVX2 is not modelled; avx2 and above are")
-    return cap
+    name = "llamafile_sgemm" if several else f"ggml_vec_dot_{problem.blocks}_{activations}"
+    return Pick(f"vec_dot:{cap}", name)
 
 
 def choose_repacked(problem: Problem, isa: str, fpmath: str) -> Pick:
@@ -47,10 +44,17 @@ def choose_repacked(problem: Problem, isa: str, fpmath: str) -> Pick:
         raise Unimplemented(f"llama.cpp interleaves q2_K under {isa}, whose sums are not modelled; what works: {works}")
     if problem.blocks not in _REPACKED or problem.n % _EIGHT:
         return plain
+    cap = _cap(isa)
     kernel = "gemm" if problem.m > 3 else "gemv"
-    return Pick(
-        f"repacked:{_cap(isa)}", f"ggml_{kernel}_{problem.blocks}_8x8_{block_format(problem.blocks).activations}"
-    )
+    return Pick(f"repacked:{cap}", f"ggml_{kernel}_{problem.blocks}_8x8_{block_format(problem.blocks).activations}")
+
+
+def _cap(isa: str) -> str:
+    """The strongest cap that it has code of its own for."""
+    cap = next((cap for cap in _CAPS if cap in implied(isa)), "")
+    if not cap:
+        raise Unimplemented(f"ggml built for {isa}: its order of sums without AVX2 is not modelled; avx2 and above are")
+    return cap
 
 
 def check(problem: Problem) -> None:
@@ -75,5 +79,5 @@ def _library(title: str, version: str, answers: str, chosen: Callable[[Problem, 
     )
 
 
-LIBRARY = _library("ggml", "0.21", "products of f32 activations with weights in its blocks", choose)
-REPACKING = _library("ggml CPU_REPACK", "0.21", "those products as llama.cpp forms them by default", choose_repacked)
+LIBRARY = _library("ggml", "0.25", "products of f32 activations with weights in its blocks", choose)
+REPACKING = _library("ggml CPU_REPACK", "0.25", "those products as llama.cpp forms them by default", choose_repacked)
