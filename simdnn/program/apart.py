@@ -82,7 +82,7 @@ def verify_apart(program: Program, body: Sequence[Statement], nest: bool = True)
 
 def _verify_independent(program: Program, loop: Loop, nest: bool) -> None:
     operands: dict[str, list[Operand]] = {}
-    for operand in _operands(loop.body, {}):
+    for operand in _operands(loop, {}):
         operands.setdefault(operand[0].tensor, []).append(operand)
     for tensor, found in operands.items():
         if nest and program.tensor[tensor].kind == "private":
@@ -97,13 +97,14 @@ def _verify_independent(program: Program, loop: Loop, nest: bool) -> None:
 Operand = tuple[Memory, bool, dict[str, int]]  # whether it is stored to, and the loops around it with their extents
 
 
-def _operands(body: Sequence[Statement], inner: dict[str, int]) -> Iterator[Operand]:
+def _operands(loop: Loop, inner: dict[str, int]) -> Iterator[Operand]:
     """Every memory operand below."""
-    for part in body:
+    for part in loop.parts:
         if type(part) is Loop:
-            yield from _operands(part.body, {**inner, part.var: part.extent})
-        elif (memory := part.memory) is not None:  # type: ignore[union-attr]  # an op
-            yield memory, memory is part.dst, inner  # type: ignore[union-attr]
+            yield from _operands(part, {**inner, part.var: part.extent})
+        else:
+            for memory, stored, _ in part.accesses:  # type: ignore[union-attr]  # ops
+                yield memory, stored, inner
 
 
 def _joined(program: Program, operands: Iterable[Operand]) -> list[IterationAccess]:

@@ -17,8 +17,8 @@ from isa_models.isa import implied
 from isa_models.plain import MOST
 from simdnn.program.apart import verify_apart
 from simdnn.program.private import verify_private
-from simdnn.program.records import Loop, Memory, Op, Place, Program, Register, Statement, Tensor
-from simdnn.program.straight import RegisterUse, forms_of, parts
+from simdnn.program.records import Loop, Memory, Op, Place, Program, Register, Straight, Tensor, parts
+from simdnn.program.straight import RegisterUse
 from simdnn.program.tiles import TILES, rows_of
 
 _MAX_BYTES = 1 << 36
@@ -42,7 +42,7 @@ def verify(program: Program) -> Program:
     configured: tuple[int, ...] | None = None
     for statement in program.body:
         checker = _Checker(program, caps, configured)
-        checker.statements((statement,), {}, {})
+        checker.statements(parts((statement,)), {}, {})
         configured = checker.configured
     verify_apart(program, program.body)
     for statement in program.body:
@@ -88,26 +88,25 @@ class _Checker:
     def fail(self, op: object, why: str) -> ProgramError:
         return ProgramError(f"{self.program.name}: `{op}`: {why}")
 
-    def statements(self, body: Sequence[Statement], defined: Registers, extents: dict[str, int]) -> None:
-        for part in parts(body):
+    def statements(self, body: Sequence[Straight | Loop], defined: Registers, extents: dict[str, int]) -> None:
+        for part in body:
             if type(part) is Loop:
                 self.loop(part, defined, extents)
             else:
                 self.straight(part, defined, extents)  # type: ignore[arg-type]  # ops
 
-    def straight(self, ops: Sequence[Op], defined: Registers, extents: dict[str, int]) -> None:
+    def straight(self, ops: Straight, defined: Registers, extents: dict[str, int]) -> None:
         """Ops in a row. Where ops of such forms were sound before, their addresses are left to look at."""
         try:
-            key = self.program.isa, self.configured, forms_of(ops)
+            key = self.program.isa, self.configured, ops.forms
         except SimdnnError:
             key = None  # an instruction that is none
         use = _USES.get(key)
         if use is not None and self.admits(use, defined):
             defined.update(use.leaves)
             self.written.update(use.leaves)
-            for op in ops:
-                if (memory := op.memory) is not None:
-                    self.memory(op, memory, extents)
+            for memory, stored, op in ops.accesses:
+                self.memory(op, memory, stored, extents)
             return
         for op in ops:  # one after the other, so that the first that breaks a rule is named
             self.op(op, defined, extents)
@@ -140,7 +139,7 @@ class _Checker:
             raise self.fail(label, "an empty body")
         inside, before, self.written = dict(defined), self.written, set()
         around, self.spans = self.spans, {}
-        self.statements(loop.body, inside, {**extents, loop.var: loop.extent})
+        self.statements(loop.parts, inside, {**extents, loop.var: loop.extent})
         self.spans = around
         for name, bits in defined.items():
             if inside[name] != bits:
@@ -170,13 +169,13 @@ class _Checker:
         free = form.is_zero_idiom
         for place in op.srcs:
             if type(place) is Memory:
-                self.memory(op, place, extents)
+                self.memory(op, place, False, extents)
             elif not free:
                 self.read(op, place, defined)  # type: ignore[arg-type]  # a register
         if type(op.dst) is Register:
             self.write(op, op.dst, defined)
         else:
-            self.memory(op, op.dst, extents)  # type: ignore[arg-type]  # no register
+            self.memory(op, op.dst, True, extents)  # type: ignore[arg-type]  # no register
 
     def form(self, op: Op) -> None:
         """Operands by number, type and lanes, whatever registers and addresses they are."""
@@ -253,7 +252,7 @@ class _Checker:
         if place.rows != 1 and not op.definition.tile:
             raise self.fail(op, f"{place}: only tiles have rows")
 
-    def memory(self, op: Op, place: Memory, extents: dict[str, int]) -> None:
+    def memory(self, op: Op, place: Memory, stored: bool, extents: dict[str, int]) -> None:
         """The range of an operand's addresses, and that no tensor is stored to that is only read."""
         if place.tensor not in self.sizes:
             raise self.fail(op, f"no tensor {place.tensor!r}")
@@ -269,7 +268,7 @@ class _Checker:
         low, last = first + span[0] + min(0, reach), first + span[1] + max(0, reach) + bits // place.rows // unit - 1
         if low < 0 or last >= size:
             raise self.fail(op, f"addresses {low} .. {last} of {place.tensor}, which has 0 .. {size - 1}")
-        if place is op.dst and place.tensor in self.read_only:
+        if stored and place.tensor in self.read_only:
             raise self.fail(op, f"{place.tensor} is read only")
 
     def span(self, op: Op, place: Memory, extents: dict[str, int]) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -305,6 +305,21 @@ class Op(Record):
                 return place
         return None
 
+    def at(self, index: Affine) -> Op:
+        """This instruction with its memory operand at another index: all else that is known of the two stays."""
+        old, form = self.memory, self.form
+        assert old is not None  # a register has no index
+        memory = _new(Memory)
+        _set(memory, "__dict__", {**vars(old), "index": index})
+        known = {**vars(self), "form": form, "memory": memory}
+        if old is self.dst:
+            known["dst"] = memory
+        else:
+            known["srcs"] = tuple([memory if place is old else place for place in self.srcs])
+        made = _new(Op)
+        _set(made, "__dict__", known)
+        return made
+
     @property
     def is_zero_idiom(self) -> bool:
         """x ^ x: zero whatever x holds, so x need not be defined."""
@@ -324,6 +339,25 @@ class Op(Record):
     def __str__(self) -> str:
         immediates = "".join(f", {v}" for _, v in (*self.immediates, *self.choices))
         return f"{self.instruction} {self.dst}, {', '.join(map(str, self.srcs))}{immediates}"
+
+
+class Straight(tuple[Op, ...]):
+    """Ops in a row, with no loop between them: what is asked of them again and again is found once."""
+
+    @Derived
+    def forms(self) -> tuple[int, ...]:
+        """The numbers of the ops' forms: equal for straight code that differs in addresses alone."""
+        return tuple([op.form.number for op in self])
+
+    @Derived
+    def accesses(self) -> tuple[tuple[Memory, bool, Op], ...]:
+        """The memory operands, each with whether it is stored to, and its op."""
+        return tuple([(memory, memory is op.dst, op) for op in self if (memory := op.memory) is not None])
+
+    @Derived
+    def streams(self) -> frozenset[tuple[str, Terms]]:
+        """The tensors that are touched, each with what loops add to its addresses: once for those that move alike."""
+        return frozenset([(memory.tensor, memory.index.terms) for memory, _, _ in self.accesses])
 
 
 @dataclass(frozen=True)
@@ -358,8 +392,25 @@ class Loop(Record):
         """Loops one in another, this one included."""
         return 1 + max((s.depth for s in self.body if isinstance(s, Loop)), default=0)
 
+    @Derived
+    def parts(self) -> tuple[Straight | Loop, ...]:
+        """The loops of the body, and the ops in a row between them."""
+        return parts(self.body)
+
 
 Statement = Op | Loop
+
+
+def parts(body: Sequence[Statement]) -> tuple[Straight | Loop, ...]:
+    """The loops of a body, and the ops in a row between them."""
+    found = list[Straight | Loop]()
+    for kind, statements in itertools.groupby(body, type):
+        if kind is Loop:
+            found += statements  # type: ignore[arg-type]  # loops
+        else:
+            found.append(Straight(statements))  # type: ignore[arg-type]  # ops
+    return tuple(found)
+
 
 _FORMS: dict[tuple[object, ...], Op] = {}  # programs of many shapes have the same ops, but for addresses
 _MOST_FORMS = 1 << 16
@@ -393,6 +444,16 @@ class Program(Record):
         return Frozen({t.name: t for t in self.tensors})
 
     @Derived
+    def parts(self) -> tuple[Straight | Loop, ...]:
+        """The loops of the body, and the ops in a row between them."""
+        return parts(self.body)
+
+    @Derived
+    def straight(self) -> tuple[tuple[Straight, int], ...]:
+        """All ops in a row, in the order of the text, with how often they are executed."""
+        return tuple(_straight(self.parts))
+
+    @Derived
     def signature(self) -> str:
         """A digest of everything that an engine or the clock can see: the key of their caches."""
         return hashlib.sha256(repr((self.isa, self.tensors, self.body)).encode()).hexdigest()
@@ -403,12 +464,12 @@ class Program(Record):
 
     @Derived
     def _executions(self) -> tuple[tuple[Op, int], ...]:
-        return tuple(walk(self.body))
+        return tuple(_ops(self.straight))
 
     @Derived
     def forms(self) -> tuple[Op, ...]:
         """The form of each op, once each."""
-        return tuple({(form := op.form).number: form for op, _ in self._executions}.values())
+        return tuple({(form := op.form).number: form for ops, _ in self.straight for op in ops}.values())
 
     def itself(self) -> Program:
         """This program, for who finds it where it is needed."""
@@ -418,15 +479,21 @@ class Program(Record):
         return replace(self, name=name)
 
 
-def walk(body: Sequence[Statement], times: int = 1) -> list[tuple[Op, int]]:
+def walk(body: Sequence[Statement]) -> list[tuple[Op, int]]:
     """The instructions below `body`, each with its number of executions."""
-    found = list[tuple[Op, int]]()
-    for statement in body:
-        if type(statement) is Loop:
-            found += walk(statement.body, times * statement.extent)
+    return _ops(_straight(parts(body)))
+
+
+def _ops(straight: Iterable[tuple[Straight, int]]) -> list[tuple[Op, int]]:
+    return [(op, times) for ops, times in straight for op in ops]
+
+
+def _straight(parts: Sequence[Straight | Loop], times: int = 1) -> Iterator[tuple[Straight, int]]:
+    for part in parts:
+        if type(part) is Loop:
+            yield from _straight(part.parts, times * part.extent)
         else:
-            found.append((statement, times))  # type: ignore[arg-type]  # an op
-    return found
+            yield part, times  # type: ignore[misc]  # ops
 
 
 def listing(body: Sequence[Statement], depth: int = 0) -> str:

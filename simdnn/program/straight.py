@@ -1,27 +1,12 @@
-"""Straight code: the ops between two loops, which tiles of many shapes have in common but for their addresses."""
+"""The registers that straight code asks for and leaves, alike in tiles of many shapes, whose addresses alone differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
-from simdnn.program.records import Loop, Op, Register, Statement
+from simdnn.program.records import Op, Register
 from simdnn.program.tiles import TILES
-
-
-def parts(body: Sequence[Statement]) -> Iterator[tuple[Op, ...] | Loop]:
-    """The loops of a body, and the ops in a row between them."""
-    for kind, statements in groupby(body, type):
-        if kind is Loop:
-            yield from statements  # type: ignore[misc]  # loops
-        else:
-            yield tuple(statements)  # type: ignore[arg-type]  # ops
-
-
-def forms_of(ops: Sequence[Op]) -> tuple[int, ...]:
-    """The numbers of ops' forms: equal for straight code that differs in addresses alone."""
-    return tuple([op.form.number for op in ops])
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ the same runs (`Runs.by_set`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models.formats import fmt
-from simdnn.program.records import Loop, Memory, Op, Program, Statement
+from isa_models.plain import Derived
+from simdnn.program.records import Loop, Memory, Program
 
 _MOST_RUNS = 1 << 16  # of one tensor that are kept apart; beyond, dimensions multiply
 Ints = npt.NDArray[np.int64]
@@ -25,13 +26,17 @@ _NONE = np.zeros(0, np.int64)
 
 
 class Access(NamedTuple):
-    """`size` bytes at byte `start` of `tensor` plus `strides` bytes for each loop variable."""
+    """`size` bytes at byte `start` of `tensor` plus `strides` bytes for each loop variable; a tile's `rows` are as many
+    such runs, `apart` bytes from one to the next.
+    """
 
     tensor: str
     start: int
     size: int
     strides: tuple[tuple[str, int], ...]
     stores: bool
+    rows: int = 1
+    apart: int = 0
 
 
 Extents = tuple[tuple[str, int], ...]  # loops: variable, extent
@@ -40,7 +45,7 @@ Repeated = tuple[Access, Extents]  # an access and the loops that it runs throug
 
 @dataclass(frozen=True, eq=False)
 class _Bundle:
-    """Loads from one tensor, or stores to it, whose addresses move alike: the bytes of each."""
+    """Loads from one tensor, or stores to it, whose addresses move alike: the runs of bytes of all of them."""
 
     tensor: str
     strides: dict[str, int]
@@ -51,12 +56,13 @@ class _Bundle:
 
 def _bundled(accesses: Iterable[Access]) -> tuple[_Bundle, ...]:
     found: dict[tuple[str, tuple[tuple[str, int], ...], bool], list[tuple[int, int]]] = {}
-    for tensor, start, size, strides, stores in accesses:
-        found.setdefault((tensor, strides, stores), []).append((start, start + size))
+    for tensor, start, size, strides, stores, rows, apart in accesses:
+        runs = found.setdefault((tensor, strides, stores), [])
+        runs += [(start + row * apart, start + row * apart + size) for row in range(rows)]
     bundles = []
-    for (tensor, strides, stores), rows in found.items():
-        runs = np.array(rows, np.int64)
-        bundles.append(_Bundle(tensor, dict(strides), stores, runs[:, 0], runs[:, 1]))
+    for (tensor, strides, stores), runs in found.items():
+        united = np.array(_merged(runs), np.int64)
+        bundles.append(_Bundle(tensor, dict(strides), stores, united[:, 0], united[:, 1]))
     return tuple(bundles)
 
 
@@ -82,7 +88,7 @@ class Runs:
     ends: Ints
     more: int = 0
 
-    @cached_property
+    @Derived
     def count(self) -> int:
         if len(self.starts) == 1:
             return int(self.ends[0] - self.starts[0]) + self.more
@@ -115,41 +121,46 @@ class Region:
     loops: tuple[Region, ...]
     line_bytes: int
 
-    @cached_property
+    @Derived
     def iteration(self) -> dict[str, Lines]:
         """Lines of each tensor in one iteration."""
-        return _counts(self._touched)
+        return self.loops[0].whole if self._is_a_loop else _counts(self._touched)
 
-    @cached_property
+    @Derived
     def whole(self) -> dict[str, Lines]:
         """Lines of each tensor in all iterations together."""
-        return _counts(self._all)
+        return self.iteration if self.extent == 1 else _counts(self._all)
 
-    @cached_property
+    @Derived
     def straight(self) -> dict[str, Lines]:
         """Lines of each tensor that the accesses directly in the loop touch in one iteration."""
         if self.accesses and not self.loops:
             return self.iteration
         return _counts(_unions([(bundle, ()) for bundle in self._bundles], self.line_bytes))
 
-    @cached_property
+    @Derived
     def runs(self) -> dict[str, Runs]:
         """Where the lines of one iteration lie."""
         return {tensor: touched for tensor, (touched, _) in self._touched.items()}
 
-    @cached_property
+    @property
+    def _is_a_loop(self) -> bool:
+        """Whether there is nothing in it but one loop."""
+        return len(self.loops) == 1 and not self.accesses
+
+    @Derived
     def _touched(self) -> dict[str, tuple[Runs, Runs]]:
-        if len(self.loops) == 1 and not self.accesses:
+        if self._is_a_loop:
             return self.loops[0]._all
         return _unions(self._bundles_below(), self.line_bytes)
 
-    @cached_property
+    @Derived
     def _all(self) -> dict[str, tuple[Runs, Runs]]:
         if self.extent == 1:
             return self._touched
         return _unions(self._bundles_below(((self.var, self.extent),)), self.line_bytes)
 
-    @cached_property
+    @Derived
     def _bundles(self) -> tuple[_Bundle, ...]:
         return _bundled(self.accesses)
 
@@ -175,28 +186,26 @@ class Region:
 
 def parts(program: Program, line_bytes: int = 64) -> Region:
     """The program as a tree of parts."""
-    return _part(program, "", 1, program.body, line_bytes)
+    units = {tensor.name: fmt(tensor.dtype).bits // 8 for tensor in program.tensors}
+    return _part(program, "", 1, units, line_bytes)
 
 
-def _part(program: Program, var: str, extent: int, body: Sequence[Statement], line_bytes: int) -> Region:
-    accesses = list[Access]()
-    for statement in body:
-        if type(statement) is Op and (memory := statement.memory) is not None:
-            _add_accesses(accesses, program, memory, memory is statement.dst)
-    loops = tuple([_part(program, s.var, s.extent, s.body, line_bytes) for s in body if type(s) is Loop])
-    return Region(var, extent, tuple(accesses), loops, line_bytes)
+def _part(whole: Program | Loop, var: str, extent: int, units: Mapping[str, int], line_bytes: int) -> Region:
+    accesses, loops = list[Access](), list[Region]()
+    for part in whole.parts:
+        if type(part) is Loop:
+            loops.append(_part(part, part.var, part.extent, units, line_bytes))
+        else:
+            accesses += [_access(memory, stores, units) for memory, stores, _ in part.accesses]  # type: ignore[union-attr]  # ops
+    return Region(var, extent, tuple(accesses), tuple(loops), line_bytes)
 
 
-def _add_accesses(found: list[Access], program: Program, memory: Memory, stores: bool) -> None:
-    """Add the access of a memory operand; those of a tile's rows."""
-    unit, index = fmt(program.tensor[memory.tensor].dtype).bits // 8, memory.index
-    strides = _in_bytes(index.terms, unit)
-    if memory.rows == 1:
-        found.append(Access(memory.tensor, index.const * unit, memory.bits // 8, strides, stores))
-        return
-    size = memory.bits // memory.rows // 8
-    for row in range(memory.rows):
-        found.append(Access(memory.tensor, (index.const + row * memory.stride) * unit, size, strides, stores))
+def _access(memory: Memory, stores: bool, units: Mapping[str, int]) -> Access:
+    """The access of a memory operand; `units` are the bytes of each tensor's elements."""
+    tensor, index, rows = memory.tensor, memory.index, memory.rows
+    unit = units[tensor]
+    size, strides = memory.bits // rows // 8, _in_bytes(index.terms, unit)
+    return Access(tensor, index.const * unit, size, strides, stores, rows, memory.stride * unit)
 
 
 @lru_cache(maxsize=4096)
@@ -217,8 +226,8 @@ def crossing(access: Access, loops: Sequence[tuple[str, int]], line_bytes: int) 
     return _crossing(access.start % line_bytes, access.size, moving(access, loops, line_bytes), line_bytes)
 
 
-def crossings(tree: Region) -> Iterator[tuple[Access, int, float]]:
-    """Accesses with the times that each is executed, and the share of them whose bytes lie in two lines."""
+def crossings(tree: Region) -> Iterator[tuple[Access, int, list[float]]]:
+    """Accesses, the times that each is executed, and for each row the share of these whose bytes lie in two lines."""
     line_bytes = tree.line_bytes
     for part, loops in tree.parts_below():
         times = prod([extent for _, extent in loops])
@@ -227,7 +236,12 @@ def crossings(tree: Region) -> Iterator[tuple[Access, int, float]]:
             move = steps.get(access.strides)
             if move is None:
                 move = steps[access.strides] = moving(access, loops, line_bytes)
-            yield access, times, _crossing(access.start % line_bytes, access.size, move, line_bytes)
+            at = access.start % line_bytes
+            shares = [_crossing(at, access.size, move, line_bytes)]
+            if access.rows > 1:
+                rows = [(at + row * access.apart) % line_bytes for row in range(1, access.rows)]
+                shares += [_crossing(row, access.size, move, line_bytes) for row in rows]
+            yield access, times, shares
 
 
 def moving(access: Access, loops: Sequence[tuple[str, int]], line_bytes: int) -> Dims:

@@ -206,11 +206,12 @@ def fetches(
     """Each tensor's lines that stay, fetched once a run, and those fetched again; arguments as for `misses`, and the
     tensors whose lines pass the cache by.
     """
-    stays = _stays(tree, cache, passing)
-    before = stays if whole in (None, tree) else _stays(whole, cache, passing)
+    kept = _Kept(cache, passing)
+    stays = kept.of(tree)
+    before = stays if whole in (None, tree) else kept.of(whole)
     left = {t: min(share, before[t]) if cold is not None and t not in cold else 0.0 for t, share in stays.items()}
     once = {tensor: lines * (stays[tensor] - left[tensor]) for tensor, lines in tree.iteration.items()}
-    return once, _again(tree, cache, stays, passing)
+    return once, _again(tree, kept, stays)
 
 
 def fits(part: Region, capacity_bytes: int) -> bool:
@@ -230,41 +231,56 @@ def borrowed(program: Program, machine: Machine, levels: Sequence[LevelTraffic],
     return (held, held / share) if last.shared_by > threads and held > max(share, own) else (0, 0.0)
 
 
-def _again(part: Region, cache: CacheLevel, stays: Mapping[str, float], passing: Collection[str]) -> Fetches:
+def _again(part: Region, kept: _Kept, stays: Mapping[str, float]) -> Fetches:
     """The fetches of an iteration of a part, less the `stays` share of lines that is there from the one before."""
     if all(share == 1 for share in stays.values()):
         return Fetches(part, {}, ())
     straight = {tensor: lines * (1 - stays[tensor]) for tensor, lines in part.straight.items()}
     loops = []
     for loop in part.loops:
-        within = {tensor: max(share, stays[tensor]) for tensor, share in _stays(loop, cache, passing).items()}
+        within = {tensor: max(share, stays[tensor]) for tensor, share in kept.of(loop).items()}
         once = {tensor: lines * (within[tensor] - stays[tensor]) for tensor, lines in loop.whole.items()}
-        loops.append((once, _again(loop, cache, within, passing)))
+        loops.append((once, _again(loop, kept, within)))
     return Fetches(part, straight, tuple(loops))
 
 
-def _stays(part: Region, cache: CacheLevel, passing: Collection[str] = ()) -> dict[str, float]:
-    """The share of each tensor's lines of one iteration that the cache still holds at the next.
-
-    Lines at a stride may meet in few of the sets; all other tensors' are taken as spread evenly over all. Nothing stays
-    of tensors whose lines pass the cache by, and they take no place.
+class _Kept:
+    """Shares of lines that a cache keeps from one iteration of a part to the next: none of tensors whose lines are
+    `passing` it by, which take no place. Parts that touch the same lines are looked at once.
     """
-    total = sum([lines.touched for tensor, lines in part.iteration.items() if tensor not in passing])
-    places = cache.size_bytes / part.line_bytes
-    kept = _kept_evenly(cache, total / places)
-    found = {tensor: 0.0 if tensor in passing else kept for tensor in part.iteration}
-    if not cache.ways:
+
+    def __init__(self, cache: CacheLevel, passing: Collection[str]) -> None:
+        self.cache, self.passing = cache, passing
+        self.known: dict[int, dict[str, float]] = {}
+
+    def of(self, part: Region) -> dict[str, float]:
+        """The share of each tensor's lines of one iteration that is there at the next.
+
+        Lines at a stride may meet in few of the sets; all other tensors' are taken as spread evenly over all.
+        """
+        key = id(part.iteration)
+        if key not in self.known:
+            self.known[key] = self._found(part)
+        return self.known[key]
+
+    def _found(self, part: Region) -> dict[str, float]:
+        cache, passing = self.cache, self.passing
+        total = sum([lines.touched for tensor, lines in part.iteration.items() if tensor not in passing])
+        places = cache.size_bytes / part.line_bytes
+        kept = _kept_evenly(cache, total / places)
+        found = {tensor: 0.0 if tensor in passing else kept for tensor in part.iteration}
+        if not cache.ways:
+            return found
+        sets = max(1, round(min(places / cache.ways, PAGE_BYTES / part.line_bytes)))
+        for tensor, runs in part.runs.items():
+            if tensor in passing:
+                continue
+            others, more = divmod((total - runs.count) / sets, 1)  # in each set, and in a share of them one more
+            if runs.strided and runs.count + others + (more > 0) > places / sets:
+                lines = runs.by_set(sets)
+                share = [_kept(cache, (lines + others + one) * sets / places, lines) for one in (0, 1)]
+                found[tensor] = share[0] * (1 - more) + share[1] * more
         return found
-    sets = max(1, round(min(places / cache.ways, PAGE_BYTES / part.line_bytes)))
-    for tensor, runs in part.runs.items():
-        if tensor in passing:
-            continue
-        others, more = divmod((total - runs.count) / sets, 1)  # in each set, and in a share of them one more
-        if runs.strided and runs.count + others + (more > 0) > places / sets:
-            lines = runs.by_set(sets)
-            share = [_kept(cache, (lines + others + one) * sets / places, lines) for one in (0, 1)]
-            found[tensor] = share[0] * (1 - more) + share[1] * more
-    return found
 
 
 def _kept_evenly(cache: CacheLevel, crowding: float) -> float:
@@ -287,12 +303,13 @@ def _first_level(tree: Region, machine: Machine) -> LevelTraffic:
     level = machine.caches[0]
     moved, busy = [0, 0], [0.0, 0.0]  # loads, stores: bytes, and cycles of their ports
     cycles_of: dict[tuple[int, bool], float] = {}
-    for access, times, crossing in crossings(tree):
-        _, _, size, _, stores = access
+    for (_, _, size, _, stores, rows, _), times, shares in crossings(tree):
         if (size, stores) not in cycles_of:
             cycles_of[size, stores] = _port_cycles(machine, size, stores)
-        moved[stores] += times * size
-        busy[stores] += times * cycles_of[size, stores] * (1 + crossing)
+        moved[stores] += times * size * rows
+        cycles = times * cycles_of[size, stores]
+        for crossing in shares:
+            busy[stores] += cycles * (1 + crossing)
     rates = level.load_bytes_per_cycle, level.store_bytes_per_cycle
     cycles = max(*busy, *(bytes_ / rate for bytes_, rate in zip(moved, rates, strict=True)))
     confidence = machine.confidence_of(*(f"caches.{level.name}.{way}_bytes_per_cycle" for way in ("load", "store")))

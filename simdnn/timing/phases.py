@@ -73,7 +73,7 @@ def phases(machine: Machine, span: Iteration, moved: Transfers) -> Iterator[Phas
     """The phases of a run in which any level but the first has something to do."""
     cut = _Cut(LONG * machine.core.reorder_buffer, moved.levels[1:], moved.tree.line_bytes, moved.asked)
     once, again = zip(*moved.fetches, strict=True)
-    yield from cut.iteration(moved.tree, span, again, once, 1.0)
+    yield from cut.iteration(moved.tree, span, again, [_sum({}, demand) for demand in once], 1.0)
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,9 @@ class _Cut:
     def phase(self, times: float, core: float, demands: Demands) -> Phase:
         busy, shown = [], 0.0
         for level, demand in zip(self.levels, demands, strict=True):
+            if not demand:
+                busy.append(0.0)
+                continue
             asked = {tensor: lines for tensor, lines in demand.items() if tensor in self.asked}
             all_, some = self.cycles(level, demand), self.cycles(level, asked) if asked else 0.0
             busy.append(all_)
@@ -160,8 +163,8 @@ def _take(left: dict[str, Lines], touched: Mapping[str, Lines], ends: Collection
 
     Of tensors that nothing touches later (`ends`) all are taken: lines may be counted in part (`footprint._union`).
     """
-    found = {}
-    for tensor, lines in touched.items():
+    found: dict[str, Lines] = {}
+    for tensor, lines in touched.items() if left else ():
         if tensor in left:
             rest = left.pop(tensor)
             if tensor not in ends:
@@ -172,6 +175,8 @@ def _take(left: dict[str, Lines], touched: Mapping[str, Lines], ends: Collection
 
 
 def _sum(a: Mapping[str, Lines], b: Mapping[str, Lines], times: float = 1) -> dict[str, Lines]:
+    if not a and not b:
+        return {}
     found = dict(a)
     for tensor, lines in b.items():
         found[tensor] = found.get(tensor, Lines()) + lines * times

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from isa_models.formats import fmt
 from isa_models.instruction import instruction
@@ -55,28 +56,47 @@ def zero(register: Register) -> Op:
 
 def load32(unit: Unit, dst: Register, tensor: str, index: Affine, lanes: int) -> Op:
     """`lanes` 32-bit elements into a register, zeros above them."""
-    name, dtype = _move32(unit, dst, lanes)
-    return op(name, dst.as_(dtype), Memory(tensor, index, dtype, lanes))
+    return _load32(unit, dst, tensor, lanes).at(index)
 
 
 def store32(unit: Unit, tensor: str, index: Affine, src: Register, lanes: int) -> Op:
     """The first `lanes` 32-bit elements of a register."""
-    name, dtype = _move32(unit, src, lanes)
-    return op(name, Memory(tensor, index, dtype, lanes), src.as_(dtype))
-
-
-def _move32(unit: Unit, register: Register, lanes: int) -> tuple[str, str]:
-    """The instruction that moves `lanes` 32-bit elements of a register, and their type there."""
-    whole, part = ("vmovups", "vmaskmovps") if register.dtype == "f32" else ("vmovdqu", "vpmaskmovd")
-    name = part if lanes < unit.lanes and not unit.masks else whole
-    return name, "f32" if register.dtype == "f32" else "u32"
+    return _store32(unit, tensor, src, lanes).at(index)
 
 
 def broadcast32(dst: Register, tensor: str, index: Affine) -> Op:
     """The four bytes at `index` into every 32-bit lane."""
+    return _broadcast32(dst, tensor).at(index)
+
+
+# Each kind of move is made once, where an index is zero: programs have thousands that differ in that alone.
+
+
+@lru_cache(maxsize=1 << 12)
+def _load32(unit: Unit, dst: Register, tensor: str, lanes: int) -> Op:
+    name, dtype = _move32(unit, dst, lanes)
+    return op(name, dst.as_(dtype), Memory(tensor, Affine(), dtype, lanes))
+
+
+@lru_cache(maxsize=1 << 12)
+def _store32(unit: Unit, tensor: str, src: Register, lanes: int) -> Op:
+    name, dtype = _move32(unit, src, lanes)
+    return op(name, Memory(tensor, Affine(), dtype, lanes), src.as_(dtype))
+
+
+@lru_cache(maxsize=1 << 12)
+def _broadcast32(dst: Register, tensor: str) -> Op:
     if dst.dtype == "f32":
-        return op("vbroadcastss", dst, Memory(tensor, index, "f32", 1))
-    return op("vpbroadcastd", dst.as_("u32"), Memory(tensor, index, "u32", 1))
+        return op("vbroadcastss", dst, Memory(tensor, Affine(), "f32", 1))
+    return op("vpbroadcastd", dst.as_("u32"), Memory(tensor, Affine(), "u32", 1))
+
+
+def _move32(unit: Unit, register: Register, lanes: int) -> tuple[str, str]:
+    """The instruction that moves 32-bit elements between a register and memory, and their type."""
+    dtype = "f32" if register.dtype == "f32" else "u32"
+    if lanes < unit.lanes and not unit.masks:
+        return {"f32": "vmaskmovps", "u32": "vpmaskmovd"}[dtype], dtype
+    return {"f32": "vmovups", "u32": "vmovdqu"}[dtype], dtype
 
 
 def load_float(unit: Unit, register: str, tensor: str, dtype: str, index: Affine, lanes: int) -> Code:

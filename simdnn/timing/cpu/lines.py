@@ -21,9 +21,7 @@ import numpy.typing as npt
 
 from isa_models.forks import ForkLock
 from isa_models.machines.cpu_record import Machine
-from simdnn.program import straight
-from simdnn.program.records import Loop, Op, Program, Statement
-from simdnn.program.straight import forms_of
+from simdnn.program.records import Loop, Op, Program, Statement, Straight
 from simdnn.timing.cpu.core_rows import CoreRows, Numbers
 from simdnn.timing.cpu.core_run import Turn
 from simdnn.timing.cpu.core_state import UNPLACED
@@ -85,11 +83,11 @@ class _KnownLines:
         self._of_loop: dict[tuple[str, int], tuple[int, ...]] = {}
         self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}
 
-    def straight(self, stream: Stream, ops: Sequence[Op]) -> list[int]:
+    def straight(self, stream: Stream, ops: Straight) -> list[int]:
         """The numbers of the lines of ops in a row. Raises `UnknownTiming`."""
-        if any([stream.shares(op) for op in ops]):
+        if stream.shares(ops):
             return [self._op(stream, op) for op in ops]
-        key = forms_of(ops)
+        key = ops.forms
         found = self._of_straight.get(key)
         if found is None:
             found = [self._op(stream, op) for op in ops]
@@ -199,11 +197,11 @@ class _Text:
         self.loops: dict[int, _Place] = {}  # by a loop's identity
         self.parts: dict[int, list[tuple[int, int] | Loop]] = {}  # by the identity of a body: straight code, and loops
 
-    def add(self, body: Sequence[Statement], times: int = 1) -> None:
-        """The lines of a body that is executed so often, after those added before."""
-        parts = self.parts[id(body)] = []
+    def add(self, whole: Program | Loop, times: int = 1) -> None:
+        """The lines of a program, or of a loop's body that is executed so often, after those added before."""
+        parts = self.parts[id(whole.body)] = []
         numbers, known, stream = self.numbers, self.known, self.stream
-        for part in straight.parts(body):
+        for part in whole.parts:
             begin = len(numbers)
             if type(part) is Loop:
                 turns = times * part.extent
@@ -211,13 +209,13 @@ class _Text:
                 within = len(numbers)
                 self._place(within - begin, turns)
                 parts.append(part)
-                self.add(part.body, turns)
+                self.add(part, turns)
                 self.loops[id(part)] = _Place(begin, within, len(numbers), turns)
                 continue
             numbers.extend(known.straight(stream, part))  # type: ignore[arg-type]  # ops
             self._place(len(numbers) - begin, times)
             parts.append((begin, len(numbers)))
-            for line, op in enumerate(part, begin) if stream.both else ():  # type: ignore[arg-type]
+            for line, op in enumerate(part, begin) if stream.shares(part) else ():  # type: ignore[arg-type]
                 self._move(line, op)
 
     def _place(self, count: int, times: int) -> None:
@@ -248,7 +246,7 @@ class ProgramLines:
         self._known = _known(machine)
         stream = Stream(program)
         text = _Text(self._known, stream)
-        text.add(program.body)
+        text.add(program)
         self._loops, self._parts = text.loops, text.parts
         self._numbers, self._at = np.array(text.numbers, np.int64), np.array(text.at, np.int64)
         self._places, self._number_of = np.arange(len(text.numbers)), tuple(text.numbers)

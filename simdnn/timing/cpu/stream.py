@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from isa_models.formats import fmt
-from simdnn.program.records import Loop, Memory, Op, Place, Program, Register, Statement
+from simdnn.program.records import Loop, Memory, Op, Place, Program, Register, Straight
 from simdnn.timing.cpu.steps import MemRef, Step
 
 _CONFIGURATION = "tilecfg"  # a register that all tile instructions read
@@ -109,13 +109,12 @@ class Stream:
     def __init__(self, program: Program) -> None:
         self.program = program
         stored, loaded = set[str](), set[str]()
-        for op, _ in program.ops():
-            if (memory := op.memory) is None:
-                continue
-            if memory is op.dst:
-                stored.add(memory.tensor)
-            elif not op.form.definition.ahead:
-                loaded.add(memory.tensor)
+        for ops, _ in program.straight:
+            for memory, stores, op in ops.accesses:
+                if stores:
+                    stored.add(memory.tensor)
+                elif not op.form.definition.ahead:
+                    loaded.add(memory.tensor)
         self.both = stored & loaded  # tensors through which a store may feed a load
 
     def line(self, op: Op, at: Mapping[str, int], moving: str = "") -> CountedStep:
@@ -162,9 +161,9 @@ class Stream:
         memory = op.memory
         return memory if memory is not None and memory.tensor in self.both else None
 
-    def shares(self, op: Op) -> bool:
-        """Whether an op touches a tensor that is both stored to and loaded from."""
-        return bool(self.both) and self._shared(op) is not None
+    def shares(self, ops: Straight) -> bool:
+        """Whether some of the ops touch a tensor that is both stored to and loaded from."""
+        return bool(self.both) and any([memory.tensor in self.both for memory, _, _ in ops.accesses])
 
     def _unit(self, memory: Memory) -> int:
         return fmt(self.program.tensor[memory.tensor].dtype).bits // 8
@@ -181,7 +180,7 @@ class Stream:
     def _streams(self) -> dict[int, set[AddressStream]]:
         """For each loop, by its identity, the address streams below it that move in it or in a loop inside."""
         found: dict[int, set[AddressStream]] = {}
-        _collect_streams(self.program.body, found, [], {})
+        _collect_streams(self.program.parts, found, [], {})
         return found
 
     def control(self, loop: Loop) -> tuple[CountedStep, ...]:
@@ -191,28 +190,29 @@ class Stream:
 
 
 def _collect_streams(
-    body: Sequence[Statement],
+    parts: Sequence[Straight | Loop],
     found: dict[int, set[AddressStream]],
     around: list[set[AddressStream]],
     depth_of: dict[str, int],
 ) -> None:
-    """Add to `found` the streams of loops in a body; `around`: those of the loops around it, `depth_of`: the depths of
-    those that run more than once.
+    """Add to `found` the streams of loops among parts; `around`: those of the loops around them, `depth_of`: the depths
+    of those that run more than once.
     """
-    for statement in body:
-        if type(statement) is Loop:
+    for part in parts:
+        if type(part) is Loop:
             around.append(set())
-            if statement.extent > 1:
-                depth_of[statement.var] = len(around) - 1
-            _collect_streams(statement.body, found, around, depth_of)
-            depth_of.pop(statement.var, None)
-            moved = found[id(statement)] = around.pop()
+            if part.extent > 1:
+                depth_of[part.var] = len(around) - 1
+            _collect_streams(part.parts, found, around, depth_of)
+            depth_of.pop(part.var, None)
+            moved = found[id(part)] = around.pop()
             if around:
                 around[-1] |= moved
-        elif (memory := statement.memory) is not None:  # type: ignore[union-attr]  # an op
-            moving = [depth_of[name] for name, _ in memory.index.terms if name in depth_of]
+            continue
+        for stream in part.streams:  # type: ignore[union-attr]  # ops
+            moving = [depth_of[name] for name, _ in stream[1] if name in depth_of]
             if moving:
-                around[max(moving)].add((memory.tensor, memory.index.terms))
+                around[max(moving)].add(stream)
 
 
 @lru_cache(maxsize=1024)
