@@ -385,17 +385,11 @@ _convert(
 )
 
 
-def _clamped(a: Value, dtype: str) -> Value:
-    low, high = {"s8": (-128, 127), "u8": (0, 255)}[dtype]
-    a = (a < low).where(a.literal(low), a)
-    return (a > high).where(a.literal(high), a).to(dtype)
-
-
 for _type, _range in (("s8", "[127]"), ("u8", "[255]")):
     _convert(
         f"mov.{_type}.s32.sat",
         f"{_type} <- s32",
-        _one(lambda a, dtype=_type: _clamped(a, dtype)),  # type: ignore[misc]
+        _one(lambda a, dtype=_type: a.saturate(dtype)),  # type: ignore[misc]
         "Integers, saturated.",
         "[300]",
         _range,

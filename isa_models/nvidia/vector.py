@@ -142,11 +142,6 @@ _row("xor.b32", "u32 <- u32, u32", _zero, "Exclusive or.", "[12], [10]", "[6]", 
 def _steps() -> None:
     """Arithmetic of element-by-element kernels."""
 
-    def clamped(a: Value, dtype: str) -> Value:
-        low, high = {"s8": (-128, 127), "u8": (0, 255)}[dtype]
-        a = (a < low).where(a.literal(low), a)
-        return (a > high).where(a.literal(high), a).to(dtype)
-
     def to_s32(a: Value) -> Value:
         a = a.is_nan().where(a.literal(0.0), a).round_even()
         above, below = a.literal(2.0**31), a.literal(-(2.0**31))
@@ -279,8 +274,8 @@ def _steps() -> None:
             (f"cvt.s32.{t}", f"s32 <- {t}", lambda a: a.to("s32"), "Widened.", "[3]", "[3]")
             for t in ("s8", "u8", "s16", "u16")
         ),
-        ("cvt.sat.s8.s32", "s8 <- s32", lambda a: clamped(a, "s8"), "Saturated.", "[300]", "[127]"),
-        ("cvt.sat.u8.s32", "u8 <- s32", lambda a: clamped(a, "u8"), "Saturated.", "[300]", "[255]"),
+        ("cvt.sat.s8.s32", "s8 <- s32", lambda a: a.saturate("s8"), "Saturated.", "[300]", "[127]"),
+        ("cvt.sat.u8.s32", "u8 <- s32", lambda a: a.saturate("u8"), "Saturated.", "[300]", "[255]"),
     ]
     for row in conversions:
         _convert(*row)
