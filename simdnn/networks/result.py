@@ -146,37 +146,22 @@ class NetworkEstimate(Alike):
 
     def to_frame(self) -> pd.DataFrame:
         """A row a node: node, op, implementation, output, dtype, macs, cycles, time_us, share, bound, confidence."""
-        total = self.cycles or 1.0
-        rows = [
+        total, runs, costs = self.cycles or 1.0, self.nodes, self._costs
+        return pd.DataFrame(
             {
-                "node": run.node.name,
-                "op": run.node.op,
-                "implementation": run.implementation,
-                "output": "?" if run.shape is None else "x".join(map(str, run.shape)),
-                "dtype": run.dtype,
-                "macs": run.macs,
-                "cycles": cost.cycles,
-                "time_us": cost.seconds * 1e6,
-                "share": cost.cycles / total,
-                "bound": cost.bound,
-                "confidence": cost.confidence,
+                "node": [run.node.name for run in runs],
+                "op": [run.node.op for run in runs],
+                "implementation": [run.implementation for run in runs],
+                "output": ["?" if run.shape is None else "x".join(map(str, run.shape)) for run in runs],
+                "dtype": [run.dtype for run in runs],
+                "macs": [run.macs for run in runs],
+                "cycles": [cost.cycles for cost in costs],
+                "time_us": [cost.seconds * 1e6 for cost in costs],
+                "share": [cost.cycles / total for cost in costs],
+                "bound": [cost.bound for cost in costs],
+                "confidence": [cost.confidence for cost in costs],
             }
-            for run, cost in zip(self.nodes, self._costs, strict=True)
-        ]
-        columns = [
-            "node",
-            "op",
-            "implementation",
-            "output",
-            "dtype",
-            "macs",
-            "cycles",
-            "time_us",
-            "share",
-            "bound",
-            "confidence",
-        ]
-        return pd.DataFrame(rows, columns=columns)
+        )
 
     def to_json(self) -> str:
         """The totals, the rows of `to_frame`, `traffic` and `provenance`."""

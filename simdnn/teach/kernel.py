@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import simdnn
@@ -95,10 +96,7 @@ def _longest(paths: list[Path]) -> int:
     """The number of the loop with most instructions in all its turns, from 1 on."""
 
     def executed(path: Path) -> int:
-        total = len(path[-1].body)
-        for loop in path:
-            total *= loop.extent
-        return total
+        return len(path[-1].body) * prod(loop.extent for loop in path)
 
     return 1 + max(range(len(paths)), key=lambda i: executed(paths[i]))
 

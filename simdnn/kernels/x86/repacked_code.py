@@ -14,7 +14,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.x86.block_rows import BlockRows
 from simdnn.kernels.x86.code import typed
-from simdnn.program.records import Affine, Loop, Memory, Register
+from simdnn.program.records import Affine, Memory, Register, walk
 
 COLUMNS = 8
 LINE = 64  # bytes of eight columns
@@ -94,8 +94,5 @@ class EightColumns:
 
 def registers_of(code: Code) -> Iterator[str]:
     """The names of the registers in some code."""
-    for part in code:
-        if isinstance(part, Loop):
-            yield from registers_of(list(part.body))
-        else:
-            yield from (place.name for place in (part.dst, *part.srcs) if isinstance(place, Register))
+    for one, _ in walk(code):
+        yield from (place.name for place in (one.dst, *one.srcs) if isinstance(place, Register))
