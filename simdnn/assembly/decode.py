@@ -75,6 +75,11 @@ def part_name(register: Any) -> str:
     return _REGISTERS[register]
 
 
+def operand_registers(raw: Any) -> list[Any]:
+    """The registers among an instruction's operands, in their order."""
+    return [raw.op_register(k) for k in range(raw.op_count) if raw.op_kind(k) == iced.OpKind.REGISTER]
+
+
 @dataclass(frozen=True)
 class MemoryOperand:
     """A memory operand: full register names (empty where there is none) and the bytes that it moves."""
@@ -119,7 +124,7 @@ class Decoded:
         if not self.raw.is_vsib:
             return 1
         index = iced.RegisterExt.size(self.raw.memory_index) // (8 if _QUAD_INDEX.search(self.mnemonic) else 4)
-        operands = [self.raw.op_register(k) for k in range(self.raw.op_count)]
+        operands = operand_registers(self.raw)
         sizes = [iced.RegisterExt.size(r) for r in operands if iced.RegisterExt.is_vector_register(r)]
         return min([index, *(size // max(1, self.memory.bytes) for size in sizes if self.memory)])
 
@@ -183,7 +188,7 @@ class Decoder:
         if called := raw.flow_control in _CALLS:  # and come back from: what it pushes is popped there
             reads, writes, memory, stack = (), _CHANGED_BY_CALLS, None, False
         branch = raw.flow_control in _BRANCHES
-        sources = [raw.op_register(k) for k in range(raw.op_count) if raw.op_kind(k) == iced.OpKind.REGISTER]
+        sources = operand_registers(raw)
         pair = sources[-2:] if memory is None else []
         form = "rel" if branch else "-" if called else self._form(raw, mnemonic, memory)
         if stack and form in _STACKED.get(mnemonic, ()):  # the stack engine moves rsp at no cost
@@ -236,7 +241,7 @@ class Decoder:
         address = {raw.memory_base, raw.memory_index} if facts.used_memory() else set()
         reads: dict[str, None] = {}
         writes: dict[str, None] = {}
-        operands = {raw.op_register(k) for k in range(raw.op_count) if raw.op_kind(k) == iced.OpKind.REGISTER}
+        operands = set(operand_registers(raw))
         for used in facts.used_registers():
             register, access = used.register, used.access
             if stack and register == iced.Register.RSP:

@@ -14,7 +14,7 @@ from isa_models.errors import InvalidArgument, UnknownTiming, some
 from isa_models.frozen import Frozen
 from isa_models.machines.cpu_record import unknown_timing
 from simdnn.assembly.addresses import references
-from simdnn.assembly.decode import Decoded, Decoder, instructions
+from simdnn.assembly.decode import Decoded, Decoder, instructions, operand_registers
 from simdnn.assembly.elf import Code
 from simdnn.assembly.flow import ENDS, Flow, LoopPath
 from simdnn.assembly.rows import Rows
@@ -129,10 +129,7 @@ def _rank(raws: Sequence[Any], loop: LoopPath) -> tuple[bool, int, int]:
 
 
 def _is_vector(raw: Any) -> bool:
-    return any(
-        raw.op_kind(k) == iced.OpKind.REGISTER and iced.RegisterExt.is_vector_register(raw.op_register(k))
-        for k in range(raw.op_count)
-    )
+    return any(map(iced.RegisterExt.is_vector_register, operand_registers(raw)))
 
 
 def missing_rows(body: Sequence[Decoded], rows: Rows) -> list[tuple[str, str]]:

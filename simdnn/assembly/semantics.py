@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import iced_x86 as iced
 
 from isa_models.formats import fmt
 from isa_models.instruction import REGISTRY, Instruction
 from isa_models.plugins import load
-from simdnn.assembly.decode import IMMEDIATES, Decoded
+from simdnn.assembly.decode import IMMEDIATES, Decoded, operand_registers
 
 #: spellings with the same bits, whose element types the operation does not look at: the instruction, and bits of a lane
 _SAME_BITS: dict[str, tuple[str, int]] = {
@@ -191,25 +190,21 @@ def _immediates(one: Decoded) -> tuple[int, ...]:
     return tuple(raw.immediate(k) & 255 for k in range(raw.op_count) if raw.op_kind(k) in IMMEDIATES)
 
 
-def _registers(one: Decoded) -> list[Any]:
-    return [one.raw.op_register(k) for k in range(one.raw.op_count) if one.raw.op_kind(k) == iced.OpKind.REGISTER]
-
-
 def _has_long_integer(one: Decoded) -> bool:
     """Whether an operand is a general register of 64 bits, or memory in its place."""
-    long = any(iced.RegisterExt.is_gpr64(register) for register in _registers(one))
+    long = any(iced.RegisterExt.is_gpr64(register) for register in operand_registers(one.raw))
     return long or "si2s" in one.mnemonic and one.memory is not None and one.memory.bytes == 8
 
 
 def _widest(one: Decoded) -> int:
     """Bits of the widest vector register; 0 without one."""
-    sizes = [iced.RegisterExt.size(r) for r in _registers(one) if iced.RegisterExt.is_vector_register(r)]
+    sizes = [iced.RegisterExt.size(r) for r in operand_registers(one.raw) if iced.RegisterExt.is_vector_register(r)]
     return 8 * max(sizes, default=0)
 
 
 def _width(one: Decoded, definition: Instruction) -> int:
     """Bits of the widest vector register, or of what memory stands for one, or of masks; 0 without a register."""
     widest = _widest(one)
-    if not widest and any(map(iced.RegisterExt.is_k, _registers(one))):
+    if not widest and any(map(iced.RegisterExt.is_k, operand_registers(one.raw))):
         return next(iter(definition.caps))
     return max(widest, 8 * one.memory.bytes if one.memory else 0) if widest else 0

@@ -11,7 +11,7 @@ from isa_models import InvalidArgument
 from isa_models.errors import unknown_name
 from simdnn.benchdnn import attributes
 from simdnn.benchdnn.descriptors import NormDims, WindowDims, norm_dims, pool_dims, resampling_dims
-from simdnn.benchdnn.subset import DIRECTIONS, OPERATORS, OPTIONS, Option, data_types, integer, one_of, tags
+from simdnn.benchdnn.subset import DIRECTIONS, OPERATORS, OPTIONS, Option, anything, data_types, integer, one_of, tags
 from simdnn.operators.draft import BINARY, ELTWISE
 from simdnn.operators.graphs import NORMS, REDUCTIONS
 
@@ -103,10 +103,6 @@ def _flags(text: str) -> object:
     return text
 
 
-def _anything(text: str) -> object:
-    return text
-
-
 _SCALED = tuple(driver for driver in OPERATORS if driver not in ("sum", "shuffle", "prelu"))
 _ONE_TYPE = ("eltwise", "lnorm", "bnorm", "gnorm", "pool", "shuffle")
 _TWO_TYPES = ("softmax", "reduction", "resampling", "reorder", "concat")
@@ -123,7 +119,7 @@ OPERATOR_OPTIONS: Mapping[str, Option] = {
         Option("ddt", "f32", data_types("--ddt", (1,)), (*_TWO_TYPES, "binary", "sum")),
         Option("ss_dt", "f32", data_types("--ss_dt", (1,)), ("lnorm", "gnorm")),
         *(Option(name, "any", tags, OPERATORS) for name in ("tag", "stag", "dtag", "stat_tag")),
-        Option("strides", "", _anything, OPERATORS),
+        Option("strides", "", anything, OPERATORS),
         Option("alg", "", _algorithm, ("softmax", "eltwise", "binary", "pool", "reduction", "resampling")),
         Option("axis", "1", integer, ("softmax", "concat", "shuffle")),
         Option("group", "1", integer, ("shuffle",)),
@@ -133,15 +129,15 @@ OPERATOR_OPTIONS: Mapping[str, Option] = {
         Option("eps", "0", _number, ("reduction",)),
         Option("scales", "", _numbers, ("sum",)),
         Option("flags", "", _flags, ("lnorm", "bnorm", "gnorm")),
-        Option("oflag", "", _anything, ("reorder",)),
-        Option("cross-engine", "none", _anything, ("reorder",)),
-        Option("runtime-dim-mask", "0", _anything, ("reorder",)),
+        Option("oflag", "", anything, ("reorder",)),
+        Option("cross-engine", "none", anything, ("reorder",)),
+        Option("runtime-dim-mask", "0", anything, ("reorder",)),
         Option("mb", "0", integer, ("softmax", "eltwise", "pool", "bnorm", "gnorm", "resampling")),
         Option("attr-scales", "", lambda text: attributes.parameters("attr-scales", text), _SCALED),
         Option("attr-zero-points", "", lambda text: attributes.parameters("attr-zero-points", text), ("reorder",)),
         Option("attr-post-ops", "", attributes.post_ops, OPERATORS),
         *(
-            Option(n, "", _anything, OPERATORS)
+            Option(n, "", anything, OPERATORS)
             for n in OPTIONS
             if n.startswith("attr-") and n not in ("attr-scales", "attr-zero-points", "attr-post-ops")
         ),

@@ -82,7 +82,8 @@ def integer(text: str) -> object:
     return int(text)
 
 
-def _anything(text: str) -> object:
+def anything(text: str) -> object:
+    """Any text is taken as it is."""
     return text
 
 
@@ -105,7 +106,7 @@ def _parameters(option: str) -> Option:
 
 def _refused(name: str, *drivers: str) -> Option:
     """Known, and not modelled: a value other than the neutral ones of `NEUTRAL` makes problems unimplemented."""
-    return Option(name, "", _anything, drivers or DRIVERS)
+    return Option(name, "", anything, drivers or DRIVERS)
 
 
 #: in the order in which the cross product runs: the last one fastest
@@ -116,7 +117,7 @@ OPTIONS: Mapping[str, Option] = {
         Option("isa", "", _isa, kept=True),
         Option("dispatch", "fastest", check_dispatch, kept=True),
         Option("zero-point-strategy", "auto", one_of("zero-point strategy", STRATEGIES), kept=True),
-        Option("engine", "", _anything, kept=True),
+        Option("engine", "", anything, kept=True),
         Option("dir", "FWD_B", one_of("--dir", DIRECTIONS, str.upper), ("conv", "ip", "deconv")),
         Option("dt", "f32", _types),
         Option("stag", "any", tag),
@@ -125,8 +126,8 @@ OPTIONS: Mapping[str, Option] = {
         Option("alg", "direct", one_of("--alg", ALGORITHMS, str.lower), ("conv", "deconv")),
         _refused("encoding", "matmul"),
         _refused("grouped", "matmul"),
-        Option("strides", "", _anything),
-        Option("runtime_dims_masks", "", _anything, ("matmul",)),
+        Option("strides", "", anything),
+        Option("runtime_dims_masks", "", anything, ("matmul",)),
         _parameters("attr-scales"),
         _parameters("attr-zero-points"),
         _parameters("attr-precomputed-reductions"),

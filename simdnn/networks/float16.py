@@ -46,25 +46,20 @@ _IR = 4  # the first version whose initializers need not be inputs as well
 #: operators that stay f32 unless asked otherwise, and why
 BLOCKED: Mapping[str, str] = {
     "CumSum": "running sums lose what is added to a large total",
-    "RandomNormal": "random numbers are drawn in f32",
-    "RandomUniform": "random numbers are drawn in f32",
     "Range": "f16 has no integers above 2048 apart from each other",
-    "NonMaxSuppression": "box coordinates need more than 11 bits",
-    "RoiAlign": "box coordinates need more than 11 bits",
     "GridSample": "coordinates need more than 11 bits",
-    "Resize": "its scales and coordinates are f32",
-    "Upsample": "its scales and coordinates are f32",
-    "ReduceSumSquare": "squares leave f16's range early",
-    "ReduceL2": "squares leave f16's range early",
     "ReduceLogSumExp": "exponentials leave f16's range early",
-    "LpNormalization": "squares leave f16's range early",
-    "LRN": "squares leave f16's range early",
-    "MeanVarianceNormalization": "squares leave f16's range early",
-    "QuantizeLinear": "scales of integers stay f32",
-    "DequantizeLinear": "scales of integers stay f32",
-    "DynamicQuantizeLinear": "scales of integers stay f32",
-    "QLinearConv": "scales of integers stay f32",
-    "QLinearMatMul": "scales of integers stay f32",
+    **dict.fromkeys(("RandomNormal", "RandomUniform"), "random numbers are drawn in f32"),
+    **dict.fromkeys(("NonMaxSuppression", "RoiAlign"), "box coordinates need more than 11 bits"),
+    **dict.fromkeys(("Resize", "Upsample"), "its scales and coordinates are f32"),
+    **dict.fromkeys(
+        ("ReduceSumSquare", "ReduceL2", "LpNormalization", "LRN", "MeanVarianceNormalization"),
+        "squares leave f16's range early",
+    ),
+    **dict.fromkeys(
+        ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"),
+        "scales of integers stay f32",
+    ),
 }
 
 
