@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from simdnn.benchdnn.options import Case
 
 _LARGEST = 10**9  # bytes of operands beyond which values are not computed
+#: what oneDNN multiplies by the source's scale behind the operator, not ahead of it
+_SCALES_RESULTS = ("softmax", "layer_normalization", "group_normalization")
 _MOST_STEPS = 3 * 10**8  # elements that windows read, beyond which values are not computed
 #: post-operations that can make a small error any size
 STEEP = ("exp", "log", "pow", "round", "sqrt", "ge", "gt", "le", "lt", "eq", "ne")
@@ -71,9 +73,12 @@ class OperatorTask:
         """The arguments of what stands behind the operator, whose arrays `make` draws."""
         found: dict[str, Any] = {}
         scales, points = self.parameters("attr-scales", make), self.parameters("attr-zero-points", make)
+        post_ops = [self._post_op(op, make) for op in self.post_ops]
+        if self.primitive in _SCALES_RESULTS and "src" in scales:
+            post_ops.insert(0, ("linear", scales.pop("src"), 0.0))
         found |= {"scales": scales} if scales else {}
         found |= {"zero_points": points} if points else {}
-        found |= {"post_ops": [self._post_op(op, make) for op in self.post_ops]} if self.post_ops else {}
+        found |= {"post_ops": post_ops} if post_ops else {}
         held = [op for op in self.post_ops if op.kind == "sum"]
         return found | ({"into": make(self.output, held[0].dtype or self.dst)} if held else {})
 

@@ -16,6 +16,7 @@ from isa_models import InvalidArgument
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.networks.model import Graph, Node, Port
+from simdnn.networks.ops.registry import OWN
 from simdnn.networks.types import is_float, label, number
 from simdnn.primitives import arrays
 from simdnn.primitives.checks import one_of
@@ -26,34 +27,24 @@ OPSET = 21
 TYPES = ("f32", "bf16", "f16", "f8_e4m3", "f8_e5m2", "s8", "u8", "s32")
 STORED = (*TYPES, "s4", "u4", "f4_e2m1")  # and what a conversion alone reads and writes
 _BY_F16 = ("f8_e4m3", "f8_e5m2")
-#: functions of an element by oneDNN's names: an operator, and its attributes of (alpha, beta)
-_ELTWISE: dict[str, tuple[str, Callable[[float, float], dict[str, Any]]]] = {
-    "relu": ("LeakyRelu", lambda a, b: {"alpha": a}),
-    "tanh": ("Tanh", lambda a, b: {}),
-    "elu": ("Elu", lambda a, b: {"alpha": a}),
-    "abs": ("Abs", lambda a, b: {}),
-    "sqrt": ("Sqrt", lambda a, b: {}),
-    "logistic": ("Sigmoid", lambda a, b: {}),
-    "exp": ("Exp", lambda a, b: {}),
-    "gelu_tanh": ("Gelu", lambda a, b: {"approximate": "tanh"}),
-    "gelu_erf": ("Gelu", lambda a, b: {"approximate": "none"}),
-    "swish": ("Swish", lambda a, b: {"alpha": a}),
-    "log": ("Log", lambda a, b: {}),
-    "round": ("Round", lambda a, b: {}),
-    "mish": ("Mish", lambda a, b: {}),
-    "hardsigmoid": ("HardSigmoid", lambda a, b: {"alpha": a, "beta": b}),
-}
-#: functions that are written with several operators: nodes of (draft, source, alpha, beta)
-_WRITTEN: dict[str, Callable[[Draft, str, float, float], str]] = {
+#: functions of an element by oneDNN's names that ONNX's operators compute alike, or nearer: nodes of (draft, source,
+#: alpha, beta)
+_ALIKE: dict[str, Callable[[Draft, str, float, float], str]] = {
+    "relu": lambda c, x, a, b: c.add("LeakyRelu", x, alpha=a) if a else c.add("Relu", x),
+    "abs": lambda c, x, a, b: c.add("Abs", x),
+    "sqrt": lambda c, x, a, b: c.add("Sqrt", x),
+    "round": lambda c, x, a, b: c.add("Round", x),
+    "log": lambda c, x, a, b: c.add("Log", x),  # oneDNN's is off by up to 4e-6 near 1
     "square": lambda c, x, a, b: c.add("Mul", x, x),
-    "linear": lambda c, x, a, b: c.add("Add", c.add("Mul", x, c.number(a)), c.number(b)),
     "clip": lambda c, x, a, b: c.add("Clip", x, c.number(a), c.number(b)),
     "clip_v2": lambda c, x, a, b: c.add("Clip", x, c.number(a), c.number(b)),
-    "soft_relu": lambda c, x, a, b: c.add("Div", c.add("Softplus", c.add("Mul", x, c.number(a))), c.number(a)),
-    "pow": lambda c, x, a, b: c.add("Mul", c.add("Pow", x, c.number(b)), c.number(a)),
-    "hardswish": lambda c, x, a, b: c.add("Mul", x, c.add("HardSigmoid", x, alpha=a, beta=b)),
 }
-ELTWISE = tuple(sorted((*_ELTWISE, *_WRITTEN)))
+#: and those that have formulas of its own (`simdnn.networks.ops.eltwise`)
+_OWN = (
+    *("tanh", "elu", "logistic", "exp", "gelu_tanh", "gelu_erf", "swish", "mish", "soft_relu", "pow"),
+    *("linear", "hardsigmoid", "hardswish"),
+)
+ELTWISE = tuple(sorted((*_ALIKE, *_OWN)))
 _BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "max": "Max", "min": "Min"}
 _COMPARED = {"eq": "Equal", "gt": "Greater", "ge": "GreaterOrEqual", "lt": "Less", "le": "LessOrEqual"}
 BINARY = (*_BINARY, *_COMPARED, "ne")
@@ -89,9 +80,16 @@ class Draft:
     constants: dict[str, Array] = field(default_factory=dict)
 
     def add(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """A node; the answer is its output's name."""
+        """A node of ONNX's; the answer is its output's name."""
+        return self._node(op, "", inputs, attributes)
+
+    def own(self, op: str, *inputs: str, **attributes: Any) -> str:
+        """A node of this package's (`simdnn.networks.ops.eltwise`)."""
+        return self._node(op, OWN, inputs, attributes)
+
+    def _node(self, op: str, domain: str, inputs: tuple[str, ...], attributes: dict[str, Any]) -> str:
         name = f"{op.lower()}{len(self.nodes)}"
-        self.nodes.append(Node(name, op, "", OPSET, inputs, (name,), attributes))
+        self.nodes.append(Node(name, op, domain, OPSET, inputs, (name,), attributes))
         return name
 
     def constant(self, values: Array) -> str:
@@ -114,11 +112,9 @@ class Draft:
         """A function of each element of f32, of `ELTWISE`."""
         if algorithm == "soft_relu" and alpha == 0:
             raise InvalidArgument("soft_relu with alpha=0; it is log(1 + e**(alpha x)) / alpha")
-        if algorithm in _WRITTEN:
-            return _WRITTEN[algorithm](self, x, alpha, beta)
-        op, attributes = _ELTWISE[algorithm]
-        op = "Relu" if algorithm == "relu" and alpha == 0 else op
-        return self.add(op, x, **({} if op == "Relu" else attributes(alpha, beta)))
+        if algorithm in _ALIKE:
+            return _ALIKE[algorithm](self, x, alpha, beta)
+        return self.own("Eltwise", x, function=algorithm, alpha=alpha, beta=beta)
 
     def pair(self, algorithm: str, x: str, y: str) -> str:
         """Two values of f32 brought together, by a name of `BINARY`; comparisons give 1 or 0."""
@@ -185,7 +181,9 @@ class Draft:
         if len(given) > 1 and given[1]:
             held = self.add("Sub", held, self.number(numeric("zero point of sum", given[1])))
         factor = numeric("scale of sum", given[0]) if given else 1.0
-        return self.add("Add", x, held if factor == 1 else self.add("Mul", held, self.number(factor)))
+        if factor == 1:
+            return self.add("Add", x, held)
+        return self.own("Accumulate", x, held, scale=factor)
 
     def _rounded(self, name: str, dst: str, scale: Any, point: Any) -> OperatorGraph:
         """f32 values divided by the destination's scale, moved by its zero point, rounded once into its type."""

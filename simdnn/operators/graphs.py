@@ -1,7 +1,7 @@
 """Programs of primitives that normalize, reduce, or bring elements together: what `simdnn.softmax` and its like run.
 
-What is exact in them (greatest values, sums of integers, roundings) is anybody's; the polynomials for e**x and the like
-are other ones than oneDNN's, so those bits are not claimed.
+What is exact in them (greatest values, sums of integers, roundings) is anybody's, and functions of elements but log are
+oneDNN's. Sums of floats and what softmax makes of e**x go in another order than there, so those bits are not claimed.
 """
 
 from __future__ import annotations

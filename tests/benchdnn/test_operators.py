@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import simdnn
 from simdnn.benchdnn import answer, definitions, read
 from simdnn.benchdnn.answer import Answer
+from simdnn.benchdnn.operator_calls import task
 
 LINES = [
     "--softmax --sdt=f32,bf16 --ddt=f32 --axis=1 2x19x16 16x100",
@@ -65,6 +67,14 @@ def test_values_agree_with_the_definition(line: str) -> None:
     assert found and {one.status for one in found} == {"PASSED"}, found
     for one in found:
         assert one.cycles and one.max_error is not None and one.gb_s and one.gops is None
+
+
+def test_the_sources_scale_multiplies_probabilities() -> None:
+    """As oneDNN does it, not what e is raised to: 17 equal ones become 1/17 each."""
+    (line,) = read(["--softmax", "--sdt=f32", "--ddt=f32", "--attr-scales=src:common:4", "--axis=1", "1x17"])
+    asked = task(next(iter(line.cases())))
+    found = simdnn.softmax(np.ones((1, 17), np.float32), 1, machine="zen4", **asked._ending(lambda shape, dtype: None))
+    np.testing.assert_allclose(found.output, 4 / 17, rtol=1e-6)
 
 
 def test_wrong_values_fail(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,10 +265,18 @@ def is_formula(op: PostOp) -> bool:
     return bool(op.power) or op.kind in _FORMULAS or op.kind in _BY_TABLES
 
 
-def formula_of(op: PostOp, lanes: int) -> Expression:
+def by_tables(op: PostOp) -> bool:
+    """Whether a formula looks up numbers among the lanes of a register, as no GPU here does."""
+    return op.kind in _BY_TABLES and op.kind != "gelu_erf"
+
+
+def function_of(op: PostOp, lanes: int) -> Callable[..., Element]:
     """The formula of x and the numbers of a post-operation, for registers of `lanes` lanes."""
     if op.power:
-        function: Callable[..., Element] = _POWERS[op.power]
-    else:
-        function = _FORMULAS.get(op.kind) or partial(_BY_TABLES[op.kind], lanes=lanes)
-    return trace(function, ["f32"] * (1 + op.numbers))
+        return _POWERS[op.power]
+    return _FORMULAS.get(op.kind) or partial(_BY_TABLES[op.kind], lanes=lanes)
+
+
+def formula_of(op: PostOp, lanes: int) -> Expression:
+    """That formula, traced."""
+    return trace(function_of(op, lanes), ["f32"] * (1 + op.numbers))

@@ -68,7 +68,7 @@ def _refuse_shared(p: MatmulProblem, mode: str, scale: Param | None, point: Para
     several along K it reads others than it was given.
     """
     shared = [one for one in (scale, point) if one and one.group and not one.by_channel]
-    alone = shared == [point] and point.group == p.k and point.dtype not in _NIBBLES
+    alone = point and shared == [point] and point.group == p.k and point.dtype not in _NIBBLES
     reference = p.src == "f32" and (mode not in ("strict", "any") or p.epilogue.dst != "f32")
     if shared and (not alone or reference or scale and (scale.group or scale.dtype != "f32")):
         raise Unimplemented(f"{what} and values shared by all columns, or answers it otherwise; {_WAY_OUT}")

@@ -8,6 +8,7 @@ from simdnn.networks.ops import (  # noqa: F401  # each registers its own
     control,
     dynamic,
     elementwise,
+    eltwise,
     fused,
     indexing,
     linear,

@@ -91,7 +91,7 @@ def swish(k: Kernels, node: Node, x: Array) -> Array:
     )
 
 
-def _gelu_tanh(x: Element) -> Element:
+def gelu_by_tanh(x: Element) -> Element:
     inner = (x * x).fma(0.044715, 1.0) * x * math.sqrt(2 / math.pi)
     return x * f.tanh(inner).fma(0.5, 0.5)
 
@@ -117,7 +117,7 @@ def gelu(k: Kernels, node: Node, x: Array) -> Array:
     need(kind in ("none", "tanh"), f"approximate={kind!r}; allowed: none, tanh")
     if kind == "none":
         return computed(k, "gelu_erf", _gelu_erf, x, plain=_gelu_erf_numpy, steps=20)
-    return computed(k, "gelu_tanh", _gelu_tanh, x, plain=_gelu_tanh_numpy, steps=20)
+    return computed(k, "gelu_tanh", gelu_by_tanh, x, plain=_gelu_tanh_numpy, steps=20)
 
 
 @operator("ThresholdedRelu")
