@@ -61,8 +61,8 @@ def softmax(
 
     `src` is an array of f32, bf16, f16, f8_e4m3, f8_e5m2, s8, u8 or s32; `dst` one of these types, by default the
     source's. `scales` are common numbers: {"src": s} multiplies what is read (oneDNN multiplies what comes of it, as a
-    first post-operation ("linear", s) does), {"dst": s} divides what is written, which for integers is rounded to nearest
-    even and saturated. `post_ops` stand between: functions of an element with their
+    first post-operation ("linear", s) does), {"dst": s} divides what is written, which for integers is rounded to
+    nearest even and saturated. `post_ops` stand between: functions of an element with their
     numbers ("relu", ("linear", 2, 1)), arrays that broadcast (("add", values), ("prelu", slopes), ("select", other,
     condition)), and ("sum", scale, zero point), which adds what `into` holds. Between passes values are f32. Raises
     `InvalidArgument`.
