@@ -155,6 +155,8 @@ DOOR = {
     "convolution_on",
     "estimate_on",
     "_problem",
+    "_prepared",
+    "kind_of_call",
     "resolved",
     "attr_of",
     "of",

@@ -48,6 +48,11 @@ def register(folder: Path) -> None:
         _FILES[path.stem] = path
 
 
+def own_file(name: object) -> Path | None:
+    """The file of a machine that has this very name; None for any other object."""
+    return _FILES.get(name) if type(name) is str else None
+
+
 def is_gpu(name: str) -> bool:
     """Whether a name is a GPU's."""
     return (path := _FILES.find(name)) is not None and path.parts[-2:-1] == _GPU_FOLDER

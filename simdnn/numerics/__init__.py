@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.formats import fmt
-from isa_models.readings.arrays import Array, on_a_line, to_a_line, unmasked
+from isa_models.memory import Bytes, empty, zeros
+from isa_models.readings.arrays import Array, to_a_line, unmasked
 from simdnn.numerics import compiled, reference
+from simdnn.numerics.covered import written_whole
 from simdnn.program.check import verify
 from simdnn.program.records import Program, Tensor
 
@@ -32,7 +34,7 @@ def run(
         raise InvalidArgument(f"engine {engine!r}: one of {', '.join(ENGINES)}")
     if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
         raise InvalidArgument(f"threads={threads!r}; an integer from 1 to {MOST_THREADS} is needed")
-    buffers = buffers_of(program, inputs)
+    buffers = buffers_of(program, inputs, written_whole)
     if engine == "reference":
         reference.execute(program, buffers)
     else:
@@ -40,8 +42,17 @@ def run(
     return {t.name: buffers[t.name] for t in program.tensors if t.kind == "output"}
 
 
-def buffers_of(program: Program, inputs: Mapping[str, Any]) -> dict[str, Array]:
-    """A flat array for each tensor as a run finds it: inputs, constants, zeros; each begins on a cache line."""
+def _never(program: Program, tensor: Tensor) -> bool:
+    return False
+
+
+def buffers_of(
+    program: Program, inputs: Mapping[str, Any], written: Callable[[Program, Tensor], bool] = _never
+) -> dict[str, Array]:
+    """A flat array for each tensor as a run finds it: inputs, constants, zeros; each begins on a cache line.
+
+    `written`: whether a tensor may hold anything before the run, which writes all of it.
+    """
     buffers: dict[str, Array] = {}
     for tensor in program.tensors:
         dtype = fmt(tensor.dtype).dtype
@@ -50,7 +61,7 @@ def buffers_of(program: Program, inputs: Mapping[str, Any]) -> dict[str, Array]:
         elif tensor.kind == "input":
             buffers[tensor.name] = _input(program, tensor, inputs, dtype)
         else:
-            buffers[tensor.name] = _zeros(program, tensor, dtype)
+            buffers[tensor.name] = _room(program, tensor, dtype, empty if written(program, tensor) else zeros)
     return buffers
 
 
@@ -66,9 +77,9 @@ def _input(program: Program, tensor: Tensor, inputs: Mapping[str, Any], dtype: n
     return to_a_line(array).reshape(-1)
 
 
-def _zeros(program: Program, tensor: Tensor, dtype: np.dtype[Any]) -> Array:
+def _room(program: Program, tensor: Tensor, dtype: np.dtype[Any], make: Callable[[int], Bytes]) -> Array:
     try:
-        return on_a_line(tensor.size, dtype)
+        return make(tensor.size * dtype.itemsize).view(dtype)
     except MemoryError:
         what = f"{program.name}: {tensor.kind} {tensor.name}"
         raise InvalidArgument(f"{what}: no memory for {tensor.nbytes} bytes") from None

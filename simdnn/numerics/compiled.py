@@ -64,8 +64,9 @@ def execute(program: Program, buffers: dict[str, Array], threads: int = 1, nativ
 def _in_haste(program: Program) -> bool:
     """Whether a run that begins now makes do with hasty code: all runs of the program until then are short together."""
     with _LOCK:
-        _EXECUTED[program.signature] += sum(times for _, times in program.ops())
-        return _EXECUTED[program.signature] <= HASTY_OPS
+        if (before := _EXECUTED[program.signature]) <= HASTY_OPS:
+            _EXECUTED[program.signature] = before = before + program.executed
+        return before <= HASTY_OPS
 
 
 def _run(code: Compiled, program: Program, buffers: dict[str, Array], threads: int) -> bool:

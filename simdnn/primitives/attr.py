@@ -5,6 +5,9 @@ What can be checked without a problem is checked when an `Attr` is made; shapes 
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -208,6 +211,15 @@ class Attr(InNotebooks):
         if self.zero_point_strategy != "auto" and not {"src", "wei"} & set(self.zero_points):
             given = f"zero_point_strategy={self.zero_point_strategy!r}"
             raise InvalidArgument(f"{given} without zero_points of src or wei: leave it at 'auto'")
+
+    @functools.cached_property
+    def content(self) -> bytes:
+        """A digest of all that is said, signs of zeros and types of numbers included."""
+        return hashlib.sha256(pickle.dumps({f.name: getattr(self, f.name) for f in fields(self)})).digest()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __hash__(self) -> int:
         quants = (self.scales, self.zero_points, self.precomputed_reductions)

@@ -8,11 +8,12 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import Epilogue, MatmulProblem, Parameters
 from simdnn.primitives import arrays
 from simdnn.primitives.checks import one_of
+from simdnn.primitives.prepared import Prepared
 from simdnn.primitives.problems import WEI_TAGS, tensors
 from simdnn.primitives.products import Products
 from simdnn.primitives.resolve import Resolved
 from simdnn.primitives.result import Result
-from simdnn.primitives.run import Target, chosen, run
+from simdnn.primitives.run import Target, choice_of
 from simdnn.primitives.scaled import Blocks
 
 WORKS = "f32 sums of f32 sources, with nothing after them, work: add or scale the outputs afterwards"
@@ -39,7 +40,9 @@ def multiply(
     arrays.check_memory(tensors(problem))
     rows = arrays.native(src).reshape(asked.m, asked.k)
     assert weights.stored is not None  # which `asked_of` saw
-    return run(chosen(problem, target, given), target, rows, weights.stored, Parameters(), given, asked.shape)
+    shapes = rows.shape, weights.stored.shape
+    ready = Prepared(choice_of(problem, target, given), target, given, Parameters(), *shapes, asked.shape)
+    return ready.run(rows, weights.stored)
 
 
 def problem_of(

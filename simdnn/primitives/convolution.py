@@ -16,11 +16,12 @@ from simdnn.primitives.attr import Attr
 from simdnn.primitives.channel_groups import refuse_groups
 from simdnn.primitives.checks import keywords
 from simdnn.primitives.postops import with_operands
+from simdnn.primitives.prepared import Prepared, kind_of_call, prepared
 from simdnn.primitives.problems import CONV_SIZES, Taps, conv_problem, conv_shape, tensors
-from simdnn.primitives.reorder import Reordered, plain_of
+from simdnn.primitives.reorder import Reordered, plain_of, values_of
 from simdnn.primitives.resolve import Resolved, need_values, resolve
 from simdnn.primitives.result import Result
-from simdnn.primitives.run import Target, check_reordered, chosen, resolved, run
+from simdnn.primitives.run import Target, check_reordered, choice_of, resolved
 from simdnn.primitives.zero_points import ADDED, refuse_strategy
 
 
@@ -108,6 +109,27 @@ def convolution_on(
     groups: int = 1,
 ) -> Result:
     """`convolution` for who has checked once where it runs."""
+    kind = kind_of_call(target, src, weights, bias, into, attr, dst, wei_tag, strides, padding, dilation, groups)
+    taps = strides, padding, dilation, groups
+    ready = prepared(kind, lambda: _prepared(target, src, weights, bias, dst, attr, wei_tag, into, *taps))
+    return ready.run(src, values_of(weights), bias)
+
+
+def _prepared(
+    target: Target,
+    src: Array,
+    weights: Array | Reordered,
+    bias: Array | None,
+    dst: str | None,
+    attr: Attr | None,
+    wei_tag: str,
+    into: Array | None,
+    strides: int | Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
+    groups: int,
+) -> Prepared:
+    """The primitive made ready for any numbers, or the refusal."""
     if target.gpu and into is not None:
         raise Unimplemented(f"into on {target.gpu.name!r}: no convolution there has the post-operation that reads it")
     values, wei = plain_of(weights)
@@ -135,9 +157,9 @@ def convolution_on(
     arrays.check_memory(tensors(problem))
     shape = (mb, oc, problem.ow) if spatial == 1 else ()
     parameters = with_operands(parameters, given.post_ops, problem, into, shape)
-    choice = chosen(problem, target, given)
+    choice = choice_of(problem, target, given)
     check_reordered(weights, choice, target)
-    return run(choice, target, arrays.native(src), arrays.native(values).reshape(oihw), parameters, given, shape)
+    return Prepared(choice, target, given, parameters, src.shape, oihw, shape)
 
 
 def problem_of(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import ContextDecorator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -67,6 +67,14 @@ class Setting(Generic[T]):
             if text := os.environ.get(variable, "").strip():
                 return self._from_environment(variable, text)
         return None
+
+    def state(self) -> Hashable:
+        """All that `said` goes by where a call says nothing."""
+        if entered := self.scopes.get():
+            return "scope", entered[-1].value
+        if self.thread.default is not None:
+            return "thread", self.thread.default
+        return tuple(map(os.environ.get, self.variables))
 
     def set_default(self, value: T | None) -> None:
         """Set this thread's default; None gives the word back to the environment."""

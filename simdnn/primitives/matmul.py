@@ -17,12 +17,13 @@ from simdnn.primitives.checks import keywords
 from simdnn.primitives.decompress import decompression
 from simdnn.primitives.groups import group_scales, params_of, with_groups
 from simdnn.primitives.postops import with_operands
+from simdnn.primitives.prepared import Prepared, kind_of_call, prepared
 from simdnn.primitives.problems import matmul_problem, tensors
 from simdnn.primitives.products import Products, products_of
-from simdnn.primitives.reorder import Reordered, plain_of
+from simdnn.primitives.reorder import Reordered, plain_of, values_of
 from simdnn.primitives.resolve import Resolved, beyond_s8, need_values, resolve
 from simdnn.primitives.result import Result
-from simdnn.primitives.run import Target, check_reordered, chosen, resolved, run
+from simdnn.primitives.run import Target, check_reordered, choice_of, resolved
 from simdnn.primitives.scaled import Blocks
 from simdnn.primitives.zero_points import check_reductions, on_cpu, with_tables
 
@@ -102,12 +103,28 @@ def matmul_on(
     into: Array | None = None,
 ) -> Result:
     """`matmul` for who has checked once where its products run."""
-    if isinstance(weights, Blocks):
-        asked = asked_of(src, weights)
-        nothing_beside(weights.dtype, bias, into)
-        codes = block_format(weights.dtype).codes
-        given = resolved(asked.of_types(arrays.type_of("src", src), codes), attr, target, dst, blocks=True)
-        return multiply(src, weights, asked, given, target, dst, wei_tag)
+    if not isinstance(weights, Blocks):
+        kind = kind_of_call(target, src, weights, bias, into, attr, dst, wei_tag)
+        ready = prepared(kind, lambda: _prepared(target, src, weights, bias, dst, attr, wei_tag, into))
+        return ready.run(src, values_of(weights), bias)
+    asked = asked_of(src, weights)
+    nothing_beside(weights.dtype, bias, into)
+    codes = block_format(weights.dtype).codes
+    given = resolved(asked.of_types(arrays.type_of("src", src), codes), attr, target, dst, blocks=True)
+    return multiply(src, weights, asked, given, target, dst, wei_tag)
+
+
+def _prepared(
+    target: Target,
+    src: Array,
+    weights: Array | Reordered,
+    bias: Array | None,
+    dst: str | None,
+    attr: Attr | None,
+    wei_tag: str,
+    into: Array | None,
+) -> Prepared:
+    """The primitive made ready for any numbers, or the refusal."""
     values, wei = plain_of(weights)
     types = arrays.type_of("src", src), wei
     asked = products_of(src, values, target.apart(*types))
@@ -118,11 +135,12 @@ def matmul_on(
     check_reductions(given, src)
     arrays.check_memory(tensors(problem))
     parameters = with_operands(parameters, given.post_ops, problem, into, asked.shape)
-    choice = chosen(problem, target, given)
+    choice = choice_of(problem, target, given)
     check_reordered(weights, choice, target)
+    rows, columns = src.shape, values.shape
     if asked.batch.count == 1:
-        src, values = src.reshape(asked.m, asked.k), values.reshape(asked.k, asked.n)
-    return run(choice, target, arrays.native(src), arrays.native(values), parameters, given, asked.shape)
+        rows, columns = (asked.m, asked.k), (asked.k, asked.n)
+    return Prepared(choice, target, given, parameters, rows, columns, asked.shape)
 
 
 def problem_of(

@@ -17,6 +17,7 @@ from isa_models.formats import fmt
 from isa_models.isa import implied
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
+from simdnn.kernels.common.kept import Known
 from simdnn.kernels.common.pack import Blocked, Layout
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.x86 import packing
@@ -65,9 +66,14 @@ class Reordered(Alike, Priced):
         """The data as an ordinary array of the desc's shape and type."""
         return self.values.copy()
 
-    @functools.cached_property
+    @property
     def values(self) -> Array:
         """The data as an ordinary array that cannot be written to: what products multiply."""
+        return self._known.values
+
+    @functools.cached_property
+    def _known(self) -> Known:
+        """The data, with what kernels make of it."""
         desc = self.desc
         if desc.blocked:
             weights = pack.unpack(self.tensors, desc.blocked)
@@ -77,9 +83,10 @@ class Reordered(Alike, Priced):
             values = self.tensors["wei"].reshape(*outer, columns, rows).swapaxes(-1, -2)
         else:
             values = self.tensors["wei"]
-        found = np.ascontiguousarray(values).reshape(desc.shape)
-        found.setflags(write=False)
-        return found
+        known = Known(np.ascontiguousarray(values).reshape(desc.shape))
+        if desc.blocked:
+            known.made[desc.blocked] = self.tensors
+        return known
 
     def _summary(self) -> dict[str, Any]:
         where = {"machine": self.machine.name, "isa": self.isa}
@@ -169,6 +176,11 @@ def plain_of(weights: object) -> tuple[Any, str]:
     if isinstance(weights, Reordered):
         return weights.values.reshape(weights.source.shape), weights.source.dtype
     return weights, arrays.type_of("weights", weights)
+
+
+def values_of(weights: Any) -> Any:
+    """An argument's weights as an array: of a reorder's outcome the one that kernels know."""
+    return weights.values if isinstance(weights, Reordered) else weights
 
 
 def _of_matrices(desc: MemoryDesc) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, Unimplemented
+from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
 from isa_models.machines.provenance import Confidence
@@ -316,8 +316,7 @@ class Result(Estimate):
 
     output: Array
     departed: Departures
-    explainer: Callable[..., Explanation] | None = None
-    bounder: Callable[[], ErrorBound] | None = None
+    explainer: Callable[..., Explanation]
     dst_scales: Array | None = None
 
     @property
@@ -362,9 +361,9 @@ class Result(Estimate):
         >>> bool((bound.error <= bound.worst).all()), bool((bound.probable <= bound.worst).all())
         (True, True)
         """
-        if self.bounder is None:
-            raise Unimplemented(f"{self.implementation} keeps no operands to bound errors by; products do")
-        return self.bounder()
+        from simdnn.explanations.bounds import Bounded
+
+        return Bounded(self.departed)()
 
     def explain(self, *index: int) -> Explanation:
         """The chain of instructions that made the output element at `index`, with values, and the step at which it
@@ -372,10 +371,6 @@ class Result(Estimate):
 
         Raises `InvalidArgument` for an element that is not there.
         """
-        if self.explainer is None:
-            raise Unimplemented(
-                f"{self.implementation} keeps no chain of an element to show; products and convolutions do"
-            )
         return self.explainer(*index)
 
     def _row(self) -> dict[str, Any]:

@@ -1,21 +1,23 @@
-"""The way from a checked problem to a result: choose the kernel, run it, hand back values with their cost."""
+"""Where a problem runs, which kernel that takes, and what it costs and yields there."""
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.formats import fmt
-from isa_models.readings.arrays import Array, copied_to_a_line
+from isa_models.machines.shipped import own_file
+from isa_models.readings.arrays import Array
 from simdnn.kernels.common.batched import as_batched
-from simdnn.kernels.common.kept import kept
-from simdnn.kernels.common.spec import Epilogue, Finish, Kernel, MatmulProblem, Parameters, Problem
+from simdnn.kernels.common.spec import Finish, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.table import rows_for
 from simdnn.libraries import LIBRARIES, Library, is_reference
 from simdnn.primitives import arrays, gpu_problems, narrow
@@ -23,17 +25,15 @@ from simdnn.primitives.accumulation import parted
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.candidates import Request
 from simdnn.primitives.checks import gpu_of, integer, one_of, target_of
-from simdnn.primitives.costs import built, estimate_on_gpu, made, no_floor
+from simdnn.primitives.costs import estimate_on_gpu, made, no_floor
 from simdnn.primitives.dispatch import Choice, check_dispatch, choose
 from simdnn.primitives.mathmode import COLD_WEIGHTS
 from simdnn.primitives.reorder import Reordered, conversion
 from simdnn.primitives.resolve import Resolved, Shape
-from simdnn.primitives.result import Estimate, Result
-from simdnn.primitives.verbose_line import note
-from simdnn.primitives.written import written
+from simdnn.primitives.result import Estimate
 
 if TYPE_CHECKING:
-    from simdnn.explanations.departures import Departures
+    from simdnn.timing.estimate import Cost
 
 _LOG = logging.getLogger(__name__)
 ENGINES = ("auto", "compiled", "reference")
@@ -61,6 +61,14 @@ class Target:
     @staticmethod
     def of(machine: object, isa: object, threads: object, engine: object, dispatch: object) -> Target:
         """Raises `UnknownName` or `InvalidArgument` for what doesn't exist or doesn't fit."""
+        named = own_file(machine)
+        asked: tuple[Any, ...] = (machine, isa, threads, engine, dispatch)
+        lasts = named is not None or isinstance(machine, Machine | GpuMachine)  # others' files may change
+        plain = type(threads) is int and all(type(word) in (str, NoneType) for word in (isa, engine, dispatch))
+        return _known(named, *asked) if lasts and plain else Target._of(*asked)
+
+    @staticmethod
+    def _of(machine: object, isa: object, threads: object, engine: object, dispatch: object) -> Target:
         if (on := gpu_of(machine)) is not None:
             return Target._on_gpu(on, isa, threads, engine, dispatch)
         found, caps = target_of(machine, isa)
@@ -90,6 +98,12 @@ class Target:
     def gpu(self) -> GpuMachine | None:
         """The machine where it is a GPU."""
         return self.machine if isinstance(self.machine, GpuMachine) else None
+
+
+@functools.lru_cache(maxsize=256)
+def _known(named: Path | None, *asked: Any) -> Target:
+    """A target on a machine that stays as it is; `named`: its file."""
+    return Target._of(*asked)
 
 
 def attr_of(attr: object) -> Attr:
@@ -132,6 +146,11 @@ class Modes(Protocol):
 
 def chosen(problem: Problem, target: Target, given: Modes) -> Choice:
     """The kernel for a problem under the modes that it was made in; raises `Unimplemented` or `UnknownTiming`."""
+    return told(choice_of(problem, target, given), target)
+
+
+def choice_of(problem: Problem, target: Target, given: Modes) -> Choice:
+    """The choice that `chosen` logs."""
     if target.library:
         target.library.check(problem)
     acc_mode, every = parted(given.acc_mode)
@@ -147,7 +166,12 @@ def chosen(problem: Problem, target: Target, given: Modes) -> Choice:
         kinds=rows_for(target.caps),
         acc_mode=acc_mode,
     )
-    choice = choose(replace(request, estimator=estimate_on_gpu, floor=no_floor) if target.gpu else request)
+    return choose(replace(request, estimator=estimate_on_gpu, floor=no_floor) if target.gpu else request)
+
+
+def told(choice: Choice, target: Target) -> Choice:
+    """The choice, as the log tells it for each call."""
+    problem = choice.request.problem
     _LOG.debug("%s on %s, dispatch %s: %s", choice.kind.name, target.machine.name, target.dispatch, problem)
     if is_reference(choice.library):
         _LOG.info(
@@ -170,11 +194,15 @@ def priced(choice: Choice, target: Target) -> Estimate:
         functools.partial(made, choice.kind, choice.problem, target.machine),
         target.threads,
         choice.request.fpmath,
-        functools.partial(choice.cost_on, target.threads),
+        functools.partial(_cost, choice, target.threads),
         choice.frame,
         functools.partial(conversion, choice),
         choice.library,
     )
+
+
+def _cost(choice: Choice, threads: int) -> Cost:
+    return choice.cost_on(threads)
 
 
 def check_reordered(weights: Array | Reordered, choice: Choice, target: Target) -> None:
@@ -205,47 +233,6 @@ def outputs(
         return numerics.run(kernel.program, inputs, engine=engine, threads=threads)
 
 
-def run(
-    choice: Choice,
-    target: Target,
-    src: Array,
-    weights: Array,
-    parameters: Parameters,
-    given: Resolved,
-    shape: tuple[int, ...] = (),
-) -> Result:
-    """Run the chosen kernel on checked arrays; `given` is the attribute that its problem was made of, `shape` the
-    output's of a matmul, or of a convolution of one spatial dimension.
-    """
-    from simdnn.explanations.bounds import Bounded
-    from simdnn.explanations.element import Explainer
-
-    if target.library and (why := target.library.order_unknown(choice.request.problem, choice.kind.name)):
-        raise Unimplemented(why)
-    problem = choice.problem
-    kernel = whole(choice.kernel, problem, shape)
-    own = copied_to_a_line(src), kept(weights)  # the result reads them later, when the user's may differ
-    left = outputs(kernel, *own, parameters, target.engine, target.threads)
-    output = kernel.finish(left)
-    rebuild = functools.partial(_rebuilt, choice, shape)
-    departed = departures(kernel, problem, *own, parameters, output.shape, rebuild, target.engine, target.threads)
-    explainer = Explainer(kernel, *own, parameters, target.machine)
-    scales = kernel.scales(left) if kernel.scales else None
-    if scales is not None and shape:
-        scales = scales.reshape(*shape[:-1], -1)
-    cost = vars(priced(choice, target)) | {"find_kernel": functools.partial(_kept, choice)}
-    result = Result(
-        **cost, output=output, departed=departed, explainer=explainer, bounder=Bounded(departed), dst_scales=scales
-    )
-    note(result, lambda: written(given, problem))
-    return result
-
-
-def _kept(choice: Choice) -> Kernel:
-    """The kernel that ran."""
-    return choice.kernel
-
-
 def whole(kernel: Kernel, problem: Problem, shape: tuple[int, ...]) -> Kernel:
     """The kernel, fed with all products of a batch where `shape`, the output's, is that of several; or with an output
     of `shape`, one dimension of an image.
@@ -260,27 +247,3 @@ def whole(kernel: Kernel, problem: Problem, shape: tuple[int, ...]) -> Kernel:
 
 def _reshaped(finish: Finish, shape: tuple[int, ...], left: Mapping[str, Array]) -> Array:
     return finish(left).reshape(shape)
-
-
-def departures(
-    kernel: Kernel,
-    problem: Problem,
-    src: Array,
-    weights: Array,
-    parameters: Parameters,
-    shape: tuple[int, ...],
-    rebuild: Callable[[Epilogue], Kernel],
-    engine: str,
-    threads: int = 1,
-) -> Departures:
-    """How a kernel that ran on these arrays, which nobody changes any more, departed from exact integers."""
-    from simdnn.explanations.departures import Departures
-
-    run_again = functools.partial(values, engine=engine, threads=threads)
-    return Departures(kernel, problem, src, weights, parameters, shape, rebuild, run_again)
-
-
-def _rebuilt(choice: Choice, shape: tuple[int, ...], epilogue: Epilogue) -> Kernel:
-    """The chosen kernel with another epilogue."""
-    problem = replace(choice.problem, epilogue=epilogue)
-    return whole(built(choice.kind, problem, choice.request.machine), problem, shape)

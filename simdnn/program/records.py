@@ -467,6 +467,11 @@ class Program(Record):
         return tuple(_ops(self.straight))
 
     @Derived
+    def executed(self) -> int:
+        """How many instructions a run executes."""
+        return sum(times for _, times in self._executions)
+
+    @Derived
     def forms(self) -> tuple[Op, ...]:
         """The form of each op, once each."""
         return tuple({(form := op.form).number: form for ops, _ in self.straight for op in ops}.values())

@@ -8,7 +8,6 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -226,11 +225,3 @@ def test_a_row_says_it_all() -> None:
     row = r.error_bound.to_frame().iloc[0]
     assert row[["worst", "probable", "error", "certainty"]].tolist() == [0, 0, 0, CERTAINTY]
     assert {"tightness", "worst_relative", "roundings_f32", "roundings_other"} <= set(row.index)
-
-
-def test_what_keeps_no_operands_says_so() -> None:
-    from dataclasses import replace
-
-    r = simdnn.matmul(np.ones((2, 8), np.float32), np.ones((8, 16), np.float32), machine="icx")
-    with pytest.raises(SimdnnError, match="products do"):
-        _ = replace(r, bounder=None).error_bound

@@ -6,77 +6,104 @@ been changed since.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from isa_models.forks import ForkLock
 from isa_models.readings.arrays import Array, copied_to_a_line, memory_bytes
 
-_LEAST = 1 << 16  # bytes of weights that are kept: fewer are made again as fast
+_LEAST = 1 << 10  # bytes of weights that are kept: fewer are made again as fast
 _MOST = 1 << 31  # bytes kept in all, or fewer: a process on each core keeps a quarter of the memory together
-_FEW = 1024  # weights that are remembered as met
-_PIECE = 1 << 18  # bytes that are compared at a time
+_FEW = 1024  # weights that are remembered as met, and that are kept
+_WAYS = 16  # things that are kept of the same weights
 _ENDS, _BETWEEN = 256, 64  # bytes of weights by which they are looked up
 
 Made = Mapping[str, Array]
 _Look = tuple[tuple[int, ...], np.dtype[Any], bytes]
 
 
-@dataclass
-class _Known:
-    """Weights, and tensors made of them by what they are made for."""
+@dataclass(eq=False)
+class Known:
+    """Weights that nobody changes, and tensors made of them by what they are made for."""
 
     values: Array
+    look: _Look | None = None  # where they are found
     made: dict[Hashable, Made] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.values.setflags(write=False)
+        self.address = self.values.ctypes.data
+        _of_values[id(self.values)] = self
 
     @property
     def nbytes(self) -> int:
-        return self.values.nbytes + sum(array.nbytes for made in self.made.values() for array in made.values())
+        """Bytes of all arrays, each counted once."""
+        arrays = {id(array): array for made in self.made.values() for array in made.values()}
+        return self.values.nbytes + sum(array.nbytes for array in arrays.values())
+
+    def __reduce__(self) -> tuple[type[Known], tuple[Array]]:
+        """Weights alone: what was made of them can be made again."""
+        return Known, (self.values,)
+
+    def same(self, weights: Array) -> bool:
+        """Whether an array in C order has the same shape, type and bytes."""
+        ours = self.values
+        if weights.shape != ours.shape or weights.dtype != ours.dtype or not weights.flags.c_contiguous:
+            return False
+        return not _compare()(self.address, weights.ctypes.data, ours.nbytes)
 
 
 _LOCK = ForkLock()
-_known: OrderedDict[_Look, _Known] = OrderedDict()  # the latest used at the end
+_known: OrderedDict[_Look, Known] = OrderedDict()  # the latest used at the end
 _met: OrderedDict[_Look, None] = OrderedDict()  # weights that products met, kept or not
+_of_values: WeakValueDictionary[int, Known] = WeakValueDictionary()  # by the numbers of arrays that nobody changes
+_of_callers: WeakValueDictionary[int, Known] = WeakValueDictionary()  # of callers' arrays that held the same bytes
 
 
 def kept(weights: Array) -> Array:
     """A copy in C order that nobody changes: the one of an earlier call where the content is the same."""
+    if known_of(weights):
+        return weights
     if weights.nbytes < _LEAST or not weights.flags.c_contiguous:
         return copied_to_a_line(weights)
-    look = _look(weights)
+    known = _of_callers.get(id(weights))
+    if known is None or not known.same(weights):
+        look = _look(weights)
+        with _LOCK:
+            known, again = _known.get(look), look in _met
+            _met[look] = None
+            _met.move_to_end(look)
+            if len(_met) > _FEW:
+                _met.popitem(last=False)
+        if known is None or not known.same(weights):
+            copy = copied_to_a_line(weights)
+            if not again:
+                return copy
+            known = Known(copy, look)
+        _of_callers[id(weights)] = known
     with _LOCK:
-        known, again = _known.get(look), look in _met
-        _met[look] = None
-        _met.move_to_end(look)
-        if len(_met) > _FEW:
-            _met.popitem(last=False)
-    if known and _same(known.values, weights):
-        with _LOCK:
-            if look in _known:
-                _known.move_to_end(look)
-        return known.values
-    copy = copied_to_a_line(weights)
-    if again:
-        copy.setflags(write=False)
-        with _LOCK:
-            _keep(look, _Known(copy))
-    return copy
+        _keep(known)
+    return known.values
+
+
+def known_of(weights: Array) -> Known | None:
+    """The record of an array that nobody changes; None of any other array."""
+    known = _of_values.get(id(weights))
+    return known if known and known.values is weights else None
 
 
 def made_of(weights: Array, what: Hashable, make: Callable[[], Made]) -> Made:
     """Tensors that `make` makes of weights, and of nothing else: once for each `what` where the weights are `kept`."""
-    if weights.flags.writeable:
-        return make()
-    look = _look(weights)
-    with _LOCK:
-        known = _known.get(look)
-    if known is None or known.values is not weights:
+    if (known := known_of(weights)) is None:
         return make()
     if (found := known.made.get(what)) is None:
         found = make()
@@ -84,17 +111,30 @@ def made_of(weights: Array, what: Hashable, make: Callable[[], Made]) -> Made:
             array.setflags(write=False)
         with _LOCK:
             known.made[what] = found
-            _keep(look, known)
+            if len(known.made) > _WAYS:
+                del known.made[next(iter(known.made))]
+            _forget()
     return found
 
 
-def _keep(look: _Look, known: _Known) -> None:
-    """Note weights as the latest, and forget those used longest ago where there are too many. Under the lock."""
-    _known[look] = known
-    _known.move_to_end(look)
-    most = min(_MOST, memory_bytes() // (4 * (os.cpu_count() or 1)))
-    while _known and sum(known.nbytes for known in _known.values()) > most:
-        _known.popitem(last=False)
+def _keep(known: Known) -> None:
+    """Note weights as the latest. Under the lock."""
+    assert known.look is not None
+    new = _known.get(known.look) is not known
+    _known[known.look] = known
+    _known.move_to_end(known.look)
+    if new:
+        _forget()
+
+
+def _forget() -> None:
+    """Forget weights used longest ago where there are too many. Under the lock."""
+    most, held = (
+        min(_MOST, memory_bytes() // (4 * (os.cpu_count() or 1))),
+        sum(known.nbytes for known in _known.values()),
+    )
+    while _known and (held > most or len(_known) > _FEW):
+        held -= _known.popitem(last=False)[1].nbytes
 
 
 def _look(weights: Array) -> _Look:
@@ -104,11 +144,10 @@ def _look(weights: Array) -> _Look:
     return weights.shape, weights.dtype, b"".join(part.tobytes() for part in some)
 
 
-def _same(a: Array, b: Array) -> bool:
-    """Whether two arrays of one type and shape, both in C order, hold the same bytes."""
-    ours, theirs = (array.reshape(-1).view(np.uint8) for array in (a, b))
-    whole = ours.size // 8 * 8
-    words, others = (array[:whole].view(np.uint64) for array in (ours, theirs))
-    edges = (*range(0, words.size, _PIECE // 8), words.size)
-    alike = all((words[i:j] == others[i:j]).all() for i, j in pairwise(edges))
-    return alike and bool((ours[whole:] == theirs[whole:]).all())
+@functools.cache
+def _compare() -> Callable[[int, int, int], int]:
+    """C's comparison of bytes, which reads as fast as memory delivers."""
+    compare: Any = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None).memcmp
+    compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    found: Callable[[int, int, int], int] = compare
+    return found

@@ -176,4 +176,5 @@ def filled(values: Array, columns: int) -> Array:
 
 def inputs_of(program: Program, values: Mapping[str, Array]) -> dict[str, Array]:
     """The arrays that a program reads, of those known by its tensors' names."""
-    return {t.name: np.ascontiguousarray(values[t.name]) for t in program.tensors if t.kind == "input"}
+    names = [t.name for t in program.tensors if t.kind == "input" and t.name in values]
+    return {name: np.ascontiguousarray(values[name]) for name in names}

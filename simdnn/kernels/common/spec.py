@@ -269,6 +269,17 @@ class Saturating:
     sums: Callable[[], Kernel]
 
 
+@dataclass(frozen=True)
+class Apart:
+    """The way of arrays to a program's inputs where the source goes by itself, and all `beside` it reads no source."""
+
+    source: Callable[[Array], dict[str, Array]]
+    beside: Callable[[Array, Parameters], dict[str, Array]]
+
+    def __call__(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        return {**self.source(src), **self.beside(weights, parameters)}
+
+
 @dataclass(frozen=True, eq=False)
 class Kernel(Alike, InNotebooks):
     """A Program for one problem, and the way between the user's arrays and its tensors.

@@ -12,7 +12,7 @@ from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common.code import Code, loop, nest, op, pieces
 from simdnn.kernels.common.edges import Edges
 from simdnn.kernels.common.pack import Blocked, Layout, filled, halved, inputs_of, wrap32
-from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
+from simdnn.kernels.common.spec import Apart, ConvProblem, Kernel, Parameters
 from simdnn.kernels.x86.code import Unit, load32, load_float, zero
 from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile
 from simdnn.kernels.x86.source import Source
@@ -164,7 +164,7 @@ class Depthwise:
         return Kernel(
             self.name,
             self.program,
-            self.prepare,
+            Apart(self.pixels, self.beside),
             self.finish,
             self.dot.compute,
             blocked=self.blocked,
@@ -178,17 +178,17 @@ class Depthwise:
         layout = Layout(1, p.groups, self.channels, 0, depth, depth)
         return None if self.halve else Blocked(self.unit.isa, self.dot.wei, layout, 1, p.kh, p.kw)
 
-    def prepare(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
-        """The program's inputs."""
+    def pixels(self, src: Array) -> dict[str, Array]:
+        """The source's tensor: rows of channels."""
+        return {"src": to_a_line(src.transpose(0, 2, 3, 1)).reshape(-1)}
+
+    def beside(self, weights: Array, p: Parameters) -> dict[str, Array]:
+        """The program's other inputs."""
         problem = self.problem
         taps = weights.reshape(problem.groups, problem.kh, problem.kw)  # s16 or f32 where a reorder has widened them
         if self.halve:
             taps = halved(taps)
-        inputs: dict[str, Array] = {
-            "src": to_a_line(src.transpose(0, 2, 3, 1)).reshape(-1),
-            "wei": self.weights(taps),
-            **self.plan.inputs(p, self.padded),
-        }
+        inputs: dict[str, Array] = {"wei": self.weights(taps), **self.plan.inputs(p, self.padded)}
         if self.plan.compensate:
             inputs["comp"] = self.compensation(taps, p.zp_src)
         return inputs_of(self.program, inputs)

@@ -140,12 +140,8 @@ class Fused:
     # -- between the user's arrays and the program's tensors --------------------------------------------------------
     def kernel(self) -> Kernel:
         p = self.product
-        return Kernel(p.name, self.program, self.prepare, p.finish, p.dot.compute, GIVEN)
-
-    def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
-        """The program's inputs."""
-        parts = (self.decompressor.arrays, self.epilogue_arrays)
-        return self.product.inputs(self.program, parts, src, weights, parameters)
+        inputs = p.inputs(self.program, self.decompressor.arrays, self.epilogue_arrays)
+        return Kernel(p.name, self.program, inputs, p.finish, p.dot.compute, GIVEN)
 
     def epilogue_arrays(self, weights: Array, parameters: Parameters) -> dict[str, Array]:
         return self.plan.inputs(parameters, lambda values: pack.per_channel(values, self.blocks.layout, "f32"))

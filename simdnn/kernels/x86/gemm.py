@@ -161,7 +161,9 @@ class Gemm:
         return Kernel(
             p.name,
             self.program,
-            self.prepare,
+            p.inputs(
+                self.program, self.weights.arrays, self.sums.arrays, self.compensation.arrays, self.epilogue_arrays
+            ),
             p.finish,
             p.dot.compute,
             self.weights.given,
@@ -170,11 +172,6 @@ class Gemm:
             saturating=() if halves or not p.dot.saturates else self.saturating(),
             halves=halves,
         )
-
-    def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
-        """The program's inputs."""
-        parts = (self.weights.arrays, self.sums.arrays, self.compensation.arrays, self.epilogue_arrays)
-        return self.product.inputs(self.program, parts, src, weights, parameters)
 
     def epilogue_arrays(self, weights: Array, parameters: Parameters) -> dict[str, Array]:
         return self.plan.inputs(parameters, lambda values: pack.per_channel(values, self.blocks.layout, "f32"))

@@ -14,7 +14,7 @@ import numpy as np
 from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common.code import Code, along, loop, op
 from simdnn.kernels.common.pack import Blocked, Layout, inputs_of
-from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
+from simdnn.kernels.common.spec import Apart, Kernel, MatmulProblem, Parameters
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_float, store32, zero
 from simdnn.kernels.x86.dots import BF16_EMULATED
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
@@ -172,16 +172,18 @@ class Gemv:
         p = self.problem
         columns = None if self.plain else Blocked(self.unit.isa, p.wei, Layout(1, p.n, 1, 0, 1, p.k), p.k)
         weights = ("vector" if p.n == 1 else "matrix",)
-        return Kernel(self.name, self.program, self.prepare, self.finish, compute, weights, blocked=columns)
+        return Kernel(
+            self.name, self.program, Apart(self.source, self.beside), self.finish, compute, weights, blocked=columns
+        )
 
-    def prepare(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
-        """The program's inputs."""
-        matrix, vector = (src, weights) if self.problem.n == 1 else (weights if self.plain else weights.T, src)
-        inputs: dict[str, Array] = {
-            "matrix": to_a_line(matrix).reshape(-1),
-            "vector": to_a_line(vector).reshape(-1),
-            **self.plan.inputs(p, self.per_output),
-        }
+    def source(self, src: Array) -> dict[str, Array]:
+        """The source's tensor: with N = 1 it is the matrix."""
+        return {"matrix" if self.problem.n == 1 else "vector": to_a_line(src).reshape(-1)}
+
+    def beside(self, weights: Array, p: Parameters) -> dict[str, Array]:
+        """The program's other inputs."""
+        name, rows = ("vector", weights) if self.problem.n == 1 else ("matrix", weights if self.plain else weights.T)
+        inputs = {name: to_a_line(rows).reshape(-1), **self.plan.inputs(p, self.per_output)}
         return inputs_of(self.program, inputs)
 
     def per_output(self, values: Array) -> Array:

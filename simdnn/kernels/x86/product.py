@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common import pack
-from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Parameters, Problem
+from simdnn.kernels.common.spec import Apart, ConvProblem, MatmulProblem, Parameters, Problem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import SECOND_LEVEL
 from simdnn.kernels.x86.code import Unit
@@ -91,14 +91,13 @@ class Product:
         return found
 
     # -- between the user's arrays and the program's tensors --------------------------------------------------------
-    def inputs(
-        self, program: Program, parts: Iterable[Makes], src: Array, weights: Array, parameters: Parameters
-    ) -> dict[str, Array]:
-        """The program's inputs: the source, and what the parts make of weights and parameters."""
-        found = {"src": to_a_line(self.source(src)).reshape(-1)}
-        for makes in parts:
-            found |= makes(weights, parameters)
-        return pack.inputs_of(program, found)
+    def inputs(self, program: Program, *parts: Makes) -> Apart:
+        """The way to the program's inputs: the source, and what the parts make of weights and parameters."""
+        return Apart(self.flat_source, partial(_beside, program, parts))
+
+    def flat_source(self, src: Array) -> dict[str, Array]:
+        """The source's tensor."""
+        return {"src": to_a_line(self.source(src)).reshape(-1)}
 
     def source(self, src: Array) -> Array:
         """The source as rows of channels."""
@@ -130,6 +129,14 @@ class Product:
         planes = (c.od,) if c.depth else ()
         channels_last = outputs["dst"].reshape(c.mb, *planes, c.oh, c.ow, c.oc)
         return np.ascontiguousarray(np.moveaxis(channels_last, -1, 1))
+
+
+def _beside(program: Program, parts: Iterable[Makes], weights: Array, parameters: Parameters) -> dict[str, Array]:
+    """All inputs of a program but the source."""
+    found: dict[str, Array] = {}
+    for makes in parts:
+        found |= makes(weights, parameters)
+    return pack.inputs_of(program, found)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,64 @@
+"""Outputs that a run writes whole and never reads: they need not be zeros ahead, which would take a pass of its own.
+
+What the stores of a program reach is marked once, element by element, as its addresses are affine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from isa_models.formats import fmt
+from isa_models.readings.arrays import Array
+from simdnn.program.records import Loop, Memory, Op, Program, Statement, Tensor
+
+_LEAST = 1 << 17  # bytes of an output for which it is worth to look
+_found: dict[tuple[str, str], bool] = {}
+
+
+def written_whole(program: Program, tensor: Tensor) -> bool:
+    """Whether each run of a program writes every element of a large output, and reads none."""
+    if tensor.kind != "output" or tensor.nbytes < _LEAST:
+        return False
+    key = program.signature, tensor.name
+    if (found := _found.get(key)) is None:
+        found = _found[key] = _Marks(tensor).of(program)
+    return found
+
+
+@dataclass
+class _Marks:
+    """The elements of a tensor that stores reach."""
+
+    tensor: Tensor
+
+    def of(self, program: Program) -> bool:
+        """Whether every element is among them, and no instruction reads one."""
+        reads = (src.tensor for op, _ in program.ops() for src in op.srcs if isinstance(src, Memory))
+        if self.tensor.name in reads:
+            return False
+        marks = np.zeros(self.tensor.size, bool)
+        self._mark(program.body, {}, marks)
+        return bool(marks.all())
+
+    def _mark(self, body: Sequence[Statement], around: Mapping[str, int], marks: Array) -> None:
+        for statement in body:
+            if isinstance(statement, Loop):
+                self._mark(statement.body, {**around, statement.var: statement.extent}, marks)
+            elif self._is_store(statement):
+                assert isinstance(statement.dst, Memory)
+                self._reached(statement.dst, around, marks)[...] = True
+
+    def _is_store(self, op: Op) -> bool:
+        """Whether an instruction writes all lanes of its place in the tensor."""
+        return isinstance(op.dst, Memory) and op.dst.tensor == self.tensor.name and not op.definition.mask
+
+    def _reached(self, memory: Memory, around: Mapping[str, int], marks: Array) -> Array:
+        """The marks of all that a place reaches, in all turns of the loops around."""
+        terms, lanes = memory.index.terms, memory.bits // memory.rows // fmt(self.tensor.dtype).bits
+        shape = (*(around[name] for name, _ in terms), memory.rows, lanes)
+        strides = (*(step for _, step in terms), memory.stride, 1)
+        return as_strided(marks[memory.index.const :], shape, strides)
