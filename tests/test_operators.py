@@ -165,6 +165,8 @@ def test_inner_product_is_the_matmul_of_flattened_channels() -> None:
     assert simdnn.estimate("inner_product", **sizes).cycles == r.cycles
     with pytest.raises(simdnn.Unimplemented, match="inner products"):
         simdnn.inner_product(x, w, machine="zen4", dispatch="onednn")
+    with pytest.raises(simdnn.Unimplemented, match="onnxruntime's kernels for inner products"):
+        simdnn.estimate("inner_product", dispatch="onnxruntime", **sizes)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from math import prod
 
 from isa_models import InvalidArgument, Unimplemented
+from simdnn.libraries import MOST_DIMS
 
 _MOST_DIGITS = 12  # sizes beyond are refused as no tensor has them
-_MAX_DIMS = 12  # oneDNN's
 _FIELD = re.compile(r"(mb|g|[io]c|[iokspd][dhw])(\d*)")
 _NORM_FIELD = re.compile(r"(mb|g|ic|i[dhw])(\d*)")
 _EPSILON = re.compile(r"eps(\d+(?:\.\d*)?(?:e[-+]?\d+)?)")
@@ -67,7 +67,7 @@ def matmul_dims(text: str) -> MatmulDims:
     tensors = []
     for part in sizes.removesuffix("_").split(":"):
         numbers = part.split("x")
-        if len(numbers) > _MAX_DIMS or not all(map(_is_size, numbers)):
+        if len(numbers) > MOST_DIMS or not all(map(_is_size, numbers)):
             raise InvalidArgument(f"matmul problem {_short(text)}: {_short(part)} is no MxK, as in 64x512:512x64")
         tensors.append(tuple(map(int, numbers)))
     if not 2 <= len(tensors) <= 3:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.benchdnn.descriptors import Axis, ConvDims
+from simdnn.libraries import LIBRARIES
 
 if TYPE_CHECKING:
     from simdnn.benchdnn.answer import Answer
@@ -23,8 +24,9 @@ def parts(case: Case) -> tuple[Case, Case] | None:
     before, entry, after = _split(case.options.get("attr-post-ops", ""))
     if entry is None or not isinstance(case.dims, ConvDims):
         return None
-    if case.options["dispatch"] == "onednn":
-        raise Unimplemented(f"--dispatch=onednn with post-operation {entry[0]!r}: its fused kernels are not modelled")
+    if library := LIBRARIES.get(case.options["dispatch"]):
+        asked = f"--dispatch={case.options['dispatch']} with post-operation {entry[0]!r}"
+        raise Unimplemented(f"{asked}: fused kernels of {library.title} are not modelled")
     k, s, p = (int(entry[n]) for n in (1, 2, 3))
     dims, types = case.dims, case.options["dt"].split(":")
     src, wei, between = types * 3 if len(types) == 1 else types

@@ -15,8 +15,10 @@ from simdnn.benchdnn.layouts import Moved, letters_of, moved, strided, user_stri
 from simdnn.benchdnn.options import Case
 from simdnn.benchdnn.subset import NEUTRAL
 from simdnn.kernels.common.postops import BINARY
+from simdnn.libraries import LIBRARIES
 from simdnn.primitives import Attr, Quant
 from simdnn.primitives.checks import gpu_of
+from simdnn.primitives.inner_product import refuse_library
 
 _BIASES = ("undef", "f32", "bf16", "f16", "s32", "s8", "u8")
 #: the values of a parameter: its option, itself, and the shape of the array needed
@@ -279,7 +281,7 @@ def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
     bias = _has_bias(case, "convolution")
     remarks: tuple[str, ...] = ()
     if options["alg"].lower().endswith("wino"):
-        if options["dispatch"] == "onednn":
+        if options["dispatch"] in LIBRARIES:
             raise Unimplemented(f"--alg={options['alg']}: no Winograd kernel here; what works: direct, auto")
         remarks = ("computed direct, not by Winograd",)
     plain_tags = ("abx", "goihw", "abcde") if dims.has_groups else ("abx", "oihw", "abcd", "oiw", "abc")
@@ -318,11 +320,7 @@ def _inner_product(case: Case, types: tuple[str, str, str]) -> Task:
     dims, options = case.dims, case.options
     assert isinstance(dims, IpDims)
     bias = _has_bias(case, "inner product")
-    if options["dispatch"] == "onednn":
-        raise Unimplemented(
-            "--dispatch=onednn: oneDNN's kernels for inner products are not modelled; what works: "
-            "--dispatch=fastest, or oneDNN's choice for the --matmul"
-        )
+    refuse_library(options["dispatch"])
     if options["dtag"] not in ("any", "ab", "abx", "axb"):
         raise Unimplemented(f"--dtag={options['dtag']}: kernels here keep rows contiguous: any, ab, abx")
     own = any(character.isdigit() for character in options["wtag"])  # blocks

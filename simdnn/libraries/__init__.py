@@ -11,6 +11,9 @@ from isa_models.errors import did_you_mean
 from simdnn.kernels.common.spec import Problem
 from simdnn.libraries import ggml, onednn, onnxruntime
 from simdnn.libraries.model import Form, LeftToReference, Library, Pick, refuses
+from simdnn.libraries.onednn.limits import MOST_DIMS, MOST_POST_OPS
+from simdnn.libraries.onednn.log import line as log_line
+from simdnn.libraries.onednn.refusals import no_reorder
 
 #: the one table of libraries: a name here is a rule of dispatch in every call, command and study
 LIBRARIES: dict[str, Library] = {
@@ -19,10 +22,27 @@ LIBRARIES: dict[str, Library] = {
     "ggml": ggml.LIBRARY,
     "ggml-repack": ggml.REPACKING,
 }
+#: whose choice is asked where no time is wanted: it takes every problem that networks have, and needs no clock
+UNTIMED = "onednn"
 #: libraries by name that are not modelled
 UNKNOWN = {"fbgemm": "FBGEMM", "mkl": "oneMKL", "openblas": "OpenBLAS", "xnnpack": "XNNPACK"}
 
-__all__ = ["LIBRARIES", "UNKNOWN", "Form", "LeftToReference", "Library", "Pick", "choose", "is_reference", "refuses"]
+__all__ = [
+    "LIBRARIES",
+    "MOST_DIMS",
+    "MOST_POST_OPS",
+    "UNKNOWN",
+    "UNTIMED",
+    "Form",
+    "LeftToReference",
+    "Library",
+    "Pick",
+    "choose",
+    "is_reference",
+    "log_line",
+    "no_reorder",
+    "refuses",
+]
 
 
 def choose(library: str, problem: Problem, isa: str, fpmath: str = "strict") -> Pick:

@@ -25,6 +25,7 @@ from isa_models import InvalidArgument
 from isa_models.display import InNotebooks
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array
+from simdnn.libraries import UNTIMED
 from simdnn.networks import shelf
 from simdnn.networks.load import DOMAINS, Loaded, graph_of, onnx_package, read
 from simdnn.networks.model import RANDOM
@@ -175,7 +176,7 @@ def _overflowing(network: Network, calibration: Iterable[Mapping[str, Array]], d
 
     for feeds in each(calibration, lambda feeds: "calibration"):
         see(list(feeds), list(feeds.values()))
-        network.run(feeds, machine="zen4", dispatch="onednn", watch=lambda node, given: see(node.outputs, given))
+        network.run(feeds, machine="zen4", dispatch=UNTIMED, watch=lambda node, given: see(node.outputs, given))
     return found
 
 

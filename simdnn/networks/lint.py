@@ -22,7 +22,7 @@ from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.exactness.safety import verdict
 from simdnn.late import pd
-from simdnn.libraries import LeftToReference
+from simdnn.libraries import UNTIMED, LeftToReference
 from simdnn.networks.elsewhere import Elsewhere
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.mixed import attr_of
@@ -347,14 +347,14 @@ class Noting(Elsewhere):
         self.met.notes.append(str(error))
 
     def instead(self, error: Unimplemented | UnknownTiming) -> Kernels:
-        """The fastest kernels, in place of a library's; oneDNN's where nobody knows which is the fastest."""
+        """The fastest kernels in place of a library's; a choice without times where none is known to be."""
         if isinstance(error, UnknownTiming):
             if self.target.library is not None or self.on_gpu:
                 raise error
             self.calls.clear()
             self.met.products.clear()
             self.met.notes.append(f"{_NOT_KNOWN}: {error}")
-            return replace(self, target=replace(self.target, dispatch="onednn"))
+            return replace(self, target=replace(self.target, dispatch=UNTIMED))
         if self.target.library is None:
             raise error
         self.calls.clear()

@@ -22,6 +22,7 @@ from isa_models import InvalidArgument
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array
 from simdnn import quantize
+from simdnn.libraries import UNTIMED
 from simdnn.networks import shelf
 from simdnn.networks.fold import folded
 from simdnn.networks.load import Loaded, graph_of, onnx_package, read
@@ -163,7 +164,7 @@ def _ranges(network: Network, calibration: Iterable[Mapping[str, Array]] | None,
             raise InvalidArgument(f"calibration of {kind}; a list of feeds, dicts of arrays by input name, is needed")
         for name, value in feeds.items():
             see(name, value)
-        network.run(feeds, machine=machine, dispatch="onednn", watch=watch)  # no time is asked for
+        network.run(feeds, machine=machine, dispatch=UNTIMED, watch=watch)
         count += 1
     if not count:
         raise InvalidArgument("static quantization needs calibration data: a list of feeds, as network.run takes them")

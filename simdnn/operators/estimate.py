@@ -10,6 +10,7 @@ from isa_models import InvalidArgument
 from simdnn.primitives import Attr
 from simdnn.primitives.checks import integer, keyword, keywords, one_of
 from simdnn.primitives.estimate import estimate as estimate_product
+from simdnn.primitives.inner_product import refuse_library
 from simdnn.primitives.result import Estimate
 
 if TYPE_CHECKING:
@@ -85,8 +86,10 @@ def estimate(
     """
     where: dict[str, Any] = {"machine": machine, "isa": isa, "threads": threads}
     if primitive in _PRODUCTS:
-        sizes = _flattened(shape) if primitive == "inner_product" else shape
-        product = "matmul" if primitive == "inner_product" else primitive
+        product, sizes = primitive, shape
+        if primitive == "inner_product":
+            refuse_library(dispatch)
+            product, sizes = "matmul", _flattened(shape)
         return estimate_product(product, dt=dt, bias=bias, attr=attr, dispatch=dispatch, **where, **sizes)
     from simdnn.operators.cost import GRAPHS, cost  # brings networks, which products don't need
 

@@ -22,6 +22,7 @@ from isa_models.keywords import keywords_of_class
 from isa_models.readings.arrays import Array, held
 from simdnn.kernels.common.narrow import DYNAMIC
 from simdnn.kernels.common.postops import BINARY, ELTWISE
+from simdnn.libraries import MOST_POST_OPS
 from simdnn.primitives.accumulation import check_acc_mode
 from simdnn.primitives.checks import integer, one_of
 from simdnn.primitives.mathmode import check_exact, check_fpmath
@@ -30,7 +31,6 @@ ARGUMENTS = ("src", "wei", "dst")
 #: types of sums that are asked for, as oneDNN names them
 STRATEGIES = ("auto", "direct", "in_kernel", "precomputed", "bias", "upconvert")
 POST_OPS = (*ELTWISE, "sum", *BINARY)
-_MOST_POST_OPS = 32
 _FEW = 4  # values that a repr shows
 MASK_NAMES = ("common", "per_oc")
 _SCALE_TYPES = ("f32", "bf16", "f16", "f8_e4m3", "e8m0")
@@ -231,8 +231,8 @@ class Attr(InNotebooks):
 def _post_ops(given: Any) -> tuple[PostOpEntry, ...]:
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise InvalidArgument(f"post_ops={given!r}; a list is needed, e.g. ['relu', ('sum', 0.5)]")
-    if len(given) > _MOST_POST_OPS:
-        raise InvalidArgument(f"{len(given)} post_ops; at most {_MOST_POST_OPS} are taken, as in oneDNN")
+    if len(given) > MOST_POST_OPS:
+        raise InvalidArgument(f"{len(given)} post_ops; at most {MOST_POST_OPS} are taken, as in oneDNN")
     found = tuple(_post_op(entry) for entry in given)
     if sum(entry[0] == "sum" for entry in found) > 1:
         raise Unimplemented(f"post_ops={list(given)}: one sum works")

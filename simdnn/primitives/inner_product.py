@@ -44,10 +44,15 @@ def inner_product(
         arrays.type_of(name, array)
     if src.ndim < 2 or src.ndim != weights.ndim or src.shape[1:] != weights.shape[1:]:
         raise InvalidArgument(f"src {src.shape} and weights {weights.shape}; (N, IC, …) and (OC, IC, …) are needed")
+    refuse_library(dispatch)
+    where: dict[str, Any] = {"machine": machine, "isa": isa, "threads": threads, "engine": engine, "dispatch": dispatch}
+    return matmul(src.reshape(len(src), -1), weights.reshape(len(weights), -1).T, bias, dst=dst, attr=attr, **where)
+
+
+def refuse_library(dispatch: object) -> None:
+    """Raises `Unimplemented` for an inner product as a library would compute it."""
     if isinstance(dispatch, str) and dispatch in LIBRARIES:
         raise Unimplemented(
             f"dispatch={dispatch!r}: {LIBRARIES[dispatch].title}'s kernels for inner products are not modelled; what "
             "works: 'fastest', or its choice for the matmul"
         )
-    where: dict[str, Any] = {"machine": machine, "isa": isa, "threads": threads, "engine": engine, "dispatch": dispatch}
-    return matmul(src.reshape(len(src), -1), weights.reshape(len(weights), -1).T, bias, dst=dst, attr=attr, **where)

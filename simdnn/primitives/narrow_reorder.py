@@ -10,12 +10,10 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.x86 import convert
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.narrow import is_narrow
+from simdnn.libraries import no_reorder
 from simdnn.primitives import arrays
 from simdnn.primitives.descriptors import MemoryDesc
 from simdnn.program.records import Program
-
-#: sources and destinations of pairs that oneDNN accepts without writing what it should
-_UNWRITTEN = ("bf16", "f16", "f8_e4m3", "f8_e5m2"), ("f4_e2m1", "e8m0")
 
 
 def takes_part(source: str, target: str) -> bool:
@@ -32,8 +30,7 @@ def conversion(source: MemoryDesc, desc: MemoryDesc, machine: Machine, caps: fro
     if desc.blocked or desc.tag not in ("any", source.tag):
         raise Unimplemented(f"reorder of {source.dtype} to {desc}: narrow floats keep their layout, {source.tag!r}")
     if desc.dtype not in convert.PAIRS.get(source.dtype, ()):
-        unwritten = source.dtype in _UNWRITTEN[0] and desc.dtype in _UNWRITTEN[1]
-        said = "oneDNN 3.13 accepts it and leaves the destination unwritten" if unwritten else "oneDNN has none"
+        said = no_reorder(source.dtype, desc.dtype)
         works = "; ".join(f"{name} to {', '.join(targets)}" for name, targets in convert.PAIRS.items())
         raise Unimplemented(f"reorder of {source.dtype} to {desc.dtype}: {said}; what works: {works}")
     cap = next((cap for cap in ("avx512_core", "avx2") if cap in caps), "")

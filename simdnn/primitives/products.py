@@ -11,11 +11,10 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.batch import Batch
+from simdnn.libraries import MOST_DIMS
 from simdnn.primitives import arrays
 from simdnn.primitives.checks import integer
 from simdnn.primitives.resolve import Shape
-
-_MOST_DIMS = 12  # oneDNN's
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,8 @@ class Products:
         `apart`: where M is 1, a batch of weights that holds one matrix leaves each product a vector of its own.
         """
         named = f"src (…, M, K) of shape {tuple(src)} and weights (…, K, N) of shape {tuple(wei)}"
-        if not 2 <= min(len(src), len(wei)) <= max(len(src), len(wei)) <= _MOST_DIMS:
-            raise InvalidArgument(f"{named}; 2 to {_MOST_DIMS} dimensions each are needed")
+        if not 2 <= min(len(src), len(wei)) <= max(len(src), len(wei)) <= MOST_DIMS:
+            raise InvalidArgument(f"{named}; 2 to {MOST_DIMS} dimensions each are needed")
         if 0 in (*src, *wei):
             raise InvalidArgument(f"{named}: one is empty; sizes of at least 1 are needed")
         (m, k), (wei_k, n) = src[-2:], wei[-2:]

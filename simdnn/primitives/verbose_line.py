@@ -1,10 +1,7 @@
-"""One line for each executed primitive, in the grammar of oneDNN's verbose log.
+"""One line for each executed primitive, as a library's log has it (`simdnn.libraries.log_line`).
 
-    simdnn_verbose,v1,primitive,exec,cpu,matmul,<implementation>,undef,<memory>,<attributes>,,128x768:768x3072,<ms>
-
-Fields are oneDNN's (developer guide, "Verbose mode"). The time is the one predicted for the machine, `unknown` where
-none can be; behind the attributes stand the type that products were formed in and the machine. `simdnn bench
---from-verbose` reads such lines as it reads oneDNN's.
+The time is the one predicted for the machine, `unknown` where none can be; behind the attributes stand the type that
+products were formed in and the machine.
 """
 
 from __future__ import annotations
@@ -12,37 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from isa_models import UnknownTiming
-from isa_models.formats import fmt
 from simdnn import verbose
-from simdnn.kernels.common.spec import ConvProblem, MatmulProblem
+from simdnn.libraries import log_line
 from simdnn.primitives.result import Estimate
 
 
 def line(result: Estimate, words: Sequence[str]) -> str:
     """The line of an executed primitive, whose attribute is told by `words`."""
-    problem = result.problem
-    if isinstance(problem, MatmulProblem):
-        kind, propagation, auxiliary, memory, sizes = "matmul", "undef", "", _matmul_memory(problem), _matmul(problem)
-    else:
-        kind, propagation, auxiliary = "convolution", "forward_inference", "alg:convolution_direct"
-        memory, sizes = _conv_memory(problem), _convolution(problem)
-    attributes = " ".join([*words, f"compute:{result.compute_dtype}", f"machine:{result.machine.name}"])
-    fields = (
-        "simdnn_verbose",
-        "v1",
-        "primitive",
-        "exec",
-        "cpu",
-        kind,
-        result.implementation,
-        propagation,
-        memory,
-        attributes,
-        auxiliary,
-        sizes,
-        _milliseconds(result),
-    )
-    return ",".join(fields)
+    more = (f"compute:{result.compute_dtype}", f"machine:{result.machine.name}")
+    return log_line(result.problem, result.implementation, [*words, *more], _milliseconds(result))
 
 
 def _milliseconds(result: Estimate) -> str:
@@ -50,49 +25,6 @@ def _milliseconds(result: Estimate) -> str:
         return f"{result.seconds * 1e3:.6g}"
     except UnknownTiming:  # a machine without the figure
         return "unknown"
-
-
-def _matmul_memory(p: MatmulProblem) -> str:
-    front = len(p.batch.extents)
-    rows, matrix = "abcdefghijkl"[: front + 2], "abcdefghijkl"[front : front + 2]
-    tag = rows if p.wei_tag == "ab" else rows[:front] + matrix[::-1]
-    wei = "a:any:any" if p.wei_tag == "any" else f":blocked:{tag}"  # a: the library chose it
-    bias = [f"bia:f32::blocked:{rows}::f0_mask{1 << front + 1}"] if p.epilogue.bias else []
-    types = (("src", _held(p.src)), ("dst", p.epilogue.dst))
-    src, dst = (f"{name}:{dtype}::blocked:{rows}::f0" for name, dtype in types)
-    return " ".join([src, f"wei:{p.blocks or _held(p.wei)}:{wei}::f0", *bias, dst])
-
-
-def _conv_memory(p: ConvProblem) -> str:
-    bias = "bia:f32::blocked:a::f0" if p.epilogue.bias else "bia:undef::undef:::"
-    types = (("src", _held(p.src)), ("dst", p.epilogue.dst))
-    src, dst = (f"{name}:{dtype}:a:blocked:acdb::f0" for name, dtype in types)
-    plain = "abcde" if p.groups > 1 else "abcd"
-    wei = "a:any:any" if p.wei_tag == "any" else f":blocked:{plain}"
-    return f"{src} wei:{_held(p.wei)}:{wei}::f0 {bias} {dst}"
-
-
-def _held(dtype: str) -> str:
-    """The type that operands are stored in: a problem in tf32 is one of f32."""
-    return fmt(dtype).lanes
-
-
-def _matmul(p: MatmulProblem) -> str:
-    if p.batch.count == 1:
-        return f"{p.m}x{p.k}:{p.k}x{p.n}"
-    src, wei = p.batch.sides
-    return f"{src}x{p.m}x{p.k}:{wei}x{p.k}x{p.n}"
-
-
-def _convolution(p: ConvProblem) -> str:
-    top, left, _, _ = p.padding
-    groups = f"g{p.groups}" if p.groups > 1 else ""
-    height = f"ih{p.ih}oh{p.oh}kh{p.kh}sh{p.strides[0]}dh{p.dilation[0] - 1}ph{top}"
-    width = f"iw{p.iw}ow{p.ow}kw{p.kw}sw{p.strides[1]}dw{p.dilation[1] - 1}pw{left}"
-    planes = ""
-    if d := p.depth:
-        planes = f"_id{d.i}od{d.o}kd{d.k}sd{d.stride}dd{d.dilation - 1}pd{d.front}"
-    return f"{groups}mb{p.mb}_ic{p.ic}oc{p.oc}{planes}_{height}_{width}"
 
 
 def note(result: Estimate, words: Callable[[], Sequence[str]]) -> None:

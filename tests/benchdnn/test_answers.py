@@ -149,10 +149,15 @@ def test_a_copy_takes_time() -> None:
         ("--matmul --dt=s8 --attr-scales=wei:mx:e8m0:1x32 2x3:3x4", "mx scales"),
         ("--matmul --dt=f32:s8:f32 --attr-fpmath=bf16:true --attr-scales=wei:per_ocic:f16:5x1 2x6:6x4", "not divide K"),
         ("--matmul 2x3:4x5", "no product"),
-        ("--conv --dispatch=onednn --attr-post-ops=dw:k3s1p1 ic16ih8oc24kh1", "fused kernels are not modelled"),
+        (
+            "--conv --dispatch=onednn --attr-post-ops=dw:k3s1p1 ic16ih8oc24kh1",
+            "fused kernels of oneDNN are not modelled",
+        ),
         ("--matmul 99999x99999:99999x99999999999", "bytes"),
         ("--conv --dir=BWD_D ic3ih5oc4kh3", "no backward convolution"),
         ("--conv --dispatch=onednn --alg=wino ic3ih5oc4kh3", "no Winograd"),
+        ("--conv --dispatch=onnxruntime --alg=wino ic3ih5oc4kh3", "no Winograd"),
+        ("--conv --dispatch=onnxruntime --attr-post-ops=dw:k3s1p1 ic16ih8oc24kh1", "fused kernels of onnxruntime"),
         ("--conv --stag=ab ic3ih5oc4kh3", "--stag=ab: no layout of 4 dimensions"),
         ("--conv --dispatch=onednn ic3id5oc4kd3", "three spatial dimensions"),
         ("--conv g3ic4ih5oc6kh3", "groups=3 does not divide ic=4"),
@@ -279,6 +284,7 @@ def test_an_inner_product_is_the_matmul_of_its_channels(words: str, matmul: str)
         ("--attr-scales=wei:per_dim_1", "with mask per_dim_1"),
         ("--attr-scales=wei:per_oc:f32:4x1", "groups of wei"),
         ("--dispatch=onednn", "not modelled"),
+        ("--dispatch=onnxruntime", "onnxruntime's kernels for inner products are not modelled"),
     ],
 )
 def test_what_inner_products_do_not_do(words: str, reason: str) -> None:

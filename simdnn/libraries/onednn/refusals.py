@@ -19,7 +19,15 @@ from simdnn.libraries.onednn.order import (
 )
 
 REFERENCES = frozenset({"ref:any", "ref_int8:any"})  # what it calls its loops over elements
+#: sources and destinations of reorders that are accepted, and do not write what they should
+_UNWRITTEN = ("bf16", "f16", "f8_e4m3", "f8_e5m2"), ("f4_e2m1", "e8m0")
 STRATEGIES = ("auto", "direct", "precomputed")  # of zero points: what its reference does
+
+
+def no_reorder(source: str, target: str) -> str:
+    """Why there is no reorder of one narrow float to another: the library has none, or writes nothing."""
+    unwritten = source in _UNWRITTEN[0] and target in _UNWRITTEN[1]
+    return "oneDNN 3.13 accepts it and leaves the destination unwritten" if unwritten else "oneDNN has none"
 
 
 def check_post_ops(problem: Problem) -> None:
