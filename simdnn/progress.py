@@ -1,9 +1,10 @@
 """Progress of what takes long: one line on standard error that is written over, in a terminal or a notebook.
 
-A function that may take more than two seconds has `progress=None`: the line is shown where somebody looks, never in a
-pipe, a worker process or a test, and not before a second is over. `progress=function` is called instead, with (done, of
-how many, what); `progress=False` shows nothing. $SIMDNN_PROGRESS=0 shows nothing anywhere. What is worth keeping is
-logged: `logging.getLogger("simdnn")`.
+A function that works through a list has `progress=None`: the line is shown where somebody looks, never in a pipe, a
+worker process or a test, and not before a second is over. `progress=function` is called instead, with (done, of how
+many, what); `progress=False` shows nothing. One without a list may tell by `working` what it is at, and for how long;
+the engines tell how far they are. $SIMDNN_PROGRESS=0 shows nothing anywhere. What is worth keeping is logged:
+`logging.getLogger("simdnn")`.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sized
-from contextlib import contextmanager
-from time import perf_counter
+from contextlib import ExitStack, contextmanager
+from time import monotonic, perf_counter, sleep
 from typing import Any, ParamSpec, TypeVar
 
 from isa_models import InvalidArgument
@@ -25,14 +26,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 DELAY = 1.0  # seconds before a line is shown
+_SOON, _EVERY = 0.5, 0.1  # seconds after which `Late` tells first, and tells again
 _TELLING = 5.0  # seconds of work that tell how long the rest takes
+_BEAT = 0.25  # seconds between two looks at the lines that are open
 _WIDTH = 79
 
 
 class _Inside(threading.local):
-    """Whether somebody around hears of progress already."""
+    """Whether somebody around hears of progress already, and the line of whoever is at work without a list."""
 
     deep = False
+    line: ProgressLine | None = None
 
 
 _INSIDE = _Inside()
@@ -62,15 +66,17 @@ def remaining(seconds: float, done: int, left: int) -> str:
 class ProgressLine:
     """One line on a stream, shown once `DELAY` seconds are over, and wiped at the end.
 
-    After some seconds it tells how long the rest will take, at the pace so far.
+    After some seconds it tells how long the rest will take, at the pace so far. With `work` it tells that, and the
+    seconds that it has taken, wherever nobody tells more.
     """
 
-    def __init__(self, stream: Any) -> None:
-        self.stream, self.text, self.drawn = stream, "", False
+    def __init__(self, stream: Any, work: str = "") -> None:
+        self.stream, self.text, self.work, self.drawn = stream, "", work, False
+        self._from: float | None = None  # when there was something to tell
         self._begun = (0.0, sys.maxsize)  # when the work began, and what was done then
         self._lock = threading.Lock()
-        self._timer = threading.Timer(DELAY, self._draw)
-        self._timer.daemon = True
+        if work:
+            self._wait()
 
     def __call__(self, done: int, total: int, what: str) -> None:
         now = perf_counter()
@@ -78,17 +84,32 @@ class ProgressLine:
             self._begun = now, done
         start, before = self._begun
         left = remaining(now - start, done - before, total - done)
-        first, self.text = not self.text, f"{done}/{total} {what}{left}"
-        if first:
-            self._timer.start()
-        elif self.drawn:
+        self.text = f"{done}/{total} {what}{left}"
+        if self.drawn:
+            self._draw()
+        elif self._from is None:
+            self._wait()
+
+    def _wait(self) -> None:
+        self._from = monotonic()
+        _CLOCK.wakes(self)
+
+    def beat(self) -> None:
+        """Draw the line where it is time: first after `DELAY`, then where nobody tells how far the work is."""
+        if self._from is not None and monotonic() - self._from >= DELAY and not (self.drawn and self.text):
             self._draw()
 
     def _draw(self) -> None:
         with self._lock:
-            if self.text:
+            spent = monotonic() - (self._from or 0.0)
+            text = self.text or (f"{self.work}, {spent:.0f} s" if self.work else "")
+            if text:
                 self.drawn = True
-                print(f"\r{self.text[:_WIDTH]:{_WIDTH}}", end="", file=self.stream, flush=True)
+                print(f"\r{text[:_WIDTH]:{_WIDTH}}", end="", file=self.stream, flush=True)
+
+    def forget(self) -> None:
+        """Nobody tells more of the work."""
+        self.text, self._begun = "", (0.0, sys.maxsize)
 
     def wipe(self) -> None:
         """Leave the place to another line, until more is told."""
@@ -98,9 +119,42 @@ class ProgressLine:
 
     def close(self) -> None:
         """Wipe the line for good."""
-        self._timer.cancel()
-        self.text = ""
+        self.text = self.work = ""
+        _CLOCK.leaves(self)
         self.wipe()
+
+
+class _Clock:
+    """One thread that looks at the lines which are open, four times a second, and sleeps where there are none."""
+
+    def __init__(self) -> None:
+        self._lines: set[ProgressLine] = set()
+        self._open = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def wakes(self, line: ProgressLine) -> None:
+        """Look at a line from now on."""
+        self._lines.add(line)
+        self._open.set()
+        if self._thread is None or not self._thread.is_alive():  # as after a fork
+            self._thread = threading.Thread(target=self._run, name="simdnn progress", daemon=True)
+            self._thread.start()
+
+    def leaves(self, line: ProgressLine) -> None:
+        """Look at a line no more."""
+        self._lines.discard(line)
+
+    def _run(self) -> None:
+        while True:
+            self._open.wait()
+            self._open.clear()
+            while self._lines:
+                for line in tuple(self._lines):
+                    line.beat()
+                sleep(_BEAT)
+
+
+_CLOCK = _Clock()
 
 
 def print_beside(told: Progress, text: str) -> None:
@@ -126,15 +180,59 @@ def shown(progress: Progress | bool | None = None) -> Iterator[Progress]:
         raise InvalidArgument(
             f"progress={progress!r:.60}; a function is needed, called with (done, of how many, what), or None, or False"
         )
-    before = _INSIDE.deep
-    line = ProgressLine(sys.stderr) if progress is None and not before and watched() else None
+    before, around = _INSIDE.deep, _INSIDE.line
+    line = around
+    if progress is not None or before:
+        line = None
+    elif line is None and watched():
+        line = ProgressLine(sys.stderr)
     _INSIDE.deep = True
     try:
         yield line or (progress if callable(progress) else silent)
     finally:
         _INSIDE.deep = before
         if line:
-            line.close()
+            line.forget() if line is around else line.close()
+
+
+@contextmanager
+def working(work: str) -> Iterator[None]:
+    """While a function is at work a line tells so, and for how long, where nobody around or within it tells more.
+
+    >>> with working("sums in f64"):
+    ...     pass
+    """
+    if _INSIDE.deep or _INSIDE.line or not watched():
+        yield
+        return
+    _INSIDE.line = line = ProgressLine(sys.stderr, work)
+    try:
+        yield
+    finally:
+        _INSIDE.line = None
+        line.close()
+
+
+class Late:
+    """Tells how far work is that mostly takes no time: from half a second on. A context manager."""
+
+    def __init__(self, what: str) -> None:
+        self.what, self._next = what, perf_counter() + _SOON  # when it is told next
+        self._stack = ExitStack()
+        self._told: Progress = silent
+
+    def __enter__(self) -> Late:
+        self._told = self._stack.enter_context(shown())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = perf_counter()
+        if now >= self._next:
+            self._next = now + _EVERY
+            self._told(min(done, total), total, self.what)
 
 
 def each(things: Iterable[T], named: Callable[[T], str], told: Progress | None = None) -> Iterator[T]:

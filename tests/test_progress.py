@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,8 @@ import simdnn
 import workloads
 from simdnn import progress, study
 from simdnn.networks import tables
+from simdnn.primitives.checks import keywords
+from simdnn.progress import shown
 
 ROOT = Path(__file__).parents[1]
 SPACE = {"study": {"kind": "matmul"}, "fixed": {"machine": "zen4", "n": 8, "k": 8}, "axes": {"m": [1, 8]}}
@@ -34,6 +37,7 @@ def as_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     monkeypatch.setattr(sys, "stderr", found)
     monkeypatch.delenv("SIMDNN_PROGRESS", raising=False)
     monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(progress, "_BEAT", 0.005)
     return found
 
 
@@ -214,9 +218,32 @@ NUMBERS = np.ones((4, 64), np.float32), np.ones((64, 16), np.float32)
 def test_what_numpy_executes_is_told(monkeypatch: pytest.MonkeyPatch, run: Any, what: str) -> None:
     """The readable engine and bounds of errors, which take seconds on a layer."""
     heard: list[tuple[int, int, str]] = []
-    monkeypatch.setattr("simdnn.numerics.reference._SOON", 0.0)
+    monkeypatch.setattr(progress, "_SOON", 0.0)
+    monkeypatch.setattr(progress, "_EVERY", 0.0)
     monkeypatch.setattr(progress, "watched", lambda: True)
     monkeypatch.setattr(progress.ProgressLine, "__call__", lambda line, *given: heard.append(given))
     run()
-    done, total, told = zip(*heard, strict=True)
-    assert done == tuple(sorted(done)) and done[-1] == total[-1] and set(told) == {what}
+    done, total, _ = zip(*(one for one in heard if one[2] == what), strict=True)
+    assert done == tuple(sorted(done)) and done[-1] == total[-1]
+
+
+def test_a_call_without_a_list_tells_that_it_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every function of the package that takes keywords; what is told within it has the line meanwhile."""
+    terminal = as_terminal(monkeypatch)
+    drawn, plain = threading.Event(), progress.ProgressLine._draw
+    monkeypatch.setattr(progress.ProgressLine, "_draw", lambda line: (plain(line), drawn.set()))
+
+    @keywords
+    def measured(*, progress: object = None) -> None:
+        assert progress is not None or drawn.wait(10)
+        with shown() as told:
+            told(1, 3, "parts")
+
+    for unwatched in (False, lambda *given: None):  # who hears himself wants no line
+        measured(progress=unwatched)
+    assert terminal.getvalue() == ""
+    measured()
+    assert "measured, 0 s" in terminal.getvalue() and "1/3 parts" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r" + " " * 79 + "\r")
+    simdnn.matmul(*NUMBERS, machine="icx", engine="reference")  # who is asked next draws nothing of before
+    assert progress._CLOCK._lines == set()

@@ -29,6 +29,7 @@ from simdnn.assembly.text import SYNTAX_LINE, Syntax, read_text, syntax_of
 from simdnn.assembly.timeline import Timeline
 from simdnn.assembly.values import Values, run
 from simdnn.late import pd
+from simdnn.progress import working
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.chains import slowest_chain
 from simdnn.timing.cpu.pipeline import LoopTiming, loop_cycles
@@ -299,6 +300,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 @keywords
+@working("analyze")
 def analyze(
     code: str | bytes | Path,
     machine: str | Path | Machine = "zen4",

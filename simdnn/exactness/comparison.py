@@ -29,6 +29,7 @@ from simdnn.primitives.costs import built
 from simdnn.primitives.matmul import matmul
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import values, whole
+from simdnn.progress import working
 from workloads import ConvLayer, MatmulLayer, data
 
 Configuration = Mapping[str, Any] | str
@@ -43,6 +44,7 @@ ORDER = "order of accumulation"
 
 
 @keywords
+@working("compare")
 def compare(problem: Any, a: Configuration, b: Configuration, **common: Any) -> Comparison:
     """Run one problem in two configurations.
 
@@ -175,6 +177,7 @@ class Comparison(Alike, InNotebooks):
 
     # -- why --------------------------------------------------------------------------------------------------------
     @cached_property
+    @working("reasons why two results differ")
     def reasons(self) -> pd.DataFrame:
         """Frame: reason, side ("a", "b", "both"), elements (that differ for it; one may have several), detail."""
         from simdnn.frames import shown
@@ -227,6 +230,7 @@ class Comparison(Alike, InNotebooks):
             return f"{odd} of {self.weights.size} weights are odd; {result.implementation} halves them"
         return f"{int(count.sum())} {kind.split()[-1]}s in {int((count > 0).sum())} outputs of {result.implementation}"
 
+    @working("saturated pairs")
     def saturated(self, side: str, by: str = "output") -> pd.DataFrame:
         """How many pairs saturated in side "a" or "b".
 

@@ -27,6 +27,7 @@ from simdnn.explanations.exact import Sums
 from simdnn.kernels.common.pack import halved
 from simdnn.kernels.common.spec import Epilogue, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.late import pd
+from simdnn.progress import working
 
 PAIR = "saturated pair"
 SUM = "saturated sum"
@@ -77,10 +78,12 @@ class Departures(Alike):
         return self._on_the_way + self._at_the_end
 
     @cached_property
+    @working("departures from exact sums")
     def _on_the_way(self) -> tuple[Departure, ...]:
         return self._happened(self._integer_kinds())
 
     @cached_property
+    @working("results that the destination does not hold")
     def _at_the_end(self) -> tuple[Departure, ...]:
         return self._happened(self._clipped())
 
@@ -104,6 +107,7 @@ class Departures(Alike):
         return int(np.count_nonzero(sum(self.counts(kind) for kind in kinds)))
 
     @cached_property
+    @working("saturated steps, counted")
     def _saturations(self) -> tuple[Array, ...]:
         """How often each step that can saturate did so on the way to each output."""
         return tuple(self._run(step.counting()).reshape(self.shape) for step in self.kernel.saturating)

@@ -23,6 +23,7 @@ from simdnn.kernels.common.origin import Origin, origins_of
 from simdnn.kernels.common.spec import Kernel, Parameters
 from simdnn.numerics.slicing import Slices
 from simdnn.numerics.traced import Event, Replayer, Trace
+from simdnn.progress import working
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +54,7 @@ class Explainer:
         size = self.kernel.program.tensor["dst"].size
         return self.kernel.finish({"dst": np.arange(size)})
 
+    @working("the chain of an element")
     def __call__(self, *index: int) -> Explanation:
         """The explanation of the output element at `index`. Raises `InvalidArgument` for one that is not there."""
         place = _checked(index, self._positions.shape)
@@ -141,11 +143,11 @@ class _Chain:
             here = self._event(value)
             for source in value.sources(lane):
                 handed_on |= {(v.order, i) for v, i in origins(*source) if self._event(v) != here}
-        rows = []
+        told, rows = handed_on | self.stops, []
         for value, lane in self.lanes:
             if value.op == "element":
                 rows += [self._changed(value, lane)] if self.exact.of(value, lane) != value.number(lane) else []
-            elif value.op not in LEAVES and (value.order, lane) in handed_on | self.stops:
+            elif value.op not in LEAVES and (value.order, lane) in told:
                 row = self._row(value, lane)
                 rows += [row] if row.note or not self.wording.says_nothing(value, lane) else []
         return rows

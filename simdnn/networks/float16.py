@@ -35,7 +35,7 @@ from simdnn.networks.rewriting import bodies, expanded, fresh, inline_data, name
 from simdnn.networks.tensors import FLOAT16, array_of, packed
 from simdnn.networks.types import number
 from simdnn.primitives.checks import one_of
-from simdnn.progress import each
+from simdnn.progress import each, working
 
 if TYPE_CHECKING:
     import onnx
@@ -124,6 +124,7 @@ def float16_report(model: str | PathLike[str] | onnx.ModelProto | Loaded) -> Flo
 
 
 @keywords
+@working("transpile_float16")
 def transpile_float16(
     model: str | PathLike[str] | onnx.ModelProto | Loaded,
     *,

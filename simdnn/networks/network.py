@@ -31,13 +31,14 @@ from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.networks.types import label
 from simdnn.primitives import Attr
 from simdnn.primitives.run import Target, attr_of
-from simdnn.progress import shown
+from simdnn.progress import shown, working
 
 if TYPE_CHECKING:
     import onnx
 
 
 @keywords
+@working("load")
 def load(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> Network:
     """The network of an ONNX model: a path, an `onnx.ModelProto`, or a network, which is loaded again.
 

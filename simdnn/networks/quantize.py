@@ -34,7 +34,7 @@ from simdnn.networks.rewriting import expanded, fresh, inline_data, names_read, 
 from simdnn.networks.tensors import array_of
 from simdnn.networks.types import has_number
 from simdnn.primitives.checks import integer, one_of
-from simdnn.progress import each
+from simdnn.progress import each, working
 
 if TYPE_CHECKING:
     import onnx
@@ -49,6 +49,7 @@ _LEAST_GROUP = 16  # that MatMulNBits allows
 
 
 @keywords
+@working("quantize_onnx")
 def quantize_onnx(
     model: str | PathLike[str] | onnx.ModelProto | Loaded,
     calibration: Iterable[Mapping[str, Array]] | Ranges | None = None,

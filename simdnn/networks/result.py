@@ -21,6 +21,7 @@ from simdnn.networks.kernels import Call
 from simdnn.networks.model import Node
 from simdnn.networks.types import label
 from simdnn.primitives.result import plain
+from simdnn.progress import working
 from simdnn.timing.causes import CAUSES
 from simdnn.version import version
 
@@ -197,6 +198,7 @@ class NetworkResult(NetworkEstimate):
     outputs: dict[str, Array]
 
     @cached_property
+    @working("saturated steps of each node, counted")
     def saturation(self) -> pd.DataFrame:
         """Frame: node, implementation, outputs, saturated_outputs, saturated_share; a row a node that can saturate.
 
@@ -211,6 +213,7 @@ class NetworkResult(NetworkEstimate):
         return pd.DataFrame(rows, columns=columns)
 
     @cached_property
+    @working("departures of each node from exact sums")
     def departures(self) -> pd.DataFrame:
         """Every departure of the nodes' integer kernels from exact arithmetic: a row a node and kind that happened.
 

@@ -34,6 +34,7 @@ from simdnn.numerics.native import native_call
 from simdnn.numerics.rows import row_function
 from simdnn.numerics.turns import FIRST_OPS, in_turns, shared
 from simdnn.program.records import Loop, Memory, Op, Program, Register, Statement, walk
+from simdnn.progress import Late
 
 HASTY_OPS = 1 << 22  # instructions that hasty code runs in the time that LLVM takes longer for better code, or less
 
@@ -71,18 +72,28 @@ def _in_haste(program: Program) -> bool:
 
 def _run(code: Compiled, program: Program, buffers: dict[str, Array], threads: int) -> bool:
     """Run all stages in turn; False, and at once, where a stage raises the alarm."""
-    pointers = _pointers(program, buffers)
-    for (function, extent), count in zip(code.stages, code.counts, strict=True):
-        if threads == 1 or extent == 1:
-            small = extent <= count
-            alarm = function(pointers, 0, extent) if small else in_turns(partial(function, pointers), 0, extent, count)
-        else:
-            parts = cuts(extent, threads)
-            own = [own_buffers(program, buffers) for _ in parts]
-            alarm = shared([partial(_over, function, _pointers(program, mine), mine) for mine in own], parts, count)
-        if alarm:
-            return False
-    return True
+    pointers, total = _pointers(program, buffers), sum(extent for _, extent in code.stages)
+    ran: list[int] = []  # iterations of each call, from whatever thread
+    with Late("parts of the kernel's work") as told:
+
+        def heard(work: Any, start: int, stop: int) -> int:
+            alarm: int = work(start, stop)
+            ran.append(stop - start)
+            told(sum(ran), total)
+            return alarm
+
+        for (function, extent), count in zip(code.stages, code.counts, strict=True):
+            if threads == 1 or extent == 1:
+                work = partial(heard, partial(function, pointers))
+                alarm = work(0, extent) if extent <= count else in_turns(work, 0, extent, count)
+            else:
+                parts = cuts(extent, threads)
+                own = [own_buffers(program, buffers) for _ in parts]
+                works = [partial(_over, function, _pointers(program, mine), mine) for mine in own]
+                alarm = shared([partial(heard, work) for work in works], parts, count)
+            if alarm:
+                return False
+        return True
 
 
 def _over(function: Any, pointers: Any, buffers: object, start: int, stop: int) -> int:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
-from time import perf_counter
 
 import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, ArrayValue, silent
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement
-from simdnn.progress import shown
+from simdnn.progress import Late
 
-_SOON = 0.5  # seconds; a shorter run tells no progress
 _BATCH_LANES = 1 << 17  # parallel iterations are taken in slices of about this many lanes
 Variables = dict[str, "int | Array"]  # a parallel variable is a column (iterations, 1)
 Registers = dict[str, ArrayValue]  # arrays (iterations, lanes), or of one row where all iterations have the same
@@ -43,14 +41,9 @@ class Interpreter:
 
     def whole(self, what: str) -> None:
         """Run the program; what is executed of all is told where it takes long."""
-        begun, total = perf_counter(), sum(count for _, count in self.program.ops())
-        with shown() as told:
-
-            def tell() -> None:
-                if perf_counter() - begun > _SOON:
-                    told(min(self.done, total), total, what)
-
-            self.tell = tell
+        total = sum(count for _, count in self.program.ops())
+        with Late(what) as told:
+            self.tell = lambda: told(self.done, total)
             self.statements(self.program.body, {}, {}, 1)
 
     def statements(self, body: Sequence[Statement], variables: Variables, registers: Registers, batch: int) -> None:

@@ -15,6 +15,7 @@ from isa_models.errors import did_you_mean, unknown_name
 from isa_models.isa import caps, implied
 from isa_models.keywords import keywords as named_as
 from isa_models.keywords import unknown_keyword
+from simdnn.progress import working
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -79,7 +80,7 @@ def integer(what: str, value: Any, least: int = 1, hint: str = "") -> int:
 
 def keywords(function: Callable[P, R]) -> Callable[P, R]:
     """The function, which answers a keyword that it does not have with the one meant, or with the field of `Attr` that
-    it is, and a call without a machine with what to name.
+    it is, and a call without a machine with what to name. Where it takes long, it is told to be at work.
     """
     parameters = inspect.signature(function).parameters
     needs_machine = "machine" in parameters and parameters["machine"].default is inspect.Parameter.empty
@@ -90,7 +91,10 @@ def keywords(function: Callable[P, R]) -> Callable[P, R]:
             raise InvalidArgument(
                 f"{function.__name__} needs a machine, e.g. machine='zen4'; `simdnn list machines` names all"
             )
-        return function(*args, **named)
+        if named.get("progress") is not None:
+            return function(*args, **named)
+        with working(function.__name__):
+            return function(*args, **named)
 
     return named_as(on_a_machine, unknown=unknown_argument)
 

@@ -21,6 +21,7 @@ from simdnn.kernels.common.spec import ConvProblem, Kernel, MatmulProblem, Probl
 from simdnn.libraries import is_reference
 from simdnn.primitives import descriptors as memory
 from simdnn.primitives.descriptors import MemoryDesc
+from simdnn.progress import working
 from simdnn.version import version
 
 if TYPE_CHECKING:
@@ -328,6 +329,7 @@ class Result(Estimate):
         return self.departed.saturated
 
     @cached_property
+    @working("departures from exact sums")
     def departures(self) -> pd.DataFrame:
         """Every departure from exact integer arithmetic, a row a kind that happened; empty where none did.
 
@@ -349,6 +351,7 @@ class Result(Estimate):
         return self.departed.counts(kind)
 
     @cached_property
+    @working("error bounds")
     def error_bound(self) -> ErrorBound:
         """How far each output may be from exact arithmetic on the user's numbers, from the program's own roundings.
 
