@@ -22,6 +22,7 @@ from simdnn import numerics
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Place, Program, Register, Statement, Tensor
 from simdnn.program.tiles import TILES, configuration
+from simdnn.progress import each
 
 Array = npt.NDArray[Any]
 
@@ -253,9 +254,8 @@ def check_host(vectors: int = 1 << 16, seed: int = 0) -> pd.DataFrame:
     """
     load()
     rows = []
-    for name, definition in sorted(REGISTRY.items()):
-        if definition.configures:
-            continue
+    checked = [(name, found) for name, found in sorted(REGISTRY.items()) if not found.configures]
+    for name, definition in each(checked, lambda one: one[0]):
         for width, caps in sorted(definition.caps.items()):
             count = max(4, vectors // 64) if definition.tile else vectors  # a tile is 64 xmm registers
             rng = np.random.default_rng([seed, width, zlib.crc32(name.encode())])
