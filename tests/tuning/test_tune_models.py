@@ -91,6 +91,32 @@ def test_a_model_is_judged_by_the_error_of_its_outputs(by_graph: Tuned) -> None:
     assert np.isposinf(exact["quality"]) and exact["loss"] == 0 and len(by_graph.front) > 2
 
 
+def test_the_search_finds_the_front_of_a_random_network() -> None:
+    """A product, one around which the sum goes, and a last one: the same points as all recipes, from some of them."""
+    onnx = pytest.importorskip("onnx")
+    rng = np.random.default_rng(1)
+    rows, inner, last = (int(n) for n in rng.integers(3, 40, 3))
+    shapes = {"a": (rows, inner), "b": (inner, inner), "c": (inner, last)}
+    weights = [onnx.numpy_helper.from_array(rng.normal(0, 0.3, s).astype(np.float32), n) for n, s in shapes.items()]
+    wired = [("MatMul", "x a"), ("Relu", "0"), ("MatMul", "1 b"), ("Add", "2 1"), ("MatMul", "3 c")]
+    nodes = [onnx.helper.make_node(op, reads.split(), [str(at)], f"n{at}") for at, (op, reads) in enumerate(wired)]
+    ports = [onnx.helper.make_tensor_value_info(name, 1, None) for name in ("x", "4")]
+    ports[0] = onnx.helper.make_tensor_value_info("x", 1, [5, rows])
+    graph = onnx.helper.make_graph(nodes, "random", ports[:1], ports[1:], weights)
+    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    feeds = [{"x": rng.normal(size=(5, rows)).astype(np.float32)}]
+    every = ModelSubject(made, isa_models.machine("zen4"), feeds, feeds)
+    fronts, counts = [], []
+    for enumerable in (128, 0):
+        every.enumerable = enumerable
+        found = Finding(every, Judge(None, None, False), Results(None))
+        found.search(["f32", "bf16", "int8-vnni", "s8-weights"])
+        fronts.append([(point.cycles, point.energy) for point in undominated(list(found.points.values()))])
+        counts.append(len(found.full.modes))
+    assert fronts[0] == fronts[1] and len(fronts[0]) > 2
+    assert counts[0] == 64 and counts[1] < 64
+
+
 def test_a_fetched_network_is_judged_by_its_own_score(
     model: Any, by_graph: Tuned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
