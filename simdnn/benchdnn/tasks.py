@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
+
+import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
 from simdnn.benchdnn import attributes
@@ -107,11 +109,19 @@ class Task:
         if op.kind == "sum":
             scale, *point = op.numbers
             return ("sum", scale, int(point[0]), op.dtype or None) if point else ("sum", scale)
+        if op.kind == "select":
+            other, condition = (self._second(op, mask, values, whole=True) for mask in (op.mask, op.condition))
+            drawn = condition.values
+            return "select", other, replace(condition, values=None if drawn is None else np.signbit(drawn))
         if op.kind not in BINARY:
             return (op.kind, *op.numbers) if op.numbers else op.kind
+        return op.kind, self._second(op, op.mask, values)
+
+    def _second(self, op: attributes.AskedPostOp, told: int | str, values: Values, whole: bool = False) -> Quant:
+        """Second operands that vary along a mask's dimensions; `whole`: with all dimensions, of 1 where they do not."""
         dims = self.case.dims
         ndims, channels = (dims.ndims, dims.ndims - 1) if isinstance(dims, MatmulDims) else (len(self.output), 1)
-        parameter = Parameter("dst", op.mask)
+        parameter = Parameter("dst", told)
         bits = attributes.mask_bits(parameter, self.primitive, ndims, False)
         shapes: dict[int, tuple[str | int, tuple[int, ...]]] = {
             0: ("common", ()),
@@ -124,8 +134,8 @@ class Task:
             along = rows if bits & (1 << channels) - 1 else 1, columns if bits >> channels else 1
         if bits not in shapes and op.kind == "prelu":
             raise Unimplemented(f"post-operation {op.kind} with mask {op.mask}; what works: common, per_oc, per_tensor")
-        mask, shape = shapes.get(bits, (bits, along))
-        return op.kind, Quant(values("attr-post-ops", parameter, shape), mask, None, "f32")
+        mask, shape = (bits, along) if whole else shapes.get(bits, (bits, along))
+        return Quant(values("attr-post-ops", parameter, shape), mask, None, "f32")
 
     def _quants(self, option: str, values: Values) -> dict[str, Quant]:
         found = attributes.parameters(option, self.case.options[option])
@@ -212,10 +222,6 @@ def task(case: Case) -> Task:
             hint = f"; {case.options['machine']!r} is a {kind.upper()}, --machine={other}"
         if case.options.get(name, neutral[0]) not in neutral:
             raise Unimplemented(f"--{name}={case.options[name]}: not modelled{hint}")
-    asked = attributes.modelled_post_ops(case.options["attr-post-ops"])
-    if any(op.kind == "select" for op in asked):
-        entry = next(one for one in attributes.post_ops(case.options["attr-post-ops"]) if one.startswith("select"))
-        raise Unimplemented(f"post-operation {entry!r}: no product here has it; what works: {', '.join(BINARY)}")
     types = case.options["dt"].split(":")
     src, wei, dst = types * 3 if len(types) == 1 else types
     return _BUILDERS[case.driver](case, (src, wei, dst))

@@ -174,7 +174,8 @@ def _second(name: str, x: Floats, magnitude: Floats, v: Floats) -> tuple[Floats,
         return x * factor, magnitude * abs(factor)
     if name == "prelu":
         return np.where(x > 0, x, x * v), magnitude * np.maximum(1, abs(v))
-    return (np.maximum(x, v) if name == "max" else np.minimum(x, v)), magnitude + abs(v)
+    bound = np.where(np.isfinite(v), abs(v), 0)  # an infinite one, of a choice, changes nothing
+    return (np.maximum(x, v) if name == "max" else np.minimum(x, v)), magnitude + bound
 
 
 def _lone(name: str, x: Floats, magnitude: Floats, alpha: float = 0, beta: float = 0) -> tuple[Floats, Floats]:

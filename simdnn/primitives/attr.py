@@ -30,13 +30,13 @@ from simdnn.primitives.mathmode import check_exact, check_fpmath
 ARGUMENTS = ("src", "wei", "dst")
 #: types of sums that are asked for, as oneDNN names them
 STRATEGIES = ("auto", "direct", "in_kernel", "precomputed", "bias", "upconvert")
-POST_OPS = (*ELTWISE, "sum", *BINARY)
+POST_OPS = (*ELTWISE, "sum", *BINARY, "select")
 _FEW = 4  # values that a repr shows
 MASK_NAMES = ("common", "per_oc")
 _SCALE_TYPES = ("f32", "bf16", "f16", "f8_e4m3", "e8m0")
 _SUM_TYPES = ("f32", "s32", "bf16", "f16", "s8", "u8")
 _ZERO_POINT_TYPES = ("s32", "s8", "u8", "s4", "u4")
-_OTHER_POST_OPS = ("select", "dw")
+_OTHER_POST_OPS = ("dw",)
 #: what libraries fuse, or people expect there, and is something else here
 _BESIDE = {
     "softmax": "a primitive of its own: simdnn.softmax(r.output, machine=…)",
@@ -148,7 +148,8 @@ class Attr(InNotebooks):
     along K; (M, K/G) sources. `post_ops`, in order: "relu", ("relu", slope), "abs", "square", "sqrt", ("linear", alpha,
     beta), ("clip", low, high), "hardsigmoid", "hardswish"; "sum" or ("sum", scale, zero_point, dtype), which adds what
     the destination held before; ("add", values), and so "sub", "mul", "div", "max", "min" and "prelu": values of f32,
-    one, (N,), or what broadcasts to the output's shape. `float_model`: how DPAS rounds on a GPU, a
+    one, (N,), or what broadcasts to the output's shape; ("select", values, condition), which keeps an output where the
+    condition is not 0 and takes the value else (of a NaN not promised). `float_model`: how DPAS rounds on a GPU, a
     candidate (`isa_models.intel_gpu.sums`). `precomputed_reductions={"src": R}`: sums of the source over groups along
     K, s32 (M, K/G); they are trusted, unless `check=True` has them verified. `zero_point_strategy`: how the
     zero points' part of an integer matmul's sums is found (`simdnn.kernels.intel_gpu.zero`, `upconvert`, `ref_int8`):
@@ -233,10 +234,38 @@ def _post_ops(given: Any) -> tuple[PostOpEntry, ...]:
         raise InvalidArgument(f"post_ops={given!r}; a list is needed, e.g. ['relu', ('sum', 0.5)]")
     if len(given) > MOST_POST_OPS:
         raise InvalidArgument(f"{len(given)} post_ops; at most {MOST_POST_OPS} are taken, as in oneDNN")
-    found = tuple(_post_op(entry) for entry in given)
+    found = tuple(op for entry in given for op in _entries(entry))
     if sum(entry[0] == "sum" for entry in found) > 1:
         raise Unimplemented(f"post_ops={list(given)}: one sum works")
     return found
+
+
+def _entries(entry: Any) -> tuple[PostOpEntry, ...]:
+    """What an entry stands for: a choice is bounds of each output, which are one value where it is not the sum's."""
+    if entry != "select" and not (isinstance(entry, (tuple, list)) and entry and entry[0] == "select"):
+        return (_post_op(entry),)
+    if entry == "select" or len(entry) != 3:
+        works = f"{', '.join(POST_OPS[:-1])}, ('select', values, condition)"
+        raise Unimplemented(f"post-operation {entry!r:.60}: a choice has two arrays; what works: {works}")
+    other, condition = (_second("select", value) for value in entry[1:])
+    return tuple((name, _bound(other, condition, free), "select") for name, free in (("max", -np.inf), ("min", np.inf)))
+
+
+def _bound(other: Quant, condition: Quant, free: float) -> Quant:
+    """Second operands that leave an output as it is where the condition is not 0, and else are the other values."""
+    values, chosen = other.values, condition.values
+    if values is None or chosen is None:
+        coarse = ("common", 0)
+        return replace(condition if other.mask in coarse else other, values=None)
+    if values.size > 1 and chosen.size > 1 and values.ndim != chosen.ndim:
+        said = f"values of shape {values.shape} and a condition of shape {chosen.shape}"
+        raise InvalidArgument(f"post-operation 'select' with {said}; as many dimensions, or one value, are needed")
+    try:
+        bound = np.where(chosen != 0, np.float32(free), values)
+    except ValueError:
+        said = f"values of shape {values.shape} and a condition of shape {chosen.shape}"
+        raise InvalidArgument(f"post-operation 'select' with {said}, which do not broadcast") from None
+    return replace(other, values=_read_only(bound))
 
 
 def _post_op(entry: Any) -> PostOpEntry:

@@ -15,7 +15,7 @@ from simdnn.primitives import arrays, gpu_problems, narrow
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.channel_groups import refuse_groups
 from simdnn.primitives.checks import keywords
-from simdnn.primitives.postops import with_operands
+from simdnn.primitives.postops import refuse_choices, with_operands
 from simdnn.primitives.prepared import Prepared, kind_of_call, prepared
 from simdnn.primitives.problems import CONV_SIZES, Taps, conv_problem, conv_shape, tensors
 from simdnn.primitives.reorder import Reordered, plain_of, values_of
@@ -176,6 +176,8 @@ def problem_of(
     if target.gpu:
         return gpu_problems.convolution_problem(target.gpu, sizes, taps, given, dst, bias, wei_tag)
     refuse_groups(given, "on a CPU")
+    if target.library:
+        refuse_choices(given.post_ops, target.dispatch)
     if given.shape.src in NARROW:
         epilogue, parameters = narrow.of_convolution(given, dst, bias, target.library)
     else:

@@ -16,7 +16,7 @@ from simdnn.primitives.blocks_product import asked_of, multiply, nothing_beside
 from simdnn.primitives.checks import keywords
 from simdnn.primitives.decompress import decompression
 from simdnn.primitives.groups import group_scales, params_of, with_groups
-from simdnn.primitives.postops import with_operands
+from simdnn.primitives.postops import refuse_choices, with_operands
 from simdnn.primitives.prepared import Prepared, kind_of_call, prepared
 from simdnn.primitives.problems import matmul_problem, tensors
 from simdnn.primitives.products import Products, products_of
@@ -162,6 +162,7 @@ def problem_of(
         problem, parameters = _on_cpu(given.folded, dst, bias, wei_tag, target)
     problem = replace(problem, batch=asked.batch)
     if target.library:
+        refuse_choices(given.post_ops, target.dispatch)
         target.library.check_dimensions(problem, asked.dims)
     return problem, parameters
 

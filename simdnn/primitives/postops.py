@@ -3,6 +3,7 @@
 "relu", ("relu", slope), …       of x alone, with their numbers (`simdnn.kernels.common.postops`)
 "sum", ("sum", scale, zero, type)  x + scale (what the destination held before - zero): the primitive's argument `into`
 ("add", values), ("mul", …), …   x and values of f32: one, one per output channel, or what broadcasts to the output
+("max", values, "select"), ("min", …)  the two that a choice becomes: bounds that leave x, or are the other value
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from isa_models import InvalidArgument
+from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.activations import power_of
 from simdnn.kernels.common.params import Param
@@ -33,6 +34,7 @@ class AppliedPostOp:
     op: PostOp
     numbers: tuple[float, ...] = ()  # alpha, beta; of `sum` the scale, and the zero point where there is one
     values: Array | None = None
+    chosen: bool = False  # one of the two that a choice becomes
 
 
 def resolved(entries: Sequence[PostOpEntry], channels: int, axis: int) -> tuple[AppliedPostOp, ...]:
@@ -47,7 +49,7 @@ def _resolved(entry: tuple[Any, ...], channels: int, axis: int) -> AppliedPostOp
     kind, *rest = entry
     if kind in BINARY:
         second = Param("dst", *_shared(kind, rest[0], channels, axis), "f32")
-        return AppliedPostOp(PostOp(kind, second=second), values=rest[0].values)
+        return AppliedPostOp(PostOp(kind, second=second), values=rest[0].values, chosen=len(rest) > 1)
     if kind == "sum":
         scale, zero, dtype = (*rest, 0, None)[:3]
         numbers = (scale, zero) if zero else (scale,)
@@ -74,6 +76,15 @@ def _shared(kind: str, quant: Quant, channels: int, axis: int) -> tuple[int, int
         )
     along = values.shape[axis] if values.ndim > 1 else values.size
     return _SHARED["per_oc"] if values.size == along == channels else _OWN
+
+
+def refuse_choices(post_ops: Sequence[AppliedPostOp], dispatch: str) -> None:
+    """Raises for a choice between outputs and other values, which oneDNN makes otherwise."""
+    if any(op.chosen for op in post_ops):
+        raise Unimplemented(
+            f"dispatch={dispatch!r} with post-operation 'select': oneDNN reads conditions of convolutions, and "
+            "those that broadcast, at other places, and takes another GEMM for f32: 'fastest' takes it"
+        )
 
 
 def output_shape(problem: Problem) -> tuple[int, ...]:

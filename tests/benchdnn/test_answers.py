@@ -54,7 +54,7 @@ def test_a_batch_on_a_gpu_is_one_kernel() -> None:
         "--dt=u8:s8:s8,s8:s8:u8,u8:s8:f32,s8:s8:bf16 --bia-dt=f32 --attr-post-ops=,relu "
         "--attr-scales=src:common:0.25+wei:per_oc+dst:common:2 --attr-zero-points=src:common:3+dst:common:-2 "
         "7x33:33x17",
-        "--dt=f32,bf16,bf16:bf16:f32 --bia-dt=f32 --attr-post-ops=relu 7x33:33x17",
+        "--dt=f32,bf16,bf16:bf16:f32 --bia-dt=f32 --attr-post-ops=relu,select:f32.per_oc:per_tensor+relu 7x33:33x17",
         "--machine=skx,clx --isa=avx2, --dt=u8:s8:s32,s8:s8:s32 9x70:70x19",
         # scales that are no powers of two, so that roundings show
         "--dt=s8:s8:s8,u8:s8:f32,u8:s8:bf16 --attr-scales=src:common:0.3+wei:common:0.7+dst:common:1.1 9x70:70x19",
@@ -132,7 +132,7 @@ def test_a_copy_takes_time() -> None:
         ("--matmul --attr-post-ops=sum:0.5:0.5 2x3:3x4", "post-operation 'sum:0.5:0.5'"),
         ("--matmul --attr-post-ops=add:s4:per_oc 2x3:3x4", "post-operation 'add:s4:per_oc'"),
         ("--matmul --attr-post-ops=prelu:per_dim_0 2x3:3x4", "prelu with mask per_dim_0"),
-        ("--matmul --attr-post-ops=select:f32 2x3:3x4", "post-operation 'select:f32'"),
+        ("--matmul --attr-post-ops=add:f64 2x3:3x4", "post-operation 'add:f64'"),
         ("--matmul --dt=f32:s8:f32 2x3:3x4", "ambiguous"),
         ("--conv --dt=f8_e4m3:f8_e4m3:s8 ic3ih5oc4kh3", "dst 's8' of a convolution of f8_e4m3"),
         ("--matmul --dt=f64 2x3:3x4", "f64 source"),

@@ -49,9 +49,9 @@ def test_machines_side_by_side_have_a_column(capsys: pytest.CaptureFixture[str],
 
 
 def test_exit_status_and_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--matmul", "--mode=P", "8x16:16x8", "--attr-post-ops=select:f32", "8x16:16x8"]) == 1
+    assert main(["bench", "--matmul", "--mode=P", "8x16:16x8", "--attr-post-ops=add:f64", "8x16:16x8"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[2].startswith("UNIMPLEMENTED:post-operation 'select:f32'") and lines[2].endswith("8x16:16x8")
+    assert lines[2].startswith("UNIMPLEMENTED:post-operation 'add:f64'") and lines[2].endswith("8x16:16x8")
     assert lines[-1] == "tests:2 passed:1 failed:0 unimplemented:1"
 
 
@@ -82,7 +82,7 @@ def test_help_names_the_subset(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_json_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "out.csv"
-    words = ["--matmul", "--mode=P", "8x16:16x8", "--attr-post-ops=select:f32", "8x16:16x8", "--json", "-o", str(path)]
+    words = ["--matmul", "--mode=P", "8x16:16x8", "--attr-post-ops=add:f64", "8x16:16x8", "--json", "-o", str(path)]
     assert main(["bench", *words]) == 1
     content = json.loads(capsys.readouterr().out, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
     assert [row["status"] for row in content["answers"]] == ["PASSED", "UNIMPLEMENTED"]

@@ -22,7 +22,7 @@ onednn_verbose,v1,primitive,info,template:operation,engine,primitive,implementat
 onednn_verbose,v1,primitive,create:cache_miss,cpu,matmul,brg_matmul:avx512_core,undef,src:f32::blocked:ab::f0 wei:f32:a:blocked:BA16a64b::f0 dst:f32::blocked:ab::f0,,,128x768:768x3072,3.5
 onednn_verbose,v1,primitive,exec,cpu,reorder,jit:uni,undef,src:f32::blocked:ab::f0 dst:f32::blocked:BA16a64b::f0,,,768x3072,0.5
 onednn_verbose,v1,primitive,exec,cpu,matmul,brg_matmul:avx512_core_vnni,undef,src:u8::blocked:ab::f0 wei:s8:a:blocked:BA16a64b::f0 bia:f32::blocked:ab::f0_mask2 dst:f32::blocked:ab::f0,attr-scratchpad:user attr-scales:src0:0:f32+wei:2:f32 attr-post-ops:eltwise_relu,,128x768:768x3072,1.5
-onednn_verbose,v1,1693533460193.346924,primitive,exec,cpu,matmul,brg_matmul:avx512_core,undef,src:f32::blocked:ab::f0 wei:f32::blocked:ba::f0 dst:f32::blocked:ab::f0,attr-post-ops:binary_select:f32:2,,1x16:16x8,0.25
+onednn_verbose,v1,1693533460193.346924,primitive,exec,cpu,matmul,brg_matmul:avx512_core,undef,src:f32::blocked:ab::f0 wei:f32::blocked:ba::f0 dst:f32::blocked:ab::f0,attr-post-ops:binary_add:f64:2,,1x16:16x8,0.25
 onednn_verbose,primitive,exec,cpu,convolution,jit:avx512_core,forward_training,src_f32::blocked:aBcd16b:f0 wei_f32::blocked:ABcd16b16a:f0 bia_f32::blocked:a:f0 dst_f32::blocked:aBcd16b:f0,,alg:convolution_direct,mb1_ic64oc64_ih56oh56kh3sh1dh0ph1_iw56ow56kw3sw1dw0pw1,1.95
 onednn_verbose,v1,primitive,exec,cpu,matmul,brg_matmul:avx512_core,undef,bad
 """  # noqa: E501  # lines are the library's
@@ -141,7 +141,7 @@ def test_predicted_beside_logged(tmp_path: Path, capsys: pytest.CaptureFixture[s
     quantized = lines[1].split()
     assert quantized[:2] == ["PASSED", "gemm:avx512_core_vnni"]
     assert float(quantized[2]) / 1500 == pytest.approx(1 / float(quantized[4]), rel=0.01) and quantized[3] == "1500"
-    assert lines[2].startswith("UNIMPLEMENTED:post-operation 'select:f32:2'")
+    assert lines[2].startswith("UNIMPLEMENTED:post-operation 'add:f64:2'")
     assert lines[-3].startswith("UNIMPLEMENTED:a line cut short")
     assert lines[-2:] == ["lines:4 predicted:2 unimplemented:2 skipped:1", "skipped: 1 reorder"]
 

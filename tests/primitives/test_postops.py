@@ -177,6 +177,27 @@ def test_what_does_not_fit_is_refused(machine: str, ops: list[Any], into: Array 
         simdnn.matmul(a, b, machine=machine, attr=Attr(post_ops=ops), into=into)
 
 
+@pytest.mark.parametrize("machine", ["hsw", "zen4"])
+def test_a_choice_keeps_outputs_where_the_condition_says_so(machine: str) -> None:
+    rng = np.random.default_rng(8)
+    a, b = rng.integers(-9, 9, (3, 8)).astype(np.int8), rng.integers(-9, 9, (8, 5)).astype(np.int8)
+    for other, condition in ((np.float32(-0.0), (3, 5)), (rng.standard_normal((3, 5)), (1, 5)), (np.ones(5), 5)):
+        asked = rng.integers(0, 2, condition).astype(np.int8)
+        found = simdnn.matmul(a, b, machine=machine, dst="f32", attr=Attr(post_ops=[("select", other, asked)])).output
+        wanted = np.where(asked != 0, (a.astype(int) @ b).astype(np.float32), np.float32(other))
+        assert found.tobytes() == wanted.tobytes()
+    image, weights = a.astype(np.float32).reshape(1, 3, 2, 4), np.ones((2, 3, 1, 1), np.float32)
+    keep = np.arange(16).reshape(1, 2, 2, 4) % 3
+    sums = simdnn.convolution(image, weights, machine=machine).output
+    attr = Attr(post_ops=["relu", ("select", np.full((1, 2, 1, 1), 7.0), keep)])
+    found = simdnn.convolution(image, weights, machine=machine, attr=attr).output
+    np.testing.assert_array_equal(found, np.where(keep, np.maximum(sums, 0), 7))
+    with pytest.raises(Unimplemented, match="oneDNN reads conditions"):
+        simdnn.convolution(image, weights, machine=machine, attr=attr, dispatch="onednn")
+    with pytest.raises(InvalidArgument, match="as many dimensions"):
+        Attr(post_ops=[("select", np.ones(5), np.ones((3, 5)))])
+
+
 def test_what_is_not_known_of_the_library_is_not_promised() -> None:
     for ops in (["select"], ["dw"], ["sum", "sum"]):
         with pytest.raises(Unimplemented):
