@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 
 from isa_models import ProgramError
 from isa_models.formats import fmt
-from simdnn.program.records import Affine, Loop, Memory, Op, Program, Statement
+from simdnn.program.records import Affine, Loop, Memory, Program, Statement
 
 _MAX_ENUMERATED = 1 << 24
 _SPARSE = 8  # places for each element that is touched, beyond which they are sorted and not marked
@@ -107,37 +108,28 @@ def _operands(loop: Loop, inner: dict[str, int]) -> Iterator[Operand]:
                 yield memory, stored, inner
 
 
-def _joined(program: Program, operands: Iterable[Operand]) -> list[IterationAccess]:
+def _joined(program: Program, operands: Sequence[Operand]) -> list[IterationAccess]:
     """The accesses of a tensor's operands; neighbours that move alike are one, if that may still be enumerated."""
-    alike: dict[tuple[object, ...], list[IterationAccess]] = {}
+    alike: dict[tuple[object, ...], tuple[IterationAccess, list[tuple[int, int]]]] = {}
+    bits = fmt(program.tensor[operands[0][0].tensor].dtype).bits
     for memory, store, inner in operands:
-        known = alike.setdefault((memory.index.terms, memory.rows, memory.stride, store, id(inner)), [])
-        known.append(access_of(program, memory, store, inner))
+        key = memory.index.terms, memory.rows, memory.stride, store, id(inner)
+        if key not in alike:
+            alike[key] = access_of(program, memory, store, inner), []
+        alike[key][1].append((memory.index.const, memory.bits // memory.rows // bits))
     joined = list[IterationAccess]()
-    for accesses in alike.values():
-        most = _MAX_ENUMERATED // (accesses[0].elements // accesses[0].count)
-        accesses.sort(key=lambda access: access.index.const)
-        last = accesses[0]
-        for access in accesses[1:]:
-            count = max(last.count, access.index.const - last.index.const + access.count)
-            if access.index.const <= last.index.const + last.count and count <= most:
-                last = replace(last, count=count)
-            else:
-                joined.append(last)
-                last = access
-        joined.append(last)
+    for access, runs in alike.values():
+        most = _MAX_ENUMERATED // (access.elements // access.count)
+        index, ((first, count), *others) = access.index, sorted(runs, key=itemgetter(0))
+        for low, more in others:
+            whole = max(count, low - first + more)
+            if low <= first + count and whole <= most:
+                count = whole
+                continue
+            joined.append(replace(access, index=index + (first - index.const), count=count))
+            first, count = low, more
+        joined.append(replace(access, index=index + (first - index.const), count=count))
     return joined
-
-
-def placed_below(
-    body: Sequence[Statement], place: tuple[int, ...], loops: tuple[Loop, ...]
-) -> Iterator[tuple[Op, tuple[int, ...], tuple[Loop, ...]]]:
-    """Every op below, its position in the body of each loop around it, outermost first, and these loops."""
-    for position, part in enumerate(body):
-        if isinstance(part, Loop):
-            yield from placed_below(part.body, (*place, position), (*loops, part))
-        else:
-            yield part, (*place, position), loops
 
 
 def _keep_apart(loop: Loop, accesses: list[IterationAccess]) -> bool:

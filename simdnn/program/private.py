@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from isa_models import ProgramError
-from simdnn.program.apart import Elements, IterationAccess, access_of, distinct, placed_below
-from simdnn.program.records import Op, Program, Statement
+from simdnn.program.apart import Elements, IterationAccess, access_of, distinct
+from simdnn.program.records import Loop, Op, Program, Statement
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,30 @@ def verify_private(program: Program, statement: Statement) -> None:
     private = {tensor.name for tensor in program.tensors if tensor.kind == "private"}
     if not private:
         return
-    steps: list[_Step] = []
-    for op, place, loops in placed_below((statement,), (), ()):
-        if (memory := op.memory) is not None and memory.tensor in private:
-            access = access_of(program, memory, memory is op.dst, {loop.var: loop.extent for loop in loops})
-            steps.append(_Step(op, memory.tensor, access, place, tuple(loop.var for loop in loops)))
     stored = {name: _Stored() for name in private}
-    for step in steps:
+    for step in _steps_below(program, private, (statement,), (), {}):
         if step.access.store:
             stored[step.tensor].add(step)
         elif not stored[step.tensor].covers(step):
             raise ProgramError(f"{program.name}: `{step.op}`: cannot show that it reads what was stored before")
+
+
+def _steps_below(
+    program: Program,
+    private: Collection[str],
+    body: Sequence[Statement],
+    place: tuple[int, ...],
+    around: dict[str, int],
+) -> Iterator[_Step]:
+    """The accesses of private tensors below a body at a place, with the loops around it and their extents."""
+    loops = tuple(around)
+    for position, statement in enumerate(body):
+        if type(statement) is Loop:
+            inside = {**around, statement.var: statement.extent}
+            yield from _steps_below(program, private, statement.body, (*place, position), inside)
+        elif (memory := statement.memory) is not None and memory.tensor in private:  # type: ignore[union-attr]  # an op
+            access = access_of(program, memory, memory is statement.dst, around)  # type: ignore[union-attr]
+            yield _Step(statement, memory.tensor, access, (*place, position), loops)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)

@@ -308,7 +308,8 @@ class Op(Record):
     def at(self, index: Affine) -> Op:
         """This instruction with its memory operand at another index: all else that is known of the two stays."""
         old, form = self.memory, self.form
-        assert old is not None  # a register has no index
+        if old is None or type(index) is not Affine:
+            raise ProgramError(f"`{self}` at {index!r:.60}; an op with a memory operand, and an Affine, are needed")
         memory = _new(Memory)
         _set(memory, "__dict__", {**vars(old), "index": index})
         known = {**vars(self), "form": form, "memory": memory}

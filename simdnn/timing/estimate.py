@@ -122,8 +122,7 @@ def estimate_program(program: Program, machine: Machine, *, cold: Collection[str
     core = core_time(program, machine)
     moved = transfers(program, machine, cold=cold)
     levels = moved.levels
-    found = overlap(machine, core, moved)
-    kind = kind_of_code(program)
+    found, kind = overlap(machine, core, moved), moved.kind
     used = [level.confidence for level in levels if level.bytes]
     return Cost(
         machine=machine.name,

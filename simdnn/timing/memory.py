@@ -60,6 +60,17 @@ class LevelTraffic:
         return replace(self, read_bytes=read, written_bytes=written, cycles=self.cycles * times)
 
 
+class KindOfCode(NamedTuple):
+    """The code by which the clock is decided (`Frequency.ghz`): widest registers in bits, heavy use of them, tiles."""
+
+    bits: int
+    heavy: bool
+    tiles: bool
+
+    def __str__(self) -> str:
+        return "tiles" if self.tiles else f"{self.bits} bits{', heavy use' * (self.heavy and self.bits >= 512)}"
+
+
 @dataclass(frozen=True, eq=False)
 class Transfers:
     """The traffic of all levels in one run: the traffic of each from L1 to DRAM, and of each but the first where in the
@@ -70,6 +81,7 @@ class Transfers:
     tree: Region
     fetches: tuple[tuple[dict[str, Lines], Fetches], ...]
     asked: frozenset[str]  # tensors whose lines the program asks for
+    kind: KindOfCode
 
 
 def transfers(
@@ -94,24 +106,29 @@ def transfers(
         exposed = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed), outer.exposed
         levels.append(_level(outer.name, found, inner.line_bytes, rates, machine.confidence_of(*keys), exposed))
     last = machine.caches[-1]
-    per_cycle = machine.dram.gb_s_core / machine.frequency.ghz(*kind_of_code(program))
+    kind = kind_of_code(program)
+    per_cycle = machine.dram.gb_s_core / machine.frequency.ghz(*kind)
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")
     rates = per_cycle, per_cycle
     shown = machine.dram.exposed, machine.dram.exposed
     levels.append(_level("DRAM", fetched[-1], last.line_bytes, rates, confidence, shown))
-    return Transfers(tuple(levels), tree, fetched, asked | apart)
+    return Transfers(tuple(levels), tree, fetched, asked | apart, kind)
 
 
 def _apart(program: Program) -> frozenset[str]:
     """Tensors whose lines pass the first cache by."""
-    ops = [op for op, _ in program.ops() if op.definition.apart]
-    return frozenset([op.memory.tensor for op in ops if op.memory])
+    return _tensors_of(program, [form.number for form in program.forms if form.definition.apart])
 
 
 def _asked(program: Program) -> frozenset[str]:
     """Tensors whose lines are asked for ahead of their use."""
-    ops = [op for op, _ in program.ops() if op.definition.ahead]
-    return frozenset([op.memory.tensor for op in ops if op.memory])
+    return _tensors_of(program, [form.number for form in program.forms if form.definition.ahead])
+
+
+def _tensors_of(program: Program, forms: Collection[int]) -> frozenset[str]:
+    """The tensors that ops of some forms touch."""
+    ops = program.ops() if forms else ()
+    return frozenset([op.memory.tensor for op, _ in ops if op.memory and op.form.number in forms])
 
 
 def _share_of_tiles(program: Program) -> float:
@@ -142,22 +159,12 @@ def _share_of_rows(program: Program, cache: CacheLevel, asked: Collection[str]) 
     return total / busy if busy else 1.0
 
 
-class KindOfCode(NamedTuple):
-    """The code by which the clock is decided (`Frequency.ghz`): widest registers in bits, heavy use of them, tiles."""
-
-    bits: int
-    heavy: bool
-    tiles: bool
-
-    def __str__(self) -> str:
-        return "tiles" if self.tiles else f"{self.bits} bits{', heavy use' * (self.heavy and self.bits >= 512)}"
-
-
 def kind_of_code(program: Program) -> KindOfCode:
     """The kind of a program's code: heavy where it multiplies and adds, or sums products, in its widest registers."""
-    tiles = any(op.definition.tile for op in program.forms)
-    bits = 512 if tiles else max((op.width for op in program.forms), default=128)
-    return KindOfCode(bits, any(op.definition.accumulates and op.width >= bits for op in program.forms), tiles)
+    kinds = {(form.definition.tile, form.width, form.definition.accumulates) for form in program.forms}
+    tiles = any([tile for tile, _, _ in kinds])
+    bits = 512 if tiles else max([width for _, width, _ in kinds], default=128)
+    return KindOfCode(bits, any([sums and width >= bits for _, width, sums in kinds]), tiles)
 
 
 def misses(tree: Region, cache: CacheLevel, cold: Collection[str] | None = None, whole: Region | None = None) -> Lines:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from isa_models.machines.cpu_record import Machine
 from simdnn.timing.cpu.walk import CoreTime, Iteration
@@ -29,8 +30,7 @@ Demand = Mapping[str, Lines]  # by tensor
 Demands = Sequence[Demand]  # by level, from the second on
 
 
-@dataclass(frozen=True)
-class Phase:
+class Phase(NamedTuple):
     """A part of a run, `times` alike: the core's cycles, those of each level from the second on, and how many of these
     add to the core's.
     """
@@ -114,7 +114,7 @@ class _Cut:
         near = [_sum(f.straight, _take(rest, part.straight, alone)) for f, rest in zip(fetches, left, strict=True)]
         core = span.cycles
         for number, (loop, inner) in enumerate(zip(part.loops, span.loops, strict=True)):
-            below = [f.loops[number] if f.loops else ({}, Fetches(loop, {}, ())) for f in fetches]
+            below = [f.loops[number] if f.loops else ({}, f) for f in fetches]  # nothing is fetched again
             ends = [tensor for tensor in loop.whole if last[tensor] is loop]
             once = [_sum(o, _take(rest, loop.whole, ends)) for (o, _), rest in zip(below, left, strict=True)]
             again = [f for _, f in below]

@@ -12,6 +12,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from isa_models import InvalidArgument, ProgramError
 from isa_models.plain import MOST
@@ -296,3 +298,32 @@ def test_an_alarm_of_one_thread_alone(spoiled: int) -> None:
     for threads in (1, 2, 4):
         found = numerics.run(code, {"a": data}, engine="compiled", native=False, threads=threads)["o"]
         assert found.tobytes() == expected.tobytes()
+
+
+@given(st.integers(-99, 99), st.integers(1, 16))
+def test_a_moved_op_is_the_one_made_there(place: int, lanes: int) -> None:
+    """All that is known of an op by then goes along, and nothing of its old place."""
+    x, index = Register("x", "f32", 16), Affine.var("i") * 16 + place
+
+    def loads(at: Affine) -> Op:
+        return Op("vaddps", x, (x, Memory("a", at, "f32", lanes)))
+
+    def stores(at: Affine) -> Op:
+        return Op("vmovups", Memory("a", at, "f32", lanes), (x,))
+
+    for make in (loads, stores):
+        first, made = make(Affine()), make(index)
+        assert first.form.number and first.memory and first.lanes and first.definition
+        moved = first.at(index)
+        assert moved == made and moved.memory == made.memory and moved.form is made.form and str(moved) == str(made)
+    with pytest.raises(ProgramError, match="an Affine"):
+        loads(index).at(place)  # type: ignore[arg-type]
+
+
+def test_straight_code_is_what_stands_between_loops() -> None:
+    a, b, c = (load(name=register) for register in ("x", "y", "z"))
+    loop = Loop("i", 3, (a, b, Loop("j", 2, (c,)), c))
+    first, inner, last = loop.parts
+    assert (first, inner, last) == ((a, b), loop.body[2], (c,)) and loop.parts is loop.parts
+    assert [memory for memory, *_ in first.accesses] == [a.memory, b.memory]  # type: ignore[union-attr]
+    assert [(len(ops), times) for ops, times in program(loop).straight] == [(2, 3), (1, 6), (1, 3)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from isa_models.machines.loader import cpu_machine as machine
 from simdnn.kernels.common.spec import Epilogue, MatmulProblem
 from simdnn.kernels.x86.rows import KERNELS
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
+from simdnn.timing import memory
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.footprint import Access, Lines, crossing, distinct_lines, parts
 from simdnn.timing.memory import borrowed, misses, transfers
@@ -335,3 +337,31 @@ def test_tiles_are_stored_a_line_of_each_row_at_a_time(columns: int, apart: int)
     rate = transfers(program, spr).levels[1].store_bytes_per_cycle
     assert rate == pytest.approx(spr.cache("L2").store_bytes_per_cycle * share)
     assert transfers(program, zen4).levels[1].store_bytes_per_cycle == zen4.cache("L2").store_bytes_per_cycle
+
+
+def test_a_tile_is_one_access_and_its_rows_are_counted() -> None:
+    """Sixteen rows a line apart, and the same bytes load by load."""
+    rows = Memory("a", Affine.var("i") * 4096, "u32", 256, 16, 64)
+    tiled = parts(_loaded("tileloadd", Register("tmm0", "u32", 256), rows)).loops[0]
+    words = [Memory("a", Affine.var("i") * 4096 + 64 * row, "u32", 16) for row in range(16)]
+    one_by_one = parts(_loaded("vmovdqu", Register("x", "u32", 16), *words)).loops[0]
+    assert len(tiled.accesses) == 1 and len(one_by_one.accesses) == 16
+    assert (tiled.iteration, tiled.whole) == (one_by_one.iteration, one_by_one.whole)
+    assert tiled.iteration["a"].touched == 16 and tiled.whole["a"].touched == 48
+
+
+def test_parts_of_the_same_lines_are_looked_at_once() -> None:
+    """Loops that run once, one in another, keep what the innermost keeps."""
+    x = Register("x", "f32", 16)
+    body: tuple[Statement, ...] = (Op("vmovups", x, (Memory("a", Affine.var("i") * 16, "f32", 16),)),)
+    for name, extent in (("i", 4096), ("j", 1), ("k", 1), ("l", 1)):
+        body = (Loop(name, extent, body),)
+    tree = parts(Program("p", "avx512_core", (Tensor("a", "f32", 1 << 16),), body))
+    with patch.object(memory._Kept, "_found", autospec=True, side_effect=memory._Kept._found) as found:
+        missed = memory.misses(tree, ZEN4.caches[0])
+    assert found.call_count == 2 and missed.touched == 4096
+
+
+def _loaded(name: str, register: Register, *places: Memory) -> Program:
+    ops = tuple(Op(name, register, (place,)) for place in places)
+    return Program("p", "avx512_core_amx", (Tensor("a", "u32", 1 << 14),), (Loop("i", 3, ops),))

@@ -133,15 +133,15 @@ class AmxTiles:
 
     # -- tile registers: accumulators, tiles of rows, tiles of columns in turn ----------------------------------------
     def accumulator(self, i: int, j: int, dtype: str) -> Register:
-        return Register(TILES[i * self.vectors + j], "u32", self.heights[i] * _COLUMNS).as_(dtype)
+        return Register.of(TILES[i * self.vectors + j], "u32", self.heights[i] * _COLUMNS).as_(dtype)
 
     def of_rows(self, i: int, dtype: str) -> Register:
         first = len(self.heights) * self.vectors
-        return Register(TILES[first + i], "u32", self.heights[i] * _STEPS).as_(dtype)
+        return Register.of(TILES[first + i], "u32", self.heights[i] * _STEPS).as_(dtype)
 
     def of_columns(self, j: int, dtype: str) -> Register:
         left = TILES[len(self.heights) * (self.vectors + 1) :]
-        return Register(left[j % len(left)], "u32", TILE_ROWS * _COLUMNS).as_(dtype)
+        return Register.of(left[j % len(left)], "u32", TILE_ROWS * _COLUMNS).as_(dtype)
 
     def setup(self) -> Code:
         data = Memory("tiles", Affine(), "u8", TILE_ROW_BITS // 8)
@@ -208,9 +208,9 @@ class AmxTiles:
         """The lines that `count` rows of the block will have in the destination, from row `first`, asked for."""
         conv = self.product.conv
         size = fmt(conv.epilogue.dst).bits // 8
-        line = Register("line", "u8", size)
+        ask = op("prefetchw", Register.of("line", "u8", size), Memory("dst", Affine(), "u8", size))
         return [
-            op("prefetchw", line, Memory("dst", (number + first + i) * conv.oc + panel.dst + column, "u8", size))
+            ask.at((number + first + i) * conv.oc + panel.dst + column)
             for i in range(count)
             for column in range(0, sum(panel.lanes), _LINE // size)
         ]

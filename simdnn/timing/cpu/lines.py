@@ -12,7 +12,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from isa_models.forks import ForkLock
 from isa_models.machines.cpu_record import Machine
+from isa_models.plain import Derived
 from simdnn.program.records import Loop, Op, Program, Statement, Straight
 from simdnn.timing.cpu.core_rows import CoreRows, Numbers
 from simdnn.timing.cpu.core_run import Turn
@@ -32,7 +33,7 @@ Ints = npt.NDArray[np.int64]
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Stretch:
     """Lines in a row, told one by one only to who asks for them.
 
@@ -48,7 +49,7 @@ class Stretch:
     placed: bool
     find: Callable[[], tuple[Ints, Ints]]
 
-    @cached_property
+    @Derived
     def _found(self) -> tuple[Ints, Ints]:
         return self.find()
 
@@ -234,6 +235,11 @@ class _Text:
             steps.append(stride)
 
 
+def _before(values: Ints | npt.NDArray[np.bool_]) -> list[int]:
+    """For each place, and the end, the sum of all values before it."""
+    return [0, *np.cumsum(values).tolist()]
+
+
 def _digest(*parts: Ints) -> bytes:
     return blake2b(b"".join([part.tobytes() for part in parts])).digest()
 
@@ -252,8 +258,10 @@ class ProgramLines:
         self._places, self._number_of = np.arange(len(text.numbers)), tuple(text.numbers)
         self.times = np.array(text.times, np.int64)
         self._moves = {name: self._column(*found) for name, found in text.moves.items()}
-        self._lengths, self._wide, self._tiles, self._loads, self._stores = self._known.facts.values[:, self._numbers]
-        self._any_placed = bool(stream.both)
+        lengths, self._wide, self._tiles, self._loads, self._stores = self._known.facts.values[:, self._numbers]
+        self._steps_before = _before(lengths)
+        self._executed_before = _before(lengths * self.times)
+        self._placed_before = _before(self._at != UNPLACED)
         self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}
 
     def _column(self, places: Sequence[int], steps: Sequence[int]) -> Ints:
@@ -277,14 +285,13 @@ class ProgramLines:
 
     def steps_of_a_turn(self, loop: Loop) -> int:
         """All steps that one turn of a loop executes, fused ones counted apart."""
-        place = self._loops[id(loop)]
-        lines = slice(place.begin, place.end)
-        return int(self._lengths[lines] @ self.times[lines]) // place.turns
+        place, before = self._loops[id(loop)], self._executed_before
+        return (before[place.end] - before[place.begin]) // place.turns
 
     def _stretch(self, begin: int, end: int) -> Stretch:
         lines = slice(begin, end)
-        placed = self._any_placed and bool((self._at[lines] != UNPLACED).any())
-        alike, steps = self._known.alike(self._number_of[lines]), int(self._lengths[lines].sum())
+        placed = self._placed_before[end] > self._placed_before[begin]
+        alike, steps = self._known.alike(self._number_of[lines]), self._steps_before[end] - self._steps_before[begin]
 
         def find() -> tuple[Ints, Ints]:
             return self._places[lines], self._at[lines]

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import NamedTuple
 
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.provenance import Confidence, weakest
@@ -36,8 +37,7 @@ ALIKE = 0.01  # iterations whose times differ by no more have come to rest
 NEAR = 0.9  # a lower bound of at least this share of the time is what bounds it
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """Part of a program's time: `iterations` of `loop` with `cycles` in all, less those of loops inside that are
     pieces of their own. `loop` is the variables from the outermost loop in, "" for the whole program's own part.
     """
@@ -47,19 +47,14 @@ class Piece:
     cycles: float
     bound: str
 
-    def __mul__(self, times: int) -> Piece:
-        return Piece(self.loop, self.iterations * times, self.cycles * times, self.bound)
-
 
 Pieces = dict[str, Piece]
 
 
 def _add(total: Pieces, more: Pieces, times: int = 1) -> None:
-    for name, piece in more.items():
-        old = total.get(name, Piece(name, 0, 0.0, piece.bound))
-        extra = piece * times
-        iterations, cycles = old.iterations + extra.iterations, old.cycles + extra.cycles
-        total[name] = Piece(old.loop, iterations, cycles, old.bound)
+    for name, (_, iterations, cycles, bound) in more.items():
+        _, before, already, bound = total.get(name, (name, 0, 0.0, bound))
+        total[name] = Piece(name, before + iterations * times, already + cycles * times, bound)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +76,7 @@ class Mix:
         return confidence_of(self.machine, self.ops)
 
 
-@dataclass(frozen=True)
-class Shortened:
+class Shortened(NamedTuple):
     """Lines to simulate in a row, and beside them what was left out: its pieces of time and its executions."""
 
     lines: Stretch
@@ -90,8 +84,7 @@ class Shortened:
     left: dict[int, None]  # lines that were left out in some turns, in the order in which they are met
 
 
-@dataclass(frozen=True)
-class Iteration:
+class Iteration(NamedTuple):
     """One iteration of a loop, or the whole program: about its cycles, its instructions, and the loops in it."""
 
     cycles: float
