@@ -48,6 +48,7 @@ def typed(name: str, dst: Register, *srcs: Register, **immediates: int) -> Op:
     return op(name, dst.as_(form.result), *sources, **immediates)
 
 
+@lru_cache(maxsize=1 << 12)
 def zero(register: Register) -> Op:
     """The idiom that clears a register."""
     bits = register.as_("u32")

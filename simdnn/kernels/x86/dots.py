@@ -86,6 +86,12 @@ class Dot:
         ]
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def emitted(emit: Emit, unit: Unit, acc: str, a: str, b: str, temp: str) -> tuple[Op, ...]:
+    """The instructions of one step, on registers that tiles of all shapes name alike."""
+    return tuple(emit(unit, acc, a, b, temp))
+
+
 def _fma(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
     total = unit.reg(acc, "f32")
     return [op("vfmadd231ps", total, total, unit.reg(a, "f32"), unit.reg(b, "f32"))]

@@ -8,7 +8,7 @@ from itertools import cycle
 
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
-from simdnn.kernels.x86.dots import Dot, accumulator, beside
+from simdnn.kernels.x86.dots import Dot, accumulator, beside, emitted
 from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile
 from simdnn.program.records import Affine, Op
 
@@ -177,8 +177,8 @@ def steps(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine]
 
     temporaries = cycle([f"t{t}" for t in range(max(1, dot.temporaries))])
 
-    def product(i: int, j: int, a: str, b: str) -> list[Op]:
-        return dot.emit(unit, f"c{i}_{j}", a, b, next(temporaries))
+    def product(i: int, j: int, a: str, b: str) -> tuple[Op, ...]:
+        return emitted(dot.emit, unit, f"c{i}_{j}", a, b, next(temporaries))
 
     body: Code = []
     if reduction.one_load:
