@@ -1,9 +1,12 @@
-"""`python -m benchmarks.engines`: products of the compiled engine beside oneDNN's, in one process for each ISA cap.
+"""`python -m benchmarks.engines`: products and convolutions of the compiled engine beside oneDNN's, in one process for
+each ISA cap.
 
-All are timed on one core, round by round: CPU time of the process, medians. A ratio is oneDNN's time, its
-weights packed ahead, to ours: `run` of a program whose inputs are packed ahead as well, `call` of `simdnn.matmul` with
-weights that it met before, `new` with others each time, which it packs. `portable` is NumPy's time for the f32 product
-to that of the program without the host's instructions.
+All are timed on one core, round by round: CPU time of the process, medians. A ratio is oneDNN's time to ours. `run`: of
+a program whose inputs are packed ahead, weights of both in the kernels' own layouts. `call`: of `simdnn.matmul` or
+`convolution` with weights that `simdnn.reorder` made ahead, as oneDNN's are; a convolution brings its nchw source and
+destination into oneDNN's layouts and back, as oneDNN does then. `known`: with weights as NumPy has them, that products
+met before: all their bytes are looked at. `new`: with others each time, which are packed, by oneDNN too. `portable` is
+NumPy's time for the f32 product to that of the program without the host's instructions.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -30,12 +34,17 @@ from benchmarks import onednn
 from isa_models import machine
 from simdnn import numerics
 from simdnn.cli.output import table
-from simdnn.kernels import KERNELS, Epilogue, MatmulProblem, Parameters
+from simdnn.kernels import KERNELS, Epilogue, Kernel, MatmulProblem, Parameters
 
 MACHINE = "zen4"  # whose blocking the kernels take
 SHAPES = (
     "1024x1024x1024 256x256x256 130x257x129 128x768x768 16x768x3072 1x1024x1024 "
     "4096x64x4096 2048x2048x2048 512x4096x4096"
+)
+#: images, input channels, image size, output channels, taps, stride, padding, groups
+CONVOLUTIONS = (
+    "1x64x56x64x3x1x1x1 1x256x56x64x1x1x0x1 1x128x28x128x3x1x1x1 1x128x56x128x3x2x1x1 1x512x7x512x3x1x1x1 "
+    "1x3x224x64x7x2x3x1 1x256x14x256x3x1x1x256"
 )
 _AT_LEAST = 2e8  # operations: of small products more rounds are timed
 _MOST_ROUNDS = 400
@@ -62,24 +71,28 @@ def main() -> None:
     """Measure and print, a process for each row."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engines", description=__doc__)
     parser.add_argument("--shapes", default=SHAPES, help=f"MxKxN each ({SHAPES})")
+    parser.add_argument(
+        "--convolutions", default=CONVOLUTIONS, help=f"MBxICxSIZExOCxTAPSxSTRIDExPADDINGxGROUPS each ({CONVOLUTIONS})"
+    )
     parser.add_argument("--rounds", type=int, default=9, help="of the largest products; small ones have more (9)")
     parser.add_argument("--kernel", help="of one row alone, timed in this very process: its JSON lines")
     args = parser.parse_args()
     if args.kernel:
-        _one(next(row for row in ROWS if row.kernel == args.kernel), args.shapes.split(), args.rounds)
+        row = next(row for row in ROWS if row.kernel == args.kernel)
+        _one(row, [*args.shapes.split(), *args.convolutions.split()], args.rounds)
         return
     if not onednn.LIBRARY.exists():
         raise SystemExit("oneDNN is not here: install the package onednn, or name its environment in $DNNLROOT")
-    frame = pd.DataFrame([cell for row in ROWS for cell in _apart(row, args.shapes, args.rounds)])
-    ratios = dict.fromkeys(("run", "call", "new", "portable"), "{:.2f}".format)
+    frame = pd.DataFrame([cell for row in ROWS for cell in _apart(row, args)])
+    ratios = dict.fromkeys(("run", "call", "known", "new", "portable"), "{:.2f}".format)
     print(table(frame, {**ratios, "onednn_us": "{:.0f}".format}))
 
 
-def _apart(row: Row, shapes: str, rounds: int) -> list[dict[str, Any]]:
+def _apart(row: Row, args: argparse.Namespace) -> list[dict[str, Any]]:
     """The cells of a row, from a process under its cap."""
     one_thread = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")
     command = [sys.executable, "-m", "benchmarks.engines", "--kernel", row.kernel]
-    command += ["--shapes", shapes, "--rounds", str(rounds)]
+    command += ["--shapes", args.shapes, "--convolutions", args.convolutions, "--rounds", str(args.rounds)]
     environment = os.environ | onednn.environment(row.isa) | one_thread
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -89,43 +102,77 @@ def _one(row: Row, shapes: list[str], rounds: int) -> None:
     if hasattr(os, "sched_setaffinity"):  # the library's runtime takes as many threads as it sees cores
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     for shape in shapes:
-        m, k, n = map(int, shape.split("x"))
-        theirs = onednn.Matmul(m, k, n, row.types)
-        times = _medians(_actions(row, m, k, n) | {"onednn": theirs.run}, 2 * m * k * n, rounds)
+        sizes = tuple(map(int, shape.split("x")))
+        theirs = (onednn.Matmul if len(sizes) == 3 else onednn.Convolution)(row.types, *sizes)
+        actions = (_matmuls if len(sizes) == 3 else _convolutions)(row, *sizes)
+        beside = {"onednn": theirs.run, "their call": theirs.call, "their new": theirs.packing}
+        operations = (
+            2 * np.prod(sizes[:5]) * sizes[2] * sizes[4] // sizes[5] ** 2 if len(sizes) > 3 else 2 * np.prod(sizes)
+        )
+        times = _medians(actions | beside, int(operations), rounds)
         cell: dict[str, Any] = {"kernel": row.kernel, "types": row.types, "shape": shape}
-        cell |= {name: times["onednn"] / times[name] for name in ("run", "call", "new")}
-        cell |= {"portable": times["numpy"] / times["portable"], "onednn_us": 1e6 * times["onednn"]}
+        pairs = {"run": "onednn", "call": "their call", "known": "their call", "new": "their new"}
+        cell |= {name: times[pair] / times[name] for name, pair in pairs.items()}
+        cell |= {"portable": times["numpy"] / times["portable"]} if "numpy" in times else {}
+        cell |= {"onednn_us": 1e6 * times["onednn"], "call_us": 1e6 * times["call"]}
         print(json.dumps(cell | {"onednn": f"{theirs.version} {theirs.implementation}"}), flush=True)
 
 
-def _actions(row: Row, m: int, k: int, n: int) -> dict[str, Callable[[], object]]:
+def _matmuls(row: Row, m: int, k: int, n: int) -> dict[str, Callable[[], object]]:
     """Products that are timed beside those of oneDNN, by column."""
     src, wei, dst = row.types.split(":")
     rng = np.random.default_rng(0)
     a, b = _random(rng, (m, k), src), _random(rng, (k, n), wei)
-    others = cycle([_random(rng, (k, n), wei) for _ in range(2)])
     fa, fb = (rng.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
-    problem = MatmulProblem(m, n, k, src, wei, Epilogue(dst))
-    kind = next(kind for kind in KERNELS if kind.name == row.kernel and not kind.accepts(problem))
-    kernel = kind.build(problem, machine(MACHINE))
+    kernel = _kernel(row, MatmulProblem(m, n, k, src, wei, Epilogue(dst)))
     inputs = kernel.prepare(a, b, Parameters())
+    call = partial(simdnn.matmul, a, machine=MACHINE, dst=dst, dispatch=row.kernel, engine="compiled")
+    return _calls(call, b, [_random(rng, (k, n), wei) for _ in range(2)]) | {
+        "numpy": lambda: fa @ fb,
+        "run": lambda: numerics.run(kernel.program, inputs, engine="compiled"),
+        "portable": lambda: numerics.run(kernel.program, inputs, engine="compiled", native=False),
+    }
 
-    def call(weights: NDArray[Any]) -> object:
-        return simdnn.matmul(a, weights, machine=MACHINE, dst=dst, dispatch=row.kernel, engine="compiled")
+
+def _convolutions(row: Row, *sizes: int) -> dict[str, Callable[[], object]]:
+    """Convolutions that are timed beside those of oneDNN, by column."""
+    mb, ic, size, oc, taps, stride, padding, groups = sizes
+    src, wei, dst = row.types.split(":")
+    rng = np.random.default_rng(0)
+    shape = oc, ic // groups, taps, taps
+    a, b = _random(rng, (mb, ic, size, size), src), _random(rng, shape, wei)
+    how: dict[str, Any] = {"strides": stride, "padding": padding, "groups": groups}
+    call = partial(simdnn.convolution, a, machine=MACHINE, dst=dst, isa=row.isa, engine="compiled", **how)
+    found = call(b)
+    kernel = found.kernel
+    inputs = kernel.prepare(a, b, Parameters())
+    return _calls(call, b, [_random(rng, shape, wei) for _ in range(2)]) | {
+        "run": lambda: numerics.run(kernel.program, inputs, engine="compiled"),
+    }
+
+
+def _kernel(row: Row, problem: MatmulProblem) -> Kernel:
+    kind = next(kind for kind in KERNELS if kind.name == row.kernel and not kind.accepts(problem))
+    return kind.build(problem, machine(MACHINE))
+
+
+def _calls(
+    call: Callable[..., simdnn.Result], b: NDArray[Any], others: list[NDArray[Any]]
+) -> dict[str, Callable[[], object]]:
+    """Whole calls with weights as they are reordered ahead, known and new."""
+    rng, turns = np.random.default_rng(0), cycle(others)
+    try:
+        ahead: Any = simdnn.reorder(b, call(b).weights_desc, machine=MACHINE)
+    except simdnn.SimdnnError:  # of this kernel's layout there is no reorder
+        ahead = b
 
     def new() -> object:
-        weights = next(others)
+        weights = next(turns)
         weights.reshape(-1)[:1] = rng.integers(0, 100, 1).astype(weights.dtype)
         weights.reshape(-1)[-1:] = rng.integers(0, 100, 1).astype(weights.dtype)
         return call(weights)
 
-    return {
-        "numpy": lambda: fa @ fb,
-        "run": lambda: numerics.run(kernel.program, inputs, engine="compiled"),
-        "call": lambda: call(b),
-        "new": new,
-        "portable": lambda: numerics.run(kernel.program, inputs, engine="compiled", native=False),
-    }
+    return {"call": lambda: call(ahead), "known": lambda: call(b), "new": new}
 
 
 def _medians(actions: dict[str, Callable[[], object]], operations: int, rounds: int) -> dict[str, float]:
@@ -141,7 +188,7 @@ def _medians(actions: dict[str, Callable[[], object]], operations: int, rounds: 
     return {name: statistics.median(found) for name, found in times.items()}
 
 
-def _random(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> NDArray[Any]:
+def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     if dtype in ("u8", "s8"):
         return rng.integers(0, 256, shape, np.uint8).view(np.uint8 if dtype == "u8" else np.int8)
     values: NDArray[Any] = rng.standard_normal(shape, dtype=np.float32)

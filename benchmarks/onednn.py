@@ -16,12 +16,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 LIBRARY = Path(os.environ.get("DNNLROOT", sys.prefix)) / "lib" / "libdnnl.so"
-_CPU, _IN_ORDER, _WEIGHTS_MD, _IMPLEMENTATION = 1, 1, 131, 8
+_CPU, _IN_ORDER, _IMPLEMENTATION = 1, 1, 8
 _TYPES = {"bf16": 2, "f32": 3, "s32": 4, "s8": 5, "u8": 6}
 _ANY, _AB = 1, 3
+_ABCD = ("a", "ab", "abc", "abcd", "abcde", "abcdef")  # the layouts of NumPy's arrays, from 2 on
+_QUERIES = {"src": 129, "wei": 131, "dst": 133}
+_INFERENCE, _DIRECT = 96, 1
 _ALLOCATE = ctypes.c_void_p(-1)
 _ARGUMENTS = {"src": 1, "dst": 17, "wei": 33}
 
@@ -55,46 +58,88 @@ def measure(size: int, rounds: int, types: str, isa: str) -> dict[str, Any]:
 
 
 class Matmul:
-    """A oneDNN matmul (m, k) x (k, n) with its memory; `run` executes it once."""
+    """A oneDNN primitive with its memory: a matmul (m, k) x (k, n), weights in the library's own layout.
 
-    def __init__(self, m: int, k: int, n: int, types: str) -> None:
+    `run` executes it once, `packing` brings the weights into that layout besides.
+    """
+
+    asked: ClassVar = {"src": _AB, "wei": _ANY, "dst": _AB}  # layouts
+
+    def __init__(self, types: str, *sizes: int) -> None:
         self.library = ctypes.CDLL(str(LIBRARY))
         self.engine, self.stream = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("dnnl_engine_create", ctypes.byref(self.engine), _CPU, ctypes.c_size_t(0))
         self._call("dnnl_stream_create", ctypes.byref(self.stream), self.engine, _IN_ORDER)
-        src, wei, dst = types.split(":")
-        descriptors = {
-            "src": self._descriptor((m, k), src, _AB),
-            "wei": self._descriptor((k, n), wei, _ANY),
-            "dst": self._descriptor((m, n), dst, _AB),
-        }
-        primitive = ctypes.c_void_p()
-        plan = ctypes.c_void_p()
-        self._call(
-            "dnnl_matmul_primitive_desc_create",
-            ctypes.byref(plan),
-            self.engine,
-            descriptors["src"],
-            descriptors["wei"],
-            None,
-            descriptors["dst"],
-            None,
-        )
-        self._call("dnnl_primitive_create", ctypes.byref(primitive), plan)
-        self.primitive = primitive
+        self.formats = dict(zip(("src", "wei", "dst"), types.split(":"), strict=True))
+        shapes = dict(zip(self.formats, self.shapes(*sizes), strict=True))
+        given = {key: self._descriptor(shapes[key], self.formats[key], tag) for key, tag in self.asked.items()}
+        plan, self.primitive = ctypes.c_void_p(), ctypes.c_void_p()
+        self.plan(plan, given, *sizes)
+        self._call("dnnl_primitive_create", ctypes.byref(self.primitive), plan)
         query = self.library.dnnl_primitive_desc_query_md
         query.restype = ctypes.c_void_p
-        descriptors["wei"] = ctypes.c_void_p(query(plan, _WEIGHTS_MD, 0))
         name = ctypes.c_char_p()
         self._call("dnnl_primitive_desc_query", plan, _IMPLEMENTATION, 0, ctypes.byref(name))
         self.implementation = (name.value or b"").decode()
-        formats = {"src": src, "wei": wei, "dst": dst}
-        memories = [_Argument(_ARGUMENTS[key], self._memory(descriptors[key], formats[key])) for key in descriptors]
-        self.arguments = (_Argument * len(memories))(*memories)
+        self.own = {key: ctypes.c_void_p(query(plan, code, 0)) for key, code in _QUERIES.items()}
+        memories = {key: self._memory(descriptor, self.formats[key]) for key, descriptor in self.own.items()}
+        self.arguments = self._arguments({_ARGUMENTS[key]: memory for key, memory in memories.items()})
+        self.reorders = {
+            key: self._reorder(key, shapes[key], memories[key]) for key, tag in self.asked.items() if tag == _ANY
+        }
+
+    def shapes(self, *sizes: int) -> tuple[tuple[int, ...], ...]:
+        """Of source, weights and destination."""
+        m, k, n = sizes
+        return (m, k), (k, n), (m, n)
+
+    def plan(self, plan: ctypes.c_void_p, given: dict[str, ctypes.c_void_p], *sizes: int) -> None:
+        """Have the library choose an implementation."""
+        create, of = "dnnl_matmul_primitive_desc_create", (given["src"], given["wei"], None, given["dst"])
+        self._call(create, ctypes.byref(plan), self.engine, *of, None)
 
     def run(self) -> None:
-        self._call("dnnl_primitive_execute", self.primitive, self.stream, len(self.arguments), self.arguments)
+        """Execute it on tensors in its own layouts."""
+        self._execute(self.primitive, self.arguments)
         self._call("dnnl_stream_wait", self.stream)
+
+    def call(self) -> None:
+        """Execute it on the user's source and destination, and weights in its own layout."""
+        self._all("src", "dst")
+
+    def packing(self) -> None:
+        """Execute it on the user's tensors."""
+        self._all("src", "wei", "dst")
+
+    def _all(self, *brought: str) -> None:
+        for key in [*brought[:-1], "", brought[-1]]:
+            if not key:
+                self._execute(self.primitive, self.arguments)
+            elif key in self.reorders:
+                self._execute(*self.reorders[key])
+        self._call("dnnl_stream_wait", self.stream)
+
+    def _execute(self, primitive: ctypes.c_void_p, arguments: Any) -> None:
+        self._call("dnnl_primitive_execute", primitive, self.stream, len(arguments), arguments)
+
+    def _arguments(self, memories: dict[int, int]) -> Any:
+        return (_Argument * len(memories))(*(_Argument(index, memory) for index, memory in memories.items()))
+
+    def _reorder(self, key: str, shape: tuple[int, ...], own: int) -> tuple[ctypes.c_void_p, Any]:
+        """A tensor from the user's layout to the primitive's; of the destination back."""
+        descriptor = self._descriptor(shape, self.formats[key], self.plain_tag(len(shape)))
+        ends = [(descriptor, self._memory(descriptor, self.formats[key])), (self.own[key], own)]
+        (source, taken), (target, left) = ends[::-1] if key == "dst" else ends
+        plan, primitive = ctypes.c_void_p(), ctypes.c_void_p()
+        create = "dnnl_reorder_primitive_desc_create"
+        self._call(create, ctypes.byref(plan), source, self.engine, target, self.engine, None)
+        self._call("dnnl_primitive_create", ctypes.byref(primitive), plan)
+        return primitive, self._arguments({_ARGUMENTS["src"]: taken, _ARGUMENTS["dst"]: left})
+
+    @staticmethod
+    def plain_tag(dims: int) -> int:
+        """The layout of NumPy's arrays."""
+        return _ABCD.index("abcdef"[:dims]) + 2
 
     @property
     def version(self) -> str:
@@ -104,11 +149,11 @@ class Matmul:
         found = get().contents
         return f"{found.major}.{found.minor}.{found.patch}"
 
-    def _descriptor(self, sizes: tuple[int, int], dtype: str, layout: int) -> ctypes.c_void_p:
+    def _descriptor(self, sizes: tuple[int, ...], dtype: str, layout: int) -> ctypes.c_void_p:
         descriptor = ctypes.c_void_p()
         shape = (ctypes.c_int64 * 12)(*sizes)
         create = "dnnl_memory_desc_create_with_tag"
-        self._call(create, ctypes.byref(descriptor), 2, shape, _TYPES[dtype], layout)
+        self._call(create, ctypes.byref(descriptor), len(sizes), shape, _TYPES[dtype], layout)
         return descriptor
 
     def _memory(self, descriptor: ctypes.c_void_p, dtype: str) -> int:
@@ -138,6 +183,27 @@ class Matmul:
             raise SystemExit(f"{name}: status {status} (3: unimplemented)")
 
 
+class Convolution(Matmul):
+    """A oneDNN forward convolution of nchw sources, all tensors in the library's own layouts."""
+
+    asked: ClassVar = {"src": _ANY, "wei": _ANY, "dst": _ANY}
+
+    def shapes(self, *sizes: int) -> tuple[tuple[int, ...], ...]:
+        """Of source, weights and destination."""
+        mb, ic, size, oc, taps, stride, padding, groups = sizes
+        out = (size + 2 * padding - taps) // stride + 1
+        wei = (oc, ic, taps, taps) if groups == 1 else (groups, oc // groups, ic // groups, taps, taps)
+        return (mb, ic, size, size), wei, (mb, oc, out, out)
+
+    def plan(self, plan: ctypes.c_void_p, given: dict[str, ctypes.c_void_p], *sizes: int) -> None:
+        """Have the library choose an implementation."""
+        stride, padding = ((ctypes.c_int64 * 12)(size, size) for size in sizes[5:7])
+        dense = (ctypes.c_int64 * 12)()
+        of = given["src"], given["wei"], None, given["dst"], stride, dense, padding, padding
+        create = "dnnl_convolution_forward_primitive_desc_create"
+        self._call(create, ctypes.byref(plan), self.engine, _INFERENCE, _DIRECT, *of, None)
+
+
 def main() -> None:
     """The child process: one core, NumPy and oneDNN in turn."""
     if hasattr(os, "sched_setaffinity"):  # the library's runtime takes as many threads as it sees cores
@@ -146,7 +212,7 @@ def main() -> None:
 
     size, rounds, types = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     a = np.random.default_rng(0).standard_normal((size, size), dtype=np.float32)
-    matmul = Matmul(size, size, size, types)
+    matmul = Matmul(types, size, size, size)
     actions: tuple[Callable[[], object], ...] = (lambda: a @ a, matmul.run)
     times: list[list[float]] = [[], []]
     for number in range(rounds + 2):

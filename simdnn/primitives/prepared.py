@@ -15,15 +15,16 @@ import numpy as np
 from isa_models import Unimplemented
 from isa_models.forks import ForkLock
 from isa_models.readings.arrays import Array, copied_to_a_line
-from simdnn.kernels.common.kept import kept, made_of
-from simdnn.kernels.common.spec import Apart, Epilogue, Kernel, Parameters, Problem
+from simdnn.kernels.common.kept import Known, kept, known_of, made_of
+from simdnn.kernels.common.spec import Apart, ConvProblem, Epilogue, Kernel, Parameters, Problem
 from simdnn.kernels.table import kernels
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.costs import built
+from simdnn.primitives.descriptors import plain_weights
 from simdnn.primitives.dispatch import Choice
 from simdnn.primitives.mathmode import COLD_WEIGHTS, EXACT_INT8, FPMATH
-from simdnn.primitives.reorder import Reordered
+from simdnn.primitives.reorder import Reordered, panels_of
 from simdnn.primitives.resolve import Resolved, bias_values
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target, priced, told, values, whole
@@ -82,7 +83,7 @@ class Prepared:
         parameters = self.parameters
         if bias is not None:
             parameters = replace(parameters, bias=bias_values(bias.copy(), self.given.shape))
-        own = copied_to_a_line(_shaped(src, self.src)), kept(_shaped(weights, self.weights))
+        own = self._copied(_shaped(src, self.src)), kept(_shaped(weights, self.weights))
         ran = Operands(self, *own, parameters)
         left = ran.outputs()
         scales = self.kernel.scales(left) if self.kernel.scales else None
@@ -93,6 +94,13 @@ class Prepared:
         result = Result(**self._estimate, output=output, departed=departed, explainer=ran.explain, dst_scales=scales)
         note(result, lambda: written(self.given, self.problem))
         return result
+
+    def _copied(self, src: Array) -> Array:
+        """A copy of the source: of a convolution's with channels last, as kernels of CPUs read it."""
+        if not isinstance(self.problem, ConvProblem):
+            return copied_to_a_line(src)
+        image = range(2, src.ndim)
+        return copied_to_a_line(src.transpose(0, *image, 1)).transpose(0, -1, *(axis - 1 for axis in image))
 
     def rebuilt(self, epilogue: Epilogue) -> Kernel:
         """The kernel with another epilogue."""
@@ -124,8 +132,18 @@ class Operands:
         if once or not isinstance(prepare, Apart):
             return prepare(self.src, self.weights, parameters)
         what = self.ready, None if parameters.bias is None else parameters.bias.tobytes()
-        beside = made_of(self.weights, what, lambda: prepare.beside(self.weights, parameters))
+        known = known_of(self.weights) or Known(self.weights)
+        beside = made_of(self.weights, what, lambda: prepare.beside(self._packed(known), parameters))
         return {**prepare.source(self.src), **beside}
+
+    def _packed(self, known: Known) -> Array:
+        """The weights, whose panels are known where a program makes them."""
+        problem, blocked = self.ready.problem, self.ready.kernel.blocked
+        if blocked and blocked not in known.made and self.ready.target.engine != "reference":
+            tag = plain_weights(problem).tag
+            if panels := panels_of(self.weights, blocked, tag, problem.wei):
+                known.made[blocked] = panels
+        return self.weights
 
     def departures(self, shape: tuple[int, ...]) -> Departures:
         """How the run departed from exact integers; `shape` is the output's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 _STRONGEST = ("avx512_core_bf16", "avx512_core", "avx2")
 _BY_COLUMNS = ("ba", "acb")
+_OFTEN = 3  # weights of one layout that are packed: a network's own are twice at most
+_LEAST = 1 << 16  # bytes of weights for whose layout a program is compiled
+_packed: Counter[Blocked] = Counter()
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +173,21 @@ def conversion(choice: Choice) -> Conversion | None:
     cost = priced_program(program, machine, ("plain",) if cold else ())
     sizes = {kind: sum(t.nbytes for t in program.tensors if t.kind == kind) for kind in ("input", "output")}
     return Conversion(cost.cycles, cost.seconds, sizes["input"], sizes["output"], cost.confidence)
+
+
+def panels_of(weights: Array, blocked: Blocked, tag: str, dtype: str) -> Mapping[str, Array] | None:
+    """Weights of a type in a kernel's own layout, by the program of a reorder; None the first times, which take longer
+    to compile it than NumPy to pack, and where numbers would change.
+    """
+    if blocked.dtype != dtype or blocked.rounds or weights.nbytes < _LEAST:
+        return None
+    _packed[blocked] += 1
+    if _packed[blocked] < _OFTEN:
+        return None
+    from simdnn import numerics  # brings LLVM
+
+    made = numerics.run(packing.reorder(tag, dtype, blocked), {"plain": weights.reshape(-1)}, engine="compiled")
+    return {name: made[name] for name in blocked.sizes}
 
 
 def plain_of(weights: object) -> tuple[Any, str]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common.code import Code, along, loop, op
+from simdnn.kernels.common.kept import made_of
 from simdnn.kernels.common.pack import Blocked, Layout, inputs_of
 from simdnn.kernels.common.spec import Apart, Kernel, MatmulProblem, Parameters
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_float, store32, zero
@@ -170,10 +171,15 @@ class Gemv:
     def kernel(self) -> Kernel:
         compute = "bf16" if self.problem.src == "bf16" and not self.plain else "f32"
         p = self.problem
-        columns = None if self.plain else Blocked(self.unit.isa, p.wei, Layout(1, p.n, 1, 0, 1, p.k), p.k)
         weights = ("vector" if p.n == 1 else "matrix",)
         return Kernel(
-            self.name, self.program, Apart(self.source, self.beside), self.finish, compute, weights, blocked=columns
+            self.name,
+            self.program,
+            Apart(self.source, self.beside),
+            self.finish,
+            compute,
+            weights,
+            blocked=self.blocked,
         )
 
     def source(self, src: Array) -> dict[str, Array]:
@@ -182,9 +188,20 @@ class Gemv:
 
     def beside(self, weights: Array, p: Parameters) -> dict[str, Array]:
         """The program's other inputs."""
-        name, rows = ("vector", weights) if self.problem.n == 1 else ("matrix", weights if self.plain else weights.T)
-        inputs = {name: to_a_line(rows).reshape(-1), **self.plan.inputs(p, self.per_output)}
-        return inputs_of(self.program, inputs)
+        name = "vector" if self.problem.n == 1 else "matrix"
+        return inputs_of(self.program, {name: self.rows(weights), **self.plan.inputs(p, self.per_output)})
+
+    def rows(self, weights: Array) -> Array:
+        """The weights as they are multiplied: by columns, unless they are plain."""
+        if self.blocked is None or self.problem.n == 1:
+            return to_a_line(weights).reshape(-1)
+        return made_of(weights, self.blocked, lambda: {"wei": to_a_line(weights.T).reshape(-1)})["wei"]
+
+    @cached_property
+    def blocked(self) -> Blocked | None:
+        """The layout of weights by columns; None where they are plain."""
+        p = self.problem
+        return None if self.plain else Blocked(self.unit.isa, p.wei, Layout(1, p.n, 1, 0, 1, p.k), p.k)
 
     def per_output(self, values: Array) -> Array:
         """A per-channel parameter for every output, in whole registers; with N = 1 all outputs share one channel."""

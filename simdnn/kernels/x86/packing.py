@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 from isa_models.formats import fmt
@@ -47,6 +48,7 @@ CONVERSIONS = {
 }
 
 
+@functools.lru_cache(maxsize=64)
 def reorder(tag: str, dtype: str, blocked: Blocked) -> Program:
     """The program that brings plain weights there: input "plain", outputs "wei" and "wei_tail"."""
     packing = Packing(unit_of(blocked.isa), stored(tag, dtype, blocked), blocked)

@@ -103,7 +103,7 @@ class Product:
         """The source as rows of channels."""
         if self.options.split_k:
             return split_rows(src, self.ic)
-        return src if self.is_matmul else np.moveaxis(src, 1, -1)
+        return src if self.is_matmul else src.transpose(0, *range(2, src.ndim), 1)
 
     def multiplied(self, weights: Array) -> Array:
         """The weights that the dots multiply, as goihw: halved or rounded where they are."""
