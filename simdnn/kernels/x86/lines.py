@@ -133,7 +133,7 @@ class TapLines(WindowCopy):
         return copied(unit, f"u{fmt(self.source.read).bits}", (self.source.tensor, stored), ("lines", at), count)
 
     def zeros(self, unit: Unit, line: Affine) -> Code:
-        """What fills a line up."""
+        """Zeros that fill a line up."""
         rest = self.part - self.used
         fill = fill_zero(unit, "lines", self.source.read, line + self.used, rest, "f", "z")
         return [zero(unit.reg("z")), *fill] if rest else []
