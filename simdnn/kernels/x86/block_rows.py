@@ -1,15 +1,18 @@
-"""The shared part of products with weights in ggml's blocks: sizes, the source quantized, the whole program."""
+"""The shared part of products with weights in ggml's blocks: sizes, the source quantized, the whole kernel."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
+from isa_models import Machine
 from isa_models.block_formats import block_format
 from isa_models.instruction import instruction
 from isa_models.isa import implied
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop
-from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.vec_dot_32 import Blocks32
 from simdnn.kernels.x86.vec_dot_code import Constants256
@@ -58,7 +61,7 @@ class BlockRows:
         body = loop("b", blocks, self.steps.block(start, at), parallel=True)
         return loop("r", p.m, body, parallel=True)
 
-    def whole(self, name: str, code: Code, scratch: Sequence[Tensor] = ()) -> Program:
+    def whole(self, name: str, code: Code, scratch: Sequence[Tensor]) -> Program:
         """The program of a kernel `name` with this code, and the constants that were asked for until now."""
         p = self.problem
         tensors = [
@@ -74,3 +77,32 @@ class BlockRows:
     def finish(self, outputs: Mapping[str, Array]) -> Array:
         """dst (m, n)."""
         return outputs["dst"].reshape(self.problem.m, self.problem.n)
+
+
+class BlockKernel(ABC):
+    """The generator for one problem with `blocks`: the source is quantized, and multiplied behind that."""
+
+    def __init__(self, name: str, problem: MatmulProblem, unit: Unit) -> None:
+        self.name, self.shared = name, BlockRows(problem, unit)
+
+    @cached_property
+    def program(self) -> Program:
+        return self.shared.whole(self.name, [*self.shared.quantized(), *self.products()], self.scratch())
+
+    @abstractmethod
+    def products(self) -> Code:
+        """All code behind the quantized source."""
+
+    def scratch(self) -> list[Tensor]:
+        """Tensors that `products` writes on."""
+        return []
+
+    def prepare(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
+        """The program's inputs; `weights` are the stored bytes (n, bytes of a row)."""
+        return {"src": src.reshape(-1), "wei": weights.reshape(-1)}
+
+
+def built(kind: type[BlockKernel], name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> Kernel:
+    """The kernel of a generator, as a row of the table asks for it."""
+    made = kind(name, problem, unit)
+    return Kernel(name, made.program, made.prepare, made.shared.finish, "s8", ("wei",))

@@ -10,37 +10,27 @@ for each eight columns, each four rows of the source (of blocks of 256 one), the
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
-from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
-from simdnn.kernels.x86.block_rows import BlockRows
+from simdnn.kernels.common.spec import MatmulProblem, Parameters
+from simdnn.kernels.x86.block_rows import BlockKernel
 from simdnn.kernels.x86.code import Unit, zero
 from simdnn.kernels.x86.repacked_code import COLUMNS, LANES, EightColumns
 from simdnn.kernels.x86.repacked_steps import GROUP, TYPES
-from simdnn.program.records import Affine, Memory, Program
+from simdnn.program.records import Affine, Memory
 
 
-class Repacked:
+class Repacked(BlockKernel):
     """The generator for one problem with `blocks`, one of TYPES, that are interleaved by eight columns."""
 
     def __init__(self, name: str, problem: MatmulProblem, unit: Unit) -> None:
-        self.name, self.shared = name, BlockRows(problem, unit)
+        super().__init__(name, problem, unit)
         self.columns = EightColumns(self.shared)
         self.steps = TYPES[problem.blocks](self.shared, self.columns)
 
-    @cached_property
-    def program(self) -> Program:
-        return self.shared.whole(self.name, [*self.shared.quantized(), *self.products()])
-
-    def kernel(self) -> Kernel:
-        return Kernel(self.name, self.program, self.prepare, self.shared.finish, "s8", ("wei",))
-
     def prepare(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
-        """The program's inputs; `weights` are the stored bytes (n, bytes of a row)."""
         fields = self.shared.form.of_bytes(weights).reshape(-1, COLUMNS, self.shared.count).swapaxes(1, 2)
         groups = fields.shape[:2]  # groups of columns, blocks
         parts = [part.reshape(*groups, -1) for part in self.steps.interleaved(fields)]

@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from isa_models import Machine
 from isa_models.block_formats import BLOCK_FORMATS
 from simdnn.kernels.common.spec import Epilogue, Kernel, KernelKind, MatmulProblem, Want
+from simdnn.kernels.x86.block_rows import built
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.repacked import Repacked
 from simdnn.kernels.x86.repacked_code import COLUMNS
@@ -26,20 +26,20 @@ MULTIPLIED = (*UNPACKING, *STEPS)
 def vec_dot(isa: str) -> KernelKind:
     """A row of the source times a row of blocks, as ggml multiplies them: 256 bits wide under every cap."""
     name = f"vec_dot:{isa}"
-    return _row(name, isa, partial(_kernel, name, Unit(isa, 256)), MULTIPLIED, (_known, _sums_alone))
+    return _row(name, isa, partial(built, VecDot, name, Unit(isa, 256)), MULTIPLIED, (_known, _sums_alone))
 
 
 def repacked(isa: str) -> KernelKind:
     """A row of the source times eight rows of blocks, interleaved ahead of time: what llama.cpp does by default."""
     name = f"repacked:{isa}"
-    kind = _row(name, isa, partial(_repacked, name, Unit(isa, 256)), tuple(TYPES), (_in_eights, _sums_alone))
+    kind = _row(name, isa, partial(built, Repacked, name, Unit(isa, 256)), tuple(TYPES), (_in_eights, _sums_alone))
     return replace(kind, library="ggml-repack")
 
 
 def tiled(isa: str) -> KernelKind:
     """Rows of the source times rows of blocks that are unpacked first: what ggml does with prompts."""
     name = f"tiled:{isa}"
-    kind = _row(name, isa, partial(_tiled, name, Unit(isa, 256)), tuple(STEPS), (_of_256, _sums_alone))
+    kind = _row(name, isa, partial(built, TiledBlocks, name, Unit(isa, 256)), tuple(STEPS), (_of_256, _sums_alone))
     return replace(kind, library="ggml")
 
 
@@ -81,15 +81,3 @@ def _sums_alone(problem: MatmulProblem) -> str:
     if problem.epilogue != Epilogue("f32"):
         return "computes f32 sums, with nothing after them"
     return "takes one matrix of weights" if problem.batch.count > 1 else ""
-
-
-def _kernel(name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> Kernel:
-    return VecDot(name, problem, unit).kernel()
-
-
-def _repacked(name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> Kernel:
-    return Repacked(name, problem, unit).kernel()
-
-
-def _tiled(name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> Kernel:
-    return TiledBlocks(name, problem, unit).kernel()

@@ -16,30 +16,22 @@ one row after the other; builds for AVX-512 with VNNI have vpdpbusd and 512 bits
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 
 from isa_models.formats import fmt
-from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, nest, op, pieces
-from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
-from simdnn.kernels.x86.block_rows import BlockRows
+from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.x86.block_rows import BlockKernel
 from simdnn.kernels.x86.code import Unit, typed, zero
 from simdnn.kernels.x86.repacked_code import registers_of
 from simdnn.kernels.x86.vec_dot_code import fields_of, half, offset, xmm, ymm
 from simdnn.kernels.x86.vec_dot_k import STEPS, Blocks256
-from simdnn.program.records import Affine, Memory, Program, Register, Tensor
+from simdnn.program.records import Affine, Memory, Register, Tensor
 
 _ROWS, _COLUMNS, _PARTS = 8, 16, 8
 _MORE = ("acc", "s1", *(f"sums{r}" for r in range(_ROWS)))
-_SCALES, _BESIDE, _D, _M, _BLOCK = (
-    256,
-    512,
-    544,
-    548,
-    576,
-)  # where a block's scales, words beside, d and m lie; its bytes
+# where a block's scales, words beside, d and m lie; its bytes
+_SCALES, _BESIDE, _D, _M, _BLOCK = 256, 512, 544, 548, 576
 
 
 class Unpacked256(Blocks256):
@@ -113,22 +105,19 @@ class Unpacked256(Blocks256):
         return [*super().prepared(), *bias]
 
 
-class TiledBlocks:
+class TiledBlocks(BlockKernel):
     """The generator for one problem with `blocks` of 256."""
 
     def __init__(self, name: str, problem: MatmulProblem, unit: Unit) -> None:
-        self.name, self.shared = name, BlockRows(problem, unit)
+        super().__init__(name, problem, unit)
         self.weights = Unpacked256(self.shared.form, self.shared.acts, self.shared.constants)
         before = registers_of([*self.weights.prepared(), *self.weights.unpacked(Affine(), Affine())])
         self.held = [name for name in dict.fromkeys(before) if name not in "xyzs"]
 
-    @cached_property
-    def program(self) -> Program:
+    def scratch(self) -> list[Tensor]:
         p, count = self.shared.problem, self.shared.count
-        code = [*self.shared.quantized(), *self.biased_source(), *self.products()]
         unpacked = Tensor("unpacked", "u8", p.n * count * _BLOCK, "scratch")
-        above = [Tensor("above", "u8", p.m * p.k, "scratch")] if self.weights.biased else []
-        return self.shared.whole(self.name, code, [unpacked, *above])
+        return [unpacked, *([Tensor("above", "u8", p.m * p.k, "scratch")] if self.weights.biased else [])]
 
     def ymm(self, name: str, dtype: str = "u32") -> Register:
         """A register of the products by a name that the unpacking has, too, as far as those go: names are few."""
@@ -137,13 +126,6 @@ class TiledBlocks:
 
     def xmm(self, name: str, dtype: str = "u32") -> Register:
         return xmm(self.ymm(name).name, dtype)
-
-    def kernel(self) -> Kernel:
-        return Kernel(self.name, self.program, self.prepare, self.shared.finish, "s8", ("wei",))
-
-    def prepare(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
-        """The program's inputs; `weights` are the stored bytes (n, bytes of a row)."""
-        return {"src": src.reshape(-1), "wei": weights.reshape(-1)}
 
     def biased_source(self) -> Code:
         """The source's codes plus 128 in `above`, where weights have both signs."""
@@ -158,7 +140,7 @@ class TiledBlocks:
         return nest([("r", shared.problem.m), ("b", shared.count), ("v", _PARTS)], body, parallel=True)
 
     def products(self) -> Code:
-        p, shared, code = self.shared.problem, self.shared, []
+        p, shared, code = self.shared.problem, self.shared, self.biased_source()
         for turns, first, width in pieces("j", p.n, _COLUMNS):
             column, block = first + Affine.var("c"), Affine.var("k")
             w = column * shared.row + block * shared.form.bytes

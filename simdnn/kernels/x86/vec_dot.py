@@ -13,36 +13,18 @@ All of it is 256 bits wide, under AVX-512 too. A product of two f16 scales is ex
 
 from __future__ import annotations
 
-from functools import cached_property
-
-from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, nest, op, pieces
-from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
-from simdnn.kernels.x86.block_rows import BlockRows
-from simdnn.kernels.x86.code import Unit, zero
+from simdnn.kernels.x86.block_rows import BlockKernel
+from simdnn.kernels.x86.code import zero
 from simdnn.kernels.x86.vec_dot_32 import Blocks32
 from simdnn.kernels.x86.vec_dot_code import across, xmm, ymm
-from simdnn.program.records import Affine, Memory, Program
+from simdnn.program.records import Affine, Memory
 
 _TILE = 16  # rows of the source, and columns, that are multiplied with one another before the next ones
 
 
-class VecDot:
+class VecDot(BlockKernel):
     """The generator for one problem with `blocks` that lie as stored."""
-
-    def __init__(self, name: str, problem: MatmulProblem, unit: Unit) -> None:
-        self.name, self.shared = name, BlockRows(problem, unit)
-
-    @cached_property
-    def program(self) -> Program:
-        return self.shared.whole(self.name, [*self.shared.quantized(), *self.products()])
-
-    def kernel(self) -> Kernel:
-        return Kernel(self.name, self.program, self.prepare, self.shared.finish, "s8", ("wei",))
-
-    def prepare(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
-        """The program's inputs; `weights` are the stored bytes (n, bytes of a row)."""
-        return {"src": src.reshape(-1), "wei": weights.reshape(-1)}
 
     def products(self) -> Code:
         p, code = self.shared.problem, []
