@@ -31,11 +31,11 @@ from simdnn.kernels.intel_gpu.gemm import BlockGemm
 from simdnn.kernels.intel_gpu.groups import partition_of
 from simdnn.kernels.intel_gpu.narrow import to_f16
 from simdnn.kernels.intel_gpu.operands import BlockOperand, Multiplied
-from simdnn.kernels.intel_gpu.partition import BlockPartition, in_pairs, load_narrow, stored, stored_type
+from simdnn.kernels.intel_gpu.partition import BlockPartition, in_pairs, load_narrow, stored
 from simdnn.kernels.intel_gpu.products import BlockProducts
 from simdnn.kernels.intel_gpu.sums import GroupedSums
 from simdnn.kernels.intel_gpu.zero_parts import ZeroPart
-from simdnn.program.records import SCALES, WEIGHTS, ZEROS, Affine, Memory, Register, Tensor
+from simdnn.program.records import SCALES, ZEROS, Affine, Memory, Register, Tensor
 
 LARGEST = 2048 - 255  # zero point whose differences from bytes f16 holds all
 
@@ -129,9 +129,7 @@ class DecompressedColumns(ByGroup):
         return register.as_("u32"), code
 
     def tensor(self) -> Tensor:
-        return Tensor(
-            "wei", stored_type(self.stored), self.partition.elements("wei") * fmt(self.stored).bits // 8, role=WEIGHTS
-        )
+        return self.partition.tensor("wei", self.stored)
 
     def tables(self) -> list[Tensor]:
         p, cut = self.partition, self.cut

@@ -10,7 +10,7 @@ from simdnn.kernels.common.batch import SIDES
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.gpu.cut import Cut
 from simdnn.kernels.gpu.partition import Partition
-from simdnn.program.records import Affine, Memory, Op, Register
+from simdnn.program.records import SOURCE, WEIGHTS, Affine, Memory, Op, Register, Tensor
 
 
 class BlockPartition(Partition):
@@ -29,6 +29,11 @@ class BlockPartition(Partition):
         """Elements of all of a side's matrices, "src" or "wei"."""
         lines = self.cut.full_rows if side == "src" else self.cut.full_columns
         return self.cut.batch.products(side) * lines * self.steps * self.cut.block.k
+
+    def tensor(self, side: str, dtype: str) -> Tensor:
+        """All of a side's matrices as they are stored: bytes, or nibbles two in a byte."""
+        size, role = self.elements(side) * fmt(dtype).bits // 8, SOURCE if side == "src" else WEIGHTS
+        return Tensor(side, _stored_type(dtype), size, role=role)
 
     def at(self, side: str, number: int, k: Affine) -> Affine:
         """Step `k` of a thread's block of a side."""
@@ -70,7 +75,7 @@ def load_narrow(
 ) -> tuple[Register, Code]:
     """A block of bytes or nibbles as words: the register with `name`, and its code. `first`: what bytes go to."""
     wide = Register(name, "s16", lanes)
-    stored = Register(f"{first or name}_stored", stored_type(dtype), lanes * fmt(dtype).bits // 8)
+    stored = Register(f"{first or name}_stored", _stored_type(dtype), lanes * fmt(dtype).bits // 8)
     place = Memory(tensor, block * stored.lanes, stored.dtype, stored.lanes)
     return wide, [op(f"load.{stored.dtype}", stored, place), op(f"mov.s16.{dtype}", wide, stored)]
 
@@ -81,7 +86,7 @@ def in_pairs(blocks: Array, pairs: int) -> Array:
     return blocks.reshape(*outer, k // pairs, pairs, n).swapaxes(-1, -2)
 
 
-def stored_type(dtype: str) -> str:
+def _stored_type(dtype: str) -> str:
     """The type of the elements of a tensor: u8 for nibbles, two in a byte."""
     return dtype if fmt(dtype).bits == 8 else "u8"
 

@@ -26,11 +26,11 @@ from simdnn.kernels.gpu.tile import Budget
 from simdnn.kernels.intel_gpu.block import block_of
 from simdnn.kernels.intel_gpu.gemm import BlockGemm
 from simdnn.kernels.intel_gpu.groups import partition_of
-from simdnn.kernels.intel_gpu.partition import BlockPartition, in_pairs, load_narrow, stored, stored_type
+from simdnn.kernels.intel_gpu.partition import BlockPartition, in_pairs, load_narrow, stored
 from simdnn.kernels.intel_gpu.products import BlockProducts
 from simdnn.kernels.intel_gpu.sums import GroupedSums
 from simdnn.kernels.intel_gpu.zero_parts import ZeroPart
-from simdnn.program.records import SOURCE, WEIGHTS, ZEROS, Affine, Register, Tensor
+from simdnn.program.records import ZEROS, Affine, Register, Tensor
 
 STEP = 16  # k of a DPAS of f16, of two steps of the vector pipe
 LARGEST = 2048 - 255  # zero point whose differences from bytes f16 holds all
@@ -72,9 +72,7 @@ class UpconvertedRows(ByGroup):
         return converted(*loaded, zeros, f"sub.s16.{b.m}x{b.k}.col")
 
     def tensor(self) -> Tensor:
-        return Tensor(
-            "src", stored_type(self.stored), self.partition.elements("src") * fmt(self.stored).bits // 8, role=SOURCE
-        )
+        return self.partition.tensor("src", self.stored)
 
     def tables(self) -> list[Tensor]:
         return [Tensor("src_zeros", "s16", self.cut.full_rows * self.partition.parts, role=ZEROS)] if self.zeros else []
@@ -108,9 +106,7 @@ class UpconvertedColumns(ByGroup):
         return converted(*loaded, zeros, f"sub.s16.{b.k // pairs}x{pairs * b.n}.row")
 
     def tensor(self) -> Tensor:
-        return Tensor(
-            "wei", stored_type(self.stored), self.partition.elements("wei") * fmt(self.stored).bits // 8, role=WEIGHTS
-        )
+        return self.partition.tensor("wei", self.stored)
 
     def tables(self) -> list[Tensor]:
         size = self.partition.pairs * self.cut.full_columns * self.cut.batch.products("columns")

@@ -11,9 +11,9 @@ from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.spec import Parameters
 from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.gpu.partition import by_group
-from simdnn.kernels.intel_gpu.partition import BlockPartition, load_narrow, stored, stored_type
+from simdnn.kernels.intel_gpu.partition import BlockPartition, load_narrow, stored
 from simdnn.kernels.intel_gpu.products import BlockProducts, cleared
-from simdnn.program.records import WEIGHTS, ZEROS, Affine, Memory, Register, Tensor
+from simdnn.program.records import ZEROS, Affine, Memory, Register, Tensor
 
 
 class ZeroPart:
@@ -84,9 +84,7 @@ class Differences(ByGroup):
         return wide, [*code, op(f"sub.s16.{b.k // 4}x{4 * b.n}.row", wide, wide, zeros)]
 
     def tensor(self) -> Tensor:
-        return Tensor(
-            "wei", stored_type(self.stored), self.partition.elements("wei") * fmt(self.stored).bits // 8, role=WEIGHTS
-        )
+        return self.partition.tensor("wei", self.stored)
 
     def tables(self) -> list[Tensor]:
         columns = self.cut.full_columns * self.cut.batch.products("columns")
