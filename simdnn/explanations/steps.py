@@ -86,13 +86,13 @@ class Explanation(Alike, InNotebooks):
         record = {
             "title": self.title,
             "about": self.about,
-            "value": plain(self.value),
-            "exact": plain(self.exact),
+            "value": self.value,
+            "exact": self.exact,
             "left_exact": self.left_exact and asdict(self.left_exact),
             "remarks": self.remarks,
             "steps": [asdict(row) for row in self.rows],
         }
-        found: dict[str, Any] = _finite(record)
+        found: dict[str, Any] = plain(record)
         return found
 
     def __str__(self) -> str:
@@ -319,8 +319,6 @@ def text_of(number: float, dtype: str) -> str:
 def real(number: Number) -> float | int | None:
     """An exact number in JSON's types."""
     if isinstance(number, Fraction):
-        if number.denominator == 1 and abs(number.numerator) < 1 << 53:
-            return float(number)
         try:
             return float(number)
         except OverflowError:
@@ -329,15 +327,13 @@ def real(number: Number) -> float | int | None:
 
 
 def plain(value: Any) -> Any:
-    """NumPy's numbers and arrays as Python's."""
+    """A value, and all within it, in JSON's types; NaN and infinities are None."""
     if isinstance(value, np.ndarray):
-        return (value.astype(np.float32) if value.dtype.kind == "V" else value).tolist()
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _finite(value: Any) -> Any:
+        value = (value.astype(np.float32) if value.dtype.kind == "V" else value).tolist()
+    elif isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [plain(item) for item in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value
