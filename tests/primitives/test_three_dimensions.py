@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +13,7 @@ import pytest
 import simdnn
 from isa_models.readings.arrays import Array
 from simdnn import Attr, InvalidArgument, Unimplemented
+from tests.recorded import typed
 
 TYPES = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "u8": np.uint8, "s8": np.int8}
 #: groups, channels of a group in and out, kernel, strides, padding (front, top, left, back, bottom, right), dilation
@@ -177,11 +179,27 @@ def test_integers_as_onednn_has_them(pick: Any) -> None:
     np.testing.assert_array_equal(r.output, expected(src, weights, shape))
 
 
+#: three convolutions of oneDNN 3.13.2 (PyPI onednn 2026.1.0; Apache License 2.0, Intel Corporation) on a Zen 5, one
+#: thread: "NAME@CAP@IMPLEMENTATION@WHAT", whose how are groups, strides and padding; bf16 as its bits
+RECORDED = np.load(Path(__file__).parents[1] / "vectors" / "onednn_depth.npz")
+
+
+@pytest.mark.parametrize("case", [name.removesuffix("@out") for name in RECORDED.files if name.endswith("@out")])
+def test_floats_as_onednn_has_them(case: str) -> None:
+    """In one chain: planes of the kernel, rows, columns, channels."""
+    name, isa, library = case.split("@")
+    groups, *how = RECORDED[f"{case}@how"].tolist()
+    src, weights = (typed(RECORDED[f"{case}@{what}"], name.split("_")[0]) for what in ("src", "wei"))
+    where: dict[str, Any] = {"machine": "zen5", "isa": isa, "dispatch": "onednn", "groups": groups, "dst": "f32"}
+    r = simdnn.convolution(src, weights, RECORDED[f"{case}@bias"], strides=how[:3], padding=how[3:], **where)
+    assert r.library == library and r.output.tobytes() == RECORDED[f"{case}@out"].tobytes()
+
+
 def test_what_onednn_picks_is_refused_where_it_is_not_known() -> None:
-    src, weights = np.zeros((1, 4, 3, 3, 3), np.float32), np.zeros((5, 4, 2, 2, 2), np.float32)
+    src, weights = np.zeros((1, 8, 3, 3, 3), np.float32), np.zeros((8, 4, 2, 2, 2), np.float32)
     with pytest.raises(Unimplemented, match="int8 works with VNNI"):
-        simdnn.convolution(src, weights, machine="zen4", dispatch="onednn")
+        simdnn.convolution(src, weights, groups=2, machine="zen4", dispatch="onednn")
     whole = src.astype(np.int8), weights.astype(np.int8)
     for machine, isa in (("spr", None), ("zen4", "avx512_core")):
         with pytest.raises(Unimplemented, match="three spatial dimensions"):
-            simdnn.convolution(*whole, machine=machine, isa=isa, dispatch="onednn")
+            simdnn.convolution(*whole, groups=2, machine=machine, isa=isa, dispatch="onednn")

@@ -21,6 +21,7 @@ from simdnn.libraries.onednn.order import (
     is_copied,
     jit_takes,
     jit_with_avx_vnni,
+    padding_is_wide,
     pointwise,
     sees_padding_alone,
 )
@@ -243,19 +244,44 @@ def _dense(p: ConvProblem) -> bool:
 
 
 def _deep(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, str]:
-    """Three spatial dimensions: integers, whose choice is that of two but for depthwise ones."""
+    """Three spatial dimensions: the choice of two, but for depthwise integers."""
+    if fmt(p.src).is_float:
+        return _deep_floats(p, caps, isa)
     tier = next((cap for cap in _INT8_TIERS if cap in caps), "")
     known = tier in (*_VNNI, "avx2") and "avx512_core_amx" not in caps
-    if fmt(p.src).is_float or not known or p.wei_tag != "any":
-        raise Unimplemented(
-            f"what oneDNN picks for {p.src} in three spatial dimensions under {isa} is not known: int8 works with VNNI "
-            "and under avx2, and dispatch='fastest'"
-        )
+    if not known or p.wei_tag != "any":
+        raise _unknown_in_depth(p, isa)
     refuse_missing(p, "avx512_core" in caps)
     if p.depthwise and tier == "avx2":
         return "conv:avx2_int8_exact", "ref:any"
     if p.depthwise:
         return f"conv:{tier}", _depthwise(p, tier)[1]
+    return _convolution(p, tier)
+
+
+def _unknown_in_depth(p: ConvProblem, isa: str) -> Unimplemented:
+    return Unimplemented(
+        f"what oneDNN picks for this {p.src} in three spatial dimensions under {isa} is not known: int8 works with "
+        "VNNI and under avx2, f32 and bf16 where groups are not small and padding is little, and dispatch='fastest'"
+    )
+
+
+def _deep_floats(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, str]:
+    """Those in one chain: planes of the kernel, rows, columns, channels."""
+    refuse_float_attributes(p, caps)
+    tier = next((c for c in _FLOAT_TIERS if c in caps), "")
+    typed = p.src == p.wei and (p.src == "f32" and tier or p.src == "bf16" and tier == "avx512_core_bf16")
+    pairs_taps = p.ic == p.groups and "avx512_core" in caps
+    apart = pairs_taps or groups_by_fours(p, 16) or padding_is_wide(p) or is_copied(p) or _referred(p, False)
+    if (
+        not typed
+        or p.depthwise
+        or apart
+        or p.wei_tag != "any"
+        or "avx512_core_amx" in caps
+        or p.epilogue.dst not in ("f32", p.src)
+    ):
+        raise _unknown_in_depth(p, isa)
     return _convolution(p, tier)
 
 

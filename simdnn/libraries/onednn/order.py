@@ -36,7 +36,7 @@ def order_of(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order
             return Order("row") if dot.depth > 1 else Order()
     if wide and dot.wei in ("f32", "bf16") and jit_takes(p):
         return _in_blocks(p) if dot.depth > 1 else Order()
-    return Order(parts=_parts(p)) if dot.acc != "s32" and _padding_is_wide(p) else Order()
+    return Order(parts=_parts(p)) if dot.acc != "s32" and padding_is_wide(p) else Order()
 
 
 def order_on_tiles(p: ConvProblem) -> Order:
@@ -141,7 +141,7 @@ def unpadded(p: ConvProblem) -> bool:
 def pointwise(p: ConvProblem) -> bool:
     """Whether a kernel has one tap, and sees the image alone."""
     d = p.depth
-    flat = d is None or (d.k, d.front, d.back) == (1, 0, 0)
+    flat = d is None or (d.k, d.front) == (1, 0) and (d.o - 1) * d.stride < d.i
     return flat and (p.kh, p.kw) == (1, 1) and unpadded(p)
 
 
@@ -221,7 +221,7 @@ def width_is_unsure(p: ConvProblem, wide: bool) -> bool:
     return p.ow > rows and not _one_side_is_wide(p) and _both_are_wide(p)
 
 
-def _padding_is_wide(p: ConvProblem) -> bool:
+def padding_is_wide(p: ConvProblem) -> bool:
     """Whether padding beside the image is more than oneDNN's kernel skips on the way."""
     return _one_side_is_wide(p) or _both_are_wide(p)
 
