@@ -108,7 +108,7 @@ def harvest(samples: Iterable[Any]) -> dict[type, list[Any]]:
     found: dict[type, list[Any]] = {}
     left = list(samples)
     for one in left:  # grows
-        if isinstance(one, list | tuple | set | frozenset) and not hasattr(one, "_fields"):
+        if isinstance(one, list | tuple | set | frozenset) and not _own(type(one)):
             left.extend(list(one)[:3])
         elif isinstance(one, Mapping):
             left.extend(list(one.values())[:3])

@@ -48,6 +48,7 @@ WRITTEN = {
     # whose names: Python's, ONNX's and LLVM's, options of a form in the browser, columns of a report
     ("simdnn/__init__.py", "name.startswith('_')"),
     ("simdnn/networks/ops/shape.py", "name.startswith('value_')"),
+    ("simdnn/networks/ops/shape.py", "name.removesuffix('s')"),
     ("isa_models/isa.py", "name.startswith('amx-')"),
     ("isa_models/forks.py", "name.split('.')"),
     ("simdnn/teach/forms.py", "name.startswith(prefix)"),

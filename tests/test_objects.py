@@ -55,6 +55,7 @@ def samples() -> list[Any]:
     points = simdnn.Attr(zero_points={"src": simdnn.Quant(None, mask=0), "wei": simdnn.Quant(None, mask=0)})
     wanted = simdnn.estimate("matmul", m=2, n=4, k=32, machine="zen4").weights_desc
     return [
+        simdnn.estimate("matmul", m=2, n=4, k=32, machine="zen4", attr=simdnn.Attr(post_ops=["relu"])),
         isa_models.machine("zen4"),
         isa_models.what_if("zen4", {"core.dispatch_slots": 8}),
         isa_models.machine("spr"),
@@ -94,6 +95,7 @@ def samples() -> list[Any]:
         simdnn.estimate("matmul", m=2, n=16, k=64, dt="f8_e4m3", machine="spr"),
         simdnn.estimate("matmul", m=2, n=16, k=64, dt="u8:s8:f32", machine="b580", attr=groups),
         simdnn.estimate("convolution", ic=4, oc=4, id=3, ih=3, iw=3, kd=2, kh=2, kw=2, machine="zen4"),
+        fast.kernel.program.straight[0][0],
         workloads.MatmulLayer("fc", 1, 8, 8),
         Data([image], [image], len, max, [CostPhase("one", image)]),
         StoredVariant("int8", str),

@@ -39,6 +39,7 @@ SATURATED_SUM = "saturated sums of pairs"
 HALVED = "odd weights lose their last bit when halved"
 ROUNDED_SUM = "a sum beyond 2**24 is rounded to f32"
 _REASONS = {PAIR: SATURATED, SUM: SATURATED_SUM, HALVED_KIND: HALVED}
+_COUNTED = {PAIR: "pairs", SUM: "sums"}
 AFTER = "rounding after equal sums: scales, bias, destination"
 ORDER = "order of accumulation"
 
@@ -228,7 +229,7 @@ class Comparison(Alike, InNotebooks):
         if kind == HALVED_KIND:
             odd = int((self.weights % 2 != 0).sum())
             return f"{odd} of {self.weights.size} weights are odd; {result.implementation} halves them"
-        return f"{int(count.sum())} {kind.split()[-1]}s in {int((count > 0).sum())} outputs of {result.implementation}"
+        return f"{int(count.sum())} {_COUNTED[kind]} in {int((count > 0).sum())} outputs of {result.implementation}"
 
     @working("saturated pairs")
     def saturated(self, side: str, by: str = "output") -> pd.DataFrame:

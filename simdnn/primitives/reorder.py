@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _STRONGEST = ("avx512_core_bf16", "avx512_core", "avx2")
 _BY_COLUMNS = ("ba", "acb")
 _OFTEN = 3  # weights of one layout that are packed: a network's own are twice at most
-_LEAST = 1 << 16  # bytes of weights for whose layout a program is compiled
+_LEAST = 1 << 16  # a program is compiled for the layout of weights with more bytes
 _packed: Counter[Blocked] = Counter()
 
 

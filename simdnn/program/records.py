@@ -345,6 +345,12 @@ class Op(Record):
 class Straight(tuple[Op, ...]):
     """Ops in a row, with no loop between them: what is asked of them again and again is found once."""
 
+    def __repr__(self) -> str:
+        return f"Straight({len(self)} instructions; str() lists them)"
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))
+
     @Derived
     def forms(self) -> tuple[int, ...]:
         """The numbers of the ops' forms: equal for straight code that differs in addresses alone."""

@@ -265,8 +265,8 @@ class Saturating:
 
     of: str  # what saturates: "pair" of products, "sum" of such pairs
     step: str  # the instruction
-    counting: Callable[[], Kernel]
-    sums: Callable[[], Kernel]
+    counting: Callable[[], Kernel] = field(repr=False, compare=False)
+    sums: Callable[[], Kernel] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
