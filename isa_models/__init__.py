@@ -13,6 +13,7 @@ from isa_models.errors import (
     UnknownTiming,
 )
 from isa_models.instruction import GPU_REGISTRY, REGISTRY, Family, Instruction, instruction
+from isa_models.machines import pickled as _pickled  # noqa: F401  # importing it registers how they pickle
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.gpu_record import GpuMachine
 from isa_models.machines.loader import cpu_machine, machine

@@ -16,7 +16,8 @@ _ALIVE: dict[tuple[type[Any], str], WeakSet[Any]] = {}  # by name: files and wha
 class Identical(InNotebooks):
     """Base of frozen dataclasses that are equal to themselves alone. A copy is the object itself.
 
-    One that was pickled is, where this process has one of its name and content, that one.
+    One that was pickled is, where this process has one of its name and content, that one
+    (`isa_models.machines.pickled`).
     """
 
     __slots__ = ("__weakref__", "differs")
@@ -29,8 +30,8 @@ class Identical(InNotebooks):
 
     def made_of(self, differs: Mapping[str, object]) -> Self:
         """The object itself, or one that is there already with equal content, with the figures that it is made of."""
-        values = _values(self)
-        made = (known for known in _alive(type(self), self.name) if known.differs and _values(known) == values)
+        values = content(self)
+        made = (known for known in alive(type(self), self.name) if known.differs and content(known) == values)
         one: Self = next(made, self)
         object.__setattr__(one, "differs", Frozen(differs))
         return one
@@ -47,24 +48,12 @@ class Identical(InNotebooks):
     def __deepcopy__(self, _: dict[int, Any]) -> Self:
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self), _values(self), self.differs)
 
-
-def _values(made: Any) -> tuple[Any, ...]:
+def content(made: Any) -> tuple[Any, ...]:
+    """The values of a machine's fields, by which two are told to be alike."""
     return tuple(getattr(made, field.name) for field in fields(made))
 
 
-def _restored(kind: type[Any], values: tuple[Any, ...], differs: Mapping[str, object]) -> Any:
-    from isa_models.machines.loader import machine
-    from isa_models.machines.shipped import machine_file
-
-    name = values[[field.name for field in fields(kind)].index("name")]
-    known = [machine(name)] if machine_file(name) else []
-    known += _alive(kind, name)
-    return next((one for one in known if _values(one) == values), None) or kind(*values).made_of(differs)
-
-
-def _alive(kind: type[Any], name: str) -> list[Any]:
+def alive(kind: type[Any], name: str) -> list[Any]:
     """Machines of a name that somebody holds, those first that what-ifs made."""
     return sorted(_ALIVE.get((kind, name), ()), key=lambda one: not one.differs)

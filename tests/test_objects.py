@@ -77,7 +77,7 @@ def samples() -> list[Any]:
         workloads.load("digits"),
         workloads.digits(),
         *workloads.REAL_NETWORKS.values(),
-        simdnn.matmul(F32, WEI, machine="b580"),
+        simdnn.matmul(F32, WEI, machine="b580", attr=simdnn.Attr(post_ops=["relu"])),
         simdnn.convolution(np.ones((1, 4, 5, 5), "f4"), np.ones((4, 4, 3, 3), "f4"), machine="zen4"),
         simdnn.compare((U8, S8), "skx", "clx"),
         simdnn.softmax(F32, machine="zen4"),
