@@ -89,6 +89,8 @@ _TYPES = {
     "bf16": ("fpmath-bf16", "avx512_core_bf16"),
     "f16": ("fpmath-f16",),
     "ue8m0": ("e8m0",),
+    "acc16": ("s16", "f16"),
+    "acc32": ("s32", "f32"),
 }
 _ISA_CAPS = {
     "fma": ("avx2",),
@@ -206,6 +208,7 @@ _LAYOUTS = {
 _MATH = {
     **dict.fromkeys(("highest", "ieee", "precise", "exact", "accurate"), ("strict",)),
     "relaxed": ("any",),
+    **dict.fromkeys(("mixed", "mixed_precision", "amp", "autocast"), ("bf16", "f16")),
     **dict.fromkeys(("high", "medium", "fast", "fastmath"), ("any", "relaxed")),
 }
 _ENGINES = {
