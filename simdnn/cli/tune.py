@@ -109,6 +109,7 @@ def main(args: argparse.Namespace) -> int:
         text = "" if args.json else _shown(tuned)
     if args.save:
         tuned.save(args.save)
+        text += f"\n{args.save} holds row {tuned.best}, of {tuned.front.loc[tuned.best, 'machine']}"
     if args.output:
         output.write(args.output, tuned.front, tuned.content)
     if args.plot:

@@ -310,13 +310,18 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["run", "cancer", "--recipe", str(tmp_path / "no.json")]) == 2
 
 
-def test_the_command_sets_machines_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
-    """One table of the recipes chosen, a column a machine; layers that are alike share a row."""
-    assert main(["tune", "cancer", "--machine", "clx,zen4", "--modes", "f32,int8-fast"]) == 0
+def test_the_command_sets_machines_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One table of the recipes chosen, a column a machine; layers that are alike share a row. A file holds one."""
+    words = ["tune", "cancer", "--machine", "clx,zen4", "--modes", "f32,int8-fast"]
+    assert main([*words, "--save", str(tmp_path / "r.json")]) == 0
     said = capsys.readouterr().out
+    row, machine = re.findall(r"r\.json holds row (\d+), of (\w+)$", said.strip())[0]
+    kept = read_recipe(tmp_path / "r.json")
+    assert (machine, kept["machine"]) == ("clx", "clx")
     head, *rows = said.split("layer by layer\n")[1].split("\n\n")[0].splitlines()
     assert head.split() == ["layers", "clx", "zen4"] and 1 <= len(rows) <= 3
     found = simdnn.tune("cancer", machine=["clx", "zen4"], modes=["f32", "int8-fast"])
+    assert kept["modes"] == found.recipe(int(row))
     chosen = [found.recipe(int(row)) for row in found.front.index[found.front["chosen"]]]
     told = {layer: row.split()[-2:] for row in rows for layer in row.split()[:-2]}
     assert told == {layer: [one[layer] for one in chosen] for layer in LAYERS}
