@@ -89,7 +89,7 @@ class Matmul:
         }
 
     def shapes(self, *sizes: int) -> tuple[tuple[int, ...], ...]:
-        """The sizes of source, weights and destination."""
+        """The shapes of source, weights and destination."""
         m, k, n = sizes
         return (m, k), (k, n), (m, n)
 
@@ -189,7 +189,7 @@ class Convolution(Matmul):
     asked: ClassVar = {"src": _ANY, "wei": _ANY, "dst": _ANY}
 
     def shapes(self, *sizes: int) -> tuple[tuple[int, ...], ...]:
-        """The sizes of source, weights and destination."""
+        """The shapes of source, weights and destination."""
         mb, ic, size, oc, taps, stride, padding, groups = sizes
         out = (size + 2 * padding - taps) // stride + 1
         wei = (oc, ic, taps, taps) if groups == 1 else (groups, oc // groups, ic // groups, taps, taps)

@@ -180,7 +180,7 @@ def kind_of_call(
     target: Target, src: object, weights: object, bias: object, into: object, attr: object, *others: object
 ) -> Hashable:
     """All that a call's decisions go by, `others` being its further arguments; None where they go by numbers, too."""
-    stored = (weights.desc, weights.source, weights.machine) if isinstance(weights, Reordered) else _plain(weights)
+    stored = (weights.described, weights.machine) if isinstance(weights, Reordered) else _plain(weights)
     beside = () if bias is None else _plain(bias)
     if into is not None or stored is None or beside is None or (source := _plain(src)) is None:
         return None

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _STRONGEST = ("avx512_core_bf16", "avx512_core", "avx2")
 _BY_COLUMNS = ("ba", "acb")
 _OFTEN = 3  # weights of one layout that are packed: a network's own are twice at most
-_LEAST = 1 << 16  # a program is compiled for the layout of weights with more bytes
+_LEAST = 1 << 16  # bytes: smaller weights are packed by NumPy
 _packed: Counter[Blocked] = Counter()
 
 
@@ -91,6 +91,11 @@ class Reordered(Alike, Priced):
         if desc.blocked:
             known.made[desc.blocked] = self.tensors
         return known
+
+    @functools.cached_property
+    def described(self) -> str:
+        """All that its layouts tell, in a text: calls look up what they decided by it."""
+        return f"{self.desc!r} {self.desc.blocked!r} {self.source!r}"
 
     def _summary(self) -> dict[str, Any]:
         where = {"machine": self.machine.name, "isa": self.isa}
@@ -177,9 +182,9 @@ def conversion(choice: Choice) -> Conversion | None:
 
 def panels_of(weights: Array, blocked: Blocked, tag: str, dtype: str) -> Mapping[str, Array] | None:
     """Weights of a type in a kernel's own layout, by the program of a reorder; None the first times, which take longer
-    to compile it than NumPy to pack, and where numbers would change.
+    to compile it than NumPy to pack, where NumPy only copies runs of columns, and where numbers would change.
     """
-    if blocked.dtype != dtype or blocked.rounds or weights.nbytes < _LEAST:
+    if blocked.dtype != dtype or blocked.layout.depth == 1 or weights.nbytes < _LEAST:
         return None
     _packed[blocked] += 1
     if _packed[blocked] < _OFTEN:

@@ -108,11 +108,8 @@ def test_reordered_weights_are_unpacked_once(packed: list[Array], monkeypatch: p
 def test_weights_that_change_are_packed_by_a_program_in_time(packed: list[Array]) -> None:
     """The first times NumPy is faster than to compile it; then no number changes."""
     shape = 130, 515  # columns beyond whole panels
-    sources = {"u8": SRC[:, :130], "f32": SRC[:, :130].astype(np.float32)}
-    for src in sources.values():
-        packed.clear()
-        for number in range(5):
-            weights = np.roll(RNG.integers(-128, 128, shape, np.int8), number).astype(src.dtype.str.replace("u", "i"))
-            found = product(weights, src)
-            np.testing.assert_array_equal(found, SRC[:, :130].astype(int) @ weights.astype(int))
-        assert len(packed) == 2
+    for _ in range(5):
+        weights = RNG.integers(-128, 128, shape, np.int8)
+        found = product(weights, SRC[:, :130].copy())
+        np.testing.assert_array_equal(found, SRC[:, :130].astype(int) @ weights)
+    assert len(packed) == 2
