@@ -109,7 +109,7 @@ def main(args: argparse.Namespace) -> int:
         text = "" if args.json else _shown(tuned)
     if args.save:
         tuned.save(args.save)
-        text += f"\n{args.save} holds row {tuned.best}, of {tuned.front.loc[tuned.best, 'machine']}"
+        text += f"\n{args.save} holds row {tuned.best}, of {tuned.front['machine'][tuned.best]}"
     if args.output:
         output.write(args.output, tuned.front, tuned.content)
     if args.plot:

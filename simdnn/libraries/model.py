@@ -83,4 +83,6 @@ class Library:
     #: (columns, K, whether weights are packed ahead of time) -> how much of K a product of floats adds up at once
     part_of_k: Callable[[int, int, bool], int] = lambda n, k, packed: k
     references: frozenset[str] = frozenset()  # its names of implementations that are loops over elements
+    #: (ISA caps) -> channels that lie beside each other in its layout of images
+    block_of: Callable[[frozenset[str]], int] = lambda caps: 1
     blocks_alone: bool = False  # its products are those with weights in blocks: a network has the others from elsewhere

@@ -2,12 +2,14 @@
 
 A tensor of s8 that one node alone reads becomes u8. DequantizeLinear -> operator -> QuantizeLinear becomes the operator
 on integers (`OPERATORS`) where all its tensors have one type. A product of floats and dequantized weights becomes
-MatMulNBits; one that a constant is added to, or multiplied by, a product with a bias or a factor. Products of
-dequantized operands are one node already (`simdnn.networks.qdq`), whose kernels ask for types.
+MatMulNBits; one that a constant is added to, or multiplied by, a product with a bias or a factor. A convolution of
+floats whose output one sum alone reads is formed onto the other summand. Products of dequantized operands are one node
+already (`simdnn.networks.qdq`), whose kernels ask for types.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -25,6 +27,10 @@ from simdnn.networks.types import bits, label
 ONE = ("AveragePool", "LeakyRelu", "GlobalAveragePool", "Sigmoid", "Softmax")
 TWO = ("Add", "Mul")
 OPERATORS = (*ONE, *TWO, "Concat")
+ADDING = ("Add", "Sum")
+#: operators of floats that leave channels in blocks
+POOLING = ("MaxPool", "AveragePool")  # where those are full
+KEEPING = ("Relu", "Sigmoid", *POOLING, *ADDING)
 _CODES = ("s8", "u8", "s4", "u4")
 _BLOCK = 32  # of weights that have no blocks
 
@@ -56,6 +62,7 @@ class _Rewriting:
                 or self.of_few_bits(node)
                 or self.with_bias(node)
                 or self.with_factor(node)
+                or self.onto_another(node)
             ):
                 self.nodes[_made(made)] = made
         left = [self.nodes[_made(node)] for node in self.graph.nodes if _made(node) in self.nodes]
@@ -170,6 +177,23 @@ class _Rewriting:
             return Node(node.name, "FusedMatMul", MICROSOFT, 1, node.inputs, last.outputs, {"alpha": float(factor)})
         return None
 
+    def onto_another(self, node: Node) -> Node | None:
+        """A sum of two values that lie in blocks of channels, as the convolution that makes one, onto the other."""
+        if node.op not in ADDING or node.domain or len(node.inputs) != 2:
+            return None
+        kept = [in_blocks(name, self.nodes, self.constants) for name in node.inputs]
+        if "" in kept:
+            return None
+        for name, other in zip(node.inputs, reversed(node.inputs), strict=True):
+            conv = self.nodes[name]
+            if conv.op != "Conv" or self.only_reader(name) is not node:
+                continue
+            del self.nodes[name]
+            inputs = (*conv.inputs[:2], conv.inputs[2] if len(conv.inputs) > 2 else "", other)
+            attributes = {**conv.attributes, "whole": int("whole" in kept)}
+            return Node(node.name, "ConvOnto", DOMAIN, conv.version, inputs, node.outputs, attributes)
+        return None
+
     def followed_by(self, node: Node, op: str) -> tuple[Node | None, Array | None]:
         """The one reader of a node's output, if that is an operator `op` with a constant beside, and the constant."""
         last = self.only_reader(node.outputs[0]) if node.outputs else None
@@ -216,15 +240,32 @@ class _Rewriting:
         return Node(node.name, "MatMulNBits", MICROSOFT, 1, inputs, node.outputs, attributes)
 
 
+def in_blocks(name: str, makers: Mapping[str, Node], constants: Mapping[str, Array]) -> str:
+    """Whether a value lies in blocks of channels, "any" number or "whole" blocks alone; "" where that is not known.
+
+    It does if a convolution with constant weights makes it, and behind what keeps the layout.
+    """
+    node = makers.get(name)
+    if node is None or node.domain not in ("", DOMAIN):
+        return ""
+    if node.op in ("Conv", "ConvOnto"):
+        return "any" if node.inputs[1] in constants else ""
+    found = [in_blocks(each, makers, constants) for each in node.inputs] if node.op in KEEPING else [""]
+    return "" if "" in found else "whole" if "whole" in found or node.op in POOLING else "any"
+
+
 def joined(graph: Graph) -> set[str]:
     """Outputs of products of floats that arithmetic around them may be taken into, in an order that is not known."""
     makers = {name: node for node in graph.nodes for name in node.outputs if name}
     constants = constants_of(graph)
+    uses = Counter(name for node in graph.nodes for name in node.inputs)
+    uses.update(port.name for port in graph.outputs)
     found: set[str] = set()
     for node in graph.nodes:
         for name in node.inputs:
             if name in makers and _takes_in(makers[name].op, node, name, constants):
-                found.add(name)
+                if not (makers[name].op == "Conv" and node.op in ADDING and uses[name] > 1):
+                    found.add(name)  # what two nodes read is added by itself
             if node.op == "MatMul" and name in makers and makers[name].op in ("Mul", "Div"):
                 if any(_is_one(constants.get(other)) for other in makers[name].inputs):
                     found.add(node.outputs[0])  # a factor of an operand

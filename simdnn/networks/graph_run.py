@@ -99,7 +99,8 @@ class GraphRun:
         self.whole.attr = k.attr = self.allowed if matches(node.name, self.fpmath_layers) else self.strict
         here = self.whole if fixed else self.apart.get(node.name, k)
         weights = 3 if node.op in QUANTIZED else 1
-        here.constant_weights = len(node.inputs) <= weights or node.inputs[weights] in self.constant
+        operands = (*node.inputs, "", "", "")[weights : weights + 2]
+        here.constant_weights, here.constant_bias = (not name or name in self.constant for name in operands)
         here.alone = self.followed.isdisjoint(node.outputs)
         from_memory = self.cold and not self.constant.isdisjoint(node.inputs)
         calls: tuple[Call, ...] = ()
@@ -140,7 +141,7 @@ def _told(k: Kernels) -> tuple[Hashable, ...]:
     """A key of the machine and of the options that its kernels differ in."""
     t = k.target
     alone = k.runs_models and k.alone
-    return t.machine, t.caps, t.threads, t.engine, t.dispatch, k.attr, k.constant_weights, alone
+    return t.machine, t.caps, t.threads, t.engine, t.dispatch, k.attr, k.constant_weights, k.constant_bias, alone
 
 
 def _bytes(value: Any) -> int:

@@ -83,6 +83,7 @@ class Kernels:
     turns: int = 0  # of all loops together
     body: Callable[[Graph, Sequence[Any]], list[Any]] = lambda graph, inputs: []  # runs a control-flow body
     constant_weights: bool = True  # whether the second operand of the node that runs is a constant of the model
+    constant_bias: bool = True  # and the third
     alone: bool = True  # whether no arithmetic follows the node that runs, which a library may take into its product
 
     # -- element by element --------------------------------------------------------------------------------------
@@ -213,7 +214,7 @@ class Kernels:
     def convolution(self, src: Array, weights: Array, bias: Array | None = None, **options: Any) -> Array:
         """`simdnn.convolution` of nchw sources with oihw weights."""
         self._check_alone(weights)
-        attr, dst = options.pop("attr", self.attr), options.pop("dst", None)
+        attr, dst, into = options.pop("attr", self.attr), options.pop("dst", None), options.pop("into", None)
         mb, ic, ih, iw = src.shape
         oc, _, kh, kw = weights.shape
         if not self.values:
@@ -224,7 +225,9 @@ class Kernels:
             problem: Any = found.problem
             return shadow((mb, oc, problem.oh, problem.ow), _dst_type(dst or _default_dst(src)))
         engine = self._engine(mb * oc * ih * iw * weights[0].size, src.shape, src.dtype, weights.shape, weights.dtype)
-        result = convolution_on(replace(self._plain, engine=engine), src, weights, bias, dst, attr, **options)
+        result = convolution_on(
+            replace(self._plain, engine=engine), src, weights, bias, dst, attr, **options, into=into
+        )
         self._noted(result, weights)
         return result.output
 
@@ -243,6 +246,17 @@ class Kernels:
             raise Unimplemented(
                 f"{self.target.library.title} takes arithmetic that follows into a product of floats, in an order not "
                 "known here; what works: products that nothing is added to or multiplied by, and dispatch='fastest'"
+            )
+
+    def check_images(self, src: Array, dims: int) -> None:
+        """`Unimplemented` where a library that runs models has a form of its own for a convolution of floats."""
+        if not self.runs_models or not is_float(src.dtype) or not self.target.library:
+            return
+        if dims != 2 or not (self.constant_weights and self.constant_bias):
+            met = f"over {dims} dimensions" if dims != 2 else "with weights or a bias that are no constants"
+            raise Unimplemented(
+                f"{self.target.library.title} takes a convolution of floats {met} as a product of matrices, which is "
+                "not followed here; what works: two dimensions and constants, and dispatch='fastest'"
             )
 
     @property

@@ -16,6 +16,7 @@ from simdnn import Attr, Unimplemented, libraries
 onnx = pytest.importorskip("onnx")
 FILE = Path(__file__).parents[1] / "vectors" / "onnxruntime" / "models.npz"
 STORED = np.load(FILE)
+FLOATS = np.load(FILE.parent / "floats.npz")
 NAMES = sorted({key.split("/")[0] for key in STORED})
 #: where each cap is: CPUs with and without VNNI
 PLACES = {"avx2": "hsw", "avx512_core": "skx", "avx2_vnni": "adl-p", "avx512_core_vnni": "icx"}
@@ -161,7 +162,7 @@ def test_what_is_not_known_of_it_is_refused_by_name(dt: str, attr: Attr, more: d
 
 
 @pytest.mark.parametrize("channels", [9, 18])
-def test_convolutions_of_floats_by_a_matrix_are_refused_by_name(channels: int) -> None:
+def test_convolutions_of_floats_to_one_pixel_are_refused_by_name(channels: int) -> None:
     sizes = {"ic": channels, "oc": 8, **dict.fromkeys(("ih", "iw", "kh", "kw"), 3)}
     with pytest.raises(Unimplemented, match="MlasConv adds up f32 is not known"):
         simdnn.estimate("convolution", **sizes, machine="hsw", dispatch="onnxruntime")
@@ -197,8 +198,24 @@ def test_a_constant_that_follows_a_product_of_floats(op: str) -> None:
         assert r.outputs["y"].tobytes() == (sums * factor).tobytes()
 
 
+@pytest.mark.parametrize("isa", ["avx2", "avx512_core_vnni"])
+def test_recorded_convolutions_of_floats(isa: str) -> None:
+    """Onto a value where both lie in blocks of channels, else added by itself; and as products of matrices."""
+    names = sorted({key.split("/")[0] for key in FLOATS})
+    kernels = set()
+    for name in names:
+        given = {key.split("/")[2]: FLOATS[key] for key in FLOATS if key.startswith(f"{name}/feeds/")}
+        made = simdnn.load(onnx.load_from_string(FLOATS[f"{name}/model"].tobytes()))
+        r = made.run(given, machine=PLACES[isa], dispatch="onnxruntime")
+        assert next(iter(r.outputs.values())).tobytes() == FLOATS[f"{name}/{isa}"].tobytes(), name
+        kernels |= {call.split("_")[-1] for call in r.to_frame().implementation}
+        onto = "ConvOnto" in {run.node.op for run in r.nodes}
+        assert onto == (name.startswith("onto") and name.split("_")[1] != "twice")
+    assert {"nchwc", "columns"} <= kernels and len(names) == 12
+
+
 def test_arithmetic_that_may_be_taken_into_a_product_is_refused() -> None:
-    """A residual connection around a convolution, a factor of parts of K, an addition of another shape."""
+    """What lies otherwise beside a convolution, a factor of parts of K, an addition of another shape."""
     rng = np.random.default_rng(0)
     sizes = ((1, 8, 4, 4), (8, 8, 1, 1), (2, 300))
     image, kernel, x = (rng.standard_normal(size).astype(np.float32) for size in sizes)
@@ -212,6 +229,31 @@ def test_arithmetic_that_may_be_taken_into_a_product_is_refused() -> None:
             followed(op, feeds, **beside).run(feeds, machine="icx", dispatch="onnxruntime")
     feeds = {"x": image, "v": image}
     assert followed("Mul", feeds, w=kernel).run(feeds, machine="icx", dispatch="onnxruntime").outputs["y"].any()
+
+
+@pytest.mark.parametrize(
+    ("shape", "weights", "constant", "why"),
+    [
+        ((1, 8, 9), (8, 8, 3), True, "over 1 dimensions"),
+        ((1, 8, 4, 4, 4), (8, 8, 1, 1, 1), True, "over 3 dimensions"),
+        ((1, 8, 5, 5), (8, 8, 3, 3), False, "no constants"),
+    ],
+)
+def test_other_convolutions_of_floats_are_refused(
+    shape: tuple[int, ...], weights: tuple[int, ...], constant: bool, why: str
+) -> None:
+    """They are products of matrices there, whatever their channels."""
+    helper, given = onnx.helper, {"x": np.ones(shape, np.float32)}
+    held = {"w": np.ones(weights, np.float32)}
+    feeds = given if constant else given | held
+    ports = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, v.shape) for n, v in feeds.items()]
+    out = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
+    constants = [onnx.numpy_helper.from_array(v, n) for n, v in held.items()] if constant else []
+    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "g", ports, out, constants)
+    made = simdnn.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    with pytest.raises(Unimplemented, match=why):
+        made.run(feeds, machine="icx", dispatch="onnxruntime")
+    assert made.run(feeds, machine="icx").outputs["y"].any()
 
 
 def test_names_of_what_it_takes() -> None:

@@ -14,7 +14,7 @@ from simdnn.kernels.common.code import Code, loop, nest, op
 from simdnn.kernels.common.spec import ConvProblem
 from simdnn.kernels.x86.code import Unit, zero
 from simdnn.kernels.x86.source import Source
-from simdnn.program.records import Affine, Memory, Tensor
+from simdnn.program.records import Affine, Memory, Register, Tensor
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,12 @@ class Columns(WindowCopy):
         return Tensor("columns", self.source.read, self.problem.mb * self.image, "scratch")
 
     def stage(self, unit: Unit) -> Code:
-        """One masked element at a time."""
+        """One element at a time, of 8 or 16 bits masked."""
         p, s, kind = self.problem, self.source, f"u{fmt(self.source.read).bits}"
         k, taps = self.taps, p.kh * p.kw
-        value, nothing = unit.reg("m", kind), unit.reg("z", kind)
+        single = kind == "u32"
+        move = "vmovd" if single else f"vmovdq{kind}"
+        value, nothing = (Register(name, kind, 4) if single else unit.reg(name, kind) for name in "mz")
         c, u, w = (Affine.var(name) for name in "cuw")
         window, line = self.first()
         body: Code = [zero(nothing)]
@@ -101,14 +103,14 @@ class Columns(WindowCopy):
                 channel, row, column = start // taps, start // p.kw % p.kh, start % p.kw
                 tap = (u + row) * (p.dilation[0] * s.row) + (w + column) * (p.dilation[1] * s.pixel)
                 copy: Code = [
-                    op(f"vmovdq{kind}", value, Memory(s.tensor, window + tap + c + channel, kind, 1)),
-                    op(f"vmovdq{kind}", Memory("columns", at + start + c * taps + u * p.kw + w, kind, 1), value),
+                    op(move, value, Memory(s.tensor, window + tap + c + channel, kind, 1)),
+                    op(move, Memory("columns", at + start + c * taps + u * p.kw + w, kind, 1), value),
                 ]
                 body += loop("c", channels, loop("u", rows, loop("w", columns, copy)))
             end = self.line - number * self.padded if last == k else self.padded
             for i in range(last - first, end):
                 place = Memory("columns", line + (number * self.padded + i), kind, 1)
-                body.append(op(f"vmovdq{kind}", place, nothing))
+                body.append(op(move, place, nothing))
         return self.each(body)
 
     def weights(self, weights: Array) -> Array:

@@ -54,7 +54,7 @@ from simdnn.libraries.onednn.sums import (
     older_kernel,
     starts_from_bias,
 )
-from simdnn.libraries.onnxruntime.sums import cut_as_sgemm, cut_in_blocks, in_one_line
+from simdnn.libraries.onnxruntime.sums import cut_as_sgemm, cut_in_blocks, cut_in_columns, in_one_line
 
 Sums = Callable[[Dot, str, Problem], Options]
 Multiplies = Callable[["Row", str, Problem, Machine], Kernel]
@@ -354,6 +354,28 @@ _ROWS = (
     Row(FMA, "avx2", ("f32",), "f32", "_sgemm", cut_as_sgemm, "onnxruntime", operations=(MatmulProblem,)),
     Row(FMA, "avx512_core", ("f32",), "f32", "_nchwc", cut_in_blocks, "onnxruntime", operations=(ConvProblem,)),
     Row(FMA, "avx2", ("f32",), "f32", "_nchwc", cut_in_blocks, "onnxruntime", operations=(ConvProblem,)),
+    Row(
+        FMA,
+        "avx512_core",
+        ("f32",),
+        "f32",
+        "_columns",
+        cut_in_columns,
+        "onnxruntime",
+        operations=(ConvProblem,),
+        depthwise=True,
+    ),
+    Row(
+        FMA,
+        "avx2",
+        ("f32",),
+        "f32",
+        "_columns",
+        cut_in_columns,
+        "onnxruntime",
+        operations=(ConvProblem,),
+        depthwise=True,
+    ),
     Row(VNNI, "avx512_core_vnni", _INT8, "s8"),
     Row(VNNI, "avx2_vnni", _INT8, "s8"),
     Row(MADDUBS, "avx512_core", _INT8, "s8", "_int8"),

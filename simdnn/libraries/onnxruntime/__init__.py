@@ -2,7 +2,7 @@
 
 from simdnn.libraries.model import Library, refuses
 from simdnn.libraries.onnxruntime import choice
-from simdnn.libraries.onnxruntime.sums import part_of_k
+from simdnn.libraries.onnxruntime.sums import block_of, part_of_k
 
 _TITLE = "onnxruntime"
 LIBRARY = Library(
@@ -16,4 +16,5 @@ LIBRARY = Library(
     refuses(_TITLE, "zero points by group, and no strategy of them", "common ones"),
     runs_models=True,
     part_of_k=part_of_k,
+    block_of=block_of,
 )

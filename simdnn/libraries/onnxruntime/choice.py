@@ -12,6 +12,7 @@ from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.common.params import Params
+from simdnn.kernels.common.postops import PostOp
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.model import Form, Pick
 from simdnn.libraries.onnxruntime.sums import block_of
@@ -71,18 +72,24 @@ def _floats(p: Problem, caps: frozenset[str], fpmath: str) -> Pick:
 def _convolution(p: ConvProblem, caps: frozenset[str]) -> Pick:
     """A convolution of floats, which goes through blocks of channels, or is left to a product of matrices."""
     isa = "avx512_core" if "avx512_core" in caps else "avx2"
-    block, channels, filters = block_of(isa), p.ic // p.groups, p.oc // p.groups
+    block, channels, filters = block_of(caps), p.ic // p.groups, p.oc // p.groups
+    if p.depthwise and p.dilation == (1, 1) and p.epilogue.post_ops:
+        raise Unimplemented(f"onnxruntime's depthwise convolution onto a value: not compared; {_WAY_OUT}")
     if p.depthwise and p.dilation == (1, 1):
         return Pick(f"dw:{isa}", f"MlasNchwcConv:{isa}")
     whole = channels % block == 0 == filters % block if p.groups > 1 else channels < block or channels % 4 == 0
-    pointwise = (p.kh, p.kw) == (1, 1)
-    if not whole or p.groups > 1 and channels == 1 or pointwise and any(p.padding):
+    whole = whole and not (p.groups > 1 and channels == 1)
+    onto = ", onto a value" if p.epilogue.post_ops else ""
+    padded = (p.kh, p.kw) == (1, 1) and any(p.padding)
+    if padded or not whole and (1 in (filters, p.oh * p.ow) or onto):
         raise Unimplemented(
-            f"the order in which onnxruntime's MlasConv adds up f32 is not known with a kernel of {p.kh}x{p.kw} and "
-            f"{channels} input and {filters} output channels a group; with one group of fewer than {block} channels, "
-            f"or of a multiple of 4, it is; {_WAY_OUT}"
+            f"the order in which onnxruntime's MlasConv adds up f32 is not known with a kernel of {p.kh}x{p.kw}, "
+            f"{channels} input and {filters} output channels a group and {p.oh}x{p.ow} pixels{onto}; with one group "
+            f"of fewer than {block} input channels, or of a multiple of 4, it is; {_WAY_OUT}"
         )
-    return Pick(f"conv:{isa}_nchwc", f"MlasNchwcConv:{isa}")
+    if whole:
+        return Pick(f"conv:{isa}_nchwc", f"MlasNchwcConv:{isa}")
+    return Pick(f"conv:{isa}_columns", f"MlasConv:{isa}")
 
 
 def form(problem: MatmulProblem, params: Params, caps: frozenset[str]) -> Form:
@@ -97,7 +104,8 @@ def form(problem: MatmulProblem, params: Params, caps: frozenset[str]) -> Form:
 def check(problem: Problem) -> None:
     """Raises for what onnxruntime's products are not followed by, or by other roundings than here."""
     e = problem.epilogue
-    if e.post_ops:
+    onto = isinstance(problem, ConvProblem) and problem.src == "f32" and e.post_ops == (PostOp("sum", 1),)
+    if e.post_ops and not onto:
         raise Unimplemented(f"onnxruntime's products have no post-operation {e.post_ops[0].kind!r}; {_WAY_OUT}")
     if fmt(problem.src).is_float:
         return

@@ -51,15 +51,24 @@ def part_of_k(n: int, k: int, packed: bool) -> int:
 
 def cut_in_blocks(dot: DotProduct, isa: str, problem: Problem) -> Options:
     """A convolution of floats: the sums of each block of channels over all taps, from zero, then in order; of fewer
-    channels than a block each by itself.
+    channels than a block each by itself. What it is added to comes first, the bias last.
     """
     assert isinstance(problem, ConvProblem)
     channels = problem.ic // problem.groups
-    if channels < block_of(isa):
-        return Options(cut=1)
-    return Options(cut=_POINTWISE if (problem.kh, problem.kw) == (1, 1) else block_of(isa))
+    if channels < block_of(implied(isa)):
+        return Options(cut=1, sum_first=True)
+    cut = _POINTWISE if (problem.kh, problem.kw) == (1, 1) else block_of(implied(isa))
+    return Options(cut=cut, sum_first=True)
 
 
-def block_of(isa: str) -> int:
+def cut_in_columns(dot: DotProduct, isa: str, problem: Problem) -> Options:
+    """A convolution of floats as a product of filters by windows: K is (channels, rows, columns), N the pixels."""
+    assert isinstance(problem, ConvProblem)
+    k = problem.ic // problem.groups * problem.kh * problem.kw
+    part = part_of_k(problem.oh * problem.ow, k, False)
+    return Options(cut=part, order=Order("gemm", block=part))
+
+
+def block_of(caps: frozenset[str]) -> int:
     """Channels that lie beside each other in the layout nChw16c, or nChw8c below AVX-512."""
-    return 16 if "avx512_core" in implied(isa) else 8
+    return 16 if "avx512_core" in caps else 8

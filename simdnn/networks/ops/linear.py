@@ -173,6 +173,17 @@ def conv(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None = None) 
     return convolve(k, node, x, w, bias)
 
 
+@operator("ConvOnto", domain="simdnn")
+def conv_onto(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None, onto: Array) -> Array:
+    """A convolution formed onto a value; or its output plus that, where shapes differ or a block is not full."""
+    library, channels = k.target.library, w.shape[0]
+    block = library.block_of(k.target.caps) if library and node.integer("whole", 0) else 1
+    sizes = convolve(replace(k, values=False, calls=[]), node, x, w, bias).shape
+    if onto.shape != sizes or channels % block:
+        return k.map(lambda a, b: a + b, convolve(k, node, x, w, bias), onto, name="add")
+    return convolve(k, node, x, w, bias, attr=replace(k.attr, post_ops=["sum"]), into=onto)
+
+
 def checked_conv(node: Node, x: Array, w: Array) -> None:
     """Shapes of a source and weights that a convolution takes."""
     need(x.ndim >= 3 and w.ndim == x.ndim, f"a source of shape {x.shape} and weights of {w.shape}")
@@ -183,6 +194,7 @@ def checked_conv(node: Node, x: Array, w: Array) -> None:
 def convolve(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None = None, **options: Any) -> Array:
     """One, two or three dimensions: one becomes two with a 1, three become a sum of two over the depth."""
     checked_conv(node, x, w)
+    k.check_images(x, x.ndim - 2)
     at = windows(node, x.shape[2:], w.shape[2:])
     if any(p < 0 for p in (*at.before, *at.after)):
         cut = [slice(None)] * 2 + [
