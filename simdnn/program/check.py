@@ -17,7 +17,7 @@ from isa_models.isa import implied
 from isa_models.plain import MOST
 from simdnn.program.apart import verify_apart
 from simdnn.program.private import verify_private
-from simdnn.program.records import Loop, Memory, Op, Place, Program, Register, Straight, Tensor, parts
+from simdnn.program.records import ROLES, Loop, Memory, Op, Place, Program, Register, Straight, Tensor, parts
 from simdnn.program.straight import RegisterUse
 from simdnn.program.tiles import TILES, rows_of
 
@@ -60,6 +60,8 @@ def _verify_tensor(program: Program, tensor: Tensor) -> None:
     fmt(tensor.dtype)
     if tensor.kind not in ("input", "output", "scratch", "private", "constant"):
         raise ProgramError(f"{program.name}: tensor {tensor.name} has kind {tensor.kind!r}")
+    if tensor.role not in ("", *ROLES):
+        raise ProgramError(f"{program.name}: tensor {tensor.name} has role {tensor.role!r}; one of {ROLES}, or none")
     if tensor.size < 1 or tensor.nbytes > _MAX_BYTES:
         raise ProgramError(f"{program.name}: tensor {tensor.name} has {tensor.size} elements; 1 to {_MAX_BYTES} bytes")
     if fmt(tensor.dtype).bits % 8:

@@ -39,7 +39,7 @@ class Tensor(Record):
     kind: str = "input"  # input | output | scratch | private | constant
     data: bytes = field(default=b"", repr=False)  # a constant's content
     digest: str = field(default="", init=False)  # identifies `data` in the program's signature
-    role: str = field(default="", repr=False)  # one of `ROLES`, or "" for all else: nothing is computed by it
+    role: str = field(default="", repr=False, kw_only=True)  # of `ROLES`, "" for all else: nothing is computed by it
 
     def __post_init__(self) -> None:
         super().__post_init__()
