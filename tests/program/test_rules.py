@@ -138,6 +138,11 @@ RULES: dict[str, tuple[Program, Program, str]] = {
         program(once(load(), store()), more=(Tensor("b", "f32", 1, "other"),)),
         "has kind 'other'",
     ),
+    "a role": (
+        program(once(load(), store()), more=(Tensor("b", "f32", 1, "scratch", role="zeros"),)),
+        program(once(load(), store()), more=(Tensor("b", "f32", 1, "scratch", role="other"),)),
+        "has role 'other'",
+    ),
     "whole bytes": (
         program(once(load(), store()), more=(Tensor("b", "u8", 1),)),
         program(once(load(), store()), more=(Tensor("b", "u4", 2),)),
