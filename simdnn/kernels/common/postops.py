@@ -94,11 +94,6 @@ def sums_first(ops: Sequence[PostOp]) -> bool:
     return not sums_late(ops) and not any(op.scaled or op.zero_point for op in ops)
 
 
-def as_large_as_outputs(ops: Sequence[PostOp]) -> bool:
-    """Whether a second operand is as large as the output, but for a slope's."""
-    return any(op.per_output and op.kind != "prelu" for op in ops)
-
-
 def previous_type(ops: Sequence[PostOp], dst: str) -> str:
     """The type in which `sum` reads what the destination held; "" where nothing does.
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.isa import implied
-from simdnn.kernels.common.postops import as_large_as_outputs, sums_first, sums_late
+from simdnn.kernels.common.postops import sums_first, sums_late
 from simdnn.kernels.common.spec import ConvProblem, Decompression, MatmulProblem, Problem
 from simdnn.libraries.model import Pick
 from simdnn.libraries.onednn import mixed, narrow
 from simdnn.libraries.onednn.order import (
+    as_large_as_outputs,
     by_gemm,
     dense_and_pointwise,
     depthwise_by_gemm,
@@ -32,6 +33,7 @@ from simdnn.libraries.onednn.refusals import (
     refuse_missing,
     refuse_raw,
     refuse_scaled_parts,
+    refuse_single_pixel,
     refuse_sum_in_gemm,
 )
 from simdnn.libraries.onednn.sums import ends_as_reference
@@ -123,7 +125,8 @@ def _referred(p: ConvProblem, emulated: bool) -> bool:
     ops, dst = p.epilogue.post_ops, p.epilogue.dst
     if not fmt(p.src).is_float or dst not in ("s8", "u8", "f32", p.src):
         return False
-    if dst in ("s8", "u8") or as_large_as_outputs(ops) and p.src != "bf16":
+    if dst in ("s8", "u8") or as_large_as_outputs(p) and p.src != "bf16":
+        refuse_single_pixel(p)
         return True
     dilated = p.depthwise and p.dilation != (1, 1)
     return not sums_first(ops) and (emulated or dilated or p.src == "bf16" and by_gemm(p, False))
@@ -139,7 +142,7 @@ def _emulated(p: Problem) -> tuple[str, str]:
         refuse_scaled_parts(p)
         dots = p.wei_tag == "ba" if p.m == 1 else p.n == 1
         return f"{'gemv' if dots else 'gemm'}:{isa}_bf16_emulated", "gemm:jit:bf16"
-    if p.depthwise and not is_copied(p) and not as_large_as_outputs(p.epilogue.post_ops):
+    if p.depthwise and not is_copied(p) and not as_large_as_outputs(p):
         return f"dw:{isa}_bf16_stored", f"jit_dw:{isa}"
     if by_gemm(p, True):
         refuse_gemm(p)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from isa_models import Unimplemented
 from isa_models.formats import fmt
-from simdnn.kernels.common.postops import as_large_as_outputs
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
-from simdnn.libraries.onednn.order import groups_by_fours, pointwise
+from simdnn.libraries.onednn.order import as_large_as_outputs, groups_by_fours, pointwise
+from simdnn.libraries.onednn.refusals import refuse_single_pixel
 
 
 def of_two_floats(p: Problem) -> bool:
@@ -22,7 +22,8 @@ def convolution(p: ConvProblem, caps: frozenset[str]) -> tuple[str, str]:
     wide = "avx512_core" if "avx512_core" in caps else "avx2"
     flat, dst = p.wei_tag == "any" and not p.depth, p.epilogue.dst
     bytes_ = dst in ("s8", "u8") and (p.wei == "f16" or wide == "avx2" or p.depthwise)
-    if flat and (bytes_ or dst == "f32" and as_large_as_outputs(p.epilogue.post_ops)):
+    if flat and (bytes_ or dst == "f32" and as_large_as_outputs(p)):
+        refuse_single_pixel(p)
         return f"ref_conv:{wide}", "ref:any"
     if dst != "f32" or not flat or p.depthwise and p.dilation != (1, 1):
         raise Unimplemented(

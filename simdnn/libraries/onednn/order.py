@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import groupby
 
 from isa_models.formats import fmt
-from simdnn.kernels.common.postops import as_large_as_outputs, sums_first
+from simdnn.kernels.common.postops import sums_first
 from simdnn.kernels.common.spec import ConvProblem
 from simdnn.kernels.common.sums import DotProduct, Order, Part
 
@@ -70,6 +70,13 @@ def order_on_tiles(p: ConvProblem) -> Order:
     return Order("window" if window and fuller else "row" if across else "")
 
 
+def as_large_as_outputs(p: ConvProblem) -> bool:
+    """Whether a second operand has the output's shape, but for a slope's; one by channel has that of a single pixel."""
+    single = p.mb * p.oh * p.ow * (p.depth.o if p.depth else 1) == 1
+    ops = [op for op in p.epilogue.post_ops if op.kind != "prelu"]
+    return any(op.per_output or single and op.per_channel for op in ops)
+
+
 def jit_takes(p: ConvProblem) -> bool:
     """Whether oneDNN takes a kernel for small groups of floats: by fours, no tap window wholly in the padding, and no
     more padding on a side than the columns of a tile, what is added the first of what follows.
@@ -87,7 +94,7 @@ def by_gemm(p: ConvProblem, emulated: bool) -> bool:
     AVX512_BF16, where its other kernels take all groups by fours, else small ones. Second operands as large as the
     output are the GEMM's, too.
     """
-    if as_large_as_outputs(p.epilogue.post_ops):
+    if as_large_as_outputs(p):
         return True
     fours = groups_by_fours(p, 16 if not emulated else p.ic)
     if emulated and p.groups > 1 and not fours:
@@ -102,7 +109,7 @@ def gemm_is_known(p: ConvProblem) -> bool:
 
 def depthwise_by_gemm(p: ConvProblem) -> bool:
     """Whether oneDNN leaves a depthwise convolution of floats to that GEMM: dilated ones, and bf16 as above."""
-    large = p.src == "bf16" and as_large_as_outputs(p.epilogue.post_ops)
+    large = p.src == "bf16" and as_large_as_outputs(p)
     return large or p.dilation != (1, 1) and is_copied(p)
 
 

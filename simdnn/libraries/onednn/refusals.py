@@ -185,6 +185,15 @@ def refuse_gemm(p: ConvProblem) -> None:
         )
 
 
+def refuse_single_pixel(p: ConvProblem) -> None:
+    """Raises for second operands of a convolution of f32 to a single pixel, which a GEMM takes."""
+    if p.epilogue.dst == "f32" and p.mb * p.oh * p.ow == 1:
+        raise Unimplemented(
+            "oneDNN takes a GEMM for a convolution of f32 to a single pixel with second operands by channel, in an "
+            "order not known: several outputs of an image work, and dispatch='fastest'"
+        )
+
+
 def refuse_sum_in_gemm(p: Problem) -> None:
     """Raises where a GEMM of bf16 starts from what the destination held, and something is scaled on the way."""
     e = p.epilogue

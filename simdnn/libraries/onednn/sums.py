@@ -9,11 +9,12 @@ from dataclasses import replace
 
 from isa_models.formats import fmt
 from isa_models.isa import implied
-from simdnn.kernels.common.postops import as_large_as_outputs, sums_late
+from simdnn.kernels.common.postops import sums_late
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, Options, Order, Part
 from simdnn.libraries.onednn.blocking import register_tile
 from simdnn.libraries.onednn.order import (
+    as_large_as_outputs,
     by_gemm,
     depthwise_by_gemm,
     groups_by_fours,
@@ -65,7 +66,7 @@ def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) ->
             return Options(cut=small_block(problem), bias_first=True, sum_first=True)
     older, exact = older_kernel(isa, problem), dot.compute == "s16"
     halve = dot.saturates and problem.src == "s8"
-    left = dot.acc == "s32" and as_large_as_outputs(problem.epilogue.post_ops)
+    left = dot.acc == "s32" and as_large_as_outputs(problem)
     reference = left or exact and not wide
     merged = dot.acc == "s32" and older and not exact
     order = order_of(problem, dot, wide, halve)
@@ -168,7 +169,7 @@ def ends_as_reference(problem: ConvProblem, isa: str) -> bool:
     """
     e = problem.epilogue
     of_bf16 = "bf16" in (e.dst, e.bias_stored) and "avx512_core" not in implied(isa)
-    return of_bf16 or as_large_as_outputs(problem.epilogue.post_ops)
+    return of_bf16 or as_large_as_outputs(problem)
 
 
 def even_parts(k: int) -> int:
