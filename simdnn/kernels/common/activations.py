@@ -278,5 +278,5 @@ def function_of(op: PostOp, lanes: int) -> Callable[..., Element]:
 
 
 def formula_of(op: PostOp, lanes: int) -> Expression:
-    """That formula, traced."""
+    """The formula of x and the numbers of a post-operation, traced."""
     return trace(function_of(op, lanes), ["f32"] * (1 + op.numbers))

@@ -270,7 +270,7 @@ def _unknown_in_depth(p: ConvProblem, isa: str) -> Unimplemented:
 
 
 def _deep_floats(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, str]:
-    """The kernel of floats whose sums are one chain: planes of the kernel, rows, columns, channels."""
+    """Floats whose sums are one chain: planes of the kernel, rows, columns, channels."""
     refuse_float_attributes(p, caps)
     tier = next((c for c in _FLOAT_TIERS if c in caps), "")
     typed = p.src == p.wei and (p.src == "f32" and tier or p.src == "bf16" and tier == "avx512_core_bf16")
