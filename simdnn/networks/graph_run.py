@@ -99,7 +99,7 @@ class GraphRun:
         self.whole.attr = k.attr = self.allowed if matches(node.name, self.fpmath_layers) else self.strict
         here = self.whole if fixed else self.apart.get(node.name, k)
         weights = 3 if node.op in QUANTIZED else 1
-        operands = (*node.inputs, "", "", "")[weights : weights + 2]
+        operands = [*node.inputs, *[""] * (weights + 2)][weights : weights + 2]
         here.constant_weights, here.constant_bias = (not name or name in self.constant for name in operands)
         here.alone = self.followed.isdisjoint(node.outputs)
         from_memory = self.cold and not self.constant.isdisjoint(node.inputs)
