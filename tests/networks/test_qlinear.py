@@ -177,3 +177,21 @@ def test_an_operator_of_a_domain_is_named_whole(domain: str, op: str, message: s
     with pytest.raises(simdnn.Unimplemented, match=message) as caught:
         simdnn.load(helper.make_model(graph, opset_imports=opsets, ir_version=8)).check_operators()
     assert ";:" not in str(caught.value) and "simdnn::" not in str(caught.value)
+
+
+def test_padding_along_the_depth_stands_for_zero() -> None:
+    """A volume of integers is padded with the source's zero point along every dimension."""
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(0, 256, (1, 2, 3, 4, 4)).astype(np.uint8), rng.integers(-9, 9, (3, 2, 2, 1, 1)).astype(np.int8)
+    held = [onnx.numpy_helper.from_array(value, name) for name, value in (("w", w), ("z", np.uint8(7)))]
+    ports = [helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, x.shape)]
+    out = [helper.make_tensor_value_info("y", onnx.TensorProto.INT32, None)]
+    node = helper.make_node("ConvInteger", ["x", "w", "z"], ["y"], pads=[1, 0, 0, 1, 0, 0])
+    made = helper.make_model(
+        helper.make_graph([node], "g", ports, out, held), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    centred = np.pad(x.astype(np.int32) - 7, [(0, 0), (0, 0), (1, 1), (0, 0), (0, 0)])
+    wanted = sum(
+        np.einsum("ncdhw,oc->nodhw", centred[:, :, d : d + 4], w[:, :, d, 0, 0].astype(np.int32)) for d in (0, 1)
+    )
+    assert np.array_equal(simdnn.load(made).run({"x": x}, machine="icx").outputs["y"], wanted)

@@ -225,7 +225,9 @@ def _volume(k: Kernels, x: Array, w: Array, bias: Array | None, at: Windows, opt
     """One convolution of planes for each weight along the depth, added up."""
     stride, dilation, before, after = (axes[0] for axes in at)
     inner = Windows(*(axes[1:] for axes in at))
-    x = np.pad(x, [(0, 0), (0, 0), (before, after), (0, 0), (0, 0)])
+    point = options["attr"].zero_points.get("src") if "attr" in options else None
+    padding = 0 if point is None else int(np.asarray(point.values).item())  # which stands for zero
+    x = np.pad(x, [(0, 0), (0, 0), (before, after), (0, 0), (0, 0)], constant_values=padding)
     depth = (x.shape[2] - (w.shape[2] - 1) * dilation - 1) // stride + 1
     need(depth > 0, f"a kernel of depth {w.shape[2]} on a padded source of {x.shape[2]}")
     total: Array | None = None
