@@ -27,7 +27,6 @@ CASES = [
 REFUSED = {
     ("conv_f32_203_44", "AVX512_CORE_FP16"),
     ("conv_f32_203_44", "AVX512_CORE_AMX"),
-    ("conv_post_float_203_17", "AVX512_CORE_AMX"),
     ("mm_post_int_203_21", "AVX512_CORE_VNNI"),
     ("mm_post_int_203_21", "AVX2"),
 }
