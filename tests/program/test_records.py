@@ -276,7 +276,7 @@ def test_an_output_that_no_memory_holds() -> None:
     """Named, where the system says so at once; none is touched either way."""
     tensors = tuple(Tensor(f"o{n}", "f32", 1 << 34, "output") for n in range(3))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(numerics, "on_a_line", _full)
+        patch.setattr(numerics, "zeros", _full)
         with pytest.raises(InvalidArgument, match="output o0: no memory for 68719476736 bytes"):
             numerics.run(Program("p", "avx512_core", tensors, ()), {})
 
