@@ -241,7 +241,7 @@ def _post_ops(given: Any) -> tuple[PostOpEntry, ...]:
 
 
 def _entries(entry: Any) -> tuple[PostOpEntry, ...]:
-    """The entries that one stands for: a choice is two bounds of each output, equal where it is not the sum's."""
+    """The post-operations of an entry; a choice is two bounds, which are one value where it is not the sum."""
     if entry != "select" and not (isinstance(entry, (tuple, list)) and entry and entry[0] == "select"):
         return (_post_op(entry),)
     if entry == "select" or len(entry) != 3:

@@ -64,8 +64,8 @@ def _refuse(p: MatmulProblem, mode: str, scale: Param | None, point: Param | Non
 
 
 def _refuse_shared(p: MatmulProblem, mode: str, scale: Param | None, point: Param | None, what: str) -> None:
-    """Refuse values shared by all columns but one zero point for all of K where no reference computes: the library
-    takes that, and of several along K it reads others than it was given.
+    """Raises for values shared by all columns. The library takes one zero point for all of K, where no reference
+    computes, and reads others than it was given where there are several.
     """
     shared = [one for one in (scale, point) if one and one.group and not one.by_channel]
     alone = point and shared == [point] and point.group == p.k and point.dtype not in _NIBBLES
