@@ -242,12 +242,13 @@ def _post_ops(given: Any) -> tuple[PostOpEntry, ...]:
 
 def _entries(entry: Any) -> tuple[PostOpEntry, ...]:
     """The post-operations of an entry; a choice is two bounds, which are one value where it is not the sum."""
-    if entry != "select" and not (isinstance(entry, (tuple, list)) and entry and entry[0] == "select"):
+    name, *arrays = entry if isinstance(entry, (tuple, list)) and entry else (entry,)
+    if not isinstance(name, str) or name != "select":
         return (_post_op(entry),)
-    if entry == "select" or len(entry) != 3:
+    if len(arrays) != 2:
         works = f"{', '.join(POST_OPS[:-1])}, ('select', values, condition)"
         raise Unimplemented(f"post-operation {entry!r:.60}: a choice has two arrays; what works: {works}")
-    other, condition = (_second("select", value) for value in entry[1:])
+    other, condition = (_second("select", value) for value in arrays)
     return tuple((name, _bound(other, condition, free), "select") for name, free in (("max", -np.inf), ("min", np.inf)))
 
 

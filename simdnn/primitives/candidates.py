@@ -199,11 +199,13 @@ def refusal(request: Request, candidates: tuple[Candidate, ...]) -> str:
 
     Nearest are those that would take the problem but for the ISA, exactness or the math mode; else those of the
     strategy that is asked for; else those that would take it with nothing after its sums and its weights in a layout of
-    their own; else all. Those that add up in the type asked for are told first.
+    their own; else all. Those that add up in the type asked for are told first, a library's own forms only where there
+    is nothing else.
     """
     problem = request.problem
     plain = replace(problem, epilogue=Epilogue("s32" if request.integer else "f32"))
     plain = replace(plain, wei_tag="any")
+    candidates = tuple(c for c in candidates if not c.kind.library) or candidates
     near = [c for c in candidates if not c.kind.accepts(problem)]
     if asked := strategy_of(problem):
         near = near or [c for c in candidates if asked in c.kind.strategies]

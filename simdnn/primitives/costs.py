@@ -40,6 +40,8 @@ def least_cycles(kind: KernelKind, problem: Problem, machine: Machine) -> float:
     """The cycles that the multiply-accumulates take at the peak rate of the kind's unit; 0 where no unit is known."""
     from simdnn.timing.cpu.peak import peak_macs_per_cycle
 
+    if kind.narrow_sums:  # the peak of a unit is that of sums of 32 bits
+        return 0.0
     try:
         return problem.macs / peak_macs_per_cycle(machine, kind.compute_dtype, kind.isa)
     except (InvalidArgument, UnknownTiming):

@@ -91,6 +91,7 @@ def problems() -> Iterator[Problem]:
     yield from narrow()
     yield MatmulProblem(2, 18, 64, "f32", "u8", Epilogue("f32"), blocks="q5_1")
     yield MatmulProblem(5, 8, 64, "f32", block_format("q4_0").codes, Epilogue("f32"), blocks="q4_0")
+    yield MatmulProblem(9, 3, 256, "f32", block_format("q6_K").codes, Epilogue("f32"), blocks="q6_K")
     for src, wei in (("f32", "f32"), ("bf16", "bf16"), ("f16", "f16"), ("u8", "s8")):
         scales = BY_CHANNEL if wei == "s8" else None
         epilogue = Epilogue(dst="f32", wei_scale=scales, bias=True, post_ops=(RELU,))

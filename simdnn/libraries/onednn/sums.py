@@ -115,7 +115,8 @@ def not_cut(dot: DotProduct, isa: str, problem: Problem) -> Options:
 def cut_for_tiles(dot: DotProduct, isa: str, problem: Problem) -> Options:
     """Rule 14: a matmul of bf16 as it comes is cut into even parts, where they are as few as parts of 64 bytes."""
     if not isinstance(problem, MatmulProblem):
-        return Options(merged_scales=dot.acc == "s32", order=order_on_tiles(problem))
+        order = order_on_tiles(problem) if problem.wei_tag == "any" else Order()  # the library takes no tiles otherwise
+        return Options(merged_scales=dot.acc == "s32", order=order)
     even = even_parts(problem.k) if problem.src == "bf16" else 0
     copied = problem.src == "f32" or problem.decompression  # to a buffer, whose tiles the library loads as any others
     apart = () if copied else tiles_apart(problem.m, problem.k * fmt(problem.src).bits // 8)
