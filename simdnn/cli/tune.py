@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import workloads
+from isa_models import InvalidArgument
 from isa_models.errors import unknown_name
 from simdnn.cli import output, run_show
 from simdnn.cli.options import add_workers, check_workers, comma_list
@@ -55,7 +56,12 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--machine", default="zen4", metavar="M,…", help="a machine, or several side by side (zen4)")
     parser.add_argument("--modes", metavar="MODE,…", help="to choose from, as `simdnn run --help` names them")
-    parser.add_argument("--max-loss", type=_share, metavar="0.5%", help="the fastest that loses no more quality")
+    parser.add_argument(
+        "--max-loss",
+        type=_loss,
+        metavar="0.5%",
+        help="the fastest that loses no more: of a share in %%, else in its unit",
+    )
     parser.add_argument("--min-db", type=float, metavar="40", help="the fastest with that signal to error against f32")
     parser.add_argument("--faster-than", type=_times, metavar="2x", help="the best that is that much faster than f32")
     parser.add_argument(
@@ -97,7 +103,7 @@ def main(args: argparse.Namespace) -> int:
             calibrate=_feeds(args.model, args.calibrate),
             modes=args.modes and comma_list(args.modes),
             samples=args.samples,
-            max_loss=args.max_loss,
+            max_loss=args.max_loss and _in_its_unit(args),
             min_db=args.min_db,
             faster_than=args.faster_than,
             results=args.results,
@@ -168,9 +174,20 @@ def _feeds(model: str, path: Path | None) -> list[dict[str, Array]] | None:
     return read_feeds(path, load(onnx_model(workloads.NETWORKS[model]()) if model in workloads.NETWORKS else model))
 
 
-def _share(text: str) -> float:
-    """0.5% or 0.005."""
-    return _number(text, "%", 0.01, "0.5% or 0.005")
+def _loss(text: str) -> tuple[float, bool]:
+    """0.5% or 0.005, and whether the unit was said."""
+    return _number(text, "%", 0.01, "0.5% or 0.005"), text.endswith("%")
+
+
+def _in_its_unit(args: argparse.Namespace) -> float:
+    """The loss that is asked for; `InvalidArgument` for a share of a quality that is none."""
+    loss, share = args.max_loss
+    first = workloads.REAL_NETWORKS[args.model].metrics[0] if args.model in workloads.REAL_NETWORKS else None
+    shared = "%" in first.form if first else bool(args.labels) or args.model in workloads.NETWORKS
+    if share and not shared:
+        unit = first.title if first else "dB of signal to error"
+        raise InvalidArgument(f"--max-loss {100 * loss:g}%: the quality is {unit}; a number in its unit is needed")
+    return float(loss)
 
 
 def _times(text: str) -> float:
