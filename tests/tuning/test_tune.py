@@ -305,7 +305,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit, match="2"):
         main([*words, "--max-loss", "many"])
     assert "0.5% or 0.005" in capsys.readouterr().err
-    assert main(["tune", "sr", "--max-loss", "1%"]) == 2 and "ratio, dB; a number in its unit" in capsys.readouterr().err
+    assert main(["tune", "sr", "--max-loss", "1%"]) == 2 and "dB; a number in its unit" in capsys.readouterr().err
     assert main([*words, "--faster-than", "50"]) == 1 and "no recipe" in capsys.readouterr().err
     (tmp_path / "no.json").write_text("{}")
     assert main(["run", "cancer", "--recipe", str(tmp_path / "no.json")]) == 2
