@@ -18,19 +18,14 @@ Array = npt.NDArray[Any]
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
-def test_doc_manual_and_example(name: str) -> None:
+def test_doc_manual_example_and_lanes(name: str) -> None:
     definition = instruction(name)
     assert definition.manual and definition.doc
     assert definition.caps and all(set(c) <= set(caps()) for c in definition.caps.values())
     test = doctest.DocTestParser().get_doctest(definition.doc, {}, name, None, 0)
     assert any(name in example.source for example in test.examples)
     assert doctest.DocTestRunner().run(test).failed == 0
-
-
-@pytest.mark.parametrize("name", sorted(REGISTRY))
-def test_lanes_fill_the_widest_register(name: str) -> None:
-    definition = instruction(name)
-    for width in definition.caps:
+    for width in definition.caps:  # lanes fill the widest register
         lanes = definition.lanes(width)
         bits = [fmt(o.dtype).bits * definition.operand_lanes(o, lanes) for o in definition.operands]
         assert max(*bits, lanes * fmt(definition.result).bits) == width

@@ -92,7 +92,7 @@ def test_f32_data_rounded_to_bf16_are_what_bf16_data_give() -> None:
     rng = np.random.default_rng(0)
     kinds = {kind.name: kind for kind in KERNELS}
     bf16 = ml_dtypes.bfloat16
-    for m, n, k in ((5, 40, 33), (17, 64, 100), (1, 16, 7)):
+    for m, n, k in ((5, 40, 33), (1, 16, 7)):
         a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
         stored = MatmulProblem(m, n, k, "bf16", "bf16", Epilogue("f32"))
         kernel = kinds["gemm:avx512_core_bf16"].build(stored, None)  # type: ignore[arg-type]
