@@ -42,7 +42,6 @@ WRITTEN = {
     ("simdnn/cli/explain.py", "name.startswith('--')"),
     ("simdnn/cli/machines.py", "wanted.fullmatch(row.mnemonic)"),
     ("simdnn/cli/run.py", "' with ' not in args.machine"),
-    ("simdnn/cli/run_kinds.py", "'%' in first.form"),
     # a column of a table names the kernels of a layer, which are looked up
     ("simdnn/networks/runner.py", "implementation.split(' + ')"),
     # whose names: Python's, ONNX's and LLVM's, options of a form in the browser, columns of a report

@@ -43,6 +43,11 @@ class Metric:
     form: str = "{:.2f}"  # "{:.2%}" for shares
     higher_is_better: bool = True
 
+    @property
+    def is_share(self) -> bool:
+        """Whether its values are shown in per cent."""
+        return "%" in self.form
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CostPhase(Alike, Brief):

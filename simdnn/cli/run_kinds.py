@@ -202,7 +202,7 @@ def fetched(
         frames,
         about,
         quality={metric.name: metric.form for metric in network.metrics},
-        axis=QualityAxis(first.name, first.title, "%" in first.form, first.higher_is_better),
+        axis=QualityAxis(first.name, first.title, first.is_share, first.higher_is_better),
         content={"seed": args.seed},
     )
 

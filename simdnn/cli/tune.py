@@ -183,7 +183,7 @@ def _in_its_unit(args: argparse.Namespace) -> float:
     """The loss that is asked for; `InvalidArgument` for a share of a quality that is none."""
     loss, share = args.max_loss
     first = workloads.REAL_NETWORKS[args.model].metrics[0] if args.model in workloads.REAL_NETWORKS else None
-    shared = "%" in first.form if first else bool(args.labels) or args.model in workloads.NETWORKS
+    shared = first.is_share if first else bool(args.labels) or args.model in workloads.NETWORKS
     if share and not shared:
         unit = first.title if first else "dB of signal to error"
         raise InvalidArgument(f"--max-loss {100 * loss:g}%: the quality is {unit}; a number in its unit is needed")
