@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
+from isa_models.isa import host_caps
+
 ort = pytest.importorskip("onnxruntime")
+
+#: Where onnxruntime takes the kernels that it takes on this host: without VNNI pairs of int8 products saturate.
+_PLACES = {"avx512_core_vnni": "icx", "avx2_vnni": "adl-p", "avx512_core": "skx", "avx2": "hsw"}
+_CAP = next((cap for cap in _PLACES if cap in host_caps()), "avx512_core_vnni")
+ALIKE = {"machine": _PLACES[_CAP], "isa": _CAP, "dispatch": "onnxruntime"}
 
 
 def session(content: bytes, optimized: bool = True, threads: int = 0) -> Any:

@@ -11,7 +11,6 @@ onnx = pytest.importorskip("onnx")
 from onnx import helper, numpy_helper  # noqa: E402
 
 import simdnn  # noqa: E402
-from isa_models.isa import host_caps  # noqa: E402
 from simdnn import Unimplemented  # noqa: E402
 from simdnn.networks.as_run import as_run  # noqa: E402
 from tests.networks import peer  # noqa: E402
@@ -129,11 +128,11 @@ def test_weights_of_floats_between_integers_are_quantized(op: str, relu: bool) -
     assert any(values.dtype == np.int8 for values in stored.constants.values())
     assert all(values.dtype != np.int8 for values in as_run(net.graph, ["t"]).constants.values())
     x = {"x": rng.standard_normal(SIZES).astype(np.float32)}
-    machine = "icx" if "avx512_core_vnni" in host_caps() or op == "ConvTranspose" else "hsw"
-    found = net.run(x, machine=machine, dispatch="onnxruntime").outputs["y"]
+    place = peer.ALIKE if op != "ConvTranspose" else {"machine": "icx", "dispatch": "onnxruntime"}
+    found = net.run(x, **place).outputs["y"]
     wanted = peer.output(net.source, x)
     assert found.tobytes() == wanted.tobytes()
-    assert np.abs(net.run(x, machine=machine).outputs["y"] - wanted).max() < 0.2
+    assert np.abs(net.run(x, machine=place["machine"]).outputs["y"] - wanted).max() < 0.2
 
 
 @pytest.mark.parametrize(("high", "ops"), [(20.0, ["QConv"]), (2.0, ["QConv", "Clip", "QuantizeLinear"])])

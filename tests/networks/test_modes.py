@@ -93,7 +93,7 @@ def compared(path: Path, machine: str, *modes: str) -> Any:
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_integer_model_is_run_as_onnxruntime_does(models: dict[str, Path], kind: str) -> None:
     wanted = peer.session(models[kind].read_bytes()).run(None, FEEDS)[0]
-    np.testing.assert_array_equal(simdnn.load(models[kind]).run(FEEDS, machine="icx").outputs["y"], wanted)
+    np.testing.assert_array_equal(simdnn.load(models[kind]).run(FEEDS, **peer.ALIKE).outputs["y"], wanted)
 
 
 @pytest.mark.parametrize("kind", ["QDQ-s8", "QOperator-u8"])
