@@ -354,27 +354,9 @@ _ROWS = (
     Row(FMA, "avx2", ("f32",), "f32", "_sgemm", cut_as_sgemm, "onnxruntime", operations=(MatmulProblem,)),
     Row(FMA, "avx512_core", ("f32",), "f32", "_nchwc", cut_in_blocks, "onnxruntime", operations=(ConvProblem,)),
     Row(FMA, "avx2", ("f32",), "f32", "_nchwc", cut_in_blocks, "onnxruntime", operations=(ConvProblem,)),
-    Row(
-        FMA,
-        "avx512_core",
-        ("f32",),
-        "f32",
-        "_columns",
-        cut_in_columns,
-        "onnxruntime",
-        operations=(ConvProblem,),
-        depthwise=True,
-    ),
-    Row(
-        FMA,
-        "avx2",
-        ("f32",),
-        "f32",
-        "_columns",
-        cut_in_columns,
-        "onnxruntime",
-        operations=(ConvProblem,),
-        depthwise=True,
+    *(
+        _convolves(FMA, isa, ("f32",), "f32", "_columns", cut_in_columns, "onnxruntime", depthwise=True)
+        for isa in ("avx512_core", "avx2")
     ),
     Row(VNNI, "avx512_core_vnni", _INT8, "s8"),
     Row(VNNI, "avx2_vnni", _INT8, "s8"),
