@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownTiming
 from isa_models.block_formats import BLOCK_FORMATS
 from isa_models.formats import fmt
@@ -81,7 +83,8 @@ def answer(case: Case | Unread) -> Answer:
     if reason := unchecked:
         return replace(passed, note=_joined(reason, passed.note))
     try:
-        found = values.Check(*wanted.check(), None) if isinstance(wanted, OperatorTask) else values.check(wanted)
+        with np.errstate(all="ignore"):  # NaN, Inf and overflow are values like others here
+            found = values.Check(*wanted.check(), None) if isinstance(wanted, OperatorTask) else values.check(wanted)
     except (Unimplemented, UnknownTiming) as error:
         return Answer("UNIMPLEMENTED", case.text, _line(str(error)), where)
     except Exception as error:  # what a problem that was priced raises is a defect, too

@@ -60,27 +60,25 @@ Data = Mapping[str, Any]
 
 def exact(primitive: str, sources: Sequence[Floats], rows: Data, options: Data) -> Floats:
     """The outputs of a primitive ahead of post-operations, the destination's scale and its rounding."""
-    with np.errstate(all="ignore"):
-        return np.asarray(_PRIMITIVES[primitive](sources, rows, options), np.float64)
+    return np.asarray(_PRIMITIVES[primitive](sources, rows, options), np.float64)
 
 
 def after(x: Floats, post_ops: Sequence[Any], into: Floats | None) -> Floats:
     """Outputs behind the post-operations, whose arrays are of float64."""
-    with np.errstate(all="ignore"):
-        for op in post_ops:
-            name, *given = (op,) if isinstance(op, str) else op
-            if name == "sum":
-                assert into is not None
-                x = x + given[0] * (into - (given[1] if len(given) > 1 else 0))
-            elif name == "prelu":
-                x = np.where(x > 0, x, x * given[0])
-            elif name == "select":
-                x = np.where(given[1] != 0, x, given[0])
-            elif name in BINARY:
-                x = np.asarray(BINARY[name](x, given[0]), np.float64)
-            else:
-                alpha, beta = (*given, 0.0, 0.0)[:2]
-                x = np.asarray(ELTWISE[name](x, alpha, beta), np.float64)
+    for op in post_ops:
+        name, *given = (op,) if isinstance(op, str) else op
+        if name == "sum":
+            assert into is not None
+            x = x + given[0] * (into - (given[1] if len(given) > 1 else 0))
+        elif name == "prelu":
+            x = np.where(x > 0, x, x * given[0])
+        elif name == "select":
+            x = np.where(given[1] != 0, x, given[0])
+        elif name in BINARY:
+            x = np.asarray(BINARY[name](x, given[0]), np.float64)
+        else:
+            alpha, beta = (*given, 0.0, 0.0)[:2]
+            x = np.asarray(ELTWISE[name](x, alpha, beta), np.float64)
     return x
 
 

@@ -253,7 +253,8 @@ def _reduction(case: Case) -> OperatorTask:
         raise Unimplemented(f"{output} of {shape}: no dimension is reduced")
     options = {"algorithm": name, "axes": axes, "p": float(case.options["p"]), "eps": float(case.options["eps"])}
     (src,), dst = _types(case, "sdt", 1), _to(case)
-    return _call(case, "reduction", {"src": (shape, src)}, output, dst, options)
+    steps = math.prod(shape) // math.prod(output)
+    return _call(case, "reduction", {"src": (shape, src)}, output, dst, options, steps=steps)
 
 
 def _concat(case: Case) -> OperatorTask:

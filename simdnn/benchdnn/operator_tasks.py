@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -151,13 +152,10 @@ class OperatorTask:
     def check(self) -> tuple[float, int]:
         """The largest error against the definition in float64, and how many outputs roundings do not explain."""
         rng = np.random.default_rng(len(self.case.text))
-        made: list[Array] = []
-
-        def make(shape: tuple[int, ...], dtype: str) -> Array:
-            made.append(_drawn(rng, dtype, shape))
-            return made[-1]
-
-        sources = [make(shape, dtype) for shape, dtype in self.sources.values()]
+        make = partial(_drawn, rng)
+        multiplies = self.primitive == "reduction" and self.options["algorithm"] == "mul"
+        draw = partial(_factors, rng, self.steps) if multiplies else make
+        sources = [draw(shape, dtype) for shape, dtype in self.sources.values()]
         rows = {name: make(shape, "s8" if name == "condition" else "f32") for name, shape in self.rows.items()}
         if "variance" in rows:
             rows["variance"] = abs(rows["variance"]) + np.float32(0.5)
@@ -201,7 +199,16 @@ def _shadow(shape: tuple[int, ...], dtype: str) -> Array:
     return shadow(shape, fmt(dtype).dtype)
 
 
-def _drawn(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> Array:
+def _factors(rng: np.random.Generator, count: int, shape: tuple[int, ...], dtype: str) -> Array:
+    """Ones of either sign and some twos, so that no product of `count` of them leaves the numbers of f32."""
+    kind = fmt(dtype)
+    numbers = rng.choice([1, 2], shape, p=[1 - 4 / max(count, 8), 4 / max(count, 8)])
+    signs = rng.choice([-1, 1] if kind.is_float or kind.signed else [1], shape)
+    factors: Array = (numbers * signs).astype(np.float32).astype(kind.dtype)
+    return factors
+
+
+def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
     """Small numbers of both signs where the type has them, which 8 bits and more hold exactly."""
     kind = fmt(dtype)
     low = 0 if not kind.is_float and not kind.signed else -16

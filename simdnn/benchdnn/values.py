@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isa_models.formats import fmt
+from isa_models.formats import Format, fmt
 from isa_models.readings.arrays import Array
 from simdnn.benchdnn.attributes import Parameter, modelled_post_ops
 from simdnn.benchdnn.definitions import ELTWISE
@@ -280,10 +280,10 @@ def _compare(
     through_float = result.problem.epilogue.in_float or result.kernel.halves  # whose sums are doubled in f32
     plain = integer and result.problem.epilogue.dst == "s32" and not through_float
     sharp = plain or (unit > 0 and float(magnitude.max()) < _MANTISSA * unit)
-    with np.errstate(over="ignore", invalid="ignore"):
-        rounded = _rounded(exact, dst.name)
-        wanted = rounded if sharp or not dst.is_float else exact
-        error = np.where(np.isinf(got) & (got == rounded), 0.0, abs(got - wanted))  # beyond the type alike
+    exact = _held(exact, dst)
+    rounded = _rounded(exact, dst.name)
+    wanted = rounded if sharp or not dst.is_float else exact
+    error = np.where(np.isinf(got) & (got == rounded), 0.0, abs(got - wanted))  # beyond the type alike
     if sharp:
         return error, 0.0
     allowed = _bound(task, result.compute_dtype, exact, magnitude)
@@ -295,10 +295,13 @@ def _rounded(exact: Floats, dtype: str) -> Floats:
     dst = fmt(dtype)
     if not dst.is_float:
         return np.clip(np.rint(exact), dst.low, dst.high)
-    with np.errstate(over="ignore", invalid="ignore"):
-        if dst.bits <= 8:  # own kernels saturate
-            exact = np.clip(exact, -dst.greatest, dst.greatest)
-        return exact.astype(np.float32).astype(dst.dtype).astype(np.float64)
+    return _held(exact, dst).astype(np.float32).astype(dst.dtype).astype(np.float64)
+
+
+def _held(exact: Floats, dst: Format) -> Floats:
+    """Outputs within a float of at most a byte: own kernels saturate."""
+    small = dst.is_float and dst.bits <= 8
+    return np.clip(exact, -dst.greatest, dst.greatest) if small else exact
 
 
 def _wide(output: Array) -> Floats:

@@ -60,6 +60,8 @@ def test_a_batch_on_a_gpu_is_one_kernel() -> None:
         "--dt=s8:s8:s8,u8:s8:f32,u8:s8:bf16 --attr-scales=src:common:0.3+wei:common:0.7+dst:common:1.1 9x70:70x19",
         "--dt=f32:u8:f32,bf16:s4:bf16 --attr-fpmath=bf16:true --attr-scales=wei:common:0.3 --wtag=any 9x64:64x19",
         "--attr-fpmath=bf16 9x70:70x19",
+        "--attr-post-ops=swish:300 20x30:30x40",  # infinities on the way
+        "--dt=f8_e4m3 --attr-post-ops=linear:3:1 5x256:256x32",  # beyond 448, where kernels saturate
     ],
 )
 def test_matmuls_pass(words: str) -> None:

@@ -30,10 +30,12 @@ LINES = [
     "--binary 4x1:4x5 8x3x5:8",
     "--pool --dt=f32,s8:u8 --alg=max,avg_np --tag=axb,aBx4b --attr-post-ops=add:f32:per_oc ic6iw9kw3sw2pw1 "
     "mb1ic3id5kd3pd1",
+    "--pool --dt=f8_e5m2,f8_e4m3 --alg=max,avg_np ic6ih7kh3ph1",
     "--lnorm --dt=f32:bf16 --flags=G,GCH,M,CM,GCHM --stat_tag=ba --tag=ntc:abx 3x4x6",
     "--bnorm --dt=f32,s8 --flags=,GCHR,CHA --tag=axb mb2ic5ih3iw4_eps0.5",
     "--gnorm --flags=,CH,GCH,G --dt=bf16:f32 g3mb2ic6iw5",
     "--reduction --alg=sum,mul,max,min,mean --sdt=s8,f32 --ddt=f32 2x3x4:2x1x1",
+    "--reduction --alg=mul --sdt=s8,u8,f32 --ddt=s8,f32 --attr-post-ops=,sum+linear:2:1+add:f32 15x12x3x50:15x1x1x1",
     "--reduction --alg=norm_lp_max,norm_lp_sum,norm_lp_power_p_max,norm_lp_power_p_sum --p=1,2,3 --eps=0.5 5x4:1x4",
     "--prelu --sdt=f32,bf16:f32,u8:s8 2x3x4:1x3x1",
     "--concat --sdt=f32,s8,s32 --ddt=f32 --axis=0,1 --stag=abx:axb --attr-scales=,msrc1:common:0.5 2x3x4:2x3x4",

@@ -92,6 +92,27 @@ def test_values(number: int, dtype: str, machine: str, kernel: str) -> None:
         assert r.output.shape[2:] and (r.output == expected(src, weights, shape)).all()
 
 
+@pytest.mark.parametrize("number", [0, 2])
+@pytest.mark.parametrize(
+    ("dtype", "machine", "kernel"),
+    [
+        ("u8", "hsw", "avx2_int8_exact"),
+        ("s8", "zen4", "avx512_core_vnni"),
+        ("u8", "adl-p", "avx2_vnni"),
+        ("s8", "spr", "avx512_core_amx_int8"),
+    ],
+)
+def test_zero_points_around_the_planes(number: int, dtype: str, machine: str, kernel: str) -> None:
+    """What lies beside the image stands for the zero point, so it adds nothing."""
+    shape = SHAPES[number]
+    src, weights = operands(shape, dtype)
+    named = {name: shape[name] for name in ("strides", "padding", "dilation")}
+    how: dict[str, Any] = {"machine": machine, "dispatch": f"conv:{kernel}", "attr": Attr(zero_points={"src": 2})}
+    for engine in ("compiled", "reference"):
+        r = simdnn.convolution(src, weights, groups=shape["g"], engine=engine, **how, **named)
+        assert (r.output == expected(src.astype(np.int64) - 2, weights, shape)).all()
+
+
 def test_what_follows_the_sums() -> None:
     """Bias, scales, operations of two operands and sum; weights given by group."""
     shape = SHAPES[2]
@@ -141,8 +162,6 @@ def test_planes_cost_their_share() -> None:
 
 def test_what_is_refused() -> None:
     src, weights = operands(SHAPES[0], "s8")
-    with pytest.raises(Unimplemented, match="depth and padding"):
-        simdnn.convolution(src, weights, padding=1, machine="zen4", attr=Attr(zero_points={"src": 1}))
     with pytest.raises(Unimplemented, match="three spatial dimensions"):
         simdnn.convolution(src, weights, machine="spr", dispatch="onednn")
     with pytest.raises(Unimplemented, match="three spatial dimensions"):

@@ -221,6 +221,11 @@ class ConvProblem:
         return self.depth.o if self.depth else 1
 
     @property
+    def padded(self) -> bool:
+        """Whether any tap falls beside the image."""
+        return any(self.padding) or self.depth is not None and (self.depth.front, self.depth.back) != (0, 0)
+
+    @property
     def tap_rows(self) -> int:
         """Rows of the kernel, those of all its planes."""
         return self.kh * (self.depth.k if self.depth else 1)

@@ -32,8 +32,7 @@ def compensated(product: Product) -> str:
     line = product.options.order.fold == "line"  # whose edges hold the zero point
     if line and "src" in e.by_channel:
         raise Unimplemented("zero points of the source by channel, in a kernel whose edges hold one for all")
-    edges = any(product.conv.padding) and not line
-    return "position" if e.zp_src and edges else "channel"
+    return "position" if e.zp_src and product.conv.padded and not line else "channel"
 
 
 class Compensation:

@@ -101,7 +101,7 @@ class Gemm:
         return [
             *p.reading.tensors(),
             *self.weights.tensors(),
-            *self.plan.tensors(p.unit, c.groups * layout.channels, c.oh * c.ow, p.outputs),
+            *self.plan.tensors(p.unit, c.groups * layout.channels, c.od * c.oh * c.ow, p.outputs),
             *p.tensors(),
             *self.compensation.tensors(),
             *([Tensor("total", kept, p.outputs, "scratch")] if apart and self.sums.chained else []),
@@ -137,7 +137,7 @@ class Gemm:
         source = base_source + (block + first) * r.column + Affine.var("g") * r.group
         sources = source.steps(r.column, height)
         beside = c.groups * self.blocks.layout.channels
-        position = ((numbers[0] + Affine.var("n") * -(c.oh * c.ow)) * beside).steps(beside, height)
+        position = ((numbers[0] + Affine.var("n") * -(c.od * c.oh * c.ow)) * beside).steps(beside, height)
         parts = self.tiles.tile(panel, sources, position, numbers)
         if self.by_parts(panel):
             body = [s for part in parts for s in replace(part, code=loop("r", inner, part.code)).whole]

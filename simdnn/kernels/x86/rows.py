@@ -109,8 +109,7 @@ class Row:
         others = WIDENED if integers and matmul else STORED if not (integers or matmul) else ()
         grouped = ("group_scales",) if self.dot.acc == "s32" and self.multiplies is on_vectors else ()
         of_matmul = self.refuses_widened, self.refuses_groups
-        refused = self.refuses_stored, self.refuses_zero_point, self.refuses_layout, self.refuses_taps
-        of_convolution = *refused, _no_deep_zero_point
+        of_convolution = self.refuses_stored, self.refuses_zero_point, self.refuses_layout, self.refuses_taps
         return KernelKind(
             self.name(operation),
             self.isa,
@@ -228,12 +227,6 @@ class Row:
 
 def _not_depthwise(problem: ConvProblem) -> str:
     return "depthwise convolutions have a kernel of their own" if problem.depthwise and not problem.depth else ""
-
-
-def _no_deep_zero_point(problem: ConvProblem) -> str:
-    d = problem.depth
-    around = d is not None and (d.front or d.back or any(problem.padding))
-    return "takes no source zero point where depth and padding meet" if around and problem.epilogue.zp_src else ""
 
 
 def _no_zero_point(problem: ConvProblem) -> str:

@@ -109,7 +109,8 @@ class _Pool:
         taps = tuple(range(-len(self.kernel), 0))
         if kind == "max":
             low = -np.inf if is_float(x.dtype) else float(np.iinfo(x.dtype).min)
-            found = self.windows(self.padded(x, low)).max(taps)
+            wide = widened(x) if is_float(x.dtype) else x  # floats of a byte have no windows in NumPy, some no infinity
+            found = self.windows(self.padded(wide, low)).max(taps).astype(x.dtype)
         else:
             found = (self.windows(self.padded(widened(x), 0)).sum(taps) / counts).astype(x.dtype)
         return k.plain(np.ascontiguousarray(found), x, steps=prod(self.kernel))
