@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -19,17 +20,19 @@ def scale_by_groups(given: Resolved, sizes: Mapping[str, int]) -> Valued | None:
     if scale is None or not scale.param.group:
         return None
     shape, group = given.shape, scale.param.group
-    channels = shape.k // (sizes["kh"] * sizes["kw"])
+    taps = tuple(sizes[name] for name in ("kd", "kh", "kw") if name in sizes)
+    channels = shape.k // prod(taps)
     if channels % group:
         raise InvalidArgument(f"scales['wei'] by groups of {group}, which do not divide {channels} input channels")
     if scale.values is None:
         return scale
-    wanted = (channels // group, sizes["kh"], sizes["kw"])
+    wanted = (channels // group, *taps)
     met = scale.values.shape
     axes = met[1:] if met[0] == shape.n else met[2:]  # with groups ahead
-    if axes not in (wanted, (wanted[0], wanted[2])[: 2 * (wanted[1] == 1)]):
+    of_lines = (wanted[0], wanted[2]) if taps[:-1] == (1,) else wanted  # one spatial dimension
+    if axes not in (wanted, of_lines):
         raise InvalidArgument(f"scales['wei'] of shape {met}; by groups of {group}: {(shape.n, *wanted)}")
-    table = scale.values.astype(np.float32).reshape(shape.n, *wanted).transpose(2, 3, 1, 0).reshape(-1, shape.n)
+    table = scale.values.astype(np.float32).reshape(shape.n, wanted[0], -1).transpose(2, 1, 0).reshape(-1, shape.n)
     return replace(scale, values=np.ascontiguousarray(table))
 
 

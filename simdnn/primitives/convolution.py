@@ -58,8 +58,7 @@ def convolution(
     `into` (N, OC, OH, OW) holds what the post-operation sum adds to. The output is (N, OC, OH, OW).
 
     Three spatial dimensions: `src` (N, IC, ID, IH, IW), `weights` (OC, IC/G, KD, KH, KW) or with G ahead; one integer
-    for all three axes or three of them, `padding` also (front, top, left, back, bottom, right). On CPUs, by this
-    package's choice, without a source zero point where there is padding.
+    for all three axes or three of them, `padding` also (front, top, left, back, bottom, right).
 
     One spatial dimension: `src` (N, IC, IW), `weights` (OC, IC/G, KW) or with G ahead, one integer for each option,
     `padding` also (left, right).

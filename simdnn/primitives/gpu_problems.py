@@ -107,8 +107,6 @@ def convolution_problem(
 ) -> tuple[GpuConvProblem, Parameters]:
     """A convolution on a GPU, and its numbers; common zero points both by themselves and as tables of the product."""
     shape = given.shape
-    if taps.depth:
-        raise Unimplemented(f"three spatial dimensions on {machine.name!r}: what works: one and two, or a CPU")
     _check_attribute(machine, given)
     inside = scale_by_groups(given, sizes)
     epilogue, parameters = resolve(given.without_scale("wei") if inside else given, dst, bias)

@@ -89,7 +89,7 @@ def tensors(problem: Problem) -> dict[str, tuple[tuple[int, ...], str]]:
     top, left, bottom, right = p.padding
     taps = {}
     if isinstance(p, GpuConvProblem) and not depthwise.accepts(p):
-        taps = {"source by taps": ((p.mb, p.oh, p.ow, p.ic, p.kh, p.kw), p.src)}
+        taps = {"source by taps": ((p.mb, p.od, p.oh, p.ow, p.ic, p.tap_rows, p.kw), p.src)}
     d = p.depth
 
     def sized(batch: int, channels: int, deep: int, *image: int) -> tuple[int, ...]:

@@ -295,7 +295,7 @@ def _channel_groups(where: str, attribute: str, argument: str, quant: Quant, sha
     if not parts or values.size % shape.n or shape.k % parts:
         raise InvalidArgument(
             f"{where} of shape {values.shape}; those by group have the weights' axes, input channels divided by a "
-            f"group: {shape.n} output channels, and a divisor of {shape.k} = IC/G x KH x KW beside"
+            f"group: {shape.n} output channels, and a divisor of {shape.k} = IC/G x taps beside"
         )
     return shape.k // int(parts)
 

@@ -187,7 +187,7 @@ class Blocks(Alike, Priced):
         {'wei': ('f8_e4m3', (16, 1)), 'src': ('f32', None)}
         """
         one_of("argument", argument, ("wei", "src"))
-        filters = argument == "wei" and self.output.ndim == 4
+        filters = argument == "wei" and self.output.ndim in (4, 5)
         along = 1 if filters else {"wei": 0, "src": 1}[argument]
         if self.output.ndim != 2 and not filters or self.axis != along:
             shape = f"{self.output.shape} in blocks along axis {self.axis}"

@@ -151,6 +151,45 @@ def test_what_follows_the_sums() -> None:
     assert priced.cycles == r.cycles and str(priced.dst_desc) == f"f32 ndhwc 2x6x{'x'.join(map(str, sums.shape[2:]))}"
 
 
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize(
+    ("dtype", "machine"),
+    [("f32", "b580"), ("f16", "a770"), ("s8", "dg1"), ("bf16", "max1550"), ("f16", "v100"), ("u8", "h100")],
+)
+def test_on_gpus(number: int, dtype: str, machine: str) -> None:
+    """The product of pixels of all planes by taps, or depthwise on the vector pipe: equal to the sums, at a cost."""
+    shape = SHAPES[number]
+    src, weights = operands(shape, dtype)
+    named: dict[str, Any] = {name: shape[name] for name in ("strides", "padding", "dilation")}
+    named |= {"groups": shape["g"], "machine": machine, "dst": "f32"}
+    r = simdnn.convolution(src, weights, engine=("compiled", "reference")[number % 2], **named)
+    assert r.implementation.endswith("depthwise") == (shape["ic"] == shape["oc"])
+    np.testing.assert_array_equal(r.output, expected(src, weights, shape))
+    assert r.cycles > 0 and r.problem.macs == r.output.size * shape["ic"] * np.prod(shape["k"])
+
+
+@pytest.mark.parametrize("machine", ["b580", "dg1"])
+def test_zero_points_around_planes_on_gpus(machine: str) -> None:
+    src, weights = operands(SHAPES[0], "u8")
+    attr = Attr(zero_points={"src": 2})
+    r = simdnn.convolution(src, weights, padding=1, machine=machine, attr=attr)
+    np.testing.assert_array_equal(r.output, expected(src.astype(np.int32) - 2, weights, SHAPES[0]))
+
+
+def test_scales_by_groups_of_channels_in_planes() -> None:
+    rng = np.random.default_rng(4)
+    src = rng.integers(-3, 4, (1, 8, 3, 4, 5)).astype(np.float16)
+    weights, scale = rng.integers(-7, 8, (6, 8, 2, 3, 1)).astype(np.int8), 2.0 ** rng.integers(-2, 3, (6, 2, 2, 3, 1))
+    attr = Attr(apply_to_int=True, fpmath="f16", scales={"wei": scale.astype(np.float32)})
+    r = simdnn.convolution(src, weights, machine="b580", attr=attr)
+    shape = {"g": 1, "ic": 8, "oc": 6, "strides": 1, "padding": 0, "dilation": 1}
+    np.testing.assert_array_equal(r.output, expected(src, weights * scale.repeat(4, 1), shape))
+    blocks = simdnn.quantize_mx(np.ones((6, 32, 2, 3, 1), np.float32), "f8_e4m3", axis=1)
+    wide = rng.integers(-3, 4, (1, 32, 3, 4, 5)).astype(np.float16)
+    r = simdnn.convolution(wide, blocks.output, machine="h100", attr=blocks.attr("wei"))
+    np.testing.assert_array_equal(r.output, expected(wide, np.ones((6, 32, 2, 3, 1)), {**shape, "ic": 32}))
+
+
 def test_planes_cost_their_share() -> None:
     """A kernel of three planes is about three times the work of a flat one over as many outputs."""
     sizes: dict[str, Any] = {"ic": 32, "ih": 14, "iw": 14, "oc": 32, "kh": 3, "kw": 3, "id": 6, "machine": "zen4"}
@@ -164,8 +203,6 @@ def test_what_is_refused() -> None:
     src, weights = operands(SHAPES[0], "s8")
     with pytest.raises(Unimplemented, match="three spatial dimensions"):
         simdnn.convolution(src, weights, machine="spr", dispatch="onednn")
-    with pytest.raises(Unimplemented, match="three spatial dimensions"):
-        simdnn.convolution(src, weights, machine="b580")
     with pytest.raises(InvalidArgument, match="one integer or 3 of them"):
         simdnn.convolution(src, weights, strides=(1, 2), machine="zen4")
     with pytest.raises(InvalidArgument, match="too deep"):

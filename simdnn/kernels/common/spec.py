@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -190,6 +190,23 @@ class Depth:
         return (self.k, self.stride, self.front, self.back) == (1, 1, 0, 0)
 
 
+class SpatialAxis(NamedTuple):
+    """One spatial dimension of a convolution: pixels of the image, taps of the kernel, output pixels, padding."""
+
+    i: int
+    k: int
+    o: int
+    stride: int
+    dilation: int
+    before: int
+    behind: int
+
+    @property
+    def reach(self) -> int:
+        """Pixels from the first tap to the last."""
+        return (self.k - 1) * self.dilation + 1
+
+
 @dataclass(frozen=True)
 class ConvProblem:
     """Forward convolution: src (mb, ic, ih, iw), weights (oc, ic / groups, kh, kw), dst (mb, oc, oh, ow).
@@ -224,6 +241,14 @@ class ConvProblem:
     def padded(self) -> bool:
         """Whether any tap falls beside the image."""
         return any(self.padding) or self.depth is not None and (self.depth.front, self.depth.back) != (0, 0)
+
+    @property
+    def axes(self) -> tuple[SpatialAxis, ...]:
+        """The two or three spatial dimensions, planes ahead of rows and columns."""
+        d, (top, left, bottom, right), (s, t), (e, f) = self.depth, self.padding, self.strides, self.dilation
+        planes = (SpatialAxis(d.i, d.k, d.o, d.stride, d.dilation, d.front, d.back),) if d else ()
+        rows = SpatialAxis(self.ih, self.kh, self.oh, s, e, top, bottom)
+        return (*planes, rows, SpatialAxis(self.iw, self.kw, self.ow, t, f, left, right))
 
     @property
     def tap_rows(self) -> int:

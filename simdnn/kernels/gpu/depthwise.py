@@ -7,8 +7,9 @@ source's own type, in tiles with the epilogue of their products, so theirs is a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -35,7 +36,7 @@ def accepts(p: ConvProblem) -> bool:
     """Whether the kernel does a problem: a channel a group, relu at most after the scales and the bias."""
     if not p.depthwise or fmt(p.wei).bits < 8 or p.wei in NARROW:  # which are not loaded one by one
         return False
-    return p.kh * p.kw <= _MOST_TAPS and not p.epilogue.zp_wei and set(p.epilogue.post_ops) <= {RELU}
+    return p.tap_rows * p.kw <= _MOST_TAPS and not p.epilogue.zp_wei and set(p.epilogue.post_ops) <= {RELU}
 
 
 class GpuDepthwise:
@@ -45,11 +46,13 @@ class GpuDepthwise:
         self.problem, self.machine, self.words = problem, machine, words_of(machine)
         p = problem
         self.lanes, self.pixels = lanes_for(p.oc), min(_PIXELS if p.strides[1] < _PIXELS else 1, p.ow)
-        self.grid = spread((p.mb, p.oh, -(-p.ow // self.pixels), -(-p.oc // self.lanes)), machine)
-        images, rows, runs, channels = self.grid.full
-        self.dest = (images, rows, runs * self.pixels, channels * self.lanes)
-        sides = zip(self.dest[1:3], p.strides, (p.kh, p.kw), p.dilation, strict=True)
-        self.source = (images, *((n - 1) * s + (k - 1) * d + 1 for n, s, k, d in sides), self.dest[3])
+        *self.outer, self.columns = p.axes  # rows, and planes ahead of them; pixels of a row
+        runs = -(-p.ow // self.pixels)
+        self.grid = spread((p.mb, *(axis.o for axis in self.outer), runs, -(-p.oc // self.lanes)), machine)
+        *full, runs, channels = self.grid.full
+        self.dest = (*full, runs * self.pixels, channels * self.lanes)
+        sides = zip(self.dest[1:-1], p.axes, strict=True)
+        self.source = (full[0], *((n - 1) * axis.stride + axis.reach for n, axis in sides), self.dest[-1])
 
     # -- program --------------------------------------------------------------------------------------------------
     @property
@@ -66,7 +69,7 @@ class GpuDepthwise:
         p = self.problem
         return [
             Tensor("src", p.src, prod(self.source), role=SOURCE),
-            Tensor("wei", p.wei, p.kh * p.kw * self.dest[3], role=WEIGHTS),
+            Tensor("wei", p.wei, self.taps_of_a_channel * self.dest[-1], role=WEIGHTS),
             *(Tensor(name, "f32", size, role=PARAMETERS.get(name, "")) for name, size in self.parameters.items()),
             Tensor("dst", p.epilogue.dst, prod(self.dest), "output"),
         ]
@@ -74,7 +77,7 @@ class GpuDepthwise:
     @property
     def parameters(self) -> dict[str, int]:
         """Tensors that the epilogue reads, f32, and their elements."""
-        e, channels = self.problem.epilogue, self.dest[3]
+        e, channels = self.problem.epilogue, self.dest[-1]
         asked = {
             "zp_src": e.zp_src,
             "src_scale": e.src_scale,
@@ -86,6 +89,10 @@ class GpuDepthwise:
         }
         return {name: channels if name in ("wei_scale", "bias") else 1 for name, wanted in asked.items() if wanted}
 
+    @property
+    def taps_of_a_channel(self) -> int:
+        return self.problem.tap_rows * self.problem.kw
+
     def register(self, name: str) -> Register:
         return Register(name, "f32", self.lanes)
 
@@ -94,7 +101,7 @@ class GpuDepthwise:
         bits = [self.register(f"c{i}").as_("u32") for i in range(self.pixels)]
         code: Code = [op(self.words.names["xor"], r, r, r) for r in bits]
         for name, size in self.parameters.items():
-            at = self.grid.index(3) * self.lanes if size > 1 else Affine()
+            at = self.channel * self.lanes if size > 1 else Affine()
             code += self.words.load(name, name, "f32", at, self.lanes, same=size == 1)
         return code
 
@@ -106,20 +113,21 @@ class GpuDepthwise:
     def taps(self) -> Code:
         """Row by row of the kernel; a pixel of the source is loaded once for all that read it."""
         p, steps, code = self.problem, steps_of(self.source), Code()
-        n, y, x, c = (self.grid.index(axis) for axis in range(4))
-        base = n * steps[0] + y * (p.strides[0] * steps[1]) + x * (self.pixels * p.strides[1] * steps[2])
-        for u in range(p.kh):
-            line = base + c * self.lanes + u * p.dilation[0] * steps[1]
+        c, columns = self.channel, self.columns
+        base = self.position(steps, [axis.stride for axis in p.axes])
+        for row, taps in enumerate(product(*(range(axis.k) for axis in self.outer))):
+            moved = zip(taps, self.outer, steps[1:], strict=False)
+            line = base + sum(tap * axis.dilation * step for tap, axis, step in moved)
             loaded: set[int] = set()
-            for w in range(p.kw):
-                at = c * self.lanes + (u * p.kw + w) * self.dest[3]
+            for w in range(columns.k):
+                at = c * self.lanes + (row * columns.k + w) * self.dest[-1]
                 code += self.as_float("k", "wei", p.wei, at)
                 for i in range(self.pixels):
-                    column = i * p.strides[1] + w * p.dilation[1]
+                    column = i * columns.stride + w * columns.dilation
                     value = self.register(f"x{column % self.reach}")
                     if column not in loaded:
                         loaded.add(column)
-                        code += self.as_float(value.name, "src", p.src, line + column * steps[2])
+                        code += self.as_float(value.name, "src", p.src, line + column * steps[-2])
                         if p.epilogue.zp_src:
                             code += self.words.apply("sub", value, value, self.register("zp_src"))
                     acc = self.register(f"c{i}")
@@ -127,13 +135,24 @@ class GpuDepthwise:
         return code
 
     @property
+    def channel(self) -> Affine:
+        """A thread's vector of channels."""
+        return self.grid.index(len(self.grid.extents) - 1)
+
+    def position(self, steps: Sequence[int], strides: Sequence[int]) -> Affine:
+        """A thread's first element in a tensor of these steps, where pixels lie as far apart as `strides` say."""
+        image, *places, run, channel = (self.grid.index(axis) for axis in range(len(self.grid.extents)))
+        moved = zip([*places, run * self.pixels], strides, steps[1:], strict=False)
+        return image * steps[0] + sum((at * (s * step) for at, s, step in moved), channel * self.lanes)
+
+    @property
     def reach(self) -> int:
         """Pixels of a row of the source from the first to the last that one tap reads: what is kept at a time."""
-        return (self.pixels - 1) * self.problem.strides[1] + 1
+        return (self.pixels - 1) * self.columns.stride + 1
 
     def epilogue(self) -> Code:
         p, code, steps = self.problem, Code(), steps_of(self.dest)
-        dst, n, y, x, c = p.epilogue.dst, *(self.grid.index(axis) for axis in range(4))
+        dst, first = p.epilogue.dst, self.position(steps, [1] * len(p.axes))
         order = (
             ("src_scale", "mul"),
             ("wei_scale", "mul"),
@@ -149,8 +168,7 @@ class GpuDepthwise:
             if not fmt(dst).is_float:
                 code += self.words.apply("nearest", acc, acc)
                 acc = acc.as_("s32")
-            at = n * steps[0] + y * steps[1] + (x * self.pixels + i) * steps[2] + c * self.lanes
-            code += self.words.store("dst", dst, at, acc)
+            code += self.words.store("dst", dst, first + i * steps[-2], acc)
         return code
 
     # -- between the user's arrays and the program's -----------------------------------------------------------------
@@ -159,10 +177,10 @@ class GpuDepthwise:
 
     def prepare(self, src: Array, weights: Array, given: Parameters) -> dict[str, Array]:
         """Channels last, filled up; pixels beyond the edge hold the zero point."""
-        p, channels = self.problem, self.dest[3]
-        edges = ((0, 0), (p.padding[0], p.padding[2]), (p.padding[1], p.padding[3]), (0, 0))
-        padded = np.pad(src.transpose(0, 2, 3, 1), edges, constant_values=src.dtype.type(given.zp_src))
-        inside = padded[:, : self.source[1], : self.source[2]]
+        p, channels = self.problem, self.dest[-1]
+        edges = ((0, 0), *((axis.before, axis.behind) for axis in p.axes), (0, 0))
+        padded = np.pad(np.moveaxis(src, 1, -1), edges, constant_values=src.dtype.type(given.zp_src))
+        inside = padded[(slice(None), *(slice(size) for size in self.source[1:-1]))]
 
         def per_channel(values: Array | None) -> Array:
             assert values is not None
@@ -177,11 +195,12 @@ class GpuDepthwise:
             "dst_scale": lambda: np.array([1], np.float32) / np.float32(given.dst_scale),
             "dst_zero_point": lambda: np.array([given.dst_zero_point], np.float32),
         }
-        taps = weights.reshape(p.oc, p.kh * p.kw).T
-        found = {"src": filled(inside, self.source), "wei": filled(taps, (p.kh * p.kw, channels))}
+        taps = weights.reshape(p.oc, self.taps_of_a_channel).T
+        found = {"src": filled(inside, self.source), "wei": filled(taps, (self.taps_of_a_channel, channels))}
         return found | {name: made[name]() for name in self.parameters}
 
     def finish(self, outputs: Mapping[str, Array]) -> Array:
         p = self.problem
-        inside = outputs["dst"].reshape(self.dest)[: p.mb, : p.oh, : p.ow, : p.oc]
-        return np.ascontiguousarray(inside.transpose(0, 3, 1, 2))
+        sizes = p.mb, *(axis.o for axis in p.axes), p.oc
+        inside = outputs["dst"].reshape(self.dest)[tuple(slice(size) for size in sizes)]
+        return np.ascontiguousarray(np.moveaxis(inside, -1, 1))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -23,7 +24,7 @@ from simdnn.program.records import Program
 
 def view_copies(p: ConvProblem, program: Program) -> dict[str, float]:
     """How many bytes of the view there are for each of the source."""
-    form, size = program.tensor["src"], p.mb * p.ic * p.ih * p.iw
+    form, size = program.tensor["src"], p.mb * p.ic * prod(axis.i for axis in p.axes)
     return {"src": max(1.0, form.nbytes * 8 / (size * fmt(p.src).bits))}
 
 
@@ -40,7 +41,7 @@ def _prepared(kernel: Kernel, p: ConvProblem, src: Array, weights: Array, given:
     g, n = p.groups, p.oc // p.groups
     points = given.src_zero_points
     fill = 0 if points is None else int(points.reshape(-1)[0])
-    taps = weights.reshape(g, n, -1, p.kh, p.kw).transpose(0, 3, 4, 2, 1).reshape(g, -1, n)
+    taps = weights.reshape(g, n, p.ic // g, -1).transpose(0, 3, 2, 1).reshape(g, -1, n)
     parts = [
         kernel.prepare(rows, taps[group], _of_group(given, slice(group * n, group * n + n)))
         for group, rows in enumerate(pixels(p, src, fill))
@@ -49,10 +50,11 @@ def _prepared(kernel: Kernel, p: ConvProblem, src: Array, weights: Array, given:
 
 
 def _finished(finish: Finish, p: ConvProblem, outputs: Mapping[str, Array]) -> Array:
-    """nchw of the products of all groups."""
+    """nchw, or ncdhw, of the products of all groups."""
     matrices = [finish({"dst": part}) for part in outputs["dst"].reshape(p.groups, -1)]
     matrix = np.concatenate(matrices, axis=1)
-    return np.ascontiguousarray(matrix.reshape(p.mb, p.oh, p.ow, p.oc).transpose(0, 3, 1, 2))
+    image = tuple(axis.o for axis in p.axes)
+    return np.ascontiguousarray(np.moveaxis(matrix.reshape(p.mb, *image, p.oc), -1, 1))
 
 
 def _of_group(given: Parameters, columns: slice) -> Parameters:
@@ -67,12 +69,12 @@ def _of_group(given: Parameters, columns: slice) -> Parameters:
 
 
 def pixels(p: ConvProblem, src: Array, fill: int = 0) -> Array:
-    """nchw as (groups, output pixels, taps and channels): kh, kw, ic from the outside in."""
-    top, left, bottom, right = p.padding
-    edges = ((0, 0), (top, bottom), (left, right), (0, 0))
-    nhwc = np.pad(src.transpose(0, 2, 3, 1), edges, constant_values=src.dtype.type(fill))
-    reach = [(size - 1) * d + 1 for size, d in zip((p.kh, p.kw), p.dilation, strict=True)]
-    windows = sliding_window_view(nhwc, reach, (1, 2))
-    taps = windows[:, :: p.strides[0], :: p.strides[1], :, :: p.dilation[0], :: p.dilation[1]]
-    grouped = taps.reshape(*taps.shape[:3], p.groups, -1, p.kh, p.kw)
-    return grouped.transpose(3, 0, 1, 2, 5, 6, 4).reshape(p.groups, p.mb * p.oh * p.ow, -1)
+    """nchw, or ncdhw, as (groups, output pixels, taps and channels): kd, kh, kw, ic from the outside in."""
+    axes = p.axes
+    edges = ((0, 0), *((axis.before, axis.behind) for axis in axes), (0, 0))
+    last = np.pad(np.moveaxis(src, 1, -1), edges, constant_values=src.dtype.type(fill))
+    windows = sliding_window_view(last, [axis.reach for axis in axes], tuple(range(1, len(axes) + 1)))
+    steps = (slice(None), *(slice(None, None, axis.stride) for axis in axes), slice(None))
+    taps = windows[(*steps, *(slice(None, None, axis.dilation) for axis in axes))]
+    grouped = np.moveaxis(taps.reshape(-1, p.groups, p.ic // p.groups, p.tap_rows * p.kw), 1, 0)
+    return grouped.swapaxes(2, 3).reshape(p.groups, p.mb * p.od * p.oh * p.ow, -1)

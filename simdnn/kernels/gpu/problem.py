@@ -23,14 +23,14 @@ class GpuMatmulProblem(MatmulProblem):
 
 
 def product_of(p: ConvProblem, **more: Any) -> GpuMatmulProblem:
-    """The matmul of one group's pixels by its output channels; `more` of its fields.
+    """The matmul of one group's pixels, of all planes, by its output channels; `more` of its fields.
 
     >>> from simdnn.kernels.common.spec import Epilogue
     >>> p = product_of(ConvProblem(2, 8, 5, 5, 32, 3, 3, "f16", "f16", Epilogue("f32"), groups=4))
     >>> p.m, p.n, p.k, p.batch.count
     (18, 8, 18, 4)
     """
-    m, n, k = p.mb * p.oh * p.ow, p.oc // p.groups, p.kh * p.kw * p.ic // p.groups
+    m, n, k = p.mb * p.od * p.oh * p.ow, p.oc // p.groups, p.tap_rows * p.kw * p.ic // p.groups
     return GpuMatmulProblem(m, n, k, p.src, p.wei, p.epilogue, batch=Batch.groups(p.groups), **more)
 
 

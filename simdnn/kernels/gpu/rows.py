@@ -81,6 +81,7 @@ class GpuRow:
             generator=self.convolution,
             operation=GpuConvProblem,
             tags=("any",),
+            takes=(*self.takes, "depth"),
             sizes=(_not_depthwise,),
             wants=(self.wanted_of_convolution,),
             refine=self.refined_convolution,
@@ -191,7 +192,7 @@ def depthwise_kind(target: str, platform: Platform) -> KernelKind:
         multiplied="f32",
         accumulates=("f32",),
         tags=("any",),
-        takes=("decompression", "zero_points"),
+        takes=("decompression", "zero_points", "depth"),
         sizes=(_depthwise_alone,),
         wants=(_no_strategy,),
     )
