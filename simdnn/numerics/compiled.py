@@ -25,11 +25,11 @@ from isa_models.forks import ForkLock
 from isa_models.formats import fmt
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.isa import host_caps
+from isa_models.machine_code import LinkedCode, LinkedFunction, linked
 from isa_models.readings.arrays import Array, on_a_line
 from isa_models.readings.llvm import ZERO, Carried, Emitter, LlvmValue, vector_type
 from simdnn.numerics import tiles
 from simdnn.numerics.blocks import InBlocks, blocks_of
-from simdnn.numerics.machine_code import LinkedCode, LinkedFunction, linked
 from simdnn.numerics.native import native_call
 from simdnn.numerics.rows import row_function
 from simdnn.numerics.turns import FIRST_OPS, in_turns, shared

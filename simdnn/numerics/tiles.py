@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from isa_models import Instruction, instruction
 from isa_models.instruction import TILE_ROW_BITS
+from isa_models.machine_code import LinkedFunction
 from isa_models.readings.llvm import Carried, Emitter, LlvmValue, vector_type
-from simdnn.numerics.machine_code import LinkedFunction
 from simdnn.program.records import Op, Register, Statement, walk
 
 _ROW_BYTES = TILE_ROW_BITS // 8

@@ -15,6 +15,7 @@ import numpy as np
 from isa_models import Unimplemented
 from isa_models.forks import ForkLock
 from isa_models.readings.arrays import Array, copied_to_a_line
+from isa_models.readings.turned import copied_in_order
 from simdnn.kernels.common.kept import Known, kept, known_of, made_of
 from simdnn.kernels.common.spec import Apart, ConvProblem, Epilogue, Kernel, Parameters, Problem
 from simdnn.kernels.table import kernels
@@ -100,7 +101,7 @@ class Prepared:
         if not isinstance(self.problem, ConvProblem):
             return copied_to_a_line(src)
         image = range(2, src.ndim)
-        return copied_to_a_line(src.transpose(0, *image, 1)).transpose(0, -1, *(axis - 1 for axis in image))
+        return copied_in_order(src.transpose(0, *image, 1)).transpose(0, -1, *(axis - 1 for axis in image))
 
     def rebuilt(self, epilogue: Epilogue) -> Kernel:
         """The kernel with another epilogue."""

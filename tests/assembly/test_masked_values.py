@@ -10,7 +10,7 @@ import pytest
 
 import simdnn
 from isa_models.isa import host_caps
-from simdnn.numerics.machine_code import linked
+from isa_models.machine_code import linked
 
 BYTES = 256
 LOOPS = {

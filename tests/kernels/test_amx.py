@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import simdnn
-from isa_models import instruction
+from isa_models import instruction, machine_code
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn import libraries, numerics
@@ -17,7 +17,6 @@ from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, MatmulProblem
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.postops import RELU
 from simdnn.kernels.common.spec import Decompression, GroupScales
-from simdnn.numerics import machine_code
 from simdnn.numerics.compiled import compile_program
 from simdnn.numerics.tiles import dot_function
 from simdnn.program.records import Memory

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import simdnn
-from isa_models import forks, plugins
-from simdnn.numerics import compiled, machine_code
+from isa_models import forks, machine_code, plugins
+from simdnn.numerics import compiled
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 PATIENCE_S = 60.0

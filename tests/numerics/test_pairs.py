@@ -5,10 +5,9 @@ import re
 import llvmlite.binding as llvm
 import pytest
 
-from isa_models import instruction
+from isa_models import instruction, machine_code
 from isa_models.isa import host_caps
 from isa_models.readings.llvm import Emitter, LlvmValue
-from simdnn.numerics import machine_code
 
 
 @pytest.mark.parametrize("name", ["vpdpbusd", "vpdpbssd", "vpdpbuud", "vpdpbsud"])

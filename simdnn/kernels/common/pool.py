@@ -14,7 +14,8 @@ from math import inf, prod
 import numpy as np
 
 from isa_models.formats import fmt
-from isa_models.readings.arrays import Array, to_a_line
+from isa_models.readings.arrays import Array
+from isa_models.readings.turned import in_order
 from simdnn.kernels.common.code import Code, loop
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary, filled, inside, steps_of
 from simdnn.program.check import verify
@@ -96,10 +97,10 @@ def _place(index: tuple[Affine, ...], shape: tuple[int, ...]) -> Affine:
 
 def pool_inputs(p: PoolProblem, src: Array, counts: Array | None) -> dict[str, Array]:
     """The kernel's inputs from a padded nchw source and, for means, the divisor (oh, ow) of each position."""
-    inputs = {"src": to_a_line(src.transpose(0, 2, 3, 1)).astype(fmt(p.dtype).dtype, copy=False)}
+    inputs = {"src": in_order(src.transpose(0, 2, 3, 1)).astype(fmt(p.dtype).dtype, copy=False)}
     return inputs if counts is None else inputs | {"counts": counts.astype(np.float32)}
 
 
 def pool_output(p: PoolProblem, flat: Array) -> Array:
     """A flat destination as nchw."""
-    return np.ascontiguousarray(flat.reshape(p.mb, p.oh, p.ow, p.c).transpose(0, 3, 1, 2))
+    return in_order(flat.reshape(p.mb, p.oh, p.ow, p.c).transpose(0, 3, 1, 2))

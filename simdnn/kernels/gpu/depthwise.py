@@ -17,6 +17,7 @@ import numpy as np
 from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
+from isa_models.readings.turned import in_order
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.postops import RELU
@@ -203,4 +204,4 @@ class GpuDepthwise:
         p = self.problem
         sizes = p.mb, *(axis.o for axis in p.axes), p.oc
         inside = outputs["dst"].reshape(self.dest)[tuple(slice(size) for size in sizes)]
-        return np.ascontiguousarray(np.moveaxis(inside, -1, 1))
+        return in_order(np.moveaxis(inside, -1, 1))

@@ -17,6 +17,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
+from isa_models.readings.turned import in_order
 from simdnn.kernels.common.batch import Batch, joined
 from simdnn.kernels.common.spec import ConvProblem, Finish, Kernel, Parameters
 from simdnn.program.records import Program
@@ -54,7 +55,7 @@ def _finished(finish: Finish, p: ConvProblem, outputs: Mapping[str, Array]) -> A
     matrices = [finish({"dst": part}) for part in outputs["dst"].reshape(p.groups, -1)]
     matrix = np.concatenate(matrices, axis=1)
     image = tuple(axis.o for axis in p.axes)
-    return np.ascontiguousarray(np.moveaxis(matrix.reshape(p.mb, *image, p.oc), -1, 1))
+    return in_order(np.moveaxis(matrix.reshape(p.mb, *image, p.oc), -1, 1))
 
 
 def _of_group(given: Parameters, columns: slice) -> Parameters:

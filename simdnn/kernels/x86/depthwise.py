@@ -8,7 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from isa_models.readings.arrays import Array, to_a_line
+from isa_models.readings.arrays import Array
+from isa_models.readings.turned import in_order
 from simdnn.kernels.common.code import Code, loop, nest, op, pieces
 from simdnn.kernels.common.edges import Edges
 from simdnn.kernels.common.pack import Blocked, Layout, filled, halved, inputs_of, wrap32
@@ -180,7 +181,7 @@ class Depthwise:
 
     def pixels(self, src: Array) -> dict[str, Array]:
         """The source's tensor: rows of channels."""
-        return {"src": to_a_line(src.transpose(0, 2, 3, 1)).reshape(-1)}
+        return {"src": in_order(src.transpose(0, 2, 3, 1)).reshape(-1)}
 
     def beside(self, weights: Array, p: Parameters) -> dict[str, Array]:
         """The program's other inputs."""
@@ -218,4 +219,4 @@ class Depthwise:
     def finish(self, outputs: Mapping[str, Array]) -> Array:
         """dst in nchw."""
         p = self.problem
-        return np.ascontiguousarray(outputs["dst"].reshape(p.mb, p.oh, p.ow, p.oc).transpose(0, 3, 1, 2))
+        return in_order(outputs["dst"].reshape(p.mb, p.oh, p.ow, p.oc).transpose(0, 3, 1, 2))

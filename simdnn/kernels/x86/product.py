@@ -11,7 +11,8 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from isa_models.readings.arrays import Array, to_a_line
+from isa_models.readings.arrays import Array
+from isa_models.readings.turned import in_order
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.spec import Apart, ConvProblem, MatmulProblem, Parameters, Problem
 from simdnn.kernels.common.sums import Options
@@ -97,7 +98,7 @@ class Product:
 
     def flat_source(self, src: Array) -> dict[str, Array]:
         """The source's tensor."""
-        return {"src": to_a_line(self.source(src)).reshape(-1)}
+        return {"src": in_order(self.source(src)).reshape(-1)}
 
     def source(self, src: Array) -> Array:
         """The source as rows of channels."""
@@ -128,7 +129,7 @@ class Product:
             return outputs["dst"].reshape(self.rows, c.oc)
         planes = (c.od,) if c.depth else ()
         channels_last = outputs["dst"].reshape(c.mb, *planes, c.oh, c.ow, c.oc)
-        return np.ascontiguousarray(np.moveaxis(channels_last, -1, 1))
+        return in_order(np.moveaxis(channels_last, -1, 1))
 
 
 def _beside(program: Program, parts: Iterable[Makes], weights: Array, parameters: Parameters) -> dict[str, Array]:

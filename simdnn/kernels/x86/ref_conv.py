@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from isa_models.readings.arrays import Array
+from isa_models.readings.turned import in_order
 from simdnn.kernels.common.code import Code, along, loop, nest, op, pieces
 from simdnn.kernels.common.pack import filled, inputs_of
 from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
@@ -143,7 +144,7 @@ class RefConv:
     def finish(self, outputs: Mapping[str, Array]) -> Array:
         """Channels last, as nchw."""
         p = self.problem
-        return np.ascontiguousarray(outputs["dst"].reshape(p.mb, p.oh, p.ow, p.oc).transpose(0, 3, 1, 2))
+        return in_order(outputs["dst"].reshape(p.mb, p.oh, p.ow, p.oc).transpose(0, 3, 1, 2))
 
 
 def _stored(dtype: str) -> str:

@@ -14,10 +14,11 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from isa_models.forks import at_fork
+from isa_models.forks import ForkLock, at_fork
 
 _RARELY = '!0 = !{!"branch_weights", i32 1, i32 100000}'  # what a branch that is hardly ever taken refers to
 _NUMBERS = itertools.count()  # of libraries, whose names must differ
+_LOCK = ForkLock(reentrant=True)  # of all compilation
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,15 @@ class LinkedCode:
 def linked(
     name: str, text: str, exported: Sequence[str], called: Sequence[LinkedFunction] = (), hasty: bool = False
 ) -> LinkedCode:
-    """The code of a module, linked with functions that it declares. The caller holds the lock of compilation.
+    """The code of a module, linked with functions that it declares.
 
     `hasty` code is made in less than half the time and runs up to five times as long; functions that it calls do not.
     """
+    with _LOCK:
+        return _linked(name, text, exported, called, hasty)
+
+
+def _linked(name: str, text: str, exported: Sequence[str], called: Sequence[LinkedFunction], hasty: bool) -> LinkedCode:
     machine, jit = _machine(hasty), _jit()
     whole = f"{text}\n{_RARELY}"
     module = llvm.parse_assembly(whole, llvm.create_context())  # of its own: a fork may leave the global one half done

@@ -1,0 +1,189 @@
+"""Arrays with turned axes copied into C order, block by block in registers.
+
+NumPy turns axes element by element, about a nanosecond each: as long as a convolution of them takes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any, NamedTuple
+
+from isa_models.memory import LINE, empty
+from isa_models.readings.arrays import Array
+from isa_models.readings.llvm import Carried, Emitter
+
+_LEAST = 1 << 12  # elements that are worth a call
+_SOON = 1 << 22  # bytes that NumPy turns in about the time that compiling takes
+_SIDES = {1: 16, 2: 8, 4: 16, 8: 8}  # rows and columns of a block, by the bytes of an element
+_FEW = 16  # columns that NumPy takes longer over than over as many copies
+_SIZES = ("rows", "columns", "row", "column", "times", "to_next", "from_next")
+_waited: dict[int, int] = {}  # bytes that NumPy turned, by those of an element
+
+
+class _Axis(NamedTuple):
+    """Elements, and the bytes from one to the next in the copy and in the original."""
+
+    length: int
+    to: int
+    start: int
+
+
+class _Turn(NamedTuple):
+    """Calls of compiled code: where each begins in the copy and in the original, and the sizes that all have."""
+
+    starts: list[tuple[int, int]]
+    sizes: tuple[int, ...]
+
+
+def in_order(array: Array) -> Array:
+    """An array in C order from the beginning of a cache line on, copied unless it is so already.
+
+    >>> import numpy as np
+    >>> in_order(np.arange(6).reshape(2, 3).T).tolist()
+    [[0, 3], [1, 4], [2, 5]]
+    """
+    return array if array.flags.c_contiguous and array.ctypes.data % LINE == 0 else copied_in_order(array)
+
+
+def copied_in_order(array: Array) -> Array:
+    """A copy in C order that begins a cache line."""
+    copy: Array = empty(array.nbytes).view(array.dtype).reshape(array.shape)
+    if array.size < _LEAST or array.flags.c_contiguous or array.dtype.hasobject:
+        copy[...] = array
+    elif (turn := _turn(array.shape, array.strides, array.itemsize)) and _worth(array):
+        function, to, start = _function(array.itemsize), copy.ctypes.data, array.ctypes.data
+        for ahead, behind in turn.starts:
+            function(to + ahead, start + behind, *turn.sizes)
+    elif array.shape[-1] < _FEW:  # else the innermost of NumPy's loops would be as short
+        for number in range(array.shape[-1]):
+            copy[..., number] = array[..., number]
+    else:
+        copy[...] = array
+    return copy
+
+
+def _worth(array: Array) -> bool:
+    """Whether compiled code is there, or has become worth its making."""
+    waited = _waited.get(array.itemsize, 0)
+    _waited[array.itemsize] = min(waited + array.nbytes, _SOON)
+    return waited >= _SOON
+
+
+@functools.lru_cache(1024)
+def _turn(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> _Turn | None:
+    """How blocks move an array into C order; None where neighbours stay neighbours or have none, or blocks are few.
+
+    Rows are along the axis of the original's neighbours, columns along that of the copy's.
+    """
+    into = [size * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    axes = _merged(_Axis(*axis) for axis in zip(shape, into, strides, strict=True) if axis[0] > 1)
+    rows = next((axis for axis in axes if axis.start == size), None)
+    if rows is None or rows is axes[-1] or size not in _SIDES:
+        return None
+    columns, others = axes[-1], sorted((axis for axis in axes[:-1] if axis is not rows), key=lambda axis: axis.length)
+    times = others.pop() if others else _Axis(1, 0, 0)
+    if min(rows.length, columns.length) < _SIDES[size] or rows.length * columns.length * times.length < _LEAST:
+        return None
+    starts = [
+        (
+            sum(n * axis.to for n, axis in zip(at, others, strict=True)),
+            sum(n * axis.start for n, axis in zip(at, others, strict=True)),
+        )
+        for at in product(*(range(axis.length) for axis in others))
+    ]
+    return _Turn(starts, (rows.length, columns.length, rows.to, columns.start, *times))
+
+
+def _merged(axes: Iterator[_Axis]) -> list[_Axis]:
+    """The axes, those made one that are one in both arrays."""
+    found: list[_Axis] = []
+    for axis in axes:
+        if found and (found[-1].to, found[-1].start) == (axis.length * axis.to, axis.length * axis.start):
+            axis = axis._replace(length=found.pop().length * axis.length)
+        found.append(axis)
+    return found
+
+
+@functools.cache
+def _function(size: int) -> Callable[..., None]:
+    """Compiled code: to[row * r + size * c] = from[size * r + column * c], `times` times.
+
+    Both dimensions hold a block. The last ones reach back over what others have moved already.
+    """
+    from isa_models.machine_code import linked  # brings LLVM
+
+    emit, side = Emitter(), _SIDES[size]
+
+    def each_time(number: str) -> Carried:
+        to, start = _at(emit, "%to", (number, "%to_next")), _at(emit, "%from", (number, "%from_next"))
+
+        def each_row(number: str) -> Carried:
+            row = _first(emit, number, side, "%rows")
+
+            def each_column(number: str) -> Carried:
+                column = _first(emit, number, side, "%columns")
+                block = _at(emit, start, (row, str(size)), (column, "%column"))
+                _move(emit, size, side, block, _at(emit, to, (row, "%row"), (column, str(size))))
+                return []
+
+            emit.loop("0", _count(emit, side, "%columns"), each_column)
+            return []
+
+        emit.loop("0", _count(emit, side, "%rows"), each_row)
+        return []
+
+    emit.loop("0", "%times", each_time)
+    name = f"turn{8 * size}"
+    head = ", ".join(["ptr noalias %to", "ptr noalias %from", *(f"i64 %{name}" for name in _SIZES)])
+    body = "\n".join(["entry:", *emit.lines, "  ret void"])
+    library = linked(
+        name, "\n".join([*emit.declarations, f"define void @{name}({head}) nounwind {{\n{body}\n}}"]), [name]
+    )
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * len(_SIZES))
+    function: Any = kind(library[name])
+    function.keep = library  # which owns the code
+    found: Callable[..., None] = function
+    return found
+
+
+def _count(emit: Emitter, side: int, length: str) -> str:
+    """How many blocks cover a length."""
+    return emit.value(f"udiv i64 {emit.value(f'add i64 {length}, {side - 1}')}, {side}")
+
+
+def _first(emit: Emitter, number: str, side: int, length: str) -> str:
+    """Where a block begins: the last one so that it ends with the length."""
+    last = emit.value(f"sub i64 {length}, {side}")
+    return emit.call("i64", "llvm.umin.i64", ("i64", emit.value(f"mul i64 {number}, {side}")), ("i64", last))
+
+
+def _at(emit: Emitter, base: str, *steps: tuple[str, str]) -> str:
+    """A pointer some steps behind another: how many, and of how many bytes."""
+    for count, step in steps:
+        base = emit.value(f"getelementptr i8, ptr {base}, i64 {emit.value(f'mul i64 {count}, {step}')}")
+    return base
+
+
+def _move(emit: Emitter, size: int, side: int, start: str, to: str) -> None:
+    """Move a block. Each of log2(side) times each row is riffled with the one half the rows behind it."""
+    kind = f"<{side} x i{8 * size}>"
+    rows = []
+    for number in range(side):
+        rows.append(emit.name())
+        emit.line(f"{rows[-1]} = load {kind}, ptr {_at(emit, start, (str(number), '%column'))}, align 1")
+    riffled = [number // 2 + side * (number % 2) for number in range(2 * side)]
+    for _ in range(side.bit_length() - 1):
+        pairs = zip(rows[: side // 2], rows[side // 2 :], strict=True)
+        halves = riffled[:side], riffled[side:]
+        rows = [emit.value(_shuffle(kind, a, b, lanes)) for a, b in pairs for lanes in halves]
+    for number, row in enumerate(rows):
+        emit.line(f"store {kind} {row}, ptr {_at(emit, to, (str(number), '%row'))}, align 1")
+
+
+def _shuffle(kind: str, a: str, b: str, lanes: list[int]) -> str:
+    mask = ", ".join(f"i32 {lane}" for lane in lanes)
+    return f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{mask}>"

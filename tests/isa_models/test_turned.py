@@ -1,0 +1,80 @@
+"""Arrays with turned axes copied into C order: the elements are NumPy's, whichever way they move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isa_models.memory import LINE
+from isa_models.readings import turned
+
+SIZES = st.sampled_from([1, 2, 4, 8, 3])  # no compiled code moves three bytes
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled code from the first copy on, however small."""
+    monkeypatch.setattr(turned, "_SOON", 0)
+    monkeypatch.setattr(turned, "_LEAST", 1)
+    turned._turn.cache_clear()
+
+
+def elements(shape: tuple[int, ...], size: int) -> turned.Array:
+    count = int(np.prod(shape))
+    numbers = np.random.default_rng(count).integers(0, 256, count * size, np.uint8)
+    return numbers.view(f"V{size}" if size == 3 else f"u{size}").reshape(shape)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=4).filter(lambda s: np.prod(s) < 1 << 16), SIZES, st.data())
+def test_elements_of_any_view(shape: list[int], size: int, data: st.DataObject) -> None:
+    array = elements(tuple(shape), size).transpose(data.draw(st.permutations(range(len(shape)))))
+    cut = [
+        data.draw(st.sampled_from([slice(None), slice(1, None), slice(None, None, -1), slice(None, None, 2)]))
+        for _ in shape
+    ]
+    array = array[tuple(cut)]
+    copy = turned.copied_in_order(array)
+    assert copy.tobytes() == array.tobytes() and copy.shape == array.shape and copy.dtype == array.dtype
+    assert copy.flags.c_contiguous and copy.ctypes.data % LINE == 0 and not np.shares_memory(copy, array)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+@pytest.mark.parametrize("rows", [7, 8, 16, 17, 33])
+@pytest.mark.parametrize("columns", [7, 8, 16, 17, 33])
+def test_blocks_that_reach_back(size: int, rows: int, columns: int) -> None:
+    """Of both dimensions with a part of a block at the end, in two images."""
+    array = np.moveaxis(elements((2, rows, 3, columns), size), 1, -1)
+    assert (turned.in_order(array) == array).all()
+
+
+def test_blocks_are_taken() -> None:
+    """Neither the shape that a convolution brings, nor its way back, is left to NumPy."""
+    nchw = elements((2, 64, 14, 14), 4)
+    for array in (np.moveaxis(nchw, 1, -1), np.moveaxis(nchw.reshape(2, 14, 14, 64), -1, 1)):
+        assert turned._turn(array.shape, array.strides, 4) is not None
+
+
+def test_what_is_in_order_stays() -> None:
+    array = turned.in_order(elements((4, 5), 4))
+    assert turned.in_order(array) is array
+
+
+def test_few_elements_are_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code is compiled once so much was turned that it had been worth it."""
+    monkeypatch.setattr(turned, "_SOON", 1 << 12)
+    monkeypatch.setattr(turned, "_waited", {})
+    compiled: list[int] = []
+
+    def function(size: int) -> Callable[..., None]:
+        compiled.append(size)
+        return lambda *_: None
+
+    monkeypatch.setattr(turned, "_function", function)
+    array = elements((32, 32), 2).T
+    for _ in range(3):  # 2048 bytes each
+        turned.copied_in_order(array)
+    assert compiled == [2]
