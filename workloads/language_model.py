@@ -81,6 +81,7 @@ NETWORK = RealNetwork(
     title="SmolLM2-135M",
     samples=f"windows of {WINDOW} tokens of news",
     count=8,
+    few=1,  # which has 128 tokens, each with all its logits
     metrics=(
         Metric("perplexity", "perplexity of the next token", "{:.2f}", higher_is_better=False),
         Metric("next_token", "share of tokens foretold", "{:.1%}"),

@@ -92,7 +92,9 @@ class StoredVariant(Alike, Brief):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RealNetwork(Alike, Brief, InNotebooks):
-    """A trained network. The first of `metrics` is the one that is drawn; `against_f32`: `score` compares with f32."""
+    """A trained network. The first of `metrics` is the one that is drawn; `against_f32`: `score` compares with f32.
+    `few`: how many samples are enough to tell how far outputs are from f32's.
+    """
 
     name: str
     title: str
@@ -102,6 +104,7 @@ class RealNetwork(Alike, Brief, InNotebooks):
     model: Callable[[], Path | onnx.ModelProto]
     data: Callable[[onnx.ModelProto, int, int], Data]
     against_f32: bool = False
+    few: int = 2
     pictures: bool = False  # whether its data make pictures of outputs
     variants: Mapping[str, StoredVariant] = field(default_factory=dict)  # by the mode's name
     continues: Continues | None = None  # a language model: what it writes after a text

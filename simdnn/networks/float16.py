@@ -11,7 +11,6 @@ The idea of casting at the edges and converting parameters is that of Paddle's f
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -31,7 +30,7 @@ from simdnn.networks.load import DOMAINS, Loaded, graph_of, onnx_package, read
 from simdnn.networks.model import RANDOM
 from simdnn.networks.network import Network
 from simdnn.networks.opset import raised, without_weights
-from simdnn.networks.rewriting import bodies, expanded, fresh, inline_data, names_read, node_name, refill
+from simdnn.networks.rewriting import asked, bodies, expanded, fresh, inline_data, names_read, node_name, refill
 from simdnn.networks.tensors import FLOAT16, array_of, packed
 from simdnn.networks.types import number
 from simdnn.primitives.checks import one_of
@@ -207,7 +206,7 @@ class _Transpiler:
         self.onnx = onnx_package()
         self.model, self.graph, self.dtype = model, model.graph, dtype
         self.element = number(FLOAT16[dtype])
-        self.keep, self.only = keep, only
+        self.keep, self.wanted = keep, asked(only)
         self.stuck = stuck and f", and it cannot be raised: {stuck}"
         self.report = Float16Report(dtype)
         if not any(o.domain in DOMAINS for o in model.opset_import):  # casts are of this domain
@@ -293,7 +292,7 @@ class _Transpiler:
 
     def _why_kept(self, node: Any, name: str) -> str:
         """The reason why a node stays f32; empty where it is converted."""
-        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in self.only):
+        if not self.wanted(name):
             return "not in the part asked for"
         for key in (name, node.op_type):
             if key in self.keep:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.errors import how_to_install
 from isa_models.readings.arrays import Array, memory_bytes
+from simdnn.kernels.common.kept import fix
 from simdnn.networks.model import Graph, Node, Port
 from simdnn.networks.tensors import array_of, size_of
 from simdnn.networks.types import element
@@ -121,7 +122,7 @@ class _Loader:
             if not tensor.name or tensor.name in constants:
                 raise InvalidArgument(f"two initializers, or one without a name: {tensor.name!r:.60}")
             constants[tensor.name] = self.array(tensor)
-            constants[tensor.name].setflags(write=False)
+            fix(constants[tensor.name])
         inputs = tuple(self.port(value) for value in proto.input)
         names = [port.name for port in inputs]
         if len(set(names)) != len(names):

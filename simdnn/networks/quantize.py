@@ -11,7 +11,6 @@ Krishnamoorthi, "Quantizing deep convolutional networks for efficient inference"
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ from simdnn.networks.model import Node
 from simdnn.networks.narrow import NARROW_MODES, NarrowMode
 from simdnn.networks.network import Network
 from simdnn.networks.opset import raised, version
-from simdnn.networks.rewriting import expanded, fresh, inline_data, names_read, node_name, refill
+from simdnn.networks.rewriting import asked, expanded, fresh, inline_data, names_read, node_name, refill
 from simdnn.networks.tensors import array_of
 from simdnn.networks.types import has_number
 from simdnn.primitives.checks import integer, one_of
@@ -101,9 +100,10 @@ def quantize_onnx(
             ranges = _ranges(Network(graph), calibration, machine)
     known = {n: a for n, a in graph.constants.items() if a.dtype == np.float32}
     writer = _Writer(made, known, per_channel, sources, ranges)
+    wanted = asked(only)
     for position, node in enumerate(list(made.graph.node)):
-        wanted = any(fnmatch.fnmatchcase(node_name(node, position), pattern) for pattern in only)
-        if not wanted or node.op_type not in ("Conv", "MatMul", "Gemm") or node.domain or not writer.fits(node):
+        product = node.op_type in ("Conv", "MatMul", "Gemm") and not node.domain
+        if not product or not wanted(node_name(node, position)) or not writer.fits(node):
             writer.nodes.append(node)
         elif scheme == "static":
             writer.static(node)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import fnmatch
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +51,17 @@ def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 def node_name(node: onnx.NodeProto, position: int) -> str:
     """A node's name; by its operator and position where it has none."""
     return node.name or f"{node.op_type}_{position}"
+
+
+def asked(patterns: Iterable[str]) -> Callable[[str], bool]:
+    """Tells whether a name fits one of the patterns of a shell; many are one expression, asked once a name.
+
+    >>> wanted = asked(["conv*", "fc1"])
+    >>> wanted("conv2"), wanted("fc1"), wanted("fc10"), asked([])("fc1")
+    (True, True, False, False)
+    """
+    match = re.compile("|".join(map(fnmatch.translate, patterns)) or "(?!)").match
+    return lambda name: match(name) is not None
 
 
 def fresh(name: str, taken: set[str]) -> str:

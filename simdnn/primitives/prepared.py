@@ -143,7 +143,7 @@ class Operands:
         if blocked and blocked not in known.made and self.ready.target.engine != "reference":
             tag = plain_weights(problem).tag
             if panels := panels_of(self.weights, blocked, tag, problem.wei):
-                known.made[blocked] = panels
+                known.add(blocked, panels)
         return self.weights
 
     def departures(self, shape: tuple[int, ...]) -> Departures:

@@ -89,7 +89,7 @@ class Reordered(Alike, Priced):
             values = self.tensors["wei"]
         known = Known(np.ascontiguousarray(values).reshape(desc.shape))
         if desc.blocked:
-            known.made[desc.blocked] = self.tensors
+            known.add(desc.blocked, self.tensors)
         return known
 
     @functools.cached_property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from math import inf, prod
 from typing import Any
@@ -36,6 +37,7 @@ class Finding:
         self, subject: Subject, judge: Judge, kept: Results, few: Judge | None = None, before: Finding | None = None
     ) -> None:
         self.subject = subject
+        self.groups = list(subject.groups)
         self.full = RecipeRuns(subject, judge, kept)
         lender: RecipeRuns | None = before.few if before else None
         self.few: RecipeRuns = RecipeRuns(subject, few, kept, few=True, lender=lender) if few else self.full
@@ -75,20 +77,20 @@ class Finding:
     # -- recipes by groups -----------------------------------------------------------------------------------------
     def recipe(self, key: Modes) -> dict[str, str]:
         """The mode of each layer."""
-        own = {layer: mode for group, mode in zip(self.subject.groups, key, strict=True) for layer in group}
+        own = {layer: mode for group, mode in zip(self.groups, key, strict=True) for layer in group}
         return {layer: own[layer] for layer in self.subject.layers}
 
     def _all(self, mode: str) -> Modes:
         """One mode in all groups that take it."""
-        return tuple(mode if self._takes(place, mode) else "f32" for place in range(len(self.subject.groups)))
+        return tuple(mode if self._takes(place, mode) else "f32" for place in range(len(self.groups)))
 
     def _takes(self, place: int, mode: str) -> bool:
         """Whether the layers of a group may be in a mode, which is of products alone or of convolutions as well."""
-        convolutions = self.subject.convolutions.intersection(self.subject.groups[place])
+        convolutions = self.subject.convolutions.intersection(self.groups[place])
         return not NarrowMode.kept(MODES[mode].narrow, bool(convolutions))
 
     def _with(self, own: Mapping[int, str]) -> Modes:
-        return tuple(own.get(place, "f32") for place in range(len(self.subject.groups)))
+        return tuple(own.get(place, "f32") for place in range(len(self.groups)))
 
     def _rows(self, keys: Sequence[Modes]) -> list[dict[str, Any]]:
         """Rows over few feeds, by which the search goes."""
@@ -104,13 +106,16 @@ class Finding:
     # -- the search ------------------------------------------------------------------------------------------------
     def search(self, names: Sequence[str]) -> list[str]:
         """Run what the front needs; what is to be said of it."""
-        many = len(names) * len(self.subject.groups) > MOST_ALONE
-        self._expect(1 + len(self.subject.groups) * (len(names) - 1), 1)
+        alike = any(len(group) > 1 for group in self.groups)
+        many = alike or len(names) * len(self.groups) > MOST_ALONE
+        self._expect(1 + len(self.groups) * (len(names) - 1), 1)
         self._rows([self._all("f32")])
         if self._measure([self._all("f32")])[0]["sqnr_db"] == -inf:
             raise InvalidArgument("f32's outputs are no finite numbers over the feeds: no recipe can be judged by them")
         whole = self._whole(names) if many else {}
         wanted = self._wanted(names, whole)
+        if alike:
+            wanted = self._halved(wanted)
         self._expect(
             len(self.few.modes) + sum(len(some) - 1 for some in wanted) + 2 * self.subject.a_round,
             len(self.full.modes) + self.subject.shown,
@@ -154,7 +159,7 @@ class Finding:
     def _whole(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Whole networks in one mode, over all feeds too; those that are another mode's very run have its row."""
         uniform = dict(zip(names, map(self._all, names), strict=True))
-        guess = len(names) + len(self.subject.groups) * (len(names) - 1) // 2  # half of the modes are worth trying
+        guess = len(names) + len(self.groups) * (len(names) - 1) // 2  # half of the modes are worth trying
         self._expect(guess, len(names) + self.subject.shown)
         rows = dict(zip(names, self._rows(list(uniform.values())), strict=True))
         twins: dict[str, str] = {}
@@ -169,13 +174,54 @@ class Finding:
     def _wanted(self, names: Sequence[str], whole: Mapping[str, Mapping[str, Any]]) -> list[Sequence[str]]:
         """The modes to be tried in each group: all, or what whole networks in one mode leave."""
         kernels = {name: self._kernels(row) for name, row in whole.items() if not row["refused"]}
-        places = range(len(self.subject.groups))
+        places = range(len(self.groups))
         if not kernels:
             return [[name for name in names if self._takes(place, name)] for place in places]
         return [
             worth_trying(names, {name: found[place] for name, found in kernels.items() if self._takes(place, name)})
             for place in places
         ]
+
+    # -- layers alike ----------------------------------------------------------------------------------------------
+    def _halved(self, wanted: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+        """Halve groups of layers as often as the subject allows, and the modes to be tried in each: always the group
+        that has a mode whose gain times whose error is the largest. What one layer of many loses is found so, and
+        leaves the others free.
+        """
+        found = list(wanted)
+        many = max(len(some) - 1 for some in found)
+        self._expect(len(self.few.modes) + many * (len(found) + 2 * self.subject.halvings), len(self.full.modes))
+        self._rows([self._with({place: mode}) for place, some in enumerate(found) for mode in some])
+        for _ in range(self.subject.halvings):
+            at_stake = {
+                place: max(self._at_stake(row) for _, row in self._alone(place, found[place]))
+                for place, group in enumerate(self.groups)
+                if len(group) > 1
+            }
+            place = max(at_stake, key=lambda place: at_stake[place], default=-1)
+            if place < 0 or not at_stake[place]:
+                break
+            self._halve(place)
+            found.insert(place, found[place])
+            self._rows([self._with({half: mode}) for half in (place, place + 1) for mode in found[place]])
+        return found
+
+    def _halve(self, place: int) -> None:
+        """Two groups in place of one; recipes that ran had the same mode in both."""
+        group = self.groups[place]
+        self.groups[place : place + 1] = [group[: len(group) // 2], group[len(group) // 2 :]]
+        grown = {(*key[: place + 1], *key[place:]): point for key, point in self.points.items()}
+        self.points = {key: replace(point, modes=key) for key, point in grown.items()}
+
+    def _at_stake(self, row: Mapping[str, Any]) -> float:
+        """The cycles that a mode saves, times its error."""
+        return 0.0 if row["refused"] else max(0.0, self._base["cycles"] - row["cycles"]) * _energy(row)
+
+    @property
+    def _edges(self) -> list[tuple[int, int]]:
+        """Pairs of groups, the second reading the first."""
+        at = {layer: place for place, group in enumerate(self.groups) for layer in group}
+        return list(dict.fromkeys((at[a], at[b]) for a, b in self.subject.borders if at[a] < at[b]))
 
     def _modelled(
         self, options: Sequence[Sequence[str]], whole: Mapping[str, Mapping[str, Any]], count: int
@@ -216,7 +262,7 @@ class Finding:
         """The modes that each group can have, and why it lacks some: refused, or without any effect."""
         self._rows([self._with({place: mode}) for place, some in enumerate(wanted) for mode in some])
         options, notes = [], []
-        for place, group in enumerate(self.subject.groups):
+        for place, group in enumerate(self.groups):
             found, same, lacking = [], [], {}
             for mode, row in self._alone(place, wanted[place]):
                 if row["refused"]:
@@ -239,12 +285,12 @@ class Finding:
     def _kernels(self, row: Mapping[str, Any]) -> list[list[Kernel]]:
         """The kernels of a row's layers, by group."""
         own = dict(zip(self.subject.layers, json.loads(row["implementation"]), strict=True))
-        return [[tuple(own[layer]) for layer in group] for group in self.subject.groups]
+        return [[tuple(own[layer]) for layer in group] for group in self.groups]
 
     # -- what neighbours cost --------------------------------------------------------------------------------------
     def _pairs(self, options: Sequence[Sequence[str]]) -> Pairs:
         """Cycles that neighbours' modes add beyond what each adds alone; nothing where there are too many."""
-        some = {(i, j): [(a, b) for a in options[i] for b in options[j]] for i, j in self.subject.edges}
+        some = {(i, j): [(a, b) for a in options[i] for b in options[j]] for i, j in self._edges}
         if sum(map(len, some.values())) > MOST_PAIRS:
             return {}
         base = self._base["cycles"]

@@ -126,7 +126,7 @@ class RecipeRuns:
         failed: dict[str, str] = {}
         again: dict[Task, tuple[str, ...]] = {}
         each = self.each or (lambda tasks: ((task, self._here(task)) for task in tasks))
-        for task, ran in each(list(todo)):
+        for task, ran in each(sorted(todo, key=_beginning)):
             modes = dict(task[0])
             if ran.stamp != self._here.stamp and not ran.failed:
                 ran = lost("the package or the machine's table is another one at the worker")
@@ -195,9 +195,14 @@ class RecipeRuns:
         labels = b"" if self.judge.labels is None else np.ascontiguousarray(self.judge.labels).tobytes()
         told = f"tune {self.subject.machine.name} {self.judge.measure} {metric} {self.few} "
         own = hashlib.sha256(told.encode() + labels)
-        for part in self.subject.content():
+        for part in self.subject.content(self.few):
             own.update(part)
         return own.hexdigest()
+
+
+def _beginning(task: Task) -> list[tuple[bool, str]]:
+    """What sorts recipes so that those which begin alike follow each other: subjects keep what layers gave."""
+    return [(mode != "f32", mode) for _, mode in task[0]]
 
 
 def _types(kernels: Sequence[Sequence[Any]]) -> list[str]:

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -50,10 +51,10 @@ class RecipeRun:
 
 
 class Subject(Protocol):
-    """A network on a machine. `groups`: layers that have one mode, each in one; `convolutions`: layers that take no
-    mode of products alone; `edges`: pairs of groups, the second reading the first. `enumerable`: how many recipes are
-    few enough to be run all; else the search takes `rounds` of at most `a_round` recipes, and where it goes by few
-    feeds, at most `shown` of its front are run over all.
+    """A network on a machine. `groups`: layers that have one mode at first, each in one, which are halved `halvings`
+    times; `convolutions`: layers that take no mode of products alone; `borders`: pairs of layers, the second reading
+    the first. `enumerable`: how many recipes are few enough to be run all; else the search takes `rounds` of at most
+    `a_round` recipes, and where it goes by few feeds, at most `shown` of its front are run over all.
     """
 
     machine: AnyMachine
@@ -63,7 +64,7 @@ class Subject(Protocol):
     @property
     def convolutions(self) -> frozenset[str]: ...
     @property
-    def edges(self) -> list[tuple[int, int]]: ...
+    def borders(self) -> list[tuple[str, str]]: ...
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]: ...
     @property
@@ -74,6 +75,8 @@ class Subject(Protocol):
     def rounds(self) -> int: ...
     @property
     def shown(self) -> int: ...
+    @property
+    def halvings(self) -> int: ...
 
     def count(self, few: bool) -> int:
         """How many feeds a recipe is run over."""
@@ -93,8 +96,8 @@ class Subject(Protocol):
     def ranges(self) -> Mapping[str, tuple[float, float]]:
         """Ranges that calibration found, of a model that a recipe's file must tell them of."""
 
-    def content(self) -> Iterator[bytes]:
-        """All that figures hang on, beside the machine and the recipe."""
+    def content(self, few: bool) -> Iterator[bytes]:
+        """All that figures over few feeds, or all, hang on, beside the machine and the recipe."""
 
 
 @dataclass(eq=False)
@@ -111,6 +114,7 @@ class TrainedSubject:
     a_round: int = 48
     rounds: int = 16
     shown: int = 12
+    halvings: int = 0
     _held: OrderedDict[Any, tuple[str, Array]] = field(default_factory=OrderedDict)
     _costs: dict[Any, tuple[float, float, str, str]] = field(default_factory=dict)
     _steps: dict[Any, Any] = field(default_factory=dict)
@@ -132,8 +136,8 @@ class TrainedSubject:
         return frozenset(layer.name for layer in self.net.layers if layer.kind == "conv")
 
     @property
-    def edges(self) -> list[tuple[int, int]]:
-        return [(i, i + 1) for i in range(len(self.net.layers) - 1)]
+    def borders(self) -> list[tuple[str, str]]:
+        return list(pairwise(self.layers))
 
     @cached_property
     def place(self) -> sequential.Place:
@@ -179,7 +183,7 @@ class TrainedSubject:
     def ranges(self) -> Mapping[str, tuple[float, float]]:
         return {}
 
-    def content(self) -> Iterator[bytes]:
+    def content(self, few: bool) -> Iterator[bytes]:
         for layer in self.net.layers:
             yield repr((layer.name, layer.kind, layer.stride, layer.pad, layer.relu, layer.weights.shape)).encode()
             yield from (layer.weights.tobytes(), layer.bias.tobytes())
@@ -223,6 +227,7 @@ class ModelSubject:
     a_round: int = 48
     rounds: int = 16
     shown: int = 12
+    halvings: int = 16
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name in self.__dataclass_fields__}
@@ -253,9 +258,8 @@ class ModelSubject:
         return self.calibrated.mixable.convolutions
 
     @property
-    def edges(self) -> list[tuple[int, int]]:
-        at = {layer: place for place, group in enumerate(self.groups) for layer in group}
-        return list(dict.fromkeys((at[a], at[b]) for a, b in self.calibrated.mixable.edges if at[a] < at[b]))
+    def borders(self) -> list[tuple[str, str]]:
+        return self.calibrated.mixable.edges
 
     def count(self, few: bool) -> int:
         return len(self.feeds[: self.few if few else None])
@@ -288,9 +292,9 @@ class ModelSubject:
     def ranges(self) -> Mapping[str, tuple[float, float]]:
         return self.calibrated.ranges
 
-    def content(self) -> Iterator[bytes]:
+    def content(self, few: bool) -> Iterator[bytes]:
         yield self.calibrated.mixable.model.SerializeToString(deterministic=True)
-        for feed in (*self.feeds, *self.calibration):
+        for feed in (*self.feeds[: self.few if few else None], *self.calibration):
             for name, array in feed.items():
                 yield f"{name} {array.dtype} {array.shape}".encode()
                 yield array.tobytes()

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from simdnn.networks.modes import Model
 
 Feeds = Mapping[str, Array] | Sequence[Mapping[str, Array]]
-_FEW = 2  # samples of a fetched network that tell sensitivities
 _A_ROUND, _ROUNDS = 24, 4  # recipes of a fetched network, after sensitivities
 _SLACK = 1e-12  # of a loss, which is a difference
 _COLUMNS = ("machine", "cycles", "time_us", "quality", "loss", "sqnr_db", "speed_up", "recipe")
@@ -261,7 +260,7 @@ def fetched(
     data = network.data(model, network.count if samples is None else samples, 0)
     first = network.metrics[0]
     sign = "" if first.higher_is_better else "minus "
-    few = _FEW if len(data.samples) > _FEW else None
+    few = network.few if len(data.samples) > network.few else None
     of = f"{len(data.samples)} {network.samples}"
     notes = [f"quality is {sign}{first.name} ({first.title}) of {of}"]
     notes += [f"the search goes by {few} of the {of}, and all of them decide"] if few else []

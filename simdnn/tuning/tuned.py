@@ -64,7 +64,7 @@ class Tuned(Alike):
         row = self.best if row is None else row
         modes = self.recipe(row)
         found = self._measured[str(self.front.loc[row, "machine"])]
-        groups = {group: modes[group[0]] for group in found.subject.groups}
+        groups = {group: modes[group[0]] for group in found.groups}
         back = [{**modes, **dict.fromkeys(group, "f32")} for group, mode in groups.items() if mode != "f32"]
         own, *others = found.few.rows([modes, *back])
         rows = []

@@ -1,5 +1,6 @@
 """Weights of recent products and their panels: used again where the bytes are the same, and only there."""
 
+import gc
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
@@ -113,3 +114,22 @@ def test_weights_that_change_are_packed_by_a_program_in_time(packed: list[Array]
         found = product(weights, SRC[:, :130].copy())
         np.testing.assert_array_equal(found, SRC[:, :130].astype(int) @ weights)
     assert len(packed) == 2
+
+
+def test_weights_of_a_model_are_known_however_they_are_turned(packed: list[Array]) -> None:
+    """They are not compared, and a view is another matrix than what it views."""
+    stored, before = WEIGHTS.T.copy(), set(kept._fixed.values())
+    kept.fix(stored)
+    own = set(kept._fixed.values()) - before
+    with pytest.raises(ValueError, match="read-only"):
+        stored[0, 0] = 1
+    for _ in range(4):
+        np.testing.assert_array_equal(product(stored.T), SRC.astype(int) @ WEIGHTS)
+    assert len(packed) == 2  # met once, then kept
+    half = stored.T[:, 75:]
+    for _ in range(3):
+        np.testing.assert_array_equal(product(half), SRC.astype(int) @ WEIGHTS[:, 75:])
+    assert len(packed) == 4
+    del stored, half  # its memory may be another array's next
+    gc.collect()
+    assert own and own.isdisjoint(kept._fixed.values())

@@ -286,10 +286,65 @@ def test_machines_side_by_side_share_the_search(model: Any, monkeypatch: pytest.
 def test_many_layers_alike_share_a_mode(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are too many to try each: those whose names differ in numbers alone."""
     monkeypatch.setattr("simdnn.tuning.subjects.MOST_ALONE", 2)
-    feeds = {"images": workloads.cancer().test_images[:4]}
-    found = simdnn.tune(model, machine="zen4", feeds=feeds, modes=["f32", "bf16"])
-    assert len(found.runs) == 2 and set(found.runs["recipe"]) == {"all f32", "all bf16"}
-    assert found.table(0)["layer"].tolist() == ["fc1 and 2 like it"]
+    feeds = [{"images": workloads.cancer().test_images[:4]}]
+    subject = ModelSubject(model, isa_models.machine("zen4"), feeds, feeds, halvings=0)
+    found = Finding(subject, Judge(None, None, False), Results(None))
+    found.search(["f32", "bf16"])
+    assert [text_of(modes) for modes in found.full.modes] == ["all f32", "all bf16"]
+    tuned = simdnn.tune(model, machine="zen4", feeds=feeds, modes=["f32", "bf16"])
+    assert len(tuned.runs) == 8 and tuned.table(0)["layer"].tolist() == ["fc1", "fc2", "fc3"]  # halved until alone
+
+
+def test_a_layer_unlike_the_others_is_found_by_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of eight that are alike reads a column a thousand times the others, which its weights leave out."""
+    onnx = pytest.importorskip("onnx")
+    monkeypatch.setattr("simdnn.tuning.subjects.MOST_ALONE", 2)
+    rng, size, odd = np.random.default_rng(0), 64, 5
+    weights = [rng.normal(0, size**-0.5, (size, size)).astype(np.float32) for _ in range(8)]
+    weights[odd - 1][:, 0] *= 1000
+    weights[odd][0] = 0
+    stored = [onnx.numpy_helper.from_array(w, f"w{at}") for at, w in enumerate(weights)]
+    nodes = [onnx.helper.make_node("MatMul", [f"x{at}", f"w{at}"], [f"x{at + 1}"], f"block.{at}") for at in range(8)]
+    ports = [onnx.helper.make_tensor_value_info(name, 1, [16, size]) for name in ("x0", "x8")]
+    graph = onnx.helper.make_graph(nodes, "alike", ports[:1], ports[1:], stored)
+    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    feeds = [{"x0": rng.normal(size=(16, size)).astype(np.float32)}]
+    subject = ModelSubject(made, isa_models.machine("clx"), feeds, feeds, halvings=3, a_round=4, rounds=1, enumerable=1)
+    found = Finding(subject, Judge(None, None, False), Results(None))
+    found.search(["f32", "int8-vnni"])
+    assert [len(group) for group in found.groups] == [4, 1, 1, 2] and found.groups[2] == (f"block.{odd}",)
+    alone = found.full.row(found.recipe(("int8-vnni", "int8-vnni", "f32", "int8-vnni")))
+    every = found.full.row(dict.fromkeys(subject.layers, "int8-vnni"))
+    assert alone["sqnr_db"] > every["sqnr_db"] + 20 and len(found.full.modes) < 20
+
+
+def test_recipes_that_begin_alike_follow_each_other(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that what the memory keeps of one serves the next; rows stand in the order in which they were asked for."""
+    ran: list[str] = []
+    was = ModelSubject.run
+    monkeypatch.setattr(
+        ModelSubject, "run", lambda self, modes, few=False: (ran.append(text_of(modes)), was(self, modes, few))[1]
+    )
+    feeds = [{"images": workloads.cancer().test_images[:2]}]
+    subject = ModelSubject(model, isa_models.machine("zen4"), feeds, feeds)
+    runs = RecipeRuns(subject, Judge(None, None, False), Results(None))
+    asked = [{"fc1": a, "fc2": b, "fc3": "f32"} for a in ("bf16", "f32") for b in ("bf16", "f32")]
+    rows = runs.rows(asked)
+    assert ran == ["all f32", "fc1 fc3 f32, fc2 bf16", "fc1 bf16, fc2 fc3 f32", "fc1 fc2 bf16, fc3 f32"]
+    assert runs.modes == asked and rows == [runs.row(modes) for modes in asked]
+
+
+def test_few_feeds_are_known_whatever_the_others_are(model: Any, tmp_path: Path) -> None:
+    """A search by the same few feeds goes on from what was kept, however many decide."""
+    images = workloads.cancer().test_images
+    feeds = [{"images": images[at : at + 1]} for at in range(4)]
+    calibrate = [{"images": workloads.cancer().train_images[:4]}]
+    keys = []
+    for count in (3, 4):
+        subject = ModelSubject(model, isa_models.machine("zen4"), feeds[:count], calibrate, few=1)
+        rows = [RecipeRuns(subject, Judge(None, None, False), Results(None), few) for few in (True, False)]
+        keys.append([one._identity for one in rows])
+    assert keys[0][0] == keys[1][0] and keys[0][1] != keys[1][1]
 
 
 def test_data_that_judge_what_they_calibrated_are_told(model: Any) -> None:

@@ -1,15 +1,17 @@
 """Weights that products met twice, and what kernels made of them: the next product with the same weights finds both.
 
 What is kept is a copy that nobody changes. Whether a caller's array is the same is told by its bytes, since it may have
-been changed since.
+been changed since; one that a model holds is known by itself, however it is turned.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import os
 import sys
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
@@ -22,13 +24,13 @@ from isa_models.forks import ForkLock
 from isa_models.readings.arrays import Array, copied_to_a_line, memory_bytes
 
 _LEAST = 1 << 10  # bytes of weights that are kept: fewer are made again as fast
-_MOST = 1 << 31  # bytes kept in all, or fewer: a process on each core keeps a quarter of the memory together
-_FEW = 1024  # weights that are remembered as met, and that are kept
+_MOST = 1 << 32  # bytes kept in all, or fewer: a process on each core keeps a quarter of the memory together
+_FEW = 4096  # weights that are remembered as met, and that are kept
 _WAYS = 16  # things that are kept of the same weights
 _ENDS, _BETWEEN = 256, 64  # bytes of weights by which they are looked up
 
 Made = Mapping[str, Array]
-_Look = tuple[tuple[int, ...], np.dtype[Any], bytes]
+_Look = tuple[tuple[int, ...], np.dtype[Any], Hashable]
 
 
 @dataclass(eq=False)
@@ -38,6 +40,7 @@ class Known:
     values: Array
     look: _Look | None = None  # where they are found
     made: dict[Hashable, Made] = field(default_factory=dict)
+    _bytes: int | None = None
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
@@ -46,9 +49,20 @@ class Known:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays, each counted once."""
-        arrays = {id(array): array for made in self.made.values() for array in made.values()}
-        return self.values.nbytes + sum(array.nbytes for array in arrays.values())
+        """Bytes of all arrays, each counted once; found again where something was made since."""
+        if self._bytes is None:
+            arrays = {id(array): array for made in self.made.values() for array in made.values()}
+            self._bytes = self.values.nbytes + sum(array.nbytes for array in arrays.values())
+        return self._bytes
+
+    def add(self, what: Hashable, made: Made) -> None:
+        """Keep what was made of the weights; of too much the oldest goes."""
+        for array in made.values():
+            array.setflags(write=False)
+        self.made[what] = made
+        if len(self.made) > _WAYS:
+            del self.made[next(iter(self.made))]
+        self._bytes = None
 
     def __reduce__(self) -> tuple[type[Known], tuple[Array]]:
         """Weights alone: what was made of them can be made again."""
@@ -67,29 +81,47 @@ _known: OrderedDict[_Look, Known] = OrderedDict()  # the latest used at the end
 _met: OrderedDict[_Look, None] = OrderedDict()  # weights that products met, kept or not
 _of_values: WeakValueDictionary[int, Known] = WeakValueDictionary()  # by the numbers of arrays that nobody changes
 _of_callers: WeakValueDictionary[int, Known] = WeakValueDictionary()  # of callers' arrays that held the same bytes
+_fixed: dict[int, int] = {}  # arrays of models, by their ids as long as they live: a number that no other one ever has
+_serials = itertools.count()
+
+
+def fix(array: Array) -> None:
+    """Note an array that nobody will change, for as long as it lives; views of it are known by where they lie in it."""
+    array.setflags(write=False)
+    owner = _owner(array)
+    if id(owner) not in _fixed:
+        _fixed[id(owner)] = next(_serials)
+        weakref.finalize(owner, _fixed.pop, id(owner), None)
+
+
+def _owner(array: Array) -> Array:
+    """The array whose memory it is a view of; itself where it is none."""
+    return array.base if isinstance(array.base, np.ndarray) else array
 
 
 def kept(weights: Array) -> Array:
     """A copy in C order that nobody changes: the one of an earlier call where the content is the same."""
     if known_of(weights):
         return weights
-    if weights.nbytes < _LEAST or not weights.flags.c_contiguous:
+    own = _fixed.get(id(_owner(weights)))
+    if weights.nbytes < _LEAST or own is None and not weights.flags.c_contiguous:
         return copied_to_a_line(weights)
-    known = _of_callers.get(id(weights))
+    known = _of_callers.get(id(weights)) if own is None else None
     if known is None or not known.same(weights):
-        look = _look(weights)
+        look = _look(weights) if own is None else _place(weights, own)
         with _LOCK:
             known, again = _known.get(look), look in _met
             _met[look] = None
             _met.move_to_end(look)
             if len(_met) > _FEW:
                 _met.popitem(last=False)
-        if known is None or not known.same(weights):
+        if known is None or own is None and not known.same(weights):
             copy = copied_to_a_line(weights)
             if not again:
                 return copy
             known = Known(copy, look)
-        _of_callers[id(weights)] = known
+        if own is None:
+            _of_callers[id(weights)] = known
     with _LOCK:
         _keep(known)
     return known.values
@@ -107,12 +139,8 @@ def made_of(weights: Array, what: Hashable, make: Callable[[], Made]) -> Made:
         return make()
     if (found := known.made.get(what)) is None:
         found = make()
-        for array in found.values():
-            array.setflags(write=False)
         with _LOCK:
-            known.made[what] = found
-            if len(known.made) > _WAYS:
-                del known.made[next(iter(known.made))]
+            known.add(what, found)
             _forget()
     return found
 
@@ -142,6 +170,11 @@ def _look(weights: Array) -> _Look:
     raw = weights.reshape(-1).view(np.uint8)
     some = raw[:_ENDS], raw[_ENDS :: max(1, raw.size // _BETWEEN)], raw[-_ENDS:]
     return weights.shape, weights.dtype, b"".join(part.tobytes() for part in some)
+
+
+def _place(weights: Array, own: int) -> _Look:
+    """Shape, type, and where a view lies in an array of a model, which has the number `own`."""
+    return weights.shape, weights.dtype, (own, weights.ctypes.data, weights.strides)
 
 
 @functools.cache
