@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 WIDTH = 80
@@ -56,6 +57,24 @@ def shown(frame: pd.DataFrame, columns: Sequence[str] = ()) -> ShownFrame:
     found = ShownFrame(frame)
     found.printed = tuple(columns or map(str, frame.columns))
     found.attrs.update(frame.attrs)
+    return found
+
+
+def framed(kinds: Mapping[str, str], rows: Iterable[Sequence[Any]], printed: Sequence[str]) -> ShownFrame:
+    """A frame of rows with a column of each of `kinds` (its name and type), of which it prints those `printed`.
+
+    >>> framed({"what": "str", "cycles": "float64"}, [("a", 1), ("b", 2.5)], ["cycles", "what"])
+    cycles  what
+         1  a
+       2.5  b
+    """
+    columns = dict(zip(kinds, zip(*rows, strict=True), strict=True))
+    arrays = {
+        name: pd.array(list(column), dtype="str") if kinds[name] == "str" else np.array(column, kinds[name])
+        for name, column in columns.items()
+    }
+    found = ShownFrame(arrays, copy=False)
+    found.printed = tuple(printed)
     return found
 
 

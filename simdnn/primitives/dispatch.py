@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from isa_models import GpuMachine, InvalidArgument, Unimplemented, UnknownTiming
 from isa_models.errors import did_you_mean
@@ -84,26 +84,30 @@ class Choice:
     def frame(self) -> pd.DataFrame:
         """Every candidate: implementation, isa, cycles (on one core; missing where it is out), chosen, reason.
 
-        One whose peak rate alone takes longer than all of the kernel that runs is out by that bound, and not timed.
+        The chosen one first, then the others by their cycles; behind them those that are out, in the table's order. One
+        whose peak rate alone takes longer than all of the kernel that runs is out by that bound, and not timed.
         """
-        import numpy as np
-        import pandas as pd
+        from simdnn.frames import framed
 
         met, least = [], _time(self.kind, self.request)[0]
-        for kind, reason in ((c.kind, c.reason) for c in self.candidates):
+        for kind, reason in self.candidates:
             time, missing = None, reason
             if kind is self.kind or not (missing := reason or self._ruled_out(kind, least)):
                 time, missing = _time(kind, self.request)
             met.append((kind, time, missing))
         fewer = least and any(time and time.cycles < least.cycles for _, time, _ in met)
         rows = []
-        for kind, time, missing in met:
+        for kind, time, missing in sorted(met, key=self._place):
             compared = time and least and time.relative_to(least)
             why = missing or self._why(kind, compared, "least time" if fewer else "fewest cycles")
-            rows.append((kind.name, kind.isa, time and time.cycles, kind is self.kind, why))
-        names = ("implementation", "isa", "cycles", "chosen", "reason")
-        columns: dict[str, Any] = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
-        return pd.DataFrame(columns | {"cycles": np.array(columns["cycles"], np.float64)})
+            rows.append((kind.name, kind.isa, time.cycles if time else math.nan, kind is self.kind, why))
+        kinds = {"implementation": "str", "isa": "str", "cycles": "float64", "chosen": "bool", "reason": "str"}
+        return framed(kinds, rows, printed=("implementation", "cycles", "reason"))
+
+    def _place(self, met: tuple[KernelKind, Time | None, str]) -> tuple[bool, float]:
+        """What a kind's row in the frame is sorted by."""
+        kind, time, _ = met
+        return kind is not self.kind, time.cycles if time else math.inf
 
     def _ruled_out(self, kind: KernelKind, least: Time | None) -> str:
         """Why a kind need not be timed: its bound, where that is above the `least` time, that of the kind that runs."""

@@ -157,13 +157,7 @@ class Estimate(Alike, Priced):
 
         The chosen one first, then the others by their cycles; behind them those that were out.
         """
-        from simdnn.frames import shown
-
-        frame = self.find_dispatch()
-        chosen, cycles = frame["chosen"].to_numpy(bool), frame["cycles"].to_numpy(float)
-        order = np.lexsort((cycles, ~chosen))  # NaN is sorted behind all numbers
-        ordered = frame.take(order).reset_index(drop=True)
-        return shown(ordered, ["implementation", "cycles", "reason"])
+        return self.find_dispatch()
 
     @cached_property
     def cost(self) -> Cost:

@@ -286,6 +286,11 @@ class Op(Record):
         vectors = not registers or any(not fmt(register.dtype).is_truth for register in registers)
         return max([128 * vectors, *[register.bits for register in registers]])
 
+    @Derived
+    def kind(self) -> tuple[bool, int, bool]:
+        """Whether it works on tiles, the bits of its widest register, whether it adds to what its result held."""
+        return self.definition.tile, self.width, self.definition.accumulates
+
     @property
     def rows(self) -> int:
         """Rows of the tile that goes through a tile instruction; 0 for others."""
@@ -481,7 +486,7 @@ class Program(Record):
     @Derived
     def forms(self) -> tuple[Op, ...]:
         """The form of each op, once each."""
-        return tuple({(form := op.form).number: form for ops, _ in self.straight for op in ops}.values())
+        return tuple({form.number: form for ops, _ in self.straight for form in [op.form for op in ops]}.values())
 
     def itself(self) -> Program:
         """This program, for who finds it where it is needed."""

@@ -25,7 +25,8 @@ import numpy.typing as npt
 from isa_models.machines.cpu_record import CacheLevel, Machine
 from isa_models.machines.provenance import Confidence
 from simdnn.program.records import Program
-from simdnn.timing.footprint import Lines, Region, crossings, parts
+from simdnn.timing.bundles import Lines, total
+from simdnn.timing.footprint import Region, crossings, parts
 
 Floats = npt.NDArray[np.float64]
 PAGE_BYTES = 4096  # the part of an address that a program chooses
@@ -127,8 +128,8 @@ def _asked(program: Program) -> frozenset[str]:
 
 def _tensors_of(program: Program, forms: Collection[int]) -> frozenset[str]:
     """The tensors that ops of some forms touch."""
-    ops = program.ops() if forms else ()
-    return frozenset([op.memory.tensor for op, _ in ops if op.memory and op.form.number in forms])
+    straight = program.straight if forms else ()
+    return frozenset([m.tensor for ops, _ in straight for m, _, op in ops.accesses if op.form.number in forms])
 
 
 def _share_of_tiles(program: Program) -> float:
@@ -136,9 +137,9 @@ def _share_of_tiles(program: Program) -> float:
     if not any(op.definition.tile for op in program.forms):
         return 0.0
     bytes_ = {True: 0, False: 0}
-    for op, times in program.ops():
-        if op.memory is not None:
-            bytes_[op.definition.tile] += times * op.memory.bits
+    for ops, times in program.straight:
+        for memory, _, op in ops.accesses:
+            bytes_[op.form.definition.tile] += times * memory.bits
     return bytes_[True] / max(1, sum(bytes_.values()))
 
 
@@ -149,19 +150,23 @@ def _share_of_rows(program: Program, cache: CacheLevel, asked: Collection[str]) 
     if not cache.stores_apart:
         return 1.0
     distances, shares = zip(*cache.stores_apart, strict=True)
-    total, busy = 0.0, 0.0
-    for op, times in program.ops():
-        if op.memory is not None and op.memory is op.dst:
-            apart = op.memory.stride * op.memory.bits / op.memory.lanes / 8 if op.memory.rows > 1 else 0
-            apart *= op.memory.tensor not in asked
-            total += times * op.memory.bits
-            busy += times * op.memory.bits / float(np.interp(apart, distances, shares))
-    return total / busy if busy else 1.0
+    reached: dict[float, float] = {}  # by the distance of rows
+    stored, busy = 0.0, 0.0
+    for ops, times in program.straight:
+        for memory, stores, _ in ops.accesses:
+            if stores:
+                apart = memory.stride * memory.bits / memory.lanes / 8 if memory.rows > 1 else 0
+                apart *= memory.tensor not in asked
+                if apart not in reached:
+                    reached[apart] = float(np.interp(apart, distances, shares))
+                stored += times * memory.bits
+                busy += times * memory.bits / reached[apart]
+    return stored / busy if busy else 1.0
 
 
 def kind_of_code(program: Program) -> KindOfCode:
     """The kind of a program's code: heavy where it multiplies and adds, or sums products, in its widest registers."""
-    kinds = {(form.definition.tile, form.width, form.definition.accumulates) for form in program.forms}
+    kinds = {form.kind for form in program.forms}
     tiles = any([tile for tile, _, _ in kinds])
     bits = 512 if tiles else max([width for _, width, _ in kinds], default=128)
     return KindOfCode(bits, any([sums and width >= bits for _, width, sums in kinds]), tiles)
@@ -173,11 +178,8 @@ def misses(tree: Region, cache: CacheLevel, cold: Collection[str] | None = None,
     The run before left behind what stays, except for the tensors named in `cold` (None: all of them): what stays of the
     `whole`, and the tree is a part of that.
     """
-    return _all(*fetches(tree, cache, cold, whole))
-
-
-def _all(once: Mapping[str, Lines], again: Fetches) -> Lines:
-    return sum([*once.values(), *again.total.values()], Lines())
+    once, again = fetches(tree, cache, cold, whole)
+    return Lines(*total([*once.values(), *again.total.values()]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,8 +200,9 @@ class Fetches:
         found = dict(self.straight)
         for once, again in self.loops:
             for tensor, lines in once.items():
-                missed = lines + again.total.get(tensor, Lines()) * again.part.extent
-                found[tensor] = found.get(tensor, Lines()) + missed
+                more = again.total.get(tensor)
+                missed = lines + more * again.part.extent if more else lines
+                found[tensor] = found[tensor] + missed if tensor in found else missed
         return found
 
 
@@ -272,21 +275,24 @@ class _Kept:
 
     def _found(self, part: Region) -> dict[str, float]:
         cache, passing = self.cache, self.passing
-        total = sum([lines.touched for tensor, lines in part.iteration.items() if tensor not in passing])
+        all_ = sum([lines.touched for tensor, lines in part.iteration.items() if tensor not in passing])
         places = cache.size_bytes / part.line_bytes
-        kept = _kept_evenly(cache, total / places)
+        kept = _kept_evenly(cache, all_ / places)
         found = {tensor: 0.0 if tensor in passing else kept for tensor in part.iteration}
         if not cache.ways:
             return found
         sets = max(1, round(min(places / cache.ways, PAGE_BYTES / part.line_bytes)))
-        for tensor, runs in part.runs.items():
+        for tensor, runs in part.strided.items():
             if tensor in passing:
                 continue
-            others, more = divmod((total - runs.count) / sets, 1)  # in each set, and in a share of them one more
-            if runs.strided and runs.count + others + (more > 0) > places / sets:
+            count = part.iteration[tensor].touched
+            others, more = divmod((all_ - count) / sets, 1)  # in each set, and in a share of them one more
+            if count + others + (more > 0) > places / sets:
                 lines = runs.by_set(sets)
-                share = [_kept(cache, (lines + others + one) * sets / places, lines) for one in (0, 1)]
-                found[tensor] = share[0] * (1 - more) + share[1] * more
+                share = _kept(cache, (lines + others) * sets / places, lines)
+                if more:
+                    share = share * (1 - more) + _kept(cache, (lines + others + 1) * sets / places, lines) * more
+                found[tensor] = share
         return found
 
 
@@ -308,19 +314,21 @@ def _first_level(tree: Region, machine: Machine) -> LevelTraffic:
     One whose bytes lie in two lines is two for the ports.
     """
     level = machine.caches[0]
-    moved, busy = [0, 0], [0.0, 0.0]  # loads, stores: bytes, and cycles of their ports
+    moved: tuple[list[int], list[int]] = [], []  # loads, stores: bytes
+    taken: tuple[list[float], list[float]] = [], []  # and cycles of their ports
     cycles_of: dict[tuple[int, bool], float] = {}
     for (_, _, size, _, stores, rows, _), times, shares in crossings(tree):
         if (size, stores) not in cycles_of:
             cycles_of[size, stores] = _port_cycles(machine, size, stores)
-        moved[stores] += times * size * rows
+        moved[stores].append(times * size * rows)
         cycles = times * cycles_of[size, stores]
-        for crossing in shares:
-            busy[stores] += cycles * (1 + crossing)
+        taken[stores].extend([cycles * (1 + crossing) for crossing in shares])
+    busy = [float(np.cumsum(found)[-1]) if found else 0.0 for found in taken]  # one after the other, as they are met
     rates = level.load_bytes_per_cycle, level.store_bytes_per_cycle
-    cycles = max(*busy, *(bytes_ / rate for bytes_, rate in zip(moved, rates, strict=True)))
+    loaded, stored = map(sum, moved)
+    cycles = max(*busy, loaded / rates[0], stored / rates[1])
     confidence = machine.confidence_of(*(f"caches.{level.name}.{way}_bytes_per_cycle" for way in ("load", "store")))
-    return LevelTraffic(level.name, moved[0], moved[1], *rates, cycles, confidence)
+    return LevelTraffic(level.name, loaded, stored, *rates, cycles, confidence)
 
 
 @lru_cache(maxsize=1024)
@@ -338,8 +346,9 @@ def _level(
     confidence: Confidence,
     exposed: tuple[float, float],
 ) -> LevelTraffic:
-    missed = _all(*found)
-    read, written = round(missed.touched * line), round(missed.written * line)
+    once, again = found
+    missed = total([*once.values(), *again.total.values()])
+    read, written = round(missed[0] * line), round(missed[1] * line)
     return LevelTraffic(name, read, written, *rates, transfer_cycles(read, written, *rates), confidence, *exposed)
 
 

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from isa_models.machines.cpu_record import Machine
+from simdnn.timing.bundles import Lines, total
 from simdnn.timing.cpu.walk import CoreTime, Iteration
-from simdnn.timing.footprint import Lines, Region
+from simdnn.timing.footprint import Region
 from simdnn.timing.memory import Fetches, LevelTraffic, Transfers, transfer_cycles
 
 LONG = 4  # reorder buffers of instructions: what is shorter overlaps with what is before and behind it
@@ -91,7 +92,7 @@ class _Cut:
             if not demand:
                 busy.append(0.0)
                 continue
-            asked = {tensor: lines for tensor, lines in demand.items() if tensor in self.asked}
+            asked = {tensor: demand[tensor] for tensor in demand if tensor in self.asked} if self.asked else {}
             all_, some = self.cycles(level, demand), self.cycles(level, asked) if asked else 0.0
             busy.append(all_)
             shown += level.exposed * (all_ - some) + level.exposed_asked * some
@@ -99,8 +100,9 @@ class _Cut:
 
     def cycles(self, level: LevelTraffic, demand: Demand) -> float:
         """The time that a level takes for the lines of a demand."""
-        lines = sum(demand.values(), Lines()) * self.line_bytes
-        return transfer_cycles(lines.touched, lines.written, level.load_bytes_per_cycle, level.store_bytes_per_cycle)
+        touched, written = total(demand.values())
+        rates = level.load_bytes_per_cycle, level.store_bytes_per_cycle
+        return transfer_cycles(touched * self.line_bytes, written * self.line_bytes, *rates)
 
     def iteration(
         self, part: Region, span: Iteration, fetches: Sequence[Fetches], before: Demands, times: float
@@ -108,6 +110,8 @@ class _Cut:
         """One iteration of a part, which also fetches what stays `before` its next: each tensor's lines where they are
         touched first. What stands around long loops is a phase of its own, however short: the stores at a tile's end.
         """
+        if not any(before) and not any([f.total for f in fetches]):
+            return
         left = [dict(demand) for demand in before]
         last = {tensor: loop for loop in part.loops for tensor in loop.whole}
         alone = part.straight.keys() - last.keys()
@@ -130,7 +134,7 @@ class _Cut:
         self, loop: Region, span: Iteration, fetches: Sequence[Fetches], once: Demands, times: float
     ) -> Iterator[Phase]:
         """A run of a loop that fetches `once` what stays until its end."""
-        if not any(once) and not any(f.total for f in fetches):
+        if not any(once) and not any([f.total for f in fetches]):
             return
         if span.instructions < self.least:
             whole = [_run(o, f) for o, f in zip(once, fetches, strict=True)]
@@ -179,5 +183,6 @@ def _sum(a: Mapping[str, Lines], b: Mapping[str, Lines], times: float = 1) -> di
         return {}
     found = dict(a)
     for tensor, lines in b.items():
-        found[tensor] = found.get(tensor, Lines()) + lines * times
-    return {tensor: lines for tensor, lines in found.items() if lines.touched or lines.written}
+        more = lines if times == 1 else lines * times
+        found[tensor] = found[tensor] + more if tensor in found else more
+    return {tensor: lines for tensor, lines in found.items() if lines[0] or lines[1]}

@@ -9,7 +9,6 @@ from dataclasses import fields
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 import simdnn
 from isa_models import cpu_machine
 from simdnn.program import Program
-from simdnn.timing import footprint
 from simdnn.timing.cpu import lines, walk
 from simdnn.timing.estimate import Cost, estimate_program
 from tests.effort import examples
@@ -36,7 +34,7 @@ def said(cost: Cost) -> dict[str, Any]:
 @contextmanager
 def nothing_kept() -> Iterator[None]:
     """A process that has estimated nothing yet."""
-    with patch.object(lines, "_known", lines._KnownLines), patch.object(footprint, "_union", footprint._united):
+    with patch.object(lines, "_known", lines._KnownLines):
         yield
 
 
@@ -56,30 +54,6 @@ def test_what_is_kept_from_others_changes_nothing(
         kept = estimate_program(program, machine, threads=threads)
         with nothing_kept():
             assert said(estimate_program(program, machine, threads=threads)) == said(kept)
-
-
-@examples(60)
-@given(
-    st.lists(
-        st.tuples(
-            st.lists(st.tuples(st.integers(1, 900), st.integers(2, 30)), max_size=3).map(sorted).map(tuple),
-            st.lists(st.tuples(st.integers(0, 2000), st.integers(1, 200)), min_size=1, max_size=12),
-        ),
-        min_size=1,
-        max_size=3,
-    )
-)
-def test_few_runs_are_united_as_many_are(found: list[tuple[footprint.Dims, list[tuple[int, int]]]]) -> None:
-    """Plain numbers, which few runs are taken as, give the lines that arrays give."""
-    groups = [
-        (dims, np.array([start for start, _ in runs]), np.array([start + size for start, size in runs]))
-        for dims, runs in found
-    ]
-    few = footprint._united(groups, 64)
-    with patch.object(footprint, "_FEW_RUNS", 0):
-        many = footprint._united(groups, 64)
-    assert few.starts.tolist() == many.starts.tolist() and few.ends.tolist() == many.ends.tolist()
-    assert few.more == many.more
 
 
 def test_lines_met_before_are_not_lowered_again() -> None:

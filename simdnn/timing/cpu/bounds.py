@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import repeat
 
 from isa_models.machines.cpu_record import Machine
@@ -38,22 +39,24 @@ def port_load(ops: Sequence[CoreOp], times: Times = None) -> float:
 
 def busiest_ports(ops: Sequence[CoreOp], times: Times = None) -> tuple[float, frozenset[int]]:
     """The cycles of `port_load` less intervals, and the set of ports."""
-    work: dict[frozenset[int], float] = defaultdict(float)
+    work: dict[tuple[int, ...], int] = {}
     for op, count in _each(ops, times):
         for uop in op.uops:
-            work[frozenset(uop)] += op.occupancy * count
-    loads = [(sum(w for s, w in work.items() if s <= u) / len(u), u) for u in _unions(list(work))]
+            work[uop] = work.get(uop, 0) + op.occupancy * count
+    loads = [(sum([work[uop] for uop in inside]) / len(u), u) for u, inside in _unions(tuple(work))]
     return max(loads, key=lambda found: (found[0], len(found[1])), default=(0.0, frozenset()))
 
 
-def _unions(sets: list[frozenset[int]]) -> set[frozenset[int]]:
-    """All unions of some of the sets (there are few different port lists)."""
+@lru_cache(maxsize=1024)
+def _unions(lists: tuple[tuple[int, ...], ...]) -> tuple[tuple[frozenset[int], tuple[tuple[int, ...], ...]], ...]:
+    """All unions of some of the port lists (there are few different ones), each with the lists that lie within."""
+    sets = list(dict.fromkeys(map(frozenset, lists)))
     found: set[frozenset[int]] = set()
     for one in sets:
         if len(found) > MOST_UNIONS:  # no core's; fewer sets bound as truly, if less tightly
             break
         found |= {one | other for other in found} | {one}
-    return found
+    return tuple([(union, tuple([uop for uop in lists if union.issuperset(uop)])) for union in found])
 
 
 def load_pipes(machine: Machine, ops: Sequence[CoreOp], times: Times = None) -> float:

@@ -24,9 +24,10 @@ from isa_models import GpuMachine, Unimplemented
 from isa_models.frozen import Frozen
 from isa_models.machines.provenance import Confidence, weakest
 from simdnn.program.records import Loop, Memory, Program, Statement, walk
+from simdnn.timing.bundles import Lines
 from simdnn.timing.causes import Work
 from simdnn.timing.estimate import Cost, InstructionCost
-from simdnn.timing.footprint import Lines, Region, distinct_lines, parts
+from simdnn.timing.footprint import Region, distinct_lines, parts
 from simdnn.timing.gpu import engine
 from simdnn.timing.memory import LevelTraffic
 from simdnn.timing.system import Channel, Simulated, Stage, System, simulate

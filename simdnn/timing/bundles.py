@@ -1,0 +1,305 @@
+"""Bundles of runs of bytes that move alike, and the distinct lines that they touch along loops around them.
+
+Machine code answers (`unions.Unions`) where runs are some thousands at most, arrays where they are more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from isa_models.forks import ForkLock
+from simdnn.timing.cpu.translate import compiled, fields_of
+from simdnn.timing.unions import MOST_RUNS, ROOM, TOO_MANY, Unions
+
+Ints = npt.NDArray[np.int64]
+Extents = tuple[tuple[str, int], ...]  # loops: variable, extent
+Dims = tuple[tuple[int, int], ...]  # (stride in bytes, count), strides ascending
+_NONE = np.zeros(0, np.int64)
+
+
+class Access(NamedTuple):
+    """`size` bytes at byte `start` of `tensor` plus `strides` bytes for each loop variable; a tile's `rows` are as many
+    such runs, `apart` bytes from one to the next.
+    """
+
+    tensor: str
+    start: int
+    size: int
+    strides: tuple[tuple[str, int], ...]
+    stores: bool
+    rows: int = 1
+    apart: int = 0
+
+
+class Lines(NamedTuple):
+    """Lines that are touched, and those among them that are written."""
+
+    touched: float = 0
+    written: float = 0
+
+    def __add__(self, other: Lines) -> Lines:  # type: ignore[override]  # a pair that adds up, and does not grow
+        return Lines(self.touched + other.touched, self.written + other.written)
+
+    def __mul__(self, times: float) -> Lines:  # type: ignore[override]
+        return Lines(self.touched * times, self.written * times)
+
+
+def total(lines: Iterable[Lines]) -> tuple[float, float]:
+    """All lines that are touched, and those that are written: one after the other, as they are told."""
+    touched: float = 0
+    written: float = 0
+    for more, among in lines:
+        touched += more
+        written += among
+    return touched, written
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Distinct lines of a tensor: disjoint runs in order, from `starts` to before `ends`, and `more` lines whose
+    number alone is known."""
+
+    starts: Ints
+    ends: Ints
+    more: int = 0
+
+    @property
+    def count(self) -> int:
+        return int((self.ends - self.starts).sum()) + self.more
+
+    def by_set(self, sets: int) -> npt.NDArray[np.float64]:
+        """Lines in each of a cache's sets, which lines go to in turn.
+
+        >>> Runs(np.array([0, 8, 16]), np.array([1, 9, 18])).by_set(4).tolist()  # every eighth line, and one more
+        [3.0, 1.0, 0.0, 0.0]
+        """
+        whole, rest = np.divmod(self.ends - self.starts, sets)
+        first = self.starts % sets
+        change = np.bincount(first, minlength=2 * sets) - np.bincount(first + rest, minlength=2 * sets)
+        once = np.cumsum(change)
+        return once[:sets] + once[sets:] + float(whole.sum()) + self.more / sets
+
+
+class Touched(NamedTuple):
+    """Distinct lines of each tensor, and where they lie, of tensors whose lines are not one run."""
+
+    lines: dict[str, Lines]
+    strided: dict[str, Runs]
+
+
+class _Bundle(NamedTuple):
+    """Loads from one tensor, or stores to it, whose addresses move alike: the runs of bytes of all of them."""
+
+    tensor: str
+    stores: bool
+    strides: Mapping[str, int]
+    loops: Extents
+    runs: Sequence[tuple[int, int]]
+
+
+class Bundles:
+    """Bundles in a row, and what neighbours among them touch."""
+
+    def __init__(self, line_bytes: int) -> None:
+        self.line_bytes = line_bytes
+        self.all: list[_Bundle] = []
+
+    def add(self, accesses: Iterable[Access], loops: Extents) -> tuple[int, int]:
+        """Bundles of accesses within loops, behind those that are there: the first of them, and the one behind."""
+        found: dict[tuple[str, tuple[tuple[str, int], ...], bool], list[tuple[int, int]]] = {}
+        for tensor, start, size, strides, stores, rows, apart in accesses:
+            runs = found.setdefault((tensor, strides, stores), [])
+            if rows == 1:
+                runs.append((start, start + size))
+            else:
+                runs += [(start + row * apart, start + row * apart + size) for row in range(rows)]
+        first = len(self.all)
+        self.all += [
+            _Bundle(tensor, stores, dict(strides), loops, runs) for (tensor, strides, stores), runs in found.items()
+        ]
+        return first, len(self.all)
+
+    def touched(self, first: int, last: int, outside: int) -> Touched:
+        """What bundles touch while the `outside` outermost of the loops around them stand still."""
+        if first == last:
+            return Touched({}, {})
+        asked = self._asked
+        tensors = asked.query(first, last, outside)
+        if tensors == TOO_MANY:
+            return self._by_arrays(first, last, outside)
+        lines, strided, place = {}, {}, 0
+        for number, touched, written, runs in asked.answers(tensors):
+            lines[self._names[number]] = Lines(touched, written)
+            if runs > 1:
+                strided[self._names[number]] = Runs(*asked.kept(place, place + runs))
+            place += runs
+        return Touched(lines, strided)
+
+    @functools.cached_property
+    def _asked(self) -> _Asked:
+        return _Asked(self.line_bytes, self.all, {name: number for number, name in enumerate(self._names)})
+
+    @functools.cached_property
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys([bundle.tensor for bundle in self.all]))
+
+    def _by_arrays(self, first: int, last: int, outside: int) -> Touched:
+        """`touched`, by arrays; groups too large to be kept apart are taken as disjoint."""
+        groups: dict[str, dict[Dims, list[tuple[Ints, Ints, bool]]]] = {}
+        for bundle in self.all[first:last]:
+            moves = [(bundle.strides.get(var, 0), extent) for var, extent in bundle.loops[outside:]]
+            moves = [(stride, extent) for stride, extent in moves if stride and extent > 1]
+            shift = sum([min(0, stride * (extent - 1)) for stride, extent in moves])
+            starts, ends = np.array(bundle.runs, np.int64).T + shift
+            dims = tuple(sorted([(abs(stride), extent) for stride, extent in moves]))
+            groups.setdefault(bundle.tensor, {}).setdefault(dims, []).append((starts, ends, bundle.stores))
+        lines, strided = {}, {}
+        for tensor, moving in groups.items():
+            touched = _united(moving, self.line_bytes)
+            stored = {dims: kept for dims, rows in moving.items() if (kept := [row for row in rows if row[2]])}
+            written = touched if stored == moving else _united(stored, self.line_bytes)
+            lines[tensor] = Lines(touched.count, written.count)
+            if len(touched.starts) > 1:
+                strided[tensor] = touched
+        return Touched(lines, strided)
+
+
+# -- by machine code ---------------------------------------------------------------------------------------------------
+
+_SLOT = {name: place for place, name in enumerate(fields_of(Unions))}
+_GIVEN = ("tensor", "stores", "first_run", "deep", "steps", "turns", "begin", "end")
+_OF_BUNDLES = ("gathered", "met", "shift", "dims", "found_tensor", "touched", "written", "runs")
+_OF_LOOPS = ("dim_step", "dim_turns")
+_OF_RUNS = ("low", "high", "other_low", "other_high", "line_low", "line_high", "kept_low", "kept_high")
+_SPACE = np.array([_SLOT[name] for name in (*_OF_BUNDLES, *_OF_LOOPS, *_OF_RUNS)])
+_ANSWERS = _OF_BUNDLES.index("found_tensor")
+_KEPT = -2  # of `_OF_RUNS`
+
+
+class _Asked:
+    """The record that the machine code reads, for bundles in a row."""
+
+    def __init__(self, line_bytes: int, bundles: Sequence[_Bundle], numbers: Mapping[str, int]) -> None:
+        deepest = max([len(bundle.loops) for bundle in bundles])
+        columns: dict[str, list[int]] = {
+            "tensor": [numbers[bundle.tensor] for bundle in bundles],
+            "stores": [bundle.stores for bundle in bundles],
+            "first_run": list(accumulate([len(bundle.runs) for bundle in bundles], initial=0)),
+            "deep": [len(bundle.loops) for bundle in bundles],
+            "steps": [],
+            "turns": [],
+            "begin": [begin for bundle in bundles for begin, _ in bundle.runs],
+            "end": [end for bundle in bundles for _, end in bundle.runs],
+        }
+        for _, _, strides, loops, _ in bundles:
+            rest = [0] * (deepest - len(loops))
+            columns["steps"] += [strides.get(var, 0) for var, _ in loops] + rest
+            columns["turns"] += [extent for _, extent in loops] + rest
+        self.given = np.array([number for name in _GIVEN for number in columns[name]], np.int64)
+        starts = accumulate([len(columns[name]) for name in _GIVEN[:-1]], initial=0)
+        self.state = np.zeros(len(_SLOT), np.int64)
+        for name, start in zip(_GIVEN, starts, strict=True):
+            self.state[_SLOT[name]] = self.given.ctypes.data + 8 * start
+        self.state[_SLOT["line_bytes"]], self.state[_SLOT["deepest"]] = line_bytes, deepest
+        sizes = [len(bundles)] * len(_OF_BUNDLES) + [len(bundles) * deepest] * len(_OF_LOOPS) + [ROOM] * len(_OF_RUNS)
+        self.starts = list(accumulate(sizes, initial=0))
+        self.places = 8 * np.array(self.starts[:-1])
+        self.pointer = self.state.ctypes.data
+
+    def query(self, first: int, last: int, outside: int) -> int:
+        """`Unions.query`, on this thread's workspace."""
+        self.space = _workspace(self.starts[-1])
+        self.state[_SPACE] = self.space.ctypes.data + self.places
+        return int(_code()["query"](self.pointer, first, last, outside))
+
+    def answers(self, tensors: int) -> list[tuple[int, ...]]:
+        """The number of each tensor that the last query met, its lines, those that are written, its runs of lines."""
+        starts = self.starts[_ANSWERS : _ANSWERS + 4]
+        return list(zip(*[self.space[start : start + tensors].tolist() for start in starts], strict=True))
+
+    def kept(self, first: int, last: int) -> tuple[Ints, Ints]:
+        """Where runs of lines begin and end, by their place among all of the last query."""
+        low, high = self.starts[-3], self.starts[-2]
+        return self.space[low + first : low + last].copy(), self.space[high + first : high + last].copy()
+
+
+_THREAD = threading.local()
+
+
+def _workspace(count: int) -> Ints:
+    """Numbers to write on, those of this thread's last query where they are enough."""
+    found: Ints | None = getattr(_THREAD, "space", None)
+    if found is None or len(found) < count:
+        found = _THREAD.space = np.empty(count, np.int64)
+    return found
+
+
+_LOCK = ForkLock()
+
+
+def _code() -> Any:
+    """The machine code of `Unions`."""
+    with _LOCK:
+        return _made()
+
+
+@functools.cache
+def _made() -> Any:
+    return compiled(Unions, {"query": [ctypes.c_int64] * 3})
+
+
+# -- by arrays ---------------------------------------------------------------------------------------------------------
+
+
+def _united(groups: Mapping[Dims, Sequence[tuple[Ints, Ints, bool]]], line_bytes: int) -> Runs:
+    """Lines of the union of all groups, each repeated along its dimensions."""
+    more = 0
+    exact: list[tuple[Ints, Ints]] = []
+    for dims, rows in groups.items():
+        starts, ends = _merge(np.concatenate([row[0] for row in rows]), np.concatenate([row[1] for row in rows]))
+        for position, (stride, count) in enumerate(dims):
+            if len(starts) == 1 and ends[0] - starts[0] >= stride:
+                ends = ends + stride * (count - 1)
+            elif len(starts) * count <= MOST_RUNS and (ends - starts >= stride).all():  # each run goes on without gaps
+                starts, ends = _merge(starts, ends + stride * (count - 1))
+            elif len(starts) * count <= MOST_RUNS:
+                shifts = stride * np.arange(count, dtype=np.int64)
+                starts, ends = _merge((starts[:, None] + shifts).ravel(), (ends[:, None] + shifts).ravel())
+            else:
+                more += _multiplied(starts, ends, dims[position:], line_bytes)
+                break
+        else:
+            exact.append((starts // line_bytes, -(-ends // line_bytes)))
+    if not exact:
+        return Runs(_NONE, _NONE, more)
+    return Runs(*_merge(np.concatenate([s for s, _ in exact]), np.concatenate([e for _, e in exact])), more)
+
+
+def _merge(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """The union of half-open runs as disjoint runs in order."""
+    if len(starts) == 1:
+        return starts, ends
+    order = np.argsort(starts, kind="stable")
+    starts, reach = starts[order], np.maximum.accumulate(ends[order])
+    first = np.concatenate([[True], starts[1:] > reach[:-1]])
+    last = np.concatenate([first[1:], [True]])
+    return starts[first], reach[last]
+
+
+def _multiplied(starts: Ints, ends: Ints, dims: Dims, line_bytes: int) -> int:
+    """Lines of runs repeated along `dims`: a product, but no more than the lines of the whole span."""
+    first, last = _merge(starts // line_bytes, -(-ends // line_bytes))
+    lines, span = int((last - first).sum()), int(ends[-1] - starts[0])
+    for stride, count in dims:
+        span += stride * (count - 1)
+        lines = min(lines * count, -(-span // line_bytes) + 1)
+    return lines

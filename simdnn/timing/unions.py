@@ -1,0 +1,245 @@
+"""Lines of memory that runs of bytes touch, when they are repeated along loops: the union of all, as machine code.
+
+Runs of a tensor that move alike are repeated along one loop after the other, those of the smallest steps first; where
+gaps close, runs become one. Then they are cut to lines, and brought together with those that move in another way.
+
+The class is written in the part of Python that `translate` compiles.
+"""
+
+from __future__ import annotations
+
+from simdnn.timing.cpu.translate import Ints
+
+ROOM = 1 << 15  # runs that there is room for; more are taken by arrays
+MOST_RUNS = 1 << 16  # of one tensor that are kept apart; beyond, dimensions multiply (`footprint.united`)
+TOO_MANY = -1
+
+
+class Unions:
+    """Bundles of runs, which move alike, by number; a query's answers by the order in which tensors are met."""
+
+    line_bytes: int
+    deepest: int  # loops around any bundle
+    # By bundle.
+    tensor: Ints
+    stores: Ints
+    first_run: Ints  # of its runs, and behind them that of the next one
+    deep: Ints  # loops around
+    steps: Ints  # by bundle and loop, from the outermost: what a turn adds
+    turns: Ints
+    # By run.
+    begin: Ints
+    end: Ints
+    # Workspace of a query: by bundle, then by run.
+    gathered: Ints
+    met: Ints
+    shift: Ints
+    dims: Ints
+    dim_step: Ints
+    dim_turns: Ints
+    low: Ints
+    high: Ints
+    count: int
+    other_low: Ints
+    other_high: Ints
+    line_low: Ints
+    line_high: Ints
+    lines: int
+    # Answers.
+    found_tensor: Ints
+    touched: Ints
+    written: Ints
+    runs: Ints
+    kept_low: Ints
+    kept_high: Ints
+
+    def query(self, first: int, last: int, outside: int) -> int:
+        """How many tensors bundles touch while the `outside` outermost loops stand still; `TOO_MANY` runs."""
+        for bundle in range(first, last):
+            self.met[bundle] = 0
+            self.lay_out(bundle, outside)
+        tensors = 0
+        kept = 0
+        for bundle in range(first, last):
+            if self.met[bundle] != 0:
+                continue
+            kept = self.look_at(bundle, last, tensors, kept)
+            if kept < 0:
+                return TOO_MANY
+            tensors += 1
+        return tensors
+
+    def lay_out(self, bundle: int, outside: int) -> None:
+        """The loops that move a bundle, the smallest steps first, and how far those with negative steps move it."""
+        at = self.deepest * bundle
+        shift, dims = 0, 0
+        for loop in range(at + outside, at + self.deep[bundle]):
+            step, turns = self.steps[loop], self.turns[loop]
+            if step == 0 or turns == 1:
+                continue
+            if step < 0:
+                shift += step * (turns - 1)
+                step = -step
+            place = at + dims
+            while place > at and (
+                self.dim_step[place - 1] > step
+                or self.dim_step[place - 1] == step
+                and self.dim_turns[place - 1] > turns
+            ):
+                self.dim_step[place] = self.dim_step[place - 1]
+                self.dim_turns[place] = self.dim_turns[place - 1]
+                place -= 1
+            self.dim_step[place] = step
+            self.dim_turns[place] = turns
+            dims += 1
+        self.shift[bundle] = shift
+        self.dims[bundle] = dims
+
+    def look_at(self, first: int, last: int, place: int, kept: int) -> int:
+        """Answer for the tensor of the first bundle; how many runs are kept now."""
+        loads, stores = 0, 0
+        for bundle in range(first, last):
+            if self.tensor[bundle] == self.tensor[first]:
+                self.met[bundle] = 1
+                if self.stores[bundle] == 0:
+                    loads = 1
+                else:
+                    stores = 1
+        if self.unite(first, last, 0) < 0 or kept + self.lines > ROOM:
+            return TOO_MANY
+        touched = 0
+        for run in range(self.lines):
+            touched += self.line_high[run] - self.line_low[run]
+            self.kept_low[kept + run] = self.line_low[run]
+            self.kept_high[kept + run] = self.line_high[run]
+        self.found_tensor[place] = self.tensor[first]
+        self.runs[place] = self.lines
+        self.touched[place] = touched
+        kept += self.lines
+        self.written[place] = touched if loads == 0 else 0
+        if loads == 1 and stores == 1:
+            if self.unite(first, last, 1) < 0:
+                return TOO_MANY
+            for run in range(self.lines):
+                self.written[place] += self.line_high[run] - self.line_low[run]
+        return kept
+
+    def unite(self, first: int, last: int, stores: int) -> int:
+        """The lines of one tensor's bundles, or of those among them that store: `TOO_MANY`, or 0."""
+        self.lines = 0
+        for bundle in range(first, last):
+            self.gathered[bundle] = 0
+        for bundle in range(first, last):
+            if self.gathered[bundle] != 0 or self.tensor[bundle] != self.tensor[first] or self.stores[bundle] < stores:
+                continue
+            self.count = 0
+            for other in range(bundle, last):
+                if (
+                    self.tensor[other] == self.tensor[first]
+                    and self.stores[other] >= stores
+                    and self.moves_alike(bundle, other) == 1
+                ):
+                    self.gathered[other] = 1
+                    if self.gather(other) < 0:
+                        return TOO_MANY
+            self.merge()
+            if self.repeat(bundle) < 0 or self.lines + self.count > ROOM:
+                return TOO_MANY
+            for run in range(self.count):
+                self.line_low[self.lines] = self.low[run] // self.line_bytes
+                self.line_high[self.lines] = -(-self.high[run] // self.line_bytes)
+                self.lines += 1
+        self.count = self.lines
+        for run in range(self.lines):
+            self.low[run] = self.line_low[run]
+            self.high[run] = self.line_high[run]
+        self.merge()
+        self.lines = self.count
+        for run in range(self.lines):
+            self.line_low[run] = self.low[run]
+            self.line_high[run] = self.high[run]
+        return 0
+
+    def moves_alike(self, bundle: int, other: int) -> int:
+        """Whether (1, 0) the same steps, as often, repeat two bundles."""
+        if self.dims[bundle] != self.dims[other]:
+            return 0
+        for dim in range(self.dims[bundle]):
+            if self.dim_step[self.deepest * bundle + dim] != self.dim_step[self.deepest * other + dim]:
+                return 0
+            if self.dim_turns[self.deepest * bundle + dim] != self.dim_turns[self.deepest * other + dim]:
+                return 0
+        return 1
+
+    def gather(self, bundle: int) -> int:
+        """Add a bundle's runs to those at work."""
+        if self.count + self.first_run[bundle + 1] - self.first_run[bundle] > ROOM:
+            return TOO_MANY
+        for run in range(self.first_run[bundle], self.first_run[bundle + 1]):
+            self.low[self.count] = self.begin[run] + self.shift[bundle]
+            self.high[self.count] = self.end[run] + self.shift[bundle]
+            self.count += 1
+        return 0
+
+    def repeat(self, bundle: int) -> int:
+        """Repeat the runs at work along the loops that move a bundle."""
+        for dim in range(self.deepest * bundle, self.deepest * bundle + self.dims[bundle]):
+            step, turns = self.dim_step[dim], self.dim_turns[dim]
+            reach = step * (turns - 1)
+            shortest = self.high[0] - self.low[0]
+            for run in range(self.count):
+                shortest = min(shortest, self.high[run] - self.low[run])
+            if shortest >= step and (self.count == 1 or self.count * turns <= MOST_RUNS):
+                for run in range(self.count):
+                    self.high[run] += reach
+            elif self.count * turns > ROOM:
+                return TOO_MANY
+            else:
+                self.copy(step, turns)
+            self.merge()
+        return 0
+
+    def copy(self, step: int, turns: int) -> None:
+        """The runs at work and their copies, in order where one turn's are all before the next one's."""
+        apart = self.high[self.count - 1] - self.low[0] <= step
+        for run in range(self.count):
+            for turn in range(turns):
+                place = turn * self.count + run if apart else run * turns + turn
+                self.other_low[place] = self.low[run] + turn * step
+                self.other_high[place] = self.high[run] + turn * step
+        self.count *= turns
+        for run in range(self.count):
+            self.low[run] = self.other_low[run]
+            self.high[run] = self.other_high[run]
+
+    def merge(self) -> None:
+        """Sort the runs at work, and make one of those that meet."""
+        self.sort()
+        last = 0
+        for run in range(1, self.count):
+            if self.low[run] <= self.high[last]:
+                self.high[last] = max(self.high[last], self.high[run])
+            else:
+                last += 1
+                self.low[last] = self.low[run]
+                self.high[last] = self.high[run]
+        self.count = last + 1
+
+    def sort(self) -> None:
+        """Shell's sort of the runs at work by where they begin; those in order stay as they are."""
+        gap = 0
+        for run in range(1, self.count):
+            if self.low[run] < self.low[run - 1]:
+                gap = self.count // 2
+                break
+        while gap > 0:
+            for run in range(gap, self.count):
+                low, high = self.low[run], self.high[run]
+                place = run
+                while place >= gap and self.low[place - gap] > low:
+                    self.low[place] = self.low[place - gap]
+                    self.high[place] = self.high[place - gap]
+                    place -= gap
+                self.low[place] = low
+                self.high[place] = high
+            gap //= 2
