@@ -82,6 +82,10 @@ class Library:
     tiles: Callable[[Problem, str], bool] = lambda problem, row: False
     #: (columns, K, whether weights are packed ahead of time) -> how much of K a product of floats adds up at once
     part_of_k: Callable[[int, int, bool], int] = lambda n, k, packed: k
+    #: (what the values of an operand decide, ISA caps) -> the row that it takes then; "" where that is the usual one.
+    #: "varying": a convolution of floats whose weights or bias are no constants; "own zeros": one of u8 by s8 with one
+    #: channel a group, whose weights' zero points differ from channel to channel
+    row_for: Callable[[str, frozenset[str]], str] = lambda what, caps: ""
     references: frozenset[str] = frozenset()  # its names of implementations that are loops over elements
     #: (ISA caps) -> channels that lie beside each other in its layout of images
     block_of: Callable[[frozenset[str]], int] = lambda caps: 1

@@ -17,6 +17,7 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.networks.model import Graph, Node, subgraphs
+from simdnn.networks.once import once
 from simdnn.networks.ops.qlinear import MICROSOFT
 from simdnn.networks.ops.quantized import limits
 from simdnn.networks.qdq import BYTES, DOMAIN, constants_of
@@ -37,7 +38,7 @@ _BLOCK = 32  # of weights that have no blocks
 
 def as_run(graph: Graph, kept: Sequence[str] = ()) -> Graph:
     """The graph with those patterns replaced; values named in `kept` stay as the model has them."""
-    return _Rewriting(with_stored_weights(graph, kept), kept).run()
+    return _Rewriting(with_stored_weights(once(graph, kept), kept), kept).run()
 
 
 class _Rewriting:
@@ -50,6 +51,8 @@ class _Rewriting:
                 self.reading.setdefault(name, []).append(_made(node))
         self.constants = constants_of(graph)
         self.added: dict[str, Array] = {}
+        ports = [port for port in graph.inputs if port.name not in graph.constants]
+        self.fixed = {"fixed": int(all(isinstance(d, int) for port in ports for d in port.dims or ["?"]))}
         inside = {n for node in graph.nodes for g in subgraphs(node) for n in g.outer}
         self.kept = {port.name for port in graph.outputs} | set(kept) | inside
 
@@ -161,8 +164,10 @@ class _Rewriting:
         del self.nodes[_made(node)]
         if node.domain:  # of dequantized operands, in floats from now on
             inputs = (*node.inputs[:6], bias, *node.inputs[7:])
-            return replace(node, inputs=inputs, outputs=last.outputs, attributes={**node.attributes, "of": "Gemm"})
-        return Node(node.name, "MatMulBias", DOMAIN, node.version, (*node.inputs, bias), last.outputs)
+            return replace(
+                node, inputs=inputs, outputs=last.outputs, attributes={**node.attributes, "of": "Gemm", **self.fixed}
+            )
+        return Node(node.name, "MatMulBias", DOMAIN, node.version, (*node.inputs, bias), last.outputs, self.fixed)
 
     def with_factor(self, node: Node) -> Node | None:
         """A product of floats times one constant, or divided by it, as one with a factor."""
@@ -254,35 +259,40 @@ def in_blocks(name: str, makers: Mapping[str, Node], constants: Mapping[str, Arr
     return "" if "" in found else "whole" if "whole" in found or node.op in POOLING else "any"
 
 
-def joined(graph: Graph) -> set[str]:
-    """Outputs of products of floats that arithmetic around them may be taken into, in an order that is not known."""
+def joined(graph: Graph) -> dict[str, str]:
+    """Outputs of products of floats with the arithmetic behind them that onnxruntime may take into the product: "sum"
+    where it is an addition alone, which changes nothing but where K is cut, "other" for the rest.
+    """
     makers = {name: node for node in graph.nodes for name in node.outputs if name}
     constants = constants_of(graph)
     uses = Counter(name for node in graph.nodes for name in node.inputs)
     uses.update(port.name for port in graph.outputs)
-    found: set[str] = set()
+    found: dict[str, str] = {}
     for node in graph.nodes:
         for name in node.inputs:
-            if name in makers and _takes_in(makers[name].op, node, name, constants):
-                if not (makers[name].op == "Conv" and node.op in ADDING and uses[name] > 1):
-                    found.add(name)  # what two nodes read is added by itself
+            if name in makers and (what := _takes_in(makers[name].op, node, name, constants)):
+                if not (node.op in ADDING and uses[name] > 1):  # what two nodes read is added by itself
+                    found[name] = what if found.get(name, what) == what else "other"
             if node.op == "MatMul" and name in makers and makers[name].op in ("Mul", "Div"):
                 if any(_is_one(constants.get(other)) for other in makers[name].inputs):
-                    found.add(node.outputs[0])  # a factor of an operand
+                    found[node.outputs[0]] = "other"  # a factor of an operand
     return found
 
 
-def _takes_in(product: str, node: Node, name: str, constants: Mapping[str, Array]) -> bool:
-    """Whether onnxruntime may take a node that reads a product's output into that product."""
+def _takes_in(product: str, node: Node, name: str, constants: Mapping[str, Array]) -> str:
+    """How onnxruntime may take a node that reads a product's output into that product; "" where it does not."""
     beside = [constants.get(other) for other in node.inputs if other != name]
     one = any(map(_is_one, beside))
     if node.op == "BatchNormalization":
-        return name == node.inputs[0]
+        return "other" if name == node.inputs[0] else ""
     if product in ("Conv", "StoredConv"):
-        return node.op in ("Add", "Sum") or node.op == "Mul" and any(value is not None for value in beside)
-    return product in ("MatMul", "QMatMul") and (
-        one if node.op in ("Mul", "Div") else node.op == "Sum" or node.op == "Add" and not one
-    )
+        scales = node.op == "Mul" and any(value is not None for value in beside)
+        return "other" if node.op in ADDING or scales else ""
+    if product not in ("MatMul", "QMatMul"):
+        return ""
+    if node.op in ("Mul", "Div"):
+        return "other" if one else ""
+    return "sum" if node.op == "Sum" or node.op == "Add" and not one else ""
 
 
 def _is_one(value: Array | None) -> bool:

@@ -65,7 +65,8 @@ class GraphRun:
         places = {place: _at(k, place) for place in set(placed.values())}
         self.apart = {name: places[place] for name, place in placed.items()}
         self.cold = _exceeds_caches(graph, t.machine)
-        self.followed = joined(graph) if k.runs_models else set()
+        self.followed = joined(graph) if k.runs_models else {}
+        self.dequantized: set[str] = set()  # constants that a library dequantizes as it runs, and so packs none of
         self.known = memo.constants(graph.constants) | memo.values(feeds) if memo else {}
 
     def run(
@@ -95,13 +96,16 @@ class GraphRun:
         fixed = _is_constant(node, self.constant)
         if fixed:
             self.constant.update(node.outputs)
+            if k.runs_models and (node.op == "DequantizeLinear" or self.dequantized.intersection(node.inputs)):
+                self.dequantized.update(node.outputs)
         self.whole.held = k.held
         self.whole.attr = k.attr = self.allowed if matches(node.name, self.fpmath_layers) else self.strict
         here = self.whole if fixed else self.apart.get(node.name, k)
         weights = 3 if node.op in QUANTIZED else 1
         operands = [*node.inputs, *[""] * (weights + 2)][weights : weights + 2]
-        here.constant_weights, here.constant_bias = (not name or name in self.constant for name in operands)
-        here.alone = self.followed.isdisjoint(node.outputs)
+        held = self.constant - self.dequantized if self.dequantized else self.constant
+        here.constant_weights, here.constant_bias = (not name or name in held for name in operands)
+        here.followed = next((self.followed[name] for name in node.outputs if name in self.followed), "")
         from_memory = self.cold and not self.constant.isdisjoint(node.inputs)
         calls: tuple[Call, ...] = ()
         at = memo.key(node, self.known, *_told(here), self.mode, from_memory, fixed) if memo else None
@@ -140,8 +144,8 @@ def _at(k: Kernels, place: NodePlace) -> Kernels:
 def _told(k: Kernels) -> tuple[Hashable, ...]:
     """A key of the machine and of the options that its kernels differ in."""
     t = k.target
-    alone = k.runs_models and k.alone
-    return t.machine, t.caps, t.threads, t.engine, t.dispatch, k.attr, k.constant_weights, k.constant_bias, alone
+    followed = k.followed if k.runs_models else ""
+    return t.machine, t.caps, t.threads, t.engine, t.dispatch, k.attr, k.constant_weights, k.constant_bias, followed
 
 
 def _bytes(value: Any) -> int:

@@ -84,7 +84,8 @@ class Kernels:
     body: Callable[[Graph, Sequence[Any]], list[Any]] = lambda graph, inputs: []  # runs a control-flow body
     constant_weights: bool = True  # whether the second operand of the node that runs is a constant of the model
     constant_bias: bool = True  # and the third
-    alone: bool = True  # whether no arithmetic follows the node that runs, which a library may take into its product
+    #: the arithmetic behind the node that runs, which a library may take into its product: none, "sum", or "other"
+    followed: str = ""
 
     # -- element by element --------------------------------------------------------------------------------------
     def map(self, formula: Formula, *operands: Array, dst: np.dtype[Any] | None = None, name: str = "map") -> Array:
@@ -217,19 +218,37 @@ class Kernels:
         attr, dst, into = options.pop("attr", self.attr), options.pop("dst", None), options.pop("into", None)
         mb, ic, ih, iw = src.shape
         oc, _, kh, kw = weights.shape
+        target = self._for_convolution(src, weights)
         if not self.values:
             types = f"{label(src.dtype)}:{label(weights.dtype)}:{dst or _default_dst(src)}"
             sizes = {"mb": mb, "ic": ic, "ih": ih, "iw": iw, "oc": oc, "kh": kh, "kw": kw}
-            found = estimate_on(self._plain, "convolution", types, bias is not None, attr, **sizes, **options)
+            found = estimate_on(target, "convolution", types, bias is not None, attr, **sizes, **options)
             self._noted(found, weights)
             problem: Any = found.problem
+            self._check_varying(problem, target)
             return shadow((mb, oc, problem.oh, problem.ow), _dst_type(dst or _default_dst(src)))
         engine = self._engine(mb * oc * ih * iw * weights[0].size, src.shape, src.dtype, weights.shape, weights.dtype)
-        result = convolution_on(
-            replace(self._plain, engine=engine), src, weights, bias, dst, attr, **options, into=into
-        )
+        result = convolution_on(replace(target, engine=engine), src, weights, bias, dst, attr, **options, into=into)
+        self._check_varying(result.problem, target)
         self._noted(result, weights)
         return result.output
+
+    def _for_convolution(self, src: Array, weights: Array) -> Target:
+        """Where a convolution runs: of floats by the row that a library takes for weights that are no constants."""
+        library, varies = self.target.library, not (self.constant_weights and self.constant_bias)
+        if library is None or not (self.runs_models and varies and is_float(src.dtype)):
+            return self._plain
+        return replace(self._plain, dispatch=library.row_for("varying", self.target.caps) or self.target.dispatch)
+
+    def _check_varying(self, problem: Any, target: Target) -> None:
+        """`Unimplemented` where a library takes its product of a vector for a convolution with varying weights."""
+        if target.dispatch == self._plain.dispatch or 1 not in (problem.oc // problem.groups, problem.oh * problem.ow):
+            return
+        raise Unimplemented(
+            f"a convolution of floats to one pixel, or by one filter a group, whose weights {self.target.dispatch} "
+            "packs none of ahead (no constants, or dequantized): its order of sums is not known here; what works: more "
+            "filters and pixels, constants of f32, and dispatch='fastest'"
+        )
 
     def instead(self, error: Unimplemented | UnknownTiming) -> Kernels:
         """Kernels for a node that these refuse, or whose cost is unknown; there are none, so the refusal is raised."""
@@ -242,21 +261,25 @@ class Kernels:
 
     def _check_alone(self, weights: Array) -> None:
         """`Unimplemented` where a library that runs models may add or multiply within a product of floats."""
-        if self.runs_models and is_float(weights.dtype) and not self.alone and self.target.library:
+        library = self.target.library
+        if library is None or not self.runs_models or not is_float(weights.dtype) or not self.followed:
+            return
+        k, n = weights.shape[-2:]
+        image = weights.ndim > 3
+        if image or self.followed != "sum" or k > library.part_of_k(n, k, self.constant_weights):
             raise Unimplemented(
-                f"{self.target.library.title} takes arithmetic that follows into a product of floats, in an order not "
-                "known here; what works: products that nothing is added to or multiplied by, and dispatch='fastest'"
+                f"{library.title} may take arithmetic that follows into a product of floats, in an order not known "
+                "here; what works: products that nothing is added to or multiplied by, and dispatch='fastest'"
             )
 
     def check_images(self, src: Array, dims: int) -> None:
         """`Unimplemented` where a library that runs models has a form of its own for a convolution of floats."""
         if not self.runs_models or not is_float(src.dtype) or not self.target.library:
             return
-        if dims != 2 or not (self.constant_weights and self.constant_bias):
-            met = f"over {dims} dimensions" if dims != 2 else "with weights or a bias that are no constants"
+        if dims != 2:
             raise Unimplemented(
-                f"{self.target.library.title} takes a convolution of floats {met} as a product of matrices, which is "
-                "not followed here; what works: two dimensions and constants, and dispatch='fastest'"
+                f"{self.target.library.title} takes a convolution of floats over {dims} dimensions as a product of "
+                "matrices, which is not followed here; what works: two dimensions, and dispatch='fastest'"
             )
 
     @property

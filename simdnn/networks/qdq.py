@@ -57,6 +57,29 @@ class _Fusion:
         self.constants = constants_of(graph)
         self.added: dict[str, Array] = {}
         self.gone: set[int] = set()
+        for node in graph.nodes:
+            if node.op == "QuantizeLinear" and node.outputs[0] not in self.outputs:
+                self.quantize_ahead(node)
+
+    def quantize_ahead(self, node: Node) -> None:
+        """A QuantizeLinear of constants is a constant of 8 bits."""
+        given = [self.constants.get(name) for name in node.inputs]
+        if node.get("block_size") or node.get("precision") or len(given) < 3 or any(v is None for v in given):
+            return
+        values, scale, zero = (np.asarray(v) for v in given)
+        axis = node.get("axis", 1) % max(1, values.ndim)
+        across = scale.ndim == 1 and values.ndim and scale.size == values.shape[axis]
+        floats = values.dtype == scale.dtype == np.float32
+        if not floats or zero.dtype not in BYTES or zero.size != scale.size or not (scale.size == 1 or across):
+            return
+        shape = [-1 if i == axis else 1 for i in range(values.ndim)] if scale.size > 1 else [1] * values.ndim
+        with np.errstate(all="ignore"):
+            total = np.rint(values / scale.reshape(shape)) + zero.reshape(shape).astype(np.float32)
+        if np.isfinite(total).all():
+            limits = np.iinfo(zero.dtype)
+            name = node.outputs[0]
+            self.constants[name] = self.added[name] = np.clip(total, limits.min, limits.max).astype(zero.dtype)
+            self.gone.add(id(node))
 
     def run(self) -> Graph:
         nodes = []

@@ -46,7 +46,7 @@ def test_an_operator_between_integers_is_one_on_integers(op: str) -> None:
     made = helper.make_node(op, reads, ["t"], **known.get(op, {}))
     net = network([*sources, made, *through("t", "y")], {"s": np.float32(0.1), "z": np.uint8(7)})
     wanted = [f"QLinear{op}", "DequantizeLinear"]
-    assert kinds(net) == [*["QuantizeLinear"] * len(reads), *wanted]
+    assert kinds(net) == ["QuantizeLinear", *wanted]  # of two that are alike one is left
     assert op in kinds(net, "t")  # whose values somebody asks for
     x = {"x": np.random.default_rng(0).standard_normal(SIZES).astype(np.float32)}
     own, other = (net.run(x, machine="icx", dispatch=rule).outputs["y"] for rule in ("onnxruntime", "fastest"))

@@ -15,6 +15,7 @@ LIBRARY = Library(
     choice.check,
     refuses(_TITLE, "zero points by group, and no strategy of them", "common ones"),
     runs_models=True,
+    row_for=choice.row_for,
     part_of_k=part_of_k,
     block_of=block_of,
 )

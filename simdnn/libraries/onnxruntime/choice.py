@@ -46,6 +46,14 @@ def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
     return Pick(_row("conv", tier, pairs), f"MlasGemm:{name}")
 
 
+def row_for(what: str, caps: frozenset[str]) -> str:
+    """The row for a convolution with weights that are no constants, or with zero points of their own a channel."""
+    isa = "avx512_core" if "avx512_core" in caps else "avx2"
+    if what == "varying":
+        return f"conv:{isa}_columns"
+    return "" if caps.intersection(_VNNI) else f"conv:{isa}_int8_line"
+
+
 def _row(family: str, tier: str, pairs: bool) -> str:
     if tier in _VNNI:
         return f"{family}:{tier}"

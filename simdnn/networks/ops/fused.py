@@ -12,7 +12,7 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
-from simdnn.networks.ops.linear import convolve, products, with_attr
+from simdnn.networks.ops.linear import OPEN_SIZES, convolve, products, with_attr
 from simdnn.networks.ops.quantized import (
     BYTES,
     F32,
@@ -97,9 +97,14 @@ def _by_operators(
     dtype = np.dtype(np.uint8) if y_zero is None else y_zero.dtype
     cuts = relu and (y_scale is None or (0 if y_zero is None else int(y_zero.item())) != limits(dtype)[0])
     floating = bias is not None and bias_integers is None
-    left = y_scale is None and (node.op == "QConv" or floating or not k.alone)
+    left = y_scale is None and (node.op == "QConv" or floating or bool(k.followed))
+    other = label(x.dtype) not in BYTES or label(w.dtype) not in BYTES
     signed_source = label(x.dtype) == "s8" and (node.text("of") != "Gemm" or label(w.dtype) != "s8")
-    if cuts or left or signed_source or y_scale is not None and dtype != x.dtype:
+    if y_scale is None and k.followed:  # floats or integers, by the shape of what is added
+        k = replace(k, followed="other")
+    if bias is not None and not node.integer("fixed", 1) and x.ndim != 2:
+        raise Unimplemented(OPEN_SIZES)
+    if cuts or left or other or signed_source or y_scale is not None and dtype != x.dtype:
         return _fused_in_f32(k, node, source, weights, bias, target, relu)
     convolves = node.op == "QConv"
     total = (
@@ -143,6 +148,8 @@ def _fused_in_f32(
     """The pattern as it is written."""
     by_channel = Node("", "", "", 13, (), (), {"axis": 0 if node.op == "QConv" else weights[0].ndim - 1})
     x, w = dequantize_linear(k, node, *source), dequantize_linear(k, by_channel, *weights)
+    if k.runs_models:  # which dequantizes weights as it runs, and so packs none ahead
+        k = replace(k, constant_weights=False)
     result = convolve(k, node, x, w, bias) if node.op == "QConv" else products(k, x, w, bias)
     result = k.map(lambda v: v.maximum(0.0), result, name="relu") if relu else result
     return result if target[0] is None else quantize_linear(k, node, result, target[0], target[1])

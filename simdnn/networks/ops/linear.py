@@ -20,6 +20,11 @@ from simdnn.networks.ops.shape import transposed, view
 from simdnn.networks.types import is_float, label
 
 F32 = np.dtype(np.float32)
+OPEN_SIZES = (
+    "onnxruntime begins a product's sums with the bias that is added to it where the model fixes the sizes of a source "
+    "of more or fewer than two dimensions, and else adds it behind them: what works: a model whose inputs have fixed "
+    "sizes, dispatch='fastest'"
+)
 
 
 def in_own_type(k: Kernels, product: Callable[..., Array], *operands: Array | None) -> Array:
@@ -108,6 +113,9 @@ def scaled(k: Kernels, x: Array, factor: float) -> Array:
 def matmul_bias(k: Kernels, node: Node, a: Array, b: Array, bias: Array) -> Array:
     """a (…, K) x b (K, N) + bias (N,), a library's form of a product and an addition."""
     left = a[None, :] if a.ndim == 1 else a
+    library, (inner, n) = k.target.library, b.shape
+    if library and not node.integer("fixed", 1) and a.ndim != 2 and inner > library.part_of_k(n, inner, True):
+        raise Unimplemented(OPEN_SIZES)
     return view(k, products(k, left, b, bias), (*a.shape[:-1], b.shape[1]))
 
 

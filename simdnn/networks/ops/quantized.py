@@ -190,6 +190,18 @@ def _as_stored(k: Kernels, a: Array, w: Array) -> Kernels:
     return exactly(k) if k.runs_models and (label(a.dtype), label(w.dtype)) != ("u8", "s8") else k
 
 
+def _with_own_zeros(k: Kernels, node: Node, x: Array, w: Array, w_zero: Array | None) -> Kernels:
+    """The kernels for a convolution of one channel a group whose weights have a zero point of their own each: a library
+    may take that as a product of matrices, which saturates.
+    """
+    library = k.target.library
+    alone = x.shape[1] == w.shape[0] == node.integer("group", 1) and (label(x.dtype), label(w.dtype)) == ("u8", "s8")
+    if library is None or not k.runs_models or not alone or _common(w_zero) is not None:
+        return k
+    row = library.row_for("own zeros", k.target.caps)
+    return replace(k, target=replace(k.target, dispatch=row)) if row else k
+
+
 def integer_product(k: Kernels, a: Array, b: Array, a_zero: Array | None, b_zero: Array | None) -> Array:
     """(a - a_zero) x (b - b_zero) in s32. Zero points that are not common are corrected after the kernel's sums."""
     k = _as_stored(k, a, b)
@@ -274,7 +286,7 @@ def integer_convolution(
     k: Kernels, node: Node, x: Array, w: Array, x_zero: Array | None, w_zero: Array | None
 ) -> Array:
     """The s32 sums. Weights' zero points, one a channel or one in all, are taken off after the kernel's sums."""
-    k = _as_stored(k, x, w)
+    k = _with_own_zeros(_as_stored(k, x, w), node, x, w, w_zero)
     need(label(x.dtype) in BYTES, f"a source of {label(x.dtype)}; u8 and s8 have kernels")
     checked_conv(node, x, w)
     w, w_zero = signed(w, w_zero)

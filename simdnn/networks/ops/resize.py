@@ -10,6 +10,7 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.registry import axis_of, need, operator
+from simdnn.networks.ops.resize_f32 import ResizedAxis, resized
 from simdnn.networks.ops.shape import ints
 from simdnn.networks.types import is_float
 
@@ -98,13 +99,15 @@ def resize(k: Kernels, node: Node, x: Array, *more: Array | None) -> Array:
         steps = 1 + dims * {"nearest": 0, "linear": 2, "cubic": 4}[mode]
         found = shadow(shape, x.dtype)
         return k.plain(found, x, steps=steps) if mode != "nearest" else k.moved(found, 1)
+    if k.runs_models:
+        return _as_library(
+            k, node, mode, x, [(axis, scales[i], _ends(roi, i, axes)) for i, axis in enumerate(axes)], shape
+        )
     result = x.astype(np.float64) if mode != "nearest" else x
     beyond = np.zeros((1,) * x.ndim, bool)
     taps = 1
     for i, axis in enumerate(axes):
-        ends = (
-            (float(roi[i]), float(roi[i + len(axes)])) if roi is not None and roi.size == 2 * len(axes) else (0.0, 1.0)
-        )
+        ends = _ends(roi, i, axes)
         if shape[axis] == x.shape[axis] and scales[i] == 1 and ends == (0.0, 1.0):
             continue
         k.allocate((shape[axis], x.shape[axis]), np.dtype(np.float64))
@@ -124,6 +127,32 @@ def resize(k: Kernels, node: Node, x: Array, *more: Array | None) -> Array:
         if mode != "nearest"
         else k.moved(result.astype(x.dtype), 1)
     )
+
+
+def _ends(roi: Array | None, i: int, axes: list[int]) -> tuple[float, float]:
+    """Where a region of interest begins and ends along an axis."""
+    if roi is None or roi.size != 2 * len(axes):
+        return 0.0, 1.0
+    return float(roi[i]), float(roi[i + len(axes)])
+
+
+def _as_library(
+    k: Kernels,
+    node: Node,
+    mode: str,
+    x: Array,
+    given: list[tuple[int, float, tuple[float, float]]],
+    shape: list[int],
+) -> Array:
+    """The values of a library that runs models."""
+    axes = [ResizedAxis(size, out, 1.0) for size, out in zip(x.shape, shape, strict=True)]
+    for axis, scale, ends in given:
+        axes[axis] = ResizedAxis(x.shape[axis], shape[axis], scale, ends)
+    found = np.ascontiguousarray(resized(node, mode, x, axes))
+    if mode == "nearest":
+        return k.moved(found, 1)
+    taps = 2 if mode == "linear" else 4
+    return k.plain(found, x, steps=1 + taps * sum(axis.size != axis.out for axis in axes))
 
 
 def _arguments(node: Node, x: Array, more: tuple[Array | None, ...]) -> tuple[Array | None, Array | None, Array | None]:
@@ -146,7 +175,9 @@ def _target(
     if factors is not None and factors.size:
         need(factors.size == len(axes) and bool((factors > 0).all()), f"{factors.size} scales for {len(axes)} axes")
         scales = [float(s) for s in factors]
-        return [int(np.floor(n * s)) for n, s in zip(lengths, scales, strict=True)], scales
+        return [
+            int(np.floor(np.float32(n) * s)) for n, s in zip(lengths, factors.astype(np.float32), strict=True)
+        ], scales
     need(wanted is not None and wanted.size == len(axes), "neither scales nor sizes for each axis")
     sizes = ints(np.asarray(wanted), "sizes")
     need(min(sizes) > 0 and min(lengths) > 0, f"sizes {sizes}")

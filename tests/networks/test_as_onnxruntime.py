@@ -1,0 +1,197 @@
+"""Networks under dispatch="onnxruntime" beside onnxruntime on this host: what it does with whole graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+from onnx import helper, numpy_helper  # noqa: E402
+
+import simdnn  # noqa: E402
+from simdnn import Unimplemented  # noqa: E402
+from simdnn.networks.as_run import as_run  # noqa: E402
+from simdnn.networks.once import once  # noqa: E402
+from tests.networks import peer  # noqa: E402
+
+FLOAT = onnx.TensorProto.FLOAT
+Arrays = dict[str, Any]
+
+
+def model(nodes: list[Any], feeds: Arrays, constants: Arrays, opset: int = 19, open_sizes: bool = False) -> Any:
+    kinds = {name: helper.np_dtype_to_tensor_dtype(value.dtype) for name, value in feeds.items()}
+    sizes = {name: ["N", *value.shape[1:]] if open_sizes else value.shape for name, value in feeds.items()}
+    ports = [helper.make_tensor_value_info(name, kinds[name], sizes[name]) for name in feeds]
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "g", ports, [onnx.ValueInfoProto(name="y")], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+
+
+def differs(made: Any, feeds: Arrays) -> str:
+    """What onnxruntime gives and the package does not; "" where both have the same bits."""
+    wanted = peer.output(made, feeds)
+    found = simdnn.load(made).run(feeds, **peer.ALIKE).outputs["y"]
+    if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
+        return f"{found.dtype} {found.shape} for {wanted.dtype} {wanted.shape}"
+    return "" if found.tobytes() == wanted.tobytes() else f"{(found != wanted).mean():.2f} of the values"
+
+
+# -- Resize -----------------------------------------------------------------------------------------------------------
+PLACES = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"]
+ROUNDED = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
+
+
+def resize(rng: np.random.Generator, mode: str, dtype: Any) -> tuple[Any, Arrays]:
+    """One Resize, over the last axes, or over those in the middle as with channels last."""
+    flat = {2: 2, 4: 2} if mode == "cubic" else {2: 2, 3: 3, 4: 2, 5: 3}
+    rank = int(rng.choice(list(flat)))
+    shape = [int(n) for n in rng.integers(1, 9, rank)]
+    kept, attributes = rank - flat[rank], {"mode": mode, "coordinate_transformation_mode": str(rng.choice(PLACES))}
+    first = 1 if mode == "linear" and rank == 4 and rng.random() < 0.3 else kept
+    scales = np.ones(rank, np.float32)
+    scales[first : first + flat[rank]] = rng.choice([2, 3, 0.7, 1.5, 1, 2.1, 1.3], flat[rank])
+    scales[first : first + flat[rank]][np.floor(np.array(shape[first : first + flat[rank]]) * 0.7) < 1] = 2
+    if mode == "nearest":
+        attributes["nearest_mode"] = str(rng.choice(ROUNDED))
+    info = np.iinfo(dtype) if np.dtype(dtype).kind in "iu" else None
+    x = rng.integers(info.min, info.max + 1, shape) if info else rng.standard_normal(shape)
+    whole = {"exclude_outside": int(rng.integers(2))} if mode == "cubic" else {}
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], **attributes, **whole)
+    feeds = {"x": x.astype(dtype)}
+    return model([node], feeds, {"s": scales}), feeds
+
+
+@pytest.mark.parametrize(
+    ("mode", "dtype"),
+    [("nearest", np.float32), ("nearest", np.uint8), ("linear", np.float32), ("linear", np.uint8), ("linear", np.int8)]
+    + [("cubic", np.float32)],
+)
+def test_resize(mode: str, dtype: Any) -> None:
+    """Places, shares and sums in f32, integers cut; f64, as the ONNX package computes it, lands elsewhere."""
+    rng = np.random.default_rng(3)
+    assert [found for found in (differs(*resize(rng, mode, dtype)) for _ in range(25)) if found] == []
+
+
+def test_places_within_a_millionth_of_a_half_are_one() -> None:
+    """31.5 / 2.1 is 15.000001 in f32, so that place 31 lies at 14.500001: rounded down all the same."""
+    x = np.arange(27, dtype=np.float32).reshape(1, 1, 1, 27)
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], mode="nearest")
+    made = model([node], {"x": x}, {"s": np.array([1, 1, 1, 2.1], np.float32)})
+    found = simdnn.load(made).run({"x": x}, machine="icx", dispatch="onnxruntime").outputs["y"]
+    assert found[0, 0, 0, 31] == 14 and not differs(made, {"x": x})
+
+
+def test_what_resize_does_not_do_there() -> None:
+    x = np.ones((2, 3, 4), np.float32)
+    by = {"s": np.array([1, 2, 2], np.float32)}
+    for attributes, why in (
+        ({"mode": "cubic"}, "2 or 4 dimensions"),
+        ({"mode": "linear", "antialias": 1}, "antialias"),
+    ):
+        made = model([helper.make_node("Resize", ["x", "", "s"], ["y"], **attributes)], {"x": x}, by)
+        with pytest.raises(Unimplemented, match=why):
+            simdnn.load(made).run({"x": x}, machine="icx", dispatch="onnxruntime")
+        assert simdnn.load(made).run({"x": x}, machine="icx").outputs["y"].size
+
+
+# -- products of floats -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("source", "beside"),
+    [((6, 40), (6, 24)), ((6, 40), (6, 1)), ((2, 3, 40), (2, 3, 24)), ((2, 3, 40), (1, 1, 24)), ((2, 3, 300), (24,))],
+)
+def test_what_is_added_to_a_product(source: tuple[int, ...], beside: tuple[int, ...]) -> None:
+    """Whether onnxruntime takes it into the product changes nothing where K is one part."""
+    rng = np.random.default_rng(1)
+    x, w, c = (rng.standard_normal(size).astype(np.float32) for size in (source, (source[-1], 24), beside))
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Add", ["c", "t"], ["y"])]
+    assert not differs(model(nodes, {"x": x}, {"w": w, "c": c}), {"x": x})
+    if source[-1] < 256 and len(beside) > 1:
+        assert not differs(model(nodes, {"x": x, "c": c}, {"w": w}), {"x": x, "c": c})
+
+
+def test_a_bias_of_sizes_that_a_model_leaves_open() -> None:
+    """There onnxruntime adds it behind the sums, if the source has more than two dimensions."""
+    rng = np.random.default_rng(1)
+    x, w, c = (rng.standard_normal(size).astype(np.float32) for size in ((2, 3, 300), (300, 24), 24))
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Add", ["t", "c"], ["y"])]
+    with pytest.raises(Unimplemented, match="inputs have fixed sizes"):
+        differs(model(nodes, {"x": x}, {"w": w, "c": c}, open_sizes=True), {"x": x})
+    flat, short = x[0], x[..., :200].copy()
+    assert not differs(model(nodes, {"x": flat}, {"w": w, "c": c}, open_sizes=True), {"x": flat})
+    assert not differs(model(nodes, {"x": short}, {"w": w[:200], "c": c}, open_sizes=True), {"x": short})
+
+
+@pytest.mark.parametrize(("channels", "groups", "kernel", "stride"), [(16, 1, 3, 1), (20, 1, 1, 1), (8, 4, 3, 2)])
+def test_convolutions_with_weights_that_are_no_constants(channels: int, groups: int, kernel: int, stride: int) -> None:
+    """Products of matrices, whatever their channels."""
+    rng = np.random.default_rng(2)
+    shapes = {"x": (1, channels, 7, 6), "w": (16, channels // groups, kernel, kernel), "b": (16,)}
+    feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    where: Arrays = {"group": groups, "strides": [stride] * 2, "pads": [kernel // 2] * 4, "kernel_shape": [kernel] * 2}
+    assert not differs(model([helper.make_node("Conv", ["x", "w", "b"], ["y"], **where)], feeds, {}), feeds)
+
+
+# -- integers ---------------------------------------------------------------------------------------------------------
+def quantized(values: str, name: str, zero: str = "z") -> list[Any]:
+    return [
+        helper.make_node("QuantizeLinear", [values, "s", zero], [f"{name}_q"]),
+        helper.make_node("DequantizeLinear", [f"{name}_q", "s", zero], [name]),
+    ]
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_weights_of_floats_with_a_quantizer_behind_them_are_integers(per_channel: bool) -> None:
+    """AddQDQPairToWeight in onnxruntime's quantizer, and what training with quantization exports."""
+    rng = np.random.default_rng(4)
+    w = rng.standard_normal((8, 4, 3, 3)).astype(np.float32)
+    by = (np.abs(w).max((1, 2, 3)) if per_channel else np.abs(w).max()) / np.float32(127)
+    constants = {"w": w, "s": np.float32(0.02), "z": np.uint8(128), "ws": by, "wz": np.zeros_like(by, np.int8)}
+    nodes = [
+        *quantized("x", "a"),
+        helper.make_node("QuantizeLinear", ["w", "ws", "wz"], ["wq"], axis=0),
+        helper.make_node("DequantizeLinear", ["wq", "ws", "wz"], ["wd"], axis=0),
+        helper.make_node("Conv", ["a", "wd"], ["t"]),
+        *quantized("t", "y"),
+    ]
+    feeds = {"x": (rng.standard_normal((1, 4, 6, 6)) * 2).astype(np.float32)}
+    made = model(nodes, feeds, constants)
+    assert not differs(made, feeds)
+    net = simdnn.load(made)
+    assert net.is_integer and [node.op for node in net.graph.nodes] == ["QuantizeLinear", "QConv", "DequantizeLinear"]
+    for rule in ("fastest", "onnxruntime"):
+        runs = net.run(feeds, machine="hsw", dispatch=rule).nodes
+        assert next(run for run in runs if run.node.op == "QConv").implementation.startswith("conv:avx2_int8")
+
+
+def test_quantizers_that_repeat_one_another_are_one() -> None:
+    """DedicatedQDQPair: both convolutions then read one tensor of s8, which stays so: they are ones of floats."""
+    nodes = [*quantized("x", "a"), *quantized("x", "b"), helper.make_node("Identity", ["a"], ["u"])]
+    nodes += [helper.make_node("Sub", ["u", "b"], ["y"])]
+    net = simdnn.load(model(nodes, {"x": np.ones(2, np.float32)}, {"s": np.float32(0.1), "z": np.int8(3)}))
+    assert [node.op for node in once(net.graph).nodes] == ["QuantizeLinear", "DequantizeLinear", "Identity", "Sub"]
+    assert len(once(net.graph, ["b_q", "b"]).nodes) == len(net.graph.nodes)
+    assert [node.op for node in as_run(net.graph).nodes].count("QuantizeLinear") == 1
+    assert not net.run({"x": np.ones(2, np.float32)}, machine="hsw", dispatch="onnxruntime").outputs["y"].any()
+
+
+@pytest.mark.parametrize("zeros", [(0, 0), (3, 3), (3, -5)])
+def test_zero_points_of_their_own_take_exactness_from_one_channel_a_group(zeros: tuple[int, int]) -> None:
+    """Two taps of 255 by 127 saturate as a pair where channels differ in their zero points, as a product does."""
+    x, w = np.full((1, 2, 1, 3), 255, np.uint8), np.full((2, 1, 1, 2), 127, np.int8)
+    constants = {
+        "w": w,
+        **dict.fromkeys(("s", "ws", "ys"), np.float32(1)),
+        "xz": np.uint8(0),
+        "wz": np.array(zeros, np.int8),
+        "yz": np.uint8(0),
+    }
+    constants["ws"], constants["ys"] = np.ones(2, np.float32), np.float32(500)
+    node = helper.make_node("QLinearConv", ["x", "s", "xz", "w", "ws", "wz", "ys", "yz"], ["y"], group=2)
+    made = model([node], {"x": x}, constants)
+    assert not differs(made, {"x": x})
+    net = simdnn.load(made)
+    for machine, most in (("icx", 2 * 255 * 127), ("hsw", 32767 if zeros[0] != zeros[1] else 2 * 255 * 127)):
+        found = net.run({"x": x}, machine=machine, dispatch="onnxruntime").outputs["y"]
+        assert found[0, :, 0, 0].tolist() == [round((most - 2 * 255 * zero) / 500) for zero in zeros]
