@@ -149,10 +149,10 @@ def _spatial(x: Array, axes: Sequence[ResizedAxis], mode: str) -> tuple[int, ...
     ranks = {2: 2, 4: 2} | ({3: 3, 5: 3} if mode == "linear" else {})
     count = ranks.get(x.ndim, 0)
     if not count or any(axis.scale != 1 for axis in axes[: x.ndim - count]):
+        scales, most = [round(axis.scale, 4) for axis in axes], "two or three" if mode == "linear" else "two"
         raise Unimplemented(
-            f"onnxruntime has no {mode} Resize of shape {x.shape} by {[round(axis.scale, 4) for axis in axes]}; what works: "
-            f"{' or '.join(map(str, sorted(ranks)))} dimensions whose last {'two or three' if mode == 'linear' else 'two'}"
-            " change, and dispatch='fastest'"
+            f"onnxruntime has no {mode} Resize of {x.shape} by {scales}; what works: "
+            f"{' or '.join(map(str, sorted(ranks)))} dimensions, the last {most} resized, and dispatch='fastest'"
         )
     return tuple(range(x.ndim - count, x.ndim))
 
