@@ -8,6 +8,7 @@ Numbers come from NumPy's PCG64 stream: the same on every machine for one NumPy 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -78,8 +79,8 @@ def _tensors(layer: Layer, dt: str, seed: int, outputs: int) -> LayerData:
             f"layer {layer.name!r} needs {needed} bytes for source {layer.src_shape} and weights "
             f"{layer.weights_shape}; at most {MAX_BYTES} are allowed"
         )
-    src, src_scale = _source(_generator(layer, seed, 0), layer.src_shape, src_dt)
-    weights, wei_scale = _weights(_generator(layer, seed, 1), layer, outputs, wei_dt)
+    src, src_scale = _source(_Normal(layer, seed, 0, prod(layer.src_shape)), layer.src_shape, src_dt)
+    weights, wei_scale = _weights(_Normal(layer, seed, 1, prod(layer.weights_shape)), layer, outputs, wei_dt)
     return LayerData(src, weights, src_scale, wei_scale)
 
 
@@ -100,13 +101,34 @@ def _numpy_type(name: str) -> np.dtype[Any]:
     return dtype
 
 
-def _generator(layer: Layer, seed: int, tensor: int) -> np.random.Generator:
-    """An own stream for each tensor of each layer, whatever the order in which they are asked for."""
-    return np.random.Generator(np.random.PCG64([seed, crc32(layer.name.encode()), tensor]))
+class _Normal:
+    """Standard normal f32 numbers, one after the other: an own stream for each tensor of each layer."""
+
+    def __init__(self, layer: Layer, seed: int, tensor: int, count: int) -> None:
+        self.stream = seed, crc32(layer.name.encode()), tensor
+        self.kept = _numbers(*self.stream, count) if count <= _CHUNK else None
+        self.generator = _generator(*self.stream)
+        self.drawn = 0
+
+    def draw(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """The next ones, as a new array."""
+        if self.kept is None:
+            return self.generator.standard_normal(shape, dtype=np.float32)
+        self.drawn += prod(shape)
+        return self.kept[self.drawn - prod(shape) : self.drawn].reshape(shape).copy()
 
 
-def _source(rng: np.random.Generator, shape: tuple[int, ...], dt: str) -> tuple[NDArray[Any], np.float32]:
-    values = np.maximum(rng.standard_normal(shape, dtype=np.float32), np.float32(0))
+def _generator(*stream: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(list(stream)))
+
+
+@functools.lru_cache(2)  # source and weights of a layer, which modes ask for one after the other
+def _numbers(seed: int, layer: int, tensor: int, count: int) -> NDArray[np.float32]:
+    return _generator(seed, layer, tensor).standard_normal(count, dtype=np.float32)
+
+
+def _source(numbers: _Normal, shape: tuple[int, ...], dt: str) -> tuple[NDArray[Any], np.float32]:
+    values = np.maximum(numbers.draw(shape), np.float32(0))
     if dt in _FLOATS:
         return values.astype(_FLOATS[dt], copy=False), np.float32(1)
     dtype, largest = _INTEGERS[dt]
@@ -114,14 +136,14 @@ def _source(rng: np.random.Generator, shape: tuple[int, ...], dt: str) -> tuple[
     return np.rint(values / scale).astype(dtype), scale
 
 
-def _weights(rng: np.random.Generator, layer: Layer, outputs: int, dt: str) -> tuple[NDArray[Any], NDArray[np.float32]]:
+def _weights(numbers: _Normal, layer: Layer, outputs: int, dt: str) -> tuple[NDArray[Any], NDArray[np.float32]]:
     """Weights in the layer's shape, and the scale of each output."""
     weights = np.empty(layer.weights_shape, _numpy_type(dt))
     by_output = weights.T if isinstance(layer, MatmulLayer) else weights.reshape(outputs, -1)  # views
     fan_in = by_output.shape[1]
     scales = np.ones(outputs, np.float32)
     for rows in _chunks(outputs, fan_in):
-        values = rng.standard_normal((rows.stop - rows.start, fan_in), dtype=np.float32)
+        values = numbers.draw((rows.stop - rows.start, fan_in))
         values *= np.float32((2 / fan_in) ** 0.5)
         if dt not in _FLOATS:
             scales[rows] = np.abs(values).max(axis=1) / np.float32(_INTEGERS[dt][1])

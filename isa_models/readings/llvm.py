@@ -6,6 +6,7 @@ which keeps the text small and the compilation short.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Sequence
 
@@ -23,11 +24,13 @@ ZERO = "zeroinitializer"  # LLVM's zero of any type
 ANY = "any"  # zero has every property that is ever assured
 
 
+@functools.cache
 def lane_type(dtype: str) -> str:
     """LLVM's type of one lane. f16 and bf16 are only moved and taken apart, so they are plain bits."""
     return _FLOATS.get(dtype) or f"i{fmt(dtype).bits}"
 
 
+@functools.cache
 def vector_type(dtype: str, lanes: int) -> str:
     """LLVM's type of a vector: `lanes` elements."""
     return f"<{lanes} x {lane_type(dtype)}>"

@@ -12,11 +12,11 @@ Most programs are small and run once, so their code is first made in haste. What
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,13 @@ from simdnn.numerics import tiles
 from simdnn.numerics.blocks import InBlocks, blocks_of
 from simdnn.numerics.native import native_call
 from simdnn.numerics.rows import row_function
-from simdnn.numerics.turns import FIRST_OPS, in_turns, shared
+from simdnn.numerics.turns import FIRST_OPS, host_threads, in_turns, shared
 from simdnn.program.records import Loop, Memory, Op, Program, Register, Statement, walk
 from simdnn.progress import Late
 
 HASTY_OPS = 1 << 22  # instructions that hasty code runs in the time that LLVM takes longer for better code, or less
+PARTS = 8  # of a stage for each thread: one whose core others use as well takes fewer of them
+SHARED_OPS = 1 << 23  # instructions that one core runs in several milliseconds: worth a team
 
 _LOCK = ForkLock()
 _CACHE: dict[tuple[str, bool, bool, bool], Compiled] = {}
@@ -53,8 +55,10 @@ class Compiled:
 
 
 def execute(program: Program, buffers: dict[str, Array], threads: int = 1, native: bool = True) -> None:
-    """Run a verified program over `buffers` (a flat array for each tensor)."""
+    """Run a verified program over `buffers` (a flat array for each tensor); long ones on all cores of this process."""
     hasty = _in_haste(program)
+    if program.executed >= SHARED_OPS:
+        threads = max(threads, host_threads())
     if not _run(compile_program(program, native, hasty=hasty), program, buffers, threads):
         for tensor in program.tensors:
             if tensor.kind in ("output", "scratch"):
@@ -72,7 +76,10 @@ def _in_haste(program: Program) -> bool:
 
 def _run(code: Compiled, program: Program, buffers: dict[str, Array], threads: int) -> bool:
     """Run all stages in turn; False, and at once, where a stage raises the alarm."""
-    pointers, total = _pointers(program, buffers), sum(extent for _, extent in code.stages)
+    pointers = _pointers(program, buffers)
+    if threads == 1 and all(extent <= count for (_, extent), count in zip(code.stages, code.counts, strict=True)):
+        return not any(function(pointers, 0, extent) for function, extent in code.stages)
+    total = sum(extent for _, extent in code.stages)
     ran: list[int] = []  # iterations of each call, from whatever thread
     with Late("parts of the kernel's work") as told:
 
@@ -84,13 +91,11 @@ def _run(code: Compiled, program: Program, buffers: dict[str, Array], threads: i
 
         for (function, extent), count in zip(code.stages, code.counts, strict=True):
             if threads == 1 or extent == 1:
-                work = partial(heard, partial(function, pointers))
-                alarm = work(0, extent) if extent <= count else in_turns(work, 0, extent, count)
+                alarm = in_turns(functools.partial(heard, functools.partial(function, pointers)), 0, extent, count)
             else:
-                parts = cuts(extent, threads)
-                own = [own_buffers(program, buffers) for _ in parts]
-                works = [partial(_over, function, _pointers(program, mine), mine) for mine in own]
-                alarm = shared([partial(heard, work) for work in works], parts, count)
+                own = [own_buffers(program, buffers) for _ in range(min(threads, extent))]
+                works = [functools.partial(_over, function, _pointers(program, mine), mine) for mine in own]
+                alarm = shared([functools.partial(heard, work) for work in works], cuts(extent, PARTS * threads), count)
             if alarm:
                 return False
         return True
@@ -103,16 +108,22 @@ def _over(function: Any, pointers: Any, buffers: object, start: int, stop: int) 
 
 
 def _pointers(program: Program, buffers: dict[str, Array]) -> Any:
-    return (ctypes.c_void_p * len(program.tensors))(*(buffers[t.name].ctypes.data for t in program.tensors))
+    return _addresses(len(program.tensors))(*(buffers[t.name].ctypes.data for t in program.tensors))
 
 
-def cuts(extent: int, threads: int) -> list[tuple[int, int]]:
-    """The iterations of a stage that each of the threads runs, from and to; fewer parts where there is less to do.
+@functools.cache
+def _addresses(count: int) -> Any:
+    """The type of an array of pointers; ctypes forgets it at the next collection of garbage."""
+    return ctypes.c_void_p * count
+
+
+def cuts(extent: int, parts: int) -> list[tuple[int, int]]:
+    """The iterations of a stage in parts, from and to; fewer parts where there is less to do.
 
     >>> cuts(5, 2)
     [(0, 2), (2, 5)]
     """
-    parts = min(threads, extent)
+    parts = min(parts, extent)
     return [(extent * i // parts, extent * (i + 1) // parts) for i in range(parts)]
 
 
@@ -254,10 +265,10 @@ class _Stage:
 
     def loop(self, loop: Loop, variables: dict[str, str], registers: dict[str, LlvmValue]) -> None:
         """A loop whose carried registers (defined before, written inside) become phis."""
-        before = {name: registers[name] for name in _writers(loop.body) if name in registers}
+        writers = _writers(loop.body)
+        before = {name: registers[name] for name in writers if name in registers}
         phis = {n: LlvmValue(self.emitter, self.emitter.name("r"), v.dtype, v.lanes) for n, v in before.items()}
         after: dict[str, LlvmValue] = {}
-        writers = _writers(loop.body)
         for name, phi in phis.items():
             if all(op.is_zero_idiom or (op.definition.steady and op.dst == op.srcs[0]) for op in writers[name]):
                 for fact in before[name].facts():

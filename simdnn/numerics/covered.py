@@ -1,4 +1,4 @@
-"""Outputs that a run writes whole and never reads: they need not be zeros ahead, which would take a pass of its own.
+"""Outputs that a run writes whole before it reads: they need not be zeros ahead, which would take a pass of its own.
 
 What the stores of a program reach is marked once, element by element, as its addresses are affine.
 """
@@ -20,7 +20,7 @@ _found: dict[tuple[str, str], bool] = {}
 
 
 def written_whole(program: Program, tensor: Tensor) -> bool:
-    """Whether each run of a program writes every element of a large output, and reads none."""
+    """Whether each run of a program writes every element of a large output, and reads what it wrote at most."""
     if tensor.kind != "output" or tensor.nbytes < _LEAST:
         return False
     key = program.signature, tensor.name
@@ -36,13 +36,28 @@ class _Marks:
     tensor: Tensor
 
     def of(self, program: Program) -> bool:
-        """Whether every element is among them, and no instruction reads one."""
-        reads = (src.tensor for op, _ in program.ops() for src in op.srcs if isinstance(src, Memory))
-        if self.tensor.name in reads:
+        """Whether every element is among them, and no instruction reads one that was not written."""
+        if not self._reads_own(program.body, frozenset()):
             return False
         marks = np.zeros(self.tensor.size, bool)
         self._mark(program.body, {}, marks)
         return bool(marks.all())
+
+    def _reads_own(self, body: Sequence[Statement], before: frozenset[Memory]) -> bool:
+        """Whether each place is read behind a store to the very same one, in the same turn of all loops around that."""
+        written = set(before)
+        for statement in body:
+            if isinstance(statement, Loop):
+                if not self._reads_own(statement.body, frozenset(written)):
+                    return False
+                continue
+            places = {src for src in statement.srcs if isinstance(src, Memory) and src.tensor == self.tensor.name}
+            if not places <= written:
+                return False
+            if self._is_store(statement):
+                assert isinstance(statement.dst, Memory)
+                written.add(statement.dst)
+        return True
 
     def _mark(self, body: Sequence[Statement], around: Mapping[str, int], marks: Array) -> None:
         for statement in body:

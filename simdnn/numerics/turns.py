@@ -6,11 +6,14 @@ iterations at first, then as many as take a fiftieth of a second. What is small 
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from multiprocessing import parent_process
 
 from isa_models.forks import at_fork
 
@@ -18,8 +21,24 @@ FIRST_OPS = 1 << 20  # instructions of a program in the first call: about a mill
 SLICE_S = 0.02
 _GROWTH = 16  # of a slice to the next, so that one disturbed measurement does no harm
 
+_VARIABLE = "OMP_NUM_THREADS"  # where libraries of numbers look how many threads they may have
+
 Work = Callable[[int, int], int]  # iterations from .. to; nonzero for an alarm
 _idle: dict[int, list[ThreadPoolExecutor]] = {}  # teams by their size
+
+
+def host_threads() -> int:
+    """How many threads native code may take: a core each of those that this process may use, at most $OMP_NUM_THREADS.
+
+    One in a worker process, since the others have theirs.
+    """
+    if parent_process() is not None:
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        return max(1, min(cores, int(os.environ.get(_VARIABLE, ""))))
+    except ValueError:  # not set, or a list for nested teams
+        return cores
 
 
 def in_turns(work: Work, start: int, stop: int, count: int, halt: threading.Event | None = None) -> bool:
@@ -41,10 +60,21 @@ def in_turns(work: Work, start: int, stop: int, count: int, halt: threading.Even
 
 
 def shared(works: Sequence[Work], cuts: Sequence[tuple[int, int]], count: int) -> bool:
-    """Run each work over its cut, on a thread of its own; True where one raises the alarm."""
-    halt = threading.Event()
+    """Run all cuts, each work taking one after the other on a thread of its own; True where one raises the alarm."""
+    halt, left = threading.Event(), deque(cuts)
+
+    def run(work: Work) -> bool:
+        while not halt.is_set():
+            try:
+                cut = left.popleft()
+            except IndexError:
+                return False
+            if in_turns(work, *cut, count, halt):
+                return True
+        return False
+
     with _team(len(works), halt) as team:
-        jobs = [team.submit(in_turns, work, *cut, count, halt) for work, cut in zip(works, cuts, strict=True)]
+        jobs = [team.submit(run, work) for work in works]
         return any([_result(job) for job in jobs])
 
 

@@ -8,7 +8,7 @@ import pytest
 import simdnn
 from simdnn.numerics import covered
 from simdnn.numerics.covered import written_whole
-from simdnn.program.records import Loop, Program
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,36 @@ def test_a_run_leaves_nothing_of_what_the_memory_held() -> None:
         assert (output == 16 * number).all()
         output[:] = np.nan
         del output
+
+
+def test_sums_that_are_put_down_and_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN's order of a long f32 sum has a part of it in the output for a while."""
+    program = simdnn.estimate("matmul", m=32, n=64, k=1024, dt="f32", machine="zen4").kernel.program
+    dst = program.tensor["dst"]
+    reads = {src for op, _ in program.ops() for src in op.srcs if isinstance(src, Memory) and src.tensor == "dst"}
+    monkeypatch.setattr(covered, "_LEAST", 1)
+    assert reads and written_whole(program, dst)
+
+
+@pytest.mark.parametrize(
+    ("order", "whole"),
+    [
+        (("write", "read"), True),
+        (("read", "write"), False),
+        (("write", "read beside"), False),
+        (("write in a loop", "read"), False),  # nobody asks whether the loop wrote all
+        (("write", "read in a loop"), True),
+    ],
+)
+def test_a_read_behind_its_own_write(order: tuple[str, ...], whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(covered, "_LEAST", 1)
+    x, at = Register("x", "f32", 16), Affine.var("i") * 16
+    here = Memory("o", at, "f32", 16)
+    load = Op("vmovups", x, (Memory("a", at, "f32", 16),))
+    write, read = Op("vmovups", here, (x,)), Op("vmovups", x, (here,))
+    turned = Memory("o", Affine() + 48 + Affine.var("i") * -16, "f32", 16)
+    steps = {"write": write, "read": read, "read beside": Op("vmovups", x, (turned,))}
+    steps |= {"write in a loop": Loop("n", 1, (write,)), "read in a loop": Loop("n", 2, (read,))}
+    body = Loop("i", 4, (load, *(steps[name] for name in order)), True)
+    program = Program("p", "avx512_core", (Tensor("a", "f32", 64), Tensor("o", "f32", 64, "output")), (body,))
+    assert written_whole(program, program.tensor["o"]) is whole

@@ -114,3 +114,14 @@ def test_bad_requests() -> None:
         data.matmul_tensors(MATMUL, "u8:s8:s32:f32")
     with pytest.raises(InvalidArgument, match="seed=-1"):
         data.matmul_tensors(MATMUL, "f32", -1)
+
+
+def test_numbers_that_are_kept_are_the_layers_own() -> None:
+    """Of a layer asked for again, behind another one and after its arrays were written to."""
+    first = data.conv_tensors(CONV, "f32", 5)
+    before = first.src.copy(), first.weights.copy()
+    first.src[:], first.weights[:] = 7, 7
+    data.matmul_tensors(MATMUL, "f32", 5)
+    for _ in range(2):
+        again = data.conv_tensors(CONV, "f32", 5)
+        assert (again.src == before[0]).all() and (again.weights == before[1]).all()
