@@ -6,6 +6,7 @@ Both calibrate on the feeds that `simdnn.tune` takes its ranges from. NNCF is as
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -81,10 +82,16 @@ def nncf_layers(subject: ModelSubject, judge: Judge, max_loss: float) -> tuple[s
     mixed = subject.calibrated.mixable
     model, _ = raised(mixed.whole(mixed.model), QDQ_OPSET)
 
-    def outputs(proto: Any, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    @functools.lru_cache(maxsize=1)  # of many calls in a row for one sample each
+    def session_of(stored: bytes) -> Any:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
-        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        # else QuantizeLinear moves through reshapes and gets an output_dtype that is not its zero point's
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+        return onnxruntime.InferenceSession(stored, options, providers=["CPUExecutionProvider"])
+
+    def outputs(proto: Any, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        session = session_of(proto.SerializeToString())
         names = [port.name for port in session.get_outputs()]
         return [dict(zip(names, session.run(names, dict(feed)), strict=True)) for feed in feeds]
 

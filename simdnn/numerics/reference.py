@@ -96,15 +96,19 @@ class Interpreter:
             else:
                 value = self.load(place, lanes, variables).view(operand.dtype)
             values.append(value)
-        result = definition.apply(*values, lanes=op.lanes, **op.parameters)
-        assert isinstance(result, ArrayValue)
-        result = result.flat()
+        result = self.applied(op, values)
         if isinstance(op.dst, Register):
             result = result.pad(op.dst.bits // result.format.bits)
             registers[op.dst.name] = result
         else:
             self.store(op.dst, result, variables)
         return result
+
+    def applied(self, op: Op, values: Sequence[ArrayValue]) -> ArrayValue:
+        """The result of an instruction, its lanes in one axis."""
+        result = op.definition.apply(*values, lanes=op.lanes, **op.parameters)
+        assert isinstance(result, ArrayValue)
+        return result.flat()
 
     def elements(self, memory: Memory, variables: Variables) -> Array:
         """Element numbers (iterations, count) that the operand touches."""

@@ -6,7 +6,7 @@ else runs whole. Which outputs came of it is part of the answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,9 @@ import numpy as np
 from isa_models.readings.arrays import Array, ArrayValue, silent
 from simdnn.numerics import buffers_of, reference
 from simdnn.program.check import verify
-from simdnn.program.records import Loop, Memory, Program, walk
+from simdnn.program.records import Loop, Memory, Op, Program, walk
+
+_MOST_KNOWN = 4096  # results of instructions that are remembered: more than one turn of a tile has
 
 
 @silent
@@ -40,6 +42,7 @@ class _Sampled(reference.Interpreter):
         self.reading, self.middle = reading, middle
         self.computed = {t.name: np.zeros(t.size, bool) for t in program.tensors if t.kind == "output"}
         self._spread: dict[int, bool] = {}
+        self._known: dict[Hashable, ArrayValue] = {}
 
     def turns_of(self, loop: Loop) -> Sequence[int]:
         if not self.spread(loop):
@@ -56,6 +59,16 @@ class _Sampled(reference.Interpreter):
             own = all(loop.var in dict(dst.index.terms) for dst in stores if dst.tensor in self.computed)
             self._spread[id(loop)] = "output" in kinds and "scratch" not in kinds and own
         return self._spread[id(loop)]
+
+    def applied(self, op: Op, values: Sequence[ArrayValue]) -> ArrayValue:
+        """The result, found once for the same operands: rows of a probe are alike, and so is what a tile's rows hold."""
+        given = tuple((value.dtype, value.array.shape, value.array.tobytes()) for value in values)
+        key = (id(op.definition), op.lanes, tuple(op.parameters.items()), given)
+        if key not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = super().applied(op, values)
+        return self._known[key]
 
     def store(self, memory: Memory, value: ArrayValue, variables: reference.Variables) -> None:
         super().store(memory, value, variables)

@@ -17,7 +17,9 @@ from isa_models.readings.arrays import Array, ArrayValue
 from isa_models.readings.orders import OrderValue
 from simdnn.cli import main
 from simdnn.kernels.common.spec import Parameters
+from simdnn.numerics.reference import Interpreter
 from simdnn.numerics.sampled import sample
+from simdnn.program.records import Op
 from tests.effort import examples
 from tests.streams import error_line
 
@@ -166,6 +168,31 @@ def test_a_sample_has_the_bits_of_a_whole_run() -> None:
         values = again.kernel.finish(found)
         marks = again.kernel.finish({name: one.astype(found[name].dtype) for name, one in computed.items()}) != 0
         assert marks.any() and (values[marks] == again.output[marks]).all() and whole.keys() == found.keys()
+
+
+def test_rows_that_are_alike_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row of a tile has its instructions, whose operands are those of the row before; numbers that differ are
+    computed anew.
+    """
+    found = simdnn.estimate("matmul", m=8, n=16, k=24, machine="icx")
+    rng = np.random.default_rng(0)
+    row, weights = rng.normal(size=(1, 24)).astype(np.float32), rng.normal(size=(24, 16)).astype(np.float32)
+    counts, own = [], Interpreter.applied
+    ran: list[str] = []
+
+    def noted(self: Interpreter, op: Op, values: Any) -> ArrayValue:
+        ran.append(op.definition.name)
+        return own(self, op, values)
+
+    monkeypatch.setattr(Interpreter, "applied", noted)
+    for src in (np.repeat(row, 8, axis=0), rng.normal(size=(8, 24)).astype(np.float32)):
+        ran.clear()
+        outputs, computed = sample(found.kernel.program, found.kernel.prepare(src, weights, Parameters()))
+        counts.append(sum("fmadd" in name for name in ran))
+        wanted = simdnn.matmul(src, weights, machine="icx", dispatch=found.implementation).output
+        marked = found.kernel.finish({k: v.astype(outputs[k].dtype) for k, v in computed.items()}) != 0
+        assert marked.any() and (found.kernel.finish(outputs)[marked] == wanted[marked]).all()
+    assert counts[0] * 4 <= counts[1]
 
 
 def test_random_functions_know_what_is_equal() -> None:
