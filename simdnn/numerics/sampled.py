@@ -61,7 +61,7 @@ class _Sampled(reference.Interpreter):
         return self._spread[id(loop)]
 
     def applied(self, op: Op, values: Sequence[ArrayValue]) -> ArrayValue:
-        """The result, found once for the same operands: rows of a probe are alike, and so is what a tile's rows hold."""
+        """The result, found once for the same operands: rows of a probe are alike, and so are those of a tile."""
         given = tuple((value.dtype, value.array.shape, value.array.tobytes()) for value in values)
         key = (id(op.definition), op.lanes, tuple(op.parameters.items()), given)
         if key not in self._known:
