@@ -165,7 +165,10 @@ class _Rewriting:
         if node.domain:  # of dequantized operands, in floats from now on
             inputs = (*node.inputs[:6], bias, *node.inputs[7:])
             return replace(
-                node, inputs=inputs, outputs=last.outputs, attributes={**node.attributes, "of": "Gemm", **self.fixed}
+                node,
+                inputs=inputs,
+                outputs=last.outputs,
+                attributes={**node.attributes, "of": "Gemm", "added": 1, **self.fixed},
             )
         return Node(node.name, "MatMulBias", DOMAIN, node.version, (*node.inputs, bias), last.outputs, self.fixed)
 

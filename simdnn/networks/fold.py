@@ -1,16 +1,19 @@
 """BatchNormalization folded into the convolution before it, as runtimes do before they run a network.
 
 A channel's factor scale / sqrt(variance + epsilon) goes into its weights, the rest into its bias; both are computed in
-f64 and rounded once. Only f32 constants are folded, and only where nobody else reads the convolution's output.
+f64 and rounded once. Only f32 constants are folded, and only where nobody else reads the convolution's output. A
+library that runs models (onnxruntime) rounds each step to f32: its constants are kept beside, by name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isa_models.readings.arrays import Array
 from simdnn.networks.load import DOMAINS, onnx_package
 from simdnn.networks.rewriting import bodies, fresh, names_read, refill
 from simdnn.networks.tensors import array_of
@@ -19,8 +22,11 @@ if TYPE_CHECKING:
     import onnx
 
 
-def folded(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
-    """The model with its BatchNormalizations folded where that can be done; the model itself where it has none."""
+def folded(model: onnx.ModelProto, folder: Path | None, stepwise: dict[str, Array] | None = None) -> onnx.ModelProto:
+    """The model with its BatchNormalizations folded where that can be done; the model itself where it has none.
+
+    `stepwise` takes the new constants whose steps, each rounded to f32, come to something else.
+    """
     pairs = _pairs(model.graph)
     if not pairs:
         return model
@@ -32,7 +38,7 @@ def folded(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
     gone = set()
     for conv_at, norm_at in pairs:
         conv, norm = nodes[conv_at], nodes[norm_at]
-        if _fold(made.graph, tensors, taken, conv, norm, folder):
+        if _fold(made.graph, tensors, taken, conv, norm, folder, {} if stepwise is None else stepwise):
             conv.output[0] = norm.output[0]
             gone.add(norm_at)
     refill(made.graph.node, [node for i, node in enumerate(nodes) if i not in gone])
@@ -67,7 +73,15 @@ def _pairs(graph: Any) -> list[tuple[int, int]]:
     return found
 
 
-def _fold(graph: Any, tensors: dict[str, Any], taken: set[str], conv: Any, norm: Any, folder: Path | None) -> bool:
+def _fold(
+    graph: Any,
+    tensors: dict[str, Any],
+    taken: set[str],
+    conv: Any,
+    norm: Any,
+    folder: Path | None,
+    stepwise: dict[str, Array],
+) -> bool:
     """New weights and bias for the convolution; False where shapes do not fit, which running it will tell."""
     scale, shift, mean, variance = (array_of(tensors[n], folder).astype(np.float64) for n in list(norm.input)[1:])
     weights = array_of(tensors[conv.input[1]], folder)
@@ -80,9 +94,21 @@ def _fold(graph: Any, tensors: dict[str, Any], taken: set[str], conv: Any, norm:
         factor = scale / np.sqrt(variance + epsilon)
         new_weights = (weights * factor.reshape(-1, *[1] * (weights.ndim - 1))).astype(np.float32)
         new_bias = ((bias - mean) * factor + shift).astype(np.float32)
+        has_bias = len(conv.input) > 2 and bool(conv.input[2])
+        by_steps = _by_steps(weights, bias if has_bias else None, (scale, shift, mean, variance), epsilon)
     names = [fresh(f"{norm.output[0]}_{part}", taken) for part in "wb"]
-    for name, values in zip(names, (new_weights, new_bias), strict=True):
+    for name, values, other in zip(names, (new_weights, new_bias), by_steps, strict=True):
+        if values.tobytes() != other.tobytes():
+            stepwise[name] = other
         graph.initializer.append(onnx_package().numpy_helper.from_array(values, name))
         tensors[name] = graph.initializer[-1]
     conv.input[:] = [conv.input[0], *names]
     return True
+
+
+def _by_steps(weights: Array, bias: Array | None, norm: Sequence[Array], epsilon: float) -> tuple[Array, Array]:
+    """New weights and bias, all in f32; `norm`: scale, shift, mean, variance."""
+    scale, shift, mean, variance = (values.astype(np.float32) for values in norm)
+    factor = scale / np.sqrt(variance + np.float32(epsilon))
+    new_weights = weights * factor.reshape(-1, *[1] * (weights.ndim - 1))
+    return new_weights, shift - mean * factor if bias is None else (bias.astype(np.float32) - mean) * factor + shift

@@ -54,9 +54,9 @@ def load(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> Network:
     ([0.0, 2.0], ['act'], True)
     """
     model, folder = read(source)
-    return Network(
-        fused(graph_of(folded(model, folder), folder)), source.source if isinstance(source, Loaded) else source
-    )
+    stepwise: dict[str, Array] = {}
+    graph = fused(graph_of(folded(model, folder, stepwise), folder))
+    return Network(graph, source.source if isinstance(source, Loaded) else source, stepwise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +65,9 @@ class Network(Alike, Loaded, InNotebooks):
 
     graph: Graph
     source: Any = field(default=None, repr=False, compare=False)
+    _stepwise: Mapping[str, Array] = field(
+        default_factory=dict, repr=False, compare=False
+    )  # constants as libraries fold
     _folded: dict[Any, dict[str, Any]] = field(default_factory=dict, repr=False, compare=False)
     _libraries: dict[Any, tuple[Graph, dict[Any, Any]]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -205,7 +208,9 @@ class Network(Alike, Loaded, InNotebooks):
             return self.graph, self._folded
         known = tuple(kept)
         if known not in self._libraries:
-            self._libraries[known] = as_run(self.graph, known), {}
+            own = {name: values for name, values in self._stepwise.items() if name in self.graph.constants}
+            graph = replace(self.graph, constants={**self.graph.constants, **own}) if own else self.graph
+            self._libraries[known] = as_run(graph, known), {}
         return self._libraries[known]
 
     def _check_kernels(self, fed: dict[str, Any], kernels: Kernels, placed: Mapping[str, NodePlace]) -> None:

@@ -133,6 +133,23 @@ def test_convolutions_with_weights_that_are_no_constants(channels: int, groups: 
     assert not differs(model([helper.make_node("Conv", ["x", "w", "b"], ["y"], **where)], feeds, {}), feeds)
 
 
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_folded_batch_normalization_is_rounded_at_each_step(biased: bool) -> None:
+    """Elsewhere the new weights are computed in f64 and rounded once."""
+    rng = np.random.default_rng(5)
+    names = ("scale", "shift", "mean", "variance")
+    constants: Arrays = {name: rng.random(8).astype(np.float32) + np.float32(0.1) for name in names}
+    constants |= {"w": rng.standard_normal((8, 4, 3, 3)).astype(np.float32), "b": constants["shift"] - 1}
+    x = rng.standard_normal((1, 4, 6, 6)).astype(np.float32)
+    reads = ["x", "w", "b"] if biased else ["x", "w"]
+    constants = constants if biased else {name: v for name, v in constants.items() if name != "b"}
+    nodes = [helper.make_node("Conv", reads, ["t"]), helper.make_node("BatchNormalization", ["t", *names], ["y"])]
+    made = model(nodes, {"x": x}, constants)
+    assert not differs(made, {"x": x})
+    once_rounded = simdnn.load(made).run({"x": x}, machine="icx", dispatch="conv:avx512_core_nchwc")
+    assert once_rounded.outputs["y"].tobytes() != peer.output(made, {"x": x}).tobytes()
+
+
 # -- integers ---------------------------------------------------------------------------------------------------------
 def quantized(values: str, name: str, zero: str = "z") -> list[Any]:
     return [
@@ -195,3 +212,14 @@ def test_zero_points_of_their_own_take_exactness_from_one_channel_a_group(zeros:
     for machine, most in (("icx", 2 * 255 * 127), ("hsw", 32767 if zeros[0] != zeros[1] else 2 * 255 * 127)):
         found = net.run({"x": x}, machine=machine, dispatch="onnxruntime").outputs["y"]
         assert found[0, :, 0, 0].tolist() == [round((most - 2 * 255 * zero) / 500) for zero in zeros]
+
+
+def test_sources_of_16_bits_by_integers_are_refused() -> None:
+    """onnxruntime quantizes them to 8 bits by blocks, in MatMulNBits: 0.7 % of the greatest value off."""
+    constants = {"w": np.ones((16, 4), np.int8), "s": np.float32(0.1), "ws": np.float32(0.1), "z": np.uint16(3)}
+    weights = helper.make_node("DequantizeLinear", ["w", "ws"], ["wd"])
+    nodes = [*quantized("x", "a"), weights, helper.make_node("MatMul", ["a", "wd"], ["t"]), *quantized("t", "y")]
+    x = {"x": np.ones((3, 16), np.float32)}
+    net = simdnn.load(model(nodes, x, constants, opset=21))
+    with pytest.raises(Unimplemented, match="u16 by weights of s8 as MatMulNBits"):
+        net.run(x, machine="icx", dispatch="onnxruntime")

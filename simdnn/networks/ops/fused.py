@@ -100,6 +100,11 @@ def _by_operators(
     left = y_scale is None and (node.op == "QConv" or floating or bool(k.followed))
     other = label(x.dtype) not in BYTES or label(w.dtype) not in BYTES
     signed_source = label(x.dtype) == "s8" and (node.text("of") != "Gemm" or label(w.dtype) != "s8")
+    if other and node.op == "QMatMul":
+        raise Unimplemented(
+            f"onnxruntime multiplies sources of {label(x.dtype)} by weights of {label(w.dtype)} as MatMulNBits, which "
+            "is not followed here; what works: sources of u8 or s8, and dispatch='fastest'"
+        )
     if y_scale is None and k.followed:  # floats or integers, by the shape of what is added
         k = replace(k, followed="other")
     if bias is not None and not node.integer("fixed", 1) and x.ndim != 2:

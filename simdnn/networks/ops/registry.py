@@ -100,4 +100,6 @@ def axis_of(axis: int, rank: int, extra: int = 0) -> int:
 
 def op_of_model(node: Node) -> str:
     """The operator that a node stands for in the model as its user has it: "Conv" of a quantized "QConv"."""
-    return REWRITTEN.get(node.op, node.op) if node.domain == OWN else node.op
+    if node.domain != OWN or node.op not in REWRITTEN:
+        return node.op
+    return REWRITTEN[node.op] if node.op == "QConv" or node.get("added") else node.text("of", REWRITTEN[node.op])
