@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 from isa_models import Unimplemented
+from simdnn.kernels.common.expression import Element
 from simdnn.kernels.common.params import Param, Params
 from simdnn.kernels.common.spec import MatmulProblem, Problem
 
@@ -87,6 +88,9 @@ class Library:
     #: channel a group, whose weights' zero points differ from channel to channel
     row_for: Callable[[str, frozenset[str]], str] = lambda what, caps: ""
     references: frozenset[str] = frozenset()  # its names of implementations that are loops over elements
+    #: operators of ONNX whose values it approximates by functions of its own
+    functions: Mapping[str, Callable[[Element], Element]] = field(default_factory=dict)
+    fuses_functions: bool = True  # whether multiply-adds of its elementwise functions are rounded once
     #: (ISA caps) -> channels that lie beside each other in its layout of images
     block_of: Callable[[frozenset[str]], int] = lambda caps: 1
     blocks_alone: bool = False  # its products are those with weights in blocks: a network has the others from elsewhere

@@ -150,6 +150,20 @@ def test_a_folded_batch_normalization_is_rounded_at_each_step(biased: bool) -> N
     assert once_rounded.outputs["y"].tobytes() != peer.output(made, {"x": x}).tobytes()
 
 
+@pytest.mark.parametrize("op", ["Sigmoid", "Tanh", "HardSigmoid", "HardSwish"])
+def test_functions_of_floats(op: str) -> None:
+    """Eight thousand values, and the odd ones: approximations and their roundings are MLAS's."""
+    rng = np.random.default_rng(6)
+    odd = [0.0, -0.0, np.inf, -np.inf, np.nan, 9, -9, 18, -18, 1e-40, 3e38]
+    x = np.concatenate([rng.normal(size=4000) * 4, rng.normal(size=2000) / 100, np.linspace(-20, 20, 2001), odd])
+    feeds = {"x": x.astype(np.float32)}
+    made = model([helper.make_node(op, ["x"], ["y"])], feeds, {})
+    wanted, found = peer.output(made, feeds), simdnn.load(made).run(feeds, **peer.ALIKE).outputs["y"]
+    assert np.array_equal(found, wanted, equal_nan=True)
+    other = simdnn.load(made).run(feeds, **{**peer.ALIKE, "dispatch": "fastest"}).outputs["y"]
+    assert not np.array_equal(other, wanted, equal_nan=True)
+
+
 # -- integers ---------------------------------------------------------------------------------------------------------
 def quantized(values: str, name: str, zero: str = "z") -> list[Any]:
     return [

@@ -2,6 +2,7 @@
 
 from simdnn.libraries.model import Library, refuses
 from simdnn.libraries.onnxruntime import choice
+from simdnn.libraries.onnxruntime.functions import FUNCTIONS
 from simdnn.libraries.onnxruntime.sums import block_of, part_of_k
 
 _TITLE = "onnxruntime"
@@ -16,6 +17,8 @@ LIBRARY = Library(
     refuses(_TITLE, "zero points by group, and no strategy of them", "common ones"),
     runs_models=True,
     row_for=choice.row_for,
+    functions=FUNCTIONS,
+    fuses_functions=False,
     part_of_k=part_of_k,
     block_of=block_of,
 )

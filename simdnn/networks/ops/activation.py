@@ -80,6 +80,9 @@ def celu(k: Kernels, node: Node, x: Array) -> Array:
 @operator("HardSigmoid")
 def hard_sigmoid(k: Kernels, node: Node, x: Array) -> Array:
     alpha, beta = node.number("alpha", 0.2), node.number("beta", 0.5)
+    library = k.target.library
+    if library is not None and not library.fuses_functions:
+        return computed(k, "hardsigmoid", lambda v: (v * alpha + beta).minimum(1.0).maximum(0.0), x)
     return computed(k, "hardsigmoid", lambda v: v.fma(alpha, beta).maximum(0.0).minimum(1.0), x)
 
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.functions import sigmoid
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
-from simdnn.networks.ops.elementwise import sigmoid
+from simdnn.networks.ops.elementwise import computed
 from simdnn.networks.ops.linear import converted, products
 from simdnn.networks.ops.reduction import softmax_kernel
 from simdnn.networks.ops.registry import need, operator
@@ -206,10 +207,15 @@ def linear_classifier(k: Kernels, node: Node, x: Array) -> tuple[Array, Array]:
     return _picked(k, table, chosen), scores
 
 
+def _logistic(k: Kernels, x: Array) -> Array:
+    """The sigmoid of scores, which libraries do not approximate."""
+    return computed(k, "sigmoid", sigmoid, x, steps=8)
+
+
 def _two_columns(k: Kernels, node: Node, score: Array) -> Array:
     """Scores of two classes from one: that of the first is 1 minus the second's, whatever they mean (onnxruntime)."""
     share = node.text("post_transform", "NONE") == "LOGISTIC"
-    second = sigmoid(k, score) if share else score
+    second = _logistic(k, score) if share else score
     first = k.map(lambda v: 1.0 - v, second, name="sub")
     return concat(k, Node(node.name, "Concat", "", 13, (), (), {"axis": 1}), first, second)
 
@@ -219,7 +225,7 @@ def _transformed(k: Kernels, node: Node, scores: Array) -> Array:
     kind = node.text("post_transform", "NONE")
     known: Mapping[str, Callable[[], Array]] = {
         "NONE": lambda: scores,
-        "LOGISTIC": lambda: sigmoid(k, scores),
+        "LOGISTIC": lambda: _logistic(k, scores),
         "SOFTMAX": lambda: softmax_kernel(k, scores, 1),
     }
     if kind in ("SOFTMAX_ZERO", "PROBIT"):

@@ -91,12 +91,18 @@ _PLAIN: dict[str, Plain] = {
 
 @operator(*_UNARY)
 def unary(k: Kernels, node: Node, x: Array) -> Array:
-    return computed(k, node.op.lower(), _UNARY[node.op], x, plain=_PLAIN.get(node.op), steps=8)
+    return computed(k, node.op.lower(), formula_of(k, node.op), x, plain=_PLAIN.get(node.op), steps=8)
+
+
+def formula_of(k: Kernels, op: str) -> Formula:
+    """The formula of an operator, or that of a library that runs models."""
+    library = k.target.library
+    return library.functions.get(op, _UNARY[op]) if library is not None and k.runs_models else _UNARY[op]
 
 
 def sigmoid(k: Kernels, x: Array) -> Array:
     """The operator, for others that end with it."""
-    return computed(k, "sigmoid", f.sigmoid, x, steps=8)
+    return computed(k, "sigmoid", formula_of(k, "Sigmoid"), x, steps=8)
 
 
 #: functions without a formula here: NumPy's values, and the multiply-adds that their polynomials take (estimated)
