@@ -24,7 +24,6 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -32,11 +31,11 @@ from numpy.typing import NDArray
 import simdnn
 from benchmarks import onednn
 from isa_models import machine
+from isa_models.formats import fmt
 from simdnn import numerics
 from simdnn.cli.output import table
 from simdnn.kernels import KERNELS, Epilogue, Kernel, MatmulProblem, Parameters
 
-MACHINE = "zen4"  # whose blocking the kernels take
 SHAPES = (
     "1024x1024x1024 256x256x256 130x257x129 128x768x768 16x768x3072 1x1024x1024 "
     "4096x64x4096 2048x2048x2048 512x4096x4096"
@@ -52,16 +51,18 @@ _MOST_ROUNDS = 400
 
 @dataclass(frozen=True)
 class Row:
-    """A kernel, its types, and the ISA cap under which oneDNN runs."""
+    """A kernel, its types, the ISA cap under which oneDNN runs, and the machine whose blocking the kernel takes."""
 
     kernel: str
     types: str
     isa: str
+    machine: str = "zen4"
 
 
 ROWS = (
     Row("gemm:avx512_core", "f32:f32:f32", "avx512_core"),
     Row("gemm:avx512_core_bf16", "bf16:bf16:f32", "avx512_core_bf16"),
+    Row("gemm:avx512_core_f16", "f16:f16:f32", "avx512_core_fp16", "spr"),
     Row("gemm:avx512_core_vnni", "u8:s8:s32", "avx512_core_vnni"),
     Row("gemm:avx512_core_int8", "u8:s8:s32", "avx512_core"),
 )
@@ -126,12 +127,10 @@ def _matmuls(row: Row, m: int, k: int, n: int) -> dict[str, Callable[[], object]
     fa, fb = (rng.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
     kernel = _kernel(row, MatmulProblem(m, n, k, src, wei, Epilogue(dst)))
     inputs = kernel.prepare(a, b, Parameters())
-    call = partial(simdnn.matmul, a, machine=MACHINE, dst=dst, dispatch=row.kernel, engine="compiled")
-    return _calls(call, b, [_random(rng, (k, n), wei) for _ in range(2)]) | {
-        "numpy": lambda: fa @ fb,
-        "run": lambda: numerics.run(kernel.program, inputs, engine="compiled"),
-        "portable": lambda: numerics.run(kernel.program, inputs, engine="compiled", native=False),
-    }
+    call = partial(simdnn.matmul, a, machine=row.machine, dst=dst, dispatch=row.kernel, engine="compiled")
+    run = partial(numerics.run, kernel.program, inputs, engine="compiled")
+    ours = {"numpy": lambda: fa @ fb, "run": run, "portable": partial(run, native=False)}
+    return _calls(row, call, b, [_random(rng, (k, n), wei) for _ in range(2)]) | ours
 
 
 def _convolutions(row: Row, *sizes: int) -> dict[str, Callable[[], object]]:
@@ -142,27 +141,27 @@ def _convolutions(row: Row, *sizes: int) -> dict[str, Callable[[], object]]:
     shape = oc, ic // groups, taps, taps
     a, b = _random(rng, (mb, ic, size, size), src), _random(rng, shape, wei)
     how: dict[str, Any] = {"strides": stride, "padding": padding, "groups": groups}
-    call = partial(simdnn.convolution, a, machine=MACHINE, dst=dst, isa=row.isa, engine="compiled", **how)
+    call = partial(simdnn.convolution, a, machine=row.machine, dst=dst, isa=row.isa, engine="compiled", **how)
     found = call(b)
     kernel = found.kernel
     inputs = kernel.prepare(a, b, Parameters())
-    return _calls(call, b, [_random(rng, shape, wei) for _ in range(2)]) | {
+    return _calls(row, call, b, [_random(rng, shape, wei) for _ in range(2)]) | {
         "run": lambda: numerics.run(kernel.program, inputs, engine="compiled"),
     }
 
 
 def _kernel(row: Row, problem: MatmulProblem) -> Kernel:
     kind = next(kind for kind in KERNELS if kind.name == row.kernel and not kind.accepts(problem))
-    return kind.build(problem, machine(MACHINE))
+    return kind.build(problem, machine(row.machine))
 
 
 def _calls(
-    call: Callable[..., simdnn.Result], b: NDArray[Any], others: list[NDArray[Any]]
+    row: Row, call: Callable[..., simdnn.Result], b: NDArray[Any], others: list[NDArray[Any]]
 ) -> dict[str, Callable[[], object]]:
     """Whole calls with weights as they are reordered ahead, known and new."""
     rng, turns = np.random.default_rng(0), cycle(others)
     try:
-        ahead: Any = simdnn.reorder(b, call(b).weights_desc, machine=MACHINE)
+        ahead: Any = simdnn.reorder(b, call(b).weights_desc, machine=row.machine)
     except simdnn.SimdnnError:  # of this kernel's layout there is no reorder
         ahead = b
 
@@ -192,7 +191,7 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDA
     if dtype in ("u8", "s8"):
         return rng.integers(0, 256, shape, np.uint8).view(np.uint8 if dtype == "u8" else np.int8)
     values: NDArray[Any] = rng.standard_normal(shape, dtype=np.float32)
-    return values.astype(ml_dtypes.bfloat16) if dtype == "bf16" else values
+    return values.astype(fmt(dtype).dtype)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 LIBRARY = Path(os.environ.get("DNNLROOT", sys.prefix)) / "lib" / "libdnnl.so"
 _CPU, _IN_ORDER, _IMPLEMENTATION = 1, 1, 8
-_TYPES = {"bf16": 2, "f32": 3, "s32": 4, "s8": 5, "u8": 6}
+_TYPES = {"f16": 1, "bf16": 2, "f32": 3, "s32": 4, "s8": 5, "u8": 6}
 _ANY, _AB = 1, 3
 _ABCD = ("a", "ab", "abc", "abcd", "abcde", "abcdef")  # the layouts of NumPy's arrays, from 2 on
 _QUERIES = {"src": 129, "wei": 131, "dst": 133}
@@ -167,9 +167,10 @@ class Matmul:
         get_size.restype = ctypes.c_size_t
         count = get_size(descriptor)
         rng = np.random.default_rng(1)
-        if dtype in ("f32", "bf16"):
-            numbers = rng.standard_normal(count // (4 if dtype == "f32" else 2), dtype=np.float32)
-            raw = (numbers if dtype == "f32" else numbers.astype(ml_dtypes.bfloat16)).tobytes()
+        floats: dict[str, Any] = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+        if dtype in floats:
+            kind = np.dtype(floats[dtype])
+            raw = rng.standard_normal(count // kind.itemsize, dtype=np.float32).astype(kind).tobytes()
         else:
             raw = rng.integers(0, 256, count, np.uint8).tobytes()
         self._call("dnnl_memory_map_data", memory, ctypes.byref(pointer))
