@@ -61,7 +61,7 @@ def shown(frame: pd.DataFrame, columns: Sequence[str] = ()) -> ShownFrame:
 
 
 def framed(kinds: Mapping[str, str], rows: Iterable[Sequence[Any]], printed: Sequence[str]) -> ShownFrame:
-    """A frame of rows with a column of each of `kinds` (its name and type), of which it prints those `printed`.
+    """A frame of rows with a column of each of `kinds` (its name and type), and those of them that it prints.
 
     >>> framed({"what": "str", "cycles": "float64"}, [("a", 1), ("b", 2.5)], ["cycles", "what"])
     cycles  what

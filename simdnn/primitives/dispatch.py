@@ -105,7 +105,7 @@ class Choice:
         return framed(kinds, rows, printed=("implementation", "cycles", "reason"))
 
     def _place(self, met: tuple[KernelKind, Time | None, str]) -> tuple[bool, float]:
-        """What a kind's row in the frame is sorted by."""
+        """The key by which rows of the frame are sorted."""
         kind, time, _ = met
         return kind is not self.kind, time.cycles if time else math.inf
 

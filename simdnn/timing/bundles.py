@@ -129,7 +129,7 @@ class Bundles:
         return first, len(self.all)
 
     def touched(self, first: int, last: int, outside: int) -> Touched:
-        """What bundles touch while the `outside` outermost of the loops around them stand still."""
+        """The lines that bundles touch while the `outside` outermost of the loops around them stand still."""
         if first == last:
             return Touched({}, {})
         asked = self._asked

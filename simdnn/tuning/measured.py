@@ -201,7 +201,7 @@ class RecipeRuns:
 
 
 def _beginning(task: Task) -> list[tuple[bool, str]]:
-    """What sorts recipes so that those which begin alike follow each other: subjects keep what layers gave."""
+    """A key that sorts recipes so that those which begin alike follow each other: subjects keep what layers gave."""
     return [(mode != "f32", mode) for _, mode in task[0]]
 
 
