@@ -124,6 +124,11 @@ def resolved(shape: Shape, attr: object, target: Target, dst: object = None, blo
     said = attr_of(attr)
     if blocks:
         return Resolved.of(said, shape)
+    if "tf32" in (shape.src, shape.wei):
+        raise Unimplemented(
+            f"{shape.src} source with {shape.wei} weights: tf32 is how numbers of f32 are multiplied, none "
+            "is stored in it; what works: f32:f32 with Attr(fpmath='tf32')"
+        )
     if target.gpu:
         gpu_problems.check_types(target.gpu, shape, said.apply_to_int)
     elif shape.primitive == "matmul" and narrow.of_narrow(shape.src, shape.wei, str(dst)):

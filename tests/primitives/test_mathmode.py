@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
-from isa_models import InvalidArgument
+from isa_models import InvalidArgument, Unimplemented
 from simdnn.primitives import mathmode
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH, FPMATH_MODES, exact_int8, fpmath_mode
 
@@ -229,3 +229,10 @@ def test_scopes_and_defaults_belong_to_their_thread(monkeypatch: pytest.MonkeyPa
         assert before == "any"
         assert default == (FPMATH_MODES[index % 5] if index < count else "any")
         assert inside == FPMATH_MODES[(index + 1) % 5]
+
+
+@pytest.mark.parametrize("machine", ["spr", "b580", "h100", "v100"])
+def test_tf32_is_no_type_of_data(machine: str) -> None:
+    """The option that has it is told, on machines with tensor cores for it and without."""
+    with pytest.raises(Unimplemented, match=r"f32:f32 with Attr\(fpmath='tf32'\)"):
+        simdnn.estimate("matmul", m=4, n=4, k=8, dt="tf32", machine=machine)
