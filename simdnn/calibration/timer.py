@@ -7,9 +7,11 @@ the chain cannot feel, shows in the canary. Samples around which either is not a
 short, some are quiet even where a neighbour is at work most of the time. Each loop is run at two lengths; their
 difference counts, so that its beginning and end do not.
 
-Some cores run wide operations slower for some ten microseconds after other code (Redwood Cove: a loop of 14 cycles
-takes 18.5 in windows of 1500 cycles, 14.0 behind 100 000 of itself). Where one does, loops of wide registers are that
-long before their two lengths differ.
+Cores run wide operations slower for a while behind other code, until their voltage has risen (a Golden Cove: 28
+multiply-adds of 512 bits take 18 cycles for 40 microseconds, 16.4 for another 60, then 14.1, with yardsticks between or
+without; a Redwood Cove 18.5 in windows of 1500 cycles, 14.0 behind 100 000). So loops of wide registers are run for
+`WARM_CYCLES` before each batch, samples behind a long pause are dropped, and where short samples are slower than long
+ones all the same, they are long.
 """
 
 from __future__ import annotations
@@ -25,17 +27,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.isa import host_caps
-from simdnn.calibration.sampler import CANARIES, CHAIN_CYCLES, PLAIN, WIDTH, Frame, Sampler, Samples, data, tick_ns
+from simdnn.calibration.sampler import (
+    ADDS,
+    CANARIES,
+    CHAIN_CYCLES,
+    PLAIN,
+    WIDTH,
+    Frame,
+    Sampler,
+    Samples,
+    data,
+    tick_ns,
+)
 
 NARROWEST = 4  # slots that a core with AVX2 dispatches a cycle at least
 QUIET = 0.012  # a sample counts where the chains about it differ by no more
 ALONE = 0.05  # and the canary is by no more above what they should be (the loop's own end is in them)
 SAMPLE_CYCLES = 2500  # of the shorter of two lengths of a loop
-WARM_CYCLES = 100_000  # the same of wide operations where they run slower for a while behind other code
+LONG_CYCLES = 100_000  # the same of wide operations where only long samples of them are as fast as they get
+WARM_CYCLES = 400_000  # of wide operations, in which they get as fast as they will be
+PAUSE_NS = 3e5  # between two samples, behind which wide operations are slow again
 SLOWER = 1.04  # short samples over long ones, above which they do
 FASTER = 1.04  # nops a cycle over moves a cycle: above it nops are the canary
 LONGER = 3  # times as long is the other
 BATCH = 100  # samples taken in one call
+START = 0.1, 200  # of a sample's cycles, and cycles: what a loop's beginning and end may take or seem to
 ENOUGH = 25  # quiet samples of either length
 LEAST = 5  # quiet ones of either, below which there is no figure
 PATIENCE_S = 0.6
@@ -83,6 +99,7 @@ def sample_cycles() -> int:
     wide = "zmm" if "avx512_core" in host_caps() else "ymm"
     body = [f"vfmadd231ps {wide}{i}, {wide}14, {wide}15" for i in range(8)]
     code = Sampler(body, canary=canary())
+    code.run(WARM_CYCLES // 4, 1)
 
     def rate(turns: int) -> float:
         low, high = (
@@ -90,8 +107,8 @@ def sample_cycles() -> int:
         )
         return (high - low) / turns
 
-    looks = [rate(SAMPLE_CYCLES // 4) / rate(WARM_CYCLES // 4) for _ in range(3)]
-    return WARM_CYCLES if min(looks) > SLOWER else SAMPLE_CYCLES
+    looks = [rate(SAMPLE_CYCLES // 4) / rate(LONG_CYCLES // 4) for _ in range(3)]
+    return LONG_CYCLES if min(looks) > SLOWER else SAMPLE_CYCLES
 
 
 def yardsticks() -> Yardsticks:
@@ -129,6 +146,13 @@ def _quiet(found: Samples) -> NDArray[np.bool_]:
     return alone & (np.abs(found.chain_after / found.chain_before - 1) <= QUIET)
 
 
+def _warm(found: Samples) -> NDArray[np.bool_]:
+    """Which samples stand far enough behind the last long pause, in which others ran."""
+    since = np.diff(found.begun, prepend=found.begun[0])
+    last = np.maximum.accumulate(np.where(since > np.median(since) + PAUSE_NS / tick_ns(), found.begun, 0))
+    return (found.begun - last) * CHAIN_CYCLES / np.median(found.chain) >= WARM_CYCLES
+
+
 def _mode(values: Sequence[float]) -> tuple[float, float]:
     """Mean and width of the narrowest half: what disturbs a sample unseen mostly makes it longer."""
     ranked = np.sort(values)
@@ -146,26 +170,55 @@ def measure(
     around: Frame = PLAIN,
 ) -> Measured | None:
     """Cycles of an iteration of a loop in Intel syntax (the end is added); None where too little quiet was seen."""
+    found = _measure(body, patience_s, enough, tiles, around)
+    return found and found._replace(cycles=found.cycles / _seen_of_a_cycle())
+
+
+@functools.cache
+def _seen_of_a_cycle() -> float:
+    """How many cycles a loop of dependent adds seems to take for each: the yardsticks' own ends are in theirs."""
+    looks = [_measure(["add rax, rdx"] * ADDS, PATIENCE_S) for _ in range(5)]
+    return statistics.median([look.cycles / ADDS for look in looks if look] or [1.0])
+
+
+def _measure(
+    body: Sequence[str], patience_s: float, enough: int = ENOUGH, tiles: bool = False, around: Frame = PLAIN
+) -> Measured | None:
     code = Sampler(body, tiles, around, canary())
     _, first, second = data()
     few = 16
     once = code.run(few, 9, first, second)
-    iteration = max(0.2, float(np.min(once.loop / once.chain)) * CHAIN_CYCLES / few)
+    iteration = max(0.2, float(np.min(once.loop) / np.median(once.chain)) * CHAIN_CYCLES / few)
     wide = any(register in line for line in body for register in ("ymm", "zmm", "tmm"))
     short = max(4, round((sample_cycles() if wide else SAMPLE_CYCLES) / iteration))
+    warming = math.ceil(WARM_CYCLES / iteration) if wide else 0
     found: tuple[list[float], list[float]] = [], []
     taken = 0
     end = time.perf_counter() + patience_s
-    while min(map(len, found)) < enough and time.perf_counter() < end:
+    while time.perf_counter() < end:
         for turns, cycles in zip((short, LONGER * short), found, strict=True):
+            if warming:
+                code.run(warming, 1, first, second)
             samples = code.run(turns, BATCH, first, second)
             taken += BATCH
-            cycles += (samples.loop / samples.chain)[_quiet(samples)].tolist()
+            kept = _quiet(samples) & _warm(samples) if warming else _quiet(samples)
+            cycles += (CHAIN_CYCLES * samples.loop / samples.chain)[kept].tolist()
+        if min(map(len, found)) >= enough:
+            if _start(found) <= START[0] * min(found[0]) + START[1]:
+                break
+            found = [], []  # the two lengths were met in different states of the core
     if min(map(len, found)) < LEAST:
         return None
-    (low, _), (high, width) = map(_mode, found)
+    (low, low_width), (high, high_width) = map(_mode, found)
     dropped = taken - sum(map(len, found))
-    return Measured((high - low) * CHAIN_CYCLES / (LONGER - 1) / short, width / high, min(map(len, found)), dropped)
+    cycles = (high - low) / (LONGER - 1) / short
+    return Measured(cycles, max(low_width / low, high_width / high), min(map(len, found)), dropped)
+
+
+def _start(found: tuple[list[float], list[float]]) -> float:
+    """Cycles that the shorter samples differ by from their part of the longer ones."""
+    (low, _), (high, _) = map(_mode, found)
+    return abs(low - (high - low) / (LONGER - 1))
 
 
 def clock_ghz() -> float:

@@ -141,27 +141,33 @@ def test_toml_of_strings() -> None:
 
 @pytest.fixture
 def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Puts a core in the sampler's place: slots a cycle of moves and nops, and cycles by which a run of a loop starts
-    later.
+    """Puts a core in the sampler's place: slots a cycle of moves and nops, cycles by which a run of a loop starts
+    later, and cycles of work before which its loops take a sixth more.
     """
 
-    def of(moves: float, nops: float, later: float = 0.0) -> None:
+    def of(moves: float, nops: float, later: float = 0.0, cold: float = 0.0) -> None:
         class Fake:
+            worked = 0.0
+
             def __init__(self, body: list[str], *_: object, canary: str = sampler.CANARIES[0], **__: object) -> None:
                 self.rate = moves if canary == sampler.CANARIES[0] else nops
 
             def run(self, turns: int, samples: int, *_: int) -> sampler.Samples:
                 chain, slots = 512.0, sampler.WIDTH * 512 / self.rate
                 loop = 4 * turns + later * (1 - math.exp(-4 * turns / 30_000))
-                given = [np.full(samples, value) for value in (chain, slots, loop, slots, chain)]
-                return sampler.Samples(*given, np.arange(samples), np.arange(samples))
+                begun = Fake.worked + (loop + 1024) * np.arange(samples)
+                Fake.worked = float(begun[-1] + loop + 1024)
+                loops = np.where(begun < cold, loop * 7 / 6, loop)
+                given = [np.full(samples, value) for value in (chain, slots)]
+                ticks = begun.astype(np.int64), (begun + loops).astype(np.int64)
+                return sampler.Samples(*given, loops, *reversed(given), *ticks)
 
         monkeypatch.setattr(timer, "Sampler", Fake)
 
-    for cached in (timer.canary, timer.sample_cycles, timer._bare):
+    for cached in (timer.canary, timer.sample_cycles, timer._bare, timer.usual_ratio, timer._seen_of_a_cycle):
         cached.cache_clear()
     yield of
-    for cached in (timer.canary, timer.sample_cycles, timer._bare):
+    for cached in (timer.canary, timer.sample_cycles, timer._bare, timer.usual_ratio, timer._seen_of_a_cycle):
         cached.cache_clear()
 
 
@@ -173,12 +179,19 @@ def test_nops_are_the_canary_where_moves_are_slower_than_dispatch(core: Callable
     assert timer.canary() == "mov rax, rdx"
 
 
-@pytest.mark.parametrize(("later", "cycles"), [(0.0, timer.SAMPLE_CYCLES), (4000.0, timer.WARM_CYCLES)])
+@pytest.mark.parametrize(("later", "cycles"), [(0.0, timer.SAMPLE_CYCLES), (4000.0, timer.LONG_CYCLES)])
 def test_loops_are_warm_where_wide_operations_start_slowly(
     core: Callable[..., None], later: float, cycles: int
 ) -> None:
     core(moves=6, nops=6, later=later)
     assert timer.sample_cycles() == cycles
+
+
+def test_wide_loops_count_once_the_core_is_warm(core: Callable[..., None]) -> None:
+    """A Golden Cove takes a sixth more for the first 300 000 cycles, which is more than the first samples take."""
+    core(moves=6, nops=6, cold=300_000)
+    found = timer.measure(["vaddps zmm0, zmm1, zmm2"] * 4)
+    assert found is not None and found.cycles * timer._seen_of_a_cycle() == pytest.approx(4)
 
 
 @pytest.mark.skipif(not sampler.available(), reason="the loops are x86-64's, with System V's calls")
