@@ -1,29 +1,59 @@
 """`python -m benchmarks.loops`: assembly loops on this host beside a machine's clock.
 
 The loops are those of tests/vectors: for zen4 loops_zen4.json (kernels' inner loops) and mixes_zen4.json (mixes of
-instruction classes that compete for ports), for spr loops_spr.json (both kinds, and tiles), for gnr loops_gnr.json,
-with the cycles recorded there. Data are in the first cache; rsi and rdi point into different pages; vector registers
-and memory hold zeros.
+instruction classes that compete for ports), for spr loops_spr.json (both kinds, and tiles) and loops_spr_compiled.json
+(a compiler's, which name the registers that are pointers), for gnr loops_gnr.json, with the cycles recorded there. Data
+are in the first cache; pointers point into different pages; vector registers and memory hold zeros.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from isa_models.isa import host_caps
 from isa_models.machines.loader import cpu_machine as machine
 from simdnn.assembly.analysis import analyze_body, read_body
+from simdnn.assembly.assembler import machine_code
 from simdnn.assembly.rows import rows
+from simdnn.calibration.forms import host_has
+from simdnn.calibration.sampler import LINE, PAGE, PLAIN, Frame
 from simdnn.calibration.timer import measure
 from simdnn.cli.output import table
 
-FILES = {"zen4": ("loops_zen4.json", "mixes_zen4.json"), "spr": ("loops_spr.json",), "gnr": ("loops_gnr.json",)}
-WRITTEN = ("mixes_zen4.json", "loops_spr.json")  # the other was measured elsewhere
+FILES = {
+    "zen4": ("loops_zen4.json", "mixes_zen4.json"),
+    "spr": ("loops_spr.json", "loops_spr_compiled.json"),
+    "gnr": ("loops_gnr.json",),
+}
+WRITTEN = ("mixes_zen4.json", "loops_spr.json", "loops_spr_compiled.json")  # the others were measured elsewhere
 START = {"r8": 0, "r15": 64}  # in the loops as they are measured: the pointers do not move
+APART = 3 * PAGE + 40 * LINE  # bytes from one pointer of a compiled loop to the next
 VECTORS = Path(__file__).parents[1] / "tests" / "vectors"
+
+
+def frame(loop: dict[str, Any]) -> Frame:
+    """The lines before a compiled loop: its counter, pointers into different pages, numbers, full mask registers."""
+    counter, first = loop["body"][-2].removeprefix("dec "), memory().ctypes.data + 16 * PAGE & -PAGE
+    numbers = {name: first + at * APART for at, name in enumerate(loop["pointers"])} | loop["start"]
+    lines = [f"mov {counter}, rcx"] if counter != "rcx" else []
+    lines += [f"mov {register}, {number}" for register, number in numbers.items()]
+    if "avx512_core" in host_caps():
+        lines += [f"kxnorq k{mask}, k{mask}, k{mask}" for mask in range(1, 8)]
+    return Frame(lines, counter=counter)
+
+
+@functools.cache
+def memory() -> NDArray[np.uint8]:
+    """Zeros that the pointers of compiled loops point into."""
+    return np.zeros(128 * PAGE, np.uint8)
 
 
 def main() -> None:
@@ -32,25 +62,36 @@ def main() -> None:
     parser.add_argument("--machine", choices=FILES, default="zen4", help="whose loops and clock (zen4)")
     parser.add_argument("--write", action="store_true", help="record the cycles of this host anew")
     given = parser.parse_args()
-    lines = []
+    lines: list[tuple[str, float, float, float]] = []
+    absent: list[str] = []
     for name in FILES[given.machine]:
         recorded = json.loads((VECTORS / name).read_text())
         for loop in recorded["loops"]:
             tiles = any("tmm" in line for line in loop["body"])
-            found = measure(loop["body"][:-2], patience_s=2.0, tiles=tiles)  # which adds the loop's end itself
+            end = loop["body"][:-2]  # measure adds the loop's end itself
+            around = frame(loop) if "pointers" in loop else PLAIN
+            if host_has(machine_code("\n".join(end))):
+                found = measure(end, patience_s=2.0, tiles=tiles, around=around)
+            else:
+                found = None
+                absent.append(loop["name"])
             cycles = found.cycles if found else float("nan")
             body = read_body("\n".join(loop["body"]))
-            predicted = analyze_body(body, rows(machine(given.machine)), start=START).cycles_per_iteration
+            start = loop.get("start", START)
+            predicted = analyze_body(body, rows(machine(given.machine)), start=start).cycles_per_iteration
             lines.append((loop["name"], loop["cycles_per_iteration"], cycles, predicted))
             if name in WRITTEN and found:
                 loop["cycles_per_iteration"] = round(cycles, 3)
         if given.write and name in WRITTEN:
             (VECTORS / name).write_text(json.dumps(recorded, indent=1) + "\n")
-    frame = pd.DataFrame(lines, columns=["loop", "recorded", "measured", "predicted"])
-    frame["predicted/recorded"] = frame["predicted"] / frame["recorded"]
-    if dropped := frame.loc[frame["measured"].isna(), "loop"].tolist():
-        print(f"{len(dropped)} of {len(frame)} loops had no quiet moment and are not measured: {', '.join(dropped)}")
-    print(table(frame, dict.fromkeys(("recorded", "measured", "predicted", "predicted/recorded"), "{:.3f}".format)))
+    shown = pd.DataFrame(lines, columns=["loop", "recorded", "measured", "predicted"])
+    shown["predicted/recorded"] = shown["predicted"] / shown["recorded"]
+    if absent:
+        print(f"{len(absent)} loops are of instructions that this CPU lacks: {', '.join(absent)}")
+    unmeasured = shown.loc[shown["measured"].isna(), "loop"]
+    if dropped := [name for name in unmeasured if name not in absent]:
+        print(f"{len(dropped)} of {len(shown)} loops had no quiet moment and are not measured: {', '.join(dropped)}")
+    print(table(shown, dict.fromkeys(("recorded", "measured", "predicted", "predicted/recorded"), "{:.3f}".format)))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,10 @@ TWO_ALUS = {
     "confidence": "estimated",
     "source": "uops: two a cycle; core: 4 of them and 4 shifts take 2.6 cycles, so not on the same two",
 }
+LANES_OF_ONE_ADDRESS = (
+    "emr: one in 4.08 cycles where all lanes read one address, as rwc has it of 8 lanes of 32 bits (emr 4.10 there); "
+    "3.0 where they lie apart"
+)
 ZEN_SCALARS: list[tuple[str, str, dict[str, Any]]] = [
     ("sh[lr]|sar|ro[lr]", "r64,cl", {"latency": 1, "source": "core: 1 cycle from the register and from cl"}),
     ("cmovz|setz|adc|sbb", "r64,r64|r8", TWO_ALUS),
@@ -83,6 +87,8 @@ REDWOOD_COVE: list[tuple[str, str, dict[str, Any]]] = [
     ],
     ("vp?gatherd(ps|d)", "zmm.*", {"interval": 8.2, "source": "rwc: one in 8.2 cycles"}),
     ("vp?gatherd(ps|d)", "ymm.*", {"interval": 4.1, "source": "rwc: one in 4.1 cycles"}),
+    ("vp?gather[dq](pd|q)", "zmm.*", {"interval": 4.1, "source": LANES_OF_ONE_ADDRESS, "confidence": "estimated"}),
+    ("vp?gatherq(ps|d)", "ymm.*", {"interval": 4.1, "source": LANES_OF_ONE_ADDRESS, "confidence": "estimated"}),
 ]
 OVERRIDES: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
     "skx": [(*FMA, SERVER_FMA)],

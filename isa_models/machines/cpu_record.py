@@ -242,12 +242,12 @@ class Core:
     zero_idioms: frozenset[str]  # with one source register twice: no uop, no dependence
     ports_lost_to_512: tuple[str, ...]  # closed to vector uops while 512-bit instructions are in flight
     addend_chain_use: tuple[tuple[float, float], ...]  # (slack in cycles a step, share of the ports reached)
-    splits_indexed: int = 0  # free places that an operation on memory at two registers needs: it is dispatched as two
+    splits_indexed: int = 0  # operations on memory at two registers are two, with fewer before them in a group; 0: one
     narrow_as_512: bool = False  # beside 512-bit instructions narrow ones run on the ports of their own 512-bit form
     ports_lost_to_tiles: tuple[str, ...] = ()  # beside tiles, to 512-bit uops whose 256-bit form doesn't run there
     ones_idioms: frozenset[str] = frozenset()  # with one source register twice: no dependence
     uop_cache_line: int = 0  # slots of a loop that come from the uop cache in a cycle, none across its end; 0: any
-    loads_of_a_place: int = 0  # loads a cycle that begin at one place of their lines; 0: any
+    loads_of_a_place: int = 0  # loads a cycle that read one byte of their lines; 0: any
     binding: str = "banks"  # how a uop gets its port: one of `BINDINGS`
     crowding: tuple[Crowding, ...] = ()  # of the widths that crowd each other
     other_unit: OtherUnit = OtherUnit()

@@ -192,7 +192,7 @@ def _measure(
     wide = any(register in line for line in body for register in ("ymm", "zmm", "tmm"))
     short = max(4, round((sample_cycles() if wide else SAMPLE_CYCLES) / iteration))
     warming = math.ceil(WARM_CYCLES / iteration) if wide else 0
-    found: tuple[list[float], list[float]] = [], []
+    found: tuple[list[float], list[float]] = ([], [])
     taken = 0
     end = time.perf_counter() + patience_s
     while time.perf_counter() < end:
@@ -211,8 +211,9 @@ def _measure(
         return None
     (low, low_width), (high, high_width) = map(_mode, found)
     dropped = taken - sum(map(len, found))
-    cycles = (high - low) / (LONGER - 1) / short
-    return Measured(cycles, max(low_width / low, high_width / high), min(map(len, found)), dropped)
+    return Measured(
+        (high - low) / (LONGER - 1) / short, max(low_width / low, high_width / high), min(map(len, found)), dropped
+    )
 
 
 def _start(found: tuple[list[float], list[float]]) -> float:

@@ -62,8 +62,8 @@ def test_fusion_with_a_jump_is_not_for_64_bits_alone(end: str) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("vaddps ymm{0}, ymm14, [rsi+r8]", 15),
-        ("vcvtdq2ps ymm{0}, [rsi+r8]", 15),
+        ("vaddps ymm{0}, ymm14, [rsi+r8]", 16),
+        ("vcvtdq2ps ymm{0}, [rsi+r8]", 16),
         ("vaddps ymm{0}, ymm14, [rsi]", 12.17),
         ("add rax, [rsi+r8]", 12.17),
         ("vpshufd ymm{0}, [rsi+r8], 78", 14.17),
@@ -74,6 +74,30 @@ def test_where_in_a_group_golden_cove_takes_a_split_operation(line: str, expecte
     """Twelve with five nops each; measured 16.1, 16.1, 12.2, 12.3, 14.4 (at one register)."""
     body = [text for i in range(12) for text in (line.format(i), *[NOP] * 5)]
     assert cycles("spr", body) == pytest.approx(expected, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("loop", "measured"),  # P: an operation on memory at two registers; n: a nop
+    [
+        ("Pnnn", 1.00),
+        ("Pnnnn", 1.33),
+        ("Pnnnnn", 1.50),
+        ("PPnn", 1.33),
+        ("PPnnn", 1.50),
+        ("nPnnn", 1.33),
+        ("PnPn", 1.50),
+        ("PnnPn", 2.00),
+        ("PPPn", 2.00),
+        ("PPPnnnnn", 2.50),
+        ("Pnn" * 4, 4.00),
+        ("Pnnnn" * 4, 4.34),
+        ("Pn" * 6, 3.50),
+        ("Pnnnnnnn" * 12, 24.2),
+    ],
+)
+def test_split_operations_are_among_the_first_three_of_a_group(loop: str, measured: float) -> None:
+    lines = [f"vaddps ymm{i % 12}, ymm14, [rsi+r8+{32 * i}]" if c == "P" else NOP for i, c in enumerate(loop)]
+    assert cycles("spr", lines) == pytest.approx(measured, rel=0.02)
 
 
 @pytest.mark.parametrize(("slots", "expected"), [(8, 8 / 6), (9, 2), (12, 2), (14, 14 / 6), (18, 3)])
@@ -101,19 +125,34 @@ def test_registers_with_themselves(line: str, expected: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("offsets", "expected"),
+    ("loads", "expected"),  # of three lines, measured four times each: widths and places in them
     [
-        ([64 * i for i in range(12)], 6),
-        ([0] * 12, 6),
-        ([32 * i for i in range(12)], 4),
-        ([64 * i + 32 * (i % 2) for i in range(12)], 4),
-        ([64 * i + 4 * (i % 2) for i in range(12)], 4),
+        (("xmm 0", "xmm 0", "xmm 0"), 6.07),
+        (("ymm 0", "ymm 4", "ymm 8"), 6.04),
+        (("ymm 0", "ymm 8", "ymm 16"), 6.02),
+        (("ymm 0", "ymm 16", "ymm 32"), 4.00),
+        (("ymm 0", "ymm 8", "ymm 32"), 4.01),
+        (("ymm 0", "ymm 0", "ymm 24"), 6.05),
+        (("xmm 0", "xmm 8", "xmm 16"), 3.99),
+        (("xmm 0", "xmm 8", "xmm 4"), 6.05),
+        (("ymm 0", "ymm 0", "xmm 16"), 6.05),
+        (("ymm 0", "xmm 0", "xmm 16"), 4.00),
+        (("ymm 0", "dword 4", "dword 4"), 6.03),
+        (("ymm 0", "ymm 0", "dword 36"), 4.00),
+        (("dword 0", "dword 0", "dword 4"), 4.00),
+        (("dword 0", "dword 0", "dword 0"), 6.03),
+        (("dword 0", "dword 4", "dword 8"), 3.99),
     ],
 )
-def test_two_loads_of_a_place_a_cycle(offsets: list[int], expected: float) -> None:
-    narrow = [f"vmovups xmm{i}, [rsi+{offset}]" for i, offset in enumerate(offsets)]
-    assert cycles("spr", narrow) == pytest.approx(expected, abs=0.1)
-    assert cycles("skx", narrow) == pytest.approx(6, abs=0.1)
+def test_a_byte_of_a_line_is_read_twice_a_cycle(loads: tuple[str, ...], expected: float) -> None:
+    lines = []
+    for number in range(12):
+        kind, place = loads[number % 3].split()
+        pointer = ("rsi", "rdx", "r9")[number % 3]
+        move = "vbroadcastss ymm" if kind == "dword" else f"vmovups {kind}"
+        lines.append(f"{move}{number}, {kind if kind == 'dword' else kind + 'word'} ptr [{pointer}+{place}]")
+    assert cycles("spr", lines) == pytest.approx(expected, abs=0.1)
+    assert cycles("skx", lines) == pytest.approx(6, abs=0.1)
 
 
 def test_wide_loads_leave_room_for_narrow_ones_or_for_each_other() -> None:

@@ -20,7 +20,8 @@ class CoreMemory(CoreNodes):
     pipes_of: Floats
     late: Floats
     load_debt: float  # pipes that the last load has still to take, one of more lines than there are pipes
-    places: Ints  # of the loads of this cycle
+    places: Ints  # of the loads of this cycle: where in their lines they begin, and end
+    place_ends: Ints
     # Stores, and their commits in order.
     line_cycles: Floats  # by age: what its commit takes behind the store before it
     remembered: Ints  # by age: whether later loads may read what it stores
@@ -101,9 +102,11 @@ class CoreMemory(CoreNodes):
             row = self.row(node)
             if need <= self.pipes:
                 share += self.load_share[row]
-            if share > self.pipes or self.taken(self.place[node], count) != 0:
+            end = self.place[node] + self.load_bytes[row]
+            if share > self.pipes or self.taken(self.place[node], end, count) != 0:
                 break
             self.places[count] = self.place[node]
+            self.place_ends[count] = end
             count += 1
             self.pop(waiting)
             self.acted = 1
@@ -115,13 +118,26 @@ class CoreMemory(CoreNodes):
             self.first_issue[node] = float(now)
             self.finish(node, now + later + self.load_latency[row] + self.late[node])
 
-    def taken(self, place: int, count: int) -> int:
-        """Whether as many of this cycle's loads as may do begin at a place of their lines."""
-        same = 0
+    def taken(self, first: int, last: int, count: int) -> int:
+        """Whether as many of this cycle's loads as may do read a byte of their lines that a load of these bytes reads.
+
+        The most read bytes of a range begin where it or one of the others does.
+        """
+        if first == UNPLACED or count < self.of_a_place or self.readers(first, count) >= self.of_a_place:
+            return 1 if first != UNPLACED and count >= self.of_a_place else 0
         for index in range(count):
-            if self.places[index] == place:
-                same += 1
-        return 1 if place != UNPLACED and same == self.of_a_place else 0
+            byte = self.places[index]
+            if first < byte < last and self.readers(byte, count) >= self.of_a_place:
+                return 1
+        return 0
+
+    def readers(self, byte: int, count: int) -> int:
+        """How many of this cycle's loads read a byte of their lines."""
+        found = 0
+        for index in range(count):
+            if self.places[index] <= byte < self.place_ends[index]:
+                found += 1
+        return found
 
     def occupy_loads(self, used: float, more: float) -> None:
         """Note work on the load pipes behind those `used` in this cycle."""

@@ -17,6 +17,7 @@ from simdnn.timing.cpu.schedulers import NO_PORT
 from simdnn.timing.cpu.translate import Floats, Ints
 
 FAR = 1 << 60  # a cycle that never comes
+PAIRS = 2  # ops of a group that are dispatched as two: measured on cores of six slots, all that others have room for
 STALLED = 500_000  # cycles without a retirement, more than any row that the schema allows can take
 
 
@@ -212,7 +213,7 @@ class CoreModel(CoreMemory):
     def dispatch(self) -> None:
         """Rename and send on one group of ops, in order, as far as there is room."""
         width = self.dispatch_slots
-        slots = width
+        slots, before, pairs = width, 0, 0  # before: ops in the group, those of several slots as several
         if self.has_room_for_group() == 0:
             return
         while self.ages < self.total and slots > 0:
@@ -220,15 +221,21 @@ class CoreModel(CoreMemory):
             left = self.slots[row]
             if self.partial > 0:
                 left -= self.partial
-            elif slots < self.split[row] or self.can_take(row) == 0:
+            elif self.split[row] > 0 and (slots < 2 or before >= self.split[row] or pairs == PAIRS):
+                return
+            elif self.can_take(row) == 0:
                 return
             self.acted = 1
             if left > slots:
                 self.partial += slots
                 return
-            self.rename(row, (width - slots) & 1)
+            self.rename(row, (width - slots + (1 if self.split[row] > 0 else 0)) & 1)
             self.partial = 0
             slots -= left
+            before += left
+            if self.split[row] > 0:
+                before -= 1
+                pairs += 1
             self.until_end -= 1
             if self.until_end == 0:
                 self.until_end = self.buffered

@@ -43,7 +43,7 @@ SPACES = (  # arrays to write on, and what they have a number of their own for: 
     *((name, "edge") for name in ("edge_next", "edge_user", "edge_gain")),
     *((name, "uop") for name in ("bound_next", "bound_port")),
     *((name, "stored") for name in ("stored_from", "stored_to", "stored_age")),
-    *(("places", "load"), ("sent", "widest"), ("end_at", "end"), ("busy_at", "end_port")),
+    *(("places", "load"), ("place_ends", "load"), ("sent", "widest"), ("end_at", "end"), ("busy_at", "end_port")),
 )
 _PLACE = {name: place for place, (name, _) in enumerate(SPACES)}
 _ZEROED = _PLACE["value_of"]

@@ -29,7 +29,7 @@ class CoreState(Schedulers):
     retire_slots: int
     line_bytes: int
     pipes: int  # load ports
-    of_a_place: int  # loads a cycle that begin at one place of their lines
+    of_a_place: int  # loads a cycle that read one byte of their lines
     load_port: Ints  # by pipe
     is_load_port: Ints  # by port
     store_queue: int

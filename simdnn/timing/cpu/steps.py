@@ -80,7 +80,7 @@ class CoreOp:
     crossing_cycles: float  # of the commit of a store that crosses from a line to the next
     from_other_unit: float  # cycles that an operand takes longer to come from the other unit for wide operations
     late_result: float  # cycles that its result comes later to operations without such results
-    split: int  # places that a group must have left for one that goes into the core as two, fused until then
+    split: int  # of one fused that goes into the core as two: its group has fewer ops before it; 0: it is one
 
     only_loads: bool = field(init=False)  # nothing is done with what is loaded
 
