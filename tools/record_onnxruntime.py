@@ -275,6 +275,71 @@ def block(rng: np.random.Generator, src: str, wei: str) -> Model:
     return one
 
 
+def resizes(rng: np.random.Generator) -> dict[str, Any]:
+    """Resize of floats and integers."""
+    found: dict[str, Any] = {}
+    for mode, dtype in (("linear", "f32"), ("cubic", "f32"), ("nearest", "f32"), ("linear", "u8"), ("linear", "s8")):
+        one = Model()
+        shape = (1, 2, 5, 7)
+        one.feeds["x"] = drawn(rng, dtype, shape) if dtype != "f32" else rng.standard_normal(shape).astype(np.float32)
+        one.constants["s"] = np.array([1, 1, 2.1, 1.3], np.float32)
+        one.nodes.append(helper.make_node("Resize", ["x", "", "s"], ["y"], mode=mode))
+        found[f"Resize_{dtype}_{mode}"] = (one, helper.np_dtype_to_tensor_dtype(one.feeds["x"].dtype))
+    return found
+
+
+def more_floats(rng: np.random.Generator) -> dict[str, Any]:
+    """Convolutions with weights that are no constants, and before a BatchNormalization; functions."""
+    found: dict[str, Any] = {}
+    one = Model()
+    for name, shape in (("x", (1, 20, 6, 5)), ("w", (7, 20, 3, 3))):
+        one.feeds[name] = rng.standard_normal(shape).astype(np.float32)
+    one.node("Conv", "x w", pads=[1] * 4)
+    found["Conv_f32_varying"] = (one, TensorProto.FLOAT)
+    one = Model()
+    one.feeds["x"] = rng.standard_normal((1, 4, 6, 5)).astype(np.float32)
+    one.constants["w"] = rng.standard_normal((8, 4, 3, 3)).astype(np.float32)
+    for name in ("scale", "shift", "mean", "variance"):
+        one.constants[name] = rng.random(8).astype(np.float32) + np.float32(0.1)
+    one.node("Conv", "x w", "t")
+    one.node("BatchNormalization", "t scale shift mean variance")
+    found["Conv_f32_norm"] = (one, TensorProto.FLOAT)
+    for op in ("Sigmoid", "Tanh", "HardSigmoid", "HardSwish"):
+        one = Model()
+        one.feeds["x"] = (rng.standard_normal(200) * 5).astype(np.float32)
+        one.node(op, "x")
+        found[f"{op}_f32_function"] = (one, TensorProto.FLOAT)
+    return found
+
+
+def more_integers(rng: np.random.Generator) -> dict[str, Any]:
+    """Zero points of their own a channel, with one channel a group; weights of floats behind a QuantizeLinear."""
+    one = Model()
+    one.quantized("w", drawn(rng, "s8", (4, 1, 3, 3)), np.full(4, 0.05), 0)
+    one.constants["w_z"] = np.array([3, -20, 0, 7], np.int8)
+    one.quantized("x", drawn(rng, "u8", (1, 4, 5, 5)), 0.02, 9)
+    one.quantized("q", np.zeros((), np.uint8), 4, 128)
+    one.feeds["x"] = one.constants.pop("x")
+    one.node("QLinearConv", "x x_s x_z w w_s w_z q_s q_z", group=4)
+    found: dict[str, Any] = {"QLinearConv_u8_s8_zeros": (one, TensorProto.UINT8)}
+    one = Model()
+    one.quantized("w", np.zeros((), np.int8), 0.02, 0)
+    one.constants["w"] = (rng.choice([-3, 3, 1], (6, 5, 3, 3)) + rng.standard_normal((6, 5, 3, 3))).astype(np.float32)
+    for name, scale in (("x", 0.02), ("q", 0.9)):
+        one.quantized(name, np.zeros((), np.uint8), scale, 128)
+        del one.constants[name]
+    one.feeds["x"] = (rng.standard_normal((1, 5, 5, 6)) * 2).astype(np.float32)
+    one.node("QuantizeLinear", "x x_s x_z", "xq")
+    one.node("DequantizeLinear", "xq x_s x_z", "xd")
+    one.node("QuantizeLinear", "w w_s w_z", "wq")
+    one.node("DequantizeLinear", "wq w_s w_z", "wd")
+    one.node("Conv", "xd wd", "sum")
+    one.node("QuantizeLinear", "sum q_s q_z", "yq")
+    one.node("DequantizeLinear", "yq q_s q_z")
+    found["qdq_ahead_u8_s8"] = (one, TensorProto.FLOAT)
+    return found
+
+
 def models() -> dict[str, Any]:
     """All models by name, with the types of their outputs; the same ones every time."""
     rng = np.random.default_rng(19)
@@ -290,7 +355,7 @@ def models() -> dict[str, Any]:
     found |= floats(rng) | float_convolutions(rng) | added(rng)
     for src, wei in (("u8", "s8"), ("s8", "s8"), ("u8", "u8")):
         found[f"qdq_block_{src}_{wei}"] = (block(rng, src, wei), TensorProto.FLOAT)
-    return found
+    return found | resizes(rng) | more_floats(rng) | more_integers(rng)
 
 
 def main() -> None:
