@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
@@ -71,7 +71,7 @@ class Library:
     #: (strategy, whether rows of the source have zero points without groups) -> nothing: whether it has them
     check_zero_points: Callable[[str, bool], None]
     #: (matmul, number of its dimensions) -> nothing: whether the library is known to take it
-    check_dimensions: Callable[[MatmulProblem, int], None] = lambda problem, dims: None
+    check_dimensions: Callable[[MatmulProblem, int, Sequence[int]], None] = lambda problem, dims, shape: None
     #: (problem, the row of its choice) -> why its order of sums is not known, empty where it is: then there is a cost,
     #: and there are no values
     order_unknown: Callable[[Problem, str], str] = lambda problem, row: ""

@@ -163,7 +163,7 @@ def problem_of(
     problem = replace(problem, batch=asked.batch)
     if target.library:
         refuse_choices(given.post_ops, target.dispatch)
-        target.library.check_dimensions(problem, asked.dims)
+        target.library.check_dimensions(problem, asked.dims, asked.shape)
     return problem, parameters
 
 

@@ -49,7 +49,10 @@ def _resolved(entry: tuple[Any, ...], channels: int, axis: int) -> AppliedPostOp
     kind, *rest = entry
     if kind in BINARY:
         second = Param("dst", *_shared(kind, rest[0], channels, axis), "f32")
-        return AppliedPostOp(PostOp(kind, second=second), values=rest[0].values, chosen=len(rest) > 1)
+        values, op = rest[0].values, PostOp(kind, second=second)
+        if op.per_output and values is not None and 1 in values.shape:
+            op = replace(op, along=tuple(size > 1 for size in values.shape))
+        return AppliedPostOp(op, values=values, chosen=len(rest) > 1)
     if kind == "sum":
         scale, zero, dtype = (*rest, 0, None)[:3]
         numbers = (scale, zero) if zero else (scale,)

@@ -27,6 +27,7 @@ class Taps:
     dilation: tuple[int, int]
     groups: int
     depth: tuple[int, int, int, int] | None = None  # stride, dilation, padding in front and behind
+    line: bool = False  # of one spatial dimension
 
     @staticmethod
     def of(strides: object, padding: object, dilation: object, groups: object, spatial: int = 2) -> Taps:
@@ -35,7 +36,7 @@ class Taps:
         if spatial == 1:  # a row of an image
             step, gap = single("strides", strides), single("dilation", dilation, hint=hint)
             left, right = sides(padding)
-            return Taps((1, step), (0, left, 0, right), (1, gap), count)
+            return Taps((1, step), (0, left, 0, right), (1, gap), count, line=True)
         if spatial == 2:
             return Taps(pair("strides", strides), padding_of(padding), pair("dilation", dilation, hint=hint), count)
         steps, gaps = three("strides", strides), three("dilation", dilation, hint=hint)

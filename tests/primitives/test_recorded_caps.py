@@ -1,6 +1,7 @@
 """Recorded outputs of oneDNN 3.13.2 through the public functions: its bits, and its names of implementations.
 
-At seven ISA caps on an Emerald Rapids (onednn_caps), and at those that a Zen 5 has (onednn_zen5).
+At seven ISA caps on an Emerald Rapids (onednn_caps), at those that a Zen 5 has (onednn_zen5), and at those of an Intel
+core with AVX512_FP16 and without tiles (onednn_fp16).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from isa_models.readings.arrays import Array
 from simdnn import libraries
 from tests.recorded import typed
 
-FOLDERS = [Path(__file__).parents[1] / "vectors" / name for name in ("onednn_caps", "onednn_zen5")]
+FOLDERS = [Path(__file__).parents[1] / "vectors" / name for name in ("onednn_caps", "onednn_zen5", "onednn_fp16")]
 CASES = [
     case | {"file": folder / f"{case['name']}.npz"}
     for folder in FOLDERS
@@ -57,9 +58,8 @@ def post_op(entry: list[Any], operand: Array | None) -> Any:
     return (name, *numbers) if numbers else name
 
 
-def pair(text: str) -> tuple[int, int]:
-    first, second = map(int, text.split("x"))
-    return first, second
+def sizes(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split("x")))
 
 
 def run(case: dict[str, Any], isa: str, machine: str, dispatch: str) -> simdnn.Result:
@@ -80,9 +80,9 @@ def run(case: dict[str, Any], isa: str, machine: str, dispatch: str) -> simdnn.R
     if case["op"] == "matmul":
         tag = {"plain": "ab"}.get(case["wei"]["tag"], case["wei"]["tag"])
         return simdnn.matmul(src, weights, bias, wei_tag=tag, **options)
-    padding, groups = pair(said["pad"]) + pair(said["padr"]), weights.shape[0] if weights.ndim == 5 else 1
-    dilation = tuple(d + 1 for d in pair(said["dil"]))  # oneDNN writes 0 for dense taps
-    taps = {"strides": pair(said["str"]), "dilation": dilation, "padding": padding, "groups": groups}
+    padding, groups = sizes(said["pad"]) + sizes(said["padr"]), weights.shape[0] if weights.ndim > src.ndim else 1
+    dilation = tuple(d + 1 for d in sizes(said["dil"]))  # oneDNN writes 0 for dense taps
+    taps = {"strides": sizes(said["str"]), "dilation": dilation, "padding": padding, "groups": groups}
     return simdnn.convolution(src, weights, bias, **taps, **options)
 
 

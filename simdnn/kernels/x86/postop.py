@@ -135,7 +135,7 @@ def eltwise(unit: Unit, kind: str, tensor: str, accumulators: list[Register], fu
         return [first, second, *each(lambda x: [op("vmaxps", x, x, alpha), op("vminps", x, x, beta)])]
     if kind == "linear":
         return [first, second, *each(lambda x: _linear(x, x, alpha, beta, fused))]
-    return [first, second, *each(lambda x: _hard(unit, kind, x, alpha, beta, tensor))]
+    return [first, second, *each(lambda x: _hard(unit, kind, x, alpha, beta, tensor, not fused))]
 
 
 def _greater_of_both_signs(unit: Unit, magnitude: Register, accumulators: list[Register]) -> Code:
@@ -153,12 +153,16 @@ def _linear(to: Register, x: Register, alpha: Register, beta: Register, fused: b
     return [op("vmulps", to, x, alpha), op("vaddps", to, to, beta)]
 
 
-def _hard(unit: Unit, kind: str, x: Register, alpha: Register, beta: Register, tensor: str) -> Code:
-    """min(1, max(0, alpha x + beta)), for hardswish times x."""
+def _hard(unit: Unit, kind: str, x: Register, alpha: Register, beta: Register, tensor: str, nan_stays: bool) -> Code:
+    """min(1, max(0, alpha x + beta)), for hardswish times x. Where a NaN stays, -0 becomes 0 by an addition: of two
+    zeros the second one is the greater.
+    """
     part = unit.reg("b0", "f32") if kind == "hardswish" else x
-    bound = unit.reg("a", "f32")
+    bound, stays = unit.reg("a", "f32"), nan_stays and kind == "hardsigmoid"
+    ends = (bound, part) if stays else (part, bound)  # of a NaN and a number the second one is taken
     code = [op("vmulps", part, x, alpha), op("vaddps", part, part, beta)]
-    code += [broadcast32(bound, "one", Affine()), op("vminps", part, part, bound)]
-    code += [op("vpxor", bound.as_("u32"), bound.as_("u32"), bound.as_("u32")), op("vmaxps", part, part, bound)]
+    code += [broadcast32(bound, "one", Affine()), op("vminps", part, *ends)]
+    code += [op("vpxor", bound.as_("u32"), bound.as_("u32"), bound.as_("u32")), op("vmaxps", part, *ends)]
+    code += [op("vaddps", part, part, bound)] if stays else []
     code += [op("vmulps", x, x, part)] if kind == "hardswish" else []
     return [*code, broadcast32(beta, tensor, Affine(1))]

@@ -52,7 +52,7 @@ class Chains:
         if order.block and not order.fold:
             some = order.block // depth
             blocks = TapLoop("block", steps // some, order.block, some * step)
-            return (Repeat((replace(chain((0, r.kw), blocks, rows), steps=some),)),)
+            return (Repeat((replace(chain((0, r.kw), blocks, planes, rows), steps=some),)),)
         times = -(-steps // cut) - 1
         last = chain((0, r.kw), planes, rows, first=times * cut)
         if order.columns_outside:

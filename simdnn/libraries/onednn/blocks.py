@@ -17,7 +17,7 @@ _MOST = 5  # blocks of channels that a register holds times this, at most
 
 def may_cut_channels(p: ConvProblem, wide: bool) -> bool:
     """Whether sums of floats over a kernel of several taps may be cut between channels; `wide`: AVX-512."""
-    if p.kh * p.kw == 1 or p.depth:
+    if p.tap_rows * p.kw == 1:
         return False
     lanes = 16 if wide else 8
     most = min(4, -(-(p.oc // p.groups) // lanes))
@@ -49,7 +49,7 @@ def _block(p: ConvProblem, wide: bool, columns: int, rows: int, first: int, seco
     lanes = (64 if wide else 32) // size
     whole = -(-(p.ic // p.groups) // lanes)  # registers of channels
     pixels = min(p.iw, (rows - 1) * p.strides[1] + (p.kw - 1) * p.dilation[1] + 1)
-    each = p.kh * p.kw * columns * size + p.kh * pixels * size  # bytes a channel
+    each = p.tap_rows * (p.kw * columns + pixels) * size  # bytes a channel
     most = min(_MOST * lanes, whole)
     if p.kw > 1:
         most = min(most, first // (pixels * size * lanes))

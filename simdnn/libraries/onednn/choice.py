@@ -15,21 +15,28 @@ from simdnn.libraries.model import Pick
 from simdnn.libraries.onednn import mixed, narrow
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
+    beyond_older_kernels,
     by_gemm,
+    by_int8_gemm,
     dense_and_pointwise,
     depthwise_by_gemm,
     groups_by_fours,
     is_copied,
+    is_dilated,
     jit_takes,
     jit_with_avx_vnni,
     padding_is_wide,
     pointwise,
     sees_padding_alone,
+    shared_by_axes,
+    shared_by_columns,
+    shared_by_pixels,
 )
 from simdnn.libraries.onednn.refusals import (
     refuse_c_functions,
     refuse_float_attributes,
     refuse_gemm,
+    refuse_int8_gemm,
     refuse_missing,
     refuse_raw,
     refuse_scaled_parts,
@@ -79,24 +86,29 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
         return tiled or _decompression(problem.decompression, caps, problem.src)
     if isinstance(problem, ConvProblem) and problem.wei_tag != "any":
         raise Unimplemented(f"what oneDNN picks for {problem.wei_tag} weights is not known here: wei_tag='any' works")
-    refuse_missing(problem, "avx512_core" in caps)
+    refuse_missing(problem)
     if fmt(problem.src).is_float:
         refuse_float_attributes(problem, caps)
-    to_bytes = isinstance(problem, MatmulProblem) and problem.epilogue.dst in ("s8", "u8")
-    if to_bytes and problem.src == "bf16" and "avx512_core" in caps:
+    apart = isinstance(problem, MatmulProblem) and problem.epilogue.dst in ("s8", "u8", "f16")
+    by_rows = isinstance(problem, MatmulProblem) and shared_by_columns(problem)
+    if by_rows and problem.src == "f16":
+        raise Unimplemented(
+            "oneDNN's reference takes post-operations by row of a matmul of f16, not modelled: dispatch='fastest' works"
+        )
+    if (apart or by_rows) and problem.src == "bf16" and "avx512_core" in caps:
         return "gemm:avx512_core_bf16_ref", "ref:any"
     if tiled:
         return tiled
     if problem.src == "bf16" and "avx512_core" not in caps:
         raise Unimplemented(f"oneDNN has no bf16 under {isa}: use avx512_core_bf16, or f32")
+    if problem.src == "f16" and "avx512_core_fp16" not in caps:
+        raise Unimplemented(f"oneDNN refuses f16 under {isa}: use avx512_core_fp16, or dispatch='fastest'")
     emulated = problem.src == "bf16" and "avx512_core_bf16" not in caps
     if isinstance(problem, ConvProblem) and _referred(problem, emulated):
         return f"ref_conv:{_wide(isa)}", "ref:any"
     if emulated:
         return _emulated(problem)
     if problem.src == "f16":
-        if "avx512_core_fp16" not in caps:
-            raise Unimplemented(f"oneDNN refuses f16 under {isa}: use avx512_core_fp16, or dispatch='fastest'")
         return _f16(problem)
     tier = next(c for c in (_FLOAT_TIERS if fmt(problem.src).is_float else _INT8_TIERS) if c in caps)
     if isinstance(problem, MatmulProblem):
@@ -128,8 +140,13 @@ def _referred(p: ConvProblem, emulated: bool) -> bool:
     if dst in ("s8", "u8") or as_large_as_outputs(p) and p.src != "bf16":
         refuse_single_pixel(p)
         return True
-    dilated = p.depthwise and p.dilation != (1, 1)
-    return not sums_first(ops) and (emulated or dilated or p.src == "bf16" and by_gemm(p, False))
+    if shared_by_axes(p) or p.depthwise and p.src != "f16" and shared_by_pixels(p):
+        return True
+    alone = p.depthwise and (p.dilation != (1, 1) or p.line) and p.src != "f16"
+    older = p.src == "bf16" and not p.depthwise and (emulated or by_gemm(p, False) or groups_by_fours(p, 16))
+    if older and beyond_older_kernels(p):
+        return True
+    return not sums_first(ops) and (emulated or alone or p.src == "bf16" and by_gemm(p, False))
 
 
 def _emulated(p: Problem) -> tuple[str, str]:
@@ -142,7 +159,7 @@ def _emulated(p: Problem) -> tuple[str, str]:
         refuse_scaled_parts(p)
         dots = p.wei_tag == "ba" if p.m == 1 else p.n == 1
         return f"{'gemv' if dots else 'gemm'}:{isa}_bf16_emulated", "gemm:jit:bf16"
-    if p.depthwise and not is_copied(p) and not as_large_as_outputs(p):
+    if p.depthwise and not (p.line or is_copied(p) or as_large_as_outputs(p)):
         return f"dw:{isa}_bf16_stored", f"jit_dw:{isa}"
     if by_gemm(p, True):
         refuse_gemm(p)
@@ -159,9 +176,7 @@ def _f16(problem: Problem) -> tuple[str, str]:
         vector = f"gemv:avx512_core_f16{_plain(problem)}"
         return vector if 1 in (problem.m, problem.n) else "gemm:avx512_core_f16", f"brg_matmul:{_FP16}"
     if problem.depthwise:
-        copied = problem.dilation != (1, 1) and sees_padding_alone(problem)
-        base = "brg_conv_fwd" if copied else "brdgmm_dw" if problem.dilation == (1, 1) else "jit_dw"
-        return "dw:avx512_core_f16", f"{base}:{_FP16}"
+        return "dw:avx512_core_f16", f"{_depthwise_f16(problem)}:{_FP16}"
     return "conv:avx512_core_f16", f"{'brgconv_1x1' if pointwise(problem) else 'brg_conv_fwd'}:{_FP16}"
 
 
@@ -179,7 +194,7 @@ def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
     vector = 1 in (p.m, p.n)
     plain = _plain(p)
     if p.src == "f32":
-        if p.epilogue.dst != "f32":
+        if p.epilogue.dst != "f32" or shared_by_columns(p):
             return f"gemm:{'avx2' if tier == 'avx2' else 'avx512_core'}_ref", "ref:any"
         if vector:
             return f"gemv:avx2{plain}", "brg_matmul:avx2"
@@ -229,6 +244,8 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
         return f"conv:{wide}", f"jit:{wide}" if jit else f"{base}:{wide}"
     if ends_as_reference(p, tier):
         return f"conv:{_wide(tier)}_int8_exact", "ref:any"
+    if by_int8_gemm(p):
+        return _int8("conv", tier), _int8_gemm(p, tier)
     if tier == "avx2":
         if p.groups > 1 and (ic % 4 or oc % 4):
             return "conv:avx2_int8_exact", "ref:any"
@@ -247,25 +264,42 @@ def _dense(p: ConvProblem) -> bool:
 
 
 def _deep(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, str]:
-    """Three spatial dimensions: the choice of two, but for depthwise integers."""
+    """Three spatial dimensions: the choice of two, but for depthwise ones, and little of it known on tiles."""
+    if p.wei_tag != "any" or "avx512_core_amx" in caps:
+        raise _unknown_in_depth(p, isa)
     if fmt(p.src).is_float:
         return _deep_floats(p, caps, isa)
-    tier = next((cap for cap in _INT8_TIERS if cap in caps), "")
-    known = tier in (*_VNNI, "avx2") and "avx512_core_amx" not in caps
-    if not known or p.wei_tag != "any":
-        raise _unknown_in_depth(p, isa)
-    refuse_missing(p, "avx512_core" in caps)
-    if p.depthwise and tier == "avx2":
-        return "conv:avx2_int8_exact", "ref:any"
+    tier = next(cap for cap in _INT8_TIERS if cap in caps)
+    refuse_missing(p)
     if p.depthwise:
-        return f"conv:{tier}", _depthwise(p, tier)[1]
+        return _deep_bytes_by_depth(p, tier, isa)
+    if tier == "avx512_core" and p.ic == p.groups and p.depth and p.depth.i == 1:
+        raise _unknown_in_depth(p, isa)  # pairs are made of taps
     return _convolution(p, tier)
+
+
+def _deep_bytes_by_depth(p: ConvProblem, tier: str, isa: str) -> tuple[str, str]:
+    """Depthwise integers, whose kernels are those of other convolutions here."""
+    if tier == "avx2" or ends_as_reference(p, tier) or tier == "avx2_vnni" and is_dilated(p):
+        return f"conv:{_wide(tier)}_int8_exact", "ref:any"
+    if by_int8_gemm(p):
+        return f"conv:{tier}", _int8_gemm(p, tier)
+    if tier == "avx512_core":
+        raise _unknown_in_depth(p, isa)  # a GEMM, whose pairs saturate
+    return f"conv:{tier}", f"brdgmm_dw:{tier}"
+
+
+def _int8_gemm(p: ConvProblem, tier: str) -> str:
+    """oneDNN's name of the GEMM that it leaves integers to."""
+    refuse_int8_gemm(p, tier)
+    return f"x64:gemm_s8{p.src}s32:jit"
 
 
 def _unknown_in_depth(p: ConvProblem, isa: str) -> Unimplemented:
     return Unimplemented(
-        f"what oneDNN picks for this {p.src} in three spatial dimensions under {isa} is not known: int8 works with "
-        "VNNI and under avx2, f32 and bf16 where groups are not small and padding is little, and dispatch='fastest'"
+        f"what oneDNN picks for this {p.src} in three spatial dimensions under {isa} is not known: int8 works but for "
+        "depthwise ones that saturate, f32, bf16 with AVX512_BF16 and f16 where padding is little, and "
+        "dispatch='fastest'"
     )
 
 
@@ -273,18 +307,26 @@ def _deep_floats(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, s
     """Floats whose sums are one chain: planes of the kernel, rows, columns, channels."""
     refuse_float_attributes(p, caps)
     tier = next((c for c in _FLOAT_TIERS if c in caps), "")
-    typed = p.src == p.wei and (p.src == "f32" and tier or p.src == "bf16" and tier == "avx512_core_bf16")
-    pairs_taps = p.ic == p.groups and "avx512_core" in caps
-    apart = pairs_taps or groups_by_fours(p, 16) or padding_is_wide(p) or is_copied(p) or _referred(p, False)
-    if (
-        not typed
-        or p.depthwise
-        or apart
-        or p.wei_tag != "any"
-        or "avx512_core_amx" in caps
-        or p.epilogue.dst not in ("f32", p.src)
-    ):
+    typed = p.src == p.wei and (
+        p.src == "f32" or (p.src == "bf16" and tier != "avx2") or (p.src == "f16" and "avx512_core_fp16" in caps)
+    )
+    pairs_taps = p.src != "f32" and p.ic == p.groups and p.depth and p.depth.i == 1 and p.kw > 1
+    emulated = p.src == "bf16" and tier != "avx512_core_bf16"
+    left = is_dilated(p) and p.src != "f16" if p.depthwise else is_copied(p)  # to a GEMM
+    left = left or emulated and (p.depthwise or by_gemm(p, True))
+    wide = padding_is_wide(p) and not (p.depthwise or emulated)
+    apart = pairs_taps and not emulated or left or wide or _referred(p, emulated)
+    if not typed or apart or p.epilogue.dst not in ("f32", p.src):
         raise _unknown_in_depth(p, isa)
+    if emulated:
+        return _emulated(p)
+    if p.src == "f16":
+        base = "brgconv_1x1" if pointwise(p) else "brg_conv_fwd"
+        dense = p.depthwise and not is_dilated(p)
+        return "conv:avx512_core_f16", f"{'brdgmm_dw' if dense else base}:{_FP16}"
+    if p.depthwise:
+        of_bf16 = p.src == "bf16"
+        return f"conv:{_wide(tier)}{'_bf16_stored' * of_bf16}", f"brdgmm_dw:{tier if of_bf16 else _wide(tier)}"
     return _convolution(p, tier)
 
 
@@ -294,11 +336,21 @@ def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
         if depthwise_by_gemm(p) and p.src == "bf16":
             refuse_gemm(p)
             return f"conv:{isa}_copied", "x64:gemm:jit"
-        if p.dilation == (1, 1):
+        if p.dilation == (1, 1) and not p.line:
             return f"dw:{isa}", f"brdgmm_dw:{isa}"
         return f"dw:{isa}", "x64:gemm:jit" if depthwise_by_gemm(p) else f"jit_dw:{isa}"
     if ends_as_reference(p, tier):
         return f"dw:{_wide(tier)}_int8_exact", "ref:any"
-    jit = "jit_int8" if tier == "avx512_core" else "jit_uni_int8"
-    brdgmm = tier == "avx512_core_vnni" or tier == "avx2_vnni" and not jit_with_avx_vnni(p)
+    if by_int8_gemm(p):
+        return f"dw:{tier}_int8", _int8_gemm(p, tier)
+    jit = "jit_int8" if "avx512_core" in implied(tier) else "jit_uni_int8"
+    brdgmm = tier in _VNNI and not jit_with_avx_vnni(p)
     return f"dw:{tier}_int8", f"{'brdgmm_dw' if brdgmm else jit}:{tier}"
+
+
+def _depthwise_f16(p: ConvProblem) -> str:
+    """Whose kernel takes a depthwise convolution of f16."""
+    if p.line or shared_by_pixels(p):
+        return "brgconv_1x1" if pointwise(p) else "brg_conv_fwd"
+    copied = p.dilation != (1, 1) and sees_padding_alone(p)
+    return "brg_conv_fwd" if copied else "brdgmm_dw" if p.dilation == (1, 1) else "jit_dw"

@@ -9,6 +9,7 @@ from isa_models import Unimplemented
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import MatmulProblem
 from simdnn.libraries.model import Form
+from simdnn.libraries.onednn.order import shared_by_columns
 from simdnn.libraries.onednn.refusals import refuse_float_bias
 
 _NIBBLES = ("s4", "u4")
@@ -22,6 +23,8 @@ def form(p: MatmulProblem, mode: str, scale: Param | None, point: Param | None, 
     """
     _refuse(p, mode, scale, point, caps)
     refuse_float_bias(p)
+    if shared_by_columns(p):
+        return Form(True, compute="f32")
     dst = p.epilogue.dst
     stored = scale.dtype if scale else "f32"
     if scale and point and scale.group and point.group and scale.group != point.group:
@@ -40,7 +43,7 @@ def _refuse(p: MatmulProblem, mode: str, scale: Param | None, point: Param | Non
     types = f"{p.src}:{p.wei}:{p.epilogue.dst} with fpmath {mode!r}"
     what = f"oneDNN refuses {types}"
     if p.src == "f16" and "avx512_core_fp16" in caps:
-        if mode not in ("f16", "any") or (scale and scale.group):
+        if mode not in ("f16", "any"):
             raise Unimplemented(f"oneDNN's {types}, or scales along K beside it, is not modelled; {_WAY_OUT}")
     elif p.src == "f16":
         raise Unimplemented(f"{what}: it decompresses for f32 and bf16 sources; {_WAY_OUT}")

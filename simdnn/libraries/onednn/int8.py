@@ -10,6 +10,7 @@ from isa_models import Unimplemented
 from simdnn.kernels.common.params import Param, Params
 from simdnn.kernels.common.spec import MatmulProblem
 from simdnn.libraries.model import Form
+from simdnn.libraries.onednn.order import shared_by_columns
 from simdnn.libraries.onednn.tiles import leaves_tiles
 
 _NIBBLES = ("s4", "u4")
@@ -38,6 +39,8 @@ def taken_by(p: MatmulProblem, params: Params, caps: frozenset[str]) -> str:
     if "avx512_core_fp16" in caps:
         _refuse_half_scales(p, params)
     wide = "avx512_core" in caps
+    if _referred_by_bias(p, caps) or shared_by_columns(p):
+        return "reference"
     if not wide and "avx2_vnni" not in caps:
         return "reference" if p.wei != "s8" or _left_below_avx512(params) else "brgemm"
     tiles = "avx512_core_amx" in caps and not leaves_tiles(p.src, p.m, p.n, p.k)
@@ -48,6 +51,16 @@ def taken_by(p: MatmulProblem, params: Params, caps: frozenset[str]) -> str:
     if not wide:
         return "brgemm" if _brgemm_of_256_bits(p, params) else "reference"
     return "brgemm" if _brgemm(p, params, "avx512_core_fp16" in caps) else "reference"
+
+
+def _referred_by_bias(p: MatmulProblem, caps: frozenset[str]) -> bool:
+    """Whether the type of the bias leaves a matmul to the reference: 16 bits beside 4-bit weights and below AVX-512,
+    f16 without AVX512_FP16.
+    """
+    stored = p.epilogue.bias_stored if p.epilogue.bias else ""
+    if stored not in ("bf16", "f16"):
+        return False
+    return p.wei in _NIBBLES or "avx512_core" not in caps or stored == "f16" and "avx512_core_fp16" not in caps
 
 
 def _left_below_avx512(params: Params) -> bool:

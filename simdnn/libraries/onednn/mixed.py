@@ -5,7 +5,14 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
-from simdnn.libraries.onednn.order import as_large_as_outputs, groups_by_fours, pointwise
+from simdnn.libraries.onednn.order import (
+    as_large_as_outputs,
+    groups_by_fours,
+    pointwise,
+    shared_by_axes,
+    shared_by_columns,
+    shared_by_pixels,
+)
 from simdnn.libraries.onednn.refusals import refuse_single_pixel
 
 
@@ -22,17 +29,18 @@ def convolution(p: ConvProblem, caps: frozenset[str]) -> tuple[str, str]:
     wide = "avx512_core" if "avx512_core" in caps else "avx2"
     flat, dst = p.wei_tag == "any" and not p.depth, p.epilogue.dst
     bytes_ = dst in ("s8", "u8") and (p.wei == "f16" or wide == "avx2" or p.depthwise)
-    if flat and (bytes_ or dst == "f32" and as_large_as_outputs(p)):
+    shared = as_large_as_outputs(p) or shared_by_axes(p) or p.depthwise and shared_by_pixels(p)
+    if flat and (bytes_ or dst == "f32" and shared):
         refuse_single_pixel(p)
         return f"ref_conv:{wide}", "ref:any"
-    if dst != "f32" or not flat or p.depthwise and p.dilation != (1, 1):
+    if dst != "f32" or not flat or p.depthwise and (p.dilation != (1, 1) or p.line):
         raise Unimplemented(
-            f"oneDNN's order of sums of this convolution {p.src}:{p.wei}:{dst} is not known here: two dimensions to "
-            "f32, but for dilated depthwise ones, work, and dispatch='fastest'"
+            f"oneDNN's order of sums of this convolution {p.src}:{p.wei}:{dst} is not known here: one and two "
+            "dimensions to f32 work, depthwise ones in two without dilation, and dispatch='fastest'"
         )
     if p.depthwise:
         return f"dw:{wide}", f"brdgmm_dw:{wide}"
-    row = "avx2" if groups_by_fours(p, 16) else wide  # in one chain
+    row = "avx2" if groups_by_fours(p, 16) or p.ic == p.groups else wide  # in one chain, row by row
     return f"conv:{row}", f"{'brgconv_1x1' if pointwise(p) else 'brg_conv_fwd'}:{wide}"
 
 
@@ -43,12 +51,13 @@ def choice(p: MatmulProblem, caps: frozenset[str]) -> tuple[str, str]:
     Raises `Unimplemented` for what it refuses, or is not known to do.
     """
     wide = "avx512_core" if "avx512_core" in caps else "avx2"
-    if p.src == "f16" or p.src == "bf16" and wide == "avx2":
-        why = "refuses" if wide == "avx2" or "avx512_core_fp16" not in caps else "is not known to take"
-        raise Unimplemented(f"oneDNN {why} a matmul {p.src}:{p.wei}:{p.epilogue.dst} here: dispatch='fastest' takes it")
+    of_f16 = "avx512_core_fp16" in caps and p.epilogue.dst in ("f32", "f16")
+    lacks = wide == "avx2" or p.wei == "f32" or p.src == "f16" and not of_f16
+    if p.src != "f32" and lacks:
+        raise Unimplemented(f"oneDNN refuses a matmul {p.src}:{p.wei}:{p.epilogue.dst} here: dispatch='fastest' takes it")
     half, dst = "avx512_core_fp16" in caps and p.wei == "f16", p.epilogue.dst
     narrow = wide != "avx2" and (p.wei == "bf16" or half)  # a destination of the weights' own type
-    columns = wide != "avx2" or p.n % 8 == 0  # it copies whole vectors of weights there
+    columns = (wide != "avx2" or p.n % 8 == 0) and not shared_by_columns(p)  # it copies whole vectors of weights there
     own = dst == "f32" or dst == p.wei and narrow
     if p.src == "f32" and columns and own and (dst != "f32" or p.epilogue.bias_stored == "f32"):
         return f"gemm:{wide}_by_{p.wei}", f"brg_matmul:{'avx10_1_512' if half else wide}"

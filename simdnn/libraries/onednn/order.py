@@ -10,8 +10,8 @@ from collections.abc import Callable
 from itertools import groupby
 
 from isa_models.formats import fmt
-from simdnn.kernels.common.postops import sums_first
-from simdnn.kernels.common.spec import ConvProblem
+from simdnn.kernels.common.postops import PostOp, sums_first
+from simdnn.kernels.common.spec import ConvProblem, Depth, MatmulProblem
 from simdnn.kernels.common.sums import DotProduct, Order, Part
 
 _TILE_ROWS = {True: (28, 14, 9, 6), False: (14, 6, 4, 2)}  # of AVX-512 and AVX2, by vectors of output channels
@@ -24,7 +24,7 @@ def order_of(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order
     `wide`: AVX-512. `halved`: weights so small that no pair saturates.
     """
     if p.depth:
-        return Order()
+        return _in_blocks(p) if dot.depth == 2 and wide and dot.wei == "bf16" and jit_takes(p) else Order()
     neighbours = p.kw > 1 and p.dilation[1] == 1
     single = p.ic == p.groups
     if dot.acc == "s32" and (halved or not dot.saturates):
@@ -72,16 +72,52 @@ def order_on_tiles(p: ConvProblem) -> Order:
 
 def as_large_as_outputs(p: ConvProblem) -> bool:
     """Whether a second operand has the output's shape, but for a slope's; one by channel has that of a single pixel."""
-    single = p.mb * p.oh * p.ow * (p.depth.o if p.depth else 1) == 1
+    single = p.mb * p.oh * p.ow * p.od == 1
     ops = [op for op in p.epilogue.post_ops if op.kind != "prelu"]
-    return any(op.per_output or single and op.per_channel for op in ops)
+    return any(_shared_by(op, p) == "none" or single and op.per_channel for op in ops)
+
+
+def shared_by_columns(p: MatmulProblem) -> bool:
+    """Whether a second operand has a value for each row of a matmul, which oneDNN leaves to its reference."""
+    rows = (op.along for op in p.epilogue.post_ops if op.along)
+    return p.n > 1 and any(all(along[:-1]) and not along[-1] for along in rows)
+
+
+def shared_by_pixels(p: ConvProblem) -> bool:
+    """Whether a second operand has a value for each channel of each image, which oneDNN's newer kernels take."""
+    return any(_shared_by(op, p) == "pixels" for op in p.epilogue.post_ops)
+
+
+def shared_by_axes(p: ConvProblem) -> bool:
+    """Whether a second operand is shared along dimensions in a way that none of oneDNN's kernels takes."""
+    return any(_shared_by(op, p) == "axes" for op in p.epilogue.post_ops)
+
+
+def beyond_older_kernels(p: ConvProblem) -> bool:
+    """Whether oneDNN's older kernels refuse what follows the sums: second operands as `shared_by_pixels` says, and
+    slopes as large as the output.
+    """
+    slopes = any(op.kind == "prelu" and _shared_by(op, p) == "none" for op in p.epilogue.post_ops)
+    return slopes or shared_by_pixels(p)
+
+
+def _shared_by(op: PostOp, p: ConvProblem) -> str:
+    """Who shares a value of a second operand that is neither one nor by channel: "none", "pixels", or other "axes"."""
+    if not op.per_output:
+        return ""
+    sizes = (p.mb, p.oc, *((p.od,) if p.depth else ()), *(() if p.line else (p.oh,)), p.ow)
+    along = op.along or (True,) * len(sizes)
+    if all(moves or size == 1 for moves, size in zip(along, sizes, strict=True)):
+        return "none"
+    return "pixels" if along[:2] == (True, True) and not any(along[2:]) else "axes"
 
 
 def jit_takes(p: ConvProblem) -> bool:
     """Whether oneDNN takes a kernel for small groups of floats: by fours, no tap window wholly in the padding, and no
     more padding on a side than the columns of a tile, what is added the first of what follows.
     """
-    return groups_by_fours(p, 16) and not is_copied(p) and sums_first(p.epilogue.post_ops)
+    first = sums_first(p.epilogue.post_ops) and not beyond_older_kernels(p)
+    return groups_by_fours(p, 16) and not is_copied(p) and first
 
 
 def too_wide(p: ConvProblem) -> bool:
@@ -102,15 +138,29 @@ def by_gemm(p: ConvProblem, emulated: bool) -> bool:
     return (fours or emulated) and is_copied(p)
 
 
+def by_int8_gemm(p: ConvProblem) -> bool:
+    """Whether oneDNN leaves a convolution of integers to a GEMM under AVX-512: with a bias of bf16, and dilated
+    depthwise ones of three spatial dimensions.
+    """
+    return p.epilogue.bias_stored == "bf16" or p.depthwise and p.depth is not None and is_dilated(p)
+
+
+def is_dilated(p: ConvProblem) -> bool:
+    """Whether taps are apart in any dimension."""
+    return p.dilation != (1, 1) or p.depth is not None and p.depth.dilation != 1
+
+
 def gemm_is_known(p: ConvProblem) -> bool:
     """Whether the order of that GEMM's sums is known: with a single output pixel they are other ones."""
     return p.oc == p.groups or p.oh * p.ow > 1 or p.ic // p.groups * p.kh * p.kw <= 2
 
 
 def depthwise_by_gemm(p: ConvProblem) -> bool:
-    """Whether oneDNN leaves a depthwise convolution of floats to that GEMM: dilated ones, and bf16 as above."""
+    """Whether oneDNN leaves a depthwise convolution of floats to that GEMM: dilated ones, bf16 as above, and all of one
+    spatial dimension.
+    """
     large = p.src == "bf16" and as_large_as_outputs(p)
-    return large or p.dilation != (1, 1) and is_copied(p)
+    return large or p.line or p.dilation != (1, 1) and is_copied(p)
 
 
 def is_copied(p: ConvProblem) -> bool:
@@ -130,14 +180,22 @@ def groups_by_fours(p: ConvProblem, most: int) -> bool:
 
 
 def jit_with_avx_vnni(p: ConvProblem) -> bool:
-    """Whether oneDNN's older kernel takes an int8 convolution under avx2_vnni: dilated depthwise, or small groups."""
-    return p.dilation != (1, 1) if p.depthwise else groups_by_fours(p, 8)
+    """Whether oneDNN's older kernel takes an int8 convolution under avx2_vnni: depthwise ones that are dilated or of
+    one spatial dimension, or small groups.
+    """
+    return p.line or p.dilation != (1, 1) if p.depthwise else groups_by_fours(p, 8)
 
 
 def sees_padding_alone(p: ConvProblem) -> bool:
     """Whether the padding on some side holds the whole kernel."""
     height, width = _extent(p)
-    return max(p.padding[0], _below(p)) >= height or max(p.padding[1], _behind(p)) >= width
+    flat = max(p.padding[0], _below(p)) >= height or max(p.padding[1], _behind(p)) >= width
+    return flat or p.depth is not None and _planes_see_padding_alone(p.depth)
+
+
+def _planes_see_padding_alone(d: Depth) -> bool:
+    extent = (d.k - 1) * d.dilation + 1
+    return max(d.front, (d.o - 1) * d.stride + extent - d.i - d.front) >= extent
 
 
 def unpadded(p: ConvProblem) -> bool:
@@ -170,23 +228,30 @@ def order_of_emulated(p: ConvProblem) -> Order:
 
 
 def dense_and_pointwise(p: ConvProblem) -> bool:
-    """Whether a kernel has one tap and looks at every pixel, in one group: `jit_bf16_1x1` takes it."""
-    return pointwise(p) and p.groups == 1 and p.strides == (1, 1)
+    """Whether a kernel has one tap and looks at every pixel, in one group, or at as many as its strides divide evenly
+    (a copy of those is then made): `jit_bf16_1x1` takes it.
+    """
+    if p.depth:
+        stepped = p.strides == (1, 1) and p.depth.stride == 1
+    else:
+        stepped = (p.oh * p.strides[0], p.ow * p.strides[1]) == (p.ih, p.iw)
+    return pointwise(p) and p.groups == 1 and stepped
 
 
 def pointwise_block(p: ConvProblem) -> int:
     """Channels after which `jit_bf16_1x1` restarts its sums, by lines of the image; 0: other kernels, which do not."""
     if not dense_and_pointwise(p):
         return 0
-    if p.oh <= 10:
+    lines = p.od * p.oh
+    if lines <= 10:
         return 512
-    return 160 if p.oh < 28 and p.oc <= 256 else 1024
+    return 160 if lines < 28 and p.oc <= 256 else 1024
 
 
 def pointwise_block_is_unsure(p: ConvProblem) -> bool:
     """Whether that kernel may take fewer channels together, as their pixels alias in the second cache."""
     block = min(-(-p.ic // 16) * 16, pointwise_block(p))
-    return p.ih * p.iw * block > 7 * 32768
+    return p.od * p.oh * p.ow * block > 7 * 32768
 
 
 def _in_blocks(p: ConvProblem) -> Order:

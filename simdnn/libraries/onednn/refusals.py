@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.common.activations import OWN_POWERS, is_formula
-from simdnn.kernels.common.postops import BINARY, ELTWISE, previous_type, sums_first
+from simdnn.kernels.common.postops import BINARY, COMPARISONS, ELTWISE, PostOp, previous_type, sums_first
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.model import LeftToReference
 from simdnn.libraries.onednn.blocks import may_cut_channels
@@ -15,6 +17,7 @@ from simdnn.libraries.onednn.order import (
     groups_by_fours,
     jit_takes,
     pointwise_block_is_unsure,
+    shared_by_columns,
     width_is_unsure,
 )
 
@@ -49,10 +52,18 @@ def refuse_c_functions(problem: Problem, name: str) -> None:
         )
 
 
-def check_dimensions(p: MatmulProblem, dims: int) -> None:
-    """Raises for second operands by column of a matmul in three dimensions, which the library leaves to a GEMM, and
-    for several matrices of weights that would begin within a byte.
+def check_dimensions(p: MatmulProblem, dims: int, shape: Sequence[int]) -> None:
+    """Raises for second operands of a matmul in three dimensions and more that the library leaves to a GEMM or reads
+    otherwise, and for several matrices of weights that would begin within a byte; `shape` is the output's.
     """
+    for op in p.epilogue.post_ops:
+        if op.per_output and not _shape_is_known(p, op, dims, shape):
+            shared = "x".join(str(size if moves else 1) for size, moves in zip(shape, op.along or shape, strict=True))
+            raise Unimplemented(
+                f"how oneDNN takes post-operation {op.kind!r} of {shared} values for an output of "
+                f"{'x'.join(map(str, shape))} is not modelled: one value works, one a column of two "
+                "dimensions, and dispatch='fastest'"
+            )
     if fmt(p.wei).bits == 4 and p.batch.products("wei") > 1 and p.k * p.n % 2:
         raise Unimplemented(
             f"oneDNN refuses several matrices of {p.wei} with an odd number of elements ({p.k}x{p.n}): an even K or N "
@@ -68,6 +79,24 @@ def check_dimensions(p: MatmulProblem, dims: int) -> None:
         )
 
 
+#: in which dimensions second operands of batches may change that brg_matmul takes, slopes and others
+_BATCHES = {3: ("010", "100", "101"), 4: ("0011", "1000", "1001", "1011")}
+#: and in which ones slopes lie otherwise
+_BUT_SLOPES = {3: ("011",), 4: ("0110", "0111")}
+
+
+def _shape_is_known(p: MatmulProblem, op: PostOp, dims: int, shape: Sequence[int]) -> bool:
+    """Whether it is known what takes a second operand of several rows; slopes of a batch have a layout of their own."""
+    if all(moves or size == 1 for moves, size in zip(op.along or shape, shape, strict=True)):
+        return dims == 2 or op.kind != "prelu"
+    if shared_by_columns(p):
+        return True
+    if dims == 2 or not fmt(p.src).is_float and p.wei == "s8" and not p.reference:
+        return False
+    along = "".join("01"[moves] for moves in op.along)
+    return along in _BATCHES.get(dims, ()) or op.kind != "prelu" and along in _BUT_SLOPES.get(dims, ())
+
+
 def check_zero_points(strategy: str, by_row: bool) -> None:
     """Raises for a strategy of zero points that is not its own, and for source zero points by row without groups."""
     if strategy in STRATEGIES and not by_row:
@@ -79,16 +108,33 @@ def check_zero_points(strategy: str, by_row: bool) -> None:
     )
 
 
-def _refuse_bias(p: Problem, wide: bool) -> None:
-    """Raises for types of the bias of an int8 convolution that the library refuses, or takes another GEMM for."""
+def _refuse_bias(p: Problem) -> None:
+    """Raises for types of the bias of an int8 convolution that the library refuses."""
     if p.epilogue.bias_stored == "f16":
         raise Unimplemented(
             "oneDNN has no int8 convolution with an f16 bias: f32, s32, s8 and u8 work, and dispatch='fastest'"
         )
-    if p.epilogue.bias_stored == "bf16" and wide:
+
+
+def refuse_int8_gemm(p: ConvProblem, tier: str) -> None:
+    """Raises where the GEMM that takes a convolution of integers saturates, or answers otherwise than it should."""
+    if p.epilogue.bias_stored == "bf16":
         raise Unimplemented(
-            "oneDNN takes another GEMM for an int8 convolution with a bf16 bias, not modelled: f32, s32, s8 and u8 "
-            "work, and dispatch='fastest'"
+            "oneDNN takes a GEMM for an int8 convolution with a bf16 bias, and leaves the bias out: f32, s32, s8 "
+            "and u8 work, and dispatch='fastest'"
+        )
+    if tier != "avx512_core_vnni":
+        raise Unimplemented(
+            "oneDNN takes a GEMM whose pairs saturate for this convolution, not modelled: isa='avx512_core_vnni' "
+            "works, and dispatch='fastest'"
+        )
+    compared = [
+        op.kind for op in p.epilogue.post_ops if op.kind in COMPARISONS and not (op.per_channel or op.per_output)
+    ]
+    if compared and p.epilogue.dst in ("s8", "u8"):
+        raise Unimplemented(
+            f"oneDNN's GEMM answers post-operation {compared[0]!r} with one operand otherwise to {p.epilogue.dst}: an "
+            "operand by channel, or dst='f32', works, and dispatch='fastest'"
         )
 
 
@@ -107,8 +153,8 @@ def refuse_float_bias(p: Problem) -> None:
         )
 
 
-def refuse_missing(p: Problem, wide: bool) -> None:
-    """Raises for types that the library has no primitive for; `wide`: under a cap of AVX-512."""
+def refuse_missing(p: Problem) -> None:
+    """Raises for types that the library has no primitive for."""
     matmul, dst = isinstance(p, MatmulProblem), p.epilogue.dst
     has = ""
     if p.epilogue.by_channel:
@@ -116,9 +162,9 @@ def refuse_missing(p: Problem, wide: bool) -> None:
     if not matmul and dst == "f16" and p.src != "f16":
         has = "convolutions to f16 from f16 alone, and to f32 from all types"
     if not matmul and not fmt(p.src).is_float and p.epilogue.bias:
-        _refuse_bias(p, wide)
-    if matmul and p.src == "f16" and dst in ("s8", "u8"):
-        has = "f16 matmuls to f16 and f32"
+        _refuse_bias(p)
+    if p.src == "f16" == p.wei and (dst == "bf16" or matmul and dst in ("s8", "u8")):
+        has = f"f16 {'matmuls' if matmul else 'convolutions'} to f16 and f32"
     if has:
         what = "matmul" if matmul else "convolution"
         raise Unimplemented(f"oneDNN has no {what} {p.src}:{p.wei}:{dst}; it has {has}; dispatch='fastest' takes it")

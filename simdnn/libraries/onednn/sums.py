@@ -16,6 +16,7 @@ from simdnn.libraries.onednn.blocking import register_tile
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
     by_gemm,
+    by_int8_gemm,
     depthwise_by_gemm,
     groups_by_fours,
     jit_takes,
@@ -24,6 +25,8 @@ from simdnn.libraries.onednn.order import (
     order_of_emulated,
     order_on_tiles,
     pointwise_block,
+    shared_by_axes,
+    shared_by_pixels,
     small_block,
 )
 
@@ -60,25 +63,23 @@ def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) ->
     if flat and dot.wei == "bf16" and dot.depth == 2 and by_gemm(problem, False):
         return _as_gemm(problem)
     cut = 0
-    if dot.acc == "f32" and dot.depth == 1:
+    if dot.acc == "f32" and dot.depth == 1 and problem.src == "f32":
         cut = 1280 if wide else 320 if problem.ic // problem.groups > 2048 else 0
-        if flat and wide and dot.wei == "f32" and jit_takes(problem):
+        if wide and dot.wei == "f32" and jit_takes(problem):
             return Options(cut=small_block(problem), bias_first=True, sum_first=True)
     older, exact = older_kernel(isa, problem), dot.compute == "s16"
     halve = dot.saturates and problem.src == "s8"
-    left = dot.acc == "s32" and as_large_as_outputs(problem)
+    left = dot.acc == "s32" and _operands_referred(problem, isa)
     reference = left or exact and not wide
     merged = dot.acc == "s32" and older and not exact
     order = order_of(problem, dot, wide, halve)
-    by_fours = flat and dot.wei == "bf16" and dot.depth == 2 and groups_by_fours(problem, 16)
+    by_fours = dot.wei == "bf16" and dot.depth == 2 and groups_by_fours(problem, 16)
     return Options(halve, merged, cut, 0, order, older, reference, nan_to_bound=merged, sum_first=by_fours)
 
 
 def cut_as_emulated(dot: DotProduct, isa: str, problem: Problem) -> Options:
     """Rule 12, bf16 by f32: a vector restarts every 8 k; a matrix in the middle of K, or every 768."""
     if isinstance(problem, ConvProblem):
-        if problem.depth:
-            return Options()
         blocks = Options(cut=pointwise_block(problem), order=order_of_emulated(problem), sum_first=True)
         return _as_gemm(problem) if by_gemm(problem, True) else blocks
     first = problem.epilogue.dst == "f32" and not problem.epilogue.bias
@@ -166,11 +167,23 @@ def starts_from_bias(problem: ConvProblem, isa: str) -> bool:
 
 def ends_as_reference(problem: ConvProblem, isa: str) -> bool:
     """Whether an int8 convolution is the library's reference's at every size: below AVX-512 to bf16 or with a bias of
-    bf16, and under every cap with second operands as large as the output.
+    bf16, and under every cap with second operands that its kernels do not take.
     """
     e = problem.epilogue
     of_bf16 = "bf16" in (e.dst, e.bias_stored) and "avx512_core" not in implied(isa)
-    return of_bf16 or as_large_as_outputs(problem)
+    return of_bf16 or _operands_referred(problem, isa)
+
+
+def _operands_referred(problem: ConvProblem, isa: str) -> bool:
+    """Whether second operands are as large as the output, or shared in a way that no int8 kernel takes; older ones, the
+    GEMM among them, take none that the pixels of an image share, and that GEMM no late sums, nor a bf16 destination.
+    """
+    wide = "avx512_core" in implied(isa)
+    left = wide and by_int8_gemm(problem)
+    if left and (problem.epilogue.dst == "bf16" or sums_late(problem.epilogue.post_ops)):
+        return True
+    older = left or problem.depthwise or (groups_by_fours(problem, 16) if wide else older_kernel(isa, problem))
+    return as_large_as_outputs(problem) or shared_by_axes(problem) or older and shared_by_pixels(problem)
 
 
 def even_parts(k: int) -> int:
