@@ -130,8 +130,9 @@ class Task:
         }
         along = tuple(size if bits >> i & 1 else 1 for i, size in enumerate(self.output))
         if len(self.output) < ndims:  # a batch that is rows of one product
-            rows, columns = self.output
-            along = rows if bits & (1 << channels) - 1 else 1, columns if bits >> channels else 1
+            (rows, columns), moves = self.output, (bits & (1 << channels) - 1 > 0, bits >> channels > 0)
+            along = rows if moves[0] else 1, columns if moves[1] else 1
+            bits = bits if bits in shapes else moves[0] | moves[1] << 1
         if bits not in shapes and op.kind == "prelu":
             raise Unimplemented(f"post-operation {op.kind} with mask {op.mask}; what works: common, per_oc, per_tensor")
         mask, shape = (bits, along) if whole else shapes.get(bits, (bits, along))

@@ -37,22 +37,23 @@ class AppliedPostOp:
     chosen: bool = False  # one of the two that a choice becomes
 
 
-def resolved(entries: Sequence[PostOpEntry], channels: int, axis: int) -> tuple[AppliedPostOp, ...]:
-    """The post-operations of an `Attr` on an output with `channels` in its dimension `axis`.
+def resolved(entries: Sequence[PostOpEntry], channels: int, axis: int, dims: int) -> tuple[AppliedPostOp, ...]:
+    """The post-operations of an `Attr` on an output of `dims` dimensions, with `channels` in that of `axis`.
 
     Raises `InvalidArgument` for values of no fitting shape.
     """
-    return tuple(_resolved((entry,) if isinstance(entry, str) else entry, channels, axis) for entry in entries)
+    written = ((entry,) if isinstance(entry, str) else entry for entry in entries)
+    return tuple(_resolved(entry, channels, axis, dims) for entry in written)
 
 
-def _resolved(entry: tuple[Any, ...], channels: int, axis: int) -> AppliedPostOp:
+def _resolved(entry: tuple[Any, ...], channels: int, axis: int, dims: int) -> AppliedPostOp:
     kind, *rest = entry
     if kind in BINARY:
         second = Param("dst", *_shared(kind, rest[0], channels, axis), "f32")
-        values, op = rest[0].values, PostOp(kind, second=second)
-        if op.per_output and values is not None and 1 in values.shape:
-            op = replace(op, along=tuple(size > 1 for size in values.shape))
-        return AppliedPostOp(op, values=values, chosen=len(rest) > 1)
+        op = PostOp(kind, second=second)
+        if op.per_output:
+            op = replace(op, along=_along(rest[0], dims))
+        return AppliedPostOp(op, values=rest[0].values, chosen=len(rest) > 1)
     if kind == "sum":
         scale, zero, dtype = (*rest, 0, None)[:3]
         numbers = (scale, zero) if zero else (scale,)
@@ -79,6 +80,15 @@ def _shared(kind: str, quant: Quant, channels: int, axis: int) -> tuple[int, int
         )
     along = values.shape[axis] if values.ndim > 1 else values.size
     return _SHARED["per_oc"] if values.size == along == channels else _OWN
+
+
+def _along(quant: Quant, dims: int) -> tuple[bool, ...]:
+    """In which dimensions of the output a second operand changes; empty where in all."""
+    if quant.values is not None:
+        along = tuple(size > 1 for size in quant.values.shape)
+    else:
+        along = tuple(bool(quant.mask >> axis & 1) for axis in range(dims)) if isinstance(quant.mask, int) else ()
+    return () if all(along) else along
 
 
 def refuse_choices(post_ops: Sequence[AppliedPostOp], dispatch: str) -> None:

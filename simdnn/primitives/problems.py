@@ -57,7 +57,8 @@ def conv_shape(sizes: Mapping[str, int], taps: Taps, src: str, wei: str) -> Shap
         if sizes[name] % taps.groups:
             raise InvalidArgument(f"groups={taps.groups} does not divide {name}={sizes[name]}")
     k = sizes["ic"] // taps.groups * sizes["kh"] * sizes["kw"] * sizes.get("kd", 1)
-    return Shape("convolution", sizes["mb"], k, sizes["oc"], src, wei, taps.groups)
+    dims = 3 if taps.line else 5 if "kd" in sizes else 4
+    return Shape("convolution", sizes["mb"], k, sizes["oc"], src, wei, taps.groups, dims)
 
 
 def conv_problem(

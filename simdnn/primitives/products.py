@@ -62,7 +62,7 @@ class Products:
 
     def of_types(self, src: str, wei: str) -> Shape:
         """The sizes and types that attributes depend on."""
-        return Shape("matmul", self.m, self.k, self.n, src, wei)
+        return Shape("matmul", self.m, self.k, self.n, src, wei, dims=len(self.shape))
 
     def tensors(self, src: str, wei: str, dst: str) -> dict[str, tuple[tuple[int, ...], str]]:
         """Shape and type of each tensor."""

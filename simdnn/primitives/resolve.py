@@ -44,6 +44,7 @@ class Shape:
     src: str
     wei: str
     groups: int = 1
+    dims: int = 2  # of the output, as a caller has it
 
     @property
     def integer(self) -> bool:
@@ -110,7 +111,7 @@ class Resolved:
             scales,
             points,
             _reductions(attr, shape),
-            postops.resolved(attr.post_ops, shape.n, 1 if shape.primitive == "convolution" else -1),
+            postops.resolved(attr.post_ops, shape.n, 1 if shape.primitive == "convolution" else -1, shape.dims),
             fpmath=FPMATH.effective(attr.fpmath) if is_float else "strict",
             exact_int8=None if is_float else EXACT_INT8.said(attr.exact_int8),
             strategy=attr.zero_point_strategy,

@@ -64,7 +64,8 @@ def _post_op(given: AppliedPostOp, channels: int) -> str:
     """A post-operation as the log names it; a mask says the dimensions along which second operands run."""
     op, numbers = given.op, [f"{x!r}".replace("+", "") for x in given.numbers]  # a plus would begin another one
     if op.second is not None:
-        mask = "per_tensor" if op.per_output else 1 << channels if op.per_channel else 0
+        own = sum(moves << axis for axis, moves in enumerate(op.along)) or "per_tensor"
+        mask = own if op.per_output else 1 << channels if op.per_channel else 0
         return f"prelu:{mask}" if op.kind == "prelu" else f"binary_{op.kind}:f32:{mask}"
     if op.kind != "sum":
         return ":".join([f"eltwise_{op.kind}", *numbers])

@@ -161,7 +161,7 @@ def test_a_copy_takes_time() -> None:
         ("--conv --dispatch=onnxruntime --alg=wino ic3ih5oc4kh3", "no Winograd"),
         ("--conv --dispatch=onnxruntime --attr-post-ops=dw:k3s1p1 ic16ih8oc24kh1", "fused kernels of onnxruntime"),
         ("--conv --stag=ab ic3ih5oc4kh3", "--stag=ab: no layout of 4 dimensions"),
-        ("--conv --dispatch=onednn g3ic3id5oc3kd3", "three spatial dimensions"),
+        ("--conv --dispatch=onednn g3ic3id5oc3kd3dd1", "three spatial dimensions"),
         ("--conv g3ic4ih5oc6kh3", "groups=3 does not divide ic=4"),
     ],
 )

@@ -322,7 +322,7 @@ def test_every_field_of_an_attribute_is_read_back(asked: tuple[str, dict[str, An
 
 def test_post_operations_are_written_as_they_are_read() -> None:
     ops = [("sum", 0.5, 3, "u8"), ("clip", -1, 6), ("mul", np.ones((4, 1), np.float32)), ("prelu", [0.5] * 8)]
-    wanted = "sum:0.5:3:u8+eltwise_clip:-1.0:6.0+binary_mul:f32:per_tensor+prelu:2"
+    wanted = "sum:0.5:3:u8+eltwise_clip:-1.0:6.0+binary_mul:f32:1+prelu:2"
     for op, word in [*zip(ops, wanted.split("+"), strict=True), (("sum", 1, 0, "s8"), "sum:1.0:0:s8"), ("sum", "sum")]:
         result = simdnn.estimate(
             "matmul", m=4, n=8, k=64, dt="u8:s8:s8", machine="zen4", attr=simdnn.Attr(post_ops=[op])

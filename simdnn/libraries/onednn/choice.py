@@ -34,6 +34,7 @@ from simdnn.libraries.onednn.order import (
 )
 from simdnn.libraries.onednn.refusals import (
     refuse_c_functions,
+    refuse_columns,
     refuse_float_attributes,
     refuse_gemm,
     refuse_int8_gemm,
@@ -314,7 +315,8 @@ def _deep_floats(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, s
     emulated = p.src == "bf16" and tier != "avx512_core_bf16"
     left = is_dilated(p) and p.src != "f16" if p.depthwise else is_copied(p)  # to a GEMM
     left = left or emulated and (p.depthwise or by_gemm(p, True))
-    wide = padding_is_wide(p) and not (p.depthwise or emulated)
+    alone = p.depthwise and (p.src != "f16" or not is_dilated(p))  # in brdgmm_dw
+    wide = padding_is_wide(p) and not (alone or emulated)
     apart = pairs_taps and not emulated or left or wide or _referred(p, emulated)
     if not typed or apart or p.epilogue.dst not in ("f32", p.src):
         raise _unknown_in_depth(p, isa)
@@ -351,6 +353,7 @@ def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
 def _depthwise_f16(p: ConvProblem) -> str:
     """Whose kernel takes a depthwise convolution of f16."""
     if p.line or shared_by_pixels(p):
+        refuse_columns(p)
         return "brgconv_1x1" if pointwise(p) else "brg_conv_fwd"
     copied = p.dilation != (1, 1) and sees_padding_alone(p)
     return "brg_conv_fwd" if copied else "brdgmm_dw" if p.dilation == (1, 1) else "jit_dw"

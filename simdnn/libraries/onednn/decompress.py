@@ -43,8 +43,8 @@ def _refuse(p: MatmulProblem, mode: str, scale: Param | None, point: Param | Non
     types = f"{p.src}:{p.wei}:{p.epilogue.dst} with fpmath {mode!r}"
     what = f"oneDNN refuses {types}"
     if p.src == "f16" and "avx512_core_fp16" in caps:
-        if mode not in ("f16", "any"):
-            raise Unimplemented(f"oneDNN's {types}, or scales along K beside it, is not modelled; {_WAY_OUT}")
+        if mode not in ("f16", "any") or p.epilogue.dst not in ("f16", "f32"):
+            raise Unimplemented(f"{what}: it takes f16 sources in modes 'f16' and 'any', to f16 and f32; {_WAY_OUT}")
     elif p.src == "f16":
         raise Unimplemented(f"{what}: it decompresses for f32 and bf16 sources; {_WAY_OUT}")
     if p.src == "bf16" and mode not in ("bf16", "any"):

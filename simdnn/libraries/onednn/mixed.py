@@ -54,7 +54,9 @@ def choice(p: MatmulProblem, caps: frozenset[str]) -> tuple[str, str]:
     of_f16 = "avx512_core_fp16" in caps and p.epilogue.dst in ("f32", "f16")
     lacks = wide == "avx2" or p.wei == "f32" or p.src == "f16" and not of_f16
     if p.src != "f32" and lacks:
-        raise Unimplemented(f"oneDNN refuses a matmul {p.src}:{p.wei}:{p.epilogue.dst} here: dispatch='fastest' takes it")
+        raise Unimplemented(
+            f"oneDNN refuses a matmul {p.src}:{p.wei}:{p.epilogue.dst} here: dispatch='fastest' takes it"
+        )
     half, dst = "avx512_core_fp16" in caps and p.wei == "f16", p.epilogue.dst
     narrow = wide != "avx2" and (p.wei == "bf16" or half)  # a destination of the weights' own type
     columns = (wide != "avx2" or p.n % 8 == 0) and not shared_by_columns(p)  # it copies whole vectors of weights there

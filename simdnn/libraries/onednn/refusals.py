@@ -16,6 +16,7 @@ from simdnn.libraries.onednn.order import (
     gemm_is_known,
     groups_by_fours,
     jit_takes,
+    padding_is_wide,
     pointwise_block_is_unsure,
     shared_by_columns,
     width_is_unsure,
@@ -46,7 +47,8 @@ def check_post_ops(problem: Problem) -> None:
 def refuse_c_functions(problem: Problem, name: str) -> None:
     """Raises where an implementation, which `name` is oneDNN's name of, calls C's library for a post-operation."""
     called = [op.kind for op in problem.epilogue.post_ops if is_formula(op) and op.kind != "round"]
-    if called and name in REFERENCES:
+    by_c = name in REFERENCES or name == "x64:gemm:jit" and problem.src == "f32"
+    if called and by_c:
         raise LeftToReference(
             f"oneDNN takes {name} here, which calls C's library for {called[0]!r}: 'fastest' takes it"
         )
@@ -228,6 +230,15 @@ def refuse_gemm(p: ConvProblem) -> None:
         raise Unimplemented(
             "oneDNN takes a GEMM with one column here, in an order not known: several outputs of an image work, and "
             "dispatch='fastest'"
+        )
+
+
+def refuse_columns(p: ConvProblem) -> None:
+    """Raises where a kernel for other convolutions takes a depthwise one, and may add up each column by itself."""
+    if padding_is_wide(p):
+        raise Unimplemented(
+            "oneDNN's order of sums of this depthwise convolution of f16 is not known where padding beside the image "
+            "is this wide: less padding works, and dispatch='fastest'"
         )
 
 
