@@ -83,7 +83,7 @@ def _shared(kind: str, quant: Quant, channels: int, axis: int) -> tuple[int, int
 
 
 def _along(quant: Quant, dims: int) -> tuple[bool, ...]:
-    """In which dimensions of the output a second operand changes; empty where in all."""
+    """Dimensions of the output in which a second operand changes, a flag each; empty where it changes in all."""
     if quant.values is not None:
         along = tuple(size > 1 for size in quant.values.shape)
     else:
