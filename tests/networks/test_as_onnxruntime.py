@@ -133,6 +133,20 @@ def test_convolutions_with_weights_that_are_no_constants(channels: int, groups: 
     assert not differs(model([helper.make_node("Conv", ["x", "w", "b"], ["y"], **where)], feeds, {}), feeds)
 
 
+@pytest.mark.parametrize("channels", [4, 6, 12, 16])
+def test_depthwise_convolutions_of_floats(channels: int) -> None:
+    """In blocks of channels where those are a multiple of four; else by a product of a vector each."""
+    rng = np.random.default_rng(7)
+    w = rng.standard_normal((channels, 1, 3, 3)).astype(np.float32)
+    feeds = {"x": rng.standard_normal((1, channels, 6, 7)).astype(np.float32)}
+    made = model([helper.make_node("Conv", ["x", "w"], ["y"], group=channels, pads=[1] * 4)], feeds, {"w": w})
+    if channels % 4 == 0:
+        assert not differs(made, feeds)
+        return
+    with pytest.raises(Unimplemented, match="MlasConv adds up f32 is not known"):
+        differs(made, feeds)
+
+
 @pytest.mark.parametrize("biased", [False, True])
 def test_a_folded_batch_normalization_is_rounded_at_each_step(biased: bool) -> None:
     """Elsewhere the new weights are computed in f64 and rounded once."""

@@ -81,9 +81,10 @@ def _convolution(p: ConvProblem, caps: frozenset[str]) -> Pick:
     """A convolution of floats, which goes through blocks of channels, or is left to a product of matrices."""
     isa = "avx512_core" if "avx512_core" in caps else "avx2"
     block, channels, filters = block_of(caps), p.ic // p.groups, p.oc // p.groups
-    if p.depthwise and p.dilation == (1, 1) and p.epilogue.post_ops:
+    alone = p.depthwise and p.dilation == (1, 1) and p.ic % 4 == 0
+    if alone and p.epilogue.post_ops:
         raise Unimplemented(f"onnxruntime's depthwise convolution onto a value: not compared; {_WAY_OUT}")
-    if p.depthwise and p.dilation == (1, 1):
+    if alone:
         return Pick(f"dw:{isa}", f"MlasNchwcConv:{isa}")
     whole = channels % block == 0 == filters % block if p.groups > 1 else channels < block or channels % 4 == 0
     whole = whole and not (p.groups > 1 and channels == 1)
