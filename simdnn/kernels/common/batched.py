@@ -17,7 +17,7 @@ from simdnn.kernels.common.batch import SIDES, Batch, joined
 from simdnn.kernels.common.postops import PostOp
 from simdnn.kernels.common.spec import Finish, Kernel, Parameters
 from simdnn.program.check import verify
-from simdnn.program.records import Loop, Memory, Op, Program, Statement, Tensor, walk
+from simdnn.program.records import Loop, Program, Statement, Tensor, walk
 
 Moves = tuple[bool, ...]  # with which of a batch's loops something changes
 
@@ -43,30 +43,32 @@ class _Repeated:
         for t in self.whole.tensors:
             given = sides.get(t.name, "dst" if t.kind == "output" or t.name in {"previous"} | full else "")
             self.moves[t.name] = batch.moves(given) if given and t.kind in ("input", "output") else still
+        self.touched = [_touched(statement) for statement in self.whole.body]
         while self._spread():
             pass
+        self.steps = {t.name: batch.place(self.moves[t.name]) * t.size for t in self.whole.tensors}
 
     def _spread(self) -> bool:
         """Lets tensors that a statement stores change with all that it touches; whether that was news."""
         before = dict(self.moves)
-        for statement in self.whole.body:
-            moves = self.of(statement)
-            self.moves |= {t: moves for t in _touched(statement, stored=True) if self._kept(t)}
+        for number, (_, stored) in enumerate(self.touched):
+            moves = self.of(number)
+            self.moves |= {t: moves for t in stored if self._kept(t)}
         return self.moves != before
 
     def _kept(self, name: str) -> bool:
         """Whether what one statement leaves in a tensor is there for the next."""
         return self.whole.tensor[name].kind != "private"
 
-    def of(self, statement: Statement) -> Moves:
+    def of(self, number: int) -> Moves:
         """The loops with which a statement's work changes."""
-        every = [self.moves[t] for t in _touched(statement)]
+        every = [self.moves[t] for t in self.touched[number][0]]
         return tuple(map(any, zip(*every, strict=True))) if every else (False,) * len(self.batch.extents)
 
     def program(self) -> Program:
         p, body = self.whole, []
-        for statement in p.body:
-            around = zip(self.batch.loops, self.batch.extents, self.of(statement), strict=True)
+        for number, statement in enumerate(p.body):
+            around = zip(self.batch.loops, self.batch.extents, self.of(number), strict=True)
             made = self._moved(statement)
             for var, extent, moves in reversed(list(around)):
                 made = Loop(var, extent, (made,), parallel=True) if moves else made
@@ -81,25 +83,15 @@ class _Repeated:
         """A statement whose addresses are those of a turn's product."""
         if isinstance(statement, Loop):
             return replace(statement, body=tuple(map(self._moved, statement.body)))
-        dst, *srcs = (self._place(p) if isinstance(p, Memory) else p for p in (statement.dst, *statement.srcs))
-        return replace(statement, dst=dst, srcs=tuple(srcs))
-
-    def _place(self, memory: Memory) -> Memory:
-        size = self.whole.tensor[memory.tensor].size
-        return replace(memory, index=memory.index + self.batch.place(self.moves[memory.tensor]) * size)
+        memory = statement.memory
+        step = self.steps[memory.tensor] if memory else None
+        return statement.at(memory.index + step) if memory and step and step.terms else statement
 
 
-def _touched(statement: Statement, stored: bool = False) -> set[str]:
-    """The tensors that a statement touches, or those that it stores to."""
-    found = set()
-    for op, _ in walk((statement,)):
-        found |= _named(op, stored)
-    return found
-
-
-def _named(op: Op, stored: bool) -> set[str]:
-    places = (op.dst,) if stored else (op.dst, *op.srcs)
-    return {place.tensor for place in places if isinstance(place, Memory)}
+def _touched(statement: Statement) -> tuple[set[str], set[str]]:
+    """The tensors that a statement touches, and those among them that it stores to."""
+    operands = [(op.memory.tensor, op.memory is op.dst) for op, _ in walk((statement,)) if op.memory]
+    return {tensor for tensor, _ in operands}, {tensor for tensor, stored in operands if stored}
 
 
 def _sides(kernel: Kernel) -> dict[str, str]:

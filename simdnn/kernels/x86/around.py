@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from simdnn.kernels.common.spec import ConvProblem, Kernel, KernelKind, MatmulPr
 from simdnn.kernels.x86.narrow import is_narrow
 from simdnn.kernels.x86.narrowed import as_f32, narrowing
 from simdnn.kernels.x86.widened import from_codes
+from simdnn.program.check import drafts
 
 
 def around(kind: KernelKind) -> KernelKind:
@@ -60,21 +62,24 @@ def _staged(build: Callable[[Any, Any], Kernel], source: str, problem: Problem, 
     if problem.narrow is None:
         return build(problem, machine)
     plain = _plain(source, problem)
-    kernel = build(plain, machine)
-    if plain.src != problem.src:
-        kernel = from_codes(kernel, problem)
-    behind = problem.narrow.dynamic or is_narrow(problem.epilogue.dst)
+    ahead, behind = plain.src != problem.src, problem.narrow.dynamic or is_narrow(problem.epilogue.dst)
+    with drafts() if ahead or behind else nullcontext():
+        kernel = build(plain, machine)
+    with drafts() if behind else nullcontext():
+        kernel = from_codes(kernel, problem) if ahead else kernel
     return narrowing(kernel, problem.m, problem.n, problem.epilogue.dst, problem.narrow) if behind else kernel
 
 
 def _staged_convolution(build: Callable[[Any, Any], Kernel], source: str, problem: ConvProblem, machine: Any) -> Kernel:
     """A convolution's kernel; a narrow source has weights of its type, which are widened once a run as it is."""
     plain = _plain_convolution(source, problem)
-    kernel = build(plain, machine)
     if plain is problem:
-        return kernel
-    kernel = from_codes(kernel, problem, panels=True)
+        return build(plain, machine)
+    with drafts():
+        kernel = build(plain, machine)
     if plain.epilogue.dst == problem.epilogue.dst:
-        return kernel
+        return from_codes(kernel, problem, panels=True)
+    with drafts():
+        kernel = from_codes(kernel, problem, panels=True)
     pixels = problem.mb * problem.od * problem.oh * problem.ow
     return narrowing(kernel, pixels, problem.oc, problem.epilogue.dst, Narrow())

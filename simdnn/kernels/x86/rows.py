@@ -55,6 +55,7 @@ from simdnn.libraries.onednn.sums import (
     starts_from_bias,
 )
 from simdnn.libraries.onnxruntime.sums import cut_as_sgemm, cut_in_blocks, cut_in_columns, in_one_line
+from simdnn.program.check import drafts
 
 Sums = Callable[[Dot, str, Problem], Options]
 Multiplies = Callable[["Row", str, Problem, Machine], Kernel]
@@ -221,7 +222,9 @@ class Row:
             return fed(self.multiplies(self, name, as_s8(problem), machine), problem)
         if isinstance(problem, ConvProblem) and is_stored(problem):
             scaled = self.dot.narrow_sums and bool(problem.epilogue.wei_scale)
-            return expanding(self.multiplies(self, name, as_floats(problem, scaled), machine), problem, scaled)
+            with drafts():
+                kernel = self.multiplies(self, name, as_floats(problem, scaled), machine)
+            return expanding(kernel, problem, scaled)
         return self.multiplies(self, name, problem, machine)
 
 
