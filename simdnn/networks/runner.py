@@ -104,13 +104,13 @@ def run_modes(
 
     `jobs` is the number of worker processes for several parts. Raises `SimdnnError` where nothing could be run.
     """
-    layers, wholes = rows_in_modes(parts, modes, isa=isa, jobs=jobs, progress=progress)
-    base = parts[0].base
+    rows, wholes = rows_in_modes(parts, modes, isa=isa, jobs=jobs, progress=progress)
+    layers, base = pd.DataFrame(rows), parts[0].base
     summed = totals(layers, wholes, base.name if base else "f32")
     layers, summed = asked(layers, base, modes), asked(summed, base, modes)
     reasons = layers["refused"] if len(layers) else summed["refused"]
     if (summed["refused"] != "").all() and (reasons != "").all():
-        raise nothing_ran(summed)
+        raise nothing_ran(summed["refused"].iloc[0])
     return Frames(layers, summed)
 
 
@@ -122,7 +122,7 @@ def rows_in_modes(
     isa: str | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
-) -> tuple[pd.DataFrame, list[Row]]:
+) -> tuple[list[Row], list[Row]]:
     """A row for each layer or node and mode, and the rows of what no sum of them tells; the base is among the modes."""
     found: dict[str, dict[str, InMode]] = {}
     for part, runs in _map(parts, modes, isa, jobs, progress):
@@ -130,9 +130,9 @@ def rows_in_modes(
         if progress and len(parts) > 1:
             progress(len(found), len(parts), part.name)
     ordered = [(mode, run) for part in parts for mode, run in found[part.name].items()]
-    layers = pd.DataFrame([row | {"mode": mode} for mode, run in ordered for row in run.layers])
-    if len(layers) and (layers["refused"] != "").all():  # no figures to sum up
-        raise nothing_ran(layers)
+    layers = [row | {"mode": mode} for mode, run in ordered for row in run.layers]
+    if layers and all(row["refused"] != "" for row in layers):  # no figures to sum up
+        raise nothing_ran(layers[0]["refused"])
     return layers, [{"mode": mode} | row for mode, run in ordered for row in run.wholes]
 
 
@@ -154,9 +154,9 @@ def product_type(implementation: str, compute_dtype: str) -> str:
     return compute_dtype if all(kind.exact for kind in kinds) else f"{compute_dtype} saturating"
 
 
-def nothing_ran(frame: pd.DataFrame) -> Unimplemented:
-    """The error for a frame whose rows are all refused."""
-    return Unimplemented(f"{NOTHING}{frame['refused'].iloc[0]}")
+def nothing_ran(reason: str) -> Unimplemented:
+    """The error for rows that are all refused, with the first one's reason."""
+    return Unimplemented(f"{NOTHING}{reason}")
 
 
 def _map(

@@ -198,11 +198,23 @@ def run_layers(
 ) -> pd.DataFrame:
     """The layers of `run_table`, which takes the same options; `totals` of the frame are its totals."""
     parts, chosen = _parts(workload, machine, modes, **options)
-    layers, _ = rows_in_modes(parts, chosen, jobs=jobs, progress=progress)
-    found = asked(layers, parts[0].base, chosen)
+    rows, _ = rows_in_modes(parts, chosen, jobs=jobs, progress=progress)
+    found = asked(pd.DataFrame(rows), parts[0].base, chosen)
     if (found["refused"] != "").all():
-        raise nothing_ran(found)
+        raise nothing_ran(found["refused"].iloc[0])
     return found
+
+
+def run_layer(layer: Layer, machine: str | AnyMachine, mode: str | Mode, **options: Any) -> Mapping[Any, Any]:
+    """The row of one layer in one mode, as `run_layers` tells it: of one row alone no frame is made."""
+    parts, chosen = _parts(Workload(layer.name, "", "", (layer,)), machine, [mode], **options)
+    rows, _ = rows_in_modes(parts, chosen)
+    if len(rows) == 1:
+        return rows[0]
+    found = asked(pd.DataFrame(rows), parts[0].base, chosen)
+    if (found["refused"] != "").all():
+        raise nothing_ran(found["refused"].iloc[0])
+    return found.iloc[0].to_dict()
 
 
 def select(workload: Workload, pattern: str = "*", apart: str = "*") -> list[Layer]:

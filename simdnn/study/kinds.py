@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from isa_models import GpuMachine, InvalidArgument, Unimplemented
 from isa_models.formats import fmt
@@ -20,12 +19,12 @@ from simdnn.libraries import LIBRARIES
 from simdnn.networks.classified import run_network
 from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode
 from simdnn.networks.runner import totals
-from simdnn.networks.tables import run_layers
+from simdnn.networks.tables import run_layer, run_layers
 from simdnn.primitives.accumulation import check_acc_mode
 from simdnn.primitives.attr import STRATEGIES
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.mathmode import FPMATH_MODES
-from workloads import NETWORKS, ConvLayer, MatmulLayer, Workload, load
+from workloads import NETWORKS, ConvLayer, MatmulLayer, load
 from workloads.data import SRC_TYPES
 
 Parameters = Mapping[str, Any]
@@ -103,8 +102,7 @@ def _convolution(machine: AnyMachine, given: Parameters, values: bool) -> Row:
 
 
 def _one_layer(layer: MatmulLayer | ConvLayer, machine: AnyMachine, given: Parameters, values: bool) -> Row:
-    frame = run_layers(Workload(layer.name, "", "", (layer,)), machine, [_mode(given)], values=values, **_where(given))
-    return _record(frame.iloc[0])
+    return _record(run_layer(layer, machine, _mode(given), values=values, **_where(given)))
 
 
 def _workload(machine: AnyMachine, given: Parameters, values: bool) -> Row:
@@ -124,7 +122,7 @@ def _workload(machine: AnyMachine, given: Parameters, values: bool) -> Row:
         )
     else:
         frame = run_layers(load(name), machine, [mode], values=values, **scoped, **where)
-    return _record(totals(frame).iloc[0])
+    return _record(totals(frame).iloc[0].to_dict())
 
 
 def _loop(machine: AnyMachine, given: Parameters, values: bool) -> Row:
@@ -175,7 +173,7 @@ def _mode(given: Parameters) -> Mode:
     return replace(mode, name=f"{src}:{weights}", **kernels, **own)
 
 
-def _record(row: pd.Series[Any]) -> Row:
+def _record(row: Mapping[Any, Any]) -> Row:
     """A row of a frame in Python's own types, without what a point's parameters say already."""
     said = ("layer", "count", "mode", "speed_up")
     return {
