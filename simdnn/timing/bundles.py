@@ -24,6 +24,7 @@ Ints = npt.NDArray[np.int64]
 Extents = tuple[tuple[str, int], ...]  # loops: variable, extent
 Dims = tuple[tuple[int, int], ...]  # (stride in bytes, count), strides ascending
 _NONE = np.zeros(0, np.int64)
+_pair = tuple.__new__  # in half the time that a named tuple's own takes
 
 
 class Access(NamedTuple):
@@ -47,10 +48,10 @@ class Lines(NamedTuple):
     written: float = 0
 
     def __add__(self, other: Lines) -> Lines:  # type: ignore[override]  # a pair that adds up, and does not grow
-        return Lines(self.touched + other.touched, self.written + other.written)
+        return _pair(Lines, (self[0] + other[0], self[1] + other[1]))
 
     def __mul__(self, times: float) -> Lines:  # type: ignore[override]
-        return Lines(self.touched * times, self.written * times)
+        return _pair(Lines, (self[0] * times, self[1] * times))
 
 
 def total(lines: Iterable[Lines]) -> tuple[float, float]:

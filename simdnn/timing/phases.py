@@ -140,14 +140,16 @@ class _Cut:
             whole = [_run(o, f) for o, f in zip(once, fetches, strict=True)]
             yield self.phase(times, span.cycles * loop.extent, whole)
             return
+        if loop.extent == 1:
+            yield from self.iteration(loop, span, fetches, once, times)
+            return
         first = [{t: _first(loop, t, lines) for t, lines in demand.items()} for demand in once]
         yield from self.iteration(loop, span, fetches, first, times)
-        if loop.extent > 1:
-            later = [
-                {t: (lines + begun[t] * -1) * (1 / (loop.extent - 1)) for t, lines in demand.items()}
-                for demand, begun in zip(once, first, strict=True)
-            ]
-            yield from self.iteration(loop, span, fetches, later, times * (loop.extent - 1))
+        later = [
+            {t: (lines + begun[t] * -1) * (1 / (loop.extent - 1)) for t, lines in demand.items()}
+            for demand, begun in zip(once, first, strict=True)
+        ]
+        yield from self.iteration(loop, span, fetches, later, times * (loop.extent - 1))
 
 
 def _run(once: Demand, again: Fetches) -> dict[str, Lines]:

@@ -22,6 +22,7 @@ from simdnn.kernels.common.batched import as_batched
 from simdnn.kernels.common.spec import KernelKind
 from simdnn.primitives.costs import built
 from simdnn.primitives.run import values
+from simdnn.program.check import is_proved
 from tests.effort import examples
 from tests.kernels.test_engines import MATMUL, data, matmul_problem, parameters
 
@@ -330,3 +331,18 @@ def test_estimates_take_sizes_in_front_and_refuse_what_is_none() -> None:
     for bad in (0, "2", (2, -1), 1.5):
         with pytest.raises(InvalidArgument, match="src_batch"):
             simdnn.estimate("matmul", m=2, n=2, k=2, src_batch=bad, dt="f16", machine="b580")  # type: ignore[arg-type]
+
+
+def test_programs_that_are_made_of_others_are_proved_as_a_whole() -> None:
+    """A batch, and stages around the rows of a matmul and of a convolution: their parts are drafts."""
+    float8 = fmt("f8_e4m3").dtype
+    a, w = np.ones((3, 4, 8), np.float32), np.ones((3, 8, 5), np.float32)
+    image, taps = np.ones((1, 8, 5, 5), np.float32), np.ones((4, 8, 3, 3), np.float32)
+    made = [
+        simdnn.matmul(a, w, machine="zen4"),
+        simdnn.matmul(a.astype(float8), w.astype(float8), machine="zen4"),
+        simdnn.matmul(a[0].astype(float8), w[0].astype(float8), machine="zen4", dst="f8_e5m2"),
+        simdnn.convolution(image.astype(float8), taps.astype(float8), machine="zen4"),
+        simdnn.convolution(image, taps.astype(np.int8), machine="zen4", attr=Attr(fpmath="any", apply_to_int=True)),
+    ]
+    assert all(is_proved(result.kernel.program) for result in made)

@@ -463,3 +463,15 @@ def test_what_others_have_shown_changes_no_answer(made: Program) -> None:
         alone = said(made)
     said(replace(made, tensors=tuple(replace(t, size=1 << 20) for t in made.tensors)))  # where more of it is sound
     assert said(replace(made)) == alone
+
+
+def test_a_draft_passes_and_is_no_proved_program() -> None:
+    """Whoever is given one proves it first: what is wrong with it is told then."""
+    wrong = program(store())  # of a register that nothing wrote
+    with check.drafts():
+        with check.drafts():
+            assert verify(wrong) is wrong
+        assert verify(wrong) is wrong
+    assert not check.is_proved(wrong)
+    with pytest.raises(ProgramError, match="read before it is written"):
+        numerics.run(wrong, {"a": np.zeros(64, np.float32)})

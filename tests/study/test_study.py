@@ -17,6 +17,7 @@ from simdnn.exactness import measures
 from simdnn.kernels.table import kernels
 from simdnn.networks import precision as modes
 from simdnn.networks import runner
+from simdnn.networks.tables import run_layer
 from simdnn.timing.cpu.peak import peak_macs_per_cycle
 from workloads import ConvLayer, MatmulLayer, Workload, data
 
@@ -85,6 +86,17 @@ def test_errors_by_mode(frame: pd.DataFrame) -> None:
         assert exact["relative_l2"] == pytest.approx(vnni["relative_l2"], rel=1e-5)  # scales may round in another order
         assert exact["saturated_outputs"] == vnni["saturated_outputs"] == 0
         assert exact["sqnr_db"] == pytest.approx(-20 * np.log10(exact["relative_l2"]))
+
+
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("mode", ["f32", "int8-fast"])
+def test_one_layer_has_the_row_of_a_frame_of_one(mode: str, values: bool) -> None:
+    """With values, a base stands beside a mode."""
+    layer = MatmulLayer("qk", 8, 8, 32)
+    found = run_layer(layer, "zen4", mode, values=values)
+    (row,) = study.run_layers(Workload("one", "", "", (layer,)), "zen4", [mode], values=values).to_dict("records")
+    assert list(found) == list(row)
+    assert all(found[key] == told or found[key] is None or found[key] != found[key] for key, told in row.items())
 
 
 def test_totals(frame: pd.DataFrame) -> None:
