@@ -20,13 +20,15 @@ from typing import Any, ClassVar
 
 LIBRARY = Path(os.environ.get("DNNLROOT", sys.prefix)) / "lib" / "libdnnl.so"
 _CPU, _IN_ORDER, _IMPLEMENTATION = 1, 1, 8
-_TYPES = {"f16": 1, "bf16": 2, "f32": 3, "s32": 4, "s8": 5, "u8": 6}
+_TYPES = {"f16": 1, "bf16": 2, "f32": 3, "s32": 4, "s8": 5, "u8": 6, "s4": 11, "u4": 12}
+_BF16_MATH = 1
 _ANY, _AB = 1, 3
 _ABCD = ("a", "ab", "abc", "abcd", "abcde", "abcdef")  # the layouts of NumPy's arrays, from 2 on
 _QUERIES = {"src": 129, "wei": 131, "dst": 133}
 _INFERENCE, _DIRECT = 96, 1
 _ALLOCATE = ctypes.c_void_p(-1)
 _ARGUMENTS = {"src": 1, "dst": 17, "wei": 33}
+_SCALES = 4096  # of an argument, added to it
 
 
 class _Argument(ctypes.Structure):
@@ -64,6 +66,7 @@ class Matmul:
     """
 
     asked: ClassVar = {"src": _AB, "wei": _ANY, "dst": _AB}  # layouts
+    brought: ClassVar = ("src", "wei", "dst")  # tensors that `call` and `packing` bring into the library's own layout
 
     def __init__(self, types: str, *sizes: int) -> None:
         self.library = ctypes.CDLL(str(LIBRARY))
@@ -85,7 +88,9 @@ class Matmul:
         memories = {key: self._memory(descriptor, self.formats[key]) for key, descriptor in self.own.items()}
         self.arguments = self._arguments({_ARGUMENTS[key]: memory for key, memory in memories.items()})
         self.reorders = {
-            key: self._reorder(key, shapes[key], memories[key]) for key, tag in self.asked.items() if tag == _ANY
+            key: self._reorder(key, shapes[key], memories[key])
+            for key, tag in self.asked.items()
+            if tag == _ANY and key in self.brought
         }
 
     def shapes(self, *sizes: int) -> tuple[tuple[int, ...], ...]:
@@ -182,6 +187,29 @@ class Matmul:
         status = getattr(self.library, name)(*arguments)
         if status:
             raise SystemExit(f"{name}: status {status} (3: unimplemented)")
+
+
+class Compressed(Matmul):
+    """A oneDNN matmul with weights of few bits, which f32 scales multiply: `group` along K share one in each column."""
+
+    brought: ClassVar = ()  # the library has no reorder of four bits
+
+    def __init__(self, types: str, group: int, *sizes: int) -> None:
+        self.group = group
+        super().__init__(types, *sizes)
+        _, k, n = sizes
+        scales = self._memory(self._descriptor((k // group, n), "f32", _AB), "f32")
+        memories = {given.index: given.memory for given in self.arguments}
+        self.arguments = self._arguments(memories | {_SCALES | _ARGUMENTS["wei"]: scales})
+
+    def plan(self, plan: ctypes.c_void_p, given: dict[str, ctypes.c_void_p], *sizes: int) -> None:
+        """Have the library choose an implementation that computes in bf16."""
+        attr, groups = ctypes.c_void_p(), (ctypes.c_int64 * 12)(self.group, 1)
+        self._call("dnnl_primitive_attr_create", ctypes.byref(attr))
+        self._call("dnnl_primitive_attr_set_fpmath_mode_v2", attr, _BF16_MATH, 1)
+        self._call("dnnl_primitive_attr_set_scales", attr, _ARGUMENTS["wei"], 3, 2, groups, _TYPES["f32"])
+        create, of = "dnnl_matmul_primitive_desc_create", (given["src"], given["wei"], None, given["dst"])
+        self._call(create, ctypes.byref(plan), self.engine, *of, attr)
 
 
 class Convolution(Matmul):

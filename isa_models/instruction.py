@@ -76,7 +76,9 @@ class Instruction(InNotebooks):
     partial: bool = False  # its memory operand may hold fewer lanes than the register, without a mask
     tile: bool = False  # its registers are tiles: rows of 64 bytes, and each row of the result is computed alike
     apart: bool = False  # what it loads passes the first cache by: it leaves that to others
-    ahead: bool = False  # it asks for a line that is needed later: nothing waits for it, and no value comes
+    ahead: str = (
+        ""  # "load" | "store": it asks for a line that is needed later so; nothing waits for it, no value comes
+    )
     configures: bool = False  # it sets a state; there is no value to look at
     timed_as: str = ""  # the mnemonic whose timing rows it has, where it has none of its own
     flags: bool = False  # its result are flags, zero and carry, which no operand of its encoding names

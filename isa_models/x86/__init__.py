@@ -14,6 +14,7 @@ from isa_models.x86 import (
     masks,
     memory,
     partial,
+    prefetch,
     shuffle,
 )
 
@@ -31,5 +32,6 @@ __all__ = [
     "masks",
     "memory",
     "partial",
+    "prefetch",
     "shuffle",
 ]

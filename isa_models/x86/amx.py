@@ -17,7 +17,7 @@ from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
 from isa_models.rounding import widen_f16
 from isa_models.x86.bf16 import even_and_odd, fine, fma_flushed
 from isa_models.x86.floats import choose_nan, daz
-from isa_models.x86.widths import AMX, AMX_CONFIG, AMX_FP16, PREFETCH, Widths
+from isa_models.x86.widths import AMX, AMX_CONFIG, AMX_FP16, Widths
 
 _COLUMNS = 16
 _STEPS = TILE_ROWS  # doublewords of a row of a
@@ -262,22 +262,4 @@ def tilezero(a: Value) -> Value:
     doc=example("ldtilecfg", "Set the rows of each tile and the bytes of a row, and clear all tiles.", "[1]", "[1]"),
 )
 def ldtilecfg(a: Value) -> Value:
-    return a
-
-
-@define(
-    "prefetchw",
-    "u8 <- u8",
-    PREFETCH,
-    "Intel SDM Vol. 2B, PREFETCHW",
-    native=False,
-    moves=True,
-    ahead=True,
-    timed_as="prefetcht0",
-    registers=False,
-    doc=example(
-        "prefetchw", "Fetch the line of a byte that will be stored to; the bytes stay as they are.", "[1]", "[1]"
-    ),
-)
-def prefetchw(a: Value) -> Value:
     return a

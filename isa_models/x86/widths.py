@@ -34,6 +34,7 @@ AMX: Widths = {8192: ("avx512_core_amx",)}
 AMX_FP16: Widths = {8192: ("avx512_core_amx_fp16",)}
 #: what an AMX instruction reads or writes beside tiles
 AMX_CONFIG: Widths = {512: ("avx512_core_amx",)}
-#: a byte of the line that kernels on tiles ask for ahead of time
-PREFETCH: Widths = {128: ("avx512_core_amx",)}
+#: a byte of the line that kernels ask for ahead of time: any, and those on tiles
+PREFETCH: Widths = {128: ("avx2",)}
+PREFETCH_W: Widths = {128: ("avx512_core_amx",)}
 AVX512_VBMI = _widths(("avx512_core_vbmi",), ("avx512_core_vbmi",))

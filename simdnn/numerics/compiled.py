@@ -316,7 +316,8 @@ class _Stage:
                 if definition.ahead:
                     self.emitter.declarations["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
                     where = self.address(place, variables)
-                    self.emitter.line(f"call void @llvm.prefetch.p0(ptr {where}, i32 1, i32 3, i32 1)")
+                    stores = int(definition.ahead == "store")
+                    self.emitter.line(f"call void @llvm.prefetch.p0(ptr {where}, i32 {stores}, i32 3, i32 1)")
                 values.append(self.load(place, lanes, variables))
         result = None
         if op.is_zero_idiom:

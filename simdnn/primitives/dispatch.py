@@ -72,8 +72,7 @@ class Choice:
 
     def cost_on(self, threads: int) -> Cost:
         """The kernel's cost on one core, or on several, which share L3 and DRAM; raises `UnknownTiming`."""
-        r = self.request
-        return estimated(self.kind, self.problem, r.machine, r.cold_weights, r.estimator, threads)
+        return _cost(self.kind, self.request, threads)
 
     @property
     def exactness_decided(self) -> bool:
@@ -245,6 +244,16 @@ class Time(NamedTuple):
         return "more cycles" if self.cycles > least.cycles else "more time: as many cycles at a lower clock"
 
 
+def _cost(kind: KernelKind, request: Request, threads: int) -> Cost:
+    """A kind's cost, with what a library does around its kernels where its choice is asked for."""
+    r = request
+    cost = estimated(kind, kind.refine(r.problem), r.machine, r.cold_weights, r.estimator, threads)
+    library = LIBRARIES.get(r.dispatch)
+    if library is None or isinstance(r.machine, GpuMachine) or not hasattr(cost, "launched"):
+        return cost  # an estimator that is not the clock tells no such thing
+    return cost.launched(library.around(r.problem, threads))
+
+
 EQUAL = "as many cycles"
 _ALIKE = 1.01  # times this near to each other are one: the clock is not surer of either
 
@@ -252,8 +261,7 @@ _ALIKE = 1.01  # times this near to each other are one: the clock is not surer o
 def _time(kind: KernelKind, request: Request, threads: int = 1) -> tuple[Time | None, str]:
     """A kind's time, or None and the figure that the machine lacks."""
     try:
-        r = request
-        cost = estimated(kind, kind.refine(r.problem), r.machine, r.cold_weights, r.estimator, threads)
+        cost = _cost(kind, request, threads)
     except UnknownTiming as error:
         return None, str(error)
     return Time(getattr(cost, "seconds", cost.cycles), cost.cycles), ""

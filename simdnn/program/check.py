@@ -312,6 +312,8 @@ class _Checker:
             raise self.fail(op, f"register name {name!r}")
         defined[name] = bits
         self.written.add(name)
+        if op.definition.ahead:
+            return  # no register of the CPU's: no value comes
         if name in _TILE_NAMES or self.names.get(name, 0) >= bits:
             return
         self.names[name] = bits

@@ -15,7 +15,9 @@ class RegisterUse:
 
     needs: dict[str, int]  # read before they are written
     leaves: dict[str, int]  # as last written
-    widest: dict[str, int]  # the most that is written; of tiles nothing, which are registers of their own
+    widest: dict[
+        str, int
+    ]  # the most that is written; of tiles nothing, which are registers of their own, nor where no value comes
 
     @staticmethod
     def of(ops: Sequence[Op]) -> RegisterUse:
@@ -28,6 +30,6 @@ class RegisterUse:
             if type(op.dst) is Register:
                 name, bits = op.dst.name, op.dst.bits
                 use.leaves[name] = bits
-                if name not in TILES:
+                if name not in TILES and not op.form.definition.ahead:
                     use.widest[name] = max(bits, use.widest.get(name, 0))
         return use

@@ -83,6 +83,13 @@ class Cost(Alike, InNotebooks):
         """The cost, which asks for its program where that is needed, and keeps none."""
         return replace(self, work=replace(self.work, find_program=find_program))
 
+    def launched(self, cycles: float) -> Cost:
+        """The cost with cycles before the first instruction and behind the last: a library's own around its kernel."""
+        if not cycles:
+            return self
+        seconds, work = self.seconds * (1 + cycles / self.cycles), replace(self.work, launch_cycles=cycles)
+        return replace(self, cycles=self.cycles + cycles, seconds=seconds, work=work)
+
     @cached_property
     def causes(self) -> pd.DataFrame:
         """Frame: cause, cycles, share: what the instructions are for, and what is waited for (`timing.causes`)."""

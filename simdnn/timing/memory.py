@@ -14,6 +14,7 @@ translated in no time (docs/validation/memory.md has what pages cost).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -30,6 +31,7 @@ from simdnn.timing.footprint import Region, crossings, parts
 
 Floats = npt.NDArray[np.float64]
 PAGE_BYTES = 4096  # the part of an address that a program chooses
+LINE_BYTES = 64  # that an instruction fetches ahead
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,8 @@ class LevelTraffic:
     cycles: float
     confidence: Confidence
     exposed: float = 0.0  # share of the cycles that add to the core's own
-    exposed_asked: float = (
-        0.0  # the same of lines that the program asks for, ahead of their use or past the first cache
-    )
+    exposed_asked: float = 0.0  # the same of lines asked for ahead of their stores, or loaded past the first cache
+    exposed_fetched: float = 0.0  # the same of lines fetched ahead of their loads
 
     @property
     def bytes(self) -> int:
@@ -81,7 +82,8 @@ class Transfers:
     levels: tuple[LevelTraffic, ...]
     tree: Region
     fetches: tuple[tuple[dict[str, Lines], Fetches], ...]
-    asked: frozenset[str]  # tensors whose lines the program asks for
+    asked: frozenset[str]  # tensors whose lines the program asks for ahead of stores, or loads past the first cache
+    ahead: Mapping[str, float]  # tensors whose lines it fetches ahead of their loads: the share of them
     kind: KindOfCode
 
 
@@ -104,16 +106,16 @@ def transfers(
     for inner, outer, found in zip(machine.caches, machine.caches[1:], fetched, strict=False):
         keys = f"caches.{inner.name}.size_bytes", f"caches.{outer.name}.load_bytes_per_cycle"
         rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle * _share_of_rows(program, outer, asked)
-        exposed = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed), outer.exposed
+        exposed = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed), outer.exposed, outer.exposed_fetched
         levels.append(_level(outer.name, found, inner.line_bytes, rates, machine.confidence_of(*keys), exposed))
     last = machine.caches[-1]
     kind = kind_of_code(program)
     per_cycle = machine.dram.gb_s_core / machine.frequency.ghz(*kind)
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")
     rates = per_cycle, per_cycle
-    shown = machine.dram.exposed, machine.dram.exposed
+    shown = machine.dram.exposed, machine.dram.exposed, machine.dram.exposed
     levels.append(_level("DRAM", fetched[-1], last.line_bytes, rates, confidence, shown))
-    return Transfers(tuple(levels), tree, fetched, asked | apart, kind)
+    return Transfers(tuple(levels), tree, fetched, asked | apart, _ahead(program), kind)
 
 
 def _apart(program: Program) -> frozenset[str]:
@@ -122,8 +124,19 @@ def _apart(program: Program) -> frozenset[str]:
 
 
 def _asked(program: Program) -> frozenset[str]:
-    """Tensors whose lines are asked for ahead of their use."""
-    return _tensors_of(program, [form.number for form in program.forms if form.definition.ahead])
+    """Tensors whose lines are asked for ahead of being stored to."""
+    return _tensors_of(program, [form.number for form in program.forms if form.definition.ahead == "store"])
+
+
+def _ahead(program: Program) -> dict[str, float]:
+    """Tensors whose lines are fetched ahead of their loads, and the share of the loaded bytes that these lines are."""
+    forms = {form.number for form in program.forms if form.definition.ahead == "load"}
+    fetched, loaded = Counter[str](), Counter[str]()
+    for op, times in program.ops() if forms else ():
+        if op.memory is not None:
+            ahead = op.form.number in forms
+            (fetched if ahead else loaded)[op.memory.tensor] += times * (8 * LINE_BYTES if ahead else op.memory.bits)
+    return {tensor: min(1.0, bits / max(1, loaded[tensor])) for tensor, bits in fetched.items()}
 
 
 def _tensors_of(program: Program, forms: Collection[int]) -> frozenset[str]:
@@ -344,7 +357,7 @@ def _level(
     line: int,
     rates: tuple[float, float],
     confidence: Confidence,
-    exposed: tuple[float, float],
+    exposed: tuple[float, float, float],
 ) -> LevelTraffic:
     once, again = found
     missed = total([*once.values(), *again.total.values()])

@@ -72,7 +72,7 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
 
 def phases(machine: Machine, span: Iteration, moved: Transfers) -> Iterator[Phase]:
     """The phases of a run in which any level but the first has something to do."""
-    cut = _Cut(LONG * machine.core.reorder_buffer, moved.levels[1:], moved.tree.line_bytes, moved.asked)
+    cut = _Cut(LONG * machine.core.reorder_buffer, moved.levels[1:], moved.tree.line_bytes, moved.asked, moved.ahead)
     once, again = zip(*moved.fetches, strict=True)
     yield from cut.iteration(moved.tree, span, again, [_sum({}, demand) for demand in once], 1.0)
 
@@ -85,6 +85,7 @@ class _Cut:
     levels: Sequence[LevelTraffic]
     line_bytes: int
     asked: Collection[str]
+    ahead: Mapping[str, float]
 
     def phase(self, times: float, core: float, demands: Demands) -> Phase:
         busy, shown = [], 0.0
@@ -93,9 +94,12 @@ class _Cut:
                 busy.append(0.0)
                 continue
             asked = {tensor: demand[tensor] for tensor in demand if tensor in self.asked} if self.asked else {}
-            all_, some = self.cycles(level, demand), self.cycles(level, asked) if asked else 0.0
+            ahead = {t: demand[t] * self.ahead[t] for t in self.ahead if t in demand and t not in asked}
+            all_, *some = (self.cycles(level, part) if part else 0.0 for part in (demand, asked, ahead))
             busy.append(all_)
-            shown += level.exposed * (all_ - some) + level.exposed_asked * some
+            shown += (
+                level.exposed * (all_ - sum(some)) + level.exposed_asked * some[0] + level.exposed_fetched * some[1]
+            )
         return Phase(times, core, tuple(busy), shown)
 
     def cycles(self, level: LevelTraffic, demand: Demand) -> float:

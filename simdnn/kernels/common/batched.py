@@ -28,7 +28,8 @@ def repeated(kernel: Kernel, batch: Batch, post_ops: Sequence[PostOp]) -> Kernel
     `prepare` and `finish` stay those of one product: `as_batched` gives them the whole arrays.
     """
     blocked = kernel.blocked and kernel.blocked.of_batch(batch.products("wei"))
-    found = replace(kernel, program=_Repeated(kernel, batch, post_ops).program(), blocked=blocked)
+    timed = kernel.timed and _Repeated(replace(kernel, program=kernel.timed), batch, post_ops).program()
+    found = replace(kernel, program=_Repeated(kernel, batch, post_ops).program(), timed=timed, blocked=blocked)
     return found.with_others(partial(repeated, batch=batch, post_ops=post_ops))
 
 

@@ -38,12 +38,14 @@ class Order:
 @dataclass(frozen=True)
 class RegisterTile:
     """Sums of `rows` x `vectors` registers, where a library decides it; with `one_load` the source's rows are broadcast
-    first, and one vector of weights is loaded at a time.
+    first, and one vector of weights is loaded at a time. A panel of weights meets `block` rows before the next does.
     """
 
     rows: int
     vectors: int
     one_load: bool = False
+    block: int = 0  # 0: all rows
+    fetches: bool = False  # a step fetches a line of each vector of weights ahead, as far as it has rows
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Options:
     sum_first: bool = False  # what the destination held is, too, ahead of the bias, where it comes first of all
     apart: tuple[str, ...] = ()  # operands whose tiles pass the first cache by: "src", "wei"
     tile: RegisterTile | None = None  # None: this package's choice
+    packs: bool = False  # a library packs weights in every run, panel by panel: its time has that
     ahead: bool = False  # the destination's lines are asked for while the products before their stores run
 
 

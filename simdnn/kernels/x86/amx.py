@@ -24,7 +24,7 @@ from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
 from simdnn.kernels.common.code import Code, along, loop, op
 from simdnn.kernels.common.spec import Problem
 from simdnn.kernels.common.sums import Options
-from simdnn.kernels.x86.code import Unit, load32
+from simdnn.kernels.x86.code import Unit, fetch, load32
 from simdnn.kernels.x86.compensation import Compensation, compensated
 from simdnn.kernels.x86.decompress import PanelWeights
 from simdnn.kernels.x86.dots import BF16, VNNI, Dot
@@ -208,7 +208,7 @@ class AmxTiles:
         """The lines that `count` rows of the block will have in the destination, from row `first`, asked for."""
         conv = self.product.conv
         size = fmt(conv.epilogue.dst).bits // 8
-        ask = op("prefetchw", Register.of("line", "u8", size), Memory("dst", Affine(), "u8", size))
+        ask = fetch("prefetchw", "dst", Affine(), conv.epilogue.dst)
         return [
             ask.at((number + first + i) * conv.oc + panel.dst + column)
             for i in range(count)

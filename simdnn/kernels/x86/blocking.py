@@ -10,6 +10,7 @@ from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.dots import Dot
 
 SECOND_LEVEL = 256 * 1024  # bytes of source kept beside the weights: half of the smallest L2 among the machines
+ALL = 1 << 60  # bytes: a library's block of rows is one chunk, whatever its size
 
 
 @dataclass(frozen=True)

@@ -165,3 +165,9 @@ def store_bytes(unit: Unit, tensor: str, index: Affine, src: Register, count: in
     if count == 8:
         return [op("vmovq", Memory(tensor, index, "u64", 1), src.as_("u64"))]
     return [op("vpextrb", Memory(tensor, index + i, "u8", 1), src.as_("u8"), imm=i) for i in range(count)]
+
+
+def fetch(name: str, tensor: str, at: Affine, dtype: str) -> Op:
+    """An instruction that fetches the line of an element of a tensor, whose elements are of `dtype`, ahead of use."""
+    size = fmt(dtype).bits // 8
+    return op(name, Register.of("line", "u8", size), Memory(tensor, at, "u8", size))

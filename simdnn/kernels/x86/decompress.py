@@ -33,7 +33,7 @@ class PanelWeights:
 
     def __init__(self, product: Product, blocks: PanelBlocks) -> None:
         self.decompressor = Decompressor(product, blocks.layout)
-        self.layout, self.highest = blocks.layout, blocks.highest
+        self.layout = blocks.layout
         self.unit, self.dot, self.k = product.unit, product.dot, product.k
         self.stored, self.multiplied = self.decompressor.stored, self.decompressor.multiplied
 
@@ -51,13 +51,13 @@ class PanelWeights:
     def arrays(self, weights: Array, parameters: Parameters) -> dict[str, Array]:
         return self.decompressor.arrays(weights, parameters)
 
-    def expand(self, panel: Panel) -> Code:
+    def expand(self, panel: Panel, highest: int) -> Code:
         """The panel's weights into its buffer, and zeros from its last pair of rows on.
 
         The accumulators of the highest tile, and its weights, are free until the tiles begin.
         """
         rows = self.decompressor.rows
-        sums = [f"c{i}_{j}" for j in range(panel.vectors) for i in range(self.highest)]
+        sums = [f"c{i}_{j}" for j in range(panel.vectors) for i in range(highest)]
         r = [*sums[:7], *(f"d{i}" for i in range(7 - len(sums)))]
         more = [*sums[7:], *(f"b{j}" for j in range(panel.vectors)), "d7", "d8", "d9"]
         r += more[: rows.held - 1]

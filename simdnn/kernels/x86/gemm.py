@@ -19,10 +19,10 @@ from typing import Protocol
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
-from simdnn.kernels.common.code import Code, loop, nest
+from simdnn.kernels.common.code import Code, loop, nest, pieces
 from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters, Problem, Saturating
-from simdnn.kernels.common.sums import Options
-from simdnn.kernels.x86.blocking import SECOND_LEVEL, choose, chunk, fitting, row_blocks
+from simdnn.kernels.common.sums import Options, RegisterTile
+from simdnn.kernels.x86.blocking import ALL, SECOND_LEVEL, choose, chunk, fitting, row_blocks
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.compensation import Compensation, compensated
 from simdnn.kernels.x86.decompress import PanelWeights
@@ -32,7 +32,7 @@ from simdnn.kernels.x86.grouped import GroupedChains
 from simdnn.kernels.x86.product import PanelBlocks, Product, panels_of
 from simdnn.kernels.x86.reduction import Chains
 from simdnn.kernels.x86.tile import Panel, Reduction, TilePart, tile
-from simdnn.kernels.x86.weights import PackedWeights, PlainWeights, weights_of
+from simdnn.kernels.x86.weights import PackedWeights, PanelPacked, PlainWeights, weights_of
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Program, Tensor
 
@@ -74,7 +74,10 @@ class Gemm:
     def program(self) -> Program:
         p = self.product
         code = self.tiles.setup() + p.reading.stage(p.unit) + self.weights.stage() + self.compensation.stage()
-        code += self.panels_outside(self.weights) if isinstance(self.weights, PanelWeights) else self.rows_outside()
+        if isinstance(self.weights, PanelWeights | PanelPacked):
+            code += self.panels_outside(self.weights)
+        else:
+            code += self.in_blocks(p.options.tile) if p.options.tile else self.rows_outside()
         text = p.problem if isinstance(self.weights, PanelWeights) else p.conv
         return verify(Program(f"{p.name} {text}", p.unit.isa, tuple(self.tensors()), tuple(code)))
 
@@ -85,11 +88,22 @@ class Gemm:
                 code += self.nest(*block, panels, panel)
         return code
 
-    def panels_outside(self, weights: PanelWeights) -> Code:
+    def in_blocks(self, given: RegisterTile) -> Code:
+        """Each panel meets all rows of a block, tiles of every height, before the next panel does."""
+        code: Code = []
+        for times, begin, rows in pieces("m", self.product.rows, given.block or self.product.rows):
+            for panels, panel in self.weights.panels():
+                body: Code = []
+                for first, height, count in row_blocks(rows, self.blocks.highest):
+                    body += nest(*self.block(begin + first, height, count, panel))
+                code += nest([("m", times), ("j", panels)], body, parallel=True)
+        return code
+
+    def panels_outside(self, weights: PanelWeights | PanelPacked) -> Code:
         """Each panel's weights are brought into its buffer, and stay there for all rows."""
         code: Code = []
         for panels, panel in weights.panels():
-            body = weights.expand(panel)
+            body = weights.expand(panel, self.blocks.highest)
             for block in self.blocks.rows:
                 body += self.nest(*block, 1, panel, parallel=False)
             code += loop("panel", panels, body, parallel=True)
@@ -112,6 +126,11 @@ class Gemm:
 
     def nest(self, first: int, height: int, count: int, panels: int, panel: Panel, parallel: bool = True) -> Code:
         """All tiles of one height over one kind of panel."""
+        loops, body = self.block(first, height, count, panel)
+        return nest([*loops, ("j", panels)], body, parallel)
+
+    def block(self, first: int | Affine, height: int, count: int, panel: Panel) -> tuple[list[tuple[str, int]], Code]:
+        """`count` tiles of one height over a panel, from row `first` on: the loops around, and what is in them."""
         p, c, r = self.product, self.product.conv, self.product.reading
         size = fmt(r.source.read).bits // 8
         block = Affine.var("r") * height
@@ -145,15 +164,16 @@ class Gemm:
             body = loop("r", inner, [s for part in parts for s in part.whole])
         if not p.flat:
             body = loop("y", together, body)
-        return nest([*outer, ("g", c.groups), ("j", panels)], body, parallel)
+        return [*outer, ("g", c.groups)], body
 
     def by_parts(self, panel: Panel) -> bool:
         """Whether all rows of a chunk are taken through one part of the sums before the next: where the second cache
-        holds a part of a panel's weights, and not all of them.
+        holds a part of a panel's weights, and not all of them, and where a library does so.
         """
         p = self.product
         size = p.reading.weights * panel.vectors * p.unit.lanes * fmt(p.dot.wei).bits // 8
-        return p.flat and self.sums.chained and self.sums.group is None and size > 2 * SECOND_LEVEL
+        together = p.options.tile is not None or size > 2 * SECOND_LEVEL
+        return p.flat and self.sums.chained and self.sums.group is None and together
 
     # -- between the user's arrays and the program's tensors --------------------------------------------------------
     def kernel(self) -> Kernel:
@@ -227,10 +247,11 @@ class RegisterTiles:
     ) -> list[TilePart]:
         p, c = self.product, self.product.conv
         chains, group = self.sums.sums(panel.step), self.sums.group
-        one_load = p.options.tile is not None and p.options.tile.one_load
+        given = p.options.tile or RegisterTile(0, 0)
+        reduction = Reduction(p.dot, p.reading.tensor, p.shifted, chains, group, self.first)
         return tile(
             p.unit,
-            Reduction(p.dot, p.reading.tensor, p.shifted, chains, group, self.first, one_load),
+            replace(reduction, one_load=given.one_load, fetches=given.fetches, apart=given.rows > 0),
             self.plan,
             panel,
             sources,
@@ -256,7 +277,8 @@ def in_registers(product: Product, columns: int) -> PanelBlocks:
     """Blocks for tiles of vector registers, of a matrix with a number of columns."""
     unit, dot, given, shifted = product.unit, product.dot, product.options.tile, product.shifted
     blocking = fitting(given, unit, dot, shifted) if given else choose(unit, dot, product.rows, columns, shifted)
-    return PanelBlocks(row_blocks(product.rows, blocking.rows), panels_of(product, blocking.vectors))
+    blocks, layout = row_blocks(product.rows, blocking.rows), panels_of(product, blocking.vectors)
+    return PanelBlocks(blocks, layout, ALL if given else SECOND_LEVEL)
 
 
 def epilogue_of(product: Product, compensate: str) -> Plan:

@@ -68,6 +68,8 @@ class Packing:
     plain: Stored
     blocked: Blocked
     to: str = "wei"
+    alone: str = ""  # the tensor that holds one panel, number "panel" of its kind: that is packed, and no other
+    registers: tuple[str, ...] = ("r0", "r1", "r2", "r3", "s0", "s1", "s2", "s3")  # four rows, and pairs of them
 
     @property
     def element(self) -> int:
@@ -119,7 +121,8 @@ class Packing:
                 body: Code = []
                 for offset in range(0, width, self.across):
                     body += self.block(tensor, tap, at, step, rows, width, column + offset, offset)
-                code += loop("j", panels, loop("k", steps, body, parallel=True), parallel=True)
+                body = loop("k", steps, body, parallel=not self.alone)
+                code += body if self.alone else loop("j", panels, body, parallel=True)
         return code
 
     def columns(self) -> Code:
@@ -151,8 +154,10 @@ class Packing:
         """(tensor, how many, width, first column)."""
         layout = self.blocked.layout
         whole, tail = layout.full * layout.width, layout.tail
-        found = [(self.to, layout.full, layout.width, Affine.var("j") * layout.width)] if layout.full else []
-        return [*found, *([(f"{self.to}_tail", 1, tail, Affine(whole))] if tail else [])]
+        column = Affine.var("panel" if self.alone else "j") * layout.width
+        found = [(self.to, layout.full, layout.width, column)] if layout.full else []
+        found += [(f"{self.to}_tail", 1, tail, Affine(whole))] if tail else []
+        return [panel for panel in found if self.alone in ("", panel[0])]
 
     def block(
         self, tensor: str, tap: Affine, at: Affine, step: Affine, rows: int, width: int, column: Affine, offset: int
@@ -166,14 +171,14 @@ class Packing:
         if live <= 0:
             return []
         code: Code = []
-        for r in range(depth):
+        for r, register in enumerate(self.registers[:depth]):
             if r < rows:
-                code += self.load(f"r{r}", at + (step * depth + r) * self.plain.ic + column * self.plain.oc, live)
+                code += self.load(register, at + (step * depth + r) * self.plain.ic + column * self.plain.oc, live)
             else:
-                code.append(zero(Register(f"r{r}", "u32", 4)))
+                code.append(zero(Register(register, "u32", 4)))
         panels = layout.full if tensor == self.to else 1
         panel = self.blocked.taps * steps * width * depth
-        base = self.group * (panels * panel) + (Affine.var("j") * panel if tensor == self.to else 0)
+        base = self.group * (panels * panel) + (Affine.var("j") * panel if tensor == self.to and not self.alone else 0)
         out = base + (tap * steps + step) * (width * depth) + offset * depth
         room = min(self.across, width - offset)
         for i, register in enumerate(self.interleave(code)):
@@ -207,6 +212,8 @@ class Packing:
             return [op("vmovdqu", Register(register, "u32", 4), Memory("plain", at, "u32", 4))]
         if self.plain.oc == 1 and self.unit.masks:
             return [op("vmovdqu8", Register(register, "u8", 16), Memory("plain", at, "u8", size))]
+        if self.plain.oc == 1 and 2 * size == _XMM:
+            return [op("vmovq", Register(register, "u64", 2), Memory("plain", at, "u64", 1))]
         return self.gather(register, at, live, self.element)
 
     def load_converted(self, register: str, at: Affine, live: int) -> Code:
@@ -247,20 +254,22 @@ class Packing:
     def interleave(self, code: Code) -> list[str]:
         """The rows' elements side by side, `depth` of a column together; the registers that hold them in order."""
         depth, bits = self.blocked.layout.depth, self.element * 8
-        names = [f"r{i}" for i in range(depth)]
+        names, sums = list(self.registers[:depth]), self.registers[4:]
         if depth == 1:
             return names
         suffix, dtype = {8: ("bw", "u8"), 16: ("wd", "u16")}[bits]
-        pairs = [("s0", "s1", names[0], names[1])]
+        pairs = [(*sums[:2], names[0], names[1])]
         if depth == 4:
-            pairs.append(("s2", "s3", names[2], names[3]))
+            pairs.append((*sums[2:], names[2], names[3]))
         for low, high, x, y in pairs:
             a, b = Register(x, dtype, 128 // bits), Register(y, dtype, 128 // bits)
             code.append(op(f"vpunpckl{suffix}", Register(low, dtype, 128 // bits), a, b))
             code.append(op(f"vpunpckh{suffix}", Register(high, dtype, 128 // bits), a, b))
         if depth == 2:
-            return ["s0", "s1"]
-        quads = (("r0", "l", "s0", "s2"), ("r1", "h", "s0", "s2"), ("r2", "l", "s1", "s3"), ("r3", "h", "s1", "s3"))
+            return list(sums[:2])
+        quads = zip(
+            names, "lhlh", (sums[0], sums[0], sums[1], sums[1]), (sums[2], sums[2], sums[3], sums[3]), strict=True
+        )
         for target, half, x, y in quads:
             a, b = Register(x, "u16", 8), Register(y, "u16", 8)
             code.append(op(f"vpunpck{half}wd", Register(target, "u16", 8), a, b))

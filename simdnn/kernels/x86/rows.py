@@ -70,7 +70,12 @@ def on_vectors(row: Row, name: str, problem: Problem, machine: Machine) -> Kerne
         return compressed_gemm(name, problem, unit, dot, row.options(problem)).kernel()
     if isinstance(problem, MatmulProblem) and problem.group_scales:
         return grouped_gemm(name, problem, unit, dot).kernel()
-    return gemm(name, problem, unit, dot, row.options(problem)).kernel()
+    options = row.options(problem)
+    kernel = gemm(name, problem, unit, dot, replace(options, packs=False)).kernel()
+    if options.packs and isinstance(problem, MatmulProblem):
+        plain = problem if problem.wei_tag != "any" else replace(problem, wei_tag="ab")
+        return replace(kernel, timed=gemm(name, plain, unit, dot, options).program)
+    return kernel
 
 
 def on_tiles(row: Row, name: str, problem: Problem, machine: Machine) -> Kernel:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import cycle
 
 from simdnn.kernels.common.code import Code, loop, op
-from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
+from simdnn.kernels.x86.code import Unit, broadcast32, fetch, load32, store32, zero
 from simdnn.kernels.x86.dots import Dot, accumulator, beside, emitted
 from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile
 from simdnn.program.records import Affine, Op
@@ -125,6 +125,8 @@ class Reduction:
     group: Group | None = None  # what makes an integer chain an f32 term
     first: tuple[str, ...] = ()  # what the first chain's sum gets, instead of the total: "sum", "bias"
     one_load: bool = False  # the source's rows are broadcast first, and one vector of weights is loaded at a time
+    fetches: bool = False  # a line of each vector of weights is fetched ahead in a step, as far as there are rows
+    apart: bool = False  # parts of the sums do not follow each other at once
 
     @property
     def joined(self) -> str:
@@ -180,7 +182,11 @@ def steps(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine]
     def product(i: int, j: int, a: str, b: str) -> tuple[Op, ...]:
         return emitted(dot.emit, unit, f"c{i}_{j}", a, b, next(temporaries))
 
-    body: Code = []
+    # The library names lines some steps on; so do these but for the place, which no cycle depends on: behind the last
+    # line an address would leave its tensor.
+    ahead = range(min(len(rows), panel.vectors) if reduction.fetches else 0)
+    places = [weights + at * panel.step + j * unit.lanes * dot.depth for j in ahead]
+    body: Code = [fetch("prefetcht0", panel.tensor, place, dot.wei) for place in places]
     if reduction.one_load:
         sources = ["a", "b0", *(f"a{i}" for i in range(2, len(rows)))][: len(rows)]  # two are the epilogue's later
         for i, a in enumerate(sources):
@@ -274,7 +280,7 @@ def tile(
     pieces = turns(reduction.sums)
     for p, (repeat, first, count) in enumerate(pieces):
         over, turn = repeat.over, Affine.var(repeat.over.var) + first if count > 1 else Affine(first)
-        body = setup(unit, reduction, panel, plan.scale_by_channel) if p == 0 else []
+        body = setup(unit, reduction, panel, plan.scale_by_channel) if p == 0 or reduction.apart else []
         for c, chain in enumerate(repeat.chains):
             body += reduce_(unit, reduction, panel, sources, chain, (turn * over.source, turn * over.weights))
             for row in accumulators:

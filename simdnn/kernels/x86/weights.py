@@ -25,6 +25,8 @@ _GROUP = Affine.var("g")
 
 def weights_of(product: Product, layout: pack.Layout) -> PlainWeights | PackedWeights:
     """Plain rows are read in place where each of their elements is a dot product of its own."""
+    if product.options.packs:
+        return PanelPacked(product, layout)
     in_place = product.problem.wei_tag == "ab" and product.dot.depth == 1
     return (PlainWeights if in_place else PackedWeights)(product, layout)
 
@@ -128,6 +130,32 @@ class PackedWeights:
         folded = fold_weights(p.multiplied(weights), p.options.order, p.reading.planes)
         whole, tail = pack.pack(folded, self.layout)
         return {"wei": whole, "wei_tail": tail}
+
+
+class PanelPacked(PackedWeights):
+    """Plain weights that each panel packs for itself, in a buffer that stays in the cache for its tiles."""
+
+    def tensors(self) -> list[Tensor]:
+        plain = super().tensors()[0]
+        found = runs(self.layout, self.product.unit.lanes, "panel")
+        return [plain, *(Tensor(r.tensor, self.multiplied, self.column * r.width, "private") for r in found)]
+
+    def stage(self) -> Code:
+        return []
+
+    def panels(self) -> list[tuple[int, Panel]]:
+        """(how many, the panel): `panel` is the loop around."""
+        return [
+            (r.count, Panel(r.tensor, r.lanes, Affine(), r.width * self.layout.depth, r.first, r.first))
+            for r in runs(self.layout, self.product.unit.lanes, "panel")
+        ]
+
+    def expand(self, panel: Panel, rows: int) -> Code:
+        """The panel's weights into its buffer, by registers that tiles of up to `rows` rows need later."""
+        plain = stored(self.product.problem.wei_tag, self.stored, self.own)
+        sums = [f"c{i}_{j}" for i in range(rows) for j in range(panel.vectors)]
+        registers = (*sums, *(f"b{j}" for j in range(panel.vectors)), *(f"d{i}" for i in range(8)))[:8]
+        return Packing(self.product.unit, plain, self.own, alone=panel.tensor, registers=registers).stage()
 
 
 def channel(layout: pack.Layout, first: Affine) -> Affine:

@@ -1,7 +1,7 @@
 """oneDNN 3.13 on x86 CPUs, as observed (docs/numerics.md): its choice, its orders and cuts of sums, what it refuses."""
 
 from simdnn.libraries.model import Library
-from simdnn.libraries.onednn import blocking, choice, decompress, int8, refusals
+from simdnn.libraries.onednn import blocking, calls, choice, decompress, int8, refusals
 
 LIBRARY = Library(
     "oneDNN",
@@ -16,5 +16,6 @@ LIBRARY = Library(
     order_unknown=refusals.order_unknown,
     vectors_apart=True,
     tiles=blocking.knows_tile,
+    around=calls.around,
     references=refusals.REFERENCES,
 )

@@ -53,7 +53,12 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
     reference = exact or problem.reference
     merged = integer and older_kernel(isa, problem) and not reference
     found = Options(False, merged, cut, split, Order(), problem.reference, reference)
-    return replace(found, tile=register_tile(problem)) if problem.tiles == "onednn" else found
+    if problem.tiles != "onednn":
+        return found
+    if integer and older_kernel(isa, problem):
+        return replace(found, packs=dot.saturates and not split)
+    cut = found.cut or (0 if split else 512 if wide and k <= 1024 else 1024)
+    return replace(found, cut=cut, tile=register_tile(problem, dot, wide))
 
 
 def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) -> Options:
