@@ -68,6 +68,10 @@ class ProgramError(SimdnnError, ValueError):
     """A Program that fails verification; the message names the instruction."""
 
 
+class OutOfRegisters(ProgramError):
+    """A Program that takes more registers than a thread has; a smaller tile may fit."""
+
+
 _LIKE = 0.6  # difflib's least ratio of two names that may be meant for each other
 _BEGUN = 3  # letters of a name that say which one is meant
 

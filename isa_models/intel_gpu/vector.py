@@ -150,7 +150,7 @@ _along(
     "[2]",
     chooses=True,
 )
-_row(
+_along(
     "min.f32",
     "f32 <- f32, f32",
     _two(lambda a, b: (a < b).where(a, b)),
@@ -188,7 +188,7 @@ _fold("add.s32", "s32", "The sum of each lane and that half a register further, 
 _fold("add.f32", "f32", "The sum of each lane and that half a register further.", "[5.0, 7.0]")
 _fold("mul.f32", "f32", "The product of each lane and that half a register further.", "[4.0, 10.0]")
 _row("or.u16", "u16 <- u16, u16", _two(lambda a, b: a | b), "Or.", "[12], [10]", "[14]")
-_row("or.u32", "u32 <- u32, u32", _two(lambda a, b: a | b), "Or.", "[12], [10]", "[14]")
+_along("or.u32", "u32 <- u32, u32", _two(lambda a, b: a | b), "Or.", "[12], [10]", "[14]")
 _row("and.u32", "u32 <- u32, u32", _two(lambda a, b: a & b), "And.", "[12], [10]", "[8]")
 _row("xor.u32", "u32 <- u32, u32", _two(lambda a, b: a ^ b), "Exclusive or.", "[12], [10]", "[6]", clears=True)
 _row(
@@ -201,7 +201,7 @@ _row(
     rate="math",
 )
 
-_row(
+_along(
     "div.f32",
     "f32 <- f32, f32",
     _two(lambda a, b: a / b),

@@ -94,7 +94,7 @@ _row(
     "[1], [2], [3]",
     "[7.0]",
     accumulates=True,
-    ways=("outer",),
+    ways=("row", "outer"),
 )
 _row(
     "fma.rn.f32.apart",
@@ -167,6 +167,7 @@ def _steps() -> None:
     along: list[tuple[str, str, Callable[..., Value], str, str, str]] = [
         ("sub.rn.f32", f32, lambda a, b: _canonical(a - b), "Difference.", "[2.5], [1]", "[1.5]"),
         ("mul.rn.f32", f32, lambda a, b: _canonical(a * b), "Product.", "[2.5], [2]", "[5.0]"),
+        ("or.b32", u32, lambda a, b: a | b, "Or.", "[12], [10]", "[14]"),
         (
             "sub.rn.f16",
             "f16 <- f16, f16",
@@ -236,7 +237,6 @@ def _steps() -> None:
             "[1677943810]",
         ),
         ("and.b32", u32, lambda a, b: a & b, "And.", "[12], [10]", "[8]"),
-        ("or.b32", u32, lambda a, b: a | b, "Or.", "[12], [10]", "[14]"),
         ("ptx_add.s32", s32, lambda a, b: a + b, "Sum, wrapping (PTX: add.s32).", "[2], [5]", "[7]"),
         ("ptx_sub.s32", s32, lambda a, b: a - b, "Difference, wrapping (PTX: sub.s32).", "[2], [5]", "[-3]"),
     ]
@@ -265,7 +265,8 @@ def _steps() -> None:
     for row in choices:
         _row(*row, chooses=True)
     root = "Square root, correctly rounded."
-    _row("div.rn.f32", f32, _quotient, "Quotient, correctly rounded.", "[1], [4]", "[0.25]", rate="math")
+    quotient = "Quotient, correctly rounded."
+    _row("div.rn.f32", f32, _quotient, quotient, "[1], [4]", "[0.25]", rate="math", ways=("row",))
     _row("sqrt.rn.f32", "f32 <- f32", lambda a: _canonical(a.sqrt()), root, "[9]", "[3.0]", rate="math")
     conversions: list[tuple[str, str, Callable[..., Value], str, str, str]] = [
         ("cvt.rn.f32.s32", "f32 <- s32", lambda a: a.to("f32"), "To f32, nearest even.", "[3]", "[3.0]"),

@@ -7,7 +7,7 @@ from os import PathLike
 
 import numpy as np
 
-from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
+from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.spec import ConvProblem, Parameters
@@ -65,9 +65,8 @@ def convolution(
 
     Zero points of source and destination are common, or one a channel (arrays (IC,) and (OC,)) on CPUs.
 
-    On a GPU: the types that `matmul` has there, relu at most after scales, zero points and bias; depthwise convolutions
-    run on its vector pipe. Raises `InvalidArgument` for shapes that do not fit, `Unimplemented` with what works for
-    what no kernel computes.
+    On a GPU: the types that `matmul` has there; depthwise convolutions run on its vector pipe. Raises
+    `InvalidArgument` for shapes that do not fit, `Unimplemented` with what works for what no kernel computes.
 
     >>> import numpy as np, simdnn
     >>> src, weights = np.ones((1, 16, 6, 6), np.float32), np.ones((32, 16, 3, 3), np.float32)
@@ -129,8 +128,6 @@ def _prepared(
     groups: int,
 ) -> Prepared:
     """The primitive made ready for any numbers, or the refusal."""
-    if target.gpu and into is not None:
-        raise Unimplemented(f"into on {target.gpu.name!r}: no convolution there has the post-operation that reads it")
     values, wei = plain_of(weights)
     types = arrays.type_of("src", src), wei
     spatial = 3 if src.ndim == 5 else 1 if src.ndim == 3 and _of_lines(values, groups) else 2

@@ -19,7 +19,6 @@ from isa_models.nvidia.mma import MIXED
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.params import Param
-from simdnn.kernels.common.postops import RELU
 from simdnn.kernels.common.spec import Decompression, Epilogue, Parameters, ZeroPoints
 from simdnn.kernels.gpu import depthwise
 from simdnn.kernels.gpu.problem import GpuConvProblem, GpuMatmulProblem
@@ -46,7 +45,8 @@ def matmul_problem(
     """A matmul on a GPU, and its numbers."""
     shape = given.shape
     tag = one_of("wei_tag", tag, WEI_TAGS)
-    _check_attribute(machine, given)
+    if given.shape.compressed:
+        refuse_strategy(given, DECOMPRESSED)
     zeros = zero_points(given, every=True)
     groups = group_scales(given, exact=True)
     epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias)
@@ -107,7 +107,8 @@ def convolution_problem(
 ) -> tuple[GpuConvProblem, Parameters]:
     """A convolution on a GPU, and its numbers; common zero points both by themselves and as tables of the product."""
     shape = given.shape
-    _check_attribute(machine, given)
+    if given.shape.compressed:
+        refuse_strategy(given, DECOMPRESSED)
     inside = scale_by_groups(given, sizes)
     epilogue, parameters = resolve(given.without_scale("wei") if inside else given, dst, bias)
     _check_destination(machine, epilogue)
@@ -196,19 +197,6 @@ def _check_on_intel(machine: GpuMachine, shape: Shape) -> None:
         )
     if shape.integer and not platform.exec_size and not {src, wei} <= {"s8", "u8"}:
         raise Unimplemented(f"{src}:{wei} on {machine.name!r}: {platform.title} has no DPAS, DP4A takes s8 and u8")
-
-
-def _check_attribute(machine: GpuMachine, given: Resolved) -> None:
-    """`Unimplemented` for a strategy of zero points, and for a post-operation, that no kernel of the machine has."""
-    if given.shape.compressed:
-        refuse_strategy(given, DECOMPRESSED)
-    matmuls = not (machine.nvidia or given.shape.primitive == "convolution")
-    known = ("add", "sum") if matmuls else ()
-    ops = [found.op for found in given.post_ops]
-    others = [op.kind for op in ops if op != RELU and (op.kind not in known or op.zero_point or op.stored)]
-    if others:
-        works = "relu, sum, add work" if matmuls else "relu works"
-        raise Unimplemented(f"post-operation {others[0]!r} on {machine.name!r}: no kernel here has it; {works}")
 
 
 def _check_parameters(machine: GpuMachine, given: Resolved) -> None:

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from math import prod
 
 from isa_models import ProgramError, SimdnnError
+from isa_models.errors import OutOfRegisters
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import MOST_GRFS, PLATFORMS, RESERVED_GRFS, Platform
 from isa_models.instruction import TILE_ROW_BITS
@@ -320,9 +321,11 @@ class _Checker:
         if self.has_room(self.names):
             return
         if not self.platform:
-            raise self.fail(op, f"more than the {self.limit} vector registers of {self.program.isa}")
-        taken, size = _grfs(self.names, self.platform), self.platform.grf_bytes
-        raise self.fail(op, f"{taken} registers of {size} bytes; a thread has {MOST_GRFS}")
+            why = f"more than the {self.limit} vector registers of {self.program.isa}"
+        else:
+            taken, size = _grfs(self.names, self.platform), self.platform.grf_bytes
+            why = f"{taken} registers of {size} bytes; a thread has {MOST_GRFS}"
+        raise OutOfRegisters(str(self.fail(op, why)))
 
     def has_room(self, names: Registers) -> bool:
         """Whether the register file has room for all these."""

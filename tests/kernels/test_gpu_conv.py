@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
-from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.machines.loader import gpu_machine
 from isa_models.machines.shipped import gpu_machine_names
@@ -166,9 +165,7 @@ def test_the_source_counts_once_in_memory() -> None:
     assert dram.read_bytes < 1.3 * 2 * (64 * 128 * 28 * 28 + 9 * 128 * 128)
 
 
-def test_an_element_is_explained_and_into_is_refused() -> None:
+def test_an_element_is_explained() -> None:
     x, w = np.arange(32, dtype=np.int8).reshape(1, 2, 4, 4), np.ones((3, 2, 2, 2), np.int8)
     found = simdnn.convolution(x, w, machine="b580")
     assert f"value {found.output[0, 1, 2, 1]}" in str(found.explain(0, 1, 2, 1))
-    with pytest.raises(Unimplemented, match="into on 'b580'"):
-        simdnn.convolution(x, w, machine="b580", into=found.output)

@@ -193,7 +193,7 @@ GPU_CONVOLUTION: list[tuple[tuple[str, ...], Case]] = [
     (ANY_GPU, (*of("f16", "f16", True), {"dispatch": "onednn"}, Unimplemented, "onednn")),
     (INTEL, (*of("f16", "s8", True), {"attr": Attr(fpmath="f16")}, Unimplemented, "is ambiguous")),
     (("v100",), (*of("f32", "s8", True), {}, Unimplemented, "is ambiguous")),
-    (INTEL, (*of("f16", "f16", True), {"attr": Attr(post_ops=["sum"])}, Unimplemented, "post-operation")),
+    (INTEL, (*of("f16", "f16", True), {"attr": Attr(post_ops=["sum"])}, InvalidArgument, "into is missing")),
     (("v100",), (*of("s8", "s8", True), {}, SimdnnError, "tensor cores take f16 alone")),
     (("v100",), (*of("f16", "f16", True), {"attr": Attr(scales={"src": 0.5})}, SimdnnError, "scales or zero points")),
 ]

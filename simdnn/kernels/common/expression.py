@@ -166,9 +166,9 @@ class Element:
         """An s32 value as f32."""
         return self._apply("float")
 
-    def at_least(self, number: int) -> Element:
-        """The greater of an s32 value and a number."""
-        return self._apply("imax", number)
+    def at_least(self, other: Element | int) -> Element:
+        """The greater of an s32 value and a number, or of two values."""
+        return self._apply("imax", other)
 
 
 def trace(function: Callable[..., Element], inputs: Sequence[str]) -> Expression:

@@ -84,6 +84,12 @@ def tanh(x: Element) -> Element:
     return e / (e + 2.0)
 
 
+def gelu_by_tanh(x: Element) -> Element:
+    """x / 2 (1 + tanh(sqrt(2 / pi) x (1 + 0.044715 x**2)))."""
+    inner = (x * x).fma(0.044715, 1.0) * x * math.sqrt(2 / math.pi)
+    return x * tanh(inner).fma(0.5, 0.5)
+
+
 def sigmoid(x: Element) -> Element:
     """1 / (1 + e**-x); error up to 3 ulp above x = -87."""
     return 1.0 / (exp(-x) + 1.0)

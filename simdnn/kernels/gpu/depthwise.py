@@ -25,6 +25,7 @@ from simdnn.kernels.common.roles import PARAMETERS
 from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
 from simdnn.kernels.common.vocabulary import filled, steps_of
 from simdnn.kernels.gpu.grid import lanes_for, spread
+from simdnn.kernels.gpu.postop import BlockPostOps
 from simdnn.kernels.gpu.words import words_of
 from simdnn.program.check import verify
 from simdnn.program.records import SOURCE, WEIGHTS, Affine, Program, Register, Tensor
@@ -34,10 +35,10 @@ _MOST_TAPS = 225  # 255 - -128 times 128, so often, is still below 2**24; and a 
 
 
 def accepts(p: ConvProblem) -> bool:
-    """Whether the kernel does a problem: a channel a group, relu at most after the scales and the bias."""
+    """Whether the kernel does a problem: a channel a group, of weights of bytes or more without a zero point."""
     if not p.depthwise or fmt(p.wei).bits < 8 or p.wei in NARROW:  # which are not loaded one by one
         return False
-    return p.tap_rows * p.kw <= _MOST_TAPS and not p.epilogue.zp_wei and set(p.epilogue.post_ops) <= {RELU}
+    return p.tap_rows * p.kw <= _MOST_TAPS and not p.epilogue.zp_wei
 
 
 class GpuDepthwise:
@@ -72,8 +73,15 @@ class GpuDepthwise:
             Tensor("src", p.src, prod(self.source), role=SOURCE),
             Tensor("wei", p.wei, self.taps_of_a_channel * self.dest[-1], role=WEIGHTS),
             *(Tensor(name, "f32", size, role=PARAMETERS.get(name, "")) for name, size in self.parameters.items()),
+            *self.post_ops.tensors(self.dest[-1], prod(self.dest)),
             Tensor("dst", p.epilogue.dst, prod(self.dest), "output"),
         ]
+
+    @cached_property
+    def post_ops(self) -> BlockPostOps:
+        """Those behind the sums, but for relu, over one row of channels."""
+        e = self.problem.epilogue
+        return BlockPostOps(e.post_ops, self.words, 1, self.lanes, e.dst)
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -104,7 +112,7 @@ class GpuDepthwise:
         for name, size in self.parameters.items():
             at = self.channel * self.lanes if size > 1 else Affine()
             code += self.words.load(name, name, "f32", at, self.lanes, same=size == 1)
-        return code
+        return [*code, *self.post_ops.column(0, self.channel * self.lanes), *self.post_ops.start()]
 
     def as_float(self, name: str, tensor: str, dtype: str, at: Affine) -> Code:
         """A vector of a tensor in a register as f32."""
@@ -154,23 +162,26 @@ class GpuDepthwise:
     def epilogue(self) -> Code:
         p, code, steps = self.problem, Code(), steps_of(self.dest)
         dst, first = p.epilogue.dst, self.position(steps, [1] * len(p.axes))
-        order = (
-            ("src_scale", "mul"),
-            ("wei_scale", "mul"),
-            ("bias", "add"),
-            ("zero", "max"),
-            ("dst_scale", "mul"),
-            ("dst_zero_point", "add"),
-        )
+        before = ("src_scale", "mul"), ("wei_scale", "mul"), ("bias", "add")
         for i in range(self.pixels):
-            acc = self.register(f"c{i}")
-            for name, step in order:
-                code += self.words.apply(step, acc, acc, self.register(name)) if name in self.parameters else []
+            acc, at = self.register(f"c{i}"), first + i * steps[-2]
+            code += self.with_parameters(acc, before)
+            for number, post_op in enumerate(p.epilogue.post_ops):
+                if post_op == RELU:
+                    code += self.words.apply("max", acc, acc, self.register("zero"))
+                else:
+                    code += self.post_ops.code(number, acc, 0, self.channel * self.lanes, at)
+            code += self.with_parameters(acc, (("dst_scale", "mul"), ("dst_zero_point", "add")))
             if not fmt(dst).is_float:
                 code += self.words.apply("nearest", acc, acc)
                 acc = acc.as_("s32")
-            code += self.words.store("dst", dst, first + i * steps[-2], acc)
+            code += self.words.store("dst", dst, at, acc)
         return code
+
+    def with_parameters(self, acc: Register, steps: Sequence[tuple[str, str]]) -> Code:
+        """Steps with those parameters that there are."""
+        asked = ((name, step) for name, step in steps if name in self.parameters)
+        return [made for name, step in asked for made in self.words.apply(step, acc, acc, self.register(name))]
 
     # -- between the user's arrays and the program's -----------------------------------------------------------------
     def kernel(self) -> Kernel:
@@ -198,7 +209,13 @@ class GpuDepthwise:
         }
         taps = weights.reshape(p.oc, self.taps_of_a_channel).T
         found = {"src": filled(inside, self.source), "wei": filled(taps, (self.taps_of_a_channel, channels))}
+        found |= self.post_ops.arrays(given, per_channel, self.outputs)
         return found | {name: made[name]() for name in self.parameters}
+
+    def outputs(self, values: Array) -> Array:
+        """What is as large as the output, channels last, filled up."""
+        p = self.problem
+        return filled(values.reshape(p.mb, *(axis.o for axis in p.axes), p.oc), self.dest)
 
     def finish(self, outputs: Mapping[str, Array]) -> Array:
         p = self.problem

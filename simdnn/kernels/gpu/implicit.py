@@ -19,6 +19,7 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from isa_models.readings.turned import in_order
 from simdnn.kernels.common.batch import Batch, joined
+from simdnn.kernels.common.postops import PostOp
 from simdnn.kernels.common.spec import ConvProblem, Finish, Kernel, Parameters
 from simdnn.program.records import Program
 
@@ -44,7 +45,7 @@ def _prepared(kernel: Kernel, p: ConvProblem, src: Array, weights: Array, given:
     fill = 0 if points is None else int(points.reshape(-1)[0])
     taps = weights.reshape(g, n, p.ic // g, -1).transpose(0, 3, 2, 1).reshape(g, -1, n)
     parts = [
-        kernel.prepare(rows, taps[group], _of_group(given, slice(group * n, group * n + n)))
+        kernel.prepare(rows, taps[group], _of_group(given, p, slice(group * n, group * n + n)))
         for group, rows in enumerate(pixels(p, src, fill))
     ]
     return joined(parts, Batch.groups(g), kernel.program)
@@ -58,15 +59,28 @@ def _finished(finish: Finish, p: ConvProblem, outputs: Mapping[str, Array]) -> A
     return in_order(np.moveaxis(matrix.reshape(p.mb, *image, p.oc), -1, 1))
 
 
-def _of_group(given: Parameters, columns: slice) -> Parameters:
+def _of_group(given: Parameters, p: ConvProblem, columns: slice) -> Parameters:
     """The parameters of some output channels, which their last axis runs over."""
 
     def part(values: Array | None) -> Array | None:
         return values if values is None or values.size == 1 else values[..., columns]
 
+    def outputs(values: Array) -> Array:
+        return np.ascontiguousarray(values.reshape(-1, p.oc)[:, columns])
+
+    def operand(post_op: PostOp, values: Array) -> Array:
+        return outputs(values) if post_op.per_output else values[columns] if post_op.per_channel else values
+
     table = given.wei_zero_points
     points = table if table is None or table.shape[1] == 1 else table[:, columns]
-    return replace(given, bias=part(given.bias), wei_scale=part(given.wei_scale), wei_zero_points=points)
+    return replace(
+        given,
+        bias=part(given.bias),
+        wei_scale=part(given.wei_scale),
+        wei_zero_points=points,
+        operands=tuple(operand(*pair) for pair in zip(p.epilogue.post_ops, given.operands, strict=False)),
+        previous=None if given.previous is None else outputs(given.previous),
+    )
 
 
 def pixels(p: ConvProblem, src: Array, fill: int = 0) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simdnn.kernels.common.batch import Batch
@@ -14,12 +14,14 @@ class GpuMatmulProblem(MatmulProblem):
     """A matmul on a GPU.
 
     `src` and `wei` are the types multiplied (tf32: of f32 data), or, with `compute`, those that operands are stored in.
-    `sums`: the type of the unit's accumulators, where it is narrower than 32 bits.
+    `sums`: the type of the unit's accumulators, where it is narrower than 32 bits. `spare`: registers that a thread's
+    tile leaves for formulas behind the sums.
     """
 
     float_model: str = ""
     compute: str = ""
     sums: str = ""
+    spare: int = field(default=0, repr=False)
 
 
 def product_of(p: ConvProblem, **more: Any) -> GpuMatmulProblem:

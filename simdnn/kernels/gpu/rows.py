@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from isa_models import GpuMachine
+from isa_models import GpuMachine, Unimplemented
+from isa_models.errors import OutOfRegisters
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import Platform
 from simdnn.kernels.common.narrow import NARROW
@@ -22,6 +23,7 @@ from simdnn.kernels.gpu.problem import GpuConvProblem, GpuMatmulProblem
 INTEGERS = ("s8", "u8", "s4", "u4")
 STORED = (*INTEGERS, *NARROW)  # weights that floats are made of
 FLOATS = ("f32", "bf16", "f16")
+_SPARE = (0, 24, 48, 96, 144)  # registers that a tile leaves, one after the other
 Want = Callable[[Platform, GpuMatmulProblem], str]
 Generator = Callable[[GpuMatmulProblem, GpuMachine], Kernel]
 
@@ -158,9 +160,16 @@ class GpuRow:
         )
 
     def matmul(self, problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
-        """The kernel of a matmul."""
-        kernel = self.generator(self.refined(problem), machine)
-        return named(kernel, f"gemm:{self.platform.name}_{self.unit}{self.suffix}")
+        """The kernel of a matmul, of the greatest tile that leaves room for what is computed behind the sums."""
+        p, name = self.refined(problem), f"gemm:{self.platform.name}_{self.unit}{self.suffix}"
+        for spare in _SPARE:
+            try:
+                return named(self.generator(replace(p, spare=spare), machine), name)
+            except OutOfRegisters:
+                continue
+        kinds = ", ".join(op.kind for op in p.epilogue.post_ops)
+        needed = "more than the registers of a thread; what works: fewer of them"
+        raise Unimplemented(f"post-operations {kinds} on {machine.name!r}: {needed}")
 
     def convolution(self, problem: GpuConvProblem, machine: GpuMachine) -> Kernel:
         """The kernel of a convolution."""

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from isa_models import GpuMachine
+from isa_models.errors import OutOfRegisters
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import MOST_GRFS, RESERVED_GRFS
 from simdnn.kernels.common.batch import Batch
@@ -187,7 +188,8 @@ def choose_tile(
             break
     if best is None and sizes:
         return choose_tile(machine, block, m, n, k, budget, batch)
-    assert best is not None
+    if best is None:
+        raise OutOfRegisters(f"no tile of {block.m}x{block.n} blocks leaves {budget.registers} registers of a thread")
     return best[1]
 
 

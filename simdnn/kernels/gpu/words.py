@@ -92,6 +92,7 @@ class Words:
     load_name: str
     splat_name: str
     store_name: str
+    fused: str  # acc + a * b, into acc
     compared: Mapping[str, str] = field(default_factory=dict)  # min, max: PTX's own lose a NaN
     select: str = ""
     whole: str = ""
@@ -152,12 +153,13 @@ class Words:
         return code
 
 
-INTEL = Words(_INTEL, "load.{}", "load_splat.{}", "store.{}", whole="rnde.f32")
+INTEL = Words(_INTEL, "load.{}", "load_splat.{}", "store.{}", "mad.f32", whole="rnde.f32")
 NVIDIA = Words(
     _NVIDIA,
     "ld.global.{}",
     "ld.global.{}.same",
     "st.global.{}",
+    "fma.rn.f32",
     compared={"max": "set.gt.u32.f32", "min": "set.lt.u32.f32"},
     select="lop3.b32.select",
     shuffle="shfl.down.f32",

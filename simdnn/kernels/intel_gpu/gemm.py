@@ -18,7 +18,6 @@ from functools import cached_property
 
 from isa_models import GpuMachine
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.postops import RELU
 from simdnn.kernels.common.spec import Kernel, Parameters
 from simdnn.kernels.gpu.cut import Cut
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
@@ -99,9 +98,10 @@ class BlockGemm:
 def cut_of(problem: GpuMatmulProblem, machine: GpuMachine, budget: Budget, src: str, wei: str) -> Cut:
     """Blocks and tiles for operands multiplied in these types."""
     p, block = problem, block_of(machine, problem.m, src, wei, problem.float_model, problem.sums)
-    if set(p.epilogue.post_ops) - {RELU}:  # what they read, and it in f32, and a common factor
+    if any(op.kind == "sum" or op.second for op in p.epilogue.post_ops):  # what they read, and it in f32, and a factor
         size = 4 * block.m * block.n
         budget = replace(budget, registers=budget.registers + 4 * -(-size // machine.platform.grf_bytes))
+    budget = replace(budget, registers=budget.registers + p.spare)
     return Cut(p.m, p.n, choose_tile(machine, block, p.m, p.n, p.k, budget, p.batch.count), p.batch)
 
 

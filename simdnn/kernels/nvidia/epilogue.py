@@ -1,4 +1,4 @@
-"""The end of blocks of sums on an NVIDIA GPU: scales of the source and the weights, bias, relu, narrowing.
+"""The end of blocks of sums on an NVIDIA GPU: scales of the source and the weights, bias, post-operations, narrowing.
 
 Intel's (`simdnn.kernels.intel_gpu.epilogue`) is another one: docs/architecture.md says why.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from simdnn.kernels.common.postops import RELU
 from simdnn.kernels.common.roles import PARAMETERS
 from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.kernels.gpu.cut import Cut
+from simdnn.kernels.gpu.postop import BlockPostOps
+from simdnn.kernels.gpu.words import NVIDIA
 from simdnn.program.records import Affine, Memory, Register, Tensor
 
 #: a step of the destination's type out of f32: instructions, by the types that they leave
@@ -35,21 +38,23 @@ class GivenStep:
     name: str
     operation: str
     by_column: bool
-    behind_relu: bool = False
+    behind: bool = False  # the post-operations
 
 
 _STEPS = (
     GivenStep("src_scale", "mul", by_column=False),
     GivenStep("wei_scale", "mul", by_column=True),
     GivenStep("bias", "add", by_column=True),
-    GivenStep("dst_scale", "mul", by_column=False, behind_relu=True),
-    GivenStep("dst_zero_point", "add", by_column=False, behind_relu=True),
+    GivenStep("dst_scale", "mul", by_column=False, behind=True),
+    GivenStep("dst_zero_point", "add", by_column=False, behind=True),
 )
 
 
 @dataclass(frozen=True)
 class SmEpilogue:
-    """Blocks of sums on their way to memory: to f32, scales, bias, relu, the destination's scale and zero point."""
+    """Blocks of sums on their way to memory: to f32, scales, bias, post-operations, the destination's scale and zero
+    point.
+    """
 
     epilogue: Epilogue
     cut: Cut
@@ -75,6 +80,7 @@ class SmEpilogue:
         for step in self.given:
             if not step.by_column:
                 code.append(op("ld.global.f32.same", self.row(step.name), Memory(step.name, Affine(), "f32", 1)))
+        code += self.post_ops.start()
         for j in self.cut.cols:
             for step in self.given:
                 if step.by_column:
@@ -82,8 +88,9 @@ class SmEpilogue:
                     code.append(
                         op("ld.global.f32", self.row(step.name), Memory(step.name, at, "f32", self.cut.block.n))
                     )
+            code += self.post_ops.column(j, self.cut.col(j, "columns") * self.cut.block.n)
             for i in self.cut.rows:
-                code += self.finish_block(acc[i][j], self.cut.place(i, j))
+                code += self.finish_block(acc[i][j], j, self.cut.place(i, j))
         return code
 
     def row(self, name: str) -> Register:
@@ -93,19 +100,24 @@ class SmEpilogue:
     def zero(self, like: Register) -> Register:
         return Register("zero", like.dtype, like.lanes)
 
-    def finish_block(self, acc: Register, place: Affine) -> Code:
+    def finish_block(self, acc: Register, j: int, place: Affine) -> Code:
         """One accumulator on its way to the destination."""
         e, b, code = self.epilogue, self.cut.block, Code()
-        x = result = acc
+        x = acc
         if acc.dtype == "s32" and e.in_float:
-            x = result = acc.as_("f32")
+            x = acc.as_("f32")
             code.append(op("cvt.rn.f32.s32", x, acc))
-        relu = [op("ptx_max.s32" if x.dtype == "s32" else "ptx_max.f32", x, x, self.zero(x))]
-        for step in self.given:
-            if step.behind_relu:
-                code, relu = [*code, *(relu if RELU in e.post_ops else [])], []
-            code.append(op(f"{step.operation}.rn.f32.{b.m}x{b.n}.row", x, x, self.row(step.name)))
-        code += relu if RELU in e.post_ops else []
+        for behind in (False, True):
+            for step in self.given:
+                if step.behind == behind:
+                    code.append(op(f"{step.operation}.rn.f32.{b.m}x{b.n}.row", x, x, self.row(step.name)))
+            for number, post_op in enumerate(e.post_ops if not behind else ()):
+                if post_op == RELU:
+                    code.append(op("ptx_max.s32" if x.dtype == "s32" else "ptx_max.f32", x, x, self.zero(x)))
+                else:
+                    column = self.cut.col(j, "columns") * self.cut.block.n
+                    code += self.post_ops.code(number, x, j, column, place * acc.lanes)
+        result = x
         for name, dtype in _NARROW[e.dst] if e.dst != x.dtype else ():
             source, result = result, Register(f"to_{dtype}", dtype, x.lanes)
             code.append(op(name, result, source))
@@ -117,7 +129,14 @@ class SmEpilogue:
             Tensor(step.name, "f32", columns if step.by_column else 1, role=PARAMETERS.get(step.name, ""))
             for step in self.given
         ]
+        found += self.post_ops.tensors(columns, self.cut.outputs)
         return [*found, Tensor("dst", self.epilogue.dst, self.cut.outputs, "output")]
+
+    @cached_property
+    def post_ops(self) -> BlockPostOps:
+        """Those behind the sums, but for relu."""
+        e, block = self.epilogue, self.cut.block
+        return BlockPostOps(e.post_ops, NVIDIA, block.m, block.n, e.dst)
 
     def arrays(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
         values = {
@@ -127,7 +146,8 @@ class SmEpilogue:
             "dst_scale": np.array([1], np.float32) / np.float32(p.dst_scale),
             "dst_zero_point": np.array([p.dst_zero_point], np.float32),
         }
-        found = {}
+        shape = self.cut.m, self.cut.n
+        found = self.post_ops.arrays(p, self.cut.per_column, lambda v: self.cut.blocks_of(v.reshape(shape)))
         for step in self.given:
             value = values[step.name]
             if value is not None:

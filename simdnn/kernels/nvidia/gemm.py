@@ -218,6 +218,7 @@ def sm_cut_of(problem: GpuMatmulProblem, machine: GpuMachine, unit: str, types: 
     )
     if p.promote or p.sums:
         budget = replace(budget, copies=budget.copies + 1)
+    budget = replace(budget, registers=budget.registers + p.spare)
     tile = choose_tile(machine, block, p.m, p.n, p.k, budget, p.batch.count, warp.sizes)
     return Cut(p.m, p.n, tile, p.batch)
 

@@ -94,11 +94,6 @@ def swish(k: Kernels, node: Node, x: Array) -> Array:
     )
 
 
-def gelu_by_tanh(x: Element) -> Element:
-    inner = (x * x).fma(0.044715, 1.0) * x * math.sqrt(2 / math.pi)
-    return x * f.tanh(inner).fma(0.5, 0.5)
-
-
 def _gelu_erf(x: Element) -> Element:
     return x * f.erf(x * math.sqrt(0.5)).fma(0.5, 0.5)
 
@@ -120,7 +115,7 @@ def gelu(k: Kernels, node: Node, x: Array) -> Array:
     need(kind in ("none", "tanh"), f"approximate={kind!r}; allowed: none, tanh")
     if kind == "none":
         return computed(k, "gelu_erf", _gelu_erf, x, plain=_gelu_erf_numpy, steps=20)
-    return computed(k, "gelu_tanh", gelu_by_tanh, x, plain=_gelu_tanh_numpy, steps=20)
+    return computed(k, "gelu_tanh", f.gelu_by_tanh, x, plain=_gelu_tanh_numpy, steps=20)
 
 
 @operator("ThresholdedRelu")

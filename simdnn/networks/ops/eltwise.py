@@ -5,40 +5,20 @@ ONNX's operators of these names have formulas of their own (`activation`, `eleme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common import functions as f
-from simdnn.kernels.common.activations import by_tables, function_of, power_of
-from simdnn.kernels.common.expression import Element
+from simdnn.kernels.common.activations import function_of, power_of
+from simdnn.kernels.common.pointwise import PLAIN, function_on_gpus
 from simdnn.kernels.common.postops import ELTWISE, PostOp
 from simdnn.networks.kernels import Formula, Kernels
 from simdnn.networks.model import Node
-from simdnn.networks.ops.activation import gelu_by_tanh
 from simdnn.networks.ops.registry import OWN, operator
-
-
-def _bounded(x: Element, alpha: float, beta: float) -> Element:
-    return (x * alpha + beta).minimum(1.0).maximum(0.0)
-
-
-#: functions of one rounding or two, of x, alpha and beta
-_PLAIN: Mapping[str, Callable[[Element, float, float], Element]] = {
-    "linear": lambda x, alpha, beta: x.fma(alpha, beta),
-    "hardsigmoid": _bounded,
-    "hardswish": lambda x, alpha, beta: x * _bounded(x, alpha, beta),
-}
-_ON_GPUS: Mapping[str, Formula] = {"tanh": f.tanh, "gelu_tanh": gelu_by_tanh}
 
 
 def formula(name: str, alpha: float, beta: float, lanes: int) -> Formula:
     """A function by oneDNN's name for registers of `lanes` lanes; 0 on GPUs, which look nothing up in registers."""
-    if name in _PLAIN:
-        return lambda x: _PLAIN[name](x, alpha, beta)
     op = PostOp(name, len(ELTWISE[name]), power=power_of(beta) if name == "pow" else "")
-    if not lanes and by_tables(op):
-        return _ON_GPUS[name]
-    found, numbers = function_of(op, lanes), (alpha, beta)[: op.numbers]
+    found = PLAIN.get(name) or (function_of(op, lanes) if lanes else function_on_gpus(op))
+    numbers = (alpha, beta)[: op.numbers]
     return lambda x: found(x, *(x.same(number) for number in numbers))
 
 

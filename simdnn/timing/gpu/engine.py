@@ -40,6 +40,7 @@ _FIGURES: dict[str, tuple[str, ...]] = {
 }
 FEW = 6  # iterations of a loop that are simulated, and half as many beside
 FEW_DEEP = 4  # the same where loops are three deep
+Limit = tuple[tuple[int, int], int]  # of loops of an extent at a depth: the iterations that are simulated
 SYSTOLIC, VECTOR, SEND, BARRIER = "systolic", "vector", "send", "barrier"
 
 
@@ -236,38 +237,45 @@ def engine_time(body: Sequence[Statement], machine: GpuMachine, threads: int, co
     `copied`: bytes that a thread brings into shared memory for each iteration of a staged loop. Loops are cut to a few
     iterations, and the remaining ones are added at their rate. That is exact where each takes as long as the last ones.
     """
-    choices = []  # for each depth: how many iterations are simulated, and how often that counts
-    for extent, few in _extents(tuple(body)):
+    choices = []  # for each extent at a depth: how many iterations are simulated, and how often that counts
+    for depth, extent, few in _extents(tuple(body)):
         cut = min(extent, few)
         share = (extent - cut) / (cut - cut // 2) if extent > cut else 0.0
-        choices.append([(cut, 1 + share), (cut // 2, -share)] if share else [(cut, 1.0)])
+        cuts = [(cut, 1 + share), (cut // 2, -share)] if share else [(cut, 1.0)]
+        choices.append([(((depth, extent), n), weight) for n, weight in cuts])
     cycles, busy = 0.0, dict.fromkeys((SYSTOLIC, VECTOR, SEND), 0.0)
     for choice in itertools.product(*choices):
         weight = math.prod(w for _, w in choice)
-        part = _cut(tuple(body), machine, threads, tuple(n for n, _ in choice), copied)
+        part = _cut(tuple(body), machine, threads, tuple(limit for limit, _ in choice), copied)
         cycles += part.cycles * weight
         busy = {pipe: busy[pipe] + part.busy[pipe] * weight for pipe in busy}
     return EngineTime(max(cycles, *busy.values()), busy)
 
 
-def _extents(body: tuple[Statement, ...]) -> list[tuple[int, int]]:
-    """For each depth the greatest extent of its loops, and how many iterations of them are simulated."""
-    levels = []
+def _extents(body: tuple[Statement, ...]) -> list[tuple[int, int, int]]:
+    """For each depth the extents of its loops, and how many iterations of each are simulated."""
+    levels: list[dict[int, int]] = []  # extent -> stages
     loops = [s for s in body if isinstance(s, Loop)]
     while loops:
-        levels.append((max(s.extent for s in loops), max(s.staged for s in loops)))
+        levels.append({})
+        for s in loops:
+            levels[-1][s.extent] = max(s.staged, levels[-1].get(s.extent, 0))
         loops = [s for loop in loops for s in loop.body if isinstance(s, Loop)]
     few, stages = (FEW, 4) if len(levels) < 3 else (FEW_DEEP, 2)
-    return [(extent, few if staged < 2 else stages * staged) for extent, staged in levels]
+    return [
+        (depth, extent, few if staged < 2 else stages * staged)
+        for depth, found in enumerate(levels)
+        for extent, staged in found.items()
+    ]
 
 
 @lru_cache(maxsize=1024)
 def _cut(
-    body: tuple[Statement, ...], machine: GpuMachine, threads: int, limits: tuple[int, ...], copied: float
+    body: tuple[Statement, ...], machine: GpuMachine, threads: int, limits: tuple[Limit, ...], copied: float
 ) -> EngineTime:
     widened = any(isinstance(op.definition, SharedLoad) and op.definition.widened for op, _ in walk(body))
     issues = {id(op): issue_of(op, machine) for op, _ in walk(body)}
-    stream = _stream(body, issues, limits, _Staging(machine, copied, widened))
+    stream = _stream(body, issues, dict(limits), _Staging(machine, copied, widened))
     return run([stream] * threads, machine.co_issue)
 
 
@@ -329,7 +337,11 @@ class _Staging:
 
 
 def _stream(
-    body: Sequence[Statement], issues: Mapping[int, Issue], limits: tuple[int, ...], staging: _Staging
+    body: Sequence[Statement],
+    issues: Mapping[int, Issue],
+    limits: Mapping[tuple[int, int], int],
+    staging: _Staging,
+    depth: int = 0,
 ) -> list[Issue]:
     """A thread's instructions, one after another; `issues` by the operation's `id`."""
     found: list[Issue] = []
@@ -337,7 +349,7 @@ def _stream(
         if isinstance(statement, Op):
             found.append(issues[id(statement)])
             continue
-        for _ in range(min(statement.extent, limits[0])):
-            once = _stream(statement.body, issues, limits[1:], staging)
+        for _ in range(limits[depth, statement.extent]):
+            once = _stream(statement.body, issues, limits, staging, depth + 1)
             found += staging.iteration(once, statement.staged) if statement.staged else once
     return found

@@ -1,0 +1,98 @@
+"""Post-operations as formulas, for targets that look nothing up in registers: GPUs, and graphs of primitives there.
+
+What oneDNN's kernels on CPUs compute by tables (`simdnn.kernels.common.activations`) is a polynomial here; the rest has
+the roundings that it has there, products and comparisons among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from simdnn.kernels.common import functions as f
+from simdnn.kernels.common.activations import by_tables, function_of
+from simdnn.kernels.common.expression import Element, Expression, trace
+from simdnn.kernels.common.postops import COMPARISONS, PostOp
+
+_SIGNS = 0x7FFFFFFF
+
+
+def bounded(x: Element, alpha: Element | float, beta: Element | float) -> Element:
+    """min(1, max(0, alpha x + beta))."""
+    return (x * alpha + beta).minimum(1.0).maximum(0.0)
+
+
+def _scaled_below(x: Element, factor: Element) -> Element:
+    """x above zero, else x * factor; a zero is multiplied, a NaN is not."""
+    left = (x.read_as("s32") + -1).bits("or", x).shift("sar", 31)
+    return x.bits("xor", x.bits("xor", x * factor).bits("and", left))
+
+
+#: functions of one rounding or two, of x and its numbers
+PLAIN: Mapping[str, Callable[..., Element]] = {
+    "relu": _scaled_below,
+    "abs": lambda x: x.abs(),
+    "square": lambda x: x * x,
+    "sqrt": lambda x: x.sqrt(),
+    "linear": lambda x, alpha, beta: x.fma(alpha, beta),
+    "clip": lambda x, low, high: x.maximum(low).minimum(high),
+    "clip_v2": lambda x, low, high: x.maximum(low).minimum(high),
+    "hardsigmoid": bounded,
+    "hardswish": lambda x, alpha, beta: x * bounded(x, alpha, beta),
+}
+#: functions that oneDNN computes by tables
+BY_POLYNOMIALS: Mapping[str, Callable[[Element], Element]] = {
+    "tanh": f.tanh,
+    "gelu_tanh": f.gelu_by_tanh,
+    "log": f.log,
+}
+
+
+def _ordered(x: Element) -> Element:
+    """Bits whose order as integers is that of the floats; -0 becomes 0, a NaN is beyond infinity."""
+    whole = (x + 0.0).read_as("s32")
+    return whole.bits("xor", whole.shift("sar", 31).bits("and", _SIGNS))
+
+
+def _compared(kind: str, x: Element, y: Element) -> Element:
+    """1 where it holds, else 0: the greater of both is this one (ge), the other one is not this one (lt), and so on."""
+    mine, other = _ordered(x), _ordered(y)
+    if kind in ("le", "gt"):  # the lesser is the greater of the complements
+        mine, other = (value.bits("xor", 0xFFFFFFFF) for value in (mine, other))
+    if kind not in ("eq", "ne"):
+        other = mine.at_least(other)
+    apart = mine.bits("xor", other)
+    differs = apart.bits("or", -apart).shift("sar", 31)
+    holds = differs if kind in ("lt", "gt", "ne") else differs.bits("xor", 0xFFFFFFFF)
+    return holds.read_as("f32").bits("and", x.same(1.0))
+
+
+_BINARY: Mapping[str, Callable[[Element, Element], Element]] = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / y,
+    "max": lambda x, y: y.maximum(x),
+    "min": lambda x, y: y.minimum(x),
+    "prelu": _scaled_below,
+}
+
+
+def function_on_gpus(op: PostOp) -> Callable[..., Element]:
+    """The formula of x and what a post-operation reads beside it: its numbers, or the second operand; not of `sum`."""
+    if op.second is not None:
+        if op.kind in COMPARISONS:
+            return lambda x, y: _compared(op.kind, x, y)
+        return _BINARY[op.kind]
+    if op.kind in PLAIN:
+        return PLAIN[op.kind]
+    return BY_POLYNOMIALS[op.kind] if by_tables(op) else function_of(op, 0)
+
+
+def formula_on_gpus(op: PostOp) -> Expression:
+    """`function_on_gpus`, traced.
+
+    >>> formula_on_gpus(PostOp("linear", 2)).steps[-1].op
+    'fma'
+    """
+    beside = op.numbers if op.second is None else 1
+    return trace(function_on_gpus(op), ["f32"] * (1 + beside))
