@@ -79,7 +79,7 @@ class GpuDepthwise:
 
     @cached_property
     def post_ops(self) -> BlockPostOps:
-        """Those behind the sums, but for relu, over one row of channels."""
+        """Post-operations behind the sums, but for relu, over one row of channels."""
         e = self.problem.epilogue
         return BlockPostOps(e.post_ops, self.words, 1, self.lanes, e.dst)
 
@@ -213,7 +213,7 @@ class GpuDepthwise:
         return found | {name: made[name]() for name in self.parameters}
 
     def outputs(self, values: Array) -> Array:
-        """What is as large as the output, channels last, filled up."""
+        """An array as large as the output, channels last, filled up."""
         p = self.problem
         return filled(values.reshape(p.mb, *(axis.o for axis in p.axes), p.oc), self.dest)
 

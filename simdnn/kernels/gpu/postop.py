@@ -54,12 +54,12 @@ class BlockPostOps:
 
     @property
     def asked(self) -> Iterator[tuple[int, PostOp]]:
-        """Those that are not the epilogue's own, and their places."""
+        """Post-operations that are not the epilogue's own, and their places."""
         return ((i, post_op) for i, post_op in enumerate(self.ops) if post_op != RELU)
 
     @cached_property
     def formulas(self) -> dict[int, GpuFormula]:
-        """By place. Every operand is in a register when the steps begin."""
+        """Formulas by place. Every operand is in a register when the steps begin."""
         found = {}
         for i, post_op in self.asked:
             if post_op.kind != "sum" and not self._direct(post_op):
@@ -212,7 +212,7 @@ class BlockPostOps:
 
 
 def _apart(code: Code, kept: Collection[str], ending: str) -> Code:
-    """The same steps in registers of their own, but for those that are kept."""
+    """Steps in registers of their own, but for those that are kept."""
 
     def own(place: Place) -> Place:
         if isinstance(place, Register) and place.name not in kept:
@@ -224,5 +224,5 @@ def _apart(code: Code, kept: Collection[str], ending: str) -> Code:
 
 
 def _nothing(register: str, operand: int) -> Code:
-    """A formula's operands, all of which are there."""
+    """No code: the operands of a formula are in registers."""
     return []

@@ -123,7 +123,7 @@ class BlockEpilogue:
 
     @cached_property
     def post_ops(self) -> BlockPostOps:
-        """Those behind the sums, but for relu."""
+        """Post-operations behind the sums, but for relu."""
         e, block = self.epilogue, self.cut.block
         return BlockPostOps(e.post_ops, INTEL, block.m, block.n, e.dst)
 

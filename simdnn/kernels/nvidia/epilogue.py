@@ -134,7 +134,7 @@ class SmEpilogue:
 
     @cached_property
     def post_ops(self) -> BlockPostOps:
-        """Those behind the sums, but for relu."""
+        """Post-operations behind the sums, but for relu."""
         e, block = self.epilogue, self.cut.block
         return BlockPostOps(e.post_ops, NVIDIA, block.m, block.n, e.dst)
 
