@@ -21,7 +21,7 @@ LOOPS: list[dict[str, Any]] = json.loads(
 
 @functools.cache
 def errors(part: str) -> list[float]:
-    """Relative errors of one half; which half a loop is of was drawn before any was predicted."""
+    """Relative errors of one half; which half a loop is of was drawn by chance."""
     target, found = rows(machine("spr")), []
     for loop in LOOPS:
         if loop["part"] == part:
