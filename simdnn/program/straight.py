@@ -15,9 +15,8 @@ class RegisterUse:
 
     needs: dict[str, int]  # read before they are written
     leaves: dict[str, int]  # as last written
-    widest: dict[
-        str, int
-    ]  # the most that is written; of tiles nothing, which are registers of their own, nor where no value comes
+    #: the most that is written; of tiles nothing, which are registers of their own, nor where no value comes
+    widest: dict[str, int]
 
     @staticmethod
     def of(ops: Sequence[Op]) -> RegisterUse:
