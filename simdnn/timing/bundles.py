@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from isa_models.forks import ForkLock
-from simdnn.timing.cpu.translate import compiled, fields_of
+from simdnn.timing.cpu.translate import fields_of
+from simdnn.timing.cpu.translated import Translated
 from simdnn.timing.unions import MOST_RUNS, ROOM, TOO_MANY, Unions
 
 Ints = npt.NDArray[np.int64]
@@ -176,6 +175,7 @@ class Bundles:
 
 # -- by machine code ---------------------------------------------------------------------------------------------------
 
+_UNIONS = Translated(Unions, {"query": [ctypes.c_int64] * 3})
 _SLOT = {name: place for place, name in enumerate(fields_of(Unions))}
 _GIVEN = ("tensor", "stores", "first_run", "deep", "steps", "turns", "begin", "end")
 _OF_BUNDLES = ("gathered", "met", "shift", "dims", "found_tensor", "touched", "written", "runs")
@@ -217,10 +217,10 @@ class _Asked:
         self.pointer = self.state.ctypes.data
 
     def query(self, first: int, last: int, outside: int) -> int:
-        """`Unions.query`, on this thread's workspace."""
-        self.space = _workspace(self.starts[-1])
+        """`Unions.query`, on this thread's room."""
+        self.space = _UNIONS.room(self.starts[-1])
         self.state[_SPACE] = self.space.ctypes.data + self.places
-        return int(_code()["query"](self.pointer, first, last, outside))
+        return int(_UNIONS["query"](self.pointer, first, last, outside))
 
     def answers(self, tensors: int) -> list[tuple[int, ...]]:
         """The number of each tensor that the last query met, its lines, those that are written, its runs of lines."""
@@ -231,31 +231,6 @@ class _Asked:
         """Where runs of lines begin and end, by their place among all of the last query."""
         low, high = self.starts[-3], self.starts[-2]
         return self.space[low + first : low + last].copy(), self.space[high + first : high + last].copy()
-
-
-_THREAD = threading.local()
-
-
-def _workspace(count: int) -> Ints:
-    """Numbers to write on, those of this thread's last query where they are enough."""
-    found: Ints | None = getattr(_THREAD, "space", None)
-    if found is None or len(found) < count:
-        found = _THREAD.space = np.empty(count, np.int64)
-    return found
-
-
-_LOCK = ForkLock()
-
-
-def _code() -> Any:
-    """The machine code of `Unions`."""
-    with _LOCK:
-        return _made()
-
-
-@functools.cache
-def _made() -> Any:
-    return compiled(Unions, {"query": [ctypes.c_int64] * 3})
 
 
 # -- by arrays ---------------------------------------------------------------------------------------------------------

@@ -7,8 +7,6 @@ stores.
 from __future__ import annotations
 
 import ctypes
-import functools
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,16 +15,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isa_models.errors import SimdnnError
-from isa_models.forks import ForkLock
 from isa_models.machines.cpu_record import Machine
 from simdnn.timing.cpu import core_model
 from simdnn.timing.cpu.core_model import CoreModel
 from simdnn.timing.cpu.core_rows import FIELDS, SLOT, CoreRows, Ints, places_of
 from simdnn.timing.cpu.core_state import LOAD, NODES, NOWHERE, OPERATION, UNPLACED
 from simdnn.timing.cpu.steps import CoreOp, MemRef
-from simdnn.timing.cpu.translate import compiled
+from simdnn.timing.cpu.translated import Translated
 
-MOST_KEPT = 1 << 23  # numbers of workspace that a thread keeps for its next run
+_INTEGER, _REAL = ctypes.c_int64, ctypes.c_double
+_CORE = Translated(CoreModel, {"run": [_INTEGER], "settle": [_INTEGER] * 4, "fill_store_queue": [_REAL]})
 
 _OF_A_TURN = ("row_of", "load_at", "load_step", "store_at", "store_step")
 SPACES = (  # arrays to write on, and what they have a number of their own for: first those that begin with zeros
@@ -144,7 +142,7 @@ class CoreRun:
     def _lay_out(self, sizes: Sequence[int]) -> None:
         """The record of the state, and the workspace that it points into."""
         self.starts = np.cumsum([0, *sizes])
-        self.space = _workspace(int(self.starts[-1]))
+        self.space = _CORE.room(int(self.starts[-1]))
         self.space[: self.starts[_ZEROED]] = 0
         self.array("value_of")[:] = NOWHERE
         self.array("room")[:] = places_of(self.rows.machine).room
@@ -169,15 +167,15 @@ class CoreRun:
         return found.view(np.float64) if FIELDS[name] == "double*" else found
 
     def fill_store_queue(self, commit_cycles: float) -> None:
-        _code()["fill_store_queue"](self.pointer, commit_cycles)
+        _CORE["fill_store_queue"](self.pointer, commit_cycles)
 
     def finish(self) -> CoreRun:
         """Go on to the last retirement."""
-        return self._checked(_code()["run"](self.pointer, self.size * self.turns) - 1)
+        return self._checked(_CORE["run"](self.pointer, self.size * self.turns) - 1)
 
     def settle(self, warm: int, most: int, repeats: int, longest: int) -> int:
         """Go on until the time between the ends of turns repeats: its period, 0 where it does not in `most` turns."""
-        period = int(_code()["settle"](self.pointer, warm, most, repeats, longest))
+        period = int(_CORE["settle"](self.pointer, warm, most, repeats, longest))
         self._checked(period)
         return period
 
@@ -241,31 +239,3 @@ class CoreRun:
                 )
             )
         return found
-
-
-_KEPT = threading.local()
-
-
-def _workspace(count: int) -> Ints:
-    """Numbers to write on, those of this thread's last run where they are enough."""
-    found: Ints | None = getattr(_KEPT, "space", None)
-    if found is None or len(found) < count:
-        found = np.empty(count, np.int64)
-        if count <= MOST_KEPT:
-            _KEPT.space = found
-    return found
-
-
-_LOCK = ForkLock()
-
-
-def _code() -> Any:
-    """The machine code of the core model."""
-    with _LOCK:
-        return _made()
-
-
-@functools.cache
-def _made() -> Any:
-    number, real = ctypes.c_int64, ctypes.c_double
-    return compiled(CoreModel, {"run": [number], "settle": [number] * 4, "fill_store_queue": [real]})
