@@ -154,7 +154,7 @@ ELSEWHERE = {
     "fetch-models": "downloads packages",
     "run ocr": "needs fetched models",
     "run llm": "needs fetched models",
-    **{f"tune {network}": "needs fetched models, and searches for hours" for network in ("ocr", "sr", "minilm")},
+    **{f"tune {network}": "needs fetched models, and searches for hours" for network in ("ocr", "sr", "minilm", "llm")},
     "calibrate": "measures this host for half a minute",
     "verify": "runs this host's own instructions for half a minute",
     "teach": "serves until it is ended; tests/teach/test_server.py runs it, and --export",
