@@ -273,7 +273,9 @@ class SourceZeros:
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         p, n = self.partition, self.cut.n
         table = by_group(parameters.src_zero_points, (self.cut.m, self.parts), 1)
-        less = weights.astype(np.int64).reshape(p.parts, -1, n) - points(p, parameters)[:, None]
+        narrow = weights if weights.dtype.kind in "iu" else weights.astype(np.int8)  # types of 4 bits
+        groups = narrow.reshape(p.parts, -1, n)
+        less = groups.sum(axis=1, dtype=np.int64) - groups.shape[1] * points(p, parameters).astype(np.int64)
         sums = less.reshape(self.parts, -1, n).sum(axis=1)
         return {"src_zeros": p.columns_of(table, "s32"), "neg_sums": p.rows_of(-sums, "s32")}
 

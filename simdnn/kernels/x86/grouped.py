@@ -54,7 +54,7 @@ class GroupedChains:
             return np.repeat(values, param.length(self.product.k) // self.length, axis=0)
 
         if self.product.shifted:
-            sums = weights.T.astype(np.int64).reshape(n, self.groups, -1).sum(axis=2).T
+            sums = weights.reshape(self.groups, -1, n).sum(axis=1, dtype=np.int64)
             tensors["group_comp"] = self.by_channel(pack.wrap32(-128 * sums))
         if self.scales.wei:
             assert parameters.wei_scale is not None
