@@ -17,7 +17,7 @@ from simdnn.progress import Progress
 from simdnn.study.results import Results
 from simdnn.tuning.judge import Judge
 from simdnn.tuning.measured import Ran, RecipeRuns, Task
-from simdnn.tuning.search import Additive, Modes, Worth, confirmed, thinned, undominated
+from simdnn.tuning.search import Additive, Modes, Worth, between, confirmed, thinned, undominated
 from simdnn.tuning.subjects import Subject
 from simdnn.workers import Each
 
@@ -131,25 +131,59 @@ class Finding:
         of = len(names) ** len(options) if many else count
         return [*self._modelled(options, whole, of), *lacking]
 
-    def _confirm(self, front: list[Worth]) -> None:
-        """Run recipes of the front over few feeds, the fastest first, over all; where a bound on quality is asked for,
-        half of them between the slowest that misses it and the fastest that keeps it.
+    def _confirm(self) -> None:
+        """Run recipes of the front over few feeds over all; where there are bounds, of those within, and then what may
+        be within and is faster, the most accurate first.
         """
-        apart = self.subject.shown // 2 if self.keeps else 0
-        best = [point.modes for point in thinned(front, self.subject.shown - apart)]
-        more = sum(self.recipe(key) not in self.full.modes for key in best)
-        self._expect(len(self.few.modes), len(self.full.modes) + more + apart)
-        self._measure(best)
-        for _ in range(apart):
-            kept = {at for at, point in enumerate(front) if self._known(point.modes)}
-            good = min(
-                (at for at in kept if self.keeps and self.keeps(self._known(front[at].modes))), default=len(front)
-            )
-            bad = max((at for at in kept if at < good), default=-1)
-            if good - bad < 2:
-                break
-            self._measure([front[(good + bad) // 2].modes])
-        self._expect(len(self.few.modes), len(self.full.modes))
+        front, some = self._front(), self.subject.shown
+        if not self.keeps:
+            self._finish([point.modes for point in thinned(front, some)])
+            return
+        self._finish([point.modes for point in thinned(front[self._crossing(front) :], some // 2)])
+        for _ in range(some // 2):
+            kept = [row["cycles"] for row in self.full.rows(self.full.modes) if self.keeps(row)]
+            faster = [p for p in self.points.values() if p.cycles < min(kept) and not self._known(p.modes)]
+            if faster:
+                self._finish([min(faster, key=lambda point: point.energy).modes])
+
+    def _finish(self, keys: Sequence[Modes]) -> None:
+        """Run recipes over all feeds, behind which no more are foreseen."""
+        more = sum(self.recipe(key) not in self.full.modes for key in keys)
+        self._expect(len(self.few.modes), len(self.full.modes) + more)
+        self._measure(keys)
+
+    def _front(self) -> list[Worth]:
+        """Recipes that the search ran and none beats."""
+        return undominated([point for point in self.points.values() if point.energy < inf])
+
+    def _at_bound(self, model: Additive) -> int:
+        """Run recipes where the front meets the bounds, until nothing new comes up twice; the number of rounds."""
+        quiet = 0
+        for done in range(1, self.subject.rounds + 1):
+            front = self._front()
+            at = self._crossing(front)
+            near = between(model, front[at], front[at - 1] if at else None, self.points)
+            some = thinned(near, self.subject.a_round // 2)
+            self._expect(len(self.few.modes) + len(some), len(self.full.modes) + self.subject.shown // 2)
+            self._rows([point.modes for point in some])
+            quiet = quiet + 1 if self._front() == front else 0
+            if not near or quiet == 2:
+                return done
+        return self.subject.rounds
+
+    def _crossing(self, front: Sequence[Worth]) -> int:
+        """The place in a front of the fastest recipe within the bounds: half of what is between it and the slowest one
+        that is not is run over all feeds, until nothing is. f32 is within all bounds.
+        """
+        assert self.keeps
+        while True:
+            known = {at: self._known(point.modes) for at, point in enumerate(front)}
+            good = min((at for at, row in known.items() if row and self.keeps(row)), default=len(front) - 1)
+            bad = max((at for at, row in known.items() if row and at < good), default=-1)
+            middle = (good + bad) // 2
+            if middle == bad:
+                return good
+            self._measure([front[middle].modes])
 
     def _known(self, key: Modes) -> dict[str, Any]:
         """The row over all feeds of a recipe that was run over them; empty for another one."""
@@ -234,9 +268,11 @@ class Finding:
         pairs = self._pairs(options)
         learned = not pairs and bool(whole)
         model = Additive(self._base["cycles"], options, alone, self._learned(options, whole) if learned else pairs)
-        rounds = confirmed(model, self._rows, self.points, self.subject.a_round, self.subject.rounds)
+        rounds = 0 if self.keeps and self.few is not self.full else self.subject.rounds
+        rounds = confirmed(model, self._rows, self.points, self.subject.a_round, rounds)
+        rounds += self._at_bound(model) if self.keeps else 0
         if self.few is not self.full:
-            self._confirm(undominated([point for point in self.points.values() if point.energy < inf]))
+            self._confirm()
         said = "; what borders cost was taken from whole networks in one mode" if learned else ""
         said = said if pairs or learned else "; borders were not priced beforehand"
         few, full = len(self.few.modes), len(self.full.modes)

@@ -51,8 +51,8 @@ class Additive:
         between = sum(table.get((modes[i], modes[j]), 0.0) for (i, j), table in self.pairs.items())
         return Worth(self.base + sum(c for c, _ in found) + between, sum(e for _, e in found), modes)
 
-    def front(self) -> list[Worth]:
-        """All recipes that none beats, the fastest first."""
+    def front(self, most: float = np.inf) -> list[Worth]:
+        """All recipes that none beats, the fastest first, of those with an energy of at most `most`."""
         last = {i: max(j for a, j in self.pairs if a == i) for i, _ in self.pairs}
         states: dict[tuple[tuple[int, str], ...], list[Worth]] = {(): [Worth(self.base, 0.0, ())]}
         for place, options in enumerate(self.options):
@@ -63,7 +63,9 @@ class Additive:
                     more += sum(self.pairs.get((i, place), {}).get((own, mode), 0.0) for i, own in state)
                     known = tuple((i, own) for i, own in (*state, (place, mode)) if last.get(i, -1) > place)
                     grown.setdefault(known, []).extend(
-                        Worth(p.cycles + more, p.energy + energy, (*p.modes, mode)) for p in points
+                        Worth(p.cycles + more, p.energy + energy, (*p.modes, mode))
+                        for p in points
+                        if p.energy + energy <= most
                     )
             states = {state: thinned(undominated(points), MOST_KEPT) for state, points in grown.items()}
         return undominated([point for points in states.values() for point in points])
@@ -96,8 +98,8 @@ def confirmed(
     """Run the recipes of the model's front, and then those beside what was found, until nothing new comes up twice.
 
     `run` measures recipes; `known` fills as it does. Beside the front is what could be on it as well, by the model and
-    the largest error that it was seen to make. Returns the number of rounds; at most `most` recipes are run in each,
-    those first that the model says most good of.
+    the largest error that it was seen to make; with `rounds=0` the model's front alone is run. Returns the number of
+    rounds; at most `most` recipes are run in each, those first that the model says most good of.
     """
     run([point.modes for point in thinned(model.front(), most)])
     quiet = 0
@@ -130,6 +132,28 @@ def candidates(model: Additive, front: Sequence[Worth], known: Mapping[Modes, Wo
         if said.energy * (1 - energy) < least:
             found.append((said.energy / least, said))
     return [point for _, point in sorted(found, key=lambda pair: (pair[0], pair[1].cycles))]
+
+
+def between(model: Additive, good: Worth, bad: Worth | None, known: Mapping[Modes, Worth]) -> list[Worth]:
+    """Recipes that are not known and should be faster than `good` and better than `bad` (None: however bad), both of
+    which were run: the front of what the model says, corrected by what it was wrong by at these two.
+
+    They are on the model's own front, or differ from one of the two in one layer.
+    """
+    ends = [(point, model.point(point.modes)) for point in (good, bad) if point and model.knows(point.modes)]
+    if not ends:
+        return []
+    ratios = [point.energy / said.energy for point, said in ends if said.energy and point.energy]
+    ratio = float(np.exp(np.mean(np.log(ratios)))) if ratios else 1.0
+    speed = float(np.mean([point.cycles / said.cycles for point, said in ends]))
+    worst = bad.energy if bad else np.inf
+    found = [Worth(p.cycles * speed, p.energy * ratio, p.modes) for p in model.front(worst / ratio)]
+    for point, was in ends:
+        for modes in _beside(model, [point]):
+            said = model.point(modes)
+            energy = max(0.0, point.energy + (said.energy - was.energy) * ratio)
+            found.append(Worth(point.cycles + said.cycles - was.cycles, energy, modes))
+    return undominated([p for p in found if p.modes not in known and p.cycles < good.cycles and p.energy < worst])
 
 
 def _beside(model: Additive, front: Sequence[Worth]) -> Iterator[Modes]:

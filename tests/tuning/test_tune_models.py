@@ -229,13 +229,15 @@ def test_saturating_sums_are_lent_to_their_like(model: Any) -> None:
 
 
 def test_a_bound_says_which_recipes_are_confirmed(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the slowest that misses the bound and the fastest that keeps it none is left."""
+    """Between the slowest that misses the bound and the fastest that keeps it none is left; the fastest of all recipes
+    that keep it is found, although few feeds say that another one is as fast and better.
+    """
     net, names = workloads.cancer(), ["f32", "bf16", "int8-vnni", "fpmath-bf16", "s8-weights"]
     monkeypatch.setattr(finding, "MOST_ALONE", 1)
     feeds = [{"images": net.test_images[at : at + 4]} for at in range(0, 16, 4)]
     judge, calibrate = Judge(None, None, False), [{"images": net.train_images[:32]}]
     zen4 = isa_models.machine("zen4")
-    subject = ModelSubject(model, zen4, feeds, calibrate, 1, 0, a_round=24, rounds=2, shown=4)
+    subject = ModelSubject(model, zen4, feeds, calibrate, 1, 0, a_round=24, rounds=2, shown=12)
     found = Finding(subject, judge, Results(None), judge)
     found.keeps = lambda row: bool(row["sqnr_db"] >= 58)
     found.search(names)
@@ -243,7 +245,14 @@ def test_a_bound_says_which_recipes_are_confirmed(model: Any, monkeypatch: pytes
     ran = [found.recipe(point.modes) in found.full.modes for point in front]
     good = [here and found.keeps(found.full.row(found.recipe(p.modes))) for here, p in zip(ran, front, strict=True)]
     first = good.index(True)
-    assert len(front) > 4 and sum(ran) < len(front) and first > 0 and ran[first - 1] and not good[first - 1]
+    assert first > 0 and ran[first - 1] and not good[first - 1]
+    monkeypatch.setattr(finding, "MOST_ALONE", 100)
+    every = ModelSubject(model, zen4, feeds, calibrate, enumerable=125)
+    truth = Finding(every, judge, Results(None))
+    truth.search(names)
+    best = [min(row["cycles"] for row in one.full.rows(one.full.modes) if found.keeps(row)) for one in (found, truth)]
+    assert len(truth.full.modes) == 125 and best[0] == best[1] < front[first].cycles
+    assert len(found.few.modes) < 70 and len(found.full.modes) < 25
 
 
 def test_machines_side_by_side_share_the_search(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
