@@ -2,6 +2,7 @@
 
     python -m benchmarks.cells measure -o FILE.csv      (minutes; needs the package onednn, see `benchmarks.onednn`)
     python -m benchmarks.cells [FILE.csv] --machine spr  (the table; without a file the recorded one)
+    python -m benchmarks.cells measure --later -o FILE.csv  (shapes that came later than the rules)
 
 A cell is a shape under a pair of types and an ISA cap: one thread, weights in the library's own layout, all data warm
 (`benchmarks.inside`). Predicted are the cycles of the kernel that stands for the library's (`dispatch="onednn"`).
@@ -41,6 +42,14 @@ CONVOLUTIONS = (
     "1x144x56x144x3x2x1x144 1x128x28x128x3x1x1x32 1x256x14x256x3x1x1x8"
 ).split()
 
+#: the same, measured when all rules of the kernels were made, and looked at by none of them
+LATER_MATMULS = "8x1024x1024 2x2048x512 256x1024x512 48x512x2048 1x4096x512 12x640x1536".split()
+LATER_CONVOLUTIONS = (
+    "1x128x56x128x3x2x1x1 1x32x112x64x1x1x0x1 1x256x28x256x3x2x1x1 1x192x35x192x3x1x1x1 1x2048x7x512x1x1x0x1 "
+    "1x512x14x512x3x1x1x1 1x3x224x32x3x2x1x1 1x64x28x96x5x1x2x1 1x32x112x32x3x1x1x32 1x384x14x384x3x1x1x384 "
+    "1x960x7x960x3x1x1x960 1x192x28x192x5x2x2x192"
+).split()
+
 
 @dataclass(frozen=True)
 class Column:
@@ -69,14 +78,15 @@ COLUMNS = (
 _BY_NAME = {column.name: column for column in COLUMNS}
 
 
-def shapes(column: Column) -> list[str]:
+def shapes(column: Column, later: bool) -> list[str]:
     """The shapes of a column: compressed weights are of matmuls, K in whole groups."""
+    matmuls, convolutions = (LATER_MATMULS, LATER_CONVOLUTIONS) if later else (MATMULS, CONVOLUTIONS)
     if not column.group:
-        return [*MATMULS, *CONVOLUTIONS]
-    return [shape for shape in MATMULS if int(shape.split("x")[1]) % column.group == 0]
+        return [*matmuls, *convolutions]
+    return [shape for shape in matmuls if int(shape.split("x")[1]) % column.group == 0]
 
 
-def measure(names: list[str], out: Path) -> None:
+def measure(names: list[str], out: Path, later: bool) -> None:
     """Time all cells, a process for each column, and write them as they come."""
     from benchmarks.onednn import environment
 
@@ -84,7 +94,7 @@ def measure(names: list[str], out: Path) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["column", "shape", "implementation", "cycles", "median", "ghz", "samples"])
         for name in names:
-            command = [sys.executable, "-m", "benchmarks.cells", "child", "--column", name]
+            command = [sys.executable, "-m", "benchmarks.cells", "child", "--column", name, *["--later"] * later]
             child = subprocess.Popen(
                 command, env=os.environ | environment(_BY_NAME[name].isa), stdout=subprocess.PIPE, text=True
             )
@@ -98,13 +108,13 @@ def measure(names: list[str], out: Path) -> None:
                 print(f"{name}: the process ended with status {child.returncode}", file=sys.stderr)
 
 
-def _child(column: Column) -> None:
+def _child(column: Column, later: bool) -> None:
     if hasattr(os, "sched_setaffinity"):  # the library's runtime takes as many threads as it sees cores
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     from benchmarks.inside import timed
     from benchmarks.onednn import Compressed, Convolution, Matmul
 
-    for shape in shapes(column):
+    for shape in shapes(column, later):
         sizes = tuple(map(int, shape.split("x")))
         try:
             kind = Convolution if len(sizes) > 3 else Matmul
@@ -150,12 +160,13 @@ def main() -> None:
     parser.add_argument("--column", action="append", choices=list(_BY_NAME), help="of these alone (all)")
     parser.add_argument("--machine", default="spr", help="whose prediction is asked for (spr)")
     parser.add_argument("-o", "--output", type=Path, default=Path("cells.csv"), help="where cells go (cells.csv)")
+    parser.add_argument("--later", action="store_true", help="measure the shapes that no rule was made by")
     args = parser.parse_args()
     names = args.column or list(_BY_NAME)
     if args.what == "measure":
-        measure(names, args.output)
+        measure(names, args.output, args.later)
     elif args.what == "child":
-        _child(_BY_NAME[names[0]])
+        _child(_BY_NAME[names[0]], args.later)
     else:
         _report(pd.read_csv(args.what).query("column in @names"), args.machine)
 

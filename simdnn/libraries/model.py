@@ -81,8 +81,8 @@ class Library:
     runs_models: bool = False
     #: (problem, the row of its choice) -> whether that is cut into tiles of registers as the library's kernel is
     tiles: Callable[[Problem, str], bool] = lambda problem, row: False
-    #: (problem, threads) -> cycles of its own code around its kernels, in an execution on a CPU
-    around: Callable[[Problem, int], float] = lambda problem, threads: 0.0
+    #: (problem, the row of its choice, threads) -> cycles of its own code around its kernels, in an execution on a CPU
+    around: Callable[[Problem, str, int], float] = lambda problem, row, threads: 0.0
     #: (columns, K, whether weights are packed ahead of time) -> how much of K a product of floats adds up at once
     part_of_k: Callable[[int, int, bool], int] = lambda n, k, packed: k
     #: (what the values of an operand decide, ISA caps) -> the row that it takes then; "" where that is the usual one.

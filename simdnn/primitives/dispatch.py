@@ -16,7 +16,7 @@ from isa_models import GpuMachine, InvalidArgument, Unimplemented, UnknownTiming
 from isa_models.errors import did_you_mean
 from isa_models.isa import caps, strongest
 from isa_models.plugins import with_failures
-from simdnn.kernels.common.spec import Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.common.spec import Kernel, KernelKind, Problem
 from simdnn.kernels.table import kernels, kind_of
 from simdnn.libraries import LIBRARIES, UNKNOWN, modelled
 from simdnn.primitives.candidates import Candidate, Kinds, Request, candidate_of, considered, out, refusal, refused_sums
@@ -212,7 +212,7 @@ def picked(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> 
         kind, library = max(able, key=lambda kind: caps().index(kind.isa)), ""
     if reason := kind.accepts(request.problem) or refused_sums(kind, replace(request, fpmath="any")):
         raise Unimplemented(f"{of.title} takes {library}, whose counterpart {name} cannot do this: {reason}")
-    if of.tiles(request.problem, kind.name) and isinstance(request.problem, MatmulProblem):
+    if of.tiles(request.problem, kind.name):
         request = replace(request, problem=replace(request.problem, tiles=request.dispatch))
     return Choice(request, kind, candidates, library)
 
@@ -251,7 +251,7 @@ def _cost(kind: KernelKind, request: Request, threads: int) -> Cost:
     library = LIBRARIES.get(r.dispatch)
     if library is None or isinstance(r.machine, GpuMachine) or not hasattr(cost, "launched"):
         return cost  # an estimator that is not the clock tells no such thing
-    return cost.launched(library.around(r.problem, threads))
+    return cost.launched(library.around(r.problem, kind.name, threads))
 
 
 EQUAL = "as many cycles"

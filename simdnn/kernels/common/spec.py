@@ -231,6 +231,7 @@ class ConvProblem:
     wei_tag: str = "any"  # any | oihw (plain; goihw with groups)
     promote: int = field(default=0, kw_only=True)  # products after which a partial sum joins one in f32; 0: the row's
     depth: Depth | None = field(default=None, kw_only=True)
+    tiles: str = field(default="", kw_only=True)  # the library as whose kernel the clock sees it; "": as here
     line: bool = field(default=False, kw_only=True)  # of one spatial dimension, written as an image of one row
 
     @property

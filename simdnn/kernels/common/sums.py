@@ -45,6 +45,7 @@ class RegisterTile:
     vectors: int
     one_load: bool = False
     block: int = 0  # 0: all rows
+    held: bool = False  # a depthwise kernel's pixels stay in registers from one column of taps to the next
     fetches: bool = False  # a step fetches a line of each vector of weights ahead, as far as it has rows
 
 
@@ -65,6 +66,7 @@ class Options:
     apart: tuple[str, ...] = ()  # operands whose tiles pass the first cache by: "src", "wei"
     tile: RegisterTile | None = None  # None: this package's choice
     packs: bool = False  # a library packs weights in every run, panel by panel: its time has that
+    direct: bool = False  # a library's convolution leaves out taps beside the image, and copies none: its time has that
     ahead: bool = False  # the destination's lines are asked for while the products before their stores run
 
 

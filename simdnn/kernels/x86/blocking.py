@@ -57,17 +57,26 @@ def _fixed(dot: Dot, shifted: bool) -> int:
 
 def fitting(tile: RegisterTile, unit: Unit, dot: Dot, shifted: bool) -> Blocking:
     """A library's tile, with as many of its rows as there are registers for: it may keep fewer beside its sums."""
-    left = unit.registers - _fixed(dot, shifted)
-    if tile.one_load:  # each row of the source has a register, and the weights share the epilogue's
-        return Blocking(min(tile.rows, (left + 1) // (tile.vectors + 1)), tile.vectors)
+    left = unit.registers - _fixed(dot, shifted) + 1  # registers of weights are the epilogue's later
+    if tile.one_load:  # each row of the source has a register
+        return Blocking(min(tile.rows, left // (tile.vectors + 1)), tile.vectors)
+    left -= tile.vectors == 1  # which epilogues want two of
     per_vector = tile.rows + 1 + dot.scaled_weights
     while per_vector * tile.vectors > left:
         per_vector -= 1
     return Blocking(per_vector - 1 - dot.scaled_weights, tile.vectors)
 
 
-def row_blocks(rows: int, most: int) -> list[tuple[int, int, int]]:
-    """Blocks of equal height, or of two heights that differ by one: (first row, height, how many)."""
+def row_blocks(rows: int, most: int, even: bool = True) -> list[tuple[int, int, int]]:
+    """Blocks of equal height, or of two heights that differ by one: (first row, height, how many); or else as high as
+    can be, and one of what is left.
+
+    >>> row_blocks(16, 6), row_blocks(16, 6, even=False)
+    ([(0, 6, 1), (6, 5, 2)], [(0, 6, 2), (12, 4, 1)])
+    """
+    if not even:
+        whole, rest = divmod(rows, most)
+        return [block for block in ((0, most, whole), (whole * most, rest, 1)) if block[1] * block[2]]
     count = -(-rows // most)
     tall = -(-rows // count)
     short = tall * count - rows

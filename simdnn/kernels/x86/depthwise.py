@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -96,6 +96,12 @@ class Depthwise:
             reference=self.reference,
             nan_to_bound=self.merged_scales,
         )
+
+    @property
+    def channel_plan(self) -> Plan:
+        """The epilogue of a library's kernel, which has taps beside the image in its sums."""
+        lacks = self.problem.src == "s8" or self.problem.epilogue.zp_src
+        return replace(self.plan, compensate="channel" if lacks else "")
 
     @cached_property
     def program(self) -> Program:

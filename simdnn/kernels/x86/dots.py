@@ -216,6 +216,9 @@ TF32 = replace(FMA, name="tf32", compute="tf32", rounds="tf32")
 TF32_CUT = replace(TF32, name="tf32_cut", rounds="tf32_cut")
 #: f16 weights widened by the load; the source is widened by the copy stage
 F16 = replace(FMA, name="f16", wei="f16", load_uops=2)
+#: both widened by their loads, for the clock alone: one element of the source is loaded here, where a library's
+#: `vcvtph2psx` brings it to all lanes by as many uops (on a Golden Cove either takes 1.08 cycles)
+F16_LOADED = replace(F16, name="f16_loaded", src="f16")
 #: bf16 data where there is no bf16 arithmetic: weights widened by the load, the source by the copy stage
 MULTIPLY_ADD_BF16 = replace(MULTIPLY_ADD, name="multiply_add_bf16", wei="bf16", load_uops=2)
 MULTIPLY_ADD_F16 = replace(MULTIPLY_ADD, name="multiply_add_f16", wei="f16", load_uops=2)

@@ -19,6 +19,7 @@ from typing import Protocol
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
+from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.code import Code, loop, nest, pieces
 from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters, Problem, Saturating
 from simdnn.kernels.common.sums import Options, RegisterTile
@@ -29,10 +30,11 @@ from simdnn.kernels.x86.decompress import PanelWeights
 from simdnn.kernels.x86.dots import COUNT, COUNT_SUMS, COUNTERS, MADDUBS, Dot
 from simdnn.kernels.x86.epilogue import Plan
 from simdnn.kernels.x86.grouped import GroupedChains
+from simdnn.kernels.x86.library_weights import LibraryWeights
 from simdnn.kernels.x86.product import PanelBlocks, Product, panels_of
 from simdnn.kernels.x86.reduction import Chains
 from simdnn.kernels.x86.tile import Panel, Reduction, TilePart, tile
-from simdnn.kernels.x86.weights import PackedWeights, PanelPacked, PlainWeights, weights_of
+from simdnn.kernels.x86.weights import PackedWeights, PanelPacked, PanelWidened, PlainWeights, weights_of
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Program, Tensor
 
@@ -74,12 +76,18 @@ class Gemm:
     def program(self) -> Program:
         p = self.product
         code = self.tiles.setup() + p.reading.stage(p.unit) + self.weights.stage() + self.compensation.stage()
-        if isinstance(self.weights, PanelWeights | PanelPacked):
-            code += self.panels_outside(self.weights)
-        else:
-            code += self.in_blocks(p.options.tile) if p.options.tile else self.rows_outside()
+        code += self.nests()
         text = p.problem if isinstance(self.weights, PanelWeights) else p.conv
         return verify(Program(f"{p.name} {text}", p.unit.isa, tuple(self.tensors()), tuple(code)))
+
+    def nests(self) -> Code:
+        """The products, behind what was copied for them."""
+        if isinstance(self.weights, PanelWidened):
+            return self.widened_outside(self.weights)
+        if isinstance(self.weights, PanelWeights | PanelPacked):
+            return self.panels_outside(self.weights)
+        tile = self.product.options.tile
+        return self.in_blocks(tile) if tile else self.rows_outside()
 
     def rows_outside(self) -> Code:
         code: Code = []
@@ -94,7 +102,7 @@ class Gemm:
         for times, begin, rows in pieces("m", self.product.rows, given.block or self.product.rows):
             for panels, panel in self.weights.panels():
                 body: Code = []
-                for first, height, count in row_blocks(rows, self.blocks.highest):
+                for first, height, count in row_blocks(rows, self.blocks.highest, evenly(self.product)):
                     body += nest(*self.block(begin + first, height, count, panel))
                 code += nest([("m", times), ("j", panels)], body, parallel=True)
         return code
@@ -107,6 +115,24 @@ class Gemm:
             for block in self.blocks.rows:
                 body += self.nest(*block, 1, panel, parallel=False)
             code += loop("panel", panels, body, parallel=True)
+        return code
+
+    def widened_outside(self, weights: PanelWidened) -> Code:
+        """Each panel's weights are widened into its buffer part by part of the sums, for all rows."""
+        code: Code = []
+        for panels, panel in weights.panels():
+            blocks = [self.parts(*block, panel) for block in self.blocks.rows]
+            body: Code = []
+            begin = 0
+            for turn in zip(*(parts for *_, parts in blocks), strict=True):
+                var, extent = turn[0].var, turn[0].extent
+                at = Affine.var(var) * weights.rows + begin if extent > 1 else Affine(begin)
+                begin += extent * weights.rows
+                one = weights.expand_part(panel, at, min(weights.rows, weights.column - begin + weights.rows))
+                for (_, _, inner, _), part in zip(blocks, turn, strict=True):
+                    one += loop("r", inner, part.code)
+                body += loop(var, extent, one)
+            code += nest([("panel", panels), ("q", 1), ("g", 1)], body, parallel=True)
         return code
 
     def tensors(self) -> list[Tensor]:
@@ -131,10 +157,24 @@ class Gemm:
 
     def block(self, first: int | Affine, height: int, count: int, panel: Panel) -> tuple[list[tuple[str, int]], Code]:
         """`count` tiles of one height over a panel, from row `first` on: the loops around, and what is in them."""
+        p = self.product
+        outer, lines, inner, parts = self.parts(first, height, count, panel)
+        if self.by_parts(panel):
+            body = [s for part in parts for s in replace(part, code=loop("r", inner, part.code)).whole]
+        else:
+            body = loop("r", inner, [s for part in parts for s in part.whole])
+        if not p.flat:
+            body = loop("y", lines, body)
+        return [*outer, ("g", p.conv.groups)], body
+
+    def parts(
+        self, first: int | Affine, height: int, count: int, panel: Panel
+    ) -> tuple[list[tuple[str, int]], int, int, list[TilePart]]:
+        """Tiles of `block`, part by part of their sums: loops around, lines and tiles that share a pass of weights."""
         p, c, r = self.product, self.product.conv, self.product.reading
         size = fmt(r.source.read).bits // 8
         block = Affine.var("r") * height
-        inner = count
+        inner, lines_together = count, 1
         outer: list[tuple[str, int]] = []
         base_source, base_row = Affine(), Affine()
         if p.flat:
@@ -144,7 +184,7 @@ class Gemm:
             inner = together
             block = block + Affine.var("q") * (height * together)
         else:
-            together = chunk(c.oh, r.line * size, self.blocks.second_level)
+            together = lines_together = chunk(c.oh, r.line * size, self.blocks.second_level)
             outer += [("n", c.mb), *([("d", c.od)] if c.depth else []), ("q", c.oh // together)]
             lines = Affine.var("q") * together + Affine.var("y")
             base_source = Affine.var("n") * r.image + lines * r.line + r.origin
@@ -157,14 +197,7 @@ class Gemm:
         sources = source.steps(r.column, height)
         beside = c.groups * self.blocks.layout.channels
         position = ((numbers[0] + Affine.var("n") * -(c.od * c.oh * c.ow)) * beside).steps(beside, height)
-        parts = self.tiles.tile(panel, sources, position, numbers)
-        if self.by_parts(panel):
-            body = [s for part in parts for s in replace(part, code=loop("r", inner, part.code)).whole]
-        else:
-            body = loop("r", inner, [s for part in parts for s in part.whole])
-        if not p.flat:
-            body = loop("y", together, body)
-        return [*outer, ("g", c.groups)], body
+        return outer, lines_together, inner, self.tiles.tile(panel, sources, position, numbers)
 
     def by_parts(self, panel: Panel) -> bool:
         """Whether all rows of a chunk are taken through one part of the sums before the next: where the second cache
@@ -273,11 +306,18 @@ def total(product: Product, sums: Sums) -> str:
     return "dst" if product.conv.epilogue.dst == joined(product, sums) else "total"
 
 
+def evenly(product: Product) -> bool:
+    """Whether tiles are of about one height, as here, or as high as can be but for the last, as in a library: that one
+    may have fewer registers than a formula behind it wants.
+    """
+    return product.options.tile is None or any(map(is_formula, product.conv.epilogue.post_ops))
+
+
 def in_registers(product: Product, columns: int) -> PanelBlocks:
     """Blocks for tiles of vector registers, of a matrix with a number of columns."""
     unit, dot, given, shifted = product.unit, product.dot, product.options.tile, product.shifted
     blocking = fitting(given, unit, dot, shifted) if given else choose(unit, dot, product.rows, columns, shifted)
-    blocks, layout = row_blocks(product.rows, blocking.rows), panels_of(product, blocking.vectors)
+    blocks, layout = row_blocks(product.rows, blocking.rows, evenly(product)), panels_of(product, blocking.vectors)
     return PanelBlocks(blocks, layout, ALL if given else SECOND_LEVEL)
 
 
@@ -297,8 +337,8 @@ def gemm(name: str, problem: Problem, unit: Unit, dot: Dot, options: Options) ->
     product = Product(name, problem, unit, dot, options)
     blocks = in_registers(product, product.oc)
     compensation = Compensation(product, blocks.layout, compensated(product))
-    plan, sums = epilogue_of(product, compensation.by), Chains(product)
     weights = weights_of(product, blocks.layout)
+    plan, sums = epilogue_of(product, compensation.by), Chains(product, isinstance(weights, PanelWidened))
     return Gemm(product, blocks, weights, sums, compensation, plan, RegisterTiles(product, sums, plan))
 
 
@@ -318,7 +358,7 @@ def compressed_gemm(name: str, problem: Problem, unit: Unit, dot: Dot, options: 
     column = product.reading.ic * fmt(dot.wei).bits // 8
     columns = max(1, 2 * SECOND_LEVEL // (column * unit.lanes)) * unit.lanes  # whose buffer the second cache holds
     blocks = in_registers(product, min(product.oc, columns))
-    weights = PanelWeights(product, blocks)
+    weights = (LibraryWeights if options.tile else PanelWeights)(product, blocks)
     plan, sums = weights.decompressor.epilogue(), Chains(product)
     nothing = Compensation(product, blocks.layout, "")
     return Gemm(product, blocks, weights, sums, nothing, plan, RegisterTiles(product, sums, plan))

@@ -17,8 +17,9 @@ class Chains:
 
     group = None
 
-    def __init__(self, product: Product) -> None:
-        self.product = product
+    def __init__(self, product: Product, in_place: bool = False) -> None:
+        """`in_place`: the weights of each chain lie where those of the one before did."""
+        self.product, self.in_place = product, in_place
 
     @cached_property
     def chained(self) -> bool:
@@ -59,9 +60,9 @@ class Chains:
             last = replace(last, taps=last.taps[::-1])
         if not times:
             return (Repeat((last,)),)
-        return Repeat((chain((0, r.kw), planes, rows),), TapLoop("part", times, cut * depth, cut * step)), Repeat(
-            (last,)
-        )
+        over = TapLoop("part", times, cut * depth, 0 if self.in_place else cut * step)
+        last = replace(last, weights=0) if self.in_place else last
+        return Repeat((chain((0, r.kw), planes, rows),), over), Repeat((last,))
 
     def tensors(self) -> list[Tensor]:
         return []

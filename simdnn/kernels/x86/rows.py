@@ -16,12 +16,15 @@ from simdnn.kernels.x86.around import around
 from simdnn.kernels.x86.as_s8 import WIDENED, as_s8, fed
 from simdnn.kernels.x86.code import Unit, unit_of
 from simdnn.kernels.x86.depthwise import FLOAT, INTEGER, Depthwise
+from simdnn.kernels.x86.depthwise_direct import Walk
+from simdnn.kernels.x86.direct import direct
 from simdnn.kernels.x86.dots import (
     BF16,
     BF16_EMULATED,
     BF16_STORED,
     F16,
     F16_DOWN,
+    F16_LOADED,
     FMA,
     FP16,
     MADDUBS,
@@ -42,6 +45,7 @@ from simdnn.kernels.x86.gemv import Gemv
 from simdnn.kernels.x86.rows_blocks import repacked, tiled, vec_dot
 from simdnn.kernels.x86.rows_compressed import compressed_kinds
 from simdnn.kernels.x86.rows_reference import ref_conv, ref_float, ref_int8
+from simdnn.libraries.onednn.blocking import depthwise_tile
 from simdnn.libraries.onednn.order import depthwise_by_gemm
 from simdnn.libraries.onednn.sums import (
     cut_as_emulated,
@@ -71,7 +75,13 @@ def on_vectors(row: Row, name: str, problem: Problem, machine: Machine) -> Kerne
     if isinstance(problem, MatmulProblem) and problem.group_scales:
         return grouped_gemm(name, problem, unit, dot).kernel()
     options = row.options(problem)
+    if options.direct and isinstance(problem, ConvProblem):
+        kernel = gemm(name, problem, unit, dot, replace(options, tile=None)).kernel()
+        return replace(kernel, timed=direct(name, problem, unit, F16_LOADED if dot == F16 else dot, options))
     kernel = gemm(name, problem, unit, dot, replace(options, packs=False)).kernel()
+    if options.packs and dot.wei == "f16":
+        values = gemm(name, problem, unit, dot, replace(options, packs=False, tile=None)).kernel()
+        return replace(values, timed=gemm(name, problem, unit, FMA, options).program)
     if options.packs and isinstance(problem, MatmulProblem):
         plain = problem if problem.wei_tag != "any" else replace(problem, wei_tag="ab")
         return replace(kernel, timed=gemm(name, plain, unit, dot, options).program)
@@ -272,7 +282,11 @@ def _depthwise_kernel(name: str, unit: Unit, halves: bool, problem: ConvProblem,
     starts = starts_from_bias(problem, unit.isa)
     reference = ends_as_reference(problem, unit.isa) if integer else problem.src == "f32" and depthwise_by_gemm(problem)
     merged = integer and older_kernel(unit.isa, problem) and not reference
-    return Depthwise(name, problem, unit, halves and problem.src == "s8", merged, starts, reference).kernel()
+    found = Depthwise(name, problem, unit, halves and problem.src == "s8", merged, starts, reference)
+    if problem.tiles != "onednn":
+        return found.kernel()
+    walk = Walk(problem, unit, depthwise_tile(problem, unit.masks), found.channel_plan)
+    return replace(found.kernel(), timed=walk.program(name))
 
 
 # -- a matrix and a vector --------------------------------------------------------------------------------------------

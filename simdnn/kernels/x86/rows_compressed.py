@@ -122,7 +122,11 @@ def _computes(dot: Dot, problem: MatmulProblem) -> str:
 def _in_panels(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine: Machine) -> Kernel:
     options = _cuts(dot, unit, problem)
     if dot not in (TILED_BF16, TILED_F16):
-        return compressed_gemm(name, problem, unit, dot, options).kernel()
+        kernel = compressed_gemm(name, problem, unit, dot, replace(options, tile=None)).kernel()
+        if not options.tile:
+            return kernel
+        stored = replace(problem, wei_tag="ab") if problem.wei in ("s4", "u4") else problem
+        return replace(kernel, timed=compressed_gemm(name, stored, unit, dot, options).program)
     if options.split_k:
         return _ahead(name, unit, dot, problem, machine)
     return tiled_gemm(name, problem, unit, dot, accumulation_of(machine), options, compressed=True).kernel()

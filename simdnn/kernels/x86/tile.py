@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import cycle
 
 from simdnn.kernels.common.code import Code, loop, op
-from simdnn.kernels.x86.code import Unit, broadcast32, fetch, load32, store32, zero
+from simdnn.kernels.x86.code import Unit, broadcast32, fetch, load32, load_float, store32, zero
 from simdnn.kernels.x86.dots import Dot, accumulator, beside, emitted
 from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile
 from simdnn.program.records import Affine, Op
@@ -126,7 +126,7 @@ class Reduction:
     first: tuple[str, ...] = ()  # what the first chain's sum gets, instead of the total: "sum", "bias"
     one_load: bool = False  # the source's rows are broadcast first, and one vector of weights is loaded at a time
     fetches: bool = False  # a line of each vector of weights is fetched ahead in a step, as far as there are rows
-    apart: bool = False  # parts of the sums do not follow each other at once
+    apart: bool = False  # parts of the sums do not follow each other at once, and the epilogue's registers hold weights
 
     @property
     def joined(self) -> str:
@@ -161,8 +161,16 @@ def setup(unit: Unit, reduction: Reduction, panel: Panel, by_channel: bool) -> C
     return code
 
 
-def steps(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine], weights: Affine, count: int) -> Code:
-    """The innermost loop: `count` dots for every accumulator of the tile."""
+def steps(
+    unit: Unit,
+    reduction: Reduction,
+    panel: Panel,
+    rows: Sequence[Affine],
+    weights: Affine,
+    count: int,
+    first: int = 0,
+) -> Code:
+    """The innermost loop: `count` dots for the accumulators of a tile's rows from `first` on."""
     dot = reduction.dot
     at = Affine.var("k")
 
@@ -171,6 +179,8 @@ def steps(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine]
         return dot.load_weights(unit, register, panel.tensor, index, panel.lanes[j] if panel.plain else unit.lanes)
 
     def broadcast(i: int, register: str) -> Code:
+        if dot.src == "f16" and dot.acc == "f32":
+            return load_float(unit, register, reduction.source, "f16", rows[i] + at, 1)
         a = unit.reg(register, "f32" if dot.src == "f32" else "u32")
         code: Code = [broadcast32(a, reduction.source, rows[i] + at * dot.depth)]
         if reduction.shifted:
@@ -180,7 +190,7 @@ def steps(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine]
     temporaries = cycle([f"t{t}" for t in range(max(1, dot.temporaries))])
 
     def product(i: int, j: int, a: str, b: str) -> tuple[Op, ...]:
-        return emitted(dot.emit, unit, f"c{i}_{j}", a, b, next(temporaries))
+        return emitted(dot.emit, unit, f"c{first + i}_{j}", a, b, next(temporaries))
 
     # The library names lines some steps on; so do these but for the place, which no cycle depends on: behind the last
     # line an address would leave its tensor.
@@ -196,13 +206,19 @@ def steps(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine]
             for i, a in enumerate(sources):
                 body += product(i, j, a, "p")
         return loop("k", count, body)
-    for j in range(panel.vectors):
-        body += load(j, f"b{j}")
+    registers = weights_of(panel.vectors) if reduction.apart else [f"b{j}" for j in range(panel.vectors)]
+    for j, register in enumerate(registers):
+        body += load(j, register)
     for i in range(len(rows)):
         body += broadcast(i, "a")
-        for j in range(panel.vectors):
-            body += product(i, j, "a", f"b{j}")
+        for j, register in enumerate(registers):
+            body += product(i, j, "a", register)
     return loop("k", count, body)
+
+
+def weights_of(vectors: int) -> list[str]:
+    """Registers of weights in a library's tile: its epilogue wants the first of them later."""
+    return ["p", *(f"b{j}" for j in range(vectors - 1))]
 
 
 def reduce_(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine], chain: Chain, at: Moves) -> Code:

@@ -9,9 +9,10 @@ from functools import cached_property
 
 from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common import pack
-from simdnn.kernels.common.code import Code
+from simdnn.kernels.common.code import Code, loop, pieces
 from simdnn.kernels.common.kept import made_of
 from simdnn.kernels.common.spec import Parameters
+from simdnn.kernels.x86.code import load_float, store32
 from simdnn.kernels.x86.packing import Packing, stored
 from simdnn.kernels.x86.product import Product, runs
 from simdnn.kernels.x86.source_steps import fold_weights
@@ -20,13 +21,15 @@ from simdnn.program.records import WEIGHTS, Affine, Tensor
 
 #: the tensors that may hold the user's weights
 _GIVEN = ("wei", "wei_tail", "plain")
+_STORED = {"wei": "stored", "wei_tail": "stored_tail"}
+_AT_ONCE = 4  # rows of a panel that become f32 in a step
 _GROUP = Affine.var("g")
 
 
 def weights_of(product: Product, layout: pack.Layout) -> PlainWeights | PackedWeights:
     """Plain rows are read in place where each of their elements is a dot product of its own."""
     if product.options.packs:
-        return PanelPacked(product, layout)
+        return (PanelWidened if product.problem.wei == "f16" else PanelPacked)(product, layout)
     in_place = product.problem.wei_tag == "ab" and product.dot.depth == 1
     return (PlainWeights if in_place else PackedWeights)(product, layout)
 
@@ -154,8 +157,39 @@ class PanelPacked(PackedWeights):
         """The panel's weights into its buffer, by registers that tiles of up to `rows` rows need later."""
         plain = stored(self.product.problem.wei_tag, self.stored, self.own)
         sums = [f"c{i}_{j}" for i in range(rows) for j in range(panel.vectors)]
-        registers = (*sums, *(f"b{j}" for j in range(panel.vectors)), *(f"d{i}" for i in range(8)))[:8]
+        registers = (*sums, *(f"b{j}" for j in range(8)))[:8]
         return Packing(self.product.unit, plain, self.own, alone=panel.tensor, registers=registers).stage()
+
+
+class PanelWidened(PanelPacked):
+    """Panels of f16, made f32 part by part in a buffer that stays in the cache for its tiles."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the buffer: as much of K as is added up at once."""
+        return min(self.product.options.cut or self.column, self.column)
+
+    def tensors(self) -> list[Tensor]:
+        p, found = self.product, []
+        for r in runs(self.layout, p.unit.lanes, "panel"):
+            stored = Tensor(_STORED[r.tensor], self.stored, self.column * r.count * r.width, role=WEIGHTS)
+            found += [stored, Tensor(r.tensor, self.multiplied, self.rows * r.width, "private")]
+        return found
+
+    def expand_part(self, panel: Panel, row: Affine, count: int) -> Code:
+        """`count` rows of the panel from `row` on into its buffer, a few of them in a step."""
+        unit, width = self.product.unit, panel.vectors * self.product.unit.lanes
+        first = Affine.var("panel") * (self.column * width) if panel.tensor == "wei" else Affine()
+        code: Code = []
+        for times, begin, some in pieces("k", count, _AT_ONCE):
+            body: Code = []
+            for at in range(0, some * width, unit.lanes):
+                register, place = f"c0_{at // unit.lanes % panel.vectors}", begin * width + at
+                stored = first + row * width + place
+                body += load_float(unit, register, _STORED[panel.tensor], self.stored, stored, unit.lanes)
+                body.append(store32(unit, panel.tensor, place, unit.reg(register, "f32"), unit.lanes))
+            code += loop("k", times, body)
+        return code
 
 
 def channel(layout: pack.Layout, first: Affine) -> Affine:

@@ -8,24 +8,50 @@ a time; else a step fetches a line of each vector ahead, as far as it has rows.
 
 from __future__ import annotations
 
-from simdnn.kernels.common.spec import MatmulProblem, Problem
+from simdnn.kernels.common.activations import is_formula
+from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, RegisterTile
+from simdnn.libraries.onednn.blocks import considers
+from simdnn.libraries.onednn.order import by_int8_gemm, shared_by_pixels
 
+_FORMULA = 9  # registers that a post-operation of a depthwise convolution takes beside sums, where it is a formula
 _COLUMNS, _ROWS = 64, 256  # of a block of weights, and of one of the source at most
+_CONVOLUTIONS = (
+    "conv:avx2",
+    "conv:avx2_int8",
+    "conv:avx2_vnni",
+    "conv:avx512_core",
+    "conv:avx512_core_bf16",
+    "conv:avx512_core_f16",
+    "conv:avx512_core_int8",
+    "conv:avx512_core_vnni",
+)
+_DEPTHWISE = (
+    "dw:avx2",
+    "dw:avx2_vnni_int8",
+    "dw:avx512_core",
+    "dw:avx512_core_bf16",
+    "dw:avx512_core_f16",
+    "dw:avx512_core_vnni_int8",
+)
 _KNOWN = (
     "gemm:avx2",
     "gemm:avx2_vnni",
     "gemm:avx512_core",
     "gemm:avx512_core_bf16",
+    "gemm:avx512_core_f16",
     "gemm:avx512_core_int8",
     "gemm:avx512_core_vnni",
+    "wdec:avx512_core_bf16",
 )
 
 
 def knows_tile(problem: Problem, row: str) -> bool:
     """Whether the row that stands for the library's kernel is cut into its tiles."""
-    if not isinstance(problem, MatmulProblem):
-        return False
+    if isinstance(problem, ConvProblem):
+        if problem.wei_tag != "any" or problem.depth is not None:
+            return False
+        return row in _CONVOLUTIONS or row in _DEPTHWISE and _by_brdgmm(problem, row)
     return row in _KNOWN and problem.wei_tag == "any" or packs(problem, row)
 
 
@@ -36,18 +62,58 @@ def packs(problem: MatmulProblem, row: str) -> bool:
 
 def register_tile(problem: MatmulProblem, dot: DotProduct, wide: bool) -> RegisterTile:
     """The tile of a matmul whose weights are in the library's own layout; `wide`: AVX-512."""
-    lanes, registers = (16, 32) if wide else (8, 16)
+    lanes = 16 if wide else 8
     vectors = max(1, min(4, min(_COLUMNS, problem.n) // lanes))
-    one_load = vectors == 4 and not wide
+    return _tile(problem, dot, wide, min(problem.m, _ROWS), vectors)[1]
+
+
+def convolution_tile(problem: ConvProblem, dot: DotProduct, wide: bool) -> RegisterTile:
+    """The tile of a convolution, whose blocks of rows are lines of outputs, or all pixels where there is one tap."""
+    lanes = 16 if wide else 8
+    columns = problem.oc // problem.groups
+    alone = problem.kh == problem.kw == 1
+    block = min(problem.oh * problem.ow, _ROWS) if alone and problem.strides == (1, 1) else problem.ow
+    most = min(4, -(-columns // lanes))
+    found = []
+    for vectors in range(most, 0, -1):
+        if alone or considers(problem, vectors, wide, lanes):
+            score, tile = _tile(problem, dot, wide, block, vectors)
+            found.append((score * columns / (-(-columns // (vectors * lanes)) * vectors * lanes), tile))
+    return max(found, key=lambda one: one[0])[1]
+
+
+def _by_brdgmm(problem: ConvProblem, row: str) -> bool:
+    """Whether a depthwise convolution of whole vectors of channels is brdgmm's, the library's kernel of them."""
+    left = problem.line or problem.dilation != (1, 1) or shared_by_pixels(problem) or by_int8_gemm(problem)
+    return not left and problem.ic % (16 if "avx512_core" in row else 8) == 0
+
+
+def depthwise_tile(problem: ConvProblem, wide: bool) -> RegisterTile:
+    """Pixels by vectors of channels in brdgmm. With AVX-512 and a stride of 1, columns of taps share the pixels that
+    they have in registers.
+    """
+    shares, plain = wide and problem.strides[1] == 1, wide and problem.src == "f32"
+    integer = problem.wei == "s8"
+    taken = 4 + (not shares and not plain) + (integer and wide) + (problem.src == "s8")
+    left = (32 if wide else 16) - max(taken, _FORMULA * any(map(is_formula, problem.epilogue.post_ops)))
+    count = -(-problem.ic // (16 if wide else 8))
+    if not shares:
+        vectors = min(4, count)
+        return RegisterTile(min(left // vectors, problem.ow), vectors)
+    vectors = 1 + (min(4, count) % 2 == 0)
+    return RegisterTile(max(1, min((left // vectors - problem.kw + 1) // 2, problem.ow)), vectors, held=True)
+
+
+def _tile(problem: Problem, dot: DotProduct, wide: bool, block: int, vectors: int) -> tuple[float, RegisterTile]:
+    """The tile of `vectors` registers of columns for blocks of rows, and the library's score of it."""
+    registers, one_load = (32 if wide else 16), vectors == 4 and not wide
     shift = problem.wei == problem.src == "s8"  # what is added to the source
     pairs = 2 * dot.saturates  # a register of ones, and one for sums of pairs
     left = registers - shift - pairs - (1 if one_load else vectors + 1)
-    block = min(problem.m, _ROWS)
 
     def score(rows: int) -> float:
         filled = block / (-(-block // rows) * rows)
-        return filled * vectors * rows / (vectors + rows)
+        return round(filled * vectors * rows / (vectors + rows), 6)
 
-    most = left // (vectors + one_load)
-    rows = max(range(most, 0, -1), key=lambda rows: round(score(rows), 6))
-    return RegisterTile(rows, vectors, one_load, block, fetches=not one_load)
+    rows = max(range(left // (vectors + one_load), 0, -1), key=score)
+    return score(rows), RegisterTile(rows, vectors, one_load, block, fetches=not one_load)

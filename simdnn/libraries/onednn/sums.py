@@ -9,10 +9,11 @@ from dataclasses import replace
 
 from isa_models.formats import fmt
 from isa_models.isa import implied
+from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.postops import sums_late
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, Options, Order, Part
-from simdnn.libraries.onednn.blocking import register_tile
+from simdnn.libraries.onednn.blocking import convolution_tile, register_tile
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
     by_gemm,
@@ -37,7 +38,8 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
     """A GEMM or convolution on vectors: rules 4, 5, 7, 8 and 9."""
     wide = "avx512_core" in implied(isa)
     if isinstance(problem, ConvProblem):
-        return _convolution(dot, isa, problem, wide)
+        found = _convolution(dot, isa, problem, wide)
+        return _direct(found, dot, isa, problem, wide) if problem.tiles == "onednn" else found
     if dot.chain:
         return Options(cut=dot.chain)
     cut, split, k, integer = 0, 0, problem.k, dot.acc == "s32"
@@ -58,7 +60,16 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
     if integer and older_kernel(isa, problem):
         return replace(found, packs=dot.saturates and not split)
     cut = found.cut or (0 if split else 512 if wide and k <= 1024 else 1024)
-    return replace(found, cut=cut, tile=register_tile(problem, dot, wide))
+    return replace(found, cut=cut, tile=register_tile(problem, dot, wide), packs=dot.wei == "f16")
+
+
+def _direct(found: Options, dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) -> Options:
+    """A convolution in place, as the library's kernel goes through it; its older ones have tiles of their own."""
+    crowded = not wide and any(map(is_formula, problem.epilogue.post_ops))  # which want registers of their own
+    if found.order.fold or found.order.parts or found.order.block or crowded:
+        return found
+    older = older_kernel(isa, problem) or groups_by_fours(problem, 16) or jit_takes(problem) and problem.src == "f32"
+    return replace(found, direct=True, tile=None if older else convolution_tile(problem, dot, wide))
 
 
 def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) -> Options:
@@ -143,8 +154,9 @@ def cut_decompressed(dot: DotProduct, isa: str, problem: MatmulProblem) -> Optio
         return Options(cut=dot.chain)
     if problem.decompression and problem.decompression.reference:
         return Options()
-    short = "avx512_core" in implied(isa) and (problem.k <= 1024 or problem.m == 1)
-    return Options(cut=512 if short else 1024)
+    wide = "avx512_core" in implied(isa)
+    tile = register_tile(problem, dot, wide) if problem.tiles == "onednn" else None
+    return Options(cut=512 if wide and (problem.k <= 1024 or problem.m == 1) else 1024, tile=tile)
 
 
 def cut_widened(dot: DotProduct, isa: str, problem: Problem) -> Options:

@@ -1,0 +1,196 @@
+"""A depthwise convolution as a library's kernel goes through it, for the clock alone: pixels by vectors of channels,
+over the image as it is.
+
+    for each run of lines whose windows reach over the image alike, each block of pixels, each few vectors of channels:
+        for each tap that lies on the image: its weights, its pixels, multiply-accumulate
+
+Columns of a kernel next to each other share their pixels where there are registers for them (`held`): each brings one
+new pixel. Values come from `Depthwise`. An instruction here may stand for another one of as many uops on the same
+ports, which this package lacks: `vpbroadcastd` for the load of 16 bytes into each quarter, `vpand` for a masked move,
+an idiom of zero, which takes a slot alone, for one on general registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from simdnn.kernels.common.code import Code, loop, nest, op
+from simdnn.kernels.common.spec import ConvProblem
+from simdnn.kernels.common.sums import RegisterTile
+from simdnn.kernels.x86.blocking import row_blocks
+from simdnn.kernels.x86.code import Unit, broadcast32, load_float, zero
+from simdnn.kernels.x86.direct import OutputRun, runs_along
+from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
+from simdnn.kernels.x86.tile import weights_of
+from simdnn.program.check import verify
+from simdnn.program.records import SOURCE, WEIGHTS, Affine, Memory, Op, Program, Register, Tensor
+
+#: instructions on general registers a tap, counted in the library's code: pointers, and how far the block reaches over
+#: the image's two edges, or over one
+_SLOTS, _SLOTS_ONE_SIDE = 18, 13
+
+
+@dataclass(frozen=True)
+class Walk:
+    """One convolution, the unit, and the library's tile: `rows` pixels by `vectors` of channels."""
+
+    problem: ConvProblem
+    unit: Unit
+    tile: RegisterTile
+    plan: Plan
+
+    @property
+    def held(self) -> bool:
+        """Whether pixels of a column stay in registers for the next."""
+        return self.tile.held
+
+    @property
+    def acc(self) -> str:
+        return "s32" if self.integer else "f32"
+
+    def program(self, name: str) -> Program:
+        p = self.problem
+        pixels = p.mb * p.oh * p.ow
+        tensors = [
+            Tensor("src", p.src, p.mb * p.ih * p.iw * p.ic, role=SOURCE),
+            Tensor("wei", p.wei, p.kh * p.kw * p.ic, role=WEIGHTS),
+            *([Tensor.constant("constants", "u32", bytes([255] * 4 + [128] * 4))] if self.integer else []),
+            *self.plan.tensors(self.unit, p.oc, 1, pixels * p.oc),
+            Tensor("dst", p.epilogue.dst, pixels * p.oc, "output"),
+        ]
+        code: Code = []
+        for lines in runs_along(p.axes[0]):
+            code += nest([("n", p.mb), ("y", lines.count)], self.line(lines), parallel=True)
+        return verify(Program(f"{name} {p}", self.unit.isa, tuple(tensors), tuple(code)))
+
+    def line(self, lines: OutputRun) -> Code:
+        """All tiles of a line; those whose windows reach over the image alike in a loop."""
+        code: Code = []
+        axis = self.problem.axes[1]
+        for some in runs_along(axis):
+            for first, height, count in row_blocks(some.count, self.tile.rows, even=False):
+                for channel, vectors, times in self.channels():
+                    pixel = Affine.var("r") * height + (some.first + first)
+                    body = self.block(lines, pixel, height, some, channel, vectors)
+                    code += nest([("r", count), ("j", times)], body)
+        return code
+
+    def channels(self) -> Iterator[tuple[Affine, int, int]]:
+        """(first channel, vectors, how many) of blocks of channels."""
+        lanes, most = self.unit.lanes, self.tile.vectors
+        vectors = -(-self.problem.ic // lanes)
+        whole, rest = divmod(vectors, most)
+        if whole:
+            yield Affine.var("j") * (most * lanes), most, whole
+        if rest:
+            yield Affine(whole * most * lanes), rest, 1
+
+    def block(
+        self, lines: OutputRun, pixel: Affine, height: int, some: OutputRun, channel: Affine, vectors: int
+    ) -> Code:
+        """One tile from nothing to the destination."""
+        p, unit = self.problem, self.unit
+        (rows, columns), n, y, u = p.axes, Affine.var("n"), Affine.var("y"), Affine.var("u")
+        sums = [[unit.reg(f"c{i}_{j}", self.acc) for j in range(vectors)] for i in range(height)]
+        line = n * p.ih + (y + lines.first) * rows.stride + (u + lines.tap) * rows.dilation + -rows.before
+        begin = line * (p.iw * p.ic) + (pixel * columns.stride + -columns.before) * p.ic + channel
+        code: Code = [zero(acc) for row in sums for acc in row]
+        if self.integer:
+            code.append(broadcast32(unit.reg("mask"), "constants", Affine()))
+        if self.shifted:
+            code.append(broadcast32(unit.reg("shift"), "constants", Affine(1)))
+        body: Code = []
+        names = weights_of(vectors)
+        loaded: set[int] = set()
+        for w in range(some.tap, some.tap + some.taps):
+            at = ((u + lines.tap) * p.kw + w) * p.ic + channel
+            body += self.tap(at, vectors)
+            for i, row in enumerate(sums):
+                place = i * columns.stride + w * columns.dilation
+                for j, acc in enumerate(row):
+                    source = begin + place * p.ic + j * unit.lanes
+                    if p.src == "f32" and not self.held:
+                        value = Memory("src", source, "f32", unit.lanes)
+                        body.append(op("vfmadd231ps", acc, acc, unit.reg(names[j], "f32"), value))
+                        continue
+                    a = f"a{(place - some.tap * columns.dilation) % (height + p.kw - 1)}_{j}" if self.held else "a"
+                    if not self.held or place not in loaded:
+                        body += self.source(a, source)
+                    body.append(self.product(acc, a, names[j]))
+                loaded.add(place)
+        if self.shifted:
+            body += self.beside(sums, p.kw - some.taps, channel)
+        code += loop("u", lines.taps, body)
+        if self.shifted:
+            code += loop("u", p.kh - lines.taps, self.beside(sums, p.kw, channel))
+        return code + self.stored(sums, lines, pixel, channel)
+
+    def beside(self, sums: list[list[Register]], taps: int, channel: Affine) -> Code:
+        """Taps beside the image of a source that is shifted: products of the shift."""
+        code: Code = []
+        names = weights_of(len(sums[0]))
+        for w in range(taps):
+            code += self.tap(channel + w * self.problem.ic, len(sums[0]))
+            code += [self.product(acc, "shift", names[j]) for row in sums for j, acc in enumerate(row)]
+        return code
+
+    def tap(self, at: Affine, vectors: int) -> Code:
+        """The weights of a tap, behind what the library's code does to find it: a slot for each instruction."""
+        found: Code = [zero(self.unit.reg("p"))] * (_SLOTS if self.problem.strides[1] == 1 else _SLOTS_ONE_SIDE)
+        return found + [
+            s
+            for j, register in enumerate(weights_of(vectors))
+            for s in self.weights(register, at + j * self.unit.lanes)
+        ]
+
+    def stored(self, sums: list[list[Register]], lines: OutputRun, pixel: Affine, channel: Affine) -> Code:
+        """A tile's epilogue. Lanes of integers are put in order first, where a register was filled by quarters."""
+        p, unit = self.problem, self.unit
+        first = (Affine.var("n") * p.oh + Affine.var("y") + lines.first) * p.ow + pixel
+        rows = [(first + i) * p.oc + channel for i in range(len(sums))]
+        final = TileSums(unit, sums, [unit.lanes] * len(sums[0]), rows, channel, rows)
+        by_quarters = self.integer and unit.masks
+        order = [op("vpermd", acc.as_("u32"), unit.reg("mask"), acc.as_("u32")) for row in sums for acc in row]
+        return [*(order if by_quarters else ()), *finish_tile(self.plan, final)]
+
+    @property
+    def integer(self) -> bool:
+        return self.problem.wei == "s8"
+
+    @property
+    def shifted(self) -> bool:
+        return self.problem.src == "s8"
+
+    def weights(self, register: str, at: Affine) -> Code:
+        unit, p = self.unit, self.problem
+        if p.wei != "s8":
+            return self._float(register, "wei", p.wei, at)
+        if not unit.masks:
+            return [op("vpmovsxbd", unit.reg(register, "s32"), Memory("wei", at, "s8", unit.lanes))]
+        value = unit.reg(register)
+        return [broadcast32(value, "wei", at), op("vpand", value, value, unit.reg("mask"))]
+
+    def source(self, register: str, at: Affine) -> Code:
+        unit, p = self.unit, self.problem
+        if p.wei != "s8":
+            return self._float(register, "src", p.src, at)
+        if not unit.masks:
+            name, kind = ("vpmovzxbd", "u32") if p.src == "u8" else ("vpmovsxbd", "s32")
+            return [op(name, unit.reg(register, kind), Memory("src", at, p.src, unit.lanes))]
+        value = unit.reg(register)
+        shift = [op("vpaddb", value.as_("s8"), value.as_("s8"), unit.reg("shift", "s8"))]
+        return [broadcast32(value, "src", at), *(shift if self.shifted else ())]
+
+    def _float(self, register: str, tensor: str, dtype: str, at: Affine) -> Code:
+        if dtype == "bf16":
+            return [op("vpmovzxwd", self.unit.reg(register), Memory(tensor, at, "u16", self.unit.lanes))]
+        return load_float(self.unit, register, tensor, dtype, at, self.unit.lanes)
+
+    def product(self, acc: Register, a: str, b: str) -> Op:
+        unit = self.unit
+        if self.acc == "s32":
+            return op("vpdpbusd", acc, acc, unit.reg(a, "u8"), unit.reg(b, "s8"))
+        if self.problem.wei == "bf16":
+            return op("vdpbf16ps", acc, acc, unit.reg(a, "bf16"), unit.reg(b, "bf16"))
+        return op("vfmadd231ps", acc, acc, unit.reg(a, "f32"), unit.reg(b, "f32"))

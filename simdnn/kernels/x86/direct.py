@@ -1,0 +1,250 @@
+"""A convolution as a library's kernel goes through it, for the clock alone: the image is not copied, and taps beside it
+are left out.
+
+    for each run of lines whose windows reach over the image alike, each panel of columns, each block of pixels:
+        for each row of the kernel that lies on the image
+            for each column of it            pixels whose tap lies beside the image take no part
+                for each step of channels    dot products
+
+Values come from the other form (`gemm`): there a tap beside the image is a product with zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+
+from isa_models.formats import fmt
+from simdnn.kernels.common.code import Code, loop, nest, op
+from simdnn.kernels.common.spec import ConvProblem, SpatialAxis
+from simdnn.kernels.common.sums import Options
+from simdnn.kernels.x86.blocking import SECOND_LEVEL, row_blocks
+from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
+from simdnn.kernels.x86.compensation import Compensation, compensated
+from simdnn.kernels.x86.dots import Dot, accumulator, emitted
+from simdnn.kernels.x86.epilogue import TileSums, finish_tile
+from simdnn.kernels.x86.gemm import Gemm, RegisterTiles, epilogue_of, evenly, gemm, in_registers
+from simdnn.kernels.x86.product import Product
+from simdnn.kernels.x86.reduction import Chains
+from simdnn.kernels.x86.source import Source
+from simdnn.kernels.x86.source_steps import Reading, reading
+from simdnn.kernels.x86.tile import Panel, Reduction, setup, steps
+from simdnn.kernels.x86.weights import weights_of
+from simdnn.program.records import Affine, Program, Tensor
+
+_SLACK = 64  # elements: of a register, at most
+
+
+@dataclass(frozen=True)
+class OutputRun:
+    """Neighbouring outputs along an axis, whose taps from `tap` on lie on the image, `taps` of them."""
+
+    first: int
+    count: int
+    tap: int
+    taps: int
+
+
+def runs_along(axis: SpatialAxis) -> list[OutputRun]:
+    """The outputs along an axis by the taps that lie on the image.
+
+    >>> found = runs_along(SpatialAxis(i=7, k=3, o=7, stride=1, dilation=1, before=1, behind=1))
+    >>> [(some.first, some.count, some.tap, some.taps) for some in found]
+    [(0, 1, 1, 2), (1, 5, 0, 3), (6, 1, 0, 2)]
+    """
+    found = []
+    for (tap, taps), outputs in groupby(range(axis.o), lambda o: _taps(axis, o)):
+        members = list(outputs)
+        found.append(OutputRun(members[0], len(members), tap, taps))
+    return found
+
+
+def _taps(axis: SpatialAxis, output: int) -> tuple[int, int]:
+    """(the first tap of an output that lies on the image, how many do)."""
+    begin = output * axis.stride - axis.before
+    on = [tap for tap in range(axis.k) if 0 <= begin + tap * axis.dilation < axis.i]
+    return (on[0], len(on)) if on else (0, 0)
+
+
+class InPlace(Source):
+    """An image whose last pixel is read to the end of a dot product, against weights of zero."""
+
+    def tensors(self) -> list[Tensor]:
+        src, *others = super().tensors()
+        return [replace(src, size=src.size + _SLACK), *others]
+
+
+class OnImage(Product):
+    """The facts of a convolution whose source is read where it is."""
+
+    @cached_property
+    def reading(self) -> Reading:
+        """The source without the padding around it: a tap beside the image has no place in it. Channels that fill no
+        whole dot product are not filled up in a copy.
+        """
+        c = self.conv
+        found = reading(replace(c, padding=(0, 0, 0, 0)), self.unit, self.dot, self.options.order, False)
+        s = found.source
+        if s.converted or s.ic == s.icp:
+            return found
+        s = InPlace(s.stored, s.read, s.mb, s.ih, s.iw, s.groups, s.ic, s.ic)
+        across = c.dilation[1] * s.pixel
+        moved = replace(found, source=s, tensor=s.tensor, image=s.image, group=s.ic, across=across)
+        (down, right), line = c.strides, s.row
+        return replace(moved, line=down * line, column=right * s.pixel, down=c.dilation[0] * line)
+
+
+@dataclass(frozen=True, eq=False)
+class Direct(Gemm):
+    """The nest of a convolution over the image as it is."""
+
+    def nests(self) -> Code:
+        p, c, r = self.product, self.product.conv, self.product.reading
+        around = [("n", c.mb), ("g", c.groups)]
+        code = self.lacking() if self.lacks else []
+        if r.weights * c.oc * fmt(p.dot.wei).bits // 8 > 2 * SECOND_LEVEL:  # each panel is read for all lines at once
+            for panels, panel in self.weights.panels():
+                body = [
+                    line for some in runs_along(c.axes[0]) for line in loop("y", some.count, self.line(panel, some))
+                ]
+                code += nest([*around, ("j", panels)], body, parallel=True)
+            return code
+        for some in runs_along(c.axes[0]):
+            for panels, panel in self.weights.panels():
+                code += nest([*around, ("j", panels), ("y", some.count)], self.line(panel, some), parallel=True)
+        return code
+
+    def tensors(self) -> list[Tensor]:
+        size = len(runs_along(self.product.conv.axes[0])) * self.product.conv.ow * self.sums_of_line
+        return [*super().tensors(), *([Tensor("edges", "s32", size, "scratch")] if self.lacks else [])]
+
+    @property
+    def lacks(self) -> bool:
+        """Whether sums lack what was added to the source, times weights whose taps lie on the image."""
+        return self.product.shifted and self.product.conv.padded
+
+    @property
+    def sums_of_line(self) -> int:
+        """Sums of weights for a pixel: all columns with the padding of panels."""
+        return self.product.conv.groups * self.blocks.layout.channels
+
+    def lacking(self) -> Code:
+        """Sums of the weights that lie on the image, for each pixel of a line of each kind: made in every run."""
+        p, c, r, unit = self.product, self.product.conv, self.product.reading, self.product.unit
+        dot, ones = p.dot, broadcast32(unit.reg("a"), "shift", Affine())
+        code: Code = []
+        for number, some in enumerate(runs_along(c.axes[0])):
+            for panels, panel in self.weights.panels():
+                tap, at = r.ic // dot.depth * panel.step, Affine.var("u") + some.tap
+                weights = panel.base + at * (r.kw * (r.ic // dot.depth * panel.step)) + Affine.var("w") * tap
+                body: Code = []
+                for j in range(panel.vectors):
+                    index = weights + Affine.var("k") * panel.step + j * unit.lanes * dot.depth
+                    body += dot.load_weights(unit, f"b{j}", panel.tensor, index, unit.lanes)
+                    body += emitted(dot.emit, unit, f"c0_{j}", "a", f"b{j}", "t0")
+                sums = [accumulator(unit, 0, j, dot) for j in range(panel.vectors)]
+                one = [*(zero(acc) for acc in sums), ones, *self.once()]
+                one += loop("u", some.taps, loop("k", r.ic // dot.depth, body))
+                place = (Affine.var("x") + number * c.ow) * self.sums_of_line + panel.channel
+                added: Code = []
+                for j, acc in enumerate(sums):
+                    total, where = unit.reg("p", "s32"), place + j * unit.lanes
+                    added += [load32(unit, total, "edges", where, unit.lanes), op("vpaddd", total, total, acc)]
+                    added.append(store32(unit, "edges", where, total, unit.lanes))
+                one += loop("x", c.ow, added)
+                code += nest([("g", c.groups), ("j", panels)], loop("w", r.kw, one), parallel=True)
+        return code
+
+    def once(self) -> Code:
+        """The register of ones that a dot product wants."""
+        return [broadcast32(self.product.unit.reg("ones"), "ones", Affine())] if self.product.dot.ones else []
+
+    def line(self, panel: Panel, lines: OutputRun) -> Code:
+        """All tiles of a line."""
+        c, r = self.product.conv, self.product.reading
+        axis, pixels = c.axes
+        y = Affine.var("y") + lines.first
+        source = Affine.var("n") * r.image + Affine.var("g") * r.group + y * r.line
+        source = source + (lines.tap * axis.dilation - axis.before) * r.source.row
+        number = Affine.var("n") * (c.oh * c.ow) + y * c.ow
+        return [s for block in self.pixels(pixels) for s in self.tile(panel, source, number, lines, *block)]
+
+    def pixels(self, axis: SpatialAxis) -> list[tuple[int, int, int, list[tuple[int, int, range]]]]:
+        """Blocks of pixels of a line, those alike together: (first, height, how many, `taps_of` each)."""
+        blocks = [
+            (first + i * height, height)
+            for first, height, count in row_blocks(axis.o, self.blocks.highest, evenly(self.product))
+            for i in range(count)
+        ]
+        alike = groupby(blocks, lambda block: (block[1], taps_of(axis, *block)))
+        return [
+            (members[0][0], height, len(members), taps) for (height, taps), found in alike for members in [[*found]]
+        ]
+
+    def tile(
+        self,
+        panel: Panel,
+        source: Affine,
+        number: Affine,
+        lines: OutputRun,
+        first: int,
+        height: int,
+        count: int,
+        columns: list[tuple[int, int, range]],
+    ) -> Code:
+        """`count` tiles of `height` pixels from `first` on; `columns`: (first, how many, pixels) of taps alike."""
+        p, c, r, unit = self.product, self.product.conv, self.product.reading, self.product.unit
+        axis = c.axes[1]
+        given = p.options.tile
+        reduction = Reduction(p.dot, r.tensor, p.shifted, (), one_load=bool(given and given.one_load))
+        reduction = replace(reduction, fetches=bool(given and given.fetches), apart=bool(given))
+        channels = r.ic // p.dot.depth
+        tap = channels * panel.step
+        pixel = Affine.var("r") * height + first
+        begin = source + (pixel * axis.stride + -axis.before) * r.source.pixel + Affine.var("u") * r.down
+        weights = panel.base + (Affine.var("u") + lines.tap) * (r.kw * tap)
+        sums = [accumulator(unit, i, j, p.dot) for i in range(height) for j in range(panel.vectors)]
+        code: Code = [*setup(unit, reduction, panel, self.plan.scale_by_channel), *(zero(acc) for acc in sums)]
+        body: Code = []
+        for column, many, members in columns:
+            at = Affine.var("w") + column
+            rows = [begin + (i * axis.stride) * r.source.pixel + at * r.across for i in members]
+            body += loop("w", many, steps(unit, reduction, panel, rows, weights + at * tap, channels, members.start))
+        code += loop("u", lines.taps, body)
+        numbers = (number + pixel).steps(1, height)
+        beside = c.groups * self.blocks.layout.channels
+        places = [(n + Affine.var("n") * -(c.oh * c.ow)) * beside + panel.channel for n in numbers]
+        registers = [sums[i : i + panel.vectors] for i in range(0, len(sums), panel.vectors)]
+        final = TileSums(
+            unit, registers, panel.lanes, [n * c.oc + panel.dst for n in numbers], panel.channel, places, numbers
+        )
+        return loop("r", count, code + finish_tile(self.plan, final, c.epilogue.zp_wei))
+
+
+def taps_of(axis: SpatialAxis, first: int, height: int) -> list[tuple[int, int, range]]:
+    """(first, how many, pixels) of the columns of a kernel that lie on the image for the same pixels of a block.
+
+    >>> taps_of(SpatialAxis(i=7, k=3, o=7, stride=1, dilation=1, before=1, behind=1), 0, 7)
+    [(0, 1, range(1, 7)), (1, 1, range(0, 7)), (2, 1, range(0, 6))]
+    """
+
+    def on_image(tap: int) -> range:
+        places = [(first + i) * axis.stride - axis.before + tap * axis.dilation for i in range(height)]
+        on = [i for i, place in enumerate(places) if 0 <= place < axis.i]
+        return range(on[0], on[-1] + 1) if on else range(0)
+
+    found = [(pixels, [*taps]) for pixels, taps in groupby(range(axis.k), on_image)]
+    return [(taps[0], len(taps), pixels) for pixels, taps in found if pixels]
+
+
+def direct(name: str, problem: ConvProblem, unit: Unit, dot: Dot, options: Options) -> Program:
+    """The program of a library's kernel, in its tiles."""
+    if Product(name, problem, unit, dot, options).flat:
+        return gemm(name, problem, unit, dot, options).program
+    product = OnImage(name, problem, unit, dot, options)
+    blocks = in_registers(product, product.oc)
+    compensation = Compensation(product, blocks.layout, compensated(product))
+    plan, sums = epilogue_of(product, compensation.by), Chains(product)
+    weights = weights_of(product, blocks.layout)
+    return Direct(product, blocks, weights, sums, compensation, plan, RegisterTiles(product, sums, plan)).program

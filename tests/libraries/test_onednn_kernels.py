@@ -1,0 +1,203 @@
+"""Kernels as oneDNN goes through them, for the clock: what they execute, and that no bit depends on it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from math import ceil
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import simdnn
+from simdnn import Attr, Quant
+from simdnn.kernels.common.spec import ConvProblem, Epilogue, MatmulProblem
+from simdnn.kernels.common.sums import Options
+from simdnn.kernels.x86.code import unit_of
+from simdnn.kernels.x86.direct import direct
+from simdnn.kernels.x86.dots import BF16, F16_LOADED, FMA, MADDUBS, VNNI, Dot
+from simdnn.libraries.onednn.blocking import convolution_tile, depthwise_tile
+from simdnn.libraries.onednn.calls import COLLIDING, around
+from simdnn.program.records import Program
+from tests.effort import examples
+
+_DOTS = (
+    (FMA, "avx512_core", "f32", "f32", "vfmadd231ps"),
+    (FMA, "avx2", "f32", "f32", "vfmadd231ps"),
+    (BF16, "avx512_core_bf16", "bf16", "f32", "vdpbf16ps"),
+    (F16_LOADED, "avx512_core", "f16", "f32", "vfmadd231ps"),
+    (VNNI, "avx512_core_vnni", "u8", "s32", "vpdpbusd"),
+    (VNNI, "avx2_vnni", "u8", "s32", "vpdpbusd"),
+    (MADDUBS, "avx512_core", "u8", "s32", "vpmaddubsw"),
+)
+
+
+def executed(program: Program) -> Counter[str]:
+    """How often each instruction runs."""
+    found = Counter[str]()
+    for op, times in program.ops():
+        found[op.instruction] += times
+    return found
+
+
+def on_image(p: ConvProblem) -> int:
+    """Taps of all outputs that lie on the image."""
+    found = 1
+    for axis in p.axes:
+        places = [o * axis.stride - axis.before + t * axis.dilation for o in range(axis.o) for t in range(axis.k)]
+        found *= sum(0 <= place < axis.i for place in places)
+    return p.mb * found
+
+
+@st.composite
+def convolutions(draw: Any) -> dict[str, Any]:
+    k, stride = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    padding = tuple(draw(st.integers(0, 2)) for _ in range(4))
+    size = {"mb": draw(st.integers(1, 2)), "ih": draw(st.integers(4, 9)), "iw": draw(st.integers(4, 15))}
+    more = {"kh": k, "kw": draw(st.integers(1, 4)), "strides": (stride, draw(st.integers(1, 2))), "padding": padding}
+    return {**size, **more, "oc": draw(st.sampled_from([8, 17, 40, 64, 70])), "dilation": (draw(st.integers(1, 2)), 1)}
+
+
+@examples(40)
+@given(convolutions(), st.sampled_from([3, 8, 20]), st.sampled_from(_DOTS), st.booleans())
+def test_a_convolution_computes_the_taps_on_the_image_alone(
+    sizes: dict[str, Any], ic: int, form: tuple[Dot, str, str, str, str], tiled: bool
+) -> None:
+    dot, isa, src, dst, name = form
+    problem = ConvProblem(ic=ic, src=src, wei="s8" if dot.integer else src, epilogue=Epilogue(dst), **sizes)
+    if (problem.kh - 1) * problem.dilation[0] + 1 > problem.ih or problem.oh < 1 or problem.ow < 1:
+        return
+    unit = unit_of(isa)
+    tile = convolution_tile(problem, dot, unit.masks) if tiled else None
+    program = direct("x", problem, unit, dot, Options(tile=tile))
+    lines_of_zero = min(run(problem, axis) for axis in (0, 1)) == 0  # a line or a column that sees padding alone
+    expected = on_image(problem) * ceil(ic / dot.depth) * ceil(problem.oc / unit.lanes)
+    assert lines_of_zero or executed(program)[name] == expected
+
+
+def run(p: ConvProblem, axis: int) -> int:
+    """The fewest taps on the image of an output along an axis."""
+    a = p.axes[axis]
+    on = [sum(0 <= o * a.stride - a.before + t * a.dilation < a.i for t in range(a.k)) for o in range(a.o)]
+    return min(on)
+
+
+@pytest.mark.parametrize(("machine", "isa"), [("spr", "avx512_core"), ("hsw", "avx2"), ("spr", "avx512_core_vnni")])
+@pytest.mark.parametrize(("size", "taps", "stride"), [(9, 3, 1), (12, 3, 2), (7, 5, 1), (6, 3, 1)])
+def test_a_depthwise_convolution_computes_the_taps_on_the_image_alone(
+    machine: str, isa: str, size: int, taps: int, stride: int
+) -> None:
+    dt, name = ("u8:s8:s32", "vpdpbusd") if isa.endswith("vnni") else ("f32:f32:f32", "vfmadd231ps")
+    image = {"mb": 2, "ic": 80, "oc": 80, "groups": 80, "ih": size, "iw": size, "kh": taps, "kw": taps}
+    how: dict[str, Any] = {"dt": dt, "machine": machine, "isa": isa, "strides": stride, "padding": taps // 2}
+    kernel = simdnn.estimate("convolution", **image, **how, dispatch="onednn").kernel
+    assert kernel.timed is not None
+    lanes = unit_of(isa).lanes
+    problem = ConvProblem(
+        2, 80, size, size, 80, taps, taps, "f32", "f32", Epilogue("f32"), (stride, stride), (taps // 2,) * 4
+    )
+    assert executed(kernel.timed)[name] == on_image(problem) * 80 // lanes
+
+
+def test_sums_of_weights_that_lie_on_the_image_are_made_in_every_run() -> None:
+    """A source of s8 on an unsigned unit: what is added to it counts on the image alone. Of 3 x 3 taps, kinds of lines
+    have 2, 3 and 2 rows.
+    """
+    image = {"mb": 1, "ic": 64, "oc": 64, "ih": 5, "iw": 5, "kh": 3, "kw": 3, "padding": 1}
+    how: dict[str, Any] = {"machine": "spr", "isa": "avx512_core_vnni", "dispatch": "onednn"}
+    ours, theirs = (
+        executed(simdnn.estimate("convolution", dt=f"{src}:s8:s32", **image, **how).kernel.timed)["vpdpbusd"]
+        for src in ("u8", "s8")
+    )
+    assert theirs - ours == (2 + 3 + 2) * 3 * 16 * 4
+
+
+def test_pixels_by_channels_in_registers_are_the_librarys() -> None:
+    """Read in the code that it makes."""
+
+    def tile(src: str, wei: str, stride: int, wide: bool) -> tuple[int, int]:
+        p = ConvProblem(1, 96, 56, 56, 96, 3, 3, src, wei, Epilogue(), (stride, stride), (1,) * 4, groups=96)
+        found = depthwise_tile(p, wide)
+        return found.rows, found.vectors
+
+    assert [tile(t, t, s, True) for t in ("f32", "f16", "bf16") for s in (1, 2)] == [(6, 2), (7, 4)] + [
+        (6, 2),
+        (6, 4),
+    ] * 2
+    assert [tile(t, "s8", s, True) for t in ("u8", "s8") for s in (1, 2)] == [(5, 2), (6, 4)] * 2
+    assert tile("f32", "f32", 1, False) == tile("u8", "s8", 2, False) == (2, 4)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(3, 64, 64), (40, 1300, 80), (300, 70, 33)])
+def test_weights_of_f16_become_f32_once_for_all_rows(m: int, k: int, n: int) -> None:
+    kernel = simdnn.estimate("matmul", m=m, k=k, n=n, dt="f16:f16:f32", machine="spr", dispatch="onednn").kernel
+    source = m * k / 16
+    assert kernel.timed and k * ceil(n / 16) <= executed(kernel.timed)["vcvtph2ps"] <= k * ceil(n / 16) + source + m
+
+
+@pytest.mark.parametrize("wei", ["s8", "s4"])
+def test_compressed_weights_go_through_the_librarys_instructions(wei: str) -> None:
+    scales = Quant(None, groups=(32, 1), dtype="f32")
+    attr = Attr(fpmath="bf16", apply_to_int=True, scales={"wei": scales})
+    how: dict[str, Any] = {"machine": "spr", "isa": "avx512_core_bf16", "attr": attr, "dispatch": "onednn"}
+    kernel = simdnn.estimate("matmul", m=4, k=128, n=96, dt=f"bf16:{wei}:f32", **how).kernel
+    found = executed(kernel.timed)
+    vectors = 128 * 96 // 16
+    assert found["vcvtneps2bf16"] == (vectors if wei == "s4" else 0)
+    assert found["vcvtdq2ps"] == vectors and found["vpermd"] == (2.5 if wei == "s4" else 2.5) * vectors
+
+
+def test_lines_that_collide_are_copied_at_a_higher_cost() -> None:
+    """Rows of 768 bytes meet in 16 sets of the first cache, rows of 832 in all of them."""
+    few, all_ = (MatmulProblem(1, n, 768, "u8", "s8", Epilogue(), tiles="onednn") for n in (768, 832))
+    copied = [around(p, "gemm:avx2_int8") - around(p, "gemm:avx512_core_int8") for p in (few, all_)]
+    assert copied == [pytest.approx(COLLIDING * 768 * 768), 0]
+
+
+@pytest.mark.parametrize("groups", [1, 48])
+@pytest.mark.parametrize(
+    ("machine", "isa", "src", "dst"),
+    [
+        ("spr", "avx512_core", "f32", "f32"),
+        ("hsw", "avx2", "f32", "f32"),
+        ("spr", "avx512_core_fp16", "f16", "f32"),
+        ("spr", "avx512_core_vnni", "s8", "s32"),
+        ("spr", "avx2_vnni", "u8", "f32"),
+    ],
+)
+def test_no_bit_of_a_convolution_depends_on_what_the_clock_sees(
+    machine: str, isa: str, src: str, dst: str, groups: int
+) -> None:
+    rng = np.random.default_rng(groups)
+    image, weights = rng.integers(0, 99, (1, 48, 6, 9)), rng.integers(-99, 99, (48, 48 // groups, 3, 3))
+    if src[0] == "f":
+        given = [(one / 7).astype(np.float32 if src == "f32" else np.float16) for one in (image, weights)]
+    else:
+        given = [image.astype(src.replace("u", "uint").replace("s", "int")), weights.astype(np.int8)]
+    convolve = partial(simdnn.convolution, *given, padding=1, groups=groups, dst=dst, machine=machine, isa=isa)
+    theirs = convolve(dispatch="onednn")
+    ours = convolve(dispatch=theirs.implementation)
+    assert (theirs.output == ours.output).all() and theirs.kernel.program.body == ours.kernel.program.body
+    assert theirs.kernel.timed and theirs.kernel.timed != theirs.kernel.program
+
+
+def test_formulas_find_their_registers_behind_the_librarys_tiles() -> None:
+    for isa in ("avx2", "avx512_core_vnni"):
+        for shape in ({"ic": 32, "oc": 24, "groups": 1}, {"ic": 32, "oc": 32, "groups": 32}):
+            how: dict[str, Any] = {
+                "mb": 1,
+                "ih": 9,
+                "iw": 25,
+                "kh": 3,
+                "kw": 3,
+                "padding": 1,
+                "machine": "spr",
+                "isa": isa,
+            }
+            attr = Attr(post_ops=["gelu_tanh"])
+            for dt in ("f32:f32:f32", "s8:s8:f32"):
+                found = simdnn.estimate("convolution", dt=dt, attr=attr, dispatch="onednn", **shape, **how)
+                assert found.cycles > 0
