@@ -330,16 +330,12 @@ class Finding:
         if sum(map(len, some.values())) > MOST_PAIRS:
             return {}
         base = self._base["cycles"]
-        found: Pairs = {}
-        for (i, j), pairs in some.items():
-            found[i, j] = {}
-            for a, b in pairs:
-                if "f32" not in (a, b):
-                    apart = sum(
-                        row["cycles"] - base for row in self._rows([self._with({k: m}) for k, m in ((i, a), (j, b))])
-                    )
-                    whole = self.subject.priced(self.recipe(self._with({i: a, j: b}))).cycles
-                    found[i, j][a, b] = whole - base - apart
+        both = [(i, j, a, b) for (i, j), pairs in some.items() for a, b in pairs if "f32" not in (a, b)]
+        whole = self.few.costs([self.recipe(self._with({i: a, j: b})) for i, j, a, b in both])
+        found: Pairs = {edge: {} for edge in some}
+        for (i, j, a, b), cycles in zip(both, whole, strict=True):
+            alone = self._rows([self._with({i: a}), self._with({j: b})])
+            found[i, j][a, b] = cycles - base - sum(row["cycles"] - base for row in alone)
         return found
 
     def _learned(self, options: Sequence[Sequence[str]], whole: Mapping[str, Mapping[str, Any]]) -> Pairs:

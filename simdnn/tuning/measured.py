@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -119,17 +119,32 @@ class RecipeRuns:
             self._take(key, self.row(known))
             self.modes.append(dict(modes))
 
+    def costs(self, recipes: Sequence[Recipe]) -> list[float]:
+        """Cycles of recipes, whose values nobody asks for; raises `SimdnnError` where one has none."""
+        tasks: list[Task] = [(tuple(modes.items()), self.few, True) for modes in recipes]
+        found: dict[Task, float] = {}
+        for task, ran in self._ran(list(dict.fromkeys(tasks))):
+            if ran.run is None:
+                raise SimdnnError(ran.reason)
+            found[task] = ran.run.cycles
+        return [found[task] for task in tasks]
+
+    def _ran(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Ran]]:
+        """Outcomes of tasks, in this process or at workers; one of another package is a failure."""
+        each = self.each or (lambda some: ((task, self._here(task)) for task in some))
+        for task, ran in each(tasks):
+            if ran.stamp != self._here.stamp and not ran.failed:
+                ran = lost("the package or the machine's table is another one at the worker")
+            yield task, ran
+
     def _run(self, todo: Mapping[Task, tuple[str, ...]]) -> None:
         """Run what is missing; what has other types of products than where it was lent from is run with values."""
         if not todo:
             return
         failed: dict[str, str] = {}
         again: dict[Task, tuple[str, ...]] = {}
-        each = self.each or (lambda tasks: ((task, self._here(task)) for task in tasks))
-        for task, ran in each(sorted(todo, key=_beginning)):
+        for task, ran in self._ran(sorted(todo, key=_beginning)):
             modes = dict(task[0])
-            if ran.stamp != self._here.stamp and not ran.failed:
-                ran = lost("the package or the machine's table is another one at the worker")
             if ran.failed:
                 failed[ran.reason] = str(modes)
                 continue
