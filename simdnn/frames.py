@@ -11,6 +11,7 @@ import pandas as pd
 WIDTH = 80
 _ROWS = 20
 _TEXT = 16  # characters that a column of text keeps at least
+_STRINGS = pd.array([], dtype="str")
 
 
 class ShownFrame(pd.DataFrame):
@@ -69,13 +70,17 @@ def framed(kinds: Mapping[str, str], rows: Iterable[Sequence[Any]], printed: Seq
        2.5  b
     """
     columns = dict(zip(kinds, zip(*rows, strict=True), strict=True))
-    arrays = {
-        name: pd.array(list(column), dtype="str") if kinds[name] == "str" else np.array(column, kinds[name])
-        for name, column in columns.items()
-    }
+    arrays = {name: _array(column, kinds[name]) for name, column in columns.items()}
     found = ShownFrame(arrays, copy=False)
     found.printed = tuple(printed)
     return found
+
+
+def _array(column: Sequence[Any], kind: str) -> Any:
+    """The values of a column; `pd.array` would look anew for the kind of strings each time."""
+    if kind == "str":
+        return _STRINGS._from_sequence(column, dtype=_STRINGS.dtype)  # type: ignore[attr-defined]  # an extension's
+    return np.array(column, kind)
 
 
 def _text(value: Any) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from isa_models import SimdnnError
 from isa_models.errors import how_to_install
+from isa_models.processors import processors
 from simdnn.garbage import collect_seldom
 
 T = TypeVar("T")
@@ -32,7 +33,12 @@ _ANSWERS_WITHIN = "10s"
 
 def usual(tasks: int) -> int:
     """How many processes suit a number of tasks: one where they are done before others have started."""
-    return min(os.cpu_count() or 1, MOST_WORKERS) if tasks >= WORTH_WORKERS else 1
+    return most() if tasks >= WORTH_WORKERS else 1
+
+
+def most() -> int:
+    """How many processes this machine has processors for, up to `MOST_WORKERS`."""
+    return min(processors(), MOST_WORKERS)
 
 
 @contextmanager

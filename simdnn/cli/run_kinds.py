@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ import numpy as np
 import workloads
 from isa_models import InvalidArgument, SimdnnError
 from isa_models.readings.arrays import Array
+from simdnn import workers
 from simdnn.cli.inspect import shapes_of, taken_as_1
 from simdnn.late import pd
 from simdnn.networks.classified import run_classifier
@@ -23,7 +23,6 @@ from simdnn.networks.precision import MODES, Mode
 from simdnn.networks.runner import Frames
 from simdnn.networks.tables import run_table
 from simdnn.progress import Progress
-from simdnn.workers import MOST_WORKERS
 from workloads import RealNetwork
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def layer_table(args: argparse.Namespace, modes: Modes, progress: Progress) -> W
         layers=args.layers or "*",
         values=not args.no_values,
         seed=args.seed,
-        jobs=min(os.cpu_count() or 1, MOST_WORKERS),
+        jobs=workers.most(),
         progress=progress,
         **_where(args),
     )

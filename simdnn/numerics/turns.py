@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import parent_process
 
 from isa_models.forks import at_fork
+from isa_models.processors import processors
 
 FIRST_OPS = 1 << 20  # instructions of a program in the first call: about a millisecond of native code
 SLICE_S = 0.02
@@ -34,7 +35,7 @@ def host_threads() -> int:
     """
     if parent_process() is not None:
         return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = processors()
     try:
         return max(1, min(cores, int(os.environ.get(_VARIABLE, ""))))
     except ValueError:  # not set, or a list for nested teams

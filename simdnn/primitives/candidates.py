@@ -65,8 +65,10 @@ def considered(request: Request) -> tuple[Candidate, ...]:
     are the normal kernels. Where a normal one can run, those that may saturate are out even if they take fewer cycles:
     a CPU with VNNI gives exact sums.
     """
-    kinds = [kind for kind in request.kinds if isinstance(request.problem, kind.operation)]
-    reasons = {kind: out(kind, request) for kind in kinds}
+    reasons = {
+        kind: out(kind, request) if kind.isa not in request.caps else refused or out(kind, request)
+        for kind, refused in _of_form(request.kinds, request.problem.form)
+    }
     if request.integer and not request.exact_int8:
         able = [kind for kind, reason in reasons.items() if not reason]
         fast = {kind.isa for kind in able if not kind.exact}
@@ -78,6 +80,12 @@ def considered(request: Request) -> tuple[Candidate, ...]:
             saturating = f"exact_int8: some step can saturate or round; {normal[0]} is exact and runs"
             reasons |= dict.fromkeys((kind for kind in able if not kind.exact), saturating)
     return tuple(itertools.starmap(candidate_of, reasons.items()))
+
+
+@functools.lru_cache(maxsize=1024)
+def _of_form(kinds: Kinds, form: Problem) -> tuple[tuple[KernelKind, str], ...]:
+    """The kinds of a problem's operation, each with why it takes no problem of that form; empty where some it may."""
+    return tuple([(kind, kind.refuses(form)) for kind in kinds if isinstance(form, kind.operation)])
 
 
 @functools.lru_cache(maxsize=4096)

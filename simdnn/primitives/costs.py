@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from isa_models import GpuMachine, InvalidArgument, Machine, UnknownTiming
+from simdnn.garbage import collected_later
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.batched import repeated
 from simdnn.kernels.common.spec import Kernel, KernelKind, MatmulProblem, Problem
@@ -85,6 +86,7 @@ def made(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> K
 
 
 @functools.lru_cache(maxsize=512)
+@collected_later()
 def estimated(
     kind: KernelKind,
     problem: Problem,

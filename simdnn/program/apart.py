@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from isa_models import ProgramError
 from isa_models.formats import fmt
-from simdnn.program.records import Affine, Loop, Memory, Program, Statement
+from simdnn.program.records import Affine, AlikeAccesses, Loop, Memory, Program, Statement
 
 _MAX_ENUMERATED = 1 << 24
 _SPARSE = 8  # places for each element that is touched, beyond which they are sorted and not marked
@@ -84,39 +84,40 @@ def verify_apart(program: Program, body: Sequence[Statement], nest: bool = True)
 def _verify_independent(program: Program, loop: Loop, nest: bool) -> None:
     operands: dict[str, list[Operand]] = {}
     for operand in _operands(loop, {}):
-        operands.setdefault(operand[0].tensor, []).append(operand)
+        operands.setdefault(operand[0].memory.tensor, []).append(operand)
     for tensor, found in operands.items():
         if nest and program.tensor[tensor].kind == "private":
             continue  # each iteration has its own
-        if any([store for _, store, _ in found]) and not _keep_apart(loop, _joined(program, found)):
+        if any([alike.stores for alike, _ in found]) and not _keep_apart(loop, _joined(program, found)):
             raise ProgramError(
                 f"{program.name}: `parallel for {loop.var} < {loop.extent}`: "
                 f"cannot show that its iterations keep apart in {tensor}"
             )
 
 
-Operand = tuple[Memory, bool, dict[str, int]]  # whether it is stored to, and the loops around it with their extents
+Operand = tuple[AlikeAccesses, dict[str, int]]  # memory operands, and the loops around them with their extents
 
 
 def _operands(loop: Loop, inner: dict[str, int]) -> Iterator[Operand]:
-    """Every memory operand below."""
+    """All memory operands below."""
     for part in loop.parts:
         if type(part) is Loop:
             yield from _operands(part, {**inner, part.var: part.extent})
         else:
-            for memory, stored, _ in part.accesses:  # type: ignore[union-attr]  # ops
-                yield memory, stored, inner
+            for alike in part.alike:  # type: ignore[union-attr]  # ops
+                yield alike, inner
 
 
 def _joined(program: Program, operands: Sequence[Operand]) -> list[IterationAccess]:
     """The accesses of a tensor's operands; neighbours that move alike are one, if that may still be enumerated."""
     alike: dict[tuple[object, ...], tuple[IterationAccess, list[tuple[int, int]]]] = {}
-    bits = fmt(program.tensor[operands[0][0].tensor].dtype).bits
-    for memory, store, inner in operands:
+    bits = fmt(program.tensor[operands[0][0].memory.tensor].dtype).bits
+    for (memory, store, _, constants), inner in operands:
         key = memory.index.terms, memory.rows, memory.stride, store, id(inner)
         if key not in alike:
             alike[key] = access_of(program, memory, store, inner), []
-        alike[key][1].append((memory.index.const, memory.bits // memory.rows // bits))
+        count = memory.bits // memory.rows // bits
+        alike[key][1].extend([(const, count) for const in constants])
     joined = list[IterationAccess]()
     for access, runs in alike.values():
         most = _MAX_ENUMERATED // (access.elements // access.count)

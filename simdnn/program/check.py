@@ -124,8 +124,7 @@ class _Checker:
         if use is not None and self.admits(use, defined):
             defined.update(use.leaves)
             self.written.update(use.leaves)
-            for memory, stored, op in ops.accesses:
-                self.memory(op, memory, stored, extents)
+            self.accesses(ops, extents)
             return
         for op in ops:  # one after the other, so that the first that breaks a rule is named
             self.op(op, defined, extents)
@@ -133,6 +132,16 @@ class _Checker:
             if len(_USES) >= _MOST_USES:
                 _USES.clear()
             _USES[key] = RegisterUse.of(ops)
+
+    def accesses(self, ops: Straight, extents: dict[str, int]) -> None:
+        """The memory operands of straight code: of those that move alike the lowest and the highest address."""
+        try:
+            for place, stored, op, constants in ops.alike:
+                self.memory(op, place, stored, extents, min(constants), max(constants))
+        except ProgramError:
+            for place, stored, op in ops.accesses:  # one after the other, so that the first that breaks a rule is named
+                self.memory(op, place, stored, extents, place.index.const, place.index.const)
+            raise
 
     def admits(self, use: RegisterUse, defined: Registers) -> bool:
         """Whether registers hold what straight code reads, and there is room for those that it writes."""
@@ -188,13 +197,14 @@ class _Checker:
         free = form.is_zero_idiom
         for place in op.srcs:
             if type(place) is Memory:
-                self.memory(op, place, False, extents)
+                self.memory(op, place, False, extents, place.index.const, place.index.const)
             elif not free:
                 self.read(op, place, defined)  # type: ignore[arg-type]  # a register
         if type(op.dst) is Register:
             self.write(op, op.dst, defined)
         else:
-            self.memory(op, op.dst, True, extents)  # type: ignore[arg-type]  # no register
+            place = op.dst
+            self.memory(op, place, True, extents, place.index.const, place.index.const)  # type: ignore[union-attr,arg-type]  # no register
 
     def form(self, op: Op) -> None:
         """Operands by number, type and lanes, whatever registers and addresses they are."""
@@ -271,8 +281,10 @@ class _Checker:
         if place.rows != 1 and not op.definition.tile:
             raise self.fail(op, f"{place}: only tiles have rows")
 
-    def memory(self, op: Op, place: Memory, stored: bool, extents: dict[str, int]) -> None:
-        """The range of an operand's addresses, and that no tensor is stored to that is only read."""
+    def memory(self, op: Op, place: Memory, stored: bool, extents: dict[str, int], first: int, last: int) -> None:
+        """The range of the addresses of an operand, and of others like it, as the constants of their indices go from
+        `first` to `last`; and that no tensor is stored to that is only read.
+        """
         if place.tensor not in self.sizes:
             raise self.fail(op, f"no tensor {place.tensor!r}")
         (unit, size), bits = self.sizes[place.tensor], place.bits
@@ -283,10 +295,10 @@ class _Checker:
             span = self.spans[place.index.terms] = self.span(op, place, extents)
         if abs(place.stride) > _MAX_BYTES:
             raise self.fail(op, f"{place}: steps of more than {_MAX_BYTES} elements")
-        first, reach = place.index.const, place.stride * (place.rows - 1)
-        low, last = first + span[0] + min(0, reach), first + span[1] + max(0, reach) + bits // place.rows // unit - 1
-        if low < 0 or last >= size:
-            raise self.fail(op, f"addresses {low} .. {last} of {place.tensor}, which has 0 .. {size - 1}")
+        reach = place.stride * (place.rows - 1)
+        low, high = first + span[0] + min(0, reach), last + span[1] + max(0, reach) + bits // place.rows // unit - 1
+        if low < 0 or high >= size:
+            raise self.fail(op, f"addresses {low} .. {high} of {place.tensor}, which has 0 .. {size - 1}")
         if stored and place.tensor in self.read_only:
             raise self.fail(op, f"{place.tensor} is read only")
 

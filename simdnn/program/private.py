@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from isa_models import ProgramError
 from simdnn.program.apart import Elements, IterationAccess, access_of, distinct
-from simdnn.program.records import Loop, Op, Program, Statement
+from simdnn.program.records import Loop, Op, Program, Statement, Straight, parts
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def verify_private(program: Program, statement: Statement) -> None:
     if not private:
         return
     stored = {name: _Stored() for name in private}
-    for step in _steps_below(program, private, (statement,), (), {}):
+    for step in _steps_below(program, private, parts((statement,)), (), {}):
         if step.access.store:
             stored[step.tensor].add(step)
         elif not stored[step.tensor].covers(step):
@@ -59,19 +59,23 @@ def verify_private(program: Program, statement: Statement) -> None:
 def _steps_below(
     program: Program,
     private: Collection[str],
-    body: Sequence[Statement],
+    body: Sequence[Straight | Loop],
     place: tuple[int, ...],
     around: dict[str, int],
 ) -> Iterator[_Step]:
     """The accesses of private tensors below a body at a place, with the loops around it and their extents."""
-    loops = tuple(around)
-    for position, statement in enumerate(body):
-        if type(statement) is Loop:
-            inside = {**around, statement.var: statement.extent}
-            yield from _steps_below(program, private, statement.body, (*place, position), inside)
-        elif (memory := statement.memory) is not None and memory.tensor in private:  # type: ignore[union-attr]  # an op
-            access = access_of(program, memory, memory is statement.dst, around)  # type: ignore[union-attr]
-            yield _Step(statement, memory.tensor, access, (*place, position), loops)  # type: ignore[arg-type]
+    loops, position = tuple(around), 0
+    for part in body:
+        if type(part) is Loop:
+            inside = {**around, part.var: part.extent}
+            yield from _steps_below(program, private, part.parts, (*place, position), inside)
+            position += 1
+        elif any([memory.tensor in private for memory, *_ in part.alike]):  # type: ignore[union-attr]  # ops
+            for memory, stores, op in part.accesses:  # type: ignore[union-attr]
+                if memory.tensor in private:
+                    access = access_of(program, memory, stores, around)
+                    yield _Step(op, memory.tensor, access, (*place, position), loops)
+                    position += 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +87,7 @@ class _Together:
     loops: tuple[str, ...]
     moves: set[tuple[int, ...]]
     written: Elements | None
+    reaches: dict[object, tuple[int, int] | None] = field(default_factory=dict)
 
     @cached_property
     def whole(self) -> bool:
@@ -91,16 +96,33 @@ class _Together:
 
     def covers(self, load: _Step) -> bool:
         """Whether a load reads nothing else, wherever the loops stand."""
-        if self.written is None or self.moves != {load.moved_by(self.loops)}:
+        reach = self.reach(load)
+        if self.written is None or reach is None:
             return False
+        low, high = (load.access.index.const + end for end in reach)
         if self.whole:
-            low, high = load.standing(self.loops).span()
             return bool(self.written[0] <= low and high <= self.written[-1] + 1)
+        if high - low == load.access.count:  # one behind the other
+            first = int(np.searchsorted(self.written, low))
+            met = self.written[first : first + high - low]
+            return len(met) == high - low and bool(met[0] == low and met[-1] == high - 1)
         read = load.elements(self.loops)
         if read is None:
             return False
         found = self.written[np.minimum(np.searchsorted(self.written, read), len(self.written) - 1)]
         return bool((found == read).all())
+
+    def reach(self, load: _Step) -> tuple[int, int] | None:
+        """How far a load goes from the constant of its index while the loops stand still: to its first element, and
+        behind its last; None where the loops move it in another way than the stores. Rows of a tile have it in common.
+        """
+        access = load.access
+        key = access.index.terms, access.count, tuple(access.inner.items())
+        if key not in self.reaches:
+            low, high = load.standing(self.loops).span()
+            const, moves = access.index.const, {load.moved_by(self.loops)}
+            self.reaches[key] = (low - const, high - const) if self.moves == moves else None
+        return self.reaches[key]
 
 
 class _Stored:

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from isa_models import Instruction, ProgramError, instruction
 from isa_models.formats import fmt
@@ -86,7 +87,7 @@ class Affine(Record):
             return self._moved(self.const + other.const)
         if not self.terms:
             return other._moved(self.const + other.const)
-        return _made(self.const + other.const, _added(self.terms, other.terms))
+        return _of(self.const + other.const, *_added(self.terms, other.terms))
 
     def _moved(self, const: int) -> Affine:
         """This index with another constant; its terms need not be looked at again."""
@@ -108,7 +109,7 @@ class Affine(Record):
         factor = _number(factor)
         if factor == 1:
             return self
-        return _made(self.const * factor, _times(self.terms, factor))
+        return _of(self.const * factor, *_times(self.terms, factor))
 
     __rmul__ = __mul__
 
@@ -135,25 +136,27 @@ Terms = tuple[tuple[str, int], ...]
 
 
 @lru_cache(maxsize=4096)
-def _added(a: Terms, b: Terms) -> Terms:
-    """The terms of a sum; the rows of a tile have the same."""
+def _added(a: Terms, b: Terms) -> tuple[Terms, bool]:
+    """The terms of a sum, and whether all are small enough; the rows of a tile have the same."""
     terms = dict(a)
     for name, coefficient in b:
         terms[name] = terms.get(name, 0) + coefficient
-    return tuple(sorted([(n, c) for n, c in terms.items() if c]))
+    return _with_size(tuple(sorted([(n, c) for n, c in terms.items() if c])))
 
 
 @lru_cache(maxsize=4096)
-def _times(terms: Terms, factor: int) -> Terms:
-    """The terms of a product."""
-    return tuple([(n, c * factor) for n, c in terms]) if factor else ()
+def _times(terms: Terms, factor: int) -> tuple[Terms, bool]:
+    """The terms of a product, and whether all are small enough."""
+    return _with_size(tuple([(n, c * factor) for n, c in terms]) if factor else ())
 
 
-def _made(const: int, terms: Terms) -> Affine:
+def _with_size(terms: Terms) -> tuple[Terms, bool]:
+    return terms, all([-MOST <= coefficient <= MOST for _, coefficient in terms])
+
+
+def _of(const: int, terms: Terms, small: bool) -> Affine:
     """An index whose parts are plain, as they come from other indices: they may be too large, and nothing else."""
-    if integer(const) and all([-MOST <= coefficient <= MOST for _, coefficient in terms]):
-        return _unchecked(const, terms)
-    return Affine(const, terms)
+    return _unchecked(const, terms) if small and -MOST <= const <= MOST else Affine(const, terms)
 
 
 def _unchecked(const: int, terms: Terms) -> Affine:
@@ -347,6 +350,17 @@ class Op(Record):
         return f"{self.instruction} {self.dst}, {', '.join(map(str, self.srcs))}{immediates}"
 
 
+class AlikeAccesses(NamedTuple):
+    """Memory operands of one instruction, as many bytes of one tensor each, that loops move alike: the first of them,
+    whether it is stored to, its op; and the constants of all their indices.
+    """
+
+    memory: Memory
+    stores: bool
+    op: Op
+    constants: list[int]
+
+
 class Straight(tuple[Op, ...]):
     """Ops in a row, with no loop between them: what is asked of them again and again is found once."""
 
@@ -367,9 +381,18 @@ class Straight(tuple[Op, ...]):
         return tuple([(memory, memory is op.dst, op) for op in self if (memory := op.memory) is not None])
 
     @Derived
-    def streams(self) -> frozenset[tuple[str, Terms]]:
-        """The tensors that are touched, each with what loops add to its addresses: once for those that move alike."""
-        return frozenset([(memory.tensor, memory.index.terms) for memory, _, _ in self.accesses])
+    def alike(self) -> tuple[AlikeAccesses, ...]:
+        """The memory operands, those together that differ in a constant of their index alone."""
+        found: dict[tuple[object, ...], tuple[Memory, bool, Op, list[int]]] = {}
+        for memory, stores, op in self.accesses:
+            index = memory.index
+            key = memory.tensor, index.terms, memory.bits, memory.rows, memory.stride, stores, op.instruction
+            met = found.get(key)
+            if met is None:
+                found[key] = memory, stores, op, [index.const]
+            else:
+                met[3].append(index.const)
+        return tuple([AlikeAccesses(*one) for one in found.values()])
 
 
 @dataclass(frozen=True)

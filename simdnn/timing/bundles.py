@@ -9,7 +9,7 @@ import ctypes
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import numpy as np
@@ -103,7 +103,8 @@ class _Bundle(NamedTuple):
     stores: bool
     strides: Mapping[str, int]
     loops: Extents
-    runs: Sequence[tuple[int, int]]
+    begins: Sequence[int]
+    ends: Sequence[int]
 
 
 class Bundles:
@@ -115,16 +116,18 @@ class Bundles:
 
     def add(self, accesses: Iterable[Access], loops: Extents) -> tuple[int, int]:
         """Bundles of accesses within loops, behind those that are there: the first of them, and the one behind."""
-        found: dict[tuple[str, tuple[tuple[str, int], ...], bool], list[tuple[int, int]]] = {}
+        found: dict[tuple[str, tuple[tuple[str, int], ...], bool], tuple[list[int], list[int]]] = {}
         for tensor, start, size, strides, stores, rows, apart in accesses:
-            runs = found.setdefault((tensor, strides, stores), [])
+            begins, ends = found.setdefault((tensor, strides, stores), ([], []))
             if rows == 1:
-                runs.append((start, start + size))
+                begins.append(start)
+                ends.append(start + size)
             else:
-                runs += [(start + row * apart, start + row * apart + size) for row in range(rows)]
+                begins += [start + row * apart for row in range(rows)]
+                ends += [start + row * apart + size for row in range(rows)]
         first = len(self.all)
         self.all += [
-            _Bundle(tensor, stores, dict(strides), loops, runs) for (tensor, strides, stores), runs in found.items()
+            _Bundle(tensor, stores, dict(strides), loops, *runs) for (tensor, strides, stores), runs in found.items()
         ]
         return first, len(self.all)
 
@@ -159,7 +162,7 @@ class Bundles:
             moves = [(bundle.strides.get(var, 0), extent) for var, extent in bundle.loops[outside:]]
             moves = [(stride, extent) for stride, extent in moves if stride and extent > 1]
             shift = sum([min(0, stride * (extent - 1)) for stride, extent in moves])
-            starts, ends = np.array(bundle.runs, np.int64).T + shift
+            starts, ends = np.array([bundle.begins, bundle.ends], np.int64) + shift
             dims = tuple(sorted([(abs(stride), extent) for stride, extent in moves]))
             groups.setdefault(bundle.tensor, {}).setdefault(dims, []).append((starts, ends, bundle.stores))
         lines, strided = {}, {}
@@ -194,18 +197,18 @@ class _Asked:
         columns: dict[str, list[int]] = {
             "tensor": [numbers[bundle.tensor] for bundle in bundles],
             "stores": [bundle.stores for bundle in bundles],
-            "first_run": list(accumulate([len(bundle.runs) for bundle in bundles], initial=0)),
+            "first_run": list(accumulate([len(bundle.begins) for bundle in bundles], initial=0)),
             "deep": [len(bundle.loops) for bundle in bundles],
             "steps": [],
             "turns": [],
-            "begin": [begin for bundle in bundles for begin, _ in bundle.runs],
-            "end": [end for bundle in bundles for _, end in bundle.runs],
+            "begin": list(chain.from_iterable([bundle.begins for bundle in bundles])),
+            "end": list(chain.from_iterable([bundle.ends for bundle in bundles])),
         }
-        for _, _, strides, loops, _ in bundles:
+        for _, _, strides, loops, *_ in bundles:
             rest = [0] * (deepest - len(loops))
             columns["steps"] += [strides.get(var, 0) for var, _ in loops] + rest
             columns["turns"] += [extent for _, extent in loops] + rest
-        self.given = np.array([number for name in _GIVEN for number in columns[name]], np.int64)
+        self.given = np.array(list(chain.from_iterable([columns[name] for name in _GIVEN])), np.int64)
         starts = accumulate([len(columns[name]) for name in _GIVEN[:-1]], initial=0)
         self.state = np.zeros(len(_SLOT), np.int64)
         for name, start in zip(_GIVEN, starts, strict=True):

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -136,33 +135,18 @@ def crossing(access: Access, loops: Sequence[tuple[str, int]], line_bytes: int) 
     return _crossing(access.start % line_bytes, access.size, moving(access, loops, line_bytes), line_bytes)
 
 
-def crossings(tree: Region) -> Iterator[tuple[Access, int, tuple[float, ...]]]:
-    """Accesses, the times that each is executed, and for each row the share of these whose bytes lie in two lines."""
-    line_bytes = tree.line_bytes
-    for part, loops in tree.parts_below():
-        times = prod([extent for _, extent in loops])
-        steps: dict[tuple[tuple[str, int], ...], Dims] = {}  # many accesses move alike
-        known: dict[tuple[object, ...], tuple[float, ...]] = {}  # and begin at one place of their lines
-        for access in part.accesses:
-            _, start, size, strides, _, rows, apart = access
-            at = start % line_bytes
-            key = strides, at, size, rows, apart
-            shares = known.get(key)
-            if shares is None:
-                move = steps.get(strides)
-                if move is None:
-                    move = steps[strides] = moving(access, loops, line_bytes)
-                places = {(at + row * apart) % line_bytes: None for row in range(rows)} if rows > 1 else (at,)
-                share = {place: _crossing(place, size, move, line_bytes) for place in places}
-                shares = tuple([share[(at + row * apart) % line_bytes] for row in range(rows)])
-                known[key] = shares
-            yield access, times, shares
+def crossings(access: Access, loops: Sequence[tuple[str, int]], line_bytes: int) -> list[float]:
+    """`crossing` of each row of an access, from its first one on."""
+    at, moves = access.start % line_bytes, moving(access, loops, line_bytes)
+    places = [(at + row * access.apart) % line_bytes for row in range(access.rows)]
+    share = {place: _crossing(place, access.size, moves, line_bytes) for place in dict.fromkeys(places)}
+    return [share[place] for place in places]
 
 
 def moving(access: Access, loops: Sequence[tuple[str, int]], line_bytes: int) -> Dims:
     """For each loop that moves an access within its line: how far, and how often it runs."""
     strides = dict(access.strides)
-    return tuple([(step, extent) for var, extent in loops if (step := strides.get(var, 0) % line_bytes)])
+    return tuple([(step, extent) for var, extent in loops if extent > 1 and (step := strides.get(var, 0) % line_bytes)])
 
 
 @lru_cache(maxsize=4096)
@@ -171,10 +155,10 @@ def _crossing(start: int, size: int, moves: Dims, line_bytes: int) -> float:
         return float(start + size > line_bytes)
     if line_bytes % size == 0 and all([place % size == 0 for place in (start, *(step for step, _ in moves))]):
         return 0.0  # as it lies in a line at first, and moves by its own size
-    places = np.zeros(line_bytes)
-    places[start] = 1
-    for step, extent in moves:
-        spread = np.convolve(places, _shares(step, extent, line_bytes))
+    first, *others = moves
+    places = _shares(*first, line_bytes)[line_bytes - start : 2 * line_bytes - start]
+    for step, extent in others:
+        spread = np.convolve(places, _shares(step, extent, line_bytes)[:line_bytes])
         places = spread[:line_bytes]
         places[:-1] += spread[line_bytes:]
     return float(places[max(0, line_bytes - size + 1) :].sum())
@@ -182,12 +166,14 @@ def _crossing(start: int, size: int, moves: Dims, line_bytes: int) -> float:
 
 @lru_cache(maxsize=1024)
 def _shares(step: int, extent: int, line_bytes: int) -> npt.NDArray[np.float64]:
-    """The share of a loop's turns in which it has moved an access by each number of bytes, within its line."""
+    """The share of a loop's turns in which it has moved an access by each number of bytes, within its line: twice, one
+    behind the other.
+    """
     whole, rest = divmod(extent, line_bytes)
     turns = step * np.arange(line_bytes) % line_bytes
     steps = whole * np.bincount(turns, minlength=line_bytes) + np.bincount(turns[:rest], minlength=line_bytes)
-    shares: npt.NDArray[np.float64] = steps / extent
-    return shares
+    shares = steps / extent
+    return np.concatenate([shares, shares])
 
 
 def distinct_lines(found: Sequence[Repeated], line_bytes: int) -> dict[str, Lines]:

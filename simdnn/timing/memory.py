@@ -14,10 +14,12 @@ translated in no time (docs/validation/memory.md has what pages cost).
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -142,7 +144,7 @@ def _ahead(program: Program) -> dict[str, float]:
 def _tensors_of(program: Program, forms: Collection[int]) -> frozenset[str]:
     """The tensors that ops of some forms touch."""
     straight = program.straight if forms else ()
-    return frozenset([m.tensor for ops, _ in straight for m, _, op in ops.accesses if op.form.number in forms])
+    return frozenset([m.tensor for ops, _ in straight for m, _, op, _ in ops.alike if op.form.number in forms])
 
 
 def _share_of_tiles(program: Program) -> float:
@@ -151,8 +153,8 @@ def _share_of_tiles(program: Program) -> float:
         return 0.0
     bytes_ = {True: 0, False: 0}
     for ops, times in program.straight:
-        for memory, _, op in ops.accesses:
-            bytes_[op.form.definition.tile] += times * memory.bits
+        for memory, _, op, constants in ops.alike:
+            bytes_[op.definition.tile] += times * memory.bits * len(constants)
     return bytes_[True] / max(1, sum(bytes_.values()))
 
 
@@ -311,8 +313,13 @@ class _Kept:
 
 def _kept_evenly(cache: CacheLevel, crowding: float) -> float:
     """The share that stays of lines that are gone through again and again, spread evenly over all sets."""
-    least, share = cache.keeps[0]
-    return share if crowding <= least else _kept(cache, np.array([crowding]), np.ones(1))
+    rows = cache.keeps
+    if crowding <= rows[0][0]:
+        return rows[0][1]
+    for (crowds, share), (more, less) in itertools.pairwise(rows):
+        if crowding < more:
+            return (less - share) / (more - crowds) * (crowding - crowds) + share
+    return rows[-1][1] if crowding == rows[-1][0] else 0.0
 
 
 def _kept(cache: CacheLevel, crowding: Floats, lines: Floats) -> float:
@@ -326,19 +333,24 @@ def _first_level(tree: Region, machine: Machine) -> LevelTraffic:
 
     One whose bytes lie in two lines is two for the ports.
     """
-    level = machine.caches[0]
-    moved: tuple[list[int], list[int]] = [], []  # loads, stores: bytes
+    level, line_bytes = machine.caches[0], tree.line_bytes
+    moved = [0, 0]  # loads, stores: bytes
     taken: tuple[list[float], list[float]] = [], []  # and cycles of their ports
-    cycles_of: dict[tuple[int, bool], float] = {}
-    for (_, _, size, _, stores, rows, _), times, shares in crossings(tree):
-        if (size, stores) not in cycles_of:
-            cycles_of[size, stores] = _port_cycles(machine, size, stores)
-        moved[stores].append(times * size * rows)
-        cycles = times * cycles_of[size, stores]
-        taken[stores].extend([cycles * (1 + crossing) for crossing in shares])
+    for part, loops in tree.parts_below():
+        times = prod([extent for _, extent in loops])
+        alike: dict[tuple[object, ...], list[float]] = {}  # by how they move, and where in their lines they begin
+        for access in part.accesses:
+            _, start, size, strides, stores, rows, apart = access
+            key = strides, start % line_bytes, size, stores, rows, apart
+            of_rows = alike.get(key)
+            if of_rows is None:
+                each = times * _port_cycles(machine, size, stores)
+                of_rows = alike[key] = [each * (1 + share) for share in crossings(access, loops, line_bytes)]
+            moved[stores] += times * size * rows
+            taken[stores].extend(of_rows)
     busy = [float(np.cumsum(found)[-1]) if found else 0.0 for found in taken]  # one after the other, as they are met
     rates = level.load_bytes_per_cycle, level.store_bytes_per_cycle
-    loaded, stored = map(sum, moved)
+    loaded, stored = moved
     cycles = max(*busy, loaded / rates[0], stored / rates[1])
     confidence = machine.confidence_of(*(f"caches.{level.name}.{way}_bytes_per_cycle" for way in ("load", "store")))
     return LevelTraffic(level.name, loaded, stored, *rates, cycles, confidence)

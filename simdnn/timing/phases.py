@@ -15,8 +15,8 @@ What a level leaves exposed (`exposed` in the machine's file) adds to the core's
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from isa_models.machines.cpu_record import Machine
@@ -28,7 +28,6 @@ from simdnn.timing.memory import Fetches, LevelTraffic, Transfers, transfer_cycl
 LONG = 4  # reorder buffers of instructions: what is shorter overlaps with what is before and behind it
 
 Demand = Mapping[str, Lines]  # by tensor
-Demands = Sequence[Demand]  # by level, from the second on
 
 
 class Phase(NamedTuple):
@@ -70,37 +69,48 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
     return Overlap(cycles * share, max(votes, key=lambda name: votes[name]))
 
 
-def phases(machine: Machine, span: Iteration, moved: Transfers) -> Iterator[Phase]:
+def phases(machine: Machine, span: Iteration, moved: Transfers) -> list[Phase]:
     """The phases of a run in which any level but the first has something to do."""
     cut = _Cut(LONG * machine.core.reorder_buffer, moved.levels[1:], moved.tree.line_bytes, moved.asked, moved.ahead)
-    once, again = zip(*moved.fetches, strict=True)
-    yield from cut.iteration(moved.tree, span, again, [_sum({}, demand) for demand in once], 1.0)
+    flows = [_Flow(level, _sum({}, once), again) for level, (once, again) in enumerate(moved.fetches)]
+    cut.iteration(moved.tree, span, flows, 1.0)
+    return cut.phases
+
+
+class _Flow(NamedTuple):
+    """What a level, by its number, fetches for a part: what stays until its end once, all else again and again."""
+
+    level: int
+    once: Demand
+    again: Fetches
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """Cuts a run into phases of at least `least` instructions."""
+    """Cuts a run into `phases` of at least `least` instructions."""
 
     least: int
     levels: Sequence[LevelTraffic]
     line_bytes: int
     asked: Collection[str]
     ahead: Mapping[str, float]
+    phases: list[Phase] = field(default_factory=list)
 
-    def phase(self, times: float, core: float, demands: Demands) -> Phase:
-        busy, shown = [], 0.0
-        for level, demand in zip(self.levels, demands, strict=True):
+    def phase(self, times: float, core: float, demands: Mapping[int, Demand]) -> None:
+        """Add a phase with the demands of the levels by their numbers."""
+        busy, shown = [0.0] * len(self.levels), 0.0
+        for number, demand in demands.items():
             if not demand:
-                busy.append(0.0)
                 continue
+            level = self.levels[number]
             asked = {tensor: demand[tensor] for tensor in demand if tensor in self.asked} if self.asked else {}
             ahead = {t: demand[t] * self.ahead[t] for t in self.ahead if t in demand and t not in asked}
             all_, *some = (self.cycles(level, part) if part else 0.0 for part in (demand, asked, ahead))
-            busy.append(all_)
+            busy[number] = all_
             shown += (
                 level.exposed * (all_ - sum(some)) + level.exposed_asked * some[0] + level.exposed_fetched * some[1]
             )
-        return Phase(times, core, tuple(busy), shown)
+        self.phases.append(Phase(times, core, tuple(busy), shown))
 
     def cycles(self, level: LevelTraffic, demand: Demand) -> float:
         """The time that a level takes for the lines of a demand."""
@@ -108,52 +118,56 @@ class _Cut:
         rates = level.load_bytes_per_cycle, level.store_bytes_per_cycle
         return transfer_cycles(touched * self.line_bytes, written * self.line_bytes, *rates)
 
-    def iteration(
-        self, part: Region, span: Iteration, fetches: Sequence[Fetches], before: Demands, times: float
-    ) -> Iterator[Phase]:
-        """One iteration of a part, which also fetches what stays `before` its next: each tensor's lines where they are
-        touched first. What stands around long loops is a phase of its own, however short: the stores at a tile's end.
+    def iteration(self, part: Region, span: Iteration, flows: Sequence[_Flow], times: float) -> None:
+        """Add one iteration of a part, which also fetches what stays before its next: each tensor's lines where they
+        are touched first. What stands around long loops is a phase of its own, however short: the stores at a tile's
+        end.
         """
-        if not any(before) and not any([f.total for f in fetches]):
+        if not (flows := _with_work(flows)):
             return
-        left = [dict(demand) for demand in before]
+        left = {level: dict(once) for level, once, _ in flows}
         last = {tensor: loop for loop in part.loops for tensor in loop.whole}
         alone = part.straight.keys() - last.keys()
-        near = [_sum(f.straight, _take(rest, part.straight, alone)) for f, rest in zip(fetches, left, strict=True)]
+        near = {level: _sum(f.straight, _take(left[level], part.straight, alone)) for level, _, f in flows}
         core = span.cycles
         for number, (loop, inner) in enumerate(zip(part.loops, span.loops, strict=True)):
-            below = [f.loops[number] if f.loops else ({}, f) for f in fetches]  # nothing is fetched again
             ends = [tensor for tensor in loop.whole if last[tensor] is loop]
-            once = [_sum(o, _take(rest, loop.whole, ends)) for (o, _), rest in zip(below, left, strict=True)]
-            again = [f for _, f in below]
+            below = []
+            for level, _, fetches in flows:
+                once, again = fetches.loops[number] if fetches.loops else ({}, fetches)  # nothing is fetched again
+                below.append(_Flow(level, _sum(once, _take(left[level], loop.whole, ends)), again))
             if inner.instructions * loop.extent >= self.least:
                 core -= inner.cycles * loop.extent
-                yield from self.loop(loop, inner, again, once, times)
+                self.loop(loop, inner, below, times)
             else:
-                near = [_sum(n, _run(o, f)) for n, o, f in zip(near, once, again, strict=True)]
-        if any(near):
-            yield self.phase(times, max(0.0, core), near)
+                for flow in below:
+                    near[flow.level] = _sum(near[flow.level], _run(flow.once, flow.again))
+        if any(near.values()):
+            self.phase(times, max(0.0, core), near)
 
-    def loop(
-        self, loop: Region, span: Iteration, fetches: Sequence[Fetches], once: Demands, times: float
-    ) -> Iterator[Phase]:
-        """A run of a loop that fetches `once` what stays until its end."""
-        if not any(once) and not any([f.total for f in fetches]):
+    def loop(self, loop: Region, span: Iteration, flows: Sequence[_Flow], times: float) -> None:
+        """Add a run of a loop that fetches `once` what stays until its end."""
+        if not (flows := _with_work(flows)):
             return
         if span.instructions < self.least:
-            whole = [_run(o, f) for o, f in zip(once, fetches, strict=True)]
-            yield self.phase(times, span.cycles * loop.extent, whole)
+            self.phase(times, span.cycles * loop.extent, {level: _run(once, f) for level, once, f in flows})
             return
         if loop.extent == 1:
-            yield from self.iteration(loop, span, fetches, once, times)
+            self.iteration(loop, span, flows, times)
             return
-        first = [{t: _first(loop, t, lines) for t, lines in demand.items()} for demand in once]
-        yield from self.iteration(loop, span, fetches, first, times)
-        later = [
-            {t: (lines + begun[t] * -1) * (1 / (loop.extent - 1)) for t, lines in demand.items()}
-            for demand, begun in zip(once, first, strict=True)
-        ]
-        yield from self.iteration(loop, span, fetches, later, times * (loop.extent - 1))
+        first, later = list[_Flow](), list[_Flow]()
+        for level, once, again in flows:
+            begun = {t: _first(loop, t, lines) for t, lines in once.items()}
+            rest = {t: (lines + begun[t] * -1) * (1 / (loop.extent - 1)) for t, lines in once.items()}
+            first.append(_Flow(level, begun, again))
+            later.append(_Flow(level, rest, again))
+        self.iteration(loop, span, first, times)
+        self.iteration(loop, span, later, times * (loop.extent - 1))
+
+
+def _with_work(flows: Sequence[_Flow]) -> list[_Flow]:
+    """The levels that fetch anything."""
+    return [flow for flow in flows if flow.once or flow.again.total]
 
 
 def _run(once: Demand, again: Fetches) -> dict[str, Lines]:

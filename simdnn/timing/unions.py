@@ -200,17 +200,12 @@ class Unions:
         return 0
 
     def copy(self, step: int, turns: int) -> None:
-        """The runs at work and their copies, in order where one turn's are all before the next one's."""
-        apart = self.high[self.count - 1] - self.low[0] <= step
-        for run in range(self.count):
-            for turn in range(turns):
-                place = turn * self.count + run if apart else run * turns + turn
-                self.other_low[place] = self.low[run] + turn * step
-                self.other_high[place] = self.high[run] + turn * step
+        """The runs at work and their copies, a turn's behind those of the one before."""
+        for turn in range(1, turns):
+            for run in range(self.count):
+                self.low[turn * self.count + run] = self.low[run] + turn * step
+                self.high[turn * self.count + run] = self.high[run] + turn * step
         self.count *= turns
-        for run in range(self.count):
-            self.low[run] = self.other_low[run]
-            self.high[run] = self.other_high[run]
 
     def merge(self) -> None:
         """Sort the runs at work, and make one of those that meet."""
@@ -226,20 +221,34 @@ class Unions:
         self.count = last + 1
 
     def sort(self) -> None:
-        """Shell's sort of the runs at work by where they begin; those in order stay as they are."""
-        gap = 0
-        for run in range(1, self.count):
-            if self.low[run] < self.low[run - 1]:
-                gap = self.count // 2
-                break
-        while gap > 0:
-            for run in range(gap, self.count):
-                low, high = self.low[run], self.high[run]
-                place = run
-                while place >= gap and self.low[place - gap] > low:
-                    self.low[place] = self.low[place - gap]
-                    self.high[place] = self.high[place - gap]
-                    place -= gap
-                self.low[place] = low
-                self.high[place] = high
-            gap //= 2
+        """Sort the runs at work by where they begin: rows that rise are woven in pairs until there is one."""
+        while self.end_of_rise(0) < self.count:
+            first = 0
+            while first < self.count:
+                middle = self.end_of_rise(first)
+                last = self.end_of_rise(middle)
+                self.weave(first, middle, last)
+                first = last
+            for run in range(self.count):
+                self.low[run] = self.other_low[run]
+                self.high[run] = self.other_high[run]
+
+    def end_of_rise(self, first: int) -> int:
+        """The run behind those that begin one behind the other from a first one on."""
+        last = min(first + 1, self.count)
+        while last < self.count and self.low[last - 1] <= self.low[last]:
+            last += 1
+        return last
+
+    def weave(self, first: int, middle: int, last: int) -> None:
+        """Two neighbouring rows of runs, each in order, as one beside them."""
+        one, other = first, middle
+        for place in range(first, last):
+            if other == last or one < middle and self.low[one] <= self.low[other]:
+                self.other_low[place] = self.low[one]
+                self.other_high[place] = self.high[one]
+                one += 1
+            else:
+                self.other_low[place] = self.low[other]
+                self.other_high[place] = self.high[other]
+                other += 1

@@ -10,13 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import simdnn
 from isa_models import InvalidArgument, Unimplemented, formats, gpu_machine_names
 from simdnn import Attr
 from simdnn.cli import main
-from simdnn.kernels.common.spec import Epilogue, GroupScales, MatmulProblem
+from simdnn.kernels.common.spec import ConvProblem, Epilogue, GroupScales, MatmulProblem
 from simdnn.kernels.table import KERNELS, rows_for
+from tests.effort import examples
 from tests.params import along_k
 
 MACHINES = ("skx", "b580", "a770", "dg1", "max1550", "v100")
@@ -188,3 +191,24 @@ def test_refusals_read_the_fields() -> None:
     assert (on_tiles.accepts(grouped), on_vectors.accepts(grouped)) == ("takes no scales along K (wei by 16)", "")
     assert replace(on_vectors, takes=()).accepts(grouped) == on_tiles.accepts(grouped)
     assert rows["wdec:avx2"].accepts(problem) == "computes with compressed weights only"
+
+
+@examples(50)
+@given(
+    st.tuples(*[st.integers(1, 300)] * 3),
+    st.sampled_from(("f32", "bf16", "f16", "u8", "s8", "f8_e4m3")),
+    st.sampled_from(("f32", "bf16", "f16", "s8", "s4")),
+    st.sampled_from(("any", "ab", "ba")),
+    st.booleans(),
+)
+def test_what_a_row_says_of_a_form_it_says_of_all_sizes(
+    sizes: tuple[int, int, int], src: str, wei: str, tag: str, grouped: bool
+) -> None:
+    m, n, k = sizes
+    scales = GroupScales(wei=along_k("wei", 8)) if grouped else None
+    product = MatmulProblem(m, n, k, src, wei, Epilogue("f32"), tag, group_scales=scales)
+    image = ConvProblem(2, 2 * m, n, n, k, 1, 1, src, wei, Epilogue("f32"), wei_tag=tag)
+    for problem in (product, image):
+        for kind in KERNELS:
+            if isinstance(problem, kind.operation):
+                assert kind.refuses(problem.form) in ("", kind.accepts(problem)), kind.name

@@ -13,14 +13,16 @@ import numpy as np
 import pytest
 
 import simdnn
+from isa_models.processors import processors
 from simdnn.numerics import compiled, turns
 from simdnn.numerics.turns import host_threads, shared
 
 
 def test_as_many_as_the_environment_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = processors()
     assert host_threads() == cores
+    assert cores == (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
     for text, threads in (("1", 1), ("0", 1), ("4096", cores), ("2,1", cores)):
         monkeypatch.setenv("OMP_NUM_THREADS", text)
         assert host_threads() == threads

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import simdnn
 from simdnn.program import apart
 from simdnn.program.apart import IterationAccess, _differences_apart, _joined, _places_apart, _rows, access_of
-from simdnn.program.records import Affine, Loop, Memory, Program, Tensor
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Straight, Tensor
 from tests.effort import examples
 
 SMALL = st.integers(0, 12)
@@ -44,13 +44,13 @@ def test_panels_of_a_matmul_are_shown_so(monkeypatch: pytest.MonkeyPatch) -> Non
 @given(st.lists(st.tuples(SMALL, st.integers(1, 8), st.integers(1, 3), st.booleans()), min_size=1, max_size=8))
 def test_neighbours_that_move_alike_are_one(places: list[tuple[int, int, int, bool]]) -> None:
     """Accesses that are joined touch and store the elements that they touch and store one by one."""
-    inner = {"r": 4}
-    operands = [
-        (Memory("a", Affine(at, (("r", step),)), "f32", lanes), stored, inner) for at, lanes, step, stored in places
-    ]
-    program = Program("p", "avx2", (Tensor("a", "f32", 99),), ())
-    each = [access_of(program, *operand) for operand in operands]
-    joined = _joined(program, operands)
+    x, inner, ops = Register("x", "f32", 8), {"r": 4}, list[Op]()
+    for at, lanes, step, stored in places:
+        memory = Memory("a", Affine(at, (("r", step),)), "f32", lanes)
+        ops.append(Op("vmovups", memory, (x,)) if stored else Op("vmovups", x, (memory,)))
+    program, straight = Program("p", "avx2", (Tensor("a", "f32", 99),), ()), Straight(ops)
+    each = [access_of(program, memory, stored, inner) for memory, stored, _ in straight.accesses]
+    joined = _joined(program, [(alike, inner) for alike in straight.alike])
     assert len(joined) <= len(each)
     for stored in (False, True):
         found = [{n for a in some if a.store is stored for n in a.points().tolist()} for some in (each, joined)]  # type: ignore[union-attr]

@@ -120,8 +120,8 @@ def interpreted(run: CoreRun) -> CoreModel:
         value: Any = 0 if kind == "i64" else 0.0
         if name in dict(SPACES):
             value = run.array(name).tolist()
-        elif name in run.given:
-            value = run.given[name].tolist()
+        elif name in (arrays := run.given | run.turn.arrays):
+            value = arrays[name].tolist()
         setattr(model, name, scalars.get(name, value))
     model.run(run.size * run.turns)
     return model  # type: ignore[no-any-return]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-import os
 import sys
 import weakref
 from collections import OrderedDict
@@ -21,6 +20,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from isa_models.forks import ForkLock
+from isa_models.processors import processors
 from isa_models.readings.arrays import Array, copied_to_a_line, memory_bytes
 
 _LEAST = 1 << 10  # bytes of weights that are kept: fewer are made again as fast
@@ -157,10 +157,8 @@ def _keep(known: Known) -> None:
 
 def _forget() -> None:
     """Forget weights used longest ago where there are too many. Under the lock."""
-    most, held = (
-        min(_MOST, memory_bytes() // (4 * (os.cpu_count() or 1))),
-        sum(known.nbytes for known in _known.values()),
-    )
+    most = min(_MOST, memory_bytes() // (4 * processors()))
+    held = sum(known.nbytes for known in _known.values())
     while _known and (held > most or len(_known) > _FEW):
         held -= _known.popitem(last=False)[1].nbytes
 

@@ -164,6 +164,11 @@ class MatmulProblem:
         return self.m * self.n * self.k * self.batch.count
 
     @property
+    def form(self) -> MatmulProblem:
+        """The problem of size one with the same types, layouts and parameters."""
+        return replace(self, m=1, n=1, k=1, batch=Batch())
+
+    @property
     def scale_period(self) -> int:
         """How many k have all their scales in common."""
         return min(self.group_scales.lengths(self.k)) if self.group_scales else self.k
@@ -266,6 +271,11 @@ class ConvProblem:
     def ow(self) -> int:
         _, left, _, right = self.padding
         return (self.iw + left + right - (self.kw - 1) * self.dilation[1] - 1) // self.strides[1] + 1
+
+    @property
+    def form(self) -> ConvProblem:
+        """The problem of one channel with the same types, layouts and parameters."""
+        return replace(self, mb=1, ic=1, ih=1, iw=1, oc=1, kh=1, kw=1, padding=(0, 0, 0, 0), groups=1)
 
     @property
     def depthwise(self) -> bool:
@@ -426,12 +436,18 @@ class KernelKind:
         if not isinstance(problem, self.operation):
             return f"computes {'matmul' if issubclass(self.operation, MatmulProblem) else 'convolution'} only"
         plain = self.plain(problem)
-        asked = (*self.sizes, self._refused_parameters, self._refused_types, self._refused_layout, *self.wants)
-        return next(filter(None, (want(plain) for want in asked)), "")
+        return next(filter(None, (want(plain) for want in (*self.sizes, self._refused_form, *self.wants))), "")
+
+    def refuses(self, form: Problem) -> str:
+        """Why this kind cannot do any problem of a form (`Problem.form`); empty where some it may."""
+        return "" if self.sizes else self._refused_form(self.plain(form))
 
     def build(self, problem: Problem, machine: Any) -> Kernel:
         """The kernel of a problem on a machine."""
         return self.generator(problem, machine)
+
+    def _refused_form(self, problem: Problem) -> str:
+        return self._refused_parameters(problem) or self._refused_types(problem) or self._refused_layout(problem)
 
     def _refused_parameters(self, problem: Problem) -> str:
         for name, (taken_not, needed) in _PARAMETERS.items():

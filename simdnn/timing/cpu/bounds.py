@@ -25,6 +25,13 @@ def _each(ops: Sequence[CoreOp], times: Times) -> Iterable[tuple[CoreOp, int]]:
     return zip(ops, repeat(1) if times is None else times, strict=False)
 
 
+def alike(op: CoreOp) -> tuple[object, ...]:
+    """All that bounds, and the standing of a time, ask of an op: equal where registers and places alone differ."""
+    loads = op.load is not None, op.load_pipes, op.load_share
+    stores = op.store is not None, op.commit_cycles, op.store is not None and op.store.indexed
+    return id(op.row), op.slots, op.split, op.uops, op.occupancy, op.interval, loads, stores
+
+
 def port_load(ops: Sequence[CoreOp], times: Times = None) -> float:
     """Cycles that the busiest set of ports needs for the uops that can run nowhere else (loads: `load_pipes`).
 
@@ -106,18 +113,18 @@ def dispatch(machine: Machine, ops: Sequence[CoreOp], times: Times = None) -> fl
     return slots / min(machine.core.dispatch_slots, machine.core.retire_slots)
 
 
-def loop_dispatch(machine: Machine, ops: Sequence[CoreOp]) -> float:
+def loop_dispatch(machine: Machine, ops: Sequence[CoreOp], times: Times = None) -> float:
     """`dispatch` of a loop's body: whole cycles for the copies that the loop buffer holds, or for its lines of uops."""
-    core, copies, least = machine.core, loop_copies(machine, ops), dispatch(machine, ops)
-    slots = sum(op.slots for op in ops)
+    core, copies, least = machine.core, loop_copies(machine, ops, times), dispatch(machine, ops, times)
+    slots = sum(op.slots * count for op, count in _each(ops, times))
     if copies:
         return max(least, math.ceil(copies * slots / core.dispatch_slots) / copies)
-    fused = slots - sum(bool(op.split) for op in ops)
+    fused = slots - sum(bool(op.split) * count for op, count in _each(ops, times))
     return max(least, float(math.ceil(fused / core.uop_cache_line))) if core.uop_cache_line else least
 
 
-def loop_copies(machine: Machine, ops: Sequence[CoreOp]) -> int:
+def loop_copies(machine: Machine, ops: Sequence[CoreOp], times: Times = None) -> int:
     """How often the loop buffer holds these ops, 0 where it doesn't: then groups go on across the loop's end."""
     if any(op.row.slots > MICROCODED for op in ops):
         return 0
-    return machine.core.loop_copies(sum(op.slots - bool(op.split) for op in ops))
+    return machine.core.loop_copies(sum((op.slots - bool(op.split)) * count for op, count in _each(ops, times)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from simdnn.timing.cpu.core_memory import CoreMemory
-from simdnn.timing.cpu.core_nodes import LOW
+from simdnn.timing.cpu.core_nodes import LOW, PORTS
 from simdnn.timing.cpu.core_state import COMMIT, NODES, NOWHERE, OPERATION, UNKNOWN
 from simdnn.timing.cpu.schedulers import NO_PORT
 from simdnn.timing.cpu.translate import Floats, Ints
@@ -107,7 +107,7 @@ class CoreModel(CoreMemory):
                 soonest = min(soonest, math.ceil(free))
         for index in range(self.schedulers):
             if self.leaving_first[index] < self.leaving_last[index]:
-                first = index * self.ring + self.leaving_first[index] % self.ring
+                first = index * self.ring + (self.leaving_first[index] & self.ring - 1)
                 soonest = min(soonest, self.leaving_cycle[first])
         if self.retired < self.ages and self.done[self.oldest()] != UNKNOWN:
             soonest = min(soonest, math.ceil(self.done[self.oldest()]))
@@ -152,7 +152,7 @@ class CoreModel(CoreMemory):
         future = self.ports
         while self.heaped[future] > 0 and self.heap[future * self.heap_size] // LOW <= self.cycle:
             entry = self.pop(future) % LOW
-            self.push(entry % self.ports, entry // self.ports)
+            self.push(entry % PORTS, entry // PORTS)
         for port in range(self.ports):
             if self.is_load_port[port] == 0 and self.heaped[port] > 0 and self.free_at[port] <= self.cycle:
                 self.issue_on(port)
@@ -189,7 +189,7 @@ class CoreModel(CoreMemory):
         for index in range(self.schedulers):
             self.free_held(index)
             while self.queue_first[index] < self.queue_last[index]:
-                at = index * self.ring + self.queue_first[index] % self.ring
+                at = index * self.ring + (self.queue_first[index] & self.ring - 1)
                 entries = self.queued_entries[at]
                 port = self.port_for(self.queued_uop[at], self.queued_parity[at], entries)
                 if port == NO_PORT:
@@ -254,6 +254,7 @@ class CoreModel(CoreMemory):
     def rename(self, row: int, parity: int) -> None:
         """Make the nodes of an op, tie them to their producers, send its uops on, and name its results."""
         node = NODES * self.ages + OPERATION
+        self.row_at[self.ages] = row
         read = NOWHERE
         if self.load_tensor[row] != NOWHERE:
             read = self.start_load(row)
@@ -306,7 +307,7 @@ class CoreModel(CoreMemory):
         if producer == NOWHERE:
             return
         if self.late_result[row] == 0:
-            gain -= self.late_result[self.row_of[producer // NODES % self.size]]
+            gain -= self.late_result[self.row(producer)]
         own, other = self.unit[node], self.unit[producer]
         if own != other and own != NO_PORT and other != NO_PORT:
             self.depend(node, producer, gain - self.from_other_unit[row])

@@ -15,6 +15,7 @@ from simdnn.timing.cpu.schedulers import NO_PORT
 from simdnn.timing.cpu.translate import Floats, Ints
 
 LOW = 1 << 32  # what is behind a cycle in an entry of a heap
+PORTS = 64  # that an entry tells apart: more than a core has
 
 
 class CoreNodes(CoreState):
@@ -121,7 +122,7 @@ class CoreNodes(CoreState):
 
     def await_cycle(self, cycle: int, port: int, node: int) -> None:
         """Let a uop wait for the cycle in which it is ready."""
-        self.push(self.ports, cycle * LOW + node * self.ports + port)
+        self.push(self.ports, cycle * LOW + node * PORTS + port)
 
     def depend(self, node: int, producer: int, gain: float) -> None:
         """Let `node` wait for `producer`, though `gain` cycles less."""

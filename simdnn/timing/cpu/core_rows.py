@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models.machines.cpu_record import Machine
+from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.core_model import CoreModel
 from simdnn.timing.cpu.core_state import NOWHERE
 from simdnn.timing.cpu.steps import CoreOp
@@ -35,6 +36,9 @@ _FLOATS = (
     *("crossing_latency", "forward_latency", "blocked_latency"),
     *("commit_cycles", "other_line_cycles", "crossing_cycles", "from_other_unit", "late_result"),
 )
+
+
+_INT_PLACE = {name: place for place, name in enumerate((*_INTS, *_NAMED))}
 
 
 class Numbers:
@@ -157,6 +161,7 @@ class CoreRows:
         self._lists, self._ports = Numbers("registers"), Numbers("port_lists")
         self._uops, self._wanted = Numbers("uop_first", "uop_ports"), Numbers("wanted_places", "wanted_rooms")
         self._given: tuple[Ints, Mapping[str, Any]] | None = None
+        self._alike, self._kinds = dict[object, int](), Numbers("first")  # of ops, and for each the first of its kind
         self.add(ops)
 
     def add(self, ops: Sequence[CoreOp]) -> None:
@@ -189,6 +194,7 @@ class CoreRows:
         self._ports.add([(port,) for port in ports])
         self._uops.add(uops)
         self._wanted.add(wanted)
+        self._kinds.add([(self._alike.setdefault(bounds.alike(op), i),) for i, op in enumerate(ops, len(self.ops))])
         self.ops += ops
         self._given = None
 
@@ -209,9 +215,15 @@ class CoreRows:
             self._given = state, arrays
         return self._given[0].copy(), self._given[1]
 
+    def counted(self, order: Ints) -> tuple[list[CoreOp], list[int]]:
+        """The different ops among some by number, but for registers and places, and how often each stands there."""
+        counts = np.bincount(self._kinds.values[0][order])
+        kinds = np.flatnonzero(counts)
+        return [self.ops[number] for number in kinds.tolist()], counts[kinds].tolist()
+
     def column(self, name: str) -> Ints:
         """A column of the ops' integers."""
-        found: Ints = self._ints.values[self._ints.names.index(name)]
+        found: Ints = self._ints.values[_INT_PLACE[name]]
         return found
 
 

@@ -26,7 +26,6 @@ from simdnn.timing.cpu.translated import Translated
 _INTEGER, _REAL = ctypes.c_int64, ctypes.c_double
 _CORE = Translated(CoreModel, {"run": [_INTEGER], "settle": [_INTEGER] * 4, "fill_store_queue": [_REAL]})
 
-_OF_A_TURN = ("row_of", "load_at", "load_step", "store_at", "store_step")
 SPACES = (  # arrays to write on, and what they have a number of their own for: first those that begin with zeros
     *((name, "scheduler") for name in ("queue_first", "queue_last", "leaving_first", "leaving_last")),
     *((name, "port") for name in ("pending", "last_bound", "counted", "free_at", "busy")),
@@ -35,7 +34,7 @@ SPACES = (  # arrays to write on, and what they have a number of their own for: 
     *((name, "queue") for name in ("queued_node", "queued_uop", "queued_parity", "queued_entries")),
     *((name, "queue") for name in ("leaving_cycle", "leaving_pool", "leaving_entries")),
     *(("commit_at", "commit"), ("heap", "heaps")),
-    *((name, "op") for name in ("retired_at", "dispatched_at", "line_cycles", "remembered")),
+    *((name, "op") for name in ("row_at", "retired_at", "dispatched_at", "line_cycles", "remembered")),
     *((name, "node") for name in ("waits", "ready", "done", "first_issue", "unissued", "first_user")),
     *((name, "node") for name in ("first_bound", "next_work", "unit", "place", "pipes_of", "late")),
     *((name, "edge") for name in ("edge_next", "edge_user", "edge_gain")),
@@ -63,9 +62,20 @@ class Turn:
     def machine(self) -> Machine:
         return self.rows.machine
 
+    @property
+    def arrays(self) -> dict[str, Ints]:
+        """What it tells the core model, by the names of that."""
+        places = {"load_at": self.load_at, "load_step": self.load_step}
+        return {"row_of": self.order, **places, "store_at": self.store_at, "store_step": self.store_step}
+
     @cached_property
     def ops(self) -> list[CoreOp]:
         return [self.rows.ops[number] for number in self.order.tolist()]
+
+    @cached_property
+    def counted(self) -> tuple[list[CoreOp], list[int]]:
+        """The ops, those that bounds can't tell apart once, and how often each stands there."""
+        return self.rows.counted(self.order)
 
     @classmethod
     def of(cls, machine: Machine, ops: Sequence[CoreOp]) -> Turn:
@@ -110,11 +120,12 @@ class CoreRun:
         """The room that each array of `SPACES` needs for a number of ops, and of ends of turns."""
         rows, order, turns = self.rows, self.turn.order, self.turns
         core, places = rows.machine.core, places_of(rows.machine)
-        uops = rows.column("uops")[order]
-        edges = rows.column("reads")[order] + rows.column("pointers")[order] + 5  # what an op may wait for, at most
+        uops, reads, pointers = (rows.column(name)[order] for name in ("uops", "reads", "pointers"))
+        edges = reads + pointers + 5  # what an op may wait for, at most
         widest, ways, ports = max(1, int(uops.max(initial=1))), len(core.schedulers), len(core.ports)
         flight, pools = (core.reorder_buffer + 8) * widest + 64, len(places.room)
-        self.scalars |= {"ring": flight, "heap_size": flight, "stalled_after": core_model.STALLED}
+        ring = 1 << (flight - 1).bit_length()
+        self.scalars |= {"ring": ring, "heap_size": flight, "stalled_after": core_model.STALLED}
         tensors = max(1, len(rows.tensors))
         counts = {
             "scheduler": ways,
@@ -124,7 +135,7 @@ class CoreRun:
             "mnemonic": len(rows.mnemonics),
             "tensor": tensors,
             "register": max(1, len(rows.registers)),
-            "queue": ways * flight,
+            "queue": ways * ring,
             "commit": total + core.store_queue,
             "heaps": (ports + 3) * flight,
             "op": total,
@@ -146,16 +157,10 @@ class CoreRun:
         self.space[: self.starts[_ZEROED]] = 0
         self.array("value_of")[:] = NOWHERE
         self.array("room")[:] = places_of(self.rows.machine).room
-        self.state, arrays = self.rows.given()
-        turn = self.turn
-        self.given = {
-            **arrays,
-            **{"row_of": turn.order, "load_at": turn.load_at, "load_step": turn.load_step},
-            **{"store_at": turn.store_at, "store_step": turn.store_step},
-        }
+        self.state, self.given = self.rows.given()
         self.state[_SPACE_SLOTS] = self.space.ctypes.data + 8 * self.starts[:-1]
-        for name in _OF_A_TURN:
-            self.state[SLOT[name]] = self.given[name].ctypes.data
+        for name, array in self.turn.arrays.items():
+            self.state[SLOT[name]] = array.ctypes.data
         for name, value in self.scalars.items():
             self.state[SLOT[name]] = value
         self.pointer = self.state.ctypes.data

@@ -93,6 +93,7 @@ class CoreState(Schedulers):
     store_room: int
     last_retirement: int
     acted: int  # whether anything happened in this cycle
+    row_at: Ints  # by age, of those dispatched
     retired_at: Ints  # by age
     dispatched_at: Ints
     # Ports, and the last writer of each register.
@@ -103,8 +104,8 @@ class CoreState(Schedulers):
 
     def row(self, node: int) -> int:
         """The row of a node's op."""
-        return self.row_of[node // NODES % self.size]
+        return self.row_at[node // NODES]
 
     def oldest(self) -> int:
         """The node of the oldest op in flight."""
-        return NODES * self.retired + self.only_loads[self.row_of[self.retired % self.size]]
+        return NODES * self.retired + self.only_loads[self.row_at[self.retired]]

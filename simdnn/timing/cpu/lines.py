@@ -258,7 +258,8 @@ class ProgramLines:
         self._places, self._number_of = np.arange(len(text.numbers)), tuple(text.numbers)
         self.times = np.array(text.times, np.int64)
         self._moves = {name: self._column(*found) for name, found in text.moves.items()}
-        lengths, self._wide, self._tiles, self._loads, self._stores = self._known.facts.values[:, self._numbers]
+        lengths, wide, tiles, self._loads, self._stores = self._known.facts.values[:, self._numbers]
+        self._wide_before, self._tiles_before = _before(wide), _before(tiles)
         self._steps_before = _before(lengths)
         self._executed_before = _before(lengths * self.times)
         self._placed_before = _before(self._at != UNPLACED)
@@ -367,16 +368,21 @@ class ProgramLines:
         return found
 
     def ops(self, stretch: Stretch) -> tuple[list[CoreOp], list[int]]:
-        """The different lines as the core sees them beside each other, and how often each stands there."""
-        counted = Counter(stretch.order.tolist())
-        rows, of = self.rows(stretch.order)
-        return [rows.ops[number] for number in of[list(counted)].tolist()], list(counted.values())
+        """The lines as the core sees them beside each other, those once that bounds can't tell apart, and how often
+        each stands there.
+        """
+        rows, of = self.rows(stretch)
+        return rows.counted(of[stretch.order])
 
-    def rows(self, order: Ints) -> tuple[CoreRows, Ints]:
-        """The rows of all lines of the program as the core sees them beside those of `order`: 512-bit registers, and
+    def rows(self, stretch: Stretch) -> tuple[CoreRows, Ints]:
+        """The rows of all lines of the program as the core sees them beside those of a stretch: 512-bit registers, and
         tiles, change how others run.
         """
-        beside = bool(self._wide[order].any()), bool(self._tiles[order].any())
+        wide, tiles = self._wide_before, self._tiles_before
+        beside = (
+            any([wide[lines.stop] > wide[lines.start] for lines in stretch.ranges]),
+            any([tiles[lines.stop] > tiles[lines.start] for lines in stretch.ranges]),
+        )
         if beside not in self._rows:
             self._rows[beside] = self._known.rows(self._numbers, beside)
         return self._rows[beside]
@@ -385,7 +391,9 @@ class ProgramLines:
         """The steps that the core model runs; `moving` is the variable of the loop that repeats it."""
         order, at = stretch.order, stretch.at
         step = self.moves(order, moving)
+        rows, of = self.rows(stretch)
+        if not stretch.placed:
+            return Turn(rows, of[order], at, step, at, step)
         loads, stores = self._loads[order] > 0, self._stores[order] > 0
         still = np.int64(UNPLACED)
-        rows, of = self.rows(order)
         return Turn(rows, of[order], np.where(loads, at, still), step, np.where(stores, at, still), step)

@@ -91,13 +91,13 @@ def loop_timing(turn: Turn) -> LoopRate:
 def _rate(turn: Turn) -> tuple[LoopRate, _Steady]:
     machine, ops = turn.machine, turn.ops
     steady = _steady_state(turn)
-    limits = _limits(machine, ops)
+    limits = _limits(turn)
     slack_free = _addend_bound(machine, ops, limits["compute"])
     cycles = max(steady.cycles, slack_free, *limits.values())
     chain = limits["latency"]
     limits["latency"] = max(chain, slack_free if slack_free > limits["compute"] else 0.0)
     bound = max(BOUNDS_ORDER, key=lambda name: (round(limits[name], 6), -BOUNDS_ORDER.index(name)))
-    confidence = confidence_of(machine, ops, bound)
+    confidence = confidence_of(machine, turn.counted[0], bound)
     return LoopRate(cycles=cycles, bound=bound, limits=limits, chain_cycles=chain, confidence=confidence), steady
 
 
@@ -135,15 +135,16 @@ def confidence_of(machine: Machine, ops: Sequence[CoreOp], bound: str = "") -> C
     return weakest([*(op.row.confidence for op in ops), *(machine.provenance[key].confidence for key in keys)])
 
 
-def _limits(machine: Machine, ops: Sequence[CoreOp]) -> dict[str, float]:
+def _limits(turn: Turn) -> dict[str, float]:
     """Lower bounds on an iteration, by what would set them."""
+    machine, (ops, times) = turn.machine, turn.counted
     return {
-        "compute": bounds.port_load(ops),
-        "load": bounds.load_pipes(machine, ops),
-        "store": bounds.store_commit(ops),
-        "crowding": bounds.crowding(machine, ops),
-        "front-end": bounds.loop_dispatch(machine, ops),
-        "latency": slowest_chain(ops)[0],
+        "compute": bounds.port_load(ops, times),
+        "load": bounds.load_pipes(machine, ops, times),
+        "store": bounds.store_commit(ops, times),
+        "crowding": bounds.crowding(machine, ops, times),
+        "front-end": bounds.loop_dispatch(machine, ops, times),
+        "latency": slowest_chain(turn.ops)[0],
     }
 
 
@@ -165,12 +166,12 @@ class _Steady:
 
 def _steady_state(turn: Turn) -> _Steady:
     """Cycles an iteration once the time between iterations repeats."""
-    machine, ops = turn.machine, turn.ops
-    core, size, slots = machine.core, len(ops), max(1, sum(op.slots for op in ops))
+    machine, (ops, times), size = turn.machine, turn.counted, len(turn.order)
+    core, slots = machine.core, max(1, sum(op.slots * count for op, count in zip(ops, times, strict=True)))
     warm = max(8, -(-WARM_SLOTS * core.reorder_buffer // slots))
     most = max(2 * warm + REPEATS * LONGEST_PERIOD, MOST_SLOTS // slots)
     ahead = -(-(core.reorder_buffer + AHEAD) // size)  # what is dispatched while the last ones that count retire
-    run = CoreRun(turn, most + ahead, bounds.loop_copies(machine, ops) * size, most)
+    run = CoreRun(turn, most + ahead, bounds.loop_copies(machine, ops, times) * size, most)
     stores = [op.commit_cycles for op in ops if op.store is not None]
     if stores:
         run.fill_store_queue(max(stores))

@@ -38,7 +38,7 @@ class Schedulers:
     bindings: int
     counted_at: int  # the cycle of `counted`
     counted: Ints  # by port
-    # uops in order before each scheduler, and entries that are held: rings of `ring` places each
+    # uops in order before each scheduler, and entries that are held: rings of `ring` places each, a power of two
     ring: int
     queue_first: Ints
     queue_last: Ints
@@ -92,7 +92,7 @@ class Schedulers:
         if self.queue_of[index] == 0 and self.queue_first[index] == self.queue_last[index]:
             port = self.port_for(uop, parity, entries)
         if port == NO_PORT:
-            place = index * self.ring + self.queue_last[index] % self.ring
+            place = index * self.ring + (self.queue_last[index] & self.ring - 1)
             self.queue_last[index] += 1
             self.queued_node[place] = node
             self.queued_uop[place] = uop
@@ -106,7 +106,7 @@ class Schedulers:
     def free_held(self, index: int) -> None:
         """Free the entries of a scheduler that need be held no longer."""
         while self.leaving_first[index] < self.leaving_last[index]:
-            place = index * self.ring + self.leaving_first[index] % self.ring
+            place = index * self.ring + (self.leaving_first[index] & self.ring - 1)
             if self.leaving_cycle[place] > self.cycle:
                 return
             self.room[self.leaving_pool[place]] += self.leaving_entries[place]
@@ -118,7 +118,7 @@ class Schedulers:
         self.pending[port] -= entries
         self.waiting[pool] -= entries
         if self.held_of[index] > 0:
-            place = index * self.ring + self.leaving_last[index] % self.ring
+            place = index * self.ring + (self.leaving_last[index] & self.ring - 1)
             self.leaving_last[index] += 1
             self.leaving_cycle[place] = self.cycle + self.held_of[index]
             self.leaving_pool[place] = pool

@@ -110,10 +110,10 @@ class Stream:
         self.program = program
         stored, loaded = set[str](), set[str]()
         for ops, _ in program.straight:
-            for memory, stores, op in ops.accesses:
+            for memory, stores, op, _ in ops.alike:
                 if stores:
                     stored.add(memory.tensor)
-                elif not op.form.definition.ahead:
+                elif not op.definition.ahead:
                     loaded.add(memory.tensor)
         self.both = stored & loaded  # tensors through which a store may feed a load
 
@@ -163,7 +163,7 @@ class Stream:
 
     def shares(self, ops: Straight) -> bool:
         """Whether some of the ops touch a tensor that is both stored to and loaded from."""
-        return bool(self.both) and any([memory.tensor in self.both for memory, _, _ in ops.accesses])
+        return bool(self.both) and any([memory.tensor in self.both for memory, *_ in ops.alike])
 
     def _unit(self, memory: Memory) -> int:
         return fmt(self.program.tensor[memory.tensor].dtype).bits // 8
@@ -209,10 +209,10 @@ def _collect_streams(
             if around:
                 around[-1] |= moved
             continue
-        for stream in part.streams:  # type: ignore[union-attr]  # ops
-            moving = [depth_of[name] for name, _ in stream[1] if name in depth_of]
+        for memory, *_ in part.alike:  # type: ignore[union-attr]  # ops
+            moving = [depth_of[name] for name, _ in memory.index.terms if name in depth_of]
             if moving:
-                around[max(moving)].add(stream)
+                around[max(moving)].add((memory.tensor, memory.index.terms))
 
 
 @lru_cache(maxsize=1024)
