@@ -1,7 +1,8 @@
 """The one description of a kernel, and its proof: what every other floor reads.
 
-`records` holds loops, operations, registers, tensors and affine addresses; `check` proves a program sound; `tiles`
-configures AMX tile registers. A program of one's own is written with the names here:
+`operands` holds tensors, registers, memory and its affine addresses, `records` the operations and loops over them;
+`check` proves a program sound; `tiles` configures AMX tile registers. A program of one's own is written with the names
+here:
 
 >>> from simdnn import program
 >>> str(2 * program.Affine.var("k") + 3)

@@ -72,13 +72,13 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
 def phases(machine: Machine, span: Iteration, moved: Transfers) -> list[Phase]:
     """The phases of a run in which any level but the first has something to do."""
     cut = _Cut(LONG * machine.core.reorder_buffer, moved.levels[1:], moved.tree.line_bytes, moved.asked, moved.ahead)
-    flows = [_Flow(level, _sum({}, once), again) for level, (once, again) in enumerate(moved.fetches)]
+    flows = [_LevelWork(level, _sum({}, once), again) for level, (once, again) in enumerate(moved.fetches)]
     cut.iteration(moved.tree, span, flows, 1.0)
     return cut.phases
 
 
-class _Flow(NamedTuple):
-    """What a level, by its number, fetches for a part: what stays until its end once, all else again and again."""
+class _LevelWork(NamedTuple):
+    """Lines that a level, by its number, fetches for a part: those that stay until its end once, others again."""
 
     level: int
     once: Demand
@@ -118,7 +118,7 @@ class _Cut:
         rates = level.load_bytes_per_cycle, level.store_bytes_per_cycle
         return transfer_cycles(touched * self.line_bytes, written * self.line_bytes, *rates)
 
-    def iteration(self, part: Region, span: Iteration, flows: Sequence[_Flow], times: float) -> None:
+    def iteration(self, part: Region, span: Iteration, flows: Sequence[_LevelWork], times: float) -> None:
         """Add one iteration of a part, which also fetches what stays before its next: each tensor's lines where they
         are touched first. What stands around long loops is a phase of its own, however short: the stores at a tile's
         end.
@@ -135,7 +135,7 @@ class _Cut:
             below = []
             for level, _, fetches in flows:
                 once, again = fetches.loops[number] if fetches.loops else ({}, fetches)  # nothing is fetched again
-                below.append(_Flow(level, _sum(once, _take(left[level], loop.whole, ends)), again))
+                below.append(_LevelWork(level, _sum(once, _take(left[level], loop.whole, ends)), again))
             if inner.instructions * loop.extent >= self.least:
                 core -= inner.cycles * loop.extent
                 self.loop(loop, inner, below, times)
@@ -145,7 +145,7 @@ class _Cut:
         if any(near.values()):
             self.phase(times, max(0.0, core), near)
 
-    def loop(self, loop: Region, span: Iteration, flows: Sequence[_Flow], times: float) -> None:
+    def loop(self, loop: Region, span: Iteration, flows: Sequence[_LevelWork], times: float) -> None:
         """Add a run of a loop that fetches `once` what stays until its end."""
         if not (flows := _with_work(flows)):
             return
@@ -155,17 +155,17 @@ class _Cut:
         if loop.extent == 1:
             self.iteration(loop, span, flows, times)
             return
-        first, later = list[_Flow](), list[_Flow]()
+        first, later = list[_LevelWork](), list[_LevelWork]()
         for level, once, again in flows:
             begun = {t: _first(loop, t, lines) for t, lines in once.items()}
             rest = {t: (lines + begun[t] * -1) * (1 / (loop.extent - 1)) for t, lines in once.items()}
-            first.append(_Flow(level, begun, again))
-            later.append(_Flow(level, rest, again))
+            first.append(_LevelWork(level, begun, again))
+            later.append(_LevelWork(level, rest, again))
         self.iteration(loop, span, first, times)
         self.iteration(loop, span, later, times * (loop.extent - 1))
 
 
-def _with_work(flows: Sequence[_Flow]) -> list[_Flow]:
+def _with_work(flows: Sequence[_LevelWork]) -> list[_LevelWork]:
     """The levels that fetch anything."""
     return [flow for flow in flows if flow.once or flow.again.total]
 
