@@ -64,7 +64,7 @@ class Turn:
 
     @property
     def arrays(self) -> dict[str, Ints]:
-        """Its numbers for the core model, by the names that they have there."""
+        """Arrays for the core model, by the names that they have there."""
         places = {"load_at": self.load_at, "load_step": self.load_step}
         return {"row_of": self.order, **places, "store_at": self.store_at, "store_step": self.store_step}
 
