@@ -163,8 +163,13 @@ def test_inner_product_is_the_matmul_of_flattened_channels() -> None:
     np.testing.assert_array_equal(r.output, x.reshape(3, -1).astype(int) @ w.reshape(5, -1).T.astype(int))
     sizes = {"mb": 3, "ic": 8, "oc": 5, "spatial": (2, 2), "dt": "u8:s8:s32", "machine": "zen4"}
     assert simdnn.estimate("inner_product", **sizes).cycles == r.cycles
-    with pytest.raises(simdnn.Unimplemented, match="inner products"):
-        simdnn.inner_product(x, w, machine="zen4", dispatch="onednn")
+    theirs = simdnn.inner_product(x, w, machine="zen4", dispatch="onednn")
+    np.testing.assert_array_equal(theirs.output, r.output)
+    assert simdnn.estimate("inner_product", dispatch="onednn", **sizes).cycles == theirs.cycles
+    with pytest.raises(simdnn.Unimplemented, match="weights of others"):
+        simdnn.inner_product(x, w, machine="hsw", dispatch="onednn")
+    with pytest.raises(simdnn.Unimplemented, match="no zero points"):
+        simdnn.inner_product(x, w, machine="zen4", dispatch="onednn", attr=simdnn.Attr(zero_points={"src": 3}))
     with pytest.raises(simdnn.Unimplemented, match="onnxruntime's kernels for inner products"):
         simdnn.estimate("inner_product", dispatch="onnxruntime", **sizes)
 
@@ -262,3 +267,113 @@ WRONG = [
 def test_what_does_not_fit_is_named(call: Any, message: str) -> None:
     with pytest.raises(simdnn.SimdnnError, match=message):
         call()
+
+
+@pytest.mark.parametrize("isa", ["avx2", "avx512_core"])
+@settings(max_examples=8, deadline=None)
+@given(st.integers(1, 90), st.booleans(), st.booleans())
+def test_a_librarys_order_of_sums_is_that_of_its_accumulators(isa: str, size: int, logarithm: bool, rms: bool) -> None:
+    """Softmax and layer normalization under "onednn", beside plain loops over registers in f32."""
+    lanes = 8 if isa == "avx2" else 16
+    x = drawn("f32", 2, size)
+    where: dict[str, Any] = {"machine": "spr", "isa": isa, "dispatch": "onednn"}
+
+    def folded(register: Any) -> Any:
+        while register.shape[1] > 1:
+            half = register.shape[1] // 2
+            register = register[:, :half] + register[:, half:]
+        return register
+
+    def registers(values: Any) -> list[Any]:
+        padded = np.pad(values, ((0, 0), (0, -size % lanes)))
+        return [padded[:, i : i + lanes] for i in range(0, padded.shape[1], lanes)]
+
+    def in_turns(values: Any) -> Any:
+        sums = [np.zeros((2, lanes), np.float32) for _ in range(4)]
+        for i, register in enumerate(registers(values)):
+            turn = i % 4 if (i + 1) * lanes <= size else 0
+            sums[turn] = sums[turn] + register
+        return folded((sums[0] + sums[1]) + (sums[2] + sums[3]))
+
+    def in_rounds(values: Any, squares: bool) -> Any:
+        sums, every = [np.zeros((2, lanes), np.float32) for _ in range(4)], registers(values)
+        whole = size // lanes // 4 * 4
+
+        def onto(acc: Any, register: Any) -> Any:
+            if not squares:
+                return acc + register
+            return (acc.astype(np.float64) + register.astype(np.float64) ** 2).astype(np.float32)
+
+        for i in range(whole):
+            sums[i % 4] = onto(sums[i % 4], every[i])
+        total = (sums[0] + sums[2]) + (sums[1] + sums[3])
+        for register in every[whole:]:
+            total = onto(total, register)
+        return folded(total) / np.float32(size)
+
+    top = x.max(1, keepdims=True)
+    powers = simdnn.eltwise(x - top, "exp", machine="spr", isa=isa).output
+    total = in_turns(powers)
+    wanted = powers * (np.float32(1) / total)
+    if logarithm:
+        wanted = (x - top) - simdnn.eltwise(total, "log", **where).output
+    np.testing.assert_array_equal(simdnn.softmax(x, logarithm=logarithm, **where).output, wanted)
+
+    centred = x if rms else x - in_rounds(x, False)
+    inverse = np.float32(1) / np.sqrt(in_rounds(centred, True) + np.float32(1e-5))
+    np.testing.assert_array_equal(simdnn.layer_normalization(x, rms=rms, **where).output, centred * inverse)
+
+
+def test_a_librarys_primitive_costs_the_same_without_data() -> None:
+    x = drawn("f32", 3, 70)
+    ran = simdnn.softmax(x, machine="icx", dispatch="onednn")
+    told = simdnn.estimate("softmax", src=x.shape, machine="icx", dispatch="onednn")
+    assert (told.cycles, told.implementation) == (ran.cycles, ran.implementation)
+    image, weights = drawn("u8", 1, 8, 5, 6), drawn("s8", 16, 8, 3, 2)
+    for strides in (1, 2):
+        deep = simdnn.deconvolution(image, weights, strides=strides, machine="icx", dispatch="onednn")
+        shapes: dict[str, Any] = {"src": image.shape, "weights": weights.shape, "strides": strides, "dt": "u8:s8:f32"}
+        told = simdnn.estimate("deconvolution", machine="icx", dispatch="onednn", **shapes)
+        assert told.cycles == deep.cycles > 0
+        np.testing.assert_array_equal(
+            deep.output, simdnn.deconvolution(image, weights, strides=strides, machine="icx").output
+        )
+
+
+def test_both_scales_of_a_librarys_softmax_multiply_what_comes_of_it() -> None:
+    x, scales = drawn("s8", 4, 20), {"src": 64.0, "dst": 0.5}
+    found = simdnn.softmax(x, machine="icx", dst="u8", scales=scales, dispatch="onednn").output
+    plain = simdnn.softmax(x, machine="icx", dst="f32", dispatch="onednn").output
+    np.testing.assert_array_equal(found, np.clip(np.rint(plain * 128), 0, 255))
+
+
+@pytest.mark.parametrize("machine", ["zen4", "b580", "h100"])
+def test_pooling_of_three_dimensions_is_a_kernel(machine: str) -> None:
+    x = drawn("f32", 1, 5, 4, 6, 5)
+    for algorithm in ("max", "avg_exclude_padding"):
+        r = simdnn.pooling(x, (2, 3, 2), algorithm, strides=(1, 2, 1), padding=(1, 1, 0), machine=machine)
+        taps = {"kernel": (2, 3, 2), "strides": (1, 2, 1), "dilation": (1, 1, 1), "padding": (1, 1, 0) * 2}
+        wanted = definitions.exact("pooling", [x.astype(np.float64)], {}, {"algorithm": algorithm, **taps})
+        near(r.output, wanted.astype(np.float32), "f32")
+        assert "estimate" not in r.implementation
+        told = simdnn.estimate("pooling", src=x.shape, algorithm=algorithm, machine=machine, **{**taps})
+        assert told.cycles == r.cycles
+
+
+REFUSALS = [
+    (lambda x: simdnn.eltwise(x, "relu", post_ops=["abs"], **ONEDNN), "reference takes post-operations"),
+    (lambda x: simdnn.eltwise(x, "pow", 1, 3, **ONEDNN), "C's powf"),
+    (lambda x: simdnn.reduction(x, [1], **ONEDNN), "sum of f32 is added up"),
+    (lambda x: simdnn.softmax(x.astype(np.float16), isa="avx512_core", **ONEDNN), "needs avx512_core_fp16"),
+    (lambda x: simdnn.batch_normalization(x, **ONEDNN), "bits are not known"),
+    (lambda x: simdnn.deconvolution(x[..., None], x[..., None], **ONEDNN), "order of its sums"),
+    (lambda x: simdnn.softmax(x, machine="b580", dispatch="onednn"), "on GPUs is not modelled"),
+    (lambda x: simdnn.softmax(x, machine="spr", dispatch="ggml"), "library's softmax is not modelled"),
+]
+ONEDNN: dict[str, Any] = {"machine": "spr", "dispatch": "onednn"}
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSALS, ids=[message for _, message in REFUSALS])
+def test_what_of_a_library_is_not_followed_is_named(call: Any, message: str) -> None:
+    with pytest.raises(simdnn.Unimplemented, match=message):
+        call(drawn("f32", 4, 4))

@@ -183,7 +183,7 @@ def _priced(wanted: OperatorTask) -> Answer:
     """The figures of an operator, its copies and the passes beside it included."""
     priced = wanted.cost()
     beside = [one.cost() for one in wanted.more]
-    target = Target.of(**wanted.where, threads=1, engine="auto", dispatch="fastest")
+    target = Target.of(**wanted.where, threads=1, engine="auto")
     copies = {move: move.cost(target) for move in wanted.moves}
     every: list[Any] = [priced, *beside, *copies.values()]
     cycles, seconds = sum(one.cycles for one in every), sum(one.seconds for one in every)

@@ -25,6 +25,8 @@ _ACCUMULATIONS = ("", "strict", "relaxed", "any", "f32")  # sums here are of f32
 _NEUTRAL = {"attr-rounding-mode": ("", "dst:environment"), "attr-acc-mode": _ACCUMULATIONS, "attr-dropout": ("",)}
 _NEUTRAL |= {"attr-float-model": None, "attr-fpmath": None, "cross-engine": ("none", "")}  # type: ignore[dict-item]
 _FLOATING = ("softmax", "lnorm", "gnorm")  # no library takes s32 there
+#: drivers whose outputs don't hang on the order that elements lie in
+_ANY_ORDER = ("eltwise", "binary", "reorder", "sum", "concat", "shuffle", "prelu")
 _HANDLED = ("attr-scales", "attr-zero-points", "attr-post-ops")
 
 
@@ -34,13 +36,23 @@ def task(case: Case) -> OperatorTask:
     if not options.get("dir", "FWD_D").upper().startswith("FWD"):
         raise Unimplemented(f"--dir={options['dir']}: no backward primitive here; what works: FWD_D, FWD_I")
     if options["dispatch"] != "fastest":
-        raise Unimplemented(f"--dispatch={options['dispatch']}: a library's {case.driver} is not modelled")
+        _check_library(case)
     for name, value in options.items():
         if (name.startswith("attr-") or name in _NEUTRAL) and name not in _HANDLED:
             allowed = _NEUTRAL.get(name, ("",))
             if allowed is not None and value not in allowed:
                 raise Unimplemented(f"--{name}={value}: not modelled for --{case.driver}")
     return BUILDERS[case.driver](case)
+
+
+def _check_library(case: Case) -> None:
+    """`Unimplemented` for a library's bits of what its layouts or other primitives have a say in."""
+    said = f"--dispatch={case.options['dispatch']} of --{case.driver}"
+    if case.driver == "deconv":
+        raise Unimplemented(f"{said}; what works: fastest, and simdnn.deconvolution")
+    tags = {tag for name in ("tag", "stag", "dtag") for tag in case.options.get(name, "").split(":")}
+    if case.driver not in _ANY_ORDER and tags - {*_ANY, "abx", *("abcdef"[:n] for n in range(1, 7))}:
+        raise Unimplemented(f"{said} in {' and '.join(sorted(tags - set(_ANY)))}; what works: abx")
 
 
 def _chosen(case: Case, allowed: Mapping[str, Any] | Sequence[str], default: str) -> str:

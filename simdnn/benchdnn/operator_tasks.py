@@ -19,7 +19,7 @@ from simdnn.benchdnn.layouts import Moved
 from simdnn.networks.kernels import shadow
 from simdnn.operators import primitives
 from simdnn.operators.estimate import estimate
-from simdnn.operators.primitives import OperatorEstimate
+from simdnn.operators.results import OperatorEstimate
 
 if TYPE_CHECKING:
     from simdnn.benchdnn.options import Case
@@ -57,7 +57,13 @@ class OperatorTask:
     @property
     def where(self) -> dict[str, Any]:
         """The keyword arguments that say on what it runs."""
-        return {"machine": self.case.options["machine"], "isa": self.case.options["isa"] or None}
+        options = self.case.options
+        return {"machine": options["machine"], "isa": options["isa"] or None, "dispatch": options["dispatch"]}
+
+    @property
+    def _library(self) -> bool:
+        """Whether a library's bits are asked for, whose programs scale results by themselves."""
+        return bool(self.where["dispatch"] != "fastest")
 
     def cost(self) -> OperatorEstimate:
         """The cost of one call, without data and without copies."""
@@ -75,7 +81,7 @@ class OperatorTask:
         found: dict[str, Any] = {}
         scales, points = self.parameters("attr-scales", make), self.parameters("attr-zero-points", make)
         post_ops = [self._post_op(op, make) for op in self.post_ops]
-        if self.primitive in _SCALES_RESULTS and "src" in scales:
+        if self.primitive in _SCALES_RESULTS and "src" in scales and not self._library:
             post_ops.insert(0, ("linear", scales.pop("src"), 0.0))
         found |= {"scales": scales} if scales else {}
         found |= {"zero_points": points} if points else {}
@@ -167,7 +173,8 @@ class OperatorTask:
         return definitions.compared(found, self._wanted(sources, rows, ending), self.dst)
 
     def _wanted(self, sources: list[Array], rows: dict[str, Array], ending: Mapping[str, Any]) -> definitions.Floats:
-        scales, points = ending.get("scales", {}), ending.get("zero_points", {})
+        scales, points = dict(ending.get("scales", {})), ending.get("zero_points", {})
+        behind = scales.pop("src", 1.0) if self._library and self.primitive in _SCALES_RESULTS else 1.0
         names = [f"src{i}" for i in range(len(sources))] if self.listed else list(self.sources)
         names = ["wei" if name == "weights" and self.primitive == "deconvolution" else name for name in names]
         wide = []
@@ -181,7 +188,7 @@ class OperatorTask:
             for op in ending.get("post_ops", ())
         ]
         into = ending.get("into")
-        exact = definitions.exact(self.primitive, wide, rows, self.options)
+        exact = definitions.exact(self.primitive, wide, rows, self.options) * behind
         exact = definitions.after(exact, ops, None if into is None else _wide(into))
         return np.asarray(exact / scales.get("dst", 1.0) + self._spread(points.get("dst", 0)), np.float64)
 

@@ -20,7 +20,6 @@ from simdnn.kernels.common.postops import BINARY
 from simdnn.libraries import LIBRARIES
 from simdnn.primitives import Attr, Quant
 from simdnn.primitives.checks import gpu_of
-from simdnn.primitives.inner_product import refuse_library
 
 _BIASES = ("undef", "f32", "bf16", "f16", "s32", "s8", "u8")
 #: the values of a parameter: its option, itself, and the shape of the array needed
@@ -327,7 +326,10 @@ def _inner_product(case: Case, types: tuple[str, str, str]) -> Task:
     dims, options = case.dims, case.options
     assert isinstance(dims, IpDims)
     bias = _has_bias(case, "inner product")
-    refuse_library(options["dispatch"])
+    if options["dispatch"] in LIBRARIES:
+        raise Unimplemented(
+            f"--dispatch={options['dispatch']} of --ip; what works: fastest, simdnn.inner_product, or --matmul"
+        )
     if options["dtag"] not in ("any", "ab", "abx", "axb"):
         raise Unimplemented(f"--dtag={options['dtag']}: kernels here keep rows contiguous: any, ab, abx")
     own = any(character.isdigit() for character in options["wtag"])  # blocks

@@ -49,6 +49,25 @@ def refuses(title: str, what: str, works: str) -> Callable[..., NoReturn]:
     return refused
 
 
+class OperatorCall(NamedTuple):
+    """A primitive beside products, as a library is asked for its bits. Arrays lie in rows (oneDNN's tag abx)."""
+
+    primitive: str  # as `simdnn` has it: "softmax", "conversion"
+    types: tuple[str, ...]  # of the sources
+    dst: str
+    shapes: tuple[tuple[int, ...], ...]  # of the sources
+    options: Mapping[str, Any]  # axis, algorithm, kernel, …
+    scales: Mapping[str, Any]
+    zero_points: Mapping[str, Any]
+    post_ops: tuple[tuple[Any, ...], ...]  # names with numbers, and shapes in place of arrays
+    rows: frozenset[str]  # sources of f32 that may be left out: scale, shift, mean, variance, bias; condition
+    caps: frozenset[str]
+
+
+def _no_operators(call: OperatorCall) -> NoReturn:
+    raise Unimplemented(f"a library's {call.primitive} is not modelled; what works: dispatch='fastest' or 'onednn'")
+
+
 @dataclass(frozen=True)
 class Library:
     """One library's habits; each function raises `Unimplemented` for what the library refuses or is not known to do.
@@ -95,4 +114,17 @@ class Library:
     fuses_functions: bool = True  # whether multiply-adds of its elementwise functions are rounded once
     #: (ISA caps) -> channels that lie beside each other in its layout of images
     block_of: Callable[[frozenset[str]], int] = lambda caps: 1
+    #: (a primitive beside products) -> nothing: whether programs here have its bits
+    check_operator: Callable[[OperatorCall], None] = lambda call: _no_operators(call)
+    #: (type of the source, channels, pixels, ISA caps) -> the layout of an inner product's weights, channels innermost
+    inner_product: Callable[[str, int, int, frozenset[str]], str] | None = None
+    #: (type of the source, its name of the matmul's implementation, output channels, pixels, ISA caps) -> nothing:
+    #: whether inner products are left to that
+    check_inner_product: Callable[[str, str, int, int, frozenset[str]], None] = lambda src, name, n, pixels, caps: None
+    #: (type of the source, strides, ISA caps) -> what a transposed convolution is: "convolution" of turned weights, or
+    #: exact "sums"
+    deconvolution: Callable[[str, Sequence[int], frozenset[str]], str] | None = None
+    #: (type of the source, its name of the convolution's implementation, channels in a group, ISA caps) -> nothing:
+    #: whether that takes transposed ones
+    check_deconvolution: Callable[[str, str, int, frozenset[str]], None] = lambda src, name, channels, caps: None
     blocks_alone: bool = False  # its products are those with weights in blocks: a network has the others from elsewhere

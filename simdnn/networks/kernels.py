@@ -128,14 +128,23 @@ class Kernels:
 
     # -- along dimensions ----------------------------------------------------------------------------------------
     def reduce(
-        self, kind: str, x: Array, axes: Sequence[int], divisor: int = 1, dst: np.dtype[Any] | None = None
+        self,
+        kind: str,
+        x: Array,
+        axes: Sequence[int],
+        divisor: int = 1,
+        dst: np.dtype[Any] | None = None,
+        order: str = "turns",
     ) -> Array:
-        """`kind` (see `simdnn.kernels.common.reduce`) over `axes`, which stay as dimensions of 1. f32, f16, bf16."""
+        """`kind` in an `order` (see `simdnn.kernels.common.reduce`) over `axes`, which stay as dimensions of 1.
+
+        Types: f32, f16, bf16.
+        """
         axes = [a % x.ndim for a in axes] if x.ndim else []
         shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
         dtype = x.dtype if dst is None else dst
         dims, reduced = merge(x.shape, frozenset(axes))
-        problem = ReduceProblem(kind, dims, reduced, label(x.dtype), label(dtype), divisor)
+        problem = ReduceProblem(kind, dims, reduced, label(x.dtype), label(dtype), divisor, order)
         run = self.called("reduce", reduction, problem)
         return run({"src": x}, x.size).reshape(shape) if self.values else shadow(shape, dtype)
 

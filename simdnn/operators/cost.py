@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -14,36 +14,23 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import shadow
 from simdnn.networks.network import Network
-from simdnn.operators import graphs, moves, windows
-from simdnn.operators.draft import STORED, TYPES, Ending, OperatorGraph
-from simdnn.operators.primitives import OperatorEstimate
+from simdnn.operators import turned
+from simdnn.operators.draft import STORED, TYPES, Ending
+from simdnn.operators.results import OperatorEstimate
+from simdnn.operators.table import GRAPHS, graph_of
 from simdnn.primitives.checks import integer, keyword, one_of
+from simdnn.primitives.result import Estimate
+from simdnn.primitives.run import Target
 
-#: graphs by the primitives' names, and their sources; "sources" are several
-GRAPHS: dict[str, tuple[Callable[..., OperatorGraph], tuple[str, ...]]] = {
-    "softmax": (graphs.softmax, ("src",)),
-    "layer_normalization": (graphs.layer_normalization, ("src",)),
-    "batch_normalization": (graphs.batch_normalization, ("src",)),
-    "group_normalization": (graphs.group_normalization, ("src",)),
-    "reduction": (graphs.reduction, ("src",)),
-    "eltwise": (graphs.eltwise, ("src",)),
-    "binary": (graphs.binary, ("src0", "src1")),
-    "prelu": (graphs.prelu, ("src", "weights")),
-    "concat": (moves.concat, ("sources",)),
-    "weighted_sum": (moves.weighted_sum, ("sources",)),
-    "shuffle": (moves.shuffle, ("src",)),
-    "conversion": (moves.conversion, ("src",)),
-    "pooling": (windows.pooling, ("src",)),
-    "resampling": (windows.resampling, ("src",)),
-    "deconvolution": (windows.deconvolution, ("src", "weights")),
-}
 _ROWS = ("scale", "shift", "mean", "variance", "bias")  # of f32, that may be left out; asked for by True
 _ENDING = ("scales", "post_ops", "into", "zero_points")
 
 
-def cost(primitive: str, dt: str, bias: bool, shape: dict[str, Any], where: Mapping[str, Any]) -> OperatorEstimate:
-    """The cost of a primitive of `GRAPHS`; the arguments are those of `simdnn.estimate`, `where` its machine, isa and
-    threads. Raises `InvalidArgument`.
+def cost(
+    primitive: str, dt: str, bias: bool, shape: dict[str, Any], where: Mapping[str, Any]
+) -> OperatorEstimate | Estimate:
+    """The cost of a primitive of `GRAPHS`; the arguments are those of `simdnn.estimate`, `where` its machine, isa,
+    threads and dispatch. Raises `InvalidArgument`.
     """
     build, names = GRAPHS[primitive]
     known = inspect.signature(build).parameters
@@ -60,8 +47,12 @@ def cost(primitive: str, dt: str, bias: bool, shape: dict[str, Any], where: Mapp
     needed = [n for n, one in known.items() if one.default is one.empty and n not in (*names, *shape, "end")]
     if needed:
         raise InvalidArgument(f"{primitive} without {', '.join(needed)}")
-    made = build(**sources, **shape, end=end)
-    found = Network(made.graph).estimate({n: a.shape for n, a in made.feeds.items()}, **where)
+    target = Target.of(**where, engine="auto")
+    if primitive == "deconvolution" and turned.taken(sources["src"], {"strides": 1, **shape}, target):
+        return turned.price(sources, shape, end, where)
+    made = graph_of(primitive, sources, shape, end, target)
+    on = {name: value for name, value in where.items() if name != "dispatch"}
+    found = Network(made.graph).estimate({n: a.shape for n, a in made.feeds.items()}, **on)
     return OperatorEstimate(found.machine, found.isa, found.threads, found.nodes)
 
 

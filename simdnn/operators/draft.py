@@ -62,6 +62,7 @@ class OperatorGraph:
 class Ending:
     """A caller's wishes behind the operator: the destination's type, scales by argument, post-operations, and what the
     destination held before (read by the post-operation sum). `zero_points` by argument, where a primitive has them.
+    `exactly`: with oneDNN's formulas and in its order, where "fastest" has other ones.
     """
 
     dst: str | None = None
@@ -69,15 +70,17 @@ class Ending:
     post_ops: PostOps = ()
     into: Array | None = None
     zero_points: Mapping[str, Any] | None = None
+    exactly: bool = False
 
 
 @dataclass
 class Draft:
-    """A program over sources in the types that the caller gives."""
+    """A program over sources in the types that the caller gives; `exactly` as `Ending` has it."""
 
     sources: dict[str, Array]
     nodes: list[Node] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
+    exactly: bool = False
 
     def add(self, op: str, *inputs: str, **attributes: Any) -> str:
         """A node of ONNX's; the answer is its output's name."""
@@ -112,14 +115,18 @@ class Draft:
         """A function of each element of f32, of `ELTWISE`."""
         if algorithm == "soft_relu" and alpha == 0:
             raise InvalidArgument("soft_relu with alpha=0; it is log(1 + e**(alpha x)) / alpha")
-        if algorithm in _ALIKE:
+        if self.exactly and (algorithm in ("clip", "clip_v2") or (algorithm == "relu" and not alpha)):
+            found = self.add("Max", self.number(alpha), x)  # of two zeros oneDNN takes the bound
+            return found if algorithm == "relu" else self.add("Min", self.number(beta), found)
+        if algorithm in _ALIKE and not (self.exactly and algorithm == "log"):
             return _ALIKE[algorithm](self, x, alpha, beta)
         return self.own("Eltwise", x, function=algorithm, alpha=alpha, beta=beta)
 
     def pair(self, algorithm: str, x: str, y: str) -> str:
         """Two values of f32 brought together, by a name of `BINARY`; comparisons give 1 or 0."""
         if algorithm in _BINARY:
-            return self.add(_BINARY[algorithm], x, y)
+            turned = self.exactly and algorithm in ("max", "min")  # of two zeros oneDNN takes the second
+            return self.add(_BINARY[algorithm], *((y, x) if turned else (x, y)))
         found = self.add(_COMPARED.get(algorithm, "Equal"), x, y)
         return self.add("Cast", self.add("Not", found) if algorithm == "ne" else found, to=1)
 
@@ -139,7 +146,7 @@ class Draft:
         """The program behind `x` in f32; `usual` is the destination's type, of `known`, where the caller names none.
         `multiplied`: the scale is the inverse of the destination's.
         """
-        dst = one_of("dst", usual if ending.dst is None else ending.dst, known)
+        dst, self.exactly = one_of("dst", usual if ending.dst is None else ending.dst, known), ending.exactly
         if any((op if isinstance(op, str) else op[0]) == "sum" for op in ending.post_ops) != (ending.into is not None):
             said = "missing: what the destination held" if ending.into is None else "given, yet no 'sum' reads it"
             raise InvalidArgument(f"into is {said}")

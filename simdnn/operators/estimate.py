@@ -10,11 +10,12 @@ from isa_models import InvalidArgument
 from simdnn.primitives import Attr
 from simdnn.primitives.checks import integer, keyword, keywords, one_of
 from simdnn.primitives.estimate import estimate as estimate_product
-from simdnn.primitives.inner_product import refuse_library
+from simdnn.primitives.inner_product import check_implementation, weights_tag
 from simdnn.primitives.result import Estimate
+from simdnn.primitives.run import Target
 
 if TYPE_CHECKING:
-    from simdnn.operators.primitives import Where
+    from simdnn.operators.results import Where
 
 Product = Literal["matmul", "convolution", "inner_product"]
 _PRODUCTS = ("matmul", "convolution", "inner_product")
@@ -71,7 +72,8 @@ def estimate(
     "softmax", "layer_normalization", "eltwise", "pooling", "conversion", …: src=(sizes), "binary": src0 and src1,
     "deconvolution" and "prelu": src and weights, "concat" and "weighted_sum": sources, all as shapes, and options of
     the function of that name; `dt` has the sources' types and dst's. Rows of f32 are asked for by True: bias, scale,
-    shift, mean, variance. Arrays of post-operations are read for their shapes. There is no `attr` and one `dispatch`.
+    shift, mean, variance. Arrays of post-operations are read for their shapes. There is no `attr`; `dispatch` is
+    "fastest" or "onednn".
 
     Raises `InvalidArgument` for sizes that do not fit, `Unimplemented` with what works for what no kernel computes.
 
@@ -86,26 +88,32 @@ def estimate(
     """
     where: dict[str, Any] = {"machine": machine, "isa": isa, "threads": threads}
     if primitive in _PRODUCTS:
-        product, sizes = primitive, shape
         if primitive == "inner_product":
-            refuse_library(dispatch)
-            product, sizes = "matmul", _flattened(shape)
-        return estimate_product(product, dt=dt, bias=bias, attr=attr, dispatch=dispatch, **where, **sizes)
-    from simdnn.operators.cost import GRAPHS, cost  # brings networks, which products don't need
+            return _inner_product(dt, bias, attr, {**where, "dispatch": dispatch}, shape)
+        return estimate_product(primitive, dt=dt, bias=bias, attr=attr, dispatch=dispatch, **where, **shape)
+    from simdnn.operators.cost import cost  # brings networks, which products don't need
+    from simdnn.operators.table import GRAPHS
 
     one_of("primitive", primitive, (*_PRODUCTS, *GRAPHS))
-    if attr is not None or dispatch != "fastest":
-        raise InvalidArgument(f"{primitive} with attr or dispatch={dispatch!r}; it has scales=…, and one dispatch")
-    return cost(primitive, dt, bias, shape, where)
+    if attr is not None:
+        raise InvalidArgument(f"{primitive} with attr; it has scales=…, post_ops=…")
+    return cost(primitive, dt, bias, shape, {**where, "dispatch": dispatch})
 
 
-def _flattened(shape: Mapping[str, Any]) -> dict[str, Any]:
-    """An inner product's sizes as a matmul's."""
+def _inner_product(
+    dt: str, bias: bool, attr: Attr | None, where: Mapping[str, Any], shape: Mapping[str, Any]
+) -> Estimate:
+    """The cost of the matmul that an inner product is."""
     given = {"spatial": (), "mb": 1, **shape}
     for name in given:
-        keyword("inner_product", name, ("mb", "ic", "oc", "spatial"))
+        keyword("inner_product", name, ("mb", "ic", "oc", "spatial", "wei_tag"))
     if missing := [name for name in ("ic", "oc") if name not in given]:
         raise InvalidArgument(f"inner_product without {', '.join(missing)}; needed: ic, oc")
-    sizes = given["spatial"]
-    spatial = [integer("spatial", size) for size in (sizes if isinstance(sizes, (tuple, list)) else [sizes])]
-    return {"m": given["mb"], "n": given["oc"], "k": integer("ic", given["ic"]) * prod(spatial)}
+    spatial = given["spatial"] if isinstance(given["spatial"], (tuple, list)) else [given["spatial"]]
+    channels, pixels = integer("ic", given["ic"]), prod(integer("spatial", size) for size in spatial)
+    target = Target.of(**where, engine="auto")
+    tag = given.get("wei_tag", weights_tag(target, dt.split(":")[0], channels, pixels, attr))
+    sizes = {"m": given["mb"], "n": given["oc"], "k": channels * pixels, "wei_tag": tag}
+    found = estimate_product("matmul", dt=dt, bias=bias, attr=attr, **where, **sizes)
+    check_implementation(target, (dt.split(":")[0], found.library, given["oc"], pixels))
+    return found

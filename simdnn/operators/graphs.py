@@ -1,7 +1,8 @@
 """Programs of primitives that normalize, reduce, or bring elements together: what `simdnn.softmax` and its like run.
 
 What is exact in them (greatest values, sums of integers, roundings) is anybody's, and functions of elements but log are
-oneDNN's. Sums of floats and what softmax makes of e**x go in another order than there, so those bits are not claimed.
+oneDNN's. Sums of floats and what softmax makes of e**x go in another order than there, but where `Ending.exactly` asks
+for its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from isa_models import InvalidArgument
+from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.networks.types import label
 from simdnn.operators.draft import (
@@ -41,7 +42,7 @@ NORMS = {
 
 def _begun(src: Array, end: Ending) -> tuple[Draft, str]:
     """A program over one source, and that as f32 times its scale."""
-    draft = Draft(checked({"src": src}))
+    draft = Draft(checked({"src": src}), exactly=end.exactly)
     return draft, draft.floats("src", scale_of(end.scales, "src", _ONE))
 
 
@@ -49,9 +50,24 @@ def _ended(draft: Draft, x: str, end: Ending, src: Array) -> OperatorGraph:
     return draft.ended(x, end, label(src.dtype), scale_of(end.scales, "dst", _ONE))
 
 
+def _normalized(draft: Draft, x: str, end: Ending, src: Array) -> OperatorGraph:
+    """The end of a library's softmax or normalization: both scales multiply what comes of it."""
+    scale, divisor = (scale_of(end.scales, name, _ONE) for name in _ONE)
+    x = x if scale is None else draft.add("Mul", x, draft.number(scale))
+    inverse = None if divisor is None else float(np.float32(1) / np.float32(divisor))
+    return draft.ended(x, end, label(src.dtype), inverse, multiplied=True)
+
+
 def softmax(src: Array, end: Ending, *, axis: int = -1, logarithm: bool = False) -> OperatorGraph:
+    along = axis_of(axis, src.ndim)
+    if end.exactly:
+        draft = Draft(checked({"src": src}), exactly=True)
+        if src.ndim > 2 and not src.flags.c_contiguous and np.moveaxis(src, 1, -1).flags.c_contiguous:
+            raise Unimplemented("softmax in the order of a library, channels last in memory; what works: rows")
+        x = draft.own("Softmax", draft.floats("src"), axis=along, logarithm=int(logarithm))
+        return _normalized(draft, x, end, src)
     draft, x = _begun(src, end)
-    x = draft.add("LogSoftmax" if logarithm else "Softmax", x, axis=axis_of(axis, src.ndim))
+    x = draft.add("LogSoftmax" if logarithm else "Softmax", x, axis=along)
     return _ended(draft, x, end, src)
 
 
@@ -66,6 +82,8 @@ def layer_normalization(
     epsilon: float = 1e-5,
     rms: bool = False,
 ) -> OperatorGraph:
+    if end.exactly:
+        return _library_normalization(src, end, (scale, shift, mean, variance), numeric("epsilon", epsilon), rms)
     draft, x = _begun(src, end)
     for name, row in (("scale", scale), ("shift", shift)):
         if row is not None:
@@ -82,6 +100,27 @@ def layer_normalization(
         return _ended(draft, draft.add("LayerNormalization", x, one, *more, axis=-1, epsilon=small), end, src)
     x = draft.add("Add", x, "shift") if shift is not None else x
     return _ended(draft, x, end, src)
+
+
+def _library_normalization(
+    src: Array, end: Ending, rows: tuple[Array | None, ...], epsilon: float, rms: bool
+) -> OperatorGraph:
+    """A layer normalization in a library's order; rows: scale, shift, mean, variance."""
+    draft, names = Draft(checked({"src": src}), exactly=True), []
+    lines = draft.constant(np.array([*src.shape[:-1], 1]))
+    for name, row in zip(("scale", "shift", "mean", "variance"), rows, strict=True):
+        statistic = name in ("mean", "variance")
+        if row is None or (rms and name == "mean"):
+            names.append("")
+            continue
+        draft.sources[name] = row_of(
+            name, *((row.reshape(-1), prod(src.shape[:-1])) if statistic else (row, src.shape[-1]))
+        )
+        names.append(draft.add("Reshape", name, lines) if statistic else name)
+    if names[2] and not names[3]:
+        raise InvalidArgument("mean without variance; both are needed, or neither")
+    x = draft.own("LayerNormalization", draft.floats("src"), *names, epsilon=epsilon, rms=int(rms))
+    return _normalized(draft, x, end, src)
 
 
 def _standard(
@@ -199,7 +238,7 @@ def binary(src0: Array, src1: Array, end: Ending, condition: Array | None = None
     one_of("algorithm", algorithm, (*BINARY, "select"))
     if (condition is not None) != (algorithm == "select"):
         raise InvalidArgument(f"{algorithm} {'without' if condition is None else 'with'} a condition; select has one")
-    draft, known = Draft(checked({"src0": src0, "src1": src1})), ("src0", "src1", "dst")
+    draft, known = Draft(checked({"src0": src0, "src1": src1}), exactly=end.exactly), ("src0", "src1", "dst")
     both = [draft.floats(name, scale_of(end.scales, name, known)) for name in known[:2]]
     if condition is None:
         x = draft.pair(algorithm, *both)

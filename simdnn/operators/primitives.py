@@ -3,43 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from os import PathLike
 from typing import Any
 
-from isa_models import GpuMachine, Machine
 from isa_models.readings.arrays import Array
-from simdnn.networks.network import Network
-from simdnn.networks.result import NetworkEstimate, NetworkResult
-from simdnn.operators import graphs, moves, windows
-from simdnn.operators.draft import Ending, OperatorGraph, PostOps, Scales
+from simdnn.operators import turned
+from simdnn.operators.draft import Ending, PostOps, Scales
+from simdnn.operators.results import OperatorResult, Where, ran
 from simdnn.primitives.checks import keywords
-
-Where = str | PathLike[str] | Machine | GpuMachine
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class OperatorEstimate(NetworkEstimate):
-    """The cost of a primitive of a few passes; `to_frame` has a row a pass."""
-
-    @property
-    def implementation(self) -> str:
-        """The kernels that run, in the order of their first call."""
-        return " + ".join(dict.fromkeys(call.implementation for run in self.nodes for call in run.calls))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class OperatorResult(OperatorEstimate, NetworkResult):
-    """A primitive's `output`, with what it costs."""
-
-    @property
-    def output(self) -> Array:
-        return self.outputs["dst"]
-
-
-def _ran(made: OperatorGraph, machine: Where, isa: str | None, threads: int, engine: str) -> OperatorResult:
-    found = Network(made.graph).run(made.feeds, machine=machine, isa=isa, threads=threads, engine=engine)
-    return OperatorResult(found.machine, found.isa, found.threads, found.nodes, found.outputs)
+from simdnn.primitives.result import Result
+from simdnn.primitives.run import Target
 
 
 @keywords
@@ -56,6 +28,7 @@ def softmax(
     into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
+    dispatch: str = "fastest",
 ) -> OperatorResult:
     """e**x over its sum along `axis`, or the logarithm of that: values of `src`'s shape, and cost.
 
@@ -73,7 +46,9 @@ def softmax(
     ([[64, 64, 64, 64]], True)
     """
     end = Ending(dst, scales, post_ops, into)
-    return _ran(graphs.softmax(src, end, axis=axis, logarithm=logarithm), machine, isa, threads, engine)
+    return ran(
+        "softmax", {"src": src}, {"axis": axis, "logarithm": logarithm}, end, (machine, isa, threads, engine, dispatch)
+    )
 
 
 @keywords
@@ -94,6 +69,7 @@ def layer_normalization(
     into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
+    dispatch: str = "fastest",
 ) -> OperatorResult:
     """(x - mean) / sqrt(variance + epsilon) * scale + shift over the last dimension: values and cost.
 
@@ -102,8 +78,10 @@ def layer_normalization(
     `into` as `simdnn.softmax` has them.
     """
     end = Ending(dst, scales, post_ops, into)
-    made = graphs.layer_normalization(src, end, scale, shift, mean, variance, epsilon=epsilon, rms=rms)
-    return _ran(made, machine, isa, threads, engine)
+    sources = {"src": src, "scale": scale, "shift": shift, "mean": mean, "variance": variance}
+    return ran(
+        "layer_normalization", sources, {"epsilon": epsilon, "rms": rms}, end, (machine, isa, threads, engine, dispatch)
+    )
 
 
 @keywords
@@ -123,6 +101,7 @@ def batch_normalization(
     into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
+    dispatch: str = "fastest",
 ) -> OperatorResult:
     """(x - mean) / sqrt(variance + epsilon) * scale + shift by channel of `src` (N, C, …): values and cost.
 
@@ -134,8 +113,8 @@ def batch_normalization(
     [[-1.0], [1.0]]
     """
     end = Ending(dst, scales, post_ops, into)
-    made = graphs.batch_normalization(src, end, scale, shift, mean, variance, epsilon=epsilon)
-    return _ran(made, machine, isa, threads, engine)
+    sources = {"src": src, "scale": scale, "shift": shift, "mean": mean, "variance": variance}
+    return ran("batch_normalization", sources, {"epsilon": epsilon}, end, (machine, isa, threads, engine, dispatch))
 
 
 @keywords
@@ -156,6 +135,7 @@ def group_normalization(
     into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
+    dispatch: str = "fastest",
 ) -> OperatorResult:
     """Each image's channels `src` (N, C, …) normalized in `groups` of neighbours: values and cost.
 
@@ -163,8 +143,14 @@ def group_normalization(
     `scales`, `post_ops` and `into` as `simdnn.softmax` has them.
     """
     end = Ending(dst, scales, post_ops, into)
-    made = graphs.group_normalization(src, end, scale, shift, mean, variance, groups=groups, epsilon=epsilon)
-    return _ran(made, machine, isa, threads, engine)
+    sources = {"src": src, "scale": scale, "shift": shift, "mean": mean, "variance": variance}
+    return ran(
+        "group_normalization",
+        sources,
+        {"groups": groups, "epsilon": epsilon},
+        end,
+        (machine, isa, threads, engine, dispatch),
+    )
 
 
 @keywords
@@ -183,6 +169,7 @@ def reduction(
     into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
+    dispatch: str = "fastest",
 ) -> OperatorResult:
     """The sum, product ("mul"), extreme, mean or a norm of `src` along `axes`, which stay as dimensions of 1.
 
@@ -195,7 +182,13 @@ def reduction(
     [[300], [300]]
     """
     end = Ending(dst, scales, post_ops, into)
-    return _ran(graphs.reduction(src, end, axes=axes, algorithm=algorithm, p=p, eps=eps), machine, isa, threads, engine)
+    return ran(
+        "reduction",
+        {"src": src},
+        {"axes": axes, "algorithm": algorithm, "p": p, "eps": eps},
+        end,
+        (machine, isa, threads, engine, dispatch),
+    )
 
 
 @keywords
@@ -213,6 +206,7 @@ def eltwise(
     into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
+    dispatch: str = "fastest",
 ) -> OperatorResult:
     """A function of each element by oneDNN's name: values of `src`'s shape, and cost.
 
@@ -224,7 +218,13 @@ def eltwise(
     [0.0, 0.5, 6.0]
     """
     end = Ending(dst, scales, post_ops, into)
-    return _ran(graphs.eltwise(src, end, algorithm=algorithm, alpha=alpha, beta=beta), machine, isa, threads, engine)
+    return ran(
+        "eltwise",
+        {"src": src},
+        {"algorithm": algorithm, "alpha": alpha, "beta": beta},
+        end,
+        (machine, isa, threads, engine, dispatch),
+    )
 
 
 @keywords
@@ -242,6 +242,7 @@ def binary(
     into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
+    dispatch: str = "fastest",
 ) -> OperatorResult:
     """Two arrays that broadcast, element by element: add, sub, mul, div, max, min, a comparison (1 or 0), or "select".
 
@@ -254,7 +255,8 @@ def binary(
     [127, -50]
     """
     end = Ending(dst, scales, post_ops, into)
-    return _ran(graphs.binary(src0, src1, end, condition, algorithm=algorithm), machine, isa, threads, engine)
+    sources = {"src0": src0, "src1": src1, "condition": condition}
+    return ran("binary", sources, {"algorithm": algorithm}, end, (machine, isa, threads, engine, dispatch))
 
 
 @keywords
@@ -270,13 +272,14 @@ def prelu(
     into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
+    dispatch: str = "fastest",
 ) -> OperatorResult:
     """x where it is above 0, else x times the weight that broadcasts to it: values of `src`'s shape, and cost.
 
     Types, `dst`, `post_ops` and `into` as `simdnn.softmax` has them.
     """
     end = Ending(dst, scales, post_ops, into)
-    return _ran(graphs.prelu(src, weights, end), machine, isa, threads, engine)
+    return ran("prelu", {"src": src, "weights": weights}, {}, end, (machine, isa, threads, engine, dispatch))
 
 
 @keywords
@@ -292,6 +295,7 @@ def concat(
     into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
+    dispatch: str = "fastest",
 ) -> OperatorResult:
     """Arrays joined along `axis`, whose sizes alone may differ: values and cost.
 
@@ -299,7 +303,7 @@ def concat(
     ask for it, values pass through f32. Types, `post_ops` and `into` as `simdnn.softmax` has them.
     """
     end = Ending(dst, scales, post_ops, into)
-    return _ran(moves.concat(sources, end, axis=axis), machine, isa, threads, engine)
+    return ran("concat", {"sources": sources}, {"axis": axis}, end, (machine, isa, threads, engine, dispatch))
 
 
 @keywords
@@ -315,13 +319,16 @@ def weighted_sum(
     into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
+    dispatch: str = "fastest",
 ) -> OperatorResult:
     """Arrays of one shape times a factor each, added up in their order in f32: values and cost; oneDNN's primitive sum.
 
     Types, `dst` (by default the first source's), `post_ops` and `into` as `simdnn.softmax` has them.
     """
     end = Ending(dst, scales, post_ops, into)
-    return _ran(moves.weighted_sum(sources, end, factors=factors), machine, isa, threads, engine)
+    return ran(
+        "weighted_sum", {"sources": sources}, {"factors": factors}, end, (machine, isa, threads, engine, dispatch)
+    )
 
 
 @keywords
@@ -334,12 +341,14 @@ def shuffle(
     isa: str | None = None,
     threads: int = 1,
     engine: str = "auto",
+    dispatch: str = "fastest",
 ) -> OperatorResult:
     """Elements along `axis`, taken as rows of `group`, in the order of the columns: values of `src`'s shape, and cost.
 
     `src` and the destination have one type.
     """
-    return _ran(moves.shuffle(src, group=group, axis=axis), machine, isa, threads, engine)
+    end = Ending()
+    return ran("shuffle", {"src": src}, {"group": group, "axis": axis}, end, (machine, isa, threads, engine, dispatch))
 
 
 @keywords
@@ -359,6 +368,7 @@ def pooling(
     into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
+    dispatch: str = "fastest",
 ) -> OperatorResult:
     """The greatest or the mean of each window of `src` (N, C, IH, IW): values (N, C, OH, OW) and cost.
 
@@ -373,10 +383,13 @@ def pooling(
     [[[[2, 4], [10, 12]]]]
     """
     end = Ending(dst, scales, post_ops, into)
-    made = windows.pooling(
-        src, end, kernel=kernel, algorithm=algorithm, strides=strides, padding=padding, dilation=dilation
+    return ran(
+        "pooling",
+        {"src": src},
+        {"kernel": kernel, "algorithm": algorithm, "strides": strides, "padding": padding, "dilation": dilation},
+        end,
+        (machine, isa, threads, engine, dispatch),
     )
-    return _ran(made, machine, isa, threads, engine)
 
 
 @keywords
@@ -393,13 +406,20 @@ def resampling(
     into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
+    dispatch: str = "fastest",
 ) -> OperatorResult:
     """Images `src` (N, C, IH, IW) in another `size` (OH, OW): the nearest element, or a linear blend ("linear").
 
     One and three spatial dimensions, too. Types, `dst`, `scales`, `post_ops` and `into` as `simdnn.softmax` has them.
     """
     end = Ending(dst, scales, post_ops, into)
-    return _ran(windows.resampling(src, end, size=size, algorithm=algorithm), machine, isa, threads, engine)
+    return ran(
+        "resampling",
+        {"src": src},
+        {"size": size, "algorithm": algorithm},
+        end,
+        (machine, isa, threads, engine, dispatch),
+    )
 
 
 @keywords
@@ -422,7 +442,8 @@ def deconvolution(
     into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
-) -> OperatorResult:
+    dispatch: str = "fastest",
+) -> OperatorResult | Result:
     """A transposed convolution of `src` (N, IC, IH, IW) with `weights` (OC, IC/G, KH, KW): values and cost.
 
     One and three spatial dimensions, too. One matrix product makes what each source element adds to its window, and a
@@ -430,7 +451,8 @@ def deconvolution(
     output_padding. Types: f32, bf16 and f16, each with its own, f32 with all three; u8 or s8 with s8 weights, exact but
     for pairs that fast int8 saturates, `dst` f32 by default. `scales` of "src", "wei" (also f32 (OC,)) and "dst";
     integers have `zero_points` of "src" and "dst", also one a channel; `bias` is f32 (OC,). `post_ops` and `into` as
-    `simdnn.softmax` has them.
+    `simdnn.softmax` has them. dispatch="onednn": integers and f16 with strides of 1 are a convolution of turned
+    weights, and its `Result`; other integers are exact by VNNI.
 
     >>> import numpy as np
     >>> src, weights = np.ones((1, 4, 2, 2), np.float32), np.ones((3, 4, 2, 2), np.float32)
@@ -439,7 +461,11 @@ def deconvolution(
     """
     end = Ending(dst, scales, post_ops, into, zero_points)
     taps = {"strides": strides, "padding": padding, "dilation": dilation, "output_padding": output_padding}
-    return _ran(windows.deconvolution(src, weights, end, bias, groups=groups, **taps), machine, isa, threads, engine)
+    sources = {name: a for name, a in (("src", src), ("weights", weights), ("bias", bias)) if a is not None}
+    if turned.taken(src, taps, Target.of(machine, isa, threads, engine, dispatch)):
+        where = {"machine": machine, "isa": isa, "threads": threads, "engine": engine, "dispatch": dispatch}
+        return turned.run(sources, {"groups": groups, **taps}, end, where)
+    return ran("deconvolution", sources, {"groups": groups, **taps}, end, (machine, isa, threads, engine, dispatch))
 
 
 @keywords
@@ -455,6 +481,7 @@ def conversion(
     into: Array | None = None,
     threads: int = 1,
     engine: str = "auto",
+    dispatch: str = "fastest",
 ) -> OperatorResult:
     """`src` in the type `dst`, times or over scales and moved by zero points: values of its shape, and cost.
 
@@ -469,4 +496,4 @@ def conversion(
     [1, 4, 255]
     """
     end = Ending(dst, scales, post_ops, into, zero_points)
-    return _ran(moves.conversion(src, end), machine, isa, threads, engine)
+    return ran("conversion", {"src": src}, {}, end, (machine, isa, threads, engine, dispatch))

@@ -58,6 +58,15 @@ def spatial_rank(src: Array) -> int:
     return rank
 
 
+def channels_last(src: Array) -> bool:
+    """Whether an image (N, C, …) lies in memory with its channels last (oneDNN's axb); one channel may.
+
+    >>> channels_last(np.zeros((1, 4, 4, 8)).transpose(0, 3, 1, 2)), channels_last(np.zeros((1, 8, 4, 4)))
+    (True, False)
+    """
+    return bool(np.moveaxis(src, 1, -1).flags.c_contiguous)
+
+
 def pooling(
     src: Array,
     end: Ending,
@@ -78,13 +87,16 @@ def pooling(
         "pads": padding_around(padding, rank),
     }
     own = label(src.dtype)
+    greatest = draft.own if end.exactly and is_float(src.dtype) else draft.add
     if algorithm == "max" and not end.scales and not end.post_ops and end.dst in (None, own) and end.into is None:
-        return draft.finished(draft.add("MaxPool", "src", **windows), own)
+        return draft.finished(greatest("MaxPool", "src", **windows), own)
     x = draft.floats("src", scale_of(end.scales, "src", ("src", "dst")))
     if algorithm == "max":
-        x = draft.add("MaxPool", x, **windows)
+        x = greatest("MaxPool", x, **windows)
     else:
-        x = draft.add("AveragePool", x, **windows, count_include_pad=int(algorithm == "avg_include_padding"))
+        direct = end.exactly and not is_float(src.dtype) and channels_last(src) and end.dst in (None, own)
+        average = draft.own if direct and max(windows["dilations"]) == 1 else draft.add
+        x = average("AveragePool", x, **windows, count_include_pad=int(algorithm == "avg_include_padding"))
     return draft.ended(x, end, own, scale_of(end.scales, "dst", ("src", "dst")))
 
 
@@ -92,6 +104,10 @@ def resampling(src: Array, end: Ending, *, size: Numbers, algorithm: str = "near
     one_of("algorithm", algorithm, RESAMPLING)
     draft, rank = Draft(checked({"src": src})), spatial_rank(src)
     x = draft.floats("src", scale_of(end.scales, "src", ("src", "dst")))
+    if end.exactly:
+        sizes, last = axes_of("size", size, rank), int(channels_last(src))
+        x = draft.own("Resize", x, sizes=sizes, mode=algorithm, channels_last=last)
+        return draft.ended(x, end, label(src.dtype), None)
     wanted = draft.constant(np.array([*src.shape[:2], *axes_of("size", size, rank)], np.int64))
     how = {"mode": algorithm, "coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
     x = draft.add("Resize", x, "", "", wanted, **how)
@@ -137,7 +153,7 @@ def deconvolution(
     x = draft.add("Cast", x, to=1) if whole else x
     scales = end.scales or {}
     dst_scale = scale_of({n: v for n, v in scales.items() if n != "wei"}, "dst", ("src", "dst"))
-    x = _scaled(draft, x, scales, oc, rank)
+    x = _scaled(draft, x, scales, oc, rank, apart=end.exactly)
     x = x if bias is None else draft.add("Add", x, _by_channel(draft, "bias", rank))
     behind = points.get("dst", 0)
     moved = {"dst": behind.reshape(-1, *[1] * rank) if isinstance(behind, np.ndarray) else behind or None}
@@ -199,14 +215,18 @@ def _by_channel(draft: Draft, row: str, rank: int) -> str:
     return draft.add("Reshape", row, draft.constant(np.array([-1, *[1] * rank])))
 
 
-def _scaled(draft: Draft, x: str, scales: Mapping[str, Any], oc: int, rank: int) -> str:
-    """Sums times the scales of source and weights; those of the weights may be one an output channel."""
+def _scaled(draft: Draft, x: str, scales: Mapping[str, Any], oc: int, rank: int, apart: bool) -> str:
+    """Sums times the scales of source and weights; those of the weights may be one an output channel.
+
+    `apart`: one after the other, as oneDNN does it, and not by their product.
+    """
     wei, known = scales.get("wei"), ("src", "wei", "dst")
     rows = isinstance(wei, np.ndarray) and wei.ndim > 0
     common = {name: value for name, value in scales.items() if not (rows and name == "wei")}
     parts = [scale_of(common, name, known) for name in ("src", "wei")]
-    if given := [part for part in parts if part is not None]:
-        x = draft.add("Mul", x, draft.number(float(np.prod(np.array(given, np.float32)))))
+    given = [part for part in parts if part is not None]
+    for factor in given if apart else [float(np.prod(np.array(given, np.float32)))] * bool(given):
+        x = draft.add("Mul", x, draft.number(factor))
     if rows:
         draft.sources["wei_scales"] = row_of("scales['wei']", wei, oc)
         x = draft.add("Mul", x, _by_channel(draft, "wei_scales", rank))

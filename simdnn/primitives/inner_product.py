@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from math import prod
 from os import PathLike
 from typing import Any
 
+import numpy as np
+
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
+from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.libraries import LIBRARIES
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import keywords
 from simdnn.primitives.matmul import matmul
 from simdnn.primitives.result import Result
+from simdnn.primitives.run import Target
 
 
 @keywords
@@ -28,12 +32,13 @@ def inner_product(
     threads: int = 1,
     engine: str = "auto",
     dispatch: str = "fastest",
+    into: Array | None = None,
 ) -> Result:
     """Multiply `src` (N, IC, …) by `weights` (OC, IC, …), flattened: bits and cost of the matmul (N, IC…) x (IC…, OC).
 
-    Types, attributes and the rest are those of `simdnn.matmul`; the output is (N, OC). Raises `InvalidArgument` for
-    shapes that do not fit, and `Unimplemented` for dispatch="onednn", whose own kernels for inner products are not
-    modelled.
+    Types, attributes and the rest are those of `simdnn.matmul`; the output is (N, OC). Under dispatch="onednn" pixels
+    come outside of channels in every sum, as the library lays its operands out. Raises `InvalidArgument` for shapes
+    that do not fit, `Unimplemented` where that library takes kernels that are not modelled, and for other libraries.
 
     >>> import numpy as np
     >>> src, weights = np.ones((2, 8, 3, 3), np.float32), np.ones((4, 8, 3, 3), np.float32)
@@ -44,15 +49,43 @@ def inner_product(
         arrays.type_of(name, array)
     if src.ndim < 2 or src.ndim != weights.ndim or src.shape[1:] != weights.shape[1:]:
         raise InvalidArgument(f"src {src.shape} and weights {weights.shape}; (N, IC, …) and (OC, IC, …) are needed")
-    refuse_library(dispatch)
     where: dict[str, Any] = {"machine": machine, "isa": isa, "threads": threads, "engine": engine, "dispatch": dispatch}
-    return matmul(src.reshape(len(src), -1), weights.reshape(len(weights), -1).T, bias, dst=dst, attr=attr, **where)
+    target = Target.of(**where)
+    pixels = prod(src.shape[2:])
+    tag = weights_tag(target, arrays.type_of("src", src), src.shape[1], pixels, attr)
+    if target.library is not None:
+        src, weights = (np.moveaxis(array, 1, -1) for array in (src, weights))
+    rows, columns = src.reshape(len(src), -1), weights.reshape(len(weights), -1).T
+    result = matmul(rows, columns, bias, dst=dst, attr=attr, wei_tag=tag, into=into, **where)
+    check_implementation(target, (arrays.type_of("src", src), result.library, len(weights), pixels))
+    return result
 
 
-def refuse_library(dispatch: object) -> None:
-    """Raises `Unimplemented` for an inner product as a library would compute it."""
-    if isinstance(dispatch, str) and dispatch in LIBRARIES:
+def weights_tag(target: Target, src: str, channels: int, pixels: int, attr: Attr | None) -> str:
+    """The layout of the weights of the matmul that an inner product is; a library may have one of its own.
+
+    Raises `Unimplemented` for libraries whose inner products are not modelled, and for attributes that they refuse.
+    """
+    library = target.library
+    if library is None:
+        return "any"
+    if library.inner_product is None:
         raise Unimplemented(
-            f"dispatch={dispatch!r}: {LIBRARIES[dispatch].title}'s kernels for inner products are not modelled; what "
-            "works: 'fastest', or its choice for the matmul"
+            f"dispatch={target.dispatch!r}: {library.title}'s kernels for inner products are not modelled; what works: "
+            "'fastest', or its choice for the matmul"
         )
+    if attr is not None and (attr.zero_points or (attr.scales and fmt(src).is_float)):
+        raise Unimplemented(
+            f"{library.title}'s inner products have no zero points, and scales of integers alone; what works: "
+            "dispatch='fastest', or its choice for the matmul"
+        )
+    return library.inner_product(src, channels, pixels, target.caps)
+
+
+def check_implementation(target: Target, facts: tuple[str, str, int, int]) -> None:
+    """Raises `Unimplemented` where a library does not leave inner products to an implementation of its matmul.
+
+    `facts`: the source's type, the implementation's name, output channels, pixels.
+    """
+    if target.library is not None:
+        target.library.check_inner_product(*facts, target.caps)

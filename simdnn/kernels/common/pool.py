@@ -24,7 +24,10 @@ from simdnn.program.records import SOURCE, Affine, Program, Tensor
 
 @dataclass(frozen=True)
 class PoolProblem:
-    """dst (mb, c, oh, ow) = the greatest or the mean of kh x kw elements of a padded src (mb, c, ih, iw)."""
+    """dst (mb, c, oh, ow) = the greatest or the mean of kh x kw elements of a padded src (mb, c, ih, iw).
+
+    `first`: of two zeros the one that comes first is the greater, on x86.
+    """
 
     kind: str  # max | mean
     mb: int
@@ -38,6 +41,7 @@ class PoolProblem:
     dtype: str  # f32 f16 bf16
     strides: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
+    first: bool = False
 
     @property
     def padding_value(self) -> float:
@@ -63,7 +67,8 @@ def pooling(p: PoolProblem, words: Vocabulary) -> Spread:
     def vector(channel: Affine, lanes: int, same: bool) -> Code:
         acc, value = words.register("acc", lanes), words.register("x", lanes)
         tap = words.load("x", "src", p.dtype, _place(window, source) + channel, lanes, same)
-        tap += words.apply("max" if p.kind == "max" else "add", acc, acc, value)
+        pair = (value, acc) if p.first else (acc, value)  # of equal ones vmaxps takes the second operand
+        tap += words.apply("max" if p.kind == "max" else "add", acc, *pair)
         code = words.load("acc", "empty", "f32", Affine(), lanes, same=True)
         code += loop("u", p.kh, loop("w", p.kw, tap))
         if p.kind == "mean":

@@ -28,6 +28,10 @@ class ReduceProblem:
     """dst[kept …] = kind of src over the dimensions that `reduced` marks, divided by `divisor` where that is not 1.
 
     src and dst are contiguous. Neighbouring dimensions of one kind should have been made one (`merge`).
+
+    `order`: how a CPU shares a line that is reduced among four accumulators of lanes, (c0 + c1) + (c2 + c3) at its end:
+    "turns", the registers of a line in turn and what fills none to the last; "turns, rest first", that to c0; "rounds",
+    whole rounds of four in turn, (c0 + c2) + (c1 + c3), then all else onto c0, one after the other.
     """
 
     kind: str
@@ -36,6 +40,7 @@ class ReduceProblem:
     src: str
     dst: str
     divisor: int = 1
+    order: str = "turns"
 
     @property
     def size(self) -> int:

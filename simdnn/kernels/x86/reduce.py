@@ -7,7 +7,7 @@ the end of each line. Arithmetic is in f32, whatever the storage type.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
@@ -24,6 +24,10 @@ from simdnn.program.check import verify
 from simdnn.program.records import SOURCE, Affine, Program, Register, Tensor
 
 _ACCUMULATORS = 4
+_NEIGHBOURS, _HALVES = (
+    ((0, 1), (2, 3), (0, 2)),
+    ((0, 2), (1, 3), (0, 1)),
+)  # how four are joined, the result in the first
 
 
 @functools.lru_cache(maxsize=512)
@@ -124,9 +128,15 @@ class _LaneReduction:
         step = _ACCUMULATORS * unit.lanes
         rounds, left = divmod(line, step)
         turns, rest = divmod(left, unit.lanes)
+        first, by_rounds = accumulators[0], p.order == "rounds"
+        if by_rounds and inner:
+            raise Unimplemented(f"a sum in rounds over several dimensions, {p.dims}; the last one alone works")
 
         def one(at: Affine, lanes: int, acc: Register) -> Code:
             return load(unit, "x", "src", p.src, source + at, lanes) + self.take(acc, x)
+
+        def joint(pairs: Sequence[tuple[int, int]]) -> Code:
+            return [s for a, b in pairs for s in self.combine(accumulators[a], accumulators[b])]
 
         body = loop(
             "r",
@@ -137,19 +147,22 @@ class _LaneReduction:
                 for s in one(Affine.var("r") * step + i * unit.lanes, unit.lanes, acc)
             ],
         )
+        body += joint(_HALVES) if by_rounds else []
         for turn in range(turns):
-            body += one(Affine(rounds * step + turn * unit.lanes), unit.lanes, accumulators[turn])
+            body += one(
+                Affine(rounds * step + turn * unit.lanes), unit.lanes, first if by_rounds else accumulators[turn]
+            )
         tail = Affine(line - rest)
         masked = p.empty == 0 and (unit.masks or p.src == "f32")  # zeros in the other lanes do no harm
         if rest and masked:
-            body += one(tail, rest, accumulators[-1])
+            body += one(tail, rest, accumulators[-1] if p.order == "turns" else first)
         code: Code = [*self.mask(), *self.start(*accumulators)]
         code += nest(inner, body)
-        code += self.combine(accumulators[0], accumulators[1]) + self.combine(accumulators[2], accumulators[3])
-        code += self.combine(accumulators[0], accumulators[2]) + horizontal(unit, "c0", self.combine)
+        code += [] if by_rounds else joint(_NEIGHBOURS)
+        code += horizontal(unit, "c0", self.combine)
         if rest and not masked:
             element = broadcast(unit, "x", "src", p.src, source + tail + Affine.var("t"))
-            code += nest([*inner, ("t", rest)], element + self.take(accumulators[0], x))
+            code += nest([*inner, ("t", rest)], element + self.take(first, x))
         return code + self.finish(accumulators[0], dest, 1)
 
 

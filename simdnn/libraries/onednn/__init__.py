@@ -1,7 +1,17 @@
 """oneDNN 3.13 on x86 CPUs, as observed (docs/numerics.md): its choice, its orders and cuts of sums, what it refuses."""
 
 from simdnn.libraries.model import Library
-from simdnn.libraries.onednn import blocking, calls, choice, decompress, int8, refusals
+from simdnn.libraries.onednn import (
+    blocking,
+    calls,
+    choice,
+    decompress,
+    deconvolution,
+    inner_product,
+    int8,
+    operators,
+    refusals,
+)
 
 LIBRARY = Library(
     "oneDNN",
@@ -18,4 +28,9 @@ LIBRARY = Library(
     tiles=blocking.knows_tile,
     around=calls.around,
     references=refusals.REFERENCES,
+    check_operator=operators.check,
+    deconvolution=deconvolution.form,
+    check_deconvolution=deconvolution.check,
+    inner_product=inner_product.layout,
+    check_inner_product=inner_product.check,
 )

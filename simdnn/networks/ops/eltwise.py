@@ -1,16 +1,24 @@
-"""Functions of elements that graphs of primitives are written with: oneDNN's formulas, with its roundings.
+"""Operators that graphs of primitives are written with: oneDNN's formulas and orders of sums, with its roundings.
 
-ONNX's operators of these names have formulas of their own (`activation`, `elementwise`); last places may differ.
+ONNX's operators of these names have formulas of their own (`activation`, `elementwise`, `reduction`); last places may
+differ.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.activations import function_of, power_of
+from simdnn.kernels.common.activations import exp, function_of, log, power_of
 from simdnn.kernels.common.pointwise import PLAIN, function_on_gpus
 from simdnn.kernels.common.postops import ELTWISE, PostOp
-from simdnn.networks.kernels import Formula, Kernels
+from simdnn.networks.kernels import Formula, Kernels, shadow
 from simdnn.networks.model import Node
+from simdnn.networks.ops.pool import PoolWindows
 from simdnn.networks.ops.registry import OWN, operator
 
 
@@ -34,3 +42,130 @@ def accumulate(k: Kernels, node: Node, x: Array, held: Array) -> Array:
     """x + scale * held, rounded once."""
     scale = node.number("scale")
     return k.map(lambda a, b: b.fma(scale, a), x, held, name="sum")
+
+
+@operator("Softmax", domain=OWN)
+def softmax(k: Kernels, node: Node, x: Array) -> Array:
+    """e**(x - greatest) times 1 over their sum, or x - greatest - log(sum): oneDNN's order, on a CPU."""
+    axes, lanes = [node.integer("axis", -1)], k.words.lanes
+    top = k.reduce("max", x, axes)
+    powers = k.map(lambda v, t: exp(v - t), x, top, name="exp")
+    total = k.reduce("sum", powers, axes, order="turns, rest first")
+    if node.integer("logarithm", 0):
+        total = k.map(lambda s: log(s, lanes), total, name="log")
+        return k.map(lambda v, t, s: v - t - s, x, top, total, name="logsoftmax")
+    return k.map(lambda v, s: v * s, powers, k.map(lambda s: 1.0 / s, total, name="reciprocal"), name="mul")
+
+
+@operator("LayerNormalization", domain=OWN)
+def layer_normalization(
+    k: Kernels,
+    node: Node,
+    x: Array,
+    scale: Array | None = None,
+    shift: Array | None = None,
+    mean: Array | None = None,
+    variance: Array | None = None,
+) -> Array:
+    """(x - mean) * (1 / sqrt(variance + epsilon)) * scale + shift over the last dimension: oneDNN's order, on a CPU.
+
+    Statistics are of (…, 1); without `variance` they are found. `rms`: nothing is subtracted.
+    """
+    epsilon, count, rms = node.number("epsilon", 1e-5), x.shape[-1], node.integer("rms", 0)
+    how: dict[str, Any] = {"divisor": count, "order": "rounds"}
+    if variance is None and not rms:
+        mean = k.reduce("sum", x, [-1], **how)
+    unit = x if mean is None else k.map(lambda v, m: v - m, x, mean, name="sub")
+    spread = k.reduce("sum_square", unit, [-1], **how) if variance is None else variance
+    inverse = k.map(lambda v: 1.0 / (v + epsilon).sqrt(), spread, name="rsqrt")
+    unit = k.map(lambda c, i: c * i, unit, inverse, name="mul")
+    if scale is not None and shift is not None:
+        return k.map(lambda u, s, b: u.fma(s, b), unit, scale, shift, name="scale")
+    if scale is not None:
+        return k.map(lambda u, s: u * s, unit, scale, name="scale")
+    return unit if shift is None else k.map(lambda u, b: u + b, unit, shift, name="shift")
+
+
+@operator("MaxPool", domain=OWN)
+def max_pool(k: Kernels, node: Node, x: Array) -> Array:
+    """The greatest of each window of floats; of two zeros the first."""
+    return PoolWindows(k, node, x).run(k, "max", None, first=True)
+
+
+@operator("AveragePool", domain=OWN)
+def average_pool(k: Kernels, node: Node, x: Array) -> Array:
+    """Sums of windows times 1 over the number of taps that count: oneDNN's means of integers, channels last."""
+    windows = PoolWindows(k, node, x)
+    counts = windows.counts(bool(node.integer("count_include_pad", 0)))
+    sums = windows.run(k, "mean", np.ones_like(counts))
+    parts = np.float32(1) / counts.astype(np.float32)
+    return k.map(lambda v, p: v * p, sums, parts, name="mul")
+
+
+@operator("Resize", domain=OWN)
+def resize(k: Kernels, node: Node, x: Array) -> Array:
+    """Images (N, C, …) of another size, places in f32: the nearest element, or a blend of the two on each axis.
+
+    `channels_last`: axis by axis, the last one first; else all corners, each times the product of its shares.
+    """
+    sizes, axes = node.integers("sizes"), range(2, x.ndim)
+    places = [_places(size, x.shape[axis]) for size, axis in zip(sizes, axes, strict=True)]
+    if node.text("mode") == "nearest":
+        half = np.float32(0.5)
+        rounded = [np.copysign(np.floor(np.abs(place) + half), place) for place in places]  # ties away from zero
+        return _taken(k, x, [np.clip(r.astype(int), 0, x.shape[a] - 1) for r, a in zip(rounded, axes, strict=True)])
+    lows = [np.maximum(place.astype(int), 0) for place in places]
+    highs = [
+        np.minimum(np.where(place < 0, 0, np.ceil(place)).astype(int), x.shape[axis] - 1)
+        for place, axis in zip(places, axes, strict=True)
+    ]
+    shares = [np.abs(place - low.astype(np.float32)) for place, low in zip(places, lows, strict=True)]
+    pairs = [(np.float32(1) - share, share) for share in shares]
+    if node.integer("channels_last", 0):
+        return _axis_by_axis(k, x, lows, highs, pairs)
+    corners = list(product((0, 1), repeat=len(sizes)))
+    taken = [_taken(k, x, [(lo, hi)[bit] for bit, lo, hi in zip(bits, lows, highs, strict=True)]) for bits in corners]
+    weights = [_spread([pair[bit] for bit, pair in zip(bits, pairs, strict=True)]) for bits in corners]
+    total = k.map(lambda v, w: v * w, taken[0], weights[0], name="resize")
+    for value, weight in zip(taken[1:], weights[1:], strict=True):
+        total = k.map(lambda v, w, t: v.fma(w, t), value, weight, total, name="resize")
+    return total
+
+
+def _places(out: int, size: int) -> Array:
+    """Where each output element lies in the input, each step rounded to f32."""
+    half, i = np.float32(0.5), np.arange(out, dtype=np.float32)
+    return np.asarray((i + half) * np.float32(size) / np.float32(out) - half, np.float32)
+
+
+def _taken(k: Kernels, x: Array, indices: Sequence[Array]) -> Array:
+    """Elements of images by their places on each axis."""
+    shape = (*x.shape[:2], *(len(index) for index in indices))
+    if not k.values:
+        return k.moved(shadow(shape, x.dtype), 1)
+    found = x
+    for axis, index in enumerate(indices, 2):
+        found = found.take(index, axis)
+    return k.moved(np.ascontiguousarray(found), 1)
+
+
+def _spread(parts: Sequence[Array]) -> Array:
+    """Products of shares on each axis, the outermost first, as they broadcast over images."""
+    rank = len(parts)
+    total = np.ones([1] * rank, np.float32)
+    for axis, part in enumerate(parts):
+        total = np.asarray(total * part.reshape([-1 if a == axis else 1 for a in range(rank)]), np.float32)
+    return total
+
+
+def _axis_by_axis(
+    k: Kernels, x: Array, lows: Sequence[Array], highs: Sequence[Array], pairs: Sequence[tuple[Array, Array]]
+) -> Array:
+    """a * share + b * other on the last axis, then on the one before; the second product is not rounded."""
+    rank = len(lows)
+    for axis in reversed(range(rank)):
+        whole = [np.arange(size) for size in x.shape[2:]]
+        low, high = (_taken(k, x, [*whole[:axis], index[axis], *whole[axis + 1 :]]) for index in (lows, highs))
+        left, right = (part.reshape([-1 if a == axis else 1 for a in range(rank)]) for part in pairs[axis])
+        x = k.map(lambda a, b, p, q: b.fma(q, a * p), low, high, left, right, name="resize")
+    return x

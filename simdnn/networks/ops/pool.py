@@ -21,7 +21,7 @@ F32 = np.dtype(np.float32)
 _MOST_STEPS = 1 << 40  # elements that windows read, all in all: a quarter of an hour
 
 
-class _Pool:
+class PoolWindows:
     """Windows of a node over an input (N, C, …)."""
 
     def __init__(self, k: Kernels, node: Node, x: Array) -> None:
@@ -87,20 +87,37 @@ class _Pool:
         taps = tuple(range(-len(self.kernel), 0))
         return np.asarray(self.windows(ones).sum(taps))
 
-    def run(self, k: Kernels, kind: str, counts: Array | None) -> Array:
-        """The pooling kernel; three dimensions are one kernel over all taps, its source gathered by depth."""
+    def run(self, k: Kernels, kind: str, counts: Array | None, first: bool = False) -> Array:
+        """The pooling kernel; of three dimensions it has the rows of all planes of a window, gathered, as rows."""
         x, rank = self.x, len(self.kernel)
         shape = (*x.shape[:2], *self.out)
-        if not is_float(x.dtype) or not has_kernel(x) or rank > 2:
+        if not is_float(x.dtype) or not has_kernel(x) or rank > 3:
             return self.by_numpy(k, kind, counts)
         fill = -np.inf if kind == "max" else 0
         source = self.padded(x, fill) if k.values else shadow((*x.shape[:2], *self.whole), x.dtype)
         lead = [1] * (2 - rank)
-        (kh, kw), (sh, sw), (dh, dw) = ((*lead, *v) for v in (self.kernel, self.strides, self.dilations))
-        (oh, ow), (ih, iw) = ((*lead, *v) for v in (self.out, source.shape[2:]))
-        problem = PoolProblem(kind, x.shape[0], x.shape[1], ih, iw, kh, kw, oh, ow, label(x.dtype), (sh, sw), (dh, dw))
+        spans = [[*lead, *v][-2:] for v in (self.kernel, self.strides, self.dilations, self.out)]
+        (kh, kw), (sh, sw), (dh, dw), (oh, ow) = spans
+        if rank == 3:
+            source, kh, oh = self._gathered(k, source), self.kernel[0] * kh, self.out[0] * oh
+            sh, dh = kh, 1
+        sides = (*lead, *source.shape[2:])
+        ih, iw = sides[0], sides[1]
+        mb, channels = x.shape[:2]
+        steps = (sh, sw), (dh, dw)
+        problem = PoolProblem(kind, mb, channels, ih, iw, kh, kw, oh, ow, label(x.dtype), *steps, first)
         planes = source.reshape(*x.shape[:2], ih, iw) if k.values else shadow((*x.shape[:2], ih, iw), x.dtype)
         return k.pool(problem, planes, None if counts is None else counts.reshape(oh, ow)).reshape(shape)
+
+    def _gathered(self, k: Kernels, source: Array) -> Array:
+        """The rows that each window of a padded source (N, C, D, H, W) sees, plane by plane: (N, C, rows, W)."""
+        firsts = zip(self.out[:2], self.strides, self.kernel, self.dilations, strict=False)
+        deep, high = (np.arange(o)[:, None] * s + np.arange(w) * d for o, s, w, d in firsts)
+        rows = (deep[:, None, :, None] * source.shape[3] + high[None, :, None, :]).reshape(-1)
+        shape = (*source.shape[:2], rows.size, source.shape[4])
+        if not k.values:
+            return k.moved(shadow(shape, source.dtype), source.shape[4])
+        return k.moved(source.reshape(*source.shape[:2], -1, source.shape[4]).take(rows, 2), source.shape[4])
 
     def by_numpy(self, k: Kernels, kind: str, counts: Array | None) -> Array:
         x = self.x
@@ -118,7 +135,7 @@ class _Pool:
 
 @operator("MaxPool")
 def max_pool(k: Kernels, node: Node, x: Array) -> Any:
-    pool = _Pool(k, node, x)
+    pool = PoolWindows(k, node, x)
     result = pool.run(k, "max", None)
     if len(node.outputs) < 2:
         return result
@@ -137,13 +154,13 @@ def max_pool(k: Kernels, node: Node, x: Array) -> Any:
 
 @operator("AveragePool")
 def average_pool(k: Kernels, node: Node, x: Array) -> Array:
-    pool = _Pool(k, node, x)
+    pool = PoolWindows(k, node, x)
     return pool.run(k, "mean", pool.counts(bool(node.integer("count_include_pad", 0))))
 
 
 def average_pool_of_whole_windows(k: Kernels, node: Node, x: Array) -> Array:
     """Means for which, if padding counts, what `ceil_mode` adds beyond it counts, too."""
-    pool = _Pool(k, node, x)
+    pool = PoolWindows(k, node, x)
     counts = pool.counts(False)
     return pool.run(
         k, "mean", np.full_like(counts, prod(pool.kernel)) if node.integer("count_include_pad", 0) else counts
@@ -152,7 +169,7 @@ def average_pool_of_whole_windows(k: Kernels, node: Node, x: Array) -> Array:
 
 @operator("LpPool")
 def lp_pool(k: Kernels, node: Node, x: Array) -> Array:
-    pool, p = _Pool(k, node, x), node.integer("p", 2)
+    pool, p = PoolWindows(k, node, x), node.integer("p", 2)
     taps = pool.windows(pool.padded(x.astype(F32), 0))
     found = (np.abs(taps) ** p).sum(tuple(range(-len(pool.kernel), 0))) ** (1 / p)
     return k.plain(found.astype(x.dtype), x, steps=prod(pool.kernel) * 2)

@@ -1,0 +1,54 @@
+"""Results of primitives beside products, and how they are run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from isa_models import GpuMachine, Machine
+from isa_models.readings.arrays import Array
+from simdnn.networks.network import Network
+from simdnn.networks.result import NetworkEstimate, NetworkResult
+from simdnn.operators.draft import Ending
+from simdnn.operators.table import graph_of
+from simdnn.primitives.run import Target
+
+Where = str | PathLike[str] | Machine | GpuMachine
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OperatorEstimate(NetworkEstimate):
+    """The cost of a primitive of a few passes; `to_frame` has a row a pass."""
+
+    @property
+    def implementation(self) -> str:
+        """The kernels that run, in the order of their first call."""
+        return " + ".join(dict.fromkeys(call.implementation for run in self.nodes for call in run.calls))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OperatorResult(OperatorEstimate, NetworkResult):
+    """A primitive's `output`, with what it costs."""
+
+    @property
+    def output(self) -> Array:
+        return self.outputs["dst"]
+
+
+def ran(
+    primitive: str,
+    sources: Mapping[str, Any],
+    options: Mapping[str, Any],
+    end: Ending,
+    where: tuple[Where, str | None, int, str, str],
+) -> OperatorResult:
+    """Values and cost on a machine, which with isa, threads, engine and dispatch makes up `where`."""
+    target = Target.of(*where)
+    made = graph_of(
+        primitive, {name: value for name, value in sources.items() if value is not None}, options, end, target
+    )
+    machine, isa, threads, engine, _ = where
+    found = Network(made.graph).run(made.feeds, machine=machine, isa=isa, threads=threads, engine=engine)
+    return OperatorResult(found.machine, found.isa, found.threads, found.nodes, found.outputs)

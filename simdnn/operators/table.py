@@ -1,0 +1,72 @@
+"""Primitives beside products by name, and their programs as a rule of dispatch has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from simdnn.libraries.model import OperatorCall
+from simdnn.networks.types import label
+from simdnn.operators import graphs, moves, windows
+from simdnn.operators.draft import Ending, OperatorGraph
+from simdnn.primitives.run import Target
+
+#: graphs by the primitives' names, and their sources; "sources" are several
+GRAPHS: dict[str, tuple[Callable[..., OperatorGraph], tuple[str, ...]]] = {
+    "softmax": (graphs.softmax, ("src",)),
+    "layer_normalization": (graphs.layer_normalization, ("src",)),
+    "batch_normalization": (graphs.batch_normalization, ("src",)),
+    "group_normalization": (graphs.group_normalization, ("src",)),
+    "reduction": (graphs.reduction, ("src",)),
+    "eltwise": (graphs.eltwise, ("src",)),
+    "binary": (graphs.binary, ("src0", "src1")),
+    "prelu": (graphs.prelu, ("src", "weights")),
+    "concat": (moves.concat, ("sources",)),
+    "weighted_sum": (moves.weighted_sum, ("sources",)),
+    "shuffle": (moves.shuffle, ("src",)),
+    "conversion": (moves.conversion, ("src",)),
+    "pooling": (windows.pooling, ("src",)),
+    "resampling": (windows.resampling, ("src",)),
+    "deconvolution": (windows.deconvolution, ("src", "weights")),
+}
+
+
+def graph_of(
+    primitive: str, sources: Mapping[str, Any], options: Mapping[str, Any], end: Ending, target: Target
+) -> OperatorGraph:
+    """A primitive's program: a library's operations in its order where the target asks for its bits.
+
+    Raises `InvalidArgument` for what does not fit, `Unimplemented` where that library's bits are not known.
+    """
+    build = GRAPHS[primitive][0]
+    library = target.library
+    if library is None:
+        return build(**sources, **options, end=end)
+    made = build(**sources, **options, end=replace(end, exactly=True))
+    library.check_operator(_call(primitive, sources, options, end, target))
+    return made
+
+
+def _call(
+    primitive: str, sources: Mapping[str, Any], options: Mapping[str, Any], end: Ending, target: Target
+) -> OperatorCall:
+    """The facts of a primitive that a library is asked about; its arguments are checked."""
+    several = sources["sources"] if "sources" in sources else [sources[name] for name in GRAPHS[primitive][1]]
+    asked = [(op,) if isinstance(op, str) else tuple(op) for op in end.post_ops]
+    post_ops = tuple(tuple(x.shape if isinstance(x, np.ndarray) else x for x in op) for op in asked)
+    usual = label(several[0].dtype)
+    return OperatorCall(
+        primitive,
+        tuple(label(array.dtype) for array in several),
+        usual if end.dst is None else end.dst,
+        tuple(array.shape for array in several),
+        options,
+        end.scales or {},
+        end.zero_points or {},
+        post_ops,
+        frozenset(name for name in sources if name not in GRAPHS[primitive][1]),
+        target.caps,
+    )
