@@ -15,7 +15,7 @@ _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 
 
 def bounded(message: str) -> str:
-    """A message of one line and at most a thousand characters; what is quoted in it is cut in the middle first.
+    """A message of one line and at most a thousand characters; what stands in quotes or brackets is cut first.
 
     >>> found = bounded(f"unknown machine {'zen' * 1000!r}: did you mean 'zen4'?")
     >>> len(found), found[:21], found[-29:]
@@ -23,9 +23,25 @@ def bounded(message: str) -> str:
     """
     if len(message) > _MOST:
         message = _QUOTED.sub(lambda found: _cut(found[0], _MOST_QUOTED), message)
+    if len(message) > _MOST:
+        message = _shorn(message)
     if not message.isprintable():
         message = " ".join("".join(c if c.isprintable() or c.isspace() else "?" for c in message).split())
     return _cut(message, _MOST)
+
+
+def _shorn(text: str) -> str:
+    """A text with the middle of each long pair of brackets left out: a value that was met, and not what is allowed."""
+    parts, depth, start = [""], 0, 0
+    for at, c in enumerate(text):
+        depth += (c in "([{") - (c in ")]}")
+        if c in "([{" and depth == 1:
+            parts.append(text[start:at])
+            start = at
+        elif c in ")]}" and depth == 0:
+            parts.append(_cut(text[start : at + 1], _MOST_QUOTED))
+            start = at + 1
+    return "".join([*parts, text[start:]])
 
 
 def _cut(text: str, most: int) -> str:
@@ -137,13 +153,23 @@ def some(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def shortly(value: object, most: int = 60) -> str:
+    """A value as a message shows it: in one line, cut where it is long.
+
+    >>> shortly("zen"), shortly([1] * 99, 12)
+    ("'zen'", '[1, 1, 1, 1…')
+    """
+    text = " ".join(repr(value).split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownName:
     """An `UnknownName` that names the closest known one, and all of them where they are few.
 
     >>> print(unknown_name("machine", "zen", ["zen4", "skx"]))
     unknown machine 'zen': did you mean 'zen4'? Known: skx, zen4
     """
-    return UnknownName(f"unknown {kind} {name!r}{what_is_known(name, known)}")
+    return UnknownName(f"unknown {kind} {shortly(name)}{what_is_known(name, known)}")
 
 
 def what_is_known(name: object, known: Iterable[str]) -> str:

@@ -202,6 +202,15 @@ def listed(document: str) -> list[Listed]:
     return found
 
 
+def inline(document: str) -> list[Listed]:
+    """The commands within sentences that are whole: a workload, and no place for one."""
+    text = _FENCE.sub(lambda match: "\n" * match[0].count("\n"), (ROOT / document).read_text(encoding="utf-8"))
+    found = []
+    for match in re.finditer(r"`(simdnn [a-z]+ [a-z0-9][^`…]*)`", text):
+        found.append(Listed(document, text[: match.start()].count("\n") + 1, shlex.split(" ".join(match[1].split()))))
+    return found
+
+
 def prepare(folder: Path) -> dict[str, Any]:
     """Put what documents speak of into a session's folder, and return the names that they speak of."""
     shutil.copytree(ROOT / "docs/studies", folder / "docs/studies", ignore=shutil.ignore_patterns("*.jsonl"))

@@ -5,13 +5,19 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
+import isa_models
 from simdnn import cli
+from simdnn.cli.options import comma_list
+from simdnn.networks.precision import MODES
+from simdnn.networks.real import modes_of
 from tests import documents
 from tests.documents import DOCUMENTS, ROOT, Command, Listed, Session
+from workloads import REAL_NETWORKS
 
 LISTED = [command for document in DOCUMENTS for command in documents.listed(document)]
 SHOWN = [
@@ -20,6 +26,13 @@ SHOWN = [
     for block in documents.blocks(document)
     if block.language == "console"
     for command in documents.commands(block)
+]
+#: commands of a network, in lists, in blocks and within sentences, wherever they are whole
+OF_NETWORKS = [
+    command
+    for document in DOCUMENTS
+    for command in (*documents.listed(document), *documents.inline(document))
+    if command.words[1] in ("run", "tune", "lint")
 ]
 #: commands of lists that take more than a few seconds: `make test-all` runs them, `make test` reads their options
 SLOW = ("run resnet50", "run bert-base", "run digits", "tune")
@@ -100,6 +113,35 @@ def test_listed_command_is_one(command: Listed) -> None:
     assert name in {known for known, *_ in cli.COMMANDS}
     if name not in ("bench", "explain"):
         cli._parser(name).parse_args([name, *words])
+
+
+def _named(command: Listed) -> tuple[dict[str, list[str]], list[Any]]:
+    """The modes that a command of a network names, by machine, and those that it asks for."""
+    name, *words = command.words[1:]
+    args = cli._parser(name).parse_args([name, *words])
+    wanted = comma_list(args.modes) if isinstance(args.modes, str) else args.modes or []
+    machines = comma_list(args.machine) if isinstance(args.machine, str) else args.machine or []
+    network = REAL_NETWORKS.get(words[0]) if name == "run" else None
+    known = modes_of(network) if network else MODES
+    return {one: [m for m in wanted if known[m].isa(isa_models.machine(one))] for one in machines}, wanted
+
+
+@pytest.mark.parametrize("command", OF_NETWORKS, ids=lambda c: f"{c.document}:{c.line}")
+def test_machines_have_the_modes_that_a_command_names(command: Listed) -> None:
+    """Of commands that no test runs, too: one machine has them all, of several each mode is one's."""
+    able, wanted = _named(command)
+    met = [mode for modes in able.values() for mode in modes]
+    assert set(met) == set(wanted) or not able, f"{command.words}: {able}"
+
+
+def test_a_mode_that_a_machine_lacks_is_found() -> None:
+    def words(line: str) -> Listed:
+        return Listed("", 0, line.split())
+
+    able, wanted = _named(words("simdnn tune llm --machine clx --modes f32,bf16,s8-weights"))
+    assert able == {"clx": ["f32", "s8-weights"]} and wanted == ["f32", "bf16", "s8-weights"]
+    assert _named(words("simdnn tune ocr --machine zen4,clx --max-loss 0.005")) == ({"zen4": [], "clx": []}, [])
+    assert {"ocr", "sr", "minilm", "llm"} <= {c.words[2] for c in OF_NETWORKS if c.words[1] == "tune"}
 
 
 def test_commands_of_other_programs_are_known() -> None:

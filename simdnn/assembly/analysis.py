@@ -13,7 +13,7 @@ from typing import Any
 
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
-from isa_models.errors import InvalidArgument, some, unknown_name
+from isa_models.errors import InvalidArgument, shortly, some, unknown_name
 from isa_models.keywords import keywords
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine_of
@@ -336,8 +336,8 @@ def analyze_body(
     body: Body, target: Rows, assume: bool = False, assume_call: float | None = None, **memory: Any
 ) -> Analysis:
     """`analyze` of a loop that is already found; `memory` as `addresses.references` takes it."""
-    if assume_call is not None and not 0 <= assume_call < math.inf:
-        raise InvalidArgument(f"assume_call: met {assume_call!r}, allowed are cycles from 0 on")
+    if assume_call is not None and not (isinstance(assume_call, (int, float)) and 0 <= assume_call < math.inf):
+        raise InvalidArgument(f"assume_call: met {shortly(assume_call)}, allowed are cycles from 0 on")
     missing = missing_rows(body.instructions, target)
     if missing and not assume:
         raise refuse(missing, target)
@@ -357,6 +357,11 @@ def read_body(
     code: str | bytes | Path, syntax: Syntax | None = None, function: str | None = None, loop: int | None = None
 ) -> Body:
     """The loop of assembly text, of machine code, or of a function in an object file."""
+    for name, word in (("syntax", syntax), ("function", function)):
+        if word is not None and not isinstance(word, str):
+            raise InvalidArgument(f"{name}: met {shortly(word)}; a name is needed")
+    if loop is not None and (isinstance(loop, bool) or not isinstance(loop, int)):
+        raise InvalidArgument(f"loop: met {shortly(loop)}; the number of a loop is needed, from 1 on")
     if isinstance(code, Path):
         code = read_file(code)
     if not isinstance(code, str | bytes):

@@ -69,6 +69,7 @@ _OTHERWISE = (
     (re.compile(r"(?<=gather|catter)(\w+ .*?)\b[xyz]mmword ptr (?=\[)", re.IGNORECASE), r"\1"),
     (re.compile(r"\b(__(?:real|[xyz]mm))@"), r"\1_"),
 )
+_QUOTES = re.compile(r"\"[^\"]*\"|'[^']'")
 _OF_OTHERS = re.compile(r"movsx|flat:|gather|scatter|__", re.IGNORECASE)
 
 
@@ -214,6 +215,9 @@ class _Reading:
         elif counts and self.sections[-1] and not (text[0].isascii() and text[0].isalpha() or text[0] in "_{$"):
             raise InvalidArgument(f"line {number}: no instruction, label or directive starts like {text[:60]!r}")
         if counts and self.sections[-1]:
+            plain = _QUOTES.sub("", text)
+            if any(plain.count(opens) != plain.count(closes) for opens, closes in ("[]", "()")):  # LLVM reads on
+                raise InvalidArgument(f"line {number}: a bracket without its other half: {text[:60]!r}")
             for pattern, spelled in _OTHERWISE if _OF_OTHERS.search(text) else ():
                 text = pattern.sub(spelled, text)
             self.statements.append((number, text))

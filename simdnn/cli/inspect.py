@@ -53,7 +53,9 @@ def taken_as_1(names: Sequence[str]) -> str:
     >>> taken_as_1(["N", "T"])
     '; N = T = 1, which the model leaves open (--shape)'
     """
-    return f"; {' = '.join(names)} = 1, which the model leaves open (--shape)" if names else ""
+    from simdnn.networks.modes import left_open
+
+    return f"; {left_open(names)} (--shape)" if names else ""
 
 
 def _inspect(args: argparse.Namespace) -> int:

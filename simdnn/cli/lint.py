@@ -135,19 +135,24 @@ def failures(frame: pd.DataFrame, what: list[str], slower_than: float | None) ->
 
 
 def _print(model: str, frame: pd.DataFrame, about: dict[str, Any], found: pd.DataFrame) -> None:
-
     rules = ", ".join(f"{name} (dispatch {rule})" for name, rule in about["dispatch"].items())
     print(f"{model} on {rules}{taken_as_1(about['taken_as_1'])}\n")
-    told = frame[(frame["macs"] > 0) | frame["reference"] | (frame["implementation"] == "refused")]
+    from simdnn.networks.rewriting import PRODUCTS
+
+    product = (frame["macs"] > 0) | frame["op"].isin(PRODUCTS) & (frame["implementation"] != "constant")
+    told = frame[product | frame["reference"] | (frame["implementation"] == "refused")]
     shown = told.assign(**{name: told[name].map(_word) for name in ("reference", "saturates", "inexact")})
     columns = ["node", "op", "machine", "isa", "mode", "implementation", "reference", "saturates", "inexact", "cycles"]
     shown = shown[columns].assign(fastest=told["fastest_mode"])
     alike = shown["machine"].nunique() == 1
     print(output.table(shown.drop(columns="machine") if alike else shown, {"cycles": "{:.0f}".format}))
-    rest = len(frame["node"].unique()) - len(told["node"].unique())
-    print(f"\n{rest} nodes without products: --json and -o have them")
+    rest = len(set(frame["node"]) - set(told["node"]))
+    if rest:
+        print(f"\n{rest} node{'s' * (rest > 1)} without products: --json and -o have them")
+    elif len(told):
+        print()
     for text, part in told[told["note"] != ""].groupby("note", sort=False):
-        nodes = list(dict.fromkeys(part["node"]))
+        nodes = [output.legible(name) for name in dict.fromkeys(part["node"])]
         places = dict.fromkeys(f"{mode} under {isa}" for mode, isa in zip(part["mode"], part["isa"], strict=True))
         print(f"{some(nodes)}, {', '.join(places)}: {text}")
     for name, reason in about["left_out"].items():

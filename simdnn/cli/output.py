@@ -16,6 +16,7 @@ from simdnn.late import pd
 
 FILE_FORMATS = (".csv", ".json", ".parquet")
 PICTURE_FORMATS = (".png", ".pdf", ".svg")
+MOST_CHARACTERS = 120  # of a cell of a table: names of nodes may be longer, and files have them whole
 
 
 Rows = Sequence[Mapping[str, Any]]  # of the same columns
@@ -34,11 +35,22 @@ def table(
     """
     columns = []
     for name, values, right in _columns(frame):
-        show = formats.get(name, str)
+        show = formats.get(name, lambda value: legible(str(value)))
         cells = [name, *("-" if value is None else show(value) for value in values)]
         width = max(map(len, cells))
         columns.append([cell.rjust(width) if right else cell.ljust(width) for cell in cells])
     return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))
+
+
+def legible(name: str, most: int = MOST_CHARACTERS) -> str:
+    """A name in a line: control characters as escapes, of a long one its two ends.
+
+    >>> legible("two\nlines"), legible("encoder/" * 20 + "MatMul", 24)
+    ('two\\nlines', 'encoder/enc…coder/MatMul')
+    """
+    text = name if name.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
+    half = most // 2 - 1
+    return text if len(text) <= most else f"{text[: most - half - 1]}…{text[-half:]}"
 
 
 def _columns(frame: pd.DataFrame | Rows) -> list[tuple[str, list[Any], bool]]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
+from isa_models.block_encoders import ENCODED
 from isa_models.readings.arrays import Array, ArrayValue
 from simdnn.exactness.probes import Probe
 from simdnn.kernels.common.edges import taps_inside
@@ -26,6 +27,7 @@ from simdnn.primitives.problems import CONV_SIZES, Taps, conv_shape
 from simdnn.primitives.products import products_of
 from simdnn.primitives.result import Estimate
 from simdnn.primitives.run import Target, resolved
+from simdnn.primitives.stored_blocks import quantize_ggml
 
 _BIAS = 0.7310586  # of every column
 Bits = Array  # unsigned integers
@@ -69,6 +71,9 @@ class Configured:
         if isinstance(attr, Attr):
             keywords = {**keywords, "attr": _uniform(attr, keywords)}
         found = estimate(primitive, **keywords)
+        blocks = found.problem.blocks if isinstance(found.problem, MatmulProblem) else ""
+        if blocks and blocks not in ENCODED:
+            raise Unimplemented(f"no numbers become blocks of {blocks} here; what works: {', '.join(ENCODED)}")
         if any(op.kind == "sum" for op in found.problem.epilogue.post_ops):
             raise Unimplemented("post-operation 'sum': its addend has no order; what works: leave it out")
         return Configured(primitive, keywords, found)
@@ -79,9 +84,14 @@ class Configured:
 
     @property
     def types(self) -> tuple[str, str]:
-        """The types of source and weights as the user stores them."""
+        """The types of source and weights as the user stores them; blocks are made of f32."""
         parts = str(self.keywords.get("dt", "f32")).split(":")
-        return parts[0], parts[-2 if len(parts) == 3 else 0]
+        return parts[0], "f32" if self.blocks else parts[-2 if len(parts) == 3 else 0]
+
+    @property
+    def blocks(self) -> str:
+        """The type of block that weights are stored in, "" for none."""
+        return self.problem.blocks if isinstance(self.problem, MatmulProblem) else ""
 
     @property
     def columns(self) -> int:
@@ -102,13 +112,15 @@ class Configured:
         return kernel.name, kernel.program.signature, self.problem
 
     # -- a run ------------------------------------------------------------------------------------------------------
-    def operands(self, probe: Probe) -> tuple[Array, ...]:
+    def operands(self, probe: Probe) -> tuple[Any, ...]:
         """Source, weights, and the bias where there is one, as the primitive takes them."""
         p = self.problem
         if isinstance(p, ConvProblem):
             src, weights = probe.convolution((p.mb, p.ih, p.iw), p.oc, (p.kh, p.kw), p.groups)
         else:
             src, weights = probe.matmul(p.m, p.n)
+            if self.blocks:
+                return src, quantize_ggml(weights, self.blocks, axis=0)
         bias = np.full(p.oc if isinstance(p, ConvProblem) else p.n, _BIAS, np.float32)
         return (src, weights, bias) if self.keywords.get("bias") else (src, weights)
 
@@ -126,7 +138,10 @@ class Configured:
         src, weights, *bias = self.operands(probe)
         kernel, middle = self.found.kernel, isinstance(self.problem, ConvProblem)
         with np.errstate(all="ignore"):
-            inputs = kernel.prepare(src, weights, self._parameters(src, weights, bias[0] if bias else None))
+            if self.blocks:
+                inputs = kernel.prepare(src, weights.stored, Parameters())
+            else:
+                inputs = kernel.prepare(src, weights, self._parameters(src, weights, bias[0] if bias else None))
             outputs, computed = sample(kernel.program, inputs, reading, middle)
         marks = {name: mark.astype(outputs[name].dtype) for name, mark in computed.items()}
         return Outputs(kernel.finish(outputs), kernel.finish(marks).astype(np.float32) != 0)

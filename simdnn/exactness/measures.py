@@ -123,12 +123,13 @@ def errors_over(values: Sequence[NDArray[Any]], reference: Sequence[NDArray[Any]
     >>> errors_over([np.array([3.0]), np.array([[4.5]])], [np.array([3.0]), np.array([[4.0]])])
     {'max_abs_error': 0.5, 'relative_l2': 0.1, 'sqnr_db': 20.0}
     """
-    largest, noise, signal = [], 0.0, 0.0
+    largest, noise, signal = [0.0], 0.0, 0.0
     for one, other in zip(values, reference, strict=True):
         found, wanted = one.reshape(-1), other.reshape(-1)
         for at in range(0, found.size, _BLOCK):  # what fits a cache is widened there
             exact = wanted[at : at + _BLOCK].astype(np.float64)
-            error = found[at : at + _BLOCK].astype(np.float64) - exact
+            with np.errstate(invalid="ignore"):  # of infinities, which no figure is for
+                error = found[at : at + _BLOCK].astype(np.float64) - exact
             largest.append(np.abs(error).max())
             # not error @ error: a BLAS splits even that among threads, which wait for each other on a busy host
             noise += float(np.square(error, out=error).sum())

@@ -59,7 +59,8 @@ class Departure(Alike):
 class Departures(Alike):
     """A kernel that ran, with its operands and what runs it once more.
 
-    `rebuild` makes the same kernel with another epilogue, `run` the values of a kernel with these operands.
+    `rebuild` makes the same kernel with another epilogue, `run` the values of a kernel with these operands. `above`: of
+    the results that the destination does not hold, those above it alone count, as what is below 0 is to be cut.
     """
 
     kernel: Kernel
@@ -70,6 +71,7 @@ class Departures(Alike):
     shape: tuple[int, ...]  # of the output
     rebuild: Callable[[Epilogue], Kernel] = field(repr=False)
     run: Callable[[Kernel, Array, Array, Parameters], Array] = field(repr=False)
+    above: bool = False
 
     # -- what is asked -------------------------------------------------------------------------------------------------
     @property
@@ -304,7 +306,7 @@ class Departures(Alike):
         else:
             form = fmt(e.dst)
             whole = np.where(np.isnan(wide), 0, np.rint(wide))
-            error = np.abs(whole - np.clip(whole, form.low, form.high))
+            error = np.abs(whole - np.clip(whole, -np.inf if self.above else form.low, form.high))
         yield Departure(CLIPPED, f"store to {e.dst}", (error > 0).astype(np.int64), error)
 
     def _run(self, kernel: Kernel, parameters: Parameters | None = None) -> Array:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import isa_models
 import workloads
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownTiming
+from isa_models.errors import shortly
 from isa_models.formats import fmt
 from isa_models.isa import caps, implied
 from isa_models.keywords import keywords
@@ -27,7 +28,7 @@ from simdnn.networks.elsewhere import Elsewhere
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.mixed import attr_of
 from simdnn.networks.model import Node
-from simdnn.networks.modes import STORED, Calibrated, in_mode, listed_feeds, random_feeds
+from simdnn.networks.modes import STORED, Calibrated, in_mode, listed_feeds, random_feeds, telling_open
 from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
 from simdnn.networks.ops.registry import op_of_model
@@ -117,6 +118,7 @@ def lint(
     for where, name, mode, cap in each(asked, lambda one: f"{one[0].name} {one[1]} {one[2].name}", progress):
         about = {"machine": where.name, "isa": name, "mode": mode.name}
         rows += (about | row for row in subject.rows(where, mode, cap, rules[where.name], threads))
+    left_out |= subject.unfit
     frame = pd.DataFrame(_compared(rows), columns=list(COLUMNS)).astype(dict.fromkeys(_OPEN, object))
     frame.attrs.update(dispatch=rules, left_out=left_out, taken_as_1=subject.taken_as_1)
     return _shown(frame)
@@ -134,7 +136,10 @@ def _listed(value: Any) -> list[Any]:
     if value is None:
         return []
     several = isinstance(value, Iterable) and not isinstance(value, str | PathLike)
-    return list(dict.fromkeys(value)) if several else [value]
+    try:
+        return list(dict.fromkeys(value)) if several else [value]
+    except TypeError:
+        raise InvalidArgument(f"{shortly(value)}; a name is needed, or a list of them") from None
 
 
 def _machines(machine: Any, limits: Sequence[str]) -> list[Any]:
@@ -199,6 +204,7 @@ class _Table:
     trained: workloads.Classifier | None = None
     is_integer: bool = False
     taken_as_1: tuple[str, ...] = ()
+    unfit: Mapping[str, str] = field(default_factory=dict)
 
     def weights(self, mode: Mode) -> dict[str, Array]:
         """The weights of an integer mode by layer, as far as they are known."""
@@ -236,13 +242,14 @@ class _Table:
 
 @dataclass(frozen=True, eq=False)
 class _Model:
-    """An ONNX model and what its cost is told for."""
+    """An ONNX model and what its cost is told for. `unfit`: modes that nothing of it can be put in, with the reason."""
 
     network: Network
     calibrated: Calibrated
     sizes: Mapping[str, Any]
     taken_as_1: tuple[str, ...]
-    prepared: dict[Mode, tuple[Network, Attr] | Unimplemented] = field(default_factory=dict)
+    prepared: dict[Mode, tuple[Network, Attr] | None] = field(default_factory=dict)
+    unfit: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(model: Model, feeds: Any, shapes: Mapping[str, Sequence[int]]) -> _Model:
@@ -260,12 +267,9 @@ class _Model:
     def rows(self, machine: Machine | GpuMachine, mode: Mode, cap: str, dispatch: str, threads: int) -> Iterator[Row]:
         """A row a node; none in a mode that nothing here can be put in."""
         if mode not in self.prepared:
-            try:
-                self.prepared[mode] = in_mode(self.calibrated, mode)
-            except Unimplemented as error:
-                self.prepared[mode] = error
+            self.prepared[mode] = self._ready(mode)
         ready = self.prepared[mode]
-        if isinstance(ready, Unimplemented):
+        if ready is None:
             return
         network, attr = ready
         isa = None if isinstance(machine, GpuMachine) else cap
@@ -286,13 +290,34 @@ class _Model:
                 met.append(kernels.met)
                 kernels.met = _Met()
 
-            runs = network.estimate_by(kernels, self.sizes, isa=isa, watch=watch).nodes
+            with telling_open(self.taken_as_1):
+                runs = network.estimate_by(kernels, self.sizes, isa=isa, watch=watch).nodes
         for run, one in zip(runs, met, strict=True):
             one.products = [] if run.free else one.products
             cycles, note = _cycles(lambda run=run: run.cost.cycles)  # type: ignore[misc]
             one.notes += [*note, *_widened(run)]
             about = {"node": run.node.name, "op": op_of_model(run.node), "implementation": run.implementation}
             yield about | one.row(cycles) | {"macs": run.macs}
+
+    def _ready(self, mode: Mode) -> tuple[Network, Attr] | None:
+        """The model in a mode; None where it cannot be, which is noted."""
+        try:
+            with telling_open(self.taken_as_1):
+                if mode.is_integer and not self.is_integer:
+                    self._calibrate()
+                return in_mode(self.calibrated, mode)
+        except Unimplemented as error:
+            self.unfit[mode.name] = str(error)
+            return None
+
+    def _calibrate(self) -> None:
+        """Find the ranges of an int8 mode. `Unimplemented` where the feeds, which may be random, give none."""
+        try:
+            _ = self.calibrated.ranges
+        except InvalidArgument as error:
+            if "NaN" not in str(error):
+                raise
+            raise Unimplemented(f"{error}: feeds={{…}} (--feeds) of your own") from None
 
 
 # -- what a node met ---------------------------------------------------------------------------------------------------

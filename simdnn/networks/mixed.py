@@ -22,11 +22,12 @@ from isa_models.machines.loader import AnyMachine
 from simdnn.networks.float16 import transpile_float16
 from simdnn.networks.fold import folded
 from simdnn.networks.graph_run import NodePlace
+from simdnn.networks.known import settled
 from simdnn.networks.load import DOMAINS, Loaded, onnx_package, read
 from simdnn.networks.network import Network, load
 from simdnn.networks.precision import Mode
-from simdnn.networks.quantize import Ranges, quantize_onnx
-from simdnn.networks.rewriting import expanded, fresh, inline_data, node_name
+from simdnn.networks.quantize import Ranges, quantize_onnx, why_floats
+from simdnn.networks.rewriting import PRODUCTS, expanded, fresh, inline_data, node_name
 from simdnn.networks.shelf import Shelf, lying
 from simdnn.networks.tensors import array_of, packed
 from simdnn.primitives import Attr
@@ -34,7 +35,6 @@ from simdnn.primitives import Attr
 if TYPE_CHECKING:
     import onnx
 
-PRODUCTS = ("Conv", "MatMul", "Gemm")  # what recipes name
 _NARROW = ("f16", "bf16")
 
 
@@ -86,6 +86,7 @@ def mixable(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> Mixable:
     proto, folder = read(source)
     proto = folded(proto, folder)
     made = expanded(proto)
+    settled(made, folder)
     inline_data(made.graph, folder)
     taken: set[str] = set()
     for position, node in enumerate(made.graph.node):
@@ -93,7 +94,7 @@ def mixable(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> Mixable:
     nodes = [(n.name, list(n.input), list(n.output)) for n in made.graph.node]
     layers = tuple(n.name for n in made.graph.node if n.op_type in PRODUCTS and n.domain in DOMAINS)
     if not layers:
-        raise Unimplemented(f"the model has no {', '.join(PRODUCTS)}: no layer has modes to choose from")
+        raise Unimplemented(f"no layer has modes to choose from: {why_floats(made)}")
     shelf = Shelf()
     shelf.take_from(made.graph, lambda tensor: array_of(tensor, None))
     return Mixable(made, shelf, layers, *around(nodes, layers))

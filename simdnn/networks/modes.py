@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -24,8 +25,9 @@ from simdnn.networks.model import Node
 from simdnn.networks.narrow import NarrowMode
 from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import stands_for
+from simdnn.networks.ops.registry import QUANTIZED
 from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode, check_filters, check_groups, check_layers
-from simdnn.networks.quantize import STORING, Ranges, quantize_onnx, ranges_of
+from simdnn.networks.quantize import STORING, Ranges, quantize_onnx, ranges_of, why_floats
 from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.networks.runner import Frames, InMode, Row, check_scoped, computed, run_modes
 from simdnn.networks.types import is_float
@@ -41,6 +43,7 @@ Metric = Callable[[Any], float]  # of outputs by name, or of a list of them; lar
 STORED = Mode("as stored", "an integer model's own graph", "", "", ANY_ISA, gpus=GPUS)
 CALIBRATED_ON_ITSELF = "its ranges are from the very data that it is judged on"
 CALIBRATED_ON_PART = "{0} of the {1} feeds that it is judged on are among those that its ranges are from"
+NO_FLOATS = "no output holds floats, so there is no error to tell: labels or a metric judge it"
 _EXACT = "icx"  # sums of integers are exact on any machine with VNNI
 
 
@@ -127,20 +130,22 @@ def in_mode(calibrated: Calibrated, mode: Mode, only: Sequence[str] = ("*",)) ->
     if mode.is_integer:
         narrow = quantize_onnx(model, calibrated.ranges, per_channel=not mode.per_tensor, sources=mode.src, only=only)
         if not any(node.op_type == "QuantizeLinear" for node in narrow.graph.node):
-            raise Unimplemented("no convolution and no product here has constant weights to quantize")
+            why = why_floats(model, "a source that is computed from constants")
+            raise Unimplemented(f"nothing here can be quantized: {why}")
         return load(narrow), attr_of(mode)
     if mode.stores:
         narrow = quantize_onnx(model, scheme="weights", only=only, **storage_of(mode))
         if not any(node.op_type in (*STORING, "DequantizeLinear") for node in narrow.graph.node):
-            kinds = "no product here has" if mode.narrow else "no product here and no convolution has"
-            more = "; convolutions keep theirs, and f8-channel or s8-weights stores those" if mode.narrow else ""
-            raise Unimplemented(f"{kinds} constant weights to store{more}")
+            why = why_floats(model, "weights that a convolution keeps in this mode")
+            more = "; what stores those of convolutions: f8-channel or s8-weights" if mode.narrow else ""
+            raise Unimplemented(f"no weights here can be stored so: {why}{more}")
         return load(narrow), attr_of(mode)
     if mode.src in ("f16", "bf16"):
         narrow = transpile_float16(model, dtype=mode.src, only=only)
         if not _holds(narrow, mode.src):
-            reason = next(iter(float16_report(narrow).kept.values()), "there is no arithmetic")
-            raise Unimplemented(f"nothing here can be {mode.src} ({reason}); what works: fpmath-{mode.src}")
+            reason = next(iter(float16_report(narrow).kept.values()), "")
+            works = f" ({reason}); what works: fpmath-{mode.src}" if reason else ": nothing is computed in f32"
+            raise Unimplemented(f"nothing here can be {mode.src}{works}")
         return load(narrow), Attr()
     return load(model), attr_of(mode)
 
@@ -186,6 +191,25 @@ def random_feeds(network: Network, shapes: Mapping[str, Sequence[int]], seed: in
     return found
 
 
+def left_open(names: Sequence[str]) -> str:
+    """A clause on sizes that a model leaves open and nobody gave.
+
+    >>> left_open(["N", "T"])
+    'N = T = 1, which the model leaves open'
+    """
+    return f"{' = '.join(names)} = 1, which the model leaves open" if names else ""
+
+
+@contextmanager
+def telling_open(names: Sequence[str]) -> Iterator[None]:
+    """Errors tell which sizes were taken as 1, as those may be their cause."""
+    try:
+        yield
+    except SimdnnError as error:
+        more = left_open(names)
+        raise type(error)(f"{error}; {more}: feeds or shapes say more" if more else str(error)) from None
+
+
 def listed_feeds(name: str, feeds: object) -> list[Mapping[str, Array]]:
     """One feed or several as a list; `InvalidArgument`, naming the argument, for what is neither."""
     found = [feeds] if isinstance(feeds, Mapping) else list(feeds) if isinstance(feeds, (list, tuple)) else []
@@ -222,8 +246,8 @@ def run_model(
     `feeds`: one, or several in a list: errors are over the outputs of all of them, costs and rows of nodes those of the
     first. `calibrate`: feeds that int8 modes take their ranges from, apart from those that judge (those themselves).
     `labels`: a class for each row of the first output over all feeds; the totals have `accuracy`, the share of rows
-    whose largest value is at the label. `metric`: what it makes of the outputs, a dict by name, or a list of them where
-    `feeds` is one, stands in the totals' `metric`.
+    whose largest value is at the label (which are the label, where the output is integers). `metric`: what it makes of
+    the outputs, a dict by name, or a list of them where `feeds` is one, stands in the totals' `metric`.
 
     A model that is stored in integers has no f32: its first row, against which speed is told, is "as stored", its
     errors are against its own graph with exact sums, and a mode that gives the kernels and bits of another row has none
@@ -263,11 +287,12 @@ class Judging:
         """Columns accuracy and metric, as far as they are asked for. `InvalidArgument` for labels that do not fit."""
         found: Row = {}
         if self.labels is not None:
-            logits = np.concatenate([np.asarray(next(iter(one.values()))) for one in outputs])
-            if logits.ndim < 2 or self.labels.shape != logits.shape[:-1]:
-                said = f"labels of shape {self.labels.shape} for outputs of {logits.shape}"
+            first = np.concatenate([np.atleast_1d(next(iter(one.values()))) for one in outputs])
+            classes = first if first.dtype.kind in "iu" or first.ndim < 2 else first.argmax(axis=-1)
+            if classes.dtype.kind not in "iu" or self.labels.shape != classes.shape:
+                said = f"labels of shape {self.labels.shape} for outputs of {first.shape}"
                 raise InvalidArgument(f"{said}; a class for each row of the first output is needed")
-            found["accuracy"] = float((logits.argmax(axis=-1) == self.labels).mean())
+            found["accuracy"] = float((classes == self.labels).mean())
         if self.metric:
             value = self.metric(outputs[0] if self.alone else list(outputs))
             if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not np.isfinite(value):
@@ -312,17 +337,17 @@ class ModelRun:
             warnings.simplefilter("always", RuntimeWarning)
             network, how = at_work(self.calibrated, mode, self.where["machine"], isa)
             where = {**self.where, **how, "isa": isa}
+            seen = Seen(self.layers)
             if not self.values:
                 result = network.estimate(self.feeds[0], **where)
                 rows, whole = node_rows(result), {}
             else:
-                seen = Seen(self.layers)
                 watch = seen.watching(network)
                 result = network.run(self.feeds[0], watch=watch, **where)
                 rest = [network.run(feed, **where) for feed in self.feeds[1:]]
                 results = [result, *rest]
                 seen.outputs = [values for one in results for values in floats_of(one)]
-                if not reference.outputs:
+                if not reference.filled:
                     reference.take(seen)
                 rows = node_rows(result, seen.errors(reference))
                 whole = self.judge.row([one.outputs for one in results]) | error_of(seen.outputs, reference.outputs)
@@ -330,6 +355,10 @@ class ModelRun:
         run.ran = self._ran(result)
         run.notes += dict.fromkeys(str(w.message) for w in caught)
         run.notes += kept(mode, network)
+        if self.values and not seen.outputs and mode == self.base:
+            run.notes.append(NO_FLOATS)
+        if np.isnan(whole.get("sqnr_db", 0.0)):
+            run.notes.append("its outputs hold NaN or infinity, so there is no error to tell")
         takes = any(one.is_integer for one in mode.parts)
         itself = self.calibrated.overlap if self.calibrated.known is None else ""
         if takes and itself and not self.hides and self.values:
@@ -351,7 +380,7 @@ class ModelRun:
         network, exact = load(self.calibrated.model), Attr(exact_int8=True)
         where = {**self.where, "isa": self.isa}
         for feed in self.feeds:
-            watch = None if seen.outputs else seen.watching(network)
+            watch = None if seen.filled else seen.watching(network)
             with warnings.catch_warnings():
                 warnings.simplefilter("error", RuntimeWarning)
                 try:
@@ -361,6 +390,7 @@ class ModelRun:
                     where = {"machine": _EXACT}
                     found = network.run(feed, attr=exact, watch=watch, **where)
             seen.outputs += floats_of(found)
+            seen.filled = True
 
 
 def node_rows(result: NetworkEstimate, errors: Mapping[str, Row] | None = None) -> list[Row]:
@@ -403,24 +433,30 @@ class Seen:
 
     def __init__(self, nodes: bool) -> None:
         self.nodes = nodes
-        self.outputs: list[Array] = []
+        self.outputs: list[Array] = []  # those in floats; there may be none
+        self.filled = False
         self._tensors: dict[str, Array] = {}
         self._named: dict[str, str] = {}  # the tensor of each node
+        self._cut: set[str] = set()  # nodes that a Relu is part of
 
     def take(self, other: Seen) -> None:
         """Become another one's values."""
-        self.outputs, self._tensors, self._named = other.outputs, other._tensors, other._named
+        self.outputs, self._tensors, self._named, self._cut = other.outputs, other._tensors, other._named, other._cut
+        self.filled = True
 
     def watching(self, network: Network) -> Watch | None:
         """The function that a run calls after each node; it begins anew."""
         self._tensors.clear()
         self._named.clear()
+        self._cut.clear()
 
         def watch(node: Node, given: Sequence[Any]) -> None:
             found = stands_for(node, given[0], network.graph.constants) if given else None
             if found is not None:
                 self._named[node.name] = found[0]
                 self._tensors[found[0]] = found[1]
+            if node.op in QUANTIZED and node.integer("relu", 0):
+                self._cut.add(node.name)
 
         return watch if self.nodes else None
 
@@ -431,7 +467,8 @@ class Seen:
         found: dict[str, Row] = {}
         for name, tensor in self._named.items():
             wanted = reference._tensors.get(tensor)
-            if wanted is None:  # an output that is cast to its type by a node of its own: its maker keeps its name
+            alike = (name in self._cut) == (name in reference._cut)
+            if wanted is None and alike:  # an output that a node of its own casts to its type: its maker keeps its name
                 wanted = reference._tensors.get(reference._named.get(name, ""))
             values = self._tensors[tensor]
             if wanted is not None and wanted.shape == values.shape and values.size:
@@ -440,8 +477,13 @@ class Seen:
 
 
 def floats_of(result: NetworkResult) -> list[Array]:
-    """The outputs that are floats."""
-    return [v for v in result.outputs.values() if isinstance(v, np.ndarray) and is_float(v.dtype)]
+    """The outputs that are floats, and not empty."""
+    return list(filter(has_floats, result.outputs.values()))
+
+
+def has_floats(value: object) -> bool:
+    """Whether an output is an array that an error can be told of."""
+    return isinstance(value, np.ndarray) and is_float(value.dtype) and value.size > 0
 
 
 def error_of(values: list[Array], reference: list[Array]) -> dict[str, float]:

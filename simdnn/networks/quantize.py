@@ -24,14 +24,25 @@ from simdnn import quantize
 from simdnn.libraries import UNTIMED
 from simdnn.networks import shelf
 from simdnn.networks.fold import folded
-from simdnn.networks.load import Loaded, graph_of, onnx_package, read
+from simdnn.networks.known import settled
+from simdnn.networks.load import DOMAINS, Loaded, graph_of, onnx_package, read
 from simdnn.networks.model import Node
 from simdnn.networks.narrow import NARROW_MODES, NarrowMode
 from simdnn.networks.network import Network
 from simdnn.networks.opset import raised, version
-from simdnn.networks.rewriting import asked, expanded, fresh, inline_data, names_read, node_name, refill
+from simdnn.networks.rewriting import (
+    PRODUCTS,
+    asked,
+    bodies,
+    expanded,
+    fresh,
+    inline_data,
+    names_read,
+    node_name,
+    refill,
+)
 from simdnn.networks.tensors import array_of
-from simdnn.networks.types import has_number
+from simdnn.networks.types import has_number, label
 from simdnn.primitives.checks import integer, one_of
 from simdnn.progress import each, working
 
@@ -85,7 +96,9 @@ def quantize_onnx(
     proto, folder = read(model)
     proto = folded(proto, folder)
     graph = graph_of(proto, folder)
-    made, stuck = raised(expanded(proto), _OPSET)
+    made = expanded(proto)
+    settled(made, folder)
+    made, stuck = raised(made, _OPSET)
     if stuck:
         raise InvalidArgument(f"opset {version(made)} has no scales for each channel, and it cannot be raised: {stuck}")
     if weights == "s4" and any(node.op_type == "Conv" for node in made.graph.node):
@@ -102,8 +115,8 @@ def quantize_onnx(
     writer = _Writer(made, known, per_channel, sources, ranges)
     wanted = asked(only)
     for position, node in enumerate(list(made.graph.node)):
-        product = node.op_type in ("Conv", "MatMul", "Gemm") and not node.domain
-        if not product or not wanted(node_name(node, position)) or not writer.fits(node):
+        product = node.op_type in PRODUCTS and node.domain in DOMAINS
+        if not product or not wanted(node_name(node, position)) or writer.lack(node):
             writer.nodes.append(node)
         elif scheme == "static":
             writer.static(node)
@@ -120,6 +133,24 @@ def quantize_onnx(
 def _values(scale: Any) -> Array:
     """The numbers of a scale, whether it comes alone or in a `Quant`."""
     return np.asarray(getattr(scale, "values", scale))
+
+
+def why_floats(model: str | PathLike[str] | onnx.ModelProto | Loaded, fitting: str = "") -> str:
+    """Why `quantize_onnx` leaves a model in floats, in a few words: of the first product, or that there is none.
+
+    `fitting`: what keeps a product as it is whose weights would do.
+    """
+    proto, folder = read(model)
+    made = expanded(proto)
+    settled(made, folder)
+    inline_data(made.graph, folder)
+    writer = _Writer(made, {}, True, "u8", {})
+    products = [node for node in made.graph.node if node.op_type in PRODUCTS and node.domain in DOMAINS]
+    if not products:
+        inside = ", and bodies of control flow stay as they are" if any(map(bodies, made.graph.node)) else ""
+        return f"there is no {', '.join(PRODUCTS[:-1])} or {PRODUCTS[-1]}{inside}"
+    first = products[0]
+    return f"{first.name!r:.60} has {writer.lack(first) or fitting}"
 
 
 def ranges_of(
@@ -206,16 +237,30 @@ class _Writer:
         self.taken = {n for node in self.graph.node for n in (*node.input, *node.output)} | set(self.known)
         self.quantized: dict[str, str] = {}
 
-    def fits(self, node: Any) -> bool:
-        """Whether a node's weights are constant and of a shape that the schemes know."""
+    def lack(self, node: Any) -> str:
+        """Why a product stays as it is; "" where its weights are constant and of a shape that the schemes know."""
         w = self.known.get(node.input[1]) if len(node.input) > 1 and node.output else None
-        if w is None or w.ndim < 2 or (node.op_type != "Conv" and w.ndim != 2) or not np.isfinite(w).all():
-            return False
+        if w is None:
+            return self.unknown(node)
+        if w.ndim < 2 or (node.op_type != "Conv" and w.ndim != 2):
+            return f"weights of shape {w.shape}; a matrix is needed"
+        if not np.isfinite(w).all():
+            return "weights that are no finite numbers"
         attributes = {a.name: a for a in node.attribute}
-        if node.op_type == "Gemm":
-            plain = all(n not in attributes or attributes[n].f == 1.0 for n in ("alpha", "beta"))
-            return plain and ("transA" not in attributes or not attributes["transA"].i)
-        return True
+        scaled = any(n in attributes and attributes[n].f != 1.0 for n in ("alpha", "beta"))
+        turned = "transA" in attributes and attributes["transA"].i
+        return "alpha, beta or transA" if node.op_type == "Gemm" and (scaled or turned) else ""
+
+    def unknown(self, node: Any) -> str:
+        """Why the weights of a product are not known as f32."""
+        name = node.input[1] if len(node.input) > 1 else ""
+        stored = next((tensor for tensor in self.graph.initializer if tensor.name == name), None)
+        if stored is not None:
+            dtype = self.onnx.helper.tensor_dtype_to_np_dtype(stored.data_type)
+            return f"weights of {label(dtype)}; those of f32 are quantized"
+        if any(name in one.output and one.op_type == "DequantizeLinear" for one in self.graph.node):
+            return "weights that are stored in integers already"
+        return "weights that are not known before it runs"
 
     def turned(self, node: Any) -> bool:
         """Whether weights are (N, K)."""

@@ -15,12 +15,16 @@ from simdnn.networks.tensors import array_of, packed
 if TYPE_CHECKING:
     import onnx
 
+PRODUCTS = ("Conv", "MatMul", "Gemm")  # what is quantized, and what recipes name
+
 
 def expanded(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of a model, its functions expanded in place."""
+    """A copy of a model, its functions expanded in place; nodes without a name get that which a loaded model has."""
     package = onnx_package()
     made: onnx.ModelProto = package.ModelProto()
     made.CopyFrom(package.inliner.inline_local_functions(model) if model.functions else model)
+    for position, node in enumerate(made.graph.node):
+        node.name = node_name(node, position)  # before nodes come and go, so that a node is known by it in every mode
     return made
 
 

@@ -223,7 +223,7 @@ def totals(frame: pd.DataFrame, wholes: Sequence[Row] = (), base: str = "f32") -
     rows = [_total(whole, _of(frame, whole)) for whole in wholes]
     times = {row.get("phase"): row["time_us"] for row in rows if row["mode"] == base and "time_us" in row}
     for row in rows:
-        row["speed_up"] = times.get(row.get("phase"), np.nan) / row.get("time_us", np.nan)
+        row["speed_up"] = times.get(row.get("phase"), np.nan) / (row.get("time_us") or np.nan)
     made = pd.DataFrame(rows)
     quality = [
         name for whole in wholes for name in whole if name not in (*_FIRST, *_SUMS, *ERRORS, *_LAST, *_AFTER_QUALITY)

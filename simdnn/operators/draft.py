@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument
+from isa_models.errors import shortly
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.networks.model import Graph, Node, Port
@@ -71,6 +72,14 @@ class Ending:
     into: Array | None = None
     zero_points: Mapping[str, Any] | None = None
     exactly: bool = False
+
+    def __post_init__(self) -> None:
+        given = self.post_ops
+        several = isinstance(given, (list, tuple)) and all(isinstance(one, (str, tuple, list)) and one for one in given)
+        if not several or not all(isinstance(one, str) or isinstance(one[0], str) for one in given):
+            raise InvalidArgument(f"post_ops={shortly(given)}; a list is needed, as ['relu', ('linear', 2.0, 1.0)]")
+        if self.scales is not None and not isinstance(self.scales, Mapping):
+            raise InvalidArgument(f"scales={shortly(self.scales)}; a dict by argument is needed, as {{'src': 0.5}}")
 
 
 @dataclass

@@ -12,7 +12,12 @@ from math import prod
 
 import numpy as np
 
+<<<<<<< HEAD
 from isa_models import InvalidArgument, Unimplemented
+=======
+from isa_models import InvalidArgument
+from isa_models.errors import shortly
+>>>>>>> b2e82f7 (Odd ONNX models answered: weights that come of constants, rows, empty and integer outputs, nodes without names, why a mode fits nothing; orders of sums of ggml's blocks; short messages, brackets, what a Relu would cut; commands of networks name modes that their machines have)
 from isa_models.readings.arrays import Array
 from simdnn.networks.types import label
 from simdnn.operators.draft import (
@@ -27,6 +32,7 @@ from simdnn.operators.draft import (
     row_of,
     scale_of,
 )
+from simdnn.primitives import arrays
 from simdnn.primitives.checks import integer, one_of
 
 _ONE = ("src", "dst")
@@ -133,6 +139,7 @@ def _standard(
     found = {}
     for name, row in (("mean", mean), ("variance", variance)):
         if row is not None:
+            arrays.type_of(name, row)
             draft.sources[name] = row_of(name, row.reshape(-1), prod(shape))
             found[name] = draft.add("Reshape", name, last)
     centred = draft.add("Sub", x, found["mean"]) if "mean" in found else x
@@ -203,6 +210,8 @@ def reduction(
     src: Array, end: Ending, *, axes: Sequence[int], algorithm: str = "sum", p: float = 1.0, eps: float = 0.0
 ) -> OperatorGraph:
     one_of("algorithm", algorithm, (*REDUCTIONS, *NORMS))
+    if not isinstance(axes, (list, tuple, range)):
+        raise InvalidArgument(f"axes={shortly(axes)}; a list is needed, as [1] or [2, 3]")
     draft, x = _begun(src, end)
     along = draft.constant(np.array(sorted({axis_of(a, src.ndim) for a in axes}), np.int64))
     if algorithm in REDUCTIONS:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument
+from isa_models.errors import shortly
 from isa_models.readings.arrays import Array
 from simdnn.networks.types import label
 from simdnn.operators.draft import STORED, TYPES, Draft, Ending, OperatorGraph, axis_of, checked, numeric, scale_of
@@ -60,11 +61,16 @@ def _values(what: str, given: Mapping[str, Any] | None, name: str, src: Array) -
     return found
 
 
+def _listed(sources: object) -> dict[str, Array]:
+    """Sources by their names, "src0" and on."""
+    if not isinstance(sources, (list, tuple)) or not sources:
+        raise InvalidArgument(f"sources={shortly(sources)}; a list of arrays is needed")
+    return checked({f"src{i}": array for i, array in enumerate(sources)})
+
+
 def concat(sources: Sequence[Array], end: Ending, *, axis: int = 1) -> OperatorGraph:
-    names = [f"src{i}" for i in range(len(sources))]
-    if not sources:
-        raise InvalidArgument("concat of nothing; at least one source is needed")
-    draft = Draft(checked(dict(zip(names, sources, strict=True))))
+    draft = Draft(_listed(sources))
+    names = list(draft.sources)
     place, first = axis_of(axis, sources[0].ndim), sources[0]
     for array in sources:
         if array.ndim != first.ndim or any(
@@ -79,10 +85,10 @@ def concat(sources: Sequence[Array], end: Ending, *, axis: int = 1) -> OperatorG
 
 
 def weighted_sum(sources: Sequence[Array], end: Ending, *, factors: Sequence[float] = ()) -> OperatorGraph:
-    names = [f"src{i}" for i in range(len(sources))]
-    if not sources or len(factors) not in (0, len(sources)):
-        raise InvalidArgument(f"{len(sources)} sources, {len(factors)} factors; one a source is needed, or none")
-    draft = Draft(checked(dict(zip(names, sources, strict=True))))
+    draft = Draft(_listed(sources))
+    names = list(draft.sources)
+    if len(factors) not in (0, len(names)):
+        raise InvalidArgument(f"{len(names)} sources, {len(factors)} factors; one a source is needed, or none")
     if any(array.shape != sources[0].shape for array in sources):
         raise InvalidArgument(f"sources of {' and '.join(str(a.shape) for a in sources)}; one shape is needed")
     x = ""

@@ -127,7 +127,8 @@ class Finding:
             self._expect(len(self.few.modes) + sum(key not in self.points for key in every), count)
             self._rows(every)
             self._measure(every)
-            return [f"all {count} recipes were run: the front is the true one", *lacking]
+            ran = f"all {count} recipes were run" if count > 1 else "there is one recipe"
+            return [f"{ran}: the front is the true one", *lacking]
         of = len(names) ** len(options) if many else count
         return [*self._modelled(options, whole, of), *lacking]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn.networks.load import read
-from simdnn.networks.modes import Judging, Metric, error_of
-from simdnn.networks.types import is_float
+from simdnn.networks.modes import NO_FLOATS, Judging, Metric, error_of, has_floats
 from simdnn.tuning.subjects import Outputs
 from workloads import REAL_NETWORKS, RealNetwork
 from workloads.real import Data
@@ -48,6 +48,8 @@ class Judge:
 
     def quality(self, outputs: Outputs, reference: Outputs, sqnr_db: float) -> float:
         """The quality of a recipe's outputs; `InvalidArgument` for labels that do not fit, and no number."""
+        if self.measure == "sqnr_db" and not any(has_floats(v) for one in reference for v in one.values()):
+            raise InvalidArgument(NO_FLOATS)
         own = self.metric if isinstance(self.metric, OwnScore) else None
         metric = (lambda _: own.score(outputs, reference)) if own else self.metric
         found = Judging(None if metric else self.labels, metric, self.alone).row(outputs)  # type: ignore[arg-type]
@@ -56,7 +58,7 @@ class Judge:
     @staticmethod
     def sqnr_db(outputs: Outputs, reference: Outputs) -> float:
         """Signal to error over all outputs that are floats; minus infinity where they are no numbers."""
-        found, wanted = ([v for one in some for v in one.values() if _floats(v)] for some in (outputs, reference))
+        found, wanted = ([v for one in some for v in one.values() if has_floats(v)] for some in (outputs, reference))
         with np.errstate(all="ignore"):
             ratio = error_of(found, wanted).get("sqnr_db", np.inf)
         return float(ratio) if not np.isnan(ratio) else -np.inf
@@ -65,7 +67,3 @@ class Judge:
 def _own_score(name: str, count: int) -> OwnScore:
     network = REAL_NETWORKS[name]
     return OwnScore(network, network.data(read(network.model())[0], count, 0))
-
-
-def _floats(value: object) -> bool:
-    return isinstance(value, np.ndarray) and is_float(value.dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
+from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.late import pd
 from simdnn.networks.load import read
-from simdnn.networks.modes import Metric, listed_feeds, overlap_of, random_feeds
+from simdnn.networks.modes import Metric, left_open, listed_feeds, overlap_of, random_feeds, telling_open
 from simdnn.networks.network import load
 from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.primitives.checks import keywords
@@ -121,7 +122,8 @@ def tune(
                 found.told(progress)
             many = jobs or usual(0 if isinstance(subject, TrainedSubject) else WORTH_WORKERS)
             with crew(Running(subject), lost, jobs=many, dask=dask) as each:
-                told = found.by(each).search(chosen[target.name])
+                with telling_open(_open(model, feeds)):
+                    told = found.by(each).search(chosen[target.name])
             found.by(None).keeps = None
             frame = _frame(found)
             front = _front(frame, bounds, target.name)
@@ -196,7 +198,7 @@ def _subject(
     """
     known = None if labels is None else _classes(labels)
     names = (*workloads.NETWORKS, *workloads.REAL_NETWORKS)
-    if isinstance(model, str) and model not in names and "." not in model and not Path(model).exists():
+    if isinstance(model, str) and model not in names and "." not in model and not exists(model):
         raise unknown_name("network", model, names)
     if isinstance(model, str) and model in workloads.REAL_NETWORKS:
         if any(given is not None for given in (feeds, labels, metric, calibrate)):
@@ -217,13 +219,25 @@ def _subject(
         return subject, Judge(own, metric, True), None, [said]
     notes, several = [], feeds is not None and not isinstance(feeds, Mapping)
     if feeds is None:
-        feeds = random_feeds(load(model), {}, 0)
+        network = load(model)
+        if not network.inputs:
+            raise InvalidArgument(
+                "the model has no inputs: nothing is computed when it runs, and any recipe is as good"
+            )
+        feeds = random_feeds(network, {}, 0)
+        notes += [f"{left_open(names)}: feeds say what it is" for names in [network.sizes()[1]] if names]
         notes.append("judged on random data, seed 0: quality is that of noise, not of your data")
     judged = listed_feeds("feeds", feeds)
     given = judged if calibrate is None else listed_feeds("calibrate", calibrate)
     counts = f"judged on {_counted(len(judged), 'feed')}; ranges are from {_counted(len(given), 'feed')}"
     notes.append(overlap_of(judged, given) or f"{counts} apart from them")
     return ModelSubject(model, machine, judged, given), Judge(known, metric, not several), None, notes
+
+
+def _open(model: Model | Classifier, feeds: Feeds | None) -> list[str]:
+    """The sizes of an ONNX model that were taken as 1, as no feeds tell them."""
+    named = isinstance(model, str) and model in (*workloads.NETWORKS, *workloads.REAL_NETWORKS)
+    return [] if feeds is not None or named or isinstance(model, Classifier) else load(model).sizes()[1]
 
 
 def _classes(labels: object) -> Array:

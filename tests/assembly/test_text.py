@@ -187,6 +187,8 @@ def test_statements(text: str, mnemonics: list[str]) -> None:
         ("# LLVM-MCA-END\nnop\n# LLVM-MCA-BEGIN", "BEGIN before END"),
         ("123", "3 digits: half a byte"),
         ("62f17548fe", "the code ends within an instruction that starts with 62 f1 75 48 fe"),
+        ("nop\nvpdpbusd zmm0, zmm1, [rax", "line 2: a bracket without its other half: 'vpdpbusd zmm0, zmm1, [rax'"),
+        ("vaddps (%rax, %zmm1, %zmm0", "line 1: a bracket without its other half"),
         ("loop.s", "'loop.s' is the name of a file, no assembly; pathlib.Path('loop.s') is read"),
     ],
 )
@@ -194,6 +196,12 @@ def test_what_is_refused(text: str, said: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         simdnn.analyze(text)
     assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [{"syntax": 3}, {"function": ["f"]}, {"loop": "1"}, {"assume_call": "20"}])
+def test_arguments_of_other_types_are_told(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, match=f"{next(iter(given))}: met"):
+        simdnn.analyze("nop", **given)
 
 
 def test_machine_code_in_digits() -> None:

@@ -133,6 +133,27 @@ def test_saturation_is_shown() -> None:
     assert len(set(frame.attrs["witnesses"][1, 2].run("reference"))) == 2
 
 
+def test_weights_in_blocks_have_an_order_too() -> None:
+    """ggml's dot products have one on every machine, whatever the batch; interleaved by eight rows another one."""
+    where = {"machine": ["hsw", "zen4", "spr"], "m": [1, 9], "dispatch": ["ggml", "ggml-repack"]}
+    problem: dict[str, Any] = {"n": 16, "k": 128, "dt": "f32:q4_0:f32"}
+    frame = simdnn.invariance("matmul", over=where, **problem)
+    known = {rule: set(frame[frame["dispatch"] == rule]["order"]) for rule in where["dispatch"]}
+    assert known["ggml"] == {1} and 1 not in known["ggml-repack"] and set(frame["orders"]) == {1}
+    for (one, other), witness in frame.attrs["witnesses"].items():
+        assert one == 1 and witness.run()[0] != witness.run()[1] and witness.run() == witness.values, other
+    rng = np.random.default_rng(3)
+    src, weights = hard(rng, (128,), "f32"), simdnn.quantize_ggml(hard(rng, (128, 16), "f32"), "q4_0", axis=0)
+    for _, rows in frame.groupby("order"):
+        bits = set()
+        for row in rows.to_dict("records"):
+            given = {"machine": row["machine"], "dispatch": row["dispatch"]}
+            bits.add(simdnn.matmul(np.repeat(src[None], row["m"], axis=0), weights, **given).output[-1].tobytes())
+        assert len(bits) == 1
+    with pytest.raises(simdnn.Unimplemented, match="become blocks of q4_K here; what works: q4_0"):
+        simdnn.invariance("matmul", over={"m": [1]}, n=4, k=256, dt="f32:q4_K:f32", machine="zen4")
+
+
 def test_threads_cut_no_sum() -> None:
     assert orders({"threads": [1, 2, 8]}, m=1, n=16, k=300, machine="icx") == [1, 1, 1]
 

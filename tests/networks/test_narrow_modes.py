@@ -91,7 +91,7 @@ def test_a_network_of_convolutions_says_why_it_has_no_narrow_floats() -> None:
     convolutions = replace(digits, layers=digits.layers[:3])
     mode = MODES["mxfp6"]
     with pytest.raises(
-        simdnn.Unimplemented, match="no product here has .*; convolutions keep theirs, and f8-channel or s8-weights"
+        simdnn.Unimplemented, match="weights that a convolution keeps .*; what stores those of convolutions: f8-channel"
     ):
         in_mode(Calibrated(onnx_model(convolutions), []), mode)
 

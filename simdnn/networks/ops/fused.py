@@ -10,7 +10,7 @@ import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
-from simdnn.networks.kernels import Kernels
+from simdnn.networks.kernels import Call, Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.linear import OPEN_SIZES, convolve, products, with_attr
 from simdnn.networks.ops.quantized import (
@@ -46,6 +46,9 @@ def fused_product(
     """One kernel with scales, zero points and Relu after its sums; in f32, with a `RuntimeWarning` that says why, where
     no int8 kernel takes the problem. A library that runs models does it by its own operators.
     """
+    if node.op == "QMatMul" and x.ndim == 1:  # a row; the product has no dimension for it
+        one = fused_product(k, node, x[None], x_scale, x_zero, w, w_scale, w_zero, bias, y_scale, y_zero, bias_integers)
+        return np.asarray(one[0])
     relu = bool(node.integer("relu", 0))
     if k.runs_models:
         given = (x, x_scale, x_zero), (w, w_scale, w_zero), bias, bias_integers, (y_scale, y_zero)
@@ -65,13 +68,23 @@ def fused_product(
             zero_points={n: np.unique(v.astype(np.int32)) for n, v in zero.items() if v is not None and v.any()},
             post_ops=["relu"] if relu else [],
         )
+        before = len(k.calls)
         if node.op == "QConv":
-            return convolve(k, node, x, weights, bias, attr=attr, dst=label(dtype))
-        return k.matmul(x, weights, bias, attr=attr, dst=label(dtype))
+            found = convolve(k, node, x, weights, bias, attr=attr, dst=label(dtype))
+        else:
+            found = k.matmul(x, weights, bias, attr=attr, dst=label(dtype))
+        if y_scale is not None and int(0 if y_zero is None else y_zero.item()) == limits(dtype)[0]:
+            k.calls[before:] = map(_cutting, k.calls[before:])
+        return found
     except (Unimplemented, InvalidArgument) as error:
         reason = str(error) or f"{label(x.dtype)} operands"
         warnings.warn(f"node {node.name!r} ({node.op[1:]}) is computed in f32: {reason}", RuntimeWarning, 2)
         return _fused_in_f32(k, node, (x, x_scale, x_zero), (w, w_scale, w_zero), bias, (y_scale, y_zero), relu)
+
+
+def _cutting(call: Call) -> Call:
+    """A product whose integers begin at 0: what is below is cut, as by the Relu that tools take out of such a model."""
+    return call if call.departed is None else replace(call, departed=replace(call.departed, above=True))
 
 
 Stored = tuple[Array, Array, Array | None]  # integers, their scale, their zero point
