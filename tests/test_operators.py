@@ -277,7 +277,6 @@ def test_what_does_not_fit_is_named(call: Any, message: str) -> None:
         call()
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("isa", ["avx2", "avx512_core"])
 @settings(max_examples=8, deadline=None)
 @given(st.integers(1, 90), st.booleans(), st.booleans())
@@ -386,7 +385,8 @@ ONEDNN: dict[str, Any] = {"machine": "spr", "dispatch": "onednn"}
 def test_what_of_a_library_is_not_followed_is_named(call: Any, message: str) -> None:
     with pytest.raises(simdnn.Unimplemented, match=message):
         call(drawn("f32", 4, 4))
-=======
+
+
 def test_messages_are_short_whatever_was_met() -> None:
     """Arguments in another order, or large: what is allowed stands behind the value all the same."""
     a, large = np.ones((40, 40), np.float32), list(range(5000))
@@ -400,4 +400,3 @@ def test_messages_are_short_whatever_was_met() -> None:
         with pytest.raises(simdnn.SimdnnError, match=said) as caught:
             call()
         assert len(str(caught.value)) < 500
->>>>>>> b2e82f7 (Odd ONNX models answered: weights that come of constants, rows, empty and integer outputs, nodes without names, why a mode fits nothing; orders of sums of ggml's blocks; short messages, brackets, what a Relu would cut; commands of networks name modes that their machines have)

@@ -12,12 +12,8 @@ from math import prod
 
 import numpy as np
 
-<<<<<<< HEAD
 from isa_models import InvalidArgument, Unimplemented
-=======
-from isa_models import InvalidArgument
 from isa_models.errors import shortly
->>>>>>> b2e82f7 (Odd ONNX models answered: weights that come of constants, rows, empty and integer outputs, nodes without names, why a mode fits nothing; orders of sums of ggml's blocks; short messages, brackets, what a Relu would cut; commands of networks name modes that their machines have)
 from isa_models.readings.arrays import Array
 from simdnn.networks.types import label
 from simdnn.operators.draft import (
