@@ -85,6 +85,12 @@ def made(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> K
     return repeated(one, problem.batch, problem.epilogue.post_ops)
 
 
+@functools.lru_cache(maxsize=1024)
+def product_type(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> str:
+    """The type that the kind's kernel for a problem forms products in, which outlives the kernel."""
+    return made(kind, problem, machine).compute_dtype
+
+
 @functools.lru_cache(maxsize=512)
 @collected_later()
 def estimated(

@@ -76,7 +76,8 @@ class Prepared:
     @functools.cached_property
     def _estimate(self) -> dict[str, Any]:
         """The fields of a result that an estimate has, too."""
-        return vars(priced(self.choice, self.target)) | {"find_kernel": functools.partial(_kept, self.choice)}
+        own = {"find_kernel": functools.partial(_kept, self.choice), "find_type": functools.partial(_type, self.choice)}
+        return vars(priced(self.choice, self.target)) | own
 
     def run(self, src: Array, weights: Array, bias: Array | None = None) -> Result:
         """The result on checked arrays. It keeps copies: the user's may change before somebody asks about it."""
@@ -175,6 +176,10 @@ def _shaped(array: Array, shape: tuple[int, ...]) -> Array:
 def _kept(choice: Choice) -> Kernel:
     """The kernel that ran."""
     return choice.kernel
+
+
+def _type(choice: Choice) -> str:
+    return choice.kernel.compute_dtype
 
 
 def kind_of_call(

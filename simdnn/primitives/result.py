@@ -112,6 +112,7 @@ class Estimate(Alike, Priced):
     isa: str  # the ISA cap of the kernel; of a GPU its platform
     implementation: str  # the kernel's name, e.g. "gemm:avx512_core_vnni"
     find_kernel: Callable[[], Kernel]
+    find_type: Callable[[], str]
     threads: int
     fpmath: str  # the math mode that was in force (a hint: see `compute_dtype`)
     find_cost: Callable[[], Cost]
@@ -136,7 +137,7 @@ class Estimate(Alike, Priced):
     @property
     def compute_dtype(self) -> str:
         """The type that products are formed in."""
-        return self.kernel.compute_dtype
+        return self.find_type()
 
     @property
     def accumulation(self) -> str:

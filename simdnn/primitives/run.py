@@ -25,7 +25,7 @@ from simdnn.primitives.accumulation import parted
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.candidates import Request
 from simdnn.primitives.checks import gpu_of, integer, one_of, target_of
-from simdnn.primitives.costs import estimate_on_gpu, made, no_floor
+from simdnn.primitives.costs import estimate_on_gpu, made, no_floor, product_type
 from simdnn.primitives.dispatch import Choice, check_dispatch, choose
 from simdnn.primitives.mathmode import COLD_WEIGHTS
 from simdnn.primitives.reorder import Reordered, conversion
@@ -197,6 +197,7 @@ def priced(choice: Choice, target: Target) -> Estimate:
         choice.kind.isa,
         choice.kind.name,
         functools.partial(made, choice.kind, choice.problem, target.machine),
+        functools.partial(product_type, choice.kind, choice.problem, target.machine),
         target.threads,
         choice.request.fpmath,
         functools.partial(_cost, choice, target.threads),
