@@ -3,24 +3,29 @@
 What a layer's mode adds to the energy of the output's error is taken as independent of the others' (as rounding errors
 are, about); what it adds to the cycles, as a figure of its own and one of each pair of neighbours. Dynamic programming
 over the layers then finds every combination that is on the model's front: of the modes of those layers that later
-neighbours still ask for, it keeps what nothing else beats in cycles and energy.
+neighbours still ask for, it keeps what nothing else beats in cycles and energy. Where those are too many, as between
+groups of layers of a transformer, each of which reads many, it leaves out the pairs that weigh least.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from math import prod
 
 import numpy as np
 
 Modes = tuple[str, ...]  # of all layers, in order
+Pairs = Mapping[tuple[int, int], Mapping[tuple[str, str], float]]  # cycles that two layers' modes add, by their places
 _MODELLED = 20000  # recipes up to which the model is asked about all
 _QUIET = 2  # rounds without anything new that end a search
 _LEAST_SEEN, _MOST_SEEN = 0.8, 0.2  # of a recipe's energy over the model's: about 1 dB and 7 dB
 MOST_KEPT = 256  # points kept for one state: where there are more, the front is thinned along its energies
+_LEAST_KEPT = 16  # where there are many states
+MOST_STATES = 256  # of modes that later neighbours ask for, where pairs of layers are weighed
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class Additive:
     base: float  # cycles of f32
     options: Sequence[Sequence[str]]
     alone: Sequence[Mapping[str, tuple[float, float]]]
-    pairs: Mapping[tuple[int, int], Mapping[tuple[str, str], float]] = field(default_factory=dict)
+    pairs: Pairs = field(default_factory=dict)
 
     def knows(self, modes: Modes) -> bool:
         """Whether a recipe has only modes that are modelled."""
@@ -53,22 +58,44 @@ class Additive:
 
     def front(self, most: float = np.inf) -> list[Worth]:
         """All recipes that none beats, the fastest first, of those with an energy of at most `most`."""
-        last = {i: max(j for a, j in self.pairs if a == i) for i, _ in self.pairs}
+        pairs = self._weighed
+        last = _last(pairs)
         states: dict[tuple[tuple[int, str], ...], list[Worth]] = {(): [Worth(self.base, 0.0, ())]}
         for place, options in enumerate(self.options):
             grown: dict[tuple[tuple[int, str], ...], list[Worth]] = {}
             for state, points in states.items():
                 for mode in options:
                     more, energy = self.alone[place][mode]
-                    more += sum(self.pairs.get((i, place), {}).get((own, mode), 0.0) for i, own in state)
+                    more += sum(pairs.get((i, place), {}).get((own, mode), 0.0) for i, own in state)
                     known = tuple((i, own) for i, own in (*state, (place, mode)) if last.get(i, -1) > place)
                     grown.setdefault(known, []).extend(
                         Worth(p.cycles + more, p.energy + energy, (*p.modes, mode))
                         for p in points
                         if p.energy + energy <= most
                     )
-            states = {state: thinned(undominated(points), MOST_KEPT) for state, points in grown.items()}
-        return undominated([point for points in states.values() for point in points])
+            kept = min(MOST_KEPT, max(_LEAST_KEPT, MOST_STATES * MOST_KEPT // 4 // len(grown)))
+            states = {state: thinned(undominated(points), kept) for state, points in grown.items()}
+        return undominated([self.point(point.modes) for points in states.values() for point in points])
+
+    @cached_property
+    def _weighed(self) -> Pairs:
+        """The pairs that `front` weighs: those that matter most, as far as it can hold their states."""
+        found: dict[tuple[int, int], Mapping[tuple[str, str], float]] = {}
+        most = {edge: max(map(abs, table.values()), default=0.0) for edge, table in self.pairs.items()}
+        for edge in sorted(filter(lambda edge: most[edge], most), key=lambda edge: -most[edge]):
+            last = _last([*found, edge])
+            open_at = ([i for i, j in last.items() if i <= place < j] for place in range(len(self.options)))
+            if max(prod(len(self.options[i]) for i in some) for some in open_at) <= MOST_STATES:
+                found[edge] = self.pairs[edge]
+        return found
+
+
+def _last(pairs: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """The last layer that is weighed with each one before it."""
+    found: dict[int, int] = {}
+    for i, j in pairs:
+        found[i] = max(j, found.get(i, j))
+    return found
 
 
 def undominated(points: Sequence[Worth]) -> list[Worth]:

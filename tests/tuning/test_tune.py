@@ -24,7 +24,7 @@ from simdnn.networks.classified import ClassifierRun
 from simdnn.networks.precision import recipe
 from simdnn.networks.runner import run_modes
 from simdnn.study.results import Results
-from simdnn.tuning import Tuned
+from simdnn.tuning import Tuned, search
 from simdnn.tuning.finding import Finding, worth_trying
 from simdnn.tuning.judge import Judge
 from simdnn.tuning.measured import RecipeRuns, Running, lost
@@ -118,6 +118,22 @@ def test_programming_over_layers_is_exact(seed: int) -> None:
     wanted = undominated([model.point(modes) for modes in itertools.product(names, repeat=layers)])
     assert [(p.cycles, p.energy) for p in model.front()] == [(p.cycles, p.energy) for p in wanted]
     assert all(model.point(p.modes) == p for p in model.front())
+
+
+def test_pairs_that_weigh_little_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of twenty groups that all read one another three modes each would be 3^19 states; what weighs most is kept."""
+    rng, names, layers = np.random.default_rng(5), ["f32", "a", "b"], 20
+    alone = [{m: (float(rng.integers(-9, 9)), float(rng.integers(0, 9))) for m in names} for _ in range(layers)]
+    pairs = {e: {("a", "b"): 1.0} for e in itertools.combinations(range(layers), 2)}
+    model = Additive(100.0, [names] * layers, alone, pairs)
+    front = model.front()
+    assert len(front) > 9 and all(model.point(p.modes) == p for p in front)
+    assert all(p.energy <= 30 for p in model.front(30))
+    monkeypatch.setattr(search, "MOST_STATES", 3)
+    chain = {(i, i + 1): {("a", "b"): -5.0, ("b", "b"): 3.0} for i in range(5)}
+    small = Additive(100.0, [names] * 6, alone[:6], chain | {(0, 5): {("a", "a"): 1e-9}})
+    wanted = undominated([small.point(modes) for modes in itertools.product(names, repeat=6)])
+    assert [p.modes for p in small.front()] == [p.modes for p in wanted]
 
 
 def test_recipes_in_modes_that_were_left_out_are_not_modelled() -> None:
