@@ -44,14 +44,14 @@ def keywords(
     """
     parameters = inspect.signature(function).parameters
     names = tuple(one for one in parameters if one != "self")
+    known = frozenset(names)
     open_ended = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     told = name or function.__name__
 
     @functools.wraps(function)
     def checked(*args: P.args, **named: P.kwargs) -> R:
-        for given in () if open_ended else named:
-            if given not in names:
-                raise unknown(told, given, names)
+        if not (open_ended or known.issuperset(named)):
+            raise unknown(told, next(given for given in named if given not in known), names)
         return function(*args, **named)
 
     return checked

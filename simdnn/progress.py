@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sized
@@ -20,6 +19,7 @@ from time import monotonic, perf_counter, sleep
 from typing import Any, ParamSpec, TypeVar
 
 from isa_models import InvalidArgument
+from isa_models.environment import variable
 
 Progress = Callable[[int, int, str], None]  # done, of how many, what
 P = ParamSpec("P")
@@ -166,7 +166,7 @@ def print_beside(told: Progress, text: str) -> None:
 
 def watched() -> bool:
     """Whether standard error is a terminal or a notebook's, of no worker process."""
-    if os.environ.get("SIMDNN_PROGRESS") == "0" or multiprocessing.parent_process() is not None or sys.stderr is None:
+    if variable("SIMDNN_PROGRESS") == "0" or multiprocessing.parent_process() is not None or sys.stderr is None:
         return False
     shell = sys.modules.get("IPython")
     in_notebook = shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
@@ -195,6 +195,11 @@ def shown(progress: Progress | bool | None = None) -> Iterator[Progress]:
             line.forget() if line is around else line.close()
 
 
+def unseen() -> bool:
+    """Whether a function that is at work tells nobody so: nobody looks, or somebody around it tells."""
+    return bool(_INSIDE.deep or _INSIDE.line) or not watched()
+
+
 @contextmanager
 def working(work: str) -> Iterator[None]:
     """While a function is at work a line tells so, and for how long, where nobody around or within it tells more.
@@ -202,7 +207,7 @@ def working(work: str) -> Iterator[None]:
     >>> with working("sums in f64"):
     ...     pass
     """
-    if _INSIDE.deep or _INSIDE.line or not watched():
+    if unseen():
         yield
         return
     _INSIDE.line = line = ProgressLine(sys.stderr, work)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from isa_models.environment import variable
 from isa_models.errors import InvalidArgument
 
 _STREAM = "SIMDNN_VERBOSE_STREAM"  # "stderr": not to standard output
@@ -24,9 +25,10 @@ def wanted() -> bool:
 
     Values of ONEDNN_VERBOSE that oneDNN has and that ask for something else are no errors.
     """
-    own = os.environ.get("SIMDNN_VERBOSE")
+    own = variable("SIMDNN_VERBOSE")
     if own is None:
-        return any(part in _ON for part in os.environ.get("ONEDNN_VERBOSE", "").lower().split(","))
+        theirs = variable("ONEDNN_VERBOSE") or ""
+        return any(part in _ON for part in theirs.lower().split(","))
     if own.strip().lower() in _ON:
         return True
     if own.strip().lower() not in _OFF:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from isa_models.algebra import Value
 from isa_models.errors import InvalidArgument
 from isa_models.formats import Format, fmt
-from isa_models.memory import LINE, empty, zeros
+from isa_models.memory import LINE, address, empty, zeros
 
 Array = npt.NDArray[Any]
 
@@ -39,7 +39,7 @@ def to_a_line(array: Array) -> Array:
     >>> to_a_line(np.arange(10)[3:]).ctypes.data % 64
     0
     """
-    if array.flags.c_contiguous and array.ctypes.data % LINE == 0:
+    if array.flags.c_contiguous and address(array) % LINE == 0:
         return array
     return copied_to_a_line(array)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
-from isa_models.memory import LINE, empty
+from isa_models.memory import LINE, address, empty
 from isa_models.readings.arrays import Array
 from isa_models.readings.llvm import Carried, Emitter
 
@@ -46,7 +46,7 @@ def in_order(array: Array) -> Array:
     >>> in_order(np.arange(6).reshape(2, 3).T).tolist()
     [[0, 3], [1, 4], [2, 5]]
     """
-    return array if array.flags.c_contiguous and array.ctypes.data % LINE == 0 else copied_in_order(array)
+    return array if array.flags.c_contiguous and address(array) % LINE == 0 else copied_in_order(array)
 
 
 def copied_in_order(array: Array) -> Array:

@@ -11,7 +11,8 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, ArrayValue
 from isa_models.readings.bounds import BoundedValue
 from isa_models.readings.shades import FIELDS, HELD, beside_exact, regrouped
-from simdnn.numerics import buffers_of, reference
+from simdnn.numerics import reference
+from simdnn.numerics.buffers import buffers_of
 from simdnn.program.check import verify
 from simdnn.program.records import Memory, Program
 

@@ -26,6 +26,7 @@ from isa_models.formats import fmt
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.isa import host_caps
 from isa_models.machine_code import LinkedCode, LinkedFunction, linked
+from isa_models.memory import address
 from isa_models.readings.arrays import Array, on_a_line
 from isa_models.readings.llvm import ZERO, Carried, Emitter, LlvmValue, vector_type
 from simdnn.numerics import tiles
@@ -64,6 +65,15 @@ def execute(program: Program, buffers: dict[str, Array], threads: int = 1, nativ
             if tensor.kind in ("output", "scratch"):
                 buffers[tensor.name].view(np.uint8)[:] = 0
         _run(compile_program(program, native, optimistic=False, hasty=hasty), program, buffers, threads)
+
+
+def at_once(program: Program) -> Compiled | None:
+    """Well made machine code whose stages are a call each, on one core; None where the program's is not."""
+    if program.executed >= SHARED_OPS or _EXECUTED[program.signature] <= HASTY_OPS:
+        return None
+    code = compile_program(program)
+    alone = all(extent <= count for (_, extent), count in zip(code.stages, code.counts, strict=True))
+    return code if alone else None
 
 
 def _in_haste(program: Program) -> bool:
@@ -108,11 +118,11 @@ def _over(function: Any, pointers: Any, buffers: object, start: int, stop: int) 
 
 
 def _pointers(program: Program, buffers: dict[str, Array]) -> Any:
-    return _addresses(len(program.tensors))(*(buffers[t.name].ctypes.data for t in program.tensors))
+    return addresses(len(program.tensors))(*(address(buffers[t.name]) for t in program.tensors))
 
 
 @functools.cache
-def _addresses(count: int) -> Any:
+def addresses(count: int) -> Any:
     """The type of an array of pointers; ctypes forgets it at the next collection of garbage."""
     return ctypes.c_void_p * count
 

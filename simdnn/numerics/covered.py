@@ -1,4 +1,4 @@
-"""Outputs that a run writes whole before it reads: they need not be zeros ahead, which would take a pass of its own.
+"""Tensors that a run writes whole before it reads: they need not be zeros ahead, which would take a pass of its own.
 
 What the stores of a program reach is marked once, element by element, as its addresses are affine.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -15,13 +16,15 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.program.records import Loop, Memory, Op, Program, Statement, Tensor
 
-_LEAST = 1 << 17  # bytes of an output for which it is worth to look
+_LEAST = 1 << 17  # bytes of a tensor for which it is worth to look
 _found: dict[tuple[str, str], bool] = {}
 
 
 def written_whole(program: Program, tensor: Tensor) -> bool:
-    """Whether each run of a program writes every element of a large output, and reads what it wrote at most."""
-    if tensor.kind != "output" or tensor.nbytes < _LEAST:
+    """Whether each run of a program writes every element of a large output, and reads what it wrote at most; or all of
+    a tensor that one part of it leaves to those behind.
+    """
+    if tensor.kind not in ("output", "scratch") or tensor.nbytes < _LEAST:
         return False
     key = program.signature, tensor.name
     if (found := _found.get(key)) is None:
@@ -37,11 +40,23 @@ class _Marks:
 
     def of(self, program: Program) -> bool:
         """Whether every element is among them, and no instruction reads one that was not written."""
-        if not self._reads_own(program.body, frozenset()):
+        body = program.body
+        if self.tensor.kind == "scratch":
+            body = tuple(takewhile(lambda statement: not self._reads((statement,)), body))
+        elif not self._reads_own(body, frozenset()):
             return False
         marks = np.zeros(self.tensor.size, bool)
-        self._mark(program.body, {}, marks)
+        self._mark(body, {}, marks)
         return bool(marks.all())
+
+    def _reads(self, body: Sequence[Statement]) -> bool:
+        """Whether any instruction reads the tensor."""
+        return any(
+            self._reads(statement.body)
+            if isinstance(statement, Loop)
+            else any(isinstance(src, Memory) and src.tensor == self.tensor.name for src in statement.srcs)
+            for statement in body
+        )
 
     def _reads_own(self, body: Sequence[Statement], before: frozenset[Memory]) -> bool:
         """Whether each place is read behind a store to the very same one, in the same turn of all loops around that."""

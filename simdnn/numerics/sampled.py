@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from isa_models.readings.arrays import Array, ArrayValue, silent
-from simdnn.numerics import buffers_of, reference
+from simdnn.numerics import reference
+from simdnn.numerics.buffers import buffers_of
 from simdnn.program.check import verify
 from simdnn.program.records import Loop, Memory, Op, Program, walk
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from isa_models.readings.arrays import Array
-from simdnn.numerics import buffers_of, reference
+from simdnn.numerics import reference
+from simdnn.numerics.buffers import buffers_of
 from simdnn.program.records import Loop, Op, Program, Statement
 
 Path = tuple[Loop, ...]  # from the outermost loop in

@@ -15,7 +15,7 @@ from isa_models.errors import did_you_mean, shortly, unknown_name
 from isa_models.isa import caps, implied
 from isa_models.keywords import keywords as named_as
 from isa_models.keywords import unknown_keyword
-from simdnn.progress import working
+from simdnn.progress import unseen, working
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -91,7 +91,7 @@ def keywords(function: Callable[P, R]) -> Callable[P, R]:
             raise InvalidArgument(
                 f"{function.__name__} needs a machine, e.g. machine='zen4'; `simdnn list machines` names all"
             )
-        if named.get("progress") is not None:
+        if named.get("progress") is not None or unseen():
             return function(*args, **named)
         with working(function.__name__):
             return function(*args, **named)

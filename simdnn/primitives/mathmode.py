@@ -14,7 +14,6 @@ variables are read at each use, so a bad value is an error where it matters and 
 from __future__ import annotations
 
 import inspect
-import os
 import threading
 from collections.abc import Callable, Hashable
 from contextlib import ContextDecorator
@@ -23,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from isa_models import InvalidArgument
+from isa_models.environment import variable as variable_of
 from isa_models.keywords import keywords
 from simdnn.primitives.checks import one_of
 
@@ -64,7 +64,7 @@ class Setting(Generic[T]):
         if self.thread.default is not None:
             return self.thread.default
         for variable in self.variables:
-            if text := os.environ.get(variable, "").strip():
+            if text := (variable_of(variable) or "").strip():
                 return self._from_environment(variable, text)
         return None
 
@@ -74,7 +74,7 @@ class Setting(Generic[T]):
             return "scope", entered[-1].value
         if self.thread.default is not None:
             return "thread", self.thread.default
-        return tuple(map(os.environ.get, self.variables))
+        return tuple(map(variable_of, self.variables))
 
     def set_default(self, value: T | None) -> None:
         """Set this thread's default; None gives the word back to the environment."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from isa_models.readings.arrays import Array, copied_to_a_line
 from isa_models.readings.turned import copied_in_order
 from simdnn.kernels.common.kept import Known, kept, known_of, made_of
 from simdnn.kernels.common.spec import Apart, ConvProblem, Epilogue, Kernel, Parameters, Problem
-from simdnn.kernels.table import kernels
+from simdnn.kernels.table import count
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.costs import built
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from simdnn.explanations.departures import Departures
     from simdnn.explanations.element import Explainer
     from simdnn.explanations.steps import Explanation
+    from simdnn.numerics.bound import Inputs
 
 _MOST = 256  # kinds of calls that are known
 _LOCK = ForkLock()
@@ -121,22 +123,34 @@ class Operands:
 
     def outputs(self) -> Mapping[str, Array]:
         """All that the program leaves."""
-        from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
-
         ready, target = self.ready, self.ready.target
+        prepare, program = ready.kernel.prepare, ready.kernel.program
+        if not isinstance(prepare, Apart) or self._once:
+            inputs = prepare(self.src, self.weights, self.parameters)
+        else:
+            source, beside = prepare.source(self.src), self._beside(prepare)
+            at_once = target.threads == 1 and target.engine != "reference" and known_of(self.weights)
+            if at_once and (left := beside.to(program).run(source)) is not None:
+                return left
+            inputs = {**source, **beside}
         with np.errstate(all="ignore"):  # NaN, Inf and overflow are values like others here
-            return numerics.run(ready.kernel.program, self._inputs(), engine=target.engine, threads=target.threads)
+            outputs: Mapping[str, Array] = engines().run(program, inputs, engine=target.engine, threads=target.threads)
+            return outputs
 
-    def _inputs(self) -> dict[str, Array]:
-        """The program's inputs; what a kernel makes of weights and parameters alone is kept with the weights."""
-        prepare, parameters = self.ready.kernel.prepare, self.parameters
-        once = parameters.previous is not None or parameters.reductions is not None  # numbers of this call alone
-        if once or not isinstance(prepare, Apart):
-            return prepare(self.src, self.weights, parameters)
-        what = self.ready, None if parameters.bias is None else parameters.bias.tobytes()
+    @property
+    def _once(self) -> bool:
+        """Whether parameters hold numbers of this call alone."""
+        return self.parameters.previous is not None or self.parameters.reductions is not None
+
+    def _beside(self, prepare: Apart) -> Inputs:
+        """The program's inputs that no source is in: kept with the weights."""
+        what = self.ready, None if self.parameters.bias is None else self.parameters.bias.tobytes()
         known = known_of(self.weights) or Known(self.weights)
-        beside = made_of(self.weights, what, lambda: prepare.beside(self._packed(known), parameters))
-        return {**prepare.source(self.src), **beside}
+
+        found: Any = made_of(
+            self.weights, what, lambda: engines().Inputs(prepare.beside(self._packed(known), self.parameters))
+        )
+        return cast("Inputs", found)
 
     def _packed(self, known: Known) -> Array:
         """The weights, whose panels are known where a program makes them."""
@@ -149,12 +163,10 @@ class Operands:
 
     def departures(self, shape: tuple[int, ...]) -> Departures:
         """How the run departed from exact integers; `shape` is the output's."""
-        from simdnn.explanations.departures import Departures
-
         ready, target = self.ready, self.ready.target
         again = functools.partial(values, engine=target.engine, threads=target.threads)
         operands = self.src, self.weights, self.parameters
-        return Departures(ready.kernel, ready.problem, *operands, shape, ready.rebuilt, again)
+        return _departures()(ready.kernel, ready.problem, *operands, shape, ready.rebuilt, again)
 
     def explain(self, *index: int) -> Explanation:
         """How an element of the output came about."""
@@ -165,6 +177,21 @@ class Operands:
         from simdnn.explanations.element import Explainer
 
         return Explainer(self.ready.kernel, self.src, self.weights, self.parameters, self.ready.target.machine)
+
+
+@functools.cache
+def engines() -> ModuleType:
+    """The engines, which bring LLVM: a cost alone doesn't need it."""
+    from simdnn import numerics
+
+    return numerics
+
+
+@functools.cache
+def _departures() -> type[Departures]:
+    from simdnn.explanations.departures import Departures
+
+    return Departures
 
 
 def _shaped(array: Array, shape: tuple[int, ...]) -> Array:
@@ -192,7 +219,7 @@ def kind_of_call(
         return None
     if attr is not None and (not isinstance(attr, Attr) or attr.precomputed_reductions):
         return None
-    modes = FPMATH.state(), EXACT_INT8.state(), COLD_WEIGHTS.state(), len(kernels())
+    modes = FPMATH.state(), EXACT_INT8.state(), COLD_WEIGHTS.state(), count()
     return target, source, stored, beside, attr and attr.content, modes, tuple(map(_exact, others))
 
 

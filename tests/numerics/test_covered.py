@@ -1,4 +1,4 @@
-"""Outputs that need not be zeros before a run: those that it writes whole."""
+"""Tensors that need not be zeros before a run: those that it writes whole."""
 
 from dataclasses import replace
 
@@ -33,6 +33,17 @@ def test_what_is_written_in_part_or_read_starts_as_zeros(monkeypatch: pytest.Mon
     assert not written_whole(replace(program, tensors=tensors), larger)
     assert not written_whole(_shortened(program), program.tensor["dst"])
     assert not written_whole(program, program.tensor["src"])
+
+
+@pytest.mark.parametrize("groups", [1, 32])
+def test_a_copy_with_padding_is_written_before_it_is_read(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(covered, "_LEAST", 1)
+    image = {"mb": 1, "ic": 32, "ih": 7, "iw": 9, "oc": 32, "kh": 3, "kw": 3, "groups": groups, "padding": 1}
+    program = simdnn.estimate("convolution", **image, dt="f32", machine="icx").kernel.program
+    padded = program.tensor["padded"]
+    assert written_whole(program, padded)
+    for i in range(3):  # without what fills an edge, or copies the image
+        assert not written_whole(replace(program, body=program.body[:i] + program.body[i + 1 :]), padded)
 
 
 def _shortened(program: Program) -> Program:

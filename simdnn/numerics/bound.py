@@ -1,0 +1,89 @@
+"""A program bound to inputs that stay: a run of it finds their addresses ready, and asks for those of the others alone.
+
+What a call of a small primitive takes is Python's time, most of it for arrays that are the same in every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from isa_models.formats import fmt
+from isa_models.memory import address, empty, zeros
+from isa_models.readings.arrays import Array
+from simdnn.numerics import compiled
+from simdnn.numerics.buffers import constant_of, input_of
+from simdnn.numerics.covered import written_whole
+from simdnn.program.check import verify
+from simdnn.program.records import Program
+
+
+class Inputs(dict[str, Any]):
+    """Inputs that stay, and the program that is bound to them."""
+
+    bound: Bound | None = None
+
+    def to(self, program: Program) -> Bound:
+        """The program, bound to these."""
+        if self.bound is None or self.bound.program is not program:
+            self.bound = Bound(program, self)
+        return self.bound
+
+
+class Bound:
+    """A proved program with some of its inputs, which nobody changes any more."""
+
+    def __init__(self, program: Program, inputs: Mapping[str, Any]) -> None:
+        self.program = verify(program)
+        self._code: compiled.Compiled | None = None
+        self._addresses: list[int] = []
+        self._held: list[Array] = []  # arrays at those addresses
+        self._given: list[tuple[int, Any]] = []  # places among the tensors, and the tensors
+        self._rooms: list[tuple[int, str, int, Any, Any, bool]] = []
+        for place, tensor in enumerate(program.tensors):
+            place_of = 0
+            if tensor.kind == "constant" or tensor.name in inputs:
+                array = constant_of(tensor) if tensor.kind == "constant" else input_of(program, tensor, inputs)
+                self._held.append(array)
+                place_of = address(array)
+            elif tensor.kind == "input":
+                self._given.append((place, tensor))
+            else:
+                make, dtype = empty if written_whole(program, tensor) else zeros, fmt(tensor.dtype).dtype
+                size = tensor.size * dtype.itemsize
+                self._rooms.append((place, tensor.name, size, dtype, make, tensor.kind == "output"))
+            self._addresses.append(place_of)
+        self._type = compiled.addresses(len(self._addresses))
+
+    def run(self, others: Mapping[str, Any]) -> dict[str, Array] | None:
+        """The outputs, from the inputs that are not bound; None where a run wants more than one call a stage, raises
+        the alarm, or finds no memory: `numerics.run` does it then.
+        """
+        if (code := self._ready()) is None:
+            return None
+        addresses, outputs = self._addresses.copy(), {}
+        held = []  # until the program has run
+        for place, tensor in self._given:
+            array = input_of(self.program, tensor, others)
+            addresses[place] = address(array)
+            held.append(array)
+        for place, name, size, dtype, make, comes_back in self._rooms:
+            try:
+                array = make(size)
+            except MemoryError:
+                return None
+            addresses[place] = address(array)
+            held.append(array)
+            if comes_back:
+                outputs[name] = array.view(dtype)
+        pointers = self._type(*addresses)
+        for function, extent in code.stages:
+            if function(pointers, 0, extent):
+                return None
+        return outputs
+
+    def _ready(self) -> compiled.Compiled | None:
+        """The machine code, once runs have been worth making it well."""
+        if self._code is None and (code := compiled.at_once(self.program)):
+            self._code = code
+        return self._code

@@ -1,0 +1,83 @@
+"""Programs bound to inputs that stay: the values of a run that finds all anew; and what else calls are made of."""
+
+from __future__ import annotations
+
+import os
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import simdnn
+from isa_models.environment import variable
+from isa_models.memory import address
+from simdnn import numerics
+from simdnn.kernels.common.spec import Apart, Parameters
+from simdnn.numerics import compiled
+from simdnn.numerics.bound import Inputs
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 40, 20), (7, 33, 70), (20, 64, 64)])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int8])
+def test_a_bound_program_leaves_what_others_do(m: int, k: int, n: int, dtype: type) -> None:
+    rng = np.random.default_rng(k)
+    weights = rng.integers(-9, 9, (k, n)).astype(np.float32 if dtype is np.float32 else np.int8)
+    first, second = (rng.integers(0, 99, (m, k)).astype(dtype) for _ in range(2))
+    kernel = simdnn.matmul(first, weights, machine="icx").kernel
+    program, prepare = kernel.program, kernel.prepare
+    assert isinstance(prepare, Apart)
+    beside = Inputs(prepare.beside(weights, Parameters()))
+    bound = beside.to(program)
+    assert beside.to(program) is bound
+    found = []
+    for source in (first, second, first):
+        inputs = prepare.source(source)
+        expected = numerics.run(program, {**inputs, **beside})
+        compiled._EXECUTED[program.signature] = compiled.HASTY_OPS + 1
+        outputs = bound.run(inputs)
+        assert outputs is not None and outputs.keys() == expected.keys()
+        assert all((outputs[name] == expected[name]).all() for name in expected)
+        found.append(outputs)
+    assert not any(np.shares_memory(found[0][name], found[2][name]) for name in found[0])
+
+
+def test_a_program_is_not_bound_while_its_code_is_hasty() -> None:
+    src, weights = np.ones((3, 24), np.uint8), np.ones((24, 33), np.int8)
+    kernel = simdnn.matmul(src, weights, machine="icx", engine="reference").kernel
+    assert isinstance(kernel.prepare, Apart)
+    bound = Inputs(kernel.prepare.beside(weights, Parameters())).to(kernel.program)
+    compiled._EXECUTED[kernel.program.signature] = 0
+    assert bound.run(kernel.prepare.source(src)) is None
+
+
+def test_weights_that_saturate_are_found_by_calls_that_are_bound() -> None:
+    """What a result tells of its operands is that of its own call."""
+    weights = simdnn.reorder(
+        np.full((64, 16), 127, np.int8),
+        simdnn.matmul(np.zeros((2, 64), np.uint8), np.full((64, 16), 127, np.int8), machine="skx").weights_desc,
+        machine="skx",
+    )
+    for _ in range(3):
+        results = [simdnn.matmul(np.full((2, 64), v, np.uint8), weights, machine="skx") for v in (255, 1)]
+        assert [int(r.output[0, 0]) for r in results] == [32 * 32767, 64 * 127]
+        assert [int(r.saturation[0, 0]) for r in results] == [32, 0]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "u1", "i8", ml_dtypes.bfloat16, ml_dtypes.int4, ">f4"])
+def test_an_array_begins_where_numpy_says(dtype: object) -> None:
+    array = np.zeros((4, 6), dtype)  # type: ignore[call-overload]
+    fixed = array.copy()
+    fixed.setflags(write=False)
+    for one in (array, fixed, array[1:], array[:, 1:], array.T, array[:0]):
+        assert address(one) == one.ctypes.data
+
+
+def test_variables_of_the_environment_are_seen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "SIMDNN_OF_A_TEST"
+    assert variable(name) is None
+    monkeypatch.setenv(name, "on")
+    assert variable(name) == "on"
+    monkeypatch.delenv(name)
+    assert variable(name) is None
+    monkeypatch.setattr(os, "environ", {name: "another"})
+    assert variable(name) == "another"
