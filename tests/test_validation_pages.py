@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from pathlib import Path
 
 import pytest
+
+import isa_models
+import simdnn
+from benchmarks import recipes
+from simdnn.networks.precision import MODES
+from workloads import REAL_NETWORKS
 
 FOLDER = Path(__file__).parents[1] / "docs" / "validation"
 SUBJECTS = sorted(path.stem for path in FOLDER.glob("*.md") if path.stem != "index")
@@ -41,6 +48,40 @@ def test_data(name: str) -> None:
     assert {len(row) for row in rows} == {len(head)}
     (page,) = (text for path in FOLDER.glob("*.md") if f"(data/{name})" in (text := path.read_text(encoding="utf-8")))
     assert f"All {len(rows)} rows: [data/{name}]" in page and re.search(r"`(?:simdnn|python\s-m)[^`]*`", page)
+
+
+def test_recipes_that_are_kept_are_those_of_the_table() -> None:
+    """docs/validation/tuning.md: cycles and loss as they are shown, modes that the machines have, each layer once."""
+    text = (FOLDER / "tuning.md").read_text(encoding="utf-8")
+    shown: dict[tuple[str, str], tuple[str, str]] = {}
+    network = ""
+    for row in re.findall(r"(?m)^\|(.*)\|$", text):
+        cells = [cell.strip().replace("−", "-") for cell in row.split("|")]
+        if len(cells) == 10 and cells[1].startswith("`"):
+            network = re.sub(r"`|,.*", "", cells[0]) or network
+            shown[network, cells[1].strip("`")] = cells[6], cells[7]
+    assert len(shown) == 16
+    found = recipes.kept()
+    assert {"minilm", "llm"} <= set(found) <= set(REAL_NETWORKS)
+    for name, machines in found.items():
+        for machine, one in machines.items():
+            for cell, value in zip(shown[name, machine], (one["cycles"] / 1e6, one["loss"]), strict=True):
+                digits = len(cell.partition(".")[2])
+                assert abs(float(cell) - value) < 0.51 * 10**-digits, f"{name} on {machine}: {cell}, {value}"
+            modes = recipes.recipe(one["layers"])
+            assert len(modes) == sum(map(len, one["layers"].values()))
+            assert all(MODES[mode].isa(isa_models.machine(machine)) for mode in one["layers"])
+
+
+def test_what_a_search_chose_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipes, "KEPT", tmp_path / "recipes.json")
+    tuned = simdnn.tune("cancer", machine=["zen4", "clx"], modes=["f32", "int8-vnni"], max_loss=0.01)
+    (tmp_path / "found.json").write_text(json.dumps({**json.loads(tuned.to_json()), "model": "ocr"}), encoding="utf-8")
+    recipes.main("keep", str(tmp_path / "found.json"))
+    found = recipes.kept()["ocr"]
+    assert list(found) == ["zen4", "clx"]
+    for row, machine in tuned.front[tuned.front["chosen"]]["machine"].items():
+        assert recipes.recipe(found[machine]["layers"]) == tuned.recipe(int(row))
 
 
 def test_data_agrees_with_what_the_pages_say_of_it() -> None:
