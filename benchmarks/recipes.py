@@ -37,7 +37,7 @@ def recipe(layers: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
 
 def chosen(found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What a search chose, by machine, of the JSON that `simdnn tune` prints.
+    """Recipes that a search chose, by machine, of the JSON that `simdnn tune` prints.
 
     >>> row = {"row": 0, "machine": "zen4", "cycles": 9.6, "loss": 0.01234567, "chosen": True}
     >>> chosen({"front": [row], "recipes": {"0": {"a": "f32", "b": "f32"}}})

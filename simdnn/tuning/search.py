@@ -4,7 +4,7 @@ What a layer's mode adds to the energy of the output's error is taken as indepen
 are, about); what it adds to the cycles, as a figure of its own and one of each pair of neighbours. Dynamic programming
 over the layers then finds every combination that is on the model's front: of the modes of those layers that later
 neighbours still ask for, it keeps what nothing else beats in cycles and energy. Where those are too many, as between
-groups of layers of a transformer, each of which reads many, it leaves out the pairs that weigh least.
+groups of layers of a transformer, which read many others, it leaves out the pairs that weigh least.
 """
 
 from __future__ import annotations
