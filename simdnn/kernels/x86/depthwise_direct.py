@@ -20,7 +20,7 @@ from simdnn.kernels.common.spec import ConvProblem
 from simdnn.kernels.common.sums import RegisterTile
 from simdnn.kernels.x86.blocking import row_blocks
 from simdnn.kernels.x86.code import Unit, broadcast32, load_float, zero
-from simdnn.kernels.x86.direct import OutputRun, runs_along
+from simdnn.kernels.x86.direct import OutputKind, OutputRun, kinds_along, runs_along
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.kernels.x86.tile import weights_of
 from simdnn.program.check import verify
@@ -60,11 +60,11 @@ class Walk:
             Tensor("dst", p.epilogue.dst, pixels * p.oc, "output"),
         ]
         code: Code = []
-        for lines in runs_along(p.axes[0]):
-            code += nest([("n", p.mb), ("y", lines.count)], self.line(lines), parallel=True)
+        for lines in kinds_along(p.axes[0]):
+            code += nest([("n", p.mb), ("e", lines.times), ("y", lines.count)], self.line(lines), parallel=True)
         return verify(Program(f"{name} {p}", self.unit.isa, tuple(tensors), tuple(code)))
 
-    def line(self, lines: OutputRun) -> Code:
+    def line(self, lines: OutputKind) -> Code:
         """All tiles of a line; those whose windows reach over the image alike in a loop."""
         code: Code = []
         axis = self.problem.axes[1]
@@ -87,7 +87,7 @@ class Walk:
             yield Affine(whole * most * lanes), rest, 1
 
     def block(
-        self, lines: OutputRun, pixel: Affine, height: int, some: OutputRun, channel: Affine, vectors: int
+        self, lines: OutputKind, pixel: Affine, height: int, some: OutputRun, channel: Affine, vectors: int
     ) -> Code:
         """One tile from nothing to the destination."""
         p, unit = self.problem, self.unit
@@ -144,7 +144,7 @@ class Walk:
             for s in self.weights(register, at + j * self.unit.lanes)
         ]
 
-    def stored(self, sums: list[list[Register]], lines: OutputRun, pixel: Affine, channel: Affine) -> Code:
+    def stored(self, sums: list[list[Register]], lines: OutputKind, pixel: Affine, channel: Affine) -> Code:
         """A tile's epilogue. Lanes of integers are put in order first, where a register was filled by quarters."""
         p, unit = self.problem, self.unit
         first = (Affine.var("n") * p.oh + Affine.var("y") + lines.first) * p.ow + pixel

@@ -46,6 +46,17 @@ class OutputRun:
     taps: int
 
 
+@dataclass(frozen=True)
+class OutputKind:
+    """Runs of `count` outputs, `times` of them, that begin at `first` in loop "e"; their taps as an `OutputRun`'s."""
+
+    first: Affine
+    count: int
+    tap: Affine
+    taps: int
+    times: int
+
+
 def runs_along(axis: SpatialAxis) -> list[OutputRun]:
     """The outputs along an axis by the taps that lie on the image.
 
@@ -58,6 +69,27 @@ def runs_along(axis: SpatialAxis) -> list[OutputRun]:
         members = list(outputs)
         found.append(OutputRun(members[0], len(members), tap, taps))
     return found
+
+
+def kinds_along(axis: SpatialAxis) -> list[OutputKind]:
+    """The runs along an axis, two of as many outputs with as many taps together.
+
+    >>> found = kinds_along(SpatialAxis(i=7, k=3, o=7, stride=1, dilation=1, before=1, behind=1))
+    >>> [(some.count, some.taps, some.times) for some in found]
+    [(1, 2, 2), (5, 3, 1)]
+    """
+    alike: dict[tuple[int, int], list[OutputRun]] = {}
+    for run in runs_along(axis):
+        alike.setdefault((run.count, run.taps), []).append(run)
+    pairs = [runs[i : i + 2] for runs in alike.values() for i in range(0, len(runs), 2)]
+    return [_together(pair[0], pair[-1], len(pair)) for pair in pairs]
+
+
+def _together(one: OutputRun, other: OutputRun, times: int) -> OutputKind:
+    """A run, or two of as many outputs with as many taps."""
+    which = Affine.var("e") if times > 1 else Affine()
+    first, tap = which * (other.first - one.first) + one.first, which * (other.tap - one.tap) + one.tap
+    return OutputKind(first, one.count, tap, one.taps, times)
 
 
 def _taps(axis: SpatialAxis, output: int) -> tuple[int, int]:
@@ -105,14 +137,15 @@ class Direct(Gemm):
         code = self.lacking() if self.lacks else []
         if r.weights * c.oc * fmt(p.dot.wei).bits // 8 > 2 * SECOND_LEVEL:  # each panel is read for all lines at once
             for panels, panel in self.weights.panels():
-                body = [
-                    line for some in runs_along(c.axes[0]) for line in loop("y", some.count, self.line(panel, some))
-                ]
+                body: Code = []
+                for some in kinds_along(c.axes[0]):
+                    body += nest([("e", some.times), ("y", some.count)], self.line(panel, some))
                 code += nest([*around, ("j", panels)], body, parallel=True)
             return code
-        for some in runs_along(c.axes[0]):
+        for some in kinds_along(c.axes[0]):
             for panels, panel in self.weights.panels():
-                code += nest([*around, ("j", panels), ("y", some.count)], self.line(panel, some), parallel=True)
+                loops = [*around, ("j", panels), ("e", some.times), ("y", some.count)]
+                code += nest(loops, self.line(panel, some), parallel=True)
         return code
 
     def tensors(self) -> list[Tensor]:
@@ -134,7 +167,8 @@ class Direct(Gemm):
         p, c, r, unit = self.product, self.product.conv, self.product.reading, self.product.unit
         dot, ones = p.dot, broadcast32(unit.reg("a"), "shift", Affine())
         code: Code = []
-        for number, some in enumerate(runs_along(c.axes[0])):
+        number = 0
+        for some in kinds_along(c.axes[0]):
             for panels, panel in self.weights.panels():
                 tap, at = r.ic // dot.depth * panel.step, Affine.var("u") + some.tap
                 weights = panel.base + at * (r.kw * (r.ic // dot.depth * panel.step)) + Affine.var("w") * tap
@@ -146,27 +180,30 @@ class Direct(Gemm):
                 sums = [accumulator(unit, 0, j, dot) for j in range(panel.vectors)]
                 one = [*(zero(acc) for acc in sums), ones, *self.once()]
                 one += loop("u", some.taps, loop("k", r.ic // dot.depth, body))
-                place = (Affine.var("x") + number * c.ow) * self.sums_of_line + panel.channel
+                which = (Affine.var("e") if some.times > 1 else Affine()) + number
+                place = (Affine.var("x") + which * c.ow) * self.sums_of_line + panel.channel
                 added: Code = []
                 for j, acc in enumerate(sums):
                     total, where = unit.reg("p", "s32"), place + j * unit.lanes
                     added += [load32(unit, total, "edges", where, unit.lanes), op("vpaddd", total, total, acc)]
                     added.append(store32(unit, "edges", where, total, unit.lanes))
                 one += loop("x", c.ow, added)
-                code += nest([("g", c.groups), ("j", panels)], loop("w", r.kw, one), parallel=True)
+                loops = [("g", c.groups), ("j", panels), ("e", some.times)]
+                code += nest(loops, loop("w", r.kw, one), parallel=True)
+            number += some.times
         return code
 
     def once(self) -> Code:
         """The register of ones that a dot product wants."""
         return [broadcast32(self.product.unit.reg("ones"), "ones", Affine())] if self.product.dot.ones else []
 
-    def line(self, panel: Panel, lines: OutputRun) -> Code:
+    def line(self, panel: Panel, lines: OutputKind) -> Code:
         """All tiles of a line."""
         c, r = self.product.conv, self.product.reading
         axis, pixels = c.axes
         y = Affine.var("y") + lines.first
         source = Affine.var("n") * r.image + Affine.var("g") * r.group + y * r.line
-        source = source + (lines.tap * axis.dilation - axis.before) * r.source.row
+        source = source + (lines.tap * axis.dilation + -axis.before) * r.source.row
         number = Affine.var("n") * (c.oh * c.ow) + y * c.ow
         return [s for block in self.pixels(pixels) for s in self.tile(panel, source, number, lines, *block)]
 
@@ -187,7 +224,7 @@ class Direct(Gemm):
         panel: Panel,
         source: Affine,
         number: Affine,
-        lines: OutputRun,
+        lines: OutputKind,
         first: int,
         height: int,
         count: int,
