@@ -332,6 +332,26 @@ def test_a_librarys_order_of_sums_is_that_of_its_accumulators(isa: str, size: in
     np.testing.assert_array_equal(simdnn.layer_normalization(x, rms=rms, **where).output, centred * inverse)
 
 
+@pytest.mark.parametrize(("channels", "last"), [(16, True), (24, True), (12, True), (16, False), (5, True)])
+def test_a_librarys_batch_normalization_by_given_statistics(channels: int, last: bool) -> None:
+    """Its vector kernel where channels lie last and fill registers, (x - mean) * (1 / sd); else scale / sd first."""
+    x = drawn("f32", 2, 3, 4, channels).transpose(0, 3, 1, 2)
+    x = x if last else np.ascontiguousarray(x)
+    scale, shift, mean, variance = (drawn("f32", channels) for _ in range(4))
+    rows = {"scale": scale, "shift": shift, "mean": mean, "variance": abs(variance) + np.float32(0.1)}
+    found = simdnn.batch_normalization(x, **rows, machine="icx", dispatch="onednn").output
+    scale, shift, mean, variance = (row.reshape(-1, 1, 1) for row in rows.values())
+    spread = np.sqrt(variance + np.float32(1e-5))
+    if not last or channels % 4:
+        wanted = (x - mean) * (scale / spread) + shift
+    elif channels % 8:
+        wanted = (x - mean) * (np.float32(1) / spread) * scale + shift
+    else:
+        unit = (x - mean) * (np.float32(1) / spread)
+        wanted = (unit.astype(np.float64) * scale + shift).astype(np.float32)
+    np.testing.assert_array_equal(found, wanted)
+
+
 def test_a_librarys_primitive_costs_the_same_without_data() -> None:
     x = drawn("f32", 3, 70)
     ran = simdnn.softmax(x, machine="icx", dispatch="onednn")
@@ -373,7 +393,8 @@ REFUSALS = [
     (lambda x: simdnn.eltwise(x, "pow", 1, 3, **ONEDNN), "C's powf"),
     (lambda x: simdnn.reduction(x, [1], **ONEDNN), "sum of f32 is added up"),
     (lambda x: simdnn.softmax(x.astype(np.float16), isa="avx512_core", **ONEDNN), "needs avx512_core_fp16"),
-    (lambda x: simdnn.batch_normalization(x, **ONEDNN), "bits are not known"),
+    (lambda x: simdnn.batch_normalization(x, **ONEDNN), "statistics of the batch"),
+    (lambda x: simdnn.group_normalization(x, groups=2, **ONEDNN), "bits are not known"),
     (lambda x: simdnn.deconvolution(x[..., None], x[..., None], **ONEDNN), "order of its sums"),
     (lambda x: simdnn.softmax(x, machine="b580", dispatch="onednn"), "on GPUs is not modelled"),
     (lambda x: simdnn.softmax(x, machine="spr", dispatch="ggml"), "library's softmax is not modelled"),

@@ -64,7 +64,7 @@ def softmax(src: Array, end: Ending, *, axis: int = -1, logarithm: bool = False)
     along = axis_of(axis, src.ndim)
     if end.exactly:
         draft = Draft(checked({"src": src}), exactly=True)
-        if src.ndim > 2 and not src.flags.c_contiguous and np.moveaxis(src, 1, -1).flags.c_contiguous:
+        if src.ndim > 2 and not src.flags.c_contiguous and channels_last(src):
             raise Unimplemented("softmax in the order of a library, channels last in memory; what works: rows")
         x = draft.own("Softmax", draft.floats("src"), axis=along, logarithm=int(logarithm))
         return _normalized(draft, x, end, src)
@@ -157,11 +157,41 @@ def batch_normalization(
         raise InvalidArgument(f"src of shape {src.shape}; (N, C, …) is needed")
     if (mean is None) != (variance is None):
         raise InvalidArgument("mean or variance alone; both are needed, or neither")
+    if end.exactly:
+        return _library_batch_normalization(src, end, (scale, shift, mean, variance), numeric("epsilon", epsilon))
     statistics = ("mean", mean, 0.0), ("variance", variance, 1.0)
     names = _rows(draft, src.shape[1], ("scale", scale, 1.0), ("shift", shift, 0.0), *statistics)
     found = int(mean is None)  # statistics of the batch itself
     x = draft.add("BatchNormalization", x, *names, epsilon=numeric("epsilon", epsilon), training_mode=found)
     return _ended(draft, x, end, src)
+
+
+def _library_batch_normalization(
+    src: Array, end: Ending, rows: tuple[Array | None, ...], epsilon: float
+) -> OperatorGraph:
+    """A batch normalization by statistics that are given, in a library's order; rows: scale, shift, mean, variance.
+
+    Channels that lie last and fill its registers, by four in f32 and by 16 in bf16, are its vector kernel's.
+    """
+    draft, channels = Draft(checked({"src": src}), exactly=True), src.shape[1]
+    column = draft.constant(np.array([-1, *[1] * (src.ndim - 2)]))
+    given: dict[str, str] = {}
+    for name, row in zip(("scale", "shift", "mean", "variance"), rows, strict=True):
+        if row is not None:
+            draft.sources[name] = row_of(name, row, channels)
+            given[name] = draft.add("Reshape", name, column)
+    spread = draft.add("Sqrt", draft.add("Add", given.get("variance", draft.number(1.0)), draft.number(epsilon)))
+    x = draft.add("Sub", draft.floats("src"), given["mean"]) if "mean" in given else draft.floats("src")
+    scale, shift, one = given.get("scale"), given.get("shift"), draft.number(1.0)
+    lanes = {"f32": 4, "bf16": 16}.get(label(src.dtype), 0)
+    if not lanes or channels % lanes or not channels_last(src):
+        x = draft.add("Mul", x, draft.add("Div", scale or one, spread))
+        return draft.ended(draft.add("Add", x, shift) if shift else x, end, label(src.dtype), None)
+    x = draft.add("Mul", x, draft.add("Div", one, spread))
+    if scale and shift and channels % 8 == 0:  # its kernel of four lanes, for SSE4.1, has no fused multiply-add
+        return draft.ended(draft.own("MultiplyAdd", x, scale, shift), end, label(src.dtype), None)
+    x = draft.add("Mul", x, scale) if scale else x
+    return draft.ended(draft.add("Add", x, shift) if shift else x, end, label(src.dtype), None)
 
 
 def group_normalization(
@@ -190,6 +220,15 @@ def group_normalization(
     x = draft.add("Mul", x, draft.add("Reshape", names[0], column)) if scale is not None else x
     x = draft.add("Add", x, draft.add("Reshape", names[1], column)) if shift is not None else x
     return _ended(draft, x, end, src)
+
+
+def channels_last(src: Array) -> bool:
+    """Whether an image (N, C, …) lies in memory with its channels last (oneDNN's axb); one channel may.
+
+    >>> channels_last(np.zeros((1, 4, 4, 8)).transpose(0, 3, 1, 2)), channels_last(np.zeros((1, 8, 4, 4)))
+    (True, False)
+    """
+    return bool(np.moveaxis(src, 1, -1).flags.c_contiguous)
 
 
 def _rows(draft: Draft, channels: int, *given: tuple[str, Array | None, float]) -> list[str]:

@@ -12,6 +12,7 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.networks.types import is_float, label
 from simdnn.operators.draft import Draft, Ending, OperatorGraph, checked, row_of, scale_of
+from simdnn.operators.graphs import channels_last
 from simdnn.primitives import arrays
 from simdnn.primitives.checks import around, integer, one_of, padding_of, pair, sides, single, three
 
@@ -56,15 +57,6 @@ def spatial_rank(src: Array) -> int:
         arrays.check_shape("src", src, ("N", "C", *_IMAGE[1:]))
     arrays.check_shape("src", src, ("N", "C", *_IMAGE[3 - rank :]))
     return rank
-
-
-def channels_last(src: Array) -> bool:
-    """Whether an image (N, C, …) lies in memory with its channels last (oneDNN's axb); one channel may.
-
-    >>> channels_last(np.zeros((1, 4, 4, 8)).transpose(0, 3, 1, 2)), channels_last(np.zeros((1, 8, 4, 4)))
-    (True, False)
-    """
-    return bool(np.moveaxis(src, 1, -1).flags.c_contiguous)
 
 
 def pooling(

@@ -108,7 +108,7 @@ def test_the_bound_is_one_rounding(dst: str) -> None:
         ("--lnorm --tag=aBdc 2x3x4", "no layout of 3 dimensions"),
         ("--softmax --dispatch=onednn --tag=axb 2x3x4", "what works: abx"),
         ("--softmax --dispatch=ggml 2x3", "a library's softmax"),
-        ("--bnorm --dispatch=onednn ic3ih4", "bits are not known"),
+        ("--gnorm --dispatch=onednn g1ic3ih4", "bits are not known"),
         ("--deconv --dispatch=onednn ic3oc4ih4kh2", "simdnn.deconvolution"),
         ("--pool --dir=BWD_D ic16ih8kh2", "no backward primitive"),
         ("--binary 2x3:3x3", "broadcasts over"),

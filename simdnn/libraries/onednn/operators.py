@@ -103,6 +103,14 @@ def _layer_normalization(call: OperatorCall) -> str:
     return _scaled(call) or _post_ops(call, _VECTOR)
 
 
+def _batch_normalization(call: OperatorCall) -> str:
+    if "mean" not in call.rows:
+        return "statistics of the batch are sums in an order that is not followed"
+    if call.types[0] != call.dst or call.types[0] not in _WIDE or call.scales:
+        return "it has one type of floats for source and destination here, and no scales"
+    return "" if call.post_ops in ((), (("relu",),)) else "nothing but relu stands behind it"
+
+
 def _eltwise(call: OperatorCall) -> str:
     name, (dtype,) = call.options["algorithm"], call.types
     if call.post_ops:
@@ -218,6 +226,7 @@ _VECTOR = (
 _RULES: dict[str, Callable[[OperatorCall], str]] = {
     "softmax": _softmax,
     "layer_normalization": _layer_normalization,
+    "batch_normalization": _batch_normalization,
     "eltwise": _eltwise,
     "binary": _binary,
     "prelu": _prelu,

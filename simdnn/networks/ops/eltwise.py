@@ -37,6 +37,12 @@ def eltwise(k: Kernels, node: Node, x: Array) -> Array:
     return k.map(formula(name, node.number("alpha"), node.number("beta"), lanes), x, name=name)
 
 
+@operator("MultiplyAdd", domain=OWN)
+def multiply_add(k: Kernels, node: Node, x: Array, factor: Array, addend: Array) -> Array:
+    """x * factor + addend, rounded once."""
+    return k.map(lambda a, b, c: a.fma(b, c), x, factor, addend, name="scale")
+
+
 @operator("Accumulate", domain=OWN)
 def accumulate(k: Kernels, node: Node, x: Array, held: Array) -> Array:
     """x + scale * held, rounded once."""
