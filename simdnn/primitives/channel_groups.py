@@ -9,7 +9,8 @@ from math import prod
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
-from simdnn.primitives.resolve import Resolved, Valued
+from simdnn.primitives.placed import Valued
+from simdnn.primitives.resolve import Resolved
 
 
 def scale_by_groups(given: Resolved, sizes: Mapping[str, int]) -> Valued | None:

@@ -107,8 +107,6 @@ def estimated(
     told |= {"copies": kernel.copies} if kernel.copies else {}
     cold = (*kernel.weights, *kernel.beside) if cold_weights else ()
     cost = estimator(kernel.timed or kernel.program, machine, cold, **told)
-    if not hasattr(cost, "without_program"):  # of an estimator that is not the clock
-        return cost
     return cost.without_program(functools.partial(_timed, kind, problem, machine))
 
 

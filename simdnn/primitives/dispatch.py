@@ -249,8 +249,8 @@ def _cost(kind: KernelKind, request: Request, threads: int) -> Cost:
     r = request
     cost = estimated(kind, kind.refine(r.problem), r.machine, r.cold_weights, r.estimator, threads)
     library = LIBRARIES.get(r.dispatch)
-    if library is None or isinstance(r.machine, GpuMachine) or not hasattr(cost, "launched"):
-        return cost  # an estimator that is not the clock tells no such thing
+    if library is None or isinstance(r.machine, GpuMachine):
+        return cost
     return cost.launched(library.around(r.problem, kind.name, threads))
 
 
@@ -264,7 +264,7 @@ def _time(kind: KernelKind, request: Request, threads: int = 1) -> tuple[Time | 
         cost = _cost(kind, request, threads)
     except UnknownTiming as error:
         return None, str(error)
-    return Time(getattr(cost, "seconds", cost.cycles), cost.cycles), ""
+    return Time(cost.seconds, cost.cycles), ""
 
 
 def _floor(kind: KernelKind, request: Request, threads: int) -> float:

@@ -30,9 +30,10 @@ from simdnn.primitives.channel_groups import refuse_groups, scale_by_groups
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.decompress import weights_params
 from simdnn.primitives.groups import group_scales, with_groups
+from simdnn.primitives.placed import Shape
 from simdnn.primitives.problems import WEI_TAGS, Taps, conv_problem
 from simdnn.primitives.products import Products
-from simdnn.primitives.resolve import Resolved, Shape, resolve
+from simdnn.primitives.resolve import Resolved, resolve
 from simdnn.primitives.zero_points import DECOMPRESSED, refuse_strategy, with_tables, zero_points
 
 _NVIDIA_STORES = ("f32", "f16", "s32", "s8", "u8")

@@ -11,7 +11,8 @@ from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.params import Param, Params
 from simdnn.kernels.common.spec import Epilogue, GroupScales, Parameters
-from simdnn.primitives.resolve import Resolved, Valued, floats
+from simdnn.primitives.placed import Valued
+from simdnn.primitives.resolve import Resolved, floats
 
 
 def params_of(given: Resolved) -> Params:

@@ -14,8 +14,9 @@ from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Decompression, Epilogue, MatmulProblem, Parameters
 from simdnn.libraries import Library
 from simdnn.primitives.decompress import computes as computes_of_source
+from simdnn.primitives.placed import Valued
 from simdnn.primitives.problems import matmul_problem
-from simdnn.primitives.resolve import Resolved, Valued, bias_values, floats, resolve
+from simdnn.primitives.resolve import Resolved, bias_values, floats, resolve
 
 _DESTINATIONS = ("f32", "bf16", "f16", "f8_e4m3", "f8_e5m2", "f4_e2m1")
 

@@ -10,7 +10,7 @@ from simdnn.kernels.common.spec import ConvProblem, Depth, Epilogue, MatmulProbl
 from simdnn.kernels.gpu import depthwise
 from simdnn.kernels.gpu.problem import GpuConvProblem
 from simdnn.primitives.checks import around, integer, one_of, padding_of, pair, sides, single, three
-from simdnn.primitives.resolve import Shape
+from simdnn.primitives.placed import Shape
 
 WEI_TAGS = ("any", "ab", "ba")
 CONV_WEI_TAGS = ("any", "oihw")

@@ -14,7 +14,7 @@ from simdnn.kernels.common.batch import Batch
 from simdnn.libraries import MOST_DIMS
 from simdnn.primitives import arrays
 from simdnn.primitives.checks import integer
-from simdnn.primitives.resolve import Shape
+from simdnn.primitives.placed import Shape
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,9 @@ from simdnn.primitives.checks import gpu_of, integer, one_of, target_of
 from simdnn.primitives.costs import estimate_on_gpu, made, no_floor, product_type
 from simdnn.primitives.dispatch import Choice, check_dispatch, choose
 from simdnn.primitives.mathmode import COLD_WEIGHTS
+from simdnn.primitives.placed import Shape
 from simdnn.primitives.reorder import Reordered, conversion
-from simdnn.primitives.resolve import Resolved, Shape
+from simdnn.primitives.resolve import Resolved
 from simdnn.primitives.result import Estimate
 
 if TYPE_CHECKING:

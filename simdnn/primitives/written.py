@@ -9,8 +9,9 @@ from __future__ import annotations
 from isa_models.formats import fmt
 from simdnn.kernels.common.spec import MatmulProblem, Problem
 from simdnn.primitives.attr import ARGUMENTS, Attr
+from simdnn.primitives.placed import Shape, Valued
 from simdnn.primitives.postops import AppliedPostOp
-from simdnn.primitives.resolve import Resolved, Shape, Valued
+from simdnn.primitives.resolve import Resolved
 
 
 def written(given: Resolved, problem: Problem) -> list[str]:

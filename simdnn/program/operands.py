@@ -84,6 +84,8 @@ class Affine(Record):
 
     def _moved(self, const: int) -> Affine:
         """This index with another constant; its terms need not be looked at again."""
+        if const == self.const and type(const) is int:
+            return self
         if type(const) is int and -MOST <= const <= MOST:
             return _unchecked(const, self.terms)
         return Affine(const, self.terms)  # which refuses it

@@ -14,7 +14,8 @@ import simdnn
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from simdnn.kernels.common.params import Param
 from simdnn.primitives import Attr, Quant
-from simdnn.primitives.resolve import Resolved, Shape, placed, resolve
+from simdnn.primitives.placed import Shape, placed
+from simdnn.primitives.resolve import Resolved, resolve
 
 MATMUL = Shape("matmul", m=6, k=64, n=10, src="u8", wei="s8")
 CONV = Shape("convolution", m=1, k=18, n=8, src="u8", wei="s8", groups=4)

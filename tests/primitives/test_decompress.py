@@ -17,8 +17,9 @@ from simdnn.kernels.common.spec import Decompression, Epilogue
 from simdnn.libraries import LIBRARIES
 from simdnn.primitives.compatible import allowed
 from simdnn.primitives.decompress import decompression
+from simdnn.primitives.placed import Shape
 from simdnn.primitives.problems import matmul_problem
-from simdnn.primitives.resolve import Resolved, Shape, resolve
+from simdnn.primitives.resolve import Resolved, resolve
 from tests.effort import examples
 
 SOURCES = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}

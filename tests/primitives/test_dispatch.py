@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from simdnn.primitives.candidates import Request
 from simdnn.primitives.costs import estimate_program, least_cycles
 from simdnn.primitives.dispatch import Choice, choose
 from simdnn.program.records import Program
+from simdnn.timing.causes import Work
+from simdnn.timing.estimate import Cost
 
 
 class Clock:
@@ -32,7 +34,13 @@ class Clock:
         self.asked.append(program.name)
         if program.name not in self.cycles:
             raise UnknownTiming(f"no timing for {program.name}")
-        return SimpleNamespace(cycles=self.cycles[program.name])
+        return cost_of(program, self.cycles[program.name])
+
+
+def cost_of(program: Program, cycles: float) -> Cost:
+    """A made-up cost, at 1 GHz."""
+    work = Work(program.itself, machine("skx"), (), cycles)
+    return Cost("skx", cycles, cycles / 1e9, "", "compute", cycles, (), (), (), Counter(), "estimated", work)
 
 
 def kind(name: str, isa: str = "avx2", *, reason: str = "", exact: bool = True, computes: str = "f32") -> KernelKind:
@@ -244,7 +252,7 @@ def test_exactness_is_weighed_on_the_threads_asked_for() -> None:
 
     def clock(program: Program, _machine: Any, _cold: Any, threads: int = 1) -> Any:
         alone = {"fast2": 4.0, "exact2": 6.0}[program.name]
-        return SimpleNamespace(cycles=max(alone / threads, 2.0))
+        return cost_of(program, max(alone / threads, 2.0))
 
     asked = replace(request(*INT8[:2], clock=Clock(), src="u8", cap="avx2", exact_int8=None), estimator=clock)
     assert choose(asked).kind.name == "fast2"

@@ -24,8 +24,9 @@ from simdnn.benchdnn.tasks import task
 from simdnn.cli import main
 from simdnn.kernels import ConvProblem
 from simdnn.primitives import dispatch, verbose_line
+from simdnn.primitives.placed import Shape
 from simdnn.primitives.problems import CONV_SIZES, Taps, conv_shape
-from simdnn.primitives.resolve import Resolved, Shape
+from simdnn.primitives.resolve import Resolved
 from simdnn.primitives.written import written
 from simdnn.workers import WORTH_WORKERS
 from tests.effort import examples

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 from isa_models import Machine
 from isa_models.formats import fmt
@@ -100,6 +100,19 @@ def in_tiles(product: Product) -> PanelBlocks:
     count, rest = divmod(rows, height)
     cut = [(0, height, count), *([(rows - height, height, 1)] if rest else [])]
     return PanelBlocks(cut, panels_of(product, min(most, columns)), _SECOND_LEVEL)
+
+
+# Loads of tiles, where their index is zero, and their products are made once: programs of all shapes have them alike.
+
+
+@lru_cache(maxsize=1 << 10)
+def _load(name: str, tile: Register, tensor: str, rows: int, stride: int) -> Op:
+    return op(name, tile, Memory(tensor, Affine(), "u32", rows * _COLUMNS, rows, stride))
+
+
+@lru_cache(maxsize=1 << 10)
+def _product(name: str, total: Register, a: Register, b: Register, choices: tuple[tuple[str, str], ...]) -> Op:
+    return Op(name, total, (total, a, b), (), choices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,11 +222,9 @@ class AmxTiles:
         conv = self.product.conv
         size = fmt(conv.epilogue.dst).bits // 8
         ask = fetch("prefetchw", "dst", Affine(), conv.epilogue.dst)
-        return [
-            ask.at((number + first + i) * conv.oc + panel.dst + column)
-            for i in range(count)
-            for column in range(0, sum(panel.lanes), _LINE // size)
-        ]
+        step = _LINE // size
+        rows = ((number + first) * conv.oc + panel.dst).steps(conv.oc, count)
+        return [ask.at(at) for row in rows for at in row.steps(step, -(-sum(panel.lanes) // step))]
 
     def step(self, panel: Panel, rows: Sequence[Affine], weights: Affine, k: Affine) -> Code:
         """64 bytes of channels: `rows` and `weights` are where the first ones lie."""
@@ -221,22 +232,15 @@ class AmxTiles:
         choices = (("accumulation", self.accumulation),) if dot.acc == "f32" else ()
         body: Code = []
         for i, row in enumerate(rows):
-            at = row + k * (_STEPS * dot.depth)
-            body.append(
-                op(
-                    self.load("src"),
-                    self.of_rows(i, "u32"),
-                    self.rows_at(i, self.product.reading.tensor, at, self.product.reading.column),
-                )
-            )
-        for j in range(panel.vectors):
-            at = weights + k * (_STEPS * panel.step) + j * _COLUMNS * dot.depth
-            whole = Memory(panel.tensor, at, "u32", TILE_ROWS * _COLUMNS, TILE_ROWS, panel.step)
-            body.append(op(self.load("wei"), self.of_columns(j, "u32"), whole))
+            reading, tile = self.product.reading, self.of_rows(i, "u32")
+            load = _load(self.load("src"), tile, reading.tensor, self.heights[i], reading.column)
+            body.append(load.at(row + k * (_STEPS * dot.depth)))
+        first = weights + k * (_STEPS * panel.step)
+        for j, at in enumerate(first.steps(_COLUMNS * dot.depth, panel.vectors)):
+            body.append(_load(self.load("wei"), self.of_columns(j, "u32"), panel.tensor, TILE_ROWS, panel.step).at(at))
             for i in range(len(rows)):
-                total = self.accumulator(i, j, dot.acc)
-                operands = (total, self.of_rows(i, dot.src), self.of_columns(j, dot.wei))
-                body.append(Op(dot.name, total, operands, (), choices))
+                operands = self.of_rows(i, dot.src), self.of_columns(j, dot.wei)
+                body.append(_product(dot.name, self.accumulator(i, j, dot.acc), *operands, choices))
         return body
 
     def load(self, operand: str) -> str:

@@ -323,8 +323,9 @@ class _Passes:
     def places(self, dtype: str) -> Iterator[tuple[Register, Affine, int]]:
         """Each accumulator with its index in the destination and its live lanes."""
         for row, index in zip(self.tile.registers, self.tile.row_index, strict=True):
-            for j, (acc, lanes) in enumerate(zip(row, self.tile.lanes, strict=True)):
-                yield acc.as_(dtype), index + j * self.tile.unit.lanes, lanes
+            columns = index.steps(self.tile.unit.lanes, len(row))
+            for acc, at, lanes in zip(row, columns, self.tile.lanes, strict=True):
+                yield acc.as_(dtype), at, lanes
 
     def store(self) -> Code:
         dst = self.plan.epilogue.dst

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import cycle
 
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.x86.code import Unit, broadcast32, fetch, load32, load_float, store32, zero
-from simdnn.kernels.x86.dots import Dot, accumulator, beside, emitted
+from simdnn.kernels.x86.dots import Dot, Emit, accumulator, beside, emitted
 from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile
 from simdnn.program.records import Affine, Op
 
@@ -187,11 +188,6 @@ def steps(
             code.append(op("vpaddb", a.as_("s8"), a.as_("s8"), unit.reg("shift", "s8")))
         return code
 
-    temporaries = cycle([f"t{t}" for t in range(max(1, dot.temporaries))])
-
-    def product(i: int, j: int, a: str, b: str) -> tuple[Op, ...]:
-        return emitted(dot.emit, unit, f"c{first + i}_{j}", a, b, next(temporaries))
-
     # The library names lines some steps on; so do these but for the place, which no cycle depends on: behind the last
     # line an address would leave its tensor.
     ahead = range(min(len(rows), panel.vectors) if reduction.fetches else 0)
@@ -201,19 +197,37 @@ def steps(
         sources = ["a", "b0", *(f"a{i}" for i in range(2, len(rows)))][: len(rows)]  # two are the epilogue's later
         for i, a in enumerate(sources):
             body += broadcast(i, a)
+        temporaries = cycle(_temporaries(dot))
         for j in range(panel.vectors):
             body += load(j, "p")
             for i, a in enumerate(sources):
-                body += product(i, j, a, "p")
+                body += emitted(dot.emit, unit, f"c{first + i}_{j}", a, "p", next(temporaries))
         return loop("k", count, body)
     registers = weights_of(panel.vectors) if reduction.apart else [f"b{j}" for j in range(panel.vectors)]
     for j, register in enumerate(registers):
         body += load(j, register)
     for i in range(len(rows)):
         body += broadcast(i, "a")
-        for j, register in enumerate(registers):
-            body += product(i, j, "a", register)
+        body += _products(dot.emit, unit, first + i, tuple(registers), _temporaries(dot), i * len(registers))
     return loop("k", count, body)
+
+
+def _temporaries(dot: Dot) -> tuple[str, ...]:
+    """Registers that products take in turn."""
+    return tuple([f"t{t}" for t in range(max(1, dot.temporaries))])
+
+
+@lru_cache(maxsize=1 << 12)
+def _products(
+    emit: Emit, unit: Unit, row: int, registers: tuple[str, ...], temporaries: tuple[str, ...], before: int
+) -> tuple[Op, ...]:
+    """The products of a row of a tile, whose element is in `a`, by weights in `registers`; `before`: how many stand
+    before them, as temporaries are taken in turn.
+    """
+    found = list[Op]()
+    for j, register in enumerate(registers):
+        found += emitted(emit, unit, f"c{row}_{j}", "a", register, temporaries[(before + j) % len(temporaries)])
+    return tuple(found)
 
 
 def weights_of(vectors: int) -> list[str]:
@@ -275,9 +289,8 @@ def tile(
     dot, joined = reduction.dot, reduction.joined
     accumulators = [[accumulator(unit, i, j, dot) for j in range(panel.vectors)] for i in range(len(sources))]
     at = [row + panel.dst for row in dst_rows]
-    final = TileSums(
-        unit, accumulators, panel.lanes, at, panel.channel, [p + panel.channel for p in position], row_number
-    )
+    in_comp = [p + panel.channel for p in position] if plan.compensate == "position" else []
+    final = TileSums(unit, accumulators, panel.lanes, at, panel.channel, in_comp, row_number)
 
     def partial(add: bool, store: bool) -> Code:
         code: Code = []
