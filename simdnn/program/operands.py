@@ -68,6 +68,7 @@ class Affine(Record):
             raise ProgramError(f"Affine: terms={self.terms}; each variable once is needed: add its coefficients up")
 
     @staticmethod
+    @lru_cache(maxsize=1024)
     def var(name: str) -> Affine:
         return Affine(0, ((name, 1),))
 
@@ -101,7 +102,8 @@ class Affine(Record):
         return [self._moved(self.const + step * i) for i in range(count)]
 
     def __mul__(self, factor: int) -> Affine:
-        factor = _number(factor)
+        if type(factor) is not int or not -MOST <= factor <= MOST:
+            factor = _number(factor)
         if factor == 1:
             return self
         return _of(self.const * factor, *_times(self.terms, factor))

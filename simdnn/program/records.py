@@ -30,7 +30,7 @@ from simdnn.program.operands import Register as Register
 from simdnn.program.operands import Tensor as Tensor
 
 MOST_LOOPS = 32  # one in another: what walks a program does so by recursion
-_new, _set = object.__new__, object.__setattr__
+_new = object.__new__
 
 
 @dataclass(frozen=True)
@@ -120,15 +120,16 @@ class Op(Record):
         old, form = self.memory, self.form
         if old is None or type(index) is not Affine:
             raise ProgramError(f"`{self}` at {index!r:.60}; an op with a memory operand, and an Affine, are needed")
-        memory = _new(Memory)
-        _set(memory, "__dict__", {**vars(old), "index": index})
-        known = {**vars(self), "form": form, "memory": memory}
+        memory, made = _new(Memory), _new(Op)
+        memory.__dict__.update(old.__dict__)
+        memory.__dict__["index"] = index
+        known = made.__dict__
+        known.update(self.__dict__)
+        known["form"], known["memory"] = form, memory
         if old is self.dst:
             known["dst"] = memory
         else:
             known["srcs"] = tuple([memory if place is old else place for place in self.srcs])
-        made = _new(Op)
-        _set(made, "__dict__", known)
         return made
 
     @property
