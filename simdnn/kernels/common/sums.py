@@ -11,10 +11,13 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Part:
-    """Runs of kernel columns (first, how many), each summed from zero by itself: over all rows, or row by row."""
+    """Runs of kernel columns (first, how many), each summed from zero by itself: over all rows, or row by row, and over
+    all planes, or plane by plane.
+    """
 
     columns: tuple[tuple[int, int], ...]
     row_by_row: bool = False
+    plane_by_plane: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""A convolution as a GEMM: windows of the image as lines of memory, channels outermost, rows and columns inside."""
+"""A convolution as a GEMM: windows of the image as lines of memory, channels outside planes, rows, columns."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import numpy as np
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, nest, op
-from simdnn.kernels.common.spec import ConvProblem
+from simdnn.kernels.common.spec import ConvProblem, Depth
 from simdnn.kernels.x86.code import Unit, zero
 from simdnn.kernels.x86.source import Source
 from simdnn.program.records import Affine, Memory, Register, Tensor
@@ -19,7 +20,7 @@ from simdnn.program.records import Affine, Memory, Register, Tensor
 
 @dataclass(frozen=True)
 class WindowCopy(ABC):
-    """A copy of an image's windows: element (n, y, x, g, k) is that of a line, one for each window and group."""
+    """A copy of an image's windows: element (n, d, y, x, g, k) is that of a line, one for each window and group."""
 
     source: Source
     problem: ConvProblem
@@ -33,7 +34,7 @@ class WindowCopy(ABC):
     def taps(self) -> int:
         """Elements of a window."""
         p = self.problem
-        return p.ic // p.groups * p.kh * p.kw
+        return p.ic // p.groups * p.tap_rows * p.kw
 
     @property
     def pixel(self) -> int:
@@ -44,20 +45,29 @@ class WindowCopy(ABC):
         return self.problem.ow * self.pixel
 
     @property
-    def image(self) -> int:
+    def plane(self) -> int:
         return self.problem.oh * self.row
+
+    @property
+    def image(self) -> int:
+        return self.problem.od * self.plane
 
     def first(self) -> tuple[Affine, Affine]:
         """Where the first elements of a window and of its line are."""
         p, s = self.problem, self.source
         n, y, x, g = (Affine.var(name) for name in "nyxg")
         window = n * s.image + y * (p.strides[0] * s.row) + x * (p.strides[1] * s.pixel) + g * s.ic
-        return window, n * self.image + y * self.row + x * self.pixel + g * self.line
+        line = n * self.image + y * self.row + x * self.pixel + g * self.line
+        if p.depth is None:
+            return window, line
+        d = Affine.var("d")
+        return window + d * (p.depth.stride * s.plane), line + d * self.plane
 
     def each(self, body: Code) -> Code:
         """`body` for every window of every group."""
         p = self.problem
-        return nest([("n", p.mb), ("y", p.oh), ("x", p.ow), ("g", p.groups)], body, parallel=True)
+        planes = [("d", p.od)] if p.depth else []
+        return nest([("n", p.mb), *planes, ("y", p.oh), ("x", p.ow), ("g", p.groups)], body, parallel=True)
 
 
 @dataclass(frozen=True)
@@ -89,24 +99,27 @@ class Columns(WindowCopy):
     def stage(self, unit: Unit) -> Code:
         """One element at a time, of 8 or 16 bits masked."""
         p, s, kind = self.problem, self.source, f"u{fmt(self.source.read).bits}"
-        k, taps = self.taps, p.kh * p.kw
+        deep = p.depth or Depth(1, 1)
+        k, taps = self.taps, p.tap_rows * p.kw
         single = kind == "u32"
         move = "vmovd" if single else f"vmovdq{kind}"
         value, nothing = (Register(name, kind, 4) if single else unit.reg(name, kind) for name in "mz")
-        c, u, w = (Affine.var(name) for name in "cuw")
+        c, z, u, w = (Affine.var(name) for name in "czuw")
         window, line = self.first()
         body: Code = [zero(nothing)]
         for number, first in enumerate(range(0, k, self.part)):
             last = min(first + self.part, k)
             at = line + (number * self.padded - first)
-            for start, (channels, rows, columns) in pieces(first, last, p.kh, p.kw):
+            for start, (channels, planes, rows, columns) in pieces(first, last, (deep.k, p.kh, p.kw)):
                 channel, row, column = start // taps, start // p.kw % p.kh, start % p.kw
                 tap = (u + row) * (p.dilation[0] * s.row) + (w + column) * (p.dilation[1] * s.pixel)
+                tap = tap + (z + start // (p.kh * p.kw) % deep.k) * (deep.dilation * s.plane)
+                stored = at + start + c * taps + z * (p.kh * p.kw) + u * p.kw + w
                 copy: Code = [
                     op(move, value, Memory(s.tensor, window + tap + c + channel, kind, 1)),
-                    op(move, Memory("columns", at + start + c * taps + u * p.kw + w, kind, 1), value),
+                    op(move, Memory("columns", stored, kind, 1), value),
                 ]
-                body += loop("c", channels, loop("u", rows, loop("w", columns, copy)))
+                body += loop("c", channels, loop("z", planes, loop("u", rows, loop("w", columns, copy))))
             end = self.line - number * self.padded if last == k else self.padded
             for i in range(last - first, end):
                 place = Memory("columns", line + (number * self.padded + i), kind, 1)
@@ -124,15 +137,19 @@ class Columns(WindowCopy):
         return lines[..., None, None]
 
 
-def pieces(first: int, last: int, kh: int, kw: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
-    """Elements `first` to `last` of a window as boxes of whole channels, of whole rows, of columns: (start, extents).
+def pieces(first: int, last: int, inner: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Elements `first` to `last` of rows of an array as boxes, as few as there can be: (start, extents).
 
-    >>> list(pieces(5, 20, 2, 3))
+    `inner` has the extents of the dimensions inside the outermost, which has no end.
+
+    >>> list(pieces(5, 20, (2, 3)))
     [(5, (1, 1, 1)), (6, (2, 2, 3)), (18, (1, 1, 2))]
     """
+    steps = [math.prod(inner[at:]) for at in range(len(inner) + 1)]  # of each dimension, in elements
     while first < last:
-        channels = (last - first) // (kh * kw) if first % (kh * kw) == 0 else 0
-        rows = min((last - first) // kw, kh - first // kw % kh) if first % kw == 0 else 0
-        box = (channels, kh, kw) if channels else (1, rows, kw) if rows else (1, 1, min(last - first, kw - first % kw))
-        yield first, box
-        first += box[0] * box[1] * box[2]
+        level = next(at for at, step in enumerate(steps) if first % step == 0 and last - first >= step)
+        count = (last - first) // steps[level]
+        if level:
+            count = min(count, inner[level - 1] - first // steps[level] % inner[level - 1])
+        yield first, ((1,) * level + (count,) + inner[level:])
+        first += count * steps[level]

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import Parameters
+from simdnn.kernels.common.sums import Part
 from simdnn.kernels.x86.product import Product
 from simdnn.kernels.x86.tile import Chain, Repeat, TapLoop
 from simdnn.program.records import Tensor
@@ -42,14 +43,23 @@ class Chains:
             at = columns[0] * r.across + first * depth, columns[0] * tap + first * step
             return Chain(taps, min(cut, steps - first), *at)
 
+        def turns(part: Part, first: int) -> Repeat:
+            """The chains of a part, row by row or plane by plane where it says so."""
+            if part.plane_by_plane and part.row_by_row:
+                some = [(row, chain(c, first=first)) for row in range(r.kh) for c in part.columns]
+                moved = [
+                    replace(c, source=c.source + row * rows.source, weights=c.weights + row * rows.weights)
+                    for row, c in some
+                ]
+                return Repeat(tuple(moved), replace(planes, var="part"))
+            if part.plane_by_plane:
+                return Repeat(tuple(chain(c, rows, first=first) for c in part.columns), replace(planes, var="part"))
+            if part.row_by_row:
+                return Repeat(tuple(chain(c, planes, first=first) for c in part.columns), replace(rows, var="part"))
+            return Repeat(tuple(chain(c, planes, rows, first=first) for c in part.columns))
+
         if order.parts:
-            return tuple(
-                Repeat(tuple(chain(c, first=first) for c in part.columns), replace(rows, var="part"))
-                if part.row_by_row
-                else Repeat(tuple(chain(c, rows, first=first) for c in part.columns))
-                for first in range(0, steps, cut)
-                for part in order.parts
-            )
+            return tuple(turns(part, first) for first in range(0, steps, cut) for part in order.parts)
         if order.block and not order.fold:
             some = order.block // depth
             blocks = TapLoop("block", steps // some, order.block, some * step)

@@ -1,8 +1,8 @@
 """oneDNN's reference convolution of floats (`ref:any`): one chain; padding is skipped.
 
 source and weights to f32, the source with zeros around it
-for each image, group, vector of channels, line, column:     parallel
-    for each input channel, kernel row, kernel column: sum += src * weights (two roundings)
+for each image, group, vector of channels, plane, line, column:     parallel
+    for each input channel, kernel plane, kernel row, kernel column: sum += src * weights (two roundings)
     bias, relu (epilogue.py)
 
 Channels come last where the source has them side by side, as it has where the library chooses its layout, and a group
@@ -20,7 +20,7 @@ from isa_models.readings.arrays import Array
 from isa_models.readings.turned import in_order
 from simdnn.kernels.common.code import Code, along, loop, nest, op, pieces
 from simdnn.kernels.common.pack import filled, inputs_of
-from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
+from simdnn.kernels.common.spec import ConvProblem, Depth, Kernel, Parameters
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
@@ -41,6 +41,8 @@ class RefConv:
         self.columns = -(-self.oc // unit.lanes) * unit.lanes  # of a group, filled up to whole vectors
         top, left, bottom, right = p.padding
         self.height, self.width = p.ih + top + bottom, p.iw + left + right
+        self.deep = p.depth or Depth(1, 1)
+        self.image = (self.deep.i + self.deep.front + self.deep.back) * self.height * self.width  # pixels, padded
 
     @cached_property
     def program(self) -> Program:
@@ -53,30 +55,28 @@ class RefConv:
     @property
     def size(self) -> int:
         """Elements of the padded source."""
-        return self.problem.mb * self.problem.ic * self.height * self.width
+        return self.problem.mb * self.problem.ic * self.image
 
     @property
     def taps(self) -> int:
         """Weights, filled up to whole vectors of channels."""
         p = self.problem
-        return p.groups * self.ic * p.kh * p.kw * self.columns
+        return p.groups * self.ic * p.tap_rows * p.kw * self.columns
 
     @property
     def outputs(self) -> int:
         p = self.problem
-        return p.mb * p.oh * p.ow * p.oc
+        return p.mb * p.od * p.oh * p.ow * p.oc
 
     def tensors(self) -> list[Tensor]:
         p = self.problem
-        inside = np.zeros((self.height, self.width), np.uint32)
-        top, left, _, _ = p.padding
-        inside[top : top + p.ih, left : left + p.iw] = 0xFFFFFFFF
+        inside = self.padded(np.full((*([p.depth.i] if p.depth else []), p.ih, p.iw), 0xFFFFFFFF, np.uint32))
         return [
             Tensor("src", _stored(p.src), self.size, role=SOURCE),
             Tensor("wei", _stored(p.wei), self.taps, role=WEIGHTS),
             Tensor("wide", "f32", self.size, "scratch"),
             Tensor("wide_wei", "f32", self.taps, "scratch"),
-            *([Tensor.constant("inside", "u32", inside.tobytes())] if any(p.padding) else []),
+            *([Tensor.constant("inside", "u32", inside.tobytes())] if p.padded else []),
             *self.words.tensors(),
             *self.plan.tensors(self.unit, p.groups * self.columns, 1, self.outputs),
             Tensor("dst", p.epilogue.dst, self.outputs, "output"),
@@ -95,27 +95,30 @@ class RefConv:
     def nest(self, body: Code) -> Code:
         """All outputs of a vector of channels."""
         p = self.problem
-        return nest([("n", p.mb), ("g", p.groups), ("y", p.oh), ("x", p.ow)], body, parallel=True)
+        planes = [("d", p.od)] if p.depth else []
+        return nest([("n", p.mb), ("g", p.groups), *planes, ("y", p.oh), ("x", p.ow)], body, parallel=True)
 
     def vector(self, first: Affine, live: int) -> Code:
         """One pixel's outputs in one vector of channels."""
-        p, unit = self.problem, self.unit
+        p, unit, deep = self.problem, self.unit, self.deep
         n, g, y, x, c, i, k = (Affine.var(v) for v in ("n", "g", "y", "x", "c", "i", "k"))
+        d, z = (Affine.var("d"), Affine.var("z")) if p.depth else (Affine(), Affine())
         pixel = (y * p.strides[0] + i * p.dilation[0]) * self.width + x * p.strides[1] + k * p.dilation[1]
-        source = (n * p.ic + g * self.ic + c) * (self.height * self.width) + pixel
-        tap = (((g * self.ic + c) * p.kh + i) * p.kw + k) * self.columns + first
+        pixel = pixel + (d * deep.stride + z * deep.dilation) * (self.height * self.width)
+        source = (n * p.ic + g * self.ic + c) * self.image + pixel
+        tap = ((((g * self.ic + c) * deep.k + z) * p.kh + i) * p.kw + k) * self.columns + first
         total, a, w = (unit.reg(name, "f32") for name in ("total", "a", "w"))
         body: Code = [broadcast32(a, "wide", source), load32(unit, w, "wide_wei", tap, unit.lanes)]
         body.append(op("vmulps", w, a, w))
-        if any(p.padding):  # infinite weights times the zeros around the image are nothing
+        if p.padded:  # infinite weights times the zeros around the image are nothing
             inside, product = unit.reg("m"), w.as_("u32")
             body += [broadcast32(inside, "inside", pixel), op("vpand", product, product, inside)]
         body.append(op("vaddps", total, total, w))
-        kernel = [("i", p.kh), ("k", p.kw)]
+        kernel = [*([("z", deep.k)] if p.depth else []), ("i", p.kh), ("k", p.kw)]
         channels = [("c", self.ic)]
         last = self.ic > p.kw and not is_narrow(p.src)
         sums = nest([*kernel, *channels] if last else [*channels, *kernel], body)
-        row = ((n * p.oh + y) * p.ow + x) * p.oc + g * self.oc + first
+        row = (((n * p.od + d) * p.oh + y) * p.ow + x) * p.oc + g * self.oc + first
         tile = TileSums(unit, [[total]], [live], [row], g * self.columns + first, [row])
         return [zero(total), *sums, *finish_tile(self.plan, tile)]
 
@@ -127,24 +130,32 @@ class RefConv:
     def prepare(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
         """The program's inputs: the source with its padding, weights with output channels innermost."""
         problem = self.problem
-        top, left, bottom, right = problem.padding
 
         def by_channel(values: Array) -> Array:
             return filled(values.reshape(problem.groups, self.oc), self.columns).reshape(-1)
 
-        codes = _codes(weights).reshape(problem.groups, self.oc, self.ic, problem.kh, problem.kw)
+        codes = _codes(weights).reshape(problem.groups, self.oc, self.ic, problem.tap_rows, problem.kw)
         wide = filled(codes.transpose(0, 2, 3, 4, 1), self.columns)
         inputs: dict[str, Array] = {
-            "src": np.pad(_codes(src), ((0, 0), (0, 0), (top, bottom), (left, right))).reshape(-1),
+            "src": self.padded(_codes(src)).reshape(-1),
             "wei": wide.reshape(-1),
             **self.plan.inputs(p, by_channel),
         }
         return inputs_of(self.program, inputs)
 
+    def padded(self, pixels: Array) -> Array:
+        """Images, their spatial dimensions last, with zeros around them."""
+        p, deep = self.problem, self.deep
+        top, left, bottom, right = p.padding
+        around = [(deep.front, deep.back), (top, bottom), (left, right)]
+        around = around if p.depth else around[1:]
+        return np.pad(pixels, [(0, 0)] * (pixels.ndim - len(around)) + around)
+
     def finish(self, outputs: Mapping[str, Array]) -> Array:
         """Channels last, as nchw."""
         p = self.problem
-        return in_order(outputs["dst"].reshape(p.mb, p.oh, p.ow, p.oc).transpose(0, 3, 1, 2))
+        planes = (p.od,) if p.depth else ()
+        return in_order(np.moveaxis(outputs["dst"].reshape(p.mb, *planes, p.oh, p.ow, p.oc), -1, 1))
 
 
 def _stored(dtype: str) -> str:

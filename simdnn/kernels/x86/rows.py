@@ -51,6 +51,7 @@ from simdnn.libraries.onednn.sums import (
     cut_as_emulated,
     cut_as_gemm,
     cut_by_channels,
+    cut_by_columns,
     cut_for_tiles,
     cut_widened,
     ends_as_reference,
@@ -350,6 +351,11 @@ _ROWS = (
     Row(BF16_STORED, "avx2", ("bf16",), "bf16", "_bf16_stored"),
     Row(BF16_EMULATED, "avx512_core", ("bf16",), "bf16", "_bf16_emulated", cut_as_emulated, "onednn", depthwise=True),
     _convolves(BF16, "avx512_core_bf16", ("bf16",), "bf16", "_copied", cut_as_gemm, "onednn", depthwise=True),
+    *(
+        _convolves(FMA, isa, ("f32",), "f32", "_taps", cut_by_columns, "onednn", depthwise=True)
+        for isa in ("avx512_core", "avx2")
+    ),
+    _convolves(F16, "avx512_core", ("f16",), "f16", "_f16_taps", cut_by_columns, "onednn", depthwise=True),
     Row(F16_DOWN, "avx512_core", ("f32",), "f32", "_f16_down"),
     Row(F16_DOWN, "avx2", ("f32",), "f32", "_f16_down"),
     Row(FP16, "avx512_core_fp16", ("f16",), "f16"),

@@ -100,6 +100,7 @@ def ref_conv(isa: str) -> KernelKind:
         multiplied="f32",
         accumulates=("f32",),
         tags=("any", "oihw"),
+        takes=("depth",),
         mixes=True,
         wants=(_own_weights, _no_scales),
     )
@@ -122,5 +123,5 @@ def _ref_conv_kernel(name: str, unit: Unit, problem: ConvProblem, machine: Machi
     if not is_narrow(problem.epilogue.dst):
         return RefConv(name, problem, unit).kernel()
     kernel = RefConv(name, as_f32(problem), unit).kernel()
-    pixels = problem.mb * problem.oh * problem.ow
+    pixels = problem.mb * problem.od * problem.oh * problem.ow
     return narrowing(kernel, pixels, problem.oc, problem.epilogue.dst, Narrow(reference=True))

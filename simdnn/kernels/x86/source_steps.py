@@ -138,9 +138,9 @@ def reading(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool) -> 
             kd=deep.k,
         )
     if fold == "gemm":
-        s = Source(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding, rounds)
+        s = Source(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding, rounds, c.depth)
         m = Columns.of(s, c, order.block, dot.depth)
-        return Reading(s, "columns", m.image, m.row, m.pixel, m.line, 0, 0, 1, 1, m.line, planes=m)
+        return Reading(s, "columns", m.image, m.row, m.pixel, m.line, 0, 0, 1, 1, m.line, planes=m, plane=m.plane)
     if fold == "line":
         s = EdgedSource(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding)
         x = WindowLines(s, c, dot.depth)

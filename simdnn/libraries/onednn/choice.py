@@ -25,7 +25,6 @@ from simdnn.libraries.onednn.order import (
     is_dilated,
     jit_takes,
     jit_with_avx_vnni,
-    padding_is_wide,
     pointwise,
     sees_padding_alone,
     shared_by_axes,
@@ -34,7 +33,6 @@ from simdnn.libraries.onednn.order import (
 )
 from simdnn.libraries.onednn.refusals import (
     refuse_c_functions,
-    refuse_columns,
     refuse_float_attributes,
     refuse_gemm,
     refuse_int8_gemm,
@@ -66,7 +64,7 @@ def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
 
 def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
     caps = implied(isa)
-    if isinstance(problem, ConvProblem) and problem.depth:
+    if isinstance(problem, ConvProblem) and problem.depth and not _has_own_choice(problem):
         return _deep(problem, caps, isa)
     if isinstance(problem, MatmulProblem) and (problem.narrow or narrow.by_f8(problem)):
         return narrow.choice(problem, caps)
@@ -100,10 +98,7 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
         return "gemm:avx512_core_bf16_ref", "ref:any"
     if tiled:
         return tiled
-    if problem.src == "bf16" and "avx512_core" not in caps:
-        raise Unimplemented(f"oneDNN has no bf16 under {isa}: use avx512_core_bf16, or f32")
-    if problem.src == "f16" and "avx512_core_fp16" not in caps:
-        raise Unimplemented(f"oneDNN refuses f16 under {isa}: use avx512_core_fp16, or dispatch='fastest'")
+    _refuse_halves(problem, caps, isa)
     emulated = problem.src == "bf16" and "avx512_core_bf16" not in caps
     if isinstance(problem, ConvProblem) and _referred(problem, emulated):
         return f"ref_conv:{_wide(isa)}", "ref:any"
@@ -117,6 +112,11 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
         fp16 = "avx512_core_fp16" in caps and library == "brg_matmul:avx512_core_vnni"
         return name, f"brg_matmul:{_FP16}" if fp16 else library
     return _convolution(problem, tier)
+
+
+def _has_own_choice(p: ConvProblem) -> bool:
+    """Whether the types of a convolution decide, however many dimensions it has."""
+    return narrow.is_narrow(p.src) or mixed.of_two_floats(p)
 
 
 def _decompression(d: Decompression, caps: frozenset[str], src: str) -> tuple[str, str]:
@@ -143,7 +143,7 @@ def _referred(p: ConvProblem, emulated: bool) -> bool:
         return True
     if shared_by_axes(p) or p.depthwise and p.src != "f16" and shared_by_pixels(p):
         return True
-    alone = p.depthwise and (p.dilation != (1, 1) or p.line) and p.src != "f16"
+    alone = p.depthwise and (is_dilated(p) or p.line) and p.src != "f16"
     older = p.src == "bf16" and not p.depthwise and (emulated or by_gemm(p, False) or groups_by_fours(p, 16))
     if older and beyond_older_kernels(p):
         return True
@@ -160,7 +160,7 @@ def _emulated(p: Problem) -> tuple[str, str]:
         refuse_scaled_parts(p)
         dots = p.wei_tag == "ba" if p.m == 1 else p.n == 1
         return f"{'gemv' if dots else 'gemm'}:{isa}_bf16_emulated", "gemm:jit:bf16"
-    if p.depthwise and not (p.line or is_copied(p) or as_large_as_outputs(p)):
+    if p.depthwise and not (p.line or p.depth or is_copied(p) or as_large_as_outputs(p)):
         return f"dw:{isa}_bf16_stored", f"jit_dw:{isa}"
     if by_gemm(p, True):
         refuse_gemm(p)
@@ -177,7 +177,9 @@ def _f16(problem: Problem) -> tuple[str, str]:
         vector = f"gemv:avx512_core_f16{_plain(problem)}"
         return vector if 1 in (problem.m, problem.n) else "gemm:avx512_core_f16", f"brg_matmul:{_FP16}"
     if problem.depthwise:
-        return "dw:avx512_core_f16", f"{_depthwise_f16(problem)}:{_FP16}"
+        name = _depthwise_f16(problem)
+        by_columns = name in ("brgconv_1x1", "brg_conv_fwd")
+        return ("conv:avx512_core_f16_taps" if by_columns else "dw:avx512_core_f16"), f"{name}:{_FP16}"
     return "conv:avx512_core_f16", f"{'brgconv_1x1' if pointwise(problem) else 'brg_conv_fwd'}:{_FP16}"
 
 
@@ -299,37 +301,58 @@ def _int8_gemm(p: ConvProblem, tier: str) -> str:
 def _unknown_in_depth(p: ConvProblem, isa: str) -> Unimplemented:
     return Unimplemented(
         f"what oneDNN picks for this {p.src} in three spatial dimensions under {isa} is not known: int8 works but for "
-        "depthwise ones that saturate, f32, bf16 with AVX512_BF16 and f16 where padding is little, and "
+        "depthwise ones that saturate, floats but for bf16 of one channel a group on a flat image, and "
         "dispatch='fastest'"
     )
 
 
 def _deep_floats(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, str]:
-    """Floats whose sums are one chain: planes of the kernel, rows, columns, channels."""
+    """Floats: one chain over planes of the kernel, rows, columns, channels, or what a GEMM or the reference does."""
     refuse_float_attributes(p, caps)
-    tier = next((c for c in _FLOAT_TIERS if c in caps), "")
-    typed = p.src == p.wei and (
-        p.src == "f32" or (p.src == "bf16" and tier != "avx2") or (p.src == "f16" and "avx512_core_fp16" in caps)
-    )
-    pairs_taps = p.src != "f32" and p.ic == p.groups and p.depth and p.depth.i == 1 and p.kw > 1
-    emulated = p.src == "bf16" and tier != "avx512_core_bf16"
-    left = is_dilated(p) and p.src != "f16" if p.depthwise else is_copied(p)  # to a GEMM
-    left = left or emulated and (p.depthwise or by_gemm(p, True))
-    alone = p.depthwise and (p.src != "f16" or not is_dilated(p))  # in brdgmm_dw
-    wide = padding_is_wide(p) and not (alone or emulated)
-    apart = pairs_taps and not emulated or left or wide or _referred(p, emulated)
-    if not typed or apart or p.epilogue.dst not in ("f32", p.src):
-        raise _unknown_in_depth(p, isa)
+    _refuse_halves(p, caps, isa)
+    emulated = p.src == "bf16" and "avx512_core_bf16" not in caps
+    if _referred(p, emulated):
+        return f"ref_conv:{_wide(isa)}", "ref:any"
+    tier = next(c for c in _FLOAT_TIERS if c in caps)
+    if p.depthwise:
+        return _deep_floats_by_depth(p, tier, emulated)
     if emulated:
         return _emulated(p)
+    if p.src == "bf16" and p.ic == p.groups and p.depth and p.depth.i == 1 and p.kw > 1 and not by_gemm(p, False):
+        raise _unknown_in_depth(p, isa)  # pairs are made of taps
+    if p.src == "f16":
+        return "conv:avx512_core_f16", f"{'brgconv_1x1' if pointwise(p) else 'brg_conv_fwd'}:{_FP16}"
+    return _convolution(p, tier)
+
+
+def _deep_floats_by_depth(p: ConvProblem, tier: str, emulated: bool) -> tuple[str, str]:
+    """Depthwise floats, whose kernels are those of other convolutions here."""
+    dense = not (is_dilated(p) or p.src == "bf16" and as_large_as_outputs(p))
     if p.src == "f16":
         base = "brgconv_1x1" if pointwise(p) else "brg_conv_fwd"
-        dense = p.depthwise and not is_dilated(p)
-        return "conv:avx512_core_f16", f"{'brdgmm_dw' if dense else base}:{_FP16}"
-    if p.depthwise:
-        of_bf16 = p.src == "bf16"
-        return f"conv:{_wide(tier)}{'_bf16_stored' * of_bf16}", f"brdgmm_dw:{tier if of_bf16 else _wide(tier)}"
-    return _convolution(p, tier)
+        return (
+            ("conv:avx512_core_f16", f"brdgmm_dw:{_FP16}")
+            if dense
+            else (
+                "conv:avx512_core_f16_taps",
+                f"{base}:{_FP16}",
+            )
+        )
+    if emulated:
+        return _emulated(p)
+    if p.src == "bf16":
+        return (
+            ("conv:avx512_core_bf16_stored", f"brdgmm_dw:{tier}") if dense else (f"conv:{tier}_copied", "x64:gemm:jit")
+        )
+    return f"conv:{_wide(tier)}", f"brdgmm_dw:{_wide(tier)}" if dense else "x64:gemm:jit"
+
+
+def _refuse_halves(p: Problem, caps: frozenset[str], isa: str) -> None:
+    """Raises for floats of 16 bits where the library has no products of them."""
+    if p.src == "bf16" and "avx512_core" not in caps:
+        raise Unimplemented(f"oneDNN has no bf16 under {isa}: use avx512_core_bf16, or f32")
+    if p.src == "f16" and "avx512_core_fp16" not in caps:
+        raise Unimplemented(f"oneDNN refuses f16 under {isa}: use avx512_core_fp16, or dispatch='fastest'")
 
 
 def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
@@ -352,8 +375,6 @@ def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
 
 def _depthwise_f16(p: ConvProblem) -> str:
     """Whose kernel takes a depthwise convolution of f16."""
-    if p.line or shared_by_pixels(p):
-        refuse_columns(p)
+    if p.line or shared_by_pixels(p) or p.dilation != (1, 1) and sees_padding_alone(p):
         return "brgconv_1x1" if pointwise(p) else "brg_conv_fwd"
-    copied = p.dilation != (1, 1) and sees_padding_alone(p)
-    return "brg_conv_fwd" if copied else "brdgmm_dw" if p.dilation == (1, 1) else "jit_dw"
+    return "brdgmm_dw" if p.dilation == (1, 1) else "jit_dw"

@@ -8,6 +8,7 @@ from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
     groups_by_fours,
+    is_dilated,
     pointwise,
     shared_by_axes,
     shared_by_columns,
@@ -27,21 +28,22 @@ def convolution(p: ConvProblem, caps: frozenset[str]) -> tuple[str, str]:
     Raises `Unimplemented` where the order of sums is not known, or the library gets them wrong.
     """
     wide = "avx512_core" if "avx512_core" in caps else "avx2"
-    flat, dst = p.wei_tag == "any" and not p.depth, p.epilogue.dst
+    dense, dst = p.depthwise and not (is_dilated(p) or p.line), p.epilogue.dst  # in brdgmm_dw
     bytes_ = dst in ("s8", "u8") and (p.wei == "f16" or wide == "avx2" or p.depthwise)
-    shared = as_large_as_outputs(p) or shared_by_axes(p) or p.depthwise and shared_by_pixels(p)
-    if flat and (bytes_ or dst == "f32" and shared):
+    shared = as_large_as_outputs(p) or shared_by_axes(p) or dense and shared_by_pixels(p)
+    if p.wei_tag == "any" and (bytes_ or dst == "f32" and shared):
         refuse_single_pixel(p)
         return f"ref_conv:{wide}", "ref:any"
-    if dst != "f32" or not flat or p.depthwise and (p.dilation != (1, 1) or p.line):
+    if dst != "f32" or p.wei_tag != "any":
         raise Unimplemented(
-            f"oneDNN's order of sums of this convolution {p.src}:{p.wei}:{dst} is not known here: one and two "
-            "dimensions to f32 work, depthwise ones in two without dilation, and dispatch='fastest'"
+            f"oneDNN's order of sums of this convolution {p.src}:{p.wei}:{dst} is not known here: destinations of f32 "
+            "work, and dispatch='fastest'"
         )
-    if p.depthwise:
-        return f"dw:{wide}", f"brdgmm_dw:{wide}"
-    row = "avx2" if groups_by_fours(p, 16) or p.ic == p.groups else wide  # in one chain, row by row
-    return f"conv:{row}", f"{'brgconv_1x1' if pointwise(p) else 'brg_conv_fwd'}:{wide}"
+    if dense:
+        return f"{'conv' if p.depth else 'dw'}:{wide}", f"brdgmm_dw:{wide}"
+    base = f"{'brgconv_1x1' if pointwise(p) else 'brg_conv_fwd'}:{wide}"
+    in_turn = groups_by_fours(p, 16) or p.ic == p.groups  # where f32 by f32 has another order
+    return f"conv:{wide}{'_taps' * in_turn}", base
 
 
 def choice(p: MatmulProblem, caps: frozenset[str]) -> tuple[str, str]:

@@ -23,8 +23,17 @@ def order_of(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order
 
     `wide`: AVX-512. `halved`: weights so small that no pair saturates.
     """
-    if p.depth:
-        return _in_blocks(p) if dot.depth == 2 and wide and dot.wei == "bf16" and jit_takes(p) else Order()
+    if p.depth is None and (found := _of_single_channels(p, dot, wide, halved)):
+        return found
+    if p.depth and wide and dot.wei == "f32" and (p.ic, p.dilation[1]) == (1, 1) and p.kw > 1:
+        return Order()  # it makes channels of columns
+    if wide and dot.wei in ("f32", "bf16") and jit_takes(p):
+        return _in_blocks(p) if dot.depth > 1 else Order()
+    return in_parts(p) if dot.acc != "s32" and not p.depthwise else Order()
+
+
+def _of_single_channels(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order | None:
+    """The order where groups have one input channel, and of sums that no order changes; None: it is that of others."""
     neighbours = p.kw > 1 and p.dilation[1] == 1
     single = p.ic == p.groups
     if dot.acc == "s32" and (halved or not dot.saturates):
@@ -34,9 +43,12 @@ def order_of(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order
             return Order("window") if dot.depth > 1 else Order(columns_outside=True)
         if neighbours:
             return Order("row") if dot.depth > 1 else Order()
-    if wide and dot.wei in ("f32", "bf16") and jit_takes(p):
-        return _in_blocks(p) if dot.depth > 1 else Order()
-    return Order(parts=_parts(p)) if dot.acc != "s32" and padding_is_wide(p) else Order()
+    return None
+
+
+def in_parts(p: ConvProblem) -> Order:
+    """The order of `brg_conv_fwd`: kernel columns are sums of their own where padding beside the image is wide."""
+    return Order(parts=_parts(p)) if padding_is_wide(p) else Order()
 
 
 def order_on_tiles(p: ConvProblem) -> Order:
@@ -320,5 +332,6 @@ def _parts(p: ConvProblem) -> tuple[Part, ...]:
         if full:
             parts.append(Part(((columns[0], len(columns)),)))
         else:
-            parts.append(Part(tuple((j, 1) for j in columns), row_by_row=p.kh > p.kw))
+            deep = p.depth is not None and p.depth.k > p.kh
+            parts.append(Part(tuple((j, 1) for j in columns), row_by_row=p.kh > p.kw, plane_by_plane=deep))
     return tuple(parts)

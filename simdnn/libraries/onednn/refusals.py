@@ -16,7 +16,6 @@ from simdnn.libraries.onednn.order import (
     gemm_is_known,
     groups_by_fours,
     jit_takes,
-    padding_is_wide,
     pointwise_block_is_unsure,
     shared_by_columns,
     width_is_unsure,
@@ -191,6 +190,8 @@ def refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
 
 #: rows of float convolutions whose library kernels go through the taps of a block of channels -> whether AVX-512's
 _IN_BLOCKS = {"conv:avx2": False, "conv:avx512_core": True, "conv:avx512_core_bf16": True, "conv:avx512_core_f16": True}
+#: and those for depthwise ones, whose kernel columns alone may become chains
+_IN_COLUMNS = {"conv:avx2_taps": False, "conv:avx512_core_taps": True, "conv:avx512_core_f16_taps": True}
 
 
 def order_unknown(p: Problem, row: str) -> str:
@@ -202,9 +203,9 @@ def order_unknown(p: Problem, row: str) -> str:
             f"oneDNN may cut sums over {p.ic} channels of {p.ih}x{p.iw} pixels, by their lines in the second cache, "
             "which is not modelled: simdnn.estimate has the cost; fewer channels work, and dispatch='fastest'"
         )
-    if row not in _IN_BLOCKS:
+    if row not in _IN_BLOCKS and row not in _IN_COLUMNS or row in _IN_BLOCKS and p.depthwise:
         return ""
-    wide = _IN_BLOCKS[row]
+    wide = {**_IN_BLOCKS, **_IN_COLUMNS}[row]
     if (p.src == "f32" and wide and jit_takes(p)) or (
         p.src == "bf16" and (by_gemm(p, False) or groups_by_fours(p, 16))
     ):
@@ -230,15 +231,6 @@ def refuse_gemm(p: ConvProblem) -> None:
         raise Unimplemented(
             "oneDNN takes a GEMM with one column here, in an order not known: several outputs of an image work, and "
             "dispatch='fastest'"
-        )
-
-
-def refuse_columns(p: ConvProblem) -> None:
-    """Raises where a kernel for other convolutions takes a depthwise one, and may add up each column by itself."""
-    if padding_is_wide(p):
-        raise Unimplemented(
-            "oneDNN's order of sums of this depthwise convolution of f16 is not known where padding beside the image "
-            "is this wide: less padding works, and dispatch='fastest'"
         )
 
 

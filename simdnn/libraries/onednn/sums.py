@@ -20,6 +20,8 @@ from simdnn.libraries.onednn.order import (
     by_int8_gemm,
     depthwise_by_gemm,
     groups_by_fours,
+    in_parts,
+    is_dilated,
     jit_takes,
     jit_with_avx_vnni,
     order_of,
@@ -75,9 +77,10 @@ def _direct(found: Options, dot: DotProduct, isa: str, problem: ConvProblem, wid
 def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) -> Options:
     if dot.chain:
         return Options(cut=dot.chain // (problem.tap_rows * problem.kw) // dot.depth * dot.depth)
-    flat = problem.depth is None  # whose orders are known
-    if flat and dot.wei == "bf16" and dot.depth == 2 and by_gemm(problem, False):
+    if dot.wei == "bf16" and dot.depth == 2 and by_gemm(problem, False):
         return _as_gemm(problem)
+    if problem.depthwise and problem.depth and problem.src == "f32" and is_dilated(problem):
+        return Options(reference=True, sum_first=True)  # a GEMM
     cut = 0
     if dot.acc == "f32" and dot.depth == 1 and problem.src == "f32":
         cut = 1280 if wide else 320 if problem.ic // problem.groups > 2048 else 0
@@ -115,8 +118,14 @@ def cut_as_gemm(dot: DotProduct, isa: str, problem: Problem) -> Options:
 
 def _as_gemm(p: ConvProblem) -> Options:
     """A GEMM over the windows of the image; with one output channel its sums restart every 8."""
-    part = 8 if p.oc == p.groups else _restarts(p.ic // p.groups * p.kh * p.kw)
+    part = 8 if p.oc == p.groups else _restarts(p.ic // p.groups * p.tap_rows * p.kw)
     return Options(cut=part + part % 2, order=Order("gemm", block=part), sum_first=p.epilogue.dst == "f32")
+
+
+def cut_by_columns(dot: DotProduct, isa: str, problem: Problem) -> Options:
+    """A convolution that `brg_conv_fwd` takes as it is: rule 9's one chain, or one for each column."""
+    assert isinstance(problem, ConvProblem)
+    return Options(order=in_parts(problem))
 
 
 def _restarts(k: int) -> int:
