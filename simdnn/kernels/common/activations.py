@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from functools import partial
 
-from simdnn.kernels.common import functions
+from simdnn.kernels.common import functions, rounded_functions
 from simdnn.kernels.common.activation_tables import ERF, LOG, TANH, Table
 from simdnn.kernels.common.expression import Element, Expression, trace
 from simdnn.kernels.common.functions import horner
@@ -260,6 +260,27 @@ _BY_TABLES: dict[str, Callable[..., Element]] = {
 }
 
 
+#: the same operations of a reference implementation that calls C's library
+_OF_C: dict[str, Callable[..., Element]] = {
+    "elu": rounded_functions.elu,
+    "exp": rounded_functions.exp,
+    "gelu_tanh": rounded_functions.gelu_tanh,
+    "log": rounded_functions.log,
+    "logistic": rounded_functions.logistic,
+    "mish": rounded_functions.mish,
+    "soft_relu": rounded_functions.soft_relu,
+    "swish": rounded_functions.swish,
+    "tanh": rounded_functions.tanh,
+}
+_POWERS_OF_C: dict[str, Callable[[Element, Element, Element], Element]] = {
+    "reciprocal": lambda x, alpha, beta: (1.0 / x) * alpha,
+    "zero": lambda x, alpha, beta: alpha,
+    "half": lambda x, alpha, beta: (x + 0.0).sqrt() * alpha,  # of -0 it is 0
+    "one": lambda x, alpha, beta: x * alpha,
+    "two": lambda x, alpha, beta: (x * x) * alpha,
+}
+
+
 def is_formula(op: PostOp) -> bool:
     """Whether a post-operation is one of these."""
     return bool(op.power) or op.kind in _FORMULAS or op.kind in _BY_TABLES
@@ -270,13 +291,22 @@ def by_tables(op: PostOp) -> bool:
     return op.kind in _BY_TABLES and op.kind != "gelu_erf"
 
 
-def function_of(op: PostOp, lanes: int) -> Callable[..., Element]:
-    """The formula of x and the numbers of a post-operation, for registers of `lanes` lanes."""
+def by_c_library(op: PostOp) -> bool:
+    """Whether a reference implementation's function of C's library stands here, rounded right."""
+    return op.power in _POWERS_OF_C or op.kind in _OF_C
+
+
+def function_of(op: PostOp, lanes: int, reference: bool = False) -> Callable[..., Element]:
+    """The formula of x and the numbers of a post-operation, for registers of `lanes` lanes; `reference`: what a library
+    that calls C's functions gives, where it is here.
+    """
+    if reference and by_c_library(op):
+        return _POWERS_OF_C[op.power] if op.power else _OF_C[op.kind]
     if op.power:
         return _POWERS[op.power]
     return _FORMULAS.get(op.kind) or partial(_BY_TABLES[op.kind], lanes=lanes)
 
 
-def formula_of(op: PostOp, lanes: int) -> Expression:
+def formula_of(op: PostOp, lanes: int, reference: bool = False) -> Expression:
     """The formula of x and the numbers of a post-operation, traced."""
-    return trace(function_of(op, lanes), ["f32"] * (1 + op.numbers))
+    return trace(function_of(op, lanes, reference), ["f32"] * (1 + op.numbers))

@@ -66,7 +66,7 @@ class Plan:
             tensors.append(Tensor.constant("two", "f32", np.float32(2).tobytes()))
         low, high = self.bounds
         tensors += store_constants(unit, e.dst) + postop.constants(unit, e.post_ops, self.reference)
-        tensors += formula_pass.tensors(unit, e.post_ops)
+        tensors += formula_pass.tensors(unit, e.post_ops, self.reference)
         for name, value in (("low", low), ("high", high)):
             if value is not None:
                 tensors.append(Tensor.constant(name, "f32", np.float32(value).tobytes()))
@@ -283,7 +283,7 @@ class _Passes:
         if kind == "sum":
             return self.sum(post_op, tensor)
         if is_formula(post_op):
-            return formula_pass.code(unit, post_op, place, tensor, self.accumulators("f32"))
+            return formula_pass.code(unit, post_op, place, tensor, self.accumulators("f32"), self.plan.reference)
         if kind not in BINARY:
             return postop.eltwise(unit, kind, tensor, self.accumulators("f32"), fused=not self.plan.reference)
         if post_op.per_output:

@@ -55,6 +55,7 @@ class _Registers:
         self.steps = whole.expression.steps
         self.free = whole.registers[::-1]
         self.held: dict[int, str] = {}
+        self.busy: tuple[int, ...] = ()  # operands of the step at hand
         last = len(self.steps) - 1
         self.last_use = {a: i for i, step in enumerate(self.steps) for a in step.args} | {last: last + 1}
         self.code: Code = []
@@ -62,19 +63,18 @@ class _Registers:
     def formula(self) -> tuple[Code, str]:
         """The code, and the register of its result."""
         for i, step in enumerate(self.steps):
+            self.busy = step.args
             if step.op == "input":
-                operand = int(step.number)
-                if operand in self.whole.fixed:
+                if (operand := int(step.number)) in self.whole.fixed:
                     self.held[i] = f"x{operand}"
-                    continue
-                self.held[i] = self.take()
-                self.code += self.load(self.held[i], operand)
+                else:
+                    self.again(i)
             elif step.op == "fma":
                 self.fma(i, step)
             elif step.op not in _IN_MEMORY:
                 self.plain(i, step)
         last = len(self.steps) - 1
-        name = self.held.get(last) or self.constant(last)
+        name = self.held.get(last) or self.again(last)
         return self.code, name if name in self.whole.registers else self.copy(name)  # a store may overwrite it
 
     def copy(self, name: str) -> str:
@@ -84,6 +84,10 @@ class _Registers:
         return other
 
     def take(self) -> str:
+        """A free register, or that of a value which can be loaded again."""
+        held = (value for value in self.held if self.kept_in_memory(value) and value not in self.busy)
+        if not self.free and (value := next(held, None)) is not None:
+            self.free.append(self.held.pop(value))
         if not self.free:
             raise Unimplemented("a formula that needs more registers than the vector unit has; split it in two")
         return self.free.pop()
@@ -98,9 +102,17 @@ class _Registers:
         """Whether step i is the last that needs the value's register, which is not an operand's own."""
         return value in self.held and self.last_use[value] == i and self.held[value] in self.whole.registers
 
-    def constant(self, value: int) -> str:
-        """A register with a constant in it."""
+    def kept_in_memory(self, value: int) -> bool:
+        """Whether a value is a constant, or an operand without a register of its own."""
+        step = self.steps[value]
+        return step.op in _IN_MEMORY or step.op == "input" and int(step.number) not in self.whole.fixed
+
+    def again(self, value: int) -> str:
+        """A register with a constant or an operand loaded into it."""
         self.held[value] = self.take()
+        if self.steps[value].op == "input":
+            self.code += self.load(self.held[value], int(self.steps[value].number))
+            return self.held[value]
         register = self.unit.reg(self.held[value], "f32")
         self.code.append(op("vmovups", register, self.in_memory(value, "f32")))
         return self.held[value]
@@ -111,11 +123,13 @@ class _Registers:
 
     def operand(self, value: int, dtype: str) -> Register:
         """A value in its register; constants get one when they are first asked for."""
-        return self.unit.reg(self.held.get(value) or self.constant(value), dtype)
+        return self.unit.reg(self.held.get(value) or self.again(value), dtype)
 
     def last(self, value: int, dtype: str) -> Place:
         """The last operand of an instruction, which may stand in memory as constants do."""
-        return self.operand(value, dtype) if value in self.held else self.in_memory(value, dtype)
+        if value in self.held or self.steps[value].op not in _IN_MEMORY:
+            return self.operand(value, dtype)
+        return self.in_memory(value, dtype)
 
     def plain(self, i: int, step: FormulaStep) -> None:
         name, dtype, result = INSTRUCTIONS[step.op]

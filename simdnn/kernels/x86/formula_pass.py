@@ -14,22 +14,25 @@ from simdnn.program.records import Affine, Register, Tensor
 _WAITING = "waiting"
 _SCRATCH = ("p", "a", "b0")  # registers that are free in an epilogue
 _NEEDED = 11  # registers that the longest formula takes
+_NEEDED_BY_REFERENCE = 14
 
 
-def tensors(unit: Unit, ops: Sequence[PostOp]) -> list[Tensor]:
+def tensors(unit: Unit, ops: Sequence[PostOp], reference: bool) -> list[Tensor]:
     """The constants of post-operations that are formulas, and a register's room for each accumulator."""
-    formulas = [_formula(unit, op, i) for i, op in enumerate(ops) if is_formula(op)]
+    formulas = [_formula(unit, op, i, reference) for i, op in enumerate(ops) if is_formula(op)]
     room = Tensor(_WAITING, "f32", unit.registers * unit.lanes, "private")
     return [*(constants for formula in formulas for constants in formula.tensors()), room] if formulas else []
 
 
-def code(unit: Unit, post_op: PostOp, place: int, tensor: str, accumulators: list[Register]) -> Code:
+def code(
+    unit: Unit, post_op: PostOp, place: int, tensor: str, accumulators: list[Register], reference: bool = False
+) -> Code:
     """The formula of every accumulator for the post-operation at `place`; `tensor` has its numbers."""
     lanes = unit.lanes
     places = [Affine(i * unit.lanes) for i in range(len(accumulators))]
-    formula = _formula(unit, post_op, place)
-    own = [acc.name for acc in accumulators]
-    formula.registers = [*_SCRATCH, *own, *_others(own, _NEEDED - len(_SCRATCH) - len(own))]
+    formula = _formula(unit, post_op, place, reference)
+    own, needed = [acc.name for acc in accumulators], _NEEDED_BY_REFERENCE if reference else _NEEDED
+    formula.registers = [*_SCRATCH, *own, *_others(own, needed - len(_SCRATCH) - len(own))]
     found: Code = [store32(unit, _WAITING, at, acc, unit.lanes) for at, acc in zip(places, accumulators, strict=True)]
     for at in places:
 
@@ -49,5 +52,5 @@ def _others(own: list[str], count: int) -> list[str]:
     return [name for i in range(count + len(own)) if (name := f"c{i}") not in own][: max(count, 0)]
 
 
-def _formula(unit: Unit, post_op: PostOp, place: int) -> X86Formula:
-    return X86Formula(formula_of(post_op, unit.lanes), "f32", (), unit, f"numbers{place}")
+def _formula(unit: Unit, post_op: PostOp, place: int, reference: bool) -> X86Formula:
+    return X86Formula(formula_of(post_op, unit.lanes, reference), "f32", (), unit, f"numbers{place}")

@@ -247,8 +247,8 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
         return f"conv:{wide}", f"jit:{wide}" if jit else f"{base}:{wide}"
     if ends_as_reference(p, tier):
         return f"conv:{_wide(tier)}_int8_exact", "ref:any"
-    if by_int8_gemm(p):
-        return _int8("conv", tier), _int8_gemm(p, tier)
+    if by_int8_gemm(p, tier):
+        return _int8("conv", tier), _int8_gemm(p)
     if tier == "avx2":
         if p.groups > 1 and (ic % 4 or oc % 4):
             return "conv:avx2_int8_exact", "ref:any"
@@ -275,26 +275,24 @@ def _deep(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, str]:
     tier = next(cap for cap in _INT8_TIERS if cap in caps)
     refuse_missing(p)
     if p.depthwise:
-        return _deep_bytes_by_depth(p, tier, isa)
-    if tier == "avx512_core" and p.ic == p.groups and p.depth and p.depth.i == 1:
+        return _deep_bytes_by_depth(p, tier)
+    if (tier, p.src, p.ic) == ("avx512_core", "u8", p.groups) and p.kw > 1 and p.depth and p.depth.i == 1:
         raise _unknown_in_depth(p, isa)  # pairs are made of taps
     return _convolution(p, tier)
 
 
-def _deep_bytes_by_depth(p: ConvProblem, tier: str, isa: str) -> tuple[str, str]:
+def _deep_bytes_by_depth(p: ConvProblem, tier: str) -> tuple[str, str]:
     """Depthwise integers, whose kernels are those of other convolutions here."""
     if tier == "avx2" or ends_as_reference(p, tier) or tier == "avx2_vnni" and is_dilated(p):
         return f"conv:{_wide(tier)}_int8_exact", "ref:any"
-    if by_int8_gemm(p):
-        return f"conv:{tier}", _int8_gemm(p, tier)
-    if tier == "avx512_core":
-        raise _unknown_in_depth(p, isa)  # a GEMM, whose pairs saturate
+    if by_int8_gemm(p, tier):
+        return _int8("conv", tier), _int8_gemm(p)
     return f"conv:{tier}", f"brdgmm_dw:{tier}"
 
 
-def _int8_gemm(p: ConvProblem, tier: str) -> str:
+def _int8_gemm(p: ConvProblem) -> str:
     """oneDNN's name of the GEMM that it leaves integers to."""
-    refuse_int8_gemm(p, tier)
+    refuse_int8_gemm(p)
     return f"x64:gemm_s8{p.src}s32:jit"
 
 
@@ -366,8 +364,8 @@ def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
         return f"dw:{isa}", "x64:gemm:jit" if depthwise_by_gemm(p) else f"jit_dw:{isa}"
     if ends_as_reference(p, tier):
         return f"dw:{_wide(tier)}_int8_exact", "ref:any"
-    if by_int8_gemm(p):
-        return f"dw:{tier}_int8", _int8_gemm(p, tier)
+    if by_int8_gemm(p, tier):
+        return f"dw:{tier}_int8", _int8_gemm(p)
     jit = "jit_int8" if "avx512_core" in implied(tier) else "jit_uni_int8"
     brdgmm = tier in _VNNI and not jit_with_avx_vnni(p)
     return f"dw:{tier}_int8", f"{'brdgmm_dw' if brdgmm else jit}:{tier}"

@@ -29,7 +29,7 @@ def convolution(p: ConvProblem, caps: frozenset[str]) -> tuple[str, str]:
     """
     wide = "avx512_core" if "avx512_core" in caps else "avx2"
     dense, dst = p.depthwise and not (is_dilated(p) or p.line), p.epilogue.dst  # in brdgmm_dw
-    bytes_ = dst in ("s8", "u8") and (p.wei == "f16" or wide == "avx2" or p.depthwise)
+    bytes_ = dst in ("s8", "u8") and (p.wei == "f16" or "avx512_core_bf16" not in caps or p.depthwise)
     shared = as_large_as_outputs(p) or shared_by_axes(p) or dense and shared_by_pixels(p)
     if p.wei_tag == "any" and (bytes_ or dst == "f32" and shared):
         refuse_single_pixel(p)

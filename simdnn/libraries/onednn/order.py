@@ -10,6 +10,7 @@ from collections.abc import Callable
 from itertools import groupby
 
 from isa_models.formats import fmt
+from isa_models.isa import implied
 from simdnn.kernels.common.postops import PostOp, sums_first
 from simdnn.kernels.common.spec import ConvProblem, Depth, MatmulProblem
 from simdnn.kernels.common.sums import DotProduct, Order, Part
@@ -25,6 +26,8 @@ def order_of(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order
     """
     if p.depth is None and (found := _of_single_channels(p, dot, wide, halved)):
         return found
+    if p.depth and p.depthwise and wide and dot.saturates and not halved:
+        return Order("gemm")
     if p.depth and wide and dot.wei == "f32" and (p.ic, p.dilation[1]) == (1, 1) and p.kw > 1:
         return Order()  # it makes channels of columns
     if wide and dot.wei in ("f32", "bf16") and jit_takes(p):
@@ -150,11 +153,12 @@ def by_gemm(p: ConvProblem, emulated: bool) -> bool:
     return (fours or emulated) and is_copied(p)
 
 
-def by_int8_gemm(p: ConvProblem) -> bool:
-    """Whether oneDNN leaves a convolution of integers to a GEMM under AVX-512: with a bias of bf16, and dilated
-    depthwise ones of three spatial dimensions.
+def by_int8_gemm(p: ConvProblem, isa: str) -> bool:
+    """Whether oneDNN leaves a convolution of integers to a GEMM under AVX-512: with a bias of bf16, and depthwise ones
+    of three spatial dimensions, with VNNI the dilated ones alone.
     """
-    return p.epilogue.bias_stored == "bf16" or p.depthwise and p.depth is not None and is_dilated(p)
+    deep = p.depthwise and p.depth is not None
+    return p.epilogue.bias_stored == "bf16" or deep and ("avx512_core_vnni" not in implied(isa) or is_dilated(p))
 
 
 def is_dilated(p: ConvProblem) -> bool:

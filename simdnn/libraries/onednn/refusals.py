@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from isa_models import Unimplemented
 from isa_models.formats import fmt
-from simdnn.kernels.common.activations import OWN_POWERS, is_formula
+from simdnn.kernels.common.activations import OWN_POWERS, by_c_library, is_formula
 from simdnn.kernels.common.postops import BINARY, COMPARISONS, ELTWISE, PostOp, previous_type, sums_first
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.model import LeftToReference
@@ -44,12 +44,16 @@ def check_post_ops(problem: Problem) -> None:
 
 
 def refuse_c_functions(problem: Problem, name: str) -> None:
-    """Raises where an implementation, which `name` is oneDNN's name of, calls C's library for a post-operation."""
-    called = [op.kind for op in problem.epilogue.post_ops if is_formula(op) and op.kind != "round"]
+    """Raises where an implementation, which `name` is oneDNN's name of, calls C's library for a post-operation, and the
+    destination shows the ulp by which that is off in up to 5 of 10,000 values.
+    """
+    called = [op for op in problem.epilogue.post_ops if is_formula(op) and op.kind != "round"]
     by_c = name in REFERENCES or name == "x64:gemm:jit" and problem.src == "f32"
-    if called and by_c:
+    shown = [op.kind for op in called if problem.epilogue.dst in ("f32", "s32") or not by_c_library(op)]
+    if shown and by_c:
         raise LeftToReference(
-            f"oneDNN takes {name} here, which calls C's library for {called[0]!r}: 'fastest' takes it"
+            f"oneDNN takes {name} here, which calls C's library for {shown[0]!r}: 'fastest' takes it, and but for "
+            "gelu_erf a destination of 16 bits or fewer works"
         )
 
 
@@ -117,17 +121,12 @@ def _refuse_bias(p: Problem) -> None:
         )
 
 
-def refuse_int8_gemm(p: ConvProblem, tier: str) -> None:
-    """Raises where the GEMM that takes a convolution of integers saturates, or answers otherwise than it should."""
+def refuse_int8_gemm(p: ConvProblem) -> None:
+    """Raises where the GEMM that takes a convolution of integers answers otherwise than it should."""
     if p.epilogue.bias_stored == "bf16":
         raise Unimplemented(
-            "oneDNN takes a GEMM for an int8 convolution with a bf16 bias, and leaves the bias out: f32, s32, s8 "
-            "and u8 work, and dispatch='fastest'"
-        )
-    if tier != "avx512_core_vnni":
-        raise Unimplemented(
-            "oneDNN takes a GEMM whose pairs saturate for this convolution, not modelled: isa='avx512_core_vnni' "
-            "works, and dispatch='fastest'"
+            "oneDNN takes a GEMM for an int8 convolution with a bf16 bias, and adds what is not the bias (0, or any "
+            "number up to 1e37): f32, s32, s8 and u8 work, and dispatch='fastest'"
         )
     compared = [
         op.kind for op in p.epilogue.post_ops if op.kind in COMPARISONS and not (op.per_channel or op.per_output)

@@ -202,14 +202,20 @@ def ends_as_reference(problem: ConvProblem, isa: str) -> bool:
 
 def _operands_referred(problem: ConvProblem, isa: str) -> bool:
     """Whether second operands are as large as the output, or shared in a way that no int8 kernel takes; older ones, the
-    GEMM among them, take none that the pixels of an image share, and that GEMM no late sums, nor a bf16 destination.
+    GEMM among them, take none that the pixels of an image share, and that GEMM adds no bf16 destination.
     """
     wide = "avx512_core" in implied(isa)
-    left = wide and by_int8_gemm(problem)
-    if left and (problem.epilogue.dst == "bf16" or sums_late(problem.epilogue.post_ops)):
+    left = wide and by_int8_gemm(problem, isa)
+    if left and (problem.epilogue.dst == "bf16" or not _gemm_adds(problem)):
         return True
     older = left or problem.depthwise or (groups_by_fours(problem, 16) if wide else older_kernel(isa, problem))
     return as_large_as_outputs(problem) or shared_by_axes(problem) or older and shared_by_pixels(problem)
+
+
+def _gemm_adds(problem: ConvProblem) -> bool:
+    """Whether the GEMM of integers adds what the destination held: first of all, without a zero point, in its type."""
+    ops, dst = problem.epilogue.post_ops, problem.epilogue.dst
+    return not sums_late(ops) and not any(op.zero_point or op.stored not in ("", dst) for op in ops)
 
 
 def even_parts(k: int) -> int:
