@@ -1,4 +1,4 @@
-"""Arrays as manifests of recorded outputs of oneDNN store them: bf16 as its bits, 4-bit integers one a byte."""
+"""Arrays as manifests of recorded outputs of oneDNN store them: bf16, f8 as bits, 4-bit integers one a byte."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import ml_dtypes
 
 from isa_models.readings.arrays import Array
 
-STORED = {"bf16": ml_dtypes.bfloat16, "s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
+STORED = {"s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
+BITS = {"bf16": ml_dtypes.bfloat16, "f8_e4m3": ml_dtypes.float8_e4m3fn, "f8_e5m2": ml_dtypes.float8_e5m2}
 
 
 def typed(array: Array, dtype: str) -> Array:
-    if dtype == "bf16":
-        return array.view(ml_dtypes.bfloat16)
+    if dtype in BITS:
+        return array.view(BITS[dtype])
     return array.astype(STORED[dtype]) if dtype in STORED else array

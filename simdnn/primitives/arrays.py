@@ -24,7 +24,7 @@ _HINTS = {
     "s32": "pass .astype(np.int8) or .astype(np.uint8)",
     "b1": "pass .astype(np.uint8)",
 }
-_BIAS_TYPES = ("bf16", "f16", "s32", "s8", "u8")
+_BIAS_TYPES = ("bf16", "f16", "s32", "s8", "u8", "f8_e4m3", "f8_e5m2")
 _MAX_TENSOR_BYTES = 1 << 36
 
 
@@ -111,7 +111,7 @@ def native(array: Array) -> Array:
 
 
 def bias_of(bias: object) -> Array | None:
-    """Bias values as they are stored, f32, bf16, f16, s32, s8 or u8, or None; a kernel has them as f32."""
+    """Bias values as they are stored, f32, bf16, f16, s32, s8, u8 or f8, or None; a kernel has them as f32."""
     if bias is None:
         return None
     held("bias", bias)

@@ -21,6 +21,7 @@ from simdnn.primitives.resolve import Resolved, bias_values, floats, resolve
 _DESTINATIONS = ("f32", "bf16", "f16", "f8_e4m3", "f8_e5m2", "f4_e2m1")
 
 _FLOATS = ("f32", "bf16", "f16")  # destinations that no stage narrows
+_BYTES = ("s8", "u8")
 
 
 def takes_part(given: Resolved, dst: str | None) -> bool:
@@ -91,8 +92,8 @@ def of_convolution(
 ) -> tuple[Epilogue, Parameters]:
     """The epilogue of a convolution of narrow floats; `Unimplemented` for scales where a library's bits are wanted."""
     dst = "f32" if dst is None else dst
-    if dst not in (*_FLOATS, *NARROW):
-        works = ", ".join((*_FLOATS, *NARROW))
+    if dst not in (*_FLOATS, *_BYTES, *NARROW):
+        works = ", ".join((*_FLOATS, *_BYTES, *NARROW))
         raise Unimplemented(f"dst {dst!r} of a convolution of {given.shape.src}; what works: {works}")
     if given.scales and library:
         raise Unimplemented(

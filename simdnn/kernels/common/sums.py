@@ -66,6 +66,7 @@ class Options:
     nan_to_bound: bool = False  # a NaN on its way to an integer becomes the upper bound, not what conversion gives
     bias_first: bool = False  # the bias is added to the first of several chains, before the others are
     sum_first: bool = False  # what the destination held is, too, ahead of the bias, where it comes first of all
+    starts: bool = False  # sums start from what comes first, which is then no addition to the first chain
     apart: tuple[str, ...] = ()  # operands whose tiles pass the first cache by: "src", "wei"
     tile: RegisterTile | None = None  # None: this package's choice
     packs: bool = False  # a library packs weights in every run, panel by panel: its time has that

@@ -281,7 +281,8 @@ class RegisterTiles:
         p, c = self.product, self.product.conv
         chains, group = self.sums.sums(panel.step), self.sums.group
         given = p.options.tile or RegisterTile(0, 0)
-        reduction = Reduction(p.dot, p.reading.tensor, p.shifted, chains, group, self.first)
+        starts = p.options.starts
+        reduction = Reduction(p.dot, p.reading.tensor, p.shifted, chains, group, self.first, starts)
         return tile(
             p.unit,
             replace(reduction, one_load=given.one_load, fetches=given.fetches, apart=given.rows > 0),

@@ -125,6 +125,7 @@ class Reduction:
     sums: tuple[Repeat, ...]
     group: Group | None = None  # what makes an integer chain an f32 term
     first: tuple[str, ...] = ()  # what the first chain's sum gets, instead of the total: "sum", "bias"
+    starts: bool = False  # it gets that ahead of its products
     one_load: bool = False  # the source's rows are broadcast first, and one vector of weights is loaded at a time
     fetches: bool = False  # a line of each vector of weights is fetched ahead in a step, as far as there are rows
     apart: bool = False  # parts of the sums do not follow each other at once, and the epilogue's registers hold weights
@@ -235,15 +236,23 @@ def weights_of(vectors: int) -> list[str]:
     return ["p", *(f"b{j}" for j in range(vectors - 1))]
 
 
-def reduce_(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine], chain: Chain, at: Moves) -> Code:
-    """Accumulators from zero, over one chain; `at` says how far source and weights are on already."""
+def reduce_(
+    unit: Unit,
+    reduction: Reduction,
+    panel: Panel,
+    rows: Sequence[Affine],
+    chain: Chain,
+    at: Moves,
+    start: Code,
+) -> Code:
+    """Accumulators from zero and what `start` adds, over one chain; `at`: how far source and weights are on already."""
     moved, weights = chain.at([row + at[0] for row in rows], panel.base + at[1])
     code = chain.around(steps(unit, reduction, panel, moved, weights, chain.steps))
     sums = [accumulator(unit, i, j, reduction.dot) for i in range(len(rows)) for j in range(panel.vectors)]
     if reduction.dot.beside:
         sums += [beside(unit, acc.name) for acc in sums]
     clear: Code = [zero(acc) for acc in sums]
-    return clear + code
+    return [*clear, *start, *code]
 
 
 def turns(sums: Sequence[Repeat]) -> list[tuple[Repeat, int, int]]:
@@ -311,15 +320,17 @@ def tile(
         over, turn = repeat.over, Affine.var(repeat.over.var) + first if count > 1 else Affine(first)
         body = setup(unit, reduction, panel, plan.scale_by_channel) if p == 0 or reduction.apart else []
         for c, chain in enumerate(repeat.chains):
-            body += reduce_(unit, reduction, panel, sources, chain, (turn * over.source, turn * over.weights))
+            opening = p == 0 and c == 0
+            early: Code = add_parts(plan, final, reduction.first) if opening else []
+            start = early if reduction.starts else Code()
+            at_turn = turn * over.source, turn * over.weights
+            body += reduce_(unit, reduction, panel, sources, chain, at_turn, start)
             for row in accumulators:
                 for acc in row:
                     body += dot.promote(unit, acc.name)
             if reduction.group:
                 body += reduction.group.term(unit, final, turn)
-            opening = p == 0 and c == 0
-            if opening:
-                body += add_parts(plan, final, reduction.first)
+            body += [] if reduction.starts else early
             closing = p == len(pieces) - 1 and c == len(repeat.chains) - 1
             if reduction.chains > 1:
                 body += partial(add=not opening, store=not closing)

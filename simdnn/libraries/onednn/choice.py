@@ -138,7 +138,8 @@ def _referred(p: ConvProblem, emulated: bool) -> bool:
     ops, dst = p.epilogue.post_ops, p.epilogue.dst
     if not fmt(p.src).is_float or dst not in ("s8", "u8", "f32", p.src):
         return False
-    if dst in ("s8", "u8") or as_large_as_outputs(p) and p.src != "bf16":
+    bytes_ = dst in ("s8", "u8")
+    if bytes_ and not _stores_bytes(p, emulated) or as_large_as_outputs(p) and (bytes_ or p.src != "bf16"):
         refuse_single_pixel(p)
         return True
     if shared_by_axes(p) or p.depthwise and p.src != "f16" and shared_by_pixels(p):
@@ -148,6 +149,13 @@ def _referred(p: ConvProblem, emulated: bool) -> bool:
     if older and beyond_older_kernels(p):
         return True
     return not sums_first(ops) and (emulated or alone or p.src == "bf16" and by_gemm(p, False))
+
+
+def _stores_bytes(p: ConvProblem, emulated: bool) -> bool:
+    """Whether a kernel takes floats to integers: oneDNN's newer ones of f16, and of bf16 but for small groups by fours
+    and depthwise ones.
+    """
+    return p.src == "f16" or p.src == "bf16" and not (emulated or p.depthwise or groups_by_fours(p, 16))
 
 
 def _emulated(p: Problem) -> tuple[str, str]:
@@ -325,7 +333,8 @@ def _deep_floats(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, s
 
 def _deep_floats_by_depth(p: ConvProblem, tier: str, emulated: bool) -> tuple[str, str]:
     """Depthwise floats, whose kernels are those of other convolutions here."""
-    dense = not (is_dilated(p) or p.src == "bf16" and as_large_as_outputs(p))
+    large = p.src == "bf16" and as_large_as_outputs(p)
+    dense = not (is_dilated(p) or large or p.epilogue.dst in ("s8", "u8"))
     if p.src == "f16":
         base = "brgconv_1x1" if pointwise(p) else "brg_conv_fwd"
         return (
@@ -373,6 +382,7 @@ def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
 
 def _depthwise_f16(p: ConvProblem) -> str:
     """Whose kernel takes a depthwise convolution of f16."""
-    if p.line or shared_by_pixels(p) or p.dilation != (1, 1) and sees_padding_alone(p):
+    others = p.line or shared_by_pixels(p) or p.epilogue.dst in ("s8", "u8")
+    if others or p.dilation != (1, 1) and sees_padding_alone(p):
         return "brgconv_1x1" if pointwise(p) else "brg_conv_fwd"
     return "brdgmm_dw" if p.dilation == (1, 1) else "jit_dw"

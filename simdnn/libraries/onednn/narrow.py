@@ -28,8 +28,10 @@ def convolution(p: ConvProblem, caps: frozenset[str]) -> tuple[str, str]:
         raise Unimplemented(f"oneDNN refuses a convolution {types}: f8 it has with avx512_core_fp16; {_FASTEST}")
     if "avx512_core_fp16" not in caps:
         raise Unimplemented(f"oneDNN refuses a convolution {types}: f8 needs avx512_core_fp16")
-    if p.epilogue.dst not in ("f32", p.src):
-        raise Unimplemented(f"oneDNN's convolution {types} is not known here: dst f32 or {p.src} works")
+    if p.epilogue.dst not in ("f32", p.src, "s8", "u8"):
+        raise Unimplemented(f"oneDNN's convolution {types} is not known here: dst f32, {p.src}, s8 or u8 works")
+    if p.epilogue.bias_stored not in ("f32", p.src):
+        raise Unimplemented(f"oneDNN refuses a bias of {p.epilogue.bias_stored} of a convolution {types}: f32 works")
     return "ref_conv:avx512_core", "ref:any"
 
 

@@ -115,9 +115,10 @@ def check_zero_points(strategy: str, by_row: bool) -> None:
 
 def _refuse_bias(p: Problem) -> None:
     """Raises for types of the bias of an int8 convolution that the library refuses."""
-    if p.epilogue.bias_stored == "f16":
+    if p.epilogue.bias_stored in ("f16", *_UNWRITTEN[0][2:]):
         raise Unimplemented(
-            "oneDNN has no int8 convolution with an f16 bias: f32, s32, s8 and u8 work, and dispatch='fastest'"
+            f"oneDNN has no int8 convolution with a bias of {p.epilogue.bias_stored}: f32, s32, s8 and u8 work, and "
+            "dispatch='fastest'"
         )
 
 

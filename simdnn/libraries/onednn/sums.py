@@ -80,7 +80,7 @@ def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) ->
     if dot.wei == "bf16" and dot.depth == 2 and by_gemm(problem, False):
         return _as_gemm(problem)
     if problem.depthwise and problem.depth and problem.src == "f32" and is_dilated(problem):
-        return Options(reference=True, sum_first=True)  # a GEMM
+        return Options(reference=True, sum_first=True, starts=True)  # a GEMM
     cut = 0
     if dot.acc == "f32" and dot.depth == 1 and problem.src == "f32":
         cut = 1280 if wide else 320 if problem.ic // problem.groups > 2048 else 0
