@@ -84,7 +84,7 @@ def test_scales_of_a_destination_by_column_are_unimplemented() -> None:
 
 def test_types_of_bias_that_lead_elsewhere_are_refused() -> None:
     src, weights = np.ones((1, 4, 3, 3), np.int8), np.full((8, 4, 1, 1), 2, np.int8)
-    for dtype, isa, what in (("f16", "avx2", "f16 bias"), ("bf16", "avx512_core", "leaves the bias out")):
+    for dtype, isa, what in (("f16", "avx2", "bias of f16"), ("bf16", "avx512_core", "adds what is not the bias")):
         bias = np.ones(8, fmt(dtype).dtype)
         with pytest.raises(simdnn.Unimplemented, match=what):
             simdnn.convolution(src, weights, bias, machine="zen4", isa=isa, dispatch="onednn")

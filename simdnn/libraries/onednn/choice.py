@@ -306,9 +306,8 @@ def _int8_gemm(p: ConvProblem) -> str:
 
 def _unknown_in_depth(p: ConvProblem, isa: str) -> Unimplemented:
     return Unimplemented(
-        f"what oneDNN picks for this {p.src} in three spatial dimensions under {isa} is not known: int8 works but for "
-        "depthwise ones that saturate, floats but for bf16 of one channel a group on a flat image, and "
-        "dispatch='fastest'"
+        f"what oneDNN picks for this {p.src} in three spatial dimensions under {isa} is not known: caps without tiles "
+        "work, but for bf16, and u8 that saturates, of one channel a group on a flat image, and dispatch='fastest'"
     )
 
 
