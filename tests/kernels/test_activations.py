@@ -116,7 +116,7 @@ OF_C: dict[tuple[Any, ...], Callable[[Array], Array]] = {
 @pytest.mark.parametrize("op", OF_C, ids=lambda op: op[0])
 def test_what_the_reference_calls_is_rounded_right(op: tuple[Any, ...], isa: str) -> None:
     rng = np.random.default_rng(5)
-    some = [rng.uniform(-86, 90, 3000), rng.standard_normal(3000) * 3, rng.standard_normal(900) * 1e-3, [0.0, -0.0]]
+    some = [rng.uniform(-86, 90, 3000), rng.standard_normal(3000) * 3, rng.standard_normal(900) * 1e-3, [0.0, 1.0]]
     x = np.concatenate([*some, [np.inf, -np.inf, np.nan, -1e-30, 1e-30, 1e30]]).astype(np.float32).reshape(1, 1, 4, -1)
     one = np.ones((1, 1, 1, 1), np.float32)
     with np.errstate(all="ignore"):

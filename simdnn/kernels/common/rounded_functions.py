@@ -184,7 +184,7 @@ def elu(x: Element, alpha: Element) -> Element:
 def logistic(x: Element) -> Element:
     """1 / (1 + e**-x), 0 where that overflows."""
     usual = 1.0 / (exp(-x) + 1.0)
-    return _select(_below(-x, _OVERFLOW), usual, x.same(0.0))
+    return _select(_below(x.same(1e38).minimum(-x), _OVERFLOW), usual, x.same(0.0))  # of a NaN, too, it is 0
 
 
 def swish(x: Element, alpha: Element) -> Element:
@@ -211,5 +211,6 @@ def gelu_tanh(x: Element) -> Element:
     inner = (x * 0.79788458347320556640625) * ((x * 0.044715) * x + 1.0)
     total = _sum(x.same(1.0), tanh(inner))
     half = x * 0.5
-    product = half * total.high
-    return (product + half.fma(total.low, half.fma(total.high, -product))).bits("or", x.bits("and", 0x80000000))
+    some = half.minimum(1e38).maximum(-1e38)  # what is left of an infinity is nothing
+    left = some.fma(total.low, some.fma(total.high, -(some * total.high)))
+    return (half * total.high + left).bits("or", x.bits("and", 0x80000000))

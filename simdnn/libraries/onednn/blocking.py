@@ -84,7 +84,8 @@ def convolution_tile(problem: ConvProblem, dot: DotProduct, wide: bool) -> Regis
 
 def _by_brdgmm(problem: ConvProblem, row: str) -> bool:
     """Whether a depthwise convolution of whole vectors of channels is brdgmm's, the library's kernel of them."""
-    left = problem.line or problem.dilation != (1, 1) or shared_by_pixels(problem) or by_int8_gemm(problem)
+    left = problem.line or problem.dilation != (1, 1) or shared_by_pixels(problem)
+    left = left or by_int8_gemm(problem, "avx512_core_vnni")
     return not left and problem.ic % (16 if "avx512_core" in row else 8) == 0
 
 
