@@ -158,9 +158,7 @@ def log(x: Element) -> Element:
     near = _log_near_one(Pair(beyond, x.same(0.0))).rounded
     usual = _select(_below(beyond.abs(), 0.015625), near, _log_of(x).rounded)
     below = (x + 0.0).shift("sar", 31).bits("and", 0x80000000)
-    rough = functions.log(x).bits(
-        "and", below.bits("xor", 0xFFFFFFFF)
-    )  # what is no number
+    rough = functions.log(x).bits("and", below.bits("xor", 0xFFFFFFFF))  # what is no number
     bits = x.read_as("s32")
     denormal = (bits - 0x00800000).shift("sar", 31)
     regular = (bits - 0x7F800000).shift("sar", 31).bits("and", denormal.bits("xor", 0xFFFFFFFF))
