@@ -179,7 +179,7 @@ def test_an_estimate_tells_the_library_and_its_reference() -> None:
     convolved = simdnn.estimate("convolution", **options)
     assert (convolved.library, convolved.reference) == ("ref:any", True)
     with pytest.raises(LeftToReference):
-        simdnn.estimate("convolution", attr=simdnn.Attr(post_ops=["tanh"]), **options)
+        simdnn.estimate("convolution", attr=simdnn.Attr(post_ops=["gelu_erf"]), **options)
 
 
 def test_layer_tables_and_gpus() -> None:

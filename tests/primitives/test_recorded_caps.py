@@ -28,8 +28,6 @@ CASES = [
 REFUSED = {
     ("conv_f32_203_44", "AVX512_CORE_FP16"),
     ("conv_f32_203_44", "AVX512_CORE_AMX"),
-    ("mm_post_int_203_21", "AVX512_CORE_VNNI"),
-    ("mm_post_int_203_21", "AVX2"),
 }
 RUNS = [(case, cap) for case in CASES for cap in case["runs"]]
 
