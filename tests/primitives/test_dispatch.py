@@ -385,3 +385,21 @@ def test_the_least_time_is_taken_where_clocks_differ(
     assert found.seconds == min(others.values()) and found.cycles > frame["cycles"].min()
     assert frame.loc[found.implementation, "reason"] == "least time"
     assert frame.loc[frame["cycles"].idxmin(), "reason"].startswith("more time: fewer cycles, at ")
+
+
+@pytest.mark.parametrize(
+    "primitive,problem",
+    [
+        (
+            "convolution",
+            {"machine": "gnr", "dt": "bf16", "ic": 32, "oc": 32, "groups": 32, "ih": 9, "iw": 9, "kh": 1, "kw": 1},
+        ),
+        ("matmul", {"machine": "zen4", "dt": "bf16:u4:bf16", "m": 1, "n": 6, "k": 256}),
+        ("matmul", {"machine": "zen5", "dt": "bf16:u4:bf16", "m": 40, "n": 46, "k": 34}),
+    ],
+)
+def test_under_a_library_every_candidate_has_cycles_or_a_reason(primitive: str, problem: dict[str, Any]) -> None:
+    """Others than the one that it takes, and columns that end within a vector, whose rows nothing stands behind."""
+    attr = Attr(fpmath="bf16", apply_to_int=True) if "u4" in problem["dt"] else None
+    frame = simdnn.estimate(primitive, attr=attr, dispatch="onednn", **problem).dispatch
+    assert frame["cycles"].iloc[0] > 0 and (frame["reason"] != "").all()

@@ -54,9 +54,9 @@ class LibraryWeights(PanelWeights):
         at = row * rows.n + panel.dst + j * unit.lanes
         halved = Affine(at.const // 2, tuple((name, many // 2) for name, many in at.terms))
         value = unit.reg(r[i], "u32")
-        signed = value.as_("s32")
+        signed, pairs = value.as_("s32"), -(-panel.lanes[j] // 2)  # nothing stands behind the last column
         return [
-            op("vpmovsxbd", Register(r[i], "s32", unit.lanes // 2), Memory("stored", halved, "s8", unit.lanes // 2)),
+            op("vpmovsxbd", Register(r[i], "s32", unit.lanes // 2), Memory("stored", halved, "s8", pairs)),
             self.shuffled(r, i),
             self.shuffled(r, i),
             op("vpslld", value, value, imm=28),

@@ -9,6 +9,7 @@ from functools import partial
 
 from isa_models import Machine
 from isa_models.formats import fmt
+from isa_models.isa import implied
 from simdnn.kernels.common.spec import ConvProblem, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, accumulation_of, tiled_gemm
@@ -284,7 +285,8 @@ def _depthwise_kernel(name: str, unit: Unit, halves: bool, problem: ConvProblem,
     reference = ends_as_reference(problem, unit.isa) if integer else problem.src == "f32" and depthwise_by_gemm(problem)
     merged = integer and older_kernel(unit.isa, problem) and not reference
     found = Depthwise(name, problem, unit, halves and problem.src == "s8", merged, starts, reference)
-    if problem.tiles != "onednn":
+    sums_pairs = problem.wei != "bf16" or "avx512_core_bf16" in implied(unit.isa)  # as the library's walk does
+    if problem.tiles != "onednn" or not sums_pairs:
         return found.kernel()
     walk = Walk(problem, unit, depthwise_tile(problem, unit.masks), found.channel_plan)
     return replace(found.kernel(), timed=walk.program(name))
