@@ -1,5 +1,6 @@
-"""`python -m benchmarks.tuning NETWORK [MACHINE,… [MAX_LOSS [MODE,…]]]`: what `simdnn.tune` finds beside one mode for
-the whole network, and beside the layers that other tools leave in f32, all in the same cycles and quality.
+"""`python -m benchmarks.tuning NETWORK [MACHINE,… [MAX_LOSS [MODE,… [SAMPLES]]]]`: `simdnn.tune` beside other choices.
+
+They are one mode for the whole network, and the layers that other tools leave in f32, in the same cycles and quality.
 
 Of onnxruntime's ranking of layers the worst go back to f32 until the quality is within the bound; which layers do is
 NNCF's own choice, where it is installed (`benchmarks.choices`). Rows are kept in build/tuning-NETWORK.jsonl, from which
@@ -26,16 +27,24 @@ from simdnn.tuning.tune import fetched
 from simdnn.tuning.tuned import Tuned, text_of
 
 INT8 = "int8-vnni"
-BACK = (0, 1, 2, 4, 6, 8, 12, 16, 24, 32)  # layers that return to f32
+BACK = (0, 1, 2, 4, 6, 8, 12, 16, 24, 32, 45, 60, 90, 120, 150)  # layers that return to f32
 Rows = list[dict[Any, Any]]
 
 
-def rows(network: str, machines: list[str], max_loss: float, modes: list[str] | None, kept: Path) -> pd.DataFrame:
+def rows(
+    network: str, machines: list[str], max_loss: float, modes: list[str] | None, samples: int | None, kept: Path
+) -> pd.DataFrame:
     """machine, choice, cycles, speed_up, quality, loss: each the fastest of its kind within the loss."""
     tuned = simdnn.tune(
-        network, machine=machines, max_loss=max_loss, modes=modes, results=kept, progress=print_progress
+        network,
+        machine=machines,
+        max_loss=max_loss,
+        modes=modes,
+        samples=samples,
+        results=kept,
+        progress=print_progress,
     )
-    others = _Others(network, machines[0], max_loss)
+    others = _Others(network, machines[0], max_loss, samples)
     found = [line for machine in machines for line in _compared(tuned, others, machine, max_loss, kept)]
     return pd.DataFrame(found)
 
@@ -43,16 +52,16 @@ def rows(network: str, machines: list[str], max_loss: float, modes: list[str] | 
 class _Others:
     """The layers that other tools choose, whatever the machine."""
 
-    def __init__(self, network: str, machine: str, max_loss: float) -> None:
-        subject, judge, _, _ = fetched(workloads.REAL_NETWORKS[network], isa_models.machine(machine))
+    def __init__(self, network: str, machine: str, max_loss: float, samples: int | None) -> None:
+        subject, judge, _, _ = fetched(workloads.REAL_NETWORKS[network], isa_models.machine(machine), samples)
         assert isinstance(subject, ModelSubject)
-        self.network = network
+        self.network, self.samples = network, samples
         self.ranking, self.order = onnxruntime_order(subject)
         self.nncf = nncf_layers(subject, judge, max_loss)
 
 
 def _compared(tuned: Tuned, others: _Others, machine: str, max_loss: float, kept: Path) -> Rows:
-    subject, judge, _, _ = fetched(workloads.REAL_NETWORKS[others.network], isa_models.machine(machine))
+    subject, judge, _, _ = fetched(workloads.REAL_NETWORKS[others.network], isa_models.machine(machine), others.samples)
     runs = RecipeRuns(subject, judge, Results(kept))
     base = runs.row(dict.fromkeys(subject.layers, "f32"))
     known = tuned.runs[tuned.runs["machine"] == machine].to_dict("records")
@@ -66,7 +75,7 @@ def _compared(tuned: Tuned, others: _Others, machine: str, max_loss: float, kept
         found.append((choice, row | {"recipe": text_of(modes)}))
         return float(base["quality"] - row["quality"])
 
-    for count in BACK:
+    for count in [count for count in BACK if count < len(others.order)]:
         if run(others.ranking, set(others.order[count:])) <= max_loss:
             break
     if others.nncf:
@@ -83,12 +92,13 @@ def _compared(tuned: Tuned, others: _Others, machine: str, max_loss: float, kept
     return lines
 
 
-def main(network: str, machines: str = "zen4", max_loss: str = "0.05", modes: str = "") -> None:
+def main(network: str, machines: str = "zen4", max_loss: str = "0.05", modes: str = "", samples: str = "") -> None:
     """Print the table."""
     kept = Path("build") / f"tuning-{network}.jsonl"
     kept.parent.mkdir(exist_ok=True)
     chosen = modes.split(",") if modes else None
-    print(rows(network, machines.split(","), float(max_loss), chosen, kept).to_string(index=False))
+    count = int(samples) if samples else None
+    print(rows(network, machines.split(","), float(max_loss), chosen, count, kept).to_string(index=False))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from simdnn.late import pd
 
 FILE_FORMATS = (".csv", ".json", ".parquet")
 PICTURE_FORMATS = (".png", ".pdf", ".svg")
-MOST_CHARACTERS = 120  # of a cell of a table: names of nodes may be longer, and files have them whole
+MOST_CHARACTERS = 120  # of a name in a table; files have it whole
+_NAMES = ("node", "layer", "layers")  # columns of names that a model brings, which may be of any length
 
 
 Rows = Sequence[Mapping[str, Any]]  # of the same columns
@@ -35,11 +36,15 @@ def table(
     """
     columns = []
     for name, values, right in _columns(frame):
-        show = formats.get(name, lambda value: legible(str(value)))
+        show = formats.get(name, _legible if name in _NAMES else str)
         cells = [name, *("-" if value is None else show(value) for value in values)]
         width = max(map(len, cells))
         columns.append([cell.rjust(width) if right else cell.ljust(width) for cell in cells])
     return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))
+
+
+def _legible(value: object) -> str:
+    return legible(str(value))
 
 
 def legible(name: str, most: int = MOST_CHARACTERS) -> str:
