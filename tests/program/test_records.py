@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from isa_models import InvalidArgument, ProgramError
 from isa_models.plain import MOST
 from simdnn import numerics
+from simdnn.numerics import buffers
 from simdnn.program.check import verify
 from simdnn.program.records import MOST_LOOPS, Affine, Loop, Memory, Op, Program, Register, Tensor
 from tests.program.programs import copies, load, nested, once, program, store
@@ -276,7 +277,7 @@ def test_an_output_that_no_memory_holds() -> None:
     """Named, where the system says so at once; none is touched either way."""
     tensors = tuple(Tensor(f"o{n}", "f32", 1 << 34, "output") for n in range(3))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(numerics, "zeros", _full)
+        patch.setattr(buffers, "zeros", _full)
         with pytest.raises(InvalidArgument, match="output o0: no memory for 68719476736 bytes"):
             numerics.run(Program("p", "avx512_core", tensors, ()), {})
 
