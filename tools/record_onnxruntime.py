@@ -3,7 +3,8 @@
     python tools/record_onnxruntime.py avx512_core_vnni                         # what this host's CPU has
     qemu-x86_64 -cpu Haswell .venv/bin/python tools/record_onnxruntime.py avx2  # Debian's qemu-user: AVX2, no VNNI
 
-writes the models, their feeds and, under the ISA cap's name, what came out into tests/vectors/onnxruntime/models.npz.
+writes the models, their feeds and, under the ISA cap's name, what came out into tests/vectors/onnxruntime: models.npz,
+and blocks.npz of weights in blocks and products of a vector.
 MLAS asks the CPU what it has and knows no option to cap it: another CPU, real or emulated, is the only way. How the
 stored outputs were made stands beside them, in README.md.
 """
@@ -18,7 +19,7 @@ import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-FILE = Path(__file__).parents[1] / "tests" / "vectors" / "onnxruntime" / "models.npz"
+FOLDER = Path(__file__).parents[1] / "tests" / "vectors" / "onnxruntime"
 TYPES = {"u8": np.uint8, "s8": np.int8}
 SIZES = ((1, 7, 3), (5, 33, 18), (9, 258, 5), (3, 301, 40))  # M, K, N
 #: channels, filters, groups, kernel, strides, padding, dilation
@@ -358,24 +359,111 @@ def models() -> dict[str, Any]:
     return found | resizes(rng) | more_floats(rng) | more_integers(rng)
 
 
+def blocks(rng: np.random.Generator) -> dict[str, Any]:
+    """MatMulNBits of 4 and 8 bits at accuracy levels 0 and 4: one row and three, columns left, a short last block."""
+    found: dict[str, Any] = {}
+    for bits in (4, 8):
+        for block in (16, 32, 64, 128, 512):
+            for level in (0, 4):
+                for m in (1, 3):
+                    zeros = (block // 16 + m + level) % 3 == 0
+                    one, n, k = Model(), 5, 3 * block - 5 if block < 128 else 2 * block + 40
+                    count = -(-k // block)
+                    one.feeds["a"] = rng.standard_normal((m, k)).astype(np.float32)
+                    one.constants["b"] = rng.integers(0, 256, (n, count, block * bits // 8)).astype(np.uint8)
+                    one.constants["s"] = rng.uniform(0.01, 0.1, n * count).astype(np.float32)
+                    inputs = ["a", "b", "s"]
+                    if zeros:
+                        one.constants["z"] = rng.integers(0, 256, n * -(-count * bits // 8)).astype(np.uint8)
+                        inputs.append("z")
+                    if m == 3:
+                        one.constants["c"] = rng.standard_normal(n).astype(np.float32)
+                        inputs += [""] * (5 - len(inputs)) + ["c"]
+                    where: dict[str, Any] = {"K": k, "N": n, "bits": bits, "block_size": block, "accuracy_level": level}
+                    domain = "com.microsoft"
+                    one.nodes.append(helper.make_node("MatMulNBits", inputs, ["y"], domain=domain, **where))
+                    name = f"MatMulNBits_{bits}_{block}_{level}_{m}{'_zeros' * zeros}"
+                    found[name] = (one, TensorProto.FLOAT)
+    return found
+
+
+def vectors(rng: np.random.Generator) -> dict[str, Any]:
+    """Products of a vector by weights that are no constants, in all layouts; products with factors; convolutions to one
+    pixel and by one filter a group.
+    """
+    found: dict[str, Any] = {}
+    gemms: tuple[tuple[str, int, int, int, dict[str, Any]], ...] = (
+        ("row", 1, 31, 21, {}),
+        ("column", 7, 77, 1, {}),
+        ("by_columns", 1, 45, 7, {"transB": 1}),
+        ("turned", 5, 300, 1, {"transA": 1}),
+        ("turned_wide", 2, 300, 5, {"transA": 1}),
+        ("factor", 1, 300, 6, {"alpha": 0.3}),
+        ("factors", 3, 600, 6, {"alpha": 0.3, "beta": 0.7}),
+    )
+    for name, m, k, n, where in gemms:
+        one = Model()
+        shapes: dict[str, tuple[int, ...]] = {
+            "a": (k, m) if "transA" in where else (m, k),
+            "b": (n, k) if "transB" in where else (k, n),
+        }
+        shapes |= {"c": (n,)} if n > 1 else {}
+        one.feeds = {key: rng.standard_normal(shape).astype(np.float32) for key, shape in shapes.items()}
+        one.node("Gemm", " ".join(shapes), **where)
+        found[f"Gemm_f32_{name}"] = (one, TensorProto.FLOAT)
+    for name, channels, filters, groups, taps, size in (
+        ("pixel", 18, 7, 1, (3, 2), (3, 2)),
+        ("filter", 18, 1, 1, (2, 3), (4, 5)),
+        ("depthwise", 5, 5, 5, (3, 3), (5, 4)),
+        ("whole_width", 2, 6, 2, (2, 4), (2, 4)),
+    ):
+        one = Model()
+        one.feeds["x"] = rng.standard_normal((2, channels, *size)).astype(np.float32)
+        one.constants["w"] = rng.standard_normal((filters, channels // groups, *taps)).astype(np.float32)
+        one.constants["c"] = rng.standard_normal(filters).astype(np.float32)
+        one.node("Conv", "x w c", group=groups, kernel_shape=list(taps))
+        found[f"Conv_f32_{name}"] = (one, TensorProto.FLOAT)
+    one = Model()
+    for name, shape in (("q", (2, 3, 1, 40)), ("k", (2, 3, 6, 40))):
+        one.feeds[name] = rng.standard_normal(shape).astype(np.float32)
+    one.constants["c"] = np.float32(6.3)
+    one.node("Transpose", "k", "t", perm=[0, 1, 3, 2])
+    one.node("MatMul", "q t", "p")
+    one.node("Div", "p c")
+    found["MatMul_f32_attention"] = (one, TensorProto.FLOAT)
+    return found
+
+
+def more_models() -> dict[str, Any]:
+    """Models of blocks.npz; the same ones every time."""
+    rng = np.random.default_rng(20)
+    return blocks(rng) | vectors(rng)
+
+
 def main() -> None:
     """Add what comes out on this CPU to the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("isa", help="the ISA cap of the CPU, under which outputs are kept")
     args = parser.parse_args()
-    stored: dict[str, Any] = dict(np.load(FILE)) if FILE.exists() else {}
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    for name, (model, kind) in models().items():
+    for name, found in (("models", models()), ("blocks", more_models())):
+        record(FOLDER / f"{name}.npz", found, args.isa, options)
+
+
+def record(file: Path, found: dict[str, Any], isa: str, options: Any) -> None:
+    """Add what comes out of some models to a file."""
+    stored: dict[str, Any] = dict(np.load(file)) if file.exists() else {}
+    for name, (model, kind) in found.items():
         proto = model.proto(kind)
         session = onnxruntime.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
         stored[f"{name}/model"] = np.frombuffer(proto, np.uint8)
         stored |= {f"{name}/feeds/{key}": values for key, values in model.feeds.items()}
-        stored[f"{name}/{args.isa}"] = session.run(["y"], model.feeds)[0]
-    FILE.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(FILE, **stored)
-    print(f"{len(models())} models, onnxruntime {onnxruntime.__version__}: {FILE.stat().st_size} bytes")
+        stored[f"{name}/{isa}"] = session.run(["y"], model.feeds)[0]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(file, **stored)
+    print(f"{len(found)} models, onnxruntime {onnxruntime.__version__}: {file.stat().st_size} bytes in {file.name}")
 
 
 if __name__ == "__main__":

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from isa_models import Unimplemented
+from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
 from simdnn.kernels.common.params import Param, Params
 from simdnn.kernels.common.spec import MatmulProblem, Problem
+from simdnn.kernels.common.windows import ImageWindows
 
 
 class LeftToReference(Unimplemented):
@@ -68,6 +70,26 @@ def _no_operators(call: OperatorCall) -> NoReturn:
     raise Unimplemented(f"a library's {call.primitive} is not modelled; what works: dispatch='fastest' or 'onednn'")
 
 
+class LineSums(Protocol):
+    """Sums over the last dimension, which stays as 1, in a library's own order."""
+
+    def sum_of_powers(self, x: Array, caps: frozenset[str]) -> Array:
+        """The sums of a softmax."""
+        ...
+
+    def has_statistics(self, n: int, centred: bool) -> bool:
+        """Whether the next two are known for `n` elements, around their mean or zero."""
+        ...
+
+    def mean(self, x: Array) -> Array:
+        """Means of a normalization."""
+        ...
+
+    def mean_square(self, x: Array) -> Array:
+        """Means of squares, of values less their mean or as they are."""
+        ...
+
+
 @dataclass(frozen=True)
 class Library:
     """One library's habits; each function raises `Unimplemented` for what the library refuses or is not known to do.
@@ -102,15 +124,30 @@ class Library:
     tiles: Callable[[Problem, str], bool] = lambda problem, row: False
     #: (problem, the row of its choice, threads) -> cycles of its own code around its kernels, in an execution on a CPU
     around: Callable[[Problem, str, int], float] = lambda problem, row, threads: 0.0
-    #: (columns, K, whether weights are packed ahead of time) -> how much of K a product of floats adds up at once
-    part_of_k: Callable[[int, int, bool], int] = lambda n, k, packed: k
+    #: (columns, K, whether weights are packed ahead of time, whether the source is stored transposed) -> how much of K
+    #: a product of floats adds up at once
+    part_of_k: Callable[[int, int, bool, bool], int] = lambda n, k, packed, turned: k
     #: (what the values of an operand decide, ISA caps) -> the row that it takes then; "" where that is the usual one.
+    #: "matrices": a product of a vector as one of matrices; "chain": one of floats whose K is not cut;
     #: "varying": a convolution of floats whose weights or bias are no constants; "own zeros": one of u8 by s8 with one
     #: channel a group, whose weights' zero points differ from channel to channel
     row_for: Callable[[str, frozenset[str]], str] = lambda what, caps: ""
+    #: (windows, whether weights and bias are constants, ISA caps) -> whether a convolution of floats is products of a
+    #: vector, a group and an image each
+    by_vectors: Callable[[ImageWindows, bool, frozenset[str]], bool] = lambda windows, constant, caps: False
+    #: (bits, accuracy level, rows, whether weights are constants) of ONNX's MatMulNBits -> how it is formed:
+    #: "integers", "row", "chain" or "floats"; (a block's length along K) -> that of the blocks it is formed with; and
+    #: (bits, block, rows, ISA caps) -> whether zero points go off codes ahead
+    way_of_blocks: Callable[[int, int, int, bool], str] = lambda bits, level, rows, constant: ""
+    block_as_formed: Callable[[int], int] = lambda block: block
+    zeros_ahead: Callable[[int, int, int, frozenset[str]], bool] = lambda bits, block, rows, caps: False
+    #: (ISA caps) -> the strongest that has kernels of integers of its own
+    tier_of: Callable[[frozenset[str]], str] = lambda caps: ""
     references: frozenset[str] = frozenset()  # its names of implementations that are loops over elements
     #: operators of ONNX whose values it approximates by functions of its own
     functions: Mapping[str, Callable[[Element], Element]] = field(default_factory=dict)
+    #: sums along a line in an order of its own; None: as here
+    lines: LineSums | None = None
     fuses_functions: bool = True  # whether multiply-adds of its elementwise functions are rounded once
     #: (ISA caps) -> channels that lie beside each other in its layout of images
     block_of: Callable[[frozenset[str]], int] = lambda caps: 1

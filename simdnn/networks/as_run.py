@@ -19,10 +19,9 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.model import Graph, Node, subgraphs
 from simdnn.networks.once import once
 from simdnn.networks.ops.qlinear import MICROSOFT
-from simdnn.networks.ops.quantized import limits
 from simdnn.networks.qdq import BYTES, DOMAIN, constants_of
 from simdnn.networks.stored_weights import with_stored_weights
-from simdnn.networks.types import bits, label
+from simdnn.networks.types import bits, label, limits
 
 #: operators of floats with one on integers, by the order of its inputs
 ONE = ("AveragePool", "LeakyRelu", "GlobalAveragePool", "Sigmoid", "Softmax")
@@ -60,17 +59,23 @@ class _Rewriting:
         for name in list(self.nodes):
             self.to_unsigned(name)
         for node in list(self.nodes.values()):
+            if node.domain == DOMAIN and node.op == "QMatMul" and self.shared(node.inputs[4]):
+                node = self.nodes[_made(node)] = replace(node, attributes={**node.attributes, "shared": 1})
             if (
                 made := self.on_integers(node)
                 or self.of_few_bits(node)
                 or self.with_bias(node)
+                or self.of_scaled(node)
                 or self.with_factor(node)
                 or self.onto_another(node)
             ):
                 self.nodes[_made(made)] = made
+        for node in list(self.nodes.values()):
+            if made := self.of_transposed(node):
+                self.nodes[_made(made)] = made
         left = [self.nodes[_made(node)] for node in self.graph.nodes if _made(node) in self.nodes]
         read = self.kept | {name for node in left for name in node.inputs}
-        left = [node for node in left if node.op != "DequantizeLinear" or read & set(node.outputs)]
+        left = [node for node in left if node.op not in ("DequantizeLinear", "Transpose") or read & set(node.outputs)]
         return replace(self.graph, nodes=tuple(left), constants={**self.graph.constants, **self.added})
 
     # -- what reads what ------------------------------------------------------------------------------------------
@@ -84,6 +89,23 @@ class _Rewriting:
         if node is None or node.op != "DequantizeLinear" or len(node.inputs) < 3:
             return None
         return (node.inputs[0], node.inputs[1], node.inputs[2]) if self.common(*node.inputs[1:3]) else None
+
+    def shared(self, name: str) -> bool:
+        """Whether a number is the value of another input in the graph, too: onnxruntime makes one constant of both."""
+        value = self.constants.get(name)
+        if value is None or value.size != 1:
+            return False
+        found = (self.constants.get(each) for node in self.graph.nodes for each in node.inputs)
+        numbers = (a for a in found if a is not None and a.size == 1 and a.dtype == value.dtype)
+        return sum(bool(a.item() == value.item()) for a in numbers) > 1
+
+    def of_bytes(self, name: str) -> bool:
+        """Whether a value was dequantized from integers of 8 bits."""
+        node = self.nodes.get(name)
+        if node is None or node.op != "DequantizeLinear":
+            return False
+        zero = self.constants.get(node.inputs[2]) if len(node.inputs) > 2 else None
+        return zero is None or zero.dtype in BYTES
 
     def common(self, *names: str) -> bool:
         return all(name in self.constants and self.constants[name].size == 1 for name in names)
@@ -174,16 +196,55 @@ class _Rewriting:
 
     def with_factor(self, node: Node) -> Node | None:
         """A product of floats times one constant, or divided by it, as one with a factor."""
+        if not _is_product(node):
+            return None
         for op in ("Mul", "Div"):
             last, value = self.followed_by(node, op)
-            if last is None or value is None or value.size != 1 or value.dtype != np.float32:
-                continue
-            if node.op != "MatMul" or node.domain or op == "Div" and last.inputs[0] != node.outputs[0]:
-                continue
-            factor = value.reshape(()) if op == "Mul" else np.float32(1) / value.reshape(())
-            del self.nodes[_made(node)]
-            return Node(node.name, "FusedMatMul", MICROSOFT, 1, node.inputs, last.outputs, {"alpha": float(factor)})
+            factor = _factor(last, value, node.outputs[0]) if last is not None else None
+            if last is not None and factor is not None:
+                del self.nodes[_made(node)]
+                alpha = float(np.float32(node.number("alpha", 1.0)) * factor)
+                return Node(node.name, "FusedMatMul", MICROSOFT, 1, node.inputs, last.outputs, {"alpha": alpha})
         return None
+
+    def of_scaled(self, node: Node) -> Node | None:
+        """A product whose operands were scaled by one constant each, as one of what they were, with a factor."""
+        if not _is_product(node):
+            return None
+        inputs, alpha = list(node.inputs), np.float32(node.number("alpha", 1.0))
+        for at, name in enumerate(node.inputs):
+            maker = self.nodes.get(name)
+            if maker is None or maker.op not in ("Mul", "Div") or maker.domain or self.only_reader(name) is not node:
+                continue
+            value = next((self.constants[each] for each in maker.inputs if each in self.constants), None)
+            left = next((each for each in maker.inputs if each not in self.constants), "")
+            factor = _factor(maker, value, left) if left else None
+            if factor is not None:
+                inputs[at], alpha = left, alpha * factor
+                del self.nodes[name]
+        if tuple(inputs) == node.inputs:
+            return None
+        made = Node(node.name, "FusedMatMul", MICROSOFT, 1, tuple(inputs), node.outputs, {"alpha": float(alpha)})
+        return self.with_factor(made) or made
+
+    def of_transposed(self, node: Node) -> Node | None:
+        """A product of floats that reads operands as they lie ahead of a Transpose."""
+        if not (_is_product(node) or node.op == "Gemm" and not node.domain):
+            return None
+        inputs, found = list(node.inputs), dict(node.attributes)
+        for at, side in enumerate("AB"):
+            source, axes = self.ahead_of_transposes(node.inputs[at])
+            turns = _turns(axes) if axes else None
+            if turns is None or turns[1] and node.op == "Gemm":
+                continue
+            inputs[at], found[f"trans{side}"] = source, int(found.get(f"trans{side}", 0)) ^ turns[0]
+            if turns[1]:
+                found[f"transBatch{side}"] = 1
+        if tuple(inputs) == node.inputs:
+            return None
+        if node.op == "Gemm":
+            return replace(node, inputs=tuple(inputs), attributes=found)
+        return Node(node.name, "FusedMatMul", MICROSOFT, 1, tuple(inputs), node.outputs, found)
 
     def onto_another(self, node: Node) -> Node | None:
         """A sum of two values that lie in blocks of channels, as the convolution that makes one, onto the other."""
@@ -201,6 +262,15 @@ class _Rewriting:
             attributes = {**conv.attributes, "whole": int("whole" in kept)}
             return Node(node.name, "ConvOnto", DOMAIN, conv.version, inputs, node.outputs, attributes)
         return None
+
+    def ahead_of_transposes(self, name: str) -> tuple[str, list[int]]:
+        """The value that some Transposes in a row read, and their permutation as one; empty where there are none."""
+        axes: list[int] = []
+        while (maker := self.nodes.get(name)) is not None and maker.op == "Transpose" and not maker.domain:
+            own = maker.integers("perm", [1, 0])
+            axes = [own[axis] for axis in axes] if axes else own
+            name = maker.inputs[0]
+        return name, axes
 
     def followed_by(self, node: Node, op: str) -> tuple[Node | None, Array | None]:
         """The one reader of a node's output, if that is an operator `op` with a constant beside, and the constant."""
@@ -222,6 +292,8 @@ class _Rewriting:
         block, axis = int(weights.get("block_size", 0)), int(weights.get("axis", 1))
         blocked = block >= 16 and block & (block - 1) == 0 and axis == 0
         if codes.ndim != 2 or label(codes.dtype) not in _CODES or scale.dtype != np.float32:
+            return None
+        if self.shared(weights.inputs[1]) or self.of_bytes(node.inputs[0]):
             return None
         if block and not blocked or not block and scale.size > 1 and (axis % 2 != 1 or scale.ndim != 1):
             return None
@@ -307,6 +379,36 @@ def _multiplies(node: Node) -> bool:
     if node.domain == DOMAIN:
         return node.op == "QMatMul" and node.get("of") == "MatMul" and not node.inputs[6] and not node.get("requantize")
     return node.op == "MatMul" and not node.domain
+
+
+def _is_product(node: Node) -> bool:
+    """Whether a node is a product of two operands, with a factor at most."""
+    return node.op == "MatMul" and not node.domain or node.op == "FusedMatMul" and node.domain == MICROSOFT
+
+
+def _factor(node: Node, value: Array | None, scaled: str) -> np.float32 | None:
+    """The factor that a Mul or Div by a constant `value` puts on `scaled`; None where it is several numbers."""
+    if value is None or value.size != 1 or value.dtype != np.float32 or node.op == "Div" and node.inputs[0] != scaled:
+        return None
+    one = np.float32(value.reshape(()))
+    return one if node.op == "Mul" else np.float32(1) / one
+
+
+def _turns(axes: Sequence[int]) -> tuple[int, int] | None:
+    """Whether a permutation exchanges the last two dimensions, and whether it brings the first one to the place before
+    the last; None where it does something else.
+
+    >>> _turns([0, 2, 1]), _turns([1, 2, 0]), _turns([1, 0, 2]), _turns([0, 2, 3, 1])
+    ((1, 0), (1, 1), (0, 1), None)
+    """
+    rank = len(axes)
+    batch = list(range(rank - 2))
+    if list(axes) == [*batch, rank - 1, rank - 2]:
+        return 1, 0
+    first = [axis + 1 for axis in batch]
+    return (
+        {(0, rank - 1): (0, 1), (rank - 1, 0): (1, 1)}.get((axes[-2], axes[-1])) if list(axes[:-2]) == first else None
+    )
 
 
 def _made(node: Node) -> str:

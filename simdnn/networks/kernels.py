@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from simdnn.kernels.common.pool import PoolProblem, pool_inputs, pool_output, po
 from simdnn.kernels.common.reduce import ReduceProblem, merge, reduction
 from simdnn.kernels.common.scaled import Scaled
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary
+from simdnn.kernels.common.windows import ImageWindows
 from simdnn.kernels.gpu.vocabulary import GpuVocabulary
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.scaled import scaled_quantization
@@ -54,7 +55,7 @@ SMALL = 1 << 14  # elements, and multiply-accumulates, up to which reading a pro
 READINGS = 3  # of one small program, after which compiling it pays
 FLOATS = ("f32", "f16", "bf16")  # types with kernels of their own
 Formula = Callable[..., Element]
-Run = Callable[[dict[str, Array], int], Array]
+Run = Callable[[dict[str, Array], int], Any]
 Build = Callable[[Any, Vocabulary], Spread]
 
 
@@ -86,6 +87,9 @@ class Kernels:
     constant_bias: bool = True  # and the third
     #: the arithmetic behind the node that runs, which a library may take into its product: none, "sum", or "other"
     followed: str = ""
+    transposed: tuple[str, ...] = ()  # operands of a product, "src" and "wei", that lie the other way round in memory
+    of_line: bool = False  # weights of one dimension were made a matrix of one column
+    of_matrices: bool = False  # a library's products of a vector are to be formed as those of matrices
 
     # -- element by element --------------------------------------------------------------------------------------
     def map(self, formula: Formula, *operands: Array, dst: np.dtype[Any] | None = None, name: str = "map") -> Array:
@@ -104,7 +108,8 @@ class Kernels:
         run = self.called(name, elementwise, problem)
         if not self.values:
             return shadow(shape, dtype)
-        return run({f"src{i}": a for i, a in enumerate(operands)}, problem.size).reshape(shape)
+        found: Array = run({f"src{i}": a for i, a in enumerate(operands)}, problem.size)
+        return found.reshape(shape)
 
     def plain(self, result: Array, *operands: Array, steps: int = 1) -> Array:
         """`result`, which NumPy computed from `operands`; its cost is estimated as `steps` multiply-adds an element.
@@ -149,7 +154,7 @@ class Kernels:
         return run({"src": x}, x.size).reshape(shape) if self.values else shadow(shape, dtype)
 
     def pool(self, problem: PoolProblem, padded: Array, counts: Array | None) -> Array:
-        """Windows of a padded nchw source; `counts` (oh, ow) divide means."""
+        """ImageWindows of a padded nchw source; `counts` (oh, ow) divide means."""
         run = self.called("pool", pooling, problem)
         shape = (problem.mb, problem.c, problem.oh, problem.ow)
         if not self.values:
@@ -187,17 +192,46 @@ class Kernels:
             return self.matmul(_flat(a), b, bias, **options).reshape(*batch, m, n)
         attr, dst, k = options.get("attr", self.attr), options.get("dst"), a.shape[-1]
         self._check_alone(b)
-        tag = layout_of(self.constant_weights, self.on_gpu)
+        tag = layout_of(self.packs(b), self.on_gpu)
+        tag = "ba" if tag == "ab" and "wei" in self.transposed else tag
+        target = self._for_product(a, b)
         if not self.values:
             types = f"{label(a.dtype)}:{label(b.dtype)}:{dst or _default_dst(a)}"
             sizes: dict[str, Any] = {"m": m, "n": n, "k": k, "src_batch": a.shape[:-2], "wei_batch": b.shape[:-2]}
-            found = estimate_on(self._plain, "matmul", types, bias is not None, attr, wei_tag=tag, **sizes)
+            found = estimate_on(target, "matmul", types, bias is not None, attr, wei_tag=tag, **sizes)
             self._noted(found, b)
             return shadow((*batch, m, n), _dst_type(dst or _default_dst(a)))
         engine = self._engine(prod(batch) * m * n * k, a.shape, a.dtype, b.shape, b.dtype)
-        result = matmul_on(replace(self._plain, engine=engine), a, b, bias, dst, attr, wei_tag=tag)
+        result = matmul_on(replace(target, engine=engine), a, b, bias, dst, attr, wei_tag=tag)
         self._noted(result, b)
         return result.output
+
+    def packs(self, b: Array) -> bool:
+        """Whether weights are brought to the kernel's layout ahead of time: constants are, but in a library that runs
+        models not those of three and more dimensions, nor of one.
+        """
+        return self.constant_weights and (b.ndim == 2 and not self.of_line or not self.runs_models)
+
+    def of_vector(self, a: Array, b: Array) -> bool:
+        """Whether a library that runs models takes its kernel of a vector, for weights that are no constants."""
+        if not self.runs_models or self.packs(b) or self.of_matrices or not is_float(b.dtype):
+            return False
+        rows = prod(a.shape[:-1]) if b.ndim == 2 else a.shape[-2]
+        return rows == 1 or b.shape[-1] == 1 and "wei" not in self.transposed
+
+    def in_one_chain(self) -> Kernels:
+        """The kernels that add up a product of floats in one chain, which a library has beside blocks of weights."""
+        library = self.target.library
+        row = library.row_for("chain", self.target.caps) if library else ""
+        return replace(self, target=replace(self.target, dispatch=row or self.target.dispatch), followed="")
+
+    def _for_product(self, a: Array, b: Array) -> Target:
+        """Where a product runs: of a vector by a library's row for matrices, where that is asked for."""
+        library, vector = self.target.library, replace(self, of_matrices=False).of_vector(a, b)
+        if library is None or not vector:
+            return self._plain
+        row = library.row_for("matrices", self.target.caps) if self.of_matrices else ""
+        return replace(self._plain, dispatch=row) if row else self._plain
 
     def quantized(self, rows: Array, form: NarrowForm, weights: Scales) -> tuple[Array, Scales]:
         """Rows (M, K) in a form of narrow floats, and the scales of their product by `weights`, which have those."""
@@ -227,6 +261,8 @@ class Kernels:
         attr, dst, into = options.pop("attr", self.attr), options.pop("dst", None), options.pop("into", None)
         mb, ic, ih, iw = src.shape
         oc, _, kh, kw = weights.shape
+        if into is None and self._by_vectors(src, weights, options):
+            return self._convolved_by_vectors(src, weights, bias, options)
         target = self._for_convolution(src, weights)
         if not self.values:
             types = f"{label(src.dtype)}:{label(weights.dtype)}:{dst or _default_dst(src)}"
@@ -234,11 +270,9 @@ class Kernels:
             found = estimate_on(target, "convolution", types, bias is not None, attr, **sizes, **options)
             self._noted(found, weights)
             problem: Any = found.problem
-            self._check_varying(problem, target)
             return shadow((mb, oc, problem.oh, problem.ow), _dst_type(dst or _default_dst(src)))
         engine = self._engine(mb * oc * ih * iw * weights[0].size, src.shape, src.dtype, weights.shape, weights.dtype)
         result = convolution_on(replace(target, engine=engine), src, weights, bias, dst, attr, **options, into=into)
-        self._check_varying(result.problem, target)
         self._noted(result, weights)
         return result.output
 
@@ -249,15 +283,33 @@ class Kernels:
             return self._plain
         return replace(self._plain, dispatch=library.row_for("varying", self.target.caps) or self.target.dispatch)
 
-    def _check_varying(self, problem: Any, target: Target) -> None:
-        """`Unimplemented` where a library takes its product of a vector for a convolution with varying weights."""
-        if target.dispatch == self._plain.dispatch or 1 not in (problem.oc // problem.groups, problem.oh * problem.ow):
-            return
-        raise Unimplemented(
-            f"a convolution of floats to one pixel, or by one filter a group, whose weights {self.target.dispatch} "
-            "packs none of ahead (no constants, or dequantized): its order of sums is not known here; what works: more "
-            "filters and pixels, constants of f32, and dispatch='fastest'"
-        )
+    def _by_vectors(self, src: Array, weights: Array, options: Mapping[str, Any]) -> bool:
+        """Whether a library forms a convolution of floats as products of a vector, an image and a group each."""
+        library = self.target.library
+        if library is None or not self.runs_models or not is_float(src.dtype):
+            return False
+        window = ImageWindows.of(src.shape, weights.shape, **options)
+        known = self.constant_weights and self.constant_bias
+        return library.by_vectors(window, known, self.target.caps)
+
+    def _convolved_by_vectors(
+        self, src: Array, weights: Array, bias: Array | None, options: Mapping[str, Any]
+    ) -> Array:
+        """Each group's filters (filters, K) times its windows (K, pixels), K being channels, rows and columns."""
+        window = ImageWindows.of(src.shape, weights.shape, **options)
+        products = replace(self, constant_weights=False, transposed=(), followed="")
+        if window.as_stored:  # windows of rows of the one channel, which are columns that lie in one line
+            products = replace(products, transposed=("wei",), of_matrices=window.filters > 1)
+        lines = self.moved(window.columns(src) if self.values else shadow(window.lines, src.dtype))
+        filters = weights.reshape(window.groups, window.filters, -1)
+        found = [
+            [products.matmul(filters[group], lines[image, group], dst="f32") for group in range(window.groups)]
+            for image in range(src.shape[0])
+        ]
+        result: Array = np.array(found).reshape(src.shape[0], weights.shape[0], window.oh, window.ow)
+        if not self.values:
+            result = shadow(result.shape, result.dtype)
+        return result if bias is None else self.map(lambda v, b: v + b, result, bias.reshape(-1, 1, 1), name="add")
 
     def instead(self, error: Unimplemented | UnknownTiming) -> Kernels:
         """Kernels for a node that these refuse, or whose cost is unknown; there are none, so the refusal is raised."""
@@ -275,7 +327,7 @@ class Kernels:
             return
         k, n = weights.shape[-2:]
         image = weights.ndim > 3
-        if image or self.followed != "sum" or k > library.part_of_k(n, k, self.constant_weights):
+        if image or self.followed != "sum" or k > library.part_of_k(n, k, self.packs(weights), False):
             raise Unimplemented(
                 f"{library.title} may take arithmetic that follows into a product of floats, in an order not known "
                 "here; what works: products that nothing is added to or multiplied by, and dispatch='fastest'"
@@ -302,13 +354,25 @@ class Kernels:
         return words_for(self.target.machine, self.target.caps)
 
     def called(
-        self, task: str, build: Build, problem: Any, confidence: Confidence = "measured", implementation: str = ""
+        self,
+        task: str,
+        build: Build,
+        problem: Any,
+        confidence: Confidence = "measured",
+        implementation: str = "",
+        **product: Any,
     ) -> Run:
-        """Note a call of the kernel that `build(problem, words)` makes; the answer runs it on inputs of some work."""
-        kernel = build(problem, self.words)
-        implementation = implementation or f"{task}:{self.words.isa}"
-        cost = functools.partial(kernel_cost, build, problem, self.words, self.target.machine, self.target.threads)
-        self.calls.append(Call(implementation, cost, confidence=confidence, task=task))
+        """Note a call of the kernel that `build(problem, words)` makes; the answer runs it on inputs of some work.
+
+        Of a `product`: its `macs`, its `compute_dtype`, and the library's strongest cap in place of `words`' own.
+        """
+        library, words = self.target.library, self.words
+        if product and library is not None:
+            words = X86Vocabulary(unit_of(library.tier_of(self.target.caps)))
+        kernel = build(problem, words)
+        implementation = implementation or f"{task}:{words.isa}"
+        cost = functools.partial(kernel_cost, build, problem, words, self.target.machine, self.target.threads)
+        self.calls.append(Call(implementation, cost, confidence=confidence, task="" if product else task, **product))
         return lambda inputs, work: kernel.finish(
             self._run(kernel.program, kernel.prepare(inputs), self._engine(work, problem))
         )

@@ -113,3 +113,9 @@ def _limits(dtype: np.dtype[Any]) -> Any:
         return ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
     except ValueError:
         return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+
+
+def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """The least and greatest value of an integer type, ml_dtypes' included."""
+    found = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    return int(found.min), int(found.max)

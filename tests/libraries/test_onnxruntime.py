@@ -146,7 +146,6 @@ def test_floats_are_cut_as_their_weights_come() -> None:
     [
         ("f32", Attr(fpmath="bf16"), {}, "no math mode 'bf16'"),
         ("bf16", Attr(), {}, "bf16:bf16:bf16 is not modelled"),
-        ("f32", Attr(), {"m": 1, "wei_tag": "ab"}, "MlasGemvFloatKernel"),
         ("u8:s8:u8", Attr(), {}, "one factor"),
         ("u8:s4:s32", Attr(), {}, "no integer product of s4 weights"),
         ("f32", Attr(post_ops=["relu"]), {}, "no post-operation 'relu'"),
@@ -216,13 +215,12 @@ def test_recorded_convolutions_of_floats(isa: str) -> None:
 
 
 def test_arithmetic_that_may_be_taken_into_a_product_is_refused() -> None:
-    """What lies otherwise beside a convolution, a factor of parts of K, an addition of another shape."""
+    """What lies otherwise beside a convolution, an addition of another shape."""
     rng = np.random.default_rng(0)
     sizes = ((1, 8, 4, 4), (8, 8, 1, 1), (2, 300))
     image, kernel, x = (rng.standard_normal(size).astype(np.float32) for size in sizes)
     cases: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         ("Add", {"x": image, "v": image}, {"w": kernel}, "arithmetic"),
-        ("Mul", {"x": x}, {"w": x.T.copy(), "c": np.float32(3)}, "scaled parts|arithmetic"),
         ("Add", {"x": x, "v": x[:, :2].copy()}, {"w": x.T.copy()}, "arithmetic"),  # 300 products are two parts
     ]
     for op, feeds, beside, why in cases:
@@ -237,8 +235,7 @@ def test_arithmetic_that_may_be_taken_into_a_product_is_refused() -> None:
     [
         ((1, 8, 9), (8, 8, 3), True, "over 1 dimensions"),
         ((1, 8, 4, 4, 4), (8, 8, 1, 1, 1), True, "over 3 dimensions"),
-        ((1, 8, 5, 5), (1, 8, 3, 3), False, "none of ahead"),
-        ((1, 8, 3, 3), (8, 8, 3, 3), False, "none of ahead"),
+        ((1, 8, 5, 5), (8, 8, 1, 1), True, "kernel of 1x1"),
     ],
 )
 def test_other_convolutions_of_floats_are_refused(
@@ -251,7 +248,8 @@ def test_other_convolutions_of_floats_are_refused(
     ports = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, v.shape) for n, v in feeds.items()]
     out = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
     constants = [onnx.numpy_helper.from_array(v, n) for n, v in held.items()] if constant else []
-    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "g", ports, out, constants)
+    where = {"pads": [1] * 4} if weights[2:] == (1, 1) else {}
+    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"], **where)], "g", ports, out, constants)
     made = simdnn.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
     with pytest.raises(Unimplemented, match=why):
         made.run(feeds, machine="icx", dispatch="onnxruntime")

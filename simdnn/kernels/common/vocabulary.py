@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -32,11 +32,11 @@ Load = Callable[[str, int], Code]
 
 @dataclass(frozen=True)
 class Spread:
-    """A program, and what it takes for what the problem is given; `finish` gives the flat destination."""
+    """A program, what it takes for what the problem is given, and its flat destination, or all outputs (`finish`)."""
 
     program: Program
     prepare: Callable[[Mapping[str, Array]], dict[str, Array]]
-    finish: Callable[[Mapping[str, Array]], Array]
+    finish: Callable[[Mapping[str, Array]], Any]
 
 
 class SpreadLines(Protocol):

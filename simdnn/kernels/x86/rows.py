@@ -10,7 +10,7 @@ from functools import partial
 from isa_models import Machine
 from isa_models.formats import fmt
 from isa_models.isa import implied
-from simdnn.kernels.common.spec import ConvProblem, Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.common.spec import ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, accumulation_of, tiled_gemm
 from simdnn.kernels.x86.around import around
@@ -43,6 +43,7 @@ from simdnn.kernels.x86.dots import (
 from simdnn.kernels.x86.expanded import STORED, as_floats, expanding, is_stored, refuses_stored
 from simdnn.kernels.x86.gemm import compressed_gemm, gemm, grouped_gemm
 from simdnn.kernels.x86.gemv import Gemv
+from simdnn.kernels.x86.gemv_unfused import UnfusedGemv
 from simdnn.kernels.x86.rows_blocks import repacked, tiled, vec_dot
 from simdnn.kernels.x86.rows_compressed import compressed_kinds
 from simdnn.kernels.x86.rows_reference import ref_conv, ref_float, ref_int8
@@ -60,7 +61,7 @@ from simdnn.libraries.onednn.sums import (
     older_kernel,
     starts_from_bias,
 )
-from simdnn.libraries.onnxruntime.sums import cut_as_sgemm, cut_in_blocks, cut_in_columns, in_one_line
+from simdnn.libraries.onnxruntime.sums import cut_as_sgemm, cut_in_blocks, cut_in_columns, in_one_line, one_chain
 from simdnn.program.check import drafts
 
 Sums = Callable[[Dot, str, Problem], Options]
@@ -331,6 +332,37 @@ def _gemv_kernel(
     return Gemv(name, problem, unit, plain, emulated).kernel()
 
 
+def _unfused_gemv(plain: bool) -> KernelKind:
+    """f32 with products that are rounded before they are added (`UnfusedGemv`)."""
+    name = "gemv:avx2_unfused" + "_plain" * plain
+    return KernelKind(
+        name,
+        "avx2",
+        "f32",
+        partial(_unfused_kernel, name, plain),
+        library="onnxruntime",
+        sources=("f32",),
+        weights=("f32",),
+        accumulates=("f32",),
+        tags=("ab",) if plain else ("ab", "ba"),
+        sizes=(_vector,),
+        wants=(_one_row if plain else _along_k, _sums_and_bias),
+    )
+
+
+def _unfused_kernel(name: str, plain: bool, problem: MatmulProblem, machine: Machine) -> Kernel:
+    return UnfusedGemv(name, problem, plain).kernel()
+
+
+def _one_row(problem: MatmulProblem) -> str:
+    return "" if problem.m == 1 else "wants M = 1"
+
+
+def _sums_and_bias(problem: MatmulProblem) -> str:
+    known = Epilogue("f32", bias=problem.epilogue.bias)
+    return "" if problem.epilogue == known else "computes f32 sums, with a bias at most after them"
+
+
 def _mixed(dot: Dot, isa: str, weights: str) -> Row:
     """Floats of any type by f16 or bf16 weights: both widened to f32."""
     others = tuple(dtype for dtype in _FLOATS if dtype != weights)
@@ -375,6 +407,8 @@ _ROWS = (
     *(_mixed(dot, isa, "bf16") for dot in (BF16_STORED, MULTIPLY_ADD_BF16) for isa in ("avx512_core", "avx2")),
     Row(FMA, "avx512_core", ("f32",), "f32", "_sgemm", cut_as_sgemm, "onnxruntime", operations=(MatmulProblem,)),
     Row(FMA, "avx2", ("f32",), "f32", "_sgemm", cut_as_sgemm, "onnxruntime", operations=(MatmulProblem,)),
+    Row(FMA, "avx512_core", ("f32",), "f32", "_chain", one_chain, "onnxruntime", operations=(MatmulProblem,)),
+    Row(FMA, "avx2", ("f32",), "f32", "_chain", one_chain, "onnxruntime", operations=(MatmulProblem,)),
     Row(FMA, "avx512_core", ("f32",), "f32", "_nchwc", cut_in_blocks, "onnxruntime", operations=(ConvProblem,)),
     Row(FMA, "avx2", ("f32",), "f32", "_nchwc", cut_in_blocks, "onnxruntime", operations=(ConvProblem,)),
     *(
@@ -422,6 +456,7 @@ def _kinds() -> tuple[KernelKind, ...]:
     kinds += [row.kind(ConvProblem) if row.weights == "s8" else around(row.kind(ConvProblem)) for row in convolutions]
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
     kinds += [_gemv("avx512_core", "bf16", plain=False, emulated=True)]
+    kinds += [_unfused_gemv(plain) for plain in (False, True)]
     kinds += compressed_kinds()
     kinds += [_depthwise(*row) if "u8" in row[1] else around(_depthwise(*row)) for row in _DEPTHWISE]
     kinds += [ref_int8(isa) for isa in ("avx512_core", "avx2")]

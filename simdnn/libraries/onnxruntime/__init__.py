@@ -1,8 +1,9 @@
 """onnxruntime's CPU provider (its kernels are MLAS) on x86, as observed (docs/numerics_onnxruntime.md)."""
 
 from simdnn.libraries.model import Library, refuses
-from simdnn.libraries.onnxruntime import choice
+from simdnn.libraries.onnxruntime import choice, lines
 from simdnn.libraries.onnxruntime.functions import FUNCTIONS
+from simdnn.libraries.onnxruntime.nbits import block_as_formed, way_of_blocks, zeros_ahead
 from simdnn.libraries.onnxruntime.sums import block_of, part_of_k
 
 _TITLE = "onnxruntime"
@@ -18,7 +19,13 @@ LIBRARY = Library(
     runs_models=True,
     row_for=choice.row_for,
     functions=FUNCTIONS,
+    lines=lines,
     fuses_functions=False,
     part_of_k=part_of_k,
     block_of=block_of,
+    by_vectors=choice.by_vectors,
+    way_of_blocks=way_of_blocks,
+    block_as_formed=block_as_formed,
+    zeros_ahead=zeros_ahead,
+    tier_of=choice.tier_of,
 )

@@ -14,6 +14,7 @@ from isa_models.isa import implied
 from simdnn.kernels.common.params import Params
 from simdnn.kernels.common.postops import PostOp
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.kernels.common.windows import ImageWindows
 from simdnn.libraries.model import Form, Pick
 from simdnn.libraries.onnxruntime.sums import block_of
 
@@ -33,7 +34,7 @@ def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
         raise Unimplemented(f"onnxruntime under {isa} is not modelled; what works: avx2 and above")
     if fmt(problem.src).is_float:
         return _floats(problem, caps, fpmath)
-    tier = next(cap for cap in _TIERS if cap in caps)
+    tier = tier_of(caps)
     kind = "U8" if problem.src == "u8" else "S8"
     name = f"{kind}{problem.wei.upper()}:{tier}"
     pairs = problem.src == "u8" and problem.wei == "s8" and tier not in _VNNI
@@ -46,9 +47,18 @@ def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
     return Pick(_row("conv", tier, pairs), f"MlasGemm:{name}")
 
 
+def tier_of(caps: frozenset[str]) -> str:
+    """The strongest ISA cap among `caps` that has kernels of integers of its own."""
+    return next(cap for cap in _TIERS if cap in caps)
+
+
 def row_for(what: str, caps: frozenset[str]) -> str:
-    """The row for a convolution with weights that are no constants, or with zero points of their own a channel."""
+    """The row for a convolution with weights that are no constants, or with zero points of their own a channel, and for
+    a product of a vector with a factor.
+    """
     isa = "avx512_core" if "avx512_core" in caps else "avx2"
+    if what in ("matrices", "chain"):
+        return f"gemm:{isa}_{'sgemm' if what == 'matrices' else 'chain'}"
     if what == "varying":
         return f"conv:{isa}_columns"
     return "" if caps.intersection(_VNNI) else f"conv:{isa}_int8_line"
@@ -68,26 +78,42 @@ def _floats(p: Problem, caps: frozenset[str], fpmath: str) -> Pick:
         raise Unimplemented(f"onnxruntime has no math mode {fpmath!r} on x86; what works: 'strict'; {_WAY_OUT}")
     if isinstance(p, ConvProblem):
         return _convolution(p, caps)
-    if p.wei_tag != "any" and 1 in (p.m, p.n):
-        raise Unimplemented(
-            "the order of MlasGemvFloatKernel, which onnxruntime takes for a vector and weights that are no constant, "
-            f"is not known here; what works: constant weights (wei_tag='any'); {_WAY_OUT}"
-        )
+    if p.wei_tag != "any" and (p.m == 1 or p.n == 1 and p.wei_tag == "ab"):
+        plain = p.m == 1 and p.wei_tag == "ab"
+        return Pick(f"gemv:avx2_unfused{'_plain' * plain}", f"MlasSgemmKernelM1{'' if plain else 'TransposeB'}Avx")
     wide = "avx512_core" if "avx512_core" in caps else "avx2"
     return Pick(f"gemm:{wide}_sgemm", f"MlasSgemm:{wide}")
+
+
+def by_vectors(w: ImageWindows, constant: bool, caps: frozenset[str]) -> bool:
+    """Whether MLAS forms a convolution of floats as products of a vector: to one pixel or by one filter a group, where
+    channels do not lie in blocks.
+    """
+    if 1 not in (w.filters, w.pixels) or constant and w.taps == (1, 1) and any(w.padding):
+        return False
+    alone = w.groups > 1 and w.channels == w.filters == 1
+    if constant and alone and w.groups % 4 == 0:
+        return False
+    return not (constant and _in_blocks(w.channels, w.filters, w.groups, block_of(caps)))
+
+
+def _in_blocks(channels: int, filters: int, groups: int, block: int) -> bool:
+    """Whether the channels of a convolution with constant weights lie in blocks."""
+    if groups > 1:
+        return channels > 1 and channels % block == 0 == filters % block
+    return channels < block or channels % 4 == 0
 
 
 def _convolution(p: ConvProblem, caps: frozenset[str]) -> Pick:
     """A convolution of floats, which goes through blocks of channels, or is left to a product of matrices."""
     isa = "avx512_core" if "avx512_core" in caps else "avx2"
     block, channels, filters = block_of(caps), p.ic // p.groups, p.oc // p.groups
-    alone = p.depthwise and p.dilation == (1, 1) and p.ic % 4 == 0
+    alone = p.depthwise and p.ic % 4 == 0
     if alone and p.epilogue.post_ops:
         raise Unimplemented(f"onnxruntime's depthwise convolution onto a value: not compared; {_WAY_OUT}")
     if alone:
         return Pick(f"dw:{isa}", f"MlasNchwcConv:{isa}")
-    whole = channels % block == 0 == filters % block if p.groups > 1 else channels < block or channels % 4 == 0
-    whole = whole and not (p.groups > 1 and channels == 1)
+    whole = _in_blocks(channels, filters, p.groups, block)
     onto = ", onto a value" if p.epilogue.post_ops else ""
     padded = (p.kh, p.kw) == (1, 1) and any(p.padding)
     if padded or not whole and (1 in (filters, p.oh * p.ow) or onto):

@@ -1,14 +1,19 @@
 """Functions of floats as onnxruntime computes them: MLAS's rational approximations, whose coefficients are Eigen's, and
 formulas whose steps are rounded one by one.
 
-Coefficients: onnxruntime/core/mlas/lib/logistic.cpp and tanh.cpp; with FMA3, so the same on every CPU from AVX2 up.
+Coefficients: onnxruntime/core/mlas/lib/logistic.cpp, tanh.cpp, compute.cpp and erf.cpp; with FMA3, so the same on every
+CPU from AVX2 up.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from simdnn.kernels.common.expression import Element
+from simdnn.kernels.common.functions import horner
 
 _LOGISTIC = (
     (4.37031012579801e-11, 1.15627324459942e-07, 6.08574864600143e-05, 8.51377133304701e-03, 2.48287947061529e-01),
@@ -54,5 +59,72 @@ def hard_swish(x: Element) -> Element:
     return x * (x * (1 / 6) + 0.5).minimum(1.0).maximum(0.0)
 
 
-#: by their operator in ONNX
-FUNCTIONS: dict[str, Callable[[Element], Element]] = {"Sigmoid": logistic, "Tanh": tanh, "HardSwish": hard_swish}
+# -- e**x, and what is made of it --------------------------------------------------------------------------------------
+_TO_WHOLE = 12582912.0  # 1.5 * 2**23: what it is added to loses all places behind the point
+_LN2_HIGH, _LN2_LOW = -6.93145752e-1, -1.42860677e-6
+_EXP = ("0x1.694p-10", "0x1.125edcp-7", "0x1.555b5ap-5", "0x1.55545p-3", "0x1.fffff6p-2", "0x1p+0", "0x1p+0")
+_LEAST_POWER = -88.3762626647949
+
+
+def _powers(v: Element, coefficients: Sequence[float]) -> Element:
+    """e**v as a polynomial of what is left of v beside a whole number of ln 2, times that power of two."""
+    turns = v.fma(math.log2(math.e), _TO_WHOLE) - _TO_WHOLE
+    left = turns.fma(_LN2_LOW, turns.fma(_LN2_HIGH, v))
+    n = turns.nearest()
+    half = n.shift("sar", 1)  # in two steps, as 2**n itself may be no normal number
+    steps = [(part + 127).shift("shl", 23).read_as("f32") for part in (half, n - half)]
+    return horner(left, coefficients) * steps[0] * steps[1]
+
+
+def exp(x: Element) -> Element:
+    """e**x."""
+    return _powers(x.maximum(-103.9720840454).minimum(88.7762626647950), [float.fromhex(c) for c in _EXP])
+
+
+def exp_of_none_above_zero(x: Element) -> Element:
+    """e**x for x up to 0, as sums of such powers have it."""
+    return _powers(x.maximum(_LEAST_POWER), [float.fromhex(c) for c in _EXP])
+
+
+_ERF_SPLIT = 0.921875
+_ERF_SMALL = (-5.99104969e-4, 4.99339588e-3, -2.67667342e-2, 1.12818025e-1, -3.76124859e-1, 1.28379151e-1)
+_ERF_BIG = (1.72948930e-5, -3.83208680e-4, 3.88393435e-3, -2.42545605e-2, 1.06777847e-1, 6.34846687e-1, 1.28717512e-1)
+_ERF_EXP = (1.38319808e-3, 8.37550033e-3, 4.16689515e-2, 1.66664466e-1, 4.99999851e-1, 1.0, 1.0)
+
+
+def erf(x: Element) -> Element:
+    """The error function: a polynomial near zero, and 1 - e**-p beyond; a mask of bits takes one of the two."""
+    size = x.abs().minimum(3.925)
+    square = size * size
+    near = horner(square, _ERF_SMALL).fma(size, size)
+    number, split = size.read_as("s32"), int(np.float32(_ERF_SPLIT).view(np.int32))
+    beyond = (number.same(split) - number).shift("sar", 31)
+    far = size.bits("and", beyond)
+    power = (-horner(far, _ERF_BIG).fma(far, far)).maximum(_LEAST_POWER)
+    rest = 1.0 - _powers(power, _ERF_EXP)
+    found = near.bits("and", (number - (split + 1)).shift("sar", 31)).bits("or", rest)
+    return found.bits("or", x.bits("and", 0x80000000))
+
+
+def gelu(x: Element) -> Element:
+    """x / 2 times (erf(x / sqrt(2)) + 1)."""
+    return (x * 0.5) * (erf(x * math.sqrt(0.5)) + 1.0)
+
+
+def fast_gelu(x: Element) -> Element:
+    """x / 2 times (tanh(x (0.0356774 x**2 + 0.797885)) + 1)."""
+    inner = x * ((x * 0.035677408136300125) * x + 0.7978845608028654)
+    return (x * 0.5) * (tanh(inner) + 1.0)
+
+
+#: by their operator in ONNX; "powers" of a softmax are e**(x - greatest)
+FUNCTIONS: dict[str, Callable[[Element], Element]] = {
+    "Sigmoid": logistic,
+    "Tanh": tanh,
+    "HardSwish": hard_swish,
+    "Exp": exp,
+    "Erf": erf,
+    "Gelu": gelu,
+    "FastGelu": fast_gelu,
+    "powers": exp_of_none_above_zero,
+}

@@ -30,9 +30,14 @@ def cut_as_sgemm(dot: DotProduct, isa: str, problem: Problem) -> Options:
     return Options(cut=part_of_k(problem.n, problem.k, packed), bias_first=True)
 
 
-def part_of_k(n: int, k: int, packed: bool) -> int:
+def one_chain(dot: DotProduct, isa: str, problem: Problem) -> Options:
+    """Floats: K as one chain, with the bias behind it."""
+    return Options()
+
+
+def part_of_k(n: int, k: int, packed: bool, turned: bool = False) -> int:
     """How much of K is added up at once, with weights packed ahead of time or as they come; of those for a narrow
-    product more, for a short one less.
+    product more (unless the source is `turned`, stored (K, M)), for a short one less.
 
     >>> part_of_k(100, 300, False), part_of_k(16, 300, False), part_of_k(100, 50, False), part_of_k(100, 300, True)
     (128, 1024, 64, 256)
@@ -44,7 +49,7 @@ def part_of_k(n: int, k: int, packed: bool) -> int:
         while part // 2 >= k:
             part //= 2
         return part
-    while columns > _LEAST_COLUMNS and columns // 2 >= n:
+    while not turned and columns > _LEAST_COLUMNS and columns // 2 >= n:
         columns, part = columns // 2, 2 * part
     return part
 

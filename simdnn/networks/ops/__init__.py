@@ -12,6 +12,7 @@ from simdnn.networks.ops import (  # noqa: F401  # each registers its own
     fused,
     indexing,
     linear,
+    nbits,
     pool,
     qlinear,
     quantized,

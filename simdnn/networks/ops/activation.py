@@ -15,7 +15,7 @@ from simdnn.kernels.common import functions as f
 from simdnn.kernels.common.expression import Element
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
-from simdnn.networks.ops.elementwise import by_numpy, computed
+from simdnn.networks.ops.elementwise import by_numpy, computed, formula_of, sigmoid
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.types import is_float
 
@@ -114,8 +114,27 @@ def gelu(k: Kernels, node: Node, x: Array) -> Array:
     kind = node.text("approximate", "none")
     need(kind in ("none", "tanh"), f"approximate={kind!r}; allowed: none, tanh")
     if kind == "none":
-        return computed(k, "gelu_erf", _gelu_erf, x, plain=_gelu_erf_numpy, steps=20)
+        return computed(k, "gelu_erf", formula_of(k, "Gelu", _gelu_erf), x, plain=_gelu_erf_numpy, steps=20)
     return computed(k, "gelu_tanh", f.gelu_by_tanh, x, plain=_gelu_tanh_numpy, steps=20)
+
+
+@operator("BiasGelu", domain="com.microsoft")
+def bias_gelu(k: Kernels, node: Node, x: Array, bias: Array) -> Array:
+    return gelu(k, node, computed(k, "add", lambda a, b: a + b, x, bias))
+
+
+@operator("FastGelu", domain="com.microsoft")
+def fast_gelu(k: Kernels, node: Node, x: Array, bias: Array | None = None) -> Array:
+    total = x if bias is None else computed(k, "add", lambda a, b: a + b, x, bias)
+    formula = formula_of(k, "FastGelu", f.gelu_by_tanh)
+    return computed(k, "gelu_tanh", formula, total, plain=_gelu_tanh_numpy, steps=20)
+
+
+@operator("QuickGelu", domain="com.microsoft")
+def quick_gelu(k: Kernels, node: Node, x: Array) -> Array:
+    """x times the sigmoid of alpha * x."""
+    alpha = node.number("alpha", 1.702)
+    return computed(k, "mul", lambda v, s: v * s, x, sigmoid(k, computed(k, "mul", lambda v: v * alpha, x)))
 
 
 @operator("ThresholdedRelu")

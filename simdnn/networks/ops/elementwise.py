@@ -94,10 +94,10 @@ def unary(k: Kernels, node: Node, x: Array) -> Array:
     return computed(k, node.op.lower(), formula_of(k, node.op), x, plain=_PLAIN.get(node.op), steps=8)
 
 
-def formula_of(k: Kernels, op: str) -> Formula:
+def formula_of(k: Kernels, op: str, own: Formula | None = None) -> Formula:
     """The formula of an operator, or that of a library that runs models."""
-    library = k.target.library
-    return library.functions.get(op, _UNARY[op]) if library is not None and k.runs_models else _UNARY[op]
+    library, plain = k.target.library, own or _UNARY[op]
+    return library.functions.get(op, plain) if library is not None and k.runs_models else plain
 
 
 def sigmoid(k: Kernels, x: Array) -> Array:

@@ -13,19 +13,19 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Call, Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.linear import OPEN_SIZES, convolve, products, with_attr
+from simdnn.networks.ops.nbits import CODES, INTEGERS, as_library, of_columns
 from simdnn.networks.ops.quantized import (
     BYTES,
     F32,
     dequantize_linear,
     integer_convolution,
     integer_product,
-    limits,
     quantize_linear,
     requantize_sums,
     signed,
 )
 from simdnn.networks.ops.registry import need, operator
-from simdnn.networks.types import label
+from simdnn.networks.types import label, limits
 
 
 @operator("QConv", "QMatMul", domain="simdnn")
@@ -113,11 +113,13 @@ def _by_operators(
     left = y_scale is None and (node.op == "QConv" or floating or bool(k.followed))
     other = label(x.dtype) not in BYTES or label(w.dtype) not in BYTES
     signed_source = label(x.dtype) == "s8" and (node.text("of") != "Gemm" or label(w.dtype) != "s8")
-    if other and node.op == "QMatMul":
-        raise Unimplemented(
-            f"onnxruntime multiplies sources of {label(x.dtype)} by weights of {label(w.dtype)} as MatMulNBits, which "
-            "is not followed here; what works: sources of u8 or s8, and dispatch='fastest'"
-        )
+    blocked = label(x.dtype) not in BYTES and label(w.dtype) in CODES and w.ndim == 2 and not node.integer("shared", 0)
+    if blocked and node.op == "QMatMul":
+        rows = dequantize_linear(k, node, *source)
+        result = as_library(k, rows.reshape(-1, w.shape[0]), of_columns(w, w_scale, w_zero), bias, INTEGERS)
+        result = result.reshape(*rows.shape[:-1], w.shape[1])
+        result = k.map(lambda v: v.maximum(0.0), result, name="relu") if relu else result
+        return result if y_scale is None else quantize_linear(k, node, result, y_scale, y_zero)
     if y_scale is None and k.followed:  # floats or integers, by the shape of what is added
         k = replace(k, followed="other")
     if bias is not None and not node.integer("fixed", 1) and x.ndim != 2:

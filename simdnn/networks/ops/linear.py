@@ -74,7 +74,13 @@ def matmul(k: Kernels, node: Node, a: Array, b: Array) -> Array:
     """NumPy's rules: a vector is a row on the left and a column on the right, and its dimension goes again."""
     need(a.ndim > 0 and b.ndim > 0, "a scalar is no matrix")
     left, right = (a[None, :] if a.ndim == 1 else a), (b[:, None] if b.ndim == 1 else b)
-    result = products(k, left, right)
+    if (
+        k.runs_models and b.ndim == 1 and a.ndim > 1 and a.size and has_kernel(a)
+    ):  # a product of two vectors for each row
+        need(a.shape[-1] == b.size, f"{a.shape} x {b.shape}: {a.shape[-1]} columns meet {b.size} rows")
+        row = products(replace(k, constant_weights=False), b[None, :], a.reshape(-1, b.size).T)
+        return view(k, row, a.shape[:-1])
+    result = products(k if b.ndim > 1 else replace(k, of_line=True), left, right)
     shape = list(result.shape)
     if b.ndim == 1:
         del shape[-1]
@@ -87,12 +93,17 @@ def matmul(k: Kernels, node: Node, a: Array, b: Array) -> Array:
 def gemm(k: Kernels, node: Node, a: Array, b: Array, c: Array | None = None) -> Array:
     need(a.ndim == 2 and b.ndim == 2, f"{a.shape} x {b.shape}; two matrices are needed")
     alpha, beta = node.number("alpha", 1.0), node.number("beta", 1.0)
+    k = _as_given(k, bool(node.integer("transA", 0)), bool(node.integer("transB", 0)))
     a = transposed(k, a, (1, 0)) if node.integer("transA", 0) else a
     b = b.T if node.integer("transB", 0) else b  # the kernel lays weights out as it likes
     shape = (a.shape[0], b.shape[1])
     need(c is None or np.broadcast_shapes(c.shape, shape) == shape, f"C of shape {getattr(c, 'shape', ())} for {shape}")
     floating = has_kernel(a)
+    if c is not None and k.runs_models and floating and shape[0] == 1:
+        c = np.broadcast_to(c, shape)
     fused = c is not None and floating and alpha == beta == 1.0 and c.size == shape[1] and shape[1] == c.shape[-1]
+    if k.runs_models and floating and (not fused and (c is not None or alpha != 1.0) or "src" in k.transposed):
+        return in_parts(k, a, b, alpha, c if c is None or beta == 1.0 else scaled(k, c, beta), beta == 1.0)
     result = products(k, a, b, np.ascontiguousarray(c).reshape(-1) if fused and c is not None else None)
     if c is None or fused:
         return result if alpha == 1.0 else scaled(k, result, alpha)
@@ -101,6 +112,41 @@ def gemm(k: Kernels, node: Node, a: Array, b: Array, c: Array | None = None) -> 
     if alpha == 1.0:
         return k.map(lambda r, x: x.fma(beta, r), result, c, name="add")
     return k.map(lambda r, x: r.fma(alpha, x * beta), result, c, name="add")
+
+
+def _as_given(k: Kernels, source: bool, weights: bool) -> Kernels:
+    """The kernels for operands that a node says are stored with their dimensions the other way round."""
+    if not k.runs_models or k.constant_weights:  # which are packed as products take them
+        return k
+    return replace(k, transposed=("src",) * source + ("wei",) * weights)
+
+
+def in_parts(k: Kernels, a: Array, b: Array, alpha: float, first: Array | None, plain: bool = True) -> Array:
+    """alpha * a x b as a library that runs models adds it up: the sum of each part of K times alpha is added, with one
+    rounding, to those before it, and to `first` ahead of all. `plain`: `first` comes with no factor of its own.
+    """
+    library, (inner, n) = k.target.library, b.shape[-2:]
+    assert library is not None
+    turned = "src" in k.transposed
+    if turned and n == 1 and alpha == 1.0 and plain and "wei" not in k.transposed:  # weights and source change places
+        bias = None if first is None else np.broadcast_to(first, (a.shape[-2], 1)).reshape(-1)
+        row = products(replace(k, transposed=()), np.swapaxes(b, -1, -2), np.swapaxes(a, -1, -2), bias)
+        return view(k, row, (*row.shape[:-2], row.shape[-1], 1))
+    if alpha != 1.0 or not plain or turned:  # which kernels for a vector do not have
+        k = replace(k, of_matrices=True)
+    alone = k.of_vector(a, b)
+    most = inner if alone else library.part_of_k(n, inner, k.packs(b), turned)
+    total = first
+    for start in range(0, inner, most):
+        part = products(k, a[..., start : start + most], b[..., start : start + most, :])
+        if total is None:
+            total = part if alpha == 1.0 else scaled(k, part, alpha)
+        elif alpha == 1.0:
+            total = k.map(lambda r, x: r + x, part, total, name="add")
+        else:
+            total = k.map(lambda r, x: r.fma(alpha, x), part, total, name="add")
+    assert total is not None
+    return total
 
 
 def scaled(k: Kernels, x: Array, factor: float) -> Array:
@@ -114,27 +160,23 @@ def matmul_bias(k: Kernels, node: Node, a: Array, b: Array, bias: Array) -> Arra
     """a (…, K) x b (K, N) + bias (N,), a library's form of a product and an addition."""
     left = a[None, :] if a.ndim == 1 else a
     library, (inner, n) = k.target.library, b.shape
-    if library and not node.integer("fixed", 1) and a.ndim != 2 and inner > library.part_of_k(n, inner, True):
+    if library and not node.integer("fixed", 1) and a.ndim != 2 and inner > library.part_of_k(n, inner, True, False):
         raise Unimplemented(OPEN_SIZES)
     return view(k, products(k, left, b, bias), (*a.shape[:-1], b.shape[1]))
 
 
 @operator("FusedMatMul", domain="com.microsoft")
 def fused_matmul(k: Kernels, node: Node, a: Array, b: Array) -> Array:
-    need(
-        not node.integer("transBatchA", 0) and not node.integer("transBatchB", 0),
-        "transBatchA and transBatchB are not known here",
-    )
+    batches = node.integer("transBatchA", 0), node.integer("transBatchB", 0)
+    a, b = (np.moveaxis(x, 0, -2) if turned else x for x, turned in zip((a, b), batches, strict=True))
+    if batches[1] and b.shape[-1 - node.integer("transB", 0)] == 1:  # columns do not lie in one line
+        k = replace(k, of_matrices=True)
+    k = _as_given(k, bool(node.integer("transA", 0)), bool(node.integer("transB", 0)))
     a = np.swapaxes(a, -1, -2) if node.integer("transA", 0) else a
     b = np.swapaxes(b, -1, -2) if node.integer("transB", 0) else b
     alpha = node.number("alpha", 1.0)
-    inner, library = a.shape[-1], k.target.library
-    most = library.part_of_k(b.shape[-1], inner, k.constant_weights) if library else inner
-    if alpha != 1.0 and inner > most:
-        raise Unimplemented(
-            f"a factor {alpha:g} and K={inner}: how onnxruntime adds up scaled parts of {most} products is not known "
-            "here; what works: fewer products, dispatch='fastest'"
-        )
+    if k.runs_models and (alpha != 1.0 or "src" in k.transposed):
+        return in_parts(k, a, b, alpha, None)
     result = products(k, a, b)
     return result if alpha == 1.0 else scaled(k, result, alpha)
 

@@ -21,13 +21,12 @@ from simdnn.networks.ops.quantized import (
     bounded,
     dequantize_linear,
     integer_product,
-    limits,
     quantize_linear,
     requantize_sums,
 )
 from simdnn.networks.ops.registry import axis_of, need, operator
 from simdnn.networks.ops.shape import concat, transposed, view
-from simdnn.networks.types import label
+from simdnn.networks.types import label, limits
 
 F32 = np.dtype(np.float32)
 MICROSOFT = "com.microsoft"

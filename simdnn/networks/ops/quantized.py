@@ -19,9 +19,10 @@ from simdnn.networks.model import Node
 from simdnn.networks.narrow import FORMS, Scales
 from simdnn.networks.ops.elementwise import cast_to, has_kernel, narrowed
 from simdnn.networks.ops.linear import checked_conv, converted, convolve, in_floats, with_attr
+from simdnn.networks.ops.nbits import CodeBlocks, as_library
 from simdnn.networks.ops.registry import axis_of, need, operator
 from simdnn.networks.ops.shape import padded, view
-from simdnn.networks.types import element, is_float, label
+from simdnn.networks.types import element, is_float, label, limits
 from simdnn.primitives import Quant
 
 F32 = np.dtype(np.float32)
@@ -91,12 +92,6 @@ def quantize_linear(k: Kernels, node: Node, x: Array, scale: Array, zero: Array 
     low, high = limits(dtype)
     total = np.rint(quotient) + (0 if offset is None else offset.astype(np.int64))
     return k.plain(np.clip(total, low, high).astype(np.int64).astype(dtype), x, steps=4)
-
-
-def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """The least and greatest value of an integer type, ml_dtypes' included."""
-    found = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
-    return int(found.min), int(found.max)
 
 
 def requantized(k: Kernels, x: Array, step: Array, zero: Array | None, dtype: np.dtype[Any]) -> Array:
@@ -374,6 +369,12 @@ def matmul_nbits(
         raise InvalidArgument("zero points in floating point; packed integers work")
     else:
         zero = _unpack(zeros.reshape(columns, -1), width)[:, :blocks].T
+    added = None if bias is None else converted(k, bias, F32)
+    if k.runs_models:
+        blocked = CodeBlocks(width, block, np.ascontiguousarray(w.T), scale.T, None if zeros is None else zero.T)
+        rows = converted(k, a, F32).reshape(-1, inner)
+        result = as_library(k, rows, blocked, added, node.integer("accuracy_level", 0))
+        return converted(k, result.reshape(*a.shape[:-1], columns), a.dtype)
     storage = np.dtype(ml_dtypes.uint4 if width == 4 else np.uint8)
     attr = replace(
         k.attr,
@@ -384,7 +385,6 @@ def matmul_nbits(
     flat = in_floats(k, a).reshape(-1, inner)
     if missing := -inner % block:  # what fills the last block meets zeros
         flat = padded(k, flat, [0, 0], [0, missing], "constant")
-    added = None if bias is None else converted(k, bias, F32)
     result = k.matmul(flat, np.ascontiguousarray(w).astype(storage), added, attr=attr, dst="f32")
     return converted(k, result.reshape(*a.shape[:-1], columns), a.dtype)
 

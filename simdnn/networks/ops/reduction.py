@@ -10,6 +10,7 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import functions as f
+from simdnn.libraries import LineSums
 from simdnn.networks.kernels import FLOATS, Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy, has_kernel, widened
@@ -110,6 +111,14 @@ def _softmax(k: Kernels, op: str, x: Array, axis: int) -> Array:
 def softmax_kernel(k: Kernels, x: Array, axis: int, logarithm: bool = False) -> Array:
     """Four passes: the greatest, e**(x - greatest), their sum, the quotient; in f32 between the passes."""
     top = k.reduce("max", x, [axis], dst=F32)
+    if (lines := _lines(k, x)) is not None and not logarithm:
+        library = k.target.library
+        assert library is not None
+        powers = k.map(lambda v, t: library.functions["powers"](v - t), x, top, name="exp")
+        total = k.reduce("sum", powers, [axis])
+        if k.values:
+            total = np.moveaxis(lines.sum_of_powers(np.moveaxis(powers, axis, -1), k.target.caps), -1, axis)
+        return k.map(lambda v, s: v * s, powers, k.map(lambda s: 1.0 / s, total, name="div"), name="mul")
     if logarithm:
         total = k.reduce("sum", k.map(lambda v, t: f.exp(v - t), x, top, dst=F32, name="exp"), [axis])
         return k.map(lambda v, t, s: v - t - f.log(s), x, top, total, name="logsoftmax")
@@ -118,17 +127,40 @@ def softmax_kernel(k: Kernels, x: Array, axis: int, logarithm: bool = False) -> 
     return k.map(lambda v, s: v / s, powers, total, dst=x.dtype, name="div")
 
 
+def _lines(k: Kernels, x: Array) -> LineSums | None:
+    """A library's own order of sums along a line of f32; the cost is that of the kernels here all the same."""
+    library = k.target.library
+    return library.lines if library is not None and k.runs_models and x.dtype == F32 else None
+
+
 # -- normalizations ---------------------------------------------------------------------------------------------------
 def normalized(
-    k: Kernels, x: Array, axes: Sequence[int], epsilon: float, dst: np.dtype[Any] | None = None
+    k: Kernels,
+    x: Array,
+    axes: Sequence[int],
+    epsilon: float,
+    dst: np.dtype[Any] | None = None,
+    lines: LineSums | None = None,
 ) -> tuple[Array, Array, Array]:
-    """(x - mean) / sqrt(variance + epsilon) over `axes`, the mean, and 1 / sqrt(…); statistics in f32."""
+    """(x - mean) / sqrt(variance + epsilon) over `axes`, the mean, and 1 / sqrt(…); statistics in f32, of the
+    last `axes` in a library's order of sums where `lines` are given.
+    """
     count = prod(x.shape[a] for a in axes)
+    lines = lines if lines is not None and k.values and lines.has_statistics(count, True) else None
     mean = k.reduce("sum", x, axes, count, dst=F32)
+    if lines is not None:
+        mean = lines.mean(_flat(x, count)).reshape(mean.shape)
     centred = k.map(lambda v, m: v - m, x, mean, dst=F32, name="sub")
     variance = k.reduce("sum_square", centred, axes, count, dst=F32)
+    if lines is not None:
+        variance = lines.mean_square(_flat(centred, count)).reshape(mean.shape)
     inverse = k.map(lambda v: 1.0 / (v + epsilon).sqrt(), variance, name="rsqrt")
     return k.map(lambda c, i: c * i, centred, inverse, dst=dst or x.dtype, name="mul"), mean, inverse
+
+
+def _flat(x: Array, count: int) -> Array:
+    """LineSums of `count` elements."""
+    return np.ascontiguousarray(x).reshape(-1, count)
 
 
 def _wide(k: Kernels, x: Array) -> Array:
@@ -140,7 +172,8 @@ def _wide(k: Kernels, x: Array) -> Array:
 def layer_normalization(k: Kernels, node: Node, x: Array, scale: Array, bias: Array | None = None) -> tuple[Array, ...]:
     axis = axis_of(node.integer("axis", -1), x.ndim)
     dtype, x = x.dtype, _wide(k, x)
-    unit, mean, inverse = normalized(k, x, range(axis, x.ndim), node.number("epsilon", 1e-5), F32)
+    axes, epsilon = range(axis, x.ndim), node.number("epsilon", 1e-5)
+    unit, mean, inverse = normalized(k, x, axes, epsilon, F32, _lines(k, x))
     if bias is None:
         result = k.map(lambda u, s: u * s, unit, _wide(k, scale), dst=x.dtype, name="scale")
     else:
@@ -158,7 +191,10 @@ def rms_normalization(k: Kernels, node: Node, x: Array, scale: Array) -> Array:
     axis = axis_of(node.integer("axis", -1), x.ndim)
     dtype, x, epsilon = x.dtype, _wide(k, x), node.number("epsilon", 1e-5)
     axes = range(axis, x.ndim)
-    mean = k.reduce("sum_square", x, list(axes), prod(x.shape[a] for a in axes), dst=F32)
+    count = prod(x.shape[a] for a in axes)
+    mean = k.reduce("sum_square", x, list(axes), count, dst=F32)
+    if (lines := _lines(k, x)) is not None and k.values and lines.has_statistics(count, False):
+        mean = lines.mean_square(_flat(x, count)).reshape(mean.shape)
     inverse = k.map(lambda v: 1.0 / (v + epsilon).sqrt(), mean, name="rsqrt")
     result = k.map(lambda v, i, s: v * i * s, x, inverse, _wide(k, scale), dst=x.dtype, name="scale")
     return _narrow(k, result, dtype)

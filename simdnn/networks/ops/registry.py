@@ -27,6 +27,21 @@ REFUSED = {
     ),
 }
 
+_BEFORE = (
+    "onnxruntime's tools write it in place of products, a Softmax and what is around them; what works: the model as it "
+    "was exported, ahead of onnxruntime.transformers.optimizer, and as quantize_dynamic or quantize_static makes it"
+)
+#: operators that onnxruntime's tools make of several nodes of a transformer, and what works
+FUSED = dict.fromkeys(
+    (
+        *("Attention", "QAttention", "MultiHeadAttention", "GroupQueryAttention", "PackedAttention"),
+        *("PackedMultiHeadAttention", "DecoderAttention", "DecoderMaskedMultiHeadAttention", "SparseAttention"),
+        *("LongformerAttention", "DecoderMaskedSelfAttention", "QOrderedAttention", "RotaryEmbedding"),
+        *("EmbedLayerNormalization", "QEmbedLayerNormalization", "BeamSearch", "GreedySearch", "Sampling"),
+    ),
+    _BEFORE,
+)
+
 Operator = Callable[..., Any]
 F = TypeVar("F", bound=Operator)
 OPERATORS: Registry[tuple[str, str], Operator] = Registry("operator")
@@ -61,6 +76,7 @@ def find(node: Node) -> Operator | None:
     names = [_whole(*known) for known in OPERATORS if known[0] != OWN]
     wanted = _whole(node.domain, node.op)[:60]
     why = REFUSED.get(node.op) if node.domain == "ai.onnx.ml" else None
+    why = FUSED.get(node.op) if node.domain == "com.microsoft" else why
     told = f". {why[0].upper()}{why[1:]}" if why else what_is_known(wanted, names)
     raise with_failures(Unimplemented(f"{node}: no operator {wanted!r} here{told}"))
 
