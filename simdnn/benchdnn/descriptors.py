@@ -290,10 +290,10 @@ def _entries(
 
 
 def _axis(text: str, name: str, given: dict[str, int], transposed: bool = False) -> Axis | None:
-    """The axis d, h or w; None where the descriptor doesn't name it."""
+    """The axis d, h or w; None where the descriptor has no size of it, whatever else it says."""
     i, o, k, d = (given.get(letter + name, 0) for letter in "iokd")
     s, p = given.get("s" + name, 1), given.get("p" + name)
-    if not (i or o or k or d) and s == 1 and not p:
+    if not (i or o or k):
         return None
     for key, value in (("i", i), ("k", k), ("s", s)):
         if not value:

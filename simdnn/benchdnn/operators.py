@@ -19,7 +19,7 @@ SOFTMAX = {"softmax": False, "softmax_accurate": False, "logsoftmax": True, "sof
 POOLING = {"max": "max", "avg_np": "avg_exclude_padding", "avg_p": "avg_include_padding"}
 POOLING |= {f"pooling_{name}": name for name in ("max", "avg_exclude_padding", "avg_include_padding")}
 RESAMPLING = {f"{prefix}{name}": name for prefix in ("", "resampling_") for name in ("nearest", "linear")}
-_MOST_SOURCES = 16
+_MOST_SOURCES = 256
 _SIZES = re.compile(r"\d{1,12}(x\d{1,12}){0,11}")
 
 
@@ -91,10 +91,11 @@ def _algorithm(text: str) -> object:
 def plain(text: str) -> str:
     """An algorithm without its primitive's name in front, and without `_dst` behind: how a gradient is found.
 
-    >>> plain("eltwise_tanh_dst"), plain("reduction_sum"), plain("RELU")
-    ('tanh', 'sum', 'relu')
+    >>> plain("eltwise_tanh_dst"), plain("elu_use_dst_for_bwd"), plain("reduction_sum"), plain("RELU")
+    ('tanh', 'elu', 'sum', 'relu')
     """
-    return re.sub("^(eltwise|binary|reduction)_", "", text.lower()).removesuffix("_dst")
+    name = re.sub("^(eltwise|binary|reduction)_", "", text.lower())
+    return name.removesuffix("_dst").removesuffix("_use_dst_for_bwd")
 
 
 def _flags(text: str) -> object:

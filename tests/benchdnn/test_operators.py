@@ -160,6 +160,12 @@ def test_an_algorithm_is_that_of_its_driver_alone() -> None:
     assert [case.options["alg"] for line in read(words) for case in line.cases()] == ["AVG_P", "", "TANH", ""]
 
 
+def test_what_is_said_of_an_axis_without_a_size_is_left_out() -> None:
+    """`sanitize_desc` of benchdnn: such an axis is the one before it, again."""
+    dims = [next(iter(read(["--pool", text])[0].cases())).dims for text in ("ic8ih9kh3dh2dw7sw3", "ic8ih9kh3dh2")]
+    assert dims[0].axes == dims[1].axes and len({*dims[0].axes}) == 1  # type: ignore[union-attr]
+
+
 def test_options_hold_by_kind_of_driver() -> None:
     """A product's types and an operator's are apart; the machine is one for all."""
     words = "--machine=icx --matmul --dt=u8:s8:s32 8x16:16x8 --softmax 8x16 --reset --eltwise 8x8 --matmul 8x16:16x8"
