@@ -36,6 +36,7 @@ __all__ = [
     "Form",
     "LeftToReference",
     "Library",
+    "OperatorCall",
     "LineSums",
     "Pick",
     "choose",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from simdnn.libraries.model import OperatorCall
+from simdnn.libraries import OperatorCall
 from simdnn.networks.types import label
 from simdnn.operators import graphs, moves, windows
 from simdnn.operators.draft import Ending, OperatorGraph
