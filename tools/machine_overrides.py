@@ -28,6 +28,24 @@ ZEN_SCALARS: list[tuple[str, str, dict[str, Any]]] = [
 GOLDEN_COVE: list[tuple[str, str, dict[str, Any]]] = [
     ("vmov[dq]", "r(32|64),xmm|xmm,r(32|64)", {"latency": 2, "source": "emr: to and fro 4.0 cycles"}),
     ("and|or|xor", "r64,i(8|32)", {"latency": 1, "source": "emr: 12 of them in a chain take 12.0 cycles"}),
+    (
+        "v(add|sub|mul|max|min|fn?m(add|sub)(132|213|231))[ps]h",
+        "[xy]mm.*",
+        {
+            "latency": 4,
+            "accumulator_latency": None,
+            "source": "emr: chains of vaddph, vsubph, vmulph, vmaxph, vfmadd213ph, vfmadd231ph, vaddsh, vmulsh and "
+            "vfmadd231sh take 4.00 cycles a step up to 256 bits",
+        },
+    ),
+    (
+        "vcvtps2ph",
+        "m256(\\{k\\})?,zmm,i8",
+        {
+            "interval": 1.0,
+            "source": "emr: one in 1.00 cycles (256 bits 0.54), so on rwc; four, and four vmulps beside them, in 4.00",
+        },
+    ),
 ]
 #: what Redwood Cove has otherwise; from one 512-bit unit to the other is `core.other_unit`'s
 REDWOOD_COVE: list[tuple[str, str, dict[str, Any]]] = [
@@ -68,23 +86,10 @@ REDWOOD_COVE: list[tuple[str, str, dict[str, Any]]] = [
         {"uops": (), "latency": 0, "source": "rwc: vpbroadcastw, 2 (512 bits) and 3 (256 bits) a cycle: no port's"},
     ),
     (
-        "add|sub",
-        "r64,i32",
-        {
-            "latency": 0,
-            "uops": (),
-            "eliminated": True,
-            "source": "rwc: a pointer that goes round a ring by add 128 and and takes a cycle a round, not two",
-        },
+        "vcvtps2ph",
+        "m128(\\{k\\})?,ymm,i8",
+        {"uops": (("p0", "p1"), ("p5",)), "source": "rwc: one in a cycle to memory, as from a register"},
     ),
-    *[
-        (
-            "vcvtps2ph",
-            rf"{form}(\{{k\}})?,{register}mm,i8",
-            {"uops": (wide, ("p5",)), "source": "rwc: one in a cycle to memory, as from a register"},
-        )
-        for form, register, wide in (("m256", "z", ("p0", "p5")), ("m128", "y", ("p0", "p1")))
-    ],
     ("vp?gatherd(ps|d)", "zmm.*", {"interval": 8.2, "source": "rwc: one in 8.2 cycles"}),
     ("vp?gatherd(ps|d)", "ymm.*", {"interval": 4.1, "source": "rwc: one in 4.1 cycles"}),
     ("vp?gather[dq](pd|q)", "zmm.*", {"interval": 4.1, "source": LANES_OF_ONE_ADDRESS, "confidence": "estimated"}),

@@ -45,7 +45,7 @@ sys.path.insert(0, str(ROOT))
 from isa_models.machines.content import content  # noqa: E402
 from isa_models.machines.cpu_record import form_widths  # noqa: E402
 from tools.extract_timing import timings  # noqa: E402
-from tools.machine_measured import as_measured, as_zen5, emerald_rapids, instlatx64_zen5  # noqa: E402
+from tools.machine_measured import as_measured, as_zen5, emerald_rapids, instlatx64_zen5, small_sums  # noqa: E402
 from tools.machine_overrides import OVERRIDES, TILES  # noqa: E402
 from tools.machine_row import VECTOR, Row, port_bound  # noqa: E402
 from tools.machine_row import table as instructions  # noqa: E402
@@ -329,6 +329,7 @@ class Generator:
         if self.machine in GLC:
             emerald = emerald_rapids()
             rows = {key: as_measured(row, emerald, self.core) for key, row in rows.items()}
+            rows |= small_sums(rows)
         rows |= {(row.mnemonic, row.form): row for row in TILES.get(self.machine, ())}
         if self.machine == "zen5":
             measured = instlatx64_zen5()

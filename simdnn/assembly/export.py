@@ -93,7 +93,7 @@ def _operands(form: str) -> list[str] | None:
             lines.append("  - {class: register, name: gpr}")
         elif _MEMORY.fullmatch(operand):
             lines.append(_ADDRESS)
-        elif operand in ("i8", "i32", "1"):
+        elif operand in ("i8", "i11", "i32", "1"):
             lines.append("  - {class: immediate, imd: int}")
         elif operand == "rel":
             lines.append("  - {class: identifier}")

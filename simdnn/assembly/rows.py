@@ -177,6 +177,8 @@ def _next(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
             yield mnemonic, wide
     if mnemonic in ("movzx", "movsx") and parts[-1] == "r16":
         yield mnemonic, form.replace("r16", "r8")
+    if "i11" in parts:
+        yield mnemonic, form.replace("i11", "i32")
     if "i32" in parts:
         yield mnemonic, form.replace("i32", "i8")
     elif "i8" in parts:

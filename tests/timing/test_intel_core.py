@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
 import pytest
@@ -279,3 +280,47 @@ def test_addresses_of_indexed_stores_take_load_ports(name: str, indexed: float, 
 def test_a_sum_comes_a_cycle_later_to_what_is_no_sum(lines: list[str], expected: float) -> None:
     """Measured: 2 cycles from sum to sum, 3 into other operations, at up to 256 bits."""
     assert cycles("spr", lines) == pytest.approx(expected, abs=0.1)
+
+
+# -- ports by the places of a group --------------------------------------------------------------------------------
+
+# Loops of sums (A: of a register each, which needs it again a cycle later) and nops (n) before the branch (J), and the
+# cycles that they take on an Emerald Rapids, 2026-11-24.
+SUMS = {
+    "AJ": 1.0, "AAJ": 0.99, "AAAJ": 1.19, "AAnJ": 1.10, "AnAJ": 1.07, "AnnJ": 1.0, "nAAJ": 1.07, "nnAJ": 0.99,
+    "AAAAJ": 1.31, "AAAnJ": 1.27, "AAnAJ": 1.24, "AAnnJ": 1.14, "AnAAJ": 1.23, "AnAnJ": 1.13, "AnnAJ": 1.13,
+    "AnnnJ": 1.0, "nAAAJ": 1.26, "nAAnJ": 1.12, "nAnAJ": 1.10, "nAnnJ": 1.0, "nnAAJ": 1.13, "nnAnJ": 1.0, "nnnAJ": 1.0,
+}  # fmt: skip
+
+
+def test_places_of_a_group_take_ports_in_turn() -> None:
+    registers = ("rax", "rbx", "r10", "r11")
+    measured, predicted = list(SUMS.values()), []
+    for loop in SUMS:
+        free = iter(registers)
+        lines = [f"add {next(free)}, r8" if what == "A" else NOP for what in loop[:-1]]
+        predicted.append(cycles("spr", lines))
+    off = [abs(p / m - 1) for p, m in zip(predicted, measured, strict=True)]
+    assert sum(off) / len(off) < 0.035
+    assert statistics.correlation(predicted, measured) > 0.8
+
+
+@pytest.mark.parametrize("name", ["spr", "gnr"])
+@pytest.mark.parametrize(("constant", "expected"), [(64, 12), (128, 12), (-1024, 12), (1023, 12), (1024, 24), (-1025, 24)])
+def test_constants_of_11_bits_are_added_at_rename(name: str, constant: int, expected: float) -> None:
+    """Measured with 64, 128, 256: 12.5 to 12.6; 1024, 4096: 24.0. A 32-bit register takes its cycle always."""
+    lines = [f"add rax, {constant}", "and rax, r9"] * 12
+    assert cycles(name, lines) == pytest.approx(expected, abs=0.2)
+    assert cycles(name, [f"add eax, {constant}"] * 12) == pytest.approx(12, abs=0.2)
+
+
+@pytest.mark.parametrize("line", ["vaddph ymm0, ymm0, ymm1", "vfmadd213ph xmm0, xmm1, xmm2", "vmulsh xmm0, xmm0, xmm1"])
+def test_f16_takes_four_cycles_up_to_256_bits(line: str) -> None:
+    assert cycles("spr", [line] * 12) == pytest.approx(48, abs=0.1)
+
+
+def test_conversions_of_512_bits_to_memory_go_one_a_cycle() -> None:
+    wide = [f"vcvtps2ph ymmword ptr [rdi+{32 * i}], zmm{i}, 0" for i in range(4)]
+    narrow = [f"vcvtps2ph xmmword ptr [rdi+{16 * i}], ymm{i}, 0" for i in range(4)]
+    assert cycles("spr", wide) == pytest.approx(4.0, abs=0.05)  # measured 4.01
+    assert cycles("spr", narrow) == pytest.approx(2.17, abs=0.05)  # 2.16 to 2.19

@@ -191,7 +191,7 @@ class CoreModel(CoreMemory):
             while self.queue_first[index] < self.queue_last[index]:
                 at = index * self.ring + (self.queue_first[index] & self.ring - 1)
                 entries = self.queued_entries[at]
-                port = self.port_for(self.queued_uop[at], self.queued_parity[at], entries)
+                port = self.port_for(self.queued_uop[at], self.queued_place[at], entries)
                 if port == NO_PORT:
                     break
                 self.queue_first[index] += 1
@@ -229,7 +229,7 @@ class CoreModel(CoreMemory):
             if left > slots:
                 self.partial += slots
                 return
-            self.rename(row, (width - slots + (1 if self.split[row] > 0 else 0)) & 1)
+            self.rename(row, width - slots + (1 if self.split[row] > 0 else 0))
             self.partial = 0
             slots -= left
             before += left
@@ -251,7 +251,7 @@ class CoreModel(CoreMemory):
             return 0
         return self.has_room(self.first_wanted[row], self.wanted[row])
 
-    def rename(self, row: int, parity: int) -> None:
+    def rename(self, row: int, place: int) -> None:
         """Make the nodes of an op, tie them to their producers, send its uops on, and name its results."""
         node = NODES * self.ages + OPERATION
         self.row_at[self.ages] = row
@@ -263,7 +263,7 @@ class CoreModel(CoreMemory):
             value = read
         else:
             self.start_node(node)
-            self.operate(row, node, read, parity)
+            self.operate(row, node, read, place)
         if self.is_move[row] != 0:
             value = self.value_of[self.moves[row]]
         for at in range(self.first_write[row], self.first_write[row] + self.writes[row]):
@@ -275,11 +275,11 @@ class CoreModel(CoreMemory):
         self.rob_room -= self.slots[row]
         self.ages += 1
 
-    def operate(self, row: int, node: int, read: int, parity: int) -> None:
+    def operate(self, row: int, node: int, read: int, place: int) -> None:
         """Send the uops of an operation to the schedulers, and tie it to its operands."""
         first, last = self.first_uop[row], self.first_uop[row] + self.uops[row]
         for uop in range(first, last):
-            self.sent[uop - first] = self.send(node, uop, parity, self.occupancy[row])
+            self.sent[uop - first] = self.send(node, uop, place, self.occupancy[row])
         if self.from_other_unit[row] > 0:
             self.unit[node] = self.sent[0]
         if read != NOWHERE:

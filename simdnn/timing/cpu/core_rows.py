@@ -121,7 +121,7 @@ class Places:
             "ports": len(core.ports),
             "schedulers": len(core.schedulers),
             "dispatch_slots": core.dispatch_slots,
-            "pairs": int(core.binding == "pairs"),
+            "in_turn": {"pairs": 2, "order": len(core.ports)}.get(core.binding, 0),
             "retire_slots": core.retire_slots,
             "line_bytes": machine.caches[0].line_bytes,
             "pipes": len(core.load_ports),

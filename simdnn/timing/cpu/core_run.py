@@ -31,7 +31,7 @@ SPACES = (  # arrays to write on, and what they have a number of their own for: 
     *((name, "port") for name in ("pending", "last_bound", "counted", "free_at", "busy")),
     *(("waiting", "pool"), ("heaped", "heap"), ("next_of", "mnemonic"), ("stores", "tensor")),
     *(("value_of", "register"), ("room", "pool")),  # these begin with other numbers, and all behind them with any
-    *((name, "queue") for name in ("queued_node", "queued_uop", "queued_parity", "queued_entries")),
+    *((name, "queue") for name in ("queued_node", "queued_uop", "queued_place", "queued_entries")),
     *((name, "queue") for name in ("leaving_cycle", "leaving_pool", "leaving_entries")),
     *(("commit_at", "commit"), ("heap", "heaps")),
     *((name, "op") for name in ("row_at", "retired_at", "dispatched_at", "line_cycles", "remembered")),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from simdnn.timing.cpu.translate import Ints
 
-FAR_MORE = 3  # uops by which two ports must differ for both of a pair to go to one of them
+FAR_MORE = 3  # uops by which a port must have more than the one with the fewest not to be taken in its turn
 # Entries by which a port must have fewer than its bank's first one to be taken, and one of the other bank.
 FAR_FEWER, FAR_FEWER_ACROSS = 5, 6  # fitted to measured loops of a Zen 4
 NO_PORT = -1
@@ -23,7 +23,7 @@ class Schedulers:
     ports: int  # how many
     schedulers: int
     dispatch_slots: int
-    pairs: int  # whether ports are given to pairs of places in a group
+    in_turn: int  # how many of a uop's ports, by what waits there, the places of a group take in turn; 0: not so
     scheduler_of: Ints  # by port
     pool_of: Ints  # by port: the place among `room` of its pool
     banked: Ints  # by port
@@ -44,7 +44,7 @@ class Schedulers:
     queue_last: Ints
     queued_node: Ints
     queued_uop: Ints
-    queued_parity: Ints
+    queued_place: Ints
     queued_entries: Ints
     leaving_first: Ints
     leaving_last: Ints
@@ -59,11 +59,11 @@ class Schedulers:
     wanted_rooms: Ints
 
     def has_room_for_group(self) -> int:
-        """Whether each queue, and each scheduler where ports go in pairs, has room for a whole group."""
+        """Whether each queue, and each scheduler where ports go in turn, has room for a whole group."""
         for index in range(self.schedulers):
             if self.queue_of[index] > 0 and self.room[index] < min(self.dispatch_slots, self.queue_of[index]):
                 return 0
-            if self.pairs != 0 and self.room[self.schedulers + index] < min(self.dispatch_slots, self.size_of[index]):
+            if self.in_turn != 0 and self.room[self.schedulers + index] < min(self.dispatch_slots, self.size_of[index]):
                 return 0
         return 1
 
@@ -80,8 +80,8 @@ class Schedulers:
             return 1
         return min(cycles, self.size_of[self.scheduler_of[port]])
 
-    def send(self, node: int, uop: int, parity: int, cycles: int) -> int:
-        """Take a uop from an even (0) or odd (1) place of a dispatch group, which will occupy its port for `cycles`.
+    def send(self, node: int, uop: int, place: int, cycles: int) -> int:
+        """Take a uop from a place of a dispatch group (from 0), which will occupy its port for `cycles`.
 
         Its port, or NO_PORT where it has to queue.
         """
@@ -90,14 +90,14 @@ class Schedulers:
         entries = self.entries_of(any_port, cycles)
         port = NO_PORT
         if self.queue_of[index] == 0 and self.queue_first[index] == self.queue_last[index]:
-            port = self.port_for(uop, parity, entries)
+            port = self.port_for(uop, place, entries)
         if port == NO_PORT:
-            place = index * self.ring + (self.queue_last[index] & self.ring - 1)
+            at = index * self.ring + (self.queue_last[index] & self.ring - 1)
             self.queue_last[index] += 1
-            self.queued_node[place] = node
-            self.queued_uop[place] = uop
-            self.queued_parity[place] = parity
-            self.queued_entries[place] = entries
+            self.queued_node[at] = node
+            self.queued_uop[at] = uop
+            self.queued_place[at] = place
+            self.queued_entries[at] = entries
             self.room[index] -= 1
         else:
             self.bind(port, entries)
@@ -127,26 +127,28 @@ class Schedulers:
             self.room[pool] += entries
 
     def bind(self, port: int, entries: int) -> None:
+        if self.in_turn != 0:
+            self.count()
         self.bindings += 1
         self.last_bound[port] = self.bindings
         self.pending[port] += entries
         self.waiting[self.pool_of[port]] += entries
         self.room[self.pool_of[port]] -= entries
 
-    def port_for(self, uop: int, parity: int, entries: int) -> int:
+    def port_for(self, uop: int, place: int, entries: int) -> int:
         """The port for a uop that can go to one of several; NO_PORT where no pool has room."""
         first, count = self.uop_first[uop], self.uop_ports[uop]
         port = self.port_lists[first]
         if count == 1:
             return port if self.room[self.pool_of[port]] >= entries else NO_PORT
         if self.banked[port] != 0:
-            return self.of_bank(first, first + count, parity, entries)
+            return self.of_bank(first, first + count, place & 1, entries)
         if self.room[self.pool_of[port]] == 0:
             return NO_PORT
-        if self.pairs != 0:
-            return self.of_pair(first, first + count, parity)
+        if self.in_turn != 0:
+            return self.in_order(first, first + count, place % min(self.in_turn, max(2, count - 1)))
         for at in range(first + 1, first + count):
-            if self.is_before(self.port_lists[at], port, parity) != 0:
+            if self.is_before(self.port_lists[at], port, place & 1) != 0:
                 port = self.port_lists[at]
         return port
 
@@ -195,25 +197,33 @@ class Schedulers:
                 most = self.counted[port] - 1
         return chosen
 
-    def of_pair(self, first: int, last: int, parity: int) -> int:
-        """Even places take the port with the fewest uops, odd ones the next; among equals the one with the last name.
+    def in_order(self, first: int, last: int, rank: int) -> int:
+        """The port before which `rank` others come by what waits there, or the next before it that has not far more.
 
-        So A. Abel and J. Reineke found Intel's cores to do ("uiCA", ICS 2022); what a group binds counts from the next.
+        So places of a group take a uop's ports in turn, from the one with the fewest uops. A. Abel and J. Reineke found
+        Intel's cores of four slots to do so with the first two ports ("uiCA", ICS 2022); Intel's patent US 12,190,157
+        (for cores with more slots) deals out all ports in a circle, but the one with the most uops. What a group binds
+        counts from the next.
         """
         self.count()
-        least = self.fewest(first, last, NO_PORT)
-        if parity == 0:
-            return least
-        second = self.fewest(first, last, least)
-        return least if self.counted[second] >= self.counted[least] + FAR_MORE else second
+        least = self.with_rank(first, last, 0)
+        while rank > 0:
+            port = self.with_rank(first, last, rank)
+            if self.counted[port] < self.counted[least] + FAR_MORE:
+                return port
+            rank -= 1
+        return least
 
-    def fewest(self, first: int, last: int, but: int) -> int:
-        """The port with the fewest uops but one, of equals the last."""
-        found = NO_PORT
+    def with_rank(self, first: int, last: int, rank: int) -> int:
+        """The port before which `rank` others come: those with fewer uops, of equals the last ones."""
         for at in range(first, last):
             port = self.port_lists[at]
-            if port != but:
-                fewer = found == NO_PORT or self.counted[port] < self.counted[found]
-                if fewer or self.counted[port] == self.counted[found] and port > found:
-                    found = port
-        return found
+            before = 0
+            for other_at in range(first, last):
+                other = self.port_lists[other_at]
+                fewer = self.counted[other] < self.counted[port]
+                if fewer or self.counted[other] == self.counted[port] and other > port:
+                    before += 1
+            if before == rank:
+                return port
+        return NO_PORT
