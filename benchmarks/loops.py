@@ -54,7 +54,7 @@ def frame(loop: dict[str, Any]) -> Frame:
 
 @functools.cache
 def memory() -> NDArray[np.uint8]:
-    """Zeros that the pointers of compiled loops point into, written, as masked stores to a page that never was are slow."""
+    """Zeros that pointers of compiled loops point into; written, as masked stores to pages that never were are slow."""
     pages = np.empty(128 * PAGE, np.uint8)
     pages.fill(0)
     return pages

@@ -20,8 +20,8 @@ from isa_models.machines.cpu_record import form_widths
 from tools.machine_row import VECTOR, Row, port_bound
 
 TABLES = Path(__file__).resolve().parent
-#: no uop, as long as what is added up stays within 11 bits: 24 of `add rax, 1` in a chain take 4.16 cycles, of 512 12.1,
-#: of 1024 24.0 (so down to -1024); a sum beyond costs a uop and 1 to 1.5 cycles (24 of 64 6.5, of 127 and 128 8.1)
+#: no uop, as long as what is added up stays within 11 bits: 24 of `add rax, 1` in a chain take 4.16 cycles, of 512
+#: 12.1, of 1024 24.0 (so down to -1024); a sum beyond costs a uop and 1 to 1.5 cycles (24 of 64 6.5, of 127 8.1)
 AT_RENAME = {("add", "r64,i8"), ("sub", "r64,i8"), ("inc", "r64"), ("dec", "r64")}
 SMALL_SUMS = ("add", "sub")  # also with a constant of 11 bits (i11) that is not of 8
 

@@ -43,8 +43,8 @@ AMX_ACCUMULATIONS = ("even_odd", "sequential")
 
 #: "banks": the bank in which least waits and there the first port, unless that or the bank has far more; without banks
 #: the port with the fewest. "pairs": uops at even places of the dispatch group go to that port, those at odd ones to
-#: the next, unless that has three more. "order": places take the ports of a uop in turn so, of more than two all but the
-#: one with the most
+#: the next, unless that has three more. "order": places take the ports of a uop in turn so, of more than two all but
+#: the one with the most
 BINDINGS = ("banks", "pairs", "order")
 
 

@@ -310,7 +310,12 @@ def _is_small_sum(raw: Any, mnemonic: str) -> bool:
     """Whether a constant of 11 bits is added to a 64-bit register, or taken from one: done at rename on some cores."""
     wide = raw.op_count == 2 and raw.op_kind(1) == iced.OpKind.IMMEDIATE32TO64
     constant = raw.immediate(1) - (1 << 64 if raw.immediate(1) >> 63 else 0) if wide else 0
-    return wide and mnemonic in ("add", "sub") and -(1 << 10) <= constant < 1 << 10 and _register_class(raw.op_register(0)) == "r64"
+    return (
+        wide
+        and mnemonic in ("add", "sub")
+        and -(1 << 10) <= constant < 1 << 10
+        and _register_class(raw.op_register(0)) == "r64"
+    )
 
 
 def _sum(raw: Any) -> str:

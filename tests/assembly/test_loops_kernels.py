@@ -1,4 +1,4 @@
-"""The clock of Golden Cove beside loops of kernels in shapes that no rule was chosen by, measured on an Emerald Rapids."""
+"""The clock of Golden Cove beside fresh loops of kernels, measured on an Emerald Rapids."""
 
 from __future__ import annotations
 

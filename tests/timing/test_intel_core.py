@@ -306,7 +306,9 @@ def test_places_of_a_group_take_ports_in_turn() -> None:
 
 
 @pytest.mark.parametrize("name", ["spr", "gnr"])
-@pytest.mark.parametrize(("constant", "expected"), [(64, 12), (128, 12), (-1024, 12), (1023, 12), (1024, 24), (-1025, 24)])
+@pytest.mark.parametrize(
+    ("constant", "expected"), [(64, 12), (128, 12), (-1024, 12), (1023, 12), (1024, 24), (-1025, 24)]
+)
 def test_constants_of_11_bits_are_added_at_rename(name: str, constant: int, expected: float) -> None:
     """Measured with 64, 128, 256: 12.5 to 12.6; 1024, 4096: 24.0. A 32-bit register takes its cycle always."""
     lines = [f"add rax, {constant}", "and rax, r9"] * 12

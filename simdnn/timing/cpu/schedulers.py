@@ -127,7 +127,7 @@ class Schedulers:
             self.room[pool] += entries
 
     def bind(self, port: int, entries: int) -> None:
-        if self.in_turn != 0:
+        if self.in_turn > 2:  # pairs have been compared with loops as counted at a cycle's first choice
             self.count()
         self.bindings += 1
         self.last_bound[port] = self.bindings
