@@ -42,6 +42,8 @@ WRITTEN = {
     ("simdnn/cli/explain.py", "name.startswith('--')"),
     ("simdnn/cli/machines.py", "wanted.fullmatch(row.mnemonic)"),
     ("simdnn/cli/run.py", "' with ' not in args.machine"),
+    # an implementation in a library's own words, which no kernel here is called
+    ("simdnn/libraries/onednn/log.py", "name.partition(':')"),
     # a column of a table names the kernels of a layer, which are looked up
     ("simdnn/networks/runner.py", "implementation.split(' + ')"),
     # whose names: Python's, ONNX's and LLVM's, options of a form in the browser, columns of a report
@@ -160,6 +162,7 @@ DOOR = {
     "resolved",
     "attr_of",
     "of",
+    "weights_tag",
     "_refuse_math",
     "_reductions",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isa_models import Unimplemented
+from simdnn.libraries.onednn.log import family
 
 _WORKS = "what works: dispatch='fastest'"
 
@@ -30,7 +31,7 @@ def check(src: str, implementation: str, channels: int, caps: frozenset[str]) ->
     of the source in a group.
     """
     exact = src != "f16" and caps & {"avx512_core_vnni", "avx2_vnni"}
-    kernel = implementation.partition(":")[0]
+    kernel = family(implementation)
     usual = kernel in ("brg_conv_fwd", "brgconv_1x1") or (src == "f16" and kernel == "brdgmm_dw")
     if not (exact or (usual and (channels > 1 or src == "f16"))):
         raise Unimplemented(

@@ -13,6 +13,15 @@ from isa_models.formats import fmt
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 
 
+def family(name: str) -> str:
+    """The library's implementation without its instructions.
+
+    >>> family("brg_matmul:avx512_core_vnni")
+    'brg_matmul'
+    """
+    return name.partition(":")[0]
+
+
 def line(problem: Problem, implementation: str, words: Sequence[str], time: str) -> str:
     """The line of a problem; `words` tell its attribute and what else is to be said, `time` is in milliseconds."""
     if isinstance(problem, MatmulProblem):

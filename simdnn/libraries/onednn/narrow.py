@@ -11,7 +11,7 @@ from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem
 
 _INTEGERS = ("s8", "u8", "s4", "u4")
-_F8 = ("f8_e4m3", "f8_e5m2")
+F8 = ("f8_e4m3", "f8_e5m2")
 _FASTEST = "dispatch='fastest' takes it"
 _WIDE = ("f32", "bf16", "f16")
 
@@ -24,7 +24,7 @@ def is_narrow(dtype: str) -> bool:
 def convolution(p: ConvProblem, caps: frozenset[str]) -> tuple[str, str]:
     """The row and oneDNN's name for a convolution of narrow floats."""
     types = f"{p.src}:{p.wei}:{p.epilogue.dst}"
-    if p.src not in _F8:
+    if p.src not in F8:
         raise Unimplemented(f"oneDNN refuses a convolution {types}: f8 it has with avx512_core_fp16; {_FASTEST}")
     if "avx512_core_fp16" not in caps:
         raise Unimplemented(f"oneDNN refuses a convolution {types}: f8 needs avx512_core_fp16")
@@ -37,7 +37,7 @@ def convolution(p: ConvProblem, caps: frozenset[str]) -> tuple[str, str]:
 
 def by_f8(p: MatmulProblem) -> bool:
     """Whether bf16 meets f8 weights."""
-    return p.src == "bf16" and p.wei in _F8
+    return p.src == "bf16" and p.wei in F8
 
 
 def choice(p: MatmulProblem, caps: frozenset[str]) -> tuple[str, str]:
@@ -61,13 +61,13 @@ def _refused(p: MatmulProblem, caps: frozenset[str]) -> str:
     """Why the library has no such product; empty where it has."""
     if fmt(p.src).is_float and fmt(p.src).bits < 8 or fmt(p.wei).is_float and fmt(p.wei).bits < 8:
         return "it takes no floats of fewer than 8 bits as source or weights"
-    if p.src in _F8:
+    if p.src in F8:
         if "avx512_core_fp16" not in caps:
             return "f8 sources need avx512_core_fp16"
         if p.wei not in (p.src, "bf16", "f16", *_INTEGERS):
             return f"f8 sources go with weights of their own type, bf16, f16 and integers, not {p.wei}"
         return ""
-    if p.wei in _F8:
+    if p.wei in F8:
         return f"f8 weights go with sources of f8 and bf16, not {p.src}"
     if p.src == "f16":
         return "f16 sources have no destination of fewer bits"

@@ -14,6 +14,7 @@ from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.common.activations import OWN_POWERS, power_of
 from simdnn.libraries.model import OperatorCall
+from simdnn.libraries.onednn.narrow import F8
 
 _BYTES, _WIDE = ("s8", "u8"), ("f32", "bf16", "f16")
 #: the ISA cap that brings a type
@@ -33,7 +34,7 @@ def check(call: OperatorCall) -> None:
     """Raises `Unimplemented` where a primitive's bits here are not known to be the library's."""
     every = (*call.types, call.dst)
     known = (*_WIDE, *_BYTES, "s32")
-    asking = [dtype for dtype in every if call.primitive != "weighted_sum" or dtype.startswith("f8")]
+    asking = [dtype for dtype in every if call.primitive != "weighted_sum" or dtype in F8]
     missing = sorted({_NEEDS[dtype] for dtype in asking if dtype in _NEEDS} - call.caps)
     if missing:
         why = f"{':'.join(every)} needs {' and '.join(missing)}"
