@@ -128,48 +128,54 @@ class OnImage(Product):
 
 
 @dataclass(frozen=True, eq=False)
-class Direct(Gemm):
-    """The nest of a convolution over the image as it is."""
+class Direct:
+    """The nest of a convolution over the image as it is, of the parts of a GEMM."""
+
+    gemm: Gemm
+
+    @cached_property
+    def program(self) -> Program:
+        return self.gemm.program_of(self.nests(), self.tensors())
 
     def nests(self) -> Code:
-        p, c, r = self.product, self.product.conv, self.product.reading
+        p, c, r = self.gemm.product, self.gemm.product.conv, self.gemm.product.reading
         around = [("n", c.mb), ("g", c.groups)]
         code = self.lacking() if self.lacks else []
         if r.weights * c.oc * fmt(p.dot.wei).bits // 8 > 2 * SECOND_LEVEL:  # each panel is read for all lines at once
-            for panels, panel in self.weights.panels():
+            for panels, panel in self.gemm.weights.panels():
                 body: Code = []
                 for some in kinds_along(c.axes[0]):
                     body += nest([("e", some.times), ("y", some.count)], self.line(panel, some))
                 code += nest([*around, ("j", panels)], body, parallel=True)
             return code
         for some in kinds_along(c.axes[0]):
-            for panels, panel in self.weights.panels():
+            for panels, panel in self.gemm.weights.panels():
                 loops = [*around, ("j", panels), ("e", some.times), ("y", some.count)]
                 code += nest(loops, self.line(panel, some), parallel=True)
         return code
 
     def tensors(self) -> list[Tensor]:
-        size = len(runs_along(self.product.conv.axes[0])) * self.product.conv.ow * self.sums_of_line
-        return [*super().tensors(), *([Tensor("edges", "s32", size, "scratch")] if self.lacks else [])]
+        size = len(runs_along(self.gemm.product.conv.axes[0])) * self.gemm.product.conv.ow * self.sums_of_line
+        return [*self.gemm.tensors(), *([Tensor("edges", "s32", size, "scratch")] if self.lacks else [])]
 
     @property
     def lacks(self) -> bool:
         """Whether sums lack what was added to the source, times weights whose taps lie on the image."""
-        return self.product.shifted and self.product.conv.padded
+        return self.gemm.product.shifted and self.gemm.product.conv.padded
 
     @property
     def sums_of_line(self) -> int:
         """Sums of weights for a pixel: all columns with the padding of panels."""
-        return self.product.conv.groups * self.blocks.layout.channels
+        return self.gemm.product.conv.groups * self.gemm.blocks.layout.channels
 
     def lacking(self) -> Code:
         """Sums of the weights that lie on the image, for each pixel of a line of each kind: made in every run."""
-        p, c, r, unit = self.product, self.product.conv, self.product.reading, self.product.unit
+        p, c, r, unit = self.gemm.product, self.gemm.product.conv, self.gemm.product.reading, self.gemm.product.unit
         dot, ones = p.dot, broadcast32(unit.reg("a"), "shift", Affine())
         code: Code = []
         number = 0
         for some in kinds_along(c.axes[0]):
-            for panels, panel in self.weights.panels():
+            for panels, panel in self.gemm.weights.panels():
                 tap, at = r.ic // dot.depth * panel.step, Affine.var("u") + some.tap
                 weights = panel.base + at * (r.kw * (r.ic // dot.depth * panel.step)) + Affine.var("w") * tap
                 body: Code = []
@@ -195,11 +201,11 @@ class Direct(Gemm):
 
     def once(self) -> Code:
         """The register of ones that a dot product wants."""
-        return [broadcast32(self.product.unit.reg("ones"), "ones", Affine())] if self.product.dot.ones else []
+        return [broadcast32(self.gemm.product.unit.reg("ones"), "ones", Affine())] if self.gemm.product.dot.ones else []
 
     def line(self, panel: Panel, lines: OutputKind) -> Code:
         """All tiles of a line."""
-        c, r = self.product.conv, self.product.reading
+        c, r = self.gemm.product.conv, self.gemm.product.reading
         axis, pixels = c.axes
         y = Affine.var("y") + lines.first
         source = Affine.var("n") * r.image + Affine.var("g") * r.group + y * r.line
@@ -211,7 +217,7 @@ class Direct(Gemm):
         """Blocks of pixels of a line, those alike together: (first, height, how many, `taps_of` each)."""
         blocks = [
             (first + i * height, height)
-            for first, height, count in row_blocks(axis.o, self.blocks.highest, evenly(self.product))
+            for first, height, count in row_blocks(axis.o, self.gemm.blocks.highest, evenly(self.gemm.product))
             for i in range(count)
         ]
         alike = groupby(blocks, lambda block: (block[1], taps_of(axis, *block)))
@@ -231,7 +237,7 @@ class Direct(Gemm):
         columns: list[tuple[int, int, range]],
     ) -> Code:
         """`count` tiles of `height` pixels from `first` on; `columns`: (first, how many, pixels) of taps alike."""
-        p, c, r, unit = self.product, self.product.conv, self.product.reading, self.product.unit
+        p, c, r, unit = self.gemm.product, self.gemm.product.conv, self.gemm.product.reading, self.gemm.product.unit
         axis = c.axes[1]
         given = p.options.tile
         reduction = Reduction(p.dot, r.tensor, p.shifted, (), one_load=bool(given and given.one_load))
@@ -242,7 +248,7 @@ class Direct(Gemm):
         begin = source + (pixel * axis.stride + -axis.before) * r.source.pixel + Affine.var("u") * r.down
         weights = panel.base + (Affine.var("u") + lines.tap) * (r.kw * tap)
         sums = [accumulator(unit, i, j, p.dot) for i in range(height) for j in range(panel.vectors)]
-        code: Code = [*setup(unit, reduction, panel, self.plan.scale_by_channel), *(zero(acc) for acc in sums)]
+        code: Code = [*setup(unit, reduction, panel, self.gemm.plan.scale_by_channel), *(zero(acc) for acc in sums)]
         body: Code = []
         for column, many, members in columns:
             at = Affine.var("w") + column
@@ -250,13 +256,13 @@ class Direct(Gemm):
             body += loop("w", many, steps(unit, reduction, panel, rows, weights + at * tap, channels, members.start))
         code += loop("u", lines.taps, body)
         numbers = (number + pixel).steps(1, height)
-        beside = c.groups * self.blocks.layout.channels
+        beside = c.groups * self.gemm.blocks.layout.channels
         places = [(n + Affine.var("n") * -(c.oh * c.ow)) * beside + panel.channel for n in numbers]
         registers = [sums[i : i + panel.vectors] for i in range(0, len(sums), panel.vectors)]
         final = TileSums(
             unit, registers, panel.lanes, [n * c.oc + panel.dst for n in numbers], panel.channel, places, numbers
         )
-        return loop("r", count, code + finish_tile(self.plan, final, c.epilogue.zp_wei))
+        return loop("r", count, code + finish_tile(self.gemm.plan, final, c.epilogue.zp_wei))
 
 
 def taps_of(axis: SpatialAxis, first: int, height: int) -> list[tuple[int, int, range]]:
@@ -284,4 +290,5 @@ def direct(name: str, problem: ConvProblem, unit: Unit, dot: Dot, options: Optio
     compensation = Compensation(product, blocks.layout, compensated(product))
     plan, sums = epilogue_of(product, compensation.by), Chains(product)
     weights = weights_of(product, blocks.layout)
-    return Direct(product, blocks, weights, sums, compensation, plan, RegisterTiles(product, sums, plan)).program
+    parts = Gemm(product, blocks, weights, sums, compensation, plan, RegisterTiles(product, sums, plan))
+    return Direct(parts).program

@@ -74,11 +74,14 @@ class Gemm:
 
     @cached_property
     def program(self) -> Program:
+        return self.program_of(self.nests(), self.tensors())
+
+    def program_of(self, nests: Code, tensors: Sequence[Tensor]) -> Program:
+        """What is copied beforehand, and the products behind it."""
         p = self.product
         code = self.tiles.setup() + p.reading.stage(p.unit) + self.weights.stage() + self.compensation.stage()
-        code += self.nests()
         text = p.problem if isinstance(self.weights, PanelWeights) else p.conv
-        return verify(Program(f"{p.name} {text}", p.unit.isa, tuple(self.tensors()), tuple(code)))
+        return verify(Program(f"{p.name} {text}", p.unit.isa, tuple(tensors), tuple(code + nests)))
 
     def nests(self) -> Code:
         """The products, behind what was copied for them."""
