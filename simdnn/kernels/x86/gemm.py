@@ -77,7 +77,7 @@ class Gemm:
         return self.program_of(self.nests(), self.tensors())
 
     def program_of(self, nests: Code, tensors: Sequence[Tensor]) -> Program:
-        """What is copied beforehand, and the products behind it."""
+        """The program of products, behind what is copied beforehand."""
         p = self.product
         code = self.tiles.setup() + p.reading.stage(p.unit) + self.weights.stage() + self.compensation.stage()
         text = p.problem if isinstance(self.weights, PanelWeights) else p.conv
