@@ -48,10 +48,10 @@ def _legible(value: object) -> str:
 
 
 def legible(name: str, most: int = MOST_CHARACTERS) -> str:
-    """A name in a line: control characters as escapes, of a long one its two ends.
+    r"""A name in a line: control characters as escapes, of a long one its two ends.
 
     >>> legible("two\nlines"), legible("encoder/" * 20 + "MatMul", 24)
-    ('two\\nlines', 'encoder/enc…coder/MatMul')
+    ('two\\nlines', 'encoder/enco…oder/MatMul')
     """
     text = name if name.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
     half = most // 2 - 1

@@ -106,10 +106,12 @@ def matmul_problem(kind: KernelKind, rng: np.random.Generator) -> MatmulProblem:
     both = "gemv" not in kind.name and "down" not in kind.name
     some = ["any", "ba"] if "gemv" in kind.name else ["any", "ab"]
     tags = ["ab"] if "plain" in kind.name else ["any", "ab", "ba"] if both else some
-    tag = str(rng.choice(tags))
+    tag = str(rng.choice([tag for tag in tags if tag in kind.tags] or kind.tags))
     problem = MatmulProblem(m, n, k, src, wei, e, tag)
     if kind.accepts(problem):
         problem = MatmulProblem(1, max(n, 2), k, src, wei, e, tag)
+    if kind.accepts(problem):
+        problem = replace(problem, epilogue=Epilogue("f32", bias=e.bias))
     assert kind.accepts(problem) == ""
     return problem
 

@@ -101,6 +101,8 @@ def problems() -> Iterator[Problem]:
             yield ConvProblem(1, 16, 4, 4, 16, 3, 3, src, wei, epilogue, padding=(1, 1, 1, 1), groups=groups)
     for wei in ("bf16", "f16"):
         yield MatmulProblem(9, 40, 64, "f32", wei, Epilogue(dst="f32"))
+    yield MatmulProblem(1, 40, 64, "f32", "f32", Epilogue(dst="f32"), "ab")
+    yield MatmulProblem(1, 40, 64, "f32", "f32", Epilogue(dst="f32"), "ba")
 
 
 @pytest.mark.parametrize("kernel", ["f32 14x2", "vnni 8x2 taps", "maddubs ymm 4x2", "f32 masked", "f32 1x1"])
