@@ -25,19 +25,17 @@ ZEN_SCALARS: list[tuple[str, str, dict[str, Any]]] = [
     ("sh[lr]|sar|ro[lr]", "r64,cl", {"latency": 1, "source": "core: 1 cycle from the register and from cl"}),
     ("cmovz|setz|adc|sbb", "r64,r64|r8", TWO_ALUS),
 ]
+_F16_EXTREMES, _F16_SUMS = "v(max|min)[ps]h", "v(add|sub|mul|fn?m(add|sub)(132|213|231))[ps]h"
+_F16_FOUR: dict[str, Any] = {
+    "latency": 4,
+    "accumulator_latency": None,
+    "source": "emr: chains of vaddph, vsubph, vmulph, vmaxph, vfmadd213ph, vfmadd231ph, vaddsh, vmulsh and "
+    "vfmadd231sh take 4.00 cycles a step up to 256 bits",
+}
 GOLDEN_COVE: list[tuple[str, str, dict[str, Any]]] = [
     ("vmov[dq]", "r(32|64),xmm|xmm,r(32|64)", {"latency": 2, "source": "emr: to and fro 4.0 cycles"}),
     ("and|or|xor", "r64,i(8|32)", {"latency": 1, "source": "emr: 12 of them in a chain take 12.0 cycles"}),
-    (
-        "v(add|sub|mul|max|min|fn?m(add|sub)(132|213|231))[ps]h",
-        "[xy]mm.*",
-        {
-            "latency": 4,
-            "accumulator_latency": None,
-            "source": "emr: chains of vaddph, vsubph, vmulph, vmaxph, vfmadd213ph, vfmadd231ph, vaddsh, vmulsh and "
-            "vfmadd231sh take 4.00 cycles a step up to 256 bits",
-        },
-    ),
+    (_F16_EXTREMES, "[xy]mm.*", _F16_FOUR),
     (
         "vcvtps2ph",
         "m256(\\{k\\})?,zmm,i8",
@@ -58,7 +56,7 @@ REDWOOD_COVE: list[tuple[str, str, dict[str, Any]]] = [
         },
     ),
     (
-        "v(add|sub|mul|fn?m(add|sub)(132|213|231))[ps]h",
+        _F16_SUMS,
         ".*",
         {
             "latency": 4,
@@ -121,7 +119,7 @@ OVERRIDES: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
         ),
     ],
     "zen5": ZEN_SCALARS,
-    "spr": GOLDEN_COVE,
+    "spr": [*GOLDEN_COVE, (_F16_SUMS, "[xy]mm.*", _F16_FOUR)],
     "gnr": [*GOLDEN_COVE, *REDWOOD_COVE],
 }
 # Tile instructions, which no table of uops lists. "optman": Intel's Optimization Reference Manual 248966-050, Table

@@ -17,14 +17,13 @@ from simdnn.progress import Progress
 from simdnn.study.results import Results
 from simdnn.tuning.judge import Judge
 from simdnn.tuning.measured import Ran, RecipeRuns, Task
-from simdnn.tuning.search import Additive, Modes, Worth, between, confirmed, thinned, undominated
+from simdnn.tuning.search import QUIET, Additive, Modes, Pairs, Worth, between, confirmed, thinned, undominated
 from simdnn.tuning.subjects import Subject
 from simdnn.workers import Each
 
 MOST_ALONE = 100  # sensitivities; of more, those are left out that whole networks in one mode make needless
 MOST_PAIRS = 400  # of neighbours' modes that are priced before a search
 Kernel = tuple[str, str, float]  # name, type of products, cycles
-Pairs = dict[tuple[int, int], dict[tuple[str, str], float]]
 
 
 class Finding:
@@ -168,7 +167,7 @@ class Finding:
             self._expect(len(self.few.modes) + len(some), len(self.full.modes) + self.subject.shown // 2)
             self._rows([point.modes for point in some])
             quiet = quiet + 1 if self._front() == front else 0
-            if not near or quiet == 2:
+            if not near or quiet == QUIET:
                 return done
         return self.subject.rounds
 
@@ -333,7 +332,7 @@ class Finding:
         base = self._base["cycles"]
         both = [(i, j, a, b) for (i, j), pairs in some.items() for a, b in pairs if "f32" not in (a, b)]
         whole = self.few.costs([self.recipe(self._with({i: a, j: b})) for i, j, a, b in both])
-        found: Pairs = {edge: {} for edge in some}
+        found: dict[tuple[int, int], dict[tuple[str, str], float]] = {edge: {} for edge in some}
         for (i, j, a, b), cycles in zip(both, whole, strict=True):
             alone = self._rows([self._with({i: a}), self._with({j: b})])
             found[i, j][a, b] = cycles - base - sum(row["cycles"] - base for row in alone)
@@ -344,7 +343,9 @@ class Finding:
         that mode costs what it does. Beyond its kernel, a group alone costs its borders.
         """
         base = self._base
-        found: Pairs = {pair: {} for pair in pairwise(range(len(options)))}
+        found: dict[tuple[int, int], dict[tuple[str, str], float]] = {
+            pair: {} for pair in pairwise(range(len(options)))
+        }
         plain = self._kernels(base)
         for mode, row in whole.items():
             if row["refused"] or mode == "f32":

@@ -21,7 +21,7 @@ import numpy as np
 Modes = tuple[str, ...]  # of all layers, in order
 Pairs = Mapping[tuple[int, int], Mapping[tuple[str, str], float]]  # cycles that two layers' modes add, by their places
 _MODELLED = 20000  # recipes up to which the model is asked about all
-_QUIET = 2  # rounds without anything new that end a search
+QUIET = 2  # rounds without anything new that end a search
 _LEAST_SEEN, _MOST_SEEN = 0.8, 0.2  # of a recipe's energy over the model's: about 1 dB and 7 dB
 MOST_KEPT = 256  # points kept for one state: where there are more, the front is thinned along its energies
 _LEAST_KEPT = 16  # where there are many states
@@ -135,7 +135,7 @@ def confirmed(
         near = candidates(model, front, known)
         run([point.modes for point in near[:most]])
         quiet = quiet + 1 if undominated(list(known.values())) == front else 0
-        if len(near) <= most and quiet or quiet == _QUIET:
+        if len(near) <= most and quiet or quiet == QUIET:
             return done
     return rounds
 

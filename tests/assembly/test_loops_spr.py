@@ -65,14 +65,16 @@ def test_loops_that_were_kept_out() -> None:
     assert sum(error > 0.05 for error in off) <= 3
 
 
-@pytest.mark.parametrize("part", ["second set, seen", "second set, kept out"])
-def test_the_second_set(part: str) -> None:
-    """Split by chance before anything was measured; the half that was kept out is no worse than the other."""
+@pytest.mark.parametrize(("part", "far"), [("second set, seen", 0.21), ("second set, kept out", 0.22)])
+def test_the_second_set(part: str, far: float) -> None:
+    """Split by chance before anything was measured; the half that was kept out is hardly worse than the other. `far`: a
+    ninth of its 41 loops is over 5 % since ports are taken in turn (gelu_poly, 3.4 to 5.4 %), while its mean fell.
+    """
     off = errors(part)
     assert len(off) >= 38
-    assert statistics.median(off) < 0.02
-    assert statistics.mean(off) < 0.03
-    assert sum(error > 0.05 for error in off) <= 0.22 * len(off)
+    assert statistics.median(off) < 0.01
+    assert statistics.mean(off) < 0.027
+    assert sum(error > 0.05 for error in off) <= far * len(off)
     assert order(part) > 0.90
 
 
