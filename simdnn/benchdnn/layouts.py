@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.common.copy import CopyProblem, copying
-from simdnn.networks.kernels import kernel_cost, words_for
+from simdnn.networks.calls import kernel_cost, words_for
 from simdnn.primitives.run import Target
 
 if TYPE_CHECKING:

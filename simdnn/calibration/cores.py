@@ -23,7 +23,8 @@ SYSTEM = Path("/sys/devices/system/cpu")
 PATIENCE_S = 2.0
 ENOUGH = 20  # samples at the full rate that show that nobody else is on the core
 SAMPLES = 100  # of one look
-HALTED = 2.5  # times as long as at the full rate takes a loop that did not run all the time
+SLOWED = 1.5  # times as long as at the full rate takes at least a loop that shares dispatch (two times: half of it)
+HALTED = 2.5  # and one that did not run all the time
 SHORT, LONG = 100, 1000  # turns of the loop: on the one processor, and meanwhile on the other
 
 
@@ -64,40 +65,37 @@ def share_a_core(one: int, other: int) -> bool | None:
     return judged(*_at_full_rate(one, other))
 
 
-def judged(quiet: int, quiet_beside: int) -> bool | None:
-    """Whether two processors share a core: one's samples at the full rate while the other rests, and works.
+def judged(quiet: int, quiet_beside: int, slow_beside: int) -> bool | None:
+    """Whether two processors share a core: one's samples at the full rate while the other rests, and while it works,
+    and those while it works that took far longer.
 
-    >>> judged(100, 80), judged(100, 0), judged(3, 0)
-    (False, True, None)
+    >>> judged(100, 80, 0), judged(100, 0, 30), judged(100, 0, 0), judged(3, 0, 30)
+    (False, True, None, None)
     """
     if quiet_beside >= ENOUGH:
         return False
-    return True if quiet >= ENOUGH and not quiet_beside else None
+    return True if quiet >= ENOUGH and slow_beside >= ENOUGH and not quiet_beside else None
 
 
-def _at_full_rate(one: int, other: int) -> tuple[int, int]:
+def _at_full_rate(one: int, other: int) -> tuple[int, int, int]:
+    """The samples that `judged` counts; fewer than ENOUGH where neighbours leave no time for more."""
     code, alone, both = Sampler([canary()] * SLOTS), Team([one]), Team([one, other])
     turn = SLOTS / WIDTH / CHAIN_CYCLES * usual_ratio()  # of the chain's time, at the full rate
 
-    def looked(turns: int, slower: float) -> tuple[Samples, NDArray[np.bool_]]:
-        """Samples, and which of them took no more than `slower` times their time at the full rate."""
+    def looked(turns: int) -> tuple[Samples, NDArray[np.float64]]:
+        """Samples, and how many times the time of the full rate each took: infinite where the clock was not steady."""
         found = code.run(turns, SAMPLES)
         steady = np.abs(found.chain_after / found.chain_before - 1) <= QUIET
-        return found, steady & (found.loop <= slower * turns * turn * found.chain)
+        return found, np.where(steady, found.loop / (turns * turn * found.chain), np.inf)
 
-    def watched() -> tuple[Samples, NDArray[np.bool_]]:
-        return looked(SHORT, 1 + ALONE)
-
-    def beside(number: int) -> tuple[Samples, NDArray[np.bool_]]:
-        return looked(LONG, HALTED) if number else watched()
-
-    quiet = quiet_beside = 0
+    quiet = quiet_beside = slow_beside = 0
     end = time.perf_counter() + PATIENCE_S
-    while (quiet < ENOUGH or quiet_beside < ENOUGH) and time.perf_counter() < end:
-        ((_, full),) = alone.each(lambda _: watched())
-        quiet += int(full.sum())
-        (found, full), (company, at_work) = both.each(beside)
+    while (quiet < ENOUGH or max(quiet_beside, slow_beside) < ENOUGH) and time.perf_counter() < end:
+        ((_, times),) = alone.each(lambda _: looked(SHORT))
+        quiet += int((times <= 1 + ALONE).sum())
+        (found, times), (company, works) = both.each(lambda number: looked(LONG if number else SHORT))
         last = np.searchsorted(company.begun, found.begun, "right") - 1  # that began before, of the other's loops
-        within = (last >= 0) & (found.ended <= company.ended[last]) & at_work[last]
-        quiet_beside += int((full & within).sum())
-    return quiet, quiet_beside
+        within = (last >= 0) & (found.ended <= company.ended[last]) & (works[last] <= HALTED)
+        quiet_beside += int((within & (times <= 1 + ALONE)).sum())
+        slow_beside += int((within & (times >= SLOWED) & (times <= HALTED)).sum())
+    return quiet, quiet_beside, slow_beside

@@ -18,7 +18,7 @@ from isa_models.machines.loader import AnyMachine
 from simdnn.cli import output, run_blame, run_kinds, run_porting, run_prompt, run_show
 from simdnn.cli.options import Takes, add_set, check, comma_list, machine_with
 from simdnn.libraries import LIBRARIES, versions
-from simdnn.networks.precision import MODES, Mode, choose, recipe
+from simdnn.networks.precision import MODES, Mode, choose, choose_each, recipe
 from simdnn.networks.runner import Frames
 from simdnn.progress import Progress, shown
 from workloads import RealNetwork
@@ -217,21 +217,18 @@ def _chosen(args: argparse.Namespace, network: RealNetwork | None, machines: lis
     names = ["f32"] if args.modes is None and _is_model(args) and args.no_values else args.modes
     known = run_kinds.known_modes(args, network, _is_model(args))
     targets = {name: isa_models.machine(name) for name in machines}
-    found = {name: choose(one, names, args.isa, known, all_of=len(machines) == 1) for name, one in targets.items()}
-    nowhere = [
-        mode.name
-        for mode in found[machines[0]][1]
-        if args.modes is not None and all(mode in lacking for _, lacking in found.values())
-    ]
-    if nowhere:
-        choose(targets[machines[0]], nowhere, args.isa, known)  # which says why
+    choices = choose_each([(one, args.isa) for one in targets.values()], names, known)
+    found = dict(zip(targets, choices, strict=True))
+    for name, (modes, _) in found.items():
+        if not modes:
+            choose(targets[name], names, args.isa, known)  # which says why
     recipes = _recipes(args, targets)
     both: dict[str, _Choice] = {
         name: ({**modes, **recipes[name][0]}, {**lacking, **recipes[name][1]})
         for name, (modes, lacking) in found.items()
     }
-    for modes, _ in both.values():
-        if "fpmath_layers" in args.given and not any(part.fpmath for mode in modes for part in mode.parts):
+    for runs, _ in both.values():
+        if "fpmath_layers" in args.given and not any(part.fpmath for mode in runs for part in mode.parts):
             math = ", ".join(name for name, mode in MODES.items() if mode.fpmath)
             raise InvalidArgument(f"--fpmath-layers without a math mode among the modes: --modes with one of {math}")
     return both

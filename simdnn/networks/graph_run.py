@@ -12,7 +12,8 @@ import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, Unimplemented, UnknownTiming
 from simdnn.networks.as_run import joined
-from simdnn.networks.kernels import Call, Kernels, shaded
+from simdnn.networks.calls import Call
+from simdnn.networks.kernels import Kernels, shaded
 from simdnn.networks.memo import Memo
 from simdnn.networks.model import RANDOM, Graph, Node
 from simdnn.networks.ops import find, sequence

@@ -33,7 +33,7 @@ from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
 from simdnn.networks.ops.registry import op_of_model
 from simdnn.networks.plain import plain_cycles
-from simdnn.networks.precision import MODES, Mode, choose
+from simdnn.networks.precision import MODES, Choice, Mode, choose, choose_each
 from simdnn.networks.result import NodeRun
 from simdnn.networks.sequential import prepare_layer
 from simdnn.networks.tables import TableLayer, select
@@ -109,11 +109,11 @@ def lint(
     rules: dict[str, str] = {}
     left_out: dict[str, str] = {}
     asked: list[tuple[AnyMachine, str, Mode, str]] = []
-    for where, limit in places:
+    for (where, limit), (chosen, lacking) in zip(places, _modes(places, modes, subject.is_integer), strict=True):
         rules[where.name] = "fastest" if isinstance(where, GpuMachine) else dispatch
-        chosen, lacking = _modes(where, limit, modes, subject.is_integer)
-        left_out |= {f"{mode.name} on {where.name}": reason for mode, reason in lacking.items()}
         name = limit or str(STORED.isa(where))
+        under = f" under {limit}" if len(limits) > 1 else ""
+        left_out |= {f"{mode.name} on {where.name}{under}": reason for mode, reason in lacking.items()}
         asked += ((where, name, mode, cap) for mode, cap in chosen.items())
     for where, name, mode, cap in each(asked, lambda one: f"{one[0].name} {one[1]} {one[2].name}", progress):
         about = {"machine": where.name, "isa": name, "mode": mode.name}
@@ -158,13 +158,16 @@ def _machines(machine: Any, limits: Sequence[str]) -> list[Any]:
     raise InvalidArgument(f"isa={', '.join(limits)}; no machine here has all of them: ask for fewer, or name machines")
 
 
-def _modes(
-    machine: Machine | GpuMachine, limit: str | None, names: Sequence[str] | None, integer: bool
-) -> tuple[dict[Mode, str], dict[Mode, str]]:
-    """The modes with the ISA cap of each, and those left out with the reason."""
+def _modes(places: Sequence[tuple[AnyMachine, str | None]], names: Sequence[str] | None, integer: bool) -> list[Choice]:
+    """The modes in each place with the ISA cap of each, and those left out with the reason."""
     known = {STORED.name: STORED, **MODES} if integer else MODES
     if names is not None:
-        return choose(machine, names, limit, known)
+        return choose_each(places, names, known)
+    return [_worth_a_look(machine, limit, integer, known) for machine, limit in places]
+
+
+def _worth_a_look(machine: AnyMachine, limit: str | None, integer: bool, known: Mapping[str, Mode]) -> Choice:
+    """The modes that make sense on a machine under a cap: none that does without what it has."""
     chosen, lacking = choose(machine, None, limit)
     best: dict[Any, int] = {}
     for mode, cap in chosen.items():

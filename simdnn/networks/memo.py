@@ -18,7 +18,7 @@ import numpy as np
 
 from isa_models import SimdnnError
 from isa_models.readings.arrays import Array
-from simdnn.networks.kernels import Call
+from simdnn.networks.calls import Call
 from simdnn.networks.model import RANDOM, Node, subgraphs
 
 Given = tuple[list[Any], tuple[Call, ...]]  # a node's outputs, and the calls that made them

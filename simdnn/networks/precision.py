@@ -307,18 +307,21 @@ def check_groups(mode: Mode) -> None:
         raise Unimplemented(f"{mode.name}: parameters by group along K of integer products are of layer tables")
 
 
+Choice = tuple[dict[Mode, str], dict[Mode, str]]  # modes with their ISA caps; and those left out, with the reason
+
+
 def choose(
     machine: Machine | GpuMachine,
     modes: Iterable[str] | None = None,
     isa: str | None = None,
     known: Mapping[str, Mode] = MODES,
     all_of: bool = True,
-) -> tuple[dict[Mode, str], dict[Mode, str]]:
+) -> Choice:
     """The modes to run with the ISA cap of each, and those left out with the reason.
 
     `modes=None` asks for the usual ones; then what the machine lacks is left out, and of named ones without `all_of`. A
-    mode named that the machine lacks is an `InvalidArgument` else, as an `isa` that it lacks is, and one where no mode
-    is left; a name that is not `known` is an `UnknownName`.
+    mode named that the machine lacks is an `InvalidArgument` else, as an `isa` that it lacks is, and as usual ones that
+    it all lacks are; a name that is not `known` is an `UnknownName`.
 
     >>> from isa_models import machine
     >>> run, lacking = choose(machine("skx"))
@@ -348,9 +351,31 @@ def choose(
                 lacking[mode] = f"{mode.needs(machine)}; {machine.name!r} is {machine.title}"
     if lacking and modes is not None and all_of:
         mode, reason = next(iter(lacking.items()))
-        able = ", ".join(m.name for m in known.values() if m.isa(machine, isa))
+        able = some([m.name for m in known.values() if m.isa(machine, isa)])
         raise InvalidArgument(f"mode {mode.name!r} {reason}; modes that run: {able}")
-    if not run:
+    if not run and all_of:
         mode, reason = next(iter(lacking.items()))
         raise InvalidArgument(f"no mode runs; {mode.name!r} {reason}")
     return run, lacking
+
+
+def choose_each(
+    places: Sequence[tuple[Machine | GpuMachine, str | None]],
+    modes: Iterable[str] | None = None,
+    known: Mapping[str, Mode] = MODES,
+) -> list[Choice]:
+    """The modes of each of some places, as `choose` finds them: a machine and an ISA cap (None: all that it has).
+
+    Where there are several, each leaves out the modes named that it lacks; one that all lack is an `InvalidArgument`.
+
+    >>> from isa_models import machine
+    >>> found = choose_each([(machine("skx"), None), (machine("clx"), None)], ["int8-vnni"])
+    >>> [[mode.name for mode in run] for run, lacking in found]
+    [[], ['int8-vnni']]
+    """
+    names = None if modes is None else [*modes]
+    found = [choose(one, names, isa, known, all_of=names is None or len(places) == 1) for one, isa in places]
+    for mode in found[0][1] if names is not None else ():
+        if all(mode in lacking for _, lacking in found):
+            choose(places[0][0], [mode.name], places[0][1], known)  # which says why
+    return found

@@ -17,7 +17,7 @@ from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
 from simdnn.explanations.departures import COLUMNS, Departures
 from simdnn.late import pd
-from simdnn.networks.kernels import Call
+from simdnn.networks.calls import Call
 from simdnn.networks.model import Node
 from simdnn.networks.types import label
 from simdnn.primitives.result import plain

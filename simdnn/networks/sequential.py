@@ -19,7 +19,7 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.machines.loader import AnyMachine
 from simdnn import quantize
-from simdnn.networks.kernels import quantization
+from simdnn.networks.calls import quantization
 from simdnn.networks.narrow import NarrowMode
 from simdnn.networks.plain import layout_of
 from simdnn.networks.precision import MODES, Mode, check_filters

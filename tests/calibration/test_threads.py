@@ -60,9 +60,10 @@ def test_a_restricted_process_sees_its_own(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_loop_alone_does_not_condemn() -> None:
-    assert judged(0, 0) is None  # never undisturbed: a neighbour
-    assert judged(1000, 1) is None  # seen beside the other once: neither
-    assert judged(1000, 0) is True
+    assert judged(0, 0, 1000) is None  # never undisturbed: a neighbour
+    assert judged(1000, 1, 1000) is None  # at the full rate beside the other once: neither
+    assert judged(1000, 0, 0) is None  # never seen beside the other: both seldom ran at once
+    assert judged(1000, 0, 1000) is True
 
 
 @timed

@@ -64,6 +64,19 @@ def test_columns_and_places() -> None:
     assert product_of(frame, isa="avx2", mode="int8-fast")["saturates"] is False  # one weight a column
 
 
+def test_a_mode_named_is_left_out_where_it_lacks_and_refused_where_all_do() -> None:
+    frame = simdnn.lint("digits", isa=["avx2", "avx512_core_vnni"], modes=["int8-vnni"])
+    assert set(frame["isa"]) == {"avx512_core_vnni"}
+    assert list(frame.attrs["left_out"]) == ["int8-vnni on zen4 under avx2"]
+    frame = simdnn.lint("digits", machine=["hsw", "clx"], modes=["int8-vnni", "int8-exact"])
+    assert {(row["machine"], row["mode"]) for row in frame.to_dict("records")} == {
+        *(("hsw", "int8-exact"), ("clx", "int8-exact"), ("clx", "int8-vnni"))
+    }
+    assert list(frame.attrs["left_out"]) == ["int8-vnni on hsw"]
+    with pytest.raises(simdnn.InvalidArgument, match="isa='avx2' does not include; modes that run: f32, int8-fast"):
+        simdnn.lint("digits", isa=["avx2", "avx512_core"], modes=["int8-exact", "int8-vnni"])
+
+
 def test_a_machine_with_all_caps_is_taken() -> None:
     net = quantized(np.ones((8, 4), np.int8), conv=False)
     assert set(simdnn.lint(net, isa=["avx2_vnni", "avx512_core_amx"])["machine"]).isdisjoint({"zen4"})

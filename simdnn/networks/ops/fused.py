@@ -10,7 +10,8 @@ import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
-from simdnn.networks.kernels import Call, Kernels
+from simdnn.networks.calls import Call
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.linear import OPEN_SIZES, convolve, products, with_attr
 from simdnn.networks.ops.nbits import CODES, INTEGERS, as_library, of_columns

@@ -1,0 +1,85 @@
+"""One call of a kernel by an operator of a network, and what its program costs on a machine."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from isa_models import GpuMachine, Machine, Unimplemented
+from isa_models.alike import Alike
+from isa_models.display import Brief
+from isa_models.machines.provenance import Confidence
+from simdnn.kernels.common.scaled import Scaled
+from simdnn.kernels.common.vocabulary import Spread, Vocabulary
+from simdnn.kernels.gpu.vocabulary import GpuVocabulary
+from simdnn.kernels.x86.code import unit_of
+from simdnn.kernels.x86.scaled import scaled_quantization
+from simdnn.kernels.x86.vocabulary import X86Vocabulary
+from simdnn.networks.narrow import NarrowForm
+from simdnn.primitives.run import Target
+from simdnn.program.records import Program
+
+if TYPE_CHECKING:
+    from simdnn.explanations.departures import Departures
+    from simdnn.timing.estimate import Cost
+
+Build = Callable[[Any, Vocabulary], Spread]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Call(Alike, Brief):
+    """One kernel call: its name and how to find its cost."""
+
+    implementation: str
+    find_cost: Callable[[], Cost]
+    macs: int = 0
+    confidence: Confidence = "measured"  # of the choice of the program; its figures have their own
+    departed: Departures | None = None  # of a product that ran: how it departed from exact integers
+    compute_dtype: str = ""  # of a product
+    task: str = ""  # of all else, by which its kernel is named: "softmax", "convert"
+
+
+@functools.lru_cache(maxsize=4096)
+def kernel_cost(build: Build, problem: Any, words: Vocabulary, machine: Machine | GpuMachine, threads: int) -> Cost:
+    """The clock's answer for a kernel's program."""
+    return _cost_of(build(problem, words).program, machine, threads)
+
+
+def quantization(form: NarrowForm, m: int, k: int, src: str, target: Target) -> Call:
+    """The call of the kernel that quantizes a source (M, K) as it comes; `Unimplemented` on GPUs."""
+    machine = target.machine
+    if isinstance(machine, GpuMachine):
+        raise Unimplemented(
+            f"sources of {form.dtype} on {machine.name!r}: no GPU here multiplies them; what works: a CPU"
+        )
+    isa = words_for(machine, target.caps).isa
+    problem = form.problem(m, k, src)
+    return Call(f"quantize:{isa}", functools.partial(_quantization_cost, problem, isa, machine, target.threads))
+
+
+@functools.lru_cache(maxsize=4096)
+def _quantization_cost(problem: Scaled, isa: str, machine: Machine, threads: int) -> Cost:
+    """The clock's answer for the kernel that quantizes a source by blocks."""
+    return _cost_of(scaled_quantization(problem, unit_of(isa)), machine, threads)
+
+
+def _cost_of(program: Program, machine: Machine | GpuMachine, threads: int) -> Cost:
+    if isinstance(machine, GpuMachine):
+        from simdnn.timing.gpu.estimate import estimate_gpu
+
+        return estimate_gpu(program, machine)
+    from simdnn.timing.estimate import estimate_program
+
+    return estimate_program(program, machine, threads=threads)
+
+
+def words_for(machine: Machine | GpuMachine, caps: frozenset[str]) -> Vocabulary:
+    """The vocabulary of a machine under ISA caps, for everything but products."""
+    if isinstance(machine, GpuMachine):
+        return GpuVocabulary(machine)
+    for isa in ("avx512_core_bf16", "avx512_core", "avx2"):
+        if isa in caps:
+            return X86Vocabulary(unit_of(isa))
+    raise Unimplemented(f"networks on {machine.name} up to {max(caps)}: needs avx2")
