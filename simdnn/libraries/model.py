@@ -77,16 +77,33 @@ class LineSums(Protocol):
         """The sums of a softmax."""
         ...
 
-    def has_statistics(self, n: int, centred: bool) -> bool:
-        """Whether the next two are known for `n` elements, around their mean or zero."""
+    def logarithm(self, x: Array) -> Array:
+        """The natural logarithm of such a sum."""
         ...
 
-    def mean(self, x: Array) -> Array:
-        """Means of a normalization."""
+    def one_by_one(self, n: int, centred: bool) -> bool:
+        """Whether a normalization goes through `n` elements one after the other, and divides by their deviation."""
         ...
 
-    def mean_square(self, x: Array) -> Array:
-        """Means of squares, of values less their mean or as they are."""
+    def statistics(self, x: Array, centred: bool, alone: bool) -> tuple[Array, Array]:
+        """Means, or zeros where not `centred`, and means of squares of what is left; `alone`: one after the other."""
+        ...
+
+    def mean_of_images(self, x: Array, caps: frozenset[str]) -> Array:
+        """Means over all dimensions behind the second, which stay as ones."""
+        ...
+
+    def mean_of_windows(
+        self,
+        x: Array,
+        taps: Array,
+        counts: Array,
+        strides: Sequence[int],
+        padding: Sequence[int],
+        opset: int,
+        caps: frozenset[str],
+    ) -> Array:
+        """Means of windows of x, whose elements are the last dimensions of `taps`."""
         ...
 
 
@@ -146,6 +163,9 @@ class Library:
     references: frozenset[str] = frozenset()  # its names of implementations that are loops over elements
     #: operators of ONNX whose values it approximates by functions of its own
     functions: Mapping[str, Callable[[Element], Element]] = field(default_factory=dict)
+    #: activations of recurrent layers by ONNX's names, small; "NAME, then times" are those whose output is multiplied
+    #: by something in the same loop
+    gates: Mapping[str, Callable[[Element], Element]] = field(default_factory=dict)
     #: sums along a line in an order of its own; None: as here
     lines: LineSums | None = None
     fuses_functions: bool = True  # whether multiply-adds of its elementwise functions are rounded once

@@ -242,7 +242,7 @@ class Kernels:
         mb, ic, ih, iw = src.shape
         oc, _, kh, kw = weights.shape
         if into is None and self._by_vectors(src, weights, options):
-            return self._convolved_by_vectors(src, weights, bias, options)
+            return self.convolved_as_products(ImageWindows.of(src.shape, weights.shape, **options), src, weights, bias)
         target = self._for_convolution(src, weights)
         if not self.values:
             types = f"{label(src.dtype)}:{label(weights.dtype)}:{dst or _default_dst(src)}"
@@ -272,11 +272,9 @@ class Kernels:
         known = self.constant_weights and self.constant_bias
         return library.by_vectors(window, known, self.target.caps)
 
-    def _convolved_by_vectors(
-        self, src: Array, weights: Array, bias: Array | None, options: Mapping[str, Any]
-    ) -> Array:
-        """Each group's filters (filters, K) times its windows (K, pixels), K being channels, rows and columns."""
-        window = ImageWindows.of(src.shape, weights.shape, **options)
+    def convolved_as_products(self, window: ImageWindows, src: Array, weights: Array, bias: Array | None) -> Array:
+        """Each group's filters (filters, K) times its windows (K, pixels), K being channels and taps."""
+        self._check_alone(weights)
         products = replace(self, constant_weights=False, transposed=(), followed="")
         if window.as_stored:  # windows of rows of the one channel, which are columns that lie in one line
             products = replace(products, transposed=("wei",), of_matrices=window.filters > 1)
@@ -286,10 +284,12 @@ class Kernels:
             [products.matmul(filters[group], lines[image, group], dst="f32") for group in range(window.groups)]
             for image in range(src.shape[0])
         ]
-        result: Array = np.array(found).reshape(src.shape[0], weights.shape[0], window.oh, window.ow)
+        result: Array = np.array(found).reshape(src.shape[0], weights.shape[0], *window.out)
         if not self.values:
             result = shadow(result.shape, result.dtype)
-        return result if bias is None else self.map(lambda v, b: v + b, result, bias.reshape(-1, 1, 1), name="add")
+        if bias is None:
+            return result
+        return self.map(lambda v, b: v + b, result, bias.reshape(-1, *[1] * len(window.out)), name="add")
 
     def instead(self, error: Unimplemented | UnknownTiming) -> Kernels:
         """Kernels for a node that these refuse, or whose cost is unknown; there are none, so the refusal is raised."""
@@ -311,16 +311,6 @@ class Kernels:
             raise Unimplemented(
                 f"{library.title} may take arithmetic that follows into a product of floats, in an order not known "
                 "here; what works: products that nothing is added to or multiplied by, and dispatch='fastest'"
-            )
-
-    def check_images(self, src: Array, dims: int) -> None:
-        """`Unimplemented` where a library that runs models has a form of its own for a convolution of floats."""
-        if not self.runs_models or not is_float(src.dtype) or not self.target.library:
-            return
-        if dims != 2:
-            raise Unimplemented(
-                f"{self.target.library.title} takes a convolution of floats over {dims} dimensions as a product of "
-                "matrices, which is not followed here; what works: two dimensions, and dispatch='fastest'"
             )
 
     @property

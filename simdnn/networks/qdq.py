@@ -118,7 +118,7 @@ class _Fusion:
         turned = node.op == "Gemm" and bool(node.get("transB", 0))
         if weights is not None:
             axis = 0 if node.op == "Conv" or turned else weights.ndim - 1
-            if weights.dtype not in BYTES or (node.op == "Conv" and weights.ndim not in (3, 4)):
+            if weights.dtype not in BYTES or (node.op == "Conv" and weights.ndim not in (3, 4, 5)):
                 return None
             if channels.size > 1 and w.node.get("axis", 1) % weights.ndim != axis:
                 return None

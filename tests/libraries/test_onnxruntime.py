@@ -230,32 +230,6 @@ def test_arithmetic_that_may_be_taken_into_a_product_is_refused() -> None:
     assert followed("Mul", feeds, w=kernel).run(feeds, machine="icx", dispatch="onnxruntime").outputs["y"].any()
 
 
-@pytest.mark.parametrize(
-    ("shape", "weights", "constant", "why"),
-    [
-        ((1, 8, 9), (8, 8, 3), True, "over 1 dimensions"),
-        ((1, 8, 4, 4, 4), (8, 8, 1, 1, 1), True, "over 3 dimensions"),
-        ((1, 8, 5, 5), (8, 8, 1, 1), True, "kernel of 1x1"),
-    ],
-)
-def test_other_convolutions_of_floats_are_refused(
-    shape: tuple[int, ...], weights: tuple[int, ...], constant: bool, why: str
-) -> None:
-    """They are products of matrices there, whatever their channels."""
-    helper, given = onnx.helper, {"x": np.ones(shape, np.float32)}
-    held = {"w": np.ones(weights, np.float32)}
-    feeds = given if constant else given | held
-    ports = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, v.shape) for n, v in feeds.items()]
-    out = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
-    constants = [onnx.numpy_helper.from_array(v, n) for n, v in held.items()] if constant else []
-    where = {"pads": [1] * 4} if weights[2:] == (1, 1) else {}
-    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"], **where)], "g", ports, out, constants)
-    made = simdnn.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
-    with pytest.raises(Unimplemented, match=why):
-        made.run(feeds, machine="icx", dispatch="onnxruntime")
-    assert made.run(feeds, machine="icx").outputs["y"].any()
-
-
 def test_names_of_what_it_takes() -> None:
     r = simdnn.estimate("matmul", m=4, n=4, k=4, dt="u8:s8:s32", machine="hsw", dispatch="onnxruntime")
     assert r.library == "MlasGemm:U8S8:avx2"

@@ -1,9 +1,10 @@
-"""The windows of a convolution of images as columns of a matrix."""
+"""The windows of a convolution of images, or of volumes, as columns of a matrix."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -12,13 +13,13 @@ from isa_models.readings.arrays import Array
 
 @dataclass(frozen=True)
 class ImageWindows:
-    """ImageWindows of images (mb, ic, ih, iw) by filters (oc, ic / groups, kh, kw)."""
+    """Windows of images (mb, ic, *size) by filters (oc, ic / groups, *taps), of two dimensions or three."""
 
     src: tuple[int, ...]
     weights: tuple[int, ...]
-    strides: tuple[int, int]
-    padding: tuple[int, int, int, int]  # top, left, bottom, right
-    dilation: tuple[int, int]
+    strides: tuple[int, ...]
+    padding: tuple[int, ...]  # in front of each dimension, then behind each: top, left, bottom, right
+    dilation: tuple[int, ...]
     groups: int
 
     @classmethod
@@ -32,27 +33,19 @@ class ImageWindows:
         groups: int = 1,
     ) -> ImageWindows:
         """The windows of shapes, and of arguments as `simdnn.convolution` takes them, one number for each dimension."""
-        top, left, bottom, right = padding
-        steps = (strides[0], strides[1]), (dilation[0], dilation[1])
-        return cls(tuple(src), tuple(weights), steps[0], (top, left, bottom, right), steps[1], groups)
+        return cls(tuple(src), tuple(weights), tuple(strides), tuple(padding), tuple(dilation), groups)
 
     @property
-    def oh(self) -> int:
-        return self._count(0)
-
-    @property
-    def ow(self) -> int:
-        return self._count(1)
-
-    def _count(self, axis: int) -> int:
-        """ImageWindows along rows, or columns."""
-        reach = (self.weights[2 + axis] - 1) * self.dilation[axis] + 1
-        length = self.src[2 + axis] + self.padding[axis] + self.padding[axis + 2]
-        return (length - reach) // self.strides[axis] + 1
+    def out(self) -> tuple[int, ...]:
+        """Windows along each dimension."""
+        dims = len(self.taps)
+        padded = [n + self.padding[i] + self.padding[dims + i] for i, n in enumerate(self.src[2:])]
+        reach = [(taps - 1) * step + 1 for taps, step in zip(self.taps, self.dilation, strict=True)]
+        return tuple((n - r) // s + 1 for n, r, s in zip(padded, reach, self.strides, strict=True))
 
     @property
     def pixels(self) -> int:
-        return self.oh * self.ow
+        return prod(self.out)
 
     @property
     def channels(self) -> int:
@@ -65,28 +58,28 @@ class ImageWindows:
         return self.weights[0] // self.groups
 
     @property
-    def taps(self) -> tuple[int, int]:
-        return self.weights[2], self.weights[3]
+    def taps(self) -> tuple[int, ...]:
+        return self.weights[2:]
 
     @property
     def as_stored(self) -> bool:
         """Whether a window is a stretch of the image as it lies in memory: of all columns of one channel."""
-        plain = (self.strides, self.dilation, self.padding) == ((1, 1), (1, 1), (0, 0, 0, 0))
-        return plain and self.channels == 1 and self.taps[1] == self.src[3]
+        plain = {*self.strides, *self.dilation} == {1} and not any(self.padding)
+        return plain and len(self.taps) == 2 and self.channels == 1 and self.taps[-1] == self.src[-1]
 
     @property
     def lines(self) -> tuple[int, int, int, int]:
         """The shape of `columns`."""
-        return self.src[0], self.groups, self.channels * self.taps[0] * self.taps[1], self.pixels
+        return self.src[0], self.groups, self.channels * prod(self.taps), self.pixels
 
-    def columns(self, src: Array) -> Array:
-        """(mb, groups, K, pixels), K being channels, rows and columns of a group's window; padding is zeros."""
-        top, left, bottom, right = self.padding
-        padded = np.pad(src, ((0, 0), (0, 0), (top, bottom), (left, right)))
-        (dy, dx), (sy, sx), (kh, kw) = self.dilation, self.strides, self.taps
-        found = np.empty((*src.shape[:2], kh, kw, self.oh, self.ow), src.dtype)
-        for y in range(kh):
-            for x in range(kw):
-                rows = padded[:, :, y * dy : y * dy + (self.oh - 1) * sy + 1 : sy]
-                found[:, :, y, x] = rows[..., x * dx : x * dx + (self.ow - 1) * sx + 1 : sx]
+    def columns(self, src: Array, padding: int = 0) -> Array:
+        """(mb, groups, K, pixels), K being the channels and taps of a group's window; `padding` surrounds images."""
+        dims = len(self.taps)
+        around = zip(self.padding[:dims], self.padding[dims:], strict=True)
+        padded = np.pad(src, ((0, 0), (0, 0), *around), constant_values=padding)
+        found = np.empty((*src.shape[:2], *self.taps, *self.out), src.dtype)
+        for tap in np.ndindex(*self.taps):
+            steps = zip(tap, self.dilation, self.strides, self.out, strict=True)
+            cut = tuple(slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, s, n in steps)
+            found[(slice(None), slice(None), *tap)] = padded[(slice(None), slice(None), *cut)]
         return found.reshape(self.lines)

@@ -2,7 +2,7 @@
 
 from simdnn.libraries.model import Library, refuses
 from simdnn.libraries.onnxruntime import choice, lines
-from simdnn.libraries.onnxruntime.functions import FUNCTIONS
+from simdnn.libraries.onnxruntime.functions import FUNCTIONS, GATES
 from simdnn.libraries.onnxruntime.nbits import block_as_formed, way_of_blocks, zeros_ahead
 from simdnn.libraries.onnxruntime.sums import block_of, part_of_k
 
@@ -19,6 +19,7 @@ LIBRARY = Library(
     runs_models=True,
     row_for=choice.row_for,
     functions=FUNCTIONS,
+    gates=GATES,
     lines=lines,
     fuses_functions=False,
     part_of_k=part_of_k,

@@ -89,7 +89,7 @@ def by_vectors(w: ImageWindows, constant: bool, caps: frozenset[str]) -> bool:
     """Whether MLAS forms a convolution of floats as products of a vector: to one pixel or by one filter a group, where
     channels do not lie in blocks.
     """
-    if 1 not in (w.filters, w.pixels) or constant and w.taps == (1, 1) and any(w.padding):
+    if 1 not in (w.filters, w.pixels):
         return False
     alone = w.groups > 1 and w.channels == w.filters == 1
     if constant and alone and w.groups % 4 == 0:
@@ -115,8 +115,7 @@ def _convolution(p: ConvProblem, caps: frozenset[str]) -> Pick:
         return Pick(f"dw:{isa}", f"MlasNchwcConv:{isa}")
     whole = _in_blocks(channels, filters, p.groups, block)
     onto = ", onto a value" if p.epilogue.post_ops else ""
-    padded = (p.kh, p.kw) == (1, 1) and any(p.padding)
-    if padded or not whole and (1 in (filters, p.oh * p.ow) or onto):
+    if not whole and (1 in (filters, p.oh * p.ow) or onto):
         raise Unimplemented(
             f"the order in which onnxruntime's MlasConv adds up f32 is not known with a kernel of {p.kh}x{p.kw}, "
             f"{channels} input and {filters} output channels a group and {p.oh}x{p.ow} pixels{onto}; with one group "

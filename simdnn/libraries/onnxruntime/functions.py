@@ -54,6 +54,29 @@ def tanh(x: Element) -> Element:
     return _ratio(x, _TANH, 9.0)
 
 
+def _plain_ratio(x: Element, most: float) -> Element:
+    """The hyperbolic tangent where compilers write it, as loops of a GRU have it: no step fused."""
+    v = x.maximum(-most).minimum(most)
+    square = v * v
+    found = []
+    for coefficients in _TANH:
+        total = square * coefficients[0] + coefficients[1]
+        for c in coefficients[2:]:
+            total = square * total + c
+        found.append(total)
+    return (v * found[0]) / found[1]
+
+
+def plain_tanh(x: Element) -> Element:
+    """The hyperbolic tangent of a GRU's output."""
+    return _plain_ratio(x, 10.0)
+
+
+def plain_logistic(x: Element) -> Element:
+    """The sigmoid of a GRU's reset gate, (1 + tanh(x / 2)) / 2."""
+    return (_plain_ratio(x * 0.5, 10.0) + 1.0) * 0.5
+
+
 def hard_swish(x: Element) -> Element:
     """x by the share (x / 6 + 1 / 2) within 0 and 1, no step fused."""
     return x * (x * (1 / 6) + 0.5).minimum(1.0).maximum(0.0)
@@ -127,4 +150,12 @@ FUNCTIONS: dict[str, Callable[[Element], Element]] = {
     "Gelu": gelu,
     "FastGelu": fast_gelu,
     "powers": exp_of_none_above_zero,
+}
+
+#: of recurrent layers: onnxruntime/core/providers/cpu/rnn/rnn_helpers.cc
+GATES: dict[str, Callable[[Element], Element]] = {
+    "sigmoid": logistic,
+    "tanh": tanh,
+    "sigmoid, then times": plain_logistic,
+    "tanh, then times": plain_tanh,
 }

@@ -1,15 +1,28 @@
-"""Sums along a line as onnxruntime forms them, whose order decides their bits: of MLAS's softmax, and the statistics of
-its normalizations. Found by comparison with onnxruntime 1.32 (docs/numerics_onnxruntime.md).
+"""Sums along a line as onnxruntime forms them, whose order decides their bits: of MLAS's softmax, its means of windows,
+and the statistics of normalizations.
+
+Read in onnxruntime/core/mlas/lib (compute.cpp, pooling.cpp, layernorm_kernel_avx2.cpp) and contrib_ops/cpu/bert; what
+the compiler makes of a kernel's last elements, and what stands in for kernels on short lines, was found by comparison
+with onnxruntime 1.32 (docs/numerics_onnxruntime.md).
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
 from isa_models.instruction import instruction
 from isa_models.readings.arrays import Array
+from simdnn.libraries.onnxruntime.sums import block_of
 
 _LANES = 8
+_DOUBLES = 4  # lanes of f64
+_SHORT = {True: 8, False: 16}  # lines below this length, around their mean or zero, have no kernel
+#: kernels of windows up to this size, and rows of an image up to this one, are taken a column of a window at a time
+_MOST_TAPS, _MOST_COLUMNS = 32, 2045
+_FUNCTORS_SINCE = 19  # the opset from which means of windows are plain loops
 
 
 def sum_of_powers(x: Array, caps: frozenset[str]) -> Array:
@@ -28,26 +41,162 @@ def sum_of_powers(x: Array, caps: frozenset[str]) -> Array:
     return np.asarray(total[..., :1] + total[..., 1:])
 
 
-def has_statistics(n: int, centred: bool) -> bool:
-    """Whether the order is known in which the statistics of `n` elements are found, around their mean or zero."""
-    return n % _LANES == 0 and n >= (_LANES if centred else 2 * _LANES)
+# -- the logarithm of such a sum --------------------------------------------------------------------------------------
+#: of glibc's logf (sysdeps/ieee754/flt-32/e_logf.c, from Arm's optimized routines): 1 / c and log(c) for sixteen c
+_LOGF = """
+    1.661ec79f8f3be -1.57bf7808caade-2 1.571ed4aaf883d -1.2bef0a7c06ddb-2 1.49539f0f010b -1.01eae7f513a67-2
+    1.3c995b0b80385 -1.b31d8a68224e9-3 1.30d190c8864a5 -1.6574f0ac07758-3 1.25e227b0b8ea -1.1aa2bc79c81-3
+    1.1bb4a4a1a343f -1.a4e76ce8c0e5e-4 1.12358f08ae5ba -1.1973c5a611ccc-4 1.0953f419900a7 -1.252f438e10c1e-5
+    1 0 1.e608cfd9a47ac-1 1.aa5aa5df25984-5 1.ca4b31f026aa-1 1.c5e53aa362eb4-4 1.b2036576afce6-1 1.526e57720db08-3
+    1.9c2d163a1aa2d-1 1.bc2860d22477-3 1.886e6037841ed-1 1.1058bc8a07ee1-2 1.767dcf5534862-1 1.4043057b6ee09-2
+"""
+_LN2 = float.fromhex("0x1.62e42fefa39efp-1")
+_POLYNOMIAL = [float.fromhex(v) for v in ("-0x1.00ea348b88334p-2", "0x1.5575b0be00b6ap-2", "-0x1.ffffef20a4123p-2")]
 
 
-def mean(x: Array) -> Array:
-    """Means over the last dimension, which stays as 1, of a sum in f64."""
-    return np.asarray(x.astype(np.float64).sum(-1, keepdims=True) / x.shape[-1], np.float32)
+def _hexadecimal(text: str) -> float:
+    """
+    >>> _hexadecimal("-1.8-2"), _hexadecimal("1.8")
+    (-0.375, 1.5)
+    """
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
+    fraction, _, power = digits.partition("-")
+    return float.fromhex(f"{sign}0x{fraction}p{-int(power or 0)}")
 
 
-def mean_square(x: Array) -> Array:
-    """Means of squares, of values less their mean or as they are, over the last dimension, which stays as 1: fused
-    multiply-adds in eight lanes, which are added up by halves.
+_TABLE = np.array([_hexadecimal(text) for text in _LOGF.split()]).reshape(16, 2)
+
+
+def logarithm(x: Array) -> Array:
+    """The natural logarithm of positive normal f32, as glibc's logf has it, which onnxruntime calls.
+
+    >>> logarithm(np.array([1, 2.5], np.float32)).tolist()
+    [0.0, 0.9162907600402832]
+    """
+    bits = np.asarray(x, np.float32).view(np.int32).astype(np.int64)
+    places = bits - 0x3F330000
+    inverse, log = np.moveaxis(_TABLE[(places >> 19) % 16], -1, 0)
+    power = (places << 32 >> 32) >> 23
+    z = (bits - (power << 23)).astype(np.int32).view(np.float32).astype(np.float64)
+    r = z * inverse - 1.0
+    y = (_POLYNOMIAL[0] * (r * r) + (_POLYNOMIAL[1] * r + _POLYNOMIAL[2])) * (r * r)
+    return np.asarray(y + (log + power * _LN2 + r), np.float32)
+
+
+# -- normalizations ---------------------------------------------------------------------------------------------------
+def one_by_one(n: int, centred: bool) -> bool:
+    """Whether a normalization goes through `n` elements one after the other, and divides by their deviation."""
+    return n < _SHORT[centred]
+
+
+def statistics(x: Array, centred: bool, alone: bool) -> tuple[Array, Array]:
+    """Means over the last dimension, which stays as 1, and means of squares of what is left without them; of all there
+    is where not `centred`. `alone`: one element after the other.
     """
     n = x.shape[-1]
+    if not alone:
+        mean = _mean(x) if centred else np.zeros((*x.shape[:-1], 1), np.float32)
+        return mean, np.asarray(_squares(x - mean) / np.float32(n), np.float32)
+    mean, total = np.zeros((2, *x.shape[:-1]), np.float32)
+    for i in range(n):
+        value = x[..., i]
+        if centred:  # Welford's updates
+            apart = value - mean
+            mean = mean + apart / np.float32(i + 1)
+            total = total + apart * (value - mean)
+        else:
+            total = total + value * value
+    return mean[..., None], np.asarray(total / np.float32(n), np.float32)[..., None]
+
+
+def _mean(x: Array) -> Array:
+    """Means of sums in f64, in four lanes, then what is left."""
+    n = x.shape[-1]
+    whole = n - n % _DOUBLES
+    total = _halved(x[..., :whole].astype(np.float64).reshape(*x.shape[:-1], -1, _DOUBLES).sum(-2))
+    for i in range(whole, n):
+        total = total + x[..., i : i + 1]
+    return np.asarray(total / n, np.float32)
+
+
+def _squares(x: Array) -> Array:
+    """Sums of squares: fused in eight lanes; of what is left four at once, whose squares are rounded; then fused."""
+    n, fused = x.shape[-1], instruction("vfmadd231ps")
+    whole = n - n % _LANES
     total = np.zeros((*x.shape[:-1], _LANES), np.float32)
-    for first in range(0, n, _LANES):
+    for first in range(0, whole, _LANES):
         part = np.ascontiguousarray(x[..., first : first + _LANES])
-        total = instruction("vfmadd231ps")(total, part, part)
+        total = fused(total, part, part)
+    total = _halved(total)
+    for i in range(whole, n):
+        value = np.ascontiguousarray(x[..., i : i + 1])
+        total = total + value * value if n - whole >= 4 and i < whole + 4 else _fused_square(value, total)
+    return total
+
+
+def _fused_square(value: Array, total: Array) -> Array:
+    """value * value + total, rounded once."""
+    lanes = [np.broadcast_to(a, (*a.shape[:-1], 4)).copy() for a in (total, value, value)]
+    return np.asarray(instruction("vfmadd231ps")(*lanes)[..., :1])
+
+
+def _halved(total: Array) -> Array:
+    """The upper half of some lanes added to the lower half, until one lane is left."""
     while total.shape[-1] > 1:
         half = total.shape[-1] // 2
         total = total[..., :half] + total[..., half:]
-    return np.asarray(total / np.float32(n), np.float32)
+    return total
+
+
+# -- means of images --------------------------------------------------------------------------------------------------
+def mean_of_images(x: Array, caps: frozenset[str]) -> Array:
+    """Means of (N, C, ...) over all behind C, which stays as ones: one pixel after the other where channels lie in
+    whole blocks; else in four lanes, then what is left.
+    """
+    line = x.reshape(*x.shape[:2], -1)
+    n = line.shape[-1]
+    whole = 0 if _in_blocks(x, caps) else n - n % 4
+    lanes = np.zeros((*x.shape[:2], 4), np.float32)
+    for first in range(0, whole, 4):
+        lanes = lanes + line[..., first : first + 4]
+    total = _halved(lanes)[..., 0]
+    for i in range(whole, n):
+        total = total + line[..., i]
+    return np.asarray(total / np.float32(n), np.float32).reshape(*x.shape[:2], *[1] * (x.ndim - 2))
+
+
+def _in_blocks(x: Array, caps: frozenset[str]) -> bool:
+    return x.ndim == 4 and x.shape[1] % block_of(caps) == 0
+
+
+def mean_of_windows(
+    x: Array,
+    taps: Array,
+    counts: Array,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    opset: int,
+    caps: frozenset[str],
+) -> Array:
+    """Means of windows of images x, whose elements are the last dimensions of `taps`: one after the other; columns by
+    themselves first where the kernel of MLAS goes by vectors along rows.
+    """
+    dims = x.ndim - 2
+    kernel, reach = taps.shape[-dims:], padding[dims - 1] + padding[-1] + x.shape[-1]
+    by_kernels = opset < _FUNCTORS_SINCE and not _in_blocks(x, caps)
+    if by_kernels and kernel == x.shape[2:] and {*strides} == {1} and not any(padding):
+        return mean_of_images(x, caps)
+    inner = taps.reshape(*taps.shape[:-dims], prod(kernel[:-1]), kernel[-1])
+    if by_kernels and dims > 1 and strides[-1] <= 2 and max(kernel) <= _MOST_TAPS and reach <= _MOST_COLUMNS:
+        total = _in_turn(_in_turn(np.swapaxes(inner, -1, -2)))
+    else:
+        total = _in_turn(inner.reshape(*inner.shape[:-2], -1))
+    return np.asarray(total / counts, np.float32)
+
+
+def _in_turn(values: Array) -> Array:
+    """Sums over the last dimension, one after the other."""
+    total = values[..., 0]
+    for i in range(1, values.shape[-1]):
+        total = total + values[..., i]
+    return total

@@ -62,7 +62,7 @@ def cut_in_blocks(dot: DotProduct, isa: str, problem: Problem) -> Options:
     channels = problem.ic // problem.groups
     if channels < block_of(implied(isa)):
         return Options(cut=1, sum_first=True)
-    cut = _POINTWISE if (problem.kh, problem.kw) == (1, 1) else block_of(implied(isa))
+    cut = _POINTWISE if _flat(problem) else block_of(implied(isa))
     return Options(cut=cut, sum_first=True)
 
 

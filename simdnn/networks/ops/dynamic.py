@@ -58,17 +58,17 @@ class _DynamicLayer(Layer):
         """Takes the node and the weights of inputs and state, with their scales and zero points."""
         self.node, self.of = node, (w, r)
 
-    def times(self, x: Array, which: int, d: int, rows: slice) -> Array:
+    def times(self, x: Array, which: int, d: int, rows: slice, first: Array | None = None) -> Array:
         weights, scale, zero = (values[d] for values in self.of[which])
         scale, zero = (values[rows] if values.ndim else values for values in (scale, zero))
         columns = np.ascontiguousarray(weights[:, rows])
-        return dynamic_quantize_matmul(self.k, self.node, x, columns, scale, zero)
+        return dynamic_quantize_matmul(self.k, self.node, x, columns, scale, zero, first)
 
     def of_inputs(self, x: Array, d: int) -> Array:
         return self.times(x, 0, d, slice(None))
 
-    def of_state(self, state: Array, d: int, rows: slice) -> Array:
-        return self.times(state, 1, d, rows)
+    def of_state(self, state: Array, d: int, rows: slice, first: Array | None = None) -> Array:
+        return self.times(state, 1, d, rows, first)
 
 
 @operator("DynamicQuantizeLSTM", domain=MICROSOFT)

@@ -10,6 +10,7 @@ import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.expression import Element
 from simdnn.networks.calls import Call
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
@@ -27,6 +28,8 @@ from simdnn.networks.ops.quantized import (
 )
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.types import label, limits
+
+Stored = tuple[Array, Array, Array | None]  # integers, their scale, their zero point
 
 
 @operator("QConv", "QMatMul", domain="simdnn")
@@ -55,6 +58,8 @@ def fused_product(
         given = (x, x_scale, x_zero), (w, w_scale, w_zero), bias, bias_integers, (y_scale, y_zero)
         return _by_operators(k, node, *given, relu)
     dtype = (np.dtype(np.uint8) if y_zero is None else y_zero.dtype) if y_scale is not None else F32
+    if x.ndim == 5 and label(x.dtype) in BYTES:
+        return _of_volume(k, node, (x, x_scale, x_zero), (w, w_scale, w_zero), bias, (y_scale, y_zero), relu)
     try:
         need(label(x.dtype) in BYTES, "")
         weights, point = signed(w, w_zero)
@@ -83,12 +88,33 @@ def fused_product(
         return _fused_in_f32(k, node, (x, x_scale, x_zero), (w, w_scale, w_zero), bias, (y_scale, y_zero), relu)
 
 
+def _of_volume(
+    k: Kernels,
+    node: Node,
+    source: Stored,
+    weights: Stored,
+    bias: Array | None,
+    target: tuple[Array | None, Array | None],
+    relu: bool,
+) -> Array:
+    """A convolution over three dimensions: integer sums of several kernels, then what one kernel has behind its own."""
+    x, x_scale, x_zero = source
+    w, w_scale, w_zero = weights
+    total = integer_convolution(k, node, x, w, x_zero, w_zero)
+    factor = (x_scale.astype(F32).reshape(()) * w_scale.astype(F32)).reshape(1, -1, 1, 1, 1)
+    added = [] if bias is None else [bias.reshape(1, -1, 1, 1, 1)]
+
+    def formula(v: Element, s: Element, *more: Element) -> Element:
+        scaled = v.to_float() * s + more[0] if more else v.to_float() * s
+        return scaled.maximum(0.0) if relu else scaled
+
+    result = k.map(formula, total, factor, *added, dst=F32, name="dequantize")
+    return result if target[0] is None else quantize_linear(k, node, result, target[0], target[1])
+
+
 def _cutting(call: Call) -> Call:
     """A product whose integers begin at 0: what is below is cut, as by the Relu that tools take out of such a model."""
     return call if call.departed is None else replace(call, departed=replace(call.departed, above=True))
-
-
-Stored = tuple[Array, Array, Array | None]  # integers, their scale, their zero point
 
 
 def _by_operators(

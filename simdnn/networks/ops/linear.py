@@ -12,6 +12,7 @@ import numpy as np
 from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.narrow import NARROW
+from simdnn.kernels.common.windows import ImageWindows
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy, has_kernel, widened
@@ -244,7 +245,8 @@ def checked_conv(node: Node, x: Array, w: Array) -> None:
 def convolve(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None = None, **options: Any) -> Array:
     """One, two or three dimensions: one becomes two with a 1, three become a sum of two over the depth."""
     checked_conv(node, x, w)
-    k.check_images(x, x.ndim - 2)
+    products_alone = k.runs_models and is_float(x.dtype) and x.ndim != 4
+    k = replace(k, constant_weights=False) if products_alone else k  # which lie in blocks over two dimensions alone
     at = windows(node, x.shape[2:], w.shape[2:])
     if any(p < 0 for p in (*at.before, *at.after)):
         cut = [slice(None)] * 2 + [
@@ -259,7 +261,17 @@ def convolve(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None = No
     if x.ndim == 4:
         return _plane(k, x, w, bias, at, options)
     need(x.ndim == 5, f"a source of shape {x.shape}; one to three dimensions besides N and C work")
+    if products_alone and has_kernel(x):
+        return k.convolved_as_products(image_windows(node, x, w), x, w, bias)
     return _volume(k, x, w, bias, at, options)
+
+
+def image_windows(node: Node, x: Array, w: Array) -> ImageWindows:
+    """The windows of a convolution as columns of a matrix."""
+    at = windows(node, x.shape[2:], w.shape[2:])
+    return ImageWindows.of(
+        x.shape, w.shape, at.strides, (*at.before, *at.after), at.dilations, node.integer("group", 1)
+    )
 
 
 def _plane(k: Kernels, x: Array, w: Array, bias: Array | None, at: Windows, options: dict[str, Any]) -> Array:

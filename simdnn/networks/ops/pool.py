@@ -14,6 +14,7 @@ from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import has_kernel, widened
 from simdnn.networks.ops.linear import windows
+from simdnn.networks.ops.reduction import lines_of
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.types import is_float, label
 
@@ -155,7 +156,12 @@ def max_pool(k: Kernels, node: Node, x: Array) -> Any:
 @operator("AveragePool")
 def average_pool(k: Kernels, node: Node, x: Array) -> Array:
     pool = PoolWindows(k, node, x)
-    return pool.run(k, "mean", pool.counts(bool(node.integer("count_include_pad", 0))))
+    counts = pool.counts(bool(node.integer("count_include_pad", 0)))
+    found = pool.run(k, "mean", counts)
+    if (lines := lines_of(k, x)) is None or not k.values or x.ndim > 5:
+        return found
+    taps, padding = pool.windows(pool.padded(x, 0)), (*pool.before, *pool.after)
+    return lines.mean_of_windows(x, taps, counts, pool.strides, padding, node.version, k.target.caps)
 
 
 def average_pool_of_whole_windows(k: Kernels, node: Node, x: Array) -> Array:
@@ -183,7 +189,9 @@ def global_pool(k: Kernels, node: Node, x: Array) -> Array:
         return k.plain(np.asarray(find(x, axis=tuple(axes), keepdims=True), x.dtype), x)
     if node.op == "GlobalMaxPool":
         return k.reduce("max", x, axes)
-    return k.reduce("sum", x, axes, prod(x.shape[2:]))
+    found = k.reduce("sum", x, axes, prod(x.shape[2:]))
+    lines = lines_of(k, x)
+    return found if lines is None or not k.values else lines.mean_of_images(x, k.target.caps)
 
 
 @operator("GlobalLpPool")

@@ -18,12 +18,12 @@ from simdnn.networks.kernels import FLOATS, Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.narrow import FORMS, Scales
 from simdnn.networks.ops.elementwise import cast_to, has_kernel, narrowed
-from simdnn.networks.ops.linear import checked_conv, converted, convolve, in_floats, with_attr
+from simdnn.networks.ops.linear import checked_conv, converted, convolve, image_windows, in_floats, with_attr
 from simdnn.networks.ops.nbits import CodeBlocks, as_library
 from simdnn.networks.ops.registry import axis_of, need, operator
 from simdnn.networks.ops.shape import padded, view
 from simdnn.networks.types import element, is_float, label, limits
-from simdnn.primitives import Quant
+from simdnn.primitives import Attr, Quant
 
 F32 = np.dtype(np.float32)
 #: operators, whatever their domain, that multiply integers, and which input their weights are
@@ -288,7 +288,11 @@ def integer_convolution(
     source = _common(x_zero)
     need(source is not None, "several source zero points; one is needed")
     points = {"src": np.array([source], np.int32)} if source else {}
-    total = convolve(k, node, x, w, attr=with_attr(k, zero_points=points))
+    attr = with_attr(k, zero_points=points)
+    if k.runs_models and x.ndim == 5:
+        total = _volume_sums(k, node, x, w, attr, source or 0)
+    else:
+        total = convolve(k, node, x, w, attr=attr)
     if w_zero is None or not w_zero.any():
         return total
     need(w_zero.size in (1, w.shape[0]), f"{w_zero.size} weight zero points for {w.shape[0]} channels")
@@ -299,6 +303,27 @@ def integer_convolution(
     sums = np.repeat(sums, w.shape[0] // groups, 1).astype(np.int64)
     exact = total.astype(np.int64) - sums * w_zero.astype(np.int64).reshape([1, -1] + [1] * (x.ndim - 2))
     return k.plain(exact.astype(np.int32), total, sums.astype(np.int32), steps=2)
+
+
+def _volume_sums(k: Kernels, node: Node, x: Array, w: Array, attr: Attr, padding: int) -> Array:
+    """A convolution over three dimensions by a library that runs models: each window is one line of a product, taps
+    outside and channels inside; with one channel a group sums are exact.
+    """
+    window = image_windows(node, x, w)
+    if window.channels == window.filters == 1:
+        return convolve(exactly(k), node, x, w, attr=attr)
+    images, groups, inner, pixels = window.lines
+    channels = window.channels
+    columns = window.columns(x, padding) if k.values else shadow(window.lines, x.dtype)
+    lines = columns.reshape(images, groups, channels, -1, pixels).transpose(0, 1, 4, 3, 2)
+    lines = k.moved(np.ascontiguousarray(lines.reshape(images, groups, pixels, inner)))
+    filters = w.reshape(groups, window.filters, channels, -1).transpose(0, 3, 2, 1).reshape(groups, inner, -1)
+    sums = [
+        [k.matmul(lines[i, g], np.ascontiguousarray(filters[g]), attr=attr) for g in range(groups)]
+        for i in range(images)
+    ]
+    made: Array = np.array(sums).transpose(0, 1, 3, 2).reshape(images, len(w), *window.out)
+    return np.ascontiguousarray(made) if k.values else shadow(made.shape, made.dtype)
 
 
 @operator("ConvInteger")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,17 @@ from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import functions as f
 from simdnn.kernels.common.expression import Element
+from simdnn.libraries import Library
 from simdnn.networks.kernels import Formula, Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import has_kernel
-from simdnn.networks.ops.linear import products
+from simdnn.networks.ops.linear import F32, in_parts, products
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.types import label
 
 
-def _activation(name: str, alpha: float | None, beta: float | None) -> Formula:
-    """An activation by ONNX's name; the names are not case-sensitive."""
+def _activation(name: str, alpha: float | None, beta: float | None, gates: Mapping[str, Formula]) -> Formula:
+    """An activation by ONNX's name; the names are not case-sensitive. `gates` are a library's own ones."""
     a, b = alpha, beta
     known: dict[str, Formula] = {
         "sigmoid": f.sigmoid,
@@ -35,7 +37,12 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Formula:
         "softplus": lambda x: x.maximum(0.0) + f.log(f.exp(-(x.abs())) + 1.0),
     }
     need(name.lower() in known, f"activation {name!r}; allowed: {', '.join(known)}")
-    return known[name.lower()]
+    return gates.get(name.lower(), known[name.lower()])
+
+
+def _last(name: str, act: Formula, library: Library | None) -> Formula:
+    """An activation whose output a GRU multiplies by something in the same loop, where a library has one for that."""
+    return library.gates.get(f"{name.lower()}, then times", act) if library else act
 
 
 LSTM = ["Sigmoid", "Tanh", "Tanh"]  # activations
@@ -60,6 +67,9 @@ class Layer:
         if not has_kernel(x):
             raise Unimplemented(f"a recurrent layer of {label(x.dtype)}; f32, f16 and bf16 have kernels")
         self.k, self.batch_first = k, bool(node.integer("layout", 0))
+        library = k.target.library if k.runs_models and x.dtype == F32 and gates > 1 else None
+        self.onto_inputs = library is not None  # the state's product is added to the inputs', and then both biases
+        self.fused = library is None or library.fuses_functions
         self.x = x.transpose(1, 0, 2) if self.batch_first else x
         need(self.x.ndim == 3 and w.ndim == 3 and r.ndim == 3, f"shapes {x.shape}, {w.shape}, {r.shape}")
         self.steps, self.batch, _ = self.x.shape
@@ -73,6 +83,7 @@ class Layer:
             f"weights of shape {w.shape} and {r.shape} for hidden_size={self.hidden}",
         )
         self.bias = np.zeros((len(w), 2 * gates * self.hidden), x.dtype) if bias is None else bias
+        self.has_bias = bias is not None
         need(self.bias.shape == (len(w), 2 * gates * self.hidden), f"a bias of shape {self.bias.shape}")
         self.lengths = np.full(self.batch, self.steps, np.int64) if lengths is None else lengths.astype(np.int64)
         shape = (len(w), self.batch, self.hidden)
@@ -87,12 +98,17 @@ class Layer:
         alphas, betas = (iter(node.get(n, [])) for n in ("activation_alpha", "activation_beta"))
         taking = ("affine", "leakyrelu", "scaledtanh", "hardsigmoid", "elu", "thresholdedrelu")
         both = ("affine", "scaledtanh", "hardsigmoid")
+        own = library.gates if library else {}
         self.activations = [
             _activation(
-                n, next(alphas, None) if n.lower() in taking else None, next(betas, None) if n.lower() in both else None
+                n,
+                next(alphas, None) if n.lower() in taking else None,
+                next(betas, None) if n.lower() in both else None,
+                own,
             )
             for n in names
         ]
+        self.last = [_last(n, act, library) for n, act in zip(names, self.activations, strict=True)]
         self.clip = node.get("clip")
 
     def clipped(self, v: Element) -> Element:
@@ -102,9 +118,10 @@ class Layer:
         """`step(direction, inputs' product at a time, states)` over time; the states of the last step of each row."""
         k, outputs, finals = self.k, [], []
         for d, backwards in enumerate(self.directions):
-            gate_bias = self.bias[d, : self.gates * self.hidden]
             flat = self.of_inputs(np.ascontiguousarray(self.x).reshape(self.steps * self.batch, -1), d)
-            inputs = k.map(lambda v, b: v + b, flat, gate_bias, name="add").reshape(self.steps, self.batch, -1)
+            if not self.onto_inputs:
+                flat = k.map(lambda v, b: v + b, flat, self.biases(d)[0], name="add")
+            inputs = flat.reshape(self.steps, self.batch, -1)
             states = [start[d] for start in self.starts]
             lines = np.zeros((self.steps, self.batch, self.hidden), self.x.dtype)
             rows = np.arange(self.batch)
@@ -122,21 +139,53 @@ class Layer:
             return y.transpose(2, 0, 1, 3), *(s.transpose(1, 0, 2) for s in last)
         return y, *last
 
+    def biases(self, d: int) -> tuple[Array, Array]:
+        """The bias of the inputs' product, and the bias of the state's."""
+        half = self.gates * self.hidden
+        return self.bias[d, :half], self.bias[d, half:]
+
+    def summands(self, d: int, now: Array, state: Array, rows: slice = slice(None)) -> tuple[Array, Array]:
+        """Two summands ahead of activations, for some rows of the weights: inputs with their bias and the state's
+        product with its own, or, in a library that adds one product to the other, both products and both biases.
+        """
+        if self.onto_inputs:
+            return self.of_state(state, d, rows, now[:, rows]), self.both_biases(d)[rows]
+        return now[:, rows], self.recurrent(d, state, rows)
+
+    def both_biases(self, d: int) -> Array:
+        """The sums of the two biases, made ahead of time."""
+        found: Array = np.add(*self.biases(d))
+        return found
+
     def recurrent(self, d: int, state: Array, rows: slice = slice(None)) -> Array:
         """The state's product with the recurrent weights, their bias added."""
-        bias = self.bias[d, self.gates * self.hidden :][rows]
+        bias = self.biases(d)[1][rows]
+        if self.onto_inputs:
+            first = np.broadcast_to(bias, (len(state), bias.size)) if self.has_bias else None
+            return self.of_state(state, d, rows, first)
         return self.k.map(lambda v, b: v + b, self.of_state(state, d, rows), bias, name="add")
 
     def of_inputs(self, x: Array, d: int) -> Array:
         """The inputs of all steps times their weights."""
-        return products(self.k, x, self.w[d].T)
+        return products(self._stored(self.k.constant_weights), x, self.w[d].T)
 
-    def of_state(self, state: Array, d: int, rows: slice) -> Array:
-        """The state times some rows of its weights."""
-        return products(self.k, state, self.r[d][rows].T)
+    def of_state(self, state: Array, d: int, rows: slice, first: Array | None = None) -> Array:
+        """The state times some rows of its weights, added to `first`."""
+        k, weights = self._stored(self.k.constant_bias), self.r[d][rows].T
+        return products(k, state, weights) if first is None else in_parts(k, state, weights, 1.0, first)
+
+    def _stored(self, constant: bool) -> Kernels:
+        """The kernels for weights (N, K), which a library packs ahead of time where they are constants."""
+        if not self.onto_inputs:
+            return self.k
+        return replace(self.k, constant_weights=constant, transposed=() if constant else ("wei",))
 
     def part(self, gates: Array, i: int) -> Array:
-        return np.ascontiguousarray(gates[:, i * self.hidden : (i + 1) * self.hidden])
+        return np.ascontiguousarray(gates[..., i * self.hidden : (i + 1) * self.hidden])
+
+    def times_plus(self, a: Element, b: Element, c: Element) -> Element:
+        """a * b + c, rounded once, or twice in a library that fuses nothing here."""
+        return a.fma(b, c) if self.fused else a * b + c
 
 
 @operator("RNN")
@@ -154,7 +203,7 @@ def rnn(
 
     def step(d: int, now: Array, states: list[Array]) -> list[Array]:
         act = layer.activations[d]
-        return [k.map(lambda a, b: act(layer.clipped(a + b)), now, layer.recurrent(d, states[0]), name="rnn")]
+        return [k.map(lambda a, b: act(layer.clipped(a + b)), *layer.summands(d, now, states[0]), name="rnn")]
 
     return layer.run(step, False)
 
@@ -175,22 +224,29 @@ def gru(
     before, h = bool(node.integer("linear_before_reset", 0)), layer.hidden
 
     def step(d: int, now: Array, states: list[Array]) -> list[Array]:
-        gate, act = layer.activations[2 * d], layer.activations[2 * d + 1]
-        inner = layer.recurrent(d, states[0], slice(0, 2 * h))
+        gate, reset_gate, act = layer.activations[2 * d], layer.last[2 * d], layer.last[2 * d + 1]
+        a, b = layer.summands(d, now, states[0], slice(0, 2 * h))
         z, reset = (
-            k.map(lambda a, b: gate(layer.clipped(a + b)), layer.part(now, i), layer.part(inner, i), name="gate")
-            for i in (0, 1)
+            k.map(lambda a, b, f=f: f(layer.clipped(a + b)), layer.part(a, i), layer.part(b, i), name="gate")
+            for i, f in ((0, gate), (1, reset_gate))
         )
         last = slice(2 * h, 3 * h)
         if before:
             hidden = layer.recurrent(d, states[0], last)
-            fresh = k.map(
-                lambda a, b, c: act(layer.clipped(c.fma(b, a))), layer.part(now, 2), hidden, reset, name="gru"
-            )
+            given = [layer.part(now, 2), hidden, reset]
+            if layer.onto_inputs:
+                given.append(layer.biases(d)[0][last])
+
+            def fresh_of(a: Element, b: Element, c: Element, *bias: Element) -> Element:
+                total = layer.times_plus(c, b, a)
+                return act(layer.clipped(total + bias[0] if bias else total))
+
+            fresh = k.map(fresh_of, *given, name="gru")
         else:
             damped = k.map(lambda a, b: a * b, states[0], reset, name="mul")
-            hidden = layer.recurrent(d, damped, last)
-            fresh = k.map(lambda a, b: act(layer.clipped(a + b)), layer.part(now, 2), hidden, name="gru")
+            fresh = k.map(lambda a, b: act(layer.clipped(a + b)), *layer.summands(d, now, damped, last), name="gru")
+        if not layer.fused:
+            return [k.map(lambda u, n, o: (1.0 - u) * n + u * o, z, fresh, states[0], name="gru")]
         return [k.map(lambda u, n, o: u.fma(o - n, n), z, fresh, states[0], name="gru")]
 
     return layer.run(step, False)
@@ -222,19 +278,24 @@ def long_short(layer: Layer, k: Kernels, node: Node, peepholes: Array | None) ->
 
     def step(d: int, now: Array, states: list[Array]) -> list[Array]:
         gate, act, out = layer.activations[3 * d : 3 * d + 3]
-        old, inner = states[1], layer.recurrent(d, states[0])
+        old, (outer, inner) = states[1], layer.summands(d, now, states[0])
         hole = [np.ascontiguousarray(holes[d, i * layer.hidden : (i + 1) * layer.hidden]) for i in range(3)]
 
         def opened(i: int, memory: Array, peep: Array) -> Array:
-            parts = layer.part(now, i), layer.part(inner, i)
+            parts = layer.part(outer, i), layer.part(inner, i)
             if peepholes is None:
                 return k.map(lambda a, b: gate(layer.clipped(a + b)), *parts, name="gate")
-            return k.map(lambda a, b, c, p: gate(layer.clipped(p.fma(c, a + b))), *parts, memory, peep, name="gate")
+
+            def peeped(a: Element, b: Element, c: Element, p: Element) -> Element:
+                total = layer.times_plus(p, c, a) + b if layer.onto_inputs else p.fma(c, a + b)
+                return gate(layer.clipped(total))
+
+            return k.map(peeped, *parts, memory, peep, name="gate")
 
         i = opened(0, old, hole[0])
         forget = k.map(lambda v: 1.0 - v, i, name="sub") if coupled else opened(2, old, hole[2])
-        c = k.map(lambda a, b: act(layer.clipped(a + b)), layer.part(now, 3), layer.part(inner, 3), name="gate")
-        memory = k.map(lambda g, m, a, b: g.fma(m, a * b), forget, old, i, c, name="cell")
+        c = k.map(lambda a, b: act(layer.clipped(a + b)), layer.part(outer, 3), layer.part(inner, 3), name="gate")
+        memory = k.map(lambda g, m, a, b: layer.times_plus(g, m, a * b), forget, old, i, c, name="cell")
         o = opened(1, memory, hole[1])
         return [k.map(lambda g, m: g * out(m), o, memory, name="lstm"), memory]
 

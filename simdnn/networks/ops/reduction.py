@@ -83,7 +83,7 @@ def _extreme_of_nothing(plain: Callable[..., Array], op: str, x: Array) -> Calla
 def softmax(k: Kernels, node: Node, x: Array) -> Array:
     """Over one axis since opset 13; before, over all dimensions from `axis` on, taken as one."""
     if node.version < 13:
-        axis = axis_of(node.integer("axis", 1), x.ndim, 1) if x.ndim else 0
+        axis = axis_of(node.integer("axis", 1), x.ndim) if x.ndim else 0
         flat = view(k, x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
         return view(k, _softmax(k, node.op, flat, 1), x.shape)
     return _softmax(k, node.op, x, axis_of(node.integer("axis", -1), x.ndim))
@@ -111,13 +111,16 @@ def _softmax(k: Kernels, op: str, x: Array, axis: int) -> Array:
 def softmax_kernel(k: Kernels, x: Array, axis: int, logarithm: bool = False) -> Array:
     """Four passes: the greatest, e**(x - greatest), their sum, the quotient; in f32 between the passes."""
     top = k.reduce("max", x, [axis], dst=F32)
-    if (lines := _lines(k, x)) is not None and not logarithm:
+    if (lines := lines_of(k, x)) is not None:
         library = k.target.library
         assert library is not None
         powers = k.map(lambda v, t: library.functions["powers"](v - t), x, top, name="exp")
         total = k.reduce("sum", powers, [axis])
         if k.values:
             total = np.moveaxis(lines.sum_of_powers(np.moveaxis(powers, axis, -1), k.target.caps), -1, axis)
+        if logarithm:
+            logs = k.plain(lines.logarithm(total) if k.values else total, total, steps=8)
+            return k.map(lambda v, t, s: v - t - s, x, top, logs, name="logsoftmax")
         return k.map(lambda v, s: v * s, powers, k.map(lambda s: 1.0 / s, total, name="div"), name="mul")
     if logarithm:
         total = k.reduce("sum", k.map(lambda v, t: f.exp(v - t), x, top, dst=F32, name="exp"), [axis])
@@ -127,7 +130,7 @@ def softmax_kernel(k: Kernels, x: Array, axis: int, logarithm: bool = False) -> 
     return k.map(lambda v, s: v / s, powers, total, dst=x.dtype, name="div")
 
 
-def _lines(k: Kernels, x: Array) -> LineSums | None:
+def lines_of(k: Kernels, x: Array) -> LineSums | None:
     """A library's own order of sums along a line of f32; the cost is that of the kernels here all the same."""
     library = k.target.library
     return library.lines if library is not None and k.runs_models and x.dtype == F32 else None
@@ -135,32 +138,46 @@ def _lines(k: Kernels, x: Array) -> LineSums | None:
 
 # -- normalizations ---------------------------------------------------------------------------------------------------
 def normalized(
-    k: Kernels,
-    x: Array,
-    axes: Sequence[int],
-    epsilon: float,
-    dst: np.dtype[Any] | None = None,
-    lines: LineSums | None = None,
+    k: Kernels, x: Array, axes: Sequence[int], epsilon: float, dst: np.dtype[Any] | None = None
 ) -> tuple[Array, Array, Array]:
-    """(x - mean) / sqrt(variance + epsilon) over `axes`, the mean, and 1 / sqrt(…); statistics in f32, of the
-    last `axes` in a library's order of sums where `lines` are given.
-    """
+    """(x - mean) / sqrt(variance + epsilon) over `axes`, the mean, and 1 / sqrt(…); statistics in f32."""
     count = prod(x.shape[a] for a in axes)
-    lines = lines if lines is not None and k.values and lines.has_statistics(count, True) else None
     mean = k.reduce("sum", x, axes, count, dst=F32)
-    if lines is not None:
-        mean = lines.mean(_flat(x, count)).reshape(mean.shape)
     centred = k.map(lambda v, m: v - m, x, mean, dst=F32, name="sub")
     variance = k.reduce("sum_square", centred, axes, count, dst=F32)
-    if lines is not None:
-        variance = lines.mean_square(_flat(centred, count)).reshape(mean.shape)
     inverse = k.map(lambda v: 1.0 / (v + epsilon).sqrt(), variance, name="rsqrt")
     return k.map(lambda c, i: c * i, centred, inverse, dst=dst or x.dtype, name="mul"), mean, inverse
 
 
-def _flat(x: Array, count: int) -> Array:
-    """LineSums of `count` elements."""
-    return np.ascontiguousarray(x).reshape(-1, count)
+def normalized_by_lines(
+    k: Kernels,
+    x: Array,
+    axes: Sequence[int],
+    epsilon: float,
+    scale: Array,
+    bias: Array | None,
+    lines: LineSums,
+    centred: bool = True,
+    alone: bool = False,
+) -> tuple[Array, Array, Array]:
+    """A normalization over the last `axes` by a library's statistics, scale and bias with it: the result, the mean and
+    1 / deviation. `centred`: around the mean, not zero; `alone`: through one element after the other in any case.
+    """
+    count = prod(x.shape[a] for a in axes)
+    alone = alone or lines.one_by_one(count, centred)
+    mean = k.reduce("sum", x, axes, count, dst=F32) if centred else np.zeros([1] * x.ndim, F32)
+    variance = k.reduce("sum_square", x, axes, count, dst=F32)
+    if k.values:
+        flat = np.ascontiguousarray(x).reshape(-1, count)
+        mean, variance = (v.reshape(variance.shape) for v in lines.statistics(flat, centred, alone))
+    apart = k.map(lambda v, m: v - m, x, mean, name="sub") if centred else x
+    deviation = k.map(lambda v: (v + epsilon).sqrt(), variance, name="sqrt")
+    inverse = k.map(lambda d: 1.0 / d, deviation, name="div")
+    if alone:
+        by, formula = deviation, lambda c, d, s, *b: c / d * s + b[0] if b else c / d * s
+    else:
+        by, formula = inverse, lambda c, i, s, *b: (c * i).fma(s, b[0]) if b else c * i * s
+    return k.map(formula, apart, by, scale, *([] if bias is None else [bias]), name="scale"), mean, inverse
 
 
 def _wide(k: Kernels, x: Array) -> Array:
@@ -173,7 +190,9 @@ def layer_normalization(k: Kernels, node: Node, x: Array, scale: Array, bias: Ar
     axis = axis_of(node.integer("axis", -1), x.ndim)
     dtype, x = x.dtype, _wide(k, x)
     axes, epsilon = range(axis, x.ndim), node.number("epsilon", 1e-5)
-    unit, mean, inverse = normalized(k, x, axes, epsilon, F32, _lines(k, x))
+    if (lines := lines_of(k, x)) is not None:
+        return normalized_by_lines(k, x, axes, epsilon, scale, bias, lines)
+    unit, mean, inverse = normalized(k, x, axes, epsilon, F32)
     if bias is None:
         result = k.map(lambda u, s: u * s, unit, _wide(k, scale), dst=x.dtype, name="scale")
     else:
@@ -192,9 +211,9 @@ def rms_normalization(k: Kernels, node: Node, x: Array, scale: Array) -> Array:
     dtype, x, epsilon = x.dtype, _wide(k, x), node.number("epsilon", 1e-5)
     axes = range(axis, x.ndim)
     count = prod(x.shape[a] for a in axes)
+    if (lines := lines_of(k, x)) is not None:
+        return normalized_by_lines(k, x, axes, epsilon, scale, None, lines, centred=False)[0]
     mean = k.reduce("sum_square", x, list(axes), count, dst=F32)
-    if (lines := _lines(k, x)) is not None and k.values and lines.has_statistics(count, False):
-        mean = lines.mean_square(_flat(x, count)).reshape(mean.shape)
     inverse = k.map(lambda v: 1.0 / (v + epsilon).sqrt(), mean, name="rsqrt")
     result = k.map(lambda v, i, s: v * i * s, x, inverse, _wide(k, scale), dst=x.dtype, name="scale")
     return _narrow(k, result, dtype)
@@ -212,6 +231,10 @@ def skip_layer_normalization(
     )
     if bias is not None:
         total = k.map(lambda a, b: a + b, total, bias, name="add")
+    if (lines := lines_of(k, total)) is not None:
+        axes, epsilon = [total.ndim - 1], node.number("epsilon", 1e-5)
+        found = normalized_by_lines(k, total, axes, epsilon, gamma, beta, lines, centred=not simple, alone=True)
+        return found[0], None, None, total
     if simple:
         return rms_normalization(k, node, total, gamma), None, None, total
     return layer_normalization(k, node, total, gamma, beta)[0], None, None, total

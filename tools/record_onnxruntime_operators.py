@@ -1,0 +1,216 @@
+"""Outputs of onnxruntime's CPU provider on small models of an operator or two, into
+tests/vectors/onnxruntime/operators.npz:
+
+    python tools/record_onnxruntime_operators.py avx512_core_vnni  # the ISA cap that this host's CPU has
+
+Models are drawn from a seed of each family's own: one more family changes no other.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+FOLDER = Path(__file__).parents[1] / "tests" / "vectors" / "onnxruntime"
+MICROSOFT = "com.microsoft"
+Arrays = dict[str, Any]
+
+
+class Draws:
+    """A family's models as they are drawn."""
+
+    def __init__(self, family: str) -> None:
+        self.rng = np.random.default_rng(list(family.encode()))
+        self.family, self.made = family, dict[str, tuple[bytes, Arrays]]()
+
+    def floats(self, *shape: int, scale: float = 1.0) -> Any:
+        return (self.rng.standard_normal(shape) * scale).astype(np.float32)
+
+    def integers(self, dtype: str, *shape: int) -> Any:
+        """Most of them as large as can be, so that pairs saturate."""
+        info = np.iinfo({"u8": np.uint8, "s8": np.int8}[dtype])
+        values = self.rng.integers(info.min, info.max + 1, shape)
+        return np.where(self.rng.random(shape) < 0.6, self.rng.choice([info.max, info.min], shape), values).astype(
+            info.dtype
+        )
+
+    def add(self, name: str, nodes: Any, feeds: Arrays, constants: Arrays, outputs: str = "y", opset: int = 17) -> None:
+        """A model of some nodes, whose outputs are told apart by blanks."""
+        ports = [
+            helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+            for key, value in feeds.items()
+        ]
+        tensors = [numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items()]
+        found = [onnx.ValueInfoProto(name=key) for key in outputs.split()]
+        graph = helper.make_graph(nodes, "recorded", ports, found, tensors)
+        opsets = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+        self.made[f"{self.family}_{name}"] = (model.SerializeToString(), feeds)
+
+
+def node(op: str, inputs: str, outputs: str = "y", domain: str = "", **attributes: Any) -> Any:
+    """A node whose inputs and outputs are apart by blanks; "-" is one that is left out."""
+    names = ["" if name == "-" else name for name in inputs.split()]
+    return helper.make_node(op, names, outputs.split(), domain=domain, **attributes)
+
+
+def recurrent(draws: Draws) -> None:
+    """LSTM and GRU: one direction and two, long sums, states, peepholes, clipped, without a bias."""
+    cases: tuple[tuple[str, int, int, int, int, str, dict[str, Any]], ...] = (
+        ("LSTM", 4, 3, 20, 11, "b h c p", {}),
+        ("LSTM", 2, 1, 300, 16, "", {"clip": 0.7}),
+        ("LSTM", 3, 2, 9, 8, "b", {"direction": "bidirectional", "input_forget": 1}),
+        ("GRU", 4, 3, 20, 11, "b h", {}),
+        ("GRU", 3, 1, 300, 16, "b", {"linear_before_reset": 1}),
+        ("GRU", 3, 2, 9, 8, "", {"direction": "bidirectional", "linear_before_reset": 1}),
+    )
+    for op, steps, batch, width, hidden, more, attributes in cases:
+        gates, sides = {"LSTM": 4, "GRU": 3}[op], 1 + ("direction" in attributes)
+        constants = {
+            "w": draws.floats(sides, gates * hidden, width, scale=width**-0.5),
+            "r": draws.floats(sides, gates * hidden, hidden, scale=hidden**-0.5),
+            "b": draws.floats(sides, 2 * gates * hidden, scale=0.4),
+            "h": draws.floats(sides, batch, hidden),
+            "c": draws.floats(sides, batch, hidden),
+            "p": draws.floats(sides, 3 * hidden, scale=0.4),
+        }
+        names = ["x", "w", "r", *(key if key in more.split() else "-" for key in ("b", "", "h", "c", "p"))]
+        names = names[: 8 if op == "LSTM" else 6]
+        layer = node(op, " ".join(names), "y last", hidden_size=hidden, **attributes)
+        kept = {key: value for key, value in constants.items() if key in names}
+        draws.add(f"{op}_{width}_{sides}", [layer], {"x": draws.floats(steps, batch, width)}, kept, "y last")
+
+
+def quantized_recurrent(draws: Draws) -> None:
+    """LSTM on integers, one scale and one a gate."""
+    for scales in ((1,), (1, 32)):
+        constants: Arrays = {}
+        for key, width in (("w", 9), ("r", 8)):
+            constants[key] = draws.integers("s8", 1, width, 32)
+            constants[f"{key}_s"] = (draws.rng.random(scales) * 0.01 + 0.001).astype(np.float32)
+            constants[f"{key}_z"] = np.zeros(scales, np.int8)
+        constants["b"] = draws.floats(1, 64, scale=0.4)
+        layer = node("DynamicQuantizeLSTM", "x w r b - - - - w_s w_z r_s r_z", domain=MICROSOFT, hidden_size=8)
+        draws.add(str(len(scales)), [layer], {"x": draws.floats(4, 3, 9)}, constants)
+
+
+def convolutions(draws: Draws) -> None:
+    """Conv of f32 over one and three dimensions, and of one tap with padding."""
+    cases: tuple[tuple[str, tuple[int, ...], int, tuple[int, ...], int, int, tuple[int, ...]], ...] = (
+        ("line", (2, 16, 20), 5, (3,), 1, 1, (1, 1)),
+        ("line_groups", (1, 6, 30), 3, (4,), 3, 2, (0, 2)),
+        ("line_filter", (1, 40, 12), 1, (5,), 1, 1, (2, 2)),
+        ("line_depthwise", (1, 4, 9), 4, (3,), 4, 1, (1, 1)),
+        ("volume", (1, 5, 4, 5, 4), 6, (2, 3, 2), 1, 1, (1, 0, 1, 0, 1, 1)),
+        ("volume_pixel", (1, 3, 3, 3, 3), 4, (3, 3, 3), 1, 1, (0,) * 6),
+        ("volume_groups", (1, 8, 4, 4, 4), 8, (1, 2, 2), 2, 2, (0,) * 6),
+        ("padded", (1, 20, 4, 5), 5, (1, 1), 1, 1, (1, 1, 0, 2)),
+        ("padded_wide", (1, 144, 3, 3), 16, (1, 1), 1, 1, (1, 1, 1, 1)),
+        ("padded_groups", (1, 6, 3, 4), 9, (1, 1), 3, 2, (0, 1, 2, 0)),
+    )
+    for name, shape, filters, taps, groups, stride, pads in cases:
+        dims = len(taps)
+        constants = {"w": draws.floats(filters, shape[1] // groups, *taps), "b": draws.floats(filters)}
+        layer = node("Conv", "x w b", kernel_shape=taps, group=groups, strides=[stride] * dims, pads=pads)
+        draws.add(name, [layer], {"x": draws.floats(*shape)}, constants)
+
+
+def integer_volumes(draws: Draws) -> None:
+    """QLinearConv over three dimensions: odd channels, whose pairs cross taps; groups; depthwise."""
+    for src, wei, channels, filters, groups in (
+        ("u8", "s8", 3, 4, 1),
+        ("u8", "u8", 4, 4, 1),
+        ("s8", "s8", 6, 6, 2),
+        ("u8", "s8", 5, 5, 5),
+    ):
+        zero = 128 if wei == "u8" else 0
+        constants = {
+            "w": draws.integers(wei, filters, channels // groups, 2, 3, 2),
+            "xs": np.float32(0.02),
+            "xz": draws.integers(src),
+            "ws": (draws.rng.random(filters) * 0.05 + 0.01).astype(np.float32),
+            "ys": np.float32(draws.rng.uniform(1, 5)),
+            "yz": draws.integers(src),
+            "b": draws.rng.integers(-3000, 3000, filters).astype(np.int32),
+        }
+        constants["wz"] = np.full(filters, zero, constants["w"].dtype)
+        layer = node("QLinearConv", "x xs xz w ws wz ys yz b", group=groups, pads=[1, 0, 1, 0, 1, 0])
+        draws.add(f"{src}_{wei}_{groups}", [layer], {"x": draws.integers(src, 1, channels, 3, 4, 4)}, constants)
+
+
+def normalizations(draws: Draws) -> None:
+    """Lengths below and above those that have a kernel, with tails of one to seven elements."""
+    for n in (5, 8, 13, 20, 33):
+        constants = {"g": draws.floats(n), "b": draws.floats(n), "c": draws.floats(n)}
+        feeds, skip = {"x": draws.floats(40, n)}, {"x": draws.floats(3, 12, n), "s": draws.floats(3, 12, n)}
+        for op, inputs, given, domain in (
+            ("LayerNormalization", "x g b", feeds, ""),
+            ("SimplifiedLayerNormalization", "x g", feeds, ""),
+            ("SkipLayerNormalization", "x s g b c", skip, MICROSOFT),
+            ("SkipSimplifiedLayerNormalization", "x s g", skip, MICROSOFT),
+        ):
+            kept = {key: value for key, value in constants.items() if key in inputs.split()}
+            where: dict[str, Any] = {} if domain else {"axis": -1}
+            draws.add(f"{op}_{n}", [node(op, inputs, domain=domain, epsilon=1e-5, **where)], given, kept)
+
+
+def means(draws: Draws) -> None:
+    """LogSoftmax, means of images and of windows: channels in whole blocks and others, strides, opsets."""
+    for axis in (-1, 1):
+        draws.add(f"LogSoftmax_{axis}", [node("LogSoftmax", "x", axis=axis)], {"x": draws.floats(3, 21, 17)}, {})
+    for shape in ((2, 16, 5, 7), (1, 5, 6, 5), (2, 3, 11), (1, 2, 3, 4, 3)):
+        sizes = "x".join(map(str, shape))
+        draws.add(f"global_{sizes}", [node("GlobalAveragePool", "x")], {"x": draws.floats(*shape)}, {})
+        for stride, opset in ((1, 17), (3, 17), (1, 19)):
+            dims = len(shape) - 2
+            where: dict[str, Any] = {"kernel_shape": [3] * dims, "strides": [stride] * dims, "pads": [1] * 2 * dims}
+            layer = node("AveragePool", "x", **where)
+            draws.add(f"windows_{sizes}_{stride}_{opset}", [layer], {"x": draws.floats(*shape)}, {}, opset=opset)
+
+
+FAMILIES: tuple[Callable[[Draws], None], ...] = (
+    recurrent,
+    quantized_recurrent,
+    convolutions,
+    integer_volumes,
+    normalizations,
+    means,
+)
+
+
+def models() -> dict[str, tuple[bytes, Arrays]]:
+    """All models and their feeds, by name."""
+    found: dict[str, tuple[bytes, Arrays]] = {}
+    for family in FAMILIES:
+        draws = Draws(family.__name__)
+        family(draws)
+        found |= draws.made
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("isa", help="the ISA cap that this host's CPU has, or seems to have")
+    isa, path = parser.parse_args().isa, FOLDER / "operators.npz"
+    stored: Arrays = dict(np.load(path)) if path.exists() else {}
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    for name, (model, feeds) in models().items():
+        stored[f"{name}/model"] = np.frombuffer(model, np.uint8)
+        stored |= {f"{name}/feeds/{key}": value for key, value in feeds.items()}
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        for port, value in zip(session.get_outputs(), session.run(None, feeds), strict=True):
+            stored[f"{name}/{isa}/{port.name}"] = value
+    np.savez_compressed(path, **stored)
+
+
+if __name__ == "__main__":
+    main()
