@@ -166,6 +166,15 @@ def test_what_limits() -> None:
     chain = simdnn.analyze("vaddps xmm1, xmm0, xmm2\nvmulps xmm0, xmm1, xmm2")
     assert chain.bound == "latency" and len(chain.chain) == 2 and chain.cycles_per_iteration == 6
     assert simdnn.analyze("\n".join("nop" for _ in range(12))).bound == "front-end"
+
+
+@pytest.mark.parametrize(("nops", "cycles"), [(8, 0.998), (13, 1.318), (16, 1.498), (24, 2.163), (48, 4.157)])
+def test_two_nops_take_one_slot_of_a_zen4(nops: int, cycles: float) -> None:
+    """As measured on one; in front of vector instructions they do not join."""
+    loop = "\n".join(["1:", *["nop"] * nops, "dec rcx", "jnz 1b"])
+    assert simdnn.analyze(loop, machine="zen4").cycles_per_iteration == pytest.approx(cycles, rel=0.015)
+    mixed = "\n".join(["1:", *["vpaddd ymm0, ymm14, ymm15", "nop"] * 12, "dec rcx", "jnz 1b"])
+    assert simdnn.analyze(mixed, machine="zen4").cycles_per_iteration == pytest.approx(4.153, rel=0.015)
     assert simdnn.analyze("vmovups [rsi], zmm0\nvmovups [rsi+64], zmm0\nadd rsi, 128").bound == "store"
 
 

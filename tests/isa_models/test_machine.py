@@ -17,7 +17,7 @@ from isa_models.machines.shipped import lists_row as _lists
 from isa_models.machines.what_if import what_if
 
 ALL = ("adl-p", "clx", "gnr", "hsw", "icx", "skx", "spr", "zen4", "zen5")
-FREE = ("nop", "prefetcht0", "tilezero", "vzeroupper")
+FREE = ("nop", "nop+nop", "prefetcht0", "tilezero", "vzeroupper")
 VNNI = ("clx", "gnr", "icx", "spr", "zen4")
 BF16 = ("gnr", "spr", "zen4")
 FP16 = ("gnr", "spr")

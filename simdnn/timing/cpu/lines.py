@@ -126,8 +126,7 @@ class _KnownLines:
         numbers, index = list[int](), 0
         while index < len(lines):
             here = lines[index : index + 2]
-            branch = len(here) == 2 and here[1].step.form == "rel"
-            jump = fused_with(self.machine, here[0].step, here[1].step) if branch else ""
+            jump = fused_with(self.machine, here[0].step, here[1].step) if len(here) == 2 else ""
             fused = here if jump else here[:1]
             numbers.append(self._number(here[0].step, jump, tuple(line.key for line in fused)))
             index += len(fused)

@@ -90,7 +90,7 @@ class CoreOp:
 
 
 def lower(machine: Machine, steps: Sequence[Step]) -> list[CoreOp]:
-    """The ops of a stream on a machine: branches fused, moves and zero idioms eliminated, closed ports left out.
+    """The ops of a stream on a machine: branches and nops fused, moves and zero idioms gone, closed ports left out.
 
     Raises `UnknownTiming` for a step whose row the machine lacks.
     """
@@ -101,7 +101,7 @@ def lower(machine: Machine, steps: Sequence[Step]) -> list[CoreOp]:
     index = 0
     while index < len(steps):
         step, jump = steps[index], ""
-        if index + 1 < len(steps) and steps[index + 1].form == "rel":  # a branch
+        if index + 1 < len(steps):
             jump = fused_with(machine, step, steps[index + 1])
         key = id(step), jump
         found.append(met.get(key) or met.setdefault(key, core_op(machine, step, jump, wide, tiles)))
@@ -109,9 +109,11 @@ def lower(machine: Machine, steps: Sequence[Step]) -> list[CoreOp]:
     return found
 
 
-def fused_with(machine: Machine, step: Step, branch: Step) -> str:
-    """The part that a branch adds to the mnemonic of the step before it; "" where the core fuses no such pair."""
-    jump = "+" + branch.mnemonic
+def fused_with(machine: Machine, step: Step, behind: Step) -> str:
+    """The part that a branch or nop adds to the mnemonic of the step before it; "" where they are not fused."""
+    if behind.form != "rel" and behind.mnemonic != "nop":
+        return ""
+    jump = "+" + behind.mnemonic
     return jump if machine.has(step.mnemonic + jump, _fused_form(step.form)) else ""
 
 
