@@ -34,7 +34,9 @@ def test_three_lines_are_a_machine(tmp_path: Path) -> None:
     kept = {key: p for key, p in mine.provenance.items() if key != "core.dispatch_slots"}
     assert kept == {key: p for key, p in real.provenance.items() if key != "core.dispatch_slots"}
     assert mine.instructions == real.instructions
-    loop = "\n".join(["add rax, 1", *(f"vpaddd xmm{i}, xmm14, xmm15" for i in range(3)), *["nop"] * 24])  # two are a slot
+    loop = "\n".join(
+        ["add rax, 1", *(f"vpaddd xmm{i}, xmm14, xmm15" for i in range(3)), *["nop"] * 24]
+    )  # two are a slot
     cycles = [simdnn.analyze(loop, machine=one).cycles_per_iteration for one in (real, mine)]
     assert cycles == pytest.approx([16 / 6, 2], rel=0.02)
 
