@@ -175,6 +175,40 @@ def means(draws: Draws) -> None:
             draws.add(f"windows_{sizes}_{stride}_{opset}", [layer], {"x": draws.floats(*shape)}, {}, opset=opset)
 
 
+def attention(draws: Draws) -> None:
+    """Attention of floats and integers, with masks of each kind, a past and what is added; embeddings."""
+    heads, width, batch, steps = 3, 15, 2, 4
+    masks = {
+        "none": None,
+        "ends": np.array([3, 4]),
+        "both": np.array([3, 4, 1, 0]),
+        "lines": np.array([[1, 0, 1, 1], [0, 0, 0, 0]]),
+        "places": draws.rng.integers(0, 2, (batch, steps, steps)),
+    }
+    for name, mask in masks.items():
+        weights = draws.floats(24, 3 * width, scale=0.2)
+        where: dict[str, Any] = {"domain": MICROSOFT, "num_heads": heads, "unidirectional": int(name == "none")}
+        feeds = {"x": draws.floats(batch, steps, 24)}
+        feeds |= {} if mask is None else {"m": mask.astype(np.int32)}
+        added = {"a": draws.floats(1, heads, steps, steps)} if name in ("none", "lines") else {}
+        inputs = f"x w b {'-' if mask is None else 'm'} - {' '.join(added)}"
+        constants = {"w": weights, "b": draws.floats(3 * width, scale=0.3)}
+        draws.add(name, [node("Attention", inputs, **where)], feeds | added, constants)
+        if name in ("none", "ends"):
+            past = {"p": draws.floats(2, batch, heads, 2, width // heads)}
+            constants = {"w": draws.integers("s8", 24, 3 * width), "b": constants["b"], "xs": np.float32(0.02)}
+            constants |= {"ws": np.float32(0.003), "xz": np.uint8(120), "wz": np.int8(0)}
+            layer = node("QAttention", f"x w b xs ws {'-' if mask is None else 'm'} xz wz p", "y present", **where)
+            integers = {"x": draws.integers("u8", batch, steps, 24)}
+            draws.add(f"integers_{name}", [layer], {**feeds, **integers, **past}, constants, "y present")
+    tables = {"t0": draws.floats(30, 24), "t1": draws.floats(9, 24), "t2": draws.floats(2, 24)}
+    tables |= {"g": draws.floats(24), "b": draws.floats(24)}
+    feeds = {"i": draws.rng.integers(0, 30, (batch, 6)), "s": draws.rng.integers(0, 2, (batch, 6))}
+    feeds = {key: value.astype(np.int32) for key, value in (feeds | {"m": feeds["s"]}).items()}
+    layer = node("EmbedLayerNormalization", "i s t0 t1 t2 g b m", "y ends", MICROSOFT, epsilon=1e-5)
+    draws.add("embeddings", [layer], feeds, tables, "y ends")
+
+
 FAMILIES: tuple[Callable[[Draws], None], ...] = (
     recurrent,
     quantized_recurrent,
@@ -182,6 +216,7 @@ FAMILIES: tuple[Callable[[Draws], None], ...] = (
     integer_volumes,
     normalizations,
     means,
+    attention,
 )
 
 

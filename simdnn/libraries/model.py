@@ -81,12 +81,14 @@ class LineSums(Protocol):
         """The natural logarithm of such a sum."""
         ...
 
-    def one_by_one(self, n: int, centred: bool) -> bool:
-        """Whether a normalization goes through `n` elements one after the other, and divides by their deviation."""
+    def way_of(self, n: int, centred: bool) -> str:
+        """How a normalization of `n` elements finds its statistics: in "lanes", then it multiplies by 1 / deviation;
+        by "updates" after each element, or in two "passes", then it divides.
+        """
         ...
 
-    def statistics(self, x: Array, centred: bool, alone: bool) -> tuple[Array, Array]:
-        """Means, or zeros where not `centred`, and means of squares of what is left; `alone`: one after the other."""
+    def statistics(self, x: Array, centred: bool, way: str) -> tuple[Array, Array]:
+        """Means, or zeros where not `centred`, and means of squares of what is left."""
         ...
 
     def mean_of_images(self, x: Array, caps: frozenset[str]) -> Array:

@@ -84,19 +84,23 @@ def logarithm(x: Array) -> Array:
 
 
 # -- normalizations ---------------------------------------------------------------------------------------------------
-def one_by_one(n: int, centred: bool) -> bool:
-    """Whether a normalization goes through `n` elements one after the other, and divides by their deviation."""
-    return n < _SHORT[centred]
+def way_of(n: int, centred: bool) -> str:
+    """How a normalization of `n` elements finds its statistics: in "lanes", or by "updates" after each element."""
+    return "updates" if n < _SHORT[centred] else "lanes"
 
 
-def statistics(x: Array, centred: bool, alone: bool) -> tuple[Array, Array]:
+def statistics(x: Array, centred: bool, way: str) -> tuple[Array, Array]:
     """Means over the last dimension, which stays as 1, and means of squares of what is left without them; of all there
-    is where not `centred`. `alone`: one element after the other.
+    is where not `centred`. "lanes", "updates" as `way_of` has it; "passes": a sum, then a sum of squares.
     """
     n = x.shape[-1]
-    if not alone:
+    if way == "lanes":
         mean = _mean(x) if centred else np.zeros((*x.shape[:-1], 1), np.float32)
         return mean, np.asarray(_squares(x - mean) / np.float32(n), np.float32)
+    if way == "passes":
+        mean = (_in_turn(x) / np.float32(n))[..., None]
+        apart = x - mean
+        return mean, (_in_turn(apart * apart) / np.float32(n))[..., None]
     mean, total = np.zeros((2, *x.shape[:-1]), np.float32)
     for i in range(n):
         value = x[..., i]

@@ -21,6 +21,7 @@ from simdnn.networks.ops import (  # noqa: F401  # each registers its own
     resize,
     sequence,
     shape,
+    transformer,
 )
 from simdnn.networks.ops.registry import OPERATORS as OPERATORS
 from simdnn.networks.ops.registry import VIEWS as VIEWS

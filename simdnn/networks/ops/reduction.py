@@ -158,22 +158,22 @@ def normalized_by_lines(
     bias: Array | None,
     lines: LineSums,
     centred: bool = True,
-    alone: bool = False,
+    way: str = "",
 ) -> tuple[Array, Array, Array]:
     """A normalization over the last `axes` by a library's statistics, scale and bias with it: the result, the mean and
-    1 / deviation. `centred`: around the mean, not zero; `alone`: through one element after the other in any case.
+    1 / deviation. `centred`: around the mean, not zero; `way`: how statistics are found, in place of the line's own.
     """
     count = prod(x.shape[a] for a in axes)
-    alone = alone or lines.one_by_one(count, centred)
+    way = way or lines.way_of(count, centred)
     mean = k.reduce("sum", x, axes, count, dst=F32) if centred else np.zeros([1] * x.ndim, F32)
     variance = k.reduce("sum_square", x, axes, count, dst=F32)
     if k.values:
         flat = np.ascontiguousarray(x).reshape(-1, count)
-        mean, variance = (v.reshape(variance.shape) for v in lines.statistics(flat, centred, alone))
+        mean, variance = (v.reshape(variance.shape) for v in lines.statistics(flat, centred, way))
     apart = k.map(lambda v, m: v - m, x, mean, name="sub") if centred else x
     deviation = k.map(lambda v: (v + epsilon).sqrt(), variance, name="sqrt")
     inverse = k.map(lambda d: 1.0 / d, deviation, name="div")
-    if alone:
+    if way != "lanes":
         by, formula = deviation, lambda c, d, s, *b: c / d * s + b[0] if b else c / d * s
     else:
         by, formula = inverse, lambda c, i, s, *b: (c * i).fma(s, b[0]) if b else c * i * s
@@ -233,7 +233,7 @@ def skip_layer_normalization(
         total = k.map(lambda a, b: a + b, total, bias, name="add")
     if (lines := lines_of(k, total)) is not None:
         axes, epsilon = [total.ndim - 1], node.number("epsilon", 1e-5)
-        found = normalized_by_lines(k, total, axes, epsilon, gamma, beta, lines, centred=not simple, alone=True)
+        found = normalized_by_lines(k, total, axes, epsilon, gamma, beta, lines, centred=not simple, way="updates")
         return found[0], None, None, total
     if simple:
         return rms_normalization(k, node, total, gamma), None, None, total

@@ -34,10 +34,10 @@ _BEFORE = (
 #: operators that onnxruntime's tools make of several nodes of a transformer, and what works
 FUSED = dict.fromkeys(
     (
-        *("Attention", "QAttention", "MultiHeadAttention", "GroupQueryAttention", "PackedAttention"),
+        *("MultiHeadAttention", "GroupQueryAttention", "PackedAttention"),
         *("PackedMultiHeadAttention", "DecoderAttention", "DecoderMaskedMultiHeadAttention", "SparseAttention"),
         *("LongformerAttention", "DecoderMaskedSelfAttention", "QOrderedAttention", "RotaryEmbedding"),
-        *("EmbedLayerNormalization", "QEmbedLayerNormalization", "BeamSearch", "GreedySearch", "Sampling"),
+        *("BeamSearch", "GreedySearch", "Sampling"),
     ),
     _BEFORE,
 )
