@@ -117,7 +117,7 @@ def _scores(k: Kernels, query: Array, key: Array, scale: float) -> Array:
 
 
 def _outside(node: Node, mask: Array | None, batch: int, steps: int, reach: int) -> Array | None:
-    """Numbers that are added to the scores (batch, 1, steps, reach) of places that are not to be seen; None where all are.
+    """Numbers added to the scores (batch, 1, steps, reach) of places that are not to be seen; None where all are.
 
     A mask has ones for what is to be seen, (batch, reach) or (batch, steps, reach), or says where that ends in each
     line, and behind those ends where it begins.
