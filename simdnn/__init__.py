@@ -105,10 +105,13 @@ else:
         """Import a public name, or a module of the package: who asks the command for help wants nothing of it."""
         from importlib import import_module, util
 
+        from simdnn.garbage import collected_later
+
         if name == "__version__":
             found = import_module("simdnn.version").version()
         elif name in _WHERE:
-            found = getattr(import_module(_WHERE[name]), name)
+            with collected_later():
+                found = getattr(import_module(_WHERE[name]), name)
         elif not name.startswith("_") and util.find_spec(f"{__name__}.{name}") is not None:
             return import_module(f"{__name__}.{name}")
         else:

@@ -1,4 +1,6 @@
-"""When Python looks for garbage: seldom in the package's own processes, and never while an estimate is made."""
+"""When Python looks for garbage: seldom in the package's own processes, and never while an estimate is made, or what it
+needs is imported and read.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from typing import TypeVar
 from isa_models.display import InNotebooks
 from isa_models.errors import UnknownTiming, nearest, unknown_name
 from isa_models.identity import Identical
-from isa_models.machines.provenance import Confidence, Provenance, weakest
+from isa_models.machines.provenance import Confidence, Provenance, weakest, weakest_below
 from isa_models.machines.shipped import lists_row, machine_names
 
 #: in which order a tile dot product adds up a row's products (`isa_models.x86.amx`); the first unless a machine says
@@ -363,7 +363,7 @@ class Machine(Identical):
     caches: tuple[CacheLevel, ...]
     dram: Dram
     instructions: Mapping[tuple[str, str], InstructionTiming] = field(repr=False)
-    provenance: Mapping[str, Provenance] = field(repr=False)  # dotted key, e.g. "caches.L2.size_bytes"
+    provenance: Mapping[str, Provenance] = field(repr=False)  # of figures but those of rows, "caches.L2.size_bytes"
     path: Path
     amx_accumulation: str = AMX_ACCUMULATIONS[0]
 
@@ -403,26 +403,7 @@ class Machine(Identical):
         >>> machine("zen4").confidence_of("caches.L2.load_bytes_per_cycle")
         'measured'
         """
-        return weakest(_confidence_below(self, key) for key in keys)
-
-
-_ROWS = "instructions."
-
-
-@functools.lru_cache(maxsize=64)
-def _figures(target: Machine) -> dict[str, Provenance]:
-    """All figures but those of the instruction rows, which are thousands."""
-    return {key: figure for key, figure in target.provenance.items() if not key.startswith(_ROWS)}
-
-
-@functools.lru_cache(maxsize=4096)
-def _confidence_below(target: Machine, key: str) -> Confidence:
-    """The weakest standing of the figure `key` and of those below it."""
-    figures = target.provenance if f"{key}.".startswith(_ROWS) else _figures(target)
-    below = [figure.confidence for k, figure in figures.items() if k == key or k.startswith(key + ".")]
-    if not below:
-        raise unknown_name(f"figure of {target.name}", key, target.provenance)
-    return weakest(below)
+        return weakest([weakest_below(self, key) for key in keys])
 
 
 def unknown_timing(target: Machine, mnemonic: str, form: str) -> UnknownTiming:

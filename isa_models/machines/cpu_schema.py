@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,7 +31,8 @@ from isa_models.machines.cpu_record import (
     Scheduler,
     StoreWidth,
 )
-from isa_models.machines.rows import names, source_of
+from isa_models.machines.rows import Key, names
+from isa_models.machines.timing_rows import InstructionRows, WrittenRow, given
 from isa_models.machines.toml_table import Table
 
 
@@ -48,9 +50,9 @@ def machine_of(top: Table, path: Path, base: Machine | None = None) -> Machine:
     core = _core(top.table("core"))
     caches = _caches(top)
     dram = _dram(top.table("dram"))
-    instructions: Mapping[tuple[str, str], InstructionTiming] = base.instructions if base else {}
+    instructions: Mapping[Key, InstructionTiming] = base.instructions if base else InstructionRows({})
     if not base or top.has("instructions"):
-        instructions = Frozen({**instructions, **_instructions(top.table("instructions"), core)})
+        instructions = InstructionRows(given(instructions) | _instructions(top.table("instructions"), core))
     numerics = top.table("numerics") if top.has("numerics") else None
     accumulation = numerics.figure_among("amx_accumulation", AMX_ACCUMULATIONS) if numerics else AMX_ACCUMULATIONS[0]
     top.close_all()
@@ -281,22 +283,22 @@ def _dram(table: Table) -> Dram:
     return dram
 
 
-def _instructions(table: Table, core: Core) -> dict[tuple[str, str], InstructionTiming]:
-    found: dict[tuple[str, str], InstructionTiming] = {}
+def _instructions(table: Table, core: Core) -> dict[Key, InstructionTiming | WrittenRow]:
+    found: dict[Key, InstructionTiming | WrittenRow] = {}
     for row in table.tables("rows"):
-        for timing in _row(row, core):
-            key = (timing.mnemonic, timing.form)
-            if key in found:
-                row.key = f"instructions.{timing.mnemonic} {timing.form}"
-                raise row.error("form", "one row for each form", f"{key[0]} {key[1]} twice")
-            found[key] = timing
-    return dict(sorted(found.items()))
+        mnemonics, forms = _names(row, "mnemonic"), _names(row, "form")
+        row.key = f"instructions.{mnemonics[0]} {forms[0]}"
+        written = _row(row, core)
+        for mnemonic, form in product(mnemonics, forms):
+            if (mnemonic, form) in found:
+                row.key = f"instructions.{mnemonic} {form}"
+                raise row.error("form", "one row for each form", f"{mnemonic} {form} twice")
+            found[mnemonic, form] = written
+    return dict(sorted(found.items(), key=itemgetter(0)))
 
 
-def _row(row: Table, core: Core) -> Iterator[InstructionTiming]:
-    """The cost of each form of a row; `rows` tells which those are."""
-    mnemonics, forms = _names(row, "mnemonic"), _names(row, "form")
-    row.key = f"instructions.{mnemonics[0]} {forms[0]}"
+def _row(row: Table, core: Core) -> WrittenRow:
+    """The figures of a row, which all its forms have."""
     uops = row.raw("uops")
     if not isinstance(uops, list):
         raise row.error("uops", "a list of lists of ports", uops)
@@ -314,12 +316,7 @@ def _row(row: Table, core: Core) -> Iterator[InstructionTiming]:
         row.number("accumulator_latency", 0, 10_000, latency),
         row.flag("eliminated"),
     )
-    pattern, confidence = row.text("source"), row.confidence()
-    reader = row.reader
-    for mnemonic, form in product(mnemonics, forms):
-        standing = reader.cite(source_of(pattern, (mnemonic, form)), confidence)
-        reader.provenance[f"instructions.{mnemonic} {form}"] = standing
-        yield InstructionTiming(mnemonic, form, *figures, standing)
+    return WrittenRow(figures, row.text("source"), row.confidence())
 
 
 def _names(row: Table, key: str) -> list[str]:

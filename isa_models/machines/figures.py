@@ -18,10 +18,9 @@ def figure_rows(machine: Machine | GpuMachine) -> list[dict[str, str]]:
     '6'
     """
     values = dict(_stated("", content(machine.path)))
-    figures = {key: p for key, p in machine.provenance.items() if not key.startswith("instructions.")}
     return [
         {"figure": key, "value": values.get(key, ""), "confidence": p.confidence, "source": p.source}
-        for key, p in figures.items()
+        for key, p in machine.provenance.items()
     ]
 
 

@@ -23,7 +23,7 @@ from isa_models.errors import UnknownTiming, unknown_name
 from isa_models.frozen import Frozen
 from isa_models.gpu.platforms import MOST_GRFS, Platform
 from isa_models.identity import Identical
-from isa_models.machines.provenance import Confidence, Provenance, weakest
+from isa_models.machines.provenance import Confidence, Provenance, weakest, weakest_below
 
 #: operand types that a file may have rates of
 SYSTOLIC_TYPES = ("tf32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "s8", "s4")
@@ -183,10 +183,4 @@ class GpuMachine(Identical):
 
     def confidence_of(self, *keys: str) -> Confidence:
         """The weakest standing among figures by dotted keys; a key that ends a level covers all below it."""
-        found = []
-        for key in keys:
-            below = [p.confidence for k, p in self.provenance.items() if k == key or k.startswith(key + ".")]
-            if not below:
-                raise unknown_name(f"figure of {self.name}", key, self.provenance)
-            found += below
-        return weakest(found)
+        return weakest([weakest_below(self, key) for key in keys])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from typing import Literal, Protocol
+
+from isa_models.errors import unknown_name
 
 Confidence = Literal["measured", "documented", "estimated"]
 CONFIDENCES: tuple[Confidence, ...] = ("measured", "documented", "estimated")  # strongest first
@@ -25,3 +28,19 @@ class Provenance:
 
     source: str
     confidence: Confidence
+
+
+class _Machine(Protocol):
+    name: str
+
+    @property
+    def provenance(self) -> Mapping[str, Provenance]: ...
+
+
+@lru_cache(maxsize=1 << 13)
+def weakest_below(machine: _Machine, key: str) -> Confidence:
+    """The weakest standing of a figure and of those below it; `UnknownName` where there is none."""
+    below = [figure.confidence for k, figure in machine.provenance.items() if k == key or k.startswith(key + ".")]
+    if not below:
+        raise unknown_name(f"figure of {machine.name}", key, machine.provenance)
+    return weakest(below)

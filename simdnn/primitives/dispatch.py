@@ -16,6 +16,7 @@ from isa_models import GpuMachine, InvalidArgument, Unimplemented, UnknownTiming
 from isa_models.errors import did_you_mean
 from isa_models.isa import caps, strongest
 from isa_models.plugins import with_failures
+from simdnn.garbage import collected_later
 from simdnn.kernels.common.spec import Kernel, KernelKind, Problem
 from simdnn.kernels.table import kernels, kind_of
 from simdnn.libraries import LIBRARIES, UNKNOWN, modelled
@@ -80,6 +81,7 @@ class Choice:
         able = {c.kind.exact for c in self.candidates if not c.reason}
         return self.request.dispatch == "fastest" and len(able) > 1
 
+    @collected_later()
     def frame(self) -> pd.DataFrame:
         """Every candidate: implementation, isa, cycles (on one core; missing where it is out), chosen, reason.
 

@@ -16,6 +16,7 @@ from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.formats import fmt
 from isa_models.machines.shipped import own_file
 from isa_models.readings.arrays import Array
+from simdnn.garbage import collected_later
 from simdnn.kernels.common.batched import as_batched
 from simdnn.kernels.common.spec import Finish, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.table import rows_for
@@ -102,6 +103,7 @@ class Target:
 
 
 @functools.lru_cache(maxsize=256)
+@collected_later()
 def _known(named: Path | None, *asked: Any) -> Target:
     """A target on a machine that stays as it is; `named`: its file."""
     return Target._of(*asked)

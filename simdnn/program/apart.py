@@ -112,7 +112,7 @@ def _joined(program: Program, operands: Sequence[Operand]) -> list[IterationAcce
     """The accesses of a tensor's operands; neighbours that move alike are one, if that may still be enumerated."""
     alike: dict[tuple[object, ...], tuple[IterationAccess, list[tuple[int, int]]]] = {}
     bits = fmt(program.tensor[operands[0][0].memory.tensor].dtype).bits
-    for (memory, store, _, constants), inner in operands:
+    for (memory, store, _, constants, _), inner in operands:
         key = memory.index.terms, memory.rows, memory.stride, store, id(inner)
         if key not in alike:
             alike[key] = access_of(program, memory, store, inner), []

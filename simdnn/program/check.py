@@ -136,7 +136,7 @@ class _Checker:
     def accesses(self, ops: Straight, extents: dict[str, int]) -> None:
         """The memory operands of straight code: of those that move alike the lowest and the highest address."""
         try:
-            for place, stored, op, constants in ops.alike:
+            for place, stored, op, constants, _ in ops.alike:
                 self.memory(op, place, stored, extents, min(constants), max(constants))
         except ProgramError:
             for place, stored, op in ops.accesses:  # one after the other, so that the first that breaks a rule is named

@@ -155,13 +155,14 @@ class Op(Record):
 
 class AlikeAccesses(NamedTuple):
     """Memory operands of one instruction, as many bytes of one tensor each, that loops move alike: the first of them,
-    whether it is stored to, its op; and the constants of all their indices.
+    whether it is stored to, its op; and the constants of all their indices, with the places of their ops in a row.
     """
 
     memory: Memory
     stores: bool
     op: Op
     constants: list[int]
+    places: list[int]
 
 
 class Straight(tuple[Op, ...]):
@@ -186,16 +187,20 @@ class Straight(tuple[Op, ...]):
     @Derived
     def alike(self) -> tuple[AlikeAccesses, ...]:
         """The memory operands, those together that differ in a constant of their index alone."""
-        found: dict[tuple[object, ...], tuple[Memory, bool, Op, list[int]]] = {}
-        for memory, stores, op in self.accesses:
-            index = memory.index
+        found: dict[tuple[object, ...], AlikeAccesses] = {}
+        for place, op in enumerate(self):
+            memory = op.memory
+            if memory is None:
+                continue
+            index, stores = memory.index, memory is op.dst
             key = memory.tensor, index.terms, memory.bits, memory.rows, memory.stride, stores, op.instruction
             met = found.get(key)
             if met is None:
-                found[key] = memory, stores, op, [index.const]
+                found[key] = AlikeAccesses(memory, stores, op, [index.const], [place])
             else:
                 met[3].append(index.const)
-        return tuple([AlikeAccesses(*one) for one in found.values()])
+                met[4].append(place)
+        return tuple(found.values())
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from typing import NamedTuple
 
@@ -26,13 +27,13 @@ _NONE = np.zeros(0, np.int64)
 _pair = tuple.__new__  # in half the time that a named tuple's own takes
 
 
-class Access(NamedTuple):
-    """`size` bytes at byte `start` of `tensor` plus `strides` bytes for each loop variable; a tile's `rows` are as many
-    such runs, `apart` bytes from one to the next.
+class Accesses(NamedTuple):
+    """`size` bytes at each of the bytes `starts` of `tensor` plus `strides` bytes for each loop variable; a tile's
+    `rows` are as many such runs, `apart` bytes from one to the next.
     """
 
     tensor: str
-    start: int
+    starts: Sequence[int]
     size: int
     strides: tuple[tuple[str, int], ...]
     stores: bool
@@ -71,6 +72,7 @@ class Runs:
     starts: Ints
     ends: Ints
     more: int = 0
+    _by_set: dict[int, npt.NDArray[np.float64]] = field(default_factory=dict, repr=False)  # by their number
 
     @property
     def count(self) -> int:
@@ -82,11 +84,13 @@ class Runs:
         >>> Runs(np.array([0, 8, 16]), np.array([1, 9, 18])).by_set(4).tolist()  # every eighth line, and one more
         [3.0, 1.0, 0.0, 0.0]
         """
-        whole, rest = np.divmod(self.ends - self.starts, sets)
-        first = self.starts % sets
-        change = np.bincount(first, minlength=2 * sets) - np.bincount(first + rest, minlength=2 * sets)
-        once = np.cumsum(change)
-        return once[:sets] + once[sets:] + float(whole.sum()) + self.more / sets
+        if sets not in self._by_set:
+            whole, rest = np.divmod(self.ends - self.starts, sets)
+            first = self.starts % sets
+            change = np.bincount(first, minlength=2 * sets) - np.bincount(first + rest, minlength=2 * sets)
+            once = np.cumsum(change)
+            self._by_set[sets] = once[:sets] + once[sets:] + float(whole.sum()) + self.more / sets
+        return self._by_set[sets]
 
 
 class Touched(NamedTuple):
@@ -107,53 +111,57 @@ class _Bundle(NamedTuple):
     ends: Sequence[int]
 
 
+Query = tuple[int, int, int]  # the first bundle, the one behind the last, how many of the outermost loops stand still
+
+
 class Bundles:
     """Bundles in a row, and what neighbours among them touch."""
 
     def __init__(self, line_bytes: int) -> None:
         self.line_bytes = line_bytes
         self.all: list[_Bundle] = []
+        self._wanted: dict[Query, None] = {}
+        self._found: dict[Query, Touched] = {}
 
-    def add(self, accesses: Iterable[Access], loops: Extents) -> tuple[int, int]:
+    def add(self, accesses: Iterable[Accesses], loops: Extents) -> tuple[int, int]:
         """Bundles of accesses within loops, behind those that are there: the first of them, and the one behind."""
         found: dict[tuple[str, tuple[tuple[str, int], ...], bool], tuple[list[int], list[int]]] = {}
-        for tensor, start, size, strides, stores, rows, apart in accesses:
+        for tensor, starts, size, strides, stores, rows, apart in accesses:
             begins, ends = found.setdefault((tensor, strides, stores), ([], []))
-            if rows == 1:
-                begins.append(start)
-                ends.append(start + size)
-            else:
-                begins += [start + row * apart for row in range(rows)]
-                ends += [start + row * apart + size for row in range(rows)]
+            if rows > 1:
+                starts = [start + row * apart for start in starts for row in range(rows)]
+            begins += starts
+            ends += [start + size for start in starts]
         first = len(self.all)
         self.all += [
             _Bundle(tensor, stores, dict(strides), loops, *runs) for (tensor, strides, stores), runs in found.items()
         ]
         return first, len(self.all)
 
+    def want(self, queries: Iterable[Query]) -> None:
+        """Queries that will follow: they are answered with the first of them, once all bundles are there."""
+        self._wanted |= dict.fromkeys(queries)
+
     def touched(self, first: int, last: int, outside: int) -> Touched:
         """The lines that bundles touch while the `outside` outermost of the loops around them stand still."""
         if first == last:
             return Touched({}, {})
-        asked = self._asked
-        tensors = asked.query(first, last, outside)
-        if tensors == TOO_MANY:
-            return self._by_arrays(first, last, outside)
-        lines, strided, place = {}, {}, 0
-        for number, touched, written, runs in asked.answers(tensors):
-            lines[self._names[number]] = Lines(touched, written)
-            if runs > 1:
-                strided[self._names[number]] = Runs(*asked.kept(place, place + runs))
-            place += runs
-        return Touched(lines, strided)
+        query = first, last, outside
+        if query not in self._found:
+            self._answer([*(self._wanted | {query: None})])
+            self._wanted = {}
+        return self._found[query]
+
+    def _answer(self, queries: Sequence[Query]) -> None:
+        """Machine code answers all, a query by itself where it is too many runs beside others; else arrays do."""
+        for query, found in zip(queries, self._asked.answers(queries), strict=True):
+            if found is None and len(queries) > 1:
+                (found,) = self._asked.answers([query])
+            self._found[query] = found or self._by_arrays(*query)
 
     @functools.cached_property
     def _asked(self) -> _Asked:
-        return _Asked(self.line_bytes, self.all, {name: number for number, name in enumerate(self._names)})
-
-    @functools.cached_property
-    def _names(self) -> list[str]:
-        return list(dict.fromkeys([bundle.tensor for bundle in self.all]))
+        return _Asked(self.line_bytes, self.all)
 
     def _by_arrays(self, first: int, last: int, outside: int) -> Touched:
         """`touched`, by arrays; groups too large to be kept apart are taken as disjoint."""
@@ -178,21 +186,24 @@ class Bundles:
 
 # -- by machine code ---------------------------------------------------------------------------------------------------
 
-_UNIONS = Translated(Unions, {"query": [ctypes.c_int64] * 3})
+_UNIONS = Translated(Unions, {"answer": [ctypes.c_int64]})
 _SLOT = {name: place for place, name in enumerate(fields_of(Unions))}
 _GIVEN = ("tensor", "stores", "first_run", "deep", "steps", "turns", "begin", "end")
-_OF_BUNDLES = ("gathered", "met", "shift", "dims", "found_tensor", "touched", "written", "runs")
+_OF_BUNDLES = ("gathered", "met", "shift", "dims")
 _OF_LOOPS = ("dim_step", "dim_turns")
-_OF_RUNS = ("low", "high", "other_low", "other_high", "line_low", "line_high", "kept_low", "kept_high")
-_SPACE = np.array([_SLOT[name] for name in (*_OF_BUNDLES, *_OF_LOOPS, *_OF_RUNS)])
-_ANSWERS = _OF_BUNDLES.index("found_tensor")
-_KEPT = -2  # of `_OF_RUNS`
+_OF_RUNS = ("low", "high", "other_low", "other_high", "line_low", "line_high")
+_OF_ANSWERS = ("found_tensor", "touched", "written", "runs")
+_KEPT = ("kept_low", "kept_high")
+_SPACE = (*_OF_BUNDLES, *_OF_LOOPS, *_OF_RUNS, "met_by", *_OF_ANSWERS, *_KEPT)
+_SLOTS = np.array([_SLOT[name] for name in _SPACE])
 
 
 class _Asked:
     """The record that the machine code reads, for bundles in a row."""
 
-    def __init__(self, line_bytes: int, bundles: Sequence[_Bundle], numbers: Mapping[str, int]) -> None:
+    def __init__(self, line_bytes: int, bundles: Sequence[_Bundle]) -> None:
+        self.names = list(dict.fromkeys([bundle.tensor for bundle in bundles]))
+        numbers = {name: number for number, name in enumerate(self.names)}
         deepest = max([len(bundle.loops) for bundle in bundles])
         columns: dict[str, list[int]] = {
             "tensor": [numbers[bundle.tensor] for bundle in bundles],
@@ -210,30 +221,37 @@ class _Asked:
             columns["turns"] += [extent for _, extent in loops] + rest
         self.given = np.array(list(chain.from_iterable([columns[name] for name in _GIVEN])), np.int64)
         starts = accumulate([len(columns[name]) for name in _GIVEN[:-1]], initial=0)
-        self.state = np.zeros(len(_SLOT), np.int64)
+        self.state, at = np.zeros(len(_SLOT), np.int64), self.given.ctypes.data
         for name, start in zip(_GIVEN, starts, strict=True):
-            self.state[_SLOT[name]] = self.given.ctypes.data + 8 * start
+            self.state[_SLOT[name]] = at + 8 * start
         self.state[_SLOT["line_bytes"]], self.state[_SLOT["deepest"]] = line_bytes, deepest
-        sizes = [len(bundles)] * len(_OF_BUNDLES) + [len(bundles) * deepest] * len(_OF_LOOPS) + [ROOM] * len(_OF_RUNS)
-        self.starts = list(accumulate(sizes, initial=0))
-        self.places = 8 * np.array(self.starts[:-1])
-        self.pointer = self.state.ctypes.data
+        self.sizes = [len(bundles)] * len(_OF_BUNDLES) + [len(bundles) * deepest] * len(_OF_LOOPS)
 
-    def query(self, first: int, last: int, outside: int) -> int:
-        """`Unions.query`, on this thread's room."""
-        self.space = _UNIONS.room(self.starts[-1])
-        self.state[_SPACE] = self.space.ctypes.data + self.places
-        return int(_UNIONS["query"](self.pointer, first, last, outside))
+    def answers(self, queries: Sequence[Query]) -> Iterator[Touched | None]:
+        """The lines that each query's bundles touch; None where they are too many runs."""
+        most = sum([last - first for first, last, _ in queries])
+        sizes = [*self.sizes, *[ROOM] * len(_OF_RUNS), len(queries), *[most] * len(_OF_ANSWERS), *[ROOM] * len(_KEPT)]
+        starts = list(accumulate(sizes, initial=0))
+        space, asked = _UNIONS.room(starts[-1]), np.array(queries, np.int64)
+        self.state[_SLOTS] = space.ctypes.data + 8 * np.array(starts[:-1])
+        self.state[_SLOT["asked"]] = asked.ctypes.data
+        count = int(_UNIONS["answer"](self.state.ctypes.data, len(queries)))
 
-    def answers(self, tensors: int) -> list[tuple[int, ...]]:
-        """The number of each tensor that the last query met, its lines, those that are written, its runs of lines."""
-        starts = self.starts[_ANSWERS : _ANSWERS + 4]
-        return list(zip(*[self.space[start : start + tensors].tolist() for start in starts], strict=True))
+        def told(name: str, many: int) -> list[int]:
+            start = starts[_SPACE.index(name)]
+            return space[start : start + many].tolist()  # type: ignore[no-any-return]
 
-    def kept(self, first: int, last: int) -> tuple[Ints, Ints]:
-        """Where runs of lines begin and end, by their place among all of the last query."""
-        low, high = self.starts[-3], self.starts[-2]
-        return self.space[low + first : low + last].copy(), self.space[high + first : high + last].copy()
+        answers = zip(*[told(name, count) for name in _OF_ANSWERS], strict=True)
+        kept, end = int(self.state[_SLOT["kept"]]), 0
+        low, high = (space[start : start + kept].copy() for start in starts[-3:-1])
+        for met in told("met_by", len(queries)):
+            lines, strided = dict[str, Lines](), dict[str, Runs]()
+            for number, touched, written, runs in itertools.islice(answers, max(0, met)):
+                begin, end, name = end, end + runs, self.names[number]
+                lines[name] = Lines(touched, written)
+                if runs > 1:
+                    strided[name] = Runs(low[begin:end], high[begin:end])
+            yield None if met == TOO_MANY else Touched(lines, strided)
 
 
 # -- by arrays ---------------------------------------------------------------------------------------------------------

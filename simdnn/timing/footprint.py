@@ -16,23 +16,25 @@ import numpy.typing as npt
 
 from isa_models.formats import fmt
 from isa_models.plain import Derived
-from simdnn.program.records import Loop, Memory, Program
-from simdnn.timing.bundles import Access, Bundles, Dims, Extents, Lines, Runs, Touched
+from simdnn.program.records import AlikeAccesses, Loop, Program
+from simdnn.timing.bundles import Accesses, Bundles, Dims, Extents, Lines, Query, Runs, Touched
 
-Repeated = tuple[Access, Extents]  # an access and the loops that it runs through
+Repeated = tuple[Accesses, Extents]  # accesses and the loops that they run through
 
 
 @dataclass(frozen=True, eq=False)
 class Region:
     """A loop with what it runs (`loops` and the `accesses` directly in it), or the whole program (extent 1).
 
-    `bundles` are those of the whole program; from `first` to before `own` those of the accesses, to before `last` those
-    of the loops as well. `deep` counts the loops around an access, this one included.
+    `places`, of each of these, tell where in the order of the text they stand. `bundles` are those of the whole
+    program; from `first` to before `own` those of the accesses, to before `last` those of the loops as well. `deep`
+    counts the loops around an access, this one included.
     """
 
     var: str
     extent: int
-    accesses: tuple[Access, ...]
+    accesses: tuple[Accesses, ...]
+    places: tuple[Sequence[int], ...]
     loops: tuple[Region, ...]
     bundles: Bundles
     first: int
@@ -53,6 +55,14 @@ class Region:
     def whole(self) -> dict[str, Lines]:
         """Lines of each tensor in all iterations together."""
         return self._all.lines
+
+    @property
+    def queries(self) -> list[Query]:
+        """What the bundles are asked for, of a part that is looked at in every way."""
+        first, own, last, deep = self.first, self.own, self.last, self.deep
+        found = [(first, own, deep)] if self.loops and self.accesses else []
+        found += [(first, last, deep)] if self.accesses or len(self.loops) > 1 else []
+        return found + [(first, last, deep - 1)] if self.extent > 1 else found
 
     @Derived
     def straight(self) -> dict[str, Lines]:
@@ -75,10 +85,10 @@ class Region:
         return self._touched if self.extent == 1 else self.bundles.touched(self.first, self.last, self.deep - 1)
 
     def accesses_below(self, extents: Extents = ()) -> Iterator[Repeated]:
-        """Every access of an iteration, with the loops that it runs through behind those of `extents`."""
+        """All accesses of an iteration, with the loops that they run through behind those of `extents`."""
         for part, around in self.parts_below(extents):
-            for access in part.accesses:
-                yield access, around
+            for accesses in part.accesses:
+                yield accesses, around
 
     def parts_below(self, extents: Extents = ()) -> list[tuple[Region, Extents]]:
         """This part and those within, with the loops that each runs through behind those of `extents`."""
@@ -98,26 +108,32 @@ def _part(
     whole: Program | Loop, var: str, extent: int, loops: Extents, units: Mapping[str, int], bundles: Bundles
 ) -> Region:
     """A part, `loops` around what it runs; its bundles, and those of its loops, are added."""
-    parts, accesses = whole.parts, list[Access]()
-    for part in parts:
+    accesses, places, count = list[Accesses](), list[Sequence[int]](), 0
+    for part in whole.parts:
         if type(part) is not Loop:
-            accesses += [_access(memory, stores, units) for memory, stores, _ in part.accesses]  # type: ignore[union-attr]  # ops
+            for alike in part.alike:  # type: ignore[union-attr]  # ops
+                accesses.append(_accesses(alike, units))
+                places.append([count + place for place in alike.places] if count else alike.places)
+            count += len(part)  # type: ignore[arg-type]
     first, own = bundles.add(accesses, loops)
     inside = [
         _part(part, part.var, part.extent, (*loops, (part.var, part.extent)), units, bundles)
-        for part in parts
+        for part in whole.parts
         if type(part) is Loop
     ]
-    last = len(bundles.all)
-    return Region(var, extent, tuple(accesses), tuple(inside), bundles, first, own, last, len(loops))
+    made = Region(
+        var, extent, tuple(accesses), tuple(places), tuple(inside), bundles, first, own, len(bundles.all), len(loops)
+    )
+    bundles.want(made.queries)
+    return made
 
 
-def _access(memory: Memory, stores: bool, units: Mapping[str, int]) -> Access:
-    """The access of a memory operand; `units` are the bytes of each tensor's elements."""
-    tensor, index, rows = memory.tensor, memory.index, memory.rows
-    unit = units[tensor]
-    size, strides = memory.bits // rows // 8, _in_bytes(index.terms, unit)
-    return Access(tensor, index.const * unit, size, strides, stores, rows, memory.stride * unit)
+def _accesses(alike: AlikeAccesses, units: Mapping[str, int]) -> Accesses:
+    """The accesses of memory operands that move alike; `units` are the bytes of each tensor's elements."""
+    memory, stores, _, constants, _ = alike
+    unit, rows = units[memory.tensor], memory.rows
+    starts, strides = [const * unit for const in constants], _in_bytes(memory.index.terms, unit)
+    return Accesses(memory.tensor, starts, memory.bits // rows // 8, strides, stores, rows, memory.stride * unit)
 
 
 @lru_cache(maxsize=4096)
@@ -125,28 +141,18 @@ def _in_bytes(terms: tuple[tuple[str, int], ...], unit: int) -> tuple[tuple[str,
     return tuple([(name, coefficient * unit) for name, coefficient in terms])
 
 
-def crossing(access: Access, loops: Sequence[tuple[str, int]], line_bytes: int) -> float:
-    """The share of an access's executions whose bytes lie in two lines.
+def crossings(accesses: Accesses, loops: Sequence[tuple[str, int]], line_bytes: int) -> dict[int, float]:
+    """The share of executions whose bytes lie in two lines, by where in its line an access, or a row of it, begins.
 
-    >>> rows = Access("a", 0, 64, (("i", 400),), False)  # of 100 floats: all but every fourth
-    >>> crossing(rows, [("i", 8)], 64)
-    0.75
+    >>> rows = Accesses("a", [0, 32], 64, (("i", 400),), False)  # of 100 floats: all but every fourth
+    >>> crossings(rows, [("i", 8)], 64)
+    {0: 0.75, 32: 1.0}
     """
-    return _crossing(access.start % line_bytes, access.size, moving(access, loops, line_bytes), line_bytes)
-
-
-def crossings(access: Access, loops: Sequence[tuple[str, int]], line_bytes: int) -> list[float]:
-    """`crossing` of each row of an access, from its first one on."""
-    at, moves = access.start % line_bytes, moving(access, loops, line_bytes)
-    places = [(at + row * access.apart) % line_bytes for row in range(access.rows)]
-    share = {place: _crossing(place, access.size, moves, line_bytes) for place in dict.fromkeys(places)}
-    return [share[place] for place in places]
-
-
-def moving(access: Access, loops: Sequence[tuple[str, int]], line_bytes: int) -> Dims:
-    """For each loop that moves an access within its line: how far, and how often it runs."""
-    strides = dict(access.strides)
-    return tuple([(step, extent) for var, extent in loops if extent > 1 and (step := strides.get(var, 0) % line_bytes)])
+    _, starts, size, strides, _, rows, apart = accesses
+    steps = dict(strides)
+    moves = tuple([(step, extent) for var, extent in loops if extent > 1 and (step := steps.get(var, 0) % line_bytes)])
+    places = {(start + row * apart) % line_bytes for start in starts for row in range(rows)}
+    return {place: _crossing(place, size, moves, line_bytes) for place in places}
 
 
 @lru_cache(maxsize=4096)
@@ -178,10 +184,10 @@ def _shares(step: int, extent: int, line_bytes: int) -> npt.NDArray[np.float64]:
 
 def distinct_lines(found: Sequence[Repeated], line_bytes: int) -> dict[str, Lines]:
     """Distinct lines of each tensor."""
-    alike: dict[Extents, list[Access]] = {}
-    for access, extents in found:
-        alike.setdefault(extents, []).append(access)
+    alike: dict[Extents, list[Accesses]] = {}
+    for accesses, extents in found:
+        alike.setdefault(extents, []).append(accesses)
     bundles = Bundles(line_bytes)
-    for extents, accesses in alike.items():
-        bundles.add(accesses, extents)
+    for extents, of_loops in alike.items():
+        bundles.add(of_loops, extents)
     return bundles.touched(0, len(bundles.all), 0).lines

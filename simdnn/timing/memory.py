@@ -14,7 +14,9 @@ translated in no time (docs/validation/memory.md has what pages cost).
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -144,7 +146,7 @@ def _ahead(program: Program) -> dict[str, float]:
 def _tensors_of(program: Program, forms: Collection[int]) -> frozenset[str]:
     """The tensors that ops of some forms touch."""
     straight = program.straight if forms else ()
-    return frozenset([m.tensor for ops, _ in straight for m, _, op, _ in ops.alike if op.form.number in forms])
+    return frozenset([m.tensor for ops, _ in straight for m, _, op, *_ in ops.alike if op.form.number in forms])
 
 
 def _share_of_tiles(program: Program) -> float:
@@ -153,7 +155,7 @@ def _share_of_tiles(program: Program) -> float:
         return 0.0
     bytes_ = {True: 0, False: 0}
     for ops, times in program.straight:
-        for memory, _, op, constants in ops.alike:
+        for memory, _, op, constants, _ in ops.alike:
             bytes_[op.definition.tile] += times * memory.bits * len(constants)
     return bytes_[True] / max(1, sum(bytes_.values()))
 
@@ -164,7 +166,7 @@ def _share_of_rows(program: Program, cache: CacheLevel, asked: Collection[str]) 
     """
     if not cache.stores_apart:
         return 1.0
-    distances, shares = zip(*cache.stores_apart, strict=True)
+    distances, shares = _columns(cache.stores_apart)
     reached: dict[float, float] = {}  # by the distance of rows
     stored, busy = 0.0, 0.0
     for ops, times in program.straight:
@@ -324,8 +326,14 @@ def _kept_evenly(cache: CacheLevel, crowding: float) -> float:
 
 def _kept(cache: CacheLevel, crowding: Floats, lines: Floats) -> float:
     """The share that stays of `lines` that are gone through again and again, by how many there are for a place."""
-    crowds, shares = zip(*cache.keeps, strict=True)
+    crowds, shares = _columns(cache.keeps)
     return float((np.interp(crowding, crowds, shares, right=0.0) * lines).sum() / lines.sum())
+
+
+@lru_cache(maxsize=64)
+def _columns(rows: tuple[tuple[float, ...], ...]) -> Floats:
+    """The columns of a table of a cache's."""
+    return np.array(rows, np.float64).T
 
 
 def _first_level(tree: Region, machine: Machine) -> LevelTraffic:
@@ -338,17 +346,21 @@ def _first_level(tree: Region, machine: Machine) -> LevelTraffic:
     taken: tuple[list[float], list[float]] = [], []  # and cycles of their ports
     for part, loops in tree.parts_below():
         times = prod([extent for _, extent in loops])
-        alike: dict[tuple[object, ...], list[float]] = {}  # by how they move, and where in their lines they begin
-        for access in part.accesses:
-            _, start, size, strides, stores, rows, apart = access
-            key = strides, start % line_bytes, size, stores, rows, apart
-            of_rows = alike.get(key)
-            if of_rows is None:
-                each = times * _port_cycles(machine, size, stores)
-                of_rows = alike[key] = [each * (1 + share) for share in crossings(access, loops, line_bytes)]
-            moved[stores] += times * size * rows
-            taken[stores].extend(of_rows)
-    busy = [float(np.cumsum(found)[-1]) if found else 0.0 for found in taken]  # one after the other, as they are met
+        count = 1 + max([places[-1] for places in part.places], default=-1)
+        by_op: tuple[list[Sequence[float]], list[Sequence[float]]] = [()] * count, [()] * count  # in the text's order
+        for accesses, places in zip(part.accesses, part.places, strict=True):
+            _, starts, size, _, stores, rows, apart = accesses
+            each, shares = times * _port_cycles(machine, size, stores), crossings(accesses, loops, line_bytes)
+            of_rows = {}
+            for start, place in zip(starts, places, strict=True):
+                at = start % line_bytes
+                if at not in of_rows:
+                    of_rows[at] = [each * (1 + shares[(at + row * apart) % line_bytes]) for row in range(rows)]
+                by_op[stores][place] = of_rows[at]
+            moved[stores] += times * size * rows * len(starts)
+        for found, more in zip(taken, by_op, strict=True):
+            found.extend(itertools.chain.from_iterable(more))
+    busy = [functools.reduce(operator.add, found, 0.0) for found in taken]  # one after the other, as they are met
     rates = level.load_bytes_per_cycle, level.store_bytes_per_cycle
     loaded, stored = moved
     cycles = max(*busy, loaded / rates[0], stored / rates[1])

@@ -16,7 +16,7 @@ TOO_MANY = -1
 
 
 class Unions:
-    """Bundles of runs, which move alike, by number; a query's answers by the order in which tensors are met."""
+    """Bundles of runs, which move alike, by number; queries' answers by the order in which tensors are met."""
 
     line_bytes: int
     deepest: int  # loops around any bundle
@@ -45,7 +45,12 @@ class Unions:
     line_low: Ints
     line_high: Ints
     lines: int
-    # Answers.
+    # Queries: their first bundle, the one behind their last, the loops that stand still.
+    asked: Ints
+    # Answers: by query how many tensors it met, or `TOO_MANY`; then by tensor, those of one query behind another's.
+    met_by: Ints
+    answered: int
+    kept: int  # runs
     found_tensor: Ints
     touched: Ints
     written: Ints
@@ -53,21 +58,29 @@ class Unions:
     kept_low: Ints
     kept_high: Ints
 
+    def answer(self, queries: int) -> int:
+        """Answer a number of queries; how many tensors they met."""
+        self.answered = 0
+        self.kept = 0
+        for query in range(queries):
+            answered, kept = self.answered, self.kept
+            if self.query(self.asked[3 * query], self.asked[3 * query + 1], self.asked[3 * query + 2]) == 0:
+                self.met_by[query] = self.answered - answered
+            else:
+                self.met_by[query] = TOO_MANY
+                self.answered = answered
+                self.kept = kept
+        return self.answered
+
     def query(self, first: int, last: int, outside: int) -> int:
-        """How many tensors bundles touch while the `outside` outermost loops stand still; `TOO_MANY` runs."""
+        """Answer for tensors that bundles touch while the `outside` outermost loops stand still: `TOO_MANY`, or 0."""
         for bundle in range(first, last):
             self.met[bundle] = 0
             self.lay_out(bundle, outside)
-        tensors = 0
-        kept = 0
         for bundle in range(first, last):
-            if self.met[bundle] != 0:
-                continue
-            kept = self.look_at(bundle, last, tensors, kept)
-            if kept < 0:
+            if self.met[bundle] == 0 and self.look_at(bundle, last) < 0:
                 return TOO_MANY
-            tensors += 1
-        return tensors
+        return 0
 
     def lay_out(self, bundle: int, outside: int) -> None:
         """The loops that move a bundle, the smallest steps first, and how far those with negative steps move it."""
@@ -95,8 +108,8 @@ class Unions:
         self.shift[bundle] = shift
         self.dims[bundle] = dims
 
-    def look_at(self, first: int, last: int, place: int, kept: int) -> int:
-        """Answer for the tensor of the first bundle; how many runs are kept now."""
+    def look_at(self, first: int, last: int) -> int:
+        """Answer for the tensor of the first bundle: `TOO_MANY`, or 0."""
         loads, stores = 0, 0
         for bundle in range(first, last):
             if self.tensor[bundle] == self.tensor[first]:
@@ -105,24 +118,25 @@ class Unions:
                     loads = 1
                 else:
                     stores = 1
-        if self.unite(first, last, 0) < 0 or kept + self.lines > ROOM:
+        if self.unite(first, last, 0) < 0 or self.kept + self.lines > ROOM:
             return TOO_MANY
-        touched = 0
+        place, touched = self.answered, 0
         for run in range(self.lines):
             touched += self.line_high[run] - self.line_low[run]
-            self.kept_low[kept + run] = self.line_low[run]
-            self.kept_high[kept + run] = self.line_high[run]
+            self.kept_low[self.kept + run] = self.line_low[run]
+            self.kept_high[self.kept + run] = self.line_high[run]
+        self.kept += self.lines
+        self.answered += 1
         self.found_tensor[place] = self.tensor[first]
         self.runs[place] = self.lines
         self.touched[place] = touched
-        kept += self.lines
         self.written[place] = touched if loads == 0 else 0
         if loads == 1 and stores == 1:
             if self.unite(first, last, 1) < 0:
                 return TOO_MANY
             for run in range(self.lines):
                 self.written[place] += self.line_high[run] - self.line_low[run]
-        return kept
+        return 0
 
     def unite(self, first: int, last: int, stores: int) -> int:
         """The lines of one tensor's bundles, or of those among them that store: `TOO_MANY`, or 0."""

@@ -20,7 +20,7 @@ from simdnn.kernels.x86.rows import KERNELS
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
 from simdnn.timing import memory
 from simdnn.timing.estimate import estimate_program
-from simdnn.timing.footprint import Access, Lines, crossing, distinct_lines, parts
+from simdnn.timing.footprint import Accesses, Lines, crossings, distinct_lines, parts
 from simdnn.timing.memory import borrowed, misses, transfers
 from tests.effort import examples
 from tests.timing.programs import adds, gemm, loads, streamed
@@ -221,7 +221,7 @@ dimension = st.tuples(st.sampled_from([-640, -96, -4, 0, 1, 4, 64, 100, 256, 100
 def test_lines_by_brute_force(rows: list[tuple[int, int, bool]], dims: list[tuple[int, int]]) -> None:
     extents = tuple((f"i{n}", count) for n, (_, count) in enumerate(dims))
     strides = tuple((f"i{n}", stride) for n, (stride, _) in enumerate(dims))
-    found = distinct_lines([(Access("a", 4000 + s, size, strides, w), extents) for s, size, w in rows], 64)["a"]
+    found = distinct_lines([(Accesses("a", [4000 + s], size, strides, w), extents) for s, size, w in rows], 64)["a"]
     offsets = [0]
     for stride, count in dims:
         offsets = [o + stride * i for o in offsets for i in range(count)]
@@ -249,7 +249,8 @@ def test_accesses_in_two_lines(start: int, size: int, dims: list[tuple[int, int]
     for stride, count in dims:
         places = [place + stride * i for place in places for i in range(count)]
     share = np.mean([place // 64 != (place + size - 1) // 64 for place in places])
-    found = crossing(Access("a", start, size, strides, False), [(f"i{n}", c) for n, (_, c) in enumerate(dims)], 64)
+    loops = [(f"i{n}", c) for n, (_, c) in enumerate(dims)]
+    found = crossings(Accesses("a", [start], size, strides, False), loops, 64)[start % 64]
     assert found == pytest.approx(float(share))
 
 
@@ -267,7 +268,7 @@ def test_rows_off_the_line_take_the_load_ports_twice() -> None:
 
 def test_too_many_runs_to_keep_apart() -> None:
     """A million lone elements, each in a line of its own: counted by a product."""
-    access = Access("a", 0, 4, (("i", 128), ("j", 128 * 1024)), False)
+    access = Accesses("a", [0], 4, (("i", 128), ("j", 128 * 1024)), False)
     assert distinct_lines([(access, (("i", 1024), ("j", 1024)))], 64)["a"].touched == 1024 * 1024
 
 
@@ -349,7 +350,7 @@ def test_a_tile_is_one_access_and_its_rows_are_counted() -> None:
     tiled = parts(_loaded("tileloadd", Register("tmm0", "u32", 256), rows)).loops[0]
     words = [Memory("a", Affine.var("i") * 4096 + 64 * row, "u32", 16) for row in range(16)]
     one_by_one = parts(_loaded("vmovdqu", Register("x", "u32", 16), *words)).loops[0]
-    assert len(tiled.accesses) == 1 and len(one_by_one.accesses) == 16
+    assert [len(part.accesses[0].starts) for part in (tiled, one_by_one)] == [1, 16]
     assert (tiled.iteration, tiled.whole) == (one_by_one.iteration, one_by_one.whole)
     assert tiled.iteration["a"].touched == 16 and tiled.whole["a"].touched == 48
 

@@ -44,19 +44,29 @@ SPACES = (  # arrays to write on, and what they have a number of their own for: 
 )
 _PLACE = {name: place for place, (name, _) in enumerate(SPACES)}
 _ZEROED = _PLACE["value_of"]
-_SPACE_SLOTS = np.array([SLOT[name] for name in _PLACE])
+_NUMBERS = tuple(dict.fromkeys([number for _, number in SPACES]))
+_NUMBER_OF = np.array([_NUMBERS.index(number) for _, number in SPACES])
+_TOLD = ("row_of", "load_at", "load_step", "store_at", "store_step")  # of each place in a turn
+_SCALARS = ("size", "total", "buffered", "until_end", "ring", "heap_size", "stalled_after")
+_SPACE_SLOTS, _TOLD_SLOTS, _SCALAR_SLOTS = (
+    np.array([SLOT[name] for name in names]) for names in (_PLACE, _TOLD, _SCALARS)
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """A turn of ops by their rows, with the address of each load and store and what a turn adds to it."""
+    """A turn of ops. `told` has for each its row, the address of its load and what a turn adds to it, and the same of
+    its store.
+    """
 
     rows: CoreRows
-    order: Ints
-    load_at: Ints
-    load_step: Ints
-    store_at: Ints
-    store_step: Ints
+    told: Ints
+
+    @property
+    def order(self) -> Ints:
+        """The row of each op."""
+        found: Ints = self.told[0]
+        return found
 
     @property
     def machine(self) -> Machine:
@@ -65,8 +75,7 @@ class Turn:
     @property
     def arrays(self) -> dict[str, Ints]:
         """Arrays for the core model, by the names that they have there."""
-        places = {"load_at": self.load_at, "load_step": self.load_step}
-        return {"row_of": self.order, **places, "store_at": self.store_at, "store_step": self.store_step}
+        return dict(zip(_TOLD, self.told, strict=True))
 
     @cached_property
     def ops(self) -> list[CoreOp]:
@@ -84,12 +93,12 @@ class Turn:
         order = [number.setdefault(id(op), len(number)) for op in ops]
         rows = {id(op): op for op in ops}
 
-        def places(refs: Sequence[MemRef | None]) -> tuple[Ints, Ints]:
+        def places(refs: Sequence[MemRef | None]) -> tuple[list[int], list[int]]:
             at = [UNPLACED if ref is None or ref.address is None else ref.address for ref in refs]
-            return np.array(at, np.int64), np.array([ref.step if ref else 0 for ref in refs], np.int64)
+            return at, [ref.step if ref else 0 for ref in refs]
 
         loads, stores = places([op.load for op in ops]), places([op.store for op in ops])
-        return cls(CoreRows(machine, list(rows.values())), np.array(order, np.int64), *loads, *stores)
+        return cls(CoreRows(machine, list(rows.values())), np.array([order, *loads, *stores], np.int64))
 
 
 class Execution(NamedTuple):
@@ -111,21 +120,24 @@ class CoreRun:
     def __init__(self, turn: Turn, turns: int, buffered: int = 0, most_ends: int = 0) -> None:
         """`buffered`: ops that the loop buffer holds. `most_ends`: turns whose ends are noted."""
         self.turn, self.rows = turn, turn.rows
-        self.size, self.turns = len(turn.order), turns
+        self.size, self.turns = turn.told.shape[1], turns
         total = self.size * turns
-        self.scalars = {"size": self.size, "total": total, "buffered": buffered, "until_end": buffered}
-        self._lay_out(self._sizes(total, most_ends + 64))
+        sizes, ring, heap = self._sizes(total, most_ends + 64)
+        scalars = self.size, total, buffered, buffered, ring, heap, core_model.STALLED
+        self.scalars = dict(zip(_SCALARS, scalars, strict=True))
+        self._lay_out(sizes)
 
-    def _sizes(self, total: int, ends: int) -> list[int]:
-        """The room that each array of `SPACES` needs for a number of ops, and of ends of turns."""
+    def _sizes(self, total: int, ends: int) -> tuple[Ints, int, int]:
+        """The room that each array of `SPACES` needs for a number of ops, and of ends of turns; that of a scheduler's
+        queue and of a heap.
+        """
         rows, order, turns = self.rows, self.turn.order, self.turns
         core, places = rows.machine.core, places_of(rows.machine)
         uops, reads, pointers = (rows.column(name)[order] for name in ("uops", "reads", "pointers"))
-        edges = reads + pointers + 5  # what an op may wait for, at most
+        edges = int(reads.sum()) + int(pointers.sum()) + 5 * self.size  # what ops may wait for, at most
         widest, ways, ports = max(1, int(uops.max(initial=1))), len(core.schedulers), len(core.ports)
         flight, pools = (core.reorder_buffer + 8) * widest + 64, len(places.room)
         ring = 1 << (flight - 1).bit_length()
-        self.scalars |= {"ring": ring, "heap_size": flight, "stalled_after": core_model.STALLED}
         tensors = max(1, len(rows.tensors))
         counts = {
             "scheduler": ways,
@@ -140,7 +152,7 @@ class CoreRun:
             "heaps": (ports + 3) * flight,
             "op": total,
             "node": NODES * total,
-            "edge": int(edges.sum()) * turns,
+            "edge": edges * turns,
             "uop": int(uops.sum()) * turns,
             "stored": tensors * core.store_queue,
             "load": core.load_queue + 64,
@@ -148,21 +160,22 @@ class CoreRun:
             "end": ends,
             "end_port": ends * ports,
         }
-        return [counts[by] for _, by in SPACES]
+        return np.array([counts[number] for number in _NUMBERS])[_NUMBER_OF], ring, flight
 
-    def _lay_out(self, sizes: Sequence[int]) -> None:
+    def _lay_out(self, sizes: Ints) -> None:
         """The record of the state, and the workspace that it points into."""
-        self.starts = np.cumsum([0, *sizes])
-        self.space = _CORE.room(int(self.starts[-1]))
+        starts = np.zeros(len(sizes) + 1, np.int64)
+        np.cumsum(sizes, out=starts[1:])
+        self.starts = starts.tolist()
+        self.space = _CORE.room(self.starts[-1])
         self.space[: self.starts[_ZEROED]] = 0
         self.array("value_of")[:] = NOWHERE
         self.array("room")[:] = places_of(self.rows.machine).room
         self.state, self.given = self.rows.given()
-        self.state[_SPACE_SLOTS] = self.space.ctypes.data + 8 * self.starts[:-1]
-        for name, array in self.turn.arrays.items():
-            self.state[SLOT[name]] = array.ctypes.data
-        for name, value in self.scalars.items():
-            self.state[SLOT[name]] = value
+        self.state[_SPACE_SLOTS] = self.space.ctypes.data + 8 * starts[:-1]
+        self.told = np.ascontiguousarray(self.turn.told)
+        self.state[_TOLD_SLOTS] = self.told.ctypes.data + 8 * self.size * np.arange(len(_TOLD))
+        self.state[_SCALAR_SLOTS] = [*self.scalars.values()]
         self.pointer = self.state.ctypes.data
 
     def array(self, name: str) -> Any:

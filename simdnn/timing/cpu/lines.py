@@ -22,7 +22,7 @@ import numpy.typing as npt
 from isa_models.forks import ForkLock
 from isa_models.machines.cpu_record import Machine
 from isa_models.plain import Derived
-from simdnn.program.records import Loop, Op, Program, Statement, Straight
+from simdnn.program.records import AlikeAccesses, Loop, Program, Statement, Straight
 from simdnn.timing.cpu.core_rows import CoreRows, Numbers
 from simdnn.timing.cpu.core_run import Turn
 from simdnn.timing.cpu.core_state import UNPLACED
@@ -50,18 +50,19 @@ class Stretch:
     find: Callable[[], tuple[Ints, Ints]]
 
     @Derived
-    def _found(self) -> tuple[Ints, Ints]:
+    def found(self) -> tuple[Ints, Ints]:
+        """`order` and `at`."""
         return self.find()
 
     @property
     def order(self) -> Ints:
         """The number of each line."""
-        return self._found[0]
+        return self.found[0]
 
     @property
     def at(self) -> Ints:
         """The address of each, or `UNPLACED`, where the variables around stand at zero."""
-        return self._found[1]
+        return self.found[1]
 
 
 class _KnownLines:
@@ -72,7 +73,9 @@ class _KnownLines:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.keys: list[tuple[CountedAs, ...]] = []
+        self.keys: list[CountedAs] = []
+        self.keys_of: list[tuple[int, ...]] = []  # by the number of a line: those of its steps, by number
+        self._number_of_key: dict[CountedAs, int] = {}
         self.facts = Numbers("length", "wide", "tiles", "loads", "stores")
         self._steps: list[tuple[Step, str]] = []  # with the jump that is fused with it
         self._numbers: dict[tuple[Step, str], int] = {}
@@ -87,11 +90,11 @@ class _KnownLines:
     def straight(self, stream: Stream, ops: Straight) -> list[int]:
         """The numbers of the lines of ops in a row. Raises `UnknownTiming`."""
         if stream.shares(ops):
-            return [self._op(stream, op) for op in ops]
+            return self._ops(stream, ops)
         key = ops.forms
         found = self._of_straight.get(key)
         if found is None:
-            found = [self._op(stream, op) for op in ops]
+            found = self._ops(stream, ops)
             if len(self._of_straight) >= _MOST_ANSWERS:
                 self._of_straight.clear()
             self._of_straight[key] = found
@@ -103,13 +106,13 @@ class _KnownLines:
             self._alike.clear()
         return self._alike.setdefault(key, next(self._numbers_alike))
 
-    def _op(self, stream: Stream, op: Op) -> int:
-        key = stream.key(op)
-        number = self._of_op.get(key)
-        if number is None:
-            with _LOCK:
-                number = self._of_op[key] = self._add([stream.placed(op)])[0]
-        return number
+    def _ops(self, stream: Stream, ops: Straight) -> list[int]:
+        known, keys = self._of_op, stream.keys(ops)
+        for key, op in zip(keys, ops, strict=True):
+            if key not in known:
+                with _LOCK:
+                    known[key] = self._add([stream.placed(op)])[0]
+        return [known[key] for key in keys]
 
     def control(self, stream: Stream, loop: Loop) -> tuple[int, ...]:
         """The numbers of the lines that end each iteration of a loop."""
@@ -137,7 +140,8 @@ class _KnownLines:
             timing = self.machine.timing(step.mnemonic, step.form)
             loads, stores = step.load is not None, step.store is not None
             self.facts.add([(len(keys), timing.vector_bits == 512, timing.tile, loads, stores)])
-            self.keys.append(keys)
+            self.keys += dict.fromkeys([key for key in keys if key not in self._number_of_key])
+            self.keys_of.append(tuple([self._number_of_key.setdefault(key, len(self._number_of_key)) for key in keys]))
             self._steps.append((step, jump))
             self._numbers[step, jump] = len(self._numbers)
         return self._numbers[step, jump]
@@ -160,6 +164,7 @@ class _KnownLines:
 
 
 _LOCK = ForkLock()
+_NO_LINES = np.zeros(0, np.int64), np.zeros(0, np.int64)
 _MOST_KNOWN = 1 << 16
 _MOST_ANSWERS = 1 << 13
 _MOST_ALIKE = 1 << 14
@@ -215,23 +220,26 @@ class _Text:
             numbers.extend(known.straight(stream, part))  # type: ignore[arg-type]  # ops
             self._place(len(numbers) - begin, times)
             parts.append((begin, len(numbers)))
-            for line, op in enumerate(part, begin) if stream.shares(part) else ():  # type: ignore[arg-type]
-                self._move(line, op)
+            for alike in part.alike if stream.both else ():  # type: ignore[union-attr]  # ops
+                if alike.memory.tensor in stream.both:
+                    self._move(begin, alike)
 
     def _place(self, count: int, times: int) -> None:
         """Lines that are executed so often, of addresses that nothing else meets."""
         self.at.extend([UNPLACED] * count)
         self.times.extend([times] * count)
 
-    def _move(self, line: int, op: Op) -> None:
-        """The address of an op's line where all variables are zero, and what a step of each adds."""
-        address, strides = self.stream.address(op)
-        if address is not None:
-            self.at[line] = address
+    def _move(self, begin: int, alike: AlikeAccesses) -> None:
+        """The addresses of lines, behind that where their code begins, where all variables are zero, and what a step of
+        each adds.
+        """
+        first, unit, strides = self.stream.placement(alike.memory)
+        for const, place in zip(alike.constants, alike.places, strict=True):
+            self.at[begin + place] = first + const * unit
         for name, stride in strides:
             places, steps = self.moves.setdefault(name, ([], []))
-            places.append(line)
-            steps.append(stride)
+            places += [begin + place for place in alike.places]
+            steps += [stride] * len(alike.places)
 
 
 def _before(values: Ints | npt.NDArray[np.bool_]) -> list[int]:
@@ -255,12 +263,12 @@ class ProgramLines:
         self._loops, self._parts = text.loops, text.parts
         self._numbers, self._at = np.array(text.numbers, np.int64), np.array(text.at, np.int64)
         self._places, self._number_of = np.arange(len(text.numbers)), tuple(text.numbers)
-        self.times = np.array(text.times, np.int64)
+        self._times, times = text.times, np.array(text.times, np.int64)
         self._moves = {name: self._column(*found) for name, found in text.moves.items()}
         lengths, wide, tiles, self._loads, self._stores = self._known.facts.values[:, self._numbers]
         self._wide_before, self._tiles_before = _before(wide), _before(tiles)
         self._steps_before = _before(lengths)
-        self._executed_before = _before(lengths * self.times)
+        self._executed_before = _before(lengths * times)
         self._placed_before = _before(self._at != UNPLACED)
         self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}
 
@@ -304,8 +312,8 @@ class ProgramLines:
             return parts[0]
 
         def find() -> tuple[Ints, Ints]:
-            none = np.zeros(0, np.int64)
-            return np.concatenate([none, *(p.order for p in parts)]), np.concatenate([none, *(p.at for p in parts)])
+            found = [part.found for part in parts] or [_NO_LINES]
+            return np.concatenate([order for order, _ in found]), np.concatenate([at for _, at in found])
 
         return Stretch(
             self._known.alike(("joined", *[part.alike for part in parts])),
@@ -335,15 +343,16 @@ class ProgramLines:
 
     def executed(self, order: Iterable[int]) -> Counter[CountedAs]:
         """The executions of all lines, told in the order in which lines are named."""
-        found: Counter[CountedAs] = Counter()
-        keys, numbers, times = self._known.keys, self._numbers.tolist(), self.times.tolist()
-        of_each: dict[int, int] = {}
+        numbers, times = self._number_of, self._times
+        of_line: dict[int, int] = {}
         for line in order:
-            of_each[numbers[line]] = of_each.get(numbers[line], 0) + times[line]
-        for number, count in of_each.items():
-            for key in keys[number]:
-                found[key] += count
-        return found
+            number = numbers[line]
+            of_line[number] = of_line.get(number, 0) + times[line]
+        of_key: dict[int, int] = {}
+        for number, count in of_line.items():
+            for key in self._known.keys_of[number]:
+                of_key[key] = of_key.get(key, 0) + count
+        return Counter({self._known.keys[key]: count for key, count in of_key.items()})
 
     def once(self, what: str, stretch: Stretch, find: Callable[[], Answer]) -> Answer:
         """An answer about the lines of a stretch, wherever their bytes lie; found once for all that are alike."""
@@ -389,10 +398,11 @@ class ProgramLines:
     def turn(self, stretch: Stretch, moving: str = "") -> Turn:
         """The steps that the core model runs; `moving` is the variable of the loop that repeats it."""
         order, at = stretch.order, stretch.at
-        step = self.moves(order, moving)
         rows, of = self.rows(stretch)
-        if not stretch.placed:
-            return Turn(rows, of[order], at, step, at, step)
-        loads, stores = self._loads[order] > 0, self._stores[order] > 0
-        still = np.int64(UNPLACED)
-        return Turn(rows, of[order], np.where(loads, at, still), step, np.where(stores, at, still), step)
+        told = np.empty((5, len(order)), np.int64)
+        told[0] = of[order]
+        told[1] = told[3] = at
+        told[2] = told[4] = self.moves(order, moving)
+        if stretch.placed:
+            told[1][self._loads[order] == 0] = told[3][self._stores[order] == 0] = UNPLACED
+        return Turn(rows, told)

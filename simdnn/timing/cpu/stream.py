@@ -110,7 +110,7 @@ class Stream:
         self.program = program
         stored, loaded = set[str](), set[str]()
         for ops, _ in program.straight:
-            for memory, stores, op, _ in ops.alike:
+            for memory, stores, op, *_ in ops.alike:
                 if stores:
                     stored.add(memory.tensor)
                 elif not op.definition.ahead:
@@ -140,11 +140,15 @@ class Stream:
         load, store = (ref, None) if fixed.step.load else (None, ref)
         return CountedStep(fixed.counted, replace(fixed.step, load=load, store=store))
 
-    def key(self, op: Op) -> object:
-        """A key that is equal for ops whose lines are equal."""
-        if not (memory := self._shared(op)):
-            return op.form.number
-        return op.form.number, memory.tensor, self._reach(memory)
+    def keys(self, ops: Straight) -> list[object]:
+        """For each op a key that is equal for ops whose lines are equal."""
+        if not self.shares(ops):
+            return [*ops.forms]
+        shared, reach = self._shared, self._reach
+        return [
+            (number, memory.tensor, reach(memory)) if (memory := shared(op)) else number
+            for number, op in zip(ops.forms, ops, strict=True)
+        ]
 
     def address(self, op: Op) -> tuple[int | None, tuple[tuple[str, int], ...]]:
         """The address in bytes where all variables are zero, and what a step of each adds; None where nothing else in
@@ -152,9 +156,16 @@ class Stream:
         """
         if not (memory := self._shared(op)):
             return None, ()
+        first, unit, strides = self.placement(memory)
+        return first + memory.index.const * unit, strides
+
+    def placement(self, memory: Memory) -> tuple[int, int, tuple[tuple[str, int], ...]]:
+        """The address in bytes of an operand whose index is zero, the bytes of an element, and what a step of each
+        variable adds.
+        """
         unit = self._unit(memory)
-        strides = tuple((name, coefficient * unit) for name, coefficient in memory.index.terms)
-        return memory.index.const * unit + min(0, self._reach(memory)), strides
+        strides = tuple([(name, coefficient * unit) for name, coefficient in memory.index.terms])
+        return min(0, self._reach(memory)), unit, strides
 
     def _shared(self, op: Op) -> Memory | None:
         """The memory operand of an op whose tensor is both stored to and loaded from."""

@@ -13,12 +13,13 @@ stores it when it is through with the present ones, and all threads meet at a ba
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from isa_models import GpuMachine, Instruction
 from isa_models.formats import fmt
@@ -40,6 +41,8 @@ _FIGURES: dict[str, tuple[str, ...]] = {
 }
 FEW = 6  # iterations of a loop that are simulated, and half as many beside
 FEW_DEEP = 4  # the same where loops are three deep
+_MOST_KNOWN = 1 << 14
+Found = TypeVar("Found")
 Limit = tuple[tuple[int, int], int]  # of loops of an extent at a depth: the iterations that are simulated
 SYSTOLIC, VECTOR, SEND, BARRIER = "systolic", "vector", "send", "barrier"
 
@@ -78,6 +81,23 @@ class EngineTime:
     busy: Mapping[str, float]
 
 
+def _by_form(find: Callable[[Op, GpuMachine], Found]) -> Callable[[Op, GpuMachine], Found]:
+    """The answer about an op on a machine, kept for all ops that differ from it in addresses alone."""
+    known: dict[tuple[int, GpuMachine], Found] = {}
+
+    @functools.wraps(find)
+    def of(op: Op, machine: GpuMachine) -> Found:
+        key = op.form.number, machine
+        if key not in known:
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            known[key] = find(op, machine)
+        return known[key]
+
+    return of
+
+
+@_by_form
 def issue_of(op: Op, machine: GpuMachine) -> Issue:
     """The cost of an instruction on a machine; `UnknownTiming` where the machine has no rate for it."""
     definition = op.definition
@@ -153,6 +173,7 @@ def _share(definition: Instruction, machine: GpuMachine) -> float:
     return 1.0
 
 
+@_by_form
 def confidences(op: Op, machine: GpuMachine) -> list[Confidence]:
     """The standing of the figures that `issue_of` uses."""
     definition = op.definition
