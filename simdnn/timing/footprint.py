@@ -58,7 +58,7 @@ class Region:
 
     @property
     def queries(self) -> list[Query]:
-        """What the bundles are asked for, of a part that is looked at in every way."""
+        """Questions to the bundles, where a part is looked at in every way."""
         first, own, last, deep = self.first, self.own, self.last, self.deep
         found = [(first, own, deep)] if self.loops and self.accesses else []
         found += [(first, last, deep)] if self.accesses or len(self.loops) > 1 else []
