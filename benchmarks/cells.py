@@ -1,8 +1,9 @@
 """oneDNN's kernels on this host, timed from inside the library, beside the clock's prediction of the same ones.
 
-    python -m benchmarks.cells measure -o FILE.csv      (minutes; needs the package onednn, see `benchmarks.onednn`)
+    python -m benchmarks.cells measure -o FILE.csv       (minutes; needs the package onednn, see `benchmarks.onednn`)
+    python -m benchmarks.cells measure --set sweep -o FILE.csv          (of these shapes alone)
+    python -m benchmarks.cells agree ROUND.csv … -o FILE.csv            (the mean of two rounds that agree)
     python -m benchmarks.cells [FILE.csv] --machine spr  (the table; without a file the recorded one)
-    python -m benchmarks.cells measure --later -o FILE.csv  (shapes that came later than the rules)
 
 A cell is a shape under a pair of types and an ISA cap: one thread, weights in the library's own layout, all data warm
 (`benchmarks.inside`). Predicted are the cycles of the kernel that stands for the library's (`dispatch="onednn"`).
@@ -16,10 +17,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pandas as pd
 
@@ -27,28 +29,50 @@ import simdnn
 from simdnn import Attr, Quant
 from simdnn.cli.output import table
 
-RECORDED = Path(__file__).parent.parent / "docs" / "validation" / "data" / "cells-spr.csv"
+RECORDED = Path(__file__).parent.parent / "docs" / "validation" / "data"
 #: M x K x N
-MATMULS = (
+_MATMULS = (
     "64x64x64 128x128x128 256x256x256 512x512x512 768x768x768 1024x1024x1024 "
     "1x768x768 4x768x768 16x768x768 32x768x768 64x768x768 128x768x768 1x768x3072 4x768x3072 16x768x3072 128x768x3072 "
     "1x3072x768 16x3072x768 1x1024x4096 16x1024x4096 1x4096x1024 4x4096x1024 33x129x65 100x300x77 7x1000x1000 "
     "13x257x511 16x8192x256 64x4096x64 256x64x256 512x128x512 1000x27x64"
 ).split()
 #: images, input channels, image size, output channels, taps, stride, padding, groups
-CONVOLUTIONS = (
+_CONVOLUTIONS = (
     "1x64x56x64x3x1x1x1 1x256x56x64x1x1x0x1 1x64x56x256x1x1x0x1 1x128x28x128x3x1x1x1 1x256x56x512x1x2x0x1 "
     "1x3x224x64x7x2x3x1 1x512x7x512x3x1x1x1 1x1024x14x256x1x1x0x1 1x256x14x256x3x1x1x1 1x96x56x96x3x1x1x96 "
     "1x144x56x144x3x2x1x144 1x128x28x128x3x1x1x32 1x256x14x256x3x1x1x8"
 ).split()
 
 #: the same, measured when all rules of the kernels were made, and looked at by none of them
-LATER_MATMULS = "8x1024x1024 2x2048x512 256x1024x512 48x512x2048 1x4096x512 12x640x1536".split()
-LATER_CONVOLUTIONS = (
+_LATER_MATMULS = "8x1024x1024 2x2048x512 256x1024x512 48x512x2048 1x4096x512 12x640x1536".split()
+_LATER_CONVOLUTIONS = (
     "1x128x56x128x3x2x1x1 1x32x112x64x1x1x0x1 1x256x28x256x3x2x1x1 1x192x35x192x3x1x1x1 1x2048x7x512x1x1x0x1 "
     "1x512x14x512x3x1x1x1 1x3x224x32x3x2x1x1 1x64x28x96x5x1x2x1 1x32x112x32x3x1x1x32 1x384x14x384x3x1x1x384 "
     "1x960x7x960x3x1x1x960 1x192x28x192x5x2x2x192"
 ).split()
+
+#: rows from 1 to 1024 by weights that L1, L2, L3 and memory hold, and layers of other networks
+_SWEEP_MATMULS = (
+    "1x128x128 8x64x64 16x96x96 24x160x96 1x512x512 2x512x512 4x512x512 8x512x512 16x512x512 32x512x512 64x512x512 "
+    "128x512x512 256x512x512 1024x512x512 1x2048x2048 2x2048x2048 8x2048x2048 16x2048x2048 64x2048x2048 256x2048x2048 "
+    "1x4096x4096 4x4096x4096 16x4096x4096 64x4096x4096 128x4096x1024 48x1152x320 200x320x960 512x64x1024 "
+    "1024x256x128 6x1500x700 40x200x1000 96x2304x192"
+).split()
+_SWEEP_CONVOLUTIONS = (
+    "1x16x112x96x1x1x0x1 1x24x56x144x1x1x0x1 1x320x7x1280x1x1x0x1 1x512x28x128x1x1x0x1 1x128x28x512x1x1x0x1 "
+    "1x1024x14x2048x1x2x0x1 1x64x112x64x3x1x1x64 1x512x14x512x3x1x1x512 1x256x28x256x3x2x1x256 1x240x28x240x5x2x2x240 "
+    "1x672x14x672x5x1x2x672 1x3x299x32x3x2x0x1 1x3x227x96x11x4x0x1 1x1x28x32x5x1x2x1 1x3x32x16x3x1x1x1 "
+    "1x3x224x64x3x1x1x1 1x192x17x192x7x1x3x1 1x96x27x256x5x1x2x2 1x256x28x256x3x1x1x32 1x1024x7x1024x3x1x1x32 "
+    "1x256x28x256x1x1x0x4 4x64x28x128x3x1x1x1 2x256x14x64x1x1x0x1 1x256x56x256x3x2x1x1 1x512x28x512x3x1x1x1 "
+    "1x80x73x192x3x1x0x1 1x48x35x64x5x1x2x1 8x16x16x16x3x1x1x1"
+).split()
+#: sets of matmuls and convolutions
+SETS = {
+    "first": (_MATMULS, _CONVOLUTIONS),
+    "later": (_LATER_MATMULS, _LATER_CONVOLUTIONS),
+    "sweep": (_SWEEP_MATMULS, _SWEEP_CONVOLUTIONS),
+}
 
 
 @dataclass(frozen=True)
@@ -62,31 +86,59 @@ class Column:
     attr: dict[str, Any] = field(default_factory=dict)
 
 
+_INTO_BF16, _INTO_F32 = ({"fpmath": mode, "apply_to_int": True} for mode in ("bf16", "strict"))
+_AGREE = 0.03  # by how much two rounds may differ
 COLUMNS = (
     Column("f32", "f32:f32:f32", "avx512_core"),
     Column("f32 avx2", "f32:f32:f32", "avx2"),
     Column("bf16", "bf16:bf16:f32", "avx512_core_bf16"),
+    Column("bf16 avx512", "bf16:bf16:f32", "avx512_core"),
     Column("f16", "f16:f16:f32", "avx512_core_fp16"),
     Column("u8s8 vnni", "u8:s8:s32", "avx512_core_vnni"),
     Column("s8s8 vnni", "s8:s8:s32", "avx512_core_vnni"),
     Column("u8s8 avx512", "u8:s8:s32", "avx512_core"),
+    Column("s8s8 avx512", "s8:s8:s32", "avx512_core"),
     Column("u8s8 avx2_vnni", "u8:s8:s32", "avx2_vnni"),
     Column("u8s8 avx2", "u8:s8:s32", "avx2"),
-    Column("bf16 x s8", "bf16:s8:f32", "avx512_core_bf16", 128, {"fpmath": "bf16", "apply_to_int": True}),
-    Column("bf16 x s4", "bf16:s4:f32", "avx512_core_bf16", 128, {"fpmath": "bf16", "apply_to_int": True}),
+    Column("s8s8 avx2", "s8:s8:s32", "avx2"),
+    Column("f32 x bf16", "f32:bf16:f32", "avx512_core"),
+    Column("f32 x f16", "f32:f16:f32", "avx512_core"),
+    Column("f32 x f16 avx2", "f32:f16:f32", "avx2"),
+    Column("bf16 x s8", "bf16:s8:f32", "avx512_core_bf16", 128, _INTO_BF16),
+    Column("bf16 x s4", "bf16:s4:f32", "avx512_core_bf16", 128, _INTO_BF16),
+    Column("f32 x s8", "f32:s8:f32", "avx512_core", 128, _INTO_F32),
+    Column("f32 x s4", "f32:s4:f32", "avx512_core", 128, _INTO_F32),
+    Column("f32 x s8 avx2", "f32:s8:f32", "avx2", 128, _INTO_F32),
 )
 _BY_NAME = {column.name: column for column in COLUMNS}
 
 
-def shapes(column: Column, later: bool) -> list[str]:
-    """The shapes of a column: compressed weights are of matmuls, K in whole groups."""
-    matmuls, convolutions = (LATER_MATMULS, LATER_CONVOLUTIONS) if later else (MATMULS, CONVOLUTIONS)
+def shapes(column: Column, names: Sequence[str]) -> list[str]:
+    """The shapes of a column in some sets: compressed weights are of matmuls, K in whole groups."""
+    matmuls, convolutions = ([shape for name in names for shape in SETS[name][kind]] for kind in (0, 1))
     if not column.group:
         return [*matmuls, *convolutions]
     return [shape for shape in matmuls if int(shape.split("x")[1]) % column.group == 0]
 
 
-def measure(names: list[str], out: Path, later: bool) -> None:
+def kind_of(shape: str) -> str:
+    """The kind of a shape, in a word or two."""
+    sizes = tuple(map(int, shape.split("x")))
+    if len(sizes) == 3:
+        m = sizes[0]
+        return "matmul, M = 1" if m == 1 else "matmul, M = 2 to 16" if m <= 16 else "matmul, larger M"
+    _, channels, _, _, taps, _, _, groups = sizes
+    if groups > 1:
+        return "depthwise" if groups == channels else "groups"
+    return "first layers" if channels <= 3 else "convolution, 1 x 1" if taps == 1 else "convolution, larger"
+
+
+def kept_out(shape: str) -> bool:
+    """Whether no rule may be made by a shape: half of them, drawn by chance."""
+    return bool(crc32(shape.encode()) & 1)
+
+
+def measure(names: list[str], out: Path, sets: list[str]) -> None:
     """Time all cells, a process for each column, and write them as they come."""
     from benchmarks.onednn import environment
 
@@ -94,7 +146,8 @@ def measure(names: list[str], out: Path, later: bool) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["column", "shape", "implementation", "cycles", "median", "ghz", "samples"])
         for name in names:
-            command = [sys.executable, "-m", "benchmarks.cells", "child", "--column", name, *["--later"] * later]
+            command = [sys.executable, "-m", "benchmarks.cells", "child", "--column", name]
+            command += [word for one in sets for word in ("--set", one)]
             child = subprocess.Popen(
                 command, env=os.environ | environment(_BY_NAME[name].isa), stdout=subprocess.PIPE, text=True
             )
@@ -108,13 +161,13 @@ def measure(names: list[str], out: Path, later: bool) -> None:
                 print(f"{name}: the process ended with status {child.returncode}", file=sys.stderr)
 
 
-def _child(column: Column, later: bool) -> None:
+def _child(column: Column, sets: list[str]) -> None:
     if hasattr(os, "sched_setaffinity"):  # the library's runtime takes as many threads as it sees cores
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     from benchmarks.inside import timed
     from benchmarks.onednn import Compressed, Convolution, Matmul
 
-    for shape in shapes(column, later):
+    for shape in shapes(column, sets):
         sizes = tuple(map(int, shape.split("x")))
         try:
             kind = Convolution if len(sizes) > 3 else Matmul
@@ -122,11 +175,30 @@ def _child(column: Column, later: bool) -> None:
         except SystemExit as error:
             print(f"{column.name} {shape}: {error}", file=sys.stderr)
             continue
+        if primitive.implementation.startswith("ref"):
+            print(f"{column.name} {shape}: left to {primitive.implementation}, in C++", file=sys.stderr)
+            continue
         for _ in range(3):
             primitive.run()
         t = timed(primitive)
         cell = [shape, primitive.implementation, round(t.cycles), round(t.median), round(t.ghz, 3), t.samples]
         print(json.dumps(cell), flush=True)
+
+
+def agreeing(rounds: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The cells whose two fastest rounds are within `_AGREE` of each other, with the mean of those two: others slow
+    down what shares a cache or the memory with them, and nothing makes it faster.
+    """
+    cell = ["column", "shape", "implementation"]
+    together = pd.concat(rounds).sort_values("cycles", kind="stable")
+    fastest = together.groupby(cell, sort=False).head(2)
+    found = fastest.groupby(cell, sort=False)["cycles"]
+    near = (found.max() <= (1 + _AGREE) * found.min()) & (found.count() == 2)
+    print(f"{len(near)} cells, {int(near.sum())} whose two fastest rounds are within {_AGREE:.0%}", file=sys.stderr)
+    kept = rounds[0].set_index(cell)
+    kept["cycles"] = found.mean().round()
+    kept = kept[kept.index.isin(near[near].index)].reset_index()
+    return kept[rounds[0].columns].astype({"cycles": int})
 
 
 def predicted(column: Column, shape: str, machine: str) -> simdnn.Estimate:
@@ -147,43 +219,56 @@ def beside(recorded: pd.DataFrame, machine: str) -> Iterator[dict[str, Any]]:
     for cell in recorded.to_dict("records"):
         try:
             found = predicted(_BY_NAME[cell["column"]], cell["shape"], machine)
-            cycles, bound = found.cycles, found.bound
+            cycles, bound, chosen = found.cycles, found.bound, found.library
         except simdnn.SimdnnError as error:
-            cycles, bound = float("nan"), str(error)[:60]
-        yield cell | {"predicted": cycles, "ratio": cycles / cell["cycles"], "bound": bound}
+            cycles, bound, chosen = float("nan"), str(error)[:60], ""
+        yield cell | {"predicted": cycles, "ratio": cycles / cell["cycles"], "bound": bound, "chosen": chosen}
 
 
 def main() -> None:
     """Measure, or print the errors by column and all cells."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cells", description=__doc__)
-    parser.add_argument("what", nargs="?", default=str(RECORDED), help="measure, or a file of cells")
+    parser.add_argument("what", nargs="*", help="measure, agree with two files, or files of cells (the recorded one)")
     parser.add_argument("--column", action="append", choices=list(_BY_NAME), help="of these alone (all)")
     parser.add_argument("--machine", default="spr", help="whose prediction is asked for (spr)")
     parser.add_argument("-o", "--output", type=Path, default=Path("cells.csv"), help="where cells go (cells.csv)")
-    parser.add_argument("--later", action="store_true", help="measure the shapes that no rule was made by")
+    parser.add_argument("--set", action="append", choices=list(SETS), help="measure shapes of these sets (all)")
     args = parser.parse_args()
-    names = args.column or list(_BY_NAME)
-    if args.what == "measure":
-        measure(names, args.output, args.later)
-    elif args.what == "child":
-        _child(_BY_NAME[names[0]], args.later)
+    names, sets = args.column or list(_BY_NAME), args.set or list(SETS)
+    what, *files = args.what or [str(RECORDED / f"cells-{args.machine}.csv")]
+    if what == "measure":
+        measure(names, args.output, sets)
+    elif what == "child":
+        _child(_BY_NAME[names[0]], sets)
+    elif what == "agree":
+        agreeing([*map(pd.read_csv, files)]).to_csv(args.output, index=False, lineterminator="\n")
     else:
-        _report(pd.read_csv(args.what).query("column in @names"), args.machine)
+        _report(pd.concat(map(pd.read_csv, [what, *files])).query("column in @names"), args.machine)
 
 
 def _report(recorded: pd.DataFrame, machine: str) -> None:
     cells = pd.DataFrame(beside(recorded, machine))
-    cells["family"] = ["matmul" if shape.count("x") == 2 else "convolution" for shape in cells["shape"]]
     grid = cells.pivot(index="shape", columns="column", values="ratio")
     print("predicted / measured")
     print(grid.loc[cells["shape"].unique(), cells["column"].unique()].round(2).to_string(na_rep=""))
-    cells["error"] = 100 * (cells["ratio"] - 1)
-    cells["absolute"] = cells["error"].abs()
-    by = cells.groupby(["family", "column"], sort=False)
-    summary = by.agg(
-        cells=("error", "count"), mean=("error", "mean"), absolute=("absolute", "mean"), median=("absolute", "median")
-    )
-    print(table(summary.round(1).reset_index()))
+    cells["kind"], cells["kept out"] = cells["shape"].map(kind_of), cells["shape"].map(kept_out)
+    cells["family"] = ["matmul" if shape.count("x") == 2 else "convolution" for shape in cells["shape"]]
+    f32 = cells[cells["column"] == "f32"].set_index("shape")["ratio"]
+    cells["error"], cells["absolute"] = 100 * (cells["ratio"] - 1), 100 * (cells["ratio"] - 1).abs()
+    faster = 100 * (cells["shape"].map(f32) / cells["ratio"] - 1).abs()
+    cells["speed-up"] = faster.where(cells["column"] != "f32")
+    for by in (["family", "column"], ["kind"], ["family", "kept out"], ["kept out"]):
+        summary = cells.groupby(by, sort=False).agg(
+            cells=("error", "count"),
+            mean=("error", "mean"),
+            absolute=("absolute", "mean"),
+            median=("absolute", "median"),
+            **{"speed-up over f32": ("speed-up", "mean")},
+        )
+        print(table(summary.round(1).reset_index()))
+    named = cells["chosen"].ne("") & cells["chosen"].ne(cells["implementation"])
+    for cell in cells[named].to_dict("records"):
+        print(f"{cell['column']} {cell['shape']}: {cell['implementation']}, not {cell['chosen']}")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 LIBRARY = Path(os.environ.get("DNNLROOT", sys.prefix)) / "lib" / "libdnnl.so"
 _CPU, _IN_ORDER, _IMPLEMENTATION = 1, 1, 8
 _TYPES = {"f16": 1, "bf16": 2, "f32": 3, "s32": 4, "s8": 5, "u8": 6, "s4": 11, "u4": 12}
-_BF16_MATH = 1
+_STRICT_MATH, _BF16_MATH = 0, 1
 _ANY, _AB = 1, 3
 _ABCD = ("a", "ab", "abc", "abcd", "abcde", "abcdef")  # the layouts of NumPy's arrays, from 2 on
 _QUERIES = {"src": 129, "wei": 131, "dst": 133}
@@ -203,10 +203,11 @@ class Compressed(Matmul):
         self.arguments = self._arguments(memories | {_SCALES | _ARGUMENTS["wei"]: scales})
 
     def plan(self, plan: ctypes.c_void_p, given: dict[str, ctypes.c_void_p], *sizes: int) -> None:
-        """Have the library choose an implementation that computes in bf16."""
+        """Have the library choose an implementation that computes in the source's type."""
+        mode = _BF16_MATH if self.formats["src"] == "bf16" else _STRICT_MATH
         attr, groups = ctypes.c_void_p(), (ctypes.c_int64 * 12)(self.group, 1)
         self._call("dnnl_primitive_attr_create", ctypes.byref(attr))
-        self._call("dnnl_primitive_attr_set_fpmath_mode_v2", attr, _BF16_MATH, 1)
+        self._call("dnnl_primitive_attr_set_fpmath_mode_v2", attr, mode, 1)
         self._call("dnnl_primitive_attr_set_scales", attr, _ARGUMENTS["wei"], 3, 2, groups, _TYPES["f32"])
         create, of = "dnnl_matmul_primitive_desc_create", (given["src"], given["wei"], None, given["dst"])
         self._call(create, ctypes.byref(plan), self.engine, *of, attr)

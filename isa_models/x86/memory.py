@@ -7,7 +7,7 @@ from typing import Any
 from isa_models.algebra import Value
 from isa_models.formats import fmt
 from isa_models.instruction import define, example
-from isa_models.x86.widths import AVX2, AVX512_BW, AVX512_ONLY, CROSSING, SSE_128, Widths
+from isa_models.x86.widths import AVX2, AVX512_BW, AVX512_ONLY, AVX512_WIDE, CROSSING, SSE_128, Widths
 
 
 def _move(name: str, dtype: str, caps: Widths, manual: str, text: str, **facts: Any) -> None:
@@ -55,6 +55,25 @@ _broadcast("vpbroadcastd", "u32", AVX512_BW, "VPBROADCAST", "One doubleword into
 _broadcast("vpbroadcastq", "u64", AVX512_BW, "VPBROADCAST", "One quadword into every lane.")
 _broadcast("vbroadcastss", "f32", AVX512_BW, "VBROADCAST", "One float into every lane.")
 _broadcast("vbroadcastsd", "f64", CROSSING, "VBROADCAST", "One double into every lane.")
+
+
+@define(
+    "vbroadcasti32x4",
+    "u32 <- u32[4]",
+    AVX512_WIDE,
+    "Intel SDM Vol. 2, VBROADCAST",
+    moves=True,
+    native=False,
+    registers=False,
+)
+def vbroadcasti32x4(a: Value, lanes: int) -> Value:
+    """Four doublewords into every 128 bits.
+
+    >>> from isa_models import instruction
+    >>> instruction("vbroadcasti32x4")([1, 2, 3, 4], lanes=8).tolist()
+    [1, 2, 3, 4, 1, 2, 3, 4]
+    """
+    return a.permute([i % 4 for i in range(lanes)])
 
 
 def _extract(letter: str, bits: int) -> None:

@@ -17,6 +17,8 @@ AVX2: Widths = {128: ("avx2",), 256: ("avx2",)}
 AVX2_256: Widths = {256: ("avx2",)}
 #: new in AVX-512, with VL
 AVX512_ONLY = _widths(("avx512_core",), ("avx512_core",))
+#: AVX-512 instructions that fill what is wider than 128 bits
+AVX512_WIDE: Widths = {256: ("avx512_core",), 512: ("avx512_core",)}
 #: AVX-512 instructions that take apart or fill a 512-bit register
 AVX512_512: Widths = {512: ("avx512_core",)}
 #: instructions on whole 128-bit registers

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-from isa_models import Unimplemented
+from isa_models import Machine, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
 from simdnn.kernels.common.params import Param, Params
@@ -141,8 +141,8 @@ class Library:
     runs_models: bool = False
     #: (problem, the row of its choice) -> whether that is cut into tiles of registers as the library's kernel is
     tiles: Callable[[Problem, str], bool] = lambda problem, row: False
-    #: (problem, the row of its choice, threads) -> cycles of its own code around its kernels, in an execution on a CPU
-    around: Callable[[Problem, str, int], float] = lambda problem, row, threads: 0.0
+    #: (problem, the row of its choice, a CPU, threads) -> cycles of its own code around its kernels in an execution
+    around: Callable[[Problem, str, Machine, int], float] = lambda problem, row, machine, threads: 0.0
     #: (columns, K, whether weights are packed ahead of time, whether the source is stored transposed) -> how much of K
     #: a product of floats adds up at once
     part_of_k: Callable[[int, int, bool, bool], int] = lambda n, k, packed, turned: k

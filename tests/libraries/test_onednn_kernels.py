@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
+from isa_models import machine
 from simdnn import Attr, Quant
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, MatmulProblem
 from simdnn.kernels.common.sums import Options
@@ -20,10 +21,11 @@ from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.direct import direct
 from simdnn.kernels.x86.dots import BF16, F16_LOADED, FMA, MADDUBS, VNNI, Dot
 from simdnn.libraries.onednn.blocking import convolution_tile, depthwise_tile
-from simdnn.libraries.onednn.calls import COLLIDING, around
+from simdnn.libraries.onednn.calls import COLLIDING, EXECUTION, LINE, SUMMED, around
 from simdnn.program.records import Program
 from tests.effort import examples
 
+SPR, ZEN4 = map(machine, ("spr", "zen4"))
 _DOTS = (
     (FMA, "avx512_core", "f32", "f32", "vfmadd231ps"),
     (FMA, "avx2", "f32", "f32", "vfmadd231ps"),
@@ -150,11 +152,83 @@ def test_compressed_weights_go_through_the_librarys_instructions(wei: str) -> No
     assert found["vcvtdq2ps"] == vectors and found["vpermd"] == (2.5 if wei == "s4" else 2.5) * vectors
 
 
+@pytest.mark.parametrize("isa", ["avx512_core", "avx2"])
+@pytest.mark.parametrize("wei", ["s8", "s4"])
+def test_compressed_weights_become_f32_row_by_row(isa: str, wei: str) -> None:
+    """Each vector of a row loads its scales, is converted, scaled and stored, once for all rows of the source."""
+    attr = Attr(apply_to_int=True, scales={"wei": Quant(None, groups=(32, 1), dtype="f32")})
+    how: dict[str, Any] = {"machine": "zen4", "isa": isa, "attr": attr, "dispatch": "onednn"}
+    kernel = simdnn.estimate("matmul", m=40, k=128, n=96, dt=f"f32:{wei}:f32", **how).kernel
+    vectors = 128 * 96 // unit_of(isa).lanes
+    found = executed(kernel.timed)
+    assert found["vcvtdq2ps"] == found["vmulps"] == vectors and found["vpmovsxbd"] == vectors
+    assert found["vpermd"] == (2 * vectors if wei == "s4" else 0)
+
+
+@pytest.mark.parametrize("wei", ["f16", "bf16"])
+def test_weights_of_16_bits_beside_f32_are_converted_in_each_of_the_librarys_tiles(wei: str) -> None:
+    kernel = simdnn.estimate("matmul", m=18, k=96, n=128, dt=f"f32:{wei}:f32", machine="zen4", dispatch="onednn").kernel
+    name = "vcvtph2ps" if wei == "f16" else "vpmovzxwd"
+    assert executed(kernel.timed or kernel.program)[name] == 3 * 96 * 128 // 16  # tiles of six rows
+
+
+@pytest.mark.parametrize(
+    ("src", "isa"), [("f32", "avx512_core"), ("bf16", "avx512_core_bf16"), ("u8", "avx512_core_vnni")]
+)
+@pytest.mark.parametrize(("channels", "lanes"), [(4, 4), (8, 8), (16, 16)])
+def test_small_groups_are_in_registers_as_narrow_as_they(src: str, isa: str, channels: int, lanes: int) -> None:
+    image = {"mb": 1, "ic": 4 * channels, "oc": 4 * channels, "groups": 4, "ih": 6, "iw": 8, "kh": 3, "kw": 3}
+    dt = "u8:s8:s32" if src == "u8" else f"{src}:{src}:f32"
+    kernel = simdnn.estimate("convolution", **image, dt=dt, machine="zen4", isa=isa, dispatch="onednn").kernel
+    assert kernel.timed is not None
+    products = [op.dst for op, _ in kernel.timed.ops() if op.instruction in ("vfmadd231ps", "vdpbf16ps", "vpdpbusd")]
+    assert {place.lanes for place in products} == {lanes}
+
+
+def test_a_depthwise_convolution_of_bf16_is_emulated_product_by_product() -> None:
+    image = {"mb": 1, "ic": 64, "oc": 64, "groups": 64, "ih": 9, "iw": 9, "kh": 3, "kw": 3, "padding": 1}
+    how: dict[str, Any] = {"dt": "bf16:bf16:f32", "machine": "zen4", "isa": "avx512_core", "dispatch": "onednn"}
+    problem = ConvProblem(1, 64, 9, 9, 64, 3, 3, "bf16", "bf16", Epilogue("f32"), padding=(1,) * 4)
+    found = executed(simdnn.estimate("convolution", **image, **how).kernel.timed)
+    assert found["vfmadd231ps"] == 2 * on_image(problem) * 64 // 16
+
+
+def test_a_call_for_a_line_and_sums_of_weights_cost_what_was_measured() -> None:
+    """Older kernels take small groups, whose lines are not counted; sums are made for sources of s8 alone."""
+
+    def lines(groups: int) -> float:
+        p = ConvProblem(
+            2, 64, 7, 7, 96, 3, 3, "f32", "f32", Epilogue(), padding=(1,) * 4, groups=groups, tiles="onednn"
+        )
+        return around(p, "conv:avx512_core", ZEN4) - EXECUTION
+
+    assert [lines(groups) for groups in (1, 2, 4)] == [2 * 7 * 2 * LINE, 2 * 2 * 7 * LINE, 0]
+
+    def sums(k: int, n: int) -> float:
+        theirs, ours = (MatmulProblem(1, n, k, src, "s8", Epilogue(), tiles="onednn") for src in ("s8", "u8"))
+        row = "gemm:avx2_int8"
+        return (around(theirs, row, ZEN4) - around(ours, row, ZEN4)) / (k * n)
+
+    line = 64 / ZEN4.caches[1].load_bytes_per_cycle
+    expected = [SUMMED, line, ZEN4.caches[0].set_cycles / 2]
+    assert [sums(k, n) for k, n in ((64, 77), (1500, 77), (768, 2048))] == pytest.approx(expected)
+
+
 def test_lines_that_collide_are_copied_at_a_higher_cost() -> None:
     """Rows of 768 bytes meet in 16 sets of the first cache, rows of 832 in all of them."""
     few, all_ = (MatmulProblem(1, n, 768, "u8", "s8", Epilogue(), tiles="onednn") for n in (768, 832))
-    copied = [around(p, "gemm:avx2_int8") - around(p, "gemm:avx512_core_int8") for p in (few, all_)]
+    copied = [around(p, "gemm:avx2_int8", SPR) - around(p, "gemm:avx512_core_int8", SPR) for p in (few, all_)]
     assert copied == [pytest.approx(COLLIDING * 768 * 768), 0]
+
+
+def test_a_set_of_the_first_cache_takes_its_lines_one_after_the_other() -> None:
+    """On a core whose file says how long each takes: rows of 2048 bytes are in two of 64 sets, of 768 in sixteen."""
+    (first, second), columns = ZEN4.caches[:2], (768, 2048, 4096)
+    problems = [MatmulProblem(1, n, 768, "u8", "s8", Epilogue(), tiles="onednn") for n in columns]
+    each = [around(p, "gemm:avx2_int8", ZEN4) - around(p, "gemm:avx512_core_int8", ZEN4) for p in problems]
+    line = first.line_bytes / second.load_bytes_per_cycle
+    expected = [0.0, (first.set_cycles / 2 - line) / 16, (first.set_cycles - line) / 16]
+    assert [one / (768 * n) for one, n in zip(each, columns, strict=True)] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("groups", [1, 48])

@@ -62,9 +62,12 @@ class PanelWeights:
         more = [*sums[7:], *(f"b{j}" for j in range(panel.vectors)), "d7", "d8", "d9"]
         r += more[: rows.held - 1]
         code = self.clear(panel) + self.decompressor.interleaving(r[4]) + rows.setup(r[6:], r[5])
-        for j in range(panel.vectors):
-            code += self.expand_vector(r, panel, j)
+        code += self.expand_vectors(r, panel)
         return code + ([zero(self.unit.reg(r[5]))] if rows.halves else [])  # tiles find whole registers
+
+    def expand_vectors(self, r: list[str], panel: Panel) -> Code:
+        """All vectors of columns."""
+        return [s for j in range(panel.vectors) for s in self.expand_vector(r, panel, j)]
 
     def clear(self, panel: Panel) -> Code:
         """Zeros in the buffer, which an AMX tile reads to its last row."""

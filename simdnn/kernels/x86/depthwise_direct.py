@@ -6,8 +6,8 @@ over the image as it is.
 
 Columns of a kernel next to each other share their pixels where there are registers for them (`held`): each brings one
 new pixel. Values come from `Depthwise`. An instruction here may stand for another one of as many uops on the same
-ports, which this package lacks: `vpbroadcastd` for the load of 16 bytes into each quarter, `vpand` for a masked move,
-an idiom of zero, which takes a slot alone, for one on general registers.
+ports, which this package lacks: `vpand` for a masked move, an idiom of zero, which takes a slot alone, for one on
+general registers.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from simdnn.kernels.common.sums import RegisterTile
 from simdnn.kernels.x86.blocking import row_blocks
 from simdnn.kernels.x86.code import Unit, broadcast32, load_float, zero
 from simdnn.kernels.x86.direct import OutputKind, OutputRun, kinds_along, runs_along
+from simdnn.kernels.x86.dots import BF16, BF16_EMULATED, FMA, VNNI
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.kernels.x86.tile import weights_of
 from simdnn.program.check import verify
@@ -29,6 +30,8 @@ from simdnn.program.records import SOURCE, WEIGHTS, Affine, Memory, Op, Program,
 #: instructions on general registers a tap, counted in the library's code: pointers, and how far the block reaches over
 #: the image's two edges, or over one
 _SLOTS, _SLOTS_ONE_SIDE = 18, 13
+#: slots that stay empty behind the four branches that are taken at a tap of pixels that are not held: half a group each
+_BRANCHES = 10
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Walk:
     unit: Unit
     tile: RegisterTile
     plan: Plan
+    emulated: bool = False  # bf16 by an older kernel, without bf16 arithmetic
 
     @property
     def held(self) -> bool:
@@ -117,7 +121,7 @@ class Walk:
                     a = f"a{(place - some.tap * columns.dilation) % (height + p.kw - 1)}_{j}" if self.held else "a"
                     if not self.held or place not in loaded:
                         body += self.source(a, source)
-                    body.append(self.product(acc, a, names[j]))
+                    body += self.product(acc, a, names[j])
                 loaded.add(place)
         if self.shifted:
             body += self.beside(sums, p.kw - some.taps, channel)
@@ -132,12 +136,13 @@ class Walk:
         names = weights_of(len(sums[0]))
         for w in range(taps):
             code += self.tap(channel + w * self.problem.ic, len(sums[0]))
-            code += [self.product(acc, "shift", names[j]) for row in sums for j, acc in enumerate(row)]
+            code += [s for row in sums for j, acc in enumerate(row) for s in self.product(acc, "shift", names[j])]
         return code
 
     def tap(self, at: Affine, vectors: int) -> Code:
         """The weights of a tap, behind what the library's code does to find it: a slot for each instruction."""
-        found: Code = [zero(self.unit.reg("p"))] * (_SLOTS if self.problem.strides[1] == 1 else _SLOTS_ONE_SIDE)
+        slots = (_SLOTS if self.problem.strides[1] == 1 else _SLOTS_ONE_SIDE) + (0 if self.held else _BRANCHES)
+        found: Code = [zero(self.unit.reg("p"))] * (0 if self.emulated else slots)
         return found + [
             s
             for j, register in enumerate(weights_of(vectors))
@@ -169,7 +174,7 @@ class Walk:
         if not unit.masks:
             return [op("vpmovsxbd", unit.reg(register, "s32"), Memory("wei", at, "s8", unit.lanes))]
         value = unit.reg(register)
-        return [broadcast32(value, "wei", at), op("vpand", value, value, unit.reg("mask"))]
+        return [self.quarters(value, "wei", at), op("vpand", value, value, unit.reg("mask"))]
 
     def source(self, register: str, at: Affine) -> Code:
         unit, p = self.unit, self.problem
@@ -180,17 +185,20 @@ class Walk:
             return [op(name, unit.reg(register, kind), Memory("src", at, p.src, unit.lanes))]
         value = unit.reg(register)
         shift = [op("vpaddb", value.as_("s8"), value.as_("s8"), unit.reg("shift", "s8"))]
-        return [broadcast32(value, "src", at), *(shift if self.shifted else ())]
+        return [self.quarters(value, "src", at), *(shift if self.shifted else ())]
+
+    @staticmethod
+    def quarters(value: Register, tensor: str, at: Affine) -> Op:
+        """The 16 bytes at `at` into each quarter of a register."""
+        return op("vbroadcasti32x4", value, Memory(tensor, at, "u32", 4))
 
     def _float(self, register: str, tensor: str, dtype: str, at: Affine) -> Code:
         if dtype == "bf16":
             return [op("vpmovzxwd", self.unit.reg(register), Memory(tensor, at, "u16", self.unit.lanes))]
         return load_float(self.unit, register, tensor, dtype, at, self.unit.lanes)
 
-    def product(self, acc: Register, a: str, b: str) -> Op:
-        unit = self.unit
-        if self.acc == "s32":
-            return op("vpdpbusd", acc, acc, unit.reg(a, "u8"), unit.reg(b, "s8"))
+    def product(self, acc: Register, a: str, b: str) -> list[Op]:
+        dot = VNNI if self.integer else FMA
         if self.problem.wei == "bf16":
-            return op("vdpbf16ps", acc, acc, unit.reg(a, "bf16"), unit.reg(b, "bf16"))
-        return op("vfmadd231ps", acc, acc, unit.reg(a, "f32"), unit.reg(b, "f32"))
+            dot = BF16_EMULATED if self.emulated else BF16
+        return dot.emit(self.unit, acc.name, a, b, "t0")

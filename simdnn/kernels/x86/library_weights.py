@@ -1,32 +1,31 @@
-"""Compressed weights as a library's copy makes bf16 of them, for the clock alone.
+"""Compressed weights as a library's copies make bf16 and f32 of them, for the clock alone.
 
 oneDNN's copy loads scales anew for each row of nibbles, or pair of rows of bytes, and spreads them as its layout of
 weights has the columns; nibbles are read where the user stores them. An instruction may stand for another one of as
 many uops on the same ports, which this package lacks: `vpermd` for inserting and extracting halves of a register.
-Values come from `PanelWeights`.
+The copy to f32 (`jit_brgemm_matmul_copy_b_f32_t`) goes row by row, and loads its scales for each of them. Values come
+from `PanelWeights`.
 """
 
 from __future__ import annotations
 
-from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.x86.code import load32
+from simdnn.kernels.common.code import Code, loop, op, pieces
+from simdnn.kernels.x86.code import load32, zero
 from simdnn.kernels.x86.decompress import PanelWeights
 from simdnn.kernels.x86.tile import Panel
 from simdnn.program.records import Affine, Memory, Op, Register
 
+_AT_ONCE = 4  # rows that become f32 in a step: the library's 16 are the same loop with less of a counter
 _SPREADS = 5  # shuffles that bring a vector of scales into the order of two rows beside each other
 
 
 class LibraryWeights(PanelWeights):
-    """Panels of bf16 made by the library's instructions."""
+    """Panels of bf16 or f32 made by the library's instructions."""
 
     def pair(self, r: list[str], panel: Panel, j: int, row: Affine, both: bool, second: Code | None = None) -> Code:
         """Two rows of a vector of columns, or the last one, from storage to the buffer."""
         rows, width = self.decompressor.rows, panel.vectors * self.unit.lanes
-        scale = self.unit.reg(r[3], "f32")
-        again = load32(self.unit, scale, "group_scale", panel.channel + j * self.unit.lanes, self.unit.lanes)
-        scaled = self.decompressor.in_weights is not None and self.decompressor.in_weights.by_channel
-        reload: Code = [again] if scaled else []
+        reload = self.reload(r, panel, j)
         code: Code = []
         if rows.nibbles:
             for i in range(1 + both):
@@ -40,13 +39,40 @@ class LibraryWeights(PanelWeights):
             code += [self.shuffled(r, 0), op("vpermw", words, self.unit.reg(r[4], "u16"), words)]
         else:
             code += [*rows.load(r[: 1 + both], r[5], r[6:], panel, j, row), *reload]
-            code += [self.shuffled(r, 5)] * (_SPREADS if scaled else 0)
+            code += [self.shuffled(r, 5)] * (_SPREADS * len(reload))
             for i in range(1 + both):
                 code += self.decompressor.dequantize(r[i], r[2], r[3])
             low, high = (self.unit.reg(name, "f32") for name in r[:2])
             code.append(op("vcvtne2ps2bf16", self.unit.reg(r[0], "bf16"), high if both else low, low))
         at = panel.base + j * self.unit.lanes * self.dot.depth + row * width
         return [*code, op("vmovdqu", Memory(panel.tensor, at, "u32", self.unit.lanes), self.unit.reg(r[0]))]
+
+    def reload(self, r: list[str], panel: Panel, j: int) -> Code:
+        """A vector of scales, where each column has its own."""
+        param = self.decompressor.in_weights
+        if param is None or not param.by_channel:
+            return []
+        at = panel.channel + j * self.unit.lanes
+        return [load32(self.unit, self.unit.reg(r[3], "f32"), "group_scale", at, self.unit.lanes)]
+
+    def expand_vectors(self, r: list[str], panel: Panel) -> Code:
+        """f32 row by row, all vectors of a row; pairs of bf16 vector by vector."""
+        if self.dot.depth > 1:
+            return super().expand_vectors(r, panel)
+        rows, lanes = self.decompressor.rows, self.unit.lanes
+        code: Code = [zero(self.unit.reg(r[4]))] if rows.nibbles else []  # in place of how shuffles order lanes
+        for times, begin, some in pieces("k", self.k, _AT_ONCE):
+            body: Code = []
+            for row, j in ((begin + i, j) for i in range(some) for j in range(panel.vectors)):
+                body += self.reload(r, panel, j)
+                body += (
+                    self.nibbles(r, 0, panel, j, row) if rows.nibbles else rows.load(r[:1], r[5], r[6:], panel, j, row)
+                )
+                body += self.decompressor.dequantize(r[0], r[2], r[3])
+                place = Memory(panel.tensor, panel.base + row * (panel.vectors * lanes) + j * lanes, "f32", lanes)
+                body.append(op("vmovups", place, self.unit.reg(r[0], "f32")))
+            code += loop("k", times, body)
+        return code
 
     def nibbles(self, r: list[str], i: int, panel: Panel, j: int, row: Affine) -> Code:
         """A row's nibbles: bytes are spread, and each lane is shifted by what its nibble wants."""

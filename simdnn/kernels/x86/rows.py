@@ -80,7 +80,8 @@ def on_vectors(row: Row, name: str, problem: Problem, machine: Machine) -> Kerne
     options = row.options(problem)
     if options.direct and isinstance(problem, ConvProblem):
         kernel = gemm(name, problem, unit, dot, replace(options, tile=None)).kernel()
-        return replace(kernel, timed=direct(name, problem, unit, F16_LOADED if dot == F16 else dot, options))
+        narrower = replace(unit, width=32 * options.lanes) if options.lanes else unit
+        return replace(kernel, timed=direct(name, problem, narrower, F16_LOADED if dot == F16 else dot, options))
     kernel = gemm(name, problem, unit, dot, replace(options, packs=False)).kernel()
     if options.packs and dot.wei == "f16":
         values = gemm(name, problem, unit, dot, replace(options, packs=False, tile=None)).kernel()
@@ -286,10 +287,10 @@ def _depthwise_kernel(name: str, unit: Unit, halves: bool, problem: ConvProblem,
     reference = ends_as_reference(problem, unit.isa) if integer else problem.src == "f32" and depthwise_by_gemm(problem)
     merged = integer and older_kernel(unit.isa, problem) and not reference
     found = Depthwise(name, problem, unit, halves and problem.src == "s8", merged, starts, reference)
-    sums_pairs = problem.wei != "bf16" or "avx512_core_bf16" in implied(unit.isa)  # as the library's walk does
-    if problem.tiles != "onednn" or not sums_pairs:
+    if problem.tiles != "onednn":
         return found.kernel()
-    walk = Walk(problem, unit, depthwise_tile(problem, unit.masks), found.channel_plan)
+    emulated = problem.wei == "bf16" and "avx512_core_bf16" not in implied(unit.isa)
+    walk = Walk(problem, unit, depthwise_tile(problem, unit.masks, emulated), found.channel_plan, emulated)
     return replace(found.kernel(), timed=walk.program(name))
 
 

@@ -16,32 +16,39 @@ from simdnn.libraries.onednn.order import by_int8_gemm, shared_by_pixels
 
 _FORMULA = 9  # registers that a post-operation of a depthwise convolution takes beside sums, where it is a formula
 _COLUMNS, _ROWS = 64, 256  # of a block of weights, and of one of the source at most
-_CONVOLUTIONS = (
-    "conv:avx2",
-    "conv:avx2_int8",
-    "conv:avx2_vnni",
-    "conv:avx512_core",
-    "conv:avx512_core_bf16",
-    "conv:avx512_core_f16",
-    "conv:avx512_core_int8",
-    "conv:avx512_core_vnni",
-)
+CONVOLUTIONS = {  # rows, and the cap of each
+    "conv:avx2": "avx2",
+    "conv:avx2_int8": "avx2",
+    "conv:avx2_vnni": "avx2_vnni",
+    "conv:avx512_core": "avx512_core",
+    "conv:avx512_core_bf16": "avx512_core_bf16",
+    "conv:avx512_core_f16": "avx512_core",
+    "conv:avx512_core_int8": "avx512_core",
+    "conv:avx512_core_vnni": "avx512_core_vnni",
+}
 _DEPTHWISE = (
     "dw:avx2",
     "dw:avx2_vnni_int8",
     "dw:avx512_core",
     "dw:avx512_core_bf16",
+    "dw:avx512_core_bf16_stored",
     "dw:avx512_core_f16",
     "dw:avx512_core_vnni_int8",
 )
 _KNOWN = (
     "gemm:avx2",
+    "gemm:avx2_by_bf16",
+    "gemm:avx2_by_f16",
     "gemm:avx2_vnni",
     "gemm:avx512_core",
     "gemm:avx512_core_bf16",
+    "gemm:avx512_core_by_bf16",
+    "gemm:avx512_core_by_f16",
     "gemm:avx512_core_f16",
     "gemm:avx512_core_int8",
     "gemm:avx512_core_vnni",
+    "wdec:avx2",
+    "wdec:avx512_core",
     "wdec:avx512_core_bf16",
 )
 
@@ -51,7 +58,7 @@ def knows_tile(problem: Problem, row: str) -> bool:
     if isinstance(problem, ConvProblem):
         if problem.wei_tag != "any" or problem.depth is not None:
             return False
-        return row in _CONVOLUTIONS or row in _DEPTHWISE and _by_brdgmm(problem, row)
+        return row in CONVOLUTIONS or row in _DEPTHWISE and _by_brdgmm(problem, row)
     return row in _KNOWN and problem.wei_tag == "any" or packs(problem, row)
 
 
@@ -89,10 +96,12 @@ def _by_brdgmm(problem: ConvProblem, row: str) -> bool:
     return not left and problem.ic % (16 if "avx512_core" in row else 8) == 0
 
 
-def depthwise_tile(problem: ConvProblem, wide: bool) -> RegisterTile:
+def depthwise_tile(problem: ConvProblem, wide: bool, emulated: bool = False) -> RegisterTile:
     """Pixels by vectors of channels in brdgmm. With AVX-512 and a stride of 1, columns of taps share the pixels that
-    they have in registers.
+    they have in registers. `emulated`: in `jit_dw`, which takes bf16 without AVX512_BF16.
     """
+    if emulated:
+        return RegisterTile(min(4, problem.ow), min(4, -(-problem.ic // 16)))
     shares, plain = wide and problem.strides[1] == 1, wide and problem.src == "f32"
     integer = problem.wei == "s8"
     taken = 4 + (not shares and not plain) + (integer and wide) + (problem.src == "s8")

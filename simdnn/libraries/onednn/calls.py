@@ -3,49 +3,93 @@
 Measured from inside the library (`benchmarks.inside`) on one core of an Emerald Rapids, without the queue and the
 threads of a runtime. A product of 2 x 2 x 2 takes 1080 to 1180 cycles under two ISA caps. A product is cut into calls
 of a kernel; their own cost was fitted to 217 products in seven pairs of types and caps, whose error goes from 6.2 to
-5.8 % with it (docs/validation/libraries.md has halves). Calls of kernels on tiles were not measured, nor those of
-convolutions.
+5.8 % with it (docs/validation/libraries.md has halves). Calls for lines of a convolution, and what sums of weights cost
+that the older GEMM makes in C++, were measured on a Zen 4 (docs/validation/cpu-kernels.md). Calls of kernels on tiles
+were not measured.
 """
 
 from __future__ import annotations
 
 from math import gcd
 
-from simdnn.kernels.common.spec import MatmulProblem, Problem
-from simdnn.libraries.onednn.blocking import packs
+from isa_models import Machine
+from isa_models.isa import implied
+from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.libraries.onednn.blocking import CONVOLUTIONS, packs
+from simdnn.libraries.onednn.sums import by_older_kernel
 
 EXECUTION = 1100.0  # cycles: arguments, scratchpad, threads asked for, and back, with one call of a kernel
 KERNEL = 150.0  # cycles of a call: its parameters, its registers saved, the last turns of its loops foreseen wrongly
+KERNEL_OF_TWO_ROWS = 250.0  # the same with one or two rows, which hide nothing of how weights start to flow again
+LINE = 250.0  # cycles of a line of outputs by a block of columns: a call, and the addresses of its taps one by one
 #: cycles a weight of the older GEMM's copy, where lines of 16 columns are gone before the next 16 come, which are in
-#: the same lines: 0.21 to 0.24 at five such strides of rows, 0.10 at three others (its loop, timed by itself)
+#: the same lines: 0.21 to 0.24 at five such strides of rows, 0.10 at three others (its loop, timed by itself on a
+#: Golden Cove); where a machine has a cache's `set_cycles`, these tell it
 COLLIDING = 0.14
+SUMMED = 1.3  # cycles a weight of sums along K, column after column: a chain of adds, where a column's lines stay
 _ROWS, _COLUMNS = 256, 64  # of a call
-_TOGETHER = 384  # rows of weights that are packed before the next
-_LINE, _SETS, _WAYS = 64, 64, 12  # of the first cache
+_TOGETHER, _AT_ONCE = 384, 16  # rows of weights that are packed before the next, and columns of them
 
 
-def around(problem: Problem, row: str, threads: int = 1) -> float:
+def around(problem: Problem, row: str, machine: Machine, threads: int = 1) -> float:
     """Cycles of an execution on a number of threads beside its kernels' own; `row` stands for them.
 
+    >>> from isa_models import machine
     >>> from simdnn.kernels.common.spec import Epilogue
     >>> product = MatmulProblem(16, 768, 768, "u8", "s8", Epilogue(), tiles="onednn")
-    >>> around(product, "gemm:avx512_core_vnni") == EXECUTION + 23 * KERNEL
+    >>> around(product, "gemm:avx512_core_vnni", machine("spr")) == EXECUTION + 23 * KERNEL
     True
     """
-    if not isinstance(problem, MatmulProblem) or not problem.tiles or problem.wei_tag != "any":
+    if not problem.tiles or problem.wei_tag != "any":
         return EXECUTION
-    calls = KERNEL * (problem.batch.count * _calls(problem) - 1)
-    copies = COLLIDING * problem.k * problem.n * problem.batch.count if _collides(problem, row) else 0.0
-    return EXECUTION + (calls + copies) / threads
+    if isinstance(problem, ConvProblem):
+        return EXECUTION + LINE * _lines(problem, row) / threads
+    kernel = KERNEL if problem.m > 2 else KERNEL_OF_TWO_ROWS
+    calls = kernel * (problem.batch.count * _calls(problem) - 1)
+    each = _copied(problem, machine) + _summed(problem, machine) if packs(problem, row) else 0.0
+    return EXECUTION + (calls + each * problem.k * problem.n * problem.batch.count) / threads
 
 
-def _collides(p: MatmulProblem, row: str) -> bool:
-    """Whether rows of weights that are packed lie so that few of the first cache's sets have their lines."""
-    if not packs(p, row) or p.n % _LINE:
-        return False
-    return _SETS // gcd(p.n // _LINE, _SETS) * _WAYS < min(p.k, _TOGETHER)
+def _lines(p: ConvProblem, row: str) -> int:
+    """Lines of outputs by blocks of columns that its newer kernel of several taps is called for."""
+    isa = CONVOLUTIONS.get(row)
+    if isa is None or p.kh * p.kw == 1 or by_older_kernel(p, isa):
+        return 0
+    columns = _COLUMNS if "avx512_core" in implied(isa) else _COLUMNS // 2
+    return p.mb * p.groups * p.oh * -(-(p.oc // p.groups) // columns)
+
+
+def _copied(p: MatmulProblem, machine: Machine) -> float:
+    """Cycles a weight of the older GEMM's copy beyond those that the clock sees, where lines meet in few sets."""
+    first, second = machine.caches[:2]
+    sets = _sets(p, machine)
+    if p.n % first.line_bytes or sets * first.ways >= min(p.k, _TOGETHER):
+        return 0.0
+    if not first.set_cycles:
+        return COLLIDING
+    return max(0.0, first.set_cycles / sets - first.line_bytes / second.load_bytes_per_cycle) / _AT_ONCE
+
+
+def _summed(p: MatmulProblem, machine: Machine) -> float:
+    """Cycles a weight of the sums that the older GEMM wants beside a source of s8 (`simple_gemm_s8s8s32`): where the
+    lines of a column are gone before the next, a line of the second cache for each byte.
+    """
+    first, second = machine.caches[:2]
+    sets = _sets(p, machine)
+    if p.src != "s8":
+        return 0.0
+    if p.k <= sets * first.ways:
+        return SUMMED
+    return max(first.line_bytes / second.load_bytes_per_cycle, first.set_cycles / sets)
+
+
+def _sets(p: MatmulProblem, machine: Machine) -> int:
+    """The sets of the first cache in which the rows of a column of plain weights of bytes lie."""
+    first = machine.caches[0]
+    sets = first.size_bytes // (first.line_bytes * first.ways)
+    return sets if p.n % first.line_bytes else sets // gcd(p.n // first.line_bytes, sets)
 
 
 def _calls(p: MatmulProblem) -> int:
-    at_once = 512 if p.k <= 1024 else 1024
+    at_once = 512 if p.k <= 1024 or p.m == 1 else 1024
     return -(-p.m // _ROWS) * -(-p.n // _COLUMNS) * -(-p.k // at_once)

@@ -260,8 +260,7 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
     if tier == "avx2":
         if p.groups > 1 and (ic % 4 or oc % 4):
             return "conv:avx2_int8_exact", "ref:any"
-        one = one_tap and _dense(p) and p.groups == 1
-        return "conv:avx2_int8", "jit_uni_int8_1x1:avx2" if one else "jit_uni_int8:avx2"
+        return "conv:avx2_int8", f"jit_uni_int8{'_1x1' if dense_and_pointwise(p) else ''}:avx2"
     if tier == "avx2_vnni":
         return "conv:avx2_vnni", f"{'jit_uni_int8' if jit_with_avx_vnni(p) else base}:{tier}"
     if by_fours:

@@ -70,8 +70,19 @@ def _direct(found: Options, dot: DotProduct, isa: str, problem: ConvProblem, wid
     crowded = not wide and any(map(is_formula, problem.epilogue.post_ops))  # which want registers of their own
     if found.order.fold or found.order.parts or found.order.block or crowded:
         return found
-    older = older_kernel(isa, problem) or groups_by_fours(problem, 16) or jit_takes(problem) and problem.src == "f32"
-    return replace(found, direct=True, tile=None if older else convolution_tile(problem, dot, wide))
+    if not by_older_kernel(problem, isa):
+        return replace(found, direct=True, tile=convolution_tile(problem, dot, wide))
+    narrow = groups_by_fours(problem, 16) and small_block(problem) < (16 if wide else 8)
+    lanes = small_block(problem) if narrow else 0  # `simd_w` in its sources
+    return replace(found, direct=True, lanes=lanes, through_float=dot.acc == "s32")
+
+
+def by_older_kernel(p: ConvProblem, isa: str) -> bool:
+    """Whether an older kernel takes a convolution, in tiles of its own: integers, and under AVX-512 small groups."""
+    if older_kernel(isa, p) and not fmt(p.src).is_float:
+        return True
+    small = jit_takes(p) if p.src == "f32" else p.src != "f16" and groups_by_fours(p, 16)
+    return "avx512_core" in implied(isa) and small
 
 
 def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) -> Options:
