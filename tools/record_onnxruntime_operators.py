@@ -19,7 +19,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 FOLDER = Path(__file__).parents[1] / "tests" / "vectors" / "onnxruntime"
-MICROSOFT = "com.microsoft"
+MICROSOFT, ML = "com.microsoft", "ai.onnx.ml"
 Arrays = dict[str, Any]
 
 
@@ -50,7 +50,7 @@ class Draws:
         tensors = [numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items()]
         found = [onnx.ValueInfoProto(name=key) for key in outputs.split()]
         graph = helper.make_graph(nodes, "recorded", ports, found, tensors)
-        opsets = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
+        opsets = [helper.make_opsetid(*each) for each in (("", opset), (MICROSOFT, 1), (ML, 3))]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
         self.made[f"{self.family}_{name}"] = (model.SerializeToString(), feeds)
 
@@ -209,6 +209,86 @@ def attention(draws: Draws) -> None:
     draws.add("embeddings", [layer], feeds, tables, "y ends")
 
 
+def a_tree(draws: Draws, features: int, depth: int) -> list[tuple[str, int, float, int, int]]:
+    """A tree's nodes: mode, feature, threshold, and where its branches go."""
+    nodes: list[tuple[str, int, float, int, int]] = []
+
+    def grow(left: int) -> int:
+        at = len(nodes)
+        nodes.append(("LEAF", 0, 0.0, 0, 0))
+        if left and draws.rng.random() > 0.2:
+            mode = str(draws.rng.choice(["BRANCH_LEQ", "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT"]))
+            feature, bound = int(draws.rng.integers(features)), float(np.round(draws.rng.standard_normal(), 1))
+            nodes[at] = (mode, feature, bound, grow(left - 1), grow(left - 1))
+        return at
+
+    grow(depth)
+    return nodes
+
+
+def trees(draws: Draws, features: int, ids: Any, what: str) -> dict[str, Any]:
+    """Attributes of an ensemble of seven trees, whose leaves give a weight to each of `ids`."""
+    found: dict[str, list[Any]] = {}
+
+    def note(group: str, **values: Any) -> None:
+        for key, value in values.items():
+            found.setdefault(f"{group}_{key}", []).append(value)
+
+    for tree in range(7):
+        for at, (mode, feature, bound, yes, no) in enumerate(a_tree(draws, features, 4)):
+            where = {"treeids": tree, "nodeids": at}
+            branches = {"truenodeids": yes, "falsenodeids": no, "missing_value_tracks_true": int(mode == "BRANCH_LT")}
+            note("nodes", **where, featureids=feature, values=bound, modes=mode, **branches)
+            for one in ids if mode == "LEAF" else ():
+                note(what, **where, ids=int(one), weights=float(draws.rng.standard_normal() / 7))
+    return found
+
+
+def ensembles(draws: Draws) -> None:
+    """Trees: all aggregates, two classes from one score and from two, three classes, missing values."""
+    samples = np.round(draws.floats(12, 4), 1)
+    samples[3, 1] = np.nan
+    for how, count, base in (("SUM", 1, [0.3]), ("AVERAGE", 3, []), ("MIN", 2, [0.1, -0.2]), ("MAX", 1, [])):
+        where: dict[str, Any] = {
+            "n_targets": count,
+            "aggregate_function": how,
+            **({"base_values": base} if base else {}),
+        }
+        layer = node("TreeEnsembleRegressor", "x", domain=ML, **trees(draws, 4, range(count), "target"), **where)
+        draws.add(f"{how}_{count}", [layer], {"x": samples}, {})
+    for name, ids, labels, base, kind in (
+        ("one_score", [0], [0, 1], [0.2], "LOGISTIC"),
+        ("two_scores", [0, 1], [0, 1], [], "SOFTMAX"),
+        ("two_bases", [0], [5, 8], [0.2, -0.1], "NONE"),
+        ("three", range(3), [1, 2, 3], [0.1, 0.2, 0.3], "SOFTMAX_ZERO"),
+    ):
+        where = {"classlabels_int64s": labels, "post_transform": kind, **({"base_values": base} if base else {})}
+        layer = node("TreeEnsembleClassifier", "x", "y scores", ML, **trees(draws, 4, ids, "class"), **where)
+        draws.add(name, [layer], {"x": samples.astype(np.float64) if name == "three" else samples}, {}, "y scores")
+
+
+def support_vectors(draws: Draws) -> None:
+    """Kernels of all four kinds; pairs of two and three classes, with probabilities and without; regression."""
+    for kind, classes, likely in (
+        ("RBF", 3, True),
+        ("LINEAR", 2, False),
+        ("POLY", 3, False),
+        ("SIGMOID", 2, True),
+    ):
+        counts = [int(n) for n in draws.rng.integers(3, 7, classes)]
+        pairs, total = classes * (classes - 1) // 2, sum(counts)
+        where: dict[str, Any] = {"kernel_type": kind, "kernel_params": [0.3, 0.5, 3.0], "vectors_per_class": counts}
+        where |= {"support_vectors": draws.floats(total * 5).tolist(), "rho": draws.floats(pairs).tolist()}
+        where |= {"coefficients": draws.floats((classes - 1) * total).tolist()}
+        if likely:
+            where |= {"prob_a": [-1.1] * pairs, "prob_b": draws.floats(pairs).tolist()}
+        layer = node("SVMClassifier", "x", "y scores", ML, classlabels_ints=list(range(classes)), **where)
+        draws.add(f"{kind}_{classes}", [layer], {"x": draws.floats(9, 5)}, {}, "y scores")
+        given = {key: where[key] for key in ("kernel_type", "kernel_params", "support_vectors")}
+        given |= {"rho": [0.2], "coefficients": draws.floats(total).tolist(), "n_supports": total}
+        draws.add(f"{kind}_value", [node("SVMRegressor", "x", domain=ML, **given)], {"x": draws.floats(9, 5)}, {})
+
+
 FAMILIES: tuple[Callable[[Draws], None], ...] = (
     recurrent,
     quantized_recurrent,
@@ -217,6 +297,8 @@ FAMILIES: tuple[Callable[[Draws], None], ...] = (
     normalizations,
     means,
     attention,
+    ensembles,
+    support_vectors,
 )
 
 

@@ -81,6 +81,10 @@ class LineSums(Protocol):
         """The natural logarithm of such a sum."""
         ...
 
+    def exponential(self, x: Array) -> Array:
+        """e**x, where a library calls the one of the system."""
+        ...
+
     def way_of(self, n: int, centred: bool) -> str:
         """How a normalization of `n` elements finds its statistics: in "lanes", then it multiplies by 1 / deviation;
         by "updates" after each element, or in two "passes", then it divides.

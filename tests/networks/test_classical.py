@@ -107,8 +107,8 @@ def test_dictionaries_come_as_an_array_that_says_so() -> None:
 
 
 def test_what_is_not_known_is_named() -> None:
-    trees = model("TreeEnsembleClassifier", {"x": SAMPLES}, 2, {"classlabels_int64s": [0, 1]})
-    with pytest.raises(simdnn.Unimplemented, match="ai.onnx.ml::TreeEnsembleClassifier"):
+    trees = model("TreeEnsemble", {"x": SAMPLES}, 1, {})
+    with pytest.raises(simdnn.Unimplemented, match="ai.onnx.ml::TreeEnsemble' here. TreeEnsembleClassifier and"):
         simdnn.load(trees).run({"x": SAMPLES}, machine="zen4")
     probit = model("LinearRegressor", {"x": SAMPLES}, 1, {"coefficients": [1.0] * 5, "post_transform": "PROBIT"})
     with pytest.raises(simdnn.Unimplemented, match="PROBIT"):

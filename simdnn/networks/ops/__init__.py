@@ -9,6 +9,7 @@ from simdnn.networks.ops import (  # noqa: F401  # each registers its own
     dynamic,
     elementwise,
     eltwise,
+    ensembles,
     fused,
     indexing,
     linear,
@@ -21,6 +22,7 @@ from simdnn.networks.ops import (  # noqa: F401  # each registers its own
     resize,
     sequence,
     shape,
+    support_vectors,
     transformer,
 )
 from simdnn.networks.ops.registry import OPERATORS as OPERATORS

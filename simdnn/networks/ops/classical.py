@@ -1,7 +1,7 @@
 """Operators of the domain ai.onnx.ml, which exporters of scikit-learn write: scaling, linear models, labels.
 
 What they compute is stated by ONNX (docs/Operators-ml.md); where that leaves a choice, they follow onnxruntime's CPU
-kernels, which the tests run beside these. Ensembles of trees and support vectors have no kernel here.
+kernels, which the tests run beside these. Ensembles of trees and support vectors are `ensembles`, `support_vectors`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _row(node: Node, name: str, count: int, default: float) -> Array:
     return values
 
 
-def _matrix(k: Kernels, x: Array) -> Array:
+def matrix(k: Kernels, x: Array) -> Array:
     """Samples by features; one sample may come as a vector."""
     need(x.ndim in (1, 2), f"an input of shape {x.shape}; (samples, features) is needed")
     return _floats(k, x if x.ndim == 2 else view(k, x, (1, x.size)))
@@ -64,7 +64,7 @@ def normalizer(k: Kernels, node: Node, x: Array) -> Array:
     norm = node.text("norm", "MAX")
     kinds = {"MAX": "max", "L1": "sum_abs", "L2": "sum_square"}
     need(norm in kinds, f"norm={norm!r}; allowed: {', '.join(kinds)}")
-    rows = _matrix(k, x)
+    rows = matrix(k, x)
     size = k.reduce(kinds[norm], rows, [1])
     size = k.map(lambda v: v.sqrt(), size, name="sqrt") if norm == "L2" else size
     divisor = k.plain(np.where(size == 0, np.float32(1), size), size)
@@ -104,7 +104,7 @@ def array_feature_extractor(k: Kernels, node: Node, x: Array, places: Array) -> 
     need(x.ndim > 0, "a scalar has no features")
     at = np.array(ints(places.reshape(-1), "indices"))
     need(bool(at.size) and 0 <= at.min() and at.max() < x.shape[-1], f"indices for {x.shape[-1]} features: {at[:8]}")
-    return _picked(k, x if x.ndim > 1 else x[None, :], at)
+    return picked(k, x if x.ndim > 1 else x[None, :], at)
 
 
 @operator("OneHotEncoder", domain=ML)
@@ -117,7 +117,7 @@ def one_hot_encoder(k: Kernels, node: Node, x: Array) -> Array:
     return k.plain(hot.astype(F32), x, steps=1)
 
 
-def _picked(k: Kernels, x: Array, at: Array) -> Array:
+def picked(k: Kernels, x: Array, at: Array) -> Array:
     """Entries along the last axis by their indices; of text, only its addresses of 8 bytes are moved."""
     found = np.ascontiguousarray(x[..., at])
     k.moved(np.zeros(found.shape, np.int64) if x.dtype.kind == "O" else found, 1)
@@ -173,7 +173,7 @@ def zip_map(k: Kernels, node: Node, x: Array) -> Array:
 # -- linear models ----------------------------------------------------------------------------------------------------
 def _scores(k: Kernels, node: Node, x: Array, count: int) -> Array:
     """x times the coefficients of `count` targets, plus the intercepts, in f32."""
-    rows = _matrix(k, x)
+    rows = matrix(k, x)
     weights = np.array(node.get("coefficients", []), F32)
     need(
         weights.size == count * rows.shape[1], f"{weights.size} coefficients, {count} targets, {rows.shape[1]} features"
@@ -204,7 +204,7 @@ def linear_classifier(k: Kernels, node: Node, x: Array) -> tuple[Array, Array]:
         scores = _transformed(k, node, scores)
     table = np.array(names, np.int64 if node.get("classlabels_ints") else object)
     k.plain(chosen, scores)  # the search for the greatest
-    return _picked(k, table, chosen), scores
+    return picked(k, table, chosen), scores
 
 
 def _logistic(k: Kernels, x: Array) -> Array:

@@ -15,17 +15,8 @@ from isa_models.plugins import Registry, with_failures
 from simdnn.networks.model import Node
 from simdnn.networks.ops.function import schema_of
 
-#: operators that exporters write and that no kernel here computes, and why
-REFUSED = {
-    **dict.fromkeys(
-        ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"),
-        "trees branch by their data, and programs here do not; linear models and networks work",
-    ),
-    **dict.fromkeys(
-        ("SVMClassifier", "SVMRegressor"),
-        "products with support vectors have no kernel here; LinearSVC and LinearSVR work",
-    ),
-}
+#: operators that exporters write and that have no kernel here, and why
+REFUSED = {"TreeEnsemble": "TreeEnsembleClassifier and TreeEnsembleRegressor work"}
 
 _BEFORE = (
     "onnxruntime's tools write it in place of products, a Softmax and what is around them; what works: the model as it "
