@@ -175,7 +175,7 @@ def test_weights_of_16_bits_beside_f32_are_converted_in_each_of_the_librarys_til
 @pytest.mark.parametrize(
     ("src", "isa"), [("f32", "avx512_core"), ("bf16", "avx512_core_bf16"), ("u8", "avx512_core_vnni")]
 )
-@pytest.mark.parametrize(("channels", "lanes"), [(4, 4), (8, 8), (16, 16)])
+@pytest.mark.parametrize(("channels", "lanes"), [(4, 4), (8, 8), (16, 16), (12, 4)])
 def test_small_groups_are_in_registers_as_narrow_as_they(src: str, isa: str, channels: int, lanes: int) -> None:
     image = {"mb": 1, "ic": 4 * channels, "oc": 4 * channels, "groups": 4, "ih": 6, "iw": 8, "kh": 3, "kw": 3}
     dt = "u8:s8:s32" if src == "u8" else f"{src}:{src}:f32"
@@ -185,12 +185,34 @@ def test_small_groups_are_in_registers_as_narrow_as_they(src: str, isa: str, cha
     assert {place.lanes for place in products} == {lanes}
 
 
+@pytest.mark.parametrize("ic", [16, 48])
+def test_a_convolution_of_bf16_that_is_emulated_leaves_taps_out(ic: int) -> None:
+    image = {"mb": 1, "ic": ic, "oc": 32, "ih": 7, "iw": 7, "kh": 3, "kw": 3, "padding": 1}
+    how: dict[str, Any] = {"dt": "bf16:bf16:f32", "machine": "zen4", "isa": "avx512_core", "dispatch": "onednn"}
+    problem = ConvProblem(1, ic, 7, 7, 32, 3, 3, "bf16", "bf16", Epilogue("f32"), padding=(1,) * 4)
+    found = executed(simdnn.estimate("convolution", **image, **how).kernel.timed)
+    assert found["vfmadd231ps"] == on_image(problem) * ic * 32 // 16
+
+
 def test_a_depthwise_convolution_of_bf16_is_emulated_product_by_product() -> None:
     image = {"mb": 1, "ic": 64, "oc": 64, "groups": 64, "ih": 9, "iw": 9, "kh": 3, "kw": 3, "padding": 1}
     how: dict[str, Any] = {"dt": "bf16:bf16:f32", "machine": "zen4", "isa": "avx512_core", "dispatch": "onednn"}
     problem = ConvProblem(1, 64, 9, 9, 64, 3, 3, "bf16", "bf16", Epilogue("f32"), padding=(1,) * 4)
     found = executed(simdnn.estimate("convolution", **image, **how).kernel.timed)
     assert found["vfmadd231ps"] == 2 * on_image(problem) * 64 // 16
+
+
+@pytest.mark.parametrize(
+    ("dt", "isa", "k", "packed"),
+    [("u8:s8:s32", "avx2", k, True) for k in (64, 512, 900)]
+    + [("bf16:bf16:f32", "avx512_core", k, True) for k in (64, 512, 900, 2000)]
+    + [("u8:s8:s32", "avx2", 257, False)],
+)
+def test_the_older_gemm_packs_its_weights_in_every_call(dt: str, isa: str, k: int, packed: bool) -> None:
+    """A panel at a time, which stays in a cache for all rows; not seen where K is cut within a dot product."""
+    kernel = simdnn.estimate("matmul", m=5, k=k, n=80, dt=dt, machine="zen4", isa=isa, dispatch="onednn").kernel
+    kinds = {tensor.name: tensor.kind for tensor in (kernel.timed or kernel.program).tensors}
+    assert (kinds["wei"] == "private") == packed and ("plain" in kinds) == packed
 
 
 def test_a_call_for_a_line_and_sums_of_weights_cost_what_was_measured() -> None:

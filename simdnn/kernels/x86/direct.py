@@ -282,7 +282,8 @@ def taps_of(axis: SpatialAxis, first: int, height: int) -> list[tuple[int, int, 
 
 
 def direct(name: str, problem: ConvProblem, unit: Unit, dot: Dot, options: Options) -> Program:
-    """The program of a library's kernel, in its tiles."""
+    """The program of a library's kernel, in its tiles; blocks of channels that go through all taps by turns are one."""
+    options = replace(options, order=replace(options.order, block=0))
     if Product(name, problem, unit, dot, options).flat:
         return gemm(name, problem, unit, dot, options).program
     product = OnImage(name, problem, unit, dot, options)

@@ -22,6 +22,7 @@ CONVOLUTIONS = {  # rows, and the cap of each
     "conv:avx2_vnni": "avx2_vnni",
     "conv:avx512_core": "avx512_core",
     "conv:avx512_core_bf16": "avx512_core_bf16",
+    "conv:avx512_core_bf16_emulated": "avx512_core",
     "conv:avx512_core_f16": "avx512_core",
     "conv:avx512_core_int8": "avx512_core",
     "conv:avx512_core_vnni": "avx512_core_vnni",
@@ -63,8 +64,11 @@ def knows_tile(problem: Problem, row: str) -> bool:
 
 
 def packs(problem: MatmulProblem, row: str) -> bool:
-    """Whether the row stands for the library's older GEMM, which packs s8 weights in every call."""
-    return row == "gemm:avx2_int8" and problem.wei == "s8"
+    """Whether the row stands for the library's older GEMM, which packs weights of s8 or bf16 in every call. Of bf16
+    packing here wants more than half of the last vector of columns.
+    """
+    emulated = row == "gemm:avx512_core_bf16_emulated" and problem.m > 1 and not 0 < problem.n % 16 <= 8
+    return emulated or row == "gemm:avx2_int8" and problem.wei == "s8"
 
 
 def register_tile(problem: MatmulProblem, dot: DotProduct, wide: bool) -> RegisterTile:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from math import gcd
 
 from isa_models import Machine
+from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.onednn.blocking import CONVOLUTIONS, packs
@@ -28,7 +29,8 @@ LINE = 250.0  # cycles of a line of outputs by a block of columns: a call, and t
 COLLIDING = 0.14
 SUMMED = 1.3  # cycles a weight of sums along K, column after column: a chain of adds, where a column's lines stay
 _ROWS, _COLUMNS = 256, 64  # of a call
-_TOGETHER, _AT_ONCE = 384, 16  # rows of weights that are packed before the next, and columns of them
+_TOGETHER = 384  # rows of weights that are packed before the next
+_AT_ONCE = {"s8": 16, "bf16": 48}  # and columns of them
 
 
 def around(problem: Problem, row: str, machine: Machine, threads: int = 1) -> float:
@@ -63,11 +65,11 @@ def _copied(p: MatmulProblem, machine: Machine) -> float:
     """Cycles a weight of the older GEMM's copy beyond those that the clock sees, where lines meet in few sets."""
     first, second = machine.caches[:2]
     sets = _sets(p, machine)
-    if p.n % first.line_bytes or sets * first.ways >= min(p.k, _TOGETHER):
+    if _row(p) % first.line_bytes or sets * first.ways >= min(p.k, _TOGETHER):
         return 0.0
     if not first.set_cycles:
-        return COLLIDING
-    return max(0.0, first.set_cycles / sets - first.line_bytes / second.load_bytes_per_cycle) / _AT_ONCE
+        return COLLIDING if p.wei == "s8" else 0.0
+    return max(0.0, first.set_cycles / sets - first.line_bytes / second.load_bytes_per_cycle) / _AT_ONCE[p.wei]
 
 
 def _summed(p: MatmulProblem, machine: Machine) -> float:
@@ -76,7 +78,7 @@ def _summed(p: MatmulProblem, machine: Machine) -> float:
     """
     first, second = machine.caches[:2]
     sets = _sets(p, machine)
-    if p.src != "s8":
+    if (p.src, p.wei) != ("s8", "s8"):
         return 0.0
     if p.k <= sets * first.ways:
         return SUMMED
@@ -84,10 +86,15 @@ def _summed(p: MatmulProblem, machine: Machine) -> float:
 
 
 def _sets(p: MatmulProblem, machine: Machine) -> int:
-    """The sets of the first cache in which the rows of a column of plain weights of bytes lie."""
+    """The sets of the first cache in which the rows of a column of plain weights lie."""
     first = machine.caches[0]
     sets = first.size_bytes // (first.line_bytes * first.ways)
-    return sets if p.n % first.line_bytes else sets // gcd(p.n // first.line_bytes, sets)
+    return sets if _row(p) % first.line_bytes else sets // gcd(_row(p) // first.line_bytes, sets)
+
+
+def _row(p: MatmulProblem) -> int:
+    """Bytes of a row of plain weights."""
+    return p.n * fmt(p.wei).bits // 8
 
 
 def _calls(p: MatmulProblem) -> int:

@@ -60,7 +60,7 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
     if problem.tiles != "onednn":
         return found
     if integer and older_kernel(isa, problem):
-        return replace(found, packs=dot.saturates and not split)
+        return replace(found, packs=dot.saturates and not split % dot.depth)
     cut = found.cut or (0 if split else 512 if wide and k <= 1024 else 1024)
     return replace(found, cut=cut, tile=register_tile(problem, dot, wide), packs=dot.wei == "f16")
 
@@ -68,7 +68,7 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
 def _direct(found: Options, dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) -> Options:
     """A convolution in place, as the library's kernel goes through it; its older ones have tiles of their own."""
     crowded = not wide and any(map(is_formula, problem.epilogue.post_ops))  # which want registers of their own
-    if found.order.fold or found.order.parts or found.order.block or crowded:
+    if found.order.fold or found.order.parts or crowded:
         return found
     if not by_older_kernel(problem, isa):
         return replace(found, direct=True, tile=convolution_tile(problem, dot, wide))
@@ -78,8 +78,10 @@ def _direct(found: Options, dot: DotProduct, isa: str, problem: ConvProblem, wid
 
 
 def by_older_kernel(p: ConvProblem, isa: str) -> bool:
-    """Whether an older kernel takes a convolution, in tiles of its own: integers, and under AVX-512 small groups."""
-    if older_kernel(isa, p) and not fmt(p.src).is_float:
+    """Whether an older kernel takes a convolution, in tiles of its own: integers, and under AVX-512 small groups and
+    bf16 that is emulated.
+    """
+    if older_kernel(isa, p) and not fmt(p.src).is_float or p.src == "bf16" and "avx512_core_bf16" not in implied(isa):
         return True
     small = jit_takes(p) if p.src == "f32" else p.src != "f16" and groups_by_fours(p, 16)
     return "avx512_core" in implied(isa) and small
@@ -110,15 +112,17 @@ def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) ->
 def cut_as_emulated(dot: DotProduct, isa: str, problem: Problem) -> Options:
     """Rule 12, bf16 by f32: a vector restarts every 8 k; a matrix in the middle of K, or every 768."""
     if isinstance(problem, ConvProblem):
-        blocks = Options(cut=pointwise_block(problem), order=order_of_emulated(problem), sum_first=True)
+        direct = bool(problem.tiles) and not problem.depthwise
+        blocks = Options(cut=pointwise_block(problem), order=order_of_emulated(problem), sum_first=True, direct=direct)
         return _as_gemm(problem) if by_gemm(problem, True) else blocks
     first = problem.epilogue.dst == "f32" and not problem.epilogue.bias
     if problem.m == 1:
         return Options(merged_scales=True, cut=8, sum_first=first)
     part = _restarts(problem.k)
     if part in (0, 768):
-        return Options(merged_scales=True, cut=part, sum_first=first)
-    return Options(merged_scales=True, split_k=part, order=Order(parts=(Part(((0, 1), (1, 1))),)), sum_first=first)
+        return Options(merged_scales=True, cut=part, sum_first=first, packs=bool(problem.tiles))
+    order = Order(parts=(Part(((0, 1), (1, 1))),))
+    return Options(merged_scales=True, split_k=part, order=order, sum_first=first, packs=bool(problem.tiles))
 
 
 def cut_as_gemm(dot: DotProduct, isa: str, problem: Problem) -> Options:
