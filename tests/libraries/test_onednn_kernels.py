@@ -165,6 +165,21 @@ def test_compressed_weights_become_f32_row_by_row(isa: str, wei: str) -> None:
     assert found["vpermd"] == (2 * vectors if wei == "s4" else 0)
 
 
+@pytest.mark.parametrize("wei", ["s8", "u8", "s4", "u4"])
+@pytest.mark.parametrize("scale", [None, {"groups": (32, 1)}, {"mask": 2}, {}])
+@pytest.mark.parametrize("point", [None, {"groups": (32, 1)}, {"mask": 2}, {}])
+def test_compressed_weights_that_become_f32_have_any_parameters(
+    wei: str, scale: dict[str, Any] | None, point: dict[str, Any] | None
+) -> None:
+    """Zero points are subtracted from each vector of weights; those of a column are loaded for each row."""
+    scales = {"wei": Quant(None, dtype="f32", **scale)} if scale is not None else {}
+    points = {"wei": Quant(None, dtype="s8", **point)} if point is not None else {}
+    attr = Attr(apply_to_int=True, scales=scales, zero_points=points)
+    how: dict[str, Any] = {"machine": "zen4", "isa": "avx512_core", "attr": attr, "dispatch": "onednn"}
+    found = executed(simdnn.estimate("matmul", m=5, k=128, n=80, dt=f"f32:{wei}:f32", **how).kernel.timed)
+    assert found["vsubps"] == (128 * 80 // 16 if points else 0)
+
+
 @pytest.mark.parametrize("wei", ["f16", "bf16"])
 def test_weights_of_16_bits_beside_f32_are_converted_in_each_of_the_librarys_tiles(wei: str) -> None:
     kernel = simdnn.estimate("matmul", m=18, k=96, n=128, dt=f"f32:{wei}:f32", machine="zen4", dispatch="onednn").kernel

@@ -56,23 +56,33 @@ class LibraryWeights(PanelWeights):
         return [load32(self.unit, self.unit.reg(r[3], "f32"), "group_scale", at, self.unit.lanes)]
 
     def expand_vectors(self, r: list[str], panel: Panel) -> Code:
-        """f32 row by row, all vectors of a row; pairs of bf16 vector by vector."""
+        """f32 row by row, all vectors of a row, each with its own parameters; pairs of bf16 vector by vector."""
         if self.dot.depth > 1:
             return super().expand_vectors(r, panel)
         rows, lanes = self.decompressor.rows, self.unit.lanes
         code: Code = [zero(self.unit.reg(r[4]))] if rows.nibbles else []  # in place of how shuffles order lanes
+        code += self.parameters(r, Affine(), by_channel=False)
         for times, begin, some in pieces("k", self.k, _AT_ONCE):
             body: Code = []
             for row, j in ((begin + i, j) for i in range(some) for j in range(panel.vectors)):
-                body += self.reload(r, panel, j)
-                body += (
-                    self.nibbles(r, 0, panel, j, row) if rows.nibbles else rows.load(r[:1], r[5], r[6:], panel, j, row)
-                )
+                body += self.parameters(r, panel.channel + j * lanes, by_channel=True)
+                if rows.nibbles:
+                    body += self.nibbles(r, 0, panel, j, row)
+                else:
+                    body += rows.load(r[:1], r[5], r[6:], panel, j, row)
                 body += self.decompressor.dequantize(r[0], r[2], r[3])
                 place = Memory(panel.tensor, panel.base + row * (panel.vectors * lanes) + j * lanes, "f32", lanes)
                 body.append(op("vmovups", place, self.unit.reg(r[0], "f32")))
             code += loop("k", times, body)
         return code
+
+    def parameters(self, r: list[str], at: Affine, by_channel: bool) -> Code:
+        """Zero points to register 2, scales to register 3: those that each column has its own of, or the others."""
+        d = self.decompressor
+        kinds = ((r[2], "zero_point", d.compressed.zero_point), (r[3], "group_scale", d.in_weights))
+        given = [(register, tensor, param) for register, tensor, param in kinds if param]
+        loaded = [one for one in given if one[2].by_channel == by_channel]
+        return [s for register, tensor, param in loaded for s in d.load_parameter(register, tensor, param, at)]
 
     def nibbles(self, r: list[str], i: int, panel: Panel, j: int, row: Affine) -> Code:
         """A row's nibbles: bytes are spread, and each lane is shifted by what its nibble wants."""
