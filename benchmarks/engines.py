@@ -32,6 +32,7 @@ import simdnn
 from benchmarks import onednn
 from isa_models import machine
 from isa_models.formats import fmt
+from isa_models.isa import host_caps
 from simdnn import numerics
 from simdnn.cli.output import table
 from simdnn.kernels import KERNELS, Epilogue, Kernel, MatmulProblem, Parameters
@@ -84,7 +85,7 @@ def main() -> None:
         return
     if not onednn.LIBRARY.exists():
         raise SystemExit("oneDNN is not here: install the package onednn, or name its environment in $DNNLROOT")
-    frame = pd.DataFrame([cell for row in ROWS for cell in _apart(row, args)])
+    frame = pd.DataFrame([cell for row in ROWS if row.isa in host_caps() for cell in _apart(row, args)])
     ratios = dict.fromkeys(("run", "call", "known", "new", "portable"), "{:.2f}".format)
     print(table(frame, {**ratios, "onednn_us": "{:.0f}".format}))
 

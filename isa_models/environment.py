@@ -19,6 +19,23 @@ def variable(name: str) -> str | None:
     return os.environ.get(name)
 
 
+def variables(names: tuple[str, ...]) -> tuple[str | None, ...]:
+    """The values of several: one look where none is set.
+
+    >>> variables(("SIMDNN_EXAMPLE", "SIMDNN_OTHER"))
+    (None, None)
+    """
+    known = getattr(os.environ, "_data", None)
+    if known is not None and known.keys().isdisjoint(_keys(names)):
+        return (None,) * len(names)
+    return tuple(map(os.environ.get, names))
+
+
+@functools.cache
+def _keys(names: tuple[str, ...]) -> frozenset[object]:
+    return frozenset(map(_key, names))
+
+
 @functools.cache
 def _key(name: str) -> object:
     """The name as the environment's own dictionary has it."""

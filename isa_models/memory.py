@@ -34,7 +34,7 @@ def zeros(size: int) -> Bytes:
         return used
     if size < _LEAST:
         return _from_a_line(np.zeros(size + LINE, np.uint8))
-    return _lent(_from_a_line(np.zeros(_rounded(size) + LINE, np.uint8)), size)
+    return _new(_from_a_line(np.zeros(_rounded(size) + LINE, np.uint8)), size)
 
 
 def empty(size: int) -> Bytes:
@@ -47,7 +47,7 @@ def empty(size: int) -> Bytes:
         return used
     if size < _LEAST:
         return _from_a_line(np.empty(size + LINE, np.uint8))
-    return _lent(_from_a_line(np.empty(_rounded(size) + LINE, np.uint8)), size)
+    return _new(_from_a_line(np.empty(_rounded(size) + LINE, np.uint8)), size)
 
 
 class _Loan:
@@ -55,13 +55,13 @@ class _Loan:
 
     __slots__ = ("__array_interface__", "__weakref__", "home")
 
-    def __init__(self, memory: Bytes) -> None:
-        self.__array_interface__: dict[str, Any] = memory.__array_interface__
+    def __init__(self, memory: Bytes, interface: dict[str, Any]) -> None:
+        self.__array_interface__ = interface
         several = _kept.get(memory.size)
         if several is None:
             several = _kept.setdefault(memory.size, deque(maxlen=_MOST // memory.size))
         self.home = _Home(self, several.append)
-        self.home.memory = memory
+        self.home.memory, self.home.interface = memory, interface
 
 
 class _Home(weakref.ref[_Loan]):
@@ -70,8 +70,9 @@ class _Home(weakref.ref[_Loan]):
     No line of Python runs then: an interrupt that comes while one does, in a destructor, is lost.
     """
 
-    __slots__ = ("memory",)
+    __slots__ = ("interface", "memory")
     memory: Bytes
+    interface: dict[str, Any]  # NumPy's words for it, which take a microsecond to find
 
 
 def _used(size: int) -> Bytes | None:
@@ -79,14 +80,19 @@ def _used(size: int) -> Bytes | None:
     if size < _LEAST:
         return None
     try:
-        return _lent(_kept[_rounded(size)].pop().memory, size)
+        home = _kept[_rounded(size)].pop()
     except (KeyError, IndexError):
         return None
+    return _lent(home.memory, home.interface, size)
 
 
-def _lent(memory: Bytes, size: int) -> Bytes:
+def _new(memory: Bytes, size: int) -> Bytes:
+    return _lent(memory, memory.__array_interface__, size) if memory.size <= _MOST else memory[:size]
+
+
+def _lent(memory: Bytes, interface: dict[str, Any], size: int) -> Bytes:
     _keep_few()
-    return np.asarray(_Loan(memory))[:size] if memory.size <= _MOST else memory[:size]
+    return np.asarray(_Loan(memory, interface))[:size]
 
 
 def _keep_few() -> None:

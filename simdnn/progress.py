@@ -166,11 +166,11 @@ def print_beside(told: Progress, text: str) -> None:
 
 def watched() -> bool:
     """Whether standard error is a terminal or a notebook's, of no worker process."""
-    if variable("SIMDNN_PROGRESS") == "0" or multiprocessing.parent_process() is not None or sys.stderr is None:
-        return False
     shell = sys.modules.get("IPython")
     in_notebook = shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
-    return bool(sys.stderr.isatty() or in_notebook)
+    if sys.stderr is None or not (in_notebook or sys.stderr.isatty()):
+        return False
+    return variable("SIMDNN_PROGRESS") != "0" and multiprocessing.parent_process() is None
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn.numerics import compiled, reference
 from simdnn.numerics.bound import Inputs as Inputs
+from simdnn.numerics.bound import unbound
 from simdnn.numerics.buffers import buffers_of
 from simdnn.numerics.covered import written_whole
 from simdnn.program.check import verify
@@ -32,6 +33,8 @@ def run(
         raise InvalidArgument(f"engine {engine!r}: one of {', '.join(ENGINES)}")
     if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
         raise InvalidArgument(f"threads={threads!r}; an integer from 1 to {MOST_THREADS} is needed")
+    if engine != "reference" and threads == 1 and native and (left := unbound(program).run(inputs)) is not None:
+        return left
     buffers = buffers_of(program, inputs, written_whole)
     if engine == "reference":
         reference.execute(program, buffers)

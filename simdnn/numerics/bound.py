@@ -17,6 +17,8 @@ from simdnn.numerics.covered import written_whole
 from simdnn.program.check import verify
 from simdnn.program.records import Program
 
+_UNBOUND = "unbound"
+
 
 class Inputs(dict[str, Any]):
     """Inputs that stay, and the program that is bound to them."""
@@ -84,6 +86,14 @@ class Bound:
 
     def _ready(self) -> compiled.Compiled | None:
         """The machine code, once runs have been worth making it well."""
-        if self._code is None and (code := compiled.at_once(self.program)):
-            self._code = code
+        if self._code is None or self.program.executed >= compiled.SHARED_OPS:  # which more cores may share by now
+            self._code = compiled.at_once(self.program)
         return self._code
+
+
+def unbound(program: Program) -> Bound:
+    """A proved program bound to nothing but its constants, kept with it: all inputs come with each run."""
+    kept = vars(program)
+    if (found := kept.get(_UNBOUND)) is None:
+        found = kept[_UNBOUND] = Bound(program, {})
+    return found

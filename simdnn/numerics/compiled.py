@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -33,11 +34,12 @@ from simdnn.numerics import tiles
 from simdnn.numerics.blocks import InBlocks, blocks_of
 from simdnn.numerics.native import native_call
 from simdnn.numerics.rows import row_function
-from simdnn.numerics.turns import FIRST_OPS, host_threads, in_turns, shared
+from simdnn.numerics.turns import FIRST_OPS, SLICE_S, host_threads, in_turns, shared
 from simdnn.program.records import Loop, Memory, Op, Program, Register, Statement, walk
 from simdnn.progress import Late
 
 HASTY_OPS = 1 << 22  # instructions that hasty code runs in the time that LLVM takes longer for better code, or less
+SHORT_TURNS, SHORT_OPS = 4, 128  # of a loop that is written out, and instructions in all of them
 PARTS = 8  # of a stage for each thread: one whose core others use as well takes fewer of them
 SHARED_OPS = 1 << 23  # instructions that one core runs in several milliseconds: worth a team
 
@@ -53,6 +55,10 @@ class Compiled:
     stages: list[tuple[Any, int]]  # C function (pointers, from, to), iterations
     counts: list[int]  # for each stage, how many iterations to run in the first call
     library: LinkedCode  # it owns the code
+    brief: bool = False  # whether a run is so short that each stage may be a call
+
+    def __post_init__(self) -> None:
+        self.brief = all(extent <= count for (_, extent), count in zip(self.stages, self.counts, strict=True))
 
 
 def execute(program: Program, buffers: dict[str, Array], threads: int = 1, native: bool = True) -> None:
@@ -69,11 +75,10 @@ def execute(program: Program, buffers: dict[str, Array], threads: int = 1, nativ
 
 def at_once(program: Program) -> Compiled | None:
     """Well made machine code whose stages are a call each, on one core; None where the program's is not."""
-    if program.executed >= SHARED_OPS or _EXECUTED[program.signature] <= HASTY_OPS:
+    if _EXECUTED[program.signature] <= HASTY_OPS or program.executed >= SHARED_OPS and host_threads() > 1:
         return None
     code = compile_program(program)
-    alone = all(extent <= count for (_, extent), count in zip(code.stages, code.counts, strict=True))
-    return code if alone else None
+    return code if code.brief else None
 
 
 def _in_haste(program: Program) -> bool:
@@ -87,8 +92,9 @@ def _in_haste(program: Program) -> bool:
 def _run(code: Compiled, program: Program, buffers: dict[str, Array], threads: int) -> bool:
     """Run all stages in turn; False, and at once, where a stage raises the alarm."""
     pointers = _pointers(program, buffers)
-    if threads == 1 and all(extent <= count for (_, extent), count in zip(code.stages, code.counts, strict=True)):
+    if threads == 1 and code.brief:
         return not any(function(pointers, 0, extent) for function, extent in code.stages)
+    began = time.perf_counter()
     total = sum(extent for _, extent in code.stages)
     ran: list[int] = []  # iterations of each call, from whatever thread
     with Late("parts of the kernel's work") as told:
@@ -108,6 +114,7 @@ def _run(code: Compiled, program: Program, buffers: dict[str, Array], threads: i
                 alarm = shared([functools.partial(heard, work) for work in works], cuts(extent, PARTS * threads), count)
             if alarm:
                 return False
+        code.brief |= threads == 1 and time.perf_counter() - began < SLICE_S
         return True
 
 
@@ -197,7 +204,7 @@ class _Stage:
     ) -> None:
         self.program = program
         self.caps = caps
-        self.stamped = stamped or ()
+        self.stamped, self.timed = stamped or (), stamped is not None
         self.name = name
         self.emitter = emit = Emitter(optimistic)
         self.pointers: dict[str, str] = {}
@@ -274,7 +281,12 @@ class _Stage:
                 self.op(statement, variables, registers)
 
     def loop(self, loop: Loop, variables: dict[str, str], registers: dict[str, LlvmValue]) -> None:
-        """A loop whose carried registers (defined before, written inside) become phis."""
+        """A loop whose carried registers (defined before, written inside) become phis; a short one as its turns."""
+        if self.is_short(loop):
+            for turn in range(loop.extent):
+                self.stamp(loop)
+                self.statements(loop.body, {**variables, loop.var: str(turn)}, registers)
+            return
         writers = _writers(loop.body)
         before = {name: registers[name] for name in writers if name in registers}
         phis = {n: LlvmValue(self.emitter, self.emitter.name("r"), v.dtype, v.lanes) for n, v in before.items()}
@@ -293,6 +305,14 @@ class _Stage:
 
         self.emitter.loop("0", str(loop.extent), inside)
         registers.update(after)
+
+    def is_short(self, loop: Loop) -> bool:
+        """Whether a loop is written out, where nobody times it: its end, which comes after so few instructions, is hard
+        to foretell, and a core that takes the wrong way there loses some twenty cycles.
+        """
+        straight = all(isinstance(statement, Op) and not statement.definition.tile for statement in loop.body)
+        few = loop.extent == 1 or straight and loop.extent * len(loop.body) <= SHORT_OPS
+        return not self.timed and few and loop.extent <= SHORT_TURNS
 
     def stamp(self, loop: Loop) -> None:
         """Note the time, where the loop is one of those that do."""

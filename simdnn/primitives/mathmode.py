@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar
 
 from isa_models import InvalidArgument
 from isa_models.environment import variable as variable_of
+from isa_models.environment import variables
 from isa_models.keywords import keywords
 from simdnn.primitives.checks import one_of
 
@@ -74,7 +75,7 @@ class Setting(Generic[T]):
             return "scope", entered[-1].value
         if self.thread.default is not None:
             return "thread", self.thread.default
-        return tuple(map(variable_of, self.variables))
+        return variables(self.variables)
 
     def set_default(self, value: T | None) -> None:
         """Set this thread's default; None gives the word back to the environment."""

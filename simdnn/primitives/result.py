@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from simdnn.explanations.bounds import ErrorBound
     from simdnn.explanations.departures import Departures
     from simdnn.explanations.steps import Explanation
+    from simdnn.primitives.prepared import Operands
     from simdnn.timing.estimate import Cost
 
 
@@ -311,9 +312,13 @@ class Result(Estimate):
     """
 
     output: Array
-    departed: Departures
-    explainer: Callable[..., Explanation]
+    operands: Operands
     dst_scales: Array | None = None
+
+    @cached_property
+    def departed(self) -> Departures:
+        """How the run departed from exact integers."""
+        return self.operands.departures(self.output.shape)
 
     @property
     def saturation(self) -> Array | None:
@@ -369,7 +374,7 @@ class Result(Estimate):
 
         Raises `InvalidArgument` for an element that is not there.
         """
-        return self.explainer(*index)
+        return self.operands.explain(*index)
 
     def _row(self) -> dict[str, Any]:
         output = f"{'x'.join(map(str, self.output.shape))} {self.output.dtype}"

@@ -181,7 +181,7 @@ def told(choice: Choice, target: Target) -> Choice:
     """The choice, as the log tells it for each call."""
     problem = choice.request.problem
     _LOG.debug("%s on %s, dispatch %s: %s", choice.kind.name, target.machine.name, target.dispatch, problem)
-    if is_reference(choice.library):
+    if choice.library and is_reference(choice.library):
         _LOG.info(
             "%s falls back to its reference implementation %s on %s: %s",
             target.dispatch,

@@ -70,7 +70,7 @@ class Generator:
     def body(self, ops: list[Statement], defined: set[str], extents: dict[str, int], depth: int) -> None:
         for _ in range(int(self.rng.integers(3, 9))):
             if depth < 2 and self.rng.random() < 0.2:
-                var, extent = f"k{len(extents)}", int(self.rng.integers(1, 4))
+                var, extent = f"k{len(extents)}", int(self.rng.integers(1, 7))  # those of up to 4 may be written out
                 inner: list[Statement] = []
                 self.body(inner, set(defined), {**extents, var: extent}, depth + 1)
                 ops.append(Loop(var, extent, tuple(inner)))

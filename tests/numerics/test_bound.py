@@ -50,6 +50,25 @@ def test_a_program_is_not_bound_while_its_code_is_hasty() -> None:
     assert bound.run(kernel.prepare.source(src)) is None
 
 
+@pytest.mark.parametrize("slice_s", [0.0, 1e9])
+def test_a_longer_program_is_called_at_once_when_a_run_was_short(
+    slice_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In slices a call runs FIRST_OPS instructions at first, whatever the host's speed."""
+    monkeypatch.setattr(compiled, "SLICE_S", slice_s)
+    monkeypatch.setattr(compiled, "_CACHE", {})
+    monkeypatch.setattr(compiled, "_EXECUTED", compiled.Counter())
+    src, weights = np.ones((128, 512), np.float32), np.ones((512, 512), np.float32)
+    kernel = simdnn.matmul(src, weights, machine="icx").kernel
+    program, inputs = kernel.program, kernel.prepare(src, weights, Parameters())
+    assert compiled.FIRST_OPS < program.executed < compiled.SHARED_OPS
+    compiled._EXECUTED[program.signature] = compiled.HASTY_OPS + 1
+    assert compiled.at_once(program) is None
+    outputs = [numerics.run(program, inputs)["dst"] for _ in range(2)]
+    assert (compiled.at_once(program) is not None) == bool(slice_s)
+    assert all((output == 512).all() for output in outputs)
+
+
 def test_weights_that_saturate_are_found_by_calls_that_are_bound() -> None:
     """What a result tells of its operands is that of its own call."""
     weights = simdnn.reorder(
