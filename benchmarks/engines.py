@@ -36,6 +36,7 @@ from isa_models.isa import host_caps
 from simdnn import numerics
 from simdnn.cli.output import table
 from simdnn.kernels import KERNELS, Epilogue, Kernel, MatmulProblem, Parameters
+from simdnn.primitives.reorder import values_of
 
 SHAPES = (
     "1024x1024x1024 256x256x256 130x257x129 128x768x768 16x768x3072 1x1024x1024 "
@@ -127,11 +128,12 @@ def _matmuls(row: Row, m: int, k: int, n: int) -> dict[str, Callable[[], object]
     a, b = _random(rng, (m, k), src), _random(rng, (k, n), wei)
     fa, fb = (rng.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
     kernel = _kernel(row, MatmulProblem(m, n, k, src, wei, Epilogue(dst)))
-    inputs = kernel.prepare(a, b, Parameters())
     call = partial(simdnn.matmul, a, machine=row.machine, dst=dst, dispatch=row.kernel, engine="compiled")
+    ahead = _ahead(row, call, b)
+    inputs = kernel.prepare(a, values_of(ahead), Parameters())
     run = partial(numerics.run, kernel.program, inputs, engine="compiled")
     ours = {"numpy": lambda: fa @ fb, "run": run, "portable": partial(run, native=False)}
-    return _calls(row, call, b, [_random(rng, (k, n), wei) for _ in range(2)]) | ours
+    return _calls(call, b, ahead, [_random(rng, (k, n), wei) for _ in range(2)]) | ours
 
 
 def _convolutions(row: Row, *sizes: int) -> dict[str, Callable[[], object]]:
@@ -143,10 +145,9 @@ def _convolutions(row: Row, *sizes: int) -> dict[str, Callable[[], object]]:
     a, b = _random(rng, (mb, ic, size, size), src), _random(rng, shape, wei)
     how: dict[str, Any] = {"strides": stride, "padding": padding, "groups": groups}
     call = partial(simdnn.convolution, a, machine=row.machine, dst=dst, isa=row.isa, engine="compiled", **how)
-    found = call(b)
-    kernel = found.kernel
-    inputs = kernel.prepare(a, b, Parameters())
-    return _calls(row, call, b, [_random(rng, shape, wei) for _ in range(2)]) | {
+    kernel, ahead = call(b).kernel, _ahead(row, call, b)
+    inputs = kernel.prepare(a, values_of(ahead), Parameters())
+    return _calls(call, b, ahead, [_random(rng, shape, wei) for _ in range(2)]) | {
         "run": lambda: numerics.run(kernel.program, inputs, engine="compiled"),
     }
 
@@ -156,15 +157,21 @@ def _kernel(row: Row, problem: MatmulProblem) -> Kernel:
     return kind.build(problem, machine(row.machine))
 
 
-def _calls(
-    row: Row, call: Callable[..., simdnn.Result], b: NDArray[Any], others: list[NDArray[Any]]
-) -> dict[str, Callable[[], object]]:
-    """Whole calls with weights as they are reordered ahead, known and new."""
-    rng, turns = np.random.default_rng(0), cycle(others)
+def _ahead(row: Row, call: Callable[..., simdnn.Result], b: NDArray[Any]) -> Any:
+    """Weights that are reordered ahead, and met: `run` and `call` read the same panels, as oneDNN's do."""
     try:
         ahead: Any = simdnn.reorder(b, call(b).weights_desc, machine=row.machine)
     except simdnn.SimdnnError:  # of this kernel's layout there is no reorder
         ahead = b
+    call(ahead)
+    return ahead
+
+
+def _calls(
+    call: Callable[..., simdnn.Result], b: NDArray[Any], ahead: Any, others: list[NDArray[Any]]
+) -> dict[str, Callable[[], object]]:
+    """Whole calls with weights as they are reordered ahead, known and new."""
+    rng, turns = np.random.default_rng(0), cycle(others)
 
     def new() -> object:
         weights = next(turns)

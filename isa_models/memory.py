@@ -18,7 +18,7 @@ Bytes = npt.NDArray[np.uint8]
 
 LINE = 64  # bytes of a cache line
 _LEAST = 1 << 17  # bytes from which memory is kept: allocators keep what is smaller themselves
-_MOST = 1 << 27  # bytes kept of each size, and when memory is asked for of all
+_MOST = 1 << 27  # bytes kept of each size, and when new memory is asked for of all
 _BYTE = ctypes.c_char
 _kept: dict[int, deque[_Home]] = {}  # by size; each operation on it is one that no other thread comes between
 
@@ -87,11 +87,11 @@ def _used(size: int) -> Bytes | None:
 
 
 def _new(memory: Bytes, size: int) -> Bytes:
+    _keep_few()
     return _lent(memory, memory.__array_interface__, size) if memory.size <= _MOST else memory[:size]
 
 
 def _lent(memory: Bytes, interface: dict[str, Any], size: int) -> Bytes:
-    _keep_few()
     return np.asarray(_Loan(memory, interface))[:size]
 
 

@@ -27,8 +27,8 @@ def wanted() -> bool:
     """
     own = variable("SIMDNN_VERBOSE")
     if own is None:
-        theirs = variable("ONEDNN_VERBOSE") or ""
-        return any(part in _ON for part in theirs.lower().split(","))
+        theirs = variable("ONEDNN_VERBOSE")
+        return theirs is not None and any(part in _ON for part in theirs.lower().split(","))
     if own.strip().lower() in _ON:
         return True
     if own.strip().lower() not in _OFF:

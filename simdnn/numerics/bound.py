@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from numpy import ndarray
+
 from isa_models.formats import fmt
-from isa_models.memory import address, empty, zeros
+from isa_models.memory import LINE, address, empty, zeros
 from isa_models.readings.arrays import Array
 from simdnn.numerics import compiled
 from simdnn.numerics.buffers import constant_of, input_of
 from simdnn.numerics.covered import written_whole
 from simdnn.program.check import verify
-from simdnn.program.records import Program
+from simdnn.program.records import Program, Tensor
 
 _UNBOUND = "unbound"
 
@@ -40,7 +42,7 @@ class Bound:
         self._code: compiled.Compiled | None = None
         self._addresses: list[int] = []
         self._held: list[Array] = []  # arrays at those addresses
-        self._given: list[tuple[int, Any]] = []  # places among the tensors, and the tensors
+        self._given: list[tuple[int, Tensor, Any]] = []  # places among the tensors, and the tensors with their types
         self._rooms: list[tuple[int, str, int, Any, Any, bool]] = []
         for place, tensor in enumerate(program.tensors):
             place_of = 0
@@ -49,7 +51,7 @@ class Bound:
                 self._held.append(array)
                 place_of = address(array)
             elif tensor.kind == "input":
-                self._given.append((place, tensor))
+                self._given.append((place, tensor, fmt(tensor.dtype).dtype))
             else:
                 make, dtype = empty if written_whole(program, tensor) else zeros, fmt(tensor.dtype).dtype
                 size = tensor.size * dtype.itemsize
@@ -65,9 +67,14 @@ class Bound:
             return None
         addresses, outputs = self._addresses.copy(), {}
         held = []  # until the program has run
-        for place, tensor in self._given:
-            array = input_of(self.program, tensor, others)
-            addresses[place] = address(array)
+        for place, tensor, dtype in self._given:
+            array: Any = others.get(tensor.name)
+            plain = type(array) is ndarray and array.dtype == dtype and array.size == tensor.size
+            where = address(array) if plain and array.flags.c_contiguous else 1
+            if where % LINE:
+                array = input_of(self.program, tensor, others)
+                where = address(array)
+            addresses[place] = where
             held.append(array)
         for place, name, size, dtype, make, comes_back in self._rooms:
             try:
