@@ -36,7 +36,7 @@ class _Turn(NamedTuple):
     """Calls of compiled code: where each begins in the copy and in the original, and the sizes that all have."""
 
     starts: list[tuple[int, int]]
-    sizes: tuple[int, ...]
+    sizes: ctypes.Array[ctypes.c_int64]
 
 
 def in_order(array: Array) -> Array:
@@ -55,9 +55,9 @@ def copied_in_order(array: Array) -> Array:
     if array.size < _LEAST or array.flags.c_contiguous or array.dtype.hasobject:
         copy[...] = array
     elif (turn := _turn(array.shape, array.strides, array.itemsize)) and _worth(array):
-        function, to, start = _function(array.itemsize), copy.ctypes.data, array.ctypes.data
+        function, to, start = _function(array.itemsize), address(copy), array.ctypes.data
         for ahead, behind in turn.starts:
-            function(to + ahead, start + behind, *turn.sizes)
+            function(to + ahead, start + behind, turn.sizes)
     elif array.shape[-1] < _FEW:  # else the innermost of NumPy's loops would be as short
         for number in range(array.shape[-1]):
             copy[..., number] = array[..., number]
@@ -95,7 +95,8 @@ def _turn(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> _Turn 
         )
         for at in product(*(range(axis.length) for axis in others))
     ]
-    return _Turn(starts, (rows.length, columns.length, rows.to, columns.start, *times))
+    sizes = rows.length, columns.length, rows.to, columns.start, *times
+    return _Turn(starts, (ctypes.c_int64 * len(_SIZES))(*sizes))
 
 
 def _merged(axes: Iterator[_Axis]) -> list[_Axis]:
@@ -117,6 +118,8 @@ def _function(size: int) -> Callable[..., None]:
     from isa_models.machine_code import linked  # brings LLVM
 
     emit, side = Emitter(), _SIDES[size]
+    for number, sized in enumerate(_SIZES):
+        emit.line(f"%{sized} = load i64, ptr {_at(emit, '%sizes', (str(number), '8'))}")
 
     def each_time(number: str) -> Carried:
         to, start = _at(emit, "%to", (number, "%to_next")), _at(emit, "%from", (number, "%from_next"))
@@ -138,12 +141,12 @@ def _function(size: int) -> Callable[..., None]:
 
     emit.loop("0", "%times", each_time)
     name = f"turn{8 * size}"
-    head = ", ".join(["ptr noalias %to", "ptr noalias %from", *(f"i64 %{name}" for name in _SIZES)])
+    head = "ptr noalias %to, ptr noalias %from, ptr noalias %sizes"
     body = "\n".join(["entry:", *emit.lines, "  ret void"])
     library = linked(
         name, "\n".join([*emit.declarations, f"define void @{name}({head}) nounwind {{\n{body}\n}}"]), [name]
     )
-    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * len(_SIZES))
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     function: Any = kind(library[name])
     function.keep = library  # which owns the code
     found: Callable[..., None] = function
