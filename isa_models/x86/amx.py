@@ -173,25 +173,17 @@ def _integer_dot(name: str, a_type: str, b_type: str) -> None:
     """,
     )
     def dot(acc: Value, a: Value, b: Value) -> Value:
-        total = acc
-        for quarter in range(4):
-            x, y = _bytes(a, a_type, quarter), _bytes(b, b_type, quarter)
-            for k in range(_STEPS):
-                total = total + x.permute(_in_row(k, acc.lanes)) * y.permute(_row(k, acc.lanes))
+        total, rows, columns = acc, a.view("u32"), b.view("u32")
+        for k in range(_STEPS):
+            x = rows.permute(_in_row(k, acc.lanes)).view(a_type).split(4)
+            y = columns.permute(_row(k, acc.lanes)).view(b_type).split(4)
+            for one, other in zip(x, y, strict=True):
+                total = total + one.to("s32") * other.to("s32")
         return total
 
 
 def _numpy(dtype: str) -> str:
     return dtype.replace("s", "i").replace("8", "1")
-
-
-def _bytes(tile: Value, dtype: str, quarter: int) -> Value:
-    """One byte of each doubleword, as s32."""
-    if dtype == "u8":
-        wide = ((tile.view("u32") >> (8 * quarter)) & 255).view("s32")
-    else:
-        wide = (tile.view("s32") << (24 - 8 * quarter)) >> 24
-    return wide.step("widen to s32", lambda: [tile.split(4)[quarter]])
 
 
 for _name, _a, _b in (("ss", "s8", "s8"), ("su", "s8", "u8"), ("us", "u8", "s8"), ("uu", "u8", "u8")):
