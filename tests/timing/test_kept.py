@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import simdnn
 from isa_models import cpu_machine
-from simdnn.program import Program
+from simdnn.kernels.x86.code import fetch
+from simdnn.program import Affine, Loop, Program, Tensor
 from simdnn.timing.cpu import lines, walk
 from simdnn.timing.estimate import Cost, estimate_program
 from tests.effort import examples
@@ -54,6 +55,14 @@ def test_what_is_kept_from_others_changes_nothing(
         kept = estimate_program(program, machine, threads=threads)
         with nothing_kept():
             assert said(estimate_program(program, machine, threads=threads)) == said(kept)
+
+
+@pytest.mark.parametrize("first", ["prefetcht0", "prefetchw"])
+def test_instructions_that_are_timed_alike_are_counted_apart(first: str) -> None:
+    for name in dict.fromkeys((first, "prefetcht0", "prefetchw")):
+        asked = fetch(name, "c", Affine(), "f32")
+        program = Program("asks", "avx512_core", (Tensor("c", "f32", 16, "output"),), (Loop("i", 4, (asked,)),))
+        assert estimate_program(program, cpu_machine("spr")).executed[name] == 4
 
 
 def test_lines_met_before_are_not_lowered_again() -> None:

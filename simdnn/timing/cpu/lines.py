@@ -78,7 +78,7 @@ class _KnownLines:
         self._number_of_key: dict[CountedAs, int] = {}
         self.facts = Numbers("length", "wide", "tiles", "loads", "stores")
         self._steps: list[tuple[Step, str]] = []  # with the jump that is fused with it
-        self._numbers: dict[tuple[Step, str], int] = {}
+        self._numbers: dict[tuple[Step, str, tuple[CountedAs, ...]], int] = {}  # instructions timed alike count apart
         self.answers: dict[tuple[str, object], Any] = {}  # what was found of stretches, by what makes them alike
         self._alike: dict[object, int] = {}
         self._numbers_alike = itertools.count()  # which are given once, so that none stands for another later
@@ -136,15 +136,16 @@ class _KnownLines:
         return tuple(numbers)
 
     def _number(self, step: Step, jump: str, keys: tuple[CountedAs, ...]) -> int:
-        if (step, jump) not in self._numbers:
+        line = step, jump, keys
+        if line not in self._numbers:
             timing = self.machine.timing(step.mnemonic, step.form)
             loads, stores = step.load is not None, step.store is not None
             self.facts.add([(len(keys), timing.vector_bits == 512, timing.tile, loads, stores)])
             self.keys += dict.fromkeys([key for key in keys if key not in self._number_of_key])
             self.keys_of.append(tuple([self._number_of_key.setdefault(key, len(self._number_of_key)) for key in keys]))
             self._steps.append((step, jump))
-            self._numbers[step, jump] = len(self._numbers)
-        return self._numbers[step, jump]
+            self._numbers[line] = len(self._numbers)
+        return self._numbers[line]
 
     def rows(self, numbers: Ints, beside: tuple[bool, bool]) -> tuple[CoreRows, Ints]:
         """Rows of lines as the core sees them beside 512-bit registers, and tiles; which of them each of these is."""
