@@ -44,7 +44,7 @@ class InstructionRows(Mapping[Key, InstructionTiming]):
         found = self._made.get(key)
         if found is None:
             row = self._given[key]
-            found = self._made[key] = row.of(key) if isinstance(row, WrittenRow) else row
+            found = self._made.setdefault(key, row.of(key) if isinstance(row, WrittenRow) else row)  # one, whoever asks
         return found
 
     def __contains__(self, key: object) -> bool:

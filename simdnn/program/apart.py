@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from operator import itemgetter
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from isa_models import ProgramError
 from isa_models.formats import fmt
-from simdnn.program.records import Affine, AlikeAccesses, Loop, Memory, Program, Statement
+from simdnn.program.records import Affine, AlikeAccesses, Loop, Memory, Program, Straight
 
 _MAX_ENUMERATED = 1 << 24
 _SPARSE = 8  # places for each element that is touched, beyond which they are sorted and not marked
@@ -40,8 +40,9 @@ class IterationAccess:
         """First element and the one behind the last, the loops around and the parallel one at zero."""
         low = high = self.index.const
         for name, coefficient in self.index.terms:
-            reach = coefficient * (self.inner.get(name, 1) - 1)
-            low, high = low + min(0, reach), high + max(0, reach)
+            if name in self.inner:
+                reach = coefficient * (self.inner[name] - 1)
+                low, high = (low, high + reach) if reach > 0 else (low + reach, high)
         return low, high + self.count
 
     @property
@@ -69,16 +70,16 @@ def access_of(program: Program, memory: Memory, store: bool, inner: dict[str, in
     return IterationAccess(memory.index + rows, count, store, {**inner, _ROW: memory.rows})
 
 
-def verify_apart(program: Program, body: Sequence[Statement], nest: bool = True) -> None:
-    """`ProgramError` for a parallel loop of `body` where iterations may meet.
+def verify_apart(program: Program, parts: Sequence[Straight | Loop], nest: bool = True) -> None:
+    """`ProgramError` for a parallel loop among `parts`, or below, where iterations may meet.
 
     `nest`: nothing but parallel loops around, each the only statement of the one around it.
     """
-    for statement in body:
-        if isinstance(statement, Loop):
-            if statement.parallel and statement.extent > 1:
-                _verify_independent(program, statement, nest)
-            verify_apart(program, statement.body, nest and statement.parallel and len(statement.body) == 1)
+    for part in parts:
+        if type(part) is Loop:
+            if part.parallel and part.extent > 1:
+                _verify_independent(program, part, nest)
+            verify_apart(program, part.parts, nest and part.parallel and len(part.body) == 1)
 
 
 def _verify_independent(program: Program, loop: Loop, nest: bool) -> None:
@@ -127,9 +128,9 @@ def _joined(program: Program, operands: Sequence[Operand]) -> list[IterationAcce
             if low <= first + count and whole <= most:
                 count = whole
                 continue
-            joined.append(replace(access, index=index + (first - index.const), count=count))
+            joined.append(IterationAccess(index + (first - index.const), count, access.store, access.inner))
             first, count = low, more
-        joined.append(replace(access, index=index + (first - index.const), count=count))
+        joined.append(IterationAccess(index + (first - index.const), count, access.store, access.inner))
     return joined
 
 
@@ -161,8 +162,9 @@ def _places_apart(loop: Loop, accesses: Sequence[IterationAccess], stride: int, 
     for access in accesses:
         low = high = access.index.const % row
         for name, step in access.index.terms:
-            reach = step * (access.inner.get(name, 1) - 1) if step % row else 0
-            low, high = low + min(0, reach), high + max(0, reach)
+            if name in access.inner and step % row:
+                reach = step * (access.inner[name] - 1)
+                low, high = (low, high + reach) if reach > 0 else (low + reach, high)
         lows.append(low)
         highs.append(high + access.count)
     width = max(highs) - min(lows)

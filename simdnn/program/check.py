@@ -61,7 +61,7 @@ def verify(program: Program) -> Program:
         checker = _Checker(program, caps, configured)
         checker.statements(parts((statement,)), {}, {})
         configured = checker.configured
-    verify_apart(program, program.body)
+    verify_apart(program, program.parts)
     for statement in program.body:
         verify_private(program, statement)
     vars(program)[_PROVED] = True
@@ -106,6 +106,9 @@ class _Checker:
 
     def fail(self, op: object, why: str) -> ProgramError:
         return ProgramError(f"{self.program.name}: `{op}`: {why}")
+
+    def fail_loop(self, loop: Loop, why: str) -> ProgramError:
+        return self.fail(f"for {loop.var} < {loop.extent}", why)
 
     def statements(self, body: Sequence[Straight | Loop], defined: Registers, extents: dict[str, int]) -> None:
         for part in body:
@@ -154,17 +157,16 @@ class _Checker:
         return True
 
     def loop(self, loop: Loop, defined: Registers, extents: dict[str, int]) -> None:
-        label = f"for {loop.var} < {loop.extent}"
         if loop.extent < 1:
-            raise self.fail(label, "a loop runs at least once")
+            raise self.fail_loop(loop, "a loop runs at least once")
         if loop.extent * prod(extents.values()) > MOST:
-            raise self.fail(label, f"more than {MOST} iterations with the loops around it")
+            raise self.fail_loop(loop, f"more than {MOST} iterations with the loops around it")
         if not loop.var.isidentifier():
-            raise self.fail(label, f"variable name {loop.var!r}")
+            raise self.fail_loop(loop, f"variable name {loop.var!r}")
         if loop.var in extents:
-            raise self.fail(label, f"variable {loop.var} is a loop around it already")
+            raise self.fail_loop(loop, f"variable {loop.var} is a loop around it already")
         if not loop.body:
-            raise self.fail(label, "an empty body")
+            raise self.fail_loop(loop, "an empty body")
         inside, before, self.written = dict(defined), self.written, set()
         around, self.spans = self.spans, {}
         self.statements(loop.parts, inside, {**extents, loop.var: loop.extent})
@@ -172,9 +174,9 @@ class _Checker:
         for name, bits in defined.items():
             if inside[name] != bits:
                 met = f"{bits} bits and comes back with {inside[name]}"
-                raise self.fail(label, f"register {name} is carried with {met}")
+                raise self.fail_loop(loop, f"register {name} is carried with {met}")
         if loop.parallel and (carried := sorted(self.written & defined.keys())):
-            raise self.fail(label, f"a parallel loop cannot carry registers {carried}")
+            raise self.fail_loop(loop, f"a parallel loop cannot carry registers {carried}")
         self.written |= before
 
     def op(self, op: Op, defined: Registers, extents: dict[str, int]) -> None:

@@ -120,6 +120,7 @@ class Op(Record):
         old, form = self.memory, self.form
         if old is None or type(index) is not Affine:
             raise ProgramError(f"`{self}` at {index!r:.60}; an op with a memory operand, and an Affine, are needed")
+        _ = old.bits  # which is known of the other then
         memory, made = _new(Memory), _new(Op)
         memory.__dict__.update(old.__dict__)
         memory.__dict__["index"] = index
@@ -193,7 +194,8 @@ class Straight(tuple[Op, ...]):
             if memory is None:
                 continue
             index, stores = memory.index, memory is op.dst
-            key = memory.tensor, index.terms, memory.bits, memory.rows, memory.stride, stores, op.instruction
+            kind = memory.dtype, memory.lanes, memory.rows, memory.stride
+            key = memory.tensor, index.terms, kind, stores, op.instruction
             met = found.get(key)
             if met is None:
                 found[key] = AlikeAccesses(memory, stores, op, [index.const], [place])
@@ -233,7 +235,7 @@ class Loop(Record):
     @Derived
     def depth(self) -> int:
         """Loops one in another, this one included."""
-        return 1 + max((s.depth for s in self.body if isinstance(s, Loop)), default=0)
+        return 1 + max([part.depth for part in self.parts if type(part) is Loop], default=0)
 
     @Derived
     def parts(self) -> tuple[Straight | Loop, ...]:

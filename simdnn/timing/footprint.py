@@ -69,6 +69,13 @@ class Region:
         """Lines of each tensor that the accesses directly in the loop touch in one iteration."""
         return self.bundles.touched(self.first, self.own, self.deep).lines if self.loops else self.iteration
 
+    @Derived
+    def ends(self) -> tuple[list[str], ...]:
+        """For each loop the tensors that none behind it touches; and those that no loop touches, only accesses."""
+        last = {tensor: number for number, loop in enumerate(self.loops) for tensor in loop.whole}
+        of_loops = [[tensor for tensor in loop.whole if last[tensor] == n] for n, loop in enumerate(self.loops)]
+        return *of_loops, [tensor for tensor in self.straight if tensor not in last]
+
     @property
     def strided(self) -> dict[str, Runs]:
         """Where the lines of one iteration lie, of tensors whose lines are not one run."""

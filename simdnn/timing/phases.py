@@ -103,10 +103,13 @@ class _Cut:
             if not demand:
                 continue
             level = self.levels[number]
-            asked = {tensor: demand[tensor] for tensor in demand if tensor in self.asked} if self.asked else {}
+            busy[number] = all_ = self.cycles(level, demand)
+            if not self.asked and not self.ahead:
+                shown += level.exposed * all_
+                continue
+            asked = {tensor: demand[tensor] for tensor in demand if tensor in self.asked}
             ahead = {t: demand[t] * self.ahead[t] for t in self.ahead if t in demand and t not in asked}
-            all_, *some = (self.cycles(level, part) if part else 0.0 for part in (demand, asked, ahead))
-            busy[number] = all_
+            some = [self.cycles(level, part) if part else 0.0 for part in (asked, ahead)]
             shown += (
                 level.exposed * (all_ - sum(some)) + level.exposed_asked * some[0] + level.exposed_fetched * some[1]
             )
@@ -126,12 +129,10 @@ class _Cut:
         if not (flows := _with_work(flows)):
             return
         left = {level: dict(once) for level, once, _ in flows}
-        last = {tensor: loop for loop in part.loops for tensor in loop.whole}
-        alone = part.straight.keys() - last.keys()
+        *of_loops, alone = part.ends
         near = {level: _sum(f.straight, _take(left[level], part.straight, alone)) for level, _, f in flows}
         core = span.cycles
-        for number, (loop, inner) in enumerate(zip(part.loops, span.loops, strict=True)):
-            ends = [tensor for tensor in loop.whole if last[tensor] is loop]
+        for number, (loop, inner, ends) in enumerate(zip(part.loops, span.loops, of_loops, strict=True)):
             below = []
             for level, _, fetches in flows:
                 once, again = fetches.loops[number] if fetches.loops else ({}, fetches)  # nothing is fetched again

@@ -42,7 +42,7 @@ class Epilogue:
     def in_float(self) -> bool:
         """Whether an s32 accumulator goes through f32 at all."""
         return self.dst != "s32" or bool(
-            set(self.post_ops) - {RELU}
+            any([post_op != RELU for post_op in self.post_ops])
             or self.src_scale
             or self.wei_scale is not None
             or self.bias

@@ -22,7 +22,7 @@ from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import SECOND_LEVEL, row_blocks
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.compensation import Compensation, compensated
-from simdnn.kernels.x86.dots import Dot, accumulator, emitted
+from simdnn.kernels.x86.dots import Dot, accumulators, emitted
 from simdnn.kernels.x86.epilogue import TileSums, finish_tile
 from simdnn.kernels.x86.gemm import Gemm, RegisterTiles, epilogue_of, evenly, gemm, in_registers
 from simdnn.kernels.x86.product import Product
@@ -183,7 +183,7 @@ class Direct:
                     index = weights + Affine.var("k") * panel.step + j * unit.lanes * dot.depth
                     body += dot.load_weights(unit, f"b{j}", panel.tensor, index, unit.lanes)
                     body += emitted(dot.emit, unit, f"c0_{j}", "a", f"b{j}", "t0")
-                sums = [accumulator(unit, 0, j, dot) for j in range(panel.vectors)]
+                (sums,) = accumulators(unit, 1, panel.vectors, dot)
                 one = [*(zero(acc) for acc in sums), ones, *self.once()]
                 one += loop("u", some.taps, loop("k", r.ic // dot.depth, body))
                 which = (Affine.var("e") if some.times > 1 else Affine()) + number
@@ -247,7 +247,7 @@ class Direct:
         pixel = Affine.var("r") * height + first
         begin = source + (pixel * axis.stride + -axis.before) * r.source.pixel + Affine.var("u") * r.down
         weights = panel.base + (Affine.var("u") + lines.tap) * (r.kw * tap)
-        sums = [accumulator(unit, i, j, p.dot) for i in range(height) for j in range(panel.vectors)]
+        sums = [acc for row in accumulators(unit, height, panel.vectors, p.dot) for acc in row]
         code: Code = [*setup(unit, reduction, panel, self.gemm.plan.scale_by_channel), *(zero(acc) for acc in sums)]
         body: Code = []
         for column, many, members in columns:

@@ -280,6 +280,11 @@ def beside(unit: Unit, acc: str) -> Register:
     return unit.reg(f"w{acc[1:]}", "s16")
 
 
-def accumulator(unit: Unit, row: int, column: int, dot: Dot) -> Register:
-    """The register that a tile's sum at (row, column of registers) is kept in."""
-    return unit.reg(f"c{row}_{column}", dot.acc)
+def accumulators(unit: Unit, rows: int, columns: int, dot: Dot) -> tuple[tuple[Register, ...], ...]:
+    """The registers that a tile's sums are kept in, by row and column of registers."""
+    return _accumulators(unit, rows, columns, dot.acc)
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _accumulators(unit: Unit, rows: int, columns: int, dtype: str) -> tuple[tuple[Register, ...], ...]:
+    return tuple([tuple([unit.reg(f"c{row}_{column}", dtype) for column in range(columns)]) for row in range(rows)])

@@ -25,7 +25,7 @@ from simdnn.kernels.x86.code import Unit, broadcast32, zero
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.decompress import GIVEN
 from simdnn.kernels.x86.decompressor import Decompressor, lengths, nest, scale_inside
-from simdnn.kernels.x86.dots import Dot, accumulator
+from simdnn.kernels.x86.dots import Dot, accumulators
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.kernels.x86.product import PanelBlocks, Product, panels_of
 from simdnn.kernels.x86.stored import decoding_of, held_of
@@ -100,7 +100,7 @@ class Fused:
         """`height` rows by one panel, from nothing to memory."""
         p, d = self.product, self.decompressor
         rows = [Affine.var("r") * height + (first + i) for i in range(height)]
-        sums = [[accumulator(p.unit, i, j, p.dot) for j in range(panel.vectors)] for i in range(height)]
+        sums = accumulators(p.unit, height, panel.vectors, p.dot)
         code: Code = [zero(acc) for row in sums for acc in row]
         code += d.rows.setup(_KEPT[: d.rows.held], _registers(0)[5]) + d.interleaving("order")
         step, large = lengths(d.compressed, p.k)

@@ -9,7 +9,7 @@ from itertools import cycle
 
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.x86.code import Unit, broadcast32, fetch, load32, load_float, store32, zero
-from simdnn.kernels.x86.dots import Dot, Emit, accumulator, beside, emitted
+from simdnn.kernels.x86.dots import Dot, Emit, accumulators, beside, emitted
 from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile
 from simdnn.program.records import Affine, Op
 
@@ -173,18 +173,18 @@ def steps(
     first: int = 0,
 ) -> Code:
     """The innermost loop: `count` dots for the accumulators of a tile's rows from `first` on."""
-    dot = reduction.dot
-    at = Affine.var("k")
+    dot, at = reduction.dot, Affine.var("k")
+    first_weights, along_k = weights + at * panel.step, at * dot.depth
 
     def load(j: int, register: str) -> Code:
-        index = weights + at * panel.step + j * unit.lanes * dot.depth
+        index = first_weights + j * unit.lanes * dot.depth
         return dot.load_weights(unit, register, panel.tensor, index, panel.lanes[j] if panel.plain else unit.lanes)
 
     def broadcast(i: int, register: str) -> Code:
         if dot.src == "f16" and dot.acc == "f32":
             return load_float(unit, register, reduction.source, "f16", rows[i] + at, 1)
         a = unit.reg(register, "f32" if dot.src == "f32" else "u32")
-        code: Code = [broadcast32(a, reduction.source, rows[i] + at * dot.depth)]
+        code: Code = [broadcast32(a, reduction.source, rows[i] + along_k)]
         if reduction.shifted:
             code.append(op("vpaddb", a.as_("s8"), a.as_("s8"), unit.reg("shift", "s8")))
         return code
@@ -192,7 +192,7 @@ def steps(
     # The library names lines some steps on; so do these but for the place, which no cycle depends on: behind the last
     # line an address would leave its tensor.
     ahead = range(min(len(rows), panel.vectors) if reduction.fetches else 0)
-    places = [weights + at * panel.step + j * unit.lanes * dot.depth for j in ahead]
+    places = [first_weights + j * unit.lanes * dot.depth for j in ahead]
     body: Code = [fetch("prefetcht0", panel.tensor, place, dot.wei) for place in places]
     if reduction.one_load:
         sources = ["a", "b0", *(f"a{i}" for i in range(2, len(rows)))][: len(rows)]  # two are the epilogue's later
@@ -248,7 +248,7 @@ def reduce_(
     """Accumulators from zero and what `start` adds, over one chain; `at`: how far source and weights are on already."""
     moved, weights = chain.at([row + at[0] for row in rows], panel.base + at[1])
     code = chain.around(steps(unit, reduction, panel, moved, weights, chain.steps))
-    sums = [accumulator(unit, i, j, reduction.dot) for i in range(len(rows)) for j in range(panel.vectors)]
+    sums = [acc for row in accumulators(unit, len(rows), panel.vectors, reduction.dot) for acc in row]
     if reduction.dot.beside:
         sums += [beside(unit, acc.name) for acc in sums]
     clear: Code = [zero(acc) for acc in sums]
@@ -296,14 +296,14 @@ def tile(
     not follow each other at once.
     """
     dot, joined = reduction.dot, reduction.joined
-    accumulators = [[accumulator(unit, i, j, dot) for j in range(panel.vectors)] for i in range(len(sources))]
+    registers = accumulators(unit, len(sources), panel.vectors, dot)
     at = [row + panel.dst for row in dst_rows]
     in_comp = [p + panel.channel for p in position] if plan.compensate == "position" else []
-    final = TileSums(unit, accumulators, panel.lanes, at, panel.channel, in_comp, row_number)
+    final = TileSums(unit, registers, panel.lanes, at, panel.channel, in_comp, row_number)
 
     def partial(add: bool, store: bool) -> Code:
         code: Code = []
-        for i, row in enumerate(accumulators):
+        for i, row in enumerate(registers):
             for j, acc in enumerate(row):
                 index = at[i] + j * unit.lanes
                 if add:
@@ -325,7 +325,7 @@ def tile(
             start = early if reduction.starts else Code()
             at_turn = turn * over.source, turn * over.weights
             body += reduce_(unit, reduction, panel, sources, chain, at_turn, start)
-            for row in accumulators:
+            for row in registers:
                 for acc in row:
                     body += dot.promote(unit, acc.name)
             if reduction.group:

@@ -64,6 +64,12 @@ class Numbers:
     def columns(self) -> dict[str, Any]:
         return dict(zip(self.names, self.values, strict=True))
 
+    @property
+    def addresses(self) -> dict[str, int]:
+        """Where in memory each of the columns begins."""
+        first, step = self.values.ctypes.data, self.values.strides[0]
+        return {name: first + step * place for place, name in enumerate(self.names)}
+
 
 class _Row(NamedTuple):
     """An op's facts wherever it stands, in the order of `_INTS` and `_FLOATS`, and where it wants room."""
@@ -117,6 +123,7 @@ class Places:
             "held_of": [scheduler.held_cycles for scheduler in core.schedulers],
         }
         self.arrays = {name: np.array(values, np.int64) for name, values in lists.items()}
+        self.addresses = {name: array.ctypes.data for name, array in self.arrays.items()}
         self.scalars = {
             "ports": len(core.ports),
             "schedulers": len(core.schedulers),
@@ -208,8 +215,9 @@ class CoreRows:
             arrays: dict[str, Any] = places.arrays | {
                 name: array for table in tables for name, array in table.columns.items()
             }
-            for name, array in arrays.items():
-                state[SLOT[name]] = array.ctypes.data
+            for addresses in (places.addresses, *[table.addresses for table in tables]):
+                for name, address in addresses.items():
+                    state[SLOT[name]] = address
             for name, value in places.scalars.items():
                 state[SLOT[name]] = value
             self._given = state, arrays

@@ -181,7 +181,7 @@ class Stream:
 
     def _reach(self, memory: Memory) -> int:
         """Bytes from a tile's first row to its last."""
-        return memory.stride * (memory.rows - 1) * self._unit(memory)
+        return memory.stride * (memory.rows - 1) * self._unit(memory) if memory.rows > 1 else 0
 
     def pointers(self, loop: Loop) -> int | None:
         """The address streams that the end of a loop has to move; None where it runs once, and so has no end."""

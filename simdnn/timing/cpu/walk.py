@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.provenance import Confidence, weakest
-from simdnn.program.records import Loop, Op, Program, Statement
+from simdnn.program.records import Loop, Program, Statement
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.core_run import CoreRun, Turn
 from simdnn.timing.cpu.lines import ProgramLines, Stretch
@@ -135,7 +135,7 @@ class _Walk:
         _add(pieces, whole.skipped)
         executed = self.lines.executed(whole.left | dict.fromkeys(itertools.chain(*whole.lines.ranges)))
         cycles = sum(piece.cycles for piece in pieces.values())
-        loops = tuple(self.span(s) for s in self.program.body if isinstance(s, Loop))
+        loops = tuple([self.span(part) for part in self.program.parts if type(part) is Loop])
         span = Iteration(cycles, executed.total(), loops)
         return CoreTime(cycles, tuple(pieces.values()), executed, weakest(self.confidences), span)
 
@@ -188,7 +188,7 @@ class _Walk:
 
     def span(self, loop: Loop) -> Iteration:
         """One iteration; where its steady state is not known, that of its loops and the least that the rest takes."""
-        loops = tuple(self.span(s) for s in loop.body if isinstance(s, Loop))
+        loops = tuple([self.span(part) for part in loop.parts if type(part) is Loop])
         instructions = self.lines.steps_of_a_turn(loop)
         if id(loop) in self.rates:
             return Iteration(sum(piece.cycles for piece in self.rates[id(loop)].values()), instructions, loops)
@@ -211,7 +211,7 @@ class _Walk:
             return self._nested(loop, first, path)
         one = self.first(loop, path)
         short = one.lines.steps <= self.window // SHORT
-        if short or all(isinstance(statement, Op) for statement in loop.body):
+        if short or all([type(part) is not Loop for part in loop.parts]):
             turn = partial(self.lines.turn, one.lines, loop.var)
             timing = self.lines.once_repeated("steady", one.lines, loop.var, lambda: loop_timing(turn()))
             self.confidences.add(timing.confidence)
