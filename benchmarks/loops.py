@@ -1,10 +1,10 @@
 """`python -m benchmarks.loops`: assembly loops on this host beside a machine's clock.
 
-The loops are those of tests/vectors: for zen4 loops_zen4.json (kernels' inner loops) and mixes_zen4.json (mixes of
-instruction classes that compete for ports), for spr loops_spr.json (both kinds, and tiles), loops_spr_compiled.json and
-loops_spr_kernels.json (a compiler's, and kernels' of other shapes; they name the registers that are pointers), for gnr
-loops_gnr.json, with the cycles recorded there. Data are in the first cache; pointers point into different pages; vector
-registers and memory hold zeros.
+The loops are those of tests/vectors: for zen4 loops_zen4.json (kernels' inner loops), mixes_zen4.json (mixes of
+instruction classes that compete for ports) and loops_zen4_others.json (those of the files below that it runs), for spr
+loops_spr.json (both kinds, and tiles), loops_spr_compiled.json and loops_spr_kernels.json (a compiler's, and kernels'
+of other shapes; they name the registers that are pointers), for gnr loops_gnr.json, with the cycles recorded there.
+Data are in the first cache; pointers point into different pages; vector registers and memory hold zeros.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from simdnn.cli.output import table
 
 SPR = ("loops_spr.json", "loops_spr_compiled.json", "loops_spr_kernels.json")
 FILES = {
-    "zen4": ("loops_zen4.json", "mixes_zen4.json"),
+    "zen4": ("loops_zen4.json", "mixes_zen4.json", "loops_zen4_others.json"),
     "spr": SPR,
     "gnr": ("loops_gnr.json",),
 }
 WRITTEN = ("mixes_zen4.json", *SPR)  # the others were measured elsewhere
+POINTERS = ["rsi", "rdx", "rdi", "r10"]  # of loops that name none
 START = {"r8": 0, "r15": 64}  # in the loops as they are measured: the pointers do not move
 APART = 3 * PAGE + 40 * LINE  # bytes from one pointer of a compiled loop to the next
 VECTORS = Path(__file__).parents[1] / "tests" / "vectors"
@@ -44,7 +45,8 @@ VECTORS = Path(__file__).parents[1] / "tests" / "vectors"
 def frame(loop: dict[str, Any]) -> Frame:
     """The lines before a compiled loop: its counter, pointers into different pages, numbers, full mask registers."""
     counter, first = loop["body"][-2].removeprefix("dec "), memory().ctypes.data + 16 * PAGE & -PAGE
-    numbers = {name: first + at * APART for at, name in enumerate(loop["pointers"])} | loop["start"]
+    named = enumerate(loop.get("pointers", POINTERS))
+    numbers = {name: first + at * APART for at, name in named} | loop.get("start", START)
     lines = [f"mov {counter}, rcx"] if counter != "rcx" else []
     lines += [f"mov {register}, {number}" for register, number in numbers.items()]
     if "avx512_core" in host_caps():
@@ -60,6 +62,16 @@ def memory() -> NDArray[np.uint8]:
     return pages
 
 
+@functools.cache
+def _bodies(name: str) -> dict[str, dict[str, Any]]:
+    return {loop["name"]: loop for loop in json.loads((VECTORS / name).read_text())["loops"]}
+
+
+def whole(loop: dict[str, Any]) -> dict[str, Any]:
+    """A loop with its body and registers, which may stand in another file; what it says itself counts."""
+    return _bodies(loop["of"])[loop["name"]] | loop if "of" in loop else loop
+
+
 def main() -> None:
     """Measure and print; `--write` records the new cycles."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.loops", description=__doc__)
@@ -70,10 +82,12 @@ def main() -> None:
     absent: list[str] = []
     for name in FILES[given.machine]:
         recorded = json.loads((VECTORS / name).read_text())
-        for loop in recorded["loops"]:
+        for entry in recorded["loops"]:
+            loop = whole(entry)
+            memory().fill(0)
             tiles = any("tmm" in line for line in loop["body"])
             end = loop["body"][:-2]  # measure adds the loop's end itself
-            around = frame(loop) if "pointers" in loop else PLAIN
+            around = frame(loop) if "pointers" in loop or "of" in loop else PLAIN
             if host_has(machine_code("\n".join(end))):
                 found = measure(end, patience_s=2.0, tiles=tiles, around=around)
             else:
@@ -85,7 +99,7 @@ def main() -> None:
             predicted = analyze_body(body, rows(machine(given.machine)), start=start).cycles_per_iteration
             lines.append((loop["name"], loop["cycles_per_iteration"], cycles, predicted))
             if name in WRITTEN and found:
-                loop["cycles_per_iteration"] = round(cycles, 3)
+                entry["cycles_per_iteration"] = round(cycles, 3)
         if given.write and name in WRITTEN:
             (VECTORS / name).write_text(json.dumps(recorded, indent=1) + "\n")
     shown = pd.DataFrame(lines, columns=["loop", "recorded", "measured", "predicted"])

@@ -21,6 +21,10 @@ LANES_OF_ONE_ADDRESS = (
     "emr: one in 4.08 cycles where all lanes read one address, as rwc has it of 8 lanes of 32 bits (emr 4.10 there); "
     "3.0 where they lie apart"
 )
+DIVISION = (
+    "core: beside 12 and 20 vmulps one takes 2.0 cycles of their ports, 4.0 at 512 bits (vdivpd 5.9); the rest is "
+    "uops.info's, latency an upper bound"
+)
 ZEN_SCALARS: list[tuple[str, str, dict[str, Any]]] = [
     ("sh[lr]|sar|ro[lr]", "r64,cl", {"latency": 1, "source": "core: 1 cycle from the register and from cl"}),
     ("cmovz|setz|adc|sbb", "r64,r64|r8", TWO_ALUS),
@@ -114,9 +118,17 @@ OVERRIDES: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
         ("vextract[if](64x4|32x8)", "(ymm|m256),zmm,i8", {"latency": 4, "uops": (FP12,), "source": LANE}),
         (
             "vcvtps2ph",
-            "m(128|256),[yz]mm,i8",
-            {"interval": 1.75, "source": "core: 1.75 cycles alone, like microcode; uops.info 1.50 (EVEX), 2.00 (VEX)"},
+            "m256,zmm,i8",
+            {"interval": 1.67, "source": "core: six in 10.0 cycles, like microcode; uops.info 1.50"},
         ),
+        (
+            "vcvtps2ph",
+            "m128,ymm,i8",
+            {"interval": 2.0, "source": "core: six in 12.0 cycles, like microcode; uops.info 2.00"},
+        ),
+        ("v(div|sqrt)[ps][sd]", "[xy]mm.*", {"occupancy": 2, "confidence": "estimated", "source": DIVISION}),
+        ("v(div|sqrt)p[sd]", "zmm.*", {"occupancy": 4, "confidence": "estimated", "source": DIVISION}),
+        ("vdivpd", "zmm.*", {"occupancy": 6, "confidence": "estimated", "source": DIVISION}),
     ],
     "zen5": ZEN_SCALARS,
     "spr": [*GOLDEN_COVE, (_F16_SUMS, "[xy]mm.*", _F16_FOUR)],

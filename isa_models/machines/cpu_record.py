@@ -48,6 +48,15 @@ AMX_ACCUMULATIONS = ("even_odd", "sequential")
 BINDINGS = ("banks", "pairs", "order")
 
 
+#: mnemonics that no VEX instruction has, of those that also work on 128 and 256 bits
+_EVEX_ALONE = re.compile(
+    r"vmovdq[ua](8|16|32|64)|vp(and|andn|or|xor)[dq]|vpternlog[dq]|vperm[it]2\w+|vpblendm\w|vblendmp[sd]|valign[dq]"
+    r"|vpmov(us|s)?(db|dw|qb|qw|qd|wb)|vpmov([bwdq]2m|m2[bwdq])|vrndscale\w+|vscalef\w+|vrange\w+|vget(exp|mant)\w+"
+    r"|v(broadcast|extract|insert)[fi](32|64)x[248]|vcvtne\w+|vdpbf16ps|vcvt\w*u(dq|qq)2?\w*|vcompress\w+|vexpand\w+"
+    r"|vp(compress|expand)\w+|vshuff(32|64)x[24]|vshufi(32|64)x[24]|vpror\w+|vprol\w+|vscatter\w+|vpscatter\w+|vp(max|min)[su]q"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class InstructionTiming(InNotebooks):
     """The cost of one instruction form on one machine.
@@ -70,6 +79,7 @@ class InstructionTiming(InNotebooks):
     store_bits: int = field(init=False)
     vector_bits: int = field(init=False)  # of the widest register; 0: no vector register
     tile: bool = field(init=False)  # whether the figures are those of a full tile
+    evex: bool = field(init=False)  # encoded so whatever its registers are
 
     def __post_init__(self) -> None:
         load_bits, store_bits, vector_bits = form_widths(self.mnemonic, self.form)
@@ -77,6 +87,8 @@ class InstructionTiming(InNotebooks):
         object.__setattr__(self, "store_bits", store_bits)
         object.__setattr__(self, "vector_bits", vector_bits)
         object.__setattr__(self, "tile", "tmm" in self.form.split(","))
+        evex = vector_bits == 512 or "{k}" in self.form or "bcst" in self.form
+        object.__setattr__(self, "evex", evex or bool(_EVEX_ALONE.fullmatch(self.mnemonic)))
 
     @property
     def confidence(self) -> Confidence:
@@ -157,6 +169,7 @@ class StoreWidth:
     general: bool = False  # from general registers, where a machine tells them from vector stores
     crossing_cycles: float = 0.0  # of one that crosses from a line to the next
     load_pipes: float = 0.0  # what it takes of the load pipes, on the average
+    addresses: int = 1  # of the units that form addresses, where a machine tells them
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +261,8 @@ class Core:
     ports_lost_to_tiles: tuple[str, ...] = ()  # beside tiles, to 512-bit uops whose 256-bit form doesn't run there
     ones_idioms: frozenset[str] = frozenset()  # with one source register twice: no dependence
     uop_cache_line: int = 0  # slots of a loop that come from the uop cache in a cycle, none across its end; 0: any
+    uop_cache_evex: int = 0  # EVEX instructions behind a line's first that take a further place of it together; 0: none
+    address_units: int = 0  # that loads and stores take in turn, wide loads two at once; 0: each pipe has its own
     loads_of_a_place: int = 0  # loads a cycle that read one byte of their lines; 0: any
     binding: str = "banks"  # how a uop gets its port: one of `BINDINGS`
     crowding: tuple[Crowding, ...] = ()  # of the widths that crowd each other

@@ -110,7 +110,9 @@ def _core(table: Table) -> Core:
         ports_lost_to_tiles=table.figure_strings("ports_lost_to_tiles", ports, ()),
         ones_idioms=frozenset(table.figure_strings("ones_idioms", None, ())),
         uop_cache_line=table.figure_integer("uop_cache_line", 0, 64, 0),
+        uop_cache_evex=table.figure_integer("uop_cache_evex", 0, 64, 0),
         splits_indexed=table.figure_integer("splits_indexed", 0, 64, 0),
+        address_units=table.figure_integer("address_units", 0, 16, 0),
         loads_of_a_place=table.figure_integer("loads_of_a_place", 0, 64, 0),
         binding=table.figure_among("binding", BINDINGS),
         crowding=_crowding(table) if table.has("crowding") else (),
@@ -187,7 +189,9 @@ def _stores(table: Table) -> tuple[StoreWidth, ...]:
         commit = row.number("commit_cycles", 0.01, 1000)
         other = row.number("other_line_cycles", commit, 1000, commit)
         crossing = row.number("crossing_cycles", 0, 1000, other)
-        found.append(StoreWidth(bits, commit, other, general, crossing, row.number("load_pipes", 0, 16, 0.0)))
+        taken = row.number("load_pipes", 0, 16, 0.0)
+        addresses = row.integer("addresses", 1, 16) if row.has("addresses") else 1
+        found.append(StoreWidth(bits, commit, other, general, crossing, taken, addresses))
     return tuple(sorted(found, key=lambda r: r.bits))
 
 

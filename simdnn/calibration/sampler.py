@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import mmap
 import platform
 import struct
@@ -22,6 +23,7 @@ from simdnn.assembly.assembler import machine_code
 
 WIDTH = 6  # slots of the canary for each dependent add: both take as long on a core that dispatches six a cycle
 CHAIN_CYCLES = 512
+STEPS = 160  # of the time-stamp counter that the chain takes at least: where it goes on by many ticks, it is longer
 #: of each in an iteration. A register is added: Intel's cores since Alder Lake add a small constant at rename, in no
 #: time. The canary's slots are few, so that a neighbour at rest, who has half of the micro-op cache, does not show
 ADDS, SLOTS = 64, 48
@@ -56,7 +58,7 @@ PLAIN = Frame()
 @dataclass(frozen=True)
 class Samples:
     """Ticks of what stood in each sample, less what reading the counter takes, and the counter itself where the loop
-    began and where it ended; [samples].
+    began and where it ended; [samples]. Those of yardsticks are of `CHAIN_CYCLES`, however long they ran.
     """
 
     chain_before: NDArray[np.float64]
@@ -89,7 +91,12 @@ class Sampler:
     """
 
     def __init__(
-        self, body: Sequence[str], tiles: bool = False, around: Frame = PLAIN, canary: str = CANARIES[0]
+        self,
+        body: Sequence[str],
+        tiles: bool = False,
+        around: Frame = PLAIN,
+        canary: str = CANARIES[0],
+        longer: int | None = None,  # times of the yardsticks; None: `coarseness`
     ) -> None:
         if not available():
             raise Unimplemented("timing this host takes x86-64 and System V's calling convention (Linux, macOS)")
@@ -98,8 +105,9 @@ class Sampler:
         frame = [*(f"push {r}" for r in _SAVED), f"sub rsp, {_FRAME}"]
         frame += [f"mov [rsp+{8 * i}], {r}" for i, r in enumerate(("rdi", "rsi", "rdx", "rcx", "r8"))]
         start = [f"ldtilecfg [rsi+{TILES_AT}]"] if tiles else []
-        chain = _yardstick(["add rax, rdx"] * ADDS, CHAIN_CYCLES // ADDS)
-        slots = _yardstick([canary] * SLOTS, WIDTH * CHAIN_CYCLES // SLOTS)
+        self.longer = coarseness() if longer is None else longer
+        chain = _yardstick(["add rax, rdx"] * ADDS, self.longer * CHAIN_CYCLES // ADDS)
+        slots = _yardstick([canary] * SLOTS, self.longer * WIDTH * CHAIN_CYCLES // SLOTS)
         wide = "avx512_core" in host_caps()
         ready = ["vzeroall", *(f"vpxord zmm{i}, zmm{i}, zmm{i}" for i in range(16, 32) if wide)]
         ready += [f"xor {r}, {r}" for r in _CLEARED]
@@ -128,6 +136,7 @@ class Sampler:
         self.call(turns, first, second, stamps.ctypes.data, samples)
         spent = np.diff(stamps, axis=1).astype(np.float64)
         chain0, slots0, loop, slots1, chain1 = np.maximum(1.0, spent[:, 1:] - np.median(spent[:, 0])).T
+        chain0, slots0, slots1, chain1 = (ticks / self.longer for ticks in (chain0, slots0, slots1, chain1))
         return Samples(chain0, slots0, loop, slots1, chain1, stamps[:, 3], stamps[:, 4])
 
 
@@ -164,9 +173,21 @@ def _callable(memory: mmap.mmap) -> Callable[..., None]:
 
 
 @functools.cache
+def coarseness() -> int:
+    """How many times `CHAIN_CYCLES` the yardsticks run here: until a step of the counter is a small part of them.
+
+    On a Zen 4 it goes on by 26 ticks, which are 37 cycles: of 512 they would be 7 %.
+    """
+    code, stamps = Sampler(["nop"], longer=1), np.zeros((200, _STAMPS), np.int64)
+    code.call(1, 0, 0, stamps.ctypes.data, len(stamps))
+    step, chain = int(np.gcd.reduce(np.diff(stamps.ravel()))), float(np.median(stamps[:, 2] - stamps[:, 1]))
+    return 1 << max(0, math.ceil(math.log2(STEPS * step / chain)))
+
+
+@functools.cache
 def tick_ns() -> float:
     """Nanoseconds of a tick of the time-stamp counter."""
-    code, found = Sampler(["nop"]), []
+    code, found = Sampler(["nop"], longer=1), []
     for _ in range(7):
         start, ticks = time.perf_counter_ns(), np.zeros((20_000, _STAMPS), np.int64)
         code.call(1, 0, 0, ticks.ctypes.data, len(ticks))

@@ -36,6 +36,7 @@ from simdnn.calibration.sampler import (
     Frame,
     Sampler,
     Samples,
+    coarseness,
     data,
     tick_ns,
 )
@@ -43,7 +44,7 @@ from simdnn.calibration.sampler import (
 NARROWEST = 4  # slots that a core with AVX2 dispatches a cycle at least
 QUIET = 0.012  # a sample counts where the chains about it differ by no more
 ALONE = 0.05  # and the canary is by no more above what they should be (the loop's own end is in them)
-SAMPLE_CYCLES = 2500  # of the shorter of two lengths of a loop
+SAMPLE_CYCLES = 2500  # of the shorter of two lengths of a loop, times `coarseness`
 LONG_CYCLES = 100_000  # the same of wide operations where only long samples of them are as fast as they get
 WARM_CYCLES = 400_000  # of wide operations, in which they get as fast as they will be
 PAUSE_NS = 3e5  # between two samples, behind which wide operations are slow again
@@ -107,8 +108,9 @@ def sample_cycles() -> int:
         )
         return (high - low) / turns
 
-    looks = [rate(SAMPLE_CYCLES // 4) / rate(LONG_CYCLES // 4) for _ in range(3)]
-    return LONG_CYCLES if min(looks) > SLOWER else SAMPLE_CYCLES
+    usual = SAMPLE_CYCLES * coarseness()
+    looks = [rate(usual // 4) / rate(LONG_CYCLES // 4) for _ in range(3)]
+    return LONG_CYCLES if min(looks) > SLOWER else usual
 
 
 def yardsticks() -> Yardsticks:
@@ -190,7 +192,7 @@ def _measure(
     once = code.run(few, 9, first, second)
     iteration = max(0.2, float(np.min(once.loop) / np.median(once.chain)) * CHAIN_CYCLES / few)
     wide = any(register in line for line in body for register in ("ymm", "zmm", "tmm"))
-    short = max(4, round((sample_cycles() if wide else SAMPLE_CYCLES) / iteration))
+    short = max(4, round((sample_cycles() if wide else SAMPLE_CYCLES * coarseness()) / iteration))
     warming = math.ceil(WARM_CYCLES / iteration) if wide else 0
     found: tuple[list[float], list[float]] = ([], [])
     taken = 0
@@ -199,8 +201,8 @@ def _measure(
         for turns, cycles in zip((short, LONGER * short), found, strict=True):
             if warming:
                 code.run(warming, 1, first, second)
-            samples = code.run(turns, BATCH, first, second)
-            taken += BATCH
+            samples = code.run(turns, max(BATCH // coarseness(), 10), first, second)
+            taken += len(samples.loop)
             kept = _quiet(samples) & _warm(samples) if warming else _quiet(samples)
             cycles += (CHAIN_CYCLES * samples.loop / samples.chain)[kept].tolist()
         if min(map(len, found)) >= enough:

@@ -113,7 +113,8 @@ def test_what_loads_shows_its_latency_and_ports(name: str) -> None:
 def test_an_assumed_gather_moves_its_lanes(text: str, lanes: int, limit: str) -> None:
     without = variant(machine("zen4"), {"remove": ["instructions.v*gather*", "instructions.v*scatter*"]})
     found = simdnn.analyze(f"vaddps zmm5, zmm6, zmm7\n{text}\ndec rcx\njnz .L", without, assume=True)
-    one = simdnn.analyze("vmovss xmm0, [rsi]\nvmovss [rdi], xmm1").timing.limits[limit]
+    access = {"load": "vmovss xmm0, [rsi]", "store": "vmovss [rdi], xmm1"}[limit]
+    one = simdnn.analyze(access).timing.limits[limit]
     assert found.timing.limits[limit] == pytest.approx(lanes * one)
     assert found.cycles_per_iteration >= lanes * one and found.at_least and "at least" in str(found)
     row = found.instruction_rows()[1]

@@ -164,6 +164,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
                 return sampler.Samples(*given, loops, *reversed(given), *ticks)
 
         monkeypatch.setattr(timer, "Sampler", Fake)
+        monkeypatch.setattr(timer, "coarseness", lambda: 1)
 
     for cached in (timer.canary, timer.sample_cycles, timer._bare, timer.usual_ratio, timer._seen_of_a_cycle):
         cached.cache_clear()

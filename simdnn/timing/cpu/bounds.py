@@ -28,8 +28,8 @@ def _each(ops: Sequence[CoreOp], times: Times) -> Iterable[tuple[CoreOp, int]]:
 def alike(op: CoreOp) -> tuple[object, ...]:
     """All that bounds, and the standing of a time, ask of an op: equal where registers and places alone differ."""
     loads = op.load is not None, op.load_pipes, op.load_share
-    stores = op.store is not None, op.commit_cycles, op.store is not None and op.store.indexed
-    return id(op.row), op.slots, op.split, op.uops, op.occupancy, op.interval, loads, stores
+    stores = op.store is not None, op.commit_cycles, op.store_addresses, op.store is not None and op.store.indexed
+    return id(op.row), op.slots, op.split, op.uops, op.occupancy, op.interval, op.evex, loads, stores
 
 
 def port_load(ops: Sequence[CoreOp], times: Times = None) -> float:
@@ -79,6 +79,10 @@ def load_pipes(machine: Machine, ops: Sequence[CoreOp], times: Times = None) -> 
     taken = sum(core.store(op.row.store_bits, not op.row.vector_bits).load_pipes * count for op, _, count in stores)
     wide = sum(op.load_share * count for op, count in loads if op.load_pipes <= pipes) + taken
     every = sum(op.load_pipes * count for op, count in loads) + taken
+    if core.address_units:  # an update has one address
+        addresses = sum(op.load_pipes * count for op, count in loads)
+        addresses += sum(op.store_addresses * count for op, _, count in stores if op.load is None)
+        wide = max(wide, pipes * addresses / core.address_units)
     if not set(core.load_ports) < set(core.store_address_ports):
         return max(every, wide) / pipes
     indexed = sum(store.indexed * count for _, store, count in stores)
@@ -119,8 +123,16 @@ def loop_dispatch(machine: Machine, ops: Sequence[CoreOp], times: Times = None) 
     slots = sum(op.slots * count for op, count in _each(ops, times))
     if copies:
         return max(least, math.ceil(copies * slots / core.dispatch_slots) / copies)
+    if not core.uop_cache_line:
+        return least
     fused = slots - sum(bool(op.split) * count for op, count in _each(ops, times))
-    return max(least, float(math.ceil(fused / core.uop_cache_line))) if core.uop_cache_line else least
+    lines = math.ceil(fused / core.uop_cache_line)
+    if (
+        per := core.uop_cache_evex
+    ):  # the least lines with room for all, each `per` EVEX but a line's first taking one more
+        evex = sum(count for op, count in _each(ops, times) if op.evex)
+        lines = max(lines, math.ceil((per * fused + evex) / (per * core.uop_cache_line + 1)))
+    return max(least, float(lines))
 
 
 def loop_copies(machine: Machine, ops: Sequence[CoreOp], times: Times = None) -> int:

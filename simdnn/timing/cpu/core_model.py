@@ -92,7 +92,7 @@ class CoreModel(CoreMemory):
         """The cycle that ends what all wait for: an operand, a port, a unit, the oldest result or a commit."""
         soonest = FAR
         future, load_future, load_waiting = self.ports, self.ports + 1, self.ports + 2
-        if self.heaped[load_waiting] > 0:
+        if self.heaped[load_waiting] + self.at_units > 0:
             return self.cycle + 1
         if self.heaped[future] > 0:
             soonest = min(soonest, self.heap[future * self.heap_size] // LOW)
@@ -156,7 +156,7 @@ class CoreModel(CoreMemory):
         for port in range(self.ports):
             if self.is_load_port[port] == 0 and self.heaped[port] > 0 and self.free_at[port] <= self.cycle:
                 self.issue_on(port)
-        if self.heaped[self.ports + 1] + self.heaped[self.ports + 2] > 0 or self.load_debt > 0:
+        if self.heaped[self.ports + 1] + self.heaped[self.ports + 2] + self.at_units > 0 or self.load_debt > 0:
             self.issue_loads()
 
     def issue_on(self, port: int) -> None:
@@ -258,6 +258,8 @@ class CoreModel(CoreMemory):
         read = NOWHERE
         if self.load_tensor[row] != NOWHERE:
             read = self.start_load(row)
+        elif self.store_tensor[row] != NOWHERE and self.units > 0:
+            read = self.start_address(row)
         value = node
         if self.only_loads[row] != 0:
             value = read

@@ -38,7 +38,8 @@ class CoreNodes(CoreState):
     bounds: int
     bound_next: Ints
     bound_port: Ints
-    # Heaps: ready uops of each port by age, then those of `future`, `load_future` and `load_waiting`.
+    # Heaps: ready uops of each port by age, those of `future`, `load_future` and `load_waiting`, and of each unit that
+    # forms addresses.
     heap_size: int
     heap: Ints
     heaped: Ints

@@ -25,7 +25,7 @@ FIELDS = fields_of(CoreModel)
 SLOT = {name: i for i, name in enumerate(FIELDS)}
 _INTS = (
     *("slots", "split", "occupancy", "uops", "wanted", "reads", "writes", "pointers", "is_move", "is_tile"),
-    *("only_loads", "load_bytes", "store_bytes"),
+    *("only_loads", "load_bytes", "store_bytes", "store_addresses"),
 )
 _NAMED = (  # numbers that are given when the rows stand beside each other
     *("mnemonic", "accumulator", "moves", "load_tensor", "store_tensor"),
@@ -85,7 +85,7 @@ def _row(machine: Machine, op: CoreOp) -> _Row:
     ints = (
         *(op.slots, op.split, op.occupancy, len(op.uops), len(wanted), len(op.reads), len(op.writes)),
         *(len(load.registers) if load else 0, op.moves is not None, op.row.tile, op.only_loads),
-        *(load.bytes if load else 0, store.bytes if store else 0),
+        *(load.bytes if load else 0, store.bytes if store else 0, op.store_addresses),
     )
     floats = (
         *(op.latency, op.accumulator_gain, op.interval, op.load_pipes, op.load_share, op.load_latency),
@@ -132,6 +132,7 @@ class Places:
             "retire_slots": core.retire_slots,
             "line_bytes": machine.caches[0].line_bytes,
             "pipes": len(core.load_ports),
+            "units": core.address_units,
             "of_a_place": core.loads_of_a_place or len(core.load_ports),
             "store_queue": core.store_queue,
             "rob_room": core.reorder_buffer,

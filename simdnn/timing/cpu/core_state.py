@@ -29,6 +29,7 @@ class CoreState(Schedulers):
     retire_slots: int
     line_bytes: int
     pipes: int  # load ports
+    units: int  # that form addresses, to which memory operations are bound in turn; 0: each pipe has its own
     of_a_place: int  # loads a cycle that read one byte of their lines
     load_port: Ints  # by pipe
     is_load_port: Ints  # by port
@@ -70,6 +71,7 @@ class CoreState(Schedulers):
     load_tensor: Ints  # NOWHERE: it does not load
     load_bytes: Ints
     load_pipes: Floats
+    store_addresses: Ints  # units that the address of its store takes
     load_share: Floats
     load_latency: Floats
     crossing_pipes: Floats

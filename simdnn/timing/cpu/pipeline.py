@@ -77,7 +77,9 @@ def loop_cycles(machine: Machine, body: Sequence[Step]) -> LoopTiming:
         raise InvalidArgument("loop body: met no steps; at least one is needed")
     turn = Turn.of(machine, lower(machine, body))
     rate, steady = _rate(turn)
-    ports = _port_cycles(machine, turn.ops, steady.spent())  # before the next run, which writes on the same memory
+    ports = _port_cycles(
+        machine, turn.ops, steady.spent(), rate.cycles
+    )  # before the next run, which writes on the same memory
     startup = max(0.0, CoreRun(turn, 1).finish().cycle - rate.cycles)
     told = {name: getattr(rate, name) for name in LoopRate.__dataclass_fields__}
     return LoopTiming(**told, startup_cycles=startup, port_cycles=ports)
@@ -181,8 +183,8 @@ def _steady_state(turn: Turn) -> _Steady:
     return _Steady(run, (ends[-1] - ends[-1 - period]) / period, len(ends), period)
 
 
-def _port_cycles(machine: Machine, ops: Sequence[CoreOp], spent: Sequence[float]) -> dict[str, float]:
-    """An iteration's work on each port, as `spent` shares it out.
+def _port_cycles(machine: Machine, ops: Sequence[CoreOp], spent: Sequence[float], most: float) -> dict[str, float]:
+    """An iteration's work on each port, as `spent` shares it out, but nowhere more than `most` cycles.
 
     Uops that are issued ahead of the rest, as loads are, have had more than their iterations; so what `spent` holds is
     brought to what is known: the work of uops on ports that no other uop goes to.
@@ -198,8 +200,12 @@ def _port_cycles(machine: Machine, ops: Sequence[CoreOp], spent: Sequence[float]
     found = dict.fromkeys(machine.core.ports, 0.0)
     for ports, work in apart:
         total = sum(spent[number] for number in ports)
-        for number in ports:
-            found[machine.core.ports[number]] = work * (spent[number] / total if total else 1 / len(ports))
+        shares = {number: work * (spent[number] / total if total else 1 / len(ports)) for number in ports}
+        beyond = sum(max(0.0, share - most) for share in shares.values())
+        room = sum(max(0.0, most - share) for share in shares.values())
+        for number, share in shares.items():
+            more = beyond * (most - share) / room if room else 0.0
+            found[machine.core.ports[number]] = most if share > most and room >= beyond else share + max(0.0, more)
     return found
 
 

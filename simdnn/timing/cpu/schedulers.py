@@ -11,8 +11,7 @@ from __future__ import annotations
 from simdnn.timing.cpu.translate import Ints
 
 FAR_MORE = 3  # uops by which a port must have more than the one with the fewest not to be taken in its turn
-# Entries by which a port must have fewer than its bank's first one to be taken, and one of the other bank.
-FAR_FEWER, FAR_FEWER_ACROSS = 5, 6  # fitted to measured loops of a Zen 4
+FAR_FEWER = 6  # entries by which a port must have fewer to be taken before its bank's: fitted to loops of a Zen 4
 NO_PORT = -1
 
 
@@ -168,11 +167,13 @@ class Schedulers:
                 self.counted[port] = self.pending[port]
 
     def of_bank(self, first: int, last: int, parity: int, entries: int) -> int:
-        """The bank in which less waits, of equal ones that of the place's parity; there the first port.
+        """The bank in which less waits, of equal ones that of the place's parity; there the port that is through first.
 
-        Unless a later one, or one of the other bank, has far less: so a uop that every port could take is often bound
-        to one that others need. That the place decides between equal banks is measured; that the rest is so, and the
-        numbers, fit.
+        It is the first one, or one that has no more entries now and was bound to longer ago, so that one after the
+        other in a chain go to different ports (measured: 512-bit sums that wait for each other take a cycle each,
+        though each holds its port for two). One that has far less, of either bank, comes before it; by what waited at
+        the beginning of the cycle, so a uop that every port could take is often bound to one that others need. That
+        the place decides between equal banks is measured; that the rest is so, and the number, fit.
         """
         best, home, chosen = 0, 0, NO_PORT
         self.count()
@@ -184,11 +185,15 @@ class Schedulers:
             weight = 2 * self.waiting[pool] + (1 if self.parity_of[pool] != parity else 0)
             if chosen == NO_PORT or weight < best:
                 best, home, chosen = weight, pool, port
-            elif pool == home and self.counted[port] + FAR_FEWER <= self.counted[chosen]:
+            elif pool == home and (
+                self.counted[port] + FAR_FEWER <= self.counted[chosen]
+                or self.pending[port] <= self.pending[chosen]
+                and self.last_bound[port] < self.last_bound[chosen]
+            ):
                 chosen = port
         if chosen == NO_PORT:
             return NO_PORT
-        most = self.counted[chosen] - FAR_FEWER_ACROSS
+        most = self.counted[chosen] - FAR_FEWER
         for at in range(first, last):
             port = self.port_lists[at]
             pool = self.pool_of[port]

@@ -12,6 +12,7 @@ from isa_models.instruction import TILE_ROWS
 from isa_models.machines.cpu_record import InstructionTiming, LoadWidth, Machine, StoreWidth
 
 _NARROW = re.compile(r"\br(8|16|32)\b")
+_NOT_OF_VEX = frozenset(f"{kind}mm{number}" for kind in "xyz" for number in range(16, 32))  # that take an EVEX prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class CoreOp:
     forward_latency: float  # of a store to what loads it, or of a load from what stored it: the longer counts
     blocked_latency: float
     store: MemRef | None
+    store_addresses: int  # units that form addresses which its store takes
     commit_cycles: float
     other_line_cycles: float  # of the commit, where it isn't joined by one to the same line
     crossing_cycles: float  # of the commit of a store that crosses from a line to the next
@@ -83,10 +85,12 @@ class CoreOp:
     split: int  # of one fused that goes into the core as two: its group has fewer ops before it; 0: it is one
 
     only_loads: bool = field(init=False)  # nothing is done with what is loaded
+    evex: bool = field(init=False)  # whether it is encoded so
 
     def __post_init__(self) -> None:
         waits = self.uops or self.store or self.latency or self.reads or self.accumulator is not None
         object.__setattr__(self, "only_loads", self.load is not None and not waits)
+        object.__setattr__(self, "evex", self.row.evex or not _NOT_OF_VEX.isdisjoint((*self.reads, *self.writes)))
 
 
 def lower(machine: Machine, steps: Sequence[Step]) -> list[CoreOp]:
@@ -205,6 +209,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         forward_latency=max(forward, kind.stored.forward_latency),
         blocked_latency=load.blocked_latency,
         store=(step.store or MemRef("?", None, row.store_bits // 8)) if row.store_bits else None,
+        store_addresses=store.addresses if row.store_bits else 0,
         commit_cycles=store.commit_cycles * rows,
         other_line_cycles=store.other_line_cycles * rows,
         crossing_cycles=store.crossing_cycles,

@@ -1,0 +1,59 @@
+"""Mechanisms of Zen 4's core, each by loops that were measured on one."""
+
+from __future__ import annotations
+
+import pytest
+
+import simdnn
+
+MOVE, WIDE_MOVE = "mov rax, rdx", "vmovaps zmm0, zmm1"
+KINDS = {  # of accesses: width, then whether to or from memory
+    "L": "vmovups zmm{0}, [rsi+{1}]",
+    "S": "vmovups [rdi+{1}], zmm9",
+    "y": "vmovups ymm{0}, [rsi+{1}]",
+    "t": "vmovups [rdi+{1}], ymm9",
+    "w": "mov qword ptr [rbx], rax",
+}
+
+
+def cycles(lines: list[str]) -> float:
+    return simdnn.analyze("\n".join(["1:", *lines, "dec rcx", "jnz 1b"]), machine="zen4").cycles_per_iteration
+
+
+@pytest.mark.parametrize(
+    ("moves", "wide", "measured"),
+    [
+        *[(8, 0, 1.5), (9, 0, 2), (10, 0, 2), (12, 0, 2.17), (14, 0, 2.5)],
+        *[(0, 6, 1.17), (0, 7, 2), (0, 13, 2.33), (0, 14, 3), (0, 16, 3), (0, 20, 3.5), (0, 21, 4)],
+        *[(7, 1, 1.5), (6, 2, 2), (5, 2, 1.33), (4, 4, 2), (3, 4, 1.33), (1, 5, 1.17), (2, 5, 2)],
+    ],
+)
+def test_lines_of_the_uop_cache_have_less_room_for_evex(moves: int, wide: int, measured: float) -> None:
+    assert cycles([WIDE_MOVE] * wide + [MOVE] * moves) == pytest.approx(measured, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("accesses", "measured"),
+    [
+        *[("LLS", 2.5), ("SLL", 2.5), ("LS", 2), ("LLSLS", 4), ("LLS" * 4, 10), ("LLt" * 4, 8), ("yS", 2)],
+        *[("LLLLSS", 5), ("yyt", 1), ("yyS", 2), ("L", 1), ("yy", 1), ("w", 1), ("wL", 1)],
+    ],
+)
+def test_wide_loads_take_two_units_for_addresses(accesses: str, measured: float) -> None:
+    """Two 512-bit loads beside a store of 512 bits do not find them free; loads of 256 bits do."""
+    lines = [KINDS[kind].format(i % 8, 64 * i) for i, kind in enumerate(accesses)]
+    assert cycles(lines) == pytest.approx(measured, rel=0.01)
+
+
+@pytest.mark.parametrize("spaced", ["i", "ii", "iii", "iiiiiiii", "i.i.i", "ii..ii..", "i..i..i.."])
+def test_wide_sums_in_a_chain_do_not_meet_on_a_port(spaced: str) -> None:
+    """Each holds its port for two cycles, and the next one follows a cycle later all the same (i: a sum)."""
+    lines = ["vpaddd zmm0, zmm0, zmm9" if one == "i" else MOVE for one in spaced]
+    assert cycles(lines) == pytest.approx(spaced.count("i"), rel=0.18 if len(spaced) == 1 else 0.01)
+
+
+@pytest.mark.parametrize(("count", "division", "measured"), [(12, "vdivps", 7), (12, "vsqrtps", 7), (20, "vdivps", 11)])
+def test_a_division_holds_a_multiplier_for_two_cycles(count: int, division: str, measured: float) -> None:
+    sources = "ymm14, ymm15" if division == "vdivps" else "ymm14"
+    lines = [f"{division} ymm13, {sources}", *[f"vmulps ymm{i % 12}, ymm14, ymm15" for i in range(count)]]
+    assert cycles(lines) == pytest.approx(measured, rel=0.02)
