@@ -166,7 +166,7 @@ def test_what_is_not_there() -> None:
 @pytest.mark.parametrize(
     ("domain", "op", "message"),
     [
-        ("ai.onnx.ml", "FeatureVectorizer", r"no operator 'ai.onnx.ml::FeatureVectorizer' here"),
+        ("ai.onnx.ml", "CastMap", r"no operator 'ai.onnx.ml::CastMap' here"),
         ("com.microsoft", "QLinearSoftMax", "QLinearSoftMax' here: did you mean 'com.microsoft::QLinearSoftmax'"),
     ],
 )
