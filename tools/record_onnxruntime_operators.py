@@ -209,6 +209,20 @@ def attention(draws: Draws) -> None:
     draws.add("embeddings", [layer], feeds, tables, "y ends")
 
 
+def few_bits(draws: Draws) -> None:
+    """MatMulNBits whose weights are made floats first: 2 bits, zero points in floats, groups in another order."""
+    for name, bits, level, rows in (("two", 2, 0, 3), ("zeros", 4, 4, 1), ("zeros_0", 4, 0, 3), ("groups", 4, 4, 3)):
+        constants = {"b": draws.integers("u8", 7, 3, 32 * bits // 8), "s": np.abs(draws.floats(7, 3, scale=0.05))}
+        inputs = "a b s"
+        if name.startswith("zeros"):
+            constants["z"], inputs = draws.floats(7, 3, scale=3), "a b s z"
+        if name == "groups":
+            constants["g"], inputs = draws.rng.permutation(np.arange(85) // 32).astype(np.int32), "a b s - g"
+        where = {"K": 85, "N": 7, "bits": bits, "block_size": 32, "accuracy_level": level}
+        layer = node("MatMulNBits", inputs, "y", MICROSOFT, **where)
+        draws.add(name, [layer], {"a": draws.floats(rows, 85)}, constants)
+
+
 def a_tree(draws: Draws, features: int, depth: int) -> list[tuple[str, int, float, int, int]]:
     """A tree's nodes: mode, feature, threshold, and where its branches go."""
     nodes: list[tuple[str, int, float, int, int]] = []
@@ -297,6 +311,7 @@ FAMILIES: tuple[Callable[[Draws], None], ...] = (
     normalizations,
     means,
     attention,
+    few_bits,
     ensembles,
     support_vectors,
 )

@@ -68,3 +68,26 @@ def test_the_library_itself_gives_what_was_recorded() -> None:
         session = runtime.InferenceSession(model(name), options, providers=["CPUExecutionProvider"])
         found = dict(zip([port.name for port in session.get_outputs()], session.run(None, feeds(name)), strict=True))
         assert not differing(name, "avx512_core_vnni", found), name
+
+
+@pytest.mark.parametrize(("bits", "level", "more"), [(2, 4, ()), (4, 0, ("z", "g")), (8, 0, ("g",))])
+def test_blocks_whose_order_is_not_known_are_refused_by_name(bits: int, level: int, more: tuple[str, ...]) -> None:
+    """Another rule takes them, and gives what the codes stand for."""
+    rng = np.random.default_rng(bits)
+    held = {"b": rng.integers(0, 256, (3, 2, 4 * bits)).astype(np.uint8), "s": np.full((3, 2), 0.5, np.float32)}
+    held |= {"z": np.zeros((3, bits // 4 or 1), np.uint8), "g": (np.arange(64) % 2).astype(np.int32)}
+    names = ["a", "b", "s", *(key if key in more else "" for key in "zg")]
+    where = {"K": 64, "N": 3, "bits": bits, "block_size": 32, "accuracy_level": level}
+    layer = onnx.helper.make_node("MatMulNBits", names, ["y"], domain="com.microsoft", **where)
+    port = onnx.helper.make_tensor_value_info("a", onnx.TensorProto.FLOAT, (2, 64))
+    tensors = [onnx.numpy_helper.from_array(value, key) for key, value in held.items() if key in names]
+    graph = onnx.helper.make_graph([layer], "g", [port], [onnx.ValueInfoProto(name="y")], tensors)
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("com.microsoft", 1)]
+    made, a = simdnn.load(onnx.helper.make_model(graph, opset_imports=opsets)), np.ones((2, 64), np.float32)
+    with pytest.raises(simdnn.Unimplemented, match=f"{bits} bits, accuracy_level={level}"):
+        made.run({"a": a}, machine="zen4", dispatch="onnxruntime")
+    codes = np.stack([held["b"] >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)], -1).reshape(3, 64)
+    zero = 0 if "z" in more else 1 << (bits - 1)
+    np.testing.assert_array_equal(
+        made.run({"a": a}, machine="zen4").outputs["y"], [(0.5 * (codes.astype(np.float32) - zero)).sum(1)] * 2
+    )

@@ -99,6 +99,23 @@ def as_library(k: Kernels, rows: Array, w: CodeBlocks, bias: Array | None, level
     return products(replace(k, constant_weights=False, transposed=("wei",), followed=""), rows, floats.T, bias)
 
 
+def by_floats(
+    k: Kernels, rows: Array, codes: Array, scales: Array, zeros: Array, bias: Array | None, scaled_apart: bool
+) -> Array:
+    """Rows (m, K) of f32 times weights that are made floats first: codes (n, K), each with a scale and a zero point.
+
+    `scaled_apart`: code and zero point are scaled each by itself, not their difference.
+    """
+    if scaled_apart:
+        zeros = zeros.astype(F32)
+        floats = k.map(lambda c, z, s: c.to_float() * s + (-s) * z, codes, zeros, scales, dst=F32, name="dequantize")
+    else:
+        points = zeros.astype(np.int32)
+        floats = k.map(lambda c, z, s: (c - z).to_float() * s, codes, points, scales, dst=F32, name="dequantize")
+    given = replace(k, constant_weights=False, transposed=("wei",), followed="") if k.runs_models else k
+    return products(given, rows, floats.T, bias)
+
+
 def _of_integers(k: Kernels, rows: Array, w: CodeBlocks, bias: Array | None, ahead: bool) -> Array:
     """The source to s8 by blocks; sums of codes; and, unless zero points go off ahead, what they take off."""
     (m, inner), form = rows.shape, w.form

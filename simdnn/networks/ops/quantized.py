@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from isa_models import InvalidArgument, Unimplemented
+from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
@@ -19,7 +19,7 @@ from simdnn.networks.model import Node
 from simdnn.networks.narrow import FORMS, Scales
 from simdnn.networks.ops.elementwise import cast_to, has_kernel, narrowed
 from simdnn.networks.ops.linear import checked_conv, converted, convolve, image_windows, in_floats, with_attr
-from simdnn.networks.ops.nbits import CodeBlocks, as_library
+from simdnn.networks.ops.nbits import INTEGERS, CodeBlocks, as_library, by_floats
 from simdnn.networks.ops.registry import axis_of, need, operator
 from simdnn.networks.ops.shape import padded, view
 from simdnn.networks.types import element, is_float, label, limits
@@ -372,15 +372,15 @@ def matmul_nbits(
     groups: Array | None = None,
     bias: Array | None = None,
 ) -> Array:
-    """a x weights of 4 (or 8) bits in groups along K, decompressed by the kernel that the math mode allows."""
+    """a x weights of 2, 4 or 8 bits in groups along K, decompressed by the kernel that the math mode allows; made
+    floats ahead where they have 2 bits or zero points in floats, or where `groups` tells the group of each k.
+    """
     inner, columns = node.integer("K"), node.integer("N")
-    width, block = node.integer("bits", 4), node.integer("block_size")
+    width, block, level = node.integer("bits", 4), node.integer("block_size"), node.integer("accuracy_level", 0)
     need(
-        width in (4, 8) and block >= 16 and inner > 0 and columns > 0,
+        width in (2, 4, 8) and block >= 16 and inner > 0 and columns > 0,
         f"bits={width}, block_size={block}, K={inner}, N={columns}",
     )
-    if groups is not None and groups.size:
-        raise Unimplemented("g_idx: groups in another order; groups of neighbours work")
     blocks = -(-inner // block)
     need(
         b.size == columns * blocks * block * width // 8,
@@ -391,14 +391,29 @@ def matmul_nbits(
     if zeros is None:
         zero = np.full((blocks, columns), 1 << (width - 1), np.uint8)
     elif is_float(zeros.dtype):
-        raise InvalidArgument("zero points in floating point; packed integers work")
+        zero = zeros.reshape(columns, blocks).T
     else:
         zero = _unpack(zeros.reshape(columns, -1), width)[:, :blocks].T
     added = None if bias is None else converted(k, bias, F32)
+    grouped = groups is not None and groups.size > 0
+    if grouped or width == 2 or is_float(zero.dtype):
+        if k.runs_models and (width == 2 and level == INTEGERS or width == 8 or grouped and zeros is not None):
+            raise Unimplemented(
+                f"MatMulNBits of {width} bits, accuracy_level={level}{', g_idx' * grouped}: onnxruntime has none of 8 "
+                "bits with g_idx or zero points in floats, and its order for 2 bits at level 4, and for g_idx beside "
+                "zero points, is not known; 2 bits at other levels, and 4 bits with one of the two, work"
+            )
+        of = np.asarray(groups).reshape(-1)[:inner] if grouped else np.arange(inner) // block
+        need(of.size == inner and 0 <= int(of.min()) and int(of.max()) < blocks, f"g_idx for {blocks} groups")
+        rows = converted(k, a, F32).reshape(-1, inner)
+        result = by_floats(
+            k, rows, np.ascontiguousarray(w[:inner].T), scale[of].T, zero[of].T, added, grouped or is_float(zero.dtype)
+        )
+        return converted(k, result.reshape(*a.shape[:-1], columns), a.dtype)
     if k.runs_models:
         blocked = CodeBlocks(width, block, np.ascontiguousarray(w.T), scale.T, None if zeros is None else zero.T)
         rows = converted(k, a, F32).reshape(-1, inner)
-        result = as_library(k, rows, blocked, added, node.integer("accuracy_level", 0))
+        result = as_library(k, rows, blocked, added, level)
         return converted(k, result.reshape(*a.shape[:-1], columns), a.dtype)
     storage = np.dtype(ml_dtypes.uint4 if width == 4 else np.uint8)
     attr = replace(
@@ -468,7 +483,6 @@ def conv_blocks(k: Kernels, node: Node, x: Array, codes: Array, scales: Array, b
 
 
 def _unpack(packed: Array, width: int) -> Array:
-    """Bytes to values, the lower half first."""
-    if width == 8:
-        return packed.view(np.uint8)
-    return np.stack([packed & 15, packed >> 4], -1).reshape(len(packed), -1).astype(np.uint8)
+    """Bytes to values of `width` bits, the lowest first."""
+    parts = [packed >> shift & (1 << width) - 1 for shift in range(0, 8, width)]
+    return np.stack(parts, -1).reshape(len(packed), -1).astype(np.uint8)
