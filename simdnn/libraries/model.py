@@ -64,6 +64,24 @@ class OperatorCall(NamedTuple):
     post_ops: tuple[tuple[Any, ...], ...]  # names with numbers, and shapes in place of arrays
     rows: frozenset[str]  # sources of f32 that may be left out: scale, shift, mean, variance, bias; condition
     caps: frozenset[str]
+    in_rows: bool = True  # whether the first source lies in rows
+    channels_last: bool = False  # whether it lies with its channels last
+
+
+class OperatorForm(NamedTuple):
+    """A library's way to compute such a primitive: its implementation's name, of most without instructions ("jit",
+    "ref"); whether its end (post-operations, the destination's scale) is that of loops over elements; and the order of
+    sums where an implementation has several, with sizes that it speaks of. `slopes`: what a prelu behind it multiplies,
+    what is "less" than 0, has the "sign" set, or is "no greater" than 0. `merged`: the scales of source and weights
+    are multiplied first.
+    """
+
+    name: str
+    by_reference: bool = False
+    order: str = ""
+    sizes: tuple[int, ...] = ()
+    slopes: str = "less"
+    merged: bool = False
 
 
 def _no_operators(call: OperatorCall) -> NoReturn:
@@ -177,16 +195,15 @@ class Library:
     fuses_functions: bool = True  # whether multiply-adds of its elementwise functions are rounded once
     #: (ISA caps) -> channels that lie beside each other in its layout of images
     block_of: Callable[[frozenset[str]], int] = lambda caps: 1
-    #: (a primitive beside products) -> nothing: whether programs here have its bits
-    check_operator: Callable[[OperatorCall], None] = lambda call: _no_operators(call)
+    #: (a primitive beside products) -> its way to compute it, whose bits programs here have
+    operator: Callable[[OperatorCall], OperatorForm] = lambda call: _no_operators(call)
     #: (type of the source, channels, pixels, ISA caps) -> the layout of an inner product's weights, channels innermost
     inner_product: Callable[[str, int, int, frozenset[str]], str] | None = None
     #: (type of the source, its name of the matmul's implementation, output channels, pixels, ISA caps) -> nothing:
     #: whether inner products are left to that
     check_inner_product: Callable[[str, str, int, int, frozenset[str]], None] = lambda src, name, n, pixels, caps: None
-    #: (type of the source, strides, ISA caps) -> what a transposed convolution is: "convolution" of turned weights, or
-    #: exact "sums"
-    deconvolution: Callable[[str, Sequence[int], frozenset[str]], str] | None = None
+    #: (a transposed convolution) -> what it is: "convolution" of turned weights, or "sums" of its own
+    deconvolution: Callable[[OperatorCall], str] | None = None
     #: (type of the source, its name of the convolution's implementation, channels in a group, ISA caps) -> nothing:
     #: whether that takes transposed ones
     check_deconvolution: Callable[[str, str, int, frozenset[str]], None] = lambda src, name, channels, caps: None

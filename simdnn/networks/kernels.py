@@ -236,22 +236,26 @@ class Kernels:
         return result.output
 
     def convolution(self, src: Array, weights: Array, bias: Array | None = None, **options: Any) -> Array:
-        """`simdnn.convolution` of nchw sources with oihw weights."""
+        """`simdnn.convolution` of nchw sources with oihw weights, or of three spatial dimensions."""
         self._check_alone(weights)
         attr, dst, into = options.pop("attr", self.attr), options.pop("dst", None), options.pop("into", None)
-        mb, ic, ih, iw = src.shape
-        oc, _, kh, kw = weights.shape
+        mb, ic, *deep, ih, iw = src.shape
+        oc, _, *planes, kh, kw = weights.shape
         if into is None and self._by_vectors(src, weights, options):
             return self.convolved_as_products(ImageWindows.of(src.shape, weights.shape, **options), src, weights, bias)
         target = self._for_convolution(src, weights)
         if not self.values:
             types = f"{label(src.dtype)}:{label(weights.dtype)}:{dst or _default_dst(src)}"
             sizes = {"mb": mb, "ic": ic, "ih": ih, "iw": iw, "oc": oc, "kh": kh, "kw": kw}
+            sizes |= {"id": deep[0], "kd": planes[0]} if deep else {}
             found = estimate_on(target, "convolution", types, bias is not None, attr, **sizes, **options)
             self._noted(found, weights)
             problem: Any = found.problem
-            return shadow((mb, oc, problem.oh, problem.ow), _dst_type(dst or _default_dst(src)))
-        engine = self._engine(mb * oc * ih * iw * weights[0].size, src.shape, src.dtype, weights.shape, weights.dtype)
+            out = (*((problem.od,) if deep else ()), problem.oh, problem.ow)
+            return shadow((mb, oc, *out), _dst_type(dst or _default_dst(src)))
+        engine = self._engine(
+            mb * oc * prod(deep) * ih * iw * weights[0].size, src.shape, src.dtype, weights.shape, weights.dtype
+        )
         result = convolution_on(replace(target, engine=engine), src, weights, bias, dst, attr, **options, into=into)
         self._noted(result, weights)
         return result.output

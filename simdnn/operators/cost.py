@@ -48,7 +48,7 @@ def cost(
     if needed:
         raise InvalidArgument(f"{primitive} without {', '.join(needed)}")
     target = Target.of(**where, engine="auto")
-    if primitive == "deconvolution" and turned.taken(sources["src"], {"strides": 1, **shape}, target):
+    if primitive == "deconvolution" and turned.taken(sources, shape, end, target):
         return turned.price(sources, shape, end, where)
     made = graph_of(primitive, sources, shape, end, target)
     on = {name: value for name, value in where.items() if name != "dispatch"}

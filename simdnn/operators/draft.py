@@ -16,6 +16,7 @@ from isa_models import InvalidArgument
 from isa_models.errors import shortly
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
+from simdnn.libraries import OperatorForm
 from simdnn.networks.model import Graph, Node, Port
 from simdnn.networks.ops.registry import OWN
 from simdnn.networks.types import is_float, label, number
@@ -63,7 +64,8 @@ class OperatorGraph:
 class Ending:
     """A caller's wishes behind the operator: the destination's type, scales by argument, post-operations, and what the
     destination held before (read by the post-operation sum). `zero_points` by argument, where a primitive has them.
-    `exactly`: with oneDNN's formulas and in its order, where "fastest" has other ones.
+    `form`: a library's way to compute it under the ISA `caps`, with its formulas and in its order, where "fastest" has
+    other ones.
     """
 
     dst: str | None = None
@@ -71,7 +73,8 @@ class Ending:
     post_ops: PostOps = ()
     into: Array | None = None
     zero_points: Mapping[str, Any] | None = None
-    exactly: bool = False
+    form: OperatorForm | None = None
+    caps: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         given = self.post_ops
@@ -81,15 +84,30 @@ class Ending:
         if self.scales is not None and not isinstance(self.scales, Mapping):
             raise InvalidArgument(f"scales={shortly(self.scales)}; a dict by argument is needed, as {{'src': 0.5}}")
 
+    @property
+    def exactly(self) -> bool:
+        """Whether a library's bits are asked for."""
+        return self.form is not None
+
 
 @dataclass
 class Draft:
-    """A program over sources in the types that the caller gives; `exactly` as `Ending` has it."""
+    """A program over sources in the types that the caller gives; `form` as `Ending` has it."""
 
     sources: dict[str, Array]
     nodes: list[Node] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
-    exactly: bool = False
+    form: OperatorForm | None = None
+
+    @property
+    def exactly(self) -> bool:
+        """Whether a library's bits are asked for."""
+        return self.form is not None
+
+    @property
+    def by_reference(self) -> bool:
+        """Whether a library ends it by loops over elements."""
+        return self.form is not None and self.form.by_reference
 
     def add(self, op: str, *inputs: str, **attributes: Any) -> str:
         """A node of ONNX's; the answer is its output's name."""
@@ -98,6 +116,12 @@ class Draft:
     def own(self, op: str, *inputs: str, **attributes: Any) -> str:
         """A node of this package's (`simdnn.networks.ops.eltwise`)."""
         return self._node(op, OWN, inputs, attributes)
+
+    def several(self, op: str, count: int, *inputs: str, **attributes: Any) -> tuple[str, ...]:
+        """A node of this package's with several outputs; the answer is their names."""
+        names = tuple(f"{op.lower()}{len(self.nodes)}_{i}" for i in range(count))
+        self.nodes.append(Node(names[0], op, OWN, OPSET, inputs, names, attributes))
+        return names
 
     def _node(self, op: str, domain: str, inputs: tuple[str, ...], attributes: dict[str, Any]) -> str:
         name = f"{op.lower()}{len(self.nodes)}"
@@ -124,10 +148,12 @@ class Draft:
         """A function of each element of f32, of `ELTWISE`."""
         if algorithm == "soft_relu" and alpha == 0:
             raise InvalidArgument("soft_relu with alpha=0; it is log(1 + e**(alpha x)) / alpha")
+        if self.by_reference:
+            return self.own("Eltwise", x, function=algorithm, alpha=alpha, beta=beta, reference=1)
         if self.exactly and (algorithm in ("clip", "clip_v2") or (algorithm == "relu" and not alpha)):
             found = self.add("Max", self.number(alpha), x)  # of two zeros oneDNN takes the bound
             return found if algorithm == "relu" else self.add("Min", self.number(beta), found)
-        if algorithm in _ALIKE and not (self.exactly and algorithm == "log"):
+        if algorithm in _ALIKE and not (self.exactly and algorithm in ("log", "relu")):
             return _ALIKE[algorithm](self, x, alpha, beta)
         return self.own("Eltwise", x, function=algorithm, alpha=alpha, beta=beta)
 
@@ -155,7 +181,7 @@ class Draft:
         """The program behind `x` in f32; `usual` is the destination's type, of `known`, where the caller names none.
         `multiplied`: the scale is the inverse of the destination's.
         """
-        dst, self.exactly = one_of("dst", usual if ending.dst is None else ending.dst, known), ending.exactly
+        dst, self.form = one_of("dst", usual if ending.dst is None else ending.dst, known), ending.form
         if any((op if isinstance(op, str) else op[0]) == "sum" for op in ending.post_ops) != (ending.into is not None):
             said = "missing: what the destination held" if ending.into is None else "given, yet no 'sum' reads it"
             raise InvalidArgument(f"into is {said}")
@@ -181,7 +207,11 @@ class Draft:
         if name == "select":
             return self.chosen(names[1], x, self.floats(names[0]))
         other = self.floats(names[0])
-        return self.add("PRelu", x, other) if name == "prelu" else self.pair(name, x, other)
+        return self.slopes(x, other) if name == "prelu" else self.pair(name, x, other)
+
+    def slopes(self, x: str, slopes: str) -> str:
+        """x, or x times a slope where it is below 0."""
+        return self.add("PRelu", x, slopes) if self.form is None else self.own("PRelu", x, slopes, of=self.form.slopes)
 
     def source(self, name: str, array: Array) -> str:
         """One more source, that is checked."""
@@ -199,6 +229,8 @@ class Draft:
         factor = numeric("scale of sum", given[0]) if given else 1.0
         if factor == 1:
             return self.add("Add", x, held)
+        if self.by_reference:
+            return self.add("Add", x, self.add("Mul", held, self.number(factor)))
         return self.own("Accumulate", x, held, scale=factor)
 
     def _rounded(self, name: str, dst: str, scale: Any, point: Any) -> OperatorGraph:

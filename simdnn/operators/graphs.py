@@ -44,7 +44,7 @@ NORMS = {
 
 def _begun(src: Array, end: Ending) -> tuple[Draft, str]:
     """A program over one source, and that as f32 times its scale."""
-    draft = Draft(checked({"src": src}), exactly=end.exactly)
+    draft = Draft(checked({"src": src}), form=end.form)
     return draft, draft.floats("src", scale_of(end.scales, "src", _ONE))
 
 
@@ -56,6 +56,8 @@ def _normalized(draft: Draft, x: str, end: Ending, src: Array) -> OperatorGraph:
     """The end of a library's softmax or normalization: both scales multiply what comes of it."""
     scale, divisor = (scale_of(end.scales, name, _ONE) for name in _ONE)
     x = x if scale is None else draft.add("Mul", x, draft.number(scale))
+    if draft.by_reference:
+        return draft.ended(x, end, label(src.dtype), divisor)
     inverse = None if divisor is None else float(np.float32(1) / np.float32(divisor))
     return draft.ended(x, end, label(src.dtype), inverse, multiplied=True)
 
@@ -63,7 +65,7 @@ def _normalized(draft: Draft, x: str, end: Ending, src: Array) -> OperatorGraph:
 def softmax(src: Array, end: Ending, *, axis: int = -1, logarithm: bool = False) -> OperatorGraph:
     along = axis_of(axis, src.ndim)
     if end.exactly:
-        draft = Draft(checked({"src": src}), exactly=True)
+        draft = Draft(checked({"src": src}), form=end.form)
         if src.ndim > 2 and not src.flags.c_contiguous and channels_last(src):
             raise Unimplemented("softmax in the order of a library, channels last in memory; what works: rows")
         x = draft.own("Softmax", draft.floats("src"), axis=along, logarithm=int(logarithm))
@@ -108,7 +110,7 @@ def _library_normalization(
     src: Array, end: Ending, rows: tuple[Array | None, ...], epsilon: float, rms: bool
 ) -> OperatorGraph:
     """A layer normalization in a library's order; rows: scale, shift, mean, variance."""
-    draft, names = Draft(checked({"src": src}), exactly=True), []
+    draft, names = Draft(checked({"src": src}), form=end.form), []
     lines = draft.constant(np.array([*src.shape[:-1], 1]))
     for name, row in zip(("scale", "shift", "mean", "variance"), rows, strict=True):
         statistic = name in ("mean", "variance")
@@ -121,7 +123,8 @@ def _library_normalization(
         names.append(draft.add("Reshape", name, lines) if statistic else name)
     if names[2] and not names[3]:
         raise InvalidArgument("mean without variance; both are needed, or neither")
-    x = draft.own("LayerNormalization", draft.floats("src"), *names, epsilon=epsilon, rms=int(rms))
+    simple = int(draft.by_reference)
+    x = draft.own("LayerNormalization", draft.floats("src"), *names, epsilon=epsilon, rms=int(rms), simple=simple)
     return _normalized(draft, x, end, src)
 
 
@@ -169,29 +172,53 @@ def batch_normalization(
 def _library_batch_normalization(
     src: Array, end: Ending, rows: tuple[Array | None, ...], epsilon: float
 ) -> OperatorGraph:
-    """A batch normalization by statistics that are given, in a library's order; rows: scale, shift, mean, variance.
-
-    Channels that lie last and fill its registers, by four in f32 and by 16 in bf16, are its vector kernel's.
-    """
-    draft, channels = Draft(checked({"src": src}), exactly=True), src.shape[1]
+    """A batch normalization in a library's order; rows: scale, shift, mean, variance."""
+    draft, channels = Draft(checked({"src": src}), form=end.form), src.shape[1]
     column = draft.constant(np.array([-1, *[1] * (src.ndim - 2)]))
     given: dict[str, str] = {}
     for name, row in zip(("scale", "shift", "mean", "variance"), rows, strict=True):
         if row is not None:
             draft.sources[name] = row_of(name, row, channels)
             given[name] = draft.add("Reshape", name, column)
-    spread = draft.add("Sqrt", draft.add("Add", given.get("variance", draft.number(1.0)), draft.number(epsilon)))
-    x = draft.add("Sub", draft.floats("src"), given["mean"]) if "mean" in given else draft.floats("src")
+    assert end.form is not None
+    x, name = draft.floats("src"), end.form.name
+    if "mean" not in given:
+        order = {"tbb": "fused", "ncsp": "runs"}.get(name, "chain")
+        found = draft.several("Statistics", 2, x, order=order, batch=1)
+        given |= {n: draft.add("Reshape", row, column) for n, row in zip(("mean", "variance"), found, strict=True)}
+    spread = draft.add("Sqrt", draft.add("Add", given["variance"], draft.number(epsilon)))
+    if name == "jit":
+        x = _in_one_step(draft, x, spread, given)
+    else:
+        x = draft.add("Sub", x, given["mean"])
+        x = _rescaled(draft, x, spread, given, ahead=draft.by_reference, fused=True)
+    return draft.ended(x, end, label(src.dtype), None)
+
+
+def _in_one_step(draft: Draft, x: str, spread: str, given: dict[str, str]) -> str:
+    """x times scale over spread, plus what shift and mean make of that, fused: a library's kernel of s8."""
+    factor = draft.add("Div", given.get("scale") or draft.number(1.0), spread)
+    if "shift" in given:
+        against = draft.add("Mul", factor, draft.number(-1.0))
+        moved = draft.own("MultiplyAdd", given["mean"], against, given["shift"])
+    else:
+        moved = draft.add("Sub", draft.number(0.0), draft.add("Mul", given["mean"], factor))
+    return draft.own("MultiplyAdd", x, factor, moved)
+
+
+def _rescaled(draft: Draft, x: str, spread: str, given: dict[str, str], ahead: bool, fused: bool) -> str:
+    """Centred values over their spread, times scale, plus shift: scale over spread `ahead`, or 1 over spread first,
+    then both, in one rounding where `fused`.
+    """
     scale, shift, one = given.get("scale"), given.get("shift"), draft.number(1.0)
-    lanes = {"f32": 4, "bf16": 16}.get(label(src.dtype), 0)
-    if not lanes or channels % lanes or not channels_last(src):
+    if ahead:
         x = draft.add("Mul", x, draft.add("Div", scale or one, spread))
-        return draft.ended(draft.add("Add", x, shift) if shift else x, end, label(src.dtype), None)
+        return draft.add("Add", x, shift or draft.number(0.0))
     x = draft.add("Mul", x, draft.add("Div", one, spread))
-    if scale and shift and channels % 8 == 0:  # its kernel of four lanes, for SSE4.1, has no fused multiply-add
-        return draft.ended(draft.own("MultiplyAdd", x, scale, shift), end, label(src.dtype), None)
+    if scale and shift and fused:
+        return draft.own("MultiplyAdd", x, scale, shift)
     x = draft.add("Mul", x, scale) if scale else x
-    return draft.ended(draft.add("Add", x, shift) if shift else x, end, label(src.dtype), None)
+    return draft.add("Add", x, shift) if shift else x
 
 
 def group_normalization(
@@ -209,6 +236,8 @@ def group_normalization(
     if src.ndim < 2 or src.shape[1] % integer("groups", groups):
         raise InvalidArgument(f"groups={groups} of src {src.shape}; (N, C, …) with C a multiple is needed")
     small = numeric("epsilon", epsilon)
+    if end.exactly:
+        return _library_group_normalization(src, end, (scale, shift, mean, variance), groups, small)
     names = _rows(draft, src.shape[1], ("scale", scale, 1.0), ("shift", shift, 0.0))
     if mean is None and variance is None:
         x = draft.add("GroupNormalization", x, *names, num_groups=groups, epsilon=small)
@@ -220,6 +249,45 @@ def group_normalization(
     x = draft.add("Mul", x, draft.add("Reshape", names[0], column)) if scale is not None else x
     x = draft.add("Add", x, draft.add("Reshape", names[1], column)) if shift is not None else x
     return _ended(draft, x, end, src)
+
+
+def _library_group_normalization(
+    src: Array, end: Ending, rows: tuple[Array | None, ...], groups: int, epsilon: float
+) -> OperatorGraph:
+    """A group normalization in a library's order; rows: scale, shift, mean, variance."""
+    draft, (n, channels), given = Draft(checked({"src": src}), form=end.form), src.shape[:2], {}
+    column = draft.constant(np.array([channels, *[1] * (src.ndim - 2)]))
+    for name, row in zip(("scale", "shift"), rows[:2], strict=True):
+        if row is not None:
+            draft.sources[name] = row_of(name, row, channels)
+            given[name] = draft.add("Reshape", name, column)
+    assert end.form is not None
+    x, name, lanes = draft.floats("src"), end.form.name, 16 if "avx512_core" in end.caps else 8
+    mean, variance = rows[2:]
+    if (mean is None) != (variance is None):
+        raise InvalidArgument("mean or variance alone; both are needed, or neither")
+    if mean is None or variance is None:
+        vector = "registers" if channels > groups else "fused"
+        order = {"jit": vector, "ncsp": "blocks"}.get(name, "chain")
+        found = draft.several("Statistics", 2, x, order=order, groups=groups, lanes=lanes)
+    else:
+        for part, row in (("mean", mean), ("variance", variance)):
+            draft.sources[part] = row_of(part, row.reshape(-1), n * groups)
+        found = ("mean", "variance")
+    whole = draft.constant(np.array([n, groups, 1, 1]))
+    several = draft.constant(np.array([n, channels, *[1] * (src.ndim - 2)]))
+    share = draft.constant(np.array([n, groups, channels // groups, 1]))
+    spread = draft.add("Sqrt", draft.add("Add", found[1], draft.number(epsilon)))
+    rest = [
+        draft.add("Reshape", draft.add("Expand", draft.add("Reshape", part, whole), share), several)
+        for part in (found[0], spread)
+    ]
+    x = _rescaled(draft, draft.add("Sub", x, rest[0]), rest[1], given, ahead=draft.by_reference, fused=True)
+    scales = end.scales or {}
+    if name == "ncsp" and scales:
+        scale, divisor = (np.float32(scale_of(scales, part, _ONE) or 1.0) for part in _ONE)
+        return draft.ended(draft.add("Mul", x, draft.number(float(scale / divisor))), end, label(src.dtype), None)
+    return _normalized(draft, x, end, src)
 
 
 def channels_last(src: Array) -> bool:
@@ -248,12 +316,36 @@ def reduction(
     if not isinstance(axes, (list, tuple, range)):
         raise InvalidArgument(f"axes={shortly(axes)}; a list is needed, as [1] or [2, 3]")
     draft, x = _begun(src, end)
-    along = draft.constant(np.array(sorted({axis_of(a, src.ndim) for a in axes}), np.int64))
+    every = sorted({axis_of(a, src.ndim) for a in axes})
+    if end.exactly and algorithm not in ("max", "min"):
+        return _library_reduction(draft, x, end, src, (every, algorithm, numeric("p", p), numeric("eps", eps)))
+    along = draft.constant(np.array(every, np.int64))
     if algorithm in REDUCTIONS:
         x = draft.add(REDUCTIONS[algorithm], x, along)
     else:
         x = _norm(draft, x, along, NORMS[algorithm], numeric("p", p), numeric("eps", eps))
     return _ended(draft, x, end, src)
+
+
+def _library_reduction(
+    draft: Draft, x: str, end: Ending, src: Array, asked: tuple[list[int], str, float, float]
+) -> OperatorGraph:
+    """A reduction in a library's order, by axes, algorithm, p and eps: in registers along lines, or one by one."""
+    axes, algorithm, p, eps = asked
+    lanes = 0 if draft.by_reference else 16
+    if lanes and "avx512_core" not in end.caps:
+        lanes = 4 if {label(src.dtype), end.dst or label(src.dtype)} & {"s8", "u8"} else 8
+    where = {"axes": axes, "lanes": lanes}
+    if algorithm in REDUCTIONS:
+        kind = "prod" if algorithm == "mul" else "sum"
+        return _ended(draft, draft.own("Reduce", x, kind=kind, mean=int(algorithm == "mean"), **where), end, src)
+    joined, root = NORMS[algorithm]
+    size = draft.add("Abs", x)
+    power = size
+    for _ in range(int(p) - 1):
+        power = draft.add("Mul", power, size)
+    total = draft.add(joined, draft.own("Reduce", power, kind="sum", **where), draft.number(eps))
+    return _ended(draft, draft.add("Sqrt", total) if root and p == 2 else total, end, src)
 
 
 def _norm(draft: Draft, x: str, along: str, kind: tuple[str, bool], p: float, eps: float) -> str:
@@ -282,7 +374,7 @@ def binary(src0: Array, src1: Array, end: Ending, condition: Array | None = None
     one_of("algorithm", algorithm, (*BINARY, "select"))
     if (condition is not None) != (algorithm == "select"):
         raise InvalidArgument(f"{algorithm} {'without' if condition is None else 'with'} a condition; select has one")
-    draft, known = Draft(checked({"src0": src0, "src1": src1}), exactly=end.exactly), ("src0", "src1", "dst")
+    draft, known = Draft(checked({"src0": src0, "src1": src1}), form=end.form), ("src0", "src1", "dst")
     both = [draft.floats(name, scale_of(end.scales, name, known)) for name in known[:2]]
     if condition is None:
         x = draft.pair(algorithm, *both)
@@ -292,6 +384,7 @@ def binary(src0: Array, src1: Array, end: Ending, condition: Array | None = None
 
 
 def prelu(src: Array, weights: Array, end: Ending) -> OperatorGraph:
-    draft = Draft(checked({"src": src, "weights": weights}))
-    x = draft.add("PRelu", draft.floats("src"), draft.floats("weights"))
+    draft = Draft(checked({"src": src, "weights": weights}), form=end.form)
+    both = draft.floats("src"), draft.floats("weights")
+    x = draft.own("ScaledBelow", *both) if draft.by_reference else draft.add("PRelu", *both)
     return draft.ended(x, end, label(src.dtype), scale_of(end.scales, "dst", ("dst",)))

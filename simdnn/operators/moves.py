@@ -27,9 +27,11 @@ def conversion(src: Array, end: Ending) -> OperatorGraph:
     x = draft.floats("src")
     x = x if points["src"] is None else draft.add("Sub", x, draft.number(points["src"]))
     x = x if scales["src"] is None else draft.add("Mul", x, draft.number(scales["src"]))
-    ending = Ending(end.dst, None, end.post_ops, end.into, {"dst": points["dst"]})
+    ending = Ending(end.dst, None, end.post_ops, end.into, {"dst": points["dst"]}, end.form, end.caps)
     if scales["dst"] is None:
         return draft.ended(x, ending, own, None, STORED)
+    if end.form and end.form.by_reference:
+        return draft.ended(x, ending, own, np.asarray(scales["dst"], np.float32), STORED)
     inverse = np.float32(1) / np.asarray(scales["dst"], np.float32)  # as oneDNN: found once, then multiplied
     return draft.ended(x, ending, own, inverse, STORED, multiplied=True)
 

@@ -452,7 +452,7 @@ def deconvolution(
     for pairs that fast int8 saturates, `dst` f32 by default. `scales` of "src", "wei" (also f32 (OC,)) and "dst";
     integers have `zero_points` of "src" and "dst", also one a channel; `bias` is f32 (OC,). `post_ops` and `into` as
     `simdnn.softmax` has them. dispatch="onednn": integers and f16 with strides of 1 are a convolution of turned
-    weights, and its `Result`; other integers are exact by VNNI.
+    weights, and its `Result`; others are summed as that library's kernels do it.
 
     >>> import numpy as np
     >>> src, weights = np.ones((1, 4, 2, 2), np.float32), np.ones((3, 4, 2, 2), np.float32)
@@ -462,10 +462,11 @@ def deconvolution(
     end = Ending(dst, scales, post_ops, into, zero_points)
     taps = {"strides": strides, "padding": padding, "dilation": dilation, "output_padding": output_padding}
     sources = {name: a for name, a in (("src", src), ("weights", weights), ("bias", bias)) if a is not None}
-    if turned.taken(src, taps, Target.of(machine, isa, threads, engine, dispatch)):
+    options = {"groups": groups, **taps}
+    if turned.taken(sources, options, end, Target.of(machine, isa, threads, engine, dispatch)):
         where = {"machine": machine, "isa": isa, "threads": threads, "engine": engine, "dispatch": dispatch}
-        return turned.run(sources, {"groups": groups, **taps}, end, where)
-    return ran("deconvolution", sources, {"groups": groups, **taps}, end, (machine, isa, threads, engine, dispatch))
+        return turned.run(sources, options, end, where)
+    return ran("deconvolution", sources, options, end, (machine, isa, threads, engine, dispatch))
 
 
 @keywords

@@ -45,12 +45,12 @@ def graph_of(
     library = target.library
     if library is None:
         return build(**sources, **options, end=end)
-    made = build(**sources, **options, end=replace(end, exactly=True))
-    library.check_operator(_call(primitive, sources, options, end, target))
-    return made
+    build(**sources, **options, end=end)  # checks the arguments
+    form = library.operator(call_of(primitive, sources, options, end, target))
+    return build(**sources, **options, end=replace(end, form=form, caps=target.caps))
 
 
-def _call(
+def call_of(
     primitive: str, sources: Mapping[str, Any], options: Mapping[str, Any], end: Ending, target: Target
 ) -> OperatorCall:
     """The facts of a primitive that a library is asked about; its arguments are checked."""
@@ -58,6 +58,8 @@ def _call(
     asked = [(op,) if isinstance(op, str) else tuple(op) for op in end.post_ops]
     post_ops = tuple(tuple(x.shape if isinstance(x, np.ndarray) else x for x in op) for op in asked)
     usual = label(several[0].dtype)
+    if primitive == "deconvolution":
+        options = {**options, **windows.taps_of(several[0], options)}
     return OperatorCall(
         primitive,
         tuple(label(array.dtype) for array in several),
@@ -69,4 +71,6 @@ def _call(
         post_ops,
         frozenset(name for name in sources if name not in GRAPHS[primitive][1]),
         target.caps,
+        bool(several[0].flags.c_contiguous),
+        several[0].ndim > 1 and graphs.channels_last(several[0]),
     )

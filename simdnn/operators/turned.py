@@ -11,7 +11,9 @@ from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.libraries import LIBRARIES
 from simdnn.networks.types import is_float, label
+from simdnn.operators import windows
 from simdnn.operators.draft import Ending
+from simdnn.operators.table import call_of
 from simdnn.operators.windows import axes_of, padding_around, spatial_rank
 from simdnn.primitives import Attr, Quant
 from simdnn.primitives.checks import integer
@@ -23,7 +25,7 @@ from simdnn.primitives.run import Target
 Data = Mapping[str, Any]
 
 
-def taken(src: Array, options: Data, target: Target) -> bool:
+def taken(sources: Data, options: Data, end: Ending, target: Target) -> bool:
     """Whether the library whose bits are asked for takes this one as a convolution.
 
     Raises `Unimplemented` for a library without transposed convolutions, and for those that are not followed.
@@ -35,8 +37,8 @@ def taken(src: Array, options: Data, target: Target) -> bool:
         raise Unimplemented(
             f"{library.title}'s deconvolution is not modelled; what works: dispatch='fastest' or 'onednn'"
         )
-    strides = axes_of("strides", options["strides"], spatial_rank(src))
-    return library.deconvolution(label(src.dtype), strides, target.caps) == "convolution"
+    windows.deconvolution(**sources, **options, end=end)  # checks the arguments
+    return library.deconvolution(call_of("deconvolution", sources, options, end, target)) == "convolution"
 
 
 def run(sources: Data, options: Data, end: Ending, where: Data) -> Result:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,6 +49,17 @@ def padding_around(value: Any, rank: int) -> list[int]:
     return list(sides(value))
 
 
+def taps_of(src: Array, options: Mapping[str, Any]) -> dict[str, list[int]]:
+    """The taps of a transposed convolution as lists, padding ahead of each axis and behind."""
+    rank = spatial_rank(src)
+    return {
+        "strides": axes_of("strides", options.get("strides", 1), rank),
+        "dilation": axes_of("dilation", options.get("dilation", 1), rank),
+        "output_padding": axes_of("output_padding", options.get("output_padding", 0), rank, 0),
+        "padding": padding_around(options.get("padding", 0), rank),
+    }
+
+
 def spatial_rank(src: Array) -> int:
     """How many spatial dimensions a source (N, C, …) has: one to three."""
     arrays.type_of("src", src, ("s32",))
@@ -80,14 +91,22 @@ def pooling(
     }
     own = label(src.dtype)
     greatest = draft.own if end.exactly and is_float(src.dtype) else draft.add
-    if algorithm == "max" and not end.scales and not end.post_ops and end.dst in (None, own) and end.into is None:
+    exact = not (end.form and end.form.by_reference and own == "s32")  # a reference passes through f32
+    if (
+        exact
+        and algorithm == "max"
+        and not end.scales
+        and not end.post_ops
+        and end.dst in (None, own)
+        and end.into is None
+    ):
         return draft.finished(greatest("MaxPool", "src", **windows), own)
     x = draft.floats("src", scale_of(end.scales, "src", ("src", "dst")))
     if algorithm == "max":
         x = greatest("MaxPool", x, **windows)
     else:
-        direct = end.exactly and not is_float(src.dtype) and channels_last(src) and end.dst in (None, own)
-        average = draft.own if direct and max(windows["dilations"]) == 1 else draft.add
+        direct = end.form is not None and not end.form.by_reference and not is_float(src.dtype)
+        average = draft.own if direct else draft.add
         x = average("AveragePool", x, **windows, count_include_pad=int(algorithm == "avg_include_padding"))
     return draft.ended(x, end, own, scale_of(end.scales, "dst", ("src", "dst")))
 
@@ -129,7 +148,7 @@ def deconvolution(
         sources["bias"] = row_of("bias", bias, oc)
     steps, gaps = axes_of("strides", strides, rank), axes_of("dilation", dilation, rank)
     pads, more = padding_around(padding, rank), axes_of("output_padding", output_padding, rank, 0)
-    _check_output(src, weights, steps, gaps, pads, padding)
+    _check_output(src, weights, steps, gaps, pads, padding, more)
     whole = not is_float(src.dtype)
     widened = src.dtype == np.float32 and label(weights.dtype) in ("bf16", "f16")
     if whole and label(weights.dtype) != "s8" or not whole and not widened and src.dtype != weights.dtype:
@@ -137,29 +156,58 @@ def deconvolution(
         raise Unimplemented(f"{label(src.dtype)} x {label(weights.dtype)}; what works: {works}")
     draft = Draft(sources)
     where = {"strides": steps, "dilations": gaps, "pads": pads, "group": groups, "output_padding": more, "wide": 1}
-    turned = _turned(draft, draft.floats("weights") if widened else "weights", weights.shape, groups)
-    x = draft.add("ConvTranspose", "src", turned, **where)
+    if end.form is not None and end.form.order:
+        out = [size + m for size, m in zip(_sizes(src, weights, steps, gaps, pads), more, strict=True)]
+        draft.form, order = end.form, end.form.order
+        how = {**where, "pads": pads[:rank], "out": out, "order": order, "sizes": list(end.form.sizes)}
+
+        def sums(x: str) -> str:
+            return draft.own("TransposedSums", x, "weights", **how)
+
+    else:
+        turned = _turned(draft, draft.floats("weights") if widened else "weights", weights.shape, groups)
+
+        def sums(x: str) -> str:
+            return draft.add("ConvTranspose", x, turned, **where)
+
+    x = sums("src")
     points = _points(end, src, oc)
     if "src" in points:
-        x = draft.add("Sub", x, _compensation(draft, points["src"], src, turned, where))
+        x = draft.add("Sub", x, _compensation(draft, points["src"], src, sums))
     x = draft.add("Cast", x, to=1) if whole else x
     scales = end.scales or {}
     dst_scale = scale_of({n: v for n, v in scales.items() if n != "wei"}, "dst", ("src", "dst"))
-    x = _scaled(draft, x, scales, oc, rank, apart=end.exactly)
+    x = _scaled(draft, x, scales, oc, rank, apart=end.form is not None and not end.form.merged)
     x = x if bias is None else draft.add("Add", x, _by_channel(draft, "bias", rank))
     behind = points.get("dst", 0)
     moved = {"dst": behind.reshape(-1, *[1] * rank) if isinstance(behind, np.ndarray) else behind or None}
-    return draft.ended(x, replace(end, zero_points=moved), "f32" if whole else label(src.dtype), dst_scale)
+    inverted = end.form is not None and not end.form.by_reference and dst_scale is not None  # kernels multiply by it
+    if inverted:
+        dst_scale = float(np.float32(1) / np.float32(dst_scale))
+    usual = "f32" if whole else label(src.dtype)
+    return draft.ended(x, replace(end, zero_points=moved), usual, dst_scale, multiplied=inverted)
 
 
 def _check_output(
-    src: Array, weights: Array, steps: Sequence[int], gaps: Sequence[int], pads: Sequence[int], padding: Any
+    src: Array,
+    weights: Array,
+    steps: Sequence[int],
+    gaps: Sequence[int],
+    pads: Sequence[int],
+    padding: Any,
+    more: Sequence[int],
 ) -> None:
+    names = ("planes", "rows", "columns")[3 - len(steps) :]
+    for name, size, behind in zip(names, _sizes(src, weights, steps, gaps, pads), more, strict=True):
+        if size + behind < 1:
+            raise InvalidArgument(f"padding={padding!r}: the output would have {size + behind} {name}")
+
+
+def _sizes(src: Array, weights: Array, steps: Sequence[int], gaps: Sequence[int], pads: Sequence[int]) -> list[int]:
+    """The output's sizes without output padding."""
     rank = len(steps)
-    names = ("planes", "rows", "columns")[3 - rank :]
-    for i, (n, k, step, reach) in enumerate(zip(src.shape[2:], weights.shape[2:], steps, gaps, strict=True)):
-        if (size := (n - 1) * step + (k - 1) * reach + 1 - pads[i] - pads[i + rank]) < 1:
-            raise InvalidArgument(f"padding={padding!r}: the output would have {size} {names[i]}")
+    every = zip(src.shape[2:], weights.shape[2:], steps, gaps, pads[:rank], pads[rank:], strict=True)
+    return [(n - 1) * step + (k - 1) * gap + 1 - a - b for n, k, step, gap, a, b in every]
 
 
 def _turned(draft: Draft, weights: str, shape: tuple[int, ...], groups: int) -> str:
@@ -189,17 +237,17 @@ def _points(end: Ending, src: Array, oc: int) -> dict[str, int | Array]:
     return found
 
 
-def _compensation(draft: Draft, point: int | Array, src: Array, weights: str, where: Mapping[str, Any]) -> str:
+def _compensation(draft: Draft, point: int | Array, src: Array, sums: Callable[[str], str]) -> str:
     """Sums over a source of nothing but its zero points: s32, of one image."""
     shape = (1, *src.shape[1:])
     if isinstance(point, int):
-        sums = draft.add("ConvTranspose", draft.constant(np.ones(shape, np.uint8)), weights, **where)
-        return draft.add("Mul", sums, draft.constant(np.array(point, np.int32)))
+        ones = sums(draft.constant(np.ones(shape, np.uint8)))
+        return draft.add("Mul", ones, draft.constant(np.array(point, np.int32)))
     dtype = np.int8 if point.min() < 0 else np.uint8
     if (point != point.astype(dtype)).any():
         raise Unimplemented(f"zero points by channel from {point.min()} to {point.max()}; what works: s8, or u8")
     image = np.broadcast_to(point.astype(dtype).reshape(-1, *[1] * (src.ndim - 2)), shape)
-    return draft.add("ConvTranspose", draft.constant(np.ascontiguousarray(image)), weights, **where)
+    return sums(draft.constant(np.ascontiguousarray(image)))
 
 
 def _by_channel(draft: Draft, row: str, rank: int) -> str:
@@ -217,9 +265,13 @@ def _scaled(draft: Draft, x: str, scales: Mapping[str, Any], oc: int, rank: int,
     common = {name: value for name, value in scales.items() if not (rows and name == "wei")}
     parts = [scale_of(common, name, known) for name in ("src", "wei")]
     given = [part for part in parts if part is not None]
-    for factor in given if apart else [float(np.prod(np.array(given, np.float32)))] * bool(given):
-        x = draft.add("Mul", x, draft.number(factor))
     if rows:
         draft.sources["wei_scales"] = row_of("scales['wei']", wei, oc)
-        x = draft.add("Mul", x, _by_channel(draft, "wei_scales", rank))
+        row = _by_channel(draft, "wei_scales", rank)
+        if given and not apart:
+            return draft.add("Mul", x, draft.add("Mul", row, draft.number(given[0])))
+        x = x if not given else draft.add("Mul", x, draft.number(given[0]))
+        return draft.add("Mul", x, row)
+    for factor in given if apart else [float(np.prod(np.array(given, np.float32)))] * bool(given):
+        x = draft.add("Mul", x, draft.number(factor))
     return x

@@ -39,6 +39,18 @@ PLAIN: Mapping[str, Callable[..., Element]] = {
     "hardsigmoid": bounded,
     "hardswish": lambda x, alpha, beta: x * bounded(x, alpha, beta),
 }
+
+
+#: those of oneDNN's reference that differ: no multiply-add is fused, and zeros have other signs
+OF_REFERENCE: Mapping[str, Callable[..., Element]] = {
+    **PLAIN,
+    "abs": lambda x: (-x).maximum(x),
+    "linear": lambda x, alpha, beta: x * alpha + beta,
+    "clip": lambda x, low, high: low.maximum(x).minimum(high),
+    "clip_v2": lambda x, low, high: high.minimum(low.maximum(x)),
+    "hardsigmoid": lambda x, alpha, beta: bounded(x, alpha, beta) + 0.0,
+    "hardswish": lambda x, alpha, beta: x * (bounded(x, alpha, beta) + 0.0),
+}
 #: functions that oneDNN computes by tables
 BY_POLYNOMIALS: Mapping[str, Callable[[Element], Element]] = {
     "tanh": f.tanh,

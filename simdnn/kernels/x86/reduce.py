@@ -129,6 +129,8 @@ class _LaneReduction:
         rounds, left = divmod(line, step)
         turns, rest = divmod(left, unit.lanes)
         first, by_rounds = accumulators[0], p.order == "rounds"
+        if p.order == "chain":
+            return self.one_by_one(source, dest, [*inner, ("t", line)])
         if by_rounds and inner:
             raise Unimplemented(f"a sum in rounds over several dimensions, {p.dims}; the last one alone works")
 
@@ -164,6 +166,13 @@ class _LaneReduction:
             element = broadcast(unit, "x", "src", p.src, source + tail + Affine.var("t"))
             code += nest([*inner, ("t", rest)], element + self.take(first, x))
         return code + self.finish(accumulators[0], dest, 1)
+
+    def one_by_one(self, source: Affine, dest: Affine, inner: list[tuple[str, int]]) -> Code:
+        """Each element of the reduced dimensions after the one before it."""
+        acc, x = self.unit.reg("c0", "f32"), self.unit.reg("x", "f32")
+        element = broadcast(self.unit, "x", "src", self.problem.src, source + Affine.var("t"))
+        body = nest(inner, element + self.take(acc, x))
+        return [*self.mask(), *self.start(acc), *body, *self.finish(acc, dest, 1)]
 
 
 def horizontal(unit: Unit, name: str, combine: Callable[[Register, Register], Code]) -> Code:

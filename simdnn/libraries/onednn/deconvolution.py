@@ -1,29 +1,364 @@
-"""oneDNN's transposed convolutions: which are convolutions here, which exact sums (docs/numerics.md, rule 18)."""
+"""oneDNN's transposed convolutions: which implementation takes one, and in which order that adds up
+(docs/numerics.md, rule 18).
+
+It has kernels for strides of 1, which are convolutions of turned weights, and for others ("strided"). What these leave
+is the gradient of a convolution towards its source in f32, by older kernels and a GEMM; its end is the reference's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
 
 from isa_models import Unimplemented
+from simdnn.libraries.model import OperatorCall, OperatorForm
+from simdnn.libraries.onednn.endings import BYTES, WHOLE, Refused, by_kernel, refuse_ending
 from simdnn.libraries.onednn.log import family
 
 _WORKS = "what works: dispatch='fastest'"
+_MOST_CHANNELS = 256  # sums of more were not looked at
+_LANES = 16
+_BYTES = {"f32": 4, "s32": 4, "bf16": 2, "s8": 1, "u8": 1}
 
 
-def form(src: str, strides: Sequence[int], caps: frozenset[str]) -> str:
-    """The way to compute it: a "convolution" of turned weights, as integers and f16 of two dimensions with strides of 1
-    are; or exact "sums" of integers by VNNI, whose order has no say. Raises `Unimplemented` for all others.
+@dataclass(frozen=True)
+class Transposed:
+    """A transposed convolution: channels of a group, axes with the innermost last; `behind` is cut off the end."""
 
-    >>> form("u8", (1, 1), frozenset()), form("u8", (2, 2), frozenset({"avx512_core_vnni"}))
-    ('convolution', 'sums')
+    src: str
+    groups: int
+    ic: int
+    oc: int
+    size: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    before: tuple[int, ...]
+    behind: tuple[int, ...]
+
+    @classmethod
+    def of(cls, call: OperatorCall) -> Transposed:
+        (mb, channels, *size), (oc, ic, *kernel) = call.shapes
+        options, rank = call.options, len(size)
+        pads = options["padding"]
+        behind = tuple(a - b for a, b in zip(pads[rank:], options["output_padding"], strict=True))
+        return cls(
+            call.types[0],
+            channels // ic,
+            ic,
+            oc * ic // channels,
+            tuple(size),
+            tuple(kernel),
+            tuple(options["strides"]),
+            tuple(options["dilation"]),
+            tuple(pads[:rank]),
+            behind,
+        )
+
+    @cached_property
+    def out(self) -> tuple[int, ...]:
+        every = zip(self.size, self.strides, self.reach, self.before, self.behind, strict=True)
+        return tuple((n - 1) * s + r - a - b for n, s, r, a, b in every)
+
+    @cached_property
+    def reach(self) -> tuple[int, ...]:
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
+
+    @property
+    def stepped(self) -> bool:
+        return max(self.strides) > 1
+
+    @property
+    def depthwise(self) -> bool:
+        return self.groups > 1 and self.ic == self.oc == 1
+
+    @property
+    def outside(self) -> bool:
+        """Whether what is cut off on some side is as wide as the whole kernel."""
+        return any(r <= max(a, b) for r, a, b in zip(self.reach, self.before, self.behind, strict=True))
+
+    @property
+    def both(self) -> bool:
+        """Whether strides and dilation come together along an axis."""
+        return any(s > 1 and d > 1 for s, d in zip(self.strides, self.dilation, strict=True))
+
+    def strided(self, lanes: int) -> bool:
+        """Whether the kernel for strides takes it: not dilated, in one group or in groups of many channels, of integers
+        and narrow floats by fours.
+        """
+        if not self.stepped or max(self.dilation) > 1:
+            return False
+        fours = self.src == "f32" or (self.ic % 4 == 0 and self.oc % 4 == 0)
+        return not (self.groups > 1 and self.ic <= lanes and fours)
+
+    @property
+    def single_tap(self) -> bool:
+        """Whether an older kernel of one tap takes it."""
+        return max(self.kernel) == 1 and not self.stepped and self.groups == 1 and self.out == self.size
+
+    def divided_by(self, *blocks: int) -> bool:
+        """Whether there is one group, or some block of channels divides both sides of each."""
+        return self.groups == 1 or any(self.ic % block == 0 and self.oc % block == 0 for block in blocks)
+
+    @property
+    def block(self) -> int:
+        """Channels that an older kernel takes together under AVX-512."""
+        return 16 if self.groups == 1 else next(b for b in (16, 8, 4) if self.ic % b == 0 and self.oc % b == 0)
+
+
+def form(call: OperatorCall) -> OperatorForm:
+    """The implementation that takes a transposed convolution, by its name in oneDNN's log, and its order of sums:
+    "strided", "chain", "blocks" (sizes: channels of a block, and how many blocks are summed from zero,
+    0: all), "products" of a tap each. Raises `Refused`.
     """
-    whole = src in ("u8", "s8")
-    if max(strides) == 1 and (whole or (src == "f16" and len(strides) == 2)):
-        return "convolution"
-    if whole and caps & {"avx512_core_vnni", "avx2_vnni"}:
+    p, shape = Transposed.of(call), _output(call)
+    if p.src == "bf16" and "avx512_core" not in call.caps:
+        raise Refused("bf16 needs avx512_core")
+    if p.src in ("f32", "bf16"):
+        found = _f32(call, p) if p.src == "f32" else _bf16(call, p)
+        avx2 = p.src == "f32" and "avx512_core" not in call.caps and found.order == "products"
+        if not avx2 and p.ic > _MOST_CHANNELS:
+            raise Refused("sums of more than 256 channels, which it may cut")
+    elif p.src in BYTES:
+        found = _bytes(call, p)
+    else:
+        raise Refused("the order of its sums is not followed")
+    refuse_ending(call, shape, found.by_reference)
+    return found
+
+
+def _output(call: OperatorCall) -> tuple[int, ...]:
+    p = Transposed.of(call)
+    return (call.shapes[0][0], p.groups * p.oc, *p.out)
+
+
+def _f32(call: OperatorCall, p: Transposed) -> OperatorForm:
+    if call.types[1] != "f32" or (call.dst != "f32" and not call.post_ops and "bias" not in call.rows):
+        raise Refused("f32 with other types is not followed")
+    tiers = [(isa, lanes) for isa, lanes in (("avx512_core", 16), ("avx2", 8)) if isa in call.caps]
+    if call.dst == "f32" and by_kernel(call, _output(call), ("scalar", "channel")):
+        for isa, lanes in tiers:
+            if p.strided(lanes):
+                return _strided(isa)
+    for isa, lanes in tiers:
+        if p.strided(lanes):
+            return OperatorForm(f"conv:any+brgconv_strided:{isa}", True, "strided")
+        if p.depthwise and len(p.size) == 2 and max(p.dilation) == 1:
+            return OperatorForm(f"conv:any+jit_dw:{isa}", True, "chain")
+        if p.single_tap:
+            return OperatorForm(f"conv:any+jit_1x1:{isa}", True, "chain")
+        if isa == "avx512_core" and p.divided_by(16, 8, 4) and not (p.outside or p.both):
+            return OperatorForm(f"conv:any+jit:{isa}", True, "blocks", (p.block, 1))
+        if isa == "avx2" and _by_jit_avx2(p):
+            together = 1 if len(p.size) == 3 else 4 if p.size[-1] < 15 else 2 if p.size[-1] < 40 else 1
+            return OperatorForm(f"conv:any+jit:{isa}", True, "blocks", (8, together))
+    return OperatorForm("conv:any+x64:gemm:jit", True, "products")
+
+
+def _strided(isa: str) -> OperatorForm:
+    """The kernel for strides, its end included."""
+    name = f"brg_deconv:{isa}+brgconv_strided:{isa}"
+    return OperatorForm(name, False, "strided", slopes="sign" if isa == "avx2" else "no greater")
+
+
+def _by_jit_avx2(p: Transposed) -> bool:
+    """Whether the older kernel of AVX2 takes it: strides alike on rows and columns, what it cuts off within a tile."""
+    depth, rows, columns = (*(1,) * (3 - len(p.size)), *p.strides)
+    if not p.divided_by(8) or p.outside or p.both or columns != rows or depth != 1:
+        return False
+    width, channels = p.out[-1], p.oc if p.groups > 1 else -(-p.oc // 8) * 8
+    if p.oc < 8 and p.kernel[-1] > 3 and columns > 1:
+        return False
+    left = max(0, (p.reach[-1] - 1 - p.before[-1]) // columns)
+    best, tile = 0, 1
+    for several in (n for n in range(1, 5) if channels // 8 % n == 0):
+        step = columns
+        while step * several + step // columns <= 15 and step < width + columns:
+            taken = min(step, width)
+            if not (left * columns > taken and taken != width):
+                steps = -(-taken // columns) * several
+                if steps > best or steps == best and tile < taken:
+                    best, tile = steps, taken
+            step += columns
+    rest = width % tile
+    right = max(0, int((p.reach[-1] - 1 - p.behind[-1] - rest) / columns))
+    split = width > tile
+    return best > 0 and not (right * columns > tile or split and (tile % columns or p.behind[-1] + rest < 0))
+
+
+def _bf16(call: OperatorCall, p: Transposed) -> OperatorForm:
+    if call.types[1] != "bf16" or call.dst not in ("bf16", "f32"):
+        raise Refused("bf16 to other types is not followed")
+    isa = "avx512_core_bf16" if "avx512_core_bf16" in call.caps else "avx512_core"
+    native = isa == "avx512_core_bf16"
+    if native and p.strided(16):
+        if by_kernel(call, _output(call), ("scalar", "channel")):
+            return _strided(isa)
+        return OperatorForm(f"conv:any+brgconv_strided:{isa}", True, "strided")
+    if p.depthwise and len(p.size) == 2 and max(p.dilation) == 1:
+        return OperatorForm(f"conv:any+jit_dw:{isa}", True, "chain")
+    if p.single_tap:
+        return OperatorForm(f"conv:any+jit_bf16_1x1:{isa}", True, "chain")
+    if p.divided_by(16, 8, 4) and not (p.outside or p.both):
+        return OperatorForm(f"conv:any+jit_bf16:{isa}", True, "blocks", (p.block, 0))
+    return OperatorForm("conv:any+x64:gemm:jit", True, "products")
+
+
+def _bytes(call: OperatorCall, p: Transposed) -> OperatorForm:
+    """The implementation for bytes: a kernel, or a GEMM or loops, which hand f32 to the reference's end."""
+    if call.types[1] != "s8" or call.dst not in (*WHOLE, "f32", "bf16"):
+        raise Refused("other types of weights and destinations are not followed")
+    if any(np.ndim(point) for point in call.zero_points.values()):
+        raise Refused("zero points by channel are not known")
+    exact = bool(call.caps & {"avx512_core_vnni", "avx2_vnni"})
+    found = _by_kernel_of_bytes(call, p)
+    if found is None:
+        return _by_gemm_of_bytes(call, p, exact)
+    halves = p.src == "s8" and not exact
+    return found._replace(order="halved") if halves else found
+
+
+def _by_kernel_of_bytes(call: OperatorCall, p: Transposed) -> OperatorForm | None:
+    caps, shape = call.caps, _output(call)
+    wide = "avx512_core" in caps
+    if not wide and "avx2_vnni" in caps:
+        raise Refused("kernels of 256 bits with VNNI are not followed")
+    isa = ("avx512_core_vnni" if "avx512_core_vnni" in caps else "avx512_core") if wide else "avx2"
+    own = by_kernel(call, shape, ("scalar", "channel"))
+    if wide and own and p.strided(16):
+        shifted = p.src == "s8" or call.zero_points.get("src")
+        if shifted and not _shifts_right(p, p.src == "s8"):
+            raise Refused("what it adds for an s8 source or zero point is wrong at edges, or memory not written")
+        return OperatorForm(f"brg_deconv:{isa}+brgconv_strided:{isa}", False, "products", slopes="no greater")
+    if not wide and own and p.single_tap:
+        return OperatorForm(
+            "jit_deconvolution:avx2+jit_uni_int8_1x1:avx2", False, "products", merged=True, slopes="sign"
+        )
+    first = not wide or all(name != "sum" for name, *_ in call.post_ops[1:])
+    if (
+        first
+        and by_kernel(call, shape, ("scalar", "channel"), whole=False)
+        and _by_older_kernel_of_bytes(call, p, 16 if wide else 8)
+    ):
+        shifted = p.src == "s8" or call.zero_points.get("src")
+        if shifted and any(s > k for s, k in zip(p.strides, p.kernel, strict=True)):
+            raise Refused("what it adds for an s8 source or zero point is wrong between windows that do not meet")
+        name = f"jit_deconvolution:{isa}" if wide else f"jit_uni_int8:{isa}"
+        return OperatorForm(name, False, "products", merged=True, slopes="no greater" if wide else "sign")
+    if not wide and own and _by_older_kernel_of_bytes(call, p, 4):
+        raise Refused("its kernel of 128 bits is not followed")
+    return None
+
+
+def _seeing(size: int, kernel: int, stride: int, before: int, out: int) -> int:
+    """How many outputs along an axis see the source."""
+    places = {i * stride + tap - before for i in range(size) for tap in range(kernel)}
+    return sum(0 <= place < out for place in places)
+
+
+def _shifts_right(p: Transposed, by_source: bool) -> bool:
+    """Whether the kernel for strides adds right what a shift of the source makes of its sums: an s8 one's, `by_source`,
+    which it adds to zeros around it, too, or a zero point's.
+
+    Rows that strides do not divide it turns, outputs of an offset beside each other, sums of a shift alike: these may
+    lie behind their end, also those of rows that see nothing; and for an s8 source those of the middle output, which
+    may not see all taps, stand for all.
+    """
+    seen = [_seeing(*axis) for axis in zip(p.size, p.kernel, p.strides, p.before, p.out, strict=True)]
+    if not all(seen):
+        return False  # it crashes
+    width, step, size = p.out[-1], p.strides[-1], p.size[-1]
+    columns, rest = -(-width // step), width % step
+    if not rest:
+        return True
+    if (columns > 1 and rest != step - 1) or any(map(int.__lt__, seen[:-1], p.out[:-1])):
+        return False
+    if not by_source:
+        return True
+    for offset in range(min(step, width)):
+        middle = columns // 2 * step + offset
+        if middle >= width or offset * columns + columns // 2 >= width:
+            return False
+        taps = [tap for tap in range(p.kernel[-1]) if (offset + p.before[-1] - tap) % step == 0]
+        if not all(0 <= (middle + p.before[-1] - tap) // step < size for tap in taps):
+            return False
+    return True
+
+
+def _by_older_kernel_of_bytes(call: OperatorCall, p: Transposed, lanes: int) -> bool:
+    """Whether an older kernel takes it: strides or dilation, channels by fours in groups, and an edge within a tile."""
+    if call.dst == "bf16" or p.outside or p.both or (p.depthwise and (p.src == "s8" or len(p.size) == 3)):
+        return False
+    block = lanes
+    if p.groups > 1 and not p.depthwise:
+        block = next((b for b in (lanes, 8, 4) if p.ic % b == 0 and p.oc % b == 0), 0)
+        block = block if lanes == 16 or block in (0, lanes) else 4
+    if not block:
+        return False
+    width, step, before = p.out[-1], p.strides[-1], p.before[-1]
+    registers = 30 if lanes == 16 else 12
+    many = 1 if p.depthwise else -(-p.oc // block)
+    together = min(4, many)
+    while together > 1 and (many % together or before > registers // (together + 1)):
+        together -= 1
+    tile = registers // (together + 1)
+    reach = p.reach[-1] - 1
+    if width < tile:
+        return True
+    left = max(0, _towards_zero(reach - before, step))
+    for size in range(tile, 0, -1):
+        right = max(0, _towards_zero(reach - max(0, p.behind[-1]) - width % size, step))
+        if size % step == 0 and size >= left * step and size >= right * step:
+            return True
+    return False
+
+
+def _towards_zero(a: int, b: int) -> int:
+    return int(a / b)
+
+
+def _by_gemm_of_bytes(call: OperatorCall, p: Transposed, exact: bool) -> OperatorForm:
+    """The GEMM, or loops where that would need much memory beside its tensors."""
+    if call.zero_points.get("src") and p.ic * prod(p.kernel) * 255 * 128 >= 1 << 24:
+        raise Refused("its reference adds a zero point to sums that f32 may round")
+    size, out = prod(p.size), prod(p.out)
+    behind = call.post_ops or "bias" in call.rows or call.zero_points.keys() or call.scales.keys()
+    if not (behind or exact) and call.dst in WHOLE:
+        raise Refused("whether its GEMM or loops take it is not known")
+    if call.dst == "bf16" and call.post_ops and "avx512_core" not in call.caps:
+        raise Refused("the sign of a zero in bf16 is not followed")
+    written = 4 if behind else _BYTES[call.dst]
+    given = call.shapes[0][0] * p.groups * (p.ic * size + p.oc * out * written)
+    limit = 15 * (given + p.groups * p.oc * p.ic * prod(p.kernel))
+    needed = 4 * (p.oc * prod(p.kernel) * size + out * p.oc)
+    if abs(needed - limit) < 512:
+        raise Refused("whether a GEMM takes it is not known")
+    if needed > limit:
+        return OperatorForm("conv:any+ref:any", True, "exact")
+    if not exact and (size == 1 or p.oc * prod(p.kernel) == 1):
+        raise Refused("its product of a vector is not followed")
+    return OperatorForm(f"conv:any+x64:gemm_s8{p.src}s32:jit", True, "products")
+
+
+def way(call: OperatorCall) -> str:
+    """How it is asked for here: as a "convolution" of turned weights, which integers and f16 of two dimensions with
+    strides of 1 are; or as sums of its own.
+    """
+    p = Transposed.of(call)
+    if p.stepped or p.src not in ("u8", "s8", "f16"):
         return "sums"
-    what = f"a deconvolution of {src} over {len(strides)} dimensions with strides of {'x'.join(map(str, strides))}"
-    raise Unimplemented(f"dispatch='onednn' for {what}: the order of its sums is not followed; {_WORKS}")
+    if p.src == "f16":
+        return "convolution" if len(p.size) == 2 else "sums"
+    fours = p.ic % 4 == 0 and p.oc % 4 == 0
+    usual = not p.depthwise and not (p.groups > 1 and p.ic <= _LANES and fours)
+    inside = all(r > max(a, b) for r, a, b in zip(p.reach, p.before, p.behind, strict=True))
+    wide = bool(call.caps & {"avx512_core", "avx2_vnni"})
+    return (
+        "convolution" if wide and usual and inside and by_kernel(call, _output(call), ("scalar", "channel")) else "sums"
+    )
 
 
 def check(src: str, implementation: str, channels: int, caps: frozenset[str]) -> None:

@@ -1,22 +1,22 @@
-"""oneDNN's primitives beside products: what programs here have its bits for (docs/numerics.md, rule 18).
-
-Where one of its vector kernels and its reference differ, only what both compute alike is taken: which of the two runs
-hangs on layouts and broadcasts.
+"""oneDNN's primitives beside products: which implementation takes one, and whether its bits are known here
+(docs/numerics.md, rule 18). What stands behind a primitive is `simdnn.libraries.onednn.endings`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.common.activations import OWN_POWERS, power_of
-from simdnn.libraries.model import OperatorCall
+from simdnn.libraries.model import OperatorCall, OperatorForm
+from simdnn.libraries.onednn import deconvolution, reorders
+from simdnn.libraries.onednn.endings import BYTES, Refused, by_kernel, refuse_ending, refuse_function
 from simdnn.libraries.onednn.narrow import F8
 
-_BYTES, _WIDE = ("s8", "u8"), ("f32", "bf16", "f16")
+_WIDE = ("f32", "bf16", "f16")
 #: the ISA cap that brings a type
 _NEEDS = {
     "bf16": "avx512_core",
@@ -24,210 +24,257 @@ _NEEDS = {
     "f8_e4m3": "avx512_core_fp16",
     "f8_e5m2": "avx512_core_fp16",
 }
-#: post-operations that vector kernels and the reference compute alike; others differ in a zero's sign or a rounding
-_ALIKE = ("add", "sub", "mul", "div", "max", "min", "ge", "gt", "le", "lt", "eq", "ne", "square", "clip", "clip_v2")
 #: functions of elements that an integer kernel has
 _OF_INTEGERS = ("relu", "linear", "clip")
+_ROOTS = ("norm_lp_max", "norm_lp_sum")
+_NORMS = (*_ROOTS, "norm_lp_power_p_max", "norm_lp_power_p_sum")
+JIT, REFERENCE = OperatorForm("jit"), OperatorForm("ref", True)
 
 
-def check(call: OperatorCall) -> None:
-    """Raises `Unimplemented` where a primitive's bits here are not known to be the library's."""
+def form(call: OperatorCall) -> OperatorForm:
+    """The implementation that takes a primitive. Raises `Unimplemented` where the library has none, and where its bits
+    are not known here.
+    """
     every = (*call.types, call.dst)
-    known = (*_WIDE, *_BYTES, "s32")
-    asking = [dtype for dtype in every if call.primitive != "weighted_sum" or dtype in F8]
-    missing = sorted({_NEEDS[dtype] for dtype in asking if dtype in _NEEDS} - call.caps)
-    if missing:
-        why = f"{':'.join(every)} needs {' and '.join(missing)}"
-    elif call.primitive != "conversion" and (other := [dtype for dtype in every if dtype not in known]):
-        why = f"{other[0]} is its reference's, whose functions and zeros are not followed"
-    else:
+    known = (*_WIDE, *BYTES, "s32")
+    try:
+        asking = [
+            dtype
+            for dtype in every
+            if call.primitive not in ("weighted_sum", "concat", "conversion")
+            or (dtype in F8 and call.primitive != "conversion")
+        ]
+        if call.primitive == "deconvolution":
+            asking = list(call.types)  # its reference's end writes any
+        if missing := sorted({_NEEDS[dtype] for dtype in asking if dtype in _NEEDS} - call.caps):
+            raise Refused(f"{':'.join(every)} needs {' and '.join(missing)}")
+        if call.primitive != "conversion" and (other := [dtype for dtype in every if dtype not in known]):
+            raise Refused(f"{other[0]} is its reference's, whose functions and zeros are not followed")
         rule = _RULES.get(call.primitive)
-        why = rule(call) if rule else "its bits are not known"
-    if why:
+        if rule is None:
+            raise Refused("its bits are not known")
+        return rule(call)
+    except Refused as why:
         raise Unimplemented(
             f"dispatch='onednn' for {call.primitive} of {':'.join(every)}: {why}; what works: dispatch='fastest'"
-        )
+        ) from None
 
 
-def _post_ops(call: OperatorCall, functions: Sequence[str] = (), sums: bool = False) -> str:
-    """Why post-operations are out, but those of `_ALIKE` and `functions`; `sums`: and a sum that scales nothing."""
-    for place, (name, *given) in enumerate(call.post_ops):
-        if name == "sqrt" and place + 1 < len(call.post_ops):
-            return "a NaN of sqrt behind which operations stand is not followed"
-        numbers = [number for number in given if not isinstance(number, tuple)]
-        plain = not numbers or (numbers[0] == 1 and not any(numbers[1:]))
-        if name == "pow" and power_of((*numbers, 0.0, 0.0)[1]) in OWN_POWERS:
-            return "powers other than -1, 0, 1/2, 1 and 2 call C's powf"
-        if name not in (*_ALIKE, *functions) and not (name == "sum" and sums and plain):
-            return f"the post-operation {name} is not known there"
-    if call.dst in (*_BYTES, "s32") and any(op[0] in ("div", "sqrt", "pow") for op in call.post_ops):
-        return "a NaN on its way to an integer is not followed"
-    return ""
-
-
-def _broadcast(call: OperatorCall, shape: Sequence[int]) -> str:
-    """Why second operands of post-operations are out: its vector kernels take one value, one a channel, or all."""
-    for op in call.post_ops:
-        for given in (part for part in op if isinstance(part, tuple)):
-            shared = tuple(size > 1 for size in given)
-            channel = tuple(i == min(1, len(shape) - 1) for i in range(len(shape)))
-            if (
-                any(shared)
-                and tuple(given) != tuple(shape)
-                and not all(c or not s for s, c in zip(shared, channel, strict=False))
-            ):
-                return f"a second operand of shape {given} is its reference's"
-    return ""
-
-
-def _scaled(call: OperatorCall) -> str:
-    """Why scales are out: softmax and normalizations have some where a side is of bytes."""
-    if call.scales and not {*call.types, call.dst} & {*_BYTES}:
-        return "scales come with s8 or u8 on a side alone"
-    return ""
-
-
-def _softmax(call: OperatorCall) -> str:
-    if "s32" in (*call.types, call.dst):
-        return "it takes no s32"
-    return _scaled(call) or _post_ops(call, _VECTOR) or _broadcast(call, call.shapes[0])
-
-
-def _layer_normalization(call: OperatorCall) -> str:
-    if "s32" in (*call.types, call.dst):
-        return "it takes no s32"
-    shape = call.shapes[0]
-    last = (*[1] * (len(shape) - 1), shape[-1])
-    for given in (part for op in call.post_ops for part in op if isinstance(part, tuple)):
-        if any(size > 1 for size in given) and tuple(given) != last:
-            return f"a second operand of shape {given} is its reference's"
-    return _scaled(call) or _post_ops(call, _VECTOR)
-
-
-def _batch_normalization(call: OperatorCall) -> str:
-    if "mean" not in call.rows:
-        return "statistics of the batch are sums in an order that is not followed"
-    if call.types[0] != call.dst or call.types[0] not in _WIDE or call.scales:
-        return "it has one type of floats for source and destination here, and no scales"
-    return "" if call.post_ops in ((), (("relu",),)) else "nothing but relu stands behind it"
-
-
-def _eltwise(call: OperatorCall) -> str:
-    name, (dtype,) = call.options["algorithm"], call.types
-    if call.post_ops:
-        return "its reference takes post-operations, whose functions and zeros are not followed"
-    if dtype != call.dst:
-        return "it has one type for source and destination"
+def _refuse_scales(call: OperatorCall) -> None:
     if call.scales:
-        return "it takes no scales"
-    if not fmt(dtype).is_float:
-        return "" if name in _OF_INTEGERS else f"of integers it computes {', '.join(_OF_INTEGERS)}"
+        raise Refused("it takes no scales")
+
+
+def _refuse_scaled(call: OperatorCall) -> None:
+    """Softmax and normalizations have scales where a side is of bytes."""
+    if call.scales and not {*call.types, call.dst} & {*BYTES}:
+        raise Refused("scales come with s8 or u8 on a side alone")
+
+
+def _refuse_s32(call: OperatorCall) -> None:
+    if "s32" in (*call.types, call.dst):
+        raise Refused("it takes no s32")
+
+
+def _ended(call: OperatorCall, shape: tuple[int, ...], jit: bool, other: OperatorForm = REFERENCE) -> OperatorForm:
+    """The kernel, or another implementation; refused where the ending is not known."""
+    found = JIT if jit else other
+    refuse_ending(call, shape, found.by_reference)
+    return found
+
+
+def _softmax(call: OperatorCall) -> OperatorForm:
+    _refuse_s32(call)
+    _refuse_scaled(call)
+    if not by_kernel(call, call.shapes[0], ("scalar", "channel", "none")):
+        raise Refused("its reference takes what stands behind, whose e**x is C's")
+    return _ended(call, call.shapes[0], True)
+
+
+def _layer_normalization(call: OperatorCall) -> OperatorForm:
+    _refuse_s32(call)
+    _refuse_scaled(call)
+    shape = call.shapes[0]
+    if not by_kernel(call, shape, ("scalar", "channel" if len(shape) == 2 else "last")):
+        if "variance" not in call.rows:
+            raise Refused("statistics of its simple kernel, which takes what stands behind, are not followed")
+        return _ended(call, shape, False, OperatorForm("simple", True))
+    return _ended(call, shape, True)
+
+
+def _batch_normalization(call: OperatorCall) -> OperatorForm:
+    _refuse_scales(call)
+    dtype = call.types[0]
+    if dtype != call.dst or dtype not in (*_WIDE, "s8"):
+        raise Refused("it has one type for source and destination, of floats or s8")
+    if call.post_ops not in ((), (("relu",),), (("relu", 0.0),)):
+        raise Refused("nothing but relu stands behind it")
+    shape = call.shapes[0]
+    if dtype == "s8":
+        if "mean" not in call.rows:
+            raise Refused("it has no statistics of s8")
+        return JIT if call.channels_last and len(shape) in (4, 5) else REFERENCE
+    lanes = 4 if dtype == "f32" else 16
+    if call.channels_last and shape[1] % lanes == 0:
+        return OperatorForm("tbb")
+    if call.in_rows and len(shape) > 2:
+        return OperatorForm("ncsp", True)
+    return OperatorForm("nspc", True)
+
+
+def _group_normalization(call: OperatorCall) -> OperatorForm:
+    _refuse_s32(call)
+    if any(dtype not in BYTES for name, dtype in (("src", call.types[0]), ("dst", call.dst)) if name in call.scales):
+        raise Refused("a side of bytes alone has a scale")
+    shape, last = call.shapes[0], call.channels_last
+    if last and by_kernel(call, shape, ("scalar",)):
+        return _ended(call, shape, True)
+    if call.in_rows and not call.post_ops:
+        return OperatorForm("ncsp", True)
+    return _ended(call, shape, False)
+
+
+def _eltwise(call: OperatorCall) -> OperatorForm:
+    name, (dtype,) = call.options["algorithm"], call.types
+    _refuse_scales(call)
+    if dtype != call.dst:
+        raise Refused("it has one type for source and destination")
+    if not fmt(dtype).is_float and name not in _OF_INTEGERS:
+        raise Refused(f"of integers it computes {', '.join(_OF_INTEGERS)}")
     if name == "round" and dtype != "f32":
-        return "it rounds f32 alone"
+        raise Refused("it rounds f32 alone")
     if name == "pow" and power_of(call.options.get("beta", 0.0)) in OWN_POWERS:
-        return "powers other than -1, 0, 1/2, 1 and 2 call C's powf"
-    return ""
+        raise Refused("powers other than -1, 0, 1/2, 1 and 2 call C's powf")
+    if not call.post_ops:
+        return JIT
+    _ended(call, call.shapes[0], False)
+    refuse_function(call, (name, *_numbers(call)))
+    return REFERENCE
 
 
-def _binary(call: OperatorCall) -> str:
+def _numbers(call: OperatorCall) -> tuple[float, float]:
+    return call.options.get("alpha", 0.0), call.options.get("beta", 0.0)
+
+
+def _binary(call: OperatorCall) -> OperatorForm:
     if "dst" in call.scales:
-        return "it takes no scale of the destination"
+        raise Refused("it takes no scale of the destination")
     if call.options["algorithm"] == "div" and not fmt(call.dst).is_float:
-        return "a NaN on its way to an integer is not followed"
-    if call.options["algorithm"] == "select" and call.post_ops:
-        return "select with post-operations is not known"
-    return _post_ops(call, sums=True)
+        raise Refused("a NaN on its way to an integer is not followed")
+    first, second = call.shapes
+    shape = tuple(np.broadcast_shapes(first, second))
+    jit = (call.dst in BYTES or call.types[0] == call.dst) and tuple(first) == shape and 1 < len(shape) < 6
+    jit = jit and by_kernel(call, shape, ("scalar", "channel", "last", "none"))
+    if "sum" in [kind for kind, *_ in call.post_ops] and call.types[0] != call.dst:
+        jit = False
+    shared = tuple(size > 1 for size in second)
+    plain = second == first or not any(shared) or shared == tuple(i == 1 for i in range(len(shape)))
+    if jit and not plain:
+        for by_reference in (False, True):  # which of them takes other broadcasts is not known
+            refuse_ending(call, shape, by_reference, alike=True)
+    return _ended(call, shape, jit)
 
 
-def _prelu(call: OperatorCall) -> str:
+def _prelu(call: OperatorCall) -> OperatorForm:
     shape, weights = call.shapes
     if call.post_ops or call.scales or call.types[0] != call.dst:
-        return "it has one type for source and destination, no post-operations and no scales"
+        raise Refused("it has one type for source and destination, no post-operations and no scales")
     by_channel = tuple(size if i == 1 else 1 for i, size in enumerate(shape))
-    if len(weights) == len(shape) and weights not in (shape, by_channel):
-        return f"weights of {weights} for {shape} are its reference's, which gives zeros another sign"
-    return ""
+    jit = weights == shape or (len(weights) == len(shape) > 1 and weights == by_channel)
+    return JIT if jit else REFERENCE
 
 
-def _reduction(call: OperatorCall) -> str:
-    name, integers = call.options["algorithm"], not fmt(call.types[0]).is_float
-    if name not in ("max", "min") and not (integers and name in ("sum", "mean")):
-        return f"{name} of {call.types[0]} is added up in an order that is not followed"
-    if call.scales:
-        return "it takes no scales"
-    return "post-operations are its reference's, whose zeros are not followed" if call.post_ops else ""
+def _reduction(call: OperatorCall) -> OperatorForm:
+    name, integers, (shape,) = call.options["algorithm"], not fmt(call.types[0]).is_float, call.shapes
+    _refuse_scales(call)
+    reduced = {axis % len(shape) for axis in call.options["axes"]}
+    out = tuple(1 if i in reduced else size for i, size in enumerate(shape))
+    if out == shape:
+        raise Refused("it reduces nothing")
+    norm = name in _NORMS
+    inner = len(shape)
+    while inner and shape[inner - 1] > 1 and inner - 1 in reduced:
+        inner -= 1
+    along = inner < len(shape) and out[:inner] == tuple(shape[:inner])
+    jit = along and call.in_rows and len(shape) < 6 and not norm
+    jit = jit and by_kernel(call, out, ("scalar", "channel", "none"))
+    if norm and integers:
+        raise Refused("norms are of floats")
+    if norm:
+        _refuse_norm(call)
+    if name == "mul" and integers and not jit:
+        raise Refused("products of integers, which wrap there")
+    return _ended(call, out, jit)
 
 
-def _pooling(call: OperatorCall) -> str:
-    if call.scales:
-        return "it takes no scales"
-    if call.types[0] == "s32" or call.dst == "s32":
-        return "s32 is not known"
-    return _post_ops(call)
+def _refuse_norm(call: OperatorCall) -> None:
+    """Raises `Refused` where the reference calls C's powf: known are the first power, and others of numbers of eight
+    bits, whose power no rounding touches.
+    """
+    name, p = call.options["algorithm"], call.options.get("p", 1.0)
+    if p != 1 and (p not in (2, 3) or call.types[0] == "f32" and (p == 3 or call.dst in ("f32", "s32"))):
+        raise Refused(f"p={p:g} of {call.types[0]} calls C's powf")
+    if name in _ROOTS and p != 1 and (p != 2 or call.dst in ("f32", "s32")):
+        raise Refused(f"a root of order {p:g} towards {call.dst} calls C's powf")
 
 
-def _resampling(call: OperatorCall) -> str:
-    if call.scales:
-        return "it takes no scales"
-    return _post_ops(call) or _broadcast(call, call.shapes[0])
+def _pooling(call: OperatorCall) -> OperatorForm:
+    _refuse_scales(call)
+    (dtype,), (shape,), options = call.types, call.shapes, call.options
+    spatial = len(shape) - 2
+    dilated = bool(np.max(options.get("dilation", 1)) > 1)
+    floats = fmt(dtype).is_float
+    out_ops = by_kernel(call, (*shape[:2], *[2] * spatial), ("scalar", "channel", "none"))
+    same = dtype == call.dst and not dilated
+    if floats:
+        wide = "avx512_core" in call.caps
+        two = spatial < 2 or (shape[-1] > 1 and shape[-2] > 1)
+        rows = wide and shape[1] > 3 and (dtype != "f32" or (spatial > 1 and two))
+        jit = same and (call.channels_last or call.in_rows and rows)
+    else:
+        jit = same and call.channels_last
+        if jit and dtype == "s32" and (options["algorithm"] != "max" or call.post_ops):
+            raise Refused("its kernel's sums of s32 are not followed")
+        if jit and call.post_ops and "avx512_core" not in call.caps:
+            raise Refused("its kernel of integers at 256 bits may leave small images to its reference")
+    return _ended(call, (*shape[:2], *[2] * spatial), jit and out_ops)
 
 
-def _concat(call: OperatorCall) -> str:
+def _resampling(call: OperatorCall) -> OperatorForm:
+    _refuse_scales(call)
+    (shape,) = call.shapes
+    out = (*shape[:2], *[2] * (len(shape) - 2))
+    jit = by_kernel(call, out, ("scalar", "channel"))
+    if not jit and call.options.get("algorithm", "nearest") == "linear":
+        raise Refused("what stands behind is its simple kernel's, whose blend is not followed")
+    return _ended(call, out, jit)
+
+
+def _concat(call: OperatorCall) -> OperatorForm:
     if call.post_ops or "dst" in call.scales:
-        return "it takes scales of sources, and nothing behind them"
+        raise Refused("it takes scales of sources, and nothing behind them")
+    if len({*call.types}) > 1:
+        raise Refused("it takes sources of one type")
     if call.types[0] == "s32" and call.dst in ("bf16", "f16"):
-        return "it has no reorder between s32 and 16 bits"
-    return ""
+        raise Refused("it has no reorder between s32 and 16 bits")
+    if "bf16" in (call.types[0], call.dst) and call.types[0] != call.dst and "avx512_core" not in call.caps:
+        raise Refused("bf16 to other types needs avx512_core")
+    if {"f16", "f8_e4m3", "f8_e5m2"} & {call.types[0], call.dst} and "avx512_core_fp16" not in call.caps:
+        raise Refused(f"{call.types[0]}:{call.dst} needs avx512_core_fp16")
+    return JIT
 
 
-def _plain(call: OperatorCall) -> str:
-    return "it takes no scales and no post-operations" if call.scales or call.post_ops else ""
+def _plain(call: OperatorCall) -> OperatorForm:
+    if call.scales or call.post_ops:
+        raise Refused("it takes no scales and no post-operations")
+    return JIT
 
 
-def _conversion(call: OperatorCall) -> str:
-    if "s32" in (*call.types, call.dst) and {"bf16", "f16"} & {*call.types, call.dst}:
-        return "it has no reorder between s32 and 16 bits"
-    given: list[Mapping[str, object]] = [call.zero_points, call.scales]
-    if any(np.ndim(point) for point in call.zero_points.values()):
-        return "zero points along a dimension: it reads the first one alone"
-    if set(call.types + (call.dst,)) & {"s4", "u4", "f4_e2m1"}:
-        return "roundings of its 4-bit types are not followed"
-    if call.post_ops:
-        return "what it adds to the destination is not followed"
-    eights = {"f8_e4m3", "f8_e5m2"} & {*call.types, call.dst}
-    if eights and {*_BYTES, "s32"} & {*call.types, call.dst}:
-        return "it has no reorder between f8 and integers"
-    return "f8 with scales is not followed" if eights and any(given) else ""
-
-
-def _deconvolution(call: OperatorCall) -> str:
-    strides, kernel = np.broadcast_arrays(call.options["strides"], call.shapes[1][2:])
-    shifted = call.types[0] == "s8" or call.zero_points.get("src")
-    if shifted and (strides.max() > 2 or (strides > kernel).any()):
-        return "what it adds for an s8 source or zero point is wrong at strides above 2 or above the kernel"
-    if any(np.ndim(point) for point in call.zero_points.values()):
-        return "zero points by channel are not known"
-    return _post_ops(call, _VECTOR, sums=True) or _broadcast(call, (1, call.shapes[1][0], 2, 2)[: len(call.shapes[0])])
-
-
-_VECTOR = (
-    "relu",
-    "elu",
-    "tanh",
-    "abs",
-    "sqrt",
-    "linear",
-    "hardsigmoid",
-    "hardswish",
-    "logistic",
-    "exp",
-    "swish",
-    "mish",
-)
-_RULES: dict[str, Callable[[OperatorCall], str]] = {
+_RULES: dict[str, Callable[[OperatorCall], OperatorForm]] = {
     "softmax": _softmax,
     "layer_normalization": _layer_normalization,
     "batch_normalization": _batch_normalization,
+    "group_normalization": _group_normalization,
     "eltwise": _eltwise,
     "binary": _binary,
     "prelu": _prelu,
@@ -237,6 +284,6 @@ _RULES: dict[str, Callable[[OperatorCall], str]] = {
     "concat": _concat,
     "weighted_sum": _plain,
     "shuffle": _plain,
-    "conversion": _conversion,
-    "deconvolution": _deconvolution,  # of integers, exact by VNNI
+    "conversion": reorders.form,
+    "deconvolution": deconvolution.form,
 }

@@ -14,6 +14,7 @@ from simdnn.networks.ops import (  # noqa: F401  # each registers its own
     indexing,
     linear,
     nbits,
+    ordered,
     pool,
     qlinear,
     quantized,
@@ -24,6 +25,7 @@ from simdnn.networks.ops import (  # noqa: F401  # each registers its own
     shape,
     support_vectors,
     transformer,
+    transposed,
 )
 from simdnn.networks.ops.registry import OPERATORS as OPERATORS
 from simdnn.networks.ops.registry import VIEWS as VIEWS

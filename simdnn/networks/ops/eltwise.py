@@ -6,7 +6,7 @@ differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
@@ -14,7 +14,8 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.activations import exp, function_of, log, power_of
-from simdnn.kernels.common.pointwise import PLAIN, function_on_gpus
+from simdnn.kernels.common.expression import Element
+from simdnn.kernels.common.pointwise import OF_REFERENCE, PLAIN, function_on_gpus
 from simdnn.kernels.common.postops import ELTWISE, PostOp
 from simdnn.networks.kernels import Formula, Kernels, shadow
 from simdnn.networks.model import Node
@@ -22,10 +23,13 @@ from simdnn.networks.ops.pool import PoolWindows
 from simdnn.networks.ops.registry import OWN, operator
 
 
-def formula(name: str, alpha: float, beta: float, lanes: int) -> Formula:
-    """A function by oneDNN's name for registers of `lanes` lanes; 0 on GPUs, which look nothing up in registers."""
+def formula(name: str, alpha: float, beta: float, lanes: int, reference: bool = False) -> Formula:
+    """A function by oneDNN's name for registers of `lanes` lanes; 0 on GPUs, which look nothing up in registers.
+    `reference`: as its loops over elements have it.
+    """
     op = PostOp(name, len(ELTWISE[name]), power=power_of(beta) if name == "pow" else "")
-    found = PLAIN.get(name) or (function_of(op, lanes) if lanes else function_on_gpus(op))
+    plain = (OF_REFERENCE if reference else PLAIN).get(name)
+    found = plain or (function_of(op, lanes, reference) if lanes else function_on_gpus(op))
     numbers = (alpha, beta)[: op.numbers]
     return lambda x: found(x, *(x.same(number) for number in numbers))
 
@@ -34,7 +38,38 @@ def formula(name: str, alpha: float, beta: float, lanes: int) -> Formula:
 def eltwise(k: Kernels, node: Node, x: Array) -> Array:
     name = node.text("function")
     lanes = 0 if k.target.gpu else k.words.lanes
-    return k.map(formula(name, node.number("alpha"), node.number("beta"), lanes), x, name=name)
+    numbers = node.number("alpha"), node.number("beta")
+    return k.map(formula(name, *numbers, lanes, bool(node.integer("reference", 0))), x, name=name)
+
+
+@operator("PRelu", domain=OWN)
+def prelu(k: Kernels, node: Node, x: Array, slopes: Array) -> Array:
+    """x, or x times a slope where it is less than 0, or `of` what else: its "sign" is set, it is "no greater"."""
+    of = node.text("of", "less")
+    return k.map(lambda v, s: _SLOPES[of](v, s), x, slopes, name="prelu")
+
+
+@operator("ScaledBelow", domain=OWN)
+def scaled_below(k: Kernels, node: Node, x: Array, slopes: Array) -> Array:
+    """x where it is above 0, else x times a slope, a zero, too: oneDNN's reference of prelu."""
+    return k.map(lambda v, s: PLAIN["relu"](v, s), x, slopes, name="prelu")
+
+
+def _where(is_so: Callable[[Element], Element]) -> Callable[[Element, Element], Element]:
+    """x, or x times a slope where a formula has all ones."""
+    return lambda x, s: x.bits("xor", x.bits("xor", x * s).bits("and", is_so(x)))
+
+
+def _is_less(x: Element) -> Element:
+    """All ones where x < 0: the sign bit is set, and x is no zero."""
+    return (-(x.abs().read_as("s32"))).bits("and", x.read_as("s32")).shift("sar", 31)
+
+
+_SLOPES = {
+    "less": _where(_is_less),
+    "sign": _where(lambda x: x.read_as("s32").shift("sar", 31)),
+    "no greater": PLAIN["relu"],
+}
 
 
 @operator("MultiplyAdd", domain=OWN)
@@ -75,7 +110,8 @@ def layer_normalization(
 ) -> Array:
     """(x - mean) * (1 / sqrt(variance + epsilon)) * scale + shift over the last dimension: oneDNN's order, on a CPU.
 
-    Statistics are of (…, 1); without `variance` they are found. `rms`: nothing is subtracted.
+    Statistics are of (…, 1); without `variance` they are found. `rms`: nothing is subtracted. `simple`: scale times the
+    inverse first.
     """
     epsilon, count, rms = node.number("epsilon", 1e-5), x.shape[-1], node.integer("rms", 0)
     how: dict[str, Any] = {"divisor": count, "order": "rounds"}
@@ -84,6 +120,10 @@ def layer_normalization(
     unit = x if mean is None else k.map(lambda v, m: v - m, x, mean, name="sub")
     spread = k.reduce("sum_square", unit, [-1], **how) if variance is None else variance
     inverse = k.map(lambda v: 1.0 / (v + epsilon).sqrt(), spread, name="rsqrt")
+    if node.integer("simple", 0):
+        factor = inverse if scale is None else k.map(lambda i, s: s * i, inverse, scale, name="mul")
+        unit = k.map(lambda c, f: c * f, unit, factor, name="mul")
+        return unit if shift is None else k.map(lambda u, b: u + b, unit, shift, name="shift")
     unit = k.map(lambda c, i: c * i, unit, inverse, name="mul")
     if scale is not None and shift is not None:
         return k.map(lambda u, s, b: u.fma(s, b), unit, scale, shift, name="scale")

@@ -1,0 +1,67 @@
+"""oneDNN's reorders of data: which pairs of types it has, with what, and which implementation takes one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isa_models.formats import fmt
+from simdnn.libraries.model import OperatorCall, OperatorForm
+from simdnn.libraries.onednn.endings import BYTES, WHOLE, Refused
+
+_NARROW = ("f8_e4m3", "f8_e5m2")
+_NIBBLES = ("s4", "u4", "f4_e2m1")
+_SIXTEEN = ("bf16", "f16")
+#: types by the types that its reorders make of them
+_PAIRS: dict[str, tuple[str, ...]] = {
+    "f32": ("f32", *_SIXTEEN, *WHOLE, *_NARROW, *_NIBBLES),
+    "bf16": ("f32", "bf16", *BYTES, *_NARROW),
+    "f16": ("f32", "f16", *BYTES, *_NARROW),
+    "s32": ("f32", *WHOLE),
+    "s8": ("f32", *_SIXTEEN, *WHOLE),
+    "u8": ("f32", "bf16", *WHOLE),
+    "f8_e4m3": ("f32", *_SIXTEEN, "f8_e4m3"),
+    "f8_e5m2": ("f32", *_SIXTEEN, "f8_e5m2"),
+    "s4": ("f32", *_SIXTEEN),
+    "u4": ("f32", *_SIXTEEN),
+    "f4_e2m1": ("f32",),
+}
+
+
+def form(call: OperatorCall) -> OperatorForm:
+    """The implementation that takes a reorder; raises `Refused`."""
+    src, dst = call.types[0], call.dst
+    if dst not in _PAIRS[src]:
+        raise Refused("it has no such reorder")
+    for name, dtype in (("src", src), ("dst", dst)):
+        if call.zero_points.get(name) is not None and fmt(dtype).is_float:
+            raise Refused("zero points are of integers")
+    masks = {_mask(tuple(np.shape(scale))) for scale in call.scales.values()}
+    if len(masks) > 1 and () not in masks:
+        raise Refused("scales of both sides go along the same dimensions")
+    if call.post_ops and [kind for kind, *_ in call.post_ops] != ["sum"]:
+        raise Refused("a sum alone stands behind it")
+    if {src, dst} & {*_NIBBLES}:
+        return _of_nibbles(call)
+    sixteen = "f16" in (src, dst) or "bf16" in (src, dst) and "avx512_core" not in call.caps
+    simple = bool({src, dst} & {*_NARROW}) or sixteen or len(masks) > 1
+    if np.ndim(call.zero_points.get("dst", 0)) or np.ndim(call.zero_points.get("src", 0)) and not simple:
+        raise Refused("zero points along a dimension: it reads the first one alone")
+    if not simple and call.post_ops and "dst" in call.scales and {src, dst} & {*_SIXTEEN}:
+        raise Refused("which implementation takes a sum beside a scale of 16 bits is not known")
+    return OperatorForm("simple" if simple else "jit", simple)
+
+
+def _mask(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(i for i, size in enumerate(shape) if size > 1)
+
+
+def _of_nibbles(call: OperatorCall) -> OperatorForm:
+    """Types of 4 bits: to them nothing but values, and scales are forgotten; from them scales and zero points of the
+    source, if they go along dimensions.
+    """
+    to = call.dst in _NIBBLES
+    if call.post_ops or "dst" in call.scales or "dst" in call.zero_points or (to and call.scales):
+        raise Refused("scales and sums beside 4 bits are forgotten there, or refused")
+    if call.types[0] in ("s4", "u4") and np.ndim(call.scales.get("src", np.ones(1))) == 0:
+        raise Refused("a common scale of 4 bits")
+    return OperatorForm("simple", True)
