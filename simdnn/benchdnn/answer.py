@@ -108,14 +108,13 @@ def _line(text: str) -> str:
 
 def cost(wanted: Task) -> Estimate:
     """The cost of one call, without data."""
-    return estimate(
-        wanted.primitive,
-        dt=":".join(wanted.types),
-        bias=wanted.bias,
-        attr=wanted.attr(_given),
-        **wanted.where,
-        **wanted.sizes,
-    )
+    attr = wanted.attr(_given)
+    if wanted.pixels:
+        wanted.weights_tag(attr)
+    types = ":".join(wanted.types)
+    found = estimate(wanted.primitive, dt=types, bias=wanted.bias, attr=attr, **wanted.where, **wanted.sizes)
+    wanted.check_implementation(found.library)
+    return found
 
 
 def _given(option: str, parameter: Parameter, shape: tuple[int, ...]) -> float | int | None:
@@ -187,17 +186,22 @@ def _priced(wanted: OperatorTask) -> Answer:
     copies = {move: move.cost(target) for move in wanted.moves}
     every: list[Any] = [priced, *beside, *copies.values()]
     cycles, seconds = sum(one.cycles for one in every), sum(one.seconds for one in every)
-    rows = priced.to_frame().sort_values("cycles", ascending=False)
+    if isinstance(priced, Estimate):  # a product, as a library has some
+        implementation, bound = priced.implementation, priced.bound
+    else:
+        rows = priced.to_frame().sort_values("cycles", ascending=False)
+        first = rows.iloc[0] if priced.cycles else {"implementation": "copy", "bound": ""}
+        implementation, bound = str(first["implementation"]), str(first["bound"])
     return Answer(
         "PASSED",
         wanted.case.text,
         machine=priced.machine.name,
-        implementation=str(rows["implementation"].iloc[0]) if priced.cycles else "copy",
+        implementation=implementation,
         compute_dtype="f32",
         cycles=cycles,
         time_us=seconds * 1e6,
         gb_s=wanted.nbytes / seconds / 1e9 if seconds else None,
-        bound=str(rows["bound"].iloc[0]) if priced.cycles else "",
+        bound=bound,
         confidence=priced.confidence,
         note=_joined(*_shares(copies, cycles), *wanted.remarks),
     )

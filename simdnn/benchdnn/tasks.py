@@ -18,8 +18,9 @@ from simdnn.benchdnn.options import Case
 from simdnn.benchdnn.subset import NEUTRAL
 from simdnn.kernels.common.postops import BINARY
 from simdnn.libraries import LIBRARIES
-from simdnn.primitives import Attr, Quant
+from simdnn.primitives import Attr, Quant, inner_product
 from simdnn.primitives.checks import gpu_of
+from simdnn.primitives.run import Target
 
 _BIASES = ("undef", "f32", "bf16", "f16", "s32", "s8", "u8")
 #: the values of a parameter: its option, itself, and the shape of the array needed
@@ -43,12 +44,25 @@ class Task:
     moves: tuple[Moved, ...] = ()  # copies of source and destination into and out of the kernel's layouts
     remarks: tuple[str, ...] = ()  # what is not as the options say
     bias_mask: int = 0  # of a bias that is not one value per column: an addition
+    channels: int = 0  # of an inner product that a library has as a matmul
+    pixels: int = 0
 
     @property
     def where(self) -> dict[str, Any]:
         """The keyword arguments that say on what it runs."""
         options = self.case.options
         return {"machine": options["machine"], "isa": options["isa"] or None, "dispatch": options["dispatch"]}
+
+    def weights_tag(self, attr: Attr | None) -> str:
+        """The layout of the weights of an inner product in a library. Raises `Unimplemented` for what it has not."""
+        target = Target.of(**self.where, threads=1, engine="auto")
+        return inner_product.weights_tag(target, self.types[0], self.channels, self.pixels, attr)
+
+    def check_implementation(self, library: str) -> None:
+        """Raises `Unimplemented` where a library does not leave an inner product to that implementation."""
+        if self.pixels:
+            target = Target.of(**self.where, threads=1, engine="auto")
+            inner_product.check_implementation(target, (self.types[0], library, self.sizes["n"], self.pixels))
 
     @property
     def macs(self) -> int:
@@ -327,9 +341,7 @@ def _inner_product(case: Case, types: tuple[str, str, str]) -> Task:
     assert isinstance(dims, IpDims)
     bias = _has_bias(case, "inner product")
     if options["dispatch"] in LIBRARIES:
-        raise Unimplemented(
-            f"--dispatch={options['dispatch']} of --ip; what works: fastest, simdnn.inner_product, or --matmul"
-        )
+        return _inner_product_of_a_library(case, types, bias)
     if options["dtag"] not in ("any", "ab", "abx", "axb"):
         raise Unimplemented(f"--dtag={options['dtag']}: kernels here keep rows contiguous: any, ab, abx")
     own = any(character.isdigit() for character in options["wtag"])  # blocks
@@ -347,6 +359,20 @@ def _inner_product(case: Case, types: tuple[str, str, str]) -> Task:
     wei_tag = "any" if not wei else "ba" if wei[0] == "a" else "ab"
     sizes = {"m": int(options["mb"]) or dims.mb, "n": dims.oc, "k": dims.terms, "wei_tag": wei_tag}
     return Task(case, "matmul", sizes, types, bias, remarks=(_OWN_LAYOUT,) if own else ())
+
+
+def _inner_product_of_a_library(case: Case, types: tuple[str, str, str], bias: bool) -> Task:
+    """The matmul that a library has for it, in layouts of its own."""
+    dims, options = case.dims, case.options
+    assert isinstance(dims, IpDims)
+    if given := {options[name] for name in ("stag", "wtag", "dtag")} - {"any"}:
+        raise Unimplemented(
+            f"--dispatch={options['dispatch']} of --ip in {' and '.join(sorted(given))}; what works: any, its own"
+        )
+    pixels = prod(dims.spatial)
+    found = Task(case, "matmul", {}, types, bias, channels=dims.ic, pixels=pixels)
+    sizes = {"m": int(options["mb"]) or dims.mb, "n": dims.oc, "k": dims.terms}
+    return replace(found, sizes=sizes | {"wei_tag": found.weights_tag(None)})
 
 
 def _axes(case: Case) -> tuple[Axis, Axis, Axis]:

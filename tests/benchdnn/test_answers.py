@@ -283,13 +283,20 @@ def test_an_inner_product_is_the_matmul_of_its_channels(words: str, matmul: str)
         ("--stag=abc", "no plain layout of 4 dimensions"),
         ("--attr-scales=wei:per_dim_1", "with mask per_dim_1"),
         ("--attr-scales=wei:per_oc:f32:4x1", "groups of wei"),
-        ("--dispatch=onednn", "--dispatch=onednn of --ip; what works: fastest, simdnn.inner_product"),
-        ("--dispatch=onnxruntime", "--dispatch=onnxruntime of --ip; what works: fastest"),
+        ("--dispatch=onednn --wtag=abx", "--dispatch=onednn of --ip in abx; what works: any"),
+        ("--dispatch=onednn --dt=f32 --attr-scales=src:common:2", "scales of integers alone"),
+        ("--dispatch=onnxruntime", "kernels for inner products are not modelled"),
     ],
 )
 def test_what_inner_products_do_not_do(words: str, reason: str) -> None:
     [found] = answers("--ip", *words.split(), "ic8ih3oc4")
     assert found.status == "UNIMPLEMENTED" and reason in found.reason
+
+
+@pytest.mark.parametrize("problem", ["--dt=f32,u8:s8:s8 mb3ic8ih3oc4", "--dt=bf16 --dir=FWD_B mb2ic20oc7"])
+def test_inner_products_in_a_librarys_order(problem: str) -> None:
+    for found in answers("--ip", "--dispatch=onednn", "--mode=C", *problem.split()):
+        assert found.status == "PASSED" and found.cycles
 
 
 # kernels that are lossy by design
