@@ -32,7 +32,8 @@ class Form(NamedTuple):
     """How a library takes a matmul of integers with scales by group, or one of compressed weights."""
 
     reference: bool = False  # left to its reference implementation
-    merged: bool = False  # the weights' scales come multiplied by the source's common one
+    merged: bool = False  # the weights' scales by group come multiplied by the source's common one
+    one_factor: bool = False  # and so do those without groups
     compute: str = ""  # of compressed weights: the type that products are formed in
 
 

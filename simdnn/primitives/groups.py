@@ -63,8 +63,11 @@ def with_groups(
         wei_scale=floats(wei) if wei else _table(given, groups.wei),
         src_group_scale=_table(given, groups.src),
     )
-    if not groups.merged:
-        return epilogue, parameters
+    return with_one_scale(epilogue, parameters) if groups.merged else (epilogue, parameters)
+
+
+def with_one_scale(epilogue: Epilogue, parameters: Parameters) -> tuple[Epilogue, Parameters]:
+    """The weights' scales multiplied by the source's common one, ahead of time."""
     scales = parameters.wei_scale
     merged = None if scales is None else np.asarray(scales, np.float32) * np.float32(parameters.src_scale)
     return replace(epilogue, src_scale=False), replace(parameters, wei_scale=merged, src_scale=1.0)

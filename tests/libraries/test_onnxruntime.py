@@ -100,6 +100,20 @@ def test_k_is_one_line_however_long() -> None:
     assert (int(own.output[0, 0]), int(other.output[0, 0])) == (32767, 2 * 255 * 127)
 
 
+@pytest.mark.parametrize("machine", ["hsw", "skx", "zen4"])
+@pytest.mark.parametrize("columns", [1, 9])
+def test_sums_to_floats_are_scaled_by_one_factor(machine: str, columns: int) -> None:
+    """As MatMulIntegerToFloat: source scale * weights scale, times the sum, and then the bias; not one by one."""
+    rng = np.random.default_rng(columns)
+    src, weights = rng.integers(0, 128, (5, 40)).astype(np.uint8), rng.integers(-60, 60, (40, 9)).astype(np.int8)
+    scales = {"src": np.array([0.0371], np.float32), "wei": (rng.random(columns) * 0.01).astype(np.float32)}
+    bias = rng.standard_normal(9).astype(np.float32)
+    r = simdnn.matmul(src, weights, bias, machine=machine, dispatch="onnxruntime", dst="f32", attr=Attr(scales=scales))
+    sums = (src.astype(np.int32) @ weights.astype(np.int32)).astype(np.float32)
+    assert r.output.tobytes() == (sums * (scales["src"] * scales["wei"]) + bias).tobytes()
+    assert r.output.tobytes() != (sums * scales["src"] * scales["wei"] + bias).tobytes()
+
+
 @pytest.mark.parametrize("machine", ["hsw", "skx"])
 def test_pairs_of_a_convolution_cross_taps_and_edges(machine: str) -> None:
     """Three channels: the last of a tap and the first of the next are a pair; padding holds the zero point of 255."""

@@ -132,7 +132,7 @@ def form(problem: MatmulProblem, params: Params, caps: frozenset[str]) -> Form:
         raise Unimplemented(f"onnxruntime has no integer product with parameters by group along K; {_WAY_OUT}")
     if problem.wei in ("s4", "u4"):
         raise Unimplemented(f"onnxruntime has no integer product of {problem.wei} weights; u8 and s8 work; {_WAY_OUT}")
-    return Form()
+    return Form(one_factor=True)
 
 
 def check(problem: Problem) -> None:
