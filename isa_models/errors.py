@@ -163,6 +163,18 @@ def shortly(value: object, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def what_is_allowed(name: object, allowed: Sequence[str], like: Iterable[str] = ()) -> str:
+    """The end of a message about a word that is not taken: the closest one that is, and all of them in their order.
+
+    `like`: more names that may be meant. None is no word, and like nothing.
+
+    >>> what_is_allowed("compile", ["auto", "compiled"]), what_is_allowed(3, ["auto"]), what_is_allowed("x", [])
+    (": did you mean 'compiled'? Allowed: auto, compiled", '. Allowed: auto', '. Allowed: none')
+    """
+    question = "" if name is None else did_you_mean(name, [*allowed, *like])
+    return f"{f': {question}' if question else '.'} Allowed: {', '.join(allowed) or 'none'}"
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownName:
     """An `UnknownName` that names the closest known one, and all of them where they are few.
 

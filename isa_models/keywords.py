@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
-from isa_models.errors import InvalidArgument, did_you_mean
+from isa_models.errors import InvalidArgument, what_is_allowed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,15 +24,7 @@ def unknown_keyword(function: str, name: str, names: Iterable[str]) -> UnknownKe
     >>> unknown_keyword("Attr", "fp_math", ["fpmath", "scales"])
     UnknownKeyword("argument of Attr: 'fp_math': did you mean 'fpmath'? Allowed: fpmath, scales")
     """
-    allowed = list(names)
-    question = did_you_mean(name, allowed)
-    return UnknownKeyword(
-        f"argument of {function}: {name!r}: {question}{' ' * bool(question)}Allowed: {_told(allowed)}"
-    )
-
-
-def _told(names: list[str]) -> str:
-    return ", ".join(names) or "none"
+    return UnknownKeyword(f"argument of {function}: {name!r}{what_is_allowed(name, list(names))}")
 
 
 def keywords(

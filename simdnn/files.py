@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 
-from isa_models.errors import InvalidArgument
+from isa_models.errors import InvalidArgument, SimdnnError
 
 WRITER = "simdnn"
 MARK = {"written_by": WRITER}  # in JSON files, at the top
@@ -67,6 +67,10 @@ def replacing(path: Path) -> Iterator[Path]:
         if target.exists():
             shutil.copymode(target, partial)
         os.replace(partial, target)
+    except OSError as error:
+        if error.filename is None or str(error.filename) != str(partial):
+            raise
+        raise SimdnnError(f"{path} cannot be written: {error.strerror}") from None  # nobody asked for the one beside it
     finally:
         partial.unlink(missing_ok=True)
 

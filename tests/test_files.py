@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import simdnn
-from isa_models import InvalidArgument
+from isa_models import InvalidArgument, SimdnnError
 from simdnn import files, plot
 from simdnn.calibration import host
 from simdnn.cli import main
@@ -191,3 +192,10 @@ def test_a_folder_that_cannot_be_written(here: Path, capsys: pytest.CaptureFixtu
     assert main([*BENCH, "--trace", "absent/t.json"]) == 1
     assert "there is no folder absent" in error_line(capsys)
     assert os.listdir(here / ".") and not (here / "absent").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a folder where nobody can make files")
+def test_the_path_in_an_error_is_the_one_asked_for() -> None:
+    """Not that of the file beside it, which is written first."""
+    with pytest.raises(SimdnnError, match="^/proc/x.csv cannot be written: "):
+        files.write_text(Path("/proc/x.csv"), "")

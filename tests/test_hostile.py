@@ -58,6 +58,10 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Attr(post_ops=LONG), "a list is needed"),
     (lambda: Attr(fpmath=LONG), "xxx"),
     (lambda: simdnn.load(LONG), "no model file"),
+    (lambda: simdnn.load("digits"), "no model file 'digits': it is a workload that ships, which `simdnn run digits`"),
+    (lambda: simdnn.load(""), "no model file ''$"),
+    (lambda: matmul(dispatch=None), "dispatch None. Allowed: fastest, onednn"),
+    (lambda: matmul().departure_map("halved weight"), "did you mean 'halved weights'. Allowed"),
     (lambda: isa_models.instruction(LONG), "unknown instruction 'xxx"),
     (lambda: simdnn.analyze("nop", "zen4", syntax=LONG), "xxx"),  # type: ignore[arg-type]
     (lambda: explore({LONG: [1]}), "xxx"),

@@ -98,7 +98,7 @@ W = np.ones((8, 4), np.float32)
 @pytest.mark.parametrize(
     ("weights", "arguments", "message"),
     [
-        (W, {"dtype": "s16"}, "dtype 's16': Allowed: s8, u8, s4, u4"),
+        (W, {"dtype": "s16"}, "dtype 's16'. Allowed: s8, u8, s4, u4"),
         (W, {"dtype": "f32"}, "Allowed: s8, u8, s4, u4"),
         (W, {"dtype": "s8", "group": 3}, "group=3 does not divide K = 8; 2 does"),
         (W, {"dtype": "s8", "group": 16}, "group=16 does not divide K = 8; 8 does"),

@@ -93,7 +93,8 @@ def cpu_machine(name_or_path: str | Path | Machine) -> Machine:
     if not can_be_a_file(path):
         raise unknown_machine(text)
     if not path.is_file():
-        raise UnknownName(f"no machine file {text!r}; machines that ship have names: {', '.join(machine_names())}")
+        names = ", ".join([*machine_names(), *gpu_machine_names()])
+        raise UnknownName(f"no machine file {text!r}; machines that ship have names: {names}")
     return _load(lineage(path.resolve()))
 
 

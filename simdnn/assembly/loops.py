@@ -69,7 +69,9 @@ def find_loop(code: Code, syntax: str, lines: Mapping[int, int] = NO_LINES, numb
     flow = Flow(raws)
     loops = sorted((loop for loop in flow.loops() if loop.is_innermost), key=lambda loop: loop.path[0])
     if number is not None and not 1 <= number <= len(loops):
-        raise InvalidArgument(f"loop {number}: the code has {len(loops)} innermost loops")
+        many = f"{len(loops)} innermost loop{'s' * (len(loops) != 1)}"
+        how = "counted from 1" if loops else "all of it is read where no loop is named"
+        raise InvalidArgument(f"loop {number}: the code has {many}; {how}")
     stray = "goes to the middle of an instruction, and is never taken"
     notes = [f"the branch at byte {at} {stray}" for at in flow.astray[:3]]
     if loops:

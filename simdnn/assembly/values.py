@@ -95,7 +95,7 @@ def run(body: Sequence[Decoded], given: Mapping[str, Any] | None = None, iterati
     given array.
     """
     if not 1 <= iterations <= MOST_ITERATIONS:
-        raise InvalidArgument(f"iterations is {iterations}, 1 to {MOST_ITERATIONS} are run")
+        raise InvalidArgument(f"iterations={iterations}; 1 to {MOST_ITERATIONS} work")
     if seed < 0:
         raise InvalidArgument(f"seed is {seed}, whole numbers from 0 on are taken")
     if without := list(dict.fromkeys(one.text for one in body if one.is_call or is_vector(one) and _lacks(one))):

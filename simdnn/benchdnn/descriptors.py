@@ -41,9 +41,15 @@ class MatmulDims:
         """(batch, m, k, n); `Unimplemented` for dimensions that make no product."""
         if len(self.src) != len(self.wei) or len(self.src) < 2:
             raise Unimplemented(f"{len(self.src)} dimensions of src, {len(self.wei)} of weights; what works: 2 each")
+        if self.src[-1] != self.wei[-2]:
+            raise Unimplemented(
+                f"K is {self.src[-1]} in src and {self.wei[-2]} in weights; what works: the same in both"
+            )
         pairs = list(zip(self.src[:-2], self.wei[:-2], strict=True))
-        if self.src[-1] != self.wei[-2] or any(a != b and 1 not in (a, b) for a, b in pairs):
-            raise Unimplemented("the dimensions of src and weights make no product: K or a batch differs")
+        if differ := next((pair for pair in pairs if pair[0] != pair[1] and 1 not in pair), None):
+            raise Unimplemented(
+                f"a batch is {differ[0]} in src and {differ[1]} in weights; what works: the same in both, or 1 in one"
+            )
         result = (*(b if a == 1 else a for a, b in pairs), self.src[-2], self.wei[-1])
         if self.dst and self.dst != result:
             raise Unimplemented(f"dst of {'x'.join(map(str, self.dst))}; the product is {'x'.join(map(str, result))}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -67,18 +68,22 @@ DIMS: Mapping[str, Callable[[str], OperatorDims]] = {
 }
 
 
-def _number(text: str) -> object:
+def _finite(option: str, text: str) -> float:
     try:
         found = float(text)
     except ValueError:
         found = math.nan
     if not math.isfinite(found):
-        raise InvalidArgument(f"{text[:40]!r}; a finite number is needed")
+        raise InvalidArgument(f"{option}={text[:40]!r}; a finite number is needed")
     return found
 
 
+def _number(option: str) -> Callable[[str], object]:
+    return functools.partial(_finite, option)
+
+
 def _numbers(text: str) -> object:
-    return [_number(part) for part in text.split(":")] if text else []
+    return [_finite("--scales", part) for part in text.split(":")] if text else []
 
 
 def _algorithm(text: str) -> object:
@@ -122,18 +127,18 @@ OPERATOR_OPTIONS: Mapping[str, Option] = {
         *(Option(name, "any", tags, OPERATORS) for name in ("tag", "stag", "dtag", "stat_tag")),
         Option("strides", "", anything, OPERATORS),
         Option("alg", "", _algorithm, ("softmax", "eltwise", "binary", "pool", "reduction", "resampling")),
-        Option("axis", "1", integer, ("softmax", "concat", "shuffle")),
-        Option("group", "1", integer, ("shuffle",)),
-        Option("alpha", "0", _number, ("eltwise",)),
-        Option("beta", "0", _number, ("eltwise",)),
-        Option("p", "1", _number, ("reduction",)),
-        Option("eps", "0", _number, ("reduction",)),
+        Option("axis", "1", integer("--axis"), ("softmax", "concat", "shuffle")),
+        Option("group", "1", integer("--group"), ("shuffle",)),
+        Option("alpha", "0", _number("--alpha"), ("eltwise",)),
+        Option("beta", "0", _number("--beta"), ("eltwise",)),
+        Option("p", "1", _number("--p"), ("reduction",)),
+        Option("eps", "0", _number("--eps"), ("reduction",)),
         Option("scales", "", _numbers, ("sum",)),
         Option("flags", "", _flags, ("lnorm", "bnorm", "gnorm")),
         Option("oflag", "", anything, ("reorder",)),
         Option("cross-engine", "none", anything, ("reorder",)),
         Option("runtime-dim-mask", "0", anything, ("reorder",)),
-        Option("mb", "0", integer, ("softmax", "eltwise", "pool", "bnorm", "gnorm", "resampling")),
+        Option("mb", "0", integer("--mb"), ("softmax", "eltwise", "pool", "bnorm", "gnorm", "resampling")),
         Option("attr-scales", "", lambda text: attributes.parameters("attr-scales", text), _SCALED),
         Option("attr-zero-points", "", lambda text: attributes.parameters("attr-zero-points", text), ("reorder",)),
         Option("attr-post-ops", "", attributes.post_ops, OPERATORS),

@@ -76,10 +76,13 @@ def tags(text: str) -> object:
     return [tag(part) for part in text.split(":") if part]
 
 
-def integer(text: str) -> object:
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise InvalidArgument(f"{text[:60]!r}; an integer of at least 0 is needed")
-    return int(text)
+def integer(what: str) -> Callable[[str], object]:
+    def check(text: str) -> object:
+        if not (text.isascii() and text.isdigit() and len(text) <= 9):
+            raise InvalidArgument(f"{what}={text[:60]!r}; an integer of at least 0 is needed")
+        return int(text)
+
+    return check
 
 
 def anything(text: str) -> object:
@@ -139,8 +142,8 @@ OPTIONS: Mapping[str, Option] = {
         _refused("attr-rounding-mode"),
         _refused("attr-dropout"),
         Option("bia-dt", "undef", _type),
-        Option("bia_mask", "", integer, ("matmul",)),
-        Option("mb", "0", integer, ("conv", "ip", "deconv")),
+        Option("bia_mask", "", integer("--bia_mask"), ("matmul",)),
+        Option("mb", "0", integer("--mb"), ("conv", "ip", "deconv")),
     )
 }
 ALIASES = {

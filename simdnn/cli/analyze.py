@@ -208,6 +208,8 @@ def _code(typed: str) -> str | Path:
 
     began = re.match(r"\s*(\w+)(\s|$)", typed.lower())
     is_code = began and (began[1] in MNEMONICS or not REGISTERS.isdisjoint(re.findall(r"\w+", typed.lower())[1:]))
+    if not typed.strip():
+        return typed  # Path("") is the folder that one stands in
     return typed if is_code and not Path(typed).exists() else Path(typed)
 
 

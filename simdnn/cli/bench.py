@@ -269,6 +269,8 @@ def _log(given: _Words) -> int:
     _finish(given, rows, summary)
     if skipped and not given.json:
         print("skipped: " + ", ".join(f"{count} {kind[:40]}" for kind, count in sorted(skipped.items())))
+    if not (rows or skipped or given.json):
+        print(f"{given.log} holds no line of a primitive that ran; ONEDNN_VERBOSE=1 makes oneDNN print them")
     return 1 if counts["UNIMPLEMENTED"] else 0
 
 

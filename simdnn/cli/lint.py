@@ -92,6 +92,8 @@ def main(args: argparse.Namespace) -> int:
     if "force" in args.given and args.output is None:
         raise InvalidArgument("--force is for files that are written; it says nothing without one")
     output.check_path(args.output, output.FILE_FORMATS)
+    if args.machine is None and args.isa is None:
+        raise InvalidArgument("neither machine nor isa is given; e.g. --machine zen4, or --isa avx2,avx512_core_vnni")
     feeds = None
     if args.feeds is not None:
         from simdnn.cli.run_kinds import read_feeds

@@ -245,7 +245,10 @@ def _arrays(path: Path, what: str) -> dict[str, Array]:
             file = np.load(stream, allow_pickle=False)
             return {"": file} if isinstance(file, np.ndarray) and what == "labels" else {n: file[n] for n in file.files}
     except (OSError, ValueError, BadZipFile, AttributeError) as error:
-        reason = " ".join(str(error).split())[:80]
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        if "pickle" in said:  # what NumPy takes any other file for
+            said = "it is no file of NumPy's, or has Python objects in it"
+        reason = " ".join(said.split())[:80]
         form = ".npy" if what == "labels" else ".npz"
         raise InvalidArgument(f"{path} holds no {what} ({reason}); an {form} is needed") from None
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.alike import Alike
+from isa_models.errors import shortly, what_is_allowed
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.explanations.exact import Sums
@@ -100,7 +101,7 @@ class Departures(Alike):
     def counts(self, kind: str) -> Array:
         """How often a kind happened on the way to each output (int64, of the output's shape)."""
         if kind not in KINDS:
-            raise InvalidArgument(f"kind={kind!r}; allowed: {', '.join(map(repr, KINDS))}")
+            raise InvalidArgument(f"kind {shortly(kind)}{what_is_allowed(kind, KINDS)}")
         found = self._at_the_end if kind == CLIPPED else self._on_the_way
         return next((d.events for d in found if d.kind == kind), np.zeros(self.shape, np.int64))
 

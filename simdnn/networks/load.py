@@ -10,8 +10,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import workloads
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.errors import how_to_install
+from isa_models.errors import how_to_install, nearest
 from isa_models.readings.arrays import Array, memory_bytes
 from simdnn.kernels.common.kept import fix
 from simdnn.networks.model import Graph, Node, Port
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 Scope = ChainMap[str, None]  # names that may be read, a map for each graph around
 DOMAINS = ("", "ai.onnx")
+_LONGEST_NAME = 255  # of a file
 
 
 def onnx_package() -> Any:
@@ -65,7 +67,7 @@ def read(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> tuple[onnx.M
         )
     path = Path(source)
     if not os.path.isfile(path):
-        raise InvalidArgument(f"no model file {str(path)!r}")
+        raise InvalidArgument(f"no model file {os.fspath(source)!r:.200}{_instead(path)}")
     if path.stat().st_size > memory_bytes() // 2:
         raise InvalidArgument(f"{path.name} has {path.stat().st_size:.3g} bytes, more than half of this host's memory")
     model = onnx.ModelProto()
@@ -76,6 +78,19 @@ def read(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> tuple[onnx.M
         raise InvalidArgument(f"{path.name} is no ONNX model, or it is truncated ({reason})") from None
     check_size(model)
     return model, path.parent
+
+
+def _instead(path: Path) -> str:
+    """The end of a message about a path that is no file: what it is, or the file beside it that may be meant."""
+    if not path.name:
+        return ""
+    if os.path.isdir(path):
+        return ": it is a folder; the path of a file is needed"
+    if str(path) in workloads.names():
+        return f": it is a workload that ships, which `simdnn run {path}` knows; the path of a file is needed"
+    beside = [one.name for one in path.parent.glob("*.onnx")] if os.path.isdir(path.parent) else []
+    near = nearest(path.name[:_LONGEST_NAME], beside)
+    return f": did you mean {str(path.with_name(near[0]))!r}?" if near else ""
 
 
 def graph_of(model: onnx.ModelProto, folder: Path | None) -> Graph:

@@ -112,11 +112,17 @@ def _external(tensor: Any, what: str, folder: Path | None, needed: int) -> bytes
     root = folder.resolve()
     try:
         path = (root / location).resolve()
-        inside = path.is_relative_to(root) and not Path(location).is_absolute() and path.is_file()
+        inside = path.is_relative_to(root) and not Path(location).is_absolute()
+        there = path.is_file()
     except (OSError, ValueError, RuntimeError):
-        inside = False
+        inside = there = False
     if not location or not inside or ".." in Path(location).parts:
         raise InvalidArgument(f"{what} lies in {location!r:.60}; only files inside the model's folder are read")
+    if not there:
+        raise InvalidArgument(
+            f"{what} lies in {location!r:.60}, which is not there: keep the model's two files together, as "
+            "only files inside the model's folder are read"
+        )
     try:
         offset, length = int(given.get("offset", 0)), int(given.get("length", needed))
     except ValueError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from isa_models import InvalidArgument
-from isa_models.errors import did_you_mean
+from isa_models.errors import what_is_allowed
 
 TYPES = ("f32", "s32", "f16", "bf16", "s16")  # of sums, asked for by name
 ACC_MODES = ("strict", "relaxed", "any", *TYPES)  # as oneDNN has them, but for bf16 and s16
@@ -31,12 +31,8 @@ def check_acc_mode(value: object) -> str:
         raise InvalidArgument(
             f"acc_mode {value!r}: a partial sum has a type, {taken}, and one product or more: 'f16:64'"
         )
-    question = did_you_mean(value, ACC_MODES)
-    said = f"{question} " if question else ""
-    raise InvalidArgument(
-        f"acc_mode {value!r:.60}: {said}Allowed: {', '.join(ACC_MODES)}; or a type and the products of a partial sum, "
-        "'f16:64'"
-    )
+    said = what_is_allowed(value, list(ACC_MODES))
+    raise InvalidArgument(f"acc_mode {value!r:.60}{said}; or a type and the products of a partial sum, 'f16:64'")
 
 
 def parted(mode: str) -> tuple[str, int]:

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from isa_models import GpuMachine, InvalidArgument, Machine, cpu_machine
 from isa_models import machine as any_machine
-from isa_models.errors import did_you_mean, shortly, unknown_name
+from isa_models.errors import shortly, unknown_name, what_is_allowed
 from isa_models.isa import caps, implied
 from isa_models.keywords import keywords as named_as
 from isa_models.keywords import unknown_keyword
@@ -60,8 +60,7 @@ def one_of(what: str, value: object, allowed: Iterable[str], like: Iterable[str]
     names = list(allowed)
     if isinstance(value, str) and value in names:
         return value
-    question = did_you_mean(value, [*names, *like])
-    raise InvalidArgument(f"{what} {shortly(value)}: {question}{' ' * bool(question)}Allowed: {', '.join(names)}")
+    raise InvalidArgument(f"{what} {shortly(value)}{what_is_allowed(value, names, like)}")
 
 
 def integer(what: str, value: Any, least: int = 1, hint: str = "") -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from isa_models import GpuMachine, InvalidArgument, Unimplemented, UnknownTiming
-from isa_models.errors import did_you_mean
+from isa_models.errors import what_is_allowed
 from isa_models.isa import caps, strongest
 from isa_models.plugins import with_failures
 from simdnn.garbage import collected_later
@@ -42,10 +42,8 @@ def check_dispatch(value: object, libraries: bool = True) -> str:
             f"dispatch {value!r}: what {UNKNOWN[value]} picks, and its order of sums, is not known here; {modelled()}; "
             "dispatch='fastest' works, or a kernel's name as in r.dispatch"
         )
-    question = did_you_mean(value, [*rules, *(kind.name for kind in kernels())])
-    said = f"dispatch {value!r:.60}: {question}{' ' * bool(question)}"
-    error = InvalidArgument(f"{said}Allowed: {', '.join(rules)}, or a kernel's name as in r.dispatch")
-    raise with_failures(error)
+    said = what_is_allowed(value, rules, [kind.name for kind in kernels()])
+    raise with_failures(InvalidArgument(f"dispatch {value!r:.60}{said}, or a kernel's name as in r.dispatch"))
 
 
 @dataclass(frozen=True)

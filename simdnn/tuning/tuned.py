@@ -165,7 +165,7 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
         good = content["format"] == FORMAT and all(isinstance(part, str) for pair in modes.items() for part in pair)
         good = good and all(_is_range(pair) for pair in ranges.values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        said = " ".join(str(error).split())[:80]
+        said = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:80]
         raise InvalidArgument(f"{path} holds no recipe ({said}); `simdnn tune` and Tuned.save write one") from None
     if not good or not modes:
         raise InvalidArgument(f"{path} holds no recipe; `simdnn tune` and Tuned.save write one")

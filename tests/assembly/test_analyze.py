@@ -369,7 +369,7 @@ def test_machines_by_compilers_names(name: str, loop_file: str, capsys: pytest.C
         (["-timeline"], "unrecognized arguments: -timeline: did you mean --timeline?"),
         (["-iterations=100"], "did you mean --iterations?"),
         (["--iterations", "100"], "cycles are of endless iterations"),
-        (["--loop", "1"], "loop 1: the code has 0 innermost loops"),
+        (["--loop", "1"], "loop 1: the code has 0 innermost loops; all of it is read where no loop is named"),
         (["--function", "f"], "unknown function 'f'"),
     ],
 )
@@ -386,6 +386,8 @@ def test_instructions_on_the_command_line(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out.startswith("zen4: 4.00 cycles an iteration, 0.50 instructions")
     assert main(["analyze", "vpmadubsw zmm0, zmm1, zmm2"]) == 2
     assert "did you mean 'vpmaddubsw'?" in capsys.readouterr().err
+    assert main(["analyze", " "]) == 2
+    assert "met no instructions" in capsys.readouterr().err
     for name in ("no file.s", "/no/al file.s", "vpdpbusd.s"):
         assert main(["analyze", name]) == 2
         assert f"{name} is not there" in capsys.readouterr().err

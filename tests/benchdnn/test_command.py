@@ -56,12 +56,28 @@ def test_exit_status_and_reason(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        ("64x512:511x64", "K is 512 in src and 511 in weights; what works: the same in both"),
+        ("3x8x16:2x16x8", "a batch is 3 in src and 2 in weights; what works: the same in both, or 1 in one"),
+        ("4x3x8x16:1x2x16x8", "a batch is 3 in src and 2 in weights"),
+    ],
+)
+def test_dimensions_that_make_no_product(problem: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--matmul", problem]) == 1
+    assert f"UNIMPLEMENTED:{reason}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         ([], "no problem given"),
         (["--matmul"], "no problem given"),
         (["--matmul", "2x"], "'2x' is no MxK"),
         (["--matmul", "2x3:3x4", "-o"], "-o without a file"),
+        (["--eltwise", "--beta=nan", "8x8"], "--beta='nan'; a finite number is needed"),
+        (["--sum", "--scales=1:x", "8x8"], "--scales='x'; a finite number is needed"),
+        (["--softmax", "--axis=-1", "8x8"], "--axis='-1'; an integer of at least 0 is needed"),
         (["--matmul", "2x3:3x4", "-o", "file.txt"], "unknown file format '.txt'"),
         (["--from-verbose", "/absent"], "No such file"),
         (["--from-verbose=log", "--matmul", "2x3:3x4"], "takes its problems from the log"),

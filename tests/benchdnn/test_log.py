@@ -150,7 +150,9 @@ def test_a_log_without_executions_says_so(tmp_path: Path, capsys: pytest.Capture
     path = tmp_path / "log"
     path.write_text("nothing here\n")
     assert main(["bench", "--from-verbose", str(path)]) == 0
-    assert "lines:0 predicted:0 unimplemented:0 skipped:0" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "lines:0 predicted:0 unimplemented:0 skipped:0" in told
+    assert f"{path} holds no line of a primitive that ran; ONEDNN_VERBOSE=1 makes oneDNN print them" in told
 
 
 @examples(200)

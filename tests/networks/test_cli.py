@@ -55,10 +55,17 @@ def test_run(path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         (["--shape", "x=a"], "NAME=1,3,224,224"),
         (["--shape", "y=1,2"], "shape for 'y'"),
         (["--layers", "zz*", *SHAPE], "layers='zz*' matches none of"),
-        (["--feeds", "none.npz"], "holds no feeds"),
+        (["--feeds", "none.npz"], "none.npz holds no feeds (No such file or directory); an .npz is needed"),
+        (["--feeds", __file__], "it is no file of NumPy's"),
+        (["--recipe", "{}"], "holds no recipe (no 'modes')"),
     ],
 )
-def test_wrong_usage(path: str, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage(
+    path: str, words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "{}" in words:
+        (tmp_path / "recipe.json").write_text("{}")
+        words = ["--recipe", str(tmp_path / "recipe.json")]
     assert main(["run", path, "--modes", "f32", *words]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1

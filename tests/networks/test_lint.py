@@ -241,7 +241,7 @@ def test_exit_status(path: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
     [
         (["--fail-on", "saturate", "--isa", "avx2"], "did you mean 'saturates'"),
         (["--slower-than", "0.5", "--isa", "avx2"], "at least 1"),
-        ([], "neither machine nor isa"),
+        ([], "neither machine nor isa is given; e.g. --machine zen4, or --isa avx2,avx512_core_vnni"),
         (["--machine", "skx", "--isa", "avx512_core_vnni"], "machine 'skx' has"),
         (["--isa", "avx2", "--force"], "--force is for files"),
     ],

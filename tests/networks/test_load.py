@@ -30,7 +30,9 @@ def refused(source: Any, message: str, kind: type[SimdnnError] = InvalidArgument
 
 def test_no_model(tmp_path: Path) -> None:
     refused(tmp_path / "none.onnx", "no model file")
-    refused(tmp_path, "no model file")
+    refused(tmp_path, "no model file .*: it is a folder; the path of a file is needed")
+    (tmp_path / "resnet_17.onnx").touch()
+    refused(tmp_path / "resnet-17.onnx", "no model file .*did you mean '.*resnet_17.onnx'")
     refused(3, "model of type int")
     (tmp_path / "text.onnx").write_text("hello, this is no protobuf at all")
     refused(tmp_path / "text.onnx", "no ONNX model|has no graph")
@@ -91,6 +93,11 @@ def test_external_data_elsewhere_is_refused(tmp_path: Path, location: str) -> No
     path = external(tmp_path, location)
     (path.parent / "link").symlink_to(tmp_path / "secret.bin")
     refused(path, "only files inside the model's folder")
+
+
+def test_a_model_without_its_file_of_weights(tmp_path: Path) -> None:
+    """It was copied or downloaded alone, which is another thing than data outside of its folder."""
+    refused(external(tmp_path, "model.onnx.data"), "lies in 'model.onnx.data', which is not there: keep .*together")
 
 
 @pytest.mark.parametrize(
