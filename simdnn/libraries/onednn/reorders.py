@@ -46,8 +46,8 @@ def form(call: OperatorCall) -> OperatorForm:
     simple = bool({src, dst} & {*_NARROW}) or sixteen or len(masks) > 1
     if np.ndim(call.zero_points.get("dst", 0)) or np.ndim(call.zero_points.get("src", 0)) and not simple:
         raise Refused("zero points along a dimension: it reads the first one alone")
-    if not simple and call.post_ops and "dst" in call.scales and {src, dst} & {*_SIXTEEN}:
-        raise Refused("which implementation takes a sum beside a scale of 16 bits is not known")
+    if "dst" in call.scales and any(factors and factors[0] != 1 for _, *factors in call.post_ops):
+        raise Refused("the roundings of a sum's factor beside the destination's scale are not known")
     return OperatorForm("simple" if simple else "jit", simple)
 
 
