@@ -113,6 +113,11 @@ OVERRIDES: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
                 "to them",
             },
         ),
+        (
+            "vpternlog[dq]",
+            ".*i8",
+            {"latency": 1, "source": "core: eight in a chain take 8.0 cycles, by the destination and by a source"},
+        ),
         ("vextract[if]128", "(xmm|m128),ymm,i8", {"latency": 3, "uops": (FP12,), "source": LANE, "interval": 0}),
         ("vextract[if]32x4", "(xmm|m128),ymm,i8", {"latency": 3, "uops": (FP12,), "source": LANE, "interval": 0}),
         ("vextract[if](64x4|32x8)", "(ymm|m256),zmm,i8", {"latency": 4, "uops": (FP12,), "source": LANE}),

@@ -95,7 +95,7 @@ MUTATIONS: list[tuple[Callable[[str], str], str]] = [
     (sub(r"^latency_ns = \{value = [\d.]+", "latency_ns = {value = inf"), "'dram.latency_ns.value'"),
     (sub(r"^\[dram\]", "x = " + "[" * 5000 + "]" * 5000), "'(file)'"),
     (sub(r"^\[dram\]", '[dram]\n"' + "k" * 9000 + '" = 1'), "'dram.kkk"),
-    (lambda text: text[: len(text) // 2], "'(file)'"),
+    (lambda text: text[: text.index('source = "', len(text) // 2) + 12], "'(file)'"),
     (lambda text: text[: len(text) // 3].rpartition("\n[")[0], "'"),
     (lambda text: "", "'sources'"),
     (lambda text: "\0", "'(file)'"),

@@ -57,3 +57,17 @@ def test_a_division_holds_a_multiplier_for_two_cycles(count: int, division: str,
     sources = "ymm14, ymm15" if division == "vdivps" else "ymm14"
     lines = [f"{division} ymm13, {sources}", *[f"vmulps ymm{i % 12}, ymm14, ymm15" for i in range(count)]]
     assert cycles(lines) == pytest.approx(measured, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("line", "measured"),
+    [
+        *[("vpcmpgtd ymm0, ymm0, ymm0", 1.5), ("vpandn ymm0, ymm0, ymm0", 1.5), ("vandnps ymm0, ymm0, ymm0", 1.5)],
+        *[("vxorpd ymm0, ymm0, ymm0", 1.5), ("vpxord zmm0, zmm0, zmm0", 2), ("vpandnd zmm0, zmm0, zmm0", 2)],
+        *[("vpcmpeqd ymm0, ymm0, ymm0", 2), ("vpcmpeqq xmm0, xmm0, xmm0", 4), ("vpsubusb ymm0, ymm0, ymm0", 4)],
+        *[("vpternlogd zmm0, zmm0, zmm0, 255", 8), ("kxnorw k1, k1, k1", 8)],
+    ],
+)
+def test_a_register_with_itself(line: str, measured: float) -> None:
+    """Eight of them: zeros are made at rename, ones and differences that saturate wait for nothing, others do."""
+    assert cycles([line] * 8) == pytest.approx(measured, abs=0.02)

@@ -31,7 +31,7 @@ _FUSED = 3  # columns of such a tile from which its products are not rounded
 
 
 @dataclass(frozen=True)
-class Line:
+class AxisLine:
     """One axis at one offset within its stride: the taps that fall there, and what they read.
 
     Output m of the line, counted from its end, reads element `start` - (m + tap number * `gap`) of the source.
@@ -82,7 +82,7 @@ class Line:
         return found
 
 
-def lines(size: int, kernel: int, stride: int, dilation: int, before: int, out: int) -> Iterator[Line]:
+def lines(size: int, kernel: int, stride: int, dilation: int, before: int, out: int) -> Iterator[AxisLine]:
     """The lines of an axis, those without taps left out.
 
     >>> [(line.offset, line.taps) for line in lines(3, 3, 2, 1, 0, 7)]
@@ -94,17 +94,17 @@ def lines(size: int, kernel: int, stride: int, dilation: int, before: int, out: 
             count = -(-(out - offset) // stride)
             gap = (taps[1] - taps[0]) * dilation // stride if len(taps) > 1 else 1
             first = (offset + before - taps[0] * dilation) // stride
-            yield Line(offset, stride, count, taps, gap, count - 1 + first, size)
+            yield AxisLine(offset, stride, count, taps, gap, count - 1 + first, size)
 
 
 @dataclass(frozen=True)
-class Plan:
+class TransposedSums:
     """A transposed convolution of x (N, groups * ic, D, H, W) with weights (groups, oc, ic, KD, KH, KW)."""
 
     k: Kernels
     order: str
     out: tuple[int, ...]
-    axes: tuple[tuple[Line, ...], ...]
+    axes: tuple[tuple[AxisLine, ...], ...]
 
     def run(self, x: Array, w: Array, sizes: Sequence[int]) -> Array:
         n, (groups, oc, ic) = x.shape[0], w.shape[:3]
@@ -131,7 +131,12 @@ class Plan:
         return [every[i : i + step] for i in range(0, len(every), step)]
 
     def _convolved(
-        self, x: Array, w: Array, where: tuple[Line, Line, Line], run: Sequence[int], blocks: Sequence[range]
+        self,
+        x: Array,
+        w: Array,
+        where: tuple[AxisLine, AxisLine, AxisLine],
+        run: Sequence[int],
+        blocks: Sequence[range],
     ) -> Array:
         """Sums over some taps of a row and some channels; planes of the source and blocks are an image's planes."""
         deep, high, wide = where
@@ -169,7 +174,9 @@ class Plan:
         shape = (*a.shape[:2], *a.shape[3:])
         return a.reshape(shape) if self.k.values else shadow(shape, a.dtype)
 
-    def _image(self, x: Array, ahead: Sequence[Line], wide: Line, blocks: Sequence[range], channels: int) -> Array:
+    def _image(
+        self, x: Array, ahead: Sequence[AxisLine], wide: AxisLine, blocks: Sequence[range], channels: int
+    ) -> Array:
         """(N, output planes, groups, channels, blocks * planes, rows, columns) of x (N, groups, ic, D, H, W)."""
         deep, high = ahead
         turned = wide.of(high.of(x, 4), 5)
@@ -217,7 +224,7 @@ def transposed_sums(k: Kernels, node: Node, x: Array, w: Array) -> Array:
     else:
         every = zip(x3.shape[2:], w6.shape[3:], strides, gaps, before, out, strict=True)
         axes = tuple(tuple(lines(*axis)) for axis in every)
-        found = Plan(k, order, out, axes).run(x3, w6, node.integers("sizes"))
+        found = TransposedSums(k, order, out, axes).run(x3, w6, node.integers("sizes"))
     return _widened_shape(k, found, (*found.shape[:2], *out[3 - rank :]))
 
 
