@@ -21,6 +21,7 @@ import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.alike import Alike
+from isa_models.display import InNotebooks
 from isa_models.errors import shortly, what_is_allowed
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
@@ -57,7 +58,7 @@ class Departure(Alike):
 
 
 @dataclass(frozen=True, eq=False)
-class Departures(Alike):
+class Departures(Alike, InNotebooks):
     """A kernel that ran, with its operands and what runs it once more.
 
     `rebuild` makes the same kernel with another epilogue, `run` the values of a kernel with these operands. `above`: of

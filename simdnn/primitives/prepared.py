@@ -94,7 +94,7 @@ class Prepared:
         if scales is not None and self.shape:
             scales = scales.reshape(*self.shape[:-1], -1)
         output = self.kernel.finish(left)
-        result = Result(**self._estimate, output=output, operands=ran, dst_scales=scales)
+        result = Result(**self._estimate, output=output, _operands=ran, dst_scales=scales)
         note(result, lambda: written(self.given, self.problem))
         return result
 

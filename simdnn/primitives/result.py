@@ -312,13 +312,13 @@ class Result(Estimate):
     """
 
     output: Array
-    operands: Operands
+    _operands: Operands
     dst_scales: Array | None = None
 
     @cached_property
     def departed(self) -> Departures:
         """How the run departed from exact integers."""
-        return self.operands.departures(self.output.shape)
+        return self._operands.departures(self.output.shape)
 
     @property
     def saturation(self) -> Array | None:
@@ -374,7 +374,7 @@ class Result(Estimate):
 
         Raises `InvalidArgument` for an element that is not there.
         """
-        return self.operands.explain(*index)
+        return self._operands.explain(*index)
 
     def _row(self) -> dict[str, Any]:
         output = f"{'x'.join(map(str, self.output.shape))} {self.output.dtype}"

@@ -151,9 +151,9 @@ def _in_bytes(terms: tuple[tuple[str, int], ...], unit: int) -> tuple[tuple[str,
 def crossings(accesses: Accesses, loops: Sequence[tuple[str, int]], line_bytes: int) -> dict[int, float]:
     """The share of executions whose bytes lie in two lines, by where in its line an access, or a row of it, begins.
 
-    >>> rows = Accesses("a", [0, 32], 64, (("i", 400),), False)  # of 100 floats: all but every fourth
+    >>> rows = Accesses("a", [0, 8], 64, (("i", 400),), False)  # of 100 floats: all but every fourth
     >>> crossings(rows, [("i", 8)], 64)
-    {0: 0.75, 32: 1.0}
+    {0: 0.75, 8: 1.0}
     """
     _, starts, size, strides, _, rows, apart = accesses
     steps = dict(strides)

@@ -149,7 +149,7 @@ def test_a_copy_takes_time() -> None:
         ("--matmul --machine=skx --isa=avx512_core_vnni 2x3:3x4", "lacks avx512_core_vnni"),
         ("--matmul --dt=s8 --attr-scales=wei:mx:e8m0:1x32 2x3:3x4", "mx scales"),
         ("--matmul --dt=f32:s8:f32 --attr-fpmath=bf16:true --attr-scales=wei:per_ocic:f16:5x1 2x6:6x4", "not divide K"),
-        ("--matmul 2x3:4x5", "no product"),
+        ("--matmul 2x3:4x5", "K is 3 in src and 4 in weights"),
         (
             "--conv --dispatch=onednn --attr-post-ops=dw:k3s1p1 ic16ih8oc24kh1",
             "fused kernels of oneDNN are not modelled",
