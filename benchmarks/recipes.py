@@ -15,6 +15,7 @@ from typing import Any
 
 import isa_models
 import workloads
+from isa_models.errors import unknown_name
 from simdnn.tuning.tune import fetched
 
 KEPT = Path(__file__).parents[1] / "docs" / "validation" / "data" / "recipes.json"
@@ -66,9 +67,11 @@ def priced(networks: Sequence[str]) -> list[dict[str, Any]]:
     """network, machine, cycles as kept and now, change in per cent, of each recipe; those alone of networks that have
     been fetched.
     """
-    rows = []
+    rows, known = [], kept()
     for name in networks:
-        own = kept()[name]
+        if name not in known:
+            raise unknown_name("network with recipes", name, known)
+        own = known[name]
         subject, *_ = fetched(workloads.REAL_NETWORKS[name], isa_models.machine(next(iter(own))))
         for machine, one in own.items():
             now = subject.on(isa_models.machine(machine)).priced(recipe(one["layers"])).cycles
@@ -80,6 +83,9 @@ def priced(networks: Sequence[str]) -> list[dict[str, Any]]:
 
 def main(*words: str) -> None:
     """Price, or keep what a search chose."""
+    if words[:1] in (("-h",), ("--help",)):
+        print(__doc__)
+        return
     if words[:1] == ("keep",):
         for path in words[1:]:
             keep(path)
