@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isa_models import InvalidArgument
+from isa_models import InvalidArgument, Unimplemented
 from isa_models.block_encoders import ENCODED, encode_blocks
 from isa_models.block_formats import BLOCK_FORMATS, BlockFormat, block_format
 from isa_models.formats import fmt
@@ -24,13 +24,17 @@ def quantize_ggml(array: Array, dtype: str, *, axis: int = -1) -> Blocks:
     (of 256, q8_K) neighbours along `axis` share a scale, of q4_1 and q5_1 a minimum too. "mxfp4" and "nvfp4" (16
     share a scale) are ggml's own: codes are doubled, and the nearest, which quantize_mx and quantize_nvfp4 may miss.
 
-    Raises `InvalidArgument` for other types, NaN and infinity, and where blocks do not divide the axis.
+    Raises `Unimplemented` for block types that are read alone, as q4_K, `InvalidArgument` for other names, NaN and
+    infinity, and where blocks do not divide the axis.
 
     >>> import numpy as np, simdnn
     >>> q = simdnn.quantize_ggml(np.linspace(-1, 1, 32, dtype=np.float32), "q4_0")
     >>> q.output[:3].astype(int).tolist(), float(q.scales[0]), q.stored.shape
     ([-8, -7, -7], 0.125, (18,))
     """
+    if isinstance(dtype, str) and dtype in BLOCK_FORMATS and dtype not in ENCODED:
+        works = ", ".join(ENCODED)
+        raise Unimplemented(f"dtype {dtype!r} is read from a GGUF file alone, by ggml_blocks; what works: {works}")
     one_of("dtype", dtype, ENCODED)
     source = arrays.type_of("array", array)
     if source not in _SOURCES:

@@ -57,6 +57,10 @@ def test_blocks_as_attribute() -> None:
 
 def test_refusals() -> None:
     x = np.zeros((33, 2), np.float32)
+    with pytest.raises(
+        simdnn.Unimplemented, match="'q4_K' is read from a GGUF file alone, by ggml_blocks; what works: q4_0"
+    ):
+        simdnn.quantize_ggml(np.ones(256, np.float32), "q4_K")
     with pytest.raises(simdnn.InvalidArgument, match="did you mean 'q4_0'"):
         simdnn.quantize_ggml(x, "q4_00")
     with pytest.raises(simdnn.InvalidArgument, match=r"32 do not divide the 33 elements of axis 0; .* zeros to 64"):
