@@ -191,7 +191,7 @@ def _library_batch_normalization(
         x = _in_one_step(draft, x, spread, given)
     else:
         x = draft.add("Sub", x, given["mean"])
-        x = _rescaled(draft, x, spread, given, ahead=draft.by_reference, fused=True)
+        x = _rescaled(draft, x, spread, given, ahead=draft.by_reference)
     return draft.ended(x, end, label(src.dtype), None)
 
 
@@ -206,16 +206,16 @@ def _in_one_step(draft: Draft, x: str, spread: str, given: dict[str, str]) -> st
     return draft.own("MultiplyAdd", x, factor, moved)
 
 
-def _rescaled(draft: Draft, x: str, spread: str, given: dict[str, str], ahead: bool, fused: bool) -> str:
+def _rescaled(draft: Draft, x: str, spread: str, given: dict[str, str], ahead: bool) -> str:
     """Centred values over their spread, times scale, plus shift: scale over spread `ahead`, or 1 over spread first,
-    then both, in one rounding where `fused`.
+    then both in one rounding.
     """
     scale, shift, one = given.get("scale"), given.get("shift"), draft.number(1.0)
     if ahead:
         x = draft.add("Mul", x, draft.add("Div", scale or one, spread))
         return draft.add("Add", x, shift or draft.number(0.0))
     x = draft.add("Mul", x, draft.add("Div", one, spread))
-    if scale and shift and fused:
+    if scale and shift:
         return draft.own("MultiplyAdd", x, scale, shift)
     x = draft.add("Mul", x, scale) if scale else x
     return draft.add("Add", x, shift) if shift else x
@@ -282,7 +282,7 @@ def _library_group_normalization(
         draft.add("Reshape", draft.add("Expand", draft.add("Reshape", part, whole), share), several)
         for part in (found[0], spread)
     ]
-    x = _rescaled(draft, draft.add("Sub", x, rest[0]), rest[1], given, ahead=draft.by_reference, fused=True)
+    x = _rescaled(draft, draft.add("Sub", x, rest[0]), rest[1], given, ahead=draft.by_reference)
     scales = end.scales or {}
     if name == "ncsp" and scales:
         scale, divisor = (np.float32(scale_of(scales, part, _ONE) or 1.0) for part in _ONE)
@@ -386,5 +386,5 @@ def binary(src0: Array, src1: Array, end: Ending, condition: Array | None = None
 def prelu(src: Array, weights: Array, end: Ending) -> OperatorGraph:
     draft = Draft(checked({"src": src, "weights": weights}), form=end.form)
     both = draft.floats("src"), draft.floats("weights")
-    x = draft.own("ScaledBelow", *both) if draft.by_reference else draft.add("PRelu", *both)
+    x = draft.own("PRelu", *both, of="no greater") if draft.by_reference else draft.add("PRelu", *both)
     return draft.ended(x, end, label(src.dtype), scale_of(end.scales, "dst", ("dst",)))

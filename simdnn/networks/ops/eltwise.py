@@ -44,15 +44,9 @@ def eltwise(k: Kernels, node: Node, x: Array) -> Array:
 
 @operator("PRelu", domain=OWN)
 def prelu(k: Kernels, node: Node, x: Array, slopes: Array) -> Array:
-    """x, or x times a slope where it is less than 0, or `of` what else: its "sign" is set, it is "no greater"."""
+    """x, or x times a slope: where it is "less" than 0, or `of`, where its "sign" is set or it is "no greater"."""
     of = node.text("of", "less")
     return k.map(lambda v, s: _SLOPES[of](v, s), x, slopes, name="prelu")
-
-
-@operator("ScaledBelow", domain=OWN)
-def scaled_below(k: Kernels, node: Node, x: Array, slopes: Array) -> Array:
-    """x where it is above 0, else x times a slope, a zero, too: oneDNN's reference of prelu."""
-    return k.map(lambda v, s: PLAIN["relu"](v, s), x, slopes, name="prelu")
 
 
 def _where(is_so: Callable[[Element], Element]) -> Callable[[Element, Element], Element]:

@@ -77,9 +77,8 @@ def loop_cycles(machine: Machine, body: Sequence[Step]) -> LoopTiming:
         raise InvalidArgument("loop body: met no steps; at least one is needed")
     turn = Turn.of(machine, lower(machine, body))
     rate, steady = _rate(turn)
-    ports = _port_cycles(
-        machine, turn.ops, steady.spent(), rate.cycles
-    )  # before the next run, which writes on the same memory
+    spent = steady.spent()  # before the next run, which writes on the same memory
+    ports = _port_cycles(machine, turn.ops, spent, rate.cycles)
     startup = max(0.0, CoreRun(turn, 1).finish().cycle - rate.cycles)
     told = {name: getattr(rate, name) for name in LoopRate.__dataclass_fields__}
     return LoopTiming(**told, startup_cycles=startup, port_cycles=ports)
@@ -204,8 +203,8 @@ def _port_cycles(machine: Machine, ops: Sequence[CoreOp], spent: Sequence[float]
         beyond = sum(max(0.0, share - most) for share in shares.values())
         room = sum(max(0.0, most - share) for share in shares.values())
         for number, share in shares.items():
-            more = beyond * (most - share) / room if room else 0.0
-            found[machine.core.ports[number]] = most if share > most and room >= beyond else share + max(0.0, more)
+            more = beyond * max(0.0, most - share) / room if room else 0.0
+            found[machine.core.ports[number]] = (min(share, most) if room else share) + more
     return found
 
 
