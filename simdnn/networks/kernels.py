@@ -50,6 +50,7 @@ READINGS = 3  # of one small program, after which compiling it pays
 FLOATS = ("f32", "f16", "bf16")  # types with kernels of their own
 Formula = Callable[..., Element]
 Run = Callable[[dict[str, Array], int], Any]
+Values = Callable[[], Array]  # of an operator, worked out where somebody asks for them
 
 
 @dataclass
@@ -120,10 +121,12 @@ class Kernels:
         divisor: int = 1,
         dst: np.dtype[Any] | None = None,
         order: str = "turns",
+        values: Values | None = None,
     ) -> Array:
         """`kind` in an `order` (see `simdnn.kernels.common.reduce`) over `axes`, which stay as dimensions of 1.
 
-        Types: f32, f16, bf16.
+        Types: f32, f16, bf16. `values` in a library's own order stand in for those of the kernel, which then does not
+        run: the cost alone is its.
         """
         axes = [a % x.ndim for a in axes] if x.ndim else []
         shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
@@ -131,14 +134,18 @@ class Kernels:
         dims, reduced = merge(x.shape, frozenset(axes))
         problem = ReduceProblem(kind, dims, reduced, label(x.dtype), label(dtype), divisor, order)
         run = self.called("reduce", reduction, problem)
-        return run({"src": x}, x.size).reshape(shape) if self.values else shadow(shape, dtype)
+        if not self.values:
+            return shadow(shape, dtype)
+        return (run({"src": x}, x.size) if values is None else values()).reshape(shape)
 
-    def pool(self, problem: PoolProblem, padded: Array, counts: Array | None) -> Array:
-        """ImageWindows of a padded nchw source; `counts` (oh, ow) divide means."""
+    def pool(self, problem: PoolProblem, padded: Array, counts: Array | None, values: Values | None = None) -> Array:
+        """ImageWindows of a padded nchw source; `counts` (oh, ow) divide means; `values` as in `reduce`."""
         run = self.called("pool", pooling, problem)
         shape = (problem.mb, problem.c, problem.oh, problem.ow)
         if not self.values:
             return shadow(shape, padded.dtype)
+        if values is not None:
+            return values().reshape(shape)
         size = prod(shape) * problem.kh * problem.kw
         return pool_output(problem, run(pool_inputs(problem, padded, counts), size))
 

@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper  # noqa: E402
 import simdnn  # noqa: E402
 from simdnn import Unimplemented  # noqa: E402
 from simdnn.networks.as_run import as_run  # noqa: E402
+from simdnn.networks.kernels import Kernels  # noqa: E402
 from simdnn.networks.once import once  # noqa: E402
 from tests.networks import peer  # noqa: E402
 
@@ -312,3 +313,19 @@ def test_factors_of_products_of_several_parts(where: dict[str, Any], constant: b
     feeds = {"x": a} if constant else {"x": a, **others}
     node = helper.make_node("Gemm", ["x", "b", "c"], ["y"], **where)
     assert not differs(model([node], feeds, others if constant else {}), feeds)
+
+
+# -- sums in the library's order --------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("op", "attributes"), [("GlobalAveragePool", {}), ("AveragePool", {"kernel_shape": [3, 3], "pads": [1, 0, 1, 1]})]
+)
+def test_means_in_its_order_run_no_kernel_and_cost_what_one_does(
+    monkeypatch: pytest.MonkeyPatch, op: str, attributes: Arrays
+) -> None:
+    x = np.random.default_rng(8).standard_normal((2, 5, 7, 6)).astype(np.float32)
+    made = model([helper.make_node(op, ["x"], ["y"], **attributes)], {"x": x}, {}, opset=17)
+    ours = simdnn.load(made).run({"x": x}, **{**peer.ALIKE, "dispatch": "fastest"})
+    monkeypatch.setattr(Kernels, "_run", lambda *given: pytest.fail("a kernel ran"))
+    r = simdnn.load(made).run({"x": x}, **peer.ALIKE)
+    assert r.outputs["y"].tobytes() == peer.output(made, {"x": x}).tobytes()
+    assert r.cycles == ours.cycles and r.outputs["y"].tobytes() != ours.outputs["y"].tobytes()

@@ -10,7 +10,7 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.pool import PoolProblem
-from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.kernels import Kernels, Values, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import has_kernel, widened
 from simdnn.networks.ops.linear import windows
@@ -88,35 +88,40 @@ class PoolWindows:
         taps = tuple(range(-len(self.kernel), 0))
         return np.asarray(self.windows(ones).sum(taps))
 
-    def run(self, k: Kernels, kind: str, counts: Array | None, first: bool = False) -> Array:
-        """The pooling kernel; of three dimensions it has the rows of all planes of a window, gathered, as rows."""
+    def run(
+        self, k: Kernels, kind: str, counts: Array | None, first: bool = False, values: Values | None = None
+    ) -> Array:
+        """The pooling kernel, or its cost beside a library's `values`; of three dimensions it has the rows of all
+        planes of a window, gathered, as rows.
+        """
         x, rank = self.x, len(self.kernel)
         shape = (*x.shape[:2], *self.out)
         if not is_float(x.dtype) or not has_kernel(x) or rank > 3:
             return self.by_numpy(k, kind, counts)
         fill = -np.inf if kind == "max" else 0
-        source = self.padded(x, fill) if k.values else shadow((*x.shape[:2], *self.whole), x.dtype)
+        runs = k.values and values is None
+        source = self.padded(x, fill) if runs else shadow((*x.shape[:2], *self.whole), x.dtype)
         lead = [1] * (2 - rank)
         spans = [[*lead, *v][-2:] for v in (self.kernel, self.strides, self.dilations, self.out)]
         (kh, kw), (sh, sw), (dh, dw), (oh, ow) = spans
         if rank == 3:
-            source, kh, oh = self._gathered(k, source), self.kernel[0] * kh, self.out[0] * oh
+            source, kh, oh = self._gathered(k, source, runs), self.kernel[0] * kh, self.out[0] * oh
             sh, dh = kh, 1
         sides = (*lead, *source.shape[2:])
         ih, iw = sides[0], sides[1]
         mb, channels = x.shape[:2]
         steps = (sh, sw), (dh, dw)
         problem = PoolProblem(kind, mb, channels, ih, iw, kh, kw, oh, ow, label(x.dtype), *steps, first)
-        planes = source.reshape(*x.shape[:2], ih, iw) if k.values else shadow((*x.shape[:2], ih, iw), x.dtype)
-        return k.pool(problem, planes, None if counts is None else counts.reshape(oh, ow)).reshape(shape)
+        planes = source.reshape(*x.shape[:2], ih, iw) if runs else shadow((*x.shape[:2], ih, iw), x.dtype)
+        return k.pool(problem, planes, None if counts is None else counts.reshape(oh, ow), values).reshape(shape)
 
-    def _gathered(self, k: Kernels, source: Array) -> Array:
+    def _gathered(self, k: Kernels, source: Array, runs: bool) -> Array:
         """The rows that each window of a padded source (N, C, D, H, W) sees, plane by plane: (N, C, rows, W)."""
         firsts = zip(self.out[:2], self.strides, self.kernel, self.dilations, strict=False)
         deep, high = (np.arange(o)[:, None] * s + np.arange(w) * d for o, s, w, d in firsts)
         rows = (deep[:, None, :, None] * source.shape[3] + high[None, :, None, :]).reshape(-1)
         shape = (*source.shape[:2], rows.size, source.shape[4])
-        if not k.values:
+        if not runs:
             return k.moved(shadow(shape, source.dtype), source.shape[4])
         return k.moved(source.reshape(*source.shape[:2], -1, source.shape[4]).take(rows, 2), source.shape[4])
 
@@ -157,11 +162,14 @@ def max_pool(k: Kernels, node: Node, x: Array) -> Any:
 def average_pool(k: Kernels, node: Node, x: Array) -> Array:
     pool = PoolWindows(k, node, x)
     counts = pool.counts(bool(node.integer("count_include_pad", 0)))
-    found = pool.run(k, "mean", counts)
-    if (lines := lines_of(k, x)) is None or not k.values or x.ndim > 5:
-        return found
-    taps, padding = pool.windows(pool.padded(x, 0)), (*pool.before, *pool.after)
-    return lines.mean_of_windows(x, taps, counts, pool.strides, padding, node.version, k.target.caps)
+    if (lines := lines_of(k, x)) is None:
+        return pool.run(k, "mean", counts)
+
+    def means() -> Array:
+        taps, padding = pool.windows(pool.padded(x, 0)), (*pool.before, *pool.after)
+        return lines.mean_of_windows(x, taps, counts, pool.strides, padding, node.version, k.target.caps)
+
+    return pool.run(k, "mean", counts, values=means)
 
 
 def average_pool_of_whole_windows(k: Kernels, node: Node, x: Array) -> Array:
@@ -189,9 +197,9 @@ def global_pool(k: Kernels, node: Node, x: Array) -> Array:
         return k.plain(np.asarray(find(x, axis=tuple(axes), keepdims=True), x.dtype), x)
     if node.op == "GlobalMaxPool":
         return k.reduce("max", x, axes)
-    found = k.reduce("sum", x, axes, prod(x.shape[2:]))
     lines = lines_of(k, x)
-    return found if lines is None or not k.values else lines.mean_of_images(x, k.target.caps)
+    means = None if lines is None else lambda: lines.mean_of_images(x, k.target.caps)
+    return k.reduce("sum", x, axes, prod(x.shape[2:]), values=means)
 
 
 @operator("GlobalLpPool")

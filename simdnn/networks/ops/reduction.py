@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
@@ -115,9 +116,11 @@ def softmax_kernel(k: Kernels, x: Array, axis: int, logarithm: bool = False) -> 
         library = k.target.library
         assert library is not None
         powers = k.map(lambda v, t: library.functions["powers"](v - t), x, top, name="exp")
-        total = k.reduce("sum", powers, [axis])
-        if k.values:
-            total = np.moveaxis(lines.sum_of_powers(np.moveaxis(powers, axis, -1), k.target.caps), -1, axis)
+
+        def sums() -> Array:
+            return np.moveaxis(lines.sum_of_powers(np.moveaxis(powers, axis, -1), k.target.caps), -1, axis)
+
+        total = k.reduce("sum", powers, [axis], values=sums)
         if logarithm:
             logs = k.plain(lines.logarithm(total) if k.values else total, total, steps=8)
             return k.map(lambda v, t, s: v - t - s, x, top, logs, name="logsoftmax")
@@ -165,11 +168,11 @@ def normalized_by_lines(
     """
     count = prod(x.shape[a] for a in axes)
     way = way or lines.way_of(count, centred)
-    mean = k.reduce("sum", x, axes, count, dst=F32) if centred else np.zeros([1] * x.ndim, F32)
-    variance = k.reduce("sum_square", x, axes, count, dst=F32)
-    if k.values:
-        flat = np.ascontiguousarray(x).reshape(-1, count)
-        mean, variance = (v.reshape(variance.shape) for v in lines.statistics(flat, centred, way))
+    found = functools.cache(lambda: lines.statistics(np.ascontiguousarray(x).reshape(-1, count), centred, way))
+    mean = np.zeros([1] * x.ndim, F32)
+    if centred:
+        mean = k.reduce("sum", x, axes, count, dst=F32, values=lambda: found()[0])
+    variance = k.reduce("sum_square", x, axes, count, dst=F32, values=lambda: found()[1])
     apart = k.map(lambda v, m: v - m, x, mean, name="sub") if centred else x
     deviation = k.map(lambda v: (v + epsilon).sqrt(), variance, name="sqrt")
     inverse = k.map(lambda d: 1.0 / d, deviation, name="div")
