@@ -33,7 +33,6 @@ class Form(NamedTuple):
 
     reference: bool = False  # left to its reference implementation
     merged: bool = False  # the weights' scales by group come multiplied by the source's common one
-    one_factor: bool = False  # and so do those without groups
     compute: str = ""  # of compressed weights: the type that products are formed in
 
 
@@ -162,6 +161,9 @@ class Library:
     #: whether it runs quantized ONNX models itself: weights of u8 are exact, sums are scaled by one factor, patterns of
     #: DequantizeLinear and QuantizeLinear are its QLinear operators, and floats tell constant weights from others
     runs_models: bool = False
+    #: whether sums of integers are scaled by one factor, the destination's scale in it; a bias of s32 is in the sums,
+    #: and zero points of 8 bits are added to rounded integers
+    one_factor: bool = False
     #: (problem, the row of its choice) -> whether that is cut into tiles of registers as the library's kernel is
     tiles: Callable[[Problem, str], bool] = lambda problem, row: False
     #: (problem, the row of its choice, a CPU, threads) -> cycles of its own code around its kernels in an execution

@@ -15,6 +15,7 @@ from simdnn.primitives import arrays, gpu_problems, narrow
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.channel_groups import refuse_groups
 from simdnn.primitives.checks import keywords
+from simdnn.primitives.one_factor import with_one_factor
 from simdnn.primitives.postops import refuse_choices, with_operands
 from simdnn.primitives.prepared import Prepared, kind_of_call, prepared
 from simdnn.primitives.problems import CONV_SIZES, Taps, conv_problem, conv_shape, tensors
@@ -178,6 +179,8 @@ def problem_of(
         epilogue, parameters = narrow.of_convolution(given, dst, bias, target.library)
     else:
         epilogue, parameters = resolve(given, dst, bias)
+    if target.library and target.library.one_factor and given.shape.integer:
+        epilogue, parameters = with_one_factor(epilogue, parameters, bias, target.library.title)
     if (rows := np.size(parameters.zp_src)) not in (1, sizes["ic"]):
         raise InvalidArgument(f"zero_points['src'] with {rows} values; allowed: 1, or {sizes['ic']}, one a channel")
     refuse_strategy(given, ADDED, "a convolution on a CPU")

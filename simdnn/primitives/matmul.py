@@ -15,7 +15,8 @@ from simdnn.primitives.attr import Attr
 from simdnn.primitives.blocks_product import asked_of, multiply, nothing_beside
 from simdnn.primitives.checks import keywords
 from simdnn.primitives.decompress import decompression
-from simdnn.primitives.groups import group_scales, params_of, with_groups, with_one_scale
+from simdnn.primitives.groups import group_scales, params_of, with_groups
+from simdnn.primitives.one_factor import with_one_factor
 from simdnn.primitives.postops import refuse_choices, with_operands
 from simdnn.primitives.prepared import Prepared, kind_of_call, prepared
 from simdnn.primitives.problems import matmul_problem, tensors
@@ -184,8 +185,8 @@ def _on_cpu(
     finest = zeros.splits(shape.k) if zeros and reference else 0
     groups = group_scales(given, form.reference, form.merged, finest)
     epilogue, parameters = with_groups(epilogue, parameters, given, groups)
-    if form.one_factor and epilogue.src_scale and epilogue.wei_scale:
-        epilogue, parameters = with_one_scale(epilogue, parameters)
+    if library and shape.integer and library.one_factor:
+        epilogue, parameters = with_one_factor(epilogue, parameters, bias, library.title)
     parameters = with_tables(parameters, given, zeros) if zeros else parameters
     problem = replace(
         asked,

@@ -85,8 +85,9 @@ class Prepared:
         """The result on checked arrays. It keeps copies: the user's may change before somebody asks about it."""
         told(self.choice, self.target)
         parameters = self.parameters
+        in_sums = self.problem.epilogue.bias_in_sums
         if bias is not None:
-            parameters = replace(parameters, bias=bias_values(bias.copy(), self.given.shape))
+            parameters = replace(parameters, bias=bias_values(bias.copy(), self.given.shape, in_sums))
         own = self._copied(_shaped(src, self.src)), kept(_shaped(weights, self.weights))
         ran = Operands(self, *own, parameters)
         left = ran.outputs()

@@ -242,11 +242,11 @@ def _refuse_unbuilt(scales: Mapping[str, Valued], points: Mapping[str, Valued], 
                 )
 
 
-def bias_values(bias: Array, shape: Shape) -> npt.NDArray[np.float32]:
-    """The bias in f32; `InvalidArgument` unless it has one value per output channel."""
+def bias_values(bias: Array, shape: Shape, in_sums: bool = False) -> npt.NDArray[np.float32 | np.int32]:
+    """The bias in f32, or `in_sums` the s32 that it is; `InvalidArgument` unless it has one value an output channel."""
     if bias.shape != (shape.n,):
         raise InvalidArgument(f"bias of shape {bias.shape}; one value per output channel is needed: ({shape.n},)")
-    return bias.astype(np.float32, copy=False)
+    return bias if in_sums else bias.astype(np.float32, copy=False)
 
 
 def floats(found: Valued | None) -> npt.NDArray[np.float32]:

@@ -160,7 +160,8 @@ def test_floats_are_cut_as_their_weights_come() -> None:
     [
         ("f32", Attr(fpmath="bf16"), {}, "no math mode 'bf16'"),
         ("bf16", Attr(), {}, "bf16:bf16:bf16 is not modelled"),
-        ("u8:s8:u8", Attr(), {}, "one factor"),
+        ("u8:s8:s8", Attr(), {}, "no product of u8 to s8"),
+        ("s8:u8:s8", Attr(), {}, "no product of s8 x u8 to s8"),
         ("u8:s4:s32", Attr(), {}, "no integer product of s4 weights"),
         ("f32", Attr(post_ops=["relu"]), {}, "no post-operation 'relu'"),
         ("f32:s8:f32", Attr(apply_to_int=True), {}, "onnxruntime has no kernel here for compressed weights"),

@@ -11,7 +11,6 @@ from math import prod
 
 import numpy as np
 
-from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, on_a_line
 from simdnn.program.records import Program
 
@@ -155,9 +154,9 @@ def unpack(tensors: Mapping[str, Array], blocked: Blocked) -> Array:
     return np.ascontiguousarray(weights[:, :, : blocked.ic])
 
 
-def per_channel(values: Array, layout: Layout, dtype: str) -> Array:
+def per_channel(values: Array, layout: Layout) -> Array:
     """One value for each output channel (groups x oc), with the padding of panels."""
-    padded = np.zeros((layout.groups, layout.channels), fmt(dtype).dtype)
+    padded = np.zeros((layout.groups, layout.channels), values.dtype)
     padded[:, : layout.oc] = values.reshape(layout.groups, layout.oc)
     return padded.reshape(-1)
 

@@ -37,6 +37,8 @@ class Epilogue:
     dst_zero_point: bool = False  # an s32 zero point, added last
     by_channel: tuple[str, ...] = ()  # arguments of a convolution whose zero points are one a channel: src, dst
     bias_stored: str = field(default="f32", repr=False)  # its type before it became f32, which a library may go by
+    bias_in_sums: bool = False  # it is s32, and added before anything is scaled
+    rounds_first: bool = False  # the destination's zero point is added to rounded integers, not to what is rounded
 
     @property
     def in_float(self) -> bool:
@@ -122,7 +124,7 @@ class Parameters:
     `wei_zero_points`.
     """
 
-    bias: npt.NDArray[np.float32] | None = None  # (N,)
+    bias: npt.NDArray[np.float32 | np.int32] | None = None  # (N,), s32 where it is in the sums
     src_scale: float = 1.0
     wei_scale: npt.NDArray[np.float32] | None = None  # (1,) or (N,)
     dst_scale: float = 1.0

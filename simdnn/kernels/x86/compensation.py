@@ -112,7 +112,7 @@ class Compensation:
         constant %= 1 << 32  # as all of it wraps in the end
         if self.by == "channel":
             values = constant - shift - zs * lacking
-            return pack.per_channel(pack.wrap32(values), self.layout, "s32")
+            return pack.per_channel(pack.wrap32(values), self.layout)
         edges = Edges.of(c)
         values = constant - shift - zs * edges.sums(by_tap)
         return edges.spread(pack.filled(pack.wrap32(values), self.layout.channels)).reshape(-1)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isa_models.formats import fmt
 from isa_models.isa import implied
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.activations import is_formula
@@ -53,18 +54,24 @@ class Plan:
             ("comp", "s32", channels * (positions if self.compensate == "position" else 1), bool(self.compensate)),
             ("src_scale", "f32", 1, e.src_scale and not self.merged_scales),
             ("wei_scale", "f32", channels if self.scale_by_channel else 1, self.scale_pass),
-            ("bias", "f32", channels, e.bias),
+            ("bias", "s32" if e.bias_in_sums else "f32", channels, e.bias),
             *((f"post{i}", "f32", size, True) for i, size in enumerate(self._operands(channels, outputs)) if size),
             ("previous", previous, outputs, bool(previous)),
             ("dst_scale", "f32", 1, e.dst_scale),
-            ("dst_zero_point", "f32", channels if "dst" in e.by_channel else 1, e.dst_zero_point),
+            (
+                "dst_zero_point",
+                "s32" if e.rounds_first else "f32",
+                channels if "dst" in e.by_channel else 1,
+                e.dst_zero_point,
+            ),
+            *((name, "f32", 1, e.rounds_first) for name in ("low", "high")),
         ]
         tensors = [
             Tensor(name, dtype, size, role=PARAMETERS.get(name, "")) for name, dtype, size, used in wanted if used
         ]
         if self.doubled and self.in_float:
             tensors.append(Tensor.constant("two", "f32", np.float32(2).tobytes()))
-        low, high = self.bounds
+        low, high = (None, None) if e.rounds_first else self.bounds
         tensors += store_constants(unit, e.dst) + postop.constants(unit, e.post_ops, self.reference)
         tensors += formula_pass.tensors(unit, e.post_ops, self.reference)
         for name, value in (("low", low), ("high", high)):
@@ -84,6 +91,10 @@ class Plan:
             "dst_scale": divisor if self.reference else np.float32(1) / divisor,
             "dst_zero_point": np.asarray(p.dst_zero_point, np.float32).reshape(-1),
         }
+        if self.epilogue.rounds_first:
+            held, point = fmt(self.epilogue.dst), found["dst_zero_point"]
+            found |= {"low": np.float32(held.low) - point, "high": np.float32(held.high) - point}
+            found["dst_zero_point"] = point.astype(np.int32)
         if "dst" in self.epilogue.by_channel:
             found["dst_zero_point"] = spread(found["dst_zero_point"])
         for i, (post_op, values) in enumerate(zip(self.epilogue.post_ops, p.operands, strict=False)):
@@ -91,7 +102,7 @@ class Plan:
         if p.previous is not None:
             found["previous"] = p.previous
         if p.bias is not None:
-            found["bias"] = spread(np.asarray(p.bias, np.float32))
+            found["bias"] = spread(np.asarray(p.bias, np.int32 if self.epilogue.bias_in_sums else np.float32))
         return found
 
     def _operands(self, channels: int, outputs: int) -> list[int]:
@@ -126,7 +137,12 @@ class Plan:
 
     @property
     def bounds(self) -> tuple[float | None, float | None]:
-        """f32 clamps before the conversion to an integer destination; conversion itself clamps below s8 and s32."""
+        """f32 clamps before the conversion to an integer destination; conversion itself clamps below s8 and s32. Where
+        a zero point is added to integers, both bounds are less that.
+        """
+        if self.epilogue.rounds_first:
+            held = fmt(self.epilogue.dst)
+            return float(held.low), float(held.high)
         if self.epilogue.dst == "u8":
             return 0.0, 255.0
         if self.epilogue.dst == "s8":
@@ -158,19 +174,24 @@ def finish_tile(plan: Plan, tile: TileSums, rowsum: bool = False) -> Code:
         (plan.compensate == "channel", lambda: passes.per_channel("vpaddd", "s32", "comp")),
         (plan.compensate == "position", passes.compensate_positions),
         (rowsum, passes.subtract_row_sums),
+        (e.bias_in_sums, lambda: passes.per_channel("vpaddd", "s32", "bias")),
         (plan.in_float, lambda: passes.convert("vcvtdq2ps", "f32", "s32")),
         (plan.doubled, lambda: passes.common("vmulps", "two")),
         (e.src_scale and not plan.merged_scales, lambda: passes.common("vmulps", "src_scale")),
         (plan.scale_pass and not plan.scaled_inside, passes.scale),
-        (e.bias, lambda: passes.per_channel("vaddps", "f32", "bias")),
+        (e.bias and not e.bias_in_sums, lambda: passes.per_channel("vaddps", "f32", "bias")),
         (bool(e.post_ops), passes.post_ops),
         (e.dst_scale, lambda: passes.common("vdivps" if plan.reference else "vmulps", "dst_scale")),
-        (e.dst_zero_point and "dst" not in e.by_channel, lambda: passes.common("vaddps", "dst_zero_point")),
+        (
+            e.dst_zero_point and not e.rounds_first and "dst" not in e.by_channel,
+            lambda: passes.common("vaddps", "dst_zero_point"),
+        ),
         ("dst" in e.by_channel, lambda: passes.per_channel("vaddps", "f32", "dst_zero_point")),
         (plan.nan_to_zero, passes.nan_to_zero),
         (low is not None, lambda: passes.bound("vmaxps", "low")),
         (high is not None, lambda: passes.bound("vminps", "high")),
         (to_integer, lambda: passes.convert("vcvtps2dq", "s32", "f32")),
+        (e.dst_zero_point and e.rounds_first, lambda: passes.common("vpaddd", "dst_zero_point", "s32")),
         (True, passes.store),
     )
     return [instruction for wanted, step in steps if wanted for instruction in step()]
@@ -203,8 +224,8 @@ class _Passes:
     def convert(self, name: str, to: str, dtype: str) -> Code:
         return [op(name, acc.as_(to), acc) for acc in self.accumulators(dtype)]
 
-    def common(self, name: str, tensor: str) -> Code:
-        return [broadcast32(self.value("f32"), tensor, Affine()), *self.each(name, "f32")]
+    def common(self, name: str, tensor: str, dtype: str = "f32") -> Code:
+        return [broadcast32(self.value(dtype), tensor, Affine()), *self.each(name, dtype)]
 
     def bound(self, name: str, tensor: str) -> Code:
         """The greater or the lesser of accumulator and bound; a NaN becomes what stands second."""

@@ -96,7 +96,7 @@ def _scales(blocked: Blocked, oc: int, p: Parameters) -> dict[str, Array]:
     """The weights' scales as rows of each panel have them."""
     assert p.wei_scale is not None
     layout = blocked.layout
-    each = per_channel(np.broadcast_to(p.wei_scale.reshape(-1), (oc,)), layout, "f32").reshape(layout.groups, -1)
+    each = per_channel(np.broadcast_to(p.wei_scale.reshape(-1), (oc,)), layout).reshape(layout.groups, -1)
     whole = layout.full * layout.width
     parts = {"wei": each[:, :whole], "wei_tail": each[:, whole:]}
     return {name: part.repeat(layout.depth, 1).reshape(-1) for name, part in parts.items() if part.size}

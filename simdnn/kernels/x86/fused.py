@@ -144,7 +144,7 @@ class Fused:
         return Kernel(p.name, self.program, inputs, p.finish, p.dot.compute, GIVEN)
 
     def epilogue_arrays(self, weights: Array, parameters: Parameters) -> dict[str, Array]:
-        return self.plan.inputs(parameters, lambda values: pack.per_channel(values, self.blocks.layout, "f32"))
+        return self.plan.inputs(parameters, lambda values: pack.per_channel(values, self.blocks.layout))
 
 
 def _registers(j: int) -> list[str]:

@@ -230,7 +230,7 @@ class Gemm:
         )
 
     def epilogue_arrays(self, weights: Array, parameters: Parameters) -> dict[str, Array]:
-        return self.plan.inputs(parameters, lambda values: pack.per_channel(values, self.blocks.layout, "f32"))
+        return self.plan.inputs(parameters, lambda values: pack.per_channel(values, self.blocks.layout))
 
     def saturating(self) -> tuple[Saturating, ...]:
         """The pairs of products, and where sums of them stay in 16 bits those."""

@@ -205,7 +205,7 @@ class Gemv:
 
     def per_output(self, values: Array) -> Array:
         """A per-channel parameter for every output, in whole registers; with N = 1 all outputs share one channel."""
-        out = np.zeros(-(-self.outputs // self.unit.lanes) * self.unit.lanes, np.float32)
+        out = np.zeros(-(-self.outputs // self.unit.lanes) * self.unit.lanes, values.dtype)
         out[: self.outputs] = values
         return out
 

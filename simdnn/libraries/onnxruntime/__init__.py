@@ -17,6 +17,7 @@ LIBRARY = Library(
     choice.check,
     refuses(_TITLE, "zero points by group, and no strategy of them", "common ones"),
     runs_models=True,
+    one_factor=True,
     row_for=choice.row_for,
     functions=FUNCTIONS,
     gates=GATES,

@@ -132,7 +132,7 @@ def form(problem: MatmulProblem, params: Params, caps: frozenset[str]) -> Form:
         raise Unimplemented(f"onnxruntime has no integer product with parameters by group along K; {_WAY_OUT}")
     if problem.wei in ("s4", "u4"):
         raise Unimplemented(f"onnxruntime has no integer product of {problem.wei} weights; u8 and s8 work; {_WAY_OUT}")
-    return Form(one_factor=True)
+    return Form()
 
 
 def check(problem: Problem) -> None:
@@ -143,10 +143,16 @@ def check(problem: Problem) -> None:
         raise Unimplemented(f"onnxruntime's products have no post-operation {e.post_ops[0].kind!r}; {_WAY_OUT}")
     if fmt(problem.src).is_float:
         return
-    if e.dst not in ("s32", "f32"):
+    if e.dst not in ("s32", "f32", problem.src):
         raise Unimplemented(
-            f"onnxruntime scales sums to {e.dst} by one factor and rounds before it adds the zero point: "
-            "what works: dst='s32' or 'f32', and QLinear operators of a network"
+            f"onnxruntime has no product of {problem.src} to {e.dst}; what works: dst={problem.src!r}, 's32' and "
+            f"'f32'; {_WAY_OUT}"
         )
+    if e.dst == problem.src == "s8" and problem.wei != "s8":
+        raise Unimplemented(
+            f"onnxruntime has no product of s8 x {problem.wei} to s8; what works: weights of s8; {_WAY_OUT}"
+        )
+    if "dst" in e.by_channel:
+        raise Unimplemented(f"onnxruntime has one zero point of a destination, not one a channel; {_WAY_OUT}")
     if e.bias and e.dst == "s32":
-        raise Unimplemented("onnxruntime's integer products have no f32 bias to s32; what works: dst='f32'")
+        raise Unimplemented("onnxruntime's integer products have no bias to s32; what works: dst='f32'")
