@@ -36,7 +36,7 @@ from isa_models.isa import host_caps
 from simdnn import numerics
 from simdnn.cli.output import table
 from simdnn.kernels import KERNELS, Epilogue, Kernel, MatmulProblem, Parameters
-from simdnn.primitives.reorder import values_of
+from simdnn.primitives.reorder import Reordered
 
 SHAPES = (
     "1024x1024x1024 256x256x256 130x257x129 128x768x768 16x768x3072 1x1024x1024 "
@@ -130,7 +130,7 @@ def _matmuls(row: Row, m: int, k: int, n: int) -> dict[str, Callable[[], object]
     kernel = _kernel(row, MatmulProblem(m, n, k, src, wei, Epilogue(dst)))
     call = partial(simdnn.matmul, a, machine=row.machine, dst=dst, dispatch=row.kernel, engine="compiled")
     ahead = _ahead(row, call, b)
-    inputs = kernel.prepare(a, values_of(ahead), Parameters())
+    inputs = kernel.prepare(a, _plain(ahead), Parameters())
     run = partial(numerics.run, kernel.program, inputs, engine="compiled")
     ours = {"numpy": lambda: fa @ fb, "run": run, "portable": partial(run, native=False)}
     return _calls(call, b, ahead, [_random(rng, (k, n), wei) for _ in range(2)]) | ours
@@ -146,7 +146,7 @@ def _convolutions(row: Row, *sizes: int) -> dict[str, Callable[[], object]]:
     how: dict[str, Any] = {"strides": stride, "padding": padding, "groups": groups}
     call = partial(simdnn.convolution, a, machine=row.machine, dst=dst, isa=row.isa, engine="compiled", **how)
     kernel, ahead = call(b).kernel, _ahead(row, call, b)
-    inputs = kernel.prepare(a, values_of(ahead), Parameters())
+    inputs = kernel.prepare(a, _plain(ahead), Parameters())
     return _calls(call, b, ahead, [_random(rng, shape, wei) for _ in range(2)]) | {
         "run": lambda: numerics.run(kernel.program, inputs, engine="compiled"),
     }
@@ -165,6 +165,11 @@ def _ahead(row: Row, call: Callable[..., simdnn.Result], b: NDArray[Any]) -> Any
         ahead = b
     call(ahead)
     return ahead
+
+
+def _plain(ahead: Any) -> NDArray[Any]:
+    """Weights as kernels are given them, whose panels are known where they were reordered."""
+    return ahead.values if isinstance(ahead, Reordered) else ahead
 
 
 def _calls(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from isa_models.errors import InvalidArgument, what_is_allowed
@@ -34,19 +34,32 @@ def keywords(
 
     One that takes any keyword answers for itself.
     """
+    refused = refused_by(function, name or function.__name__, unknown)
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **named: P.kwargs) -> R:
+        if error := refused(named):
+            raise error
+        return function(*args, **named)
+
+    return checked
+
+
+def refused_by(
+    function: Callable[..., object], name: str, unknown: Callable[[str, str, Iterable[str]], Exception]
+) -> Callable[[Mapping[str, object]], Exception | None]:
+    """The error for keywords that a function is called with and does not have, or None: a function of them."""
     parameters = inspect.signature(function).parameters
     names = tuple(one for one in parameters if one != "self")
     known = frozenset(names)
     open_ended = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
-    told = name or function.__name__
 
-    @functools.wraps(function)
-    def checked(*args: P.args, **named: P.kwargs) -> R:
-        if not (open_ended or known.issuperset(named)):
-            raise unknown(told, next(given for given in named if given not in known), names)
-        return function(*args, **named)
+    def refused(named: Mapping[str, object]) -> Exception | None:
+        if open_ended or known.issuperset(named):
+            return None
+        return unknown(name, next(given for given in named if given not in known), names)
 
-    return checked
+    return refused
 
 
 def keywords_of_class(made: C) -> C:

@@ -8,60 +8,54 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Bytes = npt.NDArray[np.uint8]
+Array = npt.NDArray[Any]
 
 LINE = 64  # bytes of a cache line
 _LEAST = 1 << 17  # bytes from which memory is kept: allocators keep what is smaller themselves
 _MOST = 1 << 27  # bytes kept of each size, and when new memory is asked for of all
-_BYTE = ctypes.c_char
+_OCTETS = np.dtype(np.uint8)
 _kept: dict[int, deque[_Home]] = {}  # by size; each operation on it is one that no other thread comes between
 
 
-def zeros(size: int) -> Bytes:
-    """A number of zero bytes.
+def zeros(size: int, dtype: np.dtype[Any] = _OCTETS, shape: tuple[int, ...] | None = None) -> Array:
+    """A number of zero bytes, as an array of a type and of a shape that they fill; flat where none is given.
 
     >>> bool(zeros(5).any()), zeros(1 << 20).ctypes.data % LINE
     (False, 0)
     """
-    if (used := _used(size)) is not None:
+    if size >= _LEAST and (used := _used(size, dtype, shape)) is not None:
         used.fill(0)
         return used
-    if size < _LEAST:
-        return _from_a_line(np.zeros(size + LINE, np.uint8))
-    return _new(_from_a_line(np.zeros(_rounded(size) + LINE, np.uint8)), size)
+    return _new(np.zeros, size, dtype, shape)
 
 
-def empty(size: int) -> Bytes:
-    """A number of bytes that hold anything.
+def empty(size: int, dtype: np.dtype[Any] = _OCTETS, shape: tuple[int, ...] | None = None) -> Array:
+    """A number of bytes that hold anything, as an array of a type and of a shape that they fill.
 
-    >>> empty(1 << 20).ctypes.data % LINE
+    >>> empty(1 << 20, np.dtype("f4"), (512, 512)).ctypes.data % LINE
     0
     """
-    if (used := _used(size)) is not None:
+    if size >= _LEAST and (used := _used(size, dtype, shape)) is not None:
         return used
-    if size < _LEAST:
-        return _from_a_line(np.empty(size + LINE, np.uint8))
-    return _new(_from_a_line(np.empty(_rounded(size) + LINE, np.uint8)), size)
+    return _new(np.empty, size, dtype, shape)
 
 
-class _Loan:
-    """The owner of lent memory, which all arrays over it hold: it goes with the last, and the memory comes back."""
+class _Loan(np.ndarray[Any, np.dtype[np.uint8]]):
+    """Lent memory, which all arrays over it hold: it goes with the last of them, and the memory comes back.
 
-    __slots__ = ("__array_interface__", "__weakref__", "home")
+    It has a class of its own, as NumPy takes the view of an ordinary view for one of the memory, and forgets the loan.
+    It is a view of another one, which holds the way home until the loan is gone.
+    """
 
-    def __init__(self, memory: Bytes, interface: dict[str, Any]) -> None:
-        self.__array_interface__ = interface
-        several = _kept.get(memory.size)
-        if several is None:
-            several = _kept.setdefault(memory.size, deque(maxlen=_MOST // memory.size))
-        self.home = _Home(self, several.append)
-        self.home.memory, self.home.interface = memory, interface
+    __slots__ = ("home",)
+    home: _Home
 
 
 class _Home(weakref.ref[_Loan]):
@@ -70,29 +64,38 @@ class _Home(weakref.ref[_Loan]):
     No line of Python runs then: an interrupt that comes while one does, in a destructor, is lost.
     """
 
-    __slots__ = ("interface", "memory")
-    memory: Bytes
-    interface: dict[str, Any]  # NumPy's words for it, which take a microsecond to find
+    __slots__ = ("memory",)
+    memory: Array
 
 
-def _used(size: int) -> Bytes | None:
+def _used(size: int, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> Array | None:
     """Memory that somebody else had before."""
-    if size < _LEAST:
-        return None
     try:
         home = _kept[_rounded(size)].pop()
     except (KeyError, IndexError):
         return None
-    return _lent(home.memory, home.interface, size)
+    return _lent(home.memory, size, dtype, shape)
 
 
-def _new(memory: Bytes, size: int) -> Bytes:
+def _new(make: Callable[..., Array], size: int, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> Array:
+    small = size < _LEAST
+    memory = make((size if small else _rounded(size)) + LINE, np.uint8)
+    first = -address(memory) % LINE
+    if small:
+        return np.ndarray((size // dtype.itemsize,) if shape is None else shape, dtype, memory, first)
     _keep_few()
-    return _lent(memory, memory.__array_interface__, size) if memory.size <= _MOST else memory[:size]
+    return _lent(memory[first : memory.size - LINE + first], size, dtype, shape)
 
 
-def _lent(memory: Bytes, interface: dict[str, Any], size: int) -> Bytes:
-    return np.asarray(_Loan(memory, interface))[:size]
+def _lent(memory: Array, size: int, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> Array:
+    several = _kept.get(memory.size)
+    if several is None:
+        several = _kept.setdefault(memory.size, deque(maxlen=_MOST // memory.size))
+    holder = memory.view(_Loan)
+    loan = holder.view()
+    holder.home = home = _Home(loan, several.append)
+    home.memory = memory
+    return np.ndarray((size // dtype.itemsize,) if shape is None else shape, dtype, loan)
 
 
 def _keep_few() -> None:
@@ -112,19 +115,19 @@ def _rounded(size: int) -> int:
     return -(-size // step) * step
 
 
-def address(array: npt.NDArray[Any]) -> int:
-    """Where an array begins: `array.ctypes.data`, in a third of its time where the array is ordinary and may change.
+def owner(array: Array) -> Array:
+    """The array whose memory it is a view of; itself where it is none."""
+    base = array.base
+    return base if isinstance(base, np.ndarray) and not isinstance(base, _Loan) else array
+
+
+def address(array: Array) -> int:
+    """Where an array begins: `array.ctypes.data`, in a tenth of its time.
+
+    It stands behind the head that all objects have (`PyArrayObject_fields` of NumPy's C API, which stays as it is).
 
     >>> a = np.arange(3)
-    >>> address(a) == address(a[:0]) == a.ctypes.data
+    >>> address(a) == a.ctypes.data
     True
     """
-    if array.flags.writeable and array.flags.c_contiguous and array.nbytes and array.dtype.isbuiltin == 1:
-        return ctypes.addressof(_BYTE.from_buffer(array))  # type: ignore[arg-type]  # arrays are buffers
-    return int(array.ctypes.data)
-
-
-def _from_a_line(memory: Bytes) -> Bytes:
-    """All but a line of a run of bytes, from the first beginning of a line on."""
-    first = -address(memory) % LINE
-    return memory[first : memory.size - LINE + first]
+    return ctypes.c_size_t.from_address(id(array) + object.__basicsize__).value

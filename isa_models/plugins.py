@@ -39,6 +39,7 @@ class Registry(dict[K, V]):
     """
 
     every: ClassVar[list[Registry[Any, Any]]] = []
+    changes: ClassVar[int] = 0  # of any registry: what was looked up before may be another thing since
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -56,6 +57,7 @@ class Registry(dict[K, V]):
         if plugin:
             self.owners[name] = plugin
         super().__setitem__(name, value)
+        Registry.changes += 1
 
     def __missing__(self, name: K) -> V:
         load()
@@ -75,6 +77,7 @@ class Registry(dict[K, V]):
         for name in [name for name, owner in self.owners.items() if owner == plugin]:
             self.pop(name, None)
             del self.owners[name]
+            Registry.changes += 1
 
 
 _importing: list[Plugin | None] = [None]

@@ -164,11 +164,17 @@ def print_beside(told: Progress, text: str) -> None:
     print(text, flush=True)
 
 
+@functools.lru_cache(1)
+def _is_terminal(stream: Any) -> bool:
+    """Whether a stream is a terminal's: a call of the system, which every primitive would make."""
+    return stream is not None and bool(stream.isatty())
+
+
 def watched() -> bool:
     """Whether standard error is a terminal or a notebook's, of no worker process."""
     shell = sys.modules.get("IPython")
     in_notebook = shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
-    if sys.stderr is None or not (in_notebook or sys.stderr.isatty()):
+    if sys.stderr is None or not (in_notebook or _is_terminal(sys.stderr)):
         return False
     return variable("SIMDNN_PROGRESS") != "0" and multiprocessing.parent_process() is None
 

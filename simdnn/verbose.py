@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from isa_models.environment import variable
+from isa_models.environment import variables
 from isa_models.errors import InvalidArgument
 
 _STREAM = "SIMDNN_VERBOSE_STREAM"  # "stderr": not to standard output
+VARIABLES = ("SIMDNN_VERBOSE", "ONEDNN_VERBOSE")  # that ask for lines
 _ON, _OFF = ("1", "2", "profile", "profile_exec", "all"), ("", "0", "none")
 
 
@@ -25,9 +26,8 @@ def wanted() -> bool:
 
     Values of ONEDNN_VERBOSE that oneDNN has and that ask for something else are no errors.
     """
-    own = variable("SIMDNN_VERBOSE")
+    own, theirs = variables(VARIABLES)
     if own is None:
-        theirs = variable("ONEDNN_VERBOSE")
         return theirs is not None and any(part in _ON for part in theirs.lower().split(","))
     if own.strip().lower() in _ON:
         return True

@@ -30,7 +30,8 @@ def on_a_line(size: int, dtype: npt.DTypeLike) -> Array:
     >>> on_a_line(5, "f4").ctypes.data % 64
     0
     """
-    return zeros(size * np.dtype(dtype).itemsize).view(dtype)
+    dtype = np.dtype(dtype)
+    return zeros(size * dtype.itemsize, dtype)
 
 
 def to_a_line(array: Array) -> Array:
@@ -46,7 +47,7 @@ def to_a_line(array: Array) -> Array:
 
 def copied_to_a_line(array: Array) -> Array:
     """A copy in C order that begins a cache line."""
-    copy: Array = empty(array.nbytes).view(array.dtype).reshape(array.shape)
+    copy = empty(array.nbytes, array.dtype, array.shape)
     copy[...] = array
     return copy
 

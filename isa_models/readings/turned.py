@@ -51,11 +51,11 @@ def in_order(array: Array) -> Array:
 
 def copied_in_order(array: Array) -> Array:
     """A copy in C order that begins a cache line."""
-    copy: Array = empty(array.nbytes).view(array.dtype).reshape(array.shape)
+    copy = empty(array.nbytes, array.dtype, array.shape)
     if array.size < _LEAST or array.flags.c_contiguous or array.dtype.hasobject:
         copy[...] = array
     elif (turn := _turn(array.shape, array.strides, array.itemsize)) and _worth(array):
-        function, to, start = _function(array.itemsize), address(copy), array.ctypes.data
+        function, to, start = _function(array.itemsize), address(copy), address(array)
         for ahead, behind in turn.starts:
             function(to + ahead, start + behind, turn.sizes)
     elif array.shape[-1] < _FEW:  # else the innermost of NumPy's loops would be as short

@@ -36,12 +36,6 @@ def kernels() -> tuple[KernelKind, ...]:
     return tuple(_NAMED.values())
 
 
-def count() -> int:
-    """How many rows there are."""
-    load()
-    return len(_NAMED)
-
-
 def kind_of(name: str) -> KernelKind | None:
     """The row of a name, or None."""
     return _NAMED.find(name)

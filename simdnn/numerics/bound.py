@@ -6,6 +6,7 @@ What a call of a small primitive takes is Python's time, most of it for arrays t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from struct import Struct
 from typing import Any
 
 from numpy import ndarray
@@ -44,6 +45,7 @@ class Bound:
         self._held: list[Array] = []  # arrays at those addresses
         self._given: list[tuple[int, Tensor, Any]] = []  # places among the tensors, and the tensors with their types
         self._rooms: list[tuple[int, str, int, Any, Any, bool]] = []
+        self._large = self.program.executed >= compiled.SHARED_OPS
         for place, tensor in enumerate(program.tensors):
             place_of = 0
             if tensor.kind == "constant" or tensor.name in inputs:
@@ -57,13 +59,14 @@ class Bound:
                 size = tensor.size * dtype.itemsize
                 self._rooms.append((place, tensor.name, size, dtype, make, tensor.kind == "output"))
             self._addresses.append(place_of)
-        self._type = compiled.addresses(len(self._addresses))
+        self._packed = Struct(f"{len(self._addresses)}P").pack
 
     def run(self, others: Mapping[str, Any]) -> dict[str, Array] | None:
         """The outputs, from the inputs that are not bound; None where a run wants more than one call a stage, raises
         the alarm, or finds no memory: `numerics.run` does it then.
         """
-        if (code := self._ready()) is None:
+        code = self._ready() if self._large or self._code is None else self._code
+        if code is None:
             return None
         addresses, outputs = self._addresses.copy(), {}
         held = []  # until the program has run
@@ -78,23 +81,24 @@ class Bound:
             held.append(array)
         for place, name, size, dtype, make, comes_back in self._rooms:
             try:
-                array = make(size)
+                array = make(size, dtype)
             except MemoryError:
                 return None
             addresses[place] = address(array)
             held.append(array)
             if comes_back:
-                outputs[name] = array.view(dtype)
-        pointers = self._type(*addresses)
+                outputs[name] = array
+        pointers = self._packed(*addresses)
         for function, extent in code.stages:
             if function(pointers, 0, extent):
                 return None
         return outputs
 
     def _ready(self) -> compiled.Compiled | None:
-        """The machine code, once runs have been worth making it well."""
-        if self._code is None or self.program.executed >= compiled.SHARED_OPS:  # which more cores may share by now
-            self._code = compiled.at_once(self.program)
+        """The machine code, once runs have been worth making it well; of a large program each time, which more cores
+        may share by now.
+        """
+        self._code = compiled.at_once(self.program)
         return self._code
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.formats import fmt
-from isa_models.memory import Bytes, empty, zeros
+from isa_models.memory import empty, zeros
 from isa_models.readings.arrays import Array, to_a_line, unmasked
 from simdnn.program.records import Program, Tensor
 
@@ -54,9 +54,9 @@ def input_of(program: Program, tensor: Tensor, inputs: Mapping[str, Any]) -> Arr
     return to_a_line(array).reshape(-1)
 
 
-def _room(program: Program, tensor: Tensor, dtype: np.dtype[Any], make: Callable[[int], Bytes]) -> Array:
+def _room(program: Program, tensor: Tensor, dtype: np.dtype[Any], make: Callable[..., Array]) -> Array:
     try:
-        return make(tensor.size * dtype.itemsize).view(dtype)
+        return make(tensor.size * dtype.itemsize, dtype)
     except MemoryError:
         what = f"{program.name}: {tensor.kind} {tensor.name}"
         raise InvalidArgument(f"{what}: no memory for {tensor.nbytes} bytes") from None

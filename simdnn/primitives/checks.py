@@ -13,8 +13,7 @@ from isa_models import GpuMachine, InvalidArgument, Machine, cpu_machine
 from isa_models import machine as any_machine
 from isa_models.errors import shortly, unknown_name, what_is_allowed
 from isa_models.isa import caps, implied
-from isa_models.keywords import keywords as named_as
-from isa_models.keywords import unknown_keyword
+from isa_models.keywords import refused_by, unknown_keyword
 from simdnn.progress import unseen, working
 
 P = ParamSpec("P")
@@ -83,9 +82,12 @@ def keywords(function: Callable[P, R]) -> Callable[P, R]:
     """
     parameters = inspect.signature(function).parameters
     needs_machine = "machine" in parameters and parameters["machine"].default is inspect.Parameter.empty
+    refused = refused_by(function, function.__name__, unknown_argument)
 
     @functools.wraps(function)
-    def on_a_machine(*args: P.args, **named: P.kwargs) -> R:
+    def checked(*args: P.args, **named: P.kwargs) -> R:
+        if error := refused(named):
+            raise error
         if needs_machine and "machine" not in named:
             raise InvalidArgument(
                 f"{function.__name__} needs a machine, e.g. machine='zen4'; `simdnn list machines` names all"
@@ -95,7 +97,7 @@ def keywords(function: Callable[P, R]) -> Callable[P, R]:
         with working(function.__name__):
             return function(*args, **named)
 
-    return named_as(on_a_machine, unknown=unknown_argument)
+    return checked
 
 
 def unknown_argument(function: str, name: str, names: Iterable[str]) -> InvalidArgument:

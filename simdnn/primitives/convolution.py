@@ -17,9 +17,9 @@ from simdnn.primitives.channel_groups import refuse_groups
 from simdnn.primitives.checks import keywords
 from simdnn.primitives.one_factor import with_one_factor
 from simdnn.primitives.postops import refuse_choices, with_operands
-from simdnn.primitives.prepared import Prepared, kind_of_call, prepared
+from simdnn.primitives.prepared import Prepared, exact, kind_of_call, prepared
 from simdnn.primitives.problems import CONV_SIZES, Taps, conv_problem, conv_shape, tensors
-from simdnn.primitives.reorder import Reordered, plain_of, values_of
+from simdnn.primitives.reorder import Reordered, known_or_plain, plain_of
 from simdnn.primitives.resolve import Resolved, need_values, resolve
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target, check_reordered, choice_of, resolved
@@ -108,10 +108,10 @@ def convolution_on(
     groups: int = 1,
 ) -> Result:
     """`convolution` for who has checked once where it runs."""
-    kind = kind_of_call(target, src, weights, bias, into, attr, dst, wei_tag, strides, padding, dilation, groups)
     taps = strides, padding, dilation, groups
+    kind = kind_of_call(target, src, weights, bias, into, attr, dst, wei_tag, exact(taps))
     ready = prepared(kind, lambda: _prepared(target, src, weights, bias, dst, attr, wei_tag, into, *taps))
-    return ready.run(src, values_of(weights), bias)
+    return ready.run(src, known_or_plain(weights), bias)
 
 
 def _prepared(

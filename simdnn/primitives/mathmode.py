@@ -18,12 +18,11 @@ import threading
 from collections.abc import Callable, Hashable
 from contextlib import ContextDecorator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
 
 from isa_models import InvalidArgument
 from isa_models.environment import variable as variable_of
-from isa_models.environment import variables
 from isa_models.keywords import keywords
 from simdnn.primitives.checks import one_of
 
@@ -33,14 +32,17 @@ FPMATH_MODES = ("strict", "tf32", "bf16", "f16", "any")
 _YES, _NO = ("1", "true", "on", "yes"), ("0", "false", "off", "no")
 
 
-@dataclass
-class _Thread(threading.local, Generic[T]):
-    """The default that one thread has set."""
+class _Thread(threading.local):
+    """The defaults that one thread has set, by setting."""
 
-    default: T | None = None
+    defaults: tuple[tuple[Setting[Any], Any], ...] = ()
 
 
-@dataclass(frozen=True)
+_THREAD = _Thread()
+_SCOPES: ContextVar[tuple[Scope[Any], ...]] = ContextVar("scopes", default=())
+
+
+@dataclass(frozen=True, eq=False)
 class Setting(Generic[T]):
     """A choice with a default for each scope, thread and process. `check` validates a value given in Python."""
 
@@ -48,8 +50,6 @@ class Setting(Generic[T]):
     check: Callable[[object], T]
     parse: Callable[[str], T]
     fallback: T
-    thread: _Thread[T] = field(default_factory=_Thread)
-    scopes: ContextVar[tuple[Scope[T], ...]] = field(default_factory=lambda: ContextVar("scopes", default=()))
 
     def effective(self, call: T | None) -> T:
         """The value that holds for a call which asks for `call` (None: it doesn't say)."""
@@ -60,26 +60,21 @@ class Setting(Generic[T]):
         """The value that the call, a scope, the thread or the environment asks for; None where none of them does."""
         if call is not None:
             return self.check(call)
-        if entered := self.scopes.get():
-            return entered[-1].value
-        if self.thread.default is not None:
-            return self.thread.default
+        for scope in reversed(_SCOPES.get()):
+            if scope.setting is self:
+                return cast(T | None, scope.value)
+        for setting, value in _THREAD.defaults:
+            if setting is self:
+                return cast(T, value)
         for variable in self.variables:
             if text := (variable_of(variable) or "").strip():
                 return self._from_environment(variable, text)
         return None
 
-    def state(self) -> Hashable:
-        """All that `said` goes by where a call says nothing."""
-        if entered := self.scopes.get():
-            return "scope", entered[-1].value
-        if self.thread.default is not None:
-            return "thread", self.thread.default
-        return variables(self.variables)
-
     def set_default(self, value: T | None) -> None:
         """Set this thread's default; None gives the word back to the environment."""
-        self.thread.default = None if value is None else self.check(value)
+        others = tuple(one for one in _THREAD.defaults if one[0] is not self)
+        _THREAD.defaults = others if value is None else (*others, (self, self.check(value)))
 
     def _from_environment(self, variable: str, text: str) -> T:
         try:
@@ -97,13 +92,13 @@ class Scope(ContextDecorator, Generic[T]):
         self.value = value
 
     def __enter__(self) -> None:
-        self.setting.scopes.set((*self.setting.scopes.get(), self))
+        _SCOPES.set((*_SCOPES.get(), self))
 
     def __exit__(self, *_: object) -> None:
         """Takes the scope's last entry off; others may have been entered since, where a generator held it."""
-        entered = self.setting.scopes.get()
+        entered = _SCOPES.get()
         last = max((i for i, scope in enumerate(entered) if scope is self), default=len(entered))
-        self.setting.scopes.set(entered[:last] + entered[last + 1 :])
+        _SCOPES.set(entered[:last] + entered[last + 1 :])
 
     def __call__(self, function: Any) -> Any:
         """A function that runs within this scope: the mode as a decorator."""
@@ -145,6 +140,14 @@ FPMATH: Setting[str] = Setting(
 )
 COLD_WEIGHTS: Setting[bool] = Setting((), lambda value: check_flag("cold_weights", value), _parse_exact, False)
 EXACT_INT8: Setting[bool] = Setting(("SIMDNN_EXACT_INT8",), check_exact, _parse_exact, False)
+VARIABLES = (*FPMATH.variables, *EXACT_INT8.variables)
+
+
+def in_force() -> Hashable:
+    """All that settings go by where a call says nothing, beside the environment: scopes and this thread's defaults."""
+    entered = _SCOPES.get()
+    scopes: Hashable = tuple([(scope.setting, scope.value) for scope in entered]) if entered else ()
+    return scopes, _THREAD.defaults
 
 
 @keywords

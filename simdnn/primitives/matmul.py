@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from os import PathLike
 
+import numpy as np
+
 from isa_models import GpuMachine, Machine, Unimplemented
 from isa_models.block_formats import block_format
 from isa_models.readings.arrays import Array
@@ -21,7 +23,7 @@ from simdnn.primitives.postops import refuse_choices, with_operands
 from simdnn.primitives.prepared import Prepared, kind_of_call, prepared
 from simdnn.primitives.problems import matmul_problem, tensors
 from simdnn.primitives.products import Products, products_of
-from simdnn.primitives.reorder import Reordered, plain_of, values_of
+from simdnn.primitives.reorder import Reordered, known_or_plain, plain_of
 from simdnn.primitives.resolve import Resolved, beyond_s8, need_values, resolve
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target, check_reordered, choice_of, resolved
@@ -104,10 +106,10 @@ def matmul_on(
     into: Array | None = None,
 ) -> Result:
     """`matmul` for who has checked once where its products run."""
-    if not isinstance(weights, Blocks):
+    if isinstance(weights, np.ndarray) or not isinstance(weights, Blocks):
         kind = kind_of_call(target, src, weights, bias, into, attr, dst, wei_tag)
         ready = prepared(kind, lambda: _prepared(target, src, weights, bias, dst, attr, wei_tag, into))
-        return ready.run(src, values_of(weights), bias)
+        return ready.run(src, known_or_plain(weights), bias)
     asked = asked_of(src, weights)
     nothing_beside(weights.dtype, bias, into)
     codes = block_format(weights.dtype).codes

@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from isa_models import Unimplemented
+from isa_models.environment import variables
 from isa_models.forks import ForkLock
+from isa_models.plugins import Registry
 from isa_models.readings.arrays import Array, copied_to_a_line
 from isa_models.readings.turned import copied_in_order
-from simdnn.kernels.common.kept import Known, kept, known_of, made_of
+from simdnn import verbose
+from simdnn.kernels.common.kept import Known, keep, kept
 from simdnn.kernels.common.spec import Apart, ConvProblem, Epilogue, Kernel, Parameters, Problem
-from simdnn.kernels.table import count
-from simdnn.primitives import arrays
+from simdnn.primitives import arrays, mathmode
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.costs import built
 from simdnn.primitives.descriptors import plain_weights
 from simdnn.primitives.dispatch import Choice
-from simdnn.primitives.mathmode import COLD_WEIGHTS, EXACT_INT8, FPMATH
+from simdnn.primitives.mathmode import in_force
 from simdnn.primitives.reorder import Reordered, panels_of
 from simdnn.primitives.resolve import Resolved, bias_values
 from simdnn.primitives.result import Result
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from simdnn.explanations.steps import Explanation
     from simdnn.numerics.bound import Inputs
 
+_VARIABLES = (*mathmode.VARIABLES, *verbose.VARIABLES)
 _MOST = 256  # kinds of calls that are known
 _LOCK = ForkLock()
 _known: dict[Hashable, Prepared] = {}
@@ -66,6 +69,11 @@ class Prepared:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @functools.cached_property
+    def verbose(self) -> bool:
+        """Whether the environment asks for a line of each call."""
+        return verbose.wanted()
+
+    @functools.cached_property
     def problem(self) -> Problem:
         """The problem, and what the kernel's kind decided of it."""
         return self.choice.problem
@@ -81,22 +89,38 @@ class Prepared:
         own = {"find_kernel": functools.partial(_kept, self.choice), "find_type": functools.partial(_type, self.choice)}
         return vars(priced(self.choice, self.target)) | own
 
-    def run(self, src: Array, weights: Array, bias: Array | None = None) -> Result:
+    @functools.cached_property
+    def apart(self) -> Apart | None:
+        """The way of arrays to the program, where what is not of the source is kept with the weights: not where
+        parameters hold numbers of one call alone.
+        """
+        prepare, given = self.kernel.prepare, self.parameters
+        alike = given.previous is None and given.reductions is None
+        return prepare if isinstance(prepare, Apart) and alike else None
+
+    @functools.cached_property
+    def at_once(self) -> bool:
+        """Whether runs with weights that stay are calls of machine code that is bound to them."""
+        return self.apart is not None and self.target.threads == 1 and self.target.engine != "reference"
+
+    def run(self, src: Array, weights: Array | Known, bias: Array | None = None) -> Result:
         """The result on checked arrays. It keeps copies: the user's may change before somebody asks about it."""
         told(self.choice, self.target)
-        parameters = self.parameters
-        in_sums = self.problem.epilogue.bias_in_sums
+        parameters, kernel = self.parameters, self.kernel
         if bias is not None:
+            in_sums = self.problem.epilogue.bias_in_sums
             parameters = replace(parameters, bias=bias_values(bias.copy(), self.given.shape, in_sums))
-        own = self._copied(_shaped(src, self.src)), kept(_shaped(weights, self.weights))
-        ran = Operands(self, *own, parameters)
+        known = weights if isinstance(weights, Known) else kept(_shaped(weights, self.weights))
+        if known.values.shape != self.weights:
+            known = kept(known.values.reshape(self.weights))
+        ran = Operands(self, self._copied(_shaped(src, self.src)), known, parameters)
         left = ran.outputs()
-        scales = self.kernel.scales(left) if self.kernel.scales else None
+        scales = kernel.scales(left) if kernel.scales else None
         if scales is not None and self.shape:
             scales = scales.reshape(*self.shape[:-1], -1)
-        output = self.kernel.finish(left)
-        result = Result(**self._estimate, output=output, _operands=ran, dst_scales=scales)
-        note(result, lambda: written(self.given, self.problem))
+        result = Result.of(self._estimate, kernel.finish(left), ran, scales)
+        if self.verbose:
+            note(result, written(self.given, self.problem))
         return result
 
     def _copied(self, src: Array) -> Array:
@@ -112,54 +136,52 @@ class Prepared:
         return whole(built(self.choice.kind, problem, self.choice.request.machine), problem, self.shape)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Operands:
     """Arrays that a prepared primitive runs on, which nobody changes any more."""
 
     ready: Prepared
     src: Array
-    weights: Array
+    known: Known
     parameters: Parameters
+
+    @property
+    def weights(self) -> Array:
+        """Weights in C order, in the type that the user stores."""
+        return self.known.values
 
     def outputs(self) -> Mapping[str, Array]:
         """All that the program leaves."""
         ready, target = self.ready, self.ready.target
-        prepare, program = ready.kernel.prepare, ready.kernel.program
-        if not isinstance(prepare, Apart) or self._once:
-            inputs = prepare(self.src, self.weights, self.parameters)
+        apart, kernel, program = ready.apart, ready.kernel, ready.kernel.program
+        if apart is None:
+            inputs = kernel.prepare(self.src, self.weights, self.parameters)
         else:
-            source, beside = prepare.source(self.src), self._beside(prepare)
-            at_once = target.threads == 1 and target.engine != "reference" and known_of(self.weights)
-            if at_once and (left := beside.to(program).run(source)) is not None:
+            source, beside = apart.source(self.src), self._beside(apart)
+            if ready.at_once and self.known.stays and (left := beside.to(program).run(source)) is not None:
                 return left
             inputs = {**source, **beside}
         with np.errstate(all="ignore"):  # NaN, Inf and overflow are values like others here
             outputs: Mapping[str, Array] = engines().run(program, inputs, engine=target.engine, threads=target.threads)
             return outputs
 
-    @property
-    def _once(self) -> bool:
-        """Whether parameters hold numbers of this call alone."""
-        return self.parameters.previous is not None or self.parameters.reductions is not None
-
-    def _beside(self, prepare: Apart) -> Inputs:
+    def _beside(self, apart: Apart) -> Inputs:
         """The program's inputs that no source is in: kept with the weights."""
-        what = self.ready, None if self.parameters.bias is None else self.parameters.bias.tobytes()
-        known = known_of(self.weights) or Known(self.weights)
-
-        found: Any = made_of(
-            self.weights, what, lambda: engines().Inputs(prepare.beside(self._packed(known), self.parameters))
-        )
+        bias = self.parameters.bias
+        what = self.ready, None if bias is None else bias.tobytes()
+        if (found := self.known.made.get(what)) is None:
+            found = engines().Inputs(apart.beside(self._packed(), self.parameters))
+            keep(self.known, what, found)
         return cast("Inputs", found)
 
-    def _packed(self, known: Known) -> Array:
+    def _packed(self) -> Array:
         """The weights, whose panels are known where a program makes them."""
-        problem, blocked = self.ready.problem, self.ready.kernel.blocked
+        problem, blocked, known = self.ready.problem, self.ready.kernel.blocked, self.known
         if blocked and blocked not in known.made and self.ready.target.engine != "reference":
             tag = plain_weights(problem).tag
-            if panels := panels_of(self.weights, blocked, tag, problem.wei):
+            if panels := panels_of(known.values, blocked, tag, problem.wei):
                 known.add(blocked, panels)
-        return self.weights
+        return known.values
 
     def departures(self, shape: tuple[int, ...]) -> Departures:
         """How the run departed from exact integers; `shape` is the output's."""
@@ -213,27 +235,23 @@ def kind_of_call(
     target: Target, src: object, weights: object, bias: object, into: object, attr: object, *others: object
 ) -> Hashable:
     """All that a call's decisions go by, `others` being its further arguments; None where they go by numbers, too."""
-    stored = (weights.described, weights.machine) if isinstance(weights, Reordered) else _plain(weights)
-    beside = () if bias is None else _plain(bias)
-    if into is not None or stored is None or beside is None or (source := _plain(src)) is None:
+    found = [target, in_force(), variables(_VARIABLES), Registry.changes, *others]
+    for array in (src, weights) if bias is None else (src, weights, bias):
+        if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray):
+            found += array.shape, array.dtype
+        elif type(array) is Reordered and array is weights:
+            found += array.described, array.machine
+        else:
+            return None
+    if into is not None or attr is not None and (not isinstance(attr, Attr) or attr.precomputed_reductions):
         return None
-    if attr is not None and (not isinstance(attr, Attr) or attr.precomputed_reductions):
-        return None
-    modes = FPMATH.state(), EXACT_INT8.state(), COLD_WEIGHTS.state(), count()
-    return target, source, stored, beside, attr and attr.content, modes, tuple(map(_exact, others))
+    return tuple(found) if attr is None else (*found, attr.content)
 
 
-def _plain(array: object) -> Hashable:
-    """Shape and type of an ordinary array; None for anything else."""
-    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
-        return None
-    return array.shape, array.dtype
-
-
-def _exact(value: object) -> Hashable:
+def exact(value: object) -> Hashable:
     """A value that no equal one of another type stands for."""
     if isinstance(value, (tuple, list)):
-        return tuple(map(_exact, value))
+        return tuple(map(exact, value))
     return type(value), value
 
 

@@ -87,7 +87,7 @@ class Reordered(Alike, Priced):
             values = self.tensors["wei"].reshape(*outer, columns, rows).swapaxes(-1, -2)
         else:
             values = self.tensors["wei"]
-        known = Known(np.ascontiguousarray(values).reshape(desc.shape))
+        known = Known(np.ascontiguousarray(values).reshape(desc.shape), stays=True)
         if desc.blocked:
             known.add(desc.blocked, self.tensors)
         return known
@@ -202,9 +202,9 @@ def plain_of(weights: object) -> tuple[Any, str]:
     return weights, arrays.type_of("weights", weights)
 
 
-def values_of(weights: Any) -> Any:
-    """An argument's weights as an array: of a reorder's outcome the one that kernels know."""
-    return weights.values if isinstance(weights, Reordered) else weights
+def known_or_plain(weights: Any) -> Any:
+    """An argument's weights as an array, or what is known of a reorder's outcome."""
+    return weights._known if isinstance(weights, Reordered) else weights
 
 
 def _of_matrices(desc: MemoryDesc) -> bool:

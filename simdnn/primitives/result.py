@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -314,6 +314,19 @@ class Result(Estimate):
     output: Array
     _operands: Operands
     dst_scales: Array | None = None
+
+    @classmethod
+    def of(
+        cls, estimate: Mapping[str, Any], output: Array, operands: Operands, dst_scales: Array | None = None
+    ) -> Result:
+        """A result of a call whose fields of an estimate are known: `Result(**estimate, …)` in a quarter of the time,
+        as it sets a field of a frozen record by itself.
+        """
+        made = object.__new__(cls)
+        object.__setattr__(
+            made, "__dict__", {**estimate, "output": output, "_operands": operands, "dst_scales": dst_scales}
+        )
+        return made
 
     @cached_property
     def departed(self) -> Departures:

@@ -6,8 +6,6 @@ import functools
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -15,6 +13,7 @@ import numpy as np
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.formats import fmt
 from isa_models.machines.shipped import own_file
+from isa_models.plugins import Registry
 from isa_models.readings.arrays import Array
 from simdnn.garbage import collected_later
 from simdnn.kernels.common.batched import as_batched
@@ -63,11 +62,12 @@ class Target:
     @staticmethod
     def of(machine: object, isa: object, threads: object, engine: object, dispatch: object) -> Target:
         """Raises `UnknownName` or `InvalidArgument` for what doesn't exist or doesn't fit."""
-        named = own_file(machine)
-        asked: tuple[Any, ...] = (machine, isa, threads, engine, dispatch)
-        lasts = named is not None or isinstance(machine, Machine | GpuMachine)  # others' files may change
-        plain = type(threads) is int and all(type(word) in (str, NoneType) for word in (isa, engine, dispatch))
-        return _known(named, *asked) if lasts and plain else Target._of(*asked)
+        try:
+            if own_file(machine) or isinstance(machine, Machine | GpuMachine):  # others' files may change
+                return _known(Registry.changes, machine, isa, threads, engine, dispatch)
+        except TypeError:  # what cannot be a key is refused below
+            pass
+        return Target._of(machine, isa, threads, engine, dispatch)
 
     @staticmethod
     def _of(machine: object, isa: object, threads: object, engine: object, dispatch: object) -> Target:
@@ -102,10 +102,10 @@ class Target:
         return self.machine if isinstance(self.machine, GpuMachine) else None
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=256, typed=True)
 @collected_later()
-def _known(named: Path | None, *asked: Any) -> Target:
-    """A target on a machine that stays as it is; `named`: its file."""
+def _known(changes: int, *asked: Any) -> Target:
+    """A target on a machine that stays as it is while nothing is registered."""
     return Target._of(*asked)
 
 
@@ -179,6 +179,8 @@ def choice_of(problem: Problem, target: Target, given: Modes) -> Choice:
 
 def told(choice: Choice, target: Target) -> Choice:
     """The choice, as the log tells it for each call."""
+    if not _LOG.isEnabledFor(logging.INFO):
+        return choice
     problem = choice.request.problem
     _LOG.debug("%s on %s, dispatch %s: %s", choice.kind.name, target.machine.name, target.dispatch, problem)
     if choice.library and is_reference(choice.library):

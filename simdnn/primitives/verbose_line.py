@@ -6,7 +6,7 @@ products were formed in and the machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from isa_models import UnknownTiming
 from simdnn import verbose
@@ -27,7 +27,6 @@ def _milliseconds(result: Estimate) -> str:
         return "unknown"
 
 
-def note(result: Estimate, words: Callable[[], Sequence[str]]) -> None:
-    """Print the line of a primitive that was executed, where the environment asks; `words` tell its attribute."""
-    if verbose.wanted():
-        print(line(result, words()), file=verbose.stream(), flush=True)
+def note(result: Estimate, words: Sequence[str]) -> None:
+    """Print the line of a primitive that was executed; `words` tell its attribute."""
+    print(line(result, words), file=verbose.stream(), flush=True)

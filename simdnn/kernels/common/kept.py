@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from isa_models.forks import ForkLock
+from isa_models.memory import address, owner
 from isa_models.processors import processors
 from isa_models.readings.arrays import Array, copied_to_a_line, memory_bytes
 
@@ -38,13 +39,14 @@ class Known:
     """Weights that nobody changes, and tensors made of them by what they are made for."""
 
     values: Array
-    look: _Look | None = None  # where they are found
-    made: dict[Hashable, Made] = field(default_factory=dict)
-    _bytes: int | None = None
+    look: _Look | None = field(default=None, compare=False)  # where they are found
+    stays: bool = field(default=False, compare=False)  # whether further products will meet this very record
+    made: dict[Hashable, Made] = field(default_factory=dict, compare=False)
+    _bytes: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
-        self.address = self.values.ctypes.data
+        self.address = address(self.values)
         _of_values[id(self.values)] = self
 
     @property
@@ -73,7 +75,7 @@ class Known:
         ours = self.values
         if weights.shape != ours.shape or weights.dtype != ours.dtype or not weights.flags.c_contiguous:
             return False
-        return not _compare()(self.address, weights.ctypes.data, ours.nbytes)
+        return not _compare()(self.address, address(weights), ours.nbytes)
 
 
 _LOCK = ForkLock()
@@ -88,24 +90,19 @@ _serials = itertools.count()
 def fix(array: Array) -> None:
     """Note an array that nobody will change, for as long as it lives; views of it are known by where they lie in it."""
     array.setflags(write=False)
-    owner = _owner(array)
-    if id(owner) not in _fixed:
-        _fixed[id(owner)] = next(_serials)
-        weakref.finalize(owner, _fixed.pop, id(owner), None)
+    whole = owner(array)
+    if id(whole) not in _fixed:
+        _fixed[id(whole)] = next(_serials)
+        weakref.finalize(whole, _fixed.pop, id(whole), None)
 
 
-def _owner(array: Array) -> Array:
-    """The array whose memory it is a view of; itself where it is none."""
-    return array.base if isinstance(array.base, np.ndarray) else array
-
-
-def kept(weights: Array) -> Array:
+def kept(weights: Array) -> Known:
     """A copy in C order that nobody changes: the one of an earlier call where the content is the same."""
-    if known_of(weights):
-        return weights
-    own = _fixed.get(id(_owner(weights)))
+    if met := known_of(weights):
+        return met
+    own = _fixed.get(id(owner(weights)))
     if weights.nbytes < _LEAST or own is None and not weights.flags.c_contiguous:
-        return copied_to_a_line(weights)
+        return Known(copied_to_a_line(weights))
     known = _of_callers.get(id(weights)) if own is None else None
     if known is None or not known.same(weights):
         look = _look(weights) if own is None else _place(weights, own)
@@ -116,15 +113,14 @@ def kept(weights: Array) -> Array:
             if len(_met) > _FEW:
                 _met.popitem(last=False)
         if known is None or own is None and not known.same(weights):
-            copy = copied_to_a_line(weights)
+            known = Known(copied_to_a_line(weights), look, stays=again)
             if not again:
-                return copy
-            known = Known(copy, look)
+                return known
         if own is None:
             _of_callers[id(weights)] = known
     with _LOCK:
         _keep(known)
-    return known.values
+    return known
 
 
 def known_of(weights: Array) -> Known | None:
@@ -139,10 +135,15 @@ def made_of(weights: Array, what: Hashable, make: Callable[[], Made]) -> Made:
         return make()
     if (found := known.made.get(what)) is None:
         found = make()
-        with _LOCK:
-            known.add(what, found)
-            _forget()
+        keep(known, what, found)
     return found
+
+
+def keep(known: Known, what: Hashable, made: Made) -> None:
+    """Keep what was made of weights, and forget others where that is too much."""
+    with _LOCK:
+        known.add(what, made)
+        _forget()
 
 
 def _keep(known: Known) -> None:
@@ -172,7 +173,7 @@ def _look(weights: Array) -> _Look:
 
 def _place(weights: Array, own: int) -> _Look:
     """Shape, type, and where a view lies in an array of a model, which has the number `own`."""
-    return weights.shape, weights.dtype, (own, weights.ctypes.data, weights.strides)
+    return weights.shape, weights.dtype, (own, address(weights), weights.strides)
 
 
 @functools.cache

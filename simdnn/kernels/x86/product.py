@@ -42,7 +42,7 @@ class Product:
         self.conv = as_convolution(problem, options.split_k)
         self.shifted = dot.unsigned and problem.src == "s8"
 
-    @property
+    @cached_property
     def is_matmul(self) -> bool:
         return isinstance(self.problem, MatmulProblem)
 
