@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import NamedTuple
 
@@ -72,25 +71,10 @@ class Runs:
     starts: Ints
     ends: Ints
     more: int = 0
-    _by_set: dict[int, npt.NDArray[np.float64]] = field(default_factory=dict, repr=False)  # by their number
 
     @property
     def count(self) -> int:
         return int((self.ends - self.starts).sum()) + self.more
-
-    def by_set(self, sets: int) -> npt.NDArray[np.float64]:
-        """Lines in each of a cache's sets, which lines go to in turn.
-
-        >>> Runs(np.array([0, 8, 16]), np.array([1, 9, 18])).by_set(4).tolist()  # every eighth line, and one more
-        [3.0, 1.0, 0.0, 0.0]
-        """
-        if sets not in self._by_set:
-            whole, rest = np.divmod(self.ends - self.starts, sets)
-            first = self.starts % sets
-            change = np.bincount(first, minlength=2 * sets) - np.bincount(first + rest, minlength=2 * sets)
-            once = np.cumsum(change)
-            self._by_set[sets] = once[:sets] + once[sets:] + float(whole.sum()) + self.more / sets
-        return self._by_set[sets]
 
 
 class Touched(NamedTuple):
@@ -112,6 +96,54 @@ class _Bundle(NamedTuple):
 
 
 Query = tuple[int, int, int]  # the first bundle, the one behind the last, how many of the outermost loops stand still
+NOBODYS = 0, 0, 0  # of no bundles
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What queries met: the tensors of each, one query's behind another's, with the lines that are touched and written,
+    and those that lie in a row, one tensor's behind another's (`Runs`).
+    """
+
+    names: Sequence[str]  # of tensors by number
+    first_met: Sequence[int]  # of each query, and behind them the number of all
+    met: Sequence[int]
+    touched: Sequence[int]
+    written: Sequence[int]
+    first_run: Sequence[int]  # of each tensor met, and behind them the number of all
+    more: Sequence[int]
+    low: Ints
+    high: Ints
+
+    def of(self, number: int) -> Touched:
+        """The answer to a query."""
+        lines, strided = dict[str, Lines](), dict[str, Runs]()
+        for met in range(self.first_met[number], self.first_met[number + 1]):
+            name, first, last = self.names[self.met[met]], self.first_run[met], self.first_run[met + 1]
+            lines[name] = Lines(self.touched[met], self.written[met])
+            if last - first > 1:
+                strided[name] = Runs(self.low[first:last], self.high[first:last], self.more[met])
+        return Touched(lines, strided)
+
+    @staticmethod
+    def joined(tables: Sequence[Table]) -> Table:
+        """One of tables of the same tensors, one behind another."""
+        if len(tables) == 1:
+            return tables[0]
+        columns = ("met", "touched", "written", "more")
+        told = {name: list(chain.from_iterable([getattr(table, name) for table in tables])) for name in columns}
+        firsts = {name: _joined([getattr(table, name) for table in tables]) for name in ("first_met", "first_run")}
+        low, high = (np.concatenate([getattr(table, name) for table in tables]) for name in ("low", "high"))
+        return Table(tables[0].names, low=low, high=high, **told, **firsts)
+
+
+def _joined(places: Sequence[Sequence[int]]) -> list[int]:
+    """Where things begin that stand behind each other, of some that stand behind others."""
+    found, behind = [0], 0
+    for first in places:
+        found += [behind + place for place in first[1:]]
+        behind += first[-1]
+    return found
 
 
 class Bundles:
@@ -120,8 +152,7 @@ class Bundles:
     def __init__(self, line_bytes: int) -> None:
         self.line_bytes = line_bytes
         self.all: list[_Bundle] = []
-        self._wanted: dict[Query, None] = {}
-        self._found: dict[Query, Touched] = {}
+        self.wanted: dict[Query, int] = {}  # queries by number
 
     def add(self, accesses: Iterable[Accesses], loops: Extents) -> tuple[int, int]:
         """Bundles of accesses within loops, behind those that are there: the first of them, and the one behind."""
@@ -138,33 +169,37 @@ class Bundles:
         ]
         return first, len(self.all)
 
-    def want(self, queries: Iterable[Query]) -> None:
-        """Queries that will follow: they are answered with the first of them, once all bundles are there."""
-        self._wanted |= dict.fromkeys(queries)
+    def want(self, query: Query) -> int:
+        """The number of a query that is answered with others, once all bundles are there."""
+        return self.wanted.setdefault(query, len(self.wanted))
+
+    @functools.cached_property
+    def table(self) -> Table:
+        """The answers to the queries that are wanted."""
+        return self.answered([*self.wanted])
 
     def touched(self, first: int, last: int, outside: int) -> Touched:
         """The lines that bundles touch while the `outside` outermost of the loops around them stand still."""
-        if first == last:
-            return Touched({}, {})
         query = first, last, outside
-        if query not in self._found:
-            self._answer([*(self._wanted | {query: None})])
-            self._wanted = {}
-        return self._found[query]
+        return self.table.of(self.wanted[query]) if query in self.wanted else self.answered([query]).of(0)
 
-    def _answer(self, queries: Sequence[Query]) -> None:
-        """Machine code answers all, a query by itself where it is too many runs beside others; else arrays do."""
-        for query, found in zip(queries, self._asked.answers(queries), strict=True):
-            if found is None and len(queries) > 1:
-                (found,) = self._asked.answers([query])
-            self._found[query] = found or self._by_arrays(*query)
+    def answered(self, queries: Sequence[Query]) -> Table:
+        """Answers by machine code, to a query by itself where it is too many runs beside others; else by arrays."""
+        if not self.all:
+            return Table((), [0] * (len(queries) + 1), (), (), (), (0,), (), _NONE, _NONE)
+        found = self._asked.answers(queries)
+        if found is not None:
+            return found
+        if len(queries) > 1:
+            return Table.joined([self.answered([query]) for query in queries])
+        return self._by_arrays(*queries[0])
 
     @functools.cached_property
     def _asked(self) -> _Asked:
         return _Asked(self.line_bytes, self.all)
 
-    def _by_arrays(self, first: int, last: int, outside: int) -> Touched:
-        """`touched`, by arrays; groups too large to be kept apart are taken as disjoint."""
+    def _by_arrays(self, first: int, last: int, outside: int) -> Table:
+        """A query answered by arrays; groups too large to be kept apart are taken as disjoint."""
         groups: dict[str, dict[Dims, list[tuple[Ints, Ints, bool]]]] = {}
         for bundle in self.all[first:last]:
             moves = [(bundle.strides.get(var, 0), extent) for var, extent in bundle.loops[outside:]]
@@ -173,15 +208,27 @@ class Bundles:
             starts, ends = np.array([bundle.begins, bundle.ends], np.int64) + shift
             dims = tuple(sorted([(abs(stride), extent) for stride, extent in moves]))
             groups.setdefault(bundle.tensor, {}).setdefault(dims, []).append((starts, ends, bundle.stores))
-        lines, strided = {}, {}
-        for tensor, moving in groups.items():
+        found, written = list[Runs](), list[int]()
+        for moving in groups.values():
             touched = _united(moving, self.line_bytes)
             stored = {dims: kept for dims, rows in moving.items() if (kept := [row for row in rows if row[2]])}
-            written = touched if stored == moving else _united(stored, self.line_bytes)
-            lines[tensor] = Lines(touched.count, written.count)
-            if len(touched.starts) > 1:
-                strided[tensor] = touched
-        return Touched(lines, strided)
+            found.append(touched)
+            written.append((touched if stored == moving else _united(stored, self.line_bytes)).count)
+        names = self._asked.names
+        low, high = (
+            np.concatenate([_NONE, *column]) for column in zip(*[(r.starts, r.ends) for r in found], strict=True)
+        )
+        return Table(
+            names,
+            (0, len(found)),
+            [names.index(tensor) for tensor in groups],
+            [runs.count for runs in found],
+            written,
+            list(accumulate([len(runs.starts) for runs in found], initial=0)),
+            [runs.more for runs in found],
+            low,
+            high,
+        )
 
 
 # -- by machine code ---------------------------------------------------------------------------------------------------
@@ -227,7 +274,7 @@ class _Asked:
         self.state[_SLOT["line_bytes"]], self.state[_SLOT["deepest"]] = line_bytes, deepest
         self.sizes = [len(bundles)] * len(_OF_BUNDLES) + [len(bundles) * deepest] * len(_OF_LOOPS)
 
-    def answers(self, queries: Sequence[Query]) -> Iterator[Touched | None]:
+    def answers(self, queries: Sequence[Query]) -> Table | None:
         """The lines that each query's bundles touch; None where they are too many runs."""
         most = sum([last - first for first, last, _ in queries])
         sizes = [*self.sizes, *[ROOM] * len(_OF_RUNS), len(queries), *[most] * len(_OF_ANSWERS), *[ROOM] * len(_KEPT)]
@@ -241,17 +288,14 @@ class _Asked:
             start = starts[_SPACE.index(name)]
             return space[start : start + many].tolist()  # type: ignore[no-any-return]
 
-        answers = zip(*[told(name, count) for name in _OF_ANSWERS], strict=True)
-        kept, end = int(self.state[_SLOT["kept"]]), 0
-        low, high = (space[start : start + kept].copy() for start in starts[-3:-1])
-        for met in told("met_by", len(queries)):
-            lines, strided = dict[str, Lines](), dict[str, Runs]()
-            for number, touched, written, runs in itertools.islice(answers, max(0, met)):
-                begin, end, name = end, end + runs, self.names[number]
-                lines[name] = Lines(touched, written)
-                if runs > 1:
-                    strided[name] = Runs(low[begin:end], high[begin:end])
-            yield None if met == TOO_MANY else Touched(lines, strided)
+        met_by = told("met_by", len(queries))
+        if TOO_MANY in met_by:
+            return None
+        met, touched, written, runs = (told(name, count) for name in _OF_ANSWERS)
+        low, high = (space[start : start + int(self.state[_SLOT["kept"]])].copy() for start in starts[-3:-1])
+        firsts = (list(accumulate(numbers, initial=0)) for numbers in (met_by, runs))
+        first_met, first_run = firsts
+        return Table(self.names, first_met, met, touched, written, first_run, [0] * count, low, high)
 
 
 # -- by arrays ---------------------------------------------------------------------------------------------------------

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models.formats import fmt
-from isa_models.plain import Derived
 from simdnn.program.records import AlikeAccesses, Loop, Program
-from simdnn.timing.bundles import Accesses, Bundles, Dims, Extents, Lines, Query, Runs, Touched
+from simdnn.timing.bundles import NOBODYS, Accesses, Bundles, Dims, Extents, Lines, Runs
 
 Repeated = tuple[Accesses, Extents]  # accesses and the loops that they run through
 
@@ -27,8 +26,7 @@ class Region:
     """A loop with what it runs (`loops` and the `accesses` directly in it), or the whole program (extent 1).
 
     `places`, of each of these, tell where in the order of the text they stand. `bundles` are those of the whole
-    program; from `first` to before `own` those of the accesses, to before `last` those of the loops as well. `deep`
-    counts the loops around an access, this one included.
+    program, and know by number which lines are touched: by the accesses directly in it, in one iteration, in all.
     """
 
     var: str
@@ -37,10 +35,9 @@ class Region:
     places: tuple[Sequence[int], ...]
     loops: tuple[Region, ...]
     bundles: Bundles
-    first: int
-    own: int
-    last: int
-    deep: int
+    of_own: int
+    of_one: int
+    of_all: int
 
     @property
     def line_bytes(self) -> int:
@@ -49,47 +46,17 @@ class Region:
     @property
     def iteration(self) -> dict[str, Lines]:
         """Lines of each tensor in one iteration."""
-        return self._touched.lines
+        return self.bundles.table.of(self.of_one).lines
 
     @property
     def whole(self) -> dict[str, Lines]:
         """Lines of each tensor in all iterations together."""
-        return self._all.lines
-
-    @property
-    def queries(self) -> list[Query]:
-        """Questions to the bundles, where a part is looked at in every way."""
-        first, own, last, deep = self.first, self.own, self.last, self.deep
-        found = [(first, own, deep)] if self.loops and self.accesses else []
-        found += [(first, last, deep)] if self.accesses or len(self.loops) > 1 else []
-        return found + [(first, last, deep - 1)] if self.extent > 1 else found
-
-    @Derived
-    def straight(self) -> dict[str, Lines]:
-        """Lines of each tensor that the accesses directly in the loop touch in one iteration."""
-        return self.bundles.touched(self.first, self.own, self.deep).lines if self.loops else self.iteration
-
-    @Derived
-    def ends(self) -> tuple[list[str], ...]:
-        """For each loop the tensors that none behind it touches; and those that no loop touches, only accesses."""
-        last = {tensor: number for number, loop in enumerate(self.loops) for tensor in loop.whole}
-        of_loops = [[tensor for tensor in loop.whole if last[tensor] == n] for n, loop in enumerate(self.loops)]
-        return *of_loops, [tensor for tensor in self.straight if tensor not in last]
+        return self.bundles.table.of(self.of_all).lines
 
     @property
     def strided(self) -> dict[str, Runs]:
         """Where the lines of one iteration lie, of tensors whose lines are not one run."""
-        return self._touched.strided
-
-    @Derived
-    def _touched(self) -> Touched:
-        if len(self.loops) == 1 and not self.accesses:  # nothing in it but one loop
-            return self.loops[0]._all
-        return self.bundles.touched(self.first, self.last, self.deep)
-
-    @Derived
-    def _all(self) -> Touched:
-        return self._touched if self.extent == 1 else self.bundles.touched(self.first, self.last, self.deep - 1)
+        return self.bundles.table.of(self.of_one).strided
 
     def accesses_below(self, extents: Extents = ()) -> Iterator[Repeated]:
         """All accesses of an iteration, with the loops that they run through behind those of `extents`."""
@@ -128,11 +95,12 @@ def _part(
         for part in whole.parts
         if type(part) is Loop
     ]
-    made = Region(
-        var, extent, tuple(accesses), tuple(places), tuple(inside), bundles, first, own, len(bundles.all), len(loops)
-    )
-    bundles.want(made.queries)
-    return made
+    last, deep = len(bundles.all), len(loops)
+    only_a_loop = len(inside) == 1 and not accesses
+    of_one = inside[0].of_all if only_a_loop else bundles.want((first, last, deep))
+    of_all = of_one if extent == 1 else bundles.want((first, last, deep - 1))
+    of_own = bundles.want((first, own, deep) if accesses else NOBODYS) if inside else of_one
+    return Region(var, extent, tuple(accesses), tuple(places), tuple(inside), bundles, of_own, of_one, of_all)
 
 
 def _accesses(alike: AlikeAccesses, units: Mapping[str, int]) -> Accesses:

@@ -20,7 +20,7 @@ import operator
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -30,11 +30,11 @@ import numpy.typing as npt
 from isa_models.machines.cpu_record import CacheLevel, Machine
 from isa_models.machines.provenance import Confidence
 from simdnn.program.records import Program
-from simdnn.timing.bundles import Lines, total
+from simdnn.timing.bundles import Lines
+from simdnn.timing.fetched import Fetched
 from simdnn.timing.footprint import Region, crossings, parts
 
 Floats = npt.NDArray[np.float64]
-PAGE_BYTES = 4096  # the part of an address that a program chooses
 LINE_BYTES = 64  # that an instruction fetches ahead
 
 
@@ -79,13 +79,12 @@ class KindOfCode(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Transfers:
-    """The traffic of all levels in one run: the traffic of each from L1 to DRAM, and of each but the first where in the
-    program it comes from: lines of each tensor that stay and are fetched once, and those fetched again.
+    """The traffic of all levels in one run, from L1 to DRAM, and where in the program that of all but the first comes
+    from.
     """
 
     levels: tuple[LevelTraffic, ...]
-    tree: Region
-    fetches: tuple[tuple[dict[str, Lines], Fetches], ...]
+    fetched: Fetched
     asked: frozenset[str]  # tensors whose lines the program asks for ahead of stores, or loads past the first cache
     ahead: Mapping[str, float]  # tensors whose lines it fetches ahead of their loads: the share of them
     kind: KindOfCode
@@ -101,13 +100,12 @@ def transfers(
     is a part of what a core runs, `within` is all of that, which a level must hold.
     """
     tree = parts(program, machine.caches[0].line_bytes)
-    whole = parts(within, tree.line_bytes) if within else tree
+    whole = parts(within, tree.line_bytes) if within else None
     apart, asked = _apart(program), _asked(program)
-    passing = (apart, *[frozenset[str]() for _ in machine.caches[1:]])
-    fetched = tuple(fetches(tree, cache, cold, whole, by) for cache, by in zip(machine.caches, passing, strict=True))
+    fetched = Fetched(tree, machine.caches, cold, whole, apart)
     levels = [_first_level(tree, machine)]
     tiles = _share_of_tiles(program)
-    for inner, outer, found in zip(machine.caches, machine.caches[1:], fetched, strict=False):
+    for inner, outer, found in zip(machine.caches, machine.caches[1:], fetched.missed, strict=False):
         keys = f"caches.{inner.name}.size_bytes", f"caches.{outer.name}.load_bytes_per_cycle"
         rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle * _share_of_rows(program, outer, asked)
         exposed = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed), outer.exposed, outer.exposed_fetched
@@ -118,8 +116,8 @@ def transfers(
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")
     rates = per_cycle, per_cycle
     shown = machine.dram.exposed, machine.dram.exposed, machine.dram.exposed
-    levels.append(_level("DRAM", fetched[-1], last.line_bytes, rates, confidence, shown))
-    return Transfers(tuple(levels), tree, fetched, asked | apart, _ahead(program), kind)
+    levels.append(_level("DRAM", fetched.missed[-1], last.line_bytes, rates, confidence, shown))
+    return Transfers(tuple(levels), fetched, asked | apart, _ahead(program), kind)
 
 
 def _apart(program: Program) -> frozenset[str]:
@@ -195,50 +193,8 @@ def misses(tree: Region, cache: CacheLevel, cold: Collection[str] | None = None,
     The run before left behind what stays, except for the tensors named in `cold` (None: all of them): what stays of the
     `whole`, and the tree is a part of that.
     """
-    once, again = fetches(tree, cache, cold, whole)
-    return Lines(*total([*once.values(), *again.total.values()]))
-
-
-@dataclass(frozen=True, eq=False)
-class Fetches:
-    """Lines of each tensor that a cache fetches in every iteration of a part, as they do not stay until the next.
-
-    `straight` is for the accesses directly in the part. Each of `loops`, which is empty where all stays, has what stays
-    in a run of that loop, and is fetched once there, and what is fetched in each of its iterations.
-    """
-
-    part: Region
-    straight: dict[str, Lines]
-    loops: tuple[tuple[dict[str, Lines], Fetches], ...]
-
-    @cached_property
-    def total(self) -> dict[str, Lines]:
-        """Lines of each tensor fetched in one iteration of the part, its loops included."""
-        found = dict(self.straight)
-        for once, again in self.loops:
-            for tensor, lines in once.items():
-                more = again.total.get(tensor)
-                missed = lines + more * again.part.extent if more else lines
-                found[tensor] = found[tensor] + missed if tensor in found else missed
-        return found
-
-
-def fetches(
-    tree: Region,
-    cache: CacheLevel,
-    cold: Collection[str] | None = None,
-    whole: Region | None = None,
-    passing: Collection[str] = (),
-) -> tuple[dict[str, Lines], Fetches]:
-    """Each tensor's lines that stay, fetched once a run, and those fetched again; arguments as for `misses`, and the
-    tensors whose lines pass the cache by.
-    """
-    kept = _Kept(cache, passing)
-    stays = kept.of(tree)
-    before = stays if whole in (None, tree) else kept.of(whole)
-    left = {t: min(share, before[t]) if cold is not None and t not in cold else 0.0 for t, share in stays.items()}
-    once = {tensor: lines * (stays[tensor] - left[tensor]) for tensor, lines in tree.iteration.items()}
-    return once, _again(tree, kept, stays)
+    (missed,) = Fetched(tree, (cache,), cold, whole).missed
+    return missed
 
 
 def fits(part: Region, capacity_bytes: int) -> bool:
@@ -256,78 +212,6 @@ def borrowed(program: Program, machine: Machine, levels: Sequence[LevelTraffic],
     share = last.size_bytes / last.shared_by * threads
     own = max((cache.size_bytes for cache in machine.caches if cache.shared_by == 1), default=0) * threads
     return (held, held / share) if last.shared_by > threads and held > max(share, own) else (0, 0.0)
-
-
-def _again(part: Region, kept: _Kept, stays: Mapping[str, float]) -> Fetches:
-    """The fetches of an iteration of a part, less the `stays` share of lines that is there from the one before."""
-    if all(share == 1 for share in stays.values()):
-        return Fetches(part, {}, ())
-    straight = {tensor: lines * (1 - stays[tensor]) for tensor, lines in part.straight.items()}
-    loops = []
-    for loop in part.loops:
-        within = {tensor: max(share, stays[tensor]) for tensor, share in kept.of(loop).items()}
-        once = {tensor: lines * (within[tensor] - stays[tensor]) for tensor, lines in loop.whole.items()}
-        loops.append((once, _again(loop, kept, within)))
-    return Fetches(part, straight, tuple(loops))
-
-
-class _Kept:
-    """Shares of lines that a cache keeps from one iteration of a part to the next: none of tensors whose lines are
-    `passing` it by, which take no place. Parts that touch the same lines are looked at once.
-    """
-
-    def __init__(self, cache: CacheLevel, passing: Collection[str]) -> None:
-        self.cache, self.passing = cache, passing
-        self.known: dict[int, dict[str, float]] = {}
-
-    def of(self, part: Region) -> dict[str, float]:
-        """The share of each tensor's lines of one iteration that is there at the next.
-
-        Lines at a stride may meet in few of the sets; all other tensors' are taken as spread evenly over all.
-        """
-        key = id(part.iteration)
-        if key not in self.known:
-            self.known[key] = self._found(part)
-        return self.known[key]
-
-    def _found(self, part: Region) -> dict[str, float]:
-        cache, passing = self.cache, self.passing
-        all_ = sum([lines.touched for tensor, lines in part.iteration.items() if tensor not in passing])
-        places = cache.size_bytes / part.line_bytes
-        kept = _kept_evenly(cache, all_ / places)
-        found = {tensor: 0.0 if tensor in passing else kept for tensor in part.iteration}
-        if not cache.ways:
-            return found
-        sets = max(1, round(min(places / cache.ways, PAGE_BYTES / part.line_bytes)))
-        for tensor, runs in part.strided.items():
-            if tensor in passing:
-                continue
-            count = part.iteration[tensor].touched
-            others, more = divmod((all_ - count) / sets, 1)  # in each set, and in a share of them one more
-            if count + others + (more > 0) > places / sets:
-                lines = runs.by_set(sets)
-                share = _kept(cache, (lines + others) * sets / places, lines)
-                if more:
-                    share = share * (1 - more) + _kept(cache, (lines + others + 1) * sets / places, lines) * more
-                found[tensor] = share
-        return found
-
-
-def _kept_evenly(cache: CacheLevel, crowding: float) -> float:
-    """The share that stays of lines that are gone through again and again, spread evenly over all sets."""
-    rows = cache.keeps
-    if crowding <= rows[0][0]:
-        return rows[0][1]
-    for (crowds, share), (more, less) in itertools.pairwise(rows):
-        if crowding < more:
-            return (less - share) / (more - crowds) * (crowding - crowds) + share
-    return rows[-1][1] if crowding == rows[-1][0] else 0.0
-
-
-def _kept(cache: CacheLevel, crowding: Floats, lines: Floats) -> float:
-    """The share that stays of `lines` that are gone through again and again, by how many there are for a place."""
-    crowds, shares = _columns(cache.keeps)
-    return float((np.interp(crowding, crowds, shares, right=0.0) * lines).sum() / lines.sum())
 
 
 @lru_cache(maxsize=64)
@@ -377,14 +261,12 @@ def _port_cycles(machine: Machine, size: int, stores: bool) -> float:
 
 def _level(
     name: str,
-    found: tuple[dict[str, Lines], Fetches],
+    missed: Lines,
     line: int,
     rates: tuple[float, float],
     confidence: Confidence,
     exposed: tuple[float, float, float],
 ) -> LevelTraffic:
-    once, again = found
-    missed = total([*once.values(), *again.total.values()])
     read, written = round(missed[0] * line), round(missed[1] * line)
     return LevelTraffic(name, read, written, *rates, transfer_cycles(read, written, *rates), confidence, *exposed)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -18,9 +17,10 @@ from isa_models.machines.loader import cpu_machine as machine
 from simdnn.kernels.common.spec import Epilogue, MatmulProblem
 from simdnn.kernels.x86.rows import KERNELS
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
-from simdnn.timing import memory
 from simdnn.timing.estimate import estimate_program
-from simdnn.timing.footprint import Accesses, Lines, crossings, distinct_lines, parts
+from simdnn.timing.fetched import Fetched
+from simdnn.timing.flows import Flows
+from simdnn.timing.footprint import Accesses, crossings, distinct_lines, parts
 from simdnn.timing.memory import borrowed, misses, transfers
 from tests.effort import examples
 from tests.timing.programs import adds, gemm, loads, streamed
@@ -192,8 +192,11 @@ def test_lines_of_each_set(rows: int, stride: int, sets: int) -> None:
     if "a" not in strided:
         assert len(lines) == max(lines) - min(lines) + 1
         return
-    found = strided["a"].by_set(sets)
-    assert found.tolist() == np.bincount([line % sets for line in lines], minlength=sets).tolist()
+    runs, spread = strided["a"], Flows()
+    spread.first_run, spread.more, spread.in_set = [0, len(runs.starts)], [0], [0.0] * (sets + 1)
+    spread.low, spread.high = runs.starts.tolist(), runs.ends.tolist()
+    spread.spread(0, sets)
+    assert spread.in_set[:sets] == np.bincount([line % sets for line in lines], minlength=sets).tolist()
 
 
 def test_what_stays_of_more_than_fits() -> None:
@@ -314,10 +317,16 @@ def tiles_twice(load: str, ahead: bool = False) -> Program:
 def test_what_passes_the_first_cache_by_leaves_it_to_others() -> None:
     """48 KiB that go through a cache of 48 KiB leave nothing of the tile beside them, unless they pass it by."""
     spr = machine("spr")
-    stays, passes = (transfers(tiles_twice(name), spr).fetches[0] for name in ("tileloadd", "tileloaddt1"))
-    found = [once.get("a", Lines()) + again.total.get("a", Lines()) for once, again in (stays, passes)]
-    assert found[0].touched > found[1].touched
-    assert passes[1].total["b"].touched == 4 * 48 * 16
+    stays, passes = (of_tensors(transfers(tiles_twice(name), spr).fetched) for name in ("tileloadd", "tileloaddt1"))
+    assert stays["a"] > passes.get("a", 0)
+    assert passes["b"] == 4 * 48 * 16
+
+
+def of_tensors(found: Fetched) -> dict[str, float]:
+    """Lines of each tensor that the first cache fetches again and again."""
+    count = int(found._room["count"][0])
+    tensors, lines = (found._room[name][:count].tolist() for name in ("tensor", "fetched"))
+    return {found.names[tensor]: touched for tensor, touched in zip(tensors, lines, strict=True)}
 
 
 def test_lines_that_are_asked_for_show_as_little_as_those_of_vectors() -> None:
@@ -355,16 +364,15 @@ def test_a_tile_is_one_access_and_its_rows_are_counted() -> None:
     assert tiled.iteration["a"].touched == 16 and tiled.whole["a"].touched == 48
 
 
-def test_parts_of_the_same_lines_are_looked_at_once() -> None:
-    """Loops that run once, one in another, keep what the innermost keeps."""
+def test_loops_that_run_once_ask_nothing_of_their_own() -> None:
+    """One in another, they touch what the innermost touches."""
     x = Register("x", "f32", 16)
     body: tuple[Statement, ...] = (Op("vmovups", x, (Memory("a", Affine.var("i") * 16, "f32", 16),)),)
     for name, extent in (("i", 4096), ("j", 1), ("k", 1), ("l", 1)):
         body = (Loop(name, extent, body),)
     tree = parts(Program("p", "avx512_core", (Tensor("a", "f32", 1 << 16),), body))
-    with patch.object(memory._Kept, "_found", autospec=True, side_effect=memory._Kept._found) as found:
-        missed = memory.misses(tree, ZEN4.caches[0])
-    assert found.call_count == 2 and missed.touched == 4096
+    missed = misses(tree, ZEN4.caches[0])
+    assert len(tree.bundles.wanted) == 3 and missed.touched == 4096
 
 
 def _loaded(name: str, register: Register, *places: Memory) -> Program:

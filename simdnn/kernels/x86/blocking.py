@@ -88,5 +88,5 @@ def row_blocks(rows: int, most: int, even: bool = True) -> list[tuple[int, int, 
 
 def chunk(blocks: int, bytes_per_block: int, level: int) -> int:
     """How many row blocks share one pass over the weights: the divisor of `blocks` whose source fits `level` bytes."""
-    fits = max(1, level // max(1, bytes_per_block))
-    return max(d for d in range(1, blocks + 1) if blocks % d == 0 and d <= fits)
+    most = min(blocks, max(1, level // max(1, bytes_per_block)))
+    return next(d for d in range(most, 0, -1) if blocks % d == 0)

@@ -1,0 +1,212 @@
+"""What caches fetch along a program's parts, and the phases of its run: `flows.Flows`, given its arrays and asked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate, chain, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from isa_models.machines.cpu_record import CacheLevel
+from simdnn.timing.bundles import Lines
+from simdnn.timing.cpu.translate import fields_of
+from simdnn.timing.cpu.translated import Translated
+from simdnn.timing.cpu.walk import Iteration
+from simdnn.timing.flows import Flows
+from simdnn.timing.footprint import Region
+
+if TYPE_CHECKING:
+    from simdnn.timing.memory import LevelTraffic
+
+PAGE_BYTES = 4096  # the part of an address that a program chooses
+_FLOWS = Translated(Flows, {"fetch": [], "cut": []})
+_SLOT = {name: place for place, name in enumerate(fields_of(Flows))}
+_PHASES = 256  # that there is room for at first
+
+
+class Phase(NamedTuple):
+    """A part of a run, `times` alike: the core's cycles, those of each level from the second on, and how many of these
+    add to the core's.
+    """
+
+    times: float
+    core: float
+    levels: tuple[float, ...]
+    shown: float
+
+
+class Fetched:
+    """What each of some caches fetches in one run of a program, whose parts are a `tree`.
+
+    The run before left behind what stays, except for the tensors named in `cold` (None: all of them): what stays of the
+    `whole`, where the tree is a part of that. Lines of tensors that are `passing` the first cache by take no place in
+    it. `missed`: lines that each fetches, and lines that it writes back.
+    """
+
+    def __init__(
+        self,
+        tree: Region,
+        caches: Sequence[CacheLevel],
+        cold: Collection[str] | None = None,
+        whole: Region | None = None,
+        passing: Collection[str] = (),
+    ) -> None:
+        self.names, self.caches = tree.bundles.table.names, caches
+        below = tree.parts_below()
+        self.parts, self.deepest = [part for part, _ in below], max([len(loops) for _, loops in below])
+        self._room = dict[str, Any]()  # arrays that the record of the state points into
+        self._state = np.zeros(len(_SLOT), np.int64)
+        self._give_tree(tree)
+        self._give_caches(tree.line_bytes, cold, whole, passing)
+        self._ask("fetch")
+        missed = (self._room[name].tolist() for name in ("missed", "missed_written"))
+        self.missed = [Lines(*lines) for lines in zip(*missed, strict=True)]
+
+    def stays(self) -> list[float]:
+        """The share of each tensor's lines, by cache, that is there for the next run; none where nothing is touched."""
+        count = len(self.names)
+        table = self._room["stays"].reshape(len(self.caches), len(self.parts), count)
+        return table[:, 0].ravel().tolist()  # type: ignore[no-any-return]
+
+    def _give_tree(self, tree: Region) -> None:
+        numbers = {id(part): number for number, part in enumerate(self.parts)}
+        table = tree.bundles.table
+        self._give(
+            np.int64,
+            extent=[part.extent for part in self.parts],
+            first_inner=list(accumulate([len(part.loops) for part in self.parts], initial=0)),
+            inner=[numbers[id(loop)] for part in self.parts for loop in part.loops],
+            own=[part.of_own for part in self.parts],
+            one=[part.of_one for part in self.parts],
+            all=[part.of_all for part in self.parts],
+            **{name: getattr(table, name) for name in ("first_met", "met", "touched", "written", "first_run", "more")},
+        )
+        self._point({"low": table.low, "high": table.high})
+        self._set(tensors=len(table.names), parts=len(self.parts), queries=len(table.first_met) - 1)
+        self._set(line_bytes=tree.line_bytes)
+
+    def _give_caches(
+        self, line_bytes: int, cold: Collection[str] | None, whole: Region | None, passing: Collection[str]
+    ) -> None:
+        caches, tensors, parts = len(self.caches), len(self.names), len(self.parts)
+        places = [cache.size_bytes / line_bytes for cache in self.caches]
+        ways = [cache.ways for cache in self.caches]
+        sets = [
+            max(1, round(min(all_ / way, PAGE_BYTES / line_bytes))) if way else 0
+            for all_, way in zip(places, ways, strict=True)
+        ]
+        rows = [row for cache in self.caches for row in cache.keeps]
+        self._give(
+            np.int64,
+            sets=sets,
+            passing=[int(name in passing) for name in self.names] + [0] * (tensors * (caches - 1)),
+            cold=[int(cold is None or name in cold) for name in self.names],
+            first_row=list(accumulate([len(cache.keeps) for cache in self.caches], initial=0)),
+        )
+        before = [1.0] * (caches * tensors)
+        if whole is not None:
+            of_whole = Fetched(whole, self.caches, None, None, passing)
+            places_there = {name: place for place, name in enumerate(of_whole.names)}
+            count, shares = len(of_whole.names), of_whole.stays()
+            before = [shares[cache * count + places_there[name]] for cache in range(caches) for name in self.names]
+        self._give(
+            np.float64,
+            places=places,
+            of_set=[all_ / some if some else 0.0 for all_, some in zip(places, sets, strict=True)],
+            crowds=[crowd for crowd, _ in rows],
+            shares=[share for _, share in rows],
+            before=before,
+        )
+        self._set(caches=caches)
+        queries, of_parts = int(self._state[_SLOT["queries"]]), caches * parts * tensors
+        most = max(sets)
+        self._make(np.int64, known=caches * queries, again=caches * parts, count=caches * parts, tensor=of_parts)
+        self._make(np.float64, kept=caches * queries * tensors, stays=of_parts, in_set=most + 1, weighed=most)
+        self._make(np.float64, fetched=of_parts, returned=of_parts, once=caches * tensors)
+        self._make(np.float64, once_written=caches * tensors, missed=caches, missed_written=caches)
+
+    def phases(
+        self,
+        span: Iteration,
+        least: int,
+        levels: Sequence[LevelTraffic],
+        asked: Collection[str],
+        ahead: Mapping[str, float],
+    ) -> list[Phase]:
+        """The phases of a run, each of at least so many instructions; `span`: the core's time of the same parts.
+        `levels`: behind each cache. `asked`, `ahead`: as in `memory.Transfers`.
+        """
+        spans = list(_spans(span))
+        names = {name: number for number, name in enumerate(self.names)}
+        known = [name for name in ahead if name in names]
+        self._give(
+            np.int64,
+            instructions=[part.instructions for part in spans],
+            asked=[int(name in asked) for name in self.names],
+            ahead=[names[name] for name in known],
+        )
+        told = ("exposed", "exposed_asked", "exposed_fetched")
+        self._give(
+            np.float64,
+            core=[part.cycles for part in spans],
+            load_rate=[level.load_bytes_per_cycle for level in levels],
+            store_rate=[level.store_bytes_per_cycle for level in levels],
+            ahead_share=[ahead[name] for name in known],
+            **{name: [getattr(level, name) for level in levels] for name in told},
+        )
+        caches, tensors, parts = len(levels), len(self.names), len(self.parts)
+        flows = 4 * caches * (self.deepest + 2)  # in each loop those with work, below it, with work there, and begun
+        demands = flows + 4 * caches  # as many, and those of a phase
+        self._set(least=least, aheads=len(known))
+        self._make(np.int64, demand_count=demands, demand_tensor=demands * tensors, last_inner=parts * tensors)
+        self._make(np.float64, demand=demands * tensors, demand_written=demands * tensors)
+        self._make(np.int64, level=flows, demanded=flows, again_of=flows, left_has=flows * tensors)
+        self._make(np.float64, left=flows * tensors, left_written=flows * tensors)
+        most = _PHASES
+        while True:
+            self._make(np.float64, times=most, core_cycles=most, busy=most * caches, shown=most)
+            self._set(most_phases=most)
+            count = self._ask("cut")
+            if count <= most:
+                break
+            most = count
+        busy = self._room["busy"].reshape(-1, caches)[:count].tolist()
+        columns = (self._room[name][:count].tolist() for name in ("times", "core_cycles", "shown"))
+        return [
+            Phase(times, core, tuple(of_levels), shown)
+            for times, core, shown, of_levels in zip(*columns, busy, strict=True)
+        ]
+
+    # -- the record of the state ------------------------------------------------------------------------------------
+
+    def _give(self, kind: type, **columns: Sequence[float]) -> None:
+        """Arrays with what they hold."""
+        starts = list(accumulate([len(column) for column in columns.values()], initial=0))
+        values = np.array(list(chain.from_iterable(columns.values())), kind)
+        self._point({name: values[a:b] for name, (a, b) in zip(columns, pairwise(starts), strict=True)})
+
+    def _make(self, kind: type, **sizes: int) -> None:
+        """Arrays of zeros."""
+        starts = list(accumulate(sizes.values(), initial=0))
+        values = np.zeros(starts[-1], kind)
+        self._point({name: values[a:b] for name, (a, b) in zip(sizes, pairwise(starts), strict=True)})
+
+    def _point(self, arrays: Mapping[str, Any]) -> None:
+        self._room |= arrays
+        for name, array in arrays.items():
+            self._state[_SLOT[name]] = array.ctypes.data
+
+    def _set(self, **numbers: int) -> None:
+        for name, number in numbers.items():
+            self._state[_SLOT[name]] = number
+
+    def _ask(self, entry: str) -> int:
+        return int(_FLOWS[entry](self._state.ctypes.data))
+
+
+def _spans(span: Iteration) -> Iterator[Iteration]:
+    """The spans of parts, each before those within."""
+    yield span
+    for inner in span.loops:
+        yield from _spans(inner)
