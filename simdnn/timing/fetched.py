@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import accumulate, chain, pairwise
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -82,7 +82,8 @@ class Fetched:
             all=[part.of_all for part in self.parts],
             **{name: getattr(table, name) for name in ("first_met", "met", "touched", "written", "first_run", "more")},
         )
-        self._point({"low": table.low, "high": table.high})
+        for name in ("low", "high"):
+            self._point(getattr(table, name), [name], [len(table.low)])
         self._set(tensors=len(table.names), parts=len(self.parts), queries=len(table.first_met) - 1)
         self._set(line_bytes=tree.line_bytes)
 
@@ -182,20 +183,19 @@ class Fetched:
 
     def _give(self, kind: type, **columns: Sequence[float]) -> None:
         """Arrays with what they hold."""
-        starts = list(accumulate([len(column) for column in columns.values()], initial=0))
-        values = np.array(list(chain.from_iterable(columns.values())), kind)
-        self._point({name: values[a:b] for name, (a, b) in zip(columns, pairwise(starts), strict=True)})
+        self._point(np.array(list(chain.from_iterable(columns.values())), kind), columns, map(len, columns.values()))
 
     def _make(self, kind: type, **sizes: int) -> None:
         """Arrays of zeros."""
-        starts = list(accumulate(sizes.values(), initial=0))
-        values = np.zeros(starts[-1], kind)
-        self._point({name: values[a:b] for name, (a, b) in zip(sizes, pairwise(starts), strict=True)})
+        self._point(np.zeros(sum(sizes.values()), kind), sizes, sizes.values())
 
-    def _point(self, arrays: Mapping[str, Any]) -> None:
-        self._room |= arrays
-        for name, array in arrays.items():
-            self._state[_SLOT[name]] = array.ctypes.data
+    def _point(self, values: Any, names: Iterable[str], sizes: Iterable[int]) -> None:
+        """Arrays that stand behind each other."""
+        address, begin = values.ctypes.data, 0
+        for name, size in zip(names, sizes, strict=True):
+            self._room[name] = values[begin : begin + size]
+            self._state[_SLOT[name]] = address + 8 * begin
+            begin += size
 
     def _set(self, **numbers: int) -> None:
         for name, number in numbers.items():

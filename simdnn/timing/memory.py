@@ -104,14 +104,14 @@ def transfers(
     apart, asked = _apart(program), _asked(program)
     fetched = Fetched(tree, machine.caches, cold, whole, apart)
     levels = [_first_level(tree, machine)]
-    tiles = _share_of_tiles(program)
+    kind = kind_of_code(program)
+    tiles = _share_of_tiles(program) if kind.tiles else 0.0
     for inner, outer, found in zip(machine.caches, machine.caches[1:], fetched.missed, strict=False):
         keys = f"caches.{inner.name}.size_bytes", f"caches.{outer.name}.load_bytes_per_cycle"
         rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle * _share_of_rows(program, outer, asked)
         exposed = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed), outer.exposed, outer.exposed_fetched
         levels.append(_level(outer.name, found, inner.line_bytes, rates, machine.confidence_of(*keys), exposed))
     last = machine.caches[-1]
-    kind = kind_of_code(program)
     per_cycle = machine.dram.gb_s_core / machine.frequency.ghz(*kind)
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")
     rates = per_cycle, per_cycle
@@ -149,8 +149,6 @@ def _tensors_of(program: Program, forms: Collection[int]) -> frozenset[str]:
 
 def _share_of_tiles(program: Program) -> float:
     """Which part of the bytes that a program loads and stores goes to and from tiles."""
-    if not any(op.definition.tile for op in program.forms):
-        return 0.0
     bytes_ = {True: 0, False: 0}
     for ops, times in program.straight:
         for memory, _, op, constants, _ in ops.alike:

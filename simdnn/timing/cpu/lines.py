@@ -47,22 +47,18 @@ class Stretch:
     count: int
     steps: int
     placed: bool
-    find: Callable[[], tuple[Ints, Ints]]
+    find: Callable[[], Ints]
 
     @Derived
-    def found(self) -> tuple[Ints, Ints]:
-        """`order` and `at`."""
+    def found(self) -> Ints:
+        """The number of each line, and its address, or `UNPLACED`, where the variables around stand at zero."""
         return self.find()
 
     @property
     def order(self) -> Ints:
         """The number of each line."""
-        return self.found[0]
-
-    @property
-    def at(self) -> Ints:
-        """The address of each, or `UNPLACED`, where the variables around stand at zero."""
-        return self.found[1]
+        order: Ints = self.found[0]
+        return order
 
 
 class _KnownLines:
@@ -165,7 +161,7 @@ class _KnownLines:
 
 
 _LOCK = ForkLock()
-_NO_LINES = np.zeros(0, np.int64), np.zeros(0, np.int64)
+_NO_LINES = np.zeros((2, 0), np.int64)
 _MOST_KNOWN = 1 << 16
 _MOST_ANSWERS = 1 << 13
 _MOST_ALIKE = 1 << 14
@@ -262,15 +258,15 @@ class ProgramLines:
         text = _Text(self._known, stream)
         text.add(program)
         self._loops, self._parts = text.loops, text.parts
-        self._numbers, self._at = np.array(text.numbers, np.int64), np.array(text.at, np.int64)
-        self._places, self._number_of = np.arange(len(text.numbers)), tuple(text.numbers)
+        self._numbers, self._number_of = np.array(text.numbers, np.int64), tuple(text.numbers)
+        self._text = np.array([range(len(text.numbers)), text.at], np.int64)
         self._times, times = text.times, np.array(text.times, np.int64)
         self._moves = {name: self._column(*found) for name, found in text.moves.items()}
         lengths, wide, tiles, self._loads, self._stores = self._known.facts.values[:, self._numbers]
         self._wide_before, self._tiles_before = _before(wide), _before(tiles)
         self._steps_before = _before(lengths)
         self._executed_before = _before(lengths * times)
-        self._placed_before = _before(self._at != UNPLACED)
+        self._placed_before = _before(self._text[1] != UNPLACED)
         self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}
 
     def _column(self, places: Sequence[int], steps: Sequence[int]) -> Ints:
@@ -302,19 +298,15 @@ class ProgramLines:
         placed = self._placed_before[end] > self._placed_before[begin]
         alike, steps = self._known.alike(self._number_of[lines]), self._steps_before[end] - self._steps_before[begin]
 
-        def find() -> tuple[Ints, Ints]:
-            return self._places[lines], self._at[lines]
-
-        return Stretch(alike, (range(begin, end),), end - begin, steps, placed, find)
+        return Stretch(alike, (range(begin, end),), end - begin, steps, placed, lambda: self._text[:, lines])
 
     def joined(self, parts: Sequence[Stretch]) -> Stretch:
         """All parts, one behind the other."""
         if len(parts) == 1:
             return parts[0]
 
-        def find() -> tuple[Ints, Ints]:
-            found = [part.found for part in parts] or [_NO_LINES]
-            return np.concatenate([order for order, _ in found]), np.concatenate([at for _, at in found])
+        def find() -> Ints:
+            return np.concatenate([part.found for part in parts] or [_NO_LINES], axis=1)
 
         return Stretch(
             self._known.alike(("joined", *[part.alike for part in parts])),
@@ -335,9 +327,14 @@ class ProgramLines:
         if count == 1:
             return one
 
-        def find() -> tuple[Ints, Ints]:
-            moved = np.arange(count)[:, None] * self.moves(one.order, variable)
-            return np.tile(one.order, count), (one.at + moved).ravel()
+        def find() -> Ints:
+            order, at = one.found
+            found = np.empty((2, count, one.count), np.int64)
+            found[0] = order
+            found[1] = at
+            if variable in self._moves:
+                found[1] += np.arange(count)[:, None] * self._moves[variable][order]
+            return found.reshape(2, -1)
 
         alike = self._known.alike(("turns", one.alike, count))
         return Stretch(alike, one.ranges, one.count * count, one.steps * count, one.placed, find)
@@ -363,8 +360,8 @@ class ProgramLines:
         """An answer about a stretch that a loop of a variable repeats; found once for all that are alike."""
         if not stretch.placed:
             return self._answer((what, stretch.alike), find)
-        order = stretch.order
-        return self._answer((what, _digest(self._numbers[order], stretch.at, self.moves(order, moving))), find)
+        order, at = stretch.found
+        return self._answer((what, _digest(self._numbers[order], at, self.moves(order, moving))), find)
 
     def _answer(self, key: tuple[str, object], find: Callable[[], Answer]) -> Answer:
         answers = self._known.answers
@@ -398,7 +395,7 @@ class ProgramLines:
 
     def turn(self, stretch: Stretch, moving: str = "") -> Turn:
         """The steps that the core model runs; `moving` is the variable of the loop that repeats it."""
-        order, at = stretch.order, stretch.at
+        order, at = stretch.found
         rows, of = self.rows(stretch)
         told = np.empty((5, len(order)), np.int64)
         told[0] = of[order]
