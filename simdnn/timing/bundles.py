@@ -100,9 +100,9 @@ NOBODYS = 0, 0, 0  # of no bundles
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
-    """What queries met: the tensors of each, one query's behind another's, with the lines that are touched and written,
-    and those that lie in a row, one tensor's behind another's (`Runs`).
+class LinesMet:
+    """Answers to queries: the tensors of each, one query's behind another's, with the lines that are touched and
+    written, and those that lie in a row, one tensor's behind another's (`Runs`).
     """
 
     names: Sequence[str]  # of tensors by number
@@ -126,7 +126,7 @@ class Table:
         return Touched(lines, strided)
 
     @staticmethod
-    def joined(tables: Sequence[Table]) -> Table:
+    def joined(tables: Sequence[LinesMet]) -> LinesMet:
         """One of tables of the same tensors, one behind another."""
         if len(tables) == 1:
             return tables[0]
@@ -134,7 +134,7 @@ class Table:
         told = {name: list(chain.from_iterable([getattr(table, name) for table in tables])) for name in columns}
         firsts = {name: _joined([getattr(table, name) for table in tables]) for name in ("first_met", "first_run")}
         low, high = (np.concatenate([getattr(table, name) for table in tables]) for name in ("low", "high"))
-        return Table(tables[0].names, low=low, high=high, **told, **firsts)
+        return LinesMet(tables[0].names, low=low, high=high, **told, **firsts)
 
 
 def _joined(places: Sequence[Sequence[int]]) -> list[int]:
@@ -174,7 +174,7 @@ class Bundles:
         return self.wanted.setdefault(query, len(self.wanted))
 
     @functools.cached_property
-    def table(self) -> Table:
+    def table(self) -> LinesMet:
         """The answers to the queries that are wanted."""
         return self.answered([*self.wanted])
 
@@ -183,22 +183,22 @@ class Bundles:
         query = first, last, outside
         return self.table.of(self.wanted[query]) if query in self.wanted else self.answered([query]).of(0)
 
-    def answered(self, queries: Sequence[Query]) -> Table:
+    def answered(self, queries: Sequence[Query]) -> LinesMet:
         """Answers by machine code, to a query by itself where it is too many runs beside others; else by arrays."""
         if not self.all:
-            return Table((), [0] * (len(queries) + 1), (), (), (), (0,), (), _NONE, _NONE)
+            return LinesMet((), [0] * (len(queries) + 1), (), (), (), (0,), (), _NONE, _NONE)
         found = self._asked.answers(queries)
         if found is not None:
             return found
         if len(queries) > 1:
-            return Table.joined([self.answered([query]) for query in queries])
+            return LinesMet.joined([self.answered([query]) for query in queries])
         return self._by_arrays(*queries[0])
 
     @functools.cached_property
     def _asked(self) -> _Asked:
         return _Asked(self.line_bytes, self.all)
 
-    def _by_arrays(self, first: int, last: int, outside: int) -> Table:
+    def _by_arrays(self, first: int, last: int, outside: int) -> LinesMet:
         """A query answered by arrays; groups too large to be kept apart are taken as disjoint."""
         groups: dict[str, dict[Dims, list[tuple[Ints, Ints, bool]]]] = {}
         for bundle in self.all[first:last]:
@@ -218,7 +218,7 @@ class Bundles:
         low, high = (
             np.concatenate([_NONE, *column]) for column in zip(*[(r.starts, r.ends) for r in found], strict=True)
         )
-        return Table(
+        return LinesMet(
             names,
             (0, len(found)),
             [names.index(tensor) for tensor in groups],
@@ -274,7 +274,7 @@ class _Asked:
         self.state[_SLOT["line_bytes"]], self.state[_SLOT["deepest"]] = line_bytes, deepest
         self.sizes = [len(bundles)] * len(_OF_BUNDLES) + [len(bundles) * deepest] * len(_OF_LOOPS)
 
-    def answers(self, queries: Sequence[Query]) -> Table | None:
+    def answers(self, queries: Sequence[Query]) -> LinesMet | None:
         """The lines that each query's bundles touch; None where they are too many runs."""
         most = sum([last - first for first, last, _ in queries])
         sizes = [*self.sizes, *[ROOM] * len(_OF_RUNS), len(queries), *[most] * len(_OF_ANSWERS), *[ROOM] * len(_KEPT)]
@@ -295,7 +295,7 @@ class _Asked:
         low, high = (space[start : start + int(self.state[_SLOT["kept"]])].copy() for start in starts[-3:-1])
         firsts = (list(accumulate(numbers, initial=0)) for numbers in (met_by, runs))
         first_met, first_run = firsts
-        return Table(self.names, first_met, met, touched, written, first_run, [0] * count, low, high)
+        return LinesMet(self.names, first_met, met, touched, written, first_run, [0] * count, low, high)
 
 
 # -- by arrays ---------------------------------------------------------------------------------------------------------

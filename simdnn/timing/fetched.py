@@ -1,4 +1,4 @@
-"""What caches fetch along a program's parts, and the phases of its run: `flows.Flows`, given its arrays and asked."""
+"""Lines that caches fetch along a program's parts, and the phases of its run: `flows.Flows`, given arrays and asked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Phase(NamedTuple):
 
 
 class Fetched:
-    """What each of some caches fetches in one run of a program, whose parts are a `tree`.
+    """Lines that each of some caches fetches in one run of a program, whose parts are a `tree`.
 
     The run before left behind what stays, except for the tensors named in `cold` (None: all of them): what stays of the
     `whole`, where the tree is a part of that. Lines of tensors that are `passing` the first cache by take no place in
@@ -135,8 +135,8 @@ class Fetched:
         asked: Collection[str],
         ahead: Mapping[str, float],
     ) -> list[Phase]:
-        """The phases of a run, each of at least so many instructions; `span`: the core's time of the same parts.
-        `levels`: behind each cache. `asked`, `ahead`: as in `memory.Transfers`.
+        """The phases of a run; shorter ones than `least` instructions are none. `span` has the core's time of the same
+        parts, `levels` stand behind the caches; `asked` and `ahead` are those of `memory.Transfers`.
         """
         spans = list(_spans(span))
         names = {name: number for number, name in enumerate(self.names)}

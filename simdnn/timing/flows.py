@@ -108,7 +108,7 @@ class Flows:
     # -- what a cache keeps ---------------------------------------------------------------------------------------
 
     def fetch(self) -> int:
-        """What each cache fetches for a run, one after another."""
+        """Lines that each cache fetches for a run, one cache after another."""
         for cache in range(self.caches):
             query, root = self.one[0], cache * self.parts * self.tensors
             self.keep(cache, query)
@@ -276,7 +276,7 @@ class Flows:
     # -- phases ---------------------------------------------------------------------------------------------------
 
     def cut(self) -> int:
-        """The phases of a run: how many, of which `most_phases` are told."""
+        """The number of phases of a run; the first `most_phases` are told."""
         self.phases = 0
         self.demands = 0
         self.flows = 0
@@ -337,7 +337,7 @@ class Flows:
         self.demands = demands
 
     def flow_below(self, flow: int, part: int, loop: int) -> None:
-        """What a flow fetches in one of a part's loops."""
+        """A flow of what another fetches in one of a part's loops."""
         level, demand = self.level[flow], self.new_demand()
         query, again = self.all[loop], NOTHING
         if self.again_of[flow] != NOTHING:
@@ -380,7 +380,7 @@ class Flows:
         self.demands = demands
 
     def begun(self, demand: int, loop: int) -> int:
-        """Of lines that are fetched once in a loop's run those of its first iteration, as a demand."""
+        """A demand of a loop's first iteration, among lines that are fetched once in its run."""
         found, base = self.new_demand(), demand * self.tensors
         for place in range(base, base + self.demand_count[demand]):
             tensor = self.demand_tensor[place]

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -126,14 +127,31 @@ def block_timing(machine: Machine, steps: Sequence[Step]) -> BlockTiming:
 
 def confidence_of(machine: Machine, ops: Sequence[CoreOp], bound: str = "") -> Confidence:
     """The weakest standing among what a stream's time rests on."""
+    rests = [
+        (
+            op.row.confidence,
+            not op.row.vector_bits,
+            op.row.load_bits if op.load else 0,
+            op.row.store_bits if op.store else 0,
+        )
+        for op in ops
+    ]
+    return _weakest_of(machine, frozenset(rests), bound)
+
+
+@lru_cache(maxsize=4096)
+def _weakest_of(machine: Machine, rests: frozenset[tuple[Confidence, bool, int, int]], bound: str) -> Confidence:
+    """`confidence_of` of ops that tell the standing of their rows, whether they are general, and what they load and
+    store, in bits.
+    """
     keys = ["core.dispatch_slots", "core.reorder_buffer"]
-    loaded = {(op.row.load_bits, not op.row.vector_bits) for op in ops if op.load is not None}
-    stored = {(op.row.store_bits, not op.row.vector_bits) for op in ops if op.store is not None}
-    loads, stores = [machine.core.load(*kind) for kind in loaded], [machine.core.store(*kind) for kind in stored]
-    keys += [f"core.load.{'general.' if row.general else ''}{row.bits}" for row in loads]
-    keys += [f"core.store.{'general.' if row.general else ''}{row.bits}" for row in stores]
+    for _, general, loaded, stored in rests:
+        for way, bits, width in (("load", loaded, machine.core.load), ("store", stored, machine.core.store)):
+            if bits:
+                row = width(bits, general)
+                keys.append(f"core.{way}.{'general.' if row.general else ''}{row.bits}")
     keys += [f"core.crowding.{row.bits}" for row in machine.core.crowding if bound == "crowding"]
-    return weakest([*(op.row.confidence for op in ops), *(machine.provenance[key].confidence for key in keys)])
+    return weakest([*(confidence for confidence, *_ in rests), *(machine.provenance[key].confidence for key in keys)])
 
 
 def _limits(turn: Turn) -> dict[str, float]:
