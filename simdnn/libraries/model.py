@@ -99,13 +99,23 @@ class LineSums(Protocol):
         """The natural logarithm of such a sum."""
         ...
 
+    def logarithms(self, x: Array) -> Array:
+        """The natural logarithms of a tensor, as the operator Log has them."""
+        ...
+
+    def reduced(self, kind: str, x: Array, axes: Sequence[int]) -> Array:
+        """A reduction over `axes`, which stay as ones: "sum", "mean", "sum_abs", "sum_square", "prod"; "sum_log", the
+        sum that a logarithm is taken of; "chain", a sum of one element after the other.
+        """
+        ...
+
     def exponential(self, x: Array) -> Array:
         """e**x, where a library calls the one of the system."""
         ...
 
     def way_of(self, n: int, centred: bool) -> str:
         """How a normalization of `n` elements finds its statistics: in "lanes", then it multiplies by 1 / deviation;
-        by "updates" after each element, or in two "passes", then it divides.
+        by "updates" after each element, or in two "passes", then it divides; of "images" one factor comes of both.
         """
         ...
 

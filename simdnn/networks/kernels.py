@@ -73,10 +73,18 @@ class Kernels:
     of_matrices: bool = False  # a library's products of a vector are to be formed as those of matrices
 
     # -- element by element --------------------------------------------------------------------------------------
-    def map(self, formula: Formula, *operands: Array, dst: np.dtype[Any] | None = None, name: str = "map") -> Array:
+    def map(
+        self,
+        formula: Formula,
+        *operands: Array,
+        dst: np.dtype[Any] | None = None,
+        name: str = "map",
+        values: Values | None = None,
+    ) -> Array:
         """`formula` over operands that broadcast; floats of the kernels' types, or integers that it takes as s32.
 
-        The result has `dst`'s type, or the first operand's.
+        The result has `dst`'s type, or the first operand's. A library's own `values` stand in for those of the kernel,
+        which then does not run: the cost alone is its.
         """
         dtype = operands[0].dtype if dst is None else dst
         shape = self.broadcast(*operands)
@@ -89,6 +97,8 @@ class Kernels:
         run = self.called(name, elementwise, problem)
         if not self.values:
             return shadow(shape, dtype)
+        if values is not None:
+            return values()
         found: Array = run({f"src{i}": a for i, a in enumerate(operands)}, problem.size)
         return found.reshape(shape)
 
@@ -125,8 +135,7 @@ class Kernels:
     ) -> Array:
         """`kind` in an `order` (see `simdnn.kernels.common.reduce`) over `axes`, which stay as dimensions of 1.
 
-        Types: f32, f16, bf16. `values` in a library's own order stand in for those of the kernel, which then does not
-        run: the cost alone is its.
+        Types: f32, f16, bf16. `values` as in `map`.
         """
         axes = [a % x.ndim for a in axes] if x.ndim else []
         shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
@@ -139,7 +148,7 @@ class Kernels:
         return (run({"src": x}, x.size) if values is None else values()).reshape(shape)
 
     def pool(self, problem: PoolProblem, padded: Array, counts: Array | None, values: Values | None = None) -> Array:
-        """ImageWindows of a padded nchw source; `counts` (oh, ow) divide means; `values` as in `reduce`."""
+        """ImageWindows of a padded nchw source; `counts` (oh, ow) divide means; `values` as in `map`."""
         run = self.called("pool", pooling, problem)
         shape = (problem.mb, problem.c, problem.oh, problem.ow)
         if not self.values:

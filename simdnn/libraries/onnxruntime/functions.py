@@ -82,6 +82,11 @@ def hard_swish(x: Element) -> Element:
     return x * (x * (1 / 6) + 0.5).minimum(1.0).maximum(0.0)
 
 
+def softsign(x: Element) -> Element:
+    """x times 1 / (1 + |x|)."""
+    return x * (1.0 / (x.abs() + 1.0))
+
+
 # -- e**x, and what is made of it --------------------------------------------------------------------------------------
 _TO_WHOLE = 12582912.0  # 1.5 * 2**23: what it is added to loses all places behind the point
 _LN2_HIGH, _LN2_LOW = -6.93145752e-1, -1.42860677e-6
@@ -145,6 +150,7 @@ FUNCTIONS: dict[str, Callable[[Element], Element]] = {
     "Sigmoid": logistic,
     "Tanh": tanh,
     "HardSwish": hard_swish,
+    "Softsign": softsign,
     "Exp": exp,
     "Erf": erf,
     "Gelu": gelu,

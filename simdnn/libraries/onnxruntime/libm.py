@@ -36,19 +36,22 @@ _TABLE = np.array([_hexadecimal(text) for text in _LOGF.split()]).reshape(16, 2)
 
 
 def logarithm(x: Array) -> Array:
-    """The natural logarithm of positive normal f32, as glibc's logf has it, which onnxruntime calls.
+    """The natural logarithm of f32, as glibc's logf has it, which onnxruntime calls.
 
-    >>> logarithm(np.array([1, 2.5], np.float32)).tolist()
-    [0.0, 0.9162907600402832]
+    >>> logarithm(np.array([1, 2.5, 0], np.float32)).tolist()
+    [0.0, 0.9162907600402832, -inf]
     """
-    bits = np.asarray(x, np.float32).view(np.int32).astype(np.int64)
+    x = np.asarray(x, np.float32)
+    small = x < np.finfo(np.float32).tiny  # and subnormal, where it is above 0
+    bits = np.where(small, x * np.float32(1 << 23), x).view(np.int32).astype(np.int64) - np.where(small, 23 << 23, 0)
     places = bits - 0x3F330000
     inverse, log = np.moveaxis(_TABLE[(places >> 19) % 16], -1, 0)
     power = (places << 32 >> 32) >> 23
     z = (bits - (power << 23)).astype(np.int32).view(np.float32).astype(np.float64)
     r = z * inverse - 1.0
     y = (_POLYNOMIAL[0] * (r * r) + (_POLYNOMIAL[1] * r + _POLYNOMIAL[2])) * (r * r)
-    return np.asarray(y + (log + power * _LN2 + r), np.float32)
+    found = np.where(x == np.inf, np.inf, y + (log + power * _LN2 + r))
+    return np.asarray(np.where(x > 0, found, np.where(x == 0, -np.inf, np.nan)), np.float32)
 
 
 _PARTS = 32  # of an octave
@@ -61,14 +64,15 @@ _OCTAVE = np.exp2(np.arange(_PARTS) / np.longdouble(_PARTS)).astype(np.float64).
 
 
 def exponential(x: Array) -> Array:
-    """e**x of f32 within -103 and 88, as glibc's expf has it.
+    """e**x of f32, as glibc's expf has it.
 
     >>> exponential(np.array([0, 1, -2.5], np.float32)).tolist()
     [1.0, 2.7182817459106445, 0.08208499848842621]
     """
-    scaled = np.asarray(x, np.float32).astype(np.float64) * _SCALED
+    scaled = np.clip(np.asarray(x, np.float32).astype(np.float64), -104, 89) * _SCALED  # beyond which it is 0, or inf
     whole = np.rint(scaled)
-    k, r = whole.astype(np.int64), scaled - whole
+    k, r = np.nan_to_num(whole).astype(np.int64), scaled - whole
     bits = _OCTAVE[k % _PARTS] + ((k - k % _PARTS) << 47)
     y = (_POWERS[0] * r + _POWERS[1]) * (r * r) + (_POWERS[2] * r + 1.0)
-    return np.asarray(y * bits.view(np.float64), np.float32)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.asarray(y * bits.view(np.float64), np.float32)

@@ -15,6 +15,9 @@ import numpy as np
 
 from isa_models.instruction import instruction
 from isa_models.readings.arrays import Array
+from simdnn.libraries.onnxruntime.eigen import logarithms as logarithms
+from simdnn.libraries.onnxruntime.eigen import of_images
+from simdnn.libraries.onnxruntime.eigen import reduced as reduced
 from simdnn.libraries.onnxruntime.libm import exponential as exponential
 from simdnn.libraries.onnxruntime.libm import logarithm as logarithm
 from simdnn.libraries.onnxruntime.sums import block_of
@@ -51,8 +54,11 @@ def way_of(n: int, centred: bool) -> str:
 
 def statistics(x: Array, centred: bool, way: str) -> tuple[Array, Array]:
     """Means over the last dimension, which stays as 1, and means of squares of what is left without them; of all there
-    is where not `centred`. "lanes", "updates" as `way_of` has it; "passes": a sum, then a sum of squares.
+    is where not `centred`. "lanes", "updates" as `way_of` has it; "passes": a sum, then a sum of squares; "images":
+    those in registers.
     """
+    if way == "images":
+        return of_images(x)
     n = x.shape[-1]
     if way == "lanes":
         mean = _mean(x) if centred else np.zeros((*x.shape[:-1], 1), np.float32)

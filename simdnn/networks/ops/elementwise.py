@@ -17,6 +17,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common import functions as f
 from simdnn.kernels.common.expression import Element
 from simdnn.kernels.common.values import over_arrays
+from simdnn.libraries import LineSums
 from simdnn.networks.kernels import FLOATS, Formula, Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.registry import need, operator
@@ -91,6 +92,8 @@ _PLAIN: dict[str, Plain] = {
 
 @operator(*_UNARY)
 def unary(k: Kernels, node: Node, x: Array) -> Array:
+    if node.op == "Log" and (lines := lines_of(k, x)) is not None:
+        return k.map(f.log, x, name="log", values=lambda: lines.logarithms(x))
     return computed(k, node.op.lower(), formula_of(k, node.op), x, plain=_PLAIN.get(node.op), steps=8)
 
 
@@ -98,6 +101,12 @@ def formula_of(k: Kernels, op: str, own: Formula | None = None) -> Formula:
     """The formula of an operator, or that of a library that runs models."""
     library, plain = k.target.library, own or _UNARY[op]
     return library.functions.get(op, plain) if library is not None and k.runs_models else plain
+
+
+def lines_of(k: Kernels, x: Array) -> LineSums | None:
+    """A library's own order of sums along a line of f32; the cost is that of the kernels here all the same."""
+    library = k.target.library
+    return library.lines if library is not None and k.runs_models and x.dtype == np.float32 else None
 
 
 def sigmoid(k: Kernels, x: Array) -> Array:
@@ -182,7 +191,11 @@ def many(k: Kernels, node: Node, *operands: Array) -> Array:
         return operands[0]
     result = reduce(lambda a, b: computed(k, node.op.lower(), _MANY[node.op], a, b), operands)
     count = len(operands)
-    return computed(k, "mean", lambda v: v / float(count), result) if node.op == "Mean" else result
+    if node.op != "Mean":
+        return result
+    if lines_of(k, result) is not None:  # a library that multiplies by 1 / count
+        return k.map(lambda v: v * float(np.float32(1) / np.float32(count)), result, name="mean")
+    return computed(k, "mean", lambda v: v / float(count), result)
 
 
 _COMPARISONS: dict[str, Plain] = {

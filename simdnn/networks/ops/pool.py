@@ -12,9 +12,8 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.pool import PoolProblem
 from simdnn.networks.kernels import Kernels, Values, shadow
 from simdnn.networks.model import Node
-from simdnn.networks.ops.elementwise import has_kernel, widened
+from simdnn.networks.ops.elementwise import has_kernel, lines_of, widened
 from simdnn.networks.ops.linear import windows
-from simdnn.networks.ops.reduction import lines_of
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.types import is_float, label
 

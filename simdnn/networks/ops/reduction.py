@@ -12,9 +12,9 @@ import numpy as np
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import functions as f
 from simdnn.libraries import LineSums
-from simdnn.networks.kernels import FLOATS, Kernels
+from simdnn.networks.kernels import FLOATS, Formula, Kernels
 from simdnn.networks.model import Node
-from simdnn.networks.ops.elementwise import by_numpy, has_kernel, widened
+from simdnn.networks.ops.elementwise import by_numpy, has_kernel, lines_of, widened
 from simdnn.networks.ops.registry import axis_of, need, operator
 from simdnn.networks.ops.shape import ints, view
 from simdnn.networks.types import is_float, label
@@ -57,6 +57,8 @@ def _reduced(k: Kernels, node: Node, x: Array, axes: list[int]) -> Array:
         with np.errstate(all="ignore"):
             found = np.asarray(plain(wide, axis=tuple(axes), keepdims=True)).astype(x.dtype)
         return k.plain(found, x, steps=2)
+    if (lines := lines_of(k, x)) is not None:
+        return _reduced_by_lines(k, node.op, x, axes, lines)
     if node.op == "ReduceLogSumExp":
         top = k.reduce("max", x, axes, dst=F32)
         top = np.where(np.isfinite(top), top, 0).astype(F32) if k.values else top
@@ -66,6 +68,29 @@ def _reduced(k: Kernels, node: Node, x: Array, axes: list[int]) -> Array:
     last = {"ReduceL2": lambda v: v.sqrt(), "ReduceLogSum": f.log}.get(node.op)
     total = k.reduce(kind, x, axes, divisor, dst=F32 if last else x.dtype)
     return total if last is None else k.map(last, total, dst=x.dtype, name="map")
+
+
+def _reduced_by_lines(k: Kernels, op: str, x: Array, axes: list[int], lines: LineSums) -> Array:
+    """A reduction of f32 in a library's order."""
+    kind, _ = _REDUCTIONS[op]
+    if kind in ("max", "min"):
+        return k.reduce(kind, x, axes)
+    if op == "ReduceLogSumExp":
+        top = k.reduce("max", x, axes)
+        powers = k.plain(lines.exponential(x - top) if k.values else x, x, steps=8)
+        total = k.reduce("sum", powers, axes, values=lambda: lines.reduced("chain", powers, axes))
+        return k.map(lambda s, t: s + t, _logarithm(k, total, lines), top, name="add")
+    divisor = prod(x.shape[a] for a in axes) if op == "ReduceMean" else 1
+    order = {"ReduceMean": "mean", "ReduceLogSum": "sum_log"}.get(op, kind)
+    total = k.reduce(kind, x, axes, divisor, values=lambda: lines.reduced(order, x, axes))
+    if op == "ReduceLogSum":
+        return _logarithm(k, total, lines)
+    return k.map(lambda v: v.sqrt(), total, name="sqrt") if op == "ReduceL2" else total
+
+
+def _logarithm(k: Kernels, x: Array, lines: LineSums) -> Array:
+    """The logarithm of sums, as the system's library has it."""
+    return k.plain(lines.logarithm(x) if k.values else x, x, steps=8)
 
 
 def _extreme_of_nothing(plain: Callable[..., Array], op: str, x: Array) -> Callable[..., Array]:
@@ -122,8 +147,7 @@ def softmax_kernel(k: Kernels, x: Array, axis: int, logarithm: bool = False) -> 
 
         total = k.reduce("sum", powers, [axis], values=sums)
         if logarithm:
-            logs = k.plain(lines.logarithm(total) if k.values else total, total, steps=8)
-            return k.map(lambda v, t, s: v - t - s, x, top, logs, name="logsoftmax")
+            return k.map(lambda v, t, s: v - t - s, x, top, _logarithm(k, total, lines), name="logsoftmax")
         return k.map(lambda v, s: v * s, powers, k.map(lambda s: 1.0 / s, total, name="div"), name="mul")
     if logarithm:
         total = k.reduce("sum", k.map(lambda v, t: f.exp(v - t), x, top, dst=F32, name="exp"), [axis])
@@ -131,12 +155,6 @@ def softmax_kernel(k: Kernels, x: Array, axis: int, logarithm: bool = False) -> 
     powers = k.map(lambda v, t: f.exp(v - t), x, top, dst=F32, name="exp")
     total = k.reduce("sum", powers, [axis])
     return k.map(lambda v, s: v / s, powers, total, dst=x.dtype, name="div")
-
-
-def lines_of(k: Kernels, x: Array) -> LineSums | None:
-    """A library's own order of sums along a line of f32; the cost is that of the kernels here all the same."""
-    library = k.target.library
-    return library.lines if library is not None and k.runs_models and x.dtype == F32 else None
 
 
 # -- normalizations ---------------------------------------------------------------------------------------------------
@@ -168,11 +186,7 @@ def normalized_by_lines(
     """
     count = prod(x.shape[a] for a in axes)
     way = way or lines.way_of(count, centred)
-    found = functools.cache(lambda: lines.statistics(np.ascontiguousarray(x).reshape(-1, count), centred, way))
-    mean = np.zeros([1] * x.ndim, F32)
-    if centred:
-        mean = k.reduce("sum", x, axes, count, dst=F32, values=lambda: found()[0])
-    variance = k.reduce("sum_square", x, axes, count, dst=F32, values=lambda: found()[1])
+    mean, variance = _statistics(k, x, axes, lines, centred, way)
     apart = k.map(lambda v, m: v - m, x, mean, name="sub") if centred else x
     deviation = k.map(lambda v: (v + epsilon).sqrt(), variance, name="sqrt")
     inverse = k.map(lambda d: 1.0 / d, deviation, name="div")
@@ -181,6 +195,18 @@ def normalized_by_lines(
     else:
         by, formula = inverse, lambda c, i, s, *b: (c * i).fma(s, b[0]) if b else c * i * s
     return k.map(formula, apart, by, scale, *([] if bias is None else [bias]), name="scale"), mean, inverse
+
+
+def _statistics(
+    k: Kernels, x: Array, axes: Sequence[int], lines: LineSums, centred: bool, way: str
+) -> tuple[Array, Array]:
+    """A library's mean and variance over the last `axes`."""
+    count = prod(x.shape[a] for a in axes)
+    found = functools.cache(lambda: lines.statistics(np.ascontiguousarray(x).reshape(-1, count), centred, way))
+    mean = np.zeros([1] * x.ndim, F32)
+    if centred:
+        mean = k.reduce("sum", x, axes, count, values=lambda: found()[0])
+    return mean, k.reduce("sum_square", x, axes, count, values=lambda: found()[1])
 
 
 def _wide(k: Kernels, x: Array) -> Array:
@@ -285,18 +311,28 @@ def batch_normalization(
             k.map(lambda r, s: r * momentum + s * (1 - momentum), r, s)
             for r, s in zip(old, (mean, variance), strict=True)
         )
-    factor = k.map(lambda s, w: s / (w + epsilon).sqrt(), scale, variance, dst=F32, name="scale")
+    unfused = lines_of(k, x) is not None
+    if unfused:
+        factor = k.map(lambda s, w: (1.0 / (w + epsilon).sqrt()) * s, scale, variance, name="scale")
+    else:
+        factor = k.map(lambda s, w: s / (w + epsilon).sqrt(), scale, variance, dst=F32, name="scale")
     addend = k.map(lambda b, m, g: b - m * g, bias, mean, factor, dst=F32, name="shift")
-    result = k.map(
-        lambda v, g, a: v.fma(g, a), x, by_channel(factor, x.ndim), by_channel(addend, x.ndim), name="batchnorm"
-    )
+    formula: Formula = (lambda v, g, a: v * g + a) if unfused else (lambda v, g, a: v.fma(g, a))
+    result = k.map(formula, x, by_channel(factor, x.ndim), by_channel(addend, x.ndim), name="batchnorm")
     return (result, *extra) if extra else result
 
 
 @operator("InstanceNormalization")
 def instance_normalization(k: Kernels, node: Node, x: Array, scale: Array, bias: Array) -> Array:
+    epsilon = node.number("epsilon", 1e-5)
+    if (lines := lines_of(k, x)) is not None:
+        mean, variance = _statistics(k, x, range(2, x.ndim), lines, True, "images")
+        scale, bias = (by_channel(p, x.ndim) for p in (scale, bias))
+        factor = k.map(lambda v, s: (1.0 / (v + epsilon).sqrt()) * s, variance, scale, name="scale")
+        addend = k.map(lambda b, m, g: b - m * g, bias, mean, factor, name="shift")
+        return k.map(lambda v, g, a: v * g + a, x, factor, addend, name="scale")
     dtype, x = x.dtype, _wide(k, x)
-    unit, _, _ = normalized(k, x, range(2, x.ndim), node.number("epsilon", 1e-5), F32)
+    unit, _, _ = normalized(k, x, range(2, x.ndim), epsilon, F32)
     parts = [by_channel(_wide(k, p), x.ndim) for p in (scale, bias)]
     return _narrow(k, k.map(lambda u, s, b: u.fma(s, b), unit, *parts, dst=x.dtype, name="scale"), dtype)
 

@@ -14,10 +14,11 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.dynamic import matmul_integer_to_float
+from simdnn.networks.ops.elementwise import lines_of
 from simdnn.networks.ops.linear import in_parts, products
 from simdnn.networks.ops.qlinear import MICROSOFT
 from simdnn.networks.ops.quantized import F32, dequantize_linear
-from simdnn.networks.ops.reduction import lines_of, normalized, normalized_by_lines, softmax_kernel
+from simdnn.networks.ops.reduction import normalized, normalized_by_lines, softmax_kernel
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.ops.shape import transposed, view
 
