@@ -16,9 +16,11 @@ from dataclasses import replace
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from simdnn.networks.model import Graph, Node, subgraphs
+from simdnn.networks.model import Graph, Node
+from simdnn.networks.normal_forms import with_normal_forms, with_normalized_sums
 from simdnn.networks.once import once
 from simdnn.networks.ops.qlinear import MICROSOFT
+from simdnn.networks.patterns import Rewriting, Shapes, first_of
 from simdnn.networks.qdq import BYTES, DOMAIN, constants_of
 from simdnn.networks.stored_weights import with_stored_weights
 from simdnn.networks.types import bits, label, limits
@@ -35,32 +37,22 @@ _CODES = ("s8", "u8", "s4", "u4")
 _BLOCK = 32  # of weights that have no blocks
 
 
-def as_run(graph: Graph, kept: Sequence[str] = ()) -> Graph:
-    """The graph with those patterns replaced; values named in `kept` stay as the model has them."""
-    return _Rewriting(with_stored_weights(once(graph, kept), kept), kept).run()
+def as_run(graph: Graph, kept: Sequence[str] = (), shapes: Shapes | None = None) -> Graph:
+    """The graph with those patterns replaced; values named in `kept` stay as the model has them. `shapes`: what the
+    model says of its values' sizes.
+    """
+    known = {} if shapes is None else shapes
+    given = with_normal_forms(with_stored_weights(once(graph, kept), kept), kept, known)
+    return with_normalized_sums(_Rewriting(given, kept, known).run(), kept, known)
 
 
-class _Rewriting:
-    def __init__(self, graph: Graph, kept: Sequence[str]) -> None:
-        self.graph = graph
-        self.nodes = {_made(node): node for node in graph.nodes}  # as they are by now, by what they make
-        self.reading: dict[str, list[str]] = {}
-        for node in graph.nodes:
-            for name in dict.fromkeys(node.inputs):
-                self.reading.setdefault(name, []).append(_made(node))
-        self.constants = constants_of(graph)
-        self.added: dict[str, Array] = {}
-        ports = [port for port in graph.inputs if port.name not in graph.constants]
-        self.fixed = {"fixed": int(all(isinstance(d, int) for port in ports for d in port.dims or ["?"]))}
-        inside = {n for node in graph.nodes for g in subgraphs(node) for n in g.outer}
-        self.kept = {port.name for port in graph.outputs} | set(kept) | inside
-
+class _Rewriting(Rewriting):
     def run(self) -> Graph:
         for name in list(self.nodes):
             self.to_unsigned(name)
         for node in list(self.nodes.values()):
             if node.domain == DOMAIN and node.op == "QMatMul" and self.shared(node.inputs[4]):
-                node = self.nodes[_made(node)] = replace(node, attributes={**node.attributes, "shared": 1})
+                node = self.nodes[first_of(node)] = replace(node, attributes={**node.attributes, "shared": 1})
             if (
                 made := self.on_integers(node)
                 or self.of_few_bits(node)
@@ -69,20 +61,13 @@ class _Rewriting:
                 or self.with_factor(node)
                 or self.onto_another(node)
             ):
-                self.nodes[_made(made)] = made
+                self.nodes[first_of(made)] = made
         for node in list(self.nodes.values()):
             if made := self.of_transposed(node):
-                self.nodes[_made(made)] = made
-        left = [self.nodes[_made(node)] for node in self.graph.nodes if _made(node) in self.nodes]
-        read = self.kept | {name for node in left for name in node.inputs}
-        left = [node for node in left if node.op not in ("DequantizeLinear", "Transpose") or read & set(node.outputs)]
-        return replace(self.graph, nodes=tuple(left), constants={**self.graph.constants, **self.added})
+                self.nodes[first_of(made)] = made
+        return self.rewritten(("DequantizeLinear", "Transpose"))
 
     # -- what reads what ------------------------------------------------------------------------------------------
-    def only_reader(self, name: str) -> Node | None:
-        readers = self.reading.get(name, [])
-        return self.nodes.get(readers[0]) if len(readers) == 1 and name not in self.kept else None
-
     def stored(self, name: str) -> tuple[str, str, str] | None:
         """The integers, scale and zero point, each one number, of a dequantized value."""
         node = self.nodes.get(name)
@@ -107,15 +92,13 @@ class _Rewriting:
         zero = self.constants.get(node.inputs[2]) if len(node.inputs) > 2 else None
         return zero is None or zero.dtype in BYTES
 
-    def common(self, *names: str) -> bool:
-        return all(name in self.constants and self.constants[name].size == 1 for name in names)
-
-    def hold(self, name: str, values: Array) -> str:
-        """A new constant."""
-        while name in self.constants or name in self.nodes:
-            name += "_"
-        self.constants[name] = self.added[name] = values
-        return name
+    def fixed(self, name: str) -> int:
+        """Whether the model fixes all sizes of a value: of all values where it fixes those of its inputs."""
+        known = self.shapes.get(name)
+        if known is not None:
+            return int(None not in known)
+        ports = [port for port in self.graph.inputs if port.name not in self.graph.constants]
+        return int(all(isinstance(d, int) for port in ports for d in port.dims or ["?"]))
 
     # -- types ----------------------------------------------------------------------------------------------------
     def to_unsigned(self, name: str) -> None:
@@ -133,7 +116,7 @@ class _Rewriting:
         if not same or any(v is None or v.dtype != np.int8 for v in values):
             return
         shifted = self.hold(f"{name}_u8", np.asarray(values[0]).view(np.uint8) ^ np.uint8(128))
-        for made, i in ((name, place), (_made(reader), at)):
+        for made, i in ((name, place), (first_of(reader), at)):
             inputs = self.nodes[made].inputs
             self.nodes[made] = replace(self.nodes[made], inputs=(*inputs[:i], shifted, *inputs[i + 1 :]))
 
@@ -170,7 +153,7 @@ class _Rewriting:
         inputs = (*target, *given) if node.op == "Concat" else (*given, *target)
         attributes = {**node.attributes, **({"opset": node.version} if node.op == "Softmax" else {})}
         for gone in (node, relu) if relu is not None else (node,):
-            del self.nodes[_made(gone)]
+            del self.nodes[first_of(gone)]
         op = f"QLinear{node.op}"
         return Node(node.name, op, MICROSOFT, 1, inputs, last.outputs, attributes)
 
@@ -183,16 +166,35 @@ class _Rewriting:
         if weights is None or weights.ndim != 2 or len(value) != weights.shape[1] or value.dtype != np.float32:
             return None
         bias = next(name for name in last.inputs if name in self.constants)
-        del self.nodes[_made(node)]
+        fixed = {"fixed": self.fixed(node.inputs[0])}
+        del self.nodes[first_of(node)]
         if node.domain:  # of dequantized operands, in floats from now on
             inputs = (*node.inputs[:6], bias, *node.inputs[7:])
-            return replace(
+            made = replace(
                 node,
                 inputs=inputs,
                 outputs=last.outputs,
-                attributes={**node.attributes, "of": "Gemm", "added": 1, **self.fixed},
+                attributes={**node.attributes, "of": "Gemm", "added": 1, **fixed},
             )
-        return Node(node.name, "MatMulBias", DOMAIN, node.version, (*node.inputs, bias), last.outputs, self.fixed)
+            return self.requantized(made, value) or made
+        return Node(node.name, "MatMulBias", DOMAIN, node.version, (*node.inputs, bias), last.outputs, fixed)
+
+    def requantized(self, node: Node, bias: Array) -> Node | None:
+        """A product of dequantized operands with a bias, to integers where one QuantizeLinear alone reads it: its bias,
+        floats in the model, is integers then.
+        """
+        last = self.only_reader(node.outputs[0])
+        if last is None or last.op != "QuantizeLinear" or len(last.inputs) < 3 or not self.common(*last.inputs[1:3]):
+            return None
+        scales, zero = [self.constants.get(node.inputs[at]) for at in (1, 4)], self.constants.get(node.inputs[2])
+        if any(scale is None or scale.size != 1 for scale in scales) or zero is None:
+            return None
+        if self.constants[last.inputs[2]].dtype != zero.dtype:
+            return None
+        del self.nodes[node.outputs[0]]
+        scale = np.prod([np.float32(np.asarray(scale).reshape(())) for scale in scales], dtype=np.float32)
+        integers = self.hold(f"{node.outputs[0]}_bias", np.rint(bias / scale).astype(np.int32))
+        return replace(node, inputs=(*node.inputs[:7], *last.inputs[1:3], integers), outputs=last.outputs)
 
     def with_factor(self, node: Node) -> Node | None:
         """A product of floats times one constant, or divided by it, as one with a factor."""
@@ -202,7 +204,7 @@ class _Rewriting:
             last, value = self.followed_by(node, op)
             factor = _factor(last, value, node.outputs[0]) if last is not None else None
             if last is not None and factor is not None:
-                del self.nodes[_made(node)]
+                del self.nodes[first_of(node)]
                 alpha = float(np.float32(node.number("alpha", 1.0)) * factor)
                 return Node(node.name, "FusedMatMul", MICROSOFT, 1, node.inputs, last.outputs, {"alpha": alpha})
         return None
@@ -409,11 +411,6 @@ def _turns(axes: Sequence[int]) -> tuple[int, int] | None:
     return (
         {(0, rank - 1): (0, 1), (rank - 1, 0): (1, 1)}.get((axes[-2], axes[-1])) if list(axes[:-2]) == first else None
     )
-
-
-def _made(node: Node) -> str:
-    """The first output that has a name."""
-    return next(filter(None, node.outputs), "")
 
 
 def _is_plain(node: Node) -> bool:

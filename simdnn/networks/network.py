@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +27,8 @@ from simdnn.networks.memo import Memo
 from simdnn.networks.model import Graph, Port, shorten
 from simdnn.networks.ops import find
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
+from simdnn.networks.opset import shapes_of
+from simdnn.networks.patterns import Shapes
 from simdnn.networks.qdq import fused
 from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.networks.types import label
@@ -210,8 +213,13 @@ class Network(Alike, Loaded, InNotebooks):
         if known not in self._libraries:
             own = {name: values for name, values in self._stepwise.items() if name in self.graph.constants}
             graph = replace(self.graph, constants={**self.graph.constants, **own}) if own else self.graph
-            self._libraries[known] = as_run(graph, known), {}
+            self._libraries[known] = as_run(graph, known, self._shapes), {}
         return self._libraries[known]
+
+    @functools.cached_property
+    def _shapes(self) -> Shapes:
+        """The sizes of values inside, as far as the model says them."""
+        return {} if self.source is None else shapes_of(read(self.source)[0])
 
     def _check_kernels(self, fed: dict[str, Any], kernels: Kernels, placed: Mapping[str, NodePlace]) -> None:
         """`Unimplemented` naming a node that no kernel can do, before anything runs. What hangs on values, and what has

@@ -52,3 +52,18 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
         elif tensor.name not in known:
             made.graph.input.append(package.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     return made
+
+
+def shapes_of(model: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
+    """The sizes of values as ONNX infers them, None for open ones; nothing of a model that it refuses."""
+    package = onnx_package()
+    try:
+        graph = package.shape_inference.infer_shapes(without_weights(model), data_prop=True).graph
+    except Exception:  # what the C++ side raises has no documented type; such a model has no shapes that are known
+        return {}
+    kinds = ((port.name, port.type.tensor_type) for port in (*graph.value_info, *graph.input, *graph.output))
+    return {
+        name: tuple(d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim)
+        for name, kind in kinds
+        if kind.HasField("shape")
+    }

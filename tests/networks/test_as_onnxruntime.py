@@ -118,8 +118,7 @@ def test_a_bias_of_sizes_that_a_model_leaves_open() -> None:
     rng = np.random.default_rng(1)
     x, w, c = (rng.standard_normal(size).astype(np.float32) for size in ((2, 3, 300), (300, 24), 24))
     nodes = [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Add", ["t", "c"], ["y"])]
-    with pytest.raises(Unimplemented, match="inputs have fixed sizes"):
-        differs(model(nodes, {"x": x}, {"w": w, "c": c}, open_sizes=True), {"x": x})
+    assert not differs(model(nodes, {"x": x}, {"w": w, "c": c}, open_sizes=True), {"x": x})
     flat, short = x[0], x[..., :200].copy()
     assert not differs(model(nodes, {"x": flat}, {"w": w, "c": c}, open_sizes=True), {"x": flat})
     assert not differs(model(nodes, {"x": short}, {"w": w[:200], "c": c}, open_sizes=True), {"x": short})

@@ -86,3 +86,21 @@ def test_elements(op: str, count: int) -> None:
     rng = np.random.default_rng(count)
     feeds = {name: rng.standard_normal((7, 9)).astype(np.float32) for name in "abc"[:count]}
     assert not differs(model([helper.make_node(op, list(feeds), ["y"])], feeds, {}), feeds)
+
+
+def test_boxes_are_suppressed_by_numbers_that_are_scalars() -> None:
+    rng = np.random.default_rng(1)
+    feeds = {"b": np.sort(rng.random((1, 30, 2, 2)), 2).astype(np.float32).reshape(1, 30, 4)}
+    feeds["s"] = rng.random((1, 2, 30)).astype(np.float32)
+    held = {"m": np.int64(5), "i": np.float32(0.4), "t": np.float32(0.2)}
+    assert not differs(model([helper.make_node("NonMaxSuppression", [*feeds, *held], ["y"])], feeds, held), feeds)
+
+
+@pytest.mark.parametrize(("mode", "opset"), [("nearest", 16), ("bilinear", 16), ("linear", 20), ("bicubic", 16)])
+def test_grids_by_the_modes_of_their_opset(mode: str, opset: int) -> None:
+    rng = np.random.default_rng(2)
+    feeds = {"x": rng.standard_normal((1, 2, 6, 7)).astype(np.float32)}
+    feeds["g"] = (rng.random((1, 4, 5, 2)) * 1.4 - 0.7).astype(np.float32)
+    made = model([helper.make_node("GridSample", ["x", "g"], ["y"], mode=mode)], feeds, {}, opset=opset)
+    found = simdnn.load(made).run(feeds, **peer.ALIKE).outputs["y"]
+    np.testing.assert_allclose(found, peer.output(made, feeds), atol=1e-6)

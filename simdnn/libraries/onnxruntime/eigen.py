@@ -30,7 +30,7 @@ def reduced(kind: str, x: Array, axes: Iterable[int]) -> Array:
     along = set(axes)
     shape = [1 if axis in along else n for axis, n in enumerate(x.shape)]
     pattern, sizes = _merged(x.shape, along)
-    each = np.ascontiguousarray(_OF_EACH.get(kind, lambda v: v)(x), np.float32)
+    each = np.ascontiguousarray(_OF_EACH[kind](x) if kind in _OF_EACH else x, np.float32)
     step: Step = np.multiply if kind == "prod" else np.add
     mean = kind in ("sum", "mean")
     if pattern == "R" and kind != "chain" or mean and (pattern == "KR" or pattern == "RKR" and sizes[1] > 1):

@@ -15,6 +15,7 @@ from simdnn.networks.types import number
 
 NAMES = ("GridSample", "NonMaxSuppression", "RoiAlign", "DFT", "STFT", "Col2Im", "Det", "DeformConv", "MelWeightMatrix")
 
+_LATER = {b"bilinear": b"linear", b"bicubic": b"cubic"}  # GridSample's modes before opset 20, which the reference lacks
 _MOST = 1 << 12  # of an integer attribute: the reference loops over them in Python
 
 
@@ -34,9 +35,14 @@ def by_reference(k: Kernels, node: Node, *operands: Array | None) -> tuple[Any, 
     if not k.values:
         raise UnknownTiming(f"the cost of {node.op} is not known; run it for its values")
     given = {name: a for name, a in zip(node.inputs, operands, strict=True) if a is not None}
+    if node.op == "NonMaxSuppression":  # whose numbers may be scalars, where the reference takes lines of one
+        given = {name: np.atleast_1d(a) for name, a in given.items()}
     inputs = [onnx.helper.make_tensor_value_info(n, number(a.dtype), a.shape) for n, a in given.items()]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.outputs if name]
     graph = onnx.helper.make_graph([node.proto], node.op, inputs, outputs)
+    for attribute in graph.node[0].attribute:
+        if attribute.s in _LATER:
+            attribute.s = _LATER[attribute.s]
     imports = [onnx.helper.make_opsetid("", node.version)]
     model = onnx.helper.make_model(graph, opset_imports=imports)
     try:

@@ -14,7 +14,7 @@ from simdnn.kernels.common.expression import Element
 from simdnn.networks.calls import Call
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
-from simdnn.networks.ops.linear import OPEN_SIZES, convolve, products, with_attr
+from simdnn.networks.ops.linear import convolve, products, with_attr
 from simdnn.networks.ops.nbits import CODES, INTEGERS, as_library, of_columns
 from simdnn.networks.ops.quantized import (
     BYTES,
@@ -149,8 +149,12 @@ def _by_operators(
         return result if y_scale is None else quantize_linear(k, node, result, y_scale, y_zero)
     if y_scale is None and k.followed:  # floats or integers, by the shape of what is added
         k = replace(k, followed="other")
-    if bias is not None and not node.integer("fixed", 1) and x.ndim != 2:
-        raise Unimplemented(OPEN_SIZES)
+    if bias is not None and not node.integer("fixed", 1) and x.ndim != 2:  # which is added by itself
+        alone = replace(k, followed="")
+        found = _by_operators(alone, node, source, weights, None, None, (None, None), False)
+        found = k.map(lambda v, b: v + b, found, bias, name="add")
+        found = k.map(lambda v: v.maximum(0.0), found, name="relu") if relu else found
+        return found if y_scale is None else quantize_linear(k, node, found, y_scale, y_zero)
     if cuts or left or other or signed_source or y_scale is not None and dtype != x.dtype:
         return _fused_in_f32(k, node, source, weights, bias, target, relu)
     convolves = node.op == "QConv"

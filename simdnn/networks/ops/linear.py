@@ -21,11 +21,6 @@ from simdnn.networks.ops.shape import transposed, view
 from simdnn.networks.types import is_float, label
 
 F32 = np.dtype(np.float32)
-OPEN_SIZES = (
-    "onnxruntime begins a product's sums with the bias that is added to it where the model fixes the sizes of a source "
-    "of more or fewer than two dimensions, and else adds it behind them: what works: a model whose inputs have fixed "
-    "sizes, dispatch='fastest'"
-)
 
 
 def in_own_type(k: Kernels, product: Callable[..., Array], *operands: Array | None) -> Array:
@@ -158,12 +153,15 @@ def scaled(k: Kernels, x: Array, factor: float) -> Array:
 
 @operator("MatMulBias", domain="simdnn")
 def matmul_bias(k: Kernels, node: Node, a: Array, b: Array, bias: Array) -> Array:
-    """a (…, K) x b (K, N) + bias (N,), a library's form of a product and an addition."""
+    """a (…, K) x b (K, N) + bias (N,), a library's form of a product and an addition: one where a has two dimensions or
+    a size that the model fixes, else one behind the other.
+    """
     left = a[None, :] if a.ndim == 1 else a
-    library, (inner, n) = k.target.library, b.shape
-    if library and not node.integer("fixed", 1) and a.ndim != 2 and inner > library.part_of_k(n, inner, True, False):
-        raise Unimplemented(OPEN_SIZES)
-    return view(k, products(k, left, b, bias), (*a.shape[:-1], b.shape[1]))
+    shape = (*a.shape[:-1], b.shape[1])
+    if node.integer("fixed", 1) or a.ndim == 2:
+        return view(k, products(k, left, b, bias), shape)
+    found = view(k, products(replace(k, followed=""), left, b), shape)
+    return k.map(lambda v, c: v + c, found, bias, name="add")
 
 
 @operator("FusedMatMul", domain="com.microsoft")

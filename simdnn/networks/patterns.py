@@ -1,0 +1,65 @@
+"""A graph whose nodes are replaced by others: who makes a value and who reads it, as rewriting goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from isa_models.readings.arrays import Array
+from simdnn.networks.model import Graph, Node, subgraphs
+from simdnn.networks.qdq import constants_of
+
+Shapes = Mapping[str, tuple[int | None, ...]]  # of values, as far as a model says them: None for an open size
+
+
+class Rewriting:
+    """`nodes` by the first value that each makes; those of the graph in its order, and those that stand in for them."""
+
+    def __init__(self, graph: Graph, kept: Sequence[str], shapes: Shapes) -> None:
+        self.graph, self.shapes = graph, shapes
+        self.nodes = {first_of(node): node for node in graph.nodes}
+        self.reading: dict[str, list[str]] = {}
+        for node in graph.nodes:
+            for name in dict.fromkeys(node.inputs):
+                self.reading.setdefault(name, []).append(first_of(node))
+        self.constants = constants_of(graph)
+        self.added: dict[str, Array] = {}
+        inside = {n for node in graph.nodes for g in subgraphs(node) for n in g.outer}
+        self.kept = {port.name for port in graph.outputs} | set(kept) | inside
+
+    def rewritten(self, unread: Sequence[str] = ()) -> Graph:
+        """The graph of the nodes that are left, less those of operators `unread` that nobody reads."""
+        left = [self.nodes[first_of(node)] for node in self.graph.nodes if first_of(node) in self.nodes]
+        read = self.kept | {name for node in left for name in node.inputs}
+        left = [node for node in left if node.op not in unread or read & set(node.outputs)]
+        return replace(self.graph, nodes=tuple(left), constants={**self.graph.constants, **self.added})
+
+    def only_reader(self, name: str) -> Node | None:
+        readers = self.reading.get(name, [])
+        return self.nodes.get(readers[0]) if len(readers) == 1 and name not in self.kept else None
+
+    def alone(self, name: str, op: str) -> Node | None:
+        """The node of ONNX's operator `op` that makes a value which one node alone reads."""
+        node = self.nodes.get(name)
+        return node if node is not None and node.op == op and not node.domain and self.only_reader(name) else None
+
+    def common(self, *names: str) -> bool:
+        return all(name in self.constants and self.constants[name].size == 1 for name in names)
+
+    def is_number(self, name: str, value: float) -> bool:
+        """Whether a value is one constant number, to f32's rounding."""
+        return self.common(name) and bool(np.isclose(float(self.constants[name].reshape(())), value, rtol=1e-6))
+
+    def hold(self, name: str, values: Array) -> str:
+        """A new constant."""
+        while name in self.constants or name in self.nodes:
+            name += "_"
+        self.constants[name] = self.added[name] = values
+        return name
+
+
+def first_of(node: Node) -> str:
+    """The first output that has a name."""
+    return next(filter(None, node.outputs), "")
