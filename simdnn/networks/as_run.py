@@ -93,12 +93,12 @@ class _Rewriting(Rewriting):
         return zero is None or zero.dtype in BYTES
 
     def fixed(self, name: str) -> int:
-        """Whether the model fixes all sizes of a value: of all values where it fixes those of its inputs."""
-        known = self.shapes.get(name)
-        if known is not None:
-            return int(None not in known)
+        """Whether the model fixes all sizes of a value: of each where it fixes those of its inputs."""
         ports = [port for port in self.graph.inputs if port.name not in self.graph.constants]
-        return int(all(isinstance(d, int) for port in ports for d in port.dims or ["?"]))
+        known = self.shapes.get(name, ("",))
+        return int(all(isinstance(d, int) for port in ports for d in port.dims or ["?"])) or int(
+            all(isinstance(size, int) for size in known)
+        )
 
     # -- types ----------------------------------------------------------------------------------------------------
     def to_unsigned(self, name: str) -> None:

@@ -25,7 +25,7 @@ def with_normalized_sums(graph: Graph, kept: Sequence[str], shapes: Shapes) -> G
 
 
 def _pairs(node: Node | None) -> list[tuple[str, str]]:
-    """Both orders of a node's two inputs; none of other nodes."""
+    """The two inputs of a node in either order; empty where it has more or fewer."""
     if node is None or len(node.inputs) != 2:
         return []
     first, second = node.inputs
@@ -41,13 +41,13 @@ class _Forms(Rewriting):
         return self.rewritten()
 
     def with_line(self, node: Node | None) -> Iterator[tuple[str, str]]:
-        """The other input beside a constant of one dimension, and that constant."""
+        """An input beside a constant of one dimension, and that constant."""
         for name, line in _pairs(node):
             if line in self.constants and self.constants[line].ndim == 1:
                 yield name, line
 
     def mean_of_squares(self, name: str) -> tuple[str, float] | None:
-        """What is squared, and epsilon, of sqrt(mean of squares over the last dimension + epsilon)."""
+        """The value that is squared, and epsilon, of sqrt(mean of squares over the last dimension + epsilon)."""
         root = self.alone(name, "Sqrt")
         total = self.alone(root.inputs[0], "Add") if root else None
         for mean, epsilon in _pairs(total):
@@ -57,7 +57,7 @@ class _Forms(Rewriting):
         return None
 
     def mean_of(self, name: str) -> str:
-        """What a value is the mean of, over the last dimension, which is kept; "" of others."""
+        """The value that another one is the mean of, over the last dimension, which is kept; "" of others."""
         node = self.alone(name, "ReduceMean")
         if node is None or not node.integer("keepdims", 1):
             return ""
@@ -127,7 +127,7 @@ class _Forms(Rewriting):
         return ""
 
     def erf_parts(self, name: str) -> list[str]:
-        """What `erf_of` found, the sum apart."""
+        """The values that `erf_of` found, the sum apart."""
         error = next(each for each in self.nodes[name].inputs if self.alone(each, "Erf"))
         return [error, self.nodes[error].inputs[0]]
 
@@ -154,7 +154,7 @@ class _Sums(Rewriting):
         return self.rewritten()
 
     def of_sum(self, node: Node) -> Node | None:
-        """A sum of two values of three dimensions, one of which may have a bias that is added behind both."""
+        """A sum of two values of three dimensions, normalized; one may have a bias, which is added behind both."""
         total = self.alone(node.inputs[0], "Add")
         if total is None or len(node.inputs) != 3 or len([name for name in node.outputs if name]) != 1:
             return None
@@ -171,8 +171,8 @@ class _Sums(Rewriting):
         return Node(node.name, "SkipLayerNormalization", MICROSOFT, 1, inputs, node.outputs, epsilon)
 
     def with_bias(self, name: str) -> tuple[str, str] | None:
-        """What a value is the sum of that one node alone reads: three dimensions, and a bias. A product takes its bias
-        for itself where the model fixes its sizes.
+        """The summands of a value that one node alone reads: three dimensions, and a bias. Products take their bias for
+        themselves where the model fixes their sizes.
         """
         inner = self.nodes.get(name)
         if inner is None or self.only_reader(name) is None:
@@ -187,10 +187,10 @@ class _Sums(Rewriting):
         self.nodes[name] = Node(inner.name, "MatMul", "", inner.version, inner.inputs[:2], inner.outputs, {})
         return name, inner.inputs[2]
 
-    def shape_of(self, name: str) -> tuple[int | None, ...]:
+    def shape_of(self, name: str) -> tuple[int | str, ...]:
         return self.constants[name].shape if name in self.constants else self.shapes.get(name, ())
 
     def alike(self, *names: str) -> bool:
-        """Whether values have three dimensions each, of the same sizes as far as those are known."""
+        """Whether two values have three sizes each, known by number or name, and the same ones."""
         first, second = (self.shape_of(name) for name in names)
-        return len(first) == len(second) == 3 and first == second
+        return len(first) == 3 and "" not in first and first == second

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simdnn.networks.load import DOMAINS, onnx_package
 
@@ -54,16 +54,32 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
-def shapes_of(model: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
-    """The sizes of values as ONNX infers them, None for open ones; nothing of a model that it refuses."""
-    package = onnx_package()
+def shapes_of(model: onnx.ModelProto) -> dict[str, tuple[int | str, ...]]:
+    """The sizes of values as runtimes know them before a run; none of a model that ONNX's inference refuses.
+
+    Numbers; the model's own names of open sizes, as far as operators hand them on without computing shapes; else "".
+    """
+    package, bare = onnx_package(), without_weights(model)
     try:
-        graph = package.shape_inference.infer_shapes(without_weights(model), data_prop=True).graph
-    except Exception:  # what the C++ side raises has no documented type; such a model has no shapes that are known
+        plain, computed = (package.shape_inference.infer_shapes(bare, data_prop=prop).graph for prop in (False, True))
+    except Exception:  # what the C++ side raises has no documented type
         return {}
+    own = {size for sizes in _sizes(bare.graph).values() for size in sizes}
+    known, found = _sizes(plain), _sizes(computed)
+    return {
+        name: tuple(
+            size if isinstance(size, int) or size in own and size == other else ""
+            for size, other in zip(sizes, known.get(name, [""] * len(sizes)), strict=True)
+        )
+        for name, sizes in found.items()
+    }
+
+
+def _sizes(graph: Any) -> dict[str, list[int | str]]:
+    """The sizes that a graph states, by value."""
     kinds = ((port.name, port.type.tensor_type) for port in (*graph.value_info, *graph.input, *graph.output))
     return {
-        name: tuple(d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim)
+        name: [d.dim_value if d.HasField("dim_value") else d.dim_param for d in kind.shape.dim]
         for name, kind in kinds
         if kind.HasField("shape")
     }

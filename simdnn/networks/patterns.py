@@ -11,7 +11,7 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.model import Graph, Node, subgraphs
 from simdnn.networks.qdq import constants_of
 
-Shapes = Mapping[str, tuple[int | None, ...]]  # of values, as far as a model says them: None for an open size
+Shapes = Mapping[str, tuple[int | str, ...]]  # of values, as far as a model says them: open sizes by name, or ""
 
 
 class Rewriting:

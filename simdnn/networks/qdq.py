@@ -36,12 +36,14 @@ def fused(graph: Graph) -> Graph:
 
 
 def constants_of(graph: Graph) -> dict[str, Array]:
-    """Constants that no feed replaces, those that are nodes among them."""
+    """Constants that no feed replaces, those that are nodes among them, and other names of them."""
     inputs = {port.name for port in graph.inputs}
     found = {n: a for n, a in graph.constants.items() if n not in inputs}
     for node in graph.nodes:
         if node.op == "Constant" and isinstance(node.get("value"), np.ndarray):
             found[node.outputs[0]] = node.get("value")
+        if node.op == "Identity" and not node.domain and node.inputs[0] in found:
+            found[node.outputs[0]] = found[node.inputs[0]]
     return found
 
 
@@ -141,6 +143,7 @@ class _Fusion:
         inputs += ["", ""] if after is None else [after.inputs[1], after.inputs[2] if len(after.inputs) > 2 else ""]
         inputs.append(self.integer_bias(node))
         attributes = {k: v for k, v in node.attributes.items() if node.op == "Conv"}
+        attributes |= {"turned": 1} if turned else {}  # weights (N, K) in the model
         attributes |= {} if after is None else {"quantizes": after.inputs[0]}  # the tensor whose integers it gives
         attributes |= {
             "relu": int(relu is not None and relu.op == "Relu"),

@@ -150,6 +150,32 @@ def test_shapes_that_a_model_says() -> None:
     feeds = {"x": np.zeros((2, 3, 8), np.float32)}
     nodes = [node("Relu", "x", "r"), node("Reshape", "r s", "y")]
     given = model(nodes, feeds, {"s": np.array([6, 8])}, 17, True)
-    assert {key: shapes_of(given)[key] for key in "xry"} == {"x": (None, 3, 8), "r": (None, 3, 8), "y": (6, 8)}
+    assert {key: shapes_of(given)[key] for key in "xry"} == {"x": ("N", 3, 8), "r": ("N", 3, 8), "y": (6, 8)}
     given.graph.node[0].op_type = "Nothing"
     assert shapes_of(given).get("y", (6, 8)) == (6, 8)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_dequantized_weights_are_multiplied_as_they_lie(rows: int) -> None:
+    """A Gemm by weights (N, K), whose bias of floats keeps it one of floats: one row has an order of its own."""
+    rng = np.random.default_rng(rows)
+    held: dict[str, Any] = {"xs": np.float32(0.02), "xz": np.uint8(128), "ws": np.float32(0.01), "wz": np.int8(0)}
+    held |= {"w": rng.integers(-100, 100, (N, 64)).astype(np.int8), "b": rng.standard_normal(N).astype(np.float32)}
+    nodes = [node("QuantizeLinear", "x xs xz", "xq"), node("DequantizeLinear", "xq xs xz", "xd")]
+    nodes += [node("DequantizeLinear", "w ws wz", "wd"), node("Gemm", "xd wd b", "t", transB=1), node("Tanh", "t", "y")]
+    feeds = {"x": rng.standard_normal((rows, 64)).astype(np.float32)}
+    given = model(nodes, feeds, held, 17)
+    found = simdnn.load(given).run(feeds, **peer.ALIKE).outputs["y"]
+    assert found.tobytes() == peer.output(given, feeds).tobytes()
+
+
+def test_a_bias_by_another_name() -> None:
+    """Exporters name equal constants by Identity; such a bias is a constant all the same."""
+    rng = np.random.default_rng(4)
+    feeds = {"x": rng.standard_normal((2, 5, 300)).astype(np.float32)}
+    held = {"w": rng.standard_normal((300, N)).astype(np.float32), "b": rng.standard_normal(N).astype(np.float32)}
+    nodes = [node("Identity", "b", "c"), node("MatMul", "x w", "m"), node("Add", "m c", "y")]
+    given = model(nodes, feeds, held, 17)
+    r = simdnn.load(given).run(feeds, **peer.ALIKE)
+    assert r.outputs["y"].tobytes() == peer.output(given, feeds).tobytes()
+    assert "MatMulBias" in [run.node.op for run in r.nodes]

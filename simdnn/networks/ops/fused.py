@@ -199,8 +199,8 @@ def _fused_in_f32(
     """The pattern as it is written."""
     by_channel = Node("", "", "", 13, (), (), {"axis": 0 if node.op == "QConv" else weights[0].ndim - 1})
     x, w = dequantize_linear(k, node, *source), dequantize_linear(k, by_channel, *weights)
-    if k.runs_models:  # which dequantizes weights as it runs, and so packs none ahead
-        k = replace(k, constant_weights=False)
+    if k.runs_models:  # which dequantizes weights as it runs, as they lie, and so packs none ahead
+        k = replace(k, constant_weights=False, transposed=("wei",) if node.integer("turned", 0) else ())
     result = convolve(k, node, x, w, bias) if node.op == "QConv" else products(k, x, w, bias)
     result = k.map(lambda v: v.maximum(0.0), result, name="relu") if relu else result
     return result if target[0] is None else quantize_linear(k, node, result, target[0], target[1])
