@@ -163,6 +163,7 @@ DOOR = {
     "attr_of",
     "of",
     "weights_tag",
+    "layout",
     "_refuse_math",
     "_reductions",
 }

@@ -388,8 +388,6 @@ def test_pooling_of_three_dimensions_is_a_kernel(machine: str) -> None:
 
 REFUSALS = [
     (lambda x: simdnn.eltwise(x, "relu", post_ops=["abs"], **ONEDNN), "takes no abs behind it"),
-    (lambda x: simdnn.eltwise(x, "pow", 1, 3, **ONEDNN), "C's powf"),
-    (lambda x: simdnn.reduction(x, [1], "norm_lp_sum", p=3.0, **ONEDNN), "calls C's powf"),
     (lambda x: simdnn.softmax(x.astype(np.float16), isa="avx512_core", **ONEDNN), "needs avx512_core_fp16"),
     (lambda x: simdnn.deconvolution(x[..., None], x[..., None], dst="s8", **ONEDNN), "f32 with other types"),
     (lambda x: simdnn.softmax(x, machine="b580", dispatch="onednn"), "on GPUs is not modelled"),

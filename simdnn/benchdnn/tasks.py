@@ -56,13 +56,18 @@ class Task:
     def weights_tag(self, attr: Attr | None) -> str:
         """The layout of the weights of an inner product in a library. Raises `Unimplemented` for what it has not."""
         target = Target.of(**self.where, threads=1, engine="auto")
-        return inner_product.weights_tag(target, self.types[0], self.channels, self.pixels, attr)
+        return inner_product.layout(target, self.types[0], self.channels, self.pixels, attr)[0]
 
-    def check_implementation(self, library: str) -> None:
-        """Raises `Unimplemented` where a library does not leave an inner product to that implementation."""
-        if self.pixels:
-            target = Target.of(**self.where, threads=1, engine="auto")
-            inner_product.check_implementation(target, (self.types[0], library, self.sizes["n"], self.pixels))
+    def library_name(self, matmul: str) -> str:
+        """A library's name of the implementation; raises `Unimplemented` where it leaves an inner product to another
+        one than to that of the `matmul`.
+        """
+        if not self.pixels:
+            return matmul
+        target = Target.of(**self.where, threads=1, engine="auto")
+        return inner_product.library_name(
+            target, ((self.types[0], self.types[2]), matmul, self.sizes["n"], self.pixels)
+        )
 
     @property
     def macs(self) -> int:

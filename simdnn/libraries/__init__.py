@@ -10,7 +10,7 @@ from isa_models import InvalidArgument
 from isa_models.errors import did_you_mean
 from simdnn.kernels.common.spec import Problem
 from simdnn.libraries import ggml, onednn, onnxruntime
-from simdnn.libraries.model import Form, LeftToReference, Library, LineSums, OperatorCall, OperatorForm, Pick, refuses
+from simdnn.libraries.model import Form, Library, LineSums, OperatorCall, OperatorForm, Pick, refuses
 from simdnn.libraries.onednn.limits import MOST_DIMS, MOST_POST_OPS
 from simdnn.libraries.onednn.log import line as log_line
 from simdnn.libraries.onednn.refusals import no_reorder
@@ -34,7 +34,6 @@ __all__ = [
     "UNKNOWN",
     "UNTIMED",
     "Form",
-    "LeftToReference",
     "Library",
     "LineSums",
     "OperatorCall",

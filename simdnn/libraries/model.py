@@ -14,10 +14,6 @@ from simdnn.kernels.common.spec import MatmulProblem, Problem
 from simdnn.kernels.common.windows import ImageWindows
 
 
-class LeftToReference(Unimplemented):
-    """A library takes its reference implementation for a problem, which is not modelled here."""
-
-
 class Pick(NamedTuple):
     """A library's choice: the row of the kernel table that yields its bits, and its own name for the implementation.
 
@@ -73,7 +69,7 @@ class OperatorForm(NamedTuple):
     "ref"); whether its end (post-operations, the destination's scale) is that of loops over elements; and the order of
     sums where an implementation has several, with sizes that it speaks of. `slopes`: what a prelu behind it multiplies,
     what is "less" than 0, has the "sign" set, or is "no greater" than 0. `merged`: the scales of source and weights
-    are multiplied first.
+    are multiplied first. `integers`: how f32 becomes one, by a key of `INTEGERS`.
     """
 
     name: str
@@ -82,6 +78,12 @@ class OperatorForm(NamedTuple):
     sizes: tuple[int, ...] = ()
     slopes: str = "less"
     merged: bool = False
+    integers: str = "bounded"
+
+
+#: bounded by the type's least and greatest number, where a NaN becomes the least, the greatest, or 0; or converted to
+#: s32, where what has no place and a NaN become the least, and then saturated
+INTEGERS = ("bounded", "greatest", "zero", "converted")
 
 
 def _no_operators(call: OperatorCall) -> NoReturn:
@@ -210,14 +212,15 @@ class Library:
     block_of: Callable[[frozenset[str]], int] = lambda caps: 1
     #: (a primitive beside products) -> its way to compute it, whose bits programs here have
     operator: Callable[[OperatorCall], OperatorForm] = lambda call: _no_operators(call)
-    #: (type of the source, channels, pixels, ISA caps) -> the layout of an inner product's weights, channels innermost
-    inner_product: Callable[[str, int, int, frozenset[str]], str] | None = None
-    #: (type of the source, its name of the matmul's implementation, output channels, pixels, ISA caps) -> nothing:
-    #: whether inner products are left to that
-    check_inner_product: Callable[[str, str, int, int, frozenset[str]], None] = lambda src, name, n, pixels, caps: None
+    #: (type of the source, channels, pixels, ISA caps) -> the layout of the weights of the matmul that an inner product
+    #: is, and whether channels lie inside of pixels there
+    inner_product: Callable[[str, int, int, frozenset[str]], tuple[str, bool]] | None = None
+    #: (types of source and destination, its name of the matmul's implementation, output channels, pixels, ISA caps) ->
+    #: its name of the inner product's, where those are left to that
+    name_inner_product: Callable[[tuple[str, str], str, int, int, frozenset[str]], str] = lambda types, name, *_: name
     #: (a transposed convolution) -> what it is: "convolution" of turned weights, or "sums" of its own
     deconvolution: Callable[[OperatorCall], str] | None = None
-    #: (type of the source, its name of the convolution's implementation, channels in a group, ISA caps) -> nothing:
-    #: whether that takes transposed ones
-    check_deconvolution: Callable[[str, str, int, frozenset[str]], None] = lambda src, name, channels, caps: None
+    #: (type of the source, its name of the convolution's implementation, channels in a group, ISA caps) -> its name of
+    #: the transposed one's, where that takes those
+    name_deconvolution: Callable[[str, str, int, frozenset[str]], str] = lambda src, name, channels, caps: name
     blocks_alone: bool = False  # its products are those with weights in blocks: a network has the others from elsewhere

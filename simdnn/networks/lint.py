@@ -23,7 +23,7 @@ from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.exactness.safety import verdict
 from simdnn.late import pd
-from simdnn.libraries import UNTIMED, LeftToReference
+from simdnn.libraries import UNTIMED
 from simdnn.networks.elsewhere import Elsewhere
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.mixed import attr_of
@@ -330,15 +330,13 @@ class _Met:
 
     products: list[tuple[Estimate, Array | None]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    left_to_reference: bool = False
     plain: list[tuple[tuple[str, float] | None, Estimate]] = field(default_factory=list)
 
     def refused(self, error: Unimplemented) -> None:
-        """The library refuses the node, or leaves it to a reference that is not modelled."""
+        """The library refuses the node."""
         self.products.clear()
         self.plain.clear()
         self.notes.append(str(error))
-        self.left_to_reference |= isinstance(error, LeftToReference)
 
     def row(self, cycles: float | None = None) -> Row:
         """Columns reference, saturates, inexact, witness, note, and of a node's cycles."""
@@ -346,7 +344,7 @@ class _Met:
         named = [f"the library's {found.library}" for found, _ in self.products if found.reference]
         notes = [*named, *(one.why for one in verdicts if one.why), *self.notes]
         return {
-            "reference": self.left_to_reference or bool(named),
+            "reference": bool(named),
             "saturates": _any([one.saturates for one in verdicts]) if verdicts else False,
             "inexact": _any([one.inexact for one in verdicts]) if verdicts else None,
             "witness": next((one.witness for one in verdicts if one.witness is not None), None),

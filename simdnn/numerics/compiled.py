@@ -288,7 +288,7 @@ class _Stage:
                 self.statements(loop.body, {**variables, loop.var: str(turn)}, registers)
             return
         writers = _writers(loop.body)
-        before = {name: registers[name] for name in writers if name in registers}
+        before = {name: _as_wide(registers[name], ops) for name, ops in writers.items() if name in registers}
         phis = {n: LlvmValue(self.emitter, self.emitter.name("r"), v.dtype, v.lanes) for n, v in before.items()}
         after: dict[str, LlvmValue] = {}
         for name, phi in phis.items():
@@ -300,7 +300,7 @@ class _Stage:
             self.stamp(loop)
             local = {**registers, **phis}
             self.statements(loop.body, {**variables, loop.var: counter}, local)
-            after.update((name, local[name].view(phi.dtype)) for name, phi in phis.items())
+            after.update((name, local[name].view(phi.dtype).pad(phi.lanes)) for name, phi in phis.items())
             return [(before[name], phi, after[name]) for name, phi in phis.items()]
 
         self.emitter.loop("0", str(loop.extent), inside)
@@ -474,6 +474,12 @@ def _shapes(program: Program, before: Statement) -> str:
 def _tiles(body: Sequence[Statement]) -> list[str]:
     """The tile registers that are written."""
     return [name for name, ops in _writers(body).items() if ops[0].definition.tile]
+
+
+def _as_wide(value: LlvmValue, writers: Sequence[Op]) -> LlvmValue:
+    """A register's value with as many lanes as the widest of some instructions gives it."""
+    bits = max(op.dst.bits for op in writers if isinstance(op.dst, Register))
+    return value.pad(max(value.lanes, bits // value.format.bits))
 
 
 def _writers(body: Sequence[Statement]) -> dict[str, list[Op]]:

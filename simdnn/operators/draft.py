@@ -162,8 +162,11 @@ class Draft:
         if algorithm in _BINARY:
             turned = self.exactly and algorithm in ("max", "min")  # of two zeros oneDNN takes the second
             return self.add(_BINARY[algorithm], *((y, x) if turned else (x, y)))
-        found = self.add(_COMPARED.get(algorithm, "Equal"), x, y)
-        return self.add("Cast", self.add("Not", found) if algorithm == "ne" else found, to=1)
+        inverse = {"ne": "Equal"}
+        if self.exactly and not self.by_reference:  # oneDNN's kernels ask whether it is not less: true of a NaN
+            inverse |= {"ge": "Less", "gt": "LessOrEqual"}
+        found = self.add(inverse.get(algorithm) or _COMPARED[algorithm], x, y)
+        return self.add("Cast", self.add("Not", found) if algorithm in inverse else found, to=1)
 
     def chosen(self, condition: str, x: str, y: str) -> str:
         """x where the condition, a source of s8, is not 0, else y."""
@@ -240,8 +243,11 @@ class Draft:
             name = name if scale is None else self.add("Div", name, self.number(scale))
             name, scale = name if point is None else self.add("Add", name, self.number(point)), None
         if not is_float(dtype):
-            zero = self.constant(np.zeros((), dtype))
-            name = self.add("QuantizeLinear", name, self.number(1.0 if scale is None else scale), zero)
+            step = self.number(1.0 if scale is None else scale)
+            if self.form is not None and self.form.integers != "bounded":
+                name = self.own("Quantize", name, step, to=number(dtype), how=self.form.integers)
+            else:
+                name = self.add("QuantizeLinear", name, step, self.constant(np.zeros((), dtype)))
         else:
             name = name if scale is None else self.add("Div", name, self.number(scale))
             name = self.narrowed(name, dst)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -10,7 +11,7 @@ from isa_models import InvalidArgument
 from simdnn.primitives import Attr
 from simdnn.primitives.checks import integer, keyword, keywords, one_of
 from simdnn.primitives.estimate import estimate as estimate_product
-from simdnn.primitives.inner_product import check_implementation, weights_tag
+from simdnn.primitives.inner_product import layout, library_name
 from simdnn.primitives.result import Estimate
 from simdnn.primitives.run import Target
 
@@ -112,8 +113,8 @@ def _inner_product(
     spatial = given["spatial"] if isinstance(given["spatial"], (tuple, list)) else [given["spatial"]]
     channels, pixels = integer("ic", given["ic"]), prod(integer("spatial", size) for size in spatial)
     target = Target.of(**where, engine="auto")
-    tag = given.get("wei_tag", weights_tag(target, dt.split(":")[0], channels, pixels, attr))
+    tag = given.get("wei_tag", layout(target, dt.split(":")[0], channels, pixels, attr)[0])
     sizes = {"m": given["mb"], "n": given["oc"], "k": channels * pixels, "wei_tag": tag}
     found = estimate_product("matmul", dt=dt, bias=bias, attr=attr, **where, **sizes)
-    check_implementation(target, (dt.split(":")[0], found.library, given["oc"], pixels))
-    return found
+    types = found.problem.src, found.problem.epilogue.dst
+    return replace(found, library=library_name(target, (types, found.library, given["oc"], pixels)))

@@ -15,7 +15,7 @@ import numpy as np
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.errors import shortly
 from isa_models.readings.arrays import Array
-from simdnn.networks.types import label
+from simdnn.networks.types import is_float, label
 from simdnn.operators.draft import (
     BINARY,
     ELTWISE,
@@ -338,14 +338,14 @@ def _library_reduction(
     where = {"axes": axes, "lanes": lanes}
     if algorithm in REDUCTIONS:
         kind = "prod" if algorithm == "mul" else "sum"
+        if kind == "prod" and not lanes and not is_float(src.dtype):
+            return _ended(draft, draft.add("Cast", draft.own("Reduce", "src", kind=kind, **where), to=1), end, src)
         return _ended(draft, draft.own("Reduce", x, kind=kind, mean=int(algorithm == "mean"), **where), end, src)
     joined, root = NORMS[algorithm]
-    size = draft.add("Abs", x)
-    power = size
-    for _ in range(int(p) - 1):
-        power = draft.add("Mul", power, size)
+    power = draft.function("pow", draft.add("Abs", x), 1.0, p)
     total = draft.add(joined, draft.own("Reduce", power, kind="sum", **where), draft.number(eps))
-    return _ended(draft, draft.add("Sqrt", total) if root and p == 2 else total, end, src)
+    inverse = float(np.float32(1) / np.float32(p))
+    return _ended(draft, draft.function("pow", total, 1.0, inverse) if root else total, end, src)
 
 
 def _norm(draft: Draft, x: str, along: str, kind: tuple[str, bool], p: float, eps: float) -> str:

@@ -60,6 +60,8 @@ def call_of(
     usual = label(several[0].dtype)
     if primitive == "deconvolution":
         options = {**options, **windows.taps_of(several[0], options)}
+    if primitive == "pooling":
+        options = {**options, **windows.pooled(several[0], options)}
     return OperatorCall(
         primitive,
         tuple(label(array.dtype) for array in several),

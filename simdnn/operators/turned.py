@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,7 @@ def run(sources: Data, options: Data, end: Ending, where: Data) -> Result:
     groups = shared["groups"]
     turned = turned.reshape(groups, -1, *weights.shape[1:]) if groups > 1 else turned
     found = convolution(src, turned, sources.get("bias"), **shared, into=end.into, **where)
-    _check(src, weights, found.library, where)
-    return found
+    return replace(found, library=_named(src, weights, found.library, where))
 
 
 def price(sources: Data, options: Data, end: Ending, where: Data) -> Estimate:
@@ -67,13 +67,13 @@ def price(sources: Data, options: Data, end: Ending, where: Data) -> Estimate:
     sizes |= {"mb": src.shape[0], "ic": src.shape[1], "oc": weights.shape[0]}
     types = f"{label(src.dtype)}:{label(weights.dtype)}:{shared.pop('dst')}"
     found = estimate("convolution", dt=types, bias="bias" in sources, **shared, **sizes, **where)
-    _check(src, weights, found.library, where)
-    return found
+    return replace(found, library=_named(src, weights, found.library, where))
 
 
-def _check(src: Array, weights: Array, implementation: str, where: Data) -> None:
-    target = Target.of(**{"engine": "auto", **where})
-    LIBRARIES[where["dispatch"]].check_deconvolution(label(src.dtype), implementation, weights.shape[1], target.caps)
+def _named(src: Array, weights: Array, implementation: str, where: Data) -> str:
+    """The library's name; raises `Unimplemented` where it does not leave this one to the convolution."""
+    library, target = LIBRARIES[where["dispatch"]], Target.of(**{"engine": "auto", **where})
+    return library.name_deconvolution(label(src.dtype), implementation, weights.shape[1], target.caps)
 
 
 def _shared(src: Array, weights: Array, options: Data, end: Ending) -> dict[str, Any]:

@@ -60,6 +60,16 @@ def taps_of(src: Array, options: Mapping[str, Any]) -> dict[str, list[int]]:
     }
 
 
+def pooled(src: Array, options: Mapping[str, Any]) -> dict[str, list[int]]:
+    """The windows of a pooling as lists, padding ahead of each axis and behind, and the output's sizes."""
+    rank = spatial_rank(src)
+    found = {name: axes_of(name, options.get(name, 1), rank) for name in ("kernel", "strides", "dilation")}
+    pads = padding_around(options.get("padding", 0), rank)
+    every = zip(src.shape[2:], *found.values(), pads[:rank], pads[rank:], strict=True)
+    out = [(n + a + b - (k - 1) * gap - 1) // step + 1 for n, k, step, gap, a, b in every]
+    return {**found, "padding": pads, "out": out}
+
+
 def spatial_rank(src: Array) -> int:
     """How many spatial dimensions a source (N, C, …) has: one to three."""
     arrays.type_of("src", src, ("s32",))
@@ -101,11 +111,12 @@ def pooling(
         and end.into is None
     ):
         return draft.finished(greatest("MaxPool", "src", **windows), own)
-    x = draft.floats("src", scale_of(end.scales, "src", ("src", "dst")))
+    direct = end.form is not None and not end.form.by_reference and not is_float(src.dtype)
+    whole = direct and own == "s32" and algorithm != "max"
+    x = "src" if whole else draft.floats("src", scale_of(end.scales, "src", ("src", "dst")))
     if algorithm == "max":
         x = greatest("MaxPool", x, **windows)
     else:
-        direct = end.form is not None and not end.form.by_reference and not is_float(src.dtype)
         average = draft.own if direct else draft.add
         x = average("AveragePool", x, **windows, count_include_pad=int(algorithm == "avg_include_padding"))
     return draft.ended(x, end, own, scale_of(end.scales, "dst", ("src", "dst")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from os import PathLike
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
-from isa_models.formats import fmt
+from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
@@ -52,23 +53,24 @@ def inner_product(
     where: dict[str, Any] = {"machine": machine, "isa": isa, "threads": threads, "engine": engine, "dispatch": dispatch}
     target = Target.of(**where)
     pixels = prod(src.shape[2:])
-    tag = weights_tag(target, arrays.type_of("src", src), src.shape[1], pixels, attr)
-    if target.library is not None:
+    tag, inside = layout(target, arrays.type_of("src", src), src.shape[1], pixels, attr)
+    if inside:
         src, weights = (np.moveaxis(array, 1, -1) for array in (src, weights))
     rows, columns = src.reshape(len(src), -1), weights.reshape(len(weights), -1).T
     result = matmul(rows, columns, bias, dst=dst, attr=attr, wei_tag=tag, into=into, **where)
-    check_implementation(target, (arrays.type_of("src", src), result.library, len(weights), pixels))
-    return result
+    types = arrays.type_of("src", src), name_of(result.output.dtype)
+    return replace(result, library=library_name(target, (types, result.library, len(weights), pixels)))
 
 
-def weights_tag(target: Target, src: str, channels: int, pixels: int, attr: Attr | None) -> str:
-    """The layout of the weights of the matmul that an inner product is; a library may have one of its own.
+def layout(target: Target, src: str, channels: int, pixels: int, attr: Attr | None) -> tuple[str, bool]:
+    """The layout of the weights of the matmul that an inner product is, and whether channels lie inside of pixels; a
+    library may have one of its own.
 
     Raises `Unimplemented` for libraries whose inner products are not modelled, and for attributes that they refuse.
     """
     library = target.library
     if library is None:
-        return "any"
+        return "any", False
     if library.inner_product is None:
         raise Unimplemented(
             f"dispatch={target.dispatch!r}: {library.title}'s kernels for inner products are not modelled; what works: "
@@ -82,10 +84,9 @@ def weights_tag(target: Target, src: str, channels: int, pixels: int, attr: Attr
     return library.inner_product(src, channels, pixels, target.caps)
 
 
-def check_implementation(target: Target, facts: tuple[str, str, int, int]) -> None:
-    """Raises `Unimplemented` where a library does not leave inner products to an implementation of its matmul.
-
-    `facts`: the source's type, the implementation's name, output channels, pixels.
+def library_name(target: Target, facts: tuple[tuple[str, str], str, int, int]) -> str:
+    """A library's name of an inner product; "" without a library. `facts`: the types of source and destination, its
+    name of the matmul's implementation, output channels, pixels. Raises `Unimplemented` where it does not leave inner
+    products to that.
     """
-    if target.library is not None:
-        target.library.check_inner_product(*facts, target.caps)
+    return target.library.name_inner_product(*facts, target.caps) if target.library is not None else ""

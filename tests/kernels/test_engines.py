@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import simdnn
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn import numerics
@@ -195,3 +196,11 @@ def test_all_types_are_covered() -> None:
         "int8",
         str(np.dtype(ml_dtypes.bfloat16)),
     }
+
+
+def test_a_register_that_a_loop_writes_wider_than_it_was() -> None:
+    """Rows that are left over are stored as bf16 in half a register, which the loop over columns then fills."""
+    rng = np.random.default_rng(6)
+    src, weights = (rng.integers(-3, 4, shape).astype(ml_dtypes.bfloat16) for shape in ((33, 17), (17, 17)))
+    found = simdnn.matmul(src, weights, machine="zen4", dispatch="onednn", dst="bf16").output
+    assert np.array_equal(found.astype(np.float32), src.astype(np.float32) @ weights.astype(np.float32))

@@ -2,7 +2,7 @@
 
 Each is a formula over `Element`s, of x and the numbers alpha and beta that it takes; `formula_of` finds it for a
 post-operation. Roundings and their order are the library's, so a kernel has its bits; coefficients are its, too (Apache
-License 2.0, Intel Corporation). Powers other than -1, 0, 1/2, 1 and 2 are this package's own: the library calls powf.
+License 2.0, Intel Corporation). For powers other than -1, 0, 1/2, 1 and 2 the library calls C's powf (`c_library`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import struct
 from collections.abc import Callable
 from functools import partial
 
-from simdnn.kernels.common import functions, rounded_functions
+from simdnn.kernels.common import c_library, functions
 from simdnn.kernels.common.activation_tables import ERF, LOG, TANH, Table
 from simdnn.kernels.common.expression import Element, Expression, trace
 from simdnn.kernels.common.functions import horner
+from simdnn.kernels.common.masks import SIGN, below, lookup, negative, select, zero
 from simdnn.kernels.common.postops import PostOp
 
-_SIGN = 0x80000000
 _LARGEST = 3.4028234663852886e38
 
 
@@ -40,21 +40,6 @@ _LOG_TAIL = [*_floats(0x3E4CC8A3, 0xBE8004AB, 0x3EAAAAAB, 0xBF000000), 1.0]
 _ERFC = _floats(0x3F87DC22, 0xBFBA00E3, 0x3FB5F0E3, 0xBE91A98E, 0x3E827906)  # Abramowitz and Stegun, 7.1.26
 
 
-def _negative(x: Element) -> Element:
-    """All ones where the sign bit is set, else zeros."""
-    return x.read_as("s32").shift("sar", 31)
-
-
-def _below(x: Element, y: Element | float) -> Element:
-    """All ones where x < y."""
-    return _negative(x - y)
-
-
-def _select(mask: Element, yes: Element, no: Element) -> Element:
-    """`yes` where the mask is all ones, else `no`."""
-    return no.bits("xor", no.bits("xor", yes).bits("and", mask))
-
-
 def _clear(mask: Element, x: Element) -> Element:
     """0 where the mask is all ones, else x."""
     return x.bits("and", mask.bits("xor", 0xFFFFFFFF))
@@ -63,7 +48,7 @@ def _clear(mask: Element, x: Element) -> Element:
 def _floor(x: Element) -> Element:
     """The integer at or below x, as s32."""
     near = x.nearest()
-    return near + _negative(x - near.to_float())
+    return near + negative(x - near.to_float())
 
 
 def _power_of_two(n: Element) -> Element:
@@ -81,20 +66,20 @@ def exp(x: Element) -> Element:
     usual = x.minimum(_EXP_MOST).maximum(_EXP_LEAST)
     n = _reduced(usual)
     r = n.to_float().fma(-_LN2, usual)
-    scale = _clear(_below(x, _EXP_LEAST), _power_of_two(n + 126))
+    scale = _clear(below(x, _EXP_LEAST), _power_of_two(n + 126))
     return horner(r, _EXP) * scale * 2.0
 
 
 def elu(x: Element, alpha: Element) -> Element:
     """x where it is above 0, else alpha (e**x - 1)."""
-    return _select(_below(x.same(0.0), x), x, (exp(x) - 1.0) * alpha)
+    return select(below(x.same(0.0), x), x, (exp(x) - 1.0) * alpha)
 
 
 def logistic(x: Element) -> Element:
     """1 / (1 + e**-x), found for -|x|."""
-    e = exp(x.bits("or", _SIGN))
+    e = exp(x.bits("or", SIGN))
     below = e / (e + 1.0)
-    return _select(_negative(x), below, 1.0 - below)
+    return select(negative(x), below, 1.0 - below)
 
 
 def swish(x: Element, alpha: Element) -> Element:
@@ -121,24 +106,14 @@ def soft_relu(x: Element, alpha: Element) -> Element:
     mantissa = total.bits("and", 0x807FFFFF).bits("or", 0x3F000000) - 1.0
     found = exponent * _LN2 + horner(mantissa, _LOG1P) + turns
     found = found + (scaled.maximum(_LARGEST) - _LARGEST)  # infinity and NaN
-    return _select(_below(x.same(_EXP_MOST), scaled), scaled, found) / alpha
-
-
-def _lookup(index: Element, table: Table, lanes: int) -> Element:
-    """The entry of a table by the low bits of an s32 index; a register holds `lanes` entries."""
-    if len(table) == lanes:
-        return index.permuted(table)
-    half = len(table) // 2
-    low, high = _lookup(index, table[:half], lanes), _lookup(index, table[half:], lanes)
-    upper = index.shift("shl", 32 - half.bit_length()).shift("sar", 31)
-    return _select(upper, high, low)
+    return select(below(x.same(_EXP_MOST), scaled), scaled, found) / alpha
 
 
 def _piecewise(x: Element, index: Element, coefficients: tuple[Table, ...], lanes: int) -> Element:
     """A polynomial in x whose coefficients depend on the index."""
-    total = _lookup(index, coefficients[-1], lanes)
+    total = lookup(index, coefficients[-1], lanes)
     for table in reversed(coefficients[:-1]):
-        total = total.fma(x, _lookup(index, table, lanes))
+        total = total.fma(x, lookup(index, table, lanes))
     return total
 
 
@@ -148,9 +123,9 @@ def tanh(x: Element, lanes: int) -> Element:
     start = (size.read_as("s32") - 0x39800000).bits("and", 0xFFC00000)
     low = size.bits("and", 0xFFC00000)
     found = _piecewise(size - low, start.shift("shr", 22), TANH, lanes)
-    found = _select(_below(size, _float(0x41102CB3)), found, x.same(1.0))
+    found = select(below(size, _float(0x41102CB3)), found, x.same(1.0))
     small = (size - _float(0x39DDB3D7)).bits("or", size.read_as("s32").same(0x7F800000) - size.read_as("s32"))
-    return _select(_negative(small), size, found).bits("xor", x.bits("and", _SIGN))  # small ones, and NaN
+    return select(negative(small), size, found).bits("xor", x.bits("and", SIGN))  # small ones, and NaN
 
 
 def gelu_tanh(x: Element, lanes: int) -> Element:
@@ -167,9 +142,9 @@ def gelu_erf(x: Element, lanes: int) -> Element:
     size = x.abs()
     index = (size.read_as("s32") + 0xC21FFFFF).shift("sar", 21)
     index = -((-(index.at_least(1))).at_least(-24))
-    beyond = _below(x.same(_float(0x40B15CEE)), size)
-    index = _select(beyond, index.same(23), index)
-    found = _piecewise(size, index, ERF, lanes).bits("xor", x.bits("and", _SIGN))
+    beyond = below(x.same(_float(0x40B15CEE)), size)
+    index = select(beyond, index.same(23), index)
+    found = _piecewise(size, index, ERF, lanes).bits("xor", x.bits("and", SIGN))
     return x * (found + 1.0) * 0.5
 
 
@@ -178,7 +153,7 @@ def _gelu_by_exp(x: Element) -> Element:
     scaled = x * _float(0x3F3504F3)
     t = 1.0 / scaled.abs().fma(_float(0x3EA7BA05), 1.0)
     tail = (-exp(-(scaled * scaled))) * t
-    erf = tail.fma(horner(t, _ERFC), 1.0).bits("xor", x.bits("and", _SIGN))
+    erf = tail.fma(horner(t, _ERFC), 1.0).bits("xor", x.bits("and", SIGN))
     half = x * 0.5
     return erf.fma(half, half)
 
@@ -191,28 +166,23 @@ def log(x: Element, lanes: int) -> Element:
     exponent = (bits.shift("shr", 23) + upper).to_float()
     mantissa = x.bits("and", 0x007FFFFF).bits("or", _power_of_two(127 - upper))
     reciprocals, logarithms = LOG
-    z = _lookup(index, reciprocals, lanes).fma(mantissa, -1.0)
+    z = lookup(index, reciprocals, lanes).fma(mantissa, -1.0)
     tail = horner(z, _LOG_TAIL) * z
-    head = exponent.fma(_LN2, _lookup(index, logarithms, lanes))
+    head = exponent.fma(_LN2, lookup(index, logarithms, lanes))
     total = tail + head
     found = total + ((total - head) - tail)
     found = found + (x.maximum(_LARGEST) - _LARGEST)  # infinity and NaN
-    found = _select(_zero((x - 1.0).read_as("s32")), x.same(0.0), found)
-    found = _select(_below(x, 0.0), x.same(float("nan")), found)
-    return _select(_zero(x.abs().read_as("s32")), x.same(float("-inf")), found)
-
-
-def _zero(x: Element) -> Element:
-    """All ones where an s32 is 0."""
-    return x.bits("or", -x).shift("sar", 31).bits("xor", 0xFFFFFFFF)
+    found = select(zero((x - 1.0).read_as("s32")), x.same(0.0), found)
+    found = select(below(x, 0.0), x.same(float("nan")), found)
+    return select(zero(x.abs().read_as("s32")), x.same(float("-inf")), found)
 
 
 def round_even(x: Element) -> Element:
     """The nearest integer, ties to even, with the sign of x."""
-    sign = x.bits("and", _SIGN)
+    sign = x.bits("and", SIGN)
     magic = sign.bits("or", 0x4B000000)  # 2**23
     near = ((x + magic) - magic).bits("or", sign)
-    return _select(_below(x.abs(), 8388608.0), near, x)
+    return select(below(x.abs(), 8388608.0), near, x)
 
 
 _POWERS: dict[str, Callable[[Element, Element, Element], Element]] = {
@@ -221,17 +191,14 @@ _POWERS: dict[str, Callable[[Element, Element, Element], Element]] = {
     "half": lambda x, alpha, beta: x.sqrt() * alpha,
     "one": lambda x, alpha, beta: x * alpha,
     "two": lambda x, alpha, beta: (x * x) * alpha,
-    "odd": lambda x, alpha, beta: _by_logarithm(x.abs(), beta).bits("xor", x.bits("and", _SIGN)) * alpha,
-    "even": lambda x, alpha, beta: _by_logarithm(x.abs(), beta) * alpha,
-    "any": lambda x, alpha, beta: _by_logarithm(x, beta) * alpha,
 }
 _KNOWN_POWERS = {-1.0: "reciprocal", 0.0: "zero", 0.5: "half", 1.0: "one", 2.0: "two"}
-#: powers that the library leaves to C's powf
-OWN_POWERS = ("odd", "even", "any")
-
-
-def _by_logarithm(x: Element, beta: Element) -> Element:
-    return functions.exp(functions.log(x) * beta)
+#: powers as C's powf has them, by whether the exponent is odd, even or no integer
+_POWERS_OF_C = {
+    "odd": lambda x, beta, raised: raised(x.abs(), beta).bits("xor", x.bits("and", SIGN)),
+    "even": lambda x, beta, raised: raised(x.abs(), beta),
+    "any": lambda x, beta, raised: raised(x, beta),
+}
 
 
 def power_of(beta: float) -> str:
@@ -262,22 +229,15 @@ _BY_TABLES: dict[str, Callable[..., Element]] = {
 
 #: the same operations of a reference implementation that calls C's library
 _OF_C: dict[str, Callable[..., Element]] = {
-    "elu": rounded_functions.elu,
-    "exp": rounded_functions.exp,
-    "gelu_tanh": rounded_functions.gelu_tanh,
-    "log": rounded_functions.log,
-    "logistic": rounded_functions.logistic,
-    "mish": rounded_functions.mish,
-    "soft_relu": rounded_functions.soft_relu,
-    "swish": rounded_functions.swish,
-    "tanh": rounded_functions.tanh,
-}
-_POWERS_OF_C: dict[str, Callable[[Element, Element, Element], Element]] = {
-    "reciprocal": lambda x, alpha, beta: (1.0 / x) * alpha,
-    "zero": lambda x, alpha, beta: alpha,
-    "half": lambda x, alpha, beta: (x + 0.0).sqrt() * alpha,  # of -0 it is 0
-    "one": lambda x, alpha, beta: x * alpha,
-    "two": lambda x, alpha, beta: (x * x) * alpha,
+    "elu": c_library.elu,
+    "exp": c_library.exp,
+    "gelu_erf": c_library.gelu_erf,
+    "gelu_tanh": c_library.gelu_tanh,
+    "logistic": c_library.logistic,
+    "mish": c_library.mish,
+    "soft_relu": c_library.soft_relu,
+    "swish": c_library.swish,
+    "tanh": c_library.tanh,
 }
 
 
@@ -291,20 +251,30 @@ def by_tables(op: PostOp) -> bool:
     return op.kind in _BY_TABLES and op.kind != "gelu_erf"
 
 
-def by_c_library(op: PostOp) -> bool:
-    """Whether a reference implementation's function of C's library stands here, rounded right."""
-    return op.power in _POWERS_OF_C or op.kind in _OF_C
-
-
 def function_of(op: PostOp, lanes: int, reference: bool = False) -> Callable[..., Element]:
-    """The formula of x and the numbers of a post-operation, for registers of `lanes` lanes; `reference`: what a library
-    that calls C's functions gives, where it is here.
+    """The formula of x and the numbers of a post-operation, for registers of `lanes` lanes (0: that look nothing up);
+    `reference`: what a library that calls C's functions gives.
     """
-    if reference and by_c_library(op):
-        return _POWERS_OF_C[op.power] if op.power else _OF_C[op.kind]
     if op.power:
-        return _POWERS[op.power]
+        return _power(op.power, lanes, reference)
+    if reference and op.kind == "log":
+        return partial(c_library.log, lanes=lanes)
+    if reference and op.kind in _OF_C:
+        return _OF_C[op.kind]
     return _FORMULAS.get(op.kind) or partial(_BY_TABLES[op.kind], lanes=lanes)
+
+
+def _power(power: str, lanes: int, reference: bool) -> Callable[[Element, Element, Element], Element]:
+    """alpha x**beta for a `power` of `power_of`."""
+    called = {"reciprocal": "odd", "half": "any", "two": "even"}.get(power, power) if reference else power
+    if called in _POWERS:
+        return _POWERS[called]
+    raised = partial(c_library.power, lanes=lanes) if lanes else _by_logarithm
+    return lambda x, alpha, beta: _POWERS_OF_C[called](x, beta, raised) * alpha
+
+
+def _by_logarithm(x: Element, beta: Element) -> Element:
+    return functions.exp(functions.log(x) * beta)
 
 
 def formula_of(op: PostOp, lanes: int, reference: bool = False) -> Expression:

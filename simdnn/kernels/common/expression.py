@@ -126,6 +126,10 @@ class Element:
         """The lesser; a NaN of this value survives, one of `other` does not."""
         return self._lift(other)._apply("min", self)
 
+    def bounded_by(self, greatest: float) -> Element:
+        """The lesser of this value and a number, which a NaN becomes, too."""
+        return self._apply("min", greatest)
+
     def maximum(self, other: Element | float) -> Element:
         """The greater; a NaN of this value survives, one of `other` does not."""
         return self._lift(other)._apply("max", self)

@@ -14,7 +14,7 @@ from simdnn.program.records import Affine, Register, Tensor
 _WAITING = "waiting"
 _SCRATCH = ("p", "a", "b0")  # registers that are free in an epilogue
 _NEEDED = 11  # registers that the longest formula takes
-_NEEDED_BY_REFERENCE = 14
+_NEEDED_OF_C = 12  # and that the longest function of C's library takes
 
 
 def tensors(unit: Unit, ops: Sequence[PostOp], reference: bool) -> list[Tensor]:
@@ -31,7 +31,7 @@ def code(
     lanes = unit.lanes
     places = [Affine(i * unit.lanes) for i in range(len(accumulators))]
     formula = _formula(unit, post_op, place, reference)
-    own, needed = [acc.name for acc in accumulators], _NEEDED_BY_REFERENCE if reference else _NEEDED
+    own, needed = [acc.name for acc in accumulators], _NEEDED_OF_C if reference or post_op.power else _NEEDED
     formula.registers = [*_SCRATCH, *own, *_others(own, needed - len(_SCRATCH) - len(own))]
     found: Code = [store32(unit, _WAITING, at, acc, unit.lanes) for at, acc in zip(places, accumulators, strict=True)]
     for at in places:

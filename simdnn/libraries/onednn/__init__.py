@@ -30,7 +30,7 @@ LIBRARY = Library(
     references=refusals.REFERENCES,
     operator=operators.form,
     deconvolution=deconvolution.way,
-    check_deconvolution=deconvolution.check,
+    name_deconvolution=deconvolution.name,
     inner_product=inner_product.layout,
-    check_inner_product=inner_product.check,
+    name_inner_product=inner_product.name,
 )

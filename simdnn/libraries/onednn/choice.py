@@ -32,7 +32,6 @@ from simdnn.libraries.onednn.order import (
     shared_by_pixels,
 )
 from simdnn.libraries.onednn.refusals import (
-    refuse_c_functions,
     refuse_float_attributes,
     refuse_gemm,
     refuse_int8_gemm,
@@ -57,9 +56,7 @@ def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
 
     Raises `Unimplemented` where the library refuses the problem, or falls to an emulation that is not modelled here.
     """
-    pick = Pick(*_choice(problem, isa, fpmath))
-    refuse_c_functions(problem, pick.name)
-    return pick
+    return Pick(*_choice(problem, isa, fpmath))
 
 
 def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:

@@ -16,11 +16,12 @@ import numpy as np
 from isa_models import Unimplemented
 from simdnn.libraries.model import OperatorCall, OperatorForm
 from simdnn.libraries.onednn.endings import BYTES, WHOLE, Refused, by_kernel, refuse_ending
-from simdnn.libraries.onednn.log import family
+from simdnn.libraries.onednn.log import family, instructions
 
 _WORKS = "what works: dispatch='fastest'"
 _MOST_CHANNELS = 256  # sums of more were not looked at
 _LANES = 16
+_FIRST_CUT = 96  # channels that AVX2's GEMM of floats sums before it cuts
 _BYTES = {"f32": 4, "s32": 4, "bf16": 2, "s8": 1, "u8": 1}
 
 
@@ -155,6 +156,8 @@ def _f32(call: OperatorCall, p: Transposed) -> OperatorForm:
         if isa == "avx2" and _by_jit_avx2(p):
             together = 1 if len(p.size) == 3 else 4 if p.size[-1] < 15 else 2 if p.size[-1] < 40 else 1
             return OperatorForm(f"conv:any+jit:{isa}", True, "blocks", (8, together))
+    if "avx512_core" not in call.caps and p.oc * prod(p.kernel) == 1 and p.ic > _FIRST_CUT:
+        raise Refused("the order of its GEMM for one row is not known")
     return OperatorForm("conv:any+x64:gemm:jit", True, "products")
 
 
@@ -204,6 +207,8 @@ def _bf16(call: OperatorCall, p: Transposed) -> OperatorForm:
         return OperatorForm(f"conv:any+jit_bf16_1x1:{isa}", True, "chain")
     if p.divided_by(16, 8, 4) and not (p.outside or p.both):
         return OperatorForm(f"conv:any+jit_bf16:{isa}", True, "blocks", (p.block, 0))
+    if prod(p.size) == 1:
+        raise Refused("the order of its GEMM for one pixel is not known")
     return OperatorForm("conv:any+x64:gemm:jit", True, "products")
 
 
@@ -361,9 +366,9 @@ def way(call: OperatorCall) -> str:
     )
 
 
-def check(src: str, implementation: str, channels: int, caps: frozenset[str]) -> None:
-    """Raises `Unimplemented` where a transposed convolution is not that implementation of the convolution; `channels`:
-    of the source in a group.
+def name(src: str, implementation: str, channels: int, caps: frozenset[str]) -> str:
+    """The library's name of a transposed convolution that is an implementation of the convolution; `channels`: of the
+    source in a group. Raises `Unimplemented` where it is not.
     """
     exact = src != "f16" and caps & {"avx512_core_vnni", "avx2_vnni"}
     kernel = family(implementation)
@@ -373,3 +378,6 @@ def check(src: str, implementation: str, channels: int, caps: frozenset[str]) ->
             f"dispatch='onednn' for a deconvolution of {src} by its GEMM, where a convolution is {implementation}'s: "
             f"what saturates there is not followed; {_WORKS}"
         )
+    if kernel not in ("brg_conv_fwd", "brgconv_1x1"):
+        return implementation
+    return f"brg_deconv:{instructions(implementation)}+{implementation}"

@@ -22,6 +22,15 @@ def family(name: str) -> str:
     return name.partition(":")[0]
 
 
+def instructions(name: str) -> str:
+    """The ISA cap of the library's implementation.
+
+    >>> instructions("brg_matmul:avx512_core_vnni")
+    'avx512_core_vnni'
+    """
+    return name.partition(":")[2]
+
+
 def line(problem: Problem, implementation: str, words: Sequence[str], time: str) -> str:
     """The line of a problem; `words` tell its attribute and what else is to be said, `time` is in milliseconds."""
     if isinstance(problem, MatmulProblem):

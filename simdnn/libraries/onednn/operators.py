@@ -5,15 +5,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.formats import fmt
-from simdnn.kernels.common.activations import OWN_POWERS, power_of
 from simdnn.libraries.model import OperatorCall, OperatorForm
 from simdnn.libraries.onednn import deconvolution, reorders
-from simdnn.libraries.onednn.endings import BYTES, Refused, by_kernel, refuse_ending, refuse_function
+from simdnn.libraries.onednn.endings import BYTES, Refused, by_kernel, refuse_ending, sharing
 from simdnn.libraries.onednn.narrow import F8
 
 _WIDE = ("f32", "bf16", "f16")
@@ -26,8 +26,7 @@ _NEEDS = {
 }
 #: functions of elements that an integer kernel has
 _OF_INTEGERS = ("relu", "linear", "clip")
-_ROOTS = ("norm_lp_max", "norm_lp_sum")
-_NORMS = (*_ROOTS, "norm_lp_power_p_max", "norm_lp_power_p_sum")
+_NORMS = ("norm_lp_max", "norm_lp_sum", "norm_lp_power_p_max", "norm_lp_power_p_sum")
 JIT, REFERENCE = OperatorForm("jit"), OperatorForm("ref", True)
 
 
@@ -53,11 +52,21 @@ def form(call: OperatorCall) -> OperatorForm:
         rule = _RULES.get(call.primitive)
         if rule is None:
             raise Refused("its bits are not known")
-        return rule(call)
+        found = rule(call)
+        return found if found.integers != "bounded" else found._replace(integers=_integers(call, found))
     except Refused as why:
         raise Unimplemented(
             f"dispatch='onednn' for {call.primitive} of {':'.join(every)}: {why}; what works: dispatch='fastest'"
         ) from None
+
+
+def _integers(call: OperatorCall, found: OperatorForm) -> str:
+    """What a NaN becomes on its way to bytes: 0 in the reference; -128 or, by a conversion of s32, 255 with AVX-512."""
+    if call.dst not in BYTES:
+        return "bounded"
+    if found.by_reference:
+        return "zero"
+    return "greatest" if call.dst == "u8" and "avx512_core" in call.caps else "bounded"
 
 
 def _refuse_scales(call: OperatorCall) -> None:
@@ -86,9 +95,14 @@ def _ended(call: OperatorCall, shape: tuple[int, ...], jit: bool, other: Operato
 def _softmax(call: OperatorCall) -> OperatorForm:
     _refuse_s32(call)
     _refuse_scaled(call)
-    if not by_kernel(call, call.shapes[0], ("scalar", "channel", "none")):
-        raise Refused("its reference takes what stands behind, whose e**x is C's")
-    return _ended(call, call.shapes[0], True)
+    shape = call.shapes[0]
+    of_channels = call.options.get("axis", -1) % len(shape) == 1  # else values by channel are its reference's
+    beside = [part for _, *given in call.post_ops for part in given if isinstance(part, tuple)]
+    if not by_kernel(call, shape, ("scalar", "channel", "none")) or (
+        not of_channels and any("channel" in sharing(operand, shape) for operand in beside)
+    ):
+        raise Refused("its reference takes what stands behind, whose sums are not followed")
+    return _ended(call, shape, True)
 
 
 def _layer_normalization(call: OperatorCall) -> OperatorForm:
@@ -96,8 +110,6 @@ def _layer_normalization(call: OperatorCall) -> OperatorForm:
     _refuse_scaled(call)
     shape = call.shapes[0]
     if not by_kernel(call, shape, ("scalar", "channel" if len(shape) == 2 else "last")):
-        if "variance" not in call.rows:
-            raise Refused("statistics of its simple kernel, which takes what stands behind, are not followed")
         return _ended(call, shape, False, OperatorForm("simple", True))
     return _ended(call, shape, True)
 
@@ -143,36 +155,38 @@ def _eltwise(call: OperatorCall) -> OperatorForm:
         raise Refused(f"of integers it computes {', '.join(_OF_INTEGERS)}")
     if name == "round" and dtype != "f32":
         raise Refused("it rounds f32 alone")
-    if name == "pow" and power_of(call.options.get("beta", 0.0)) in OWN_POWERS:
-        raise Refused("powers other than -1, 0, 1/2, 1 and 2 call C's powf")
     if not call.post_ops:
         return JIT
-    _ended(call, call.shapes[0], False)
-    refuse_function(call, (name, *_numbers(call)))
-    return REFERENCE
-
-
-def _numbers(call: OperatorCall) -> tuple[float, float]:
-    return call.options.get("alpha", 0.0), call.options.get("beta", 0.0)
+    return _ended(call, call.shapes[0], False)
 
 
 def _binary(call: OperatorCall) -> OperatorForm:
     if "dst" in call.scales:
         raise Refused("it takes no scale of the destination")
-    if call.options["algorithm"] == "div" and not fmt(call.dst).is_float:
-        raise Refused("a NaN on its way to an integer is not followed")
     first, second = call.shapes
     shape = tuple(np.broadcast_shapes(first, second))
-    jit = (call.dst in BYTES or call.types[0] == call.dst) and tuple(first) == shape and 1 < len(shape) < 6
+    jit = (call.dst in BYTES or call.types[0] == call.dst) and tuple(first) == shape and len(shape) < 6
     jit = jit and by_kernel(call, shape, ("scalar", "channel", "last", "none"))
     if "sum" in [kind for kind, *_ in call.post_ops] and call.types[0] != call.dst:
         jit = False
-    shared = tuple(size > 1 for size in second)
-    plain = second == first or not any(shared) or shared == tuple(i == 1 for i in range(len(shape)))
-    if jit and not plain:
-        for by_reference in (False, True):  # which of them takes other broadcasts is not known
-            refuse_ending(call, shape, by_reference, alike=True)
-    return _ended(call, shape, jit)
+    return _ended(call, shape, jit and _shared_in_kernel(first, second))
+
+
+def _shared_in_kernel(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+    """Whether the vector kernel of binary takes a second source that is shared so (`is_bcast_allowed` of
+    jit_uni_binary.cpp): spatial dimensions from the outermost one on, and with them images, channels, or both.
+    """
+    whole = (*(1,) * (len(first) - len(second)), *second)
+    shared = [one != other for one, other in zip(first, whole, strict=True)]
+    pixels = shared[2:]
+    if not any(shared) or not pixels:
+        return True
+    if pixels != sorted(pixels, reverse=True):
+        return False
+    images, channels = shared[:2]
+    if pixels[-1]:
+        return all(pixels) and (images or not channels)
+    return channels or not any(pixels)
 
 
 def _prelu(call: OperatorCall) -> OperatorForm:
@@ -200,29 +214,14 @@ def _reduction(call: OperatorCall) -> OperatorForm:
     jit = jit and by_kernel(call, out, ("scalar", "channel", "none"))
     if norm and integers:
         raise Refused("norms are of floats")
-    if norm:
-        _refuse_norm(call)
-    if name == "mul" and integers and not jit:
-        raise Refused("products of integers, which wrap there")
     return _ended(call, out, jit)
-
-
-def _refuse_norm(call: OperatorCall) -> None:
-    """Raises `Refused` where the reference calls C's powf: known are the first power, and others of numbers of eight
-    bits, whose power no rounding touches.
-    """
-    name, p = call.options["algorithm"], call.options.get("p", 1.0)
-    if p != 1 and (p not in (2, 3) or call.types[0] == "f32" and (p == 3 or call.dst in ("f32", "s32"))):
-        raise Refused(f"p={p:g} of {call.types[0]} calls C's powf")
-    if name in _ROOTS and p != 1 and (p != 2 or call.dst in ("f32", "s32")):
-        raise Refused(f"a root of order {p:g} towards {call.dst} calls C's powf")
 
 
 def _pooling(call: OperatorCall) -> OperatorForm:
     _refuse_scales(call)
     (dtype,), (shape,), options = call.types, call.shapes, call.options
     spatial = len(shape) - 2
-    dilated = bool(np.max(options.get("dilation", 1)) > 1)
+    dilated = max(options["dilation"]) > 1
     floats = fmt(dtype).is_float
     out_ops = by_kernel(call, (*shape[:2], *[2] * spatial), ("scalar", "channel", "none"))
     same = dtype == call.dst and not dilated
@@ -231,13 +230,39 @@ def _pooling(call: OperatorCall) -> OperatorForm:
         two = spatial < 2 or (shape[-1] > 1 and shape[-2] > 1)
         rows = wide and shape[1] > 3 and (dtype != "f32" or (spatial > 1 and two))
         jit = same and (call.channels_last or call.in_rows and rows)
+        if jit and not call.channels_last and _as_large(call, shape, options["out"]):
+            raise Refused("in rows its kernel reads second operands as large as the output at other places")
     else:
-        jit = same and call.channels_last
-        if jit and dtype == "s32" and (options["algorithm"] != "max" or call.post_ops):
-            raise Refused("its kernel's sums of s32 are not followed")
-        if jit and call.post_ops and "avx512_core" not in call.caps:
-            raise Refused("its kernel of integers at 256 bits may leave small images to its reference")
+        jit = same and call.channels_last and not (options["algorithm"] == "max" and call.post_ops)
+        jit = jit and out_ops and _fits_registers(call)
+        refuse_ending(call, (*shape[:2], *[2] * spatial), not jit)
+        return OperatorForm("jit_int", integers="converted") if jit else REFERENCE
     return _ended(call, (*shape[:2], *[2] * spatial), jit and out_ops)
+
+
+def _as_large(call: OperatorCall, shape: tuple[int, ...], out: list[int]) -> bool:
+    """Whether a second operand is as large as an output that has more than a pixel."""
+    whole = (*shape[:2], *out)
+    return prod(out) > 1 and any(part == whole for _, *given in call.post_ops for part in given)
+
+
+def _fits_registers(call: OperatorCall) -> bool:
+    """Whether pooling's kernel of integers takes an image: padding is narrower than the window, and the smaller of
+    source and destination fills a register, as it reads and writes whole ones but for AVX-512 (`init_conf` of
+    jit_uni_i8i8_pooling.cpp). Raises `Refused` where the kernel for sse41 takes a smaller one, whose functions differ.
+    """
+    shape, options = call.shapes[0], call.options
+    rank = len(shape) - 2
+    every = zip(shape[2:], options["out"], options["strides"], options["kernel"], strict=True)
+    behind = [(o - 1) * s + k - n - a for (n, o, s, k), a in zip(every, options["padding"][:rank], strict=True)]
+    if any(max(pad) >= k for *pad, k in zip(options["padding"][:rank], behind, options["kernel"], strict=True)):
+        return False
+    held = prod((*shape[:2], *map(min, shape[2:], options["out"]))) * (4 if call.dst == "s32" else 1)
+    if "avx512_core" in call.caps or held >= 32:
+        return True
+    if held >= 16:
+        refuse_ending(call, (*shape[:2], *[2] * rank), False, alike=True)
+    return held >= 16
 
 
 def _resampling(call: OperatorCall) -> OperatorForm:
@@ -255,10 +280,11 @@ def _concat(call: OperatorCall) -> OperatorForm:
         raise Refused("it takes scales of sources, and nothing behind them")
     if len({*call.types}) > 1:
         raise Refused("it takes sources of one type")
-    if call.types[0] == "s32" and call.dst in ("bf16", "f16"):
-        raise Refused("it has no reorder between s32 and 16 bits")
-    if "bf16" in (call.types[0], call.dst) and call.types[0] != call.dst and "avx512_core" not in call.caps:
-        raise Refused("bf16 to other types needs avx512_core")
+    if {call.types[0], call.dst} == {"s32", "f16"}:
+        raise Refused("it has no reorder between s32 and f16")
+    outer = call.shapes[0][: call.options.get("axis", 1) % len(call.shapes[0])]
+    if {call.types[0], call.dst} == {"s32", "bf16"} and ("avx512_core_bf16" not in call.caps or prod(outer) > 1):
+        raise Refused("between s32 and bf16 it has copies alone, and needs avx512_core_bf16")
     if {"f16", "f8_e4m3", "f8_e5m2"} & {call.types[0], call.dst} and "avx512_core_fp16" not in call.caps:
         raise Refused(f"{call.types[0]}:{call.dst} needs avx512_core_fp16")
     return JIT

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 from isa_models import Unimplemented
 from isa_models.formats import fmt
-from simdnn.kernels.common.activations import OWN_POWERS, by_c_library, is_formula
 from simdnn.kernels.common.postops import BINARY, COMPARISONS, ELTWISE, PostOp, previous_type, sums_first
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
-from simdnn.libraries.model import LeftToReference
 from simdnn.libraries.onednn.blocks import may_cut_channels
 from simdnn.libraries.onednn.order import (
     by_gemm,
@@ -38,23 +36,6 @@ def check_post_ops(problem: Problem) -> None:
     kinds = [op.kind for op in problem.epilogue.post_ops]
     if others := [kind for kind in kinds if kind not in (*ELTWISE, *BINARY, "sum")]:
         raise Unimplemented(f"dispatch='onednn' with post-operation {others[0]!r}: not modelled; 'fastest' takes it")
-    if any(op.power in OWN_POWERS for op in problem.epilogue.post_ops):
-        what = "C's powf for powers other than -1, 0, 0.5, 1 and 2"
-        raise Unimplemented(f"dispatch='onednn' with post-operation 'pow': oneDNN calls {what}")
-
-
-def refuse_c_functions(problem: Problem, name: str) -> None:
-    """Raises where an implementation, which `name` is oneDNN's name of, calls C's library for a post-operation, and the
-    destination shows the ulp by which that is off in up to 5 of 10,000 values.
-    """
-    called = [op for op in problem.epilogue.post_ops if is_formula(op) and op.kind != "round"]
-    by_c = name in REFERENCES or name == "x64:gemm:jit" and problem.src == "f32"
-    shown = [op.kind for op in called if problem.epilogue.dst in ("f32", "s32") or not by_c_library(op)]
-    if shown and by_c:
-        raise LeftToReference(
-            f"oneDNN takes {name} here, which calls C's library for {shown[0]!r}: 'fastest' takes it, and but for "
-            "gelu_erf a destination of 16 bits or fewer works"
-        )
 
 
 def check_dimensions(p: MatmulProblem, dims: int, shape: Sequence[int]) -> None:

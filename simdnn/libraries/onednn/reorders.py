@@ -30,7 +30,10 @@ _PAIRS: dict[str, tuple[str, ...]] = {
 def form(call: OperatorCall) -> OperatorForm:
     """The implementation that takes a reorder; raises `Refused`."""
     src, dst = call.types[0], call.dst
-    if dst not in _PAIRS[src]:
+    if dst in _NIBBLES and src in ("bf16", *WHOLE):
+        raise Refused("it accepts that and leaves the destination unwritten")
+    by_copy = {src, dst} == {"bf16", "s32"} and "avx512_core_bf16" in call.caps and not _attributes(call)
+    if dst not in _PAIRS[src] and not by_copy:
         raise Refused("it has no such reorder")
     for name, dtype in (("src", src), ("dst", dst)):
         if call.zero_points.get(name) is not None and fmt(dtype).is_float:
@@ -49,6 +52,10 @@ def form(call: OperatorCall) -> OperatorForm:
     if "dst" in call.scales and any(factors and factors[0] != 1 for _, *factors in call.post_ops):
         raise Refused("the roundings of a sum's factor beside the destination's scale are not known")
     return OperatorForm("simple" if simple else "jit", simple)
+
+
+def _attributes(call: OperatorCall) -> bool:
+    return bool(call.scales or call.zero_points or call.post_ops)
 
 
 def _mask(shape: tuple[int, ...]) -> tuple[int, ...]:

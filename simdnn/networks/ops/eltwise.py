@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.activations import exp, function_of, log, power_of
 from simdnn.kernels.common.expression import Element
+from simdnn.kernels.common.masks import negative, opposite
 from simdnn.kernels.common.pointwise import OF_REFERENCE, PLAIN, function_on_gpus
 from simdnn.kernels.common.postops import ELTWISE, PostOp
 from simdnn.networks.kernels import Formula, Kernels, shadow
 from simdnn.networks.model import Node
+from simdnn.networks.ops.ordered import in_two_lanes
 from simdnn.networks.ops.pool import PoolWindows
+from simdnn.networks.ops.quantized import bounded
 from simdnn.networks.ops.registry import OWN, operator
+from simdnn.networks.ops.shape import view
+from simdnn.networks.types import element, is_float, limits
 
 
 def formula(name: str, alpha: float, beta: float, lanes: int, reference: bool = False) -> Formula:
@@ -40,6 +44,31 @@ def eltwise(k: Kernels, node: Node, x: Array) -> Array:
     lanes = 0 if k.target.gpu else k.words.lanes
     numbers = node.number("alpha"), node.number("beta")
     return k.map(formula(name, *numbers, lanes, bool(node.integer("reference", 0))), x, name=name)
+
+
+@operator("Quantize", domain=OWN)
+def quantize(k: Kernels, node: Node, x: Array, step: Array) -> Array:
+    """The nearest integer to x / step, saturated; how a NaN fares by a name of `simdnn.libraries.model.INTEGERS`."""
+    dtype = element(node.integer("to"))
+    low, high = limits(dtype)
+    how = _INTEGERS[node.text("how")]
+    return k.map(lambda v, s: how(v / s, low, high), x, step, dst=dtype, name="quantize")
+
+
+def _as_greatest(v: Element, low: float, high: float) -> Element:
+    return v.maximum(float(low)).bounded_by(float(high)).nearest()
+
+
+def _as_zero(v: Element, low: float, high: float) -> Element:
+    is_nan = negative(v.same(float("inf")).read_as("s32") - v.abs().read_as("s32"))
+    return bounded(v.bits("and", opposite(is_nan)), low, high).nearest()
+
+
+def _converted(v: Element, low: float, high: float) -> Element:
+    return v.nearest() if low else v.nearest().at_least(0)
+
+
+_INTEGERS = {"greatest": _as_greatest, "zero": _as_zero, "converted": _converted}
 
 
 @operator("PRelu", domain=OWN)
@@ -107,14 +136,14 @@ def layer_normalization(
     Statistics are of (…, 1); without `variance` they are found. `rms`: nothing is subtracted. `simple`: scale times the
     inverse first.
     """
-    epsilon, count, rms = node.number("epsilon", 1e-5), x.shape[-1], node.integer("rms", 0)
-    how: dict[str, Any] = {"divisor": count, "order": "rounds"}
+    epsilon, rms, simple = node.number("epsilon", 1e-5), node.integer("rms", 0), node.integer("simple", 0)
+    averaged = _averaged_by_lines if simple else _averaged_in_rounds
     if variance is None and not rms:
-        mean = k.reduce("sum", x, [-1], **how)
+        mean = averaged(k, x, False)
     unit = x if mean is None else k.map(lambda v, m: v - m, x, mean, name="sub")
-    spread = k.reduce("sum_square", unit, [-1], **how) if variance is None else variance
+    spread = averaged(k, unit, True) if variance is None else variance
     inverse = k.map(lambda v: 1.0 / (v + epsilon).sqrt(), spread, name="rsqrt")
-    if node.integer("simple", 0):
+    if simple:
         factor = inverse if scale is None else k.map(lambda i, s: s * i, inverse, scale, name="mul")
         unit = k.map(lambda c, f: c * f, unit, factor, name="mul")
         return unit if shift is None else k.map(lambda u, b: u + b, unit, shift, name="shift")
@@ -126,6 +155,18 @@ def layer_normalization(
     return unit if shift is None else k.map(lambda u, b: u + b, unit, shift, name="shift")
 
 
+def _averaged_in_rounds(k: Kernels, x: Array, square: bool) -> Array:
+    """Means along lines, or of squares, in rounds of four registers."""
+    return k.reduce("sum_square" if square else "sum", x, [-1], divisor=x.shape[-1], order="rounds")
+
+
+def _averaged_by_lines(k: Kernels, x: Array, square: bool) -> Array:
+    """The same by a compiler's loop."""
+    x, count = k.map(lambda v: v * v, x, name="square") if square else x, x.shape[-1]
+    total = view(k, in_two_lanes(k, view(k, x, (x.size // count, count))), (*x.shape[:-1], 1))
+    return k.map(lambda v: v / float(count), total, name="div")
+
+
 @operator("MaxPool", domain=OWN)
 def max_pool(k: Kernels, node: Node, x: Array) -> Array:
     """The greatest of each window of floats; of two zeros the first."""
@@ -134,11 +175,15 @@ def max_pool(k: Kernels, node: Node, x: Array) -> Array:
 
 @operator("AveragePool", domain=OWN)
 def average_pool(k: Kernels, node: Node, x: Array) -> Array:
-    """Sums of windows times 1 over the number of taps that count: oneDNN's means of integers, channels last."""
+    """Sums of windows times 1 over the number of taps that count: oneDNN's means of integers, channels last. Sums of
+    s32 wrap; those of bytes are exact, as f32.
+    """
     windows = PoolWindows(k, node, x)
     counts = windows.counts(bool(node.integer("count_include_pad", 0)))
-    sums = windows.run(k, "mean", np.ones_like(counts))
     parts = np.float32(1) / counts.astype(np.float32)
+    if not is_float(x.dtype):
+        return k.map(lambda v, p: v.to_float() * p, windows.sums(k), parts, dst=parts.dtype, name="mul")
+    sums = windows.run(k, "mean", np.ones_like(counts))
     return k.map(lambda v, p: v * p, sums, parts, name="mul")
 
 

@@ -15,8 +15,10 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
+from simdnn.networks.ops.elementwise import by_numpy
 from simdnn.networks.ops.registry import OWN, operator
 from simdnn.networks.ops.shape import view
+from simdnn.networks.types import is_float
 
 _STEPS: dict[str, Callable[[Element, Element], Element]] = {
     "sum": lambda a, b: a + b,
@@ -87,11 +89,14 @@ def _of_register(k: Kernels, kind: str, x: Array, lanes: int) -> Array:
 
 @operator("Reduce", domain=OWN)
 def reduce(k: Kernels, node: Node, x: Array) -> Array:
-    """`kind` over `axes`, divided by their size where `mean`: a chain, or registers of `lanes` lanes along a line.
+    """`kind` over `axes`, divided by their size where `mean`: a chain, or registers of `lanes` lanes along a line. Of
+    integers it is the product, as s32.
 
     What fills no register is joined by itself and goes onto the first lane.
     """
     kind, axes, lanes = node.text("kind"), node.integers("axes"), node.integer("lanes", 0)
+    if not is_float(x.dtype):  # the product of integers wraps
+        return by_numpy(k, lambda v: np.prod(v, tuple(axes), np.int32, keepdims=True), x, steps=1, dst=np.int32)
     shape = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
     count = prod(x.shape[axis] for axis in axes)
     if not lanes:
@@ -116,6 +121,16 @@ def _of_line(k: Kernels, kind: str, x: Array, lanes: int) -> Array:
         first = k.map(_STEPS[kind], _part(k, total, 0, 1), tail, name=kind)
         total = _joined(k, [first, _part(k, total, 1, lanes)])
     return _of_register(k, kind, total, lanes)
+
+
+def in_two_lanes(k: Kernels, x: Array) -> Array:
+    """Sums (rows, 1) of x (rows, n): of even and of odd elements, both, then what is left."""
+    rows, n = x.shape
+    total = _part(k, x, 0, 1)
+    if n > 1:
+        pairs = view(k, _part(k, x, 0, n - n % 2), (rows, n // 2, 2))
+        total = halves(k, "sum", view(k, chain(k, "sum", pairs, [1]), (rows, 2)), 1)
+    return k.map(_STEPS["sum"], total, _part(k, x, n - 1, n), name="sum") if n % 2 and n > 1 else total
 
 
 # -- statistics -------------------------------------------------------------------------------------------------------

@@ -124,6 +124,14 @@ class PoolWindows:
             return k.moved(shadow(shape, source.dtype), source.shape[4])
         return k.moved(source.reshape(*source.shape[:2], -1, source.shape[4]).take(rows, 2), source.shape[4])
 
+    def sums(self, k: Kernels) -> Array:
+        """Sums of windows of s32, which wrap."""
+        shape, steps = (*self.x.shape[:2], *self.out), prod(self.kernel)
+        if k.shadows(self.x):
+            return k.plain(shadow(shape, self.x.dtype), self.x, steps=steps)
+        taps = tuple(range(-len(self.kernel), 0))
+        return k.plain(self.windows(self.padded(self.x, 0)).sum(taps, np.int32), self.x, steps=steps)
+
     def by_numpy(self, k: Kernels, kind: str, counts: Array | None) -> Array:
         x = self.x
         if k.shadows(x):
