@@ -237,7 +237,8 @@ def _by_kernel_of_bytes(call: OperatorCall, p: Transposed) -> OperatorForm | Non
         shifted = p.src == "s8" or call.zero_points.get("src")
         if shifted and not _shifts_right(p, p.src == "s8"):
             raise Refused("what it adds for an s8 source or zero point is wrong at edges, or memory not written")
-        return OperatorForm(f"brg_deconv:{isa}+brgconv_strided:{isa}", False, "products", slopes="no greater")
+        order = "strided" if isa == "avx512_core_vnni" and not p.depthwise else "products"
+        return OperatorForm(f"brg_deconv:{isa}+brgconv_strided:{isa}", False, order, slopes="no greater")
     if not wide and own and p.single_tap:
         return OperatorForm(
             "jit_deconvolution:avx2+jit_uni_int8_1x1:avx2", False, "products", merged=True, slopes="sign"
@@ -251,8 +252,13 @@ def _by_kernel_of_bytes(call: OperatorCall, p: Transposed) -> OperatorForm | Non
         shifted = p.src == "s8" or call.zero_points.get("src")
         if shifted and any(s > k for s, k in zip(p.strides, p.kernel, strict=True)):
             raise Refused("what it adds for an s8 source or zero point is wrong between windows that do not meet")
+        unsure = wide and p.groups > 1 and call.dst == "u8"
+        if unsure and {name for name, *_ in call.post_ops} & {"div", "sqrt", "pow", "log"}:
+            raise Refused("whether a kernel of 256 bits takes it, which makes another number of a NaN, is not known")
         name = f"jit_deconvolution:{isa}" if wide else f"jit_uni_int8:{isa}"
         return OperatorForm(name, False, "products", merged=True, slopes="no greater" if wide else "sign")
+    if "avx512_core_vnni" in caps and not first and own and _by_older_kernel_of_bytes(call, p, 8):
+        raise Refused("a kernel of AVX2, whose pairs saturate, takes a sum behind other operations")
     if not wide and own and _by_older_kernel_of_bytes(call, p, 4):
         raise Refused("its kernel of 128 bits is not followed")
     return None

@@ -61,7 +61,7 @@ def form(call: OperatorCall) -> OperatorForm:
 
 
 def _integers(call: OperatorCall, found: OperatorForm) -> str:
-    """What a NaN becomes on its way to bytes: 0 in the reference; -128 or, by a conversion of s32, 255 with AVX-512."""
+    """How f32 becomes bytes: a NaN is 0 in the reference, else -128, or by a conversion of s32 255 with AVX-512."""
     if call.dst not in BYTES:
         return "bounded"
     if found.by_reference:

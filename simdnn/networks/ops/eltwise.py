@@ -161,7 +161,7 @@ def _averaged_in_rounds(k: Kernels, x: Array, square: bool) -> Array:
 
 
 def _averaged_by_lines(k: Kernels, x: Array, square: bool) -> Array:
-    """The same by a compiler's loop."""
+    """Means along lines, or of squares, by a compiler's loop: even and odd elements apart."""
     x, count = k.map(lambda v: v * v, x, name="square") if square else x, x.shape[-1]
     total = view(k, in_two_lanes(k, view(k, x, (x.size // count, count))), (*x.shape[:-1], 1))
     return k.map(lambda v: v / float(count), total, name="div")
@@ -198,7 +198,8 @@ def resize(k: Kernels, node: Node, x: Array) -> Array:
     if node.text("mode") == "nearest":
         half = np.float32(0.5)
         rounded = [np.copysign(np.floor(np.abs(place) + half), place) for place in places]  # ties away from zero
-        return _taken(k, x, [np.clip(r.astype(int), 0, x.shape[a] - 1) for r, a in zip(rounded, axes, strict=True)])
+        nearest = [np.clip(r.astype(int), 0, x.shape[a] - 1) for r, a in zip(rounded, axes, strict=True)]
+        return _taken(k, x, nearest, x.shape[1] if node.integer("channels_last", 0) else 1)
     lows = [np.maximum(place.astype(int), 0) for place in places]
     highs = [
         np.minimum(np.where(place < 0, 0, np.ceil(place)).astype(int), x.shape[axis] - 1)
@@ -223,15 +224,15 @@ def _places(out: int, size: int) -> Array:
     return np.asarray((i + half) * np.float32(size) / np.float32(out) - half, np.float32)
 
 
-def _taken(k: Kernels, x: Array, indices: Sequence[Array]) -> Array:
-    """Elements of images by their places on each axis."""
+def _taken(k: Kernels, x: Array, indices: Sequence[Array], run: int = 1) -> Array:
+    """Elements of images by their places on each axis; `run` of them lie beside each other in memory."""
     shape = (*x.shape[:2], *(len(index) for index in indices))
     if not k.values:
-        return k.moved(shadow(shape, x.dtype), 1)
+        return k.moved(shadow(shape, x.dtype), run)
     found = x
     for axis, index in enumerate(indices, 2):
         found = found.take(index, axis)
-    return k.moved(np.ascontiguousarray(found), 1)
+    return k.moved(np.ascontiguousarray(found), run)
 
 
 def _spread(parts: Sequence[Array]) -> Array:
@@ -250,7 +251,9 @@ def _axis_by_axis(
     rank = len(lows)
     for axis in reversed(range(rank)):
         whole = [np.arange(size) for size in x.shape[2:]]
-        low, high = (_taken(k, x, [*whole[:axis], index[axis], *whole[axis + 1 :]]) for index in (lows, highs))
+        low, high = (
+            _taken(k, x, [*whole[:axis], index[axis], *whole[axis + 1 :]], x.shape[1]) for index in (lows, highs)
+        )
         left, right = (part.reshape([-1 if a == axis else 1 for a in range(rank)]) for part in pairs[axis])
         x = k.map(lambda a, b, p, q: b.fma(q, a * p), low, high, left, right, name="resize")
     return x

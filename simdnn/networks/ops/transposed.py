@@ -19,9 +19,9 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.registry import OWN, operator
-from simdnn.networks.types import label
+from simdnn.networks.types import is_float, label
 
-F32 = np.dtype(np.float32)
+F32, S32 = np.dtype(np.float32), np.dtype(np.int32)
 _SHORT = 8  # products of bf16 after which a GEMM's sum restarts where a side of it is a vector
 
 # Of the GEMM of AVX2: products of a sum, rows and columns of a block, then of a tile and how many are few, which has
@@ -108,7 +108,8 @@ class TransposedSums:
 
     def run(self, x: Array, w: Array, sizes: Sequence[int]) -> Array:
         n, (groups, oc, ic) = x.shape[0], w.shape[:3]
-        result = np.zeros((n, groups * oc, *self.out), np.float32)
+        dtype = F32 if is_float(x.dtype) else S32
+        result = np.zeros((n, groups * oc, *self.out), dtype)
         for deep, high, wide in product(*self.axes):
             parts = wide.parts() if self.order == "strided" and self.out[2] % wide.stride == 0 else None
             runs = [range(len(wide.taps))] if parts is None else parts
@@ -120,7 +121,7 @@ class TransposedSums:
             if total is not None and self.k.values:
                 places = (slice(None), slice(None), deep.outputs(), high.outputs(), wide.outputs())
                 result[places] = total
-        return result if self.k.values else shadow(result.shape, F32)
+        return result if self.k.values else shadow(result.shape, dtype)
 
     def _blocks(self, ic: int, block: int = 0, together: int = 0) -> list[list[range]]:
         """Blocks of channels, those of one sum together."""
@@ -165,7 +166,7 @@ class TransposedSums:
         found = self._convolution(image, kernel, groups, gaps if planes == 1 else [1, *gaps])
         shape = (n, deep.count, groups * oc, high.count, wide.count)
         if not self.k.values:
-            return shadow((n, groups * oc, deep.count, *shape[3:]), F32)
+            return shadow((n, groups * oc, deep.count, *shape[3:]), found.dtype)
         turned = np.moveaxis(found.reshape(shape), 1, 2)[:, :, ::-1, ::-1, ::-1]
         return np.ascontiguousarray(turned)
 
@@ -200,14 +201,17 @@ class TransposedSums:
         elif kind == "bf16":
             native = "avx512_core_bf16" in self.k.target.caps
             row = "conv:avx512_core_bf16" if native else "conv:avx512_core_bf16_emulated"
+        elif kind != "f32":
+            row = "conv:avx512_core_vnni"
         where = replace(self.k, target=replace(self.k.target, dispatch=row))
-        options: dict[str, Any] = {"dilation": tuple(gaps), "groups": groups, "dst": "f32"}
+        dst = "f32" if is_float(image.dtype) else "s32"
+        options: dict[str, Any] = {"dilation": tuple(gaps), "groups": groups, "dst": dst}
         return where.convolution(image, kernel, **options)
 
 
 @operator("TransposedSums", domain=OWN)
 def transposed_sums(k: Kernels, node: Node, x: Array, w: Array) -> Array:
-    """f32 sums (N, OC, …) of x (N, IC, …) and weights (OC, IC/G, …) in an `order` (see
+    """f32 sums, or exact ones of integers, (N, OC, …) of x (N, IC, …) and weights (OC, IC/G, …) in an `order` (see
     `simdnn.libraries.onednn.deconvolution.form`).
     """
     rank, groups, order = x.ndim - 2, node.integer("group", 1), node.text("order")
