@@ -24,9 +24,9 @@ def run(
 ) -> dict[str, Array]:
     """Run a program: arrays for its inputs (any shape, the tensors' sizes) to flat new arrays of its outputs.
 
-    A program not proved yet is proved first (`simdnn.program.check`). All tensors begin on a cache line; inputs that
-    do not are copied. Raises `ProgramError` for a program that is unsound, `InvalidArgument` for an input that is
-    missing, masked, or of another type or size than its tensor.
+    A program not proved yet is proved first (`simdnn.program.check`). All tensors begin on a cache line: inputs that do
+    not are copied, but where a short program reads them once. Raises `ProgramError` for a program that is unsound,
+    `InvalidArgument` for an input that is missing, masked, or of another type or size than its tensor.
     """
     verify(program)
     if engine not in ENGINES:

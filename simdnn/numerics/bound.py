@@ -5,6 +5,7 @@ What a call of a small primitive takes is Python's time, most of it for arrays t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from struct import Struct
 from typing import Any
@@ -18,7 +19,7 @@ from simdnn.numerics import compiled
 from simdnn.numerics.buffers import constant_of, input_of
 from simdnn.numerics.covered import written_whole
 from simdnn.program.check import verify
-from simdnn.program.records import Program, Tensor
+from simdnn.program.records import Program, Tensor, walk
 
 _UNBOUND = "unbound"
 
@@ -43,9 +44,11 @@ class Bound:
         self._code: compiled.Compiled | None = None
         self._addresses: list[int] = []
         self._held: list[Array] = []  # arrays at those addresses
-        self._given: list[tuple[int, Tensor, Any]] = []  # places among the tensors, and the tensors with their types
+        #: places among the tensors, the tensors, their types, and the bytes whose multiples are their addresses
+        self._given: list[tuple[int, Tensor, Any, int]] = []
         self._rooms: list[tuple[int, str, int, Any, Any, bool]] = []
         self._large = self.program.executed >= compiled.SHARED_OPS
+        read = _bytes_read(program)
         for place, tensor in enumerate(program.tensors):
             place_of = 0
             if tensor.kind == "constant" or tensor.name in inputs:
@@ -53,7 +56,8 @@ class Bound:
                 self._held.append(array)
                 place_of = address(array)
             elif tensor.kind == "input":
-                self._given.append((place, tensor, fmt(tensor.dtype).dtype))
+                once = read[tensor.name] <= tensor.nbytes  # no more than a copy to the beginning of a line would
+                self._given.append((place, tensor, fmt(tensor.dtype).dtype, 1 if once else LINE))
             else:
                 make, dtype = empty if written_whole(program, tensor) else zeros, fmt(tensor.dtype).dtype
                 size = tensor.size * dtype.itemsize
@@ -70,14 +74,12 @@ class Bound:
             return None
         addresses, outputs = self._addresses.copy(), {}
         held = []  # until the program has run
-        for place, tensor, dtype in self._given:
+        for place, tensor, dtype, line in self._given:
             array: Any = others.get(tensor.name)
             plain = type(array) is ndarray and array.dtype == dtype and array.size == tensor.size
-            where = address(array) if plain and array.flags.c_contiguous else 1
-            if where % LINE:
+            if not (plain and array.flags.c_contiguous) or address(array) % line:
                 array = input_of(self.program, tensor, others)
-                where = address(array)
-            addresses[place] = where
+            addresses[place] = address(array)
             held.append(array)
         for place, name, size, dtype, make, comes_back in self._rooms:
             try:
@@ -100,6 +102,15 @@ class Bound:
         """
         self._code = compiled.at_once(self.program)
         return self._code
+
+
+def _bytes_read(program: Program) -> Counter[str]:
+    """The bytes that all loads of a run take from each tensor."""
+    read: Counter[str] = Counter()
+    for op, times in walk(program.body):
+        if (place := op.memory) is not None and place is not op.dst:
+            read[place.tensor] += times * place.bits // 8
+    return read
 
 
 def unbound(program: Program) -> Bound:

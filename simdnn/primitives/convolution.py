@@ -12,6 +12,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.spec import ConvProblem, Parameters
 from simdnn.primitives import arrays, gpu_problems, narrow
+from simdnn.primitives.again import at_once
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.channel_groups import refuse_groups
 from simdnn.primitives.checks import keywords
@@ -26,6 +27,7 @@ from simdnn.primitives.run import Target, check_reordered, choice_of, resolved
 from simdnn.primitives.zero_points import ADDED, refuse_strategy
 
 
+@at_once
 @keywords
 def convolution(
     src: Array,

@@ -13,6 +13,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import MatmulProblem, Parameters
 from simdnn.libraries import Form
 from simdnn.primitives import arrays, gpu_problems, narrow
+from simdnn.primitives.again import at_once
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.blocks_product import asked_of, multiply, nothing_beside
 from simdnn.primitives.checks import keywords
@@ -31,6 +32,7 @@ from simdnn.primitives.scaled import Blocks
 from simdnn.primitives.zero_points import check_reductions, on_cpu, with_tables
 
 
+@at_once
 @keywords
 def matmul(
     src: Array,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, fields, replace
+from logging import INFO
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,7 +21,8 @@ from isa_models.plugins import Registry
 from isa_models.readings.arrays import Array, copied_to_a_line
 from isa_models.readings.turned import copied_in_order
 from simdnn import verbose
-from simdnn.kernels.common.kept import Known, keep, kept
+from simdnn.kernels.common.kept import InPanels, Known, keep, kept
+from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.spec import Apart, ConvProblem, Epilogue, Kernel, Parameters, Problem
 from simdnn.primitives import arrays, mathmode
 from simdnn.primitives.attr import Attr
@@ -31,7 +33,7 @@ from simdnn.primitives.mathmode import in_force
 from simdnn.primitives.reorder import Reordered, panels_of
 from simdnn.primitives.resolve import Resolved, bias_values
 from simdnn.primitives.result import Result
-from simdnn.primitives.run import Target, priced, told, values, whole
+from simdnn.primitives.run import LOG, Target, priced, told, values, whole
 from simdnn.primitives.verbose_line import note
 from simdnn.primitives.written import written
 
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from simdnn.explanations.steps import Explanation
     from simdnn.numerics.bound import Inputs
 
-_VARIABLES = (*mathmode.VARIABLES, *verbose.VARIABLES)
+VARIABLES = (*mathmode.VARIABLES, *verbose.VARIABLES)  # of the environment that calls go by
 _MOST = 256  # kinds of calls that are known
 _LOCK = ForkLock()
 _known: dict[Hashable, Prepared] = {}
@@ -103,9 +105,16 @@ class Prepared:
         """Whether runs with weights that stay are calls of machine code that is bound to them."""
         return self.apart is not None and self.target.threads == 1 and self.target.engine != "reference"
 
+    @functools.cached_property
+    def _panels(self) -> Blocked | None:
+        """The layout of the kernel's weights where that holds them as the user stores them."""
+        blocked = self.kernel.blocked
+        return blocked if blocked and blocked.dtype == self.problem.wei and not blocked.rounds else None
+
     def run(self, src: Array, weights: Array | Known, bias: Array | None = None) -> Result:
         """The result on checked arrays. It keeps copies: the user's may change before somebody asks about it."""
-        told(self.choice, self.target)
+        if LOG.isEnabledFor(INFO):
+            told(self.choice, self.target)
         parameters, kernel = self.parameters, self.kernel
         if bias is not None:
             in_sums = self.problem.epilogue.bias_in_sums
@@ -113,22 +122,55 @@ class Prepared:
         known = weights if isinstance(weights, Known) else kept(_shaped(weights, self.weights))
         if known.values.shape != self.weights:
             known = kept(known.values.reshape(self.weights))
-        ran = Operands(self, self._copied(_shaped(src, self.src)), known, parameters)
-        left = ran.outputs()
+        copied = self._copied(_shaped(src, self.src))
+        left = self._outputs(copied, known, parameters)
+        operands = Operands(self, copied, known.own(self._panels), parameters)
         scales = kernel.scales(left) if kernel.scales else None
         if scales is not None and self.shape:
             scales = scales.reshape(*self.shape[:-1], -1)
-        result = Result.of(self._estimate, kernel.finish(left), ran, scales)
+        result = Result.of(self._estimate, kernel.finish(left), operands, scales)
         if self.verbose:
             note(result, written(self.given, self.problem))
         return result
+
+    def _outputs(self, src: Array, known: Known, parameters: Parameters) -> Mapping[str, Array]:
+        """All that the program leaves."""
+        target, apart, kernel = self.target, self.apart, self.kernel
+        program = kernel.program
+        if apart is None:
+            inputs = kernel.prepare(src, known.values, parameters)
+        else:
+            source, beside = apart.source(src), self._beside(apart, known, parameters)
+            if self.at_once and known.stays and (left := beside.to(program).run(source)) is not None:
+                return left
+            inputs = {**source, **beside}
+        with np.errstate(all="ignore"):  # NaN, Inf and overflow are values like others here
+            outputs: Mapping[str, Array] = engines().run(program, inputs, engine=target.engine, threads=target.threads)
+            return outputs
+
+    def _beside(self, apart: Apart, known: Known, parameters: Parameters) -> Inputs:
+        """The program's inputs that no source is in: kept with the weights."""
+        what = self, None if parameters.bias is None else parameters.bias.tobytes()
+        if (found := known.made.get(what)) is None:
+            found = engines().Inputs(apart.beside(self._packed(known), parameters))
+            keep(known, what, found)
+        return cast("Inputs", found)
+
+    def _packed(self, known: Known) -> Array:
+        """The weights, whose panels are known where a program makes them."""
+        problem, blocked = self.problem, self.kernel.blocked
+        if blocked and blocked not in known.made and self.target.engine != "reference":
+            tag = plain_weights(problem).tag
+            if panels := panels_of(known.values, blocked, tag, problem.wei):
+                known.add(blocked, panels)
+        return known.values
 
     def _copied(self, src: Array) -> Array:
         """A copy of the source: of a convolution's with channels last, as kernels of CPUs read it."""
         if not isinstance(self.problem, ConvProblem):
             return copied_to_a_line(src)
-        image = range(2, src.ndim)
-        return copied_in_order(src.transpose(0, *image, 1)).transpose(0, -1, *(axis - 1 for axis in image))
+        inside, behind = range(2, src.ndim), range(1, src.ndim - 1)
+        return copied_in_order(src.transpose(0, *inside, 1)).transpose(0, -1, *behind)
 
     def rebuilt(self, epilogue: Epilogue) -> Kernel:
         """The kernel with another epilogue."""
@@ -142,46 +184,13 @@ class Operands:
 
     ready: Prepared
     src: Array
-    known: Known
+    known: Known | InPanels
     parameters: Parameters
 
     @property
     def weights(self) -> Array:
         """Weights in C order, in the type that the user stores."""
         return self.known.values
-
-    def outputs(self) -> Mapping[str, Array]:
-        """All that the program leaves."""
-        ready, target = self.ready, self.ready.target
-        apart, kernel, program = ready.apart, ready.kernel, ready.kernel.program
-        if apart is None:
-            inputs = kernel.prepare(self.src, self.weights, self.parameters)
-        else:
-            source, beside = apart.source(self.src), self._beside(apart)
-            if ready.at_once and self.known.stays and (left := beside.to(program).run(source)) is not None:
-                return left
-            inputs = {**source, **beside}
-        with np.errstate(all="ignore"):  # NaN, Inf and overflow are values like others here
-            outputs: Mapping[str, Array] = engines().run(program, inputs, engine=target.engine, threads=target.threads)
-            return outputs
-
-    def _beside(self, apart: Apart) -> Inputs:
-        """The program's inputs that no source is in: kept with the weights."""
-        bias = self.parameters.bias
-        what = self.ready, None if bias is None else bias.tobytes()
-        if (found := self.known.made.get(what)) is None:
-            found = engines().Inputs(apart.beside(self._packed(), self.parameters))
-            keep(self.known, what, found)
-        return cast("Inputs", found)
-
-    def _packed(self) -> Array:
-        """The weights, whose panels are known where a program makes them."""
-        problem, blocked, known = self.ready.problem, self.ready.kernel.blocked, self.known
-        if blocked and blocked not in known.made and self.ready.target.engine != "reference":
-            tag = plain_weights(problem).tag
-            if panels := panels_of(known.values, blocked, tag, problem.wei):
-                known.add(blocked, panels)
-        return known.values
 
     def departures(self, shape: tuple[int, ...]) -> Departures:
         """How the run departed from exact integers; `shape` is the output's."""
@@ -231,11 +240,16 @@ def _type(choice: Choice) -> str:
     return choice.kernel.compute_dtype
 
 
+def prepared_of(result: Result) -> Prepared:
+    """The primitive that a result came of."""
+    return result._operands.ready
+
+
 def kind_of_call(
     target: Target, src: object, weights: object, bias: object, into: object, attr: object, *others: object
 ) -> Hashable:
     """All that a call's decisions go by, `others` being its further arguments; None where they go by numbers, too."""
-    found = [target, in_force(), variables(_VARIABLES), Registry.changes, *others]
+    found = [target, in_force(), variables(VARIABLES), Registry.changes, *others]
     for array in (src, weights) if bias is None else (src, weights, bias):
         if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray):
             found += array.shape, array.dtype

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _STRONGEST = ("avx512_core_bf16", "avx512_core", "avx2")
 _BY_COLUMNS = ("ba", "acb")
 _OFTEN = 3  # weights of one layout that are packed: a network's own are twice at most
-_LEAST = 1 << 16  # bytes: smaller weights are packed by NumPy
+_LEAST = 1 << 12  # bytes: smaller weights are packed by NumPy
 _packed: Counter[Blocked] = Counter()
 
 
@@ -80,8 +80,7 @@ class Reordered(Alike, Priced):
         """The data, with what kernels make of it."""
         desc = self.desc
         if desc.blocked:
-            weights = pack.unpack(self.tensors, desc.blocked)
-            values = weights[..., 0, 0].swapaxes(-1, -2) if _of_matrices(desc) else weights
+            values = pack.plain(self.tensors, desc.blocked, desc.shape)
         elif desc.tag in _BY_COLUMNS:
             *outer, rows, columns = desc.shape
             values = self.tensors["wei"].reshape(*outer, columns, rows).swapaxes(-1, -2)
@@ -182,9 +181,9 @@ def conversion(choice: Choice) -> Conversion | None:
 
 def panels_of(weights: Array, blocked: Blocked, tag: str, dtype: str) -> Mapping[str, Array] | None:
     """Weights of a type in a kernel's own layout, by the program of a reorder; None the first times, which take longer
-    to compile it than NumPy to pack, where NumPy only copies runs of columns, and where numbers would change.
+    to compile it than NumPy to pack, and where numbers would change.
     """
-    if blocked.dtype != dtype or blocked.layout.depth == 1 or weights.nbytes < _LEAST:
+    if blocked.dtype != dtype or weights.nbytes < _LEAST:
         return None
     _packed[blocked] += 1
     if _packed[blocked] < _OFTEN:
@@ -204,7 +203,7 @@ def plain_of(weights: object) -> tuple[Any, str]:
 
 def known_or_plain(weights: Any) -> Any:
     """An argument's weights as an array, or what is known of a reorder's outcome."""
-    return weights._known if isinstance(weights, Reordered) else weights
+    return weights._known if type(weights) is Reordered else weights
 
 
 def _of_matrices(desc: MemoryDesc) -> bool:

@@ -36,7 +36,7 @@ from simdnn.primitives.result import Estimate
 if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
 
-_LOG = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 ENGINES = ("auto", "compiled", "reference")
 
 
@@ -179,12 +179,10 @@ def choice_of(problem: Problem, target: Target, given: Modes) -> Choice:
 
 def told(choice: Choice, target: Target) -> Choice:
     """The choice, as the log tells it for each call."""
-    if not _LOG.isEnabledFor(logging.INFO):
-        return choice
     problem = choice.request.problem
-    _LOG.debug("%s on %s, dispatch %s: %s", choice.kind.name, target.machine.name, target.dispatch, problem)
+    LOG.debug("%s on %s, dispatch %s: %s", choice.kind.name, target.machine.name, target.dispatch, problem)
     if choice.library and is_reference(choice.library):
-        _LOG.info(
+        LOG.info(
             "%s falls back to its reference implementation %s on %s: %s",
             target.dispatch,
             choice.library,

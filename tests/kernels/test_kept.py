@@ -1,6 +1,7 @@
 """Weights of recent products and their panels: used again where the bytes are the same, and only there."""
 
 import gc
+import importlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import simdnn
+from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import kept, pack
 
@@ -29,6 +31,7 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Array]]:
 
     monkeypatch.setattr(pack, "pack", noted)
     monkeypatch.setattr(kept, "_LEAST", 1 << 13)
+    monkeypatch.setattr(importlib.import_module("simdnn.primitives.reorder"), "_LEAST", 1 << 16)  # NumPy packs fewer
     for name in ("_known", "_met"):
         monkeypatch.setattr(kept, name, OrderedDict())
     yield seen
@@ -133,3 +136,27 @@ def test_weights_of_a_model_are_known_however_they_are_turned(packed: list[Array
     del stored, half  # its memory may be another array's next
     gc.collect()
     assert own and own.isdisjoint(kept._fixed.values())
+
+
+@pytest.mark.parametrize("dtypes", ["f32:f32", "bf16:bf16", "s8:s8"])
+@pytest.mark.parametrize(("m", "k", "n"), [(5, 70, 50), (1, 64, 96), (4, 1, 2200)])
+def test_a_result_has_weights_that_were_new_as_they_were(m: int, k: int, n: int, dtypes: str) -> None:
+    """They are read where the caller has them, and are the caller's again when the product is there."""
+    src_type, wei_type = (fmt(name).dtype for name in dtypes.split(":"))
+    src = RNG.integers(0, 100, (m, k)).astype(src_type)
+    for _ in range(4):  # the last ones are packed by a program
+        weights = RNG.integers(-100, 100, (k, n)).astype(wei_type)
+        before, result = weights.copy(), simdnn.matmul(src, weights, machine="zen4")
+        weights[...] = 0
+        np.testing.assert_array_equal(result._operands.weights.view(np.uint8), before.view(np.uint8))
+    assert result.explain(0, 0).value == result.output[0, 0]
+
+
+@pytest.mark.parametrize(("groups", "spatial"), [(1, 1), (1, 2), (1, 3), (2, 2), (32, 2)])
+def test_a_convolution_has_weights_that_were_new_as_they_were(groups: int, spatial: int) -> None:
+    src = RNG.standard_normal((1, 32, *(6,) * spatial), dtype=np.float32)
+    for _ in range(4):
+        weights = RNG.standard_normal((32, 32 // groups, *(3,) * spatial), dtype=np.float32)
+        before, result = weights.copy(), simdnn.convolution(src, weights, groups=groups, machine="zen4")
+        weights[...] = np.nan
+        np.testing.assert_array_equal(result._operands.weights.reshape(before.shape), before)

@@ -30,7 +30,7 @@ def test_a_call_that_was_met_before_is_short() -> None:
     for call in calls:
         for _ in range(4):
             call()
-        with at_most(250):  # 860 to 1000 where everything is decided again
+        with at_most(205):  # 860 to 1000 where everything is decided again
             call()
 
 

@@ -23,6 +23,7 @@ from isa_models.forks import ForkLock
 from isa_models.memory import address, owner
 from isa_models.processors import processors
 from isa_models.readings.arrays import Array, copied_to_a_line, memory_bytes
+from simdnn.kernels.common.pack import Blocked, plain
 
 _LEAST = 1 << 10  # bytes of weights that are kept: fewer are made again as fast
 _MOST = 1 << 32  # bytes kept in all, or fewer: a process on each core keeps a quarter of the memory together
@@ -41,6 +42,7 @@ class Known:
     values: Array
     look: _Look | None = field(default=None, compare=False)  # where they are found
     stays: bool = field(default=False, compare=False)  # whether further products will meet this very record
+    borrowed: bool = field(default=False, compare=False)  # whether the values are a caller's, who may change them
     made: dict[Hashable, Made] = field(default_factory=dict, compare=False)
     _bytes: int | None = field(default=None, compare=False)
 
@@ -66,6 +68,17 @@ class Known:
             del self.made[next(iter(self.made))]
         self._bytes = None
 
+    def own(self, blocked: Blocked | None) -> Known | InPanels:
+        """The record; where the values are a caller's another: panels of the layout `blocked`, which holds them as they
+        are, or a copy.
+        """
+        if not self.borrowed:
+            return self
+        if blocked and (panels := self.made.get(blocked)):
+            if not any(np.may_share_memory(tensor, self.values) for tensor in panels.values()):
+                return InPanels(panels, blocked, self.values.shape)
+        return Known(copied_to_a_line(self.values))
+
     def __reduce__(self) -> tuple[type[Known], tuple[Array]]:
         """Weights alone: what was made of them can be made again."""
         return Known, (self.values,)
@@ -76,6 +89,20 @@ class Known:
         if weights.shape != ours.shape or weights.dtype != ours.dtype or not weights.flags.c_contiguous:
             return False
         return not _compare()(self.address, address(weights), ours.nbytes)
+
+
+@dataclass(eq=False)
+class InPanels:
+    """Weights in a kernel's own layout, brought back to the user's when somebody asks for them."""
+
+    tensors: Made
+    blocked: Blocked
+    shape: tuple[int, ...]
+
+    @functools.cached_property
+    def values(self) -> Array:
+        """The weights in C order."""
+        return plain(self.tensors, self.blocked, self.shape)
 
 
 _LOCK = ForkLock()
@@ -97,7 +124,9 @@ def fix(array: Array) -> None:
 
 
 def kept(weights: Array) -> Known:
-    """A copy in C order that nobody changes: the one of an earlier call where the content is the same."""
+    """A copy in C order that nobody changes: the one of an earlier call where the content is the same. Where it is new
+    the caller's own, which is to be asked for its `own` before the caller may change it.
+    """
     if met := known_of(weights):
         return met
     own = _fixed.get(id(owner(weights)))
@@ -113,9 +142,9 @@ def kept(weights: Array) -> Known:
             if len(_met) > _FEW:
                 _met.popitem(last=False)
         if known is None or own is None and not known.same(weights):
-            known = Known(copied_to_a_line(weights), look, stays=again)
             if not again:
-                return known
+                return Known(weights.view(), borrowed=True) if own is None else Known(copied_to_a_line(weights))
+            known = Known(copied_to_a_line(weights), look, stays=True)
         if own is None:
             _of_callers[id(weights)] = known
     with _LOCK:
@@ -143,7 +172,8 @@ def keep(known: Known, what: Hashable, made: Made) -> None:
     """Keep what was made of weights, and forget others where that is too much."""
     with _LOCK:
         known.add(what, made)
-        _forget()
+        if known.look in _known:
+            _forget()
 
 
 def _keep(known: Known) -> None:

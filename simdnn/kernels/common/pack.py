@@ -154,6 +154,13 @@ def unpack(tensors: Mapping[str, Array], blocked: Blocked) -> Array:
     return np.ascontiguousarray(weights[:, :, : blocked.ic])
 
 
+def plain(tensors: Mapping[str, Array], blocked: Blocked, shape: tuple[int, ...]) -> Array:
+    """Weights of a shape, (K, N), (batch, K, N) or oihw, from the tensors that `pack` made of them; in C order."""
+    weights = unpack(tensors, blocked)
+    values = weights[..., 0, 0].swapaxes(-1, -2) if len(shape) < 4 else weights
+    return np.ascontiguousarray(values).reshape(shape)
+
+
 def per_channel(values: Array, layout: Layout) -> Array:
     """One value for each output channel (groups x oc), with the padding of panels."""
     padded = np.zeros((layout.groups, layout.channels), values.dtype)

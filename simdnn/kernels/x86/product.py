@@ -129,7 +129,7 @@ class Product:
             return outputs["dst"].reshape(self.rows, c.oc)
         planes = (c.od,) if c.depth else ()
         channels_last = outputs["dst"].reshape(c.mb, *planes, c.oh, c.ow, c.oc)
-        return in_order(np.moveaxis(channels_last, -1, 1))
+        return in_order(channels_last.transpose(0, -1, *range(1, channels_last.ndim - 1)))
 
 
 def _beside(program: Program, parts: Iterable[Makes], weights: Array, parameters: Parameters) -> dict[str, Array]:
