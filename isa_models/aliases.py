@@ -25,9 +25,12 @@ _TYPES = {
     "fp8_e5m2": ("f8_e5m2",),
     "float8_e5m2": ("f8_e5m2",),
     "fp6": ("f6_e2m3", "f6_e3m2"),
+    "f6": ("f6_e2m3", "f6_e3m2"),
+    "mxfp6": ("f6_e2m3", "f6_e3m2"),
     "e2m3": ("f6_e2m3",),
     "e3m2": ("f6_e3m2",),
     "fp4": ("f4_e2m1",),
+    "f4": ("f4_e2m1",),
     "float4": ("f4_e2m1",),
     "e2m1": ("f4_e2m1",),
     "nf4": ("f4_e2m1", "u4"),  # a table of sixteen levels: none here
@@ -50,6 +53,9 @@ _TYPES = {
     "int4": ("s4", "u4", "s4-weights"),
     "i4": ("s4",),
     "q4_0": ("s4",),
+    "q4": ("q4_0", "s4"),
+    "q5": ("q5_0",),
+    "q8": ("q8_0", "s8"),
     "w4a16": ("s4-weights",),
     "gptq": ("s4-weights",),
     "awq": ("s4-weights",),
@@ -222,6 +228,19 @@ _ARGUMENTS = {
     **dict.fromkeys(("per_tensor", "tensor", "single", "all"), ("common",)),
     **dict.fromkeys(("per_channel", "per_row", "per_column", "channel", "oc"), ("per_oc",)),
 }
+#: keywords of functions
+_KEYWORDS = {
+    **dict.fromkeys(("ph", "pw", "pd", "pad", "pads"), ("padding",)),
+    **dict.fromkeys(("sh", "sw", "sd", "stride"), ("strides",)),
+    **dict.fromkeys(("dh", "dw", "dd", "dilations"), ("dilation",)),
+    **dict.fromkeys(("g", "group"), ("groups",)),
+    **dict.fromkeys(("device", "cpu", "gpu", "target", "arch", "hardware", "host"), ("machine",)),
+    **dict.fromkeys(("cores", "jobs", "nthreads", "n_threads", "num_threads"), ("threads",)),
+    **dict.fromkeys(("dtype", "type", "out_dtype", "output_dtype"), ("dst", "dt")),
+    **dict.fromkeys(("dim", "dims"), ("axis", "axes", "shape")),
+    **dict.fromkeys(("batch", "batch_size", "n"), ("mb", "src_batch")),
+    **{size: (f"i{size}",) for size in "chw"},
+}
 #: families with a number behind them by a pattern of `fnmatch`, and what is nearest to them here
 _FAMILIES = {
     **dict.fromkeys(("h[0-9][0-9]*", "b[1-3]00*", "gb[0-9]*"), ("h100", "h200")),
@@ -237,6 +256,14 @@ _FAMILIES = {
     "ryzen_*": ("zen5", "zen4"),
     "xeon_*": ("gnr", "spr", "icx", "clx"),
 }
+#: and llama.cpp's blocks, which are read here, and not all made
+_FAMILIES |= {
+    "q[23]_k*": ("q4_0",),
+    "q4_k*": ("q4_1", "q4_0"),
+    "q5_k*": ("q5_1",),
+    "q6_k*": ("q8_0",),
+    "iq*": ("q4_0",),
+}
 _PREFIXES = ("eltwise_", "binary_")
 
 
@@ -248,7 +275,7 @@ def _merged(*tables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]
 
 ALIASES: Mapping[str, tuple[str, ...]] = _merged(
     *(_TYPES, _ISA_CAPS, _POST_OPERATIONS, _PRIMITIVES, _LIBRARIES, _MACHINES, _LAYOUTS),
-    *(_MATH, _ENGINES, _ARGUMENTS),
+    *(_MATH, _ENGINES, _ARGUMENTS, _KEYWORDS),
 )
 _NEAREST: Mapping[str, tuple[str, ...]] = _merged(_NEAREST_CAPS, _NEAREST_MACHINES)
 

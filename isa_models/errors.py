@@ -89,6 +89,7 @@ class OutOfRegisters(ProgramError):
 
 
 _LIKE = 0.6  # difflib's least ratio of two names that may be meant for each other
+_LIKE_STEM, _STEM_NAMES = 0.75, 3  # and of a word and how names begin; the names that are told then
 _BEGUN = 3  # letters of a name that say which one is meant
 
 
@@ -121,7 +122,22 @@ def nearest(name: object, known: Iterable[str], count: int = 1) -> list[str]:
         return []  # the word is known, and nothing of this list is like what it stands for
     alike = difflib.get_close_matches(word, names, n=count, cutoff=_LIKE)
     turned = [one for one in names if sorted(one.lower()) == sorted(word)]
-    return list(dict.fromkeys([*sorted(begun, key=len), *alike, *turned]))[:count]
+    found = list(dict.fromkeys([*sorted(begun, key=len), *alike, *turned]))[:count]
+    return found or _begun_alike(word, names)
+
+
+def _begun_alike(word: str, names: Iterable[str]) -> list[str]:
+    """The names of one stem that a word is spelt nearly as.
+
+    >>> _begun_alike("int9", ["int8-exact", "int8-vnni", "f32"]), _begun_alike("vnn", ["int8-vnni"])
+    (['int8-vnni', 'int8-exact'], [])
+    """
+    stems: dict[str, list[str]] = {}
+    for name in names:
+        stems.setdefault(name[: len(word)].lower(), []).append(name)
+    fits = _BEGUN < len(word) <= max(map(len, stems), default=0)
+    near = difflib.get_close_matches(word, stems, n=1, cutoff=_LIKE_STEM) if fits else []
+    return sorted(stems[near[0]], key=len)[:_STEM_NAMES] if near else []
 
 
 def is_known(word: str) -> bool:
@@ -195,6 +211,6 @@ def what_is_known(name: object, known: Iterable[str]) -> str:
     said = f": {question}" if question else "."
     if len(names) <= _FEW:
         return f"{said} Known: {', '.join(names)}"
-    near = nearest(name, names, 4)[1:]
+    near = [one for one in nearest(name, names, 4) if one not in nearest(name, names)]
     others = f" Near: {', '.join(near)};" if near and not is_known(str(name).lower()) else ""
     return f"{said}{others} {len(names)} are known (`simdnn list`)"

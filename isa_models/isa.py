@@ -39,10 +39,10 @@ def implied(cap: str) -> frozenset[str]:
     >>> "avx2" in implied("avx512_core_vnni"), "avx512_core_bf16" in implied("avx512_core_vnni")
     (True, False)
     """
+    if not isinstance(cap, str) or cap not in (*PLATFORMS, *_CAPS):
+        raise unknown_name("ISA", cap, _CAPS)
     if cap in PLATFORMS:
         return frozenset({cap})
-    if cap not in _CAPS:
-        raise unknown_name("ISA", cap, _CAPS)
     return frozenset({cap}).union(*(implied(c) for c in _CAPS[cap][0]))
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from multiprocessing import active_children, connection, get_context, parent_process
 from typing import Any, Generic, TypeVar
 
-from isa_models import SimdnnError
-from isa_models.errors import how_to_install
+from isa_models import InvalidArgument, SimdnnError
+from isa_models.errors import how_to_install, shortly
 from isa_models.processors import processors
 from simdnn.garbage import collect_seldom
 
@@ -26,6 +26,7 @@ Lost = Callable[[str], R]  # what stands for the result of a task whose worker d
 Each = Callable[[Sequence[T]], Iterator[tuple[T, R]]]  # tasks, done by somebody
 
 MOST_WORKERS = 8  # each holds the tensors of a layer
+MOST_ASKED = 256  # whoever asks for more has mistyped it
 WORTH_WORKERS = 16  # fewer tasks are done before worker processes have started
 DIED = "its worker process died, perhaps out of memory"
 _ANSWERS_WITHIN = "10s"
@@ -39,6 +40,12 @@ def usual(tasks: int) -> int:
 def most() -> int:
     """How many processes this machine has processors for, up to `MOST_WORKERS`."""
     return min(processors(), MOST_WORKERS)
+
+
+def check_jobs(jobs: object) -> None:
+    """`InvalidArgument` for what is no number of worker processes; None leaves it open."""
+    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= MOST_ASKED):
+        raise InvalidArgument(f"jobs={shortly(jobs)}; a whole number from 1 to {MOST_ASKED} is needed")
 
 
 @contextmanager

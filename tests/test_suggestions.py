@@ -20,7 +20,7 @@ from isa_models.isa import caps
 from simdnn.benchdnn import attributes
 from simdnn.cli import main
 from simdnn.libraries import LIBRARIES
-from simdnn.networks.precision import MODES
+from simdnn.networks.precision import MODES, choose
 from simdnn.primitives.accumulation import ACC_MODES
 from simdnn.primitives.attr import ARGUMENTS, MASK_NAMES, POST_OPS
 from simdnn.primitives.descriptors import PLAIN
@@ -29,6 +29,10 @@ from tests.streams import error_line
 
 PRIMITIVES = ("matmul", "convolution", "inner_product", "pooling", "layer_normalization", "eltwise")
 PRIMITIVES = (*PRIMITIVES, "binary", "deconvolution")
+FUNCTIONS = [one for name in dir(simdnn) if callable(one := getattr(simdnn, name)) and not isinstance(one, type)]
+PARAMETERS = {name for one in FUNCTIONS for name in inspect.signature(one).parameters}
+PARAMETERS |= {"mb", "ic", "ih", "iw", "src_batch", "shape"}  # of `estimate`, `MemoryDesc`
+BLOCKS = ("q4_0", "q5_0", "q8_0")
 F32 = np.ones((4, 8), np.float32), np.ones((8, 4), np.float32)
 
 
@@ -109,7 +113,7 @@ def test_machines(machine: str, names: list[str]) -> None:
 def test_what_others_call_it_is_known_here() -> None:
     """Each alias leads to names of this package alone, and is none of them itself in the list that it leads to."""
     lists = [FORMATS, caps(), MODES, attributes._POST_OPS, POST_OPS, LIBRARIES, PRIMITIVES, ARGUMENTS, MASK_NAMES]
-    lists += [machine_names(), gpu_machine_names(), FPMATH_MODES, ACC_MODES, *PLAIN.values()]
+    lists += [PARAMETERS, BLOCKS, machine_names(), gpu_machine_names(), FPMATH_MODES, ACC_MODES, *PLAIN.values()]
     known = {"fastest", "any", "compiled", "reference"}.union(*lists)
     for word, names in ALIASES.items():
         assert names and set(names) <= known and word not in names, word
@@ -178,6 +182,46 @@ def test_words_of_other_packages(where: str, asked: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("function", "word", "names"),
+    [
+        (simdnn.convolution, "ph", ["padding"]),
+        (simdnn.convolution, "g", ["groups"]),
+        (simdnn.estimate, "batch", ["mb"]),
+        (simdnn.estimate, "sw", ["strides"]),
+        (simdnn.matmul, "device", ["machine"]),
+        (simdnn.matmul, "cores", ["threads"]),
+        (simdnn.matmul, "out_dtype", ["dst"]),
+        (simdnn.softmax, "dim", ["axis"]),
+    ],
+)
+def test_arguments_of_other_packages(function: Any, word: str, names: list[str]) -> None:
+    needed = {"primitive": "convolution", "machine": "zen4"} if function is simdnn.estimate else {"machine": "zen4"}
+    assert meant(lambda: function(**needed, **{word: 1})) == names
+
+
+def test_the_primitive_is_looked_at_before_the_machine() -> None:
+    assert meant(lambda: simdnn.estimate("matmull")) == ["matmul"]  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("word", "names"),
+    [
+        ("f4", ["f4_e2m1"]),
+        ("q4", ["q4_0"]),
+        ("q4_k_m", ["q4_1", "q4_0"]),
+        ("int9", ["int8-fast", "int8-vnni", "int8-exact"]),
+    ],
+)
+def test_names_of_one_stem(word: str, names: list[str]) -> None:
+    calls: dict[str, Any] = {
+        "f": lambda: simdnn.quantize_mx(np.ones((1, 32), np.float32), word),
+        "q": lambda: simdnn.quantize_ggml(np.ones((1, 32), np.float32), word),
+        "i": lambda: choose(isa_models.machine("zen4"), [word]),
+    }
+    assert meant(calls[word[0]]) == names
+
+
+@pytest.mark.parametrize(
     ("where", "word", "said"),
     [
         ("dt", "s8s8s32", "e.g. 's8:s8:s32'"),
@@ -237,8 +281,7 @@ def test_a_call_without_a_machine_names_one() -> None:
     """Every function that needs one."""
     asked = [
         function
-        for name in dir(simdnn)
-        if callable(function := getattr(simdnn, name)) and not isinstance(function, type)
+        for function in FUNCTIONS
         if (machine := inspect.signature(function).parameters.get("machine")) and machine.default is machine.empty
     ]
     assert {"matmul", "convolution", "estimate", "reorder", "ranges", "tune"} <= {f.__name__ for f in asked}

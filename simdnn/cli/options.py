@@ -10,7 +10,7 @@ from typing import Any
 
 from isa_models.errors import InvalidArgument, how_to_install
 from isa_models.machines.variants import named
-from simdnn.workers import MOST_WORKERS
+from simdnn.workers import MOST_ASKED, MOST_WORKERS
 
 #: a kind of argument, in words, and the options that mean something with it, as argparse calls them
 Takes = Mapping[str, frozenset[str]]
@@ -126,6 +126,6 @@ def check_workers(args: argparse.Namespace) -> None:
 
 
 def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 4 and int(text) >= 1):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r}; an integer of at least 1 is needed")
+    if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= MOST_ASKED):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}; an integer from 1 to {MOST_ASKED} is needed")
     return int(text)

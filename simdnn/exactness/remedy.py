@@ -49,6 +49,8 @@ def remedies(
     one_of("primitive", primitive, ("matmul", "convolution"))
     if arrays.type_of("src", src) not in ("u8", "s8"):
         raise InvalidArgument(f"src of {src.dtype}; a source as stored, uint8 or int8, is needed")
+    if arrays.type_of("weights", weights) not in ("s8", "f32"):
+        raise InvalidArgument(f"weights of {weights.dtype}; int8, or float32 to be quantized, is needed")
     where: dict[str, Any] = {"machine": machine, "isa": isa, "dispatch": dispatch, **shape}
     call, axis = (matmul, 1) if primitive == "matmul" else (convolution, 0)
     wanted = call(src.astype(np.float32), weights.astype(np.float32), **where, dst="f32").output

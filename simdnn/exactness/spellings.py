@@ -18,7 +18,7 @@ from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
 from simdnn.late import pd
-from simdnn.primitives import Attr, matmul
+from simdnn.primitives import Attr, arrays, matmul
 from simdnn.primitives.checks import integer, keywords, one_of
 from simdnn.primitives.result import Result
 from simdnn.progress import each
@@ -93,12 +93,13 @@ def spellings(
     >>> frame.loc[["math_mode=bf16", "compute_type=bf16"], ["computes", "refused"]].values.tolist()
     [['f32', ''], ['', 'clx has no bf16']]
     """
-    src_type, _, wei_type = dt.partition(":")
+    src_type, _, wei_type = dt.partition(":") if isinstance(dt, str) else (dt, "", "")
     one_of("source type", src_type, SOURCES)
     one_of("weights type", wei_type, WEIGHTS)
     one_of("want", want, WANTED)
     m, n, k = (integer(name, value) for name, value in (("m", m), ("n", n), ("k", k)))
-    target = isa_models.machine(machine)
+    target, seed = isa_models.machine(machine), integer("seed", seed, 0)
+    arrays.check_memory({"src": ((m, k), "f64"), "weights": ((k, n), "f64")})
     src, weights = _data((m, k), (k, n), src_type, wei_type, seed)
     exact = src.astype(np.float64) @ weights.astype(np.float64)
     integral = not fmt(wei_type).is_float

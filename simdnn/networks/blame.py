@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import isa_models
-from isa_models import InvalidArgument, Unimplemented
+from isa_models import Unimplemented
 from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.late import pd
-from simdnn.networks.modes import Calibrated, error_of, floats_of, in_mode
+from simdnn.networks.modes import Calibrated, error_of, floats_of, in_mode, listed_feeds
 from simdnn.networks.network import Network, load
 from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.primitives import Attr
@@ -58,15 +58,14 @@ def blame(
     >>> sorted(frame["node"]), bool(frame["share"].is_monotonic_decreasing)
     (['conv1', 'conv2', 'conv3', 'fc'], True)
     """
-    given = [feeds] if isinstance(feeds, Mapping) else list(feeds)
-    if not given:
-        raise InvalidArgument("feeds is empty; a dict of arrays by input name, or a list of them, is needed")
+    given = listed_feeds("feeds", feeds)
+    samples = given if calibrate is None else listed_feeds("calibrate", calibrate)
     chosen, _ = choose(isa_models.machine(machine), [mode], isa)
     ((asked, cap),) = chosen.items()
     base = load(model)
     if base.is_integer:
         raise Unimplemented("the model is stored in integers, and has no f32 that its layers could be restored to")
-    calibrated = Calibrated(model, given if calibrate is None else list(calibrate))
+    calibrated = Calibrated(model, samples)
     where: dict[str, Any] = {"machine": machine, "threads": threads, "dispatch": dispatch}
     reference = _outputs(base, Attr(), given, where | {"isa": MODES["f32"].isa(isa_models.machine(machine), isa)})
     where["isa"] = cap

@@ -22,19 +22,33 @@ import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.display import InNotebooks
+from isa_models.errors import shortly, what_is_known
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array
 from simdnn.libraries import UNTIMED
 from simdnn.networks import shelf
 from simdnn.networks.load import DOMAINS, Loaded, graph_of, onnx_package, read
-from simdnn.networks.model import RANDOM
+from simdnn.networks.model import RANDOM, Graph
 from simdnn.networks.network import Network
+from simdnn.networks.ops.registry import OPERATORS
 from simdnn.networks.opset import raised, without_weights
-from simdnn.networks.rewriting import asked, bodies, expanded, fresh, inline_data, names_read, node_name, refill
+from simdnn.networks.rewriting import (
+    asked,
+    bodies,
+    expanded,
+    fresh,
+    inline_data,
+    names_of,
+    names_read,
+    node_name,
+    patterns_of,
+    refill,
+    samples,
+)
 from simdnn.networks.tensors import FLOAT16, array_of, packed
 from simdnn.networks.types import number
 from simdnn.primitives.checks import one_of
-from simdnn.progress import each, working
+from simdnn.progress import working
 
 if TYPE_CHECKING:
     import onnx
@@ -153,9 +167,9 @@ def transpile_float16(
     made = expanded(proto)
     made.ir_version = max(made.ir_version, _IR)
     inline_data(made.graph, folder)
+    names = names_of(made.graph)
     made, stuck = raised(made, _BF16_OPSET) if dtype == "bf16" else (made, "")
-    reasons = dict(keep) if isinstance(keep, Mapping) else {name: "asked for" for name in keep}
-    report = _Transpiler(made, dtype, reasons, tuple(only), stuck).run()
+    report = _Transpiler(made, dtype, _reasons(keep, graph), patterns_of(only, names), stuck).run()
     report.activations = _overflowing(Network(graph), calibration, dtype)
     _store_report(made, report)
     for kind, found in (("parameters", report.overflow), ("tensors of the calibration data", report.activations)):
@@ -163,6 +177,19 @@ def transpile_float16(
             worst = ", ".join(f"{name} ({count})" for name, count in list(found.items())[:5])
             warnings.warn(f"{dtype} overflow to infinity in {len(found)} {kind}: {worst}", RuntimeWarning, 2)
     return made
+
+
+def _reasons(keep: object, graph: Graph) -> Mapping[str, str]:
+    """Why nodes stay f32, by their names or operators; `InvalidArgument` for what is neither."""
+    if isinstance(keep, (str, bytes)) or not isinstance(keep, Collection):
+        raise InvalidArgument(f"keep={shortly(keep)}; a list of operators and nodes' names is needed, as ['Softmax']")
+    known = {node.name for node in graph.nodes} | {node.op for node in graph.nodes} | {op for _, op in OPERATORS}
+    for name in keep:
+        if name not in known and name not in BLOCKED:
+            raise InvalidArgument(
+                f"keep {shortly(name)}: no node or operator has that name{what_is_known(name, known)}"
+            )
+    return dict(keep) if isinstance(keep, Mapping) else {name: "asked for" for name in keep}
 
 
 def _overflowing(network: Network, calibration: Iterable[Mapping[str, Array]], dtype: str) -> dict[str, int]:
@@ -174,7 +201,7 @@ def _overflowing(network: Network, calibration: Iterable[Mapping[str, Array]], d
             if isinstance(value, np.ndarray) and value.dtype == np.float32 and (count := narrowed(value, dtype)[1]):
                 found[name] = found.get(name, 0) + count
 
-    for feeds in each(calibration, lambda feeds: "calibration"):
+    for feeds in samples(calibration):
         see(list(feeds), list(feeds.values()))
         network.run(feeds, machine="zen4", dispatch=UNTIMED, watch=lambda node, given: see(node.outputs, given))
     return found

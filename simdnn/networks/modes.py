@@ -213,7 +213,7 @@ def telling_open(names: Sequence[str]) -> Iterator[None]:
 def listed_feeds(name: str, feeds: object) -> list[Mapping[str, Array]]:
     """One feed or several as a list; `InvalidArgument`, naming the argument, for what is neither."""
     found = [feeds] if isinstance(feeds, Mapping) else list(feeds) if isinstance(feeds, (list, tuple)) else []
-    if not found or not all(isinstance(feed, Mapping) and feed for feed in found):
+    if not found or not all(isinstance(feed, Mapping) for feed in found):
         raise InvalidArgument(f"{name}={feeds!r:.60}; a dict of arrays by input name, or a list of them, is needed")
     return found
 
@@ -254,9 +254,7 @@ def run_model(
     of its own. What a mode changes nothing of, and what it was calibrated on, is in `note`; a mode that a node refuses
     has the reason in `refused`.
     """
-    given = [feeds] if isinstance(feeds, Mapping) else list(feeds)
-    if not given:
-        raise InvalidArgument("feeds is empty; a dict of arrays by input name, or a list of them, is needed")
+    given = listed_feeds("feeds", feeds)
     if not values and (labels is not None or metric):
         raise InvalidArgument("labels and metric judge values, which values=False leaves out")
     judge = Judging(None if labels is None else np.asarray(labels), metric, isinstance(feeds, Mapping))

@@ -329,13 +329,14 @@ def choose(
     (['f32', 'int8-fast', 'int8-exact'], ['bf16', 'int8-vnni'])
     """
     has = (machine.platform.name,) if isinstance(machine, GpuMachine) else machine.isa
-    if isa is not None and isa not in has:
+    if isa is not None and not (isinstance(isa, str) and isa in has):
         implied(isa)  # an unknown name is told apart from one that the machine lacks
         raise InvalidArgument(f"isa={isa!r}; machine {machine.name!r} has {', '.join(has)}")
-    names = tuple(n for n in known if known[n].usual(machine)) if modes is None else tuple(dict.fromkeys(modes))
+    names = tuple(n for n in known if known[n].usual(machine)) if modes is None else tuple(modes)
     for name in names:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise unknown_name("mode", name, known)
+    names = tuple(dict.fromkeys(names))
     if not names:
         raise InvalidArgument(f"no mode given; allowed: {', '.join(known)}")
     run: dict[Mode, str] = {}

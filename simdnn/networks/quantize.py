@@ -37,14 +37,17 @@ from simdnn.networks.rewriting import (
     expanded,
     fresh,
     inline_data,
+    names_of,
     names_read,
     node_name,
+    patterns_of,
     refill,
+    samples,
 )
 from simdnn.networks.tensors import array_of
 from simdnn.networks.types import has_number, label
-from simdnn.primitives.checks import integer, one_of
-from simdnn.progress import each, working
+from simdnn.primitives.checks import flag, integer, one_of
+from simdnn.progress import working
 
 if TYPE_CHECKING:
     import onnx
@@ -93,7 +96,9 @@ def quantize_onnx(
     group = integer("group", group, _LEAST_GROUP)
     if group & (group - 1):
         raise InvalidArgument(f"group={group}; a power of two is needed, as 32")
+    flag("per_channel", per_channel)
     proto, folder = read(model)
+    names = names_of(proto.graph)
     proto = folded(proto, folder)
     graph = graph_of(proto, folder)
     made = expanded(proto)
@@ -113,7 +118,7 @@ def quantize_onnx(
             ranges = _ranges(Network(graph), calibration, machine)
     known = {n: a for n, a in graph.constants.items() if a.dtype == np.float32}
     writer = _Writer(made, known, per_channel, sources, ranges)
-    wanted = asked(only)
+    wanted = asked(patterns_of(only, [*names, *(node.name for node in made.graph.node)]))
     for position, node in enumerate(list(made.graph.node)):
         product = node.op_type in PRODUCTS and node.domain in DOMAINS
         if not product or not wanted(node_name(node, position)) or writer.lack(node):
@@ -190,10 +195,7 @@ def _ranges(network: Network, calibration: Iterable[Mapping[str, Array]] | None,
             see(name, value)
 
     count = 0
-    for feeds in each(() if calibration is None else calibration, lambda feeds: "calibration"):
-        if not isinstance(feeds, Mapping):
-            kind = type(feeds).__name__
-            raise InvalidArgument(f"calibration of {kind}; a list of feeds, dicts of arrays by input name, is needed")
+    for feeds in samples(() if calibration is None else calibration):
         for name, value in feeds.items():
             see(name, value)
         network.run(feeds, machine=machine, dispatch=UNTIMED, watch=watch)

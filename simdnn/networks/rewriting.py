@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from isa_models import InvalidArgument
+from isa_models.errors import did_you_mean, shortly, some
+from isa_models.readings.arrays import Array
 from simdnn.networks.load import onnx_package
 from simdnn.networks.shelf import lying
 from simdnn.networks.tensors import array_of, packed
+from simdnn.progress import each
 
 if TYPE_CHECKING:
     import onnx
@@ -57,6 +63,11 @@ def node_name(node: onnx.NodeProto, position: int) -> str:
     return node.name or f"{node.op_type}_{position}"
 
 
+def names_of(graph: onnx.GraphProto) -> list[str]:
+    """The names of a graph's nodes."""
+    return [node_name(node, position) for position, node in enumerate(graph.node)]
+
+
 def asked(patterns: Iterable[str]) -> Callable[[str], bool]:
     """Tells whether a name fits one of the patterns of a shell; many are one expression, asked once a name.
 
@@ -66,6 +77,30 @@ def asked(patterns: Iterable[str]) -> Callable[[str], bool]:
     """
     match = re.compile("|".join(map(fnmatch.translate, patterns)) or "(?!)").match
     return lambda name: match(name) is not None
+
+
+def patterns_of(only: object, names: Sequence[str]) -> tuple[str, ...]:
+    """`only`, patterns of nodes' names, checked: one at least fits; `names` are those that the nodes have.
+
+    >>> patterns_of(["conv*"], ["conv1", "fc"])
+    ('conv*',)
+    """
+    if not isinstance(only, (list, tuple)) or not all(isinstance(one, str) for one in only):
+        raise InvalidArgument(f"only={shortly(only)}; a list of patterns of nodes' names is needed, as ['conv*']")
+    if only and not any(map(asked(only), names)):
+        said = " ".join(filter(None, ("no node has such a name;", did_you_mean(only[0], names))))
+        raise InvalidArgument(f"only={shortly(only)}: {said} Nodes: {some(names)}")
+    return tuple(only)
+
+
+def samples(calibration: object) -> Iterator[Mapping[str, Array]]:
+    """The feeds that a network is calibrated on, one after another; `InvalidArgument` for what is none."""
+    several = isinstance(calibration, Iterable) and not isinstance(calibration, (str, bytes, Mapping, np.ndarray))
+    for feeds in each(calibration, lambda feeds: "calibration") if several else [calibration]:  # type: ignore[arg-type]
+        if not several or not isinstance(feeds, Mapping):
+            kind = type(feeds).__name__
+            raise InvalidArgument(f"calibration of {kind}; a list of feeds, dicts of arrays by input name, is needed")
+        yield feeds
 
 
 def fresh(name: str, taken: set[str]) -> str:

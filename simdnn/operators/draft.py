@@ -81,8 +81,11 @@ class Ending:
         several = isinstance(given, (list, tuple)) and all(isinstance(one, (str, tuple, list)) and one for one in given)
         if not several or not all(isinstance(one, str) or isinstance(one[0], str) for one in given):
             raise InvalidArgument(f"post_ops={shortly(given)}; a list is needed, as ['relu', ('linear', 2.0, 1.0)]")
-        if self.scales is not None and not isinstance(self.scales, Mapping):
-            raise InvalidArgument(f"scales={shortly(self.scales)}; a dict by argument is needed, as {{'src': 0.5}}")
+        for name, by_argument in (("scales", self.scales), ("zero_points", self.zero_points)):
+            if by_argument is not None and not isinstance(by_argument, Mapping):
+                raise InvalidArgument(f"{name}={shortly(by_argument)}; a dict by argument is needed, as {{'src': 3}}")
+        if self.dst is not None and not isinstance(self.dst, str):
+            raise InvalidArgument(f"dst={shortly(self.dst)}; the name of a type is needed, as 'f32'")
 
     @property
     def exactly(self) -> bool:
@@ -269,8 +272,6 @@ class Draft:
 
 def scale_of(scales: Scales | None, name: str, known: Sequence[str]) -> float | None:
     """One argument's scale."""
-    if scales is not None and not isinstance(scales, Mapping):
-        raise InvalidArgument(f"scales={scales!r:.60}; a dict of numbers by argument is needed, as {{'dst': 0.5}}")
     given = dict(scales or {})
     for other in given:
         one_of("scales of", other, known)
@@ -287,10 +288,14 @@ def _is_number(value: Any) -> bool:
 
 
 def numeric(name: str, value: Any) -> float:
-    """A number that is not NaN."""
-    if not _is_number(value) or np.isnan(value):
-        raise InvalidArgument(f"{name}={value!r:.60}; a number is needed")
-    return float(value)
+    """A number that is not NaN, and has a float."""
+    try:
+        found = float(value) if _is_number(value) else np.nan
+    except OverflowError:
+        raise InvalidArgument(f"{name}={shortly(value)}; a number of f32 is needed, up to 3.4e38") from None
+    if np.isnan(found):
+        raise InvalidArgument(f"{name}={shortly(value)}; a number is needed")
+    return found
 
 
 def checked(given: Mapping[str, Any], known: Sequence[str] = TYPES) -> dict[str, Array]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -20,6 +21,21 @@ if TYPE_CHECKING:
 
 Product = Literal["matmul", "convolution", "inner_product"]
 _PRODUCTS = ("matmul", "convolution", "inner_product")
+
+
+def _of_primitives(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which says first of all that there is no such primitive."""
+
+    @functools.wraps(function)
+    def known(*primitive: str, **given: Any) -> Any:
+        asked = primitive[0] if primitive else given.get("primitive", "matmul")
+        if not isinstance(asked, str) or asked not in _PRODUCTS:
+            from simdnn.operators.table import GRAPHS  # brings networks, which products don't need
+
+            one_of("primitive", asked, (*_PRODUCTS, *GRAPHS))
+        return function(*primitive, **given)
+
+    return known
 
 
 @overload
@@ -48,6 +64,7 @@ def estimate(
     dispatch: str = "fastest",
     **shape: Any,
 ) -> Any: ...
+@_of_primitives
 @keywords
 def estimate(
     primitive: str,
@@ -92,10 +109,8 @@ def estimate(
         if primitive == "inner_product":
             return _inner_product(dt, bias, attr, {**where, "dispatch": dispatch}, shape)
         return estimate_product(primitive, dt=dt, bias=bias, attr=attr, dispatch=dispatch, **where, **shape)
-    from simdnn.operators.cost import cost  # brings networks, which products don't need
-    from simdnn.operators.table import GRAPHS
+    from simdnn.operators.cost import cost
 
-    one_of("primitive", primitive, (*_PRODUCTS, *GRAPHS))
     if attr is not None:
         raise InvalidArgument(f"{primitive} with attr; it has scales=…, post_ops=…")
     return cost(primitive, dt, bias, shape, {**where, "dispatch": dispatch})

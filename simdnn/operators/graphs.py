@@ -29,7 +29,7 @@ from simdnn.operators.draft import (
     scale_of,
 )
 from simdnn.primitives import arrays
-from simdnn.primitives.checks import integer, one_of
+from simdnn.primitives.checks import flag, integer, one_of
 
 _ONE = ("src", "dst")
 #: algorithms of `reduction`: an operator, or a norm: how it is brought together with eps, and whether a root is drawn
@@ -62,10 +62,19 @@ def _normalized(draft: Draft, x: str, end: Ending, src: Array) -> OperatorGraph:
     return draft.ended(x, end, label(src.dtype), inverse, multiplied=True)
 
 
+def _small(epsilon: object) -> float:
+    """A number that is added to a variance."""
+    found = numeric("epsilon", epsilon)
+    if not 0 <= found < np.inf:
+        raise InvalidArgument(f"epsilon={shortly(epsilon)}; 0 or a positive number is needed, as 1e-5")
+    return found
+
+
 def softmax(src: Array, end: Ending, *, axis: int = -1, logarithm: bool = False) -> OperatorGraph:
-    along = axis_of(axis, src.ndim)
+    checked({"src": src})
+    along, logarithm = axis_of(axis, src.ndim), flag("logarithm", logarithm)
     if end.exactly:
-        draft = Draft(checked({"src": src}), form=end.form)
+        draft = Draft({"src": src}, form=end.form)
         if src.ndim > 2 and not src.flags.c_contiguous and channels_last(src):
             raise Unimplemented("softmax in the order of a library, channels last in memory; what works: rows")
         x = draft.own("Softmax", draft.floats("src"), axis=along, logarithm=int(logarithm))
@@ -86,14 +95,15 @@ def layer_normalization(
     epsilon: float = 1e-5,
     rms: bool = False,
 ) -> OperatorGraph:
+    rms = flag("rms", rms)
     if end.exactly:
-        return _library_normalization(src, end, (scale, shift, mean, variance), numeric("epsilon", epsilon), rms)
+        return _library_normalization(src, end, (scale, shift, mean, variance), _small(epsilon), rms)
     draft, x = _begun(src, end)
     for name, row in (("scale", scale), ("shift", shift)):
         if row is not None:
             draft.sources[name] = row_of(name, row, src.shape[-1])
     one = "scale" if scale is not None else draft.constant(np.ones(src.shape[-1:], np.float32))
-    small = numeric("epsilon", epsilon)
+    small = _small(epsilon)
     if variance is not None or mean is not None:
         unit = _standard(draft, x, src.shape[:-1], None if rms else mean, variance, small)
         x = draft.add("Mul", unit, one) if scale is not None else unit
@@ -161,11 +171,11 @@ def batch_normalization(
     if (mean is None) != (variance is None):
         raise InvalidArgument("mean or variance alone; both are needed, or neither")
     if end.exactly:
-        return _library_batch_normalization(src, end, (scale, shift, mean, variance), numeric("epsilon", epsilon))
+        return _library_batch_normalization(src, end, (scale, shift, mean, variance), _small(epsilon))
     statistics = ("mean", mean, 0.0), ("variance", variance, 1.0)
     names = _rows(draft, src.shape[1], ("scale", scale, 1.0), ("shift", shift, 0.0), *statistics)
     found = int(mean is None)  # statistics of the batch itself
-    x = draft.add("BatchNormalization", x, *names, epsilon=numeric("epsilon", epsilon), training_mode=found)
+    x = draft.add("BatchNormalization", x, *names, epsilon=_small(epsilon), training_mode=found)
     return _ended(draft, x, end, src)
 
 
@@ -235,7 +245,7 @@ def group_normalization(
     draft, x = _begun(src, end)
     if src.ndim < 2 or src.shape[1] % integer("groups", groups):
         raise InvalidArgument(f"groups={groups} of src {src.shape}; (N, C, …) with C a multiple is needed")
-    small = numeric("epsilon", epsilon)
+    small = _small(epsilon)
     if end.exactly:
         return _library_group_normalization(src, end, (scale, shift, mean, variance), groups, small)
     names = _rows(draft, src.shape[1], ("scale", scale, 1.0), ("shift", shift, 0.0))
@@ -313,17 +323,18 @@ def reduction(
     src: Array, end: Ending, *, axes: Sequence[int], algorithm: str = "sum", p: float = 1.0, eps: float = 0.0
 ) -> OperatorGraph:
     one_of("algorithm", algorithm, (*REDUCTIONS, *NORMS))
-    if not isinstance(axes, (list, tuple, range)):
-        raise InvalidArgument(f"axes={shortly(axes)}; a list is needed, as [1] or [2, 3]")
+    p, eps = numeric("p", p), numeric("eps", eps)
     draft, x = _begun(src, end)
-    every = sorted({axis_of(a, src.ndim) for a in axes})
+    every = sorted({axis_of(a, src.ndim) for a in axes}) if isinstance(axes, (list, tuple, range)) else []
+    if not every or len(every) < len(axes):
+        raise InvalidArgument(f"axes={shortly(axes)}; a list is needed, as [1] or [2, 3], each axis once")
     if end.exactly and algorithm not in ("max", "min"):
-        return _library_reduction(draft, x, end, src, (every, algorithm, numeric("p", p), numeric("eps", eps)))
+        return _library_reduction(draft, x, end, src, (every, algorithm, p, eps))
     along = draft.constant(np.array(every, np.int64))
     if algorithm in REDUCTIONS:
         x = draft.add(REDUCTIONS[algorithm], x, along)
     else:
-        x = _norm(draft, x, along, NORMS[algorithm], numeric("p", p), numeric("eps", eps))
+        x = _norm(draft, x, along, NORMS[algorithm], p, eps)
     return _ended(draft, x, end, src)
 
 

@@ -38,8 +38,6 @@ def conversion(src: Array, end: Ending) -> OperatorGraph:
 
 def _values(what: str, given: Mapping[str, Any] | None, name: str, src: Array) -> Any:
     """A number, or an array that broadcasts over the source; None where there is none."""
-    if given is not None and not isinstance(given, Mapping):
-        raise InvalidArgument(f"{what}={given!r:.60}; a dict by argument is needed, as {{'dst': 0.5}}")
     for other in given or {}:
         one_of(f"{what} of", other, _SIDES)
     if given is None or name not in given:
@@ -80,7 +78,8 @@ def concat(sources: Sequence[Array], end: Ending, *, axis: int = 1) -> OperatorG
         ):
             raise InvalidArgument(f"sources of {first.shape} and {array.shape}; all but axis {place} must be the same")
     dst = label(first.dtype) if end.dst is None else one_of("dst", end.dst, TYPES)
-    if not end.scales and not end.post_ops and all(label(array.dtype) == dst for array in sources):
+    plain = not end.scales and not end.post_ops and end.into is None
+    if plain and all(label(array.dtype) == dst for array in sources):
         return draft.finished(draft.add("Concat", *names, axis=place), dst)
     wide = [draft.floats(name, scale_of(end.scales, name, (*names, "dst"))) for name in names]
     return draft.ended(draft.add("Concat", *wide, axis=place), end, dst, scale_of(end.scales, "dst", (*names, "dst")))
@@ -89,12 +88,16 @@ def concat(sources: Sequence[Array], end: Ending, *, axis: int = 1) -> OperatorG
 def weighted_sum(sources: Sequence[Array], end: Ending, *, factors: Sequence[float] = ()) -> OperatorGraph:
     draft = Draft(_listed(sources))
     names = list(draft.sources)
+    if end.scales:
+        raise InvalidArgument(f"scales={shortly(end.scales)}; a sum has none: its factors scale the sources")
+    if not isinstance(factors, (list, tuple)) and not (isinstance(factors, np.ndarray) and factors.ndim == 1):
+        raise InvalidArgument(f"factors={shortly(factors)}; a list of numbers is needed, one a source, or none")
     if len(factors) not in (0, len(names)):
         raise InvalidArgument(f"{len(names)} sources, {len(factors)} factors; one a source is needed, or none")
     if any(array.shape != sources[0].shape for array in sources):
         raise InvalidArgument(f"sources of {' and '.join(str(a.shape) for a in sources)}; one shape is needed")
     x = ""
-    for name, factor in zip(names, factors or [1.0] * len(names), strict=True):
+    for name, factor in zip(names, factors if len(factors) else [1.0] * len(names), strict=True):
         wide = draft.floats(name)
         number = numeric("factor", factor)
         part = wide if number == 1 else draft.add("Mul", wide, draft.number(number))

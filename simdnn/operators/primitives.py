@@ -9,6 +9,7 @@ from isa_models.readings.arrays import Array
 from simdnn.operators import turned
 from simdnn.operators.draft import Ending, PostOps, Scales
 from simdnn.operators.results import OperatorResult, Where, ran
+from simdnn.operators.table import gathered
 from simdnn.primitives.checks import keywords
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target
@@ -461,7 +462,7 @@ def deconvolution(
     """
     end = Ending(dst, scales, post_ops, into, zero_points)
     taps = {"strides": strides, "padding": padding, "dilation": dilation, "output_padding": output_padding}
-    sources = {name: a for name, a in (("src", src), ("weights", weights), ("bias", bias)) if a is not None}
+    sources = gathered("deconvolution", {"src": src, "weights": weights, "bias": bias})
     options = {"groups": groups, **taps}
     if turned.taken(sources, options, end, Target.of(machine, isa, threads, engine, dispatch)):
         where = {"machine": machine, "isa": isa, "threads": threads, "engine": engine, "dispatch": dispatch}

@@ -12,7 +12,7 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.network import Network
 from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.operators.draft import Ending
-from simdnn.operators.table import graph_of
+from simdnn.operators.table import gathered, graph_of
 from simdnn.primitives.run import Target
 
 Where = str | PathLike[str] | Machine | GpuMachine
@@ -45,10 +45,7 @@ def ran(
     where: tuple[Where, str | None, int, str, str],
 ) -> OperatorResult:
     """Values and cost on a machine, which with isa, threads, engine and dispatch makes up `where`."""
-    target = Target.of(*where)
-    made = graph_of(
-        primitive, {name: value for name, value in sources.items() if value is not None}, options, end, target
-    )
+    made = graph_of(primitive, gathered(primitive, sources), options, end, Target.of(*where))
     machine, isa, threads, engine, _ = where
     found = Network(made.graph).run(made.feeds, machine=machine, isa=isa, threads=threads, engine=engine)
     return OperatorResult(found.machine, found.isa, found.threads, found.nodes, found.outputs)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from simdnn.libraries import OperatorCall
+from isa_models import InvalidArgument
+from simdnn.libraries import LIBRARIES, OperatorCall
 from simdnn.networks.types import label
 from simdnn.operators import graphs, moves, windows
 from simdnn.operators.draft import Ending, OperatorGraph
@@ -34,15 +35,33 @@ GRAPHS: dict[str, tuple[Callable[..., OperatorGraph], tuple[str, ...]]] = {
 }
 
 
+def gathered(primitive: str, sources: Mapping[str, Any]) -> dict[str, Any]:
+    """The sources that are there or have to be, as plain arrays in this machine's order of bytes."""
+    needed = GRAPHS[primitive][1]
+    return {name: _plain(value) for name, value in sources.items() if value is not None or name in needed}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
+        return value
+    return np.asarray(value).astype(value.dtype.newbyteorder("="), copy=False)
+
+
 def graph_of(
     primitive: str, sources: Mapping[str, Any], options: Mapping[str, Any], end: Ending, target: Target
 ) -> OperatorGraph:
     """A primitive's program: a library's operations in its order where the target asks for its bits.
 
-    Raises `InvalidArgument` for what does not fit, `Unimplemented` where that library's bits are not known.
+    Raises `InvalidArgument` for what does not fit, and for the name of a kernel as the rule of dispatch;
+    `Unimplemented` where that library's bits are not known.
     """
     build = GRAPHS[primitive][0]
     library = target.library
+    if library is None and target.dispatch != "fastest":
+        rules = ", ".join(("fastest", *LIBRARIES))
+        raise InvalidArgument(f"dispatch={target.dispatch!r} names a kernel of products; {primitive} has {rules}")
     if library is None:
         return build(**sources, **options, end=end)
     build(**sources, **options, end=end)  # checks the arguments

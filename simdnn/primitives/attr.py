@@ -24,7 +24,7 @@ from simdnn.kernels.common.narrow import DYNAMIC
 from simdnn.kernels.common.postops import BINARY, ELTWISE
 from simdnn.libraries import MOST_POST_OPS
 from simdnn.primitives.accumulation import check_acc_mode
-from simdnn.primitives.checks import integer, one_of
+from simdnn.primitives.checks import flag, integer, one_of
 from simdnn.primitives.mathmode import check_exact, check_fpmath
 
 ARGUMENTS = ("src", "wei", "dst")
@@ -192,10 +192,8 @@ class Attr(InNotebooks):
     def __post_init__(self) -> None:
         if self.fpmath is not None:
             check_fpmath(self.fpmath)
-        if not isinstance(self.apply_to_int, bool):
-            raise InvalidArgument(f"apply_to_int={self.apply_to_int!r}; True or False is needed")
-        if not isinstance(self.check, bool):
-            raise InvalidArgument(f"check={self.check!r}; True or False is needed")
+        flag("apply_to_int", self.apply_to_int)
+        flag("check", self.check)
         if self.exact_int8 is not None:
             check_exact(self.exact_int8)
         one_of("zero_point_strategy", self.zero_point_strategy, STRATEGIES)

@@ -76,6 +76,13 @@ def integer(what: str, value: Any, least: int = 1, hint: str = "") -> int:
     return number
 
 
+def flag(what: str, value: Any) -> bool:
+    """`value` where it is True or False."""
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{what}={shortly(value)}; True or False is needed")
+    return value
+
+
 def keywords(function: Callable[P, R]) -> Callable[P, R]:
     """The function, which answers a keyword that it does not have with the one meant, or with the field of `Attr` that
     it is, and a call without a machine with what to name. Where it takes long, it is told to be at work.

@@ -8,17 +8,18 @@ in, so that weights can be converted ahead of time. Sources and destinations kee
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, field
 from math import prod
+from types import NoneType
 
 from isa_models import InvalidArgument
 from isa_models.display import InNotebooks
-from isa_models.errors import did_you_mean
+from isa_models.errors import did_you_mean, shortly
 from isa_models.formats import fmt
 from isa_models.keywords import keywords_of_class
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Problem
+from simdnn.primitives.checks import integer
 from simdnn.primitives.postops import output_shape
 
 #: plain layouts by the number of dimensions, the one that NumPy arrays have first
@@ -47,16 +48,15 @@ class MemoryDesc(InNotebooks):
 
     def __post_init__(self) -> None:
         fmt(self.dtype)
-        try:
-            object.__setattr__(self, "shape", tuple(operator.index(size) for size in self.shape))
-        except TypeError:
-            raise InvalidArgument(f"shape {self.shape!r:.80}; positive integers are needed, e.g. (64, 48)") from None
-        if not self.shape or min(self.shape) < 1:
-            raise InvalidArgument(f"shape {self.shape}; positive integers are needed, e.g. (64, 48)")
+        if not isinstance(self.shape, (tuple, list)) or not self.shape:
+            raise InvalidArgument(f"shape {shortly(self.shape)}; positive integers are needed, e.g. (64, 48)")
+        object.__setattr__(self, "shape", tuple(integer("size of shape", size) for size in self.shape))
+        if not isinstance(self.blocked, (Blocked, NoneType)):
+            raise InvalidArgument(f"blocked={shortly(self.blocked)}; leave it out: a query alone fills it in")
         allowed = (*PLAIN.get(len(self.shape), ()), "any")
-        if self.blocked is None and self.tag not in allowed:
+        if self.blocked is None and not (isinstance(self.tag, str) and self.tag in allowed):
             question = did_you_mean(self.tag, allowed)
-            said = f"tag {self.tag!r} of {len(self.shape)} dimensions{': ' * bool(question)}{question}"
+            said = f"tag {shortly(self.tag)} of {len(self.shape)} dimensions{': ' * bool(question)}{question}"
             raise InvalidArgument(
                 f"{said}; allowed: {', '.join(allowed)}; a kernel's own layout comes from a query: "
                 "simdnn.estimate(…).weights_desc"

@@ -20,7 +20,7 @@ from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.dynamic import outputs_of, quantization
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
-from simdnn.primitives.checks import integer, keywords, one_of
+from simdnn.primitives.checks import flag, integer, keywords, one_of
 from simdnn.primitives.result import Priced
 from simdnn.primitives.run import Target
 from simdnn.program.records import Program
@@ -171,8 +171,7 @@ def _problem(src: Array, dtype: str, group: int | None, symmetric: bool, reducti
         raise InvalidArgument(f"src of {source}; floats are quantized: {', '.join(_SOURCES)}")
     arrays.check_shape("src", src, ("M", "K"))
     one_of("dtype", dtype, ("s8", "u8"))
-    if not isinstance(symmetric, bool):
-        raise InvalidArgument(f"symmetric={symmetric!r:.60}; True or False is needed")
+    flag("symmetric", symmetric)
     m, k = src.shape
     length = k if group is None else integer("group", group)
     if k % length:

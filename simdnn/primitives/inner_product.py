@@ -56,7 +56,8 @@ def inner_product(
     tag, inside = layout(target, arrays.type_of("src", src), src.shape[1], pixels, attr)
     if inside:
         src, weights = (np.moveaxis(array, 1, -1) for array in (src, weights))
-    rows, columns = src.reshape(len(src), -1), weights.reshape(len(weights), -1).T
+    channels = prod(src.shape[1:])
+    rows, columns = src.reshape(len(src), channels), weights.reshape(len(weights), channels).T
     result = matmul(rows, columns, bias, dst=dst, attr=attr, wei_tag=tag, into=into, **where)
     types = arrays.type_of("src", src), name_of(result.output.dtype)
     return replace(result, library=library_name(target, (types, result.library, len(weights), pixels)))

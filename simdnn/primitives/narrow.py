@@ -31,7 +31,7 @@ def takes_part(given: Resolved, dst: str | None) -> bool:
 
 def of_narrow(*types: str | None) -> bool:
     """Whether a narrow float is among the types."""
-    return any(dtype in NARROW for dtype in types)
+    return any(isinstance(dtype, str) and dtype in NARROW for dtype in types)
 
 
 def _found(given: Resolved) -> str:

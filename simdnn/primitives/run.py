@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
+from isa_models.errors import shortly
 from isa_models.formats import fmt
 from isa_models.machines.shipped import own_file
 from isa_models.plugins import Registry
@@ -84,8 +85,10 @@ class Target:
     def _on_gpu(machine: GpuMachine, isa: object, threads: object, engine: object, dispatch: object) -> Target:
         """A target on a GPU; options that mean something on CPUs alone are refused."""
         name, platform = machine.name, machine.platform.name
-        if isa not in (None, platform):
-            raise InvalidArgument(f"isa={isa!r}; machine {name!r} is a GPU of platform {platform}: leave isa out")
+        if isa is not None and not (isinstance(isa, str) and isa == platform):
+            raise InvalidArgument(
+                f"isa={shortly(isa)}; machine {name!r} is a GPU of platform {platform}: leave isa out"
+            )
         if integer("threads", threads) != 1:
             raise InvalidArgument(f"threads={threads!r}; on {name!r} all cores work: leave it at 1")
         if isinstance(dispatch, str) and dispatch in LIBRARIES:

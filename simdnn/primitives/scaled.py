@@ -15,6 +15,7 @@ from isa_models import InvalidArgument, Machine, Unimplemented
 from isa_models.alike import Alike
 from isa_models.block_formats import block_format
 from isa_models.display import shape_and_type
+from isa_models.errors import shortly
 from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
 from simdnn.explanations.block_dot import DotSide, explain_dot
@@ -322,13 +323,10 @@ def quantize_nvfp4(
 
 
 def _positive(value: Any) -> np.float32:
-    try:
-        found = np.float32(value)
-    except (TypeError, ValueError, OverflowError):
-        found = np.float32("nan")
-    if isinstance(value, bool) or not (found.ndim == 0 and 0 < found < np.inf):
-        raise InvalidArgument(f"tensor_scale={value!r:.40}; a positive f32 is needed, or None")
-    return found
+    known = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not (known and 0 < value <= np.finfo(np.float32).max):
+        raise InvalidArgument(f"tensor_scale={shortly(value)}; a positive f32 is needed, or None")
+    return np.float32(value)
 
 
 def _problem(array: Array, dtype: str, group: int, rule: str, axis: int) -> tuple[Scaled, int]:

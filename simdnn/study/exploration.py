@@ -65,8 +65,7 @@ def explore(
     source = Path(study) if isinstance(study, (str, Path)) else study
     if not isinstance(source, (Path, Mapping)):
         raise InvalidArgument(f"study is a {type(study).__name__}; a path or a mapping is needed")
-    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
-        raise InvalidArgument(f"jobs={jobs!r}; a whole number of at least 1 is needed")
+    workers.check_jobs(jobs)
     space = read_space(source, figures or {})
     kept = Results(results_path(source, results))
     try:

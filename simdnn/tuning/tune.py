@@ -13,7 +13,7 @@ import numpy as np
 import isa_models
 import workloads
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
-from isa_models.errors import unknown_name
+from isa_models.errors import shortly, unknown_name
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.late import pd
@@ -29,7 +29,7 @@ from simdnn.tuning.judge import Judge, OwnScore
 from simdnn.tuning.measured import Running, lost
 from simdnn.tuning.subjects import ModelSubject, Subject, TrainedSubject, trained
 from simdnn.tuning.tuned import Tuned, text_of
-from simdnn.workers import WORTH_WORKERS, crew, usual
+from simdnn.workers import WORTH_WORKERS, check_jobs, crew, usual
 from workloads import Classifier, RealNetwork
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ def tune(
     for name, bound in bounds.items():
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, float)) or not bound >= 0):
             raise InvalidArgument(f"{name}={bound!r}; a number of at least 0 is needed")
-    for name, number in (("jobs", jobs), ("samples", samples)):
-        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
-            raise InvalidArgument(f"{name}={number!r}; a whole number of at least 1 is needed")
+    check_jobs(jobs)
+    if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
+        raise InvalidArgument(f"samples={shortly(samples)}; a whole number of at least 1 is needed")
     if not isinstance(dask, str) or (dask and jobs not in (None, 1)):
         raise InvalidArgument(f"dask={dask!r}, jobs={jobs!r}; the address of a scheduler, or worker processes here")
     for name, one in (("metric", metric), ("progress", progress)):
@@ -162,7 +162,7 @@ def _modes(targets: Sequence[AnyMachine], names: Iterable[str] | None) -> dict[s
     """The modes to choose from, by machine; of several machines each has those that it can run."""
     if isinstance(names, str):
         raise InvalidArgument(f"modes={names!r}; a list of names is needed: {names.split(',')}")
-    names = [*names] if isinstance(names, Iterable) else names
+    names = names.tolist() if isinstance(names, np.ndarray) else [*names] if isinstance(names, Iterable) else names
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise InvalidArgument(f"modes={names!r:.60}; a list of names is needed, as ['f32', 'bf16']")
     wanted = [name for name, mode in MODES.items() if _usual(mode)] if names is None else list(dict.fromkeys(names))
