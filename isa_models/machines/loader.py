@@ -63,8 +63,10 @@ def machine(name_or_path: str | Path | AnyMachine) -> AnyMachine:
             return cpu_machine(name)
         if not can_be_a_file(Path(name)):
             raise unknown_machine(name)
-    path = Path(name).resolve()
-    return _load_gpu(lineage(path)) if _names_a_platform(path) else cpu_machine(name_or_path)
+    path = Path(name)
+    if path.is_file() and _names_a_platform(path.resolve()):
+        return _load_gpu(lineage(path.resolve()))
+    return cpu_machine(name_or_path)
 
 
 @keywords

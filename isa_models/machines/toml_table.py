@@ -23,9 +23,10 @@ _LONG_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*+{_PART}(?:\.[ \t]*+{_PART}){{{_MOS
 
 
 def broken(path: Path, key: str, expected: str, met: object) -> MachineFileError:
-    """The error of one key, in one line."""
+    """The error of one key, or of all of a file where there is none, in one line."""
     shown = "nothing" if met is _MISSING else _SHOWN.repr(met)
-    return MachineFileError(f"{path}: key {key[:_LONGEST]!r}: expected {expected}, met {shown}")
+    place = f"key {key[:_LONGEST]!r}: " if key else ""
+    return MachineFileError(f"{path}: {place}expected {expected}, met {shown}")
 
 
 class _Shown(reprlib.Repr):
@@ -46,7 +47,7 @@ class Table:
     def __init__(self, reader: Reader, key: str, data: object) -> None:
         self.reader, self.key = reader, key
         if not isinstance(data, dict):
-            raise broken(reader.path, key or "(file)", "a table", data)
+            raise broken(reader.path, key, "a table", data)
         self.data: dict[str, object] = data
         self.asked: set[str] = set()
         self.inside: list[Table] = []
@@ -221,9 +222,9 @@ def read_toml(path: Path) -> dict[str, object]:
     """A TOML file's content; `MachineFileError` for a file that is not TOML."""
     try:
         if not path.is_file():
-            raise broken(path, "(file)", "a readable file", "a folder" if path.is_dir() else "no file of that name")
+            raise broken(path, "", "a readable file", "a folder" if path.is_dir() else "no file of that name")
         if (size := path.stat().st_size) > MOST_FILE:
-            raise broken(path, "(file)", f"at most {MOST_FILE} bytes", size)
+            raise broken(path, "", f"at most {MOST_FILE} bytes", size)
         text = path.read_text(encoding="utf-8-sig")
         if found := _LONG_KEY.search(text):
             raise broken(path, found[0], f"at most {_MOST_PARTS} parts of a dotted key", "more")
@@ -231,8 +232,11 @@ def read_toml(path: Path) -> dict[str, object]:
     except MachineFileError:
         raise
     except OSError as error:
-        raise broken(path, "(file)", "a readable file", error.strerror) from error
+        raise broken(path, "", "a readable file", error.strerror) from error
     except RecursionError as error:
-        raise broken(path, "(file)", "TOML", "tables too deep in each other") from error
-    except ValueError as error:  # no TOML, no UTF-8, or a number that Python does not read
-        raise broken(path, "(file)", "TOML", str(error)) from error
+        raise broken(path, "", "TOML", "tables too deep in each other") from error
+    except UnicodeDecodeError as error:
+        met = f"byte {error.start} is {error.object[error.start]:#04x}"
+        raise broken(path, "", "TOML, which is text in UTF-8", met) from error
+    except ValueError as error:  # no TOML, or a number that Python does not read
+        raise broken(path, "", "TOML", str(error)) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -282,7 +283,7 @@ def _concerns(name: str, driver: str) -> bool:
 def _batch(state: _State, name: str) -> None:
     """Reads a batch file, relative to the one that names it, or else to the folders of those around it."""
     path = _located(state, name)
-    again = path.resolve() in [file.resolve() for file in state.files]
+    again = os.path.realpath(path) in map(os.path.realpath, state.files)
     if again or len(state.files) >= _DEEPEST:
         why = ": it is being read already" if again else ""
         raise InvalidArgument(f"--batch={name!r}: batch files nest deeper than {_DEEPEST}{why}")
@@ -293,6 +294,10 @@ def _batch(state: _State, name: str) -> None:
         raise InvalidArgument(f"--batch={name[:200]!r}: {getattr(error, 'strerror', None) or error}") from None
     if len(content) > _LARGEST:
         raise InvalidArgument(f"--batch={name!r} is larger than {_LARGEST >> 20} MiB")
+    if b"\0" in content:
+        raise InvalidArgument(
+            f"--batch={name[:200]!r} is no text: byte {content.index(0)} is 0; lines of options are read"
+        )
     state.files.append(path)
     found = _words(content.decode("utf-8", "replace").splitlines())
     for number, words in itertools.groupby(found, key=lambda one: one[0]):

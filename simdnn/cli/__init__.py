@@ -52,6 +52,16 @@ class _Parser(argparse.ArgumentParser):
         _complain(f"{message} (see {self.prog} --help)")
         raise SystemExit(2)
 
+    def _get_value(self, action: argparse.Action, text: str) -> Any:
+        """A word that is no number has what is needed told."""
+        try:
+            return super()._get_value(action, text)
+        except argparse.ArgumentError:
+            needed = {int: "a whole number", float: "a number"}.get(action.type)  # type: ignore[call-overload]
+            if needed is None:
+                raise
+            raise argparse.ArgumentError(action, f"{text[:40]!r}; {needed} is needed") from None
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """A choice that there is not has the nearest one named."""
         if action.choices is not None and value not in action.choices:

@@ -9,6 +9,7 @@ from typing import Any
 
 from isa_models.errors import InvalidArgument
 from simdnn.cli import output
+from simdnn.primitives.checks import one_of
 from simdnn.progress import shown
 
 _FORMATS = (".csv", ".json")
@@ -26,7 +27,7 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("primitive", metavar="PRIMITIVE", help="matmul or convolution")
     parser.add_argument(
-        "words", nargs="+", metavar="KEY=VALUE[,VALUE…]", help="a size, a type, a machine, a dispatch …"
+        "words", nargs="*", metavar="KEY=VALUE[,VALUE…]", help="a size, a type, a machine, a dispatch …"
     )
     parser.add_argument("--json", action="store_true", help="table and witnesses as JSON")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the table as CSV, or all of it as JSON")
@@ -71,10 +72,13 @@ def _value(text: str) -> Any:
 
 def main(args: argparse.Namespace) -> int:
     """The command."""
+    one_of("primitive", args.primitive, ("matmul", "convolution"))
     output.check_path(args.output, _FORMATS)
     problem, over = read(args.words)
     if not over:
-        raise InvalidArgument("no axis: one key with several values is needed, e.g. m=1,64 or isa=avx2,avx512_core")
+        raise InvalidArgument(
+            "nothing varies: one key with several values is needed, e.g. m=1,64 or isa=avx2,avx512_core"
+        )
     from simdnn.exactness.invariance import invariance
 
     with shown() as progress:

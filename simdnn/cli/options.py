@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from isa_models.errors import InvalidArgument, how_to_install
@@ -92,6 +94,16 @@ def machine_with(machine: str, words: Iterable[str]) -> str:
         return named(machine, figures(words))
     except TypeError:  # a date, a time
         raise InvalidArgument("--set: numbers, texts, true and false, and lists of them are needed") from None
+
+
+def check_model(name: str, known: Iterable[str]) -> None:
+    """`InvalidArgument` for what is not known, and is written as the name of a file that is no model."""
+    if name not in known and not name.lower().endswith(".onnx") and (os.sep in name or Path(name).suffix):
+        from simdnn.networks.load import instead
+
+        raise InvalidArgument(
+            f"{name[:80]!r} is neither a name (`simdnn list workloads`) nor MODEL.onnx{instead(Path(name))}"
+        )
 
 
 def comma_list(text: str) -> list[str]:

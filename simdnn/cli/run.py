@@ -16,7 +16,7 @@ from isa_models import InvalidArgument
 from isa_models.errors import some
 from isa_models.machines.loader import AnyMachine
 from simdnn.cli import output, run_blame, run_kinds, run_porting, run_prompt, run_show
-from simdnn.cli.options import Takes, add_set, check, comma_list, machine_with
+from simdnn.cli.options import Takes, add_set, check, check_model, comma_list, machine_with
 from simdnn.libraries import LIBRARIES, versions
 from simdnn.networks.precision import MODES, Mode, choose, choose_each, recipe
 from simdnn.networks.runner import Frames
@@ -167,6 +167,7 @@ def main(args: argparse.Namespace) -> int:
     network = workloads.REAL_NETWORKS.get(args.workload)
     if network and args.no_values and args.workload in workloads.names():
         network = None  # the layer table of that name
+    check_model(args.workload, {*workloads.names(), *workloads.REAL_NETWORKS})
     check(args, _kind(args, network), TAKES)
     if args.blame is not None:
         args.machine = machine_with(args.machine, args.set)

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -244,7 +243,7 @@ def _arrays(path: Path, what: str) -> dict[str, Array]:
         with path.open("rb") as stream:
             file = np.load(stream, allow_pickle=False)
             return {"": file} if isinstance(file, np.ndarray) and what == "labels" else {n: file[n] for n in file.files}
-    except (OSError, ValueError, BadZipFile, AttributeError) as error:
+    except Exception as error:  # whatever NumPy's readers of archives and headers meet
         said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         if "pickle" in said:  # what NumPy takes any other file for
             said = "it is no file of NumPy's, or has Python objects in it"

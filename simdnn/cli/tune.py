@@ -11,7 +11,7 @@ import workloads
 from isa_models import InvalidArgument
 from isa_models.errors import unknown_name
 from simdnn.cli import output, run_show
-from simdnn.cli.options import add_workers, check_workers, comma_list
+from simdnn.cli.options import add_workers, check_model, check_workers, comma_list
 from simdnn.progress import shown
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def main(args: argparse.Namespace) -> int:
     output.check_path(args.output, output.FILE_FORMATS)
     output.check_path(args.plot, output.PICTURE_FORMATS)
     known = (*workloads.NETWORKS, *workloads.REAL_NETWORKS)
+    check_model(args.model, known)
     if args.model not in known and not args.model.lower().endswith(".onnx"):
         raise unknown_name("network", args.model, (*known, "MODEL.onnx"))
     machines = comma_list(args.machine)

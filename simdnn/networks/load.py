@@ -67,7 +67,7 @@ def read(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> tuple[onnx.M
         )
     path = Path(source)
     if not os.path.isfile(path):
-        raise InvalidArgument(f"no model file {os.fspath(source)!r:.200}{_instead(path)}")
+        raise InvalidArgument(f"no model file {os.fspath(source)!r:.200}{instead(path)}")
     if path.stat().st_size > memory_bytes() // 2:
         raise InvalidArgument(f"{path.name} has {path.stat().st_size:.3g} bytes, more than half of this host's memory")
     model = onnx.ModelProto()
@@ -80,7 +80,7 @@ def read(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> tuple[onnx.M
     return model, path.parent
 
 
-def _instead(path: Path) -> str:
+def instead(path: Path) -> str:
     """The end of a message about a path that is no file: what it is, or the file beside it that may be meant."""
     if not path.name:
         return ""

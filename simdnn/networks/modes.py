@@ -286,10 +286,16 @@ class Judging:
         found: Row = {}
         if self.labels is not None:
             first = np.concatenate([np.atleast_1d(next(iter(one.values()))) for one in outputs])
-            classes = first if first.dtype.kind in "iu" or first.ndim < 2 else first.argmax(axis=-1)
+            drawn = first.dtype.kind not in "iu" and first.ndim > 1
+            classes = first.argmax(axis=-1) if drawn else first
             if classes.dtype.kind not in "iu" or self.labels.shape != classes.shape:
                 said = f"labels of shape {self.labels.shape} for outputs of {first.shape}"
                 raise InvalidArgument(f"{said}; a class for each row of the first output is needed")
+            if self.labels.dtype.kind not in "iu":
+                raise InvalidArgument(f"labels of {self.labels.dtype}; integers are needed, the classes' numbers")
+            if drawn and self.labels.size and not 0 <= self.labels.min() <= self.labels.max() < first.shape[-1]:
+                worst = self.labels.flat[abs(self.labels.astype(np.int64) * 2 - first.shape[-1] + 1).argmax()]
+                raise InvalidArgument(f"label {worst}; the outputs have classes 0 to {first.shape[-1] - 1}")
             found["accuracy"] = float((classes == self.labels).mean())
         if self.metric:
             value = self.metric(outputs[0] if self.alone else list(outputs))

@@ -309,7 +309,7 @@ def _checked(port: Port, value: object, sizes: dict[str, int]) -> Array | list[A
         raise InvalidArgument(f"feed for {port.name!r} is a {type(value).__name__}; a NumPy array is needed")
     if (
         port.dtype is not None
-        and value.dtype != port.dtype
+        and value.dtype.newbyteorder("=") != port.dtype
         and not (port.dtype.kind == "O" and value.dtype.kind in "US")
     ):
         raise InvalidArgument(

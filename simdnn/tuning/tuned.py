@@ -161,11 +161,16 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
     """A recipe's file: modes, ranges, the model's and the machine's name. Raises `InvalidArgument` for another file."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError(f"a {type(content).__name__}")
         modes, ranges = content["modes"], content.get("ranges", {})
         good = content["format"] == FORMAT and all(isinstance(part, str) for pair in modes.items() for part in pair)
         good = good and all(_is_range(pair) for pair in ranges.values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        said = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:80]
+        unread = (
+            "no JSON" if isinstance(error, UnicodeDecodeError | RecursionError) else " ".join(str(error).split())[:80]
+        )
+        said = f"no {error}" if isinstance(error, KeyError) else unread
         raise InvalidArgument(f"{path} holds no recipe ({said}); `simdnn tune` and Tuned.save write one") from None
     if not good or not modes:
         raise InvalidArgument(f"{path} holds no recipe; `simdnn tune` and Tuned.save write one")

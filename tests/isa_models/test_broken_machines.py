@@ -86,19 +86,19 @@ MUTATIONS: list[tuple[Callable[[str], str], str]] = [
     (sub(r'(vpdpbusd.*), confidence = "[^"]*"', r"\1"), "'instructions.vpdpbusd zmm,zmm,zmm.confidence'"),
     (sub(r"^(  \{mnemonic = \"vpdpbusd.*\n)", r"\1\1"), "'instructions.vpdpbusd zmm,zmm,zmm.form'"),
     (sub(r"rows = \[(.|\n)*\]", "rows = []"), "'instructions.rows'"),
-    (sub(r"^\[dram\]", "[dram"), "'(file)'"),
+    (sub(r"^\[dram\]", "[dram"), ""),
     (sub(r"^banks = .*", 'banks = [["FP0"], ["FP1"], ["FP2"]]'), "'core.scheduler[0].banks'"),
     (sub(r"^dispatch_slots = \{value = 6", "dispatch_slots = {value = 1000000000"), "'core.dispatch_slots.value'"),
     (sub(r"^dispatch_slots = \{value = 6", "dispatch_slots = {value = 0x" + "f" * 9000), "'core.dispatch_slots.value'"),
-    (sub(r"^dispatch_slots = \{value = 6", "dispatch_slots = {value = " + "9" * 9000), "'(file)'"),
+    (sub(r"^dispatch_slots = \{value = 6", "dispatch_slots = {value = " + "9" * 9000), ""),
     (sub(r"^latency_ns = \{value = [\d.]+", "latency_ns = {value = nan"), "'dram.latency_ns.value'"),
     (sub(r"^latency_ns = \{value = [\d.]+", "latency_ns = {value = inf"), "'dram.latency_ns.value'"),
-    (sub(r"^\[dram\]", "x = " + "[" * 5000 + "]" * 5000), "'(file)'"),
+    (sub(r"^\[dram\]", "x = " + "[" * 5000 + "]" * 5000), ""),
     (sub(r"^\[dram\]", '[dram]\n"' + "k" * 9000 + '" = 1'), "'dram.kkk"),
-    (lambda text: text[: text.index('source = "', len(text) // 2) + 12], "'(file)'"),
+    (lambda text: text[: text.index('source = "', len(text) // 2) + 12], ""),
     (lambda text: text[: len(text) // 3].rpartition("\n[")[0], "'"),
     (lambda text: "", "'sources'"),
-    (lambda text: "\0", "'(file)'"),
+    (lambda text: "\0", ""),
 ]
 
 
@@ -118,7 +118,12 @@ def test_broken_files_name_the_key(index: int, tmp_path: Path) -> None:
     with pytest.raises(MachineFileError) as caught:
         machine(path)
     message = str(caught.value)
-    assert f"key {key}" in message and "expected" in message and "met" in message and "\n" not in message
+    assert (
+        (f"key {key}" if key else "toml: expected TOML") in message
+        and "expected" in message
+        and "met" in message
+        and "\n" not in message
+    )
     assert len(message) < 600
 
 
