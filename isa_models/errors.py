@@ -191,17 +191,18 @@ def what_is_allowed(name: object, allowed: Sequence[str], like: Iterable[str] = 
     return f"{f': {question}' if question else '.'} Allowed: {', '.join(allowed) or 'none'}"
 
 
-def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownName:
-    """An `UnknownName` that names the closest known one, and all of them where they are few.
+def unknown_name(kind: str, name: object, known: Iterable[str], listed: str = "simdnn list") -> UnknownName:
+    """An `UnknownName` that names the closest known one, and all of them where they are few; else what lists them.
 
     >>> print(unknown_name("machine", "zen", ["zen4", "skx"]))
     unknown machine 'zen': did you mean 'zen4'? Known: skx, zen4
     """
-    return UnknownName(f"unknown {kind} {shortly(name)}{what_is_known(name, known)}")
+    return UnknownName(f"unknown {kind} {shortly(name)}{what_is_known(name, known, listed)}")
 
 
-def what_is_known(name: object, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the closest known one, and all of them where they are few.
+def what_is_known(name: object, known: Iterable[str], listed: str = "simdnn list") -> str:
+    """The end of a message about an unknown name: the closest known one, and all of them where they are few; else the
+    command that lists them.
 
     >>> print(what_is_known("zen", ["zen4", "skx"]))
     : did you mean 'zen4'? Known: skx, zen4
@@ -213,4 +214,4 @@ def what_is_known(name: object, known: Iterable[str]) -> str:
         return f"{said} Known: {', '.join(names)}"
     near = [one for one in nearest(name, names, 4) if one not in nearest(name, names)]
     others = f" Near: {', '.join(near)};" if near and not is_known(str(name).lower()) else ""
-    return f"{said}{others} {len(names)} are known (`simdnn list`)"
+    return f"{said}{others} {len(names)} are known (`{listed}`)"

@@ -335,7 +335,7 @@ def choose(
     names = tuple(n for n in known if known[n].usual(machine)) if modes is None else tuple(modes)
     for name in names:
         if not isinstance(name, str) or name not in known:
-            raise unknown_name("mode", name, known)
+            raise unknown_name("mode", name, known, "simdnn run --help")
     names = tuple(dict.fromkeys(names))
     if not names:
         raise InvalidArgument(f"no mode given; allowed: {', '.join(known)}")
