@@ -58,6 +58,14 @@ def test_many_names_stay_near_their_points() -> None:
         assert max(x0 - x, x - x1, 0) < 0.2 and max(y0 - y, y - y1, 0) < 0.2
 
 
+def test_an_accuracy_that_tells_no_modes_apart_leaves_the_picture_to_the_error() -> None:
+    frame = totals([0.9944] * 5).assign(sqnr_db=[np.inf, 52.0, 19.0, 41.0, 41.0])
+    ax = plot.plot_accuracy_speed(frame)
+    assert "signal to error" in ax.get_ylabel() and "99.44% in every mode" in ax.get_ylabel()
+    assert "f32 (reference)" in {text.get_text() for text in ax.texts}
+    assert "accuracy" in plot.plot_accuracy_speed(frame.assign(accuracy=[0.9, 0.8, 0.9, 0.9, 0.9])).get_ylabel()
+
+
 @pytest.mark.parametrize(
     "accuracy",
     [[0.9944] * 5, [0.99, 0.99, 0.91, 0.985, 0.985], [1.0] * 5, [0.1, 0.1, 0.1, 0.1, 1.0], [0.0] * 5],

@@ -77,7 +77,7 @@ def main(args: argparse.Namespace) -> int:
     problem, over = read(args.words)
     if not over:
         raise InvalidArgument(
-            "nothing varies: one key with several values is needed, e.g. m=1,64 or isa=avx2,avx512_core"
+            "nothing varies: an axis is needed, one key with several values, e.g. m=1,64 or isa=avx2,avx512_core"
         )
     from simdnn.exactness.invariance import invariance
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -96,14 +95,17 @@ def machine_with(machine: str, words: Iterable[str]) -> str:
         raise InvalidArgument("--set: numbers, texts, true and false, and lists of them are needed") from None
 
 
-def check_model(name: str, known: Iterable[str]) -> None:
-    """`InvalidArgument` for what is not known, and is written as the name of a file that is no model."""
-    if name not in known and not name.lower().endswith(".onnx") and (os.sep in name or Path(name).suffix):
-        from simdnn.networks.load import instead
+def check_model(name: str, known: Iterable[str], tables: bool = False) -> None:
+    """`InvalidArgument` for what is not known, and is written as the name of a file that is no model's; `tables`: those
+    of layers are taken, too, whatever they are called in another folder.
+    """
+    taken = (".onnx", ".csv") if tables else (".onnx",)
+    if name in known or not Path(name).suffix or name.lower().endswith(taken) or tables and "/" in name:
+        return
+    from simdnn.networks.load import instead
 
-        raise InvalidArgument(
-            f"{name[:80]!r} is neither a name (`simdnn list workloads`) nor MODEL.onnx{instead(Path(name))}"
-        )
+    files = "MODEL.onnx or LAYERS.csv" if tables else "MODEL.onnx"
+    raise InvalidArgument(f"{name[:80]!r} is no name (`simdnn list workloads`), and not {files}{instead(Path(name))}")
 
 
 def comma_list(text: str) -> list[str]:

@@ -155,7 +155,8 @@ def add(subparsers: Any) -> None:
         "--plot",
         type=Path,
         metavar="FILE",
-        help="draw accuracy against speed (with --no-values: time of each layer) into FILE.png, .pdf or .svg",
+        help="draw accuracy, or where that is the same in all modes the error, against speed (with --no-values: time "
+        "of each layer) into FILE.png, .pdf or .svg",
     )
     parser.add_argument("--prompt", metavar="TEXT", help="what a language model writes on after, in f32 or --modes")
     parser.add_argument("--pictures", type=Path, metavar="FILE", help="pictures that a network makes, side by side")
@@ -167,7 +168,7 @@ def main(args: argparse.Namespace) -> int:
     network = workloads.REAL_NETWORKS.get(args.workload)
     if network and args.no_values and args.workload in workloads.names():
         network = None  # the layer table of that name
-    check_model(args.workload, {*workloads.names(), *workloads.REAL_NETWORKS})
+    check_model(args.workload, {*workloads.names(), *workloads.REAL_NETWORKS}, tables=True)
     check(args, _kind(args, network), TAKES)
     if args.blame is not None:
         args.machine = machine_with(args.machine, args.set)

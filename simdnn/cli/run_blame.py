@@ -49,4 +49,6 @@ def main(args: argparse.Namespace) -> int:
     print(f"{args.workload} on {args.machine} in {args.blame}: {frame.attrs['sqnr_db']:.1f} dB against f32 on {data}")
     print("With one layer restored to f32:\n")
     print(output.table(frame, {"sqnr_db": "{:.1f}".format, "share": "{:.1%}".format}))
+    if (frame["share"] < 0).any():
+        print("\nshare below 0: in the mode that layer's error cancels others', which alone are larger")
     return 0

@@ -194,7 +194,7 @@ def fetched(
     if not args.no_values:
         explained = "; ".join(f"{metric.name}: {metric.title}" for metric in network.metrics)
         samples = f"{frames.totals['samples'].max():.0f} {network.samples}, seed {args.seed}"
-        about = f"{about}, {samples}; {explained}"
+        about = f"{about}, {samples}; {explained}; max_abs, sqnr_db: of the first one's outputs"
     first = network.metrics[0]
     return WorkloadOutcome(
         frames,

@@ -133,6 +133,8 @@ def main(args: argparse.Namespace) -> int:
 
 def _shown(tuned: Tuned) -> str:
     """The front, the recipe that the bounds ask for, layer by layer, and notes; machines stand beside each other."""
+    from simdnn.networks.modes import CALIBRATED_ON_ITSELF
+
     one = tuned.front["machine"].nunique() == 1
     front = tuned.front.drop(columns=["machine"] if one else [])
     front.insert(0, "row", ["*" if chosen else "" for chosen in front.pop("chosen")])
@@ -146,7 +148,8 @@ def _shown(tuned: Tuned) -> str:
         parts.append(f"row {tuned.best}, layer by layer\n{output.table(tuned.table(), _FORMATS)}")
     else:
         parts.append(f"rows with a star, layer by layer\n{output.table(_side_by_side(tuned))}")
-    return "\n\n".join([*parts, "\n".join(tuned.notes)])
+    notes = (f"modes of int8: {note}" if note == CALIBRATED_ON_ITSELF else note for note in tuned.notes)
+    return "\n\n".join([*parts, "\n".join(notes)])
 
 
 def _side_by_side(tuned: Tuned) -> list[dict[str, str]]:

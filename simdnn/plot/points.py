@@ -20,16 +20,19 @@ _PLACES = {name: place for place, name in enumerate(MODES)}
 def plot_accuracy_speed(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Accuracy against speed: one point a mode, from the frame of `study.totals`.
 
-    Across: the speed-up over f32. Up: a network's accuracy in percent where it was measured, else the signal-to-noise
-    ratio in dB, of the worst layer where there are several; f32 is the reference there and is drawn as a line.
+    Across: the speed-up over f32. Up: a network's accuracy in percent where it was measured and tells modes apart, else
+    the signal-to-noise ratio in dB, of the worst layer where there are several and no accuracy; f32 is the reference
+    there and is drawn as a line.
     """
     columns_of(frame, ("mode", "speed_up"))
+    column = "sqnr_db" if "accuracy" in frame or "worst_layer_sqnr_db" not in frame else "worst_layer_sqnr_db"
+    whose, told = "" if column == "sqnr_db" else ", worst layer", ""
     if "accuracy" in frame:
         label = f"accuracy on {int(frame['images'].iloc[0])} held-out samples" if "images" in frame else "accuracy"
-        return plot_quality_speed(frame, "accuracy", label, ax, percent=True)
-    column = "sqnr_db" if "worst_layer_sqnr_db" not in frame else "worst_layer_sqnr_db"
-    whose = "" if column == "sqnr_db" else ", worst layer"
-    ax = plot_quality_speed(frame, column, f"signal to error against f32{whose} (dB)", ax)
+        if frame["accuracy"].nunique() > 1 or column not in frame or np.isfinite(frame[column]).sum() < 2:
+            return plot_quality_speed(frame, "accuracy", label, ax, percent=True)
+        told = f"\n({label}: {frame['accuracy'].iloc[0]:.2%} in every mode)"
+    ax = plot_quality_speed(frame, column, f"signal to error against f32{whose} (dB){told}", ax)
     if np.isposinf(frame[column]).any():
         own = looks(["f32"])["f32"][0]
         ax.axvline(1, color=own, linestyle="--")

@@ -97,7 +97,7 @@ def test_a_metric_of_ones_own() -> None:
         run_model(classifier(), feeds, modes, metric=lambda outputs: None)  # type: ignore[arg-type, return-value]
     with pytest.raises(simdnn.InvalidArgument, match="labels of shape"):
         run_model(classifier(), feeds, modes, labels=[1, 2])
-    with pytest.raises(simdnn.InvalidArgument, match="feeds is empty"):
+    with pytest.raises(simdnn.InvalidArgument, match=r"feeds=\[\]; a dict of arrays"):
         run_model(classifier(), [], modes)
 
 
