@@ -82,6 +82,8 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Quant(1.0, groups=(0, 1)), "groups=0"),
     (lambda: Attr(scales={"src": float("nan")}), "NaN"),
     (lambda: Attr(scales={"src": [np.inf]}), "Inf"),
+    (lambda: Attr(scales={"dst": 0.0}), "holds 0"),
+    (lambda: Attr(scales={"dst": np.float32(1e-45)}), "no reciprocal"),
     (lambda: Attr(post_ops=["relu"] * 10**6), "at most 32"),
     (lambda: simdnn.explain("vpbroadcastd", [1], lanes=10**6), "lanes=1000000; a whole number from 1 to"),
     (lambda: simdnn.explain("vpbroadcastd", [1], lanes=True), "lanes=True"),

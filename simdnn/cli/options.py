@@ -100,12 +100,13 @@ def check_model(name: str, known: Iterable[str], tables: bool = False) -> None:
     of layers are taken, too, whatever they are called in another folder.
     """
     taken = (".onnx", ".csv") if tables else (".onnx",)
-    if name in known or not Path(name).suffix or name.lower().endswith(taken) or tables and "/" in name:
+    path = Path(name)
+    if name in known or not path.suffix or path.suffix.lower() in taken or tables and len(path.parts) > 1:
         return
     from simdnn.networks.load import instead
 
     files = "MODEL.onnx or LAYERS.csv" if tables else "MODEL.onnx"
-    raise InvalidArgument(f"{name[:80]!r} is no name (`simdnn list workloads`), and not {files}{instead(Path(name))}")
+    raise InvalidArgument(f"{name[:80]!r} is no name (`simdnn list workloads`), and not {files}{instead(path)}")
 
 
 def comma_list(text: str) -> list[str]:

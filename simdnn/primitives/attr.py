@@ -37,6 +37,7 @@ _SCALE_TYPES = ("f32", "bf16", "f16", "f8_e4m3", "e8m0")
 _SUM_TYPES = ("f32", "s32", "bf16", "f16", "s8", "u8")
 _ZERO_POINT_TYPES = ("s32", "s8", "u8", "s4", "u4")
 _OTHER_POST_OPS = ("dw",)
+_LEAST_DIVISOR = 2.0**-128  # and below it: no reciprocal in f32
 #: what libraries fuse, or people expect there, and is something else here
 _BESIDE = {
     "softmax": "a primitive of its own: simdnn.softmax(r.output, machine=…)",
@@ -207,6 +208,9 @@ class Attr(InNotebooks):
                 raise InvalidArgument(f"{name}={given!r}; a dict by {', '.join(ARGUMENTS)} is needed")
             quants = {one_of(f"key of {name}", key, ARGUMENTS): check(f"{name}[{key!r}]", given[key]) for key in given}
             object.__setattr__(self, name, quants)
+        behind = self.scales.get("dst")
+        if behind and behind.values is not None and (abs(behind.values.astype(np.float32)) <= _LEAST_DIVISOR).any():
+            raise InvalidArgument("scales['dst'] holds 0, or what has no reciprocal in f32; results are divided by it")
         if self.zero_point_strategy != "auto" and not {"src", "wei"} & set(self.zero_points):
             given = f"zero_point_strategy={self.zero_point_strategy!r}"
             raise InvalidArgument(f"{given} without zero_points of src or wei: leave it at 'auto'")
