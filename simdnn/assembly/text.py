@@ -70,6 +70,8 @@ _OTHERWISE = (
     (re.compile(r"\b(__(?:real|[xyz]mm))@"), r"\1_"),
 )
 _QUOTES = re.compile(r"\"[^\"]*\"|'[^']'")
+#: what is written like a register; LLVM takes one that there is not for a place in memory (Intel syntax)
+_LIKE_REGISTERS = re.compile(r"(?<![\w.$%@])(?:([xyz]?mm|tmm|k)\d+|r\d+[bdw]?)(?![\w.$@])", re.IGNORECASE)
 _OF_OTHERS = re.compile(r"movsx|flat:|gather|scatter|__", re.IGNORECASE)
 
 
@@ -280,9 +282,26 @@ class _Reading:
         before = tuple(label for label in wanted if closing and closing[1] == label)
         behind = tuple(label for label in wanted if label not in before)
         used = [name for _, text in self.statements for name in _TEMPORARY.findall(text)]
+        self._check_registers()
         set_here = {*self.labels, *wanted, *_assigned(self.statements)}
         elsewhere = tuple(name for name in dict.fromkeys(used) if name not in set_here)
         return CleanText(self.syntax, tuple(self.lines), before, behind, elsewhere)
+
+    def _check_registers(self) -> None:
+        """`InvalidArgument` for a register that there is not."""
+        for number, text in self.statements if self.syntax == "intel" else ():
+            for found in _LIKE_REGISTERS.finditer(_QUOTES.sub("", text)):
+                if found[0].lower() not in REGISTERS and found[0] not in self.labels:
+                    kind = found[1].lower() if found[1] else "r"
+                    known = sorted(
+                        (r for r in REGISTERS if r[: len(kind)] == kind and r[len(kind) :].isdigit()), key=_number
+                    )
+                    there = f"{known[0]} to {known[-1]}" if known else "none"
+                    raise InvalidArgument(f"line {number}: no register {found[0]!r}; there are {there}: {text[:60]!r}")
+
+
+def _number(register: str) -> int:
+    return int("".join(filter(str.isdigit, register)))
 
 
 def _assigned(statements: Sequence[tuple[int, str]]) -> Iterator[str]:

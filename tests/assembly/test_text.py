@@ -314,3 +314,22 @@ def test_errors_are_of_the_package() -> None:
             assert "\n" not in str(error)
         else:
             assert found.cycles_per_iteration > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("vaddps zmm0, zmm1, zmm42", "no register 'zmm42'; there are zmm0 to zmm31"),
+        ("kmovw eax, K9", "no register 'K9'; there are k0 to k7"),
+        ("mov rax, r16", "no register 'r16'; there are r8 to r15"),
+        ("nop\ntdpbusd tmm0, tmm1, tmm8", "line 2: no register 'tmm8'"),
+    ],
+)
+def test_a_register_that_there_is_not_is_no_place_in_memory(text: str, said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        simdnn.analyze(text, "spr", assume=True)
+
+
+def test_labels_and_names_may_look_like_registers() -> None:
+    assert simdnn.analyze("zmm42: dec rcx\njnz zmm42", "spr").cycles_per_iteration > 0
+    assert simdnn.analyze("mov eax, dword ptr [rip + table_r20]\nadd rcx, 8", "spr").cycles_per_iteration > 0
