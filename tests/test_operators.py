@@ -425,3 +425,12 @@ def test_messages_are_short_whatever_was_met() -> None:
         with pytest.raises(simdnn.SimdnnError, match=said) as caught:
             call()
         assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(("isa", "kept"), [("avx512_core", False), ("avx512_core_fp16", True)])
+def test_a_reorder_by_loops_loses_the_sign_of_a_zero(isa: str, kept: bool) -> None:
+    """Recorded of oneDNN 3.13.2: loops over elements add 0, also where nothing else is asked for."""
+    zeros = np.array([-0.0, 0.0, -2.0], np.float16)
+    for dst in ("f32", "f16"):
+        found = simdnn.conversion(zeros, dst=dst, machine="spr", isa=isa, dispatch="onednn").output
+        assert np.signbit(found).tolist() == [kept, False, True]

@@ -1,5 +1,6 @@
-"""Recorded outputs of oneDNN 3.13.2's primitives on a Zen 4: deconvolutions, reductions, statistics and what its
-reference ends, at up to four ISA caps (tests/vectors/onednn_orders).
+"""Recorded outputs of oneDNN 3.13.2's primitives on a Zen 4, at up to four ISA caps: deconvolutions, reductions,
+statistics and what its reference ends (tests/vectors/onednn_orders); functions of C's library, NaN on its way to
+integers, inner products by its GEMM (tests/vectors/onednn_reference).
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import pytest
 
 import simdnn
 from isa_models.readings.arrays import Array
+from simdnn import Attr, Quant
 from simdnn.libraries.onednn.deconvolution import Transposed
 from tests.recorded import typed
 
-FOLDER = Path(__file__).parent / "vectors" / "onednn_orders"
-CASES = json.loads((FOLDER / "manifest.json").read_text())["cases"]
-STORED = np.load(FOLDER / "outputs.npz")
+FOLDERS = [Path(__file__).parent / "vectors" / name for name in ("onednn_orders", "onednn_reference")]
+CASES = [case for folder in FOLDERS for case in json.loads((folder / "manifest.json").read_text())["cases"]]
+STORED = {name: array for folder in FOLDERS for name, array in np.load(folder / "outputs.npz").items()}
 RUNS = [(case, cap) for case in CASES for cap in case["runs"]]
 
 
@@ -49,8 +51,13 @@ def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
         n: tuple(v) if n in ("strides", "padding", "dilation") and isinstance(v, list) else v
         for n, v in read(case["options"]).items()
     }
+    if case["call"] == "inner_product":
+        quants = {n: Quant(v, "per_oc") if np.ndim(v) else np.float32(v) for n, v in options.pop("scales", {}).items()}
+        options["attr"] = Attr(scales=quants, post_ops=options.pop("post_ops", []))
     where: dict[str, Any] = {"machine": "zen4", "isa": cap.lower(), "dispatch": "onednn"}
-    found = getattr(simdnn, case["call"])(*read(case["args"]), **options, **where).output
+    result = getattr(simdnn, case["call"])(*read(case["args"]), **options, **where)
+    assert getattr(result, "library", case["runs"][cap]["impl"]) == case["runs"][cap]["impl"]
+    found = result.output
     expected = STORED[f"{case['name']}/out__{case['runs'][cap].get('as', cap)}"]
     wanted = expected.view(found.dtype) if expected.dtype != found.dtype else expected
     np.testing.assert_array_equal(bits(found), bits(wanted.reshape(found.shape)))

@@ -9,6 +9,7 @@ import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.errors import shortly
+from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.networks.types import label
 from simdnn.operators.draft import STORED, TYPES, Draft, Ending, OperatorGraph, axis_of, checked, numeric, scale_of
@@ -22,9 +23,11 @@ def conversion(src: Array, end: Ending) -> OperatorGraph:
     scales = {name: _values("scales", end.scales, name, src) for name in _SIDES}
     points = {name: _values("zero_points", end.zero_points, name, src) for name in _SIDES}
     given = [*scales.values(), *points.values()]
-    if end.dst in (None, own) and not end.post_ops and all(value is None for value in given):
+    unsigned = _loses_signs(end, own)
+    if end.dst in (None, own) and not end.post_ops and all(value is None for value in given) and not unsigned:
         return draft.finished("src", own)
     x = draft.floats("src")
+    x = draft.add("Add", x, draft.number(0.0)) if unsigned else x
     x = x if points["src"] is None else draft.add("Sub", x, draft.number(points["src"]))
     x = x if scales["src"] is None else draft.add("Mul", x, draft.number(scales["src"]))
     ending = Ending(end.dst, None, end.post_ops, end.into, {"dst": points["dst"]}, end.form, end.caps)
@@ -34,6 +37,13 @@ def conversion(src: Array, end: Ending) -> OperatorGraph:
         return draft.ended(x, ending, own, np.asarray(scales["dst"], np.float32), STORED)
     inverse = np.float32(1) / np.asarray(scales["dst"], np.float32)  # as oneDNN: found once, then multiplied
     return draft.ended(x, ending, own, inverse, STORED, multiplied=True)
+
+
+def _loses_signs(end: Ending, src: str) -> bool:
+    """Whether a library's loops over elements add 0 to what they read, so that -0 becomes 0."""
+    if end.form is None or not end.form.by_reference or "avx512_core_fp16" in end.caps:
+        return False
+    return fmt(src).is_float and not {src, end.dst} & {"s4", "u4", "f4_e2m1"}
 
 
 def _values(what: str, given: Mapping[str, Any] | None, name: str, src: Array) -> Any:

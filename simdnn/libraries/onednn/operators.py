@@ -283,7 +283,9 @@ def _concat(call: OperatorCall) -> OperatorForm:
     if {call.types[0], call.dst} == {"s32", "f16"}:
         raise Refused("it has no reorder between s32 and f16")
     outer = call.shapes[0][: call.options.get("axis", 1) % len(call.shapes[0])]
-    if {call.types[0], call.dst} == {"s32", "bf16"} and ("avx512_core_bf16" not in call.caps or prod(outer) > 1):
+    if {call.types[0], call.dst} == {"s32", "bf16"} and (
+        "avx512_core_bf16" not in call.caps or len(call.shapes) > 1 and prod(outer) > 1
+    ):
         raise Refused("between s32 and bf16 it has copies alone, and needs avx512_core_bf16")
     if {"f16", "f8_e4m3", "f8_e5m2"} & {call.types[0], call.dst} and "avx512_core_fp16" not in call.caps:
         raise Refused(f"{call.types[0]}:{call.dst} needs avx512_core_fp16")
