@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -69,11 +70,18 @@ def framed(kinds: Mapping[str, str], rows: Iterable[Sequence[Any]], printed: Seq
          1  a
        2.5  b
     """
-    columns = dict(zip(kinds, zip(*rows, strict=True), strict=True))
-    arrays = {name: _array(column, kinds[name]) for name, column in columns.items()}
-    found = ShownFrame(arrays, copy=False)
+    columns = zip(kinds.values(), zip(*rows, strict=True), strict=True)
+    arrays = [_array(column, kind) for kind, column in columns]
+    lines = pd.RangeIndex(len(arrays[0]))
+    found: ShownFrame = ShownFrame._from_arrays(arrays, _names(*kinds)[:], lines, verify_integrity=False)  # type: ignore[attr-defined]
     found.printed = tuple(printed)
     return found
+
+
+@lru_cache(maxsize=64)
+def _names(*names: str) -> pd.Index[str]:
+    """The names of columns; who has a frame may give the index a name of its own, so each has another."""
+    return pd.Index(names)
 
 
 def _array(column: Sequence[Any], kind: str) -> Any:

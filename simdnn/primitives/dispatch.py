@@ -110,9 +110,9 @@ class Choice:
 
     def _ruled_out(self, kind: KernelKind, least: Time | None) -> str:
         """Why a kind need not be timed: its bound, where that is above the `least` time, that of the kind that runs."""
-        floor = self.request.floor(kind, self.problem, self.request.machine)
         if least is None or _floor(kind, self.request, 1) <= least.seconds:
             return ""
+        floor = self.request.floor(kind, self.problem, self.request.machine)
         return f"{self._why(kind)}: ruled out by a bound, at least {math.floor(floor):,} at its unit's peak rate"
 
     def _why(self, kind: KernelKind, compared: str | None = None, fastest: str = "") -> str:

@@ -89,7 +89,8 @@ def _verify_independent(program: Program, loop: Loop, nest: bool) -> None:
     for tensor, found in operands.items():
         if nest and program.tensor[tensor].kind == "private":
             continue  # each iteration has its own
-        if any([alike.stores for alike, _ in found]) and not _keep_apart(loop, _joined(program, found)):
+        stored = any([alike.stores for alike, _ in found])
+        if stored and not _far_apart(program, loop, found) and not _keep_apart(loop, _joined(program, found)):
             raise ProgramError(
                 f"{program.name}: `parallel for {loop.var} < {loop.extent}`: "
                 f"cannot show that its iterations keep apart in {tensor}"
@@ -107,6 +108,24 @@ def _operands(loop: Loop, inner: dict[str, int]) -> Iterator[Operand]:
         else:
             for alike in part.alike:  # type: ignore[union-attr]  # ops
                 yield alike, inner
+
+
+def _far_apart(program: Program, loop: Loop, operands: Sequence[Operand]) -> bool:
+    """Whether an iteration's step is no less than all that lies between the first element of a tensor that it touches
+    and the last: what most loops show, without a look at each access.
+    """
+    bits = fmt(program.tensor[operands[0][0].memory.tensor].dtype).bits
+    lows, highs, moves = list[int](), list[int](), set[tuple[tuple[str, int], ...]]()
+    for (memory, _, _, constants, _), inner in operands:
+        steps = [(step, inner[name]) for name, step in memory.index.terms if name in inner]
+        reaches = [step * (extent - 1) for step, extent in (*steps, (memory.stride, memory.rows))]
+        lows.append(min(constants) + sum([reach for reach in reaches if reach < 0]))
+        count = memory.bits // memory.rows // bits
+        highs.append(max(constants) + sum([reach for reach in reaches if reach > 0]) + count)
+        moves.add(tuple([term for term in memory.index.terms if term[0] not in inner]))
+    if len(moves) > 1:
+        return False
+    return abs(dict(moves.pop()).get(loop.var, 0)) >= max(highs) - min(lows)
 
 
 def _joined(program: Program, operands: Sequence[Operand]) -> list[IterationAccess]:
@@ -141,9 +160,6 @@ def _keep_apart(loop: Loop, accesses: list[IterationAccess]) -> bool:
     if len(strides) != 1 or len({access.around(loop.var) for access in alike}) != 1:
         return False
     stride = abs(strides.pop())
-    spans = [access.span() for access in accesses]
-    if stride >= max(high for _, high in spans) - min(low for low, _ in spans):
-        return True
     if stride == 0 or any(access.elements > _MAX_ENUMERATED for access in accesses):
         return False
     if any(_places_apart(loop, accesses, stride, row) for row in _rows(accesses, stride)):

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 import simdnn
 from simdnn.program import apart
-from simdnn.program.apart import IterationAccess, _differences_apart, _joined, _places_apart, _rows, access_of
+from simdnn.program.apart import (
+    IterationAccess,
+    _differences_apart,
+    _far_apart,
+    _joined,
+    _places_apart,
+    _rows,
+    access_of,
+)
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Straight, Tensor
 from tests.effort import examples
 
@@ -55,3 +63,27 @@ def test_neighbours_that_move_alike_are_one(places: list[tuple[int, int, int, bo
     for stored in (False, True):
         found = [{n for a in some if a.store is stored for n in a.points().tolist()} for some in (each, joined)]  # type: ignore[union-attr]
         assert found[0] == found[1]
+
+
+@examples(200)
+@given(
+    st.lists(
+        st.tuples(SMALL, st.integers(1, 8), st.integers(-9, 9), st.sampled_from([1, 1, 3])), min_size=1, max_size=4
+    ),
+    st.integers(-40, 40),
+)
+def test_what_is_far_apart_does_not_meet(places: list[tuple[int, int, int, int]], stride: int) -> None:
+    """Where an iteration's step is as large as all that it touches, no element is touched by two."""
+    inner, loop, x = {"r": 4}, Loop("i", 3, (), parallel=True), Register("x", "f32", 8)
+    ops = []
+    for at, lanes, step, rows in places:
+        index = Affine(at, tuple([(name, by) for name, by in (("i", stride), ("r", step)) if by]))
+        ops.append(Op("vmovups", x, (Memory("a", index, "f32", lanes * rows, rows, 11 if rows > 1 else 0),)))
+    program = Program("p", "avx2", (Tensor("a", "f32", 999),), ())
+    far = _far_apart(program, loop, [(alike, inner) for alike in Straight(ops).alike])
+    points = [access_of(program, memory, stored, inner).points() for memory, stored, _ in Straight(ops).accesses]
+    one = {n for some in points if some is not None for n in some.tolist()}
+    width = max(one) - min(one) + 1
+    assert far == (abs(stride) >= width)
+    if far:
+        assert not any(one & {n + turn * stride for n in one} for turn in (1, 2))

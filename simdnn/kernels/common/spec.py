@@ -438,7 +438,10 @@ class KernelKind:
         if not isinstance(problem, self.operation):
             return f"computes {'matmul' if issubclass(self.operation, MatmulProblem) else 'convolution'} only"
         plain = self.plain(problem)
-        return next(filter(None, (want(plain) for want in (*self.sizes, self._refused_form, *self.wants))), "")
+        for want in (*self.sizes, self._refused_form, *self.wants):
+            if reason := want(plain):
+                return reason
+        return ""
 
     def refuses(self, form: Problem) -> str:
         """Why this kind cannot do any problem of a form (`Problem.form`); empty where some it may."""

@@ -111,6 +111,8 @@ class Plan:
 
     def without(self, parts: Sequence[str]) -> Plan:
         """The plan of sums that have their "bias", or what `sum` adds, already."""
+        if not parts:
+            return self
         bias = self.epilogue.bias and "bias" not in parts
         return replace(self, epilogue=replace(self.epilogue, bias=bias), summed="sum" in parts)
 

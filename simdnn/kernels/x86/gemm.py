@@ -284,11 +284,10 @@ class RegisterTiles:
         p, c = self.product, self.product.conv
         chains, group = self.sums.sums(panel.step), self.sums.group
         given = p.options.tile or RegisterTile(0, 0)
-        starts = p.options.starts
-        reduction = Reduction(p.dot, p.reading.tensor, p.shifted, chains, group, self.first, starts)
+        how = p.options.starts, given.one_load, given.fetches, given.rows > 0
         return tile(
             p.unit,
-            replace(reduction, one_load=given.one_load, fetches=given.fetches, apart=given.rows > 0),
+            Reduction(p.dot, p.reading.tensor, p.shifted, chains, group, self.first, *how),
             self.plan,
             panel,
             sources,
