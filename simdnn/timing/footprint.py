@@ -116,22 +116,20 @@ def _in_bytes(terms: tuple[tuple[str, int], ...], unit: int) -> tuple[tuple[str,
     return tuple([(name, coefficient * unit) for name, coefficient in terms])
 
 
-def crossings(accesses: Accesses, loops: Sequence[tuple[str, int]], line_bytes: int) -> dict[int, float]:
-    """The share of executions whose bytes lie in two lines, by where in its line an access, or a row of it, begins.
-
-    >>> rows = Accesses("a", [0, 8], 64, (("i", 400),), False)  # of 100 floats: all but every fourth
-    >>> crossings(rows, [("i", 8)], 64)
-    {0: 0.75, 8: 1.0}
-    """
-    _, starts, size, strides, _, rows, apart = accesses
+def moves_in_lines(strides: Sequence[tuple[str, int]], loops: Sequence[tuple[str, int]], line_bytes: int) -> Dims:
+    """How loops move an access within its line, and how often."""
     steps = dict(strides)
-    moves = tuple([(step, extent) for var, extent in loops if extent > 1 and (step := steps.get(var, 0) % line_bytes)])
-    places = {(start + row * apart) % line_bytes for start in starts for row in range(rows)}
-    return {place: _crossing(place, size, moves, line_bytes) for place in places}
+    return tuple([(step, extent) for var, extent in loops if extent > 1 and (step := steps.get(var, 0) % line_bytes)])
 
 
 @lru_cache(maxsize=4096)
-def _crossing(start: int, size: int, moves: Dims, line_bytes: int) -> float:
+def crossing(start: int, size: int, moves: Dims, line_bytes: int) -> float:
+    """The share of executions whose bytes lie in two lines, by where in its line an access begins.
+
+    >>> moves = moves_in_lines([("i", 400)], [("i", 8)], 64)  # by rows of 100 floats
+    >>> crossing(0, 64, moves, 64), crossing(8, 64, moves, 64)  # all but every fourth, and all
+    (0.75, 1.0)
+    """
     if not moves:
         return float(start + size > line_bytes)
     if line_bytes % size == 0 and all([place % size == 0 for place in (start, *(step for step, _ in moves))]):

@@ -32,7 +32,7 @@ from isa_models.machines.provenance import Confidence
 from simdnn.program.records import Program
 from simdnn.timing.bundles import Lines
 from simdnn.timing.fetched import Fetched
-from simdnn.timing.footprint import Region, crossings, parts
+from simdnn.timing.footprint import Region, crossing, moves_in_lines, parts
 
 Floats = npt.NDArray[np.float64]
 LINE_BYTES = 64  # that an instruction fetches ahead
@@ -230,15 +230,15 @@ def _first_level(tree: Region, machine: Machine) -> LevelTraffic:
         times = prod([extent for _, extent in loops])
         count = 1 + max([places[-1] for places in part.places], default=-1)
         by_op: tuple[list[Sequence[float]], list[Sequence[float]]] = [()] * count, [()] * count  # in the text's order
-        for accesses, places in zip(part.accesses, part.places, strict=True):
-            _, starts, size, _, stores, rows, apart = accesses
-            each, shares = times * _port_cycles(machine, size, stores), crossings(accesses, loops, line_bytes)
-            of_rows = {}
+        for (_, starts, size, strides, stores, rows, apart), places in zip(part.accesses, part.places, strict=True):
+            each, moves = times * _port_cycles(machine, size, stores), moves_in_lines(strides, loops, line_bytes)
+            of_rows, of_op = dict[int, list[float]](), by_op[stores]
             for start, place in zip(starts, places, strict=True):
                 at = start % line_bytes
                 if at not in of_rows:
-                    of_rows[at] = [each * (1 + shares[(at + row * apart) % line_bytes]) for row in range(rows)]
-                by_op[stores][place] = of_rows[at]
+                    lines = [(at + row * apart) % line_bytes for row in range(rows)]
+                    of_rows[at] = [each * (1 + crossing(line, size, moves, line_bytes)) for line in lines]
+                of_op[place] = of_rows[at]
             moved[stores] += times * size * rows * len(starts)
         for found, more in zip(taken, by_op, strict=True):
             found.extend(itertools.chain.from_iterable(more))

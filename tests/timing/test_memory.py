@@ -20,7 +20,7 @@ from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, 
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.fetched import Fetched
 from simdnn.timing.flows import Flows
-from simdnn.timing.footprint import Accesses, crossings, distinct_lines, parts
+from simdnn.timing.footprint import Accesses, crossing, distinct_lines, moves_in_lines, parts
 from simdnn.timing.memory import borrowed, misses, transfers
 from tests.effort import examples
 from tests.timing.programs import adds, gemm, loads, streamed
@@ -253,7 +253,7 @@ def test_accesses_in_two_lines(start: int, size: int, dims: list[tuple[int, int]
         places = [place + stride * i for place in places for i in range(count)]
     share = np.mean([place // 64 != (place + size - 1) // 64 for place in places])
     loops = [(f"i{n}", c) for n, (_, c) in enumerate(dims)]
-    found = crossings(Accesses("a", [start], size, strides, False), loops, 64)[start % 64]
+    found = crossing(start % 64, size, moves_in_lines(strides, loops, 64), 64)
     assert found == pytest.approx(float(share))
 
 
