@@ -106,43 +106,43 @@ class LinesMet:
     """
 
     names: Sequence[str]  # of tensors by number
-    first_met: Sequence[int]  # of each query, and behind them the number of all
-    met: Sequence[int]
-    touched: Sequence[int]
-    written: Sequence[int]
-    first_run: Sequence[int]  # of each tensor met, and behind them the number of all
-    more: Sequence[int]
+    first_met: Ints  # of each query, and behind them the number of all
+    met: Ints
+    touched: Ints
+    written: Ints
+    first_run: Ints  # of each tensor met, and behind them the number of all
+    more: Ints
     low: Ints
     high: Ints
 
     def of(self, number: int) -> Touched:
         """The answer to a query."""
+        begin, end = self.first_met[number : number + 2].tolist()
+        runs = self.first_run[begin : end + 1].tolist()
+        columns = (column[begin:end].tolist() for column in (self.met, self.touched, self.written, self.more))
         lines, strided = dict[str, Lines](), dict[str, Runs]()
-        for met in range(self.first_met[number], self.first_met[number + 1]):
-            name, first, last = self.names[self.met[met]], self.first_run[met], self.first_run[met + 1]
-            lines[name] = Lines(self.touched[met], self.written[met])
+        for met, touched, written, more, first, last in zip(*columns, runs, runs[1:], strict=False):
+            lines[self.names[met]] = Lines(touched, written)
             if last - first > 1:
-                strided[name] = Runs(self.low[first:last], self.high[first:last], self.more[met])
+                strided[self.names[met]] = Runs(self.low[first:last], self.high[first:last], more)
         return Touched(lines, strided)
 
     @staticmethod
     def joined(tables: Sequence[LinesMet]) -> LinesMet:
         """One of tables of the same tensors, one behind another."""
-        if len(tables) == 1:
-            return tables[0]
-        columns = ("met", "touched", "written", "more")
-        told = {name: list(chain.from_iterable([getattr(table, name) for table in tables])) for name in columns}
-        firsts = {name: _joined([getattr(table, name) for table in tables]) for name in ("first_met", "first_run")}
-        low, high = (np.concatenate([getattr(table, name) for table in tables]) for name in ("low", "high"))
-        return LinesMet(tables[0].names, low=low, high=high, **told, **firsts)
+        columns = ("met", "touched", "written", "more", "low", "high")
+        told = {name: np.concatenate([getattr(table, name) for table in tables]) for name in columns}
+        counts = (
+            np.concatenate([np.diff(getattr(table, name)) for table in tables]) for name in ("first_met", "first_run")
+        )
+        first_met, first_run = map(firsts, counts)
+        return LinesMet(tables[0].names, first_met=first_met, first_run=first_run, **told)
 
 
-def _joined(places: Sequence[Sequence[int]]) -> list[int]:
-    """Where things begin that stand behind each other, of some that stand behind others."""
-    found, behind = [0], 0
-    for first in places:
-        found += [behind + place for place in first[1:]]
-        behind += first[-1]
+def firsts(counts: Sequence[int] | Ints) -> Ints:
+    """Where each of some that stand one behind another begins, and the end."""
+    found = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=found[1:])
     return found
 
 
@@ -186,7 +186,7 @@ class Bundles:
     def answered(self, queries: Sequence[Query]) -> LinesMet:
         """Answers by machine code, to a query by itself where it is too many runs beside others; else by arrays."""
         if not self.all:
-            return LinesMet((), [0] * (len(queries) + 1), (), (), (), (0,), (), _NONE, _NONE)
+            return LinesMet((), firsts([0] * len(queries)), _NONE, _NONE, _NONE, firsts([]), _NONE, _NONE, _NONE)
         found = self._asked.answers(queries)
         if found is not None:
             return found
@@ -215,20 +215,12 @@ class Bundles:
             found.append(touched)
             written.append((touched if stored == moving else _united(stored, self.line_bytes)).count)
         names = self._asked.names
-        low, high = (
-            np.concatenate([_NONE, *column]) for column in zip(*[(r.starts, r.ends) for r in found], strict=True)
-        )
-        return LinesMet(
-            names,
-            (0, len(found)),
-            [names.index(tensor) for tensor in groups],
-            [runs.count for runs in found],
-            written,
-            list(accumulate([len(runs.starts) for runs in found], initial=0)),
-            [runs.more for runs in found],
-            low,
-            high,
-        )
+        met, counts = [names.index(tensor) for tensor in groups], [runs.count for runs in found]
+        more = np.array([runs.more for runs in found], np.int64)
+        low, high = (np.concatenate([_NONE, *[getattr(runs, end) for runs in found]]) for end in ("starts", "ends"))
+        columns = (np.array(column, np.int64) for column in (met, counts, written))
+        first_run = firsts([len(runs.starts) for runs in found])
+        return LinesMet(names, firsts([len(found)]), *columns, first_run, more, low, high)
 
 
 # -- by machine code ---------------------------------------------------------------------------------------------------
@@ -284,18 +276,17 @@ class _Asked:
         self.state[_SLOT["asked"]] = asked.ctypes.data
         count = int(_UNIONS["answer"](self.state.ctypes.data, len(queries)))
 
-        def told(name: str, many: int) -> list[int]:
+        def told(name: str, many: int) -> Ints:
             start = starts[_SPACE.index(name)]
-            return space[start : start + many].tolist()  # type: ignore[no-any-return]
+            return space[start : start + many].copy()
 
         met_by = told("met_by", len(queries))
-        if TOO_MANY in met_by:
+        if (met_by == TOO_MANY).any():
             return None
         met, touched, written, runs = (told(name, count) for name in _OF_ANSWERS)
-        low, high = (space[start : start + int(self.state[_SLOT["kept"]])].copy() for start in starts[-3:-1])
-        firsts = (list(accumulate(numbers, initial=0)) for numbers in (met_by, runs))
-        first_met, first_run = firsts
-        return LinesMet(self.names, first_met, met, touched, written, first_run, [0] * count, low, high)
+        low, high = (told(name, int(self.state[_SLOT["kept"]])) for name in _KEPT)
+        more = np.zeros(count, np.int64)
+        return LinesMet(self.names, firsts(met_by), met, touched, written, firsts(runs), more, low, high)
 
 
 # -- by arrays ---------------------------------------------------------------------------------------------------------

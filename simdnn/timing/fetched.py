@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 PAGE_BYTES = 4096  # the part of an address that a program chooses
 _FLOWS = Translated(Flows, {"fetch": [], "cut": []})
 _SLOT = {name: place for place, name in enumerate(fields_of(Flows))}
+_KINDS = {name: np.float64 if kind == "double*" else np.int64 for name, kind in fields_of(Flows).items()}
 _PHASES = 256  # that there is room for at first
 
 
@@ -80,10 +81,10 @@ class Fetched:
             own=[part.of_own for part in self.parts],
             one=[part.of_one for part in self.parts],
             all=[part.of_all for part in self.parts],
-            **{name: getattr(table, name) for name in ("first_met", "met", "touched", "written", "first_run", "more")},
         )
-        for name in ("low", "high"):
-            self._point(getattr(table, name), [name], [len(table.low)])
+        for name in ("first_met", "met", "touched", "written", "first_run", "more", "low", "high"):
+            column = getattr(table, name)
+            self._point(column, [name], [len(column)])
         self._set(tensors=len(table.names), parts=len(self.parts), queries=len(table.first_met) - 1)
         self._set(line_bytes=tree.line_bytes)
 
@@ -122,10 +123,16 @@ class Fetched:
         self._set(caches=caches)
         queries, of_parts = int(self._state[_SLOT["queries"]]), caches * parts * tensors
         most = max(sets)
-        self._make(np.int64, known=caches * queries, again=caches * parts, count=caches * parts, tensor=of_parts)
-        self._make(np.float64, kept=caches * queries * tensors, stays=of_parts, in_set=most + 1, weighed=most)
-        self._make(np.float64, fetched=of_parts, returned=of_parts, once=caches * tensors)
-        self._make(np.float64, once_written=caches * tensors, missed=caches, missed_written=caches)
+        self._make(
+            **dict.fromkeys(("again", "count"), caches * parts),
+            **dict.fromkeys(("tensor", "fetched", "returned", "stays"), of_parts),
+            **dict.fromkeys(("once", "once_written"), caches * tensors),
+            **dict.fromkeys(("missed", "missed_written"), caches),
+            known=caches * queries,
+            kept=caches * queries * tensors,
+            in_set=most + 1,
+            weighed=most,
+        )
 
     def phases(
         self,
@@ -160,13 +167,16 @@ class Fetched:
         flows = 4 * caches * (self.deepest + 2)  # in each loop those with work, below it, with work there, and begun
         demands = flows + 4 * caches  # as many, and those of a phase
         self._set(least=least, aheads=len(known))
-        self._make(np.int64, demand_count=demands, demand_tensor=demands * tensors, last_inner=parts * tensors)
-        self._make(np.float64, demand=demands * tensors, demand_written=demands * tensors)
-        self._make(np.int64, level=flows, demanded=flows, again_of=flows, left_has=flows * tensors)
-        self._make(np.float64, left=flows * tensors, left_written=flows * tensors)
+        self._make(
+            **dict.fromkeys(("level", "demanded", "again_of"), flows),
+            **dict.fromkeys(("left_has", "left", "left_written"), flows * tensors),
+            **dict.fromkeys(("demand_tensor", "demand", "demand_written"), demands * tensors),
+            demand_count=demands,
+            last_inner=parts * tensors,
+        )
         most = _PHASES
         while True:
-            self._make(np.float64, times=most, core_cycles=most, busy=most * caches, shown=most)
+            self._make(times=most, core_cycles=most, busy=most * caches, shown=most)
             self._set(most_phases=most)
             count = self._ask("cut")
             if count <= most:
@@ -185,15 +195,15 @@ class Fetched:
         """Arrays with what they hold."""
         self._point(np.array(list(chain.from_iterable(columns.values())), kind), columns, map(len, columns.values()))
 
-    def _make(self, kind: type, **sizes: int) -> None:
-        """Arrays of zeros."""
-        self._point(np.zeros(sum(sizes.values()), kind), sizes, sizes.values())
+    def _make(self, **sizes: int) -> None:
+        """Arrays of zeros, which are integers and floats alike."""
+        self._point(np.zeros(sum(sizes.values())), sizes, sizes.values())
 
     def _point(self, values: Any, names: Iterable[str], sizes: Iterable[int]) -> None:
         """Arrays that stand behind each other."""
         address, begin = values.ctypes.data, 0
         for name, size in zip(names, sizes, strict=True):
-            self._room[name] = values[begin : begin + size]
+            self._room[name] = values[begin : begin + size].view(_KINDS[name])
             self._state[_SLOT[name]] = address + 8 * begin
             begin += size
 
