@@ -210,17 +210,17 @@ class Bundles:
             groups.setdefault(bundle.tensor, {}).setdefault(dims, []).append((starts, ends, bundle.stores))
         found, written = list[Runs](), list[int]()
         for moving in groups.values():
-            touched = _united(moving, self.line_bytes)
-            stored = {dims: kept for dims, rows in moving.items() if (kept := [row for row in rows if row[2]])}
-            found.append(touched)
-            written.append((touched if stored == moving else _united(stored, self.line_bytes)).count)
+            runs = _united(moving, self.line_bytes)
+            stores = {dims: kept for dims, rows in moving.items() if (kept := [row for row in rows if row[2]])}
+            found.append(runs)
+            written.append((runs if stores == moving else _united(stores, self.line_bytes)).count)
         names = self._asked.names
-        met, counts = [names.index(tensor) for tensor in groups], [runs.count for runs in found]
+        columns = [names.index(tensor) for tensor in groups], [runs.count for runs in found], written
+        met, touched, stored = np.array(columns, np.int64)
         more = np.array([runs.more for runs in found], np.int64)
         low, high = (np.concatenate([_NONE, *[getattr(runs, end) for runs in found]]) for end in ("starts", "ends"))
-        columns = (np.array(column, np.int64) for column in (met, counts, written))
         first_run = firsts([len(runs.starts) for runs in found])
-        return LinesMet(names, firsts([len(found)]), *columns, first_run, more, low, high)
+        return LinesMet(names, firsts([len(found)]), met, touched, stored, first_run, more, low, high)
 
 
 # -- by machine code ---------------------------------------------------------------------------------------------------
