@@ -24,7 +24,8 @@ from simdnn.timing.cpu.peak import peak_macs_per_cycle
 
 _TYPES = ("f32", "tf32", "bf16", "f16", "s8")
 NEAR = 1.15  # by which the operations a byte of two levels differ that are drawn one inside the other
-_FEW = 6  # points that have the names of levels above them
+_FEW = 6  # points that have the names of levels beside them
+_LETTER, _LINE = 0.011, 0.08  # width and height that a name takes, in parts of the axes
 _MOST_LABELLED = 12  # points that have their name beside them
 
 
@@ -218,23 +219,42 @@ def _draw(ax: Axes, points: Sequence[Reached], styles: dict[str, Any], marks: di
         across, up = [value for value, _ in places], [point.gops] * len(places)
         if len(places) > 1:
             ax.plot(across, up, color="grey", linewidth=0.4 if many else 0.8, zorder=2)
-        heaps: list[tuple[float, list[str]]] = []  # levels that move nearly the same
+        heap: list[float] = []  # levels that move nearly the same
         for value, level in places:
-            if heaps and value < heaps[-1][0] * NEAR:
-                heaps[-1][1].append(level)
-            else:
-                heaps.append((value, [level]))
-            inner = size * 0.6 ** (len(heaps[-1][1]) - 1)
+            heap = [*heap, value] if heap and value < heap[0] * NEAR else [value]
+            inner = size * 0.6 ** (len(heap) - 1)
             mark = ax.plot(value, point.gops, marks[point.group], color=styles.get(level, color(0)), markersize=inner)
             mark[0].set(markeredgecolor=ink(), markeredgewidth=edge, zorder=3)
-        for value, names in heaps if len(points) <= _FEW else ():
-            above: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": "x-small"}
-            ax.annotate(", ".join(level for level in styles if level in names), (value, point.gops), (0, 7), **above)
+    if len(points) <= _FEW:
+        _name_levels(ax, points, list(styles))
     if 1 < len(points) <= _MOST_LABELLED and len(marks) == 1:
         for point in points:
             right = max(point.intensity.values(), default=1.0)
             beside: dict[str, Any] = {"textcoords": "offset points", "fontsize": "x-small", "parse_math": False}
             ax.annotate(point.name, (right, point.gops), (6, -3), **beside)
+
+
+def _name_levels(ax: Axes, points: Sequence[Reached], levels: Sequence[str]) -> None:
+    """Names of levels above each point's marks, one text for marks that lie too near for two; below where another point
+    lies just above.
+    """
+    within = ax.transData + ax.transAxes.inverted()
+    heights = [float(within.transform((1.0, point.gops))[1]) for point in points]
+    for point, height in zip(points, heights, strict=True):
+        heaps: list[tuple[list[float], list[str]]] = []
+        for value, level in sorted((value, level) for level, value in point.intensity.items() if level):
+            at = float(within.transform((value, point.gops))[0])
+            if heaps and at - heaps[-1][0][-1] < _LETTER * (len(", ".join(heaps[-1][1])) + len(level) + 2) / 2:
+                heaps[-1][0].append(at)
+                heaps[-1][1].append(level)
+            else:
+                heaps.append(([at], [level]))
+        below = any(0 < other - height < _LINE for other in heights)
+        for places, names in heaps:
+            middle = within.inverted().transform(((places[0] + places[-1]) / 2, height))
+            text = ", ".join(level for level in levels if level in names)
+            how: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": "x-small"}
+            ax.annotate(text, (float(middle[0]), point.gops), (0, -14 if below else 7), **how)
 
 
 def _figure(value: float) -> str:

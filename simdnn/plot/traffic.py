@@ -59,10 +59,10 @@ def _bars(ax: Axes, found: dict[str, dict[str, tuple[int, int]]], levels: list[s
             handles.append(bars)
             for bar, value in zip(bars, height, strict=True):
                 if value and len(found) <= 2:
-                    at = (bar.get_x() + width / 2, value)
-                    ax.annotate(
-                        bytes_text(value), at, (0, 2), textcoords="offset points", ha="center", fontsize="small"
-                    )
+                    at, text, size = (bar.get_x() + width / 2, value), bytes_text(value), "small"
+                    if len(found) > 1:
+                        text, size = text.replace(" ", "\n"), "x-small"
+                    ax.annotate(text, at, (0, 2), textcoords="offset points", ha="center", fontsize=size)
     ax.set_xticks(range(len(levels)), levels)
     ax.set_xlim(-0.6, len(levels) - 0.4)
     ax.set_xlabel("memory level")
