@@ -348,7 +348,7 @@ def joined(graph: Graph) -> dict[str, str]:
     for node in graph.nodes:
         for name in node.inputs:
             if name in makers and (what := _takes_in(makers[name].op, node, name, constants)):
-                if not (node.op in ADDING and uses[name] > 1):  # what two nodes read is added by itself
+                if uses[name] == 1:  # what two nodes read is added, or multiplied, by itself
                     found[name] = what if found.get(name, what) == what else "other"
             if node.op == "MatMul" and name in makers and makers[name].op in ("Mul", "Div"):
                 if any(_is_one(constants.get(other)) for other in makers[name].inputs):

@@ -13,6 +13,8 @@ from simdnn.networks.model import Graph, Node
 from simdnn.networks.ops.qlinear import MICROSOFT
 from simdnn.networks.patterns import Rewriting, Shapes, first_of
 
+_SQRT_2_PI, _CUBIC = math.sqrt(2 / math.pi), 0.044715  # of a Gelu by Tanh
+
 
 def with_normal_forms(graph: Graph, kept: Sequence[str], shapes: Shapes) -> Graph:
     """The graph with LayerNormalization, SimplifiedLayerNormalization and Gelu in place of what they are made of."""
@@ -34,7 +36,7 @@ def _pairs(node: Node | None) -> list[tuple[str, str]]:
 
 class _Forms(Rewriting):
     def run(self) -> Graph:
-        for form in (self.centred, self.around_zero, self.gelu):
+        for form in (self.centred, self.around_zero, self.gelu, self.gelu_by_tanh):
             for name, node in list(self.nodes.items()):
                 if node.domain == "" and self.nodes.get(name) is node and (made := form(node)):
                     self.nodes[name] = made
@@ -116,6 +118,35 @@ class _Forms(Rewriting):
                     return Node(node.name, "Gelu", MICROSOFT, 1, (x,), node.outputs, {})
         return None
 
+    def gelu_by_tanh(self, node: Node) -> Node | None:
+        """x * 0.5 * (tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)) + 1), unless the model hands it out."""
+        if node.op != "Mul" or node.outputs[0] in self.kept:
+            return None
+        for first, second in _pairs(node):
+            for x, half in _pairs(self.alone(first, "Mul")):
+                parts = self.tanh_parts(second, x) if self.is_number(half, 0.5) else []
+                if parts:
+                    self.drop(first, *parts)
+                    return Node(node.name, "FastGelu", MICROSOFT, 1, (x,), node.outputs, {})
+        return None
+
+    def tanh_parts(self, name: str, x: str) -> list[str]:
+        """The values of the second factor of such a Gelu, itself among them; empty where it is something else."""
+        steps = ("Add", 1.0), ("Tanh", None), ("Mul", _SQRT_2_PI), ("Add", x), ("Mul", _CUBIC), ("Pow", 3.0)
+        found = []
+        for op, beside in steps:
+            node = self.alone(name, op)
+            if node is None:
+                return []
+            found.append(name)
+            orders = _pairs(node) if op in ("Add", "Mul") else [(node.inputs[0], node.inputs[-1])]
+            name = next((first for first, second in orders if self.matches(second, beside)), "")
+        return found if name == x else []
+
+    def matches(self, name: str, wanted: str | float | None) -> bool:
+        """Whether a value is the one of that name, or one constant number; any is where nothing is wanted."""
+        return wanted is None or (name == wanted if isinstance(wanted, str) else self.is_number(name, wanted))
+
     def erf_of(self, name: str) -> str:
         """The x of erf(x / sqrt(2)) + 1; "" of other values."""
         total = self.alone(name, "Add")
@@ -178,7 +209,7 @@ class _Sums(Rewriting):
         if inner is None or self.only_reader(name) is None:
             return None
         if inner.op == "Add" and not inner.domain:
-            if [len(self.shape_of(each)) for each in inner.inputs] != [3, 1]:
+            if [len(self.shape_of(each)) for each in inner.inputs] != [3, 1] or self.of_integers(inner.inputs[0]):
                 return None
             del self.nodes[name]
             return inner.inputs[0], inner.inputs[1]
@@ -186,6 +217,12 @@ class _Sums(Rewriting):
             return None
         self.nodes[name] = Node(inner.name, "MatMul", "", inner.version, inner.inputs[:2], inner.outputs, {})
         return name, inner.inputs[2]
+
+    def of_integers(self, name: str) -> bool:
+        """Whether a value is a product of integers as floats, times a scale, which takes a bias for itself."""
+        scaled = self.alone(name, "Mul")
+        casts = [self.alone(each, "Cast") for each in scaled.inputs] if scaled else []
+        return any(cast is not None and self.alone(cast.inputs[0], "MatMulInteger") for cast in casts)
 
     def shape_of(self, name: str) -> tuple[int | str, ...]:
         return self.constants[name].shape if name in self.constants else self.shapes.get(name, ())

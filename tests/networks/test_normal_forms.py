@@ -17,6 +17,7 @@ from tests.networks.test_as_onnxruntime import model  # noqa: E402
 N = 24
 Nodes = list[Any]
 NUMBERS = {"two": 2, "half": 0.5, "one": 1, "eps": 1e-5, "root": np.sqrt(2), "least": 1 / np.sqrt(2)}
+NUMBERS |= {"three": 3, "cubic": 0.044715, "tangent": np.sqrt(2 / np.pi)}
 
 
 def node(op: str, inputs: str, output: str, **attributes: Any) -> Any:
@@ -59,6 +60,14 @@ def gelu(*, early: bool = False, x: str = "x", root: str = "Div") -> Nodes:
     return [*head, node("Mul", f"{x} f", "h"), node("Mul", "h half", "y")]
 
 
+def gelu_by_tanh(y: str = "t", *, late: bool = False) -> Nodes:
+    inner = [node("Pow", "x three", "p"), node("Mul", "p cubic", "u"), node("Add", "x u", "s")]
+    sums = [node("Mul", "s tangent", "v"), node("Tanh", "v", "n"), node("Add", "n one", "f")]
+    if late:
+        return [*inner, *sums, node("Mul", "x f", "h"), node("Mul", "h half", y)]
+    return [*inner, *sums, node("Mul", "x half", "h"), node("Mul", "f h", y)]
+
+
 LAYER = node("LayerNormalization", "a g b", "y", axis=-1)
 CASES: dict[str, tuple[Nodes, list[str]]] = {
     "centred": (centred(), ["LayerNormalization"]),
@@ -71,6 +80,10 @@ CASES: dict[str, tuple[Nodes, list[str]]] = {
     "gelu": (gelu(), ["Gelu"]),
     "gelu, halved first": (gelu(early=True), ["Gelu"]),
     "gelu, by 1 / root": (gelu(root="Mul"), []),
+    "gelu by tanh": ([*gelu_by_tanh(), node("Relu", "t", "y")], ["FastGelu"]),
+    "gelu by tanh, an output": (gelu_by_tanh("y"), []),
+    "gelu by tanh, halved last": ([*gelu_by_tanh(late=True), node("Relu", "t", "y")], []),
+    "a product's gelu by tanh": ([node("MatMul", "z w", "x"), *gelu_by_tanh(), node("Relu", "t", "y")], ["FastGelu"]),
     "a sum": ([node("Add", "x z", "a"), LAYER], ["SkipLayerNormalization"]),
     "a sum, and its pieces": ([node("Add", "x z", "a"), *centred("a")], ["SkipLayerNormalization"]),
     "a sum, read twice": (
@@ -93,7 +106,7 @@ CASES: dict[str, tuple[Nodes, list[str]]] = {
 def test_patterns(name: str, open_sizes: bool) -> None:
     nodes, made = CASES[name]
     rng = np.random.default_rng(len(name))
-    read = {each for one in nodes for each in one.input}
+    read = {each for one in nodes for each in one.input} - {each for one in nodes for each in one.output}
     feeds = {key: rng.standard_normal((2, 5, N)).astype(np.float32) for key in ("x", "z") if key in read}
     held: dict[str, Any] = {key: rng.standard_normal(N).astype(np.float32) for key in "gbc"}
     held |= {key: np.float32(value) for key, value in NUMBERS.items()}
@@ -101,7 +114,7 @@ def test_patterns(name: str, open_sizes: bool) -> None:
     given = model(nodes, feeds, {key: value for key, value in held.items() if key in read}, 17, open_sizes)
     r = simdnn.load(given).run(feeds, **peer.ALIKE)
     assert r.outputs["y"].tobytes() == peer.output(given, feeds).tobytes()
-    forms = {"LayerNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization", "Gelu"}
+    forms = {"LayerNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization", "Gelu", "FastGelu"}
     own = {one.op_type for one in nodes}
     assert [run.node.op for run in r.nodes if run.node.op in forms - own] == made
 
@@ -179,3 +192,20 @@ def test_a_bias_by_another_name() -> None:
     r = simdnn.load(given).run(feeds, **peer.ALIKE)
     assert r.outputs["y"].tobytes() == peer.output(given, feeds).tobytes()
     assert "MatMulBias" in [run.node.op for run in r.nodes]
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_bias_of_a_dynamic_product_is_added_to_it(biased: bool, tmp_path: Any) -> None:
+    """DynamicQuantizeMatMul takes it; a sum of floats that is normalized adds it behind both."""
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    rng = np.random.default_rng(5)
+    feeds = {key: rng.standard_normal((2, 5, N)).astype(np.float32) for key in "xz"}
+    held = {key: rng.standard_normal(N).astype(np.float32) for key in ("gbc" if biased else "gb")}
+    held["w"] = rng.standard_normal((N, N)).astype(np.float32) / 5
+    nodes = [node("MatMul", "x w", "m"), *([node("Add", "m c", "e")] if biased else [])]
+    nodes += [node("Add", f"{nodes[-1].output[0]} z", "a"), LAYER]
+    onnx.save(model(nodes, feeds, held, 17), tmp_path / "f.onnx")
+    quantization.quantize_dynamic(tmp_path / "f.onnx", tmp_path / "q.onnx")
+    given = onnx.load(tmp_path / "q.onnx")
+    found = simdnn.load(given).run(feeds, **peer.ALIKE).outputs["y"]
+    assert found.tobytes() == peer.output(given, feeds).tobytes()
