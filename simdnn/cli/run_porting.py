@@ -44,6 +44,23 @@ def content(frame: pd.DataFrame) -> dict[str, Any]:
     return about | {"nodes": output.records(frame)}
 
 
+def _others(frame: pd.DataFrame, shown: set[str], title: str) -> list[str]:
+    """Sentences on nodes that are no rows of the table, and on those that are multiplied in floats."""
+    nodes = frame.drop_duplicates("node")
+    left = len(nodes) - len(shown)
+    lines = [f"{left} of {len(nodes)} nodes are the same on all machines"] if left and shown else []
+    floats = nodes[nodes["computes"] == "f32"]
+    if floats.empty:
+        return lines
+    which = ", ".join(floats["node"][:4]) + (", …" if len(floats) > 4 else "")
+    share = floats["macs"].sum() / max(1, nodes["macs"].sum())
+    return [
+        *lines,
+        f"{len(floats)} of {len(nodes)} nodes ({share:.0%} of the MACs) are multiplied in floats by {title}, though "
+        f"stored in integers: {which}; integers need a QuantizeLinear behind a node, or a MatMul without a bias",
+    ]
+
+
 def text(frame: pd.DataFrame) -> str:
     """The report: nodes that differ or saturate, what helps, and the outputs."""
     about: dict[str, Any] = {str(name): value for name, value in frame.attrs.items()}
@@ -60,6 +77,7 @@ def text(frame: pd.DataFrame) -> str:
         lines.append("")
     for (machine, helps), part in shown[shown["helps"] != ""].groupby(["machine", "helps"], sort=False):
         lines.append(f"{', '.join(part['node'])} on {machine}: {helps}")
+    lines += _others(frame, set(shown["node"]), library.title if library else f"dispatch {about['dispatch']}")
     for machine, found in about["outputs"].items():
         if machine != about["reference"]:
             differs, most = found["differs"], found["max_difference"]

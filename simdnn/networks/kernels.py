@@ -321,9 +321,9 @@ class Kernels:
         return isinstance(self.target.machine, GpuMachine)
 
     def _check_alone(self, weights: Array) -> None:
-        """`Unimplemented` where a library that runs models may add or multiply within a product of floats."""
+        """`Unimplemented` where a library that runs models may add or multiply within a product of f32."""
         library = self.target.library
-        if library is None or not self.runs_models or not is_float(weights.dtype) or not self.followed:
+        if library is None or not self.runs_models or weights.dtype != np.float32 or not self.followed:
             return
         k, n = weights.shape[-2:]
         image = weights.ndim > 3

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from simdnn.networks.modes import Model
 
 COLUMNS = (
-    *("node", "op", "machine", "types", "implementation", "saturated", "differs", "max_difference"),
+    *("node", "op", "machine", "types", "computes", "implementation", "saturated", "differs", "max_difference"),
     *("cycles", "exact_cycles", "macs", "helps"),
 )
 Row = dict[str, Any]
@@ -53,7 +53,8 @@ def porting(
     (`attrs["unclaimed"]`) are multiplied by the fastest kernels of AVX2 on all machines. Nodes are compared with those
     of the last machine.
 
-    Columns: node, op, machine; types (as stored); implementation; saturated (share of the outputs that met a saturating
+    Columns: node, op, machine; types (as stored); computes (the type that its products are formed in, f32 where a
+    library dequantizes operands first); implementation; saturated (share of the outputs that met a saturating
     pair on the way); differs (share of the node's outputs that are not the last machine's, whatever came before it);
     max_difference (of these, in the unit of the output); cycles; exact_cycles (by kernels here that cannot saturate,
     and read windows in place); macs; helps (what keeps a node that saturates from it, and what that costs). `attrs`:
@@ -150,6 +151,7 @@ class _Ported:
                 "implementation": first.implementation,
             }
             about |= {"types": _types(self.network, first.node), "saturated": saturated, "macs": first.macs}
+            about["computes"] = next((call.compute_dtype for call in first.calls if call.macs), "")
             parts = _differences([self.values[name]], [reference.values[name]])
             parts.pop("sqnr_db")
             helps = _helps(first.node, cycles, exact) if saturated else ""

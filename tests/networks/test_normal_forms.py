@@ -209,3 +209,22 @@ def test_the_bias_of_a_dynamic_product_is_added_to_it(biased: bool, tmp_path: An
     given = onnx.load(tmp_path / "q.onnx")
     found = simdnn.load(given).run(feeds, **peer.ALIKE).outputs["y"]
     assert found.tobytes() == peer.output(given, feeds).tobytes()
+
+
+@pytest.mark.parametrize(("heads", "steps"), [(1, 5), (3, 4), (2, 1)])
+@pytest.mark.parametrize("ends", ["", "q"])
+def test_attention_by_dequantized_weights(heads: int, steps: int, ends: str) -> None:
+    """Weights that are no constants are multiplied head by head; a QuantizeLinear behind shows each last bit."""
+    rng = np.random.default_rng(heads)
+    width = 8 * heads
+    held: dict[str, Any] = {"w": rng.integers(-127, 128, (width, 3 * width)).astype(np.int8), "ws": np.float32(0.007)}
+    held |= {"wz": np.int8(3), "b": rng.standard_normal(3 * width).astype(np.float32), "ys": np.float32(0.01)}
+    nodes = [node("DequantizeLinear", "w ws wz", "wd")]
+    nodes.append(node("Attention", "x wd b", "a" if ends else "y", domain="com.microsoft", num_heads=heads))
+    nodes += [node("QuantizeLinear", "a ys", "y")] if ends else []
+    feeds = {"x": rng.standard_normal((2, steps, width)).astype(np.float32)}
+    read = {each for one in nodes for each in one.input}
+    given = model(nodes, feeds, {key: value for key, value in held.items() if key in read}, 17)
+    given.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    found = simdnn.load(given).run(feeds, **peer.ALIKE).outputs["y"]
+    assert found.tobytes() == peer.output(given, feeds).tobytes()

@@ -105,3 +105,35 @@ def test_run_shows_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert found["reference"] == "icx" and found["nodes"][0]["helps"] and found["outputs"]["hsw"]["differs"] == 0.25
     assert main([*command[:3], "icx", *command[4:]]) == 0
     assert "Porting" not in capsys.readouterr().out
+
+
+def test_products_that_are_stored_in_integers_and_multiplied_in_floats(capsys: Any, tmp_path: Path) -> None:
+    """A Conv behind DequantizeLinear nodes and without a QuantizeLinear: the product after it differs, it does not."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["d"]),
+        helper.make_node("DequantizeLinear", ["k", "s", "zb"], ["kd"]),
+        helper.make_node("Conv", ["d", "kd"], ["c"], "conv"),
+        helper.make_node("QuantizeLinear", ["c2", "s", "z"], ["q"]),
+        helper.make_node("QLinearMatMul", "q s z b s zb s z".split(), ["y"], "fc"),
+    ]
+    nodes.insert(3, helper.make_node("Reshape", ["c", "shape"], ["c2"]))
+    held = {"s": np.float32(1), "z": np.uint8(0), "zb": np.int8(0), "k": np.ones((1, 1, 1, 1), np.int8), "b": WEIGHTS}
+    held["shape"] = np.array([2, 3])
+    tensors = [numpy_helper.from_array(np.asarray(values), name) for name, values in held.items()]
+    ports = [helper.make_tensor_value_info("x", TensorProto.UINT8, (1, 1, 2, 3))]
+    graph = helper.make_graph(nodes, "g", ports, [onnx.ValueInfoProto(name="y")], tensors)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    feeds = {"x": SOURCE.reshape(1, 1, 2, 3)}
+    frame = simdnn.porting(made, feeds, machines=["hsw", "icx"]).set_index(["node", "machine"])
+    assert frame["computes"].to_dict() == {
+        ("conv", "hsw"): "f32",
+        ("conv", "icx"): "f32",
+        ("fc", "hsw"): "s8",
+        ("fc", "icx"): "s8",
+    }
+    onnx.save(made, tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", **feeds)
+    main(["run", str(tmp_path / "m.onnx"), "--machine", "hsw,icx", "--feeds", str(tmp_path / "x.npz")])
+    told = capsys.readouterr().out
+    assert "1 of 2 nodes are the same on all machines" in told
+    assert "1 of 2 nodes (33% of the MACs) are multiplied in floats by onnxruntime" in told

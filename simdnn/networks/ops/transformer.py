@@ -40,12 +40,24 @@ def attention(
 
     `added` (batch or 1, heads or 1, steps, steps in all) goes onto the scores.
     """
-    if k.runs_models and not k.constant_weights:
-        raise Unimplemented("Attention by weights that are no constants: its order is not followed; constants work")
     need(x.ndim == 3 and weights.ndim == 2, f"{x.shape} x {weights.shape}; (batch, steps, hidden) and a matrix work")
     _check(node, ("do_rotary", "past_present_share_buffer"))
     sizes = node.integers("qkv_hidden_sizes", [weights.shape[1] // 3] * 3)
-    return _attended(k, node, products(k, x, weights, bias), sizes, mask, past, added)
+    by_heads = k.runs_models and not k.constant_weights
+    joined = _by_heads(k, node, x, weights, bias, sizes) if by_heads else products(k, x, weights, bias)
+    return _attended(k, node, joined, sizes, mask, past, added)
+
+
+def _by_heads(k: Kernels, node: Node, x: Array, weights: Array, bias: Array | None, sizes: list[int]) -> Array:
+    """Queries, keys and values by weights that are packed as the node runs: a product a batch and a head each."""
+    k, heads = replace(k, followed=""), max(1, node.integer("num_heads"))
+    found, first = [], 0
+    for size in (size // heads for size in sizes for _ in range(heads)):
+        part = slice(first, first + size)
+        own = np.ascontiguousarray(weights[:, part]) if k.values else shadow((len(weights), size), F32)
+        found.append([products(k, lines, own, None if bias is None else bias[part]) for lines in x])
+        first += size
+    return np.concatenate([np.stack(each) for each in found], -1) if k.values else shadow((*x.shape[:2], first), F32)
 
 
 @operator("QAttention", domain=MICROSOFT)
