@@ -59,6 +59,7 @@ class _Rewriting(Rewriting):
                 or self.with_bias(node)
                 or self.of_scaled(node)
                 or self.with_factor(node)
+                or self.with_sum(node)
                 or self.onto_another(node)
             ):
                 self.nodes[first_of(made)] = made
@@ -195,6 +196,26 @@ class _Rewriting(Rewriting):
         scale = np.prod([np.float32(np.asarray(scale).reshape(())) for scale in scales], dtype=np.float32)
         integers = self.hold(f"{node.outputs[0]}_bias", np.rint(bias / scale).astype(np.int32))
         return replace(node, inputs=(*node.inputs[:7], *last.inputs[1:3], integers), outputs=last.outputs)
+
+    def with_sum(self, node: Node) -> Node | None:
+        """A product of f32 by a matrix, and what is added to it: a line is a bias to begin with, and so is a matrix
+        beside a source of two dimensions; others are added by themselves.
+        """
+        last = self.only_reader(node.outputs[0]) if node.op == "MatMul" and not node.domain else None
+        if last is None or last.op != "Add" or last.domain:
+            return None
+        other = next((name for name in last.inputs if name != node.outputs[0]), node.outputs[0])
+        a, b, c = (self.shape_of(name) for name in (*node.inputs, other))
+        if a is None or b is None or c is None:
+            return None
+        inputs, flat, lines = (*node.inputs, other), len(a) == 2, len(b) == 2 and c[-1:] == b[-1:]
+        if lines and len(c) == 1 and (flat or all(isinstance(size, int) for size in a)):
+            del self.nodes[first_of(node)]
+            return Node(node.name, "MatMulBias", DOMAIN, node.version, inputs, last.outputs, {"fixed": 1})
+        if lines and flat and len(c) == 2 and c[0] in (1, a[0]):
+            del self.nodes[first_of(node)]
+            return Node(node.name, "Gemm", "", node.version, inputs, last.outputs, {})
+        return replace(node, attributes={**node.attributes, "apart": 1})
 
     def with_factor(self, node: Node) -> Node | None:
         """A product of floats times one constant, or divided by it, as one with a factor."""
@@ -347,6 +368,8 @@ def joined(graph: Graph) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in graph.nodes:
         for name in node.inputs:
+            if name in makers and makers[name].get("apart"):
+                continue
             if name in makers and (what := _takes_in(makers[name].op, node, name, constants)):
                 if uses[name] == 1:  # what two nodes read is added, or multiplied, by itself
                     found[name] = what if found.get(name, what) == what else "other"

@@ -209,11 +209,11 @@ class _Sums(Rewriting):
         if inner is None or self.only_reader(name) is None:
             return None
         if inner.op == "Add" and not inner.domain:
-            if [len(self.shape_of(each)) for each in inner.inputs] != [3, 1] or self.of_integers(inner.inputs[0]):
+            if [len(self.shape_of(each) or ()) for each in inner.inputs] != [3, 1] or self.of_integers(inner.inputs[0]):
                 return None
             del self.nodes[name]
             return inner.inputs[0], inner.inputs[1]
-        if inner.op != "MatMulBias" or inner.integer("fixed", 1) or len(self.shape_of(name)) != 3:
+        if inner.op != "MatMulBias" or inner.integer("fixed", 1) or len(self.shape_of(name) or ()) != 3:
             return None
         self.nodes[name] = Node(inner.name, "MatMul", "", inner.version, inner.inputs[:2], inner.outputs, {})
         return name, inner.inputs[2]
@@ -224,10 +224,7 @@ class _Sums(Rewriting):
         casts = [self.alone(each, "Cast") for each in scaled.inputs] if scaled else []
         return any(cast is not None and self.alone(cast.inputs[0], "MatMulInteger") for cast in casts)
 
-    def shape_of(self, name: str) -> tuple[int | str, ...]:
-        return self.constants[name].shape if name in self.constants else self.shapes.get(name, ())
-
     def alike(self, *names: str) -> bool:
         """Whether two values have three sizes each, known by number or name, and the same ones."""
         first, second = (self.shape_of(name) for name in names)
-        return len(first) == 3 and "" not in first and first == second
+        return first is not None and len(first) == 3 and "" not in first and first == second

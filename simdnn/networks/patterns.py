@@ -45,6 +45,10 @@ class Rewriting:
         node = self.nodes.get(name)
         return node if node is not None and node.op == op and not node.domain and self.only_reader(name) else None
 
+    def shape_of(self, name: str) -> tuple[int | str, ...] | None:
+        """The sizes of a value; None where its rank is not known."""
+        return self.constants[name].shape if name in self.constants else self.shapes.get(name)
+
     def common(self, *names: str) -> bool:
         return all(name in self.constants and self.constants[name].size == 1 for name in names)
 

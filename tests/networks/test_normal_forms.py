@@ -228,3 +228,19 @@ def test_attention_by_dequantized_weights(heads: int, steps: int, ends: str) -> 
     given.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     found = simdnn.load(given).run(feeds, **peer.ALIKE).outputs["y"]
     assert found.tobytes() == peer.output(given, feeds).tobytes()
+
+
+@pytest.mark.parametrize("source", [(2, 5, 300), (5, 300), (300,)])
+@pytest.mark.parametrize("beside", [(2, 5, 7), (5, 7), (1, 1, 7), (1, 7), (7,), (1,)])
+@pytest.mark.parametrize("constant", [False, True])
+def test_sums_behind_products_of_two_parts(source: tuple[int, ...], beside: tuple[int, ...], constant: bool) -> None:
+    """A line begins the sums, and so does a matrix beside one of two dimensions; others are added to them."""
+    rng = np.random.default_rng(len(source))
+    feeds = {"x": rng.standard_normal(source).astype(np.float32)}
+    held = {"w": rng.standard_normal((300, 7)).astype(np.float32)}
+    (held if constant else feeds)["c"] = rng.standard_normal(beside).astype(np.float32)
+    given = model([node("MatMul", "x w", "m"), node("Add", "m c", "y")], feeds, held, 17)
+    r = simdnn.load(given).run(feeds, **peer.ALIKE)
+    assert r.outputs["y"].tobytes() == peer.output(given, feeds).tobytes()
+    begins = len(beside) == 1 and beside != (1,) or len(source) == len(beside) == 2
+    assert (len(r.nodes) == 1) == begins
