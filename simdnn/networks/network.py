@@ -218,8 +218,11 @@ class Network(Alike, Loaded, InNotebooks):
 
     @functools.cached_property
     def _shapes(self) -> Shapes:
-        """The sizes of values inside, as far as the model says them."""
-        return {} if self.source is None else shapes_of(read(self.source)[0])
+        """The sizes of values inside, as far as the model says them; none where its file is gone."""
+        try:
+            return {} if self.source is None else shapes_of(read(self.source)[0])
+        except InvalidArgument:
+            return {}
 
     def _check_kernels(self, fed: dict[str, Any], kernels: Kernels, placed: Mapping[str, NodePlace]) -> None:
         """`Unimplemented` naming a node that no kernel can do, before anything runs. What hangs on values, and what has
