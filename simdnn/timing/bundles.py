@@ -23,7 +23,6 @@ Ints = npt.NDArray[np.int64]
 Extents = tuple[tuple[str, int], ...]  # loops: variable, extent
 Dims = tuple[tuple[int, int], ...]  # (stride in bytes, count), strides ascending
 _NONE = np.zeros(0, np.int64)
-_pair = tuple.__new__  # in half the time that a named tuple's own takes
 
 
 class Accesses(NamedTuple):
@@ -45,22 +44,6 @@ class Lines(NamedTuple):
 
     touched: float = 0
     written: float = 0
-
-    def __add__(self, other: Lines) -> Lines:  # type: ignore[override]  # a pair that adds up, and does not grow
-        return _pair(Lines, (self[0] + other[0], self[1] + other[1]))
-
-    def __mul__(self, times: float) -> Lines:  # type: ignore[override]
-        return _pair(Lines, (self[0] * times, self[1] * times))
-
-
-def total(lines: Iterable[Lines]) -> tuple[float, float]:
-    """All lines that are touched, and those that are written: one after the other, as they are told."""
-    touched: float = 0
-    written: float = 0
-    for more, among in lines:
-        touched += more
-        written += among
-    return touched, written
 
 
 @dataclass(frozen=True, eq=False)
