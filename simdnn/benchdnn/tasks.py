@@ -251,7 +251,8 @@ def _matmul(case: Case, types: tuple[str, str, str]) -> Task:
     assert isinstance(dims, MatmulDims)
     batch, m, k, n = dims.sizes
     letters = "abcdefghijkl"[: dims.ndims]
-    remarks = _runtime_remarks(case)
+    runtime = _runtime_dims(case, dims.ndims)
+    remarks = ("runtime dimensions are known ones here",) if runtime and case.options["dispatch"] == "fastest" else ()
     front = tuple(map(max, dims.src[:-2], dims.wei[:-2]))
     of_src, of_wei, of_dst = user_strides(case.options["strides"], dims.ndims)
     moves = [
@@ -260,6 +261,11 @@ def _matmul(case: Case, types: tuple[str, str, str]) -> Task:
     ]
     wtag = letters_of(case.options["wtag"], dims.ndims)
     wei_tag = {letters: "ab", letters[:-2] + letters[-1] + letters[-2]: "ba"}.get(wtag, "any")
+    if case.options["dispatch"] in LIBRARIES:
+        turned = letters_of(case.options["dtag"], dims.ndims) not in ("any", letters) or of_dst[-1:] not in ((), (1,))
+        vector = 1 in (m, n) and letters_of(case.options["stag"], dims.ndims) not in ("any", letters)
+        if turned or vector or wtag != "any" and wei_tag == "any":
+            raise _other_kernels(case, f"--wtag=any, ab or ba, destinations in {letters}, sources of vectors, too")
     if wtag != "any" and wei_tag == "any" or of_wei:
         wei_tag, remarks = "any", (*remarks, _OWN_LAYOUT)
     bias = case.options["bia-dt"] != "undef"
@@ -267,7 +273,9 @@ def _matmul(case: Case, types: tuple[str, str, str]) -> Task:
     mask = int(case.options["bia_mask"] or 2)
     usual = mask == 1 << (dims.ndims - 1)
     facts: dict[str, Any] = {"moves": tuple(moves), "remarks": remarks, "bias_mask": 0 if usual or not bias else mask}
-    sizes = {"m": m, "n": n, "k": k, "wei_tag": wei_tag}
+    sizes: dict[str, Any] = {"m": m, "n": n, "k": k, "wei_tag": wei_tag}
+    if runtime and not remarks:
+        sizes["runtime_dims"] = runtime
     if batch == 1:
         return Task(case, "matmul", sizes, types, bias and usual, **facts)
     src, wei = dims.src[:-2], dims.wei[:-2]
@@ -275,17 +283,12 @@ def _matmul(case: Case, types: tuple[str, str, str]) -> Task:
     return Task(case, "matmul", several, types, bias and usual, batch=(src, wei, front), **facts)
 
 
-def _runtime_remarks(case: Case) -> tuple[str, ...]:
-    """The remark on dimensions that a library learns at run time only; none where there are no such."""
-    masks = case.options["runtime_dims_masks"]
-    if not set(masks) - set("0:"):
-        return ()
-    if case.options["dispatch"] != "fastest":
-        raise Unimplemented(
-            f"--runtime_dims_masks={masks}: which kernel a library takes without the sizes is not known; "
-            "what works: --dispatch=fastest"
-        )
-    return ("runtime dimensions are known ones here",)
+def _runtime_dims(case: Case, ndims: int) -> str:
+    """The dimensions that a library learns at run time only, by the masks of source and weights."""
+    masks = [int(mask or 0) for mask in case.options["runtime_dims_masks"].split(":")]
+    names = "b" * (ndims - 2) + "mk", "b" * (ndims - 2) + "kn"
+    found = {name for mask, of in zip(masks, names, strict=False) for i, name in enumerate(of) if mask >> i & 1}
+    return "".join(name for name in "bmkn" if name in found)
 
 
 def _move(
@@ -322,6 +325,8 @@ def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
         *_move("src", options["stag"], of_src, (mb, dims.ic, *(axis.i for axis in spatial)), types[0], last),
         *_move("dst", options["dtag"], of_dst, (mb, dims.oc, *(axis.o for axis in spatial)), types[2], last),
     ]
+    if options["dispatch"] in LIBRARIES and (moves or of_wei or options["wtag"] != "any"):
+        raise _other_kernels(case, f"--wtag=any, source and destination any or {last}, no --strides")
     sizes = {
         "mb": mb,
         "ic": dims.ic,
@@ -338,6 +343,17 @@ def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
     }
     sizes |= {"id": every[0].i, "kd": every[0].k} if dims.written == 3 else {}
     return Task(case, "convolution", sizes, types, bias, moves=tuple(moves), remarks=remarks)
+
+
+def _other_kernels(case: Case, works: str) -> Unimplemented:
+    """Why a library's bits are not known over the layouts asked for: its reference takes them, or an older kernel."""
+    said = " ".join(
+        f"--{name}={case.options[name]}" for name in ("stag", "wtag", "dtag", "strides") if case.options[name]
+    )
+    return Unimplemented(
+        f"{said} under --dispatch={case.options['dispatch']}: a library takes other kernels over such layouts, not "
+        f"modelled; what works: {works}"
+    )
 
 
 def _inner_product(case: Case, types: tuple[str, str, str]) -> Task:

@@ -26,8 +26,10 @@ from simdnn.benchdnn.definitions import ELTWISE
 from simdnn.benchdnn.tasks import Task
 from simdnn.kernels.common.pack import halved
 from simdnn.kernels.common.postops import BINARY, COMPARISONS
-from simdnn.primitives import Attr, convolution, matmul
+from simdnn.primitives import Attr, convolution
+from simdnn.primitives.matmul import matmul_on
 from simdnn.primitives.result import Result
+from simdnn.primitives.run import Target
 
 Floats = NDArray[np.float64]
 _TERMS = 64  # expected products that are not 0 in an output of 8 bits, so that most outputs do not clip
@@ -122,7 +124,9 @@ def _powers(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 def _run(task: Task, src: Array, wei: Array, bias: Array | None, attr: Attr, into: Array | None) -> Result:
     shared = task.where | {"dst": task.types[2], "attr": attr, "engine": "compiled", "into": into}
     if task.primitive == "matmul":
-        return matmul(src, wei, bias, wei_tag=task.sizes["wei_tag"], **shared)
+        where = Target.of(**task.where, threads=1, engine="compiled")
+        tag, runtime = task.sizes["wei_tag"], task.sizes.get("runtime_dims", "")
+        return matmul_on(where, src, wei, bias, task.types[2], attr, tag, into, runtime)
     named = {name: task.sizes[name] for name in ("strides", "padding", "dilation", "groups")}
     return convolution(src, wei, bias, **named, **shared)
 

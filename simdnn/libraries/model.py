@@ -90,6 +90,12 @@ def _no_operators(call: OperatorCall) -> NoReturn:
     raise Unimplemented(f"a library's {call.primitive} is not modelled; what works: dispatch='fastest' or 'onednn'")
 
 
+def _all_sizes_known(p: MatmulProblem, params: Params, dims: int, shape: Sequence[int], runtime: str) -> str:
+    if runtime:
+        raise Unimplemented(f"sizes that a library learns at run time ({runtime}): what works: dispatch='onednn'")
+    return ""
+
+
 class LineSums(Protocol):
     """Sums over the last dimension, which stays as 1, in a library's own order."""
 
@@ -164,8 +170,11 @@ class Library:
     check: Callable[[Problem], None]
     #: (strategy, whether rows of the source have zero points without groups) -> nothing: whether it has them
     check_zero_points: Callable[[str, bool], None]
-    #: (matmul, number of its dimensions) -> nothing: whether the library is known to take it
-    check_dimensions: Callable[[MatmulProblem, int, Sequence[int]], None] = lambda problem, dims, shape: None
+    #: (a batch of products) -> nothing: whether the library is known to take it
+    check_dimensions: Callable[[MatmulProblem], None] = lambda problem: None
+    #: (matmul, its parameters, number of its dimensions, sizes of its output, those that are learnt at run time) -> who
+    #: takes its second operands, and such sizes
+    left_to: Callable[[MatmulProblem, Params, int, Sequence[int], str], str] = _all_sizes_known
     #: (problem, the row of its choice) -> why its order of sums is not known, empty where it is: then there is a cost,
     #: and there are no values
     order_unknown: Callable[[Problem, str], str] = lambda problem, row: ""

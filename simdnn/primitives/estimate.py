@@ -27,7 +27,14 @@ _NAME = "|".join(sorted(FORMATS, key=len, reverse=True))
 _TOGETHER = re.compile(rf"({_NAME})\W?({_NAME})(?:\W?({_NAME}))?")  # types without the colons, or without the last one
 _SIZES = {"matmul": MATMUL_SIZES, "convolution": CONV_SIZES}
 _OPTIONS: dict[str, dict[str, Any]] = {
-    "matmul": {"src_batch": (), "wei_batch": (), "wei_tag": "any", "src_tag": "any", "dst_tag": "any"},
+    "matmul": {
+        "src_batch": (),
+        "wei_batch": (),
+        "wei_tag": "any",
+        "src_tag": "any",
+        "dst_tag": "any",
+        "runtime_dims": "",
+    },
     "convolution": {
         "mb": 1,
         "strides": 1,
@@ -59,7 +66,8 @@ def estimate(
     """The cost of a problem; no operand is allocated. `dt` is src:weights:dst, or one type for all three; weights of a
     matmul may be a type of block ("f32:q4_0:f32").
 
-    "matmul": m, n, k, src_batch=(), wei_batch=(): the sizes in front of the matrices, which broadcast.
+    "matmul": m, n, k, src_batch=(), wei_batch=(): the sizes in front of the matrices, which broadcast; runtime_dims="":
+    of "m", "n", "k" and "b", those in front, what the library of `dispatch` learns at run time, and takes otherwise.
     "convolution": ic, ih, iw, oc, kh, kw, mb=1, strides=1, padding=0, dilation=1, groups=1, and id and kd of three
     spatial dimensions; without ih and kh there is one. Both: wei_tag="any", and
     src_tag and dst_tag, which are "any" or what kernels here read and write: "ab" or "nhwc". The answer's `src_desc`,
@@ -110,7 +118,7 @@ def _products(sizes: Mapping[str, int], options: Mapping[str, Any], apart: bool)
     outer = (batch_of(name, options[name]) for name in ("src_batch", "wei_batch"))
     inner = (sizes["m"], sizes["k"]), (sizes["k"], sizes["n"])
     src, wei = ((*front, *matrix) for front, matrix in zip(outer, inner, strict=True))
-    return Products.of(src, wei, apart)
+    return Products.of(src, wei, apart, options["runtime_dims"])
 
 
 def _types(dt: object) -> tuple[str, str, str]:

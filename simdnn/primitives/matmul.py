@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from os import PathLike
+from typing import Any
 
 import numpy as np
 
-from isa_models import GpuMachine, Machine, Unimplemented
+from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.block_formats import block_format
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import MatmulProblem, Parameters
@@ -106,11 +107,12 @@ def matmul_on(
     attr: Attr | None = None,
     wei_tag: str = "any",
     into: Array | None = None,
+    runtime_dims: str = "",
 ) -> Result:
-    """`matmul` for who has checked once where its products run."""
+    """`matmul` for who has checked once where its products run; `runtime_dims` as `simdnn.estimate` has them."""
     if isinstance(weights, np.ndarray) or not isinstance(weights, Blocks):
-        kind = kind_of_call(target, src, weights, bias, into, attr, dst, wei_tag)
-        ready = prepared(kind, lambda: _prepared(target, src, weights, bias, dst, attr, wei_tag, into))
+        kind = kind_of_call(target, src, weights, bias, into, attr, dst, wei_tag, runtime_dims)
+        ready = prepared(kind, lambda: _prepared(target, src, weights, bias, dst, attr, wei_tag, into, runtime_dims))
         return ready.run(src, known_or_plain(weights), bias)
     asked = asked_of(src, weights)
     nothing_beside(weights.dtype, bias, into)
@@ -128,13 +130,14 @@ def _prepared(
     attr: Attr | None,
     wei_tag: str,
     into: Array | None,
+    runtime_dims: str,
 ) -> Prepared:
     """The primitive made ready for any numbers, or the refusal."""
     values, wei = plain_of(weights)
     types = arrays.type_of("src", src), wei
-    asked = products_of(src, values, target.apart(*types))
+    asked = products_of(src, values, target.apart(*types), runtime_dims)
     bias = arrays.bias_of(bias)
-    given = resolved(asked.of_types(*types), attr, target, dst)
+    given = resolved(asked.of_types(*types), _of_all_rows(attr, src.shape[-2], asked.m), target, dst)
     need_values(given)
     problem, parameters = problem_of(asked, given, dst, bias, wei_tag, target)
     check_reductions(given, src)
@@ -146,6 +149,23 @@ def _prepared(
     if asked.batch.count == 1:
         rows, columns = (asked.m, asked.k), (asked.k, asked.n)
     return Prepared(choice, target, given, parameters, rows, columns, asked.shape)
+
+
+def _of_all_rows(said: Attr | None, rows: int, every: int) -> Attr | None:
+    """An attribute whose scales and zero points by row of a source are those of `every` row: products with one matrix
+    of weights are rows of a single one, and share what was given for `rows` of them.
+    """
+    if rows == every or not isinstance(said, Attr):
+        return said
+    found: dict[str, Any] = {}
+    for kind in ("scales", "zero_points"):
+        quant = getattr(said, kind).get("src")
+        if quant is not None and isinstance(quant.values, np.ndarray) and quant.values.ndim == 2:
+            values = quant.values
+            if len(values) == rows and values.size > 1:
+                more = replace(quant, values=np.tile(values, (every // rows, 1)))
+                found[kind] = {**getattr(said, kind), "src": more}
+    return replace(said, **found) if found else said
 
 
 def problem_of(
@@ -164,16 +184,16 @@ def problem_of(
             )
         problem, parameters = narrow.problem_of(given, dst, bias, wei_tag, target.library, target.caps)
     else:
-        problem, parameters = _on_cpu(given.folded, dst, bias, wei_tag, target)
+        problem, parameters = _on_cpu(asked, given.folded, dst, bias, wei_tag, target)
     problem = replace(problem, batch=asked.batch)
     if target.library:
         refuse_choices(given.post_ops, target.dispatch)
-        target.library.check_dimensions(problem, asked.dims, asked.shape)
+        target.library.check_dimensions(problem)
     return problem, parameters
 
 
 def _on_cpu(
-    given: Resolved, dst: str | None, bias: Array | bool | None, wei_tag: object, target: Target
+    products: Products, given: Resolved, dst: str | None, bias: Array | bool | None, wei_tag: object, target: Target
 ) -> tuple[MatmulProblem, Parameters]:
     """A matmul on a CPU, and its numbers."""
     library, shape, asked_for = target.library, given.shape, params_of(given)
@@ -181,6 +201,11 @@ def _on_cpu(
     zeros = on_cpu(given, library, wei_tag)
     epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias)
     asked = matmul_problem(shape, epilogue, wei_tag)
+    if products.runtime and not library:
+        raise InvalidArgument(f"runtime_dims={products.runtime!r}: kernels here know all sizes; a library is asked so")
+    if library and (products.runtime or any(op.second for op in epilogue.post_ops)):
+        sizes = products.dims, products.shape, products.runtime
+        asked = replace(asked, left_to=library.left_to(asked, asked_for, *sizes))
     unpacking = decompression(given, asked, library, target.caps)
     form, reference = Form(reference=zeros is not None), False
     if library and shape.integer:

@@ -16,7 +16,7 @@ from simdnn.libraries import Library
 from simdnn.primitives.decompress import computes as computes_of_source
 from simdnn.primitives.placed import Valued
 from simdnn.primitives.problems import matmul_problem
-from simdnn.primitives.resolve import Resolved, bias_values, floats, resolve
+from simdnn.primitives.resolve import Resolved, bias_values, floats, resolve, stored_type
 
 _DESTINATIONS = ("f32", "bf16", "f16", "f8_e4m3", "f8_e5m2", "f4_e2m1")
 
@@ -77,6 +77,7 @@ def _reference_like(
         bias=bias is not None and bias is not False,
         post_ops=given.operations,
         dst_scale=found is not None and not dynamic,
+        bias_stored=stored_type(bias),
     )
     parameters = Parameters(
         bias=bias_values(bias, shape) if isinstance(bias, np.ndarray) else None,

@@ -145,7 +145,7 @@ def resolve(given: Resolved, dst: str | None, bias: Array | bool | None) -> tupl
         dst_scale="dst" in scales,
         dst_zero_point="dst" in points,
         by_channel=tuple(name for name in ("src", "dst") if name in points and not points[name].param.common),
-        bias_stored=name_of(bias.dtype) if isinstance(bias, np.ndarray) and bias.dtype != np.float64 else "f32",
+        bias_stored=stored_type(bias),
     )
     parameters = Parameters(
         bias=bias_values(bias, shape) if isinstance(bias, np.ndarray) else None,
@@ -240,6 +240,11 @@ def _refuse_unbuilt(scales: Mapping[str, Valued], points: Mapping[str, Valued], 
                 raise Unimplemented(
                     f"{granularity} {name}[{argument!r}]: no kernel here has them; what works: {', '.join(allowed)}"
                 )
+
+
+def stored_type(bias: Array | bool | None) -> str:
+    """The type in which a bias is stored; f32 where there is none, or where it is to become that."""
+    return name_of(bias.dtype) if isinstance(bias, np.ndarray) and bias.dtype != np.float64 else "f32"
 
 
 def bias_values(bias: Array, shape: Shape, in_sums: bool = False) -> npt.NDArray[np.float32 | np.int32]:

@@ -141,7 +141,8 @@ def test_a_copy_takes_time() -> None:
         ("--matmul --dt=u8:s8:s32 --attr-fpmath=bf16 2x3:3x4", "a math mode says how f32 data is computed"),
         ("--matmul --stag=bc 2x3:3x4", "--stag=bc: no layout of 2 dimensions"),
         ("--matmul --dtag=aB0b 2x3:3x4", "--dtag=aB0b"),
-        ("--matmul --dispatch=onednn --runtime_dims_masks=3:3 2x3:3x4", "which kernel a library takes without"),
+        ("--matmul --dispatch=onednn --runtime_dims_masks=3:3 2x3000:3000x4", "another GEMM"),
+        ("--matmul --dispatch=onnxruntime --runtime_dims_masks=3:3 2x3:3x4", "learns at run time"),
         ("--matmul --strides=8:: 2x3:3x4", "--strides=8::; 2 numbers"),
         ("--matmul --bia-dt=f64 2x3:3x4", "--bia-dt=f64"),
         ("--matmul --engine=gpu 2x3:3x4", "--engine=gpu: not modelled; 'zen4' is a CPU, --machine=b580 a GPU"),
@@ -157,6 +158,12 @@ def test_a_copy_takes_time() -> None:
         ("--matmul 99999x99999:99999x99999999999", "bytes"),
         ("--conv --dir=BWD_D ic3ih5oc4kh3", "no backward convolution"),
         ("--conv --dispatch=onednn --alg=wino ic3ih5oc4kh3", "no Winograd"),
+        ("--conv --dispatch=onednn --stag=abx ic3ih5oc4kh3", "other kernels over such layouts"),
+        ("--conv --dispatch=onednn --stag=axb --dtag=aBx16b ic3ih5oc4kh3", "other kernels over such layouts"),
+        ("--conv --dispatch=onednn --wtag=abx ic3ih5oc4kh3", "other kernels over such layouts"),
+        ("--matmul --dispatch=onednn --dtag=ba 2x3:3x4", "other kernels over such layouts"),
+        ("--matmul --dispatch=onednn --stag=ba 2x3:3x1", "other kernels over such layouts"),
+        ("--matmul --dispatch=onednn --wtag=BA16a64b 2x3:3x4", "other kernels over such layouts"),
         ("--conv --dispatch=onnxruntime --alg=wino ic3ih5oc4kh3", "no Winograd"),
         ("--conv --dispatch=onnxruntime --attr-post-ops=dw:k3s1p1 ic16ih8oc24kh1", "fused kernels of onnxruntime"),
         ("--conv --stag=ab ic3ih5oc4kh3", "--stag=ab: no layout of 4 dimensions"),
@@ -197,7 +204,7 @@ def test_a_large_problem_is_priced_alone() -> None:
 
 
 def test_a_wrong_kernel_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = values.matmul
+    right = values.matmul_on
 
     def wrong(*arguments: Any, **named: Any) -> Any:
         result = right(*arguments, **named)
@@ -205,7 +212,7 @@ def test_a_wrong_kernel_fails(monkeypatch: pytest.MonkeyPatch) -> None:
         output[0, 0] += 1
         return replace(result, output=output)
 
-    monkeypatch.setattr(values, "matmul", wrong)
+    monkeypatch.setattr(values, "matmul_on", wrong)
     for found in answers("--matmul", "--dt=f32,u8:s8:s32,u8:s8:u8", "4x8:8x8"):
         assert found.status == "FAILED" and found.max_error == 1 and "1 outputs beyond" in found.reason
 
@@ -214,7 +221,7 @@ def test_a_crash_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("in the kernel")
 
-    monkeypatch.setattr(values, "matmul", crash)
+    monkeypatch.setattr(values, "matmul_on", crash)
     [found] = answers("--matmul", "4x8:8x8")
     assert (found.status, found.reason) == ("FAILED", "ZeroDivisionError: in the kernel")
 

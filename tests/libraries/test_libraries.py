@@ -170,13 +170,49 @@ def test_groups_that_the_library_has_wrong_or_otherwise(
 
 
 def test_operands_by_column_in_three_dimensions() -> None:
-    """oneDNN leaves them to another GEMM there, but not where the output is a single row."""
+    """oneDNN leaves them to its older GEMM there, but not where the output is a single row; below AVX-512 that GEMM's
+    sums are not known.
+    """
     src, weights = np.ones((2, 3, 8), np.float32), np.ones((2, 8, 16), np.float32)
     attr = simdnn.Attr(post_ops=[("mul", np.full((1, 1, 16), 2, np.float32))])
-    with pytest.raises(Unimplemented, match="three dimensions"):
-        simdnn.matmul(src, weights, machine="spr", attr=attr, dispatch="onednn")
-    for several in ((src[:1, :1], weights[:1]), (src[None], weights[None]), (src[0], weights[0])):
-        assert (simdnn.matmul(*several, machine="spr", attr=attr, dispatch="onednn").output == 16).all()
+    named = {"machine": "spr", "attr": attr, "dispatch": "onednn"}
+    with pytest.raises(Unimplemented, match="another GEMM"):
+        simdnn.matmul(src, weights, isa="avx2", **named)
+    for several in ((src, weights), (src[:1, :1], weights[:1]), (src[None], weights[None]), (src[0], weights[0])):
+        found = simdnn.matmul(*several, **named)
+        assert (found.output == 16).all()
+        assert (found.library == "gemm:jit:f32") == (several[0] is src)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "implementation"),
+    [
+        ({"dt": "f32", "runtime_dims": "m"}, "gemm:jit:f32"),
+        ({"dt": "f32", "runtime_dims": "mn"}, "gemm:jit:f32"),
+        ({"dt": "bf16:bf16:f32", "runtime_dims": "k"}, "gemm:jit:bf16"),
+        ({"dt": "u8:s8:f32", "runtime_dims": "n"}, "gemm:jit"),
+        ({"dt": "u8:s8:bf16", "runtime_dims": "n"}, "ref_int8:any"),
+        ({"dt": "f32:bf16:f32", "runtime_dims": "m"}, "ref:any"),
+        (
+            {"dt": "f32", "runtime_dims": "m", "attr": simdnn.Attr(post_ops=[("add", np.ones((16,), np.float32))])},
+            "ref:any",
+        ),
+        ({"dt": "f32"}, "brg_matmul:avx512_core"),
+    ],
+)
+def test_sizes_of_run_time_are_left_to_the_older_gemm(sizes: dict[str, Any], implementation: str) -> None:
+    asked = {"m": 24, "n": 16, "k": 40, "machine": "zen4", "dispatch": "onednn"} | sizes
+    assert simdnn.estimate("matmul", **asked).library == implementation
+
+
+def test_groups_along_a_size_of_run_time_are_powers_of_two() -> None:
+    attr = simdnn.Attr(fpmath="strict", apply_to_int=True, scales={"wei": simdnn.Quant(None, groups=(48, 1))})
+    asked = {"m": 4, "n": 16, "k": 96, "dt": "f32:s8:f32", "machine": "zen4", "dispatch": "onednn", "attr": attr}
+    assert simdnn.estimate("matmul", **asked).library == "brg_matmul:avx512_core"
+    with pytest.raises(Unimplemented, match="powers of two"):
+        simdnn.estimate("matmul", runtime_dims="k", **asked)
+    with pytest.raises(InvalidArgument, match="all sizes"):
+        simdnn.estimate("matmul", runtime_dims="k", **asked | {"dispatch": "fastest"})
 
 
 @pytest.mark.parametrize(

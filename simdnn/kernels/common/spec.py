@@ -160,6 +160,9 @@ class MatmulProblem:
     promote: int = field(default=0, kw_only=True)  # products after which a partial sum joins one in f32; 0: the row's
     tiles: str = field(default="", kw_only=True)  # the library that tiles of registers are cut as; "": as here
     blocks: str = field(default="", kw_only=True)  # weights are stored in blocks: a name of `isa_models.block_formats`
+    left_to: str = field(
+        default="", kw_only=True, repr=False
+    )  # who of a library takes second operands and sizes of run time
 
     @property
     def macs(self) -> int:

@@ -381,14 +381,20 @@ def store(unit: Unit, dst: str, acc: Register, at: Affine, lanes: int) -> Code:
         name = "vpmovsdb" if dst == "s8" else "vpmovusdb"
         source = acc.as_("s32" if dst == "s8" else "u32")
         return [op(name, Memory("dst", at, dst, lanes), source)]
-    words, quads = unit.reg("p", "s16"), unit.reg("p", "u64")
+    words = unit.reg("p", "s16")
     low, packed = Register("p", "s16", 8), Register("p", dst, 16)
     return [
         op("vpackssdw", words, acc.as_("s32"), acc.as_("s32")),
-        op("vpermq", quads, quads, imm=0b1000),  # the two 128-bit lanes' words side by side
+        *_side_by_side(unit, words),
         op("vpacksswb" if dst == "s8" else "vpackuswb", packed, low, low),
         *store_bytes(unit, "dst", at, packed, lanes),
     ]
+
+
+def _side_by_side(unit: Unit, words: Register) -> Code:
+    """The words of the two 128-bit lanes of a register, where it has two."""
+    quads = words.as_("u64")
+    return [op("vpermq", quads, quads, imm=0b1000)] if unit.lanes > 4 else []
 
 
 def _store_bf16_emulated(unit: Unit, x: Register, at: Affine, lanes: int) -> Code:
@@ -410,12 +416,9 @@ def _store_low_words(unit: Unit, x: Register, at: Affine, lanes: int) -> Code:
     """The low word of each doubleword; the high ones are zero."""
     if unit.masks:
         return [op("vpmovdw", Memory("dst", at, "u16", lanes), x)]
-    words, quads = x.as_("u16"), x.as_("u64")
+    words = x.as_("u16")
     low = Register(x.name, "u16", 8)
-    code: Code = [
-        op("vpackusdw", words, x.as_("s32"), x.as_("s32")),
-        op("vpermq", quads, quads, imm=0b1000),  # the two 128-bit lanes' words side by side
-    ]
+    code: Code = [op("vpackusdw", words, x.as_("s32"), x.as_("s32")), *_side_by_side(unit, words)]
     if lanes == 8:
         return [*code, op("vmovdqu", Memory("dst", at, "u32", 4), low.as_("u32"))]
     return [*code, *[op("vpextrw", Memory("dst", at + i, "u16", 1), low, imm=i) for i in range(lanes)]]

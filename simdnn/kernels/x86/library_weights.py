@@ -91,8 +91,15 @@ class LibraryWeights(PanelWeights):
         halved = Affine(at.const // 2, tuple((name, many // 2) for name, many in at.terms))
         value = unit.reg(r[i], "u32")
         signed, pairs = value.as_("s32"), -(-panel.lanes[j] // 2)  # nothing stands behind the last column
+        spread, packed = Register(r[i], "s32", unit.lanes // 2), Register(r[i], "u8", 16)
+        if unit.masks or pairs == unit.lanes // 2:
+            code: Code = [op("vpmovsxbd", spread, Memory("stored", halved, "s8", pairs))]
+        else:
+            bytes_ = [Memory("stored", halved + at, "u8", 1) for at in range(pairs)]
+            code = [zero(packed), *(op("vpinsrb", packed, packed, byte, imm=at) for at, byte in enumerate(bytes_))]
+            code.append(op("vpmovsxbd", spread, Register(r[i], "s8", unit.lanes // 2)))
         return [
-            op("vpmovsxbd", Register(r[i], "s32", unit.lanes // 2), Memory("stored", halved, "s8", pairs)),
+            *code,
             self.shuffled(r, i),
             self.shuffled(r, i),
             op("vpslld", value, value, imm=28),

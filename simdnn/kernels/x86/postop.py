@@ -37,14 +37,20 @@ _BITS = {
     "one": np.float32(1),
     "minus_one": np.int32(-1),
     "nothing": np.float32(0),
+    "greatest": np.float32(np.inf),
+    "least": np.float32(-np.inf),
 }
-_TYPES = {"magnitude": "u32", "one": "f32", "minus_one": "s32", "nothing": "f32"}
+_FLOATS = ("one", "nothing", "greatest", "least")
+_TYPES = {"magnitude": "u32", "minus_one": "s32", **dict.fromkeys(_FLOATS, "f32")}
 
 
 def constants(unit: Unit, ops: Sequence[PostOp], reference: bool) -> list[Tensor]:
     """The constant tensors that post-operations read, a register each."""
     kinds = [found.kind for found in ops if found != RELU]
-    found = [("nothing", "one") if kind in COMPARISONS else _CONSTANTS.get(kind, ()) for kind in kinds]
+    found = [
+        ("nothing", "one", _in_place_of_nan(kind, reference)) if kind in COMPARISONS else _CONSTANTS.get(kind, ())
+        for kind in kinds
+    ]
     if _multiplied_zeros(unit, reference) != "-0" and "prelu" in kinds:
         found.append(("minus_one",))
     wanted = dict.fromkeys(c for constants_of in found for c in constants_of)
@@ -56,7 +62,7 @@ def binary(unit: Unit, kind: str, acc: Register, value: Register, reference: boo
     if kind in _ARITHMETIC:
         return [op(_ARITHMETIC[kind], acc, acc, value)]
     if kind in COMPARISONS:
-        return _compared(unit, kind, acc, value)
+        return _compared(unit, kind, acc, value, reference)
     return _multiplied(unit, acc, value, _multiplied_zeros(unit, reference))
 
 
@@ -65,10 +71,15 @@ def _multiplied_zeros(unit: Unit, reference: bool) -> str:
     return "" if reference else "both" if "avx512_core" in implied(unit.isa) else "-0"
 
 
-def _compared(unit: Unit, kind: str, acc: Register, value: Register) -> Code:
-    """1 or 0: the greater of both as ordered integers, or the lesser, is this one of them, or is not; a NaN is beyond
-    infinity.
+def _in_place_of_nan(kind: str, reference: bool) -> str:
+    """The infinity that a NaN is compared as: oneDNN's kernels ask whether it is not less, its reference whether it is
+    greater.
     """
+    return "least" if reference and kind in ("ge", "gt") else "greatest"
+
+
+def _compared(unit: Unit, kind: str, acc: Register, value: Register, reference: bool) -> Code:
+    """1 or 0: the greater of both as ordered integers, or the lesser, is this one of them, or is not."""
     x, bits = acc.as_("s32"), acc.as_("u32")
     mine, other, sign = (unit.reg(name, "s32") for name in ("a", "b0", "b0"))
 
@@ -81,7 +92,10 @@ def _compared(unit: Unit, kind: str, acc: Register, value: Register) -> Code:
             op("vpxor", to.as_("u32"), to.as_("u32"), scratch.as_("u32")),
         ]
 
-    code = [*ordered(mine, acc, sign), *ordered(x, value, other)]
+    bound = _in_place_of_nan(kind, reference)
+    nan = Memory(bound, Affine(), "f32", unit.lanes)
+    code: Code = [op("vminps" if bound == "greatest" else "vmaxps", acc, acc, nan)]
+    code += [*ordered(mine, acc, sign), *ordered(x, value, other)]
     select, wanted = _WANTED[kind]
     if select:
         code.append(op(select, x, x, mine))

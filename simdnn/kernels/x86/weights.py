@@ -30,7 +30,8 @@ def weights_of(product: Product, layout: pack.Layout) -> PlainWeights | PackedWe
     """Plain rows are read in place where each of their elements is a dot product of its own."""
     if product.options.packs:
         return (PanelWidened if product.problem.wei == "f16" else PanelPacked)(product, layout)
-    in_place = product.problem.wei_tag == "ab" and product.dot.depth == 1
+    whole = not product.options.split_k or product.k % product.options.split_k == 0  # no part of K is filled up
+    in_place = product.problem.wei_tag == "ab" and product.dot.depth == 1 and whole
     return (PlainWeights if in_place else PackedWeights)(product, layout)
 
 
@@ -45,7 +46,8 @@ class PlainWeights:
         self.stored = self.multiplied = product.dot.wei
 
     def tensors(self) -> list[Tensor]:
-        return [Tensor("wei", self.multiplied, self.product.conv.ic * self.product.conv.oc, role=WEIGHTS)]
+        rows = self.product.k if self.product.is_matmul else self.product.conv.ic
+        return [Tensor("wei", self.multiplied, rows * self.product.conv.oc, role=WEIGHTS)]
 
     def stage(self) -> Code:
         return []

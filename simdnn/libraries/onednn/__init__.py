@@ -11,6 +11,7 @@ from simdnn.libraries.onednn import (
     int8,
     operators,
     refusals,
+    sharing,
 )
 
 LIBRARY = Library(
@@ -23,6 +24,7 @@ LIBRARY = Library(
     refusals.check_post_ops,
     refusals.check_zero_points,
     refusals.check_dimensions,
+    left_to=sharing.left_to,
     order_unknown=refusals.order_unknown,
     vectors_apart=True,
     tiles=blocking.knows_tile,

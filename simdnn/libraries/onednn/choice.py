@@ -28,19 +28,22 @@ from simdnn.libraries.onednn.order import (
     pointwise,
     sees_padding_alone,
     shared_by_axes,
-    shared_by_columns,
     shared_by_pixels,
 )
 from simdnn.libraries.onednn.refusals import (
     refuse_float_attributes,
+    refuse_float_gemm,
     refuse_gemm,
     refuse_int8_gemm,
+    refuse_lost_constants,
     refuse_missing,
     refuse_raw,
+    refuse_saturated_groups,
     refuse_scaled_parts,
     refuse_single_pixel,
     refuse_sum_in_gemm,
 )
+from simdnn.libraries.onednn.sharing import left_to_reference
 from simdnn.libraries.onednn.sums import ends_as_reference
 from simdnn.libraries.onednn.tiles import on_tiles
 
@@ -56,7 +59,12 @@ def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
 
     Raises `Unimplemented` where the library refuses the problem, or falls to an emulation that is not modelled here.
     """
-    return Pick(*_choice(problem, isa, fpmath))
+    pick = Pick(*_choice(problem, isa, fpmath))
+    if pick.name == "jit_int8:avx512_core_vnni" and problem.epilogue.dst == "bf16":
+        if "avx512_core_bf16" in implied(isa):
+            return Pick(pick.row, "jit_int8:avx512_core_bf16")
+        refuse_lost_constants(problem)
+    return pick
 
 
 def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
@@ -77,6 +85,8 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
             f"oneDNN refuses convolutions of {problem.src} with {problem.wei} weights under every math "
             "mode: dispatch='fastest' takes them"
         )
+    if isinstance(problem, MatmulProblem) and problem.left_to == "gemm" and _on_a_unit(problem, caps):
+        raise Unimplemented("oneDNN's older GEMM on tiles is not modelled: isa='avx512_core_fp16' works")
     tiled = on_tiles(problem, caps, fpmath) if "avx512_core_amx" in caps else None
     if isinstance(problem, MatmulProblem) and problem.decompression:
         return tiled or _decompression(problem.decompression, caps, problem.src)
@@ -86,7 +96,8 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
     if fmt(problem.src).is_float:
         refuse_float_attributes(problem, caps)
     apart = isinstance(problem, MatmulProblem) and problem.epilogue.dst in ("s8", "u8", "f16")
-    by_rows = isinstance(problem, MatmulProblem) and shared_by_columns(problem)
+    brgemm = problem.src != "bf16" or "avx512_core_bf16" in caps
+    by_rows = isinstance(problem, MatmulProblem) and left_to_reference(problem, brgemm)
     if by_rows and problem.src == "f16":
         raise Unimplemented(
             "oneDNN's reference takes post-operations by row of a matmul of f16, not modelled: dispatch='fastest' works"
@@ -109,6 +120,11 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
         fp16 = "avx512_core_fp16" in caps and library == "brg_matmul:avx512_core_vnni"
         return name, f"brg_matmul:{_FP16}" if fp16 else library
     return _convolution(problem, tier)
+
+
+def _on_a_unit(p: Problem, caps: frozenset[str]) -> bool:
+    """Whether the older GEMM has tiles for the types of a product."""
+    return "avx512_core_amx" in caps and p.src != "f32"
 
 
 def _has_own_choice(p: ConvProblem) -> bool:
@@ -143,9 +159,9 @@ def _referred(p: ConvProblem, emulated: bool) -> bool:
         return True
     alone = p.depthwise and (is_dilated(p) or p.line) and p.src != "f16"
     older = p.src == "bf16" and not p.depthwise and (emulated or by_gemm(p, False) or groups_by_fours(p, 16))
-    if older and beyond_older_kernels(p):
+    if older and (beyond_older_kernels(p) or not sums_first(ops)):
         return True
-    return not sums_first(ops) and (emulated or alone or p.src == "bf16" and by_gemm(p, False))
+    return not sums_first(ops) and (emulated or alone)
 
 
 def _stores_bytes(p: ConvProblem, emulated: bool) -> bool:
@@ -202,22 +218,29 @@ def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
     vector = 1 in (p.m, p.n)
     plain = _plain(p)
     if p.src == "f32":
-        if p.epilogue.dst != "f32" or shared_by_columns(p):
+        if p.epilogue.dst != "f32" or left_to_reference(p):
             return f"gemm:{'avx2' if tier == 'avx2' else 'avx512_core'}_ref", "ref:any"
+        wide = "avx2" if tier == "avx2" else "avx512_core"
+        if p.left_to == "gemm":
+            refuse_float_gemm(p, wide == "avx512_core")
+            return f"gemm:{wide}", "gemm:jit:f32"
         if vector:
             return f"gemv:avx2{plain}", "brg_matmul:avx2"
-        wide = "avx2" if tier == "avx2" else "avx512_core"
         return f"gemm:{wide}", f"brg_matmul:{wide}"
     if p.src == "bf16":
+        if p.left_to == "gemm":
+            refuse_float_gemm(p, True)
+            return f"gemm:{tier}", "gemm:jit:bf16"
         kind = f"gemv:{tier}{plain and plain + '_bf16'}" if vector else f"gemm:{tier}"
         return kind, f"brg_matmul:{tier}"
     reference = p.reference or bool(p.group_scales and p.group_scales.reference)
     if p.wei in ("s4", "u4") and not reference:
         refuse_raw(p)
-    library = "ref_int8:any" if reference else f"brg_matmul:{tier}"
+    library = "ref_int8:any" if reference else "gemm:jit" if p.left_to == "gemm" else f"brg_matmul:{tier}"
     in_place = p.wei == "u8" and p.wei_tag != "any"  # which the reference reads as they are
     grouped = p.group_scales and (p.wei == "u8" or p.epilogue.dst == "s32" or p.scale_period % 4)
     if in_place or p.zero_points or grouped:
+        refuse_saturated_groups(p, tier)
         return f"ref_int8:{_wide(tier)}", library
     if reference:
         return f"{_int8('gemm', tier)}{'' if tier in _VNNI else '_exact'}", library

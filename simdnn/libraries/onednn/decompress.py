@@ -9,7 +9,6 @@ from isa_models import Unimplemented
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import MatmulProblem
 from simdnn.libraries.model import Form
-from simdnn.libraries.onednn.order import shared_by_columns
 from simdnn.libraries.onednn.refusals import refuse_float_bias
 
 _NIBBLES = ("s4", "u4")
@@ -23,9 +22,24 @@ def form(p: MatmulProblem, mode: str, scale: Param | None, point: Param | None, 
     """
     _refuse(p, mode, scale, point, caps)
     refuse_float_bias(p)
-    if shared_by_columns(p):
-        return Form(True, compute="f32")
+    found = _taken_by(p, mode, scale, point, caps)
+    if found.reference and p.epilogue.dst_zero_point:
+        raise Unimplemented(
+            f"oneDNN's reference takes {p.src}:{p.wei}:{p.epilogue.dst} with fpmath {mode!r} here, and no zero point "
+            f"of a destination; {_WAY_OUT}"
+        )
+    if not found.reference and point and point.dtype in _NIBBLES and p.wei not in _NIBBLES:
+        raise Unimplemented(
+            f"oneDNN reads zero points of {point.dtype} beside {p.wei} weights wrong, off by some hundredths of the "
+            f"largest output; allowed: zero points of s32, s8 and u8; {_WAY_OUT}"
+        )
+    return found
+
+
+def _taken_by(p: MatmulProblem, mode: str, scale: Param | None, point: Param | None, caps: frozenset[str]) -> Form:
     dst = p.epilogue.dst
+    if p.left_to in ("gemm", "reference"):  # its GEMMs take no compressed weights
+        return Form(True, compute="f32")
     stored = scale.dtype if scale else "f32"
     if scale and point and scale.group and point.group and scale.group != point.group:
         return Form(True, compute="f32")

@@ -10,7 +10,7 @@ from isa_models import Unimplemented
 from simdnn.kernels.common.params import Param, Params
 from simdnn.kernels.common.spec import MatmulProblem
 from simdnn.libraries.model import Form
-from simdnn.libraries.onednn.order import shared_by_columns
+from simdnn.libraries.onednn.sharing import left_to_reference
 from simdnn.libraries.onednn.tiles import leaves_tiles
 
 _NIBBLES = ("s4", "u4")
@@ -33,16 +33,18 @@ def form(p: MatmulProblem, params: Params, caps: frozenset[str]) -> Form:
 
 
 def taken_by(p: MatmulProblem, params: Params, caps: frozenset[str]) -> str:
-    """brgemm | tiles | reference; `Unimplemented` for what the library refuses."""
+    """brgemm | gemm | tiles | reference; `Unimplemented` for what the library refuses."""
     _refuse_half_bytes(p, params)
     _refuse_groups(p, params)
     if "avx512_core_fp16" in caps:
         _refuse_half_scales(p, params)
     wide = "avx512_core" in caps
-    if _referred_by_bias(p, caps) or shared_by_columns(p):
+    if _referred_by_bias(p, caps) or left_to_reference(p, bool(caps & {"avx512_core", "avx2_vnni"})):
         return "reference"
     if not wide and "avx2_vnni" not in caps:
         return "reference" if p.wei != "s8" or _left_below_avx512(params) else "brgemm"
+    if p.left_to == "gemm":
+        return "gemm" if _gemm(p, params) else "reference"
     tiles = "avx512_core_amx" in caps and not leaves_tiles(p.src, p.m, p.n, p.k)
     if not _common(p, params):
         return "reference"
@@ -51,6 +53,20 @@ def taken_by(p: MatmulProblem, params: Params, caps: frozenset[str]) -> str:
     if not wide:
         return "brgemm" if _brgemm_of_256_bits(p, params) else "reference"
     return "brgemm" if _brgemm(p, params, "avx512_core_fp16" in caps) else "reference"
+
+
+def _gemm(p: MatmulProblem, params: Params) -> bool:
+    """Whether the older GEMM takes integers where brg_matmul does not take second operands."""
+    plain = p.wei == "s8" and not _left_below_avx512(params)
+    return (
+        plain
+        and "f16" not in (p.epilogue.dst, p.epilogue.bias_stored)
+        and "bf16"
+        not in (
+            p.epilogue.dst,
+            p.epilogue.bias_stored,
+        )
+    )
 
 
 def _referred_by_bias(p: MatmulProblem, caps: frozenset[str]) -> bool:
@@ -101,9 +117,13 @@ def _common(p: MatmulProblem, params: Params) -> bool:
 
 
 def _brgemm(p: MatmulProblem, params: Params, fp16: bool) -> bool:
-    """`fp16`: with AVX512_FP16 there are f16 destinations, and 4-bit weights take scales of any type."""
+    """`fp16`: with AVX512_FP16 there are f16 destinations, and 4-bit weights take scales of any type; without it theirs
+    are f32, the source's and the destination's of any type.
+    """
     dst = p.epilogue.dst
-    odd = _odd_scales(params) and not (fp16 and p.wei in _NIBBLES)
+    wei = params.scales.get("wei")
+    of_weights = wei is not None and wei.dtype != "f32"
+    odd = of_weights and not fp16 if p.wei in _NIBBLES else _odd_scales(params)
     if p.wei == "u8" or odd or dst == "f16" and not fp16:
         return False
     if p.wei == "s8":

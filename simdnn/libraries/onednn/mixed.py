@@ -11,7 +11,6 @@ from simdnn.libraries.onednn.order import (
     is_dilated,
     pointwise,
     shared_by_axes,
-    shared_by_columns,
     shared_by_pixels,
 )
 from simdnn.libraries.onednn.refusals import refuse_single_pixel
@@ -64,8 +63,8 @@ def choice(p: MatmulProblem, caps: frozenset[str]) -> tuple[str, str]:
         )
     half, dst = "avx512_core_fp16" in caps and p.wei == "f16", p.epilogue.dst
     narrow = wide != "avx2" and (p.wei == "bf16" or half)  # a destination of the weights' own type
-    columns = (wide != "avx2" or p.n % 8 == 0) and not shared_by_columns(p)  # it copies whole vectors of weights there
+    columns = wide != "avx2" or p.n % 8 == 0  # it copies whole vectors of weights there
     own = dst == "f32" or dst == p.wei and narrow
-    if p.src == "f32" and columns and own and (dst != "f32" or p.epilogue.bias_stored == "f32"):
+    if p.src == "f32" and p.left_to in ("", "brgemm") and columns and own and p.epilogue.bias_stored == "f32":
         return f"gemm:{wide}_by_{p.wei}", f"brg_matmul:{'avx10_1_512' if half else wide}"
     return f"gemm:{wide}_by_{p.wei}_ref", "ref:any"

@@ -71,6 +71,8 @@ def _refused(p: MatmulProblem, caps: frozenset[str]) -> str:
         return f"f8 weights go with sources of f8 and bf16, not {p.src}"
     if p.src == "f16":
         return "f16 sources have no destination of fewer bits"
+    if p.wei in _WIDE and p.epilogue.bias_stored not in ("f32", p.wei):
+        return f"a bias is of f32 or of the type of {p.wei} weights"
     if p.src == "bf16" and ("avx512_core" not in caps or p.wei not in ("bf16", *_INTEGERS)):
         return "bf16 sources need avx512_core, and weights of bf16 or integers"
     return ""

@@ -12,7 +12,7 @@ from itertools import groupby
 from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.common.postops import PostOp, sums_first
-from simdnn.kernels.common.spec import ConvProblem, Depth, MatmulProblem
+from simdnn.kernels.common.spec import ConvProblem, Depth
 from simdnn.kernels.common.sums import DotProduct, Order, Part
 
 _TILE_ROWS = {True: (28, 14, 9, 6), False: (14, 6, 4, 2)}  # of AVX-512 and AVX2, by vectors of output channels
@@ -90,12 +90,6 @@ def as_large_as_outputs(p: ConvProblem) -> bool:
     single = p.mb * p.oh * p.ow * p.od == 1
     ops = [op for op in p.epilogue.post_ops if op.kind != "prelu"]
     return any(_shared_by(op, p) == "none" or single and op.per_channel for op in ops)
-
-
-def shared_by_columns(p: MatmulProblem) -> bool:
-    """Whether a second operand has a value for each row of a matmul, which oneDNN leaves to its reference."""
-    rows = (op.along for op in p.epilogue.post_ops if op.along)
-    return p.n > 1 and any(all(along[:-1]) and not along[-1] for along in rows)
 
 
 def shared_by_pixels(p: ConvProblem) -> bool:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from isa_models import Unimplemented
 from isa_models.formats import fmt
-from simdnn.kernels.common.postops import BINARY, COMPARISONS, ELTWISE, PostOp, previous_type, sums_first
+from simdnn.kernels.common.postops import BINARY, COMPARISONS, ELTWISE, previous_type, sums_first
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.onednn.blocks import may_cut_channels
 from simdnn.libraries.onednn.order import (
+    as_large_as_outputs,
     by_gemm,
     gemm_is_known,
     groups_by_fours,
     jit_takes,
     pointwise_block_is_unsure,
-    shared_by_columns,
+    shared_by_axes,
     width_is_unsure,
 )
 
@@ -38,49 +37,13 @@ def check_post_ops(problem: Problem) -> None:
         raise Unimplemented(f"dispatch='onednn' with post-operation {others[0]!r}: not modelled; 'fastest' takes it")
 
 
-def check_dimensions(p: MatmulProblem, dims: int, shape: Sequence[int]) -> None:
-    """Raises for second operands of a matmul in three dimensions and more that the library leaves to a GEMM or reads
-    otherwise, and for several matrices of weights that would begin within a byte; `shape` is the output's.
-    """
-    for op in p.epilogue.post_ops:
-        if op.per_output and not _shape_is_known(p, op, dims, shape):
-            shared = "x".join(str(size if moves else 1) for size, moves in zip(shape, op.along or shape, strict=True))
-            raise Unimplemented(
-                f"how oneDNN takes post-operation {op.kind!r} of {shared} values for an output of "
-                f"{'x'.join(map(str, shape))} is not modelled: one value works, one a column of two "
-                "dimensions, and dispatch='fastest'"
-            )
+def check_dimensions(p: MatmulProblem) -> None:
+    """Raises for several matrices of weights that would begin within a byte."""
     if fmt(p.wei).bits == 4 and p.batch.products("wei") > 1 and p.k * p.n % 2:
         raise Unimplemented(
             f"oneDNN refuses several matrices of {p.wei} with an odd number of elements ({p.k}x{p.n}): an even K or N "
             "works, and dispatch='fastest'"
         )
-    found, dst = [op.kind for op in p.epilogue.post_ops if op.per_channel], p.epilogue.dst
-    if p.reference or fmt(p.src).is_float and (dst in ("s8", "u8") or p.src == "f32" != dst):
-        return  # its reference takes these anyway
-    if found and dims == 3 and p.n > 1 and p.m * p.batch.count > 1:  # else they are as large as the output
-        raise Unimplemented(
-            f"oneDNN takes another GEMM for post-operation {found[0]!r} by column of a matmul in "
-            "three dimensions, which is not modelled: two and four dimensions work, and dispatch='fastest'"
-        )
-
-
-#: in which dimensions second operands of batches may change that brg_matmul takes, slopes and others
-_BATCHES = {3: ("010", "100", "101"), 4: ("0011", "1000", "1001", "1011")}
-#: and in which ones slopes lie otherwise
-_BUT_SLOPES = {3: ("011",), 4: ("0110", "0111")}
-
-
-def _shape_is_known(p: MatmulProblem, op: PostOp, dims: int, shape: Sequence[int]) -> bool:
-    """Whether it is known what takes a second operand of several rows; slopes of a batch have a layout of their own."""
-    if all(moves or size == 1 for moves, size in zip(op.along or shape, shape, strict=True)):
-        return dims == 2 or op.kind != "prelu"
-    if shared_by_columns(p):
-        return True
-    if dims == 2 or not fmt(p.src).is_float and p.wei == "s8" and not p.reference:
-        return False
-    along = "".join("01"[moves] for moves in op.along)
-    return along in _BATCHES.get(dims, ()) or op.kind != "prelu" and along in _BUT_SLOPES.get(dims, ())
 
 
 def check_zero_points(strategy: str, by_row: bool) -> None:
@@ -120,6 +83,26 @@ def refuse_int8_gemm(p: ConvProblem) -> None:
         )
 
 
+def refuse_lost_constants(p: Problem) -> None:
+    """Raises where a depthwise kernel of bytes to bf16 overwrites a constant of its rounding by the first result.
+
+    The kernel keeps sums in up to 26 registers, and rounds into the next one; the 27th holds the constant
+    (`get_src_down_idx` in jit_avx512_core_x8s8s32x_conv_kernel.hpp).
+    """
+    e = p.epilogue
+    if not isinstance(p, ConvProblem) or not p.depthwise or p.src != "u8" or e.zp_src or e.dst_zero_point:
+        return
+    blocks = -(-p.groups // 16)
+    together = next(n for n in (4, 3, 2, 1) if blocks % n == 0)
+    again = p.strides[1] < p.kw < 4 and p.dilation[1] == 1  # sources are read again
+    if together < 3 and not again and p.ow >= 26 // together:
+        raise Unimplemented(
+            "oneDNN rounds bytes of this depthwise convolution to bf16 wrong, by a unit in the last place, as its "
+            f"kernel overwrites a constant: dst='f32' works, lines of fewer than {26 // together} outputs, and "
+            "dispatch='fastest'"
+        )
+
+
 def refuse_float_bias(p: Problem) -> None:
     """Raises for types of the bias that the library's products of floats do not take: f32 always; a matmul with weights
     of 16 bits has theirs, one with integer weights both; a convolution of bf16 or f16 its own.
@@ -139,8 +122,10 @@ def refuse_missing(p: Problem) -> None:
     """Raises for types that the library has no primitive for."""
     matmul, dst = isinstance(p, MatmulProblem), p.epilogue.dst
     has = ""
-    if p.epilogue.by_channel:
-        raise Unimplemented("zero points by channel in oneDNN's kernels are not modelled: dispatch='fastest' works")
+    if "dst" in p.epilogue.by_channel:
+        raise Unimplemented(
+            "zero points of a destination by channel in oneDNN's kernels are not modelled: dispatch='fastest' works"
+        )
     if not matmul and dst == "f16" and p.src != "f16":
         has = "convolutions to f16 from f16 alone, and to f32 from all types"
     if not matmul and not fmt(p.src).is_float and p.epilogue.bias:
@@ -167,6 +152,8 @@ def refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
     small = problem.groups > 1 and problem.ic // problem.groups <= 16
     if (problem.src, e.dst) == ("f32", "bf16") and (small or "avx512_core" not in caps):
         raise Unimplemented(f"oneDNN refuses {types} below avx512_core, and groups of up to 16 channels: use dst f32")
+    if (problem.src, e.dst) == ("f32", "bf16") and (as_large_as_outputs(problem) or shared_by_axes(problem)):
+        raise Unimplemented(f"oneDNN refuses {types} with second operands as large as the output: use dst f32")
 
 
 #: rows of float convolutions whose library kernels go through the taps of a block of channels -> whether AVX-512's
@@ -206,6 +193,21 @@ def order_unknown(p: Problem, row: str) -> str:
     return ""
 
 
+def refuse_float_gemm(p: MatmulProblem, wide: bool) -> None:
+    """Raises where second operands, or sizes of run time, leave a matmul of floats to the older GEMM, and its order of
+    sums is not modelled: vectors, f32 without AVX-512 (`wide`), and long sums of f32 whose last parts are halved.
+    """
+    halved = p.src == "f32" and p.k >= 2 * 384 and p.k % 384
+    if not wide or halved or 1 in (p.m, p.n):
+        raise Unimplemented(
+            f"oneDNN takes another GEMM for this matmul of {p.src} ({p.m}x{p.k}:{p.k}x{p.n}), by its second operands "
+            "or sizes of run time, in an order of sums that is not modelled: under AVX-512 more rows and columns and K "
+            "below 768 work, else operands of one value, or a column of two and four dimensions, and dispatch='fastest'"
+        )
+    refuse_sum_in_gemm(p)
+    refuse_scaled_parts(p)
+
+
 def refuse_gemm(p: ConvProblem) -> None:
     """Raises where the order of the GEMM that takes a convolution is not known."""
     if not gemm_is_known(p):
@@ -236,15 +238,25 @@ def refuse_sum_in_gemm(p: Problem) -> None:
 
 
 def refuse_scaled_parts(p: MatmulProblem) -> None:
-    """Raises where a GEMM of bf16 multiplies each part of its sums by a common scale, and adds it in one rounding."""
+    """Raises where a GEMM of floats multiplies each part of its sums by a common scale, and adds it in one rounding."""
     e = p.epilogue
     common = (e.src_scale or e.wei_scale) and not (e.wei_scale and e.wei_scale.by_channel)
     chain = 8 if p.m == 1 else 384
     parts = p.k > chain and (p.n > 1 or p.m == 1 and p.wei_tag != "ba")
-    if common and parts and e.dst == "f32" and not e.bias:
+    if common and parts and not e.bias:
         raise Unimplemented(
-            f"oneDNN's GEMM of bf16 scales each part of sums over K = {p.k} by itself, not modelled here: a scale by "
+            f"oneDNN's GEMM of floats scales each part of sums over K = {p.k} by itself, not modelled here: a scale by "
             "column, or a bias, works, and dispatch='fastest'"
+        )
+
+
+def refuse_saturated_groups(p: MatmulProblem, tier: str) -> None:
+    """Raises where groups along K are scaled beside sums that saturate, on their way to s32."""
+    exact = p.reference or p.group_scales is None or p.group_scales.reference
+    if not exact and p.wei == "s8" and tier in ("avx2", "avx512_core"):
+        raise Unimplemented(
+            f"oneDNN adds up saturated pairs in groups along K for dst={p.epilogue.dst!r}, not modelled here: other "
+            "destinations work in groups of multiples of four, and dispatch='fastest'"
         )
 
 

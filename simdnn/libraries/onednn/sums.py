@@ -45,6 +45,8 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
     if dot.chain:
         return Options(cut=dot.chain)
     cut, split, k, integer = 0, 0, problem.k, dot.acc == "s32"
+    if problem.left_to == "gemm" and not integer:
+        return cut_in_older_gemm(dot, problem)
     if dot.acc == "f32":
         cut = 512 if wide and k <= 1024 else 1024
     if dot.saturates and not wide and 256 < k < 768:
@@ -55,7 +57,7 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
         and (problem.epilogue.dst in ("bf16", "f16") or sums_late(problem.epilogue.post_ops))
     )
     reference = exact or problem.reference
-    merged = integer and older_kernel(isa, problem) and not reference
+    merged = integer and (older_kernel(isa, problem) or problem.left_to == "gemm") and not reference
     found = Options(False, merged, cut, split, Order(), problem.reference, reference)
     if problem.tiles != "onednn":
         return found
@@ -67,12 +69,13 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
 
 def _direct(found: Options, dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) -> Options:
     """A convolution in place, as the library's kernel goes through it; its older ones have tiles of their own."""
-    crowded = not wide and any(map(is_formula, problem.epilogue.post_ops))  # which want registers of their own
-    if found.order.fold or found.order.parts or crowded:
+    narrow = groups_by_fours(problem, 16) and small_block(problem) < (16 if wide else 8)
+    narrow = narrow and by_older_kernel(problem, isa)
+    formulas = any(map(is_formula, problem.epilogue.post_ops))  # want registers of their own, and tables whole ones
+    if found.order.fold or found.order.parts or formulas and (narrow or not wide):
         return found
     if not by_older_kernel(problem, isa):
         return replace(found, direct=True, tile=convolution_tile(problem, dot, wide))
-    narrow = groups_by_fours(problem, 16) and small_block(problem) < (16 if wide else 8)
     lanes = small_block(problem) if narrow else 0  # `simd_w` in its sources
     return replace(found, direct=True, lanes=lanes, through_float=dot.acc == "s32")
 
@@ -103,10 +106,11 @@ def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) ->
     halve = dot.saturates and problem.src == "s8"
     left = dot.acc == "s32" and _operands_referred(problem, isa)
     reference = left or exact and not wide
-    merged = dot.acc == "s32" and older and not exact
+    by_gemm_of_bytes = wide and not reference and by_int8_gemm(problem, isa)
+    merged = dot.acc == "s32" and (older and not exact or by_gemm_of_bytes)
     order = order_of(problem, dot, wide, halve)
     by_fours = dot.wei == "bf16" and dot.depth == 2 and groups_by_fours(problem, 16)
-    return Options(halve, merged, cut, 0, order, older, reference, nan_to_bound=merged, sum_first=by_fours)
+    return Options(halve, merged, cut, 0, order, older, reference, nan_to_bound=merged and older, sum_first=by_fours)
 
 
 def cut_as_emulated(dot: DotProduct, isa: str, problem: Problem) -> Options:
@@ -122,7 +126,28 @@ def cut_as_emulated(dot: DotProduct, isa: str, problem: Problem) -> Options:
     if part in (0, 768):
         return Options(merged_scales=True, cut=part, sum_first=first, packs=bool(problem.tiles))
     order = Order(parts=(Part(((0, 1), (1, 1))),))
-    return Options(merged_scales=True, split_k=part, order=order, sum_first=first, packs=bool(problem.tiles))
+    alike = -(-part // dot.depth) == -(-(problem.k - part) // dot.depth)  # else a pair is left that nothing packs
+    packs = bool(problem.tiles) and alike
+    return Options(merged_scales=True, split_k=part, order=order, sum_first=first, packs=packs)
+
+
+def cut_in_older_gemm(dot: DotProduct, problem: MatmulProblem) -> Options:
+    """A matmul of floats that is left to the older GEMM under AVX-512 (`sgemm_nocopy_driver` of f32, `gemm_driver` of
+    bf16): sums restart every 384 products of f32, 768 of bf16, and less than two such parts are halved.
+    """
+    first = problem.epilogue.dst == "f32" and not problem.epilogue.bias
+    found = Options(merged_scales=True, sum_first=first)
+    part = restart_in_older_gemm(problem)
+    if part in (0, 384, 768):
+        return replace(found, cut=part)
+    return replace(found, split_k=part, order=Order(parts=(Part(((0, 1), (1, 1))),)))
+
+
+def restart_in_older_gemm(p: MatmulProblem) -> int:
+    """How much of K the older GEMM adds up before a sum restarts; 0 for all of it."""
+    if p.src == "bf16":
+        return _restarts(p.k)
+    return 0 if p.k <= 384 else 384 if p.k >= 2 * 384 else -(-p.k // 2)
 
 
 def cut_as_gemm(dot: DotProduct, isa: str, problem: Problem) -> Options:
@@ -219,12 +244,23 @@ def _operands_referred(problem: ConvProblem, isa: str) -> bool:
     """Whether second operands are as large as the output, or shared in a way that no int8 kernel takes; older ones, the
     GEMM among them, take none that the pixels of an image share, and that GEMM adds no bf16 destination.
     """
+    if "src" in problem.epilogue.by_channel and not by_brdgmm(problem, isa):
+        return True
     wide = "avx512_core" in implied(isa)
     left = wide and by_int8_gemm(problem, isa)
     if left and (problem.epilogue.dst == "bf16" or not _gemm_adds(problem)):
         return True
     older = left or problem.depthwise or (groups_by_fours(problem, 16) if wide else older_kernel(isa, problem))
     return as_large_as_outputs(problem) or shared_by_axes(problem) or older and shared_by_pixels(problem)
+
+
+def by_brdgmm(problem: ConvProblem, isa: str) -> bool:
+    """Whether depthwise integers are `brdgmm_dw`'s, which alone takes zero points of the source by channel."""
+    if not problem.depthwise or not implied(isa) & {"avx512_core_vnni", "avx2_vnni"}:
+        return False
+    if problem.depth:
+        return not is_dilated(problem)
+    return not problem.line and problem.dilation == (1, 1)
 
 
 def _gemm_adds(problem: ConvProblem) -> bool:

@@ -1,0 +1,57 @@
+"""Recorded outputs of oneDNN 3.13.2's matmuls and convolutions on a Zen 4, at up to four ISA caps: what random problems
+found otherwise than it was here (tests/vectors/onednn_products).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simdnn
+from simdnn.primitives.matmul import matmul_on
+from simdnn.primitives.run import Target
+from tests.recorded import typed
+from tests.test_recorded_orders import bits
+
+FOLDER = Path(__file__).parent / "vectors" / "onednn_products"
+CASES = json.loads((FOLDER / "manifest.json").read_text())["cases"]
+STORED = np.load(FOLDER / "outputs.npz")
+RUNS = [(case, cap) for case in CASES for cap in case["runs"]]
+
+
+def read(value: Any) -> Any:
+    """Arrays in place of their names, lists as tuples."""
+    if isinstance(value, dict) and "array" in value:
+        found = typed(STORED[value["array"]], value["type"])
+        return found.view(np.float16) if found.dtype.kind == "u" and value["type"] == "f16" else found
+    if isinstance(value, dict):
+        return {name: read(one) for name, one in value.items()}
+    return tuple(read(one) for one in value) if isinstance(value, list) else value
+
+
+def attribute(given: dict[str, Any]) -> simdnn.Attr:
+    """The attribute of a case."""
+    fields = read(given)
+    for kind in ("scales", "zero_points"):
+        if kind in fields:
+            fields[kind] = {name: simdnn.Quant(**quant) for name, quant in fields[kind].items()}
+    return simdnn.Attr(**fields)
+
+
+@pytest.mark.parametrize(("case", "cap"), RUNS, ids=[f"{case['name']}-{cap}" for case, cap in RUNS])
+def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
+    options = read(case["options"]) | ({"attr": attribute(case["attr"])} if "attr" in case else {})
+    if "runtime_dims" in case:
+        on = Target.of("zen4", cap, 1, "auto", "onednn")
+        found = matmul_on(on, *read(case["args"]), **options, runtime_dims=case["runtime_dims"])
+    else:
+        call = getattr(simdnn, case["call"])
+        found = call(*read(case["args"]), **options, machine="zen4", isa=cap, dispatch="onednn")
+    expected = STORED[f"{case['name']}/out__{case['runs'][cap].get('as', cap)}"]
+    wanted = expected.view(found.output.dtype) if expected.dtype != found.output.dtype else expected
+    np.testing.assert_array_equal(bits(found.output), bits(wanted))
+    assert found.library == case["runs"][cap]["implementation"]
