@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from isa_models import Unimplemented
+from isa_models.alike import alike
 from isa_models.environment import variables
 from isa_models.forks import ForkLock
 from isa_models.plugins import Registry
@@ -186,6 +187,13 @@ class Operands:
     src: Array
     known: Known | InPanels
     parameters: Parameters
+
+    def __eq__(self, other: object) -> bool:
+        """Whether they are the same arrays for the same primitive, in whatever layout the weights are kept."""
+        return isinstance(other, Operands) and alike(self._parts(), other._parts())
+
+    def _parts(self) -> tuple[object, ...]:
+        return self.ready, self.src, self.weights, self.parameters
 
     @property
     def weights(self) -> Array:
