@@ -132,8 +132,7 @@ def form_widths(mnemonic: str, form: str) -> tuple[int, int, int]:
 class Scheduler:
     """A pool of waiting uops in front of some ports.
 
-    `queue` uops can wait in order before it. `banks`, where given, are its two halves of `size` entries each; a uop
-    takes one entry for each cycle that it occupies its port. They are free again `held_cycles` after it has issued.
+    `queue` uops can wait in order before it. `banks`, where given, are its two halves of `size` entries each.
     """
 
     name: str
@@ -141,7 +140,6 @@ class Scheduler:
     size: int
     queue: int
     banks: tuple[tuple[str, ...], ...]
-    held_cycles: int = 0
 
 
 @dataclass(frozen=True, slots=True)

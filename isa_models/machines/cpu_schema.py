@@ -153,10 +153,9 @@ def _schedulers(table: Table, ports: tuple[str, ...]) -> tuple[Scheduler, ...]:
             raise row.error("banks", "a list of at most two lists of ports", banks_raw)
         banks = tuple(row.strings_of(f"banks[{i}]", bank, mine) for i, bank in enumerate(banks_raw))
         queue = row.integer("queue", 0, 100_000, 0)
-        held = row.integer("held_cycles", 0, 1000, 0)
         name = row.text("name")
         row.provenance(f"core.scheduler.{name}")
-        found.append(Scheduler(name, mine, row.integer("size", 1, 100_000), queue, banks, held))
+        found.append(Scheduler(name, mine, row.integer("size", 1, 100_000), queue, banks))
     if missing := [port for port in ports if port not in taken]:
         raise table.error("scheduler", "a scheduler for every port", f"none for {', '.join(missing)}")
     return tuple(found)

@@ -62,7 +62,7 @@ MUTATIONS: list[tuple[Callable[[str], str], str]] = [
     (sub(r'^ports = \["LD0", "LD1"\]', 'ports = ["LD0", "FP0"]'), "'core.scheduler[3].ports'"),
     (sub(r'^ports = \["LD0", "LD1"\]', 'ports = ["LD0"]'), "'core.scheduler'"),
     (sub(r"^size = 32", "size = 0"), "'core.scheduler[0].size'"),
-    (sub(r'^banks = \[\["FP0"', 'banks = [["FP4"'), "'core.scheduler[0].banks[0]'"),
+    (sub(r'^banks = \[\["FP0"', 'banks = [["ALU0"'), "'core.scheduler[0].banks[0]'"),
     (sub(r"^pipes = 2", "pipes = 3"), "'core.load'"),
     (sub(r"^latency = 8\n", ""), "'core.load[3].latency'"),
     (sub(r"^commit_cycles = 2", "commit_cycles = 0"), "'core.store[2].commit_cycles'"),

@@ -186,7 +186,7 @@ CHANGES: list[tuple[str, dict[str, object]]] = [
             "instructions.rows": [
                 {"mnemonic": "vpdpbssd", "form": ["ymm,ymm,ymm"], "latency": 4, "slots": 1, "uops": [["FP0", "FP1"]]}
             ],
-            "core.scheduler.FP store.size": 60,
+            "core.scheduler.I2F.size": 60,
             "instructions.vpdp*.interval": 0.1,
         },
     ),

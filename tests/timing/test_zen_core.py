@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 import simdnn
+from isa_models.machines.loader import cpu_machine as machine
+from simdnn.timing.cpu.pipeline import block_cycles
+from tests.timing.test_pipeline import parse
 
 MOVE, WIDE_MOVE = "mov rax, rdx", "vmovaps zmm0, zmm1"
 KINDS = {  # of accesses: width, then whether to or from memory
@@ -71,3 +74,56 @@ def test_a_division_holds_a_multiplier_for_two_cycles(count: int, division: str,
 def test_a_register_with_itself(line: str, measured: float) -> None:
     """Eight of them: zeros are made at rename, ones and differences that saturate wait for nothing, others do."""
     assert cycles([line] * 8) == pytest.approx(measured, abs=0.02)
+
+
+UOPS = {
+    "p": "vpmaddwd {w}{i}, {a}, {b}",  # FP0, FP1
+    "m": "vmulps {w}{i}, {a}, {b}",  # FP0, FP1
+    "n": "vmaxps {w}{i}, {a}, {b}",  # FP2, FP3
+    "a": "vpaddd {w}{i}, {a}, {b}",  # FP0 to FP3
+    ".": MOVE,
+}
+
+
+def drained(uops: str, width: str) -> int:
+    """Cycles that uops take on the fullest port, where all wait for one operand."""
+    gate = ["imul rax, rax"] * 20 + ["vmovq xmm15, rax"]
+    lines = [UOPS[one].format(w=width, i=i % 14, a=width + "15", b=width + "14") for i, one in enumerate(uops)]
+    steps = [parse(line) for line in [*gate, *lines]]
+    first = len(gate) + 1
+    return block_cycles(machine("zen4"), steps) - block_cycles(machine("zen4"), steps[:first])
+
+
+@pytest.mark.parametrize(
+    ("uops", "measured"),
+    [
+        *[("p." * 6, 6), ("p." * 12, 12), ("p" * 12, 6), ("p.." * 12, 6), ("n." * 12, 12)],
+        *[("p." * 20, 18), ("p." * 24, 20), ("p." * 28, 22), ("a." * 12, 6), ("a" * 24, 6), ("a." * 24, 12)],
+        *[("p." * 3 + "a." * 6, 6), ("a." * 6 + "p." * 6, 9), ("n." * 6 + "p." * 12, 12)],
+    ],
+)
+def test_places_and_what_waits_choose_the_port(uops: str, measured: int) -> None:
+    """Cycles beyond the first uop's, measured behind an lfence."""
+    assert drained(uops, "ymm") + 1 == pytest.approx(measured, abs=2)
+
+
+def test_wide_uops_are_one_entry() -> None:
+    """As many products of 512 bits as of 256 go to one multiplier before one goes to the other."""
+    assert drained("p." * 12, "zmm") + 2 == pytest.approx(24, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("width", "uops", "waiting", "measured"),
+    [
+        *[("zmm", "na" * 8, True, 10.6), ("zmm", "na" * 8, False, 8.0), ("zmm", "pa" * 8, True, 11.2)],
+        *[("ymm", "na" * 8, True, 5.48), ("ymm", "mn" * 6, True, 3.77), ("ymm", "nna" * 4, True, 4.56)],
+        *[("zmm", "mn" * 8, False, 8.0), ("zmm", "paa" * 4, True, 7.13), ("ymm", "pa" * 5, True, 3.29)],
+    ],
+)
+def test_uops_that_alternate(width: str, uops: str, waiting: bool, measured: float) -> None:
+    """Loops of uops that wait for the one before each, or for none."""
+    lines = []
+    for i, one in enumerate(uops):
+        before = f"{width}{i - 1}" if waiting and i else width + "30"
+        lines.append(UOPS[one].format(w=width, i=i, a=before, b=width + "31"))
+    assert cycles(lines) == pytest.approx(measured, rel=0.06)

@@ -13,7 +13,7 @@ import math
 from simdnn.timing.cpu.core_memory import CoreMemory
 from simdnn.timing.cpu.core_nodes import LOW, PORTS
 from simdnn.timing.cpu.core_state import COMMIT, NODES, NOWHERE, OPERATION, UNKNOWN
-from simdnn.timing.cpu.schedulers import NO_PORT
+from simdnn.timing.cpu.schedulers import NO_PLACE, NO_PORT
 from simdnn.timing.cpu.translate import Floats, Ints
 
 FAR = 1 << 60  # a cycle that never comes
@@ -105,10 +105,6 @@ class CoreModel(CoreMemory):
                 if self.first_issue[node] == UNKNOWN:
                     free = max(free, self.next_of[self.mnemonic[self.row(node)]])
                 soonest = min(soonest, math.ceil(free))
-        for index in range(self.schedulers):
-            if self.leaving_first[index] < self.leaving_last[index]:
-                first = index * self.ring + (self.leaving_first[index] & self.ring - 1)
-                soonest = min(soonest, self.leaving_cycle[first])
         if self.retired < self.ages and self.done[self.oldest()] != UNKNOWN:
             soonest = min(soonest, math.ceil(self.done[self.oldest()]))
         if self.commits_first < self.commits_last:
@@ -166,7 +162,7 @@ class CoreModel(CoreMemory):
         row = self.row(node)
         if self.interval[row] > 0 and self.first_issue[node] == UNKNOWN:
             free = self.next_of[self.mnemonic[row]]
-            if free > now:
+            if free > now or self.banked[port] != 0 and self.waits_elsewhere(port, node) != 0:
                 return
             self.next_of[self.mnemonic[row]] = max(free, now - 1.0) + self.interval[row]
         self.acted = 1
@@ -174,7 +170,7 @@ class CoreModel(CoreMemory):
         occupancy = self.occupancy[row]
         self.free_at[port] = now + occupancy
         self.busy[port] += occupancy
-        self.issued(port, occupancy)
+        self.issued(port)
         if self.first_issue[node] == UNKNOWN:
             self.first_issue[node] = float(now)
         self.unissued[node] -= 1
@@ -184,19 +180,33 @@ class CoreModel(CoreMemory):
                 done = max(self.first_issue[node] + self.latency[row], done - (self.uops[row] - 1))
             self.finish(node, done if done > now else now + 1.0)
 
+    def waits_elsewhere(self, port: int, node: int) -> int:
+        """Whether an older uop of the same mnemonic is first at another port, so that its unit takes that one now."""
+        for other in range(self.ports):
+            if other != port and self.heaped[other] > 0 and self.free_at[other] <= self.cycle:
+                first = self.heap[other * self.heap_size]
+                if first < node and self.mnemonic[self.row(first)] == self.mnemonic[self.row(node)]:
+                    return 1
+        return 0
+
     def enter(self) -> None:
-        """Move uops in order from the queues into the schedulers, as far as there is room."""
+        """Move uops in order from the queues into the schedulers, as far as there is room.
+
+        Those that came into an empty queue have their places in the group; others (measured on a Zen 4: moves, loads
+        and stores of general registers between them change nothing) those in which they leave the queue.
+        """
         for index in range(self.schedulers):
-            self.free_held(index)
+            moved = 0
             while self.queue_first[index] < self.queue_last[index]:
                 at = index * self.ring + (self.queue_first[index] & self.ring - 1)
-                entries = self.queued_entries[at]
-                port = self.port_for(self.queued_uop[at], self.queued_place[at], entries)
+                place = self.queued_place[at]
+                port = self.port_for(self.queued_uop[at], moved if place == NO_PLACE else place)
                 if port == NO_PORT:
                     break
+                moved += 1
                 self.queue_first[index] += 1
                 self.room[index] += 1
-                self.bind(port, entries)
+                self.bind(port, self.queued_uop[at])
                 self.acted = 1
                 self.entered(self.queued_node[at], port)
 
@@ -281,7 +291,7 @@ class CoreModel(CoreMemory):
         """Send the uops of an operation to the schedulers, and tie it to its operands."""
         first, last = self.first_uop[row], self.first_uop[row] + self.uops[row]
         for uop in range(first, last):
-            self.sent[uop - first] = self.send(node, uop, place, self.occupancy[row])
+            self.sent[uop - first] = self.send(node, uop, place)
         if self.from_other_unit[row] > 0:
             self.unit[node] = self.sent[0]
         if read != NOWHERE:

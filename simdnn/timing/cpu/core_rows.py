@@ -120,7 +120,6 @@ class Places:
             **{name: getattr(self, name) for name in ("load_port", "is_load_port")},
             "queue_of": [scheduler.queue for scheduler in core.schedulers],
             "size_of": [scheduler.size for scheduler in core.schedulers],
-            "held_of": [scheduler.held_cycles for scheduler in core.schedulers],
         }
         self.arrays = {name: np.array(values, np.int64) for name, values in lists.items()}
         self.addresses = {name: array.ctypes.data for name, array in self.arrays.items()}

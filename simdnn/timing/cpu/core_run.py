@@ -27,12 +27,11 @@ _INTEGER, _REAL = ctypes.c_int64, ctypes.c_double
 _CORE = Translated(CoreModel, {"run": [_INTEGER], "settle": [_INTEGER] * 4, "fill_store_queue": [_REAL]})
 
 SPACES = (  # arrays to write on, and what they have a number of their own for: first those that begin with zeros
-    *((name, "scheduler") for name in ("queue_first", "queue_last", "leaving_first", "leaving_last")),
+    *((name, "scheduler") for name in ("queue_first", "queue_last", "filled_at")),
     *((name, "port") for name in ("pending", "last_bound", "counted", "free_at", "busy")),
-    *(("waiting", "pool"), ("heaped", "heap"), ("next_of", "mnemonic"), ("stores", "tensor")),
+    *(("heaped", "heap"), ("next_of", "mnemonic"), ("stores", "tensor")),
     *(("value_of", "register"), ("room", "pool")),  # these begin with other numbers, and all behind them with any
-    *((name, "queue") for name in ("queued_node", "queued_uop", "queued_place", "queued_entries")),
-    *((name, "queue") for name in ("leaving_cycle", "leaving_pool", "leaving_entries")),
+    *((name, "queue") for name in ("queued_node", "queued_uop", "queued_place")),
     *(("commit_at", "commit"), ("heap", "heaps")),
     *((name, "op") for name in ("row_at", "retired_at", "dispatched_at", "line_cycles", "remembered")),
     *((name, "node") for name in ("waits", "ready", "done", "first_issue", "unissued", "first_user")),

@@ -11,8 +11,13 @@ from __future__ import annotations
 from simdnn.timing.cpu.translate import Ints
 
 FAR_MORE = 3  # uops by which a port must have more than the one with the fewest not to be taken in its turn
-FAR_FEWER = 6  # entries by which a port must have fewer to be taken before its bank's: fitted to loops of a Zen 4
+# Of banks, measured on a Zen 4 (docs/validation/cpu-loops.md):
+FAR_BANK = 12  # uops by which the port in a place's bank must have more than the one in the other to lose the uop
+FAR_PORT = 8  # the same of two ports of a bank
+NEAR_FULL = 6  # entries that a bank has left where it loses uops to the other, if that has more
+STAYS = 3  # ports of uops that do not move the turn of a bank's ports on
 NO_PORT = -1
+NO_PLACE = -1
 
 
 class Schedulers:
@@ -28,28 +33,21 @@ class Schedulers:
     banked: Ints  # by port
     queue_of: Ints  # by scheduler: uops that can wait in order before it
     size_of: Ints  # by scheduler: entries of each pool
-    held_of: Ints  # by scheduler: cycles for which entries are held behind the issue
     room: Ints  # free places of each queue, and free entries of each pool
-    waiting: Ints  # by pool (as `room`): entries of uops that have not issued
     parity_of: Ints  # by pool: of the places in a dispatch group that a bank is given first
-    pending: Ints  # by port: entries of uops bound to it that have not issued
+    pending: Ints  # by port: uops bound to it that have not issued
     last_bound: Ints  # by port: sequence number of the last one
     bindings: int
     counted_at: int  # the cycle of `counted`
     counted: Ints  # by port
-    # uops in order before each scheduler, and entries that are held: rings of `ring` places each, a power of two
+    # uops in order before each scheduler: rings of `ring` places each, a power of two
     ring: int
     queue_first: Ints
     queue_last: Ints
     queued_node: Ints
     queued_uop: Ints
     queued_place: Ints
-    queued_entries: Ints
-    leaving_first: Ints
-    leaving_last: Ints
-    leaving_cycle: Ints
-    leaving_pool: Ints
-    leaving_entries: Ints
+    filled_at: Ints  # by scheduler: the cycle in which a uop came into its empty queue
     # the ports of each uop of each row, and where the uops of a row want room: the place among `room`, and how much
     uop_first: Ints
     uop_ports: Ints
@@ -73,77 +71,49 @@ class Schedulers:
                 return 0
         return 1
 
-    def entries_of(self, port: int, cycles: int) -> int:
-        """Entries that a uop takes which occupies its port for some cycles: one a cycle in a bank, else one."""
-        if self.banked[port] == 0:
-            return 1
-        return min(cycles, self.size_of[self.scheduler_of[port]])
-
-    def send(self, node: int, uop: int, place: int, cycles: int) -> int:
-        """Take a uop from a place of a dispatch group (from 0), which will occupy its port for `cycles`.
-
-        Its port, or NO_PORT where it has to queue.
-        """
-        any_port = self.port_lists[self.uop_first[uop]]
-        index = self.scheduler_of[any_port]
-        entries = self.entries_of(any_port, cycles)
+    def send(self, node: int, uop: int, place: int) -> int:
+        """Take a uop from a place of a dispatch group (from 0): its port, or NO_PORT where it has to queue."""
+        index = self.scheduler_of[self.port_lists[self.uop_first[uop]]]
         port = NO_PORT
         if self.queue_of[index] == 0 and self.queue_first[index] == self.queue_last[index]:
-            port = self.port_for(uop, place, entries)
+            port = self.port_for(uop, place)
         if port == NO_PORT:
             at = index * self.ring + (self.queue_last[index] & self.ring - 1)
+            if self.queue_first[index] == self.queue_last[index]:
+                self.filled_at[index] = self.cycle
             self.queue_last[index] += 1
             self.queued_node[at] = node
             self.queued_uop[at] = uop
-            self.queued_place[at] = place
-            self.queued_entries[at] = entries
+            self.queued_place[at] = place if self.filled_at[index] == self.cycle else NO_PLACE
             self.room[index] -= 1
         else:
-            self.bind(port, entries)
+            self.bind(port, uop)
         return port
 
-    def free_held(self, index: int) -> None:
-        """Free the entries of a scheduler that need be held no longer."""
-        while self.leaving_first[index] < self.leaving_last[index]:
-            place = index * self.ring + (self.leaving_first[index] & self.ring - 1)
-            if self.leaving_cycle[place] > self.cycle:
-                return
-            self.room[self.leaving_pool[place]] += self.leaving_entries[place]
-            self.leaving_first[index] += 1
+    def issued(self, port: int) -> None:
+        """A uop has left for its port."""
+        self.pending[port] -= 1
+        self.room[self.pool_of[port]] += 1
 
-    def issued(self, port: int, cycles: int) -> None:
-        """A uop has left for its port, which it occupies for `cycles`; its entries may be held for some more."""
-        index, pool, entries = self.scheduler_of[port], self.pool_of[port], self.entries_of(port, cycles)
-        self.pending[port] -= entries
-        self.waiting[pool] -= entries
-        if self.held_of[index] > 0:
-            place = index * self.ring + (self.leaving_last[index] & self.ring - 1)
-            self.leaving_last[index] += 1
-            self.leaving_cycle[place] = self.cycle + self.held_of[index]
-            self.leaving_pool[place] = pool
-            self.leaving_entries[place] = entries
-        else:
-            self.room[pool] += entries
-
-    def bind(self, port: int, entries: int) -> None:
+    def bind(self, port: int, uop: int) -> None:
         if self.in_turn > 2:  # pairs have been compared with loops as counted at a cycle's first choice
             self.count()
         self.bindings += 1
-        self.last_bound[port] = self.bindings
-        self.pending[port] += entries
-        self.waiting[self.pool_of[port]] += entries
-        self.room[self.pool_of[port]] -= entries
+        if self.banked[port] == 0 or self.uop_ports[uop] != STAYS:
+            self.last_bound[port] = self.bindings
+        self.pending[port] += 1
+        self.room[self.pool_of[port]] -= 1
 
-    def port_for(self, uop: int, place: int, entries: int) -> int:
-        """The port for a uop that can go to one of several; NO_PORT where no pool has room."""
+    def port_for(self, uop: int, place: int) -> int:
+        """The port for a uop that can go to one of several; NO_PORT where its pool has no room."""
         first, count = self.uop_first[uop], self.uop_ports[uop]
         port = self.port_lists[first]
-        if count == 1:
-            return port if self.room[self.pool_of[port]] >= entries else NO_PORT
-        if self.banked[port] != 0:
-            return self.of_bank(first, first + count, place & 1, entries)
+        if self.banked[port] != 0 and count > 1:
+            port = self.of_banks(first, first + count, place & 1)
         if self.room[self.pool_of[port]] == 0:
             return NO_PORT
+        if count == 1 or self.banked[port] != 0:
+            return port
         if self.in_turn != 0:
             return self.in_order(first, first + count, place % min(self.in_turn, max(2, count - 1)))
         for at in range(first + 1, first + count):
@@ -166,41 +136,36 @@ class Schedulers:
             for port in range(self.ports):
                 self.counted[port] = self.pending[port]
 
-    def of_bank(self, first: int, last: int, parity: int, entries: int) -> int:
-        """The bank in which less waits, of equal ones that of the place's parity; there the port that is through first.
+    def of_banks(self, first: int, last: int, parity: int) -> int:
+        """The port in the bank that a place's parity names, or in the other, where far fewer wait or the first is full.
 
-        It is the first one, or one that has no more entries now and was bound to longer ago, so that one after the
-        other in a chain go to different ports (measured: 512-bit sums that wait for each other take a cycle each,
-        though each holds its port for two). One that has far less, of either bank, comes before it; by what waited at
-        the beginning of the cycle, so a uop that every port could take is often bound to one that others need. That
-        the place decides between equal banks is measured; that the rest is so, and the number, fit.
+        By what waited at the beginning of the cycle. Measured on a Zen 4 with uops that all wait for one operand, and
+        a last one whose delay counts those before it at its port: 12 to 16 uops go to one bank's port before one goes
+        to the other's, 24 of the 32 entries fill where uops can go to two ports of a bank, and its ports take turns
+        until one has 8 more. Uops of three ports (unpacking) do not move the turn on.
         """
-        best, home, chosen = 0, 0, NO_PORT
         self.count()
+        own, other = NO_PORT, NO_PORT
         for at in range(first, last):
             port = self.port_lists[at]
-            pool = self.pool_of[port]
-            if self.room[pool] < entries:
-                continue
-            weight = 2 * self.waiting[pool] + (1 if self.parity_of[pool] != parity else 0)
-            if chosen == NO_PORT or weight < best:
-                best, home, chosen = weight, pool, port
-            elif pool == home and (
-                self.counted[port] + FAR_FEWER <= self.counted[chosen]
-                or self.pending[port] <= self.pending[chosen]
-                and self.last_bound[port] < self.last_bound[chosen]
-            ):
-                chosen = port
-        if chosen == NO_PORT:
-            return NO_PORT
-        most = self.counted[chosen] - FAR_FEWER
-        for at in range(first, last):
-            port = self.port_lists[at]
-            pool = self.pool_of[port]
-            if pool != home and self.counted[port] <= most and self.room[pool] >= entries:
-                chosen = port
-                most = self.counted[port] - 1
-        return chosen
+            if self.parity_of[self.pool_of[port]] == parity:
+                if own == NO_PORT or self.is_sooner(port, own) != 0:
+                    own = port
+            elif other == NO_PORT or self.is_sooner(port, other) != 0:
+                other = port
+        if own == NO_PORT or other == NO_PORT:
+            return max(own, other)
+        left = self.room[self.pool_of[own]]
+        if self.counted[own] >= self.counted[other] + FAR_BANK:
+            return other
+        return other if left <= NEAR_FULL and left < self.room[self.pool_of[other]] else own
+
+    def is_sooner(self, one: int, other: int) -> int:
+        """Whether a port of a bank is taken before another: in turn, unless far more wait there."""
+        more = self.counted[one] - self.counted[other]
+        if more >= FAR_PORT or more <= -FAR_PORT:
+            return 1 if more < 0 else 0
+        return 1 if self.last_bound[one] < self.last_bound[other] else 0
 
     def in_order(self, first: int, last: int, rank: int) -> int:
         """The port before which `rank` others come by what waits there, or the next before it that has not far more.
