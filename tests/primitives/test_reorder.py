@@ -309,7 +309,7 @@ def test_what_cannot_be_reordered() -> None:
         MemoryDesc((4, 6), "f32", "BA48b")
     with pytest.raises(UnknownName, match="bf17"):
         MemoryDesc((4, 6), "bf17", "ab")
-    with pytest.raises(InvalidArgument, match="positive integers"):
+    with pytest.raises(InvalidArgument, match="an integer of at least 1"):
         MemoryDesc((4, 0), "f32", "ab")
     wanted = simdnn.estimate("matmul", m=4, n=64, k=64, machine="zen4", attr=Attr(fpmath="bf16")).weights_desc
     with pytest.raises(Unimplemented, match="clx"):

@@ -61,7 +61,6 @@ WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"src": np.arange(5)}, {}, "5 values; allowed: 1, or 12"),
     ({"dst": np.arange(5)}, {}, "zero_points.'dst'. of shape"),
     ({"src": np.arange(12)}, {"machine": "b580"}, "by channel on 'b580'"),
-    ({"src": np.arange(12)}, {"dispatch": "onednn"}, "by channel in oneDNN"),
 ]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from simdnn.kernels.common import functions as f
 from simdnn.kernels.common.activations import by_tables, function_of
 from simdnn.kernels.common.expression import Element, Expression, trace
-from simdnn.kernels.common.postops import COMPARISONS, PostOp
+from simdnn.kernels.common.postops import BENEATH, COMPARISONS, NAN_WORDS, PostOp
 
 _SIGNS = 0x7FFFFFFF
 
@@ -60,16 +60,35 @@ BY_POLYNOMIALS: Mapping[str, Callable[[Element], Element]] = {
 
 
 def _ordered(x: Element) -> Element:
-    """Bits whose order as integers is that of the floats; -0 becomes 0, a NaN is beyond infinity."""
+    """Bits whose order as integers is that of the floats; -0 becomes 0."""
     whole = (x + 0.0).read_as("s32")
     return whole.bits("xor", whole.shift("sar", 31).bits("and", _SIGNS))
 
 
+def _turned(x: Element) -> Element:
+    """Integers in the other order."""
+    return x.bits("xor", 0xFFFFFFFF)
+
+
+def _beneath(x: Element) -> Element:
+    """`_ordered` with every NaN beneath -infinity."""
+    return (x + NAN_WORDS).at_least(BENEATH) - NAN_WORDS
+
+
+def _above(x: Element) -> Element:
+    """`_ordered` with every NaN above infinity."""
+    return _turned(_beneath(_turned(x)))
+
+
 def _compared(kind: str, x: Element, y: Element) -> Element:
-    """1 where it holds, else 0: the greater of both is this one (ge), the other one is not this one (lt), and so on."""
+    """1 where it holds, else 0: the greater of both is this one (ge), the other one is not this one (lt), and so on.
+
+    As C compares, so of a NaN ne alone holds: it is beneath all that must not be less, above all that must be.
+    """
     mine, other = _ordered(x), _ordered(y)
+    mine, other = (_beneath(mine), _above(other)) if kind in ("ge", "gt") else (_above(mine), _beneath(other))
     if kind in ("le", "gt"):  # the lesser is the greater of the complements
-        mine, other = (value.bits("xor", 0xFFFFFFFF) for value in (mine, other))
+        mine, other = _turned(mine), _turned(other)
     if kind not in ("eq", "ne"):
         other = mine.at_least(other)
     apart = mine.bits("xor", other)

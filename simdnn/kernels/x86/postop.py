@@ -11,7 +11,7 @@ import numpy as np
 
 from isa_models.isa import implied
 from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.common.postops import COMPARISONS, RELU, PostOp
+from simdnn.kernels.common.postops import ABOVE, BENEATH, COMPARISONS, NAN_WORDS, RELU, PostOp
 from simdnn.kernels.x86.code import Unit, broadcast32, zero
 from simdnn.program.records import Affine, Memory, Register, Tensor
 
@@ -37,24 +37,23 @@ _BITS = {
     "one": np.float32(1),
     "minus_one": np.int32(-1),
     "nothing": np.float32(0),
-    "greatest": np.float32(np.inf),
-    "least": np.float32(-np.inf),
+    "numbers": np.int32(NAN_WORDS),
+    "above": np.int32(ABOVE),
+    "beneath": np.int32(BENEATH),
 }
-_FLOATS = ("one", "nothing", "greatest", "least")
-_TYPES = {"magnitude": "u32", "minus_one": "s32", **dict.fromkeys(_FLOATS, "f32")}
+_TYPES = {"magnitude": "u32", "one": "f32", "nothing": "f32"}  # all others: s32
+#: what a comparison reads
+_OF_COMPARISONS = ("nothing", "one", "numbers", "above", "beneath")
 
 
 def constants(unit: Unit, ops: Sequence[PostOp], reference: bool) -> list[Tensor]:
     """The constant tensors that post-operations read, a register each."""
     kinds = [found.kind for found in ops if found != RELU]
-    found = [
-        ("nothing", "one", _in_place_of_nan(kind, reference)) if kind in COMPARISONS else _CONSTANTS.get(kind, ())
-        for kind in kinds
-    ]
+    found = [_OF_COMPARISONS if kind in COMPARISONS else _CONSTANTS.get(kind, ()) for kind in kinds]
     if _multiplied_zeros(unit, reference) != "-0" and "prelu" in kinds:
         found.append(("minus_one",))
     wanted = dict.fromkeys(c for constants_of in found for c in constants_of)
-    return [Tensor.constant(name, _TYPES[name], _BITS[name].tobytes() * unit.lanes) for name in wanted]
+    return [Tensor.constant(name, _TYPES.get(name, "s32"), _BITS[name].tobytes() * unit.lanes) for name in wanted]
 
 
 def binary(unit: Unit, kind: str, acc: Register, value: Register, reference: bool) -> Code:
@@ -71,31 +70,33 @@ def _multiplied_zeros(unit: Unit, reference: bool) -> str:
     return "" if reference else "both" if "avx512_core" in implied(unit.isa) else "-0"
 
 
-def _in_place_of_nan(kind: str, reference: bool) -> str:
-    """The infinity that a NaN is compared as: oneDNN's kernels ask whether it is not less, its reference whether it is
-    greater.
-    """
-    return "least" if reference and kind in ("ge", "gt") else "greatest"
-
-
 def _compared(unit: Unit, kind: str, acc: Register, value: Register, reference: bool) -> Code:
-    """1 or 0: the greater of both as ordered integers, or the lesser, is this one of them, or is not."""
+    """1 or 0: the greater of both as ordered integers, or the lesser, is this one of them, or is not.
+
+    A NaN of the accumulator is above all numbers, one of the second operand beneath: ge, gt and ne hold then, as
+    oneDNN's kernels ask whether it is not less. In its reference ne alone does, as ge and gt have them the other way.
+    """
     x, bits = acc.as_("s32"), acc.as_("u32")
     mine, other, sign = (unit.reg(name, "s32") for name in ("a", "b0", "b0"))
 
-    def ordered(to: Register, source: Register, scratch: Register) -> Code:
-        """Bits whose order as integers is that of the floats; -0 becomes 0."""
+    def word(name: str) -> Memory:
+        return Memory(name, Affine(), "s32", unit.lanes)
+
+    def ordered(to: Register, source: Register, scratch: Register, above: bool) -> Code:
+        """Bits whose order as integers is that of the floats; -0 becomes 0. NaN of either sign lies beyond one end."""
+        there, bound, back = ("vpsubd", "vpminsd", "vpaddd") if above else ("vpaddd", "vpmaxsd", "vpsubd")
         return [
             op("vaddps", to.as_("f32"), source, Memory("nothing", Affine(), "f32", unit.lanes)),
             op("vpsrad", scratch, to, imm=31),
             op("vpsrld", scratch.as_("u32"), scratch.as_("u32"), imm=1),
             op("vpxor", to.as_("u32"), to.as_("u32"), scratch.as_("u32")),
+            op(there, to, to, word("numbers")),
+            op(bound, to, to, word("above" if above else "beneath")),
+            op(back, to, to, word("numbers")),
         ]
 
-    bound = _in_place_of_nan(kind, reference)
-    nan = Memory(bound, Affine(), "f32", unit.lanes)
-    code: Code = [op("vminps" if bound == "greatest" else "vmaxps", acc, acc, nan)]
-    code += [*ordered(mine, acc, sign), *ordered(x, value, other)]
+    above = not (reference and kind in ("ge", "gt"))
+    code = [*ordered(mine, acc, sign, above), *ordered(x, value, other, not above)]
     select, wanted = _WANTED[kind]
     if select:
         code.append(op(select, x, x, mine))

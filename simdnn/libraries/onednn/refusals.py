@@ -251,12 +251,12 @@ def refuse_scaled_parts(p: MatmulProblem) -> None:
 
 
 def refuse_saturated_groups(p: MatmulProblem, tier: str) -> None:
-    """Raises where groups along K are scaled beside sums that saturate, on their way to s32."""
+    """Raises where parts of K are scaled beside sums that saturate: on their way to s32, or with halves of fours."""
     exact = p.reference or p.group_scales is None or p.group_scales.reference
     if not exact and p.wei == "s8" and tier in ("avx2", "avx512_core"):
         raise Unimplemented(
-            f"oneDNN adds up saturated pairs in groups along K for dst={p.epilogue.dst!r}, not modelled here: other "
-            "destinations work in groups of multiples of four, and dispatch='fastest'"
+            f"oneDNN adds up saturated pairs in groups of {p.scale_period} along K for dst={p.epilogue.dst!r}, not "
+            "modelled here: groups of multiples of four to another destination than s32 work, and dispatch='fastest'"
         )
 
 
