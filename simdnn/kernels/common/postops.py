@@ -33,8 +33,9 @@ ELTWISE: dict[str, tuple[float | None, ...]] = {
 }
 #: of two operands that are compared, whose result is 1 or 0
 COMPARISONS = ("ge", "gt", "le", "lt", "eq", "ne")
-#: bits as integers in the order of floats end in NaN of either sign, so many words each: moved by that number, those of
-#: one end wrap to the other, and all lie above infinity's word, or beneath minus infinity's; bounds are one beside it
+#: bits as integers in the order of floats end in NaN of either sign, this number of words at each end: moved by it,
+#: those of one end wrap to the other, and all lie above infinity's word, or beneath minus infinity's; bounds are one
+#: beside it
 NAN_WORDS = 0x7FFFFF
 ABOVE, BENEATH = 0x7F800001 - NAN_WORDS, -0x7F800002 + NAN_WORDS
 #: of two operands, the second one f32; `prelu` multiplies what is below zero
