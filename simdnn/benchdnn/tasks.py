@@ -53,10 +53,14 @@ class Task:
         options = self.case.options
         return {"machine": options["machine"], "isa": options["isa"] or None, "dispatch": options["dispatch"]}
 
+    @property
+    def target(self) -> Target:
+        """Where it is asked for, on one thread."""
+        return Target.of(**self.where, threads=1, engine="auto")
+
     def weights_tag(self, attr: Attr | None) -> str:
         """The layout of the weights of an inner product in a library. Raises `Unimplemented` for what it has not."""
-        target = Target.of(**self.where, threads=1, engine="auto")
-        return inner_product.layout(target, self.types[0], self.channels, self.pixels, attr)[0]
+        return inner_product.layout(self.target, self.types[0], self.channels, self.pixels, attr)[0]
 
     def library_name(self, matmul: str) -> str:
         """A library's name of the implementation; raises `Unimplemented` where it leaves an inner product to another
@@ -64,10 +68,8 @@ class Task:
         """
         if not self.pixels:
             return matmul
-        target = Target.of(**self.where, threads=1, engine="auto")
-        return inner_product.library_name(
-            target, ((self.types[0], self.types[2]), matmul, self.sizes["n"], self.pixels)
-        )
+        own = (self.types[0], self.types[2]), matmul, self.sizes["n"], self.pixels
+        return inner_product.library_name(self.target, own)
 
     @property
     def macs(self) -> int:

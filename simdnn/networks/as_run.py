@@ -97,9 +97,8 @@ class _Rewriting(Rewriting):
         """Whether the model fixes all sizes of a value: of each where it fixes those of its inputs."""
         ports = [port for port in self.graph.inputs if port.name not in self.graph.constants]
         known = self.shapes.get(name, ("",))
-        return int(all(isinstance(d, int) for port in ports for d in port.dims or ["?"])) or int(
-            all(isinstance(size, int) for size in known)
-        )
+        inputs = [size for port in ports for size in port.dims or ["?"]]
+        return int(any(all(isinstance(size, int) for size in sizes) for sizes in (inputs, known)))
 
     # -- types ----------------------------------------------------------------------------------------------------
     def to_unsigned(self, name: str) -> None:

@@ -60,8 +60,24 @@ class OperatorGraph:
     feeds: Mapping[str, Array]
 
 
+class Followed:
+    """A computation in a library's way, `form`, where there is one."""
+
+    form: OperatorForm | None
+
+    @property
+    def exactly(self) -> bool:
+        """Whether a library's bits are asked for."""
+        return self.form is not None
+
+    @property
+    def by_reference(self) -> bool:
+        """Whether a library ends it by loops over elements."""
+        return self.form is not None and self.form.by_reference
+
+
 @dataclass(frozen=True)
-class Ending:
+class Ending(Followed):
     """A caller's wishes behind the operator: the destination's type, scales by argument, post-operations, and what the
     destination held before (read by the post-operation sum). `zero_points` by argument, where a primitive has them.
     `form`: a library's way to compute it under the ISA `caps`, with its formulas and in its order, where "fastest" has
@@ -87,30 +103,15 @@ class Ending:
         if self.dst is not None and not isinstance(self.dst, str):
             raise InvalidArgument(f"dst={shortly(self.dst)}; the name of a type is needed, as 'f32'")
 
-    @property
-    def exactly(self) -> bool:
-        """Whether a library's bits are asked for."""
-        return self.form is not None
-
 
 @dataclass
-class Draft:
+class Draft(Followed):
     """A program over sources in the types that the caller gives; `form` as `Ending` has it."""
 
     sources: dict[str, Array]
     nodes: list[Node] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
     form: OperatorForm | None = None
-
-    @property
-    def exactly(self) -> bool:
-        """Whether a library's bits are asked for."""
-        return self.form is not None
-
-    @property
-    def by_reference(self) -> bool:
-        """Whether a library ends it by loops over elements."""
-        return self.form is not None and self.form.by_reference
 
     def add(self, op: str, *inputs: str, **attributes: Any) -> str:
         """A node of ONNX's; the answer is its output's name."""

@@ -33,7 +33,7 @@ def conversion(src: Array, end: Ending) -> OperatorGraph:
     ending = Ending(end.dst, None, end.post_ops, end.into, {"dst": points["dst"]}, end.form, end.caps)
     if scales["dst"] is None:
         return draft.ended(x, ending, own, None, STORED)
-    if end.form and end.form.by_reference:
+    if end.by_reference:
         return draft.ended(x, ending, own, np.asarray(scales["dst"], np.float32), STORED)
     inverse = np.float32(1) / np.asarray(scales["dst"], np.float32)  # as oneDNN: found once, then multiplied
     return draft.ended(x, ending, own, inverse, STORED, multiplied=True)
@@ -41,7 +41,7 @@ def conversion(src: Array, end: Ending) -> OperatorGraph:
 
 def _loses_signs(end: Ending, src: str) -> bool:
     """Whether a library's loops over elements add 0 to what they read, so that -0 becomes 0."""
-    if end.form is None or not end.form.by_reference or "avx512_core_fp16" in end.caps:
+    if not end.by_reference or "avx512_core_fp16" in end.caps:
         return False
     return fmt(src).is_float and not {src, end.dst} & {"s4", "u4", "f4_e2m1"}
 

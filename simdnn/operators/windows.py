@@ -101,7 +101,7 @@ def pooling(
     }
     own = label(src.dtype)
     greatest = draft.own if end.exactly and is_float(src.dtype) else draft.add
-    exact = not (end.form and end.form.by_reference and own == "s32")  # a reference passes through f32
+    exact = not (end.by_reference and own == "s32")  # a reference passes through f32
     if (
         exact
         and algorithm == "max"
@@ -111,7 +111,7 @@ def pooling(
         and end.into is None
     ):
         return draft.finished(greatest("MaxPool", "src", **windows), own)
-    direct = end.form is not None and not end.form.by_reference and not is_float(src.dtype)
+    direct = end.exactly and not end.by_reference and not is_float(src.dtype)
     whole = direct and own == "s32" and algorithm != "max"
     x = "src" if whole else draft.floats("src", scale_of(end.scales, "src", ("src", "dst")))
     if algorithm == "max":
@@ -192,7 +192,7 @@ def deconvolution(
     x = x if bias is None else draft.add("Add", x, _by_channel(draft, "bias", rank))
     behind = points.get("dst", 0)
     moved = {"dst": behind.reshape(-1, *[1] * rank) if isinstance(behind, np.ndarray) else behind or None}
-    inverted = end.form is not None and not end.form.by_reference and dst_scale is not None  # kernels multiply by it
+    inverted = end.exactly and not end.by_reference and dst_scale is not None  # kernels multiply by it
     if inverted:
         dst_scale = float(np.float32(1) / np.float32(dst_scale))
     usual = "f32" if whole else label(src.dtype)

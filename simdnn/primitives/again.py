@@ -14,12 +14,9 @@ from typing import Any, ParamSpec
 import numpy as np
 
 from isa_models import GpuMachine, Machine
-from isa_models.environment import variables
 from isa_models.machines.shipped import own_file
-from isa_models.plugins import Registry
-from simdnn.primitives import mathmode
 from simdnn.primitives.attr import Attr
-from simdnn.primitives.prepared import VARIABLES, Prepared, prepared_of
+from simdnn.primitives.prepared import Prepared, circumstances, prepared_of
 from simdnn.primitives.reorder import Reordered, known_or_plain
 from simdnn.primitives.result import Result
 
@@ -54,7 +51,7 @@ def _form(args: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable:
     """
     if not 2 <= len(args) <= 3 or named.get("into") is not None:
         return None
-    found = [len(args), *named, mathmode.in_force(), variables(VARIABLES), Registry.changes]
+    found = [len(args), *named, *circumstances()]
     for value in (*args, *named.values()):
         kind = type(value)
         if kind is np.ndarray:

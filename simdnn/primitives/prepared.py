@@ -30,7 +30,6 @@ from simdnn.primitives.attr import Attr
 from simdnn.primitives.costs import built
 from simdnn.primitives.descriptors import plain_weights
 from simdnn.primitives.dispatch import Choice
-from simdnn.primitives.mathmode import in_force
 from simdnn.primitives.reorder import Reordered, panels_of
 from simdnn.primitives.resolve import Resolved, bias_values
 from simdnn.primitives.result import Result
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from simdnn.explanations.steps import Explanation
     from simdnn.numerics.bound import Inputs
 
-VARIABLES = (*mathmode.VARIABLES, *verbose.VARIABLES)  # of the environment that calls go by
+_VARIABLES = (*mathmode.VARIABLES, *verbose.VARIABLES)  # of the environment that calls go by
 _MOST = 256  # kinds of calls that are known
 _LOCK = ForkLock()
 _known: dict[Hashable, Prepared] = {}
@@ -253,11 +252,16 @@ def prepared_of(result: Result) -> Prepared:
     return result._operands.ready
 
 
+def circumstances() -> tuple[Hashable, ...]:
+    """All that calls go by beside their arguments: modes in force, the environment, what has been registered."""
+    return mathmode.in_force(), variables(_VARIABLES), Registry.changes
+
+
 def kind_of_call(
     target: Target, src: object, weights: object, bias: object, into: object, attr: object, *others: object
 ) -> Hashable:
     """All that a call's decisions go by, `others` being its further arguments; None where they go by numbers, too."""
-    found = [target, in_force(), variables(VARIABLES), Registry.changes, *others]
+    found = [target, *circumstances(), *others]
     for array in (src, weights) if bias is None else (src, weights, bias):
         if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray):
             found += array.shape, array.dtype

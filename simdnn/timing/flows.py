@@ -103,7 +103,8 @@ class Flows(Keeping):
                 self.loop(loop, below, self.flows, times)
             else:
                 for flow in range(below, self.flows):
-                    self.join(near + flow - below, self.run(flow, loop), 1)
+                    self.join(near + flow - below, self.run(flow, loop))
+                    self.without_none(near + flow - below)
             self.flows = below
             self.demands = asked
         some = 0
@@ -188,7 +189,7 @@ class Flows(Keeping):
     def run(self, flow: int, loop: int) -> int:
         """Lines of a whole run of a loop, as a demand."""
         demand = self.new_demand()
-        self.join(demand, self.demanded[flow], 0)
+        self.join(demand, self.demanded[flow])
         if self.again_of[flow] != NOTHING:
             at = self.level[flow] * self.parts + loop
             for place in range(at * self.tensors, at * self.tensors + self.count[at]):
@@ -260,13 +261,11 @@ class Flows(Keeping):
         self.demand_written[last] = written
         self.demand_count[demand] += 1
 
-    def join(self, demand: int, other: int, whole: int) -> None:
-        """Another's lines to a demand; where that is the `whole` sum, tensors without lines go."""
+    def join(self, demand: int, other: int) -> None:
+        """Another's lines to a demand."""
         base = other * self.tensors
         for place in range(base, base + self.demand_count[other]):
             self.add(demand, self.demand_tensor[place], self.demand[place], self.demand_written[place])
-        if whole == 1:
-            self.without_none(demand)
 
     def without_none(self, demand: int) -> None:
         """Leave out tensors without lines."""

@@ -28,9 +28,14 @@ def select(mask: Element, yes: Element, no: Element) -> Element:
     return no.bits("xor", no.bits("xor", yes).bits("and", mask))
 
 
+def nonzero(x: Element) -> Element:
+    """All ones where an s32 is not 0."""
+    return negative(x.bits("or", -x))
+
+
 def zero(x: Element) -> Element:
     """All ones where an s32 is 0."""
-    return opposite(x.bits("or", -x).shift("sar", 31))
+    return opposite(nonzero(x))
 
 
 def lookup(index: Element, table: Table, lanes: int) -> Element:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from simdnn.kernels.common import functions as f
 from simdnn.kernels.common.activations import by_tables, function_of
 from simdnn.kernels.common.expression import Element, Expression, trace
+from simdnn.kernels.common.masks import nonzero, opposite, zero
 from simdnn.kernels.common.postops import BENEATH, COMPARISONS, NAN_WORDS, PostOp
 
 _SIGNS = 0x7FFFFFFF
@@ -65,11 +66,6 @@ def _ordered(x: Element) -> Element:
     return whole.bits("xor", whole.shift("sar", 31).bits("and", _SIGNS))
 
 
-def _turned(x: Element) -> Element:
-    """Integers in the other order."""
-    return x.bits("xor", 0xFFFFFFFF)
-
-
 def _beneath(x: Element) -> Element:
     """`_ordered` with every NaN beneath -infinity."""
     return (x + NAN_WORDS).at_least(BENEATH) - NAN_WORDS
@@ -77,7 +73,7 @@ def _beneath(x: Element) -> Element:
 
 def _above(x: Element) -> Element:
     """`_ordered` with every NaN above infinity."""
-    return _turned(_beneath(_turned(x)))
+    return opposite(_beneath(opposite(x)))
 
 
 def _compared(kind: str, x: Element, y: Element) -> Element:
@@ -88,12 +84,11 @@ def _compared(kind: str, x: Element, y: Element) -> Element:
     mine, other = _ordered(x), _ordered(y)
     mine, other = (_beneath(mine), _above(other)) if kind in ("ge", "gt") else (_above(mine), _beneath(other))
     if kind in ("le", "gt"):  # the lesser is the greater of the complements
-        mine, other = _turned(mine), _turned(other)
+        mine, other = opposite(mine), opposite(other)
     if kind not in ("eq", "ne"):
         other = mine.at_least(other)
     apart = mine.bits("xor", other)
-    differs = apart.bits("or", -apart).shift("sar", 31)
-    holds = differs if kind in ("lt", "gt", "ne") else differs.bits("xor", 0xFFFFFFFF)
+    holds = nonzero(apart) if kind in ("lt", "gt", "ne") else zero(apart)
     return holds.read_as("f32").bits("and", x.same(1.0))
 
 

@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 
 from isa_models import Unimplemented
+from isa_models.formats import fmt
 from simdnn.libraries.model import OperatorCall, OperatorForm
 from simdnn.libraries.onednn.endings import BYTES, WHOLE, Refused, by_kernel, refuse_ending
 from simdnn.libraries.onednn.log import family, instructions
@@ -22,7 +23,6 @@ _WORKS = "what works: dispatch='fastest'"
 _MOST_CHANNELS = 256  # sums of more were not looked at
 _LANES = 16
 _FIRST_CUT = 96  # channels that AVX2's GEMM of floats sums before it cuts
-_BYTES = {"f32": 4, "s32": 4, "bf16": 2, "s8": 1, "u8": 1}
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,11 @@ class Transposed:
     dilation: tuple[int, ...]
     before: tuple[int, ...]
     behind: tuple[int, ...]
+    images: int = 1
 
     @classmethod
     def of(cls, call: OperatorCall) -> Transposed:
-        (mb, channels, *size), (oc, ic, *kernel) = call.shapes
+        (images, channels, *size), (oc, ic, *kernel) = call.shapes
         options, rank = call.options, len(size)
         pads = options["padding"]
         behind = tuple(a - b for a, b in zip(pads[rank:], options["output_padding"], strict=True))
@@ -57,12 +58,18 @@ class Transposed:
             tuple(options["dilation"]),
             tuple(pads[:rank]),
             behind,
+            images,
         )
 
     @cached_property
     def out(self) -> tuple[int, ...]:
         every = zip(self.size, self.strides, self.reach, self.before, self.behind, strict=True)
         return tuple((n - 1) * s + r - a - b for n, s, r, a, b in every)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The output's."""
+        return (self.images, self.groups * self.oc, *self.out)
 
     @cached_property
     def reach(self) -> tuple[int, ...]:
@@ -115,7 +122,7 @@ def form(call: OperatorCall) -> OperatorForm:
     "strided", "chain", "blocks" (sizes: channels of a block, and how many blocks are summed from zero,
     0: all), "products" of a tap each. Raises `Refused`.
     """
-    p, shape = Transposed.of(call), _output(call)
+    p = Transposed.of(call)
     if p.src == "bf16" and "avx512_core" not in call.caps:
         raise Refused("bf16 needs avx512_core")
     if p.src in ("f32", "bf16"):
@@ -127,20 +134,15 @@ def form(call: OperatorCall) -> OperatorForm:
         found = _bytes(call, p)
     else:
         raise Refused("the order of its sums is not followed")
-    refuse_ending(call, shape, found.by_reference)
+    refuse_ending(call, p.shape, found.by_reference)
     return found
-
-
-def _output(call: OperatorCall) -> tuple[int, ...]:
-    p = Transposed.of(call)
-    return (call.shapes[0][0], p.groups * p.oc, *p.out)
 
 
 def _f32(call: OperatorCall, p: Transposed) -> OperatorForm:
     if call.types[1] != "f32" or (call.dst != "f32" and not call.post_ops and "bias" not in call.rows):
         raise Refused("f32 with other types is not followed")
     tiers = [(isa, lanes) for isa, lanes in (("avx512_core", 16), ("avx2", 8)) if isa in call.caps]
-    if call.dst == "f32" and by_kernel(call, _output(call), ("scalar", "channel")):
+    if call.dst == "f32" and by_kernel(call, p.shape, ("scalar", "channel")):
         for isa, lanes in tiers:
             if p.strided(lanes):
                 return _strided(isa)
@@ -198,7 +200,7 @@ def _bf16(call: OperatorCall, p: Transposed) -> OperatorForm:
     isa = "avx512_core_bf16" if "avx512_core_bf16" in call.caps else "avx512_core"
     native = isa == "avx512_core_bf16"
     if native and p.strided(16):
-        if by_kernel(call, _output(call), ("scalar", "channel")):
+        if by_kernel(call, p.shape, ("scalar", "channel")):
             return _strided(isa)
         return OperatorForm(f"conv:any+brgconv_strided:{isa}", True, "strided")
     if p.depthwise and len(p.size) == 2 and max(p.dilation) == 1:
@@ -227,12 +229,12 @@ def _bytes(call: OperatorCall, p: Transposed) -> OperatorForm:
 
 
 def _by_kernel_of_bytes(call: OperatorCall, p: Transposed) -> OperatorForm | None:
-    caps, shape = call.caps, _output(call)
+    caps = call.caps
     wide = "avx512_core" in caps
     if not wide and "avx2_vnni" in caps:
         raise Refused("kernels of 256 bits with VNNI are not followed")
     isa = ("avx512_core_vnni" if "avx512_core_vnni" in caps else "avx512_core") if wide else "avx2"
-    own = by_kernel(call, shape, ("scalar", "channel"))
+    own = by_kernel(call, p.shape, ("scalar", "channel"))
     if wide and own and p.strided(16):
         shifted = p.src == "s8" or call.zero_points.get("src")
         if shifted and not _shifts_right(p, p.src == "s8"):
@@ -246,7 +248,7 @@ def _by_kernel_of_bytes(call: OperatorCall, p: Transposed) -> OperatorForm | Non
     first = not wide or all(name != "sum" for name, *_ in call.post_ops[1:])
     if (
         first
-        and by_kernel(call, shape, ("scalar", "channel"), whole=False)
+        and by_kernel(call, p.shape, ("scalar", "channel"), whole=False)
         and _by_older_kernel_of_bytes(call, p, 16 if wide else 8)
     ):
         shifted = p.src == "s8" or call.zero_points.get("src")
@@ -341,8 +343,8 @@ def _by_gemm_of_bytes(call: OperatorCall, p: Transposed, exact: bool) -> Operato
         raise Refused("whether its GEMM or loops take it is not known")
     if call.dst == "bf16" and call.post_ops and "avx512_core" not in call.caps:
         raise Refused("the sign of a zero in bf16 is not followed")
-    written = 4 if behind else _BYTES[call.dst]
-    given = call.shapes[0][0] * p.groups * (p.ic * size + p.oc * out * written)
+    written = 4 if behind else fmt(call.dst).bits // 8
+    given = p.images * p.groups * (p.ic * size + p.oc * out * written)
     limit = 15 * (given + p.groups * p.oc * p.ic * prod(p.kernel))
     needed = 4 * (p.oc * prod(p.kernel) * size + out * p.oc)
     if abs(needed - limit) < 512:
@@ -367,9 +369,8 @@ def way(call: OperatorCall) -> str:
     usual = not p.depthwise and not (p.groups > 1 and p.ic <= _LANES and fours)
     inside = all(r > max(a, b) for r, a, b in zip(p.reach, p.before, p.behind, strict=True))
     wide = bool(call.caps & {"avx512_core", "avx2_vnni"})
-    return (
-        "convolution" if wide and usual and inside and by_kernel(call, _output(call), ("scalar", "channel")) else "sums"
-    )
+    own = wide and usual and inside and by_kernel(call, p.shape, ("scalar", "channel"))
+    return "convolution" if own else "sums"
 
 
 def name(src: str, implementation: str, channels: int, caps: frozenset[str]) -> str:

@@ -58,15 +58,7 @@ def taken_by(p: MatmulProblem, params: Params, caps: frozenset[str]) -> str:
 def _gemm(p: MatmulProblem, params: Params) -> bool:
     """Whether the older GEMM takes integers where brg_matmul does not take second operands."""
     plain = p.wei == "s8" and not _left_below_avx512(params)
-    return (
-        plain
-        and "f16" not in (p.epilogue.dst, p.epilogue.bias_stored)
-        and "bf16"
-        not in (
-            p.epilogue.dst,
-            p.epilogue.bias_stored,
-        )
-    )
+    return plain and not {"f16", "bf16"} & {p.epilogue.dst, p.epilogue.bias_stored}
 
 
 def _referred_by_bias(p: MatmulProblem, caps: frozenset[str]) -> bool:

@@ -37,14 +37,13 @@ def form(call: OperatorCall) -> OperatorForm:
     every = (*call.types, call.dst)
     known = (*_WIDE, *BYTES, "s32")
     try:
-        asking = [
-            dtype
-            for dtype in every
-            if call.primitive not in ("weighted_sum", "concat", "conversion")
-            or (dtype in F8 and call.primitive != "conversion")
-        ]
-        if call.primitive == "deconvolution":
-            asking = list(call.types)  # its reference's end writes any
+        asking = every
+        if call.primitive in ("weighted_sum", "concat"):
+            asking = tuple(dtype for dtype in every if dtype in F8)
+        elif call.primitive == "conversion":
+            asking = ()
+        elif call.primitive == "deconvolution":
+            asking = call.types  # its reference's end writes any
         if missing := sorted({_NEEDS[dtype] for dtype in asking if dtype in _NEEDS} - call.caps):
             raise Refused(f"{':'.join(every)} needs {' and '.join(missing)}")
         if call.primitive != "conversion" and (other := [dtype for dtype in every if dtype not in known]):

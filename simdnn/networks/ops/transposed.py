@@ -19,6 +19,7 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.registry import OWN, operator
+from simdnn.networks.ops.shape import view
 from simdnn.networks.types import is_float, label
 
 F32, S32 = np.dtype(np.float32), np.dtype(np.int32)
@@ -161,19 +162,14 @@ class TransposedSums:
         else:
             image, kernel = shadow(image_shape, x.dtype), shadow(kernel_shape, w.dtype)
         gaps = [high.gap, wide.gap]
-        if planes == 1:
-            image, kernel = (self._flat(a) for a in (image, kernel))
+        if planes == 1:  # as images of two dimensions
+            image, kernel = (view(self.k, a, (*a.shape[:2], *a.shape[3:])) for a in (image, kernel))
         found = self._convolution(image, kernel, groups, gaps if planes == 1 else [1, *gaps])
         shape = (n, deep.count, groups * oc, high.count, wide.count)
         if not self.k.values:
             return shadow((n, groups * oc, deep.count, *shape[3:]), found.dtype)
         turned = np.moveaxis(found.reshape(shape), 1, 2)[:, :, ::-1, ::-1, ::-1]
         return np.ascontiguousarray(turned)
-
-    def _flat(self, a: Array) -> Array:
-        """One plane, as an image of two dimensions."""
-        shape = (*a.shape[:2], *a.shape[3:])
-        return a.reshape(shape) if self.k.values else shadow(shape, a.dtype)
 
     def _image(
         self, x: Array, ahead: Sequence[AxisLine], wide: AxisLine, blocks: Sequence[range], channels: int
@@ -219,8 +215,8 @@ def transposed_sums(k: Kernels, node: Node, x: Array, w: Array) -> Array:
     out = (*ones, *node.integers("out"))
     strides, gaps = ([*ones, *node.integers(name)] for name in ("strides", "dilations"))
     before = [*zeros, *node.integers("pads")]
-    x3 = _widened_shape(k, x, (*x.shape[:2], *ones, *x.shape[2:]))
-    w6 = _widened_shape(k, w, (groups, w.shape[0] // groups, w.shape[1], *ones, *w.shape[2:]))
+    x3 = view(k, x, (*x.shape[:2], *ones, *x.shape[2:]))
+    w6 = view(k, w, (groups, w.shape[0] // groups, w.shape[1], *ones, *w.shape[2:]))
     if order == "chain" and label(x.dtype) == "bf16" and w.shape[1] == 1 == w.shape[0] // groups:
         x3, w6 = (k.map(lambda v: v * 1.0, a, dst=F32, name="convert") for a in (x3, w6))  # a depthwise kernel widens
     if order in ("products", "exact", "halved"):
@@ -229,11 +225,7 @@ def transposed_sums(k: Kernels, node: Node, x: Array, w: Array) -> Array:
         every = zip(x3.shape[2:], w6.shape[3:], strides, gaps, before, out, strict=True)
         axes = tuple(tuple(lines(*axis)) for axis in every)
         found = TransposedSums(k, order, out, axes).run(x3, w6, node.integers("sizes"))
-    return _widened_shape(k, found, (*found.shape[:2], *out[3 - rank :]))
-
-
-def _widened_shape(k: Kernels, a: Array, shape: Sequence[int]) -> Array:
-    return a.reshape(tuple(shape)) if k.values else shadow(tuple(shape), a.dtype)
+    return view(k, found, (*found.shape[:2], *out[3 - rank :]))
 
 
 def _products(
