@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.benchdnn.descriptors import Axis, ConvDims
+from simdnn.kernels.common.windows import window_count
 from simdnn.libraries import LIBRARIES
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def parts(case: Case) -> tuple[Case, Case] | None:
     first["attr-scales"] = "+".join(part for part in scales if not _SCALES.fullmatch(part))
     second = {"attr-post-ops": after, "stag": "any", "wtag": "any", "attr-zero-points": "", "strides": ""}
     second |= {"dt": f"{between}:{behind}:{entry[4] or between}", "attr-scales": "+".join(own)}
-    axes = [Axis(axis.o, (axis.o + 2 * p - k) // s + 1, k, s, p) for axis in (dims.height, dims.width)]
+    axes = [Axis(axis.o, window_count(axis.o, k, s, padding=2 * p), k, s, p) for axis in (dims.height, dims.width)]
     deep = replace(dims, groups=dims.oc, ic=dims.oc, depth=Axis(), height=axes[0], width=axes[1], has_groups=True)
     chosen = dict(case.options)
     return replace(case, options=chosen | first), replace(case, dims=deep, options=chosen | second)

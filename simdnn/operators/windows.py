@@ -10,6 +10,7 @@ import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.windows import window_count
 from simdnn.networks.types import is_float, label
 from simdnn.operators.draft import Draft, Ending, OperatorGraph, checked, row_of, scale_of
 from simdnn.operators.graphs import channels_last
@@ -66,7 +67,7 @@ def pooled(src: Array, options: Mapping[str, Any]) -> dict[str, list[int]]:
     found = {name: axes_of(name, options.get(name, 1), rank) for name in ("kernel", "strides", "dilation")}
     pads = padding_around(options.get("padding", 0), rank)
     every = zip(src.shape[2:], *found.values(), pads[:rank], pads[rank:], strict=True)
-    out = [(n + a + b - (k - 1) * gap - 1) // step + 1 for n, k, step, gap, a, b in every]
+    out = [window_count(n, k, step, gap, a + b) for n, k, step, gap, a, b in every]
     return {**found, "padding": pads, "out": out}
 
 

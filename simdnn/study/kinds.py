@@ -15,6 +15,7 @@ from isa_models.isa import caps
 from isa_models.machines.loader import AnyMachine
 from isa_models.machines.toml_table import Table
 from simdnn.exactness import measures
+from simdnn.kernels.common.windows import window_count
 from simdnn.libraries import LIBRARIES
 from simdnn.networks.classified import run_network
 from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode
@@ -90,7 +91,7 @@ def _matmul(machine: AnyMachine, given: Parameters, values: bool) -> Row:
 def _convolution(machine: AnyMachine, given: Parameters, values: bool) -> Row:
     stride, pad = given.get("strides", 1), given.get("padding", 0)
     sizes = {name: given[name] for name in ("ic", "ih", "iw", "oc", "kh", "kw")}
-    oh, ow = ((sizes[i] + 2 * pad - sizes[k]) // stride + 1 for i, k in (("ih", "kh"), ("iw", "kw")))
+    oh, ow = (window_count(sizes[i], sizes[k], stride, padding=2 * pad) for i, k in (("ih", "kh"), ("iw", "kw")))
     if oh < 1 or ow < 1:
         raise InvalidArgument(
             f"kernel {sizes['kh']}x{sizes['kw']} is larger than the source {sizes['ih']}x"

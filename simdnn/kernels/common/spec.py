@@ -19,6 +19,7 @@ from simdnn.kernels.common.narrow import Narrow
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.postops import RELU, PostOp
+from simdnn.kernels.common.windows import window_count
 from simdnn.program.records import Program
 
 
@@ -192,7 +193,7 @@ class Depth:
 
     @property
     def o(self) -> int:
-        return (self.i + self.front + self.back - (self.k - 1) * self.dilation - 1) // self.stride + 1
+        return window_count(self.i, self.k, self.stride, self.dilation, self.front + self.back)
 
     @property
     def pointwise(self) -> bool:
@@ -270,12 +271,12 @@ class ConvProblem:
     @property
     def oh(self) -> int:
         top, _, bottom, _ = self.padding
-        return (self.ih + top + bottom - (self.kh - 1) * self.dilation[0] - 1) // self.strides[0] + 1
+        return window_count(self.ih, self.kh, self.strides[0], self.dilation[0], top + bottom)
 
     @property
     def ow(self) -> int:
         _, left, _, right = self.padding
-        return (self.iw + left + right - (self.kw - 1) * self.dilation[1] - 1) // self.strides[1] + 1
+        return window_count(self.iw, self.kw, self.strides[1], self.dilation[1], left + right)
 
     @property
     def form(self) -> ConvProblem:

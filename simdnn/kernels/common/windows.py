@@ -11,6 +11,15 @@ import numpy as np
 from isa_models.readings.arrays import Array
 
 
+def window_count(size: int, taps: int, stride: int = 1, dilation: int = 1, padding: int = 0) -> int:
+    """Windows along a dimension of `size` elements, with `padding` more in front and behind together; below 1: none.
+
+    >>> window_count(5, 3), window_count(5, 3, stride=2, padding=2), window_count(7, 3, dilation=2)
+    (3, 3, 3)
+    """
+    return (size + padding - (taps - 1) * dilation - 1) // stride + 1
+
+
 @dataclass(frozen=True)
 class ImageWindows:
     """Windows of images (mb, ic, *size) by filters (oc, ic / groups, *taps), of two dimensions or three."""
@@ -39,9 +48,9 @@ class ImageWindows:
     def out(self) -> tuple[int, ...]:
         """Windows along each dimension."""
         dims = len(self.taps)
-        padded = [n + self.padding[i] + self.padding[dims + i] for i, n in enumerate(self.src[2:])]
-        reach = [(taps - 1) * step + 1 for taps, step in zip(self.taps, self.dilation, strict=True)]
-        return tuple((n - r) // s + 1 for n, r, s in zip(padded, reach, self.strides, strict=True))
+        around = [a + b for a, b in zip(self.padding[:dims], self.padding[dims:], strict=True)]
+        every = zip(self.src[2:], self.taps, self.strides, self.dilation, around, strict=True)
+        return tuple(window_count(*one) for one in every)
 
     @property
     def pixels(self) -> int:

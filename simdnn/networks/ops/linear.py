@@ -12,7 +12,7 @@ import numpy as np
 from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.narrow import NARROW
-from simdnn.kernels.common.windows import ImageWindows
+from simdnn.kernels.common.windows import ImageWindows, window_count
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy, has_kernel, widened
@@ -288,7 +288,7 @@ def _volume(k: Kernels, x: Array, w: Array, bias: Array | None, at: Windows, opt
     point = options["attr"].zero_points.get("src") if "attr" in options else None
     padding = 0 if point is None else int(np.asarray(point.values).item())  # which stands for zero
     x = np.pad(x, [(0, 0), (0, 0), (before, after), (0, 0), (0, 0)], constant_values=padding)
-    depth = (x.shape[2] - (w.shape[2] - 1) * dilation - 1) // stride + 1
+    depth = window_count(x.shape[2], w.shape[2], stride, dilation)
     need(depth > 0, f"a kernel of depth {w.shape[2]} on a padded source of {x.shape[2]}")
     total: Array | None = None
     for d in range(w.shape[2]):
