@@ -13,7 +13,8 @@ class Roundoff:
     """A rounding of a number x leaves at most `unit` times |x|, and `least` more where x lies below the format's grid.
 
     It is exact where x is a multiple of some q that is no finer than the grid, and |x| <= q * 2**digits. `directed`:
-    it leans to one side, so that the errors of many don't cancel out. `name` says to what it rounds.
+    it leans to one side, so that the errors of many don't cancel out. `name` says to what it rounds. `aligned`: x is
+    what the magnitudes of a sum's addends add up to, not the sum, which is small where they cancel.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Roundoff:
     least: float = 0.0  # the format's grid around zero
     greatest: float = float("inf")
     directed: bool = False
+    aligned: bool = False
 
 
 @functools.cache
@@ -43,4 +45,5 @@ def cut(terms: int, fraction_bits: int, least_exponent: int) -> Roundoff:
     Each loses less than 2**-fraction_bits of what all their magnitudes add up to; `least_exponent` is that of zeros.
     """
     unit = terms * 2.0**-fraction_bits
-    return Roundoff("aligned sum", unit, fraction_bits, terms * 2.0 ** (least_exponent - fraction_bits), directed=True)
+    least = terms * 2.0 ** (least_exponent - fraction_bits)
+    return Roundoff("aligned sum", unit, fraction_bits, least, directed=True, aligned=True)

@@ -226,10 +226,18 @@ class BoundedValue(ArrayValue):
         total, fine, _ = sum_of(product, z, 1.0, (grid, grid_of(z[HELD])))
         return self._rounded(inner, (total, fine, is_nothing(x) | is_nothing(y)), roundoff(self.dtype))
 
-    def _rounded(self, inner: ArrayValue, given: tuple[Array, Array, Array], *steps: Roundoff) -> Self:
+    def _rounded(
+        self, inner: ArrayValue, given: tuple[Array, Array, Array], *steps: Roundoff, magnitude: Array | None = None
+    ) -> Self:
+        """`magnitude`: of all addends of the sum that is rounded."""
         found, grid, exact = given
         for step in steps:
-            round_off(found, grid, exact, step)
+            if step.aligned and magnitude is not None:
+                size, found[SIZE] = found[SIZE].copy(), magnitude
+                round_off(found, grid, exact, step)
+                found[SIZE] = np.where(found[WORST] > 0, magnitude, size)
+            else:
+                round_off(found, grid, exact, step)
         return self._result(inner, found)
 
     def to(self, dtype: str) -> Self:
@@ -378,11 +386,13 @@ class BoundedValue(ArrayValue):
         sides = [value.settled() for value in values]
         found = np.array(np.broadcast_to(sides[0], np.broadcast_shapes(*(s.shape for s in sides))))
         grid, held = grid_of(found[HELD]), found[HELD].copy()
+        magnitude = found[SIZE].copy()
         for side in sides[1:]:
             found, _, _ = sum_of(found, side, 1.0)
             grid, held = np.minimum(grid, grid_of(side[HELD])), held + side[HELD]
+            magnitude = magnitude + side[SIZE]
         if roundings:
-            return self._rounded(self._plain(), (found, grid, np.zeros((), bool)), *roundings)
+            return self._rounded(self._plain(), (found, grid, np.zeros((), bool)), *roundings, magnitude=magnitude)
         found[HELD] = held
         lost = np.abs(numbers_of(self.array) - held)
         lost = np.where(lost > 0, lost + (SLOP * found[SIZE] if len(sides) > 1 else 0), 0)

@@ -19,6 +19,7 @@ from tests.effort import examples
 
 MACHINES = ("hsw", "clx", "zen4", "spr", "gnr", "a770", "b580", "max1550", "v100")
 FLOATS: dict[str, Any] = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}
+TENSOR_CORES = ("v100", "a100", "rtx4090", "h100")
 MODES = ("strict", "bf16", "f16", "tf32", "any")
 FIGURES = ("even", "sizes", "tiny", "huge", "cancel", "whole")
 
@@ -81,6 +82,22 @@ def test_no_error_of_floats_exceeds_its_bound(
     src, weights = (numbers(rng, figures, shape, FLOATS[dtype]) for shape in ((m, k), (k, n)))
     try:
         r = simdnn.matmul(src, weights, machine=machine, attr=Attr(fpmath=mode), dst=dst, engine="reference")
+    except SimdnnError:
+        return
+    held(r.error_bound, r.output, exactly(src, weights))
+
+
+@given(st.integers(0, 2**32), st.sampled_from(TENSOR_CORES), st.sampled_from(sorted(FLOATS)), st.integers(1, 20))
+@examples(30)
+def test_a_sum_that_cancels_is_cut_off_where_its_addends_end(seed: int, machine: str, dtype: str, pairs: int) -> None:
+    """Tensor cores align addends to the greatest one: what that cuts off is large beside a small sum, in few steps too."""
+    rng = np.random.default_rng(seed)
+    src = np.repeat(rng.normal(size=(3, pairs)), 2, axis=1)
+    src[:, 1::2] *= -(1 + rng.normal(size=(3, pairs)) * 2.0**-6)
+    weights = np.repeat(rng.normal(size=(pairs, 8)), 2, axis=0)
+    src, weights = src.astype(FLOATS[dtype]), weights.astype(FLOATS[dtype])
+    try:
+        r = simdnn.matmul(src, weights, machine=machine, attr=Attr(fpmath="tf32"), dst="f32", engine="reference")
     except SimdnnError:
         return
     held(r.error_bound, r.output, exactly(src, weights))
