@@ -90,7 +90,7 @@ def test_no_error_of_floats_exceeds_its_bound(
 @given(st.integers(0, 2**32), st.sampled_from(TENSOR_CORES), st.sampled_from(sorted(FLOATS)), st.integers(1, 20))
 @examples(30)
 def test_a_sum_that_cancels_is_cut_off_where_its_addends_end(seed: int, machine: str, dtype: str, pairs: int) -> None:
-    """Tensor cores align addends to the greatest one: what that cuts off is large beside a small sum, in few steps too."""
+    """Tensor cores align addends to the greatest one: what that cuts off is large beside a small sum."""
     rng = np.random.default_rng(seed)
     src = np.repeat(rng.normal(size=(3, pairs)), 2, axis=1)
     src[:, 1::2] *= -(1 + rng.normal(size=(3, pairs)) * 2.0**-6)
