@@ -55,7 +55,8 @@ def cost(
     made = graph_of(primitive, sources, shape, end, target)
     kernels = Fusing(Target.of(**{**where, "dispatch": "fastest"}, engine="auto"), Attr(), values=False)
     found = Network(made.graph).estimate_by(kernels, {n: a.shape for n, a in made.feeds.items()})
-    return OperatorEstimate(found.machine, where["isa"], found.threads, fused(found.nodes, kernels, primitive))
+    nodes = fused(found.nodes, kernels, primitive, made.around(found.threads))
+    return OperatorEstimate(found.machine, where["isa"], found.threads, nodes)
 
 
 def _row_size(primitive: str, name: str, sources: Mapping[str, Any], options: Mapping[str, Any]) -> int:

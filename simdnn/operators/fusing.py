@@ -12,21 +12,25 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isa_models import Unimplemented
+from isa_models.errors import OutOfRegisters
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.elementwise import MapProblem, collapse, elementwise
 from simdnn.kernels.common.expression import Element, FormulaStep, trace
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary, whole
 from simdnn.kernels.x86.line_passes import LineOperand, LinePass, LinesProblem, line_passes
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
-from simdnn.networks.calls import Call, kernel_cost
+from simdnn.networks.calls import Build, Call, kernel_cost
 from simdnn.networks.kernels import Formula, Kernels, Values, strides_of
 from simdnn.networks.result import NodeRun
 from simdnn.networks.types import label
+
+if TYPE_CHECKING:
+    from simdnn.timing.estimate import Cost
 
 _FEW = 8  # steps of a formula that later passes compute again; what takes more is kept
 _CONVERSION = {"input", "constant", "float", "mul"}  # steps of a value that is read: as f32, times a scale
@@ -205,11 +209,14 @@ def grouped(steps: Sequence[Step], in_lines: bool) -> list[Group]:
 # -- their kernel -----------------------------------------------------------------------------------------------------
 @dataclass(eq=False)
 class Fused:
-    """The kernel of a group: what builds it, its problem, and the arrays that it reads."""
+    """The kernel of a group: what builds it, its problem, the arrays that it reads, what it makes of them, and the
+    light steps that it works out by itself.
+    """
 
-    build: Any
+    build: Build
     problem: MapProblem | LinesProblem
     sources: list[Array]
+    made: Array
     light: set[Step]
 
 
@@ -262,7 +269,7 @@ class _Plan:
             return (0,) * len(self.shape)
         if prod(whole) == self.group.size and (whole == self.shape or shape == whole):
             return strides_of(self.shape if shape == whole else shape, self.shape)
-        if prod(shape) * max(1, self.group.line) == self.group.size and shape == whole:  # one value a line
+        if prod(shape) * (self.group.line or 1) == self.group.size and shape == whole:  # one value a line
             lines, rank = self.shape, len(self.shape)
             behind = next(k for k in range(rank, -1, -1) if prod(lines[k:]) == self.group.line)
             return strides_of((*lines[:behind], *[1] * (rank - behind)), lines)
@@ -315,7 +322,13 @@ def kernel_of(group: Group) -> Fused:
 def _by_elements(plan: _Plan) -> Fused:
     expression = trace(lambda *given: plan.value(given, plan.out, {}), plan.types(0))
     dims, strides = collapse(plan.shape, plan.strides)
-    return Fused(elementwise, MapProblem(expression, dims, tuple(strides), plan.out.dtype), plan.sources, plan.light)
+    return Fused(
+        elementwise,
+        MapProblem(expression, dims, tuple(strides), plan.out.dtype),
+        plan.sources,
+        plan.out.made,
+        plan.light,
+    )
 
 
 def _in_lines(plan: _Plan) -> Fused:
@@ -334,7 +347,7 @@ def _in_lines(plan: _Plan) -> Fused:
     operands += [LineOperand(whole=group.is_wide(one)) for one in made]
     assert group.line
     problem = LinesProblem(outer, group.line, tuple(operands), tuple(passes), out.dtype)
-    return Fused(lines, problem, plan.sources, plan.light)
+    return Fused(lines, problem, plan.sources, plan.out.made, plan.light)
 
 
 class _Passes:
@@ -401,8 +414,10 @@ def lines(problem: LinesProblem, words: Vocabulary) -> Spread:
 
 
 # -- what it costs ----------------------------------------------------------------------------------------------------
-def fused(nodes: Sequence[NodeRun], kernels: Fusing, name: str) -> tuple[NodeRun, ...]:
-    """The nodes of a primitive's program, calls of steps that go together being one, of the last of their nodes."""
+def fused(nodes: Sequence[NodeRun], kernels: Fusing, name: str, around: float) -> tuple[NodeRun, ...]:
+    """The nodes of a primitive's program, calls of steps that go together being one, of the last of their nodes; the
+    last of all takes some cycles `around` it, too.
+    """
     noted = {id(step.call): step for step in kernels.steps.values()}
     steps = [noted[id(call)] for node in nodes for call in node.calls if id(call) in noted]
     instead: dict[int, Call | None] = {}
@@ -411,7 +426,7 @@ def fused(nodes: Sequence[NodeRun], kernels: Fusing, name: str) -> tuple[NodeRun
         try:
             found = kernel_of(group)
             found.build(found.problem, kernels.words)
-        except (_Unfit, Unimplemented):
+        except (_Unfit, Unimplemented, OutOfRegisters):
             continue
         instead |= {id(step.call): None for step in group.steps}
         instead[id(group.steps[-1].call)] = _call(found, kernels, name)
@@ -419,7 +434,15 @@ def fused(nodes: Sequence[NodeRun], kernels: Fusing, name: str) -> tuple[NodeRun
     for step in reversed(steps):  # readers first
         if step in again and all(id(one.call) in instead for one in step.readers):
             instead[id(step.call)] = None
+    last = next((call for node in reversed(nodes) for call in reversed(node.calls)), None)
+    if last is not None and around:
+        call = instead.get(id(last)) or last
+        instead[id(last)] = replace(call, find_cost=functools.partial(_launched, call, around))
     return tuple(_with(node, instead) for node in nodes)
+
+
+def _launched(call: Call, around: float) -> Cost:
+    return call.find_cost().launched(around)
 
 
 def _call(found: Fused, kernels: Fusing, name: str) -> Call:

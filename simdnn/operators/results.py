@@ -51,5 +51,5 @@ def ran(
     machine, isa, threads, engine, _ = where
     kernels = Fusing(Target.of(machine, isa, threads, engine, "fastest"), Attr())
     found = Network(made.graph).run_by(kernels, made.feeds)
-    nodes = fused(found.nodes, kernels, primitive)
+    nodes = fused(found.nodes, kernels, primitive, made.around(threads))
     return OperatorResult(found.machine, isa, found.threads, nodes, found.outputs)

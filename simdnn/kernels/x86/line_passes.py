@@ -151,7 +151,7 @@ class _Lines:
     def code(self, number: int, one: LinePass) -> Code:
         used = {int(step.number) for step in one.expression.steps if step.op == "input"}
         fixed = [i for i in self.fixed if i in used]
-        apart = len(self.fixed) - len(fixed) + (ACCUMULATORS + 1 if one.kind else 0)
+        apart = len(self.fixed) - len(fixed) + (ACCUMULATORS if any(one.kind for one in self.problem.passes) else 0)
         formula = X86Formula(one.expression, self.problem.dst, fixed, self.unit, f"constants{number}", apart)
         self.constants += formula.tensors()
         if not one.wide:
@@ -230,7 +230,7 @@ class _Lines:
         code: Code = [broadcast32(acc, numbers, Affine()) for acc in accumulators]
         code += line_sum(unit, one.order, line, value, take, combine)
         if one.divisor != 1:
-            divisor = unit.reg("d", "f32")
+            divisor = unit.reg("a", "f32")
             code += [broadcast32(divisor, numbers, Affine(1)), op("vdivps", accumulators[0], accumulators[0], divisor)]
         return code + self.made(one, accumulators[0])
 
@@ -238,12 +238,14 @@ class _Lines:
         """Lanes beyond the line's end as they change nothing: zeros in sums, the first lane again for extremes."""
         most, words = self.unit.lanes, value.as_("u32")
         if kind in ("sum", "sum_square"):
-            ones = self.constant(f"live{number}", "u32", np.array([0xFFFFFFFF] * lanes + [0] * (most - lanes), np.uint32))
+            ones = self.constant(
+                f"live{number}", "u32", np.array([0xFFFFFFFF] * lanes + [0] * (most - lanes), np.uint32)
+            )
             return [op("vpand", words, words, Memory(ones, Affine(), "u32", most))]
         if kind not in ("max", "min"):
             raise Unimplemented(f"{kind} along lines of {self.problem.line} elements that fill no registers")
         places = np.array([*range(lanes), *[0] * (most - lanes)], np.uint32)
-        order, name = self.unit.reg("d", "u32"), self.constant(f"live{number}", "u32", places)
+        order, name = self.unit.reg("a", "u32"), self.constant(f"live{number}", "u32", places)
         return [load32(self.unit, order, name, Affine(), most), op("vpermps", value, order, value)]
 
     def made(self, one: LinePass, value: Register) -> Code:

@@ -32,8 +32,9 @@ def line_sum(
 ) -> Code:
     """`line` values brought together in an order of `ReduceProblem`, the result in every lane of c0.
 
-    `value` of a place and of lanes that count is code and a register, whose other lanes do no harm; `take` adds one to
-    an accumulator, `combine` one accumulator to another. The accumulators begin empty. `inner`: loops around the line.
+    Registers c0 to c3 are used, and p in the order "register". `value` of a place and of lanes that count is code and a
+    register, whose other lanes do no harm; `take` adds one to an accumulator, `combine` one accumulator to another. The
+    accumulators begin empty. `inner`: loops around the line.
     """
     if order == "register":
         return _onto_one_register(unit, line, value, take, combine, inner)
@@ -58,7 +59,7 @@ def line_sum(
         body += one(Affine(rounds * step + turn * unit.lanes), unit.lanes, acc)
     if rest:
         body += one(Affine(line - rest), rest, accumulators[-1 if order == "turns" else 0])
-    return [*nest(inner, body), *([] if by_rounds else joint(_NEIGHBOURS)), *horizontal(unit, "c0", combine)]
+    return [*nest(inner, body), *([] if by_rounds else joint(_NEIGHBOURS)), *horizontal(unit, "c0", combine, "c1")]
 
 
 def first_lane(unit: Unit) -> Tensor:
@@ -84,12 +85,13 @@ def _onto_one_register(
     if rest := line % unit.lanes:
         last, register = value(Affine(turns * unit.lanes), rest)
         sum_, bits = unit.reg("c1", "f32"), total.as_("u32")
-        code += [*last, *_joined(register.name, rest, unit.lanes, combine, ("h", "g"))]
-        code += [op("vmovups", sum_, total), *combine(sum_, unit.reg(register.name, "f32"))]
+        code += [*last, *_joined(register.name, rest, unit.lanes, combine, ("c2", "c3"))]
+        code += [op("vbroadcastss", register, Register(register.name, "f32", 1))]
+        code += [op("vmovups", sum_, total), *combine(sum_, register)]
         code += [op("vpxor", sum_.as_("u32"), sum_.as_("u32"), bits)]
         code += [op("vpand", sum_.as_("u32"), sum_.as_("u32"), Memory("first", Affine(), "u32", unit.lanes))]
         code += [op("vpxor", bits, bits, sum_.as_("u32"))]
-    code += _joined("c0", unit.lanes, unit.lanes, combine, ("h",)) if turns else []
+    code += _joined("c0", unit.lanes, unit.lanes, combine, ("c1",)) if turns else []
     return [*code, op("vbroadcastss", total, Register("c0", "f32", 1))]
 
 
@@ -120,16 +122,16 @@ def _one_after_the_other(name: str, count: int, combine: Combine) -> Code:
     return code
 
 
-def horizontal(unit: Unit, name: str, combine: Combine) -> Code:
-    """All lanes of a register combined by halves, the result in every lane; register h is used on the way."""
+def horizontal(unit: Unit, name: str, combine: Combine, spare: str = "h") -> Code:
+    """All lanes of a register combined by halves, the result in every lane; the register `spare` is used on the way."""
     code: Code = []
     widths = [16, 8, 4] if unit.width == 512 else [8, 4]
     for lanes in widths[:-1]:
         extract = "vextractf64x4" if lanes == 16 else "vextractf128"
         half = Register(name, "f32", lanes // 2)
-        upper = Register("h", "f32", lanes // 2)
+        upper = Register(spare, "f32", lanes // 2)
         code += [op(extract, upper, Register(name, "f32", lanes), imm=1), *combine(half, upper)]
-    low, other = Register(name, "f32", 4), Register("h", "f32", 4)
+    low, other = Register(name, "f32", 4), Register(spare, "f32", 4)
     code += [op("vmovhlps", other, low, low), *combine(low, other)]
     code += [op("vmovshdup", other, low), *combine(low, other)]
     return [*code, op("vbroadcastss", unit.reg(name, "f32"), Register(name, "f32", 1))]

@@ -26,8 +26,8 @@ from simdnn.kernels.common.narrow import Narrow
 from simdnn.kernels.common.spec import ConvProblem, Kernel, MatmulProblem
 from simdnn.kernels.x86.code import Unit, load32, typed, unit_of
 from simdnn.kernels.x86.constants import Constants
-from simdnn.kernels.x86.narrow import HIDDEN, MAGNITUDE, encode, store, widen
 from simdnn.kernels.x86.line_sums import horizontal
+from simdnn.kernels.x86.narrow import HIDDEN, MAGNITUDE, encode, store, widen
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Register, Tensor
 

@@ -7,7 +7,6 @@ the end of each line. Arithmetic is in f32, whatever the storage type.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
@@ -23,7 +22,6 @@ from simdnn.kernels.x86.epilogue import store, store_constants
 from simdnn.kernels.x86.line_sums import ACCUMULATORS, first_lane, line_sum
 from simdnn.program.check import verify
 from simdnn.program.records import SOURCE, Affine, Program, Register, Tensor
-
 
 
 @functools.lru_cache(maxsize=512)
