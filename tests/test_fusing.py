@@ -16,7 +16,7 @@ from isa_models import Unimplemented
 from isa_models.errors import OutOfRegisters
 from simdnn import numerics
 from simdnn.networks.calls import words_for
-from simdnn.operators import fusing
+from simdnn.operators import fusing, noted
 from simdnn.primitives.run import Target
 
 TYPES: dict[str, Any] = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "s8": np.int8, "u8": np.uint8}
@@ -31,10 +31,10 @@ def drawn(dtype: str, *shape: int) -> Any:
 
 def checked(patch: pytest.MonkeyPatch, machine: str, call: Any, *args: Any, **options: Any) -> tuple[Any, int]:
     """A primitive's result, and how many kernels of several passes it has, each of which makes the passes' bits."""
-    found: list[fusing.Fused] = []
+    found: list[fusing.FusedKernel] = []
     true = fusing.kernel_of
 
-    def noting(group: fusing.Group) -> fusing.Fused:
+    def noting(group: noted.PassGroup) -> fusing.FusedKernel:
         found.append(true(group))
         return found[-1]
 

@@ -16,7 +16,8 @@ from simdnn.networks.kernels import shadow
 from simdnn.networks.network import Network
 from simdnn.operators import turned
 from simdnn.operators.draft import STORED, TYPES, Ending
-from simdnn.operators.fusing import Fusing, fused
+from simdnn.operators.fusing import fused
+from simdnn.operators.noted import Fusing
 from simdnn.operators.results import OperatorEstimate
 from simdnn.operators.table import GRAPHS, graph_of
 from simdnn.primitives import Attr

@@ -10,205 +10,30 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.errors import OutOfRegisters
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.elementwise import MapProblem, collapse, elementwise
-from simdnn.kernels.common.expression import Element, FormulaStep, trace
+from simdnn.kernels.common.expression import Element, trace
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary, whole
 from simdnn.kernels.x86.line_passes import LineOperand, LinePass, LinesProblem, line_passes
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
 from simdnn.networks.calls import Build, Call, kernel_cost
-from simdnn.networks.kernels import Formula, Kernels, Values, strides_of
+from simdnn.networks.kernels import strides_of
 from simdnn.networks.result import NodeRun
 from simdnn.networks.types import label
+from simdnn.operators.noted import Fusing, NotedPass, PassGroup, grouped, place_of
 
 if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
 
-_FEW = 8  # steps of a formula that later passes compute again; what takes more is kept
-_CONVERSION = {"input", "constant", "float", "mul"}  # steps of a value that is read: as f32, times a scale
-
 
 @dataclass(eq=False)
-class Step:
-    """A pass: a formula over operands, which are arrays in memory or what other steps make; or, of a `kind`, one along
-    `axes`.
-    """
-
-    call: Call
-    made: Array
-    operands: tuple[Array | Step, ...]
-    shapes: tuple[tuple[int, ...], ...]  # of the operands as they are read
-    formula: Formula | None = None
-    kind: str = ""
-    axes: tuple[int, ...] = ()
-    divisor: int = 1
-    order: str = ""
-    readers: list[Step] = field(default_factory=list)
-
-    @functools.cached_property
-    def formula_steps(self) -> tuple[FormulaStep, ...]:
-        assert self.formula is not None
-        types = [label(one.made.dtype if isinstance(one, Step) else one.dtype) for one in self.operands]
-        return trace(self.formula, types).steps
-
-    @functools.cached_property
-    def is_long(self) -> bool:
-        """Whether what it makes is better kept than computed again."""
-        return len(self.formula_steps) > _FEW
-
-    @functools.cached_property
-    def is_light(self) -> bool:
-        """Whether it is a few steps, element by element, from arrays in memory, which all its readers do themselves:
-        over as many elements, or where it is but a conversion.
-        """
-        if self.kind or self.dtype not in ("f32", "s32") or self.is_long or not self.readers:
-            return False
-        alike = all(shape == self.shape or prod(shape) == 1 for shape in self.shapes)
-        converts = _CONVERSION.issuperset(step.op for step in self.formula_steps)
-        as_many = all(one.size == self.size for one in self.readers)
-        return alike and (as_many or converts) and all(one.is_light for one in self.operands if isinstance(one, Step))
-
-    @property
-    def size(self) -> int:
-        """The elements that it goes over."""
-        return prod(self.shapes[0]) if self.kind else self.made.size
-
-    @functools.cached_property
-    def line(self) -> int:
-        """The size of the lines that are reduced: of the last dimensions; 0 where others are."""
-        shape = self.shapes[0]
-        along = {axis for axis in self.axes if shape[axis] > 1}
-        kept = [axis for axis, size in enumerate(shape) if size > 1 and axis not in along]
-        if not along or kept and min(along) < max(kept):
-            return 0
-        return prod(shape[axis] for axis in along)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.made.shape
-
-    @property
-    def dtype(self) -> str:
-        return label(self.made.dtype)
-
-
-@dataclass
-class Fusing(Kernels):
-    """Kernels that note their steps: `steps` by where in memory they left what they made."""
-
-    steps: dict[int, Step] = field(default_factory=dict)
-
-    def map(
-        self,
-        formula: Formula,
-        *operands: Array,
-        dst: np.dtype[Any] | None = None,
-        name: str = "map",
-        values: Values | None = None,
-    ) -> Array:
-        found = super().map(formula, *operands, dst=dst, name=name, values=values)
-        return self.noted(found, operands, formula=formula)
-
-    def reduce(
-        self,
-        kind: str,
-        x: Array,
-        axes: Sequence[int],
-        divisor: int = 1,
-        dst: np.dtype[Any] | None = None,
-        order: str = "turns",
-        values: Values | None = None,
-    ) -> Array:
-        found = super().reduce(kind, x, axes, divisor, dst, order, values)
-        along = tuple(a % x.ndim for a in axes) if x.ndim else ()
-        return self.noted(found, (x,), kind=kind, axes=along, divisor=divisor, order=order)
-
-    def noted(self, made: Array, operands: Sequence[Array], **what: Any) -> Array:
-        """`made`, by the call that was noted last."""
-        if made.size:
-            read = tuple(self.maker(a) for a in operands)
-            step = Step(self.calls[-1], made, read, tuple(a.shape for a in operands), **what)
-            for one in dict.fromkeys(s for s in read if isinstance(s, Step)):
-                one.readers.append(step)
-            self.steps[_place(made)] = step
-        return made
-
-    def maker(self, operand: Array) -> Array | Step:
-        """The step that made an array, which is seen whole and in its order; else the array."""
-        step = self.steps.get(_place(operand))
-        if step is None or step.made.size != operand.size or operand.dtype != step.made.dtype:
-            return operand
-        return step if operand.flags.c_contiguous or not any(operand.strides) else operand
-
-
-def _place(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
-# -- which steps go together ------------------------------------------------------------------------------------------
-@dataclass(eq=False)
-class Group:
-    """Steps of one kernel over `size` elements, in lines of `line` where sums or extremes are found along them (None:
-    nothing can be added).
-    """
-
-    size: int
-    line: int | None = 0
-    steps: list[Step] = field(default_factory=list)
-    before: set[Group] = field(default_factory=set)  # whose values it reads
-
-    def takes(self, step: Step) -> bool:
-        """Whether a step that reads what these make may be one of them."""
-        makers = [one for one in step.operands if isinstance(one, Step) and one in self.steps]
-        if self.line is None or any(one.dtype not in ("f32", "s32") for one in makers):
-            return False  # or it is rounded on its way
-        if step.kind:
-            return step.line > 1 and step.size == self.size and self.line in (0, step.line)
-        return step.size == self.size or self.line > 1 and step.size * self.line == self.size
-
-    @property
-    def left(self) -> list[Step]:
-        """The steps whose values are read by others than these."""
-        return [one for one in self.steps if not one.readers or not set(one.readers) <= set(self.steps)]
-
-    def is_wide(self, step: Step) -> bool:
-        """Whether a step makes a value at each place of a line."""
-        return not step.kind and step.size == self.size
-
-
-def grouped(steps: Sequence[Step], in_lines: bool) -> list[Group]:
-    """Steps in their order, each with those whose values it reads where it may; `in_lines`: along lines, too. Light
-    ones that somebody reads are in none: who reads them works them out.
-    """
-    groups: list[Group] = []
-    at: dict[Step, Group] = {}
-    for step in steps:
-        if step.is_light:
-            continue
-        read = {at[one] for one in step.operands if isinstance(one, Step) and one in at}
-        home = next((one for one in read if one.takes(step) and not any(one in other.before for other in read)), None)
-        if home is None or step.kind and not in_lines:
-            home = Group(step.size)
-            groups.append(home)
-        if step.kind:
-            home.line = step.line if in_lines and step.line > 1 else None
-        at[step] = home
-        home.steps.append(step)
-        home.before |= {one for other in read - {home} for one in (other, *other.before)}
-    return groups
-
-
-# -- their kernel -----------------------------------------------------------------------------------------------------
-@dataclass(eq=False)
-class Fused:
+class FusedKernel:
     """The kernel of a group: what builds it, its problem, the arrays that it reads, what it makes of them, and the
     light steps that it works out by itself.
     """
@@ -217,41 +42,41 @@ class Fused:
     problem: MapProblem | LinesProblem
     sources: list[Array]
     made: Array
-    light: set[Step]
+    light: set[NotedPass]
 
 
 class _Unfit(Exception):
     """A group has no kernel of its own."""
 
 
-class _Plan:
+class GroupOperands:
     """The operands of a group's kernel by number: arrays first, then what its passes make."""
 
-    def __init__(self, group: Group, out: Step) -> None:
+    def __init__(self, group: PassGroup, out: NotedPass) -> None:
         self.group, self.out = group, out
         self.sources: list[Array] = []
         self.strides: list[tuple[int, ...]] = []
         self.numbers: dict[Any, int] = {}  # by array or step
-        self.light: set[Step] = set()  # that others have made, and these do again
+        self.light: set[NotedPass] = set()  # that others have made, and these do again
         wide = [one for one in group.steps if group.is_wide(one)]
         self.shape = wide[0].shape if wide else next(one for one in group.steps if one.kind).shapes[0]
         for step in group.steps:
             for operand, shape in zip(step.operands, step.shapes, strict=True):
                 self.read(step, operand, shape)
 
-    def inside(self, operand: Array | Step) -> bool:
-        return isinstance(operand, Step) and operand in self.group.steps
+    def inside(self, operand: Array | NotedPass) -> bool:
+        return isinstance(operand, NotedPass) and operand in self.group.steps
 
-    def read(self, step: Step, operand: Array | Step, shape: tuple[int, ...]) -> None:
-        """What a step reads in a shape: one more array from memory, those of a light step, or nothing new."""
+    def read(self, step: NotedPass, operand: Array | NotedPass, shape: tuple[int, ...]) -> None:
+        """Number an operand that a step reads in a shape: an array from memory, or those of a light step."""
         if self.inside(operand):
             return
-        if isinstance(operand, Step) and operand.is_light:
+        if isinstance(operand, NotedPass) and operand.is_light:
             self.light.add(operand)
             for inner, own in zip(operand.operands, operand.shapes, strict=True):
                 self.read(step, inner, shape if own == operand.shape else own)
             return
-        array = operand.made if isinstance(operand, Step) else operand
+        array = operand.made if isinstance(operand, NotedPass) else operand
         key = self.key(array, shape)
         if key not in self.numbers:
             self.numbers[key] = len(self.sources)
@@ -260,9 +85,9 @@ class _Plan:
 
     @staticmethod
     def key(array: Array, shape: tuple[int, ...]) -> tuple[Any, ...]:
-        return (_place(array), array.dtype, shape)
+        return (place_of(array), array.dtype, shape)
 
-    def steps_through(self, step: Step, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def steps_through(self, step: NotedPass, shape: tuple[int, ...]) -> tuple[int, ...]:
         """An array's element strides along the dimensions of the group's shape."""
         whole = step.shapes[0] if step.kind else step.shape
         if prod(shape) == 1:
@@ -275,54 +100,58 @@ class _Plan:
             return strides_of((*lines[:behind], *[1] * (rank - behind)), lines)
         raise _Unfit
 
-    def number(self, operand: Array | Step, shape: tuple[int, ...]) -> int:
+    def number(self, operand: Array | NotedPass, shape: tuple[int, ...]) -> int:
         if self.inside(operand):
             return self.numbers.setdefault(operand, len(self.numbers))
-        return self.numbers[self.key(operand.made if isinstance(operand, Step) else operand, shape)]
+        return self.numbers[self.key(operand.made if isinstance(operand, NotedPass) else operand, shape)]
 
     def types(self, made: int) -> list[str]:
         return [label(a.dtype) for a in self.sources] + ["f32"] * made
 
-    def value(self, elements: Sequence[Element], step: Step, known: dict[Step, Element]) -> Element:
+    def value(self, elements: Sequence[Element], step: NotedPass, known: dict[NotedPass, Element]) -> Element:
         """A step's value from those of the operands; `known` are steps that others have made."""
         if step not in known:
             known[step] = self.of(step, [self.given(elements, *one, known) for one in self.operands(step)])
         return known[step]
 
-    def operands(self, step: Step) -> Iterator[tuple[Array | Step, tuple[int, ...]]]:
+    def operands(self, step: NotedPass) -> Iterator[tuple[Array | NotedPass, tuple[int, ...]]]:
         return zip(step.operands, step.shapes, strict=True)
 
-    def of(self, step: Step, values: Sequence[Element]) -> Element:
+    def of(self, step: NotedPass, values: Sequence[Element]) -> Element:
         assert step.formula is not None
         return step.formula(*values)
 
     def given(
-        self, elements: Sequence[Element], operand: Array | Step, shape: tuple[int, ...], known: dict[Step, Element]
+        self,
+        elements: Sequence[Element],
+        operand: Array | NotedPass,
+        shape: tuple[int, ...],
+        known: dict[NotedPass, Element],
     ) -> Element:
         """An operand as a step reads it in a shape."""
-        if isinstance(operand, Step) and self.inside(operand):
+        if isinstance(operand, NotedPass) and self.inside(operand):
             return self.value(elements, operand, known)
-        if isinstance(operand, Step) and operand.is_light:
+        if isinstance(operand, NotedPass) and operand.is_light:
             inner = [(one, shape if own == operand.shape else own) for one, own in self.operands(operand)]
             return self.of(operand, [self.given(elements, *one, known) for one in inner])
         return elements[self.number(operand, shape)]
 
 
-def kernel_of(group: Group) -> Fused:
+def kernel_of(group: PassGroup) -> FusedKernel:
     """The kernel of a group. Raises `_Unfit` where it has none."""
     left = group.left
     if len(left) != 1 or group.line is None:
         raise _Unfit
-    plan = _Plan(group, left[0])
+    plan = GroupOperands(group, left[0])
     if len(group.steps) + len(plan.light) == 1:
         raise _Unfit  # a pass as it is
     return _in_lines(plan) if group.line else _by_elements(plan)
 
 
-def _by_elements(plan: _Plan) -> Fused:
+def _by_elements(plan: GroupOperands) -> FusedKernel:
     expression = trace(lambda *given: plan.value(given, plan.out, {}), plan.types(0))
     dims, strides = collapse(plan.shape, plan.strides)
-    return Fused(
+    return FusedKernel(
         elementwise,
         MapProblem(expression, dims, tuple(strides), plan.out.dtype),
         plan.sources,
@@ -331,7 +160,7 @@ def _by_elements(plan: _Plan) -> Fused:
     )
 
 
-def _in_lines(plan: _Plan) -> Fused:
+def _in_lines(plan: GroupOperands) -> FusedKernel:
     group, out = plan.group, plan.out
     behind = next(k for k in range(len(plan.shape), -1, -1) if prod(plan.shape[k:]) == group.line)
     inner = [collapse(plan.shape[behind:], [steps[behind:]]) for steps in plan.strides]
@@ -342,29 +171,29 @@ def _in_lines(plan: _Plan) -> Fused:
         LineOperand(label(a.dtype), (*lines, along[0][-1]))
         for a, lines, (_, along) in zip(plan.sources, steps, inner, strict=True)
     ]
-    passes = _Passes(plan).found()
-    made = [one for one in plan.numbers if isinstance(one, Step)]
+    passes = LineRuns(plan).found()
+    made = [one for one in plan.numbers if isinstance(one, NotedPass)]
     operands += [LineOperand(whole=group.is_wide(one)) for one in made]
     assert group.line
     problem = LinesProblem(outer, group.line, tuple(operands), tuple(passes), out.dtype)
-    return Fused(lines, problem, plan.sources, plan.out.made, plan.light)
+    return FusedKernel(lines, problem, plan.sources, plan.out.made, plan.light)
 
 
-class _Passes:
+class LineRuns:
     """The passes of a group over its lines, in their order."""
 
-    def __init__(self, plan: _Plan) -> None:
+    def __init__(self, plan: GroupOperands) -> None:
         self.plan, self.group = plan, plan.group
         self.ends = [one for one in self.group.steps if not self.group.is_wide(one) or one is plan.out]
         counts = [one for end in self.ends for one in self.under(end)]
         self.kept = {one for one in set(counts) if counts.count(one) > 1 and one.is_long}
         if len(self.kept) > 1:
             raise _Unfit
-        self.made: set[Step] = set()
+        self.made: set[NotedPass] = set()
 
-    def under(self, end: Step) -> set[Step]:
+    def under(self, end: NotedPass) -> set[NotedPass]:
         """The steps along the line that one pass works out."""
-        found: set[Step] = set()
+        found: set[NotedPass] = set()
         stack = [end]
         while stack:
             step = stack.pop()
@@ -373,7 +202,7 @@ class _Passes:
             if self.group.is_wide(step):
                 found.add(step)
             if self.group.is_wide(step) or step is end:
-                stack += [one for one in step.operands if isinstance(one, Step) and self.plan.inside(one)]
+                stack += [one for one in step.operands if isinstance(one, NotedPass) and self.plan.inside(one)]
         return found
 
     def found(self) -> list[LinePass]:
@@ -390,7 +219,7 @@ class _Passes:
             self.made |= {end} | {step for step in self.kept if keeps >= 0 and self.plan.numbers[step] == keeps}
         return passes
 
-    def one(self, end: Step, makes: int, keeps: int = -1) -> LinePass:
+    def one(self, end: NotedPass, makes: int, keeps: int = -1) -> LinePass:
         """A pass up to a step."""
         plan = self.plan
 
@@ -421,7 +250,7 @@ def fused(nodes: Sequence[NodeRun], kernels: Fusing, name: str, around: float) -
     noted = {id(step.call): step for step in kernels.steps.values()}
     steps = [noted[id(call)] for node in nodes for call in node.calls if id(call) in noted]
     instead: dict[int, Call | None] = {}
-    again: set[Step] = set()  # light steps that kernels have within
+    again: set[NotedPass] = set()  # light steps that kernels have within
     for group in grouped(steps, isinstance(kernels.words, X86Vocabulary)):
         try:
             found = kernel_of(group)
@@ -445,7 +274,7 @@ def _launched(call: Call, around: float) -> Cost:
     return call.find_cost().launched(around)
 
 
-def _call(found: Fused, kernels: Fusing, name: str) -> Call:
+def _call(found: FusedKernel, kernels: Fusing, name: str) -> Call:
     target = kernels.target
     cost = functools.partial(kernel_cost, found.build, found.problem, kernels.words, target.machine, target.threads)
     return Call(f"{name}:{kernels.words.isa}", cost, task=name)

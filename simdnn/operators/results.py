@@ -12,7 +12,8 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.network import Network
 from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.operators.draft import Ending
-from simdnn.operators.fusing import Fusing, fused
+from simdnn.operators.fusing import fused
+from simdnn.operators.noted import Fusing
 from simdnn.operators.table import gathered, graph_of
 from simdnn.primitives import Attr
 from simdnn.primitives.run import Target

@@ -34,8 +34,8 @@ _UNROLL = 4  # vectors of a turn that stores
 
 
 class LineOperand(NamedTuple):
-    """What passes read: an array of a type with its element strides along the dimensions of the lines and within one;
-    or what a pass has made: one value a line, or, `whole`, a line.
+    """An operand of passes: an array of a type with its element strides along the dimensions of the lines and within
+    one; or values that a pass has made: one a line, or, `whole`, a line of them.
     """
 
     dtype: str = "f32"
