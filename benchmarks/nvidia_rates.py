@@ -6,6 +6,7 @@ and counted by machine as a table in Markdown. Results have the operands' type, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -30,7 +31,7 @@ def estimate(row: pd.Series) -> simdnn.Estimate:
         return simdnn.estimate("matmul", **sizes, dt=dt, machine=row["machine"], attr=attr)
 
 
-def table(published: pd.DataFrame) -> pd.DataFrame:
+def table(published: pd.DataFrame, estimate: Callable[[pd.Series], simdnn.Estimate] = estimate) -> pd.DataFrame:
     """The published rates, TFLOP/s, with the model's, the error in per cent, and what bounds the model."""
     found = [estimate(row) for _, row in published.iterrows()]
     model = pd.Series([round(one.gops / 1e3, 1) for one in found], published.index)
@@ -38,16 +39,21 @@ def table(published: pd.DataFrame) -> pd.DataFrame:
     return published.assign(model=model, **{"error, %": error}, bound=[one.bound for one in found])
 
 
+def count(found: pd.DataFrame, column: str = "machine") -> None:
+    """Print how near the model's rates are, as a table in Markdown."""
+    print(f"| {column} | rows | within 10 % | within 15 % | median error |")
+    print("|---|--:|--:|--:|--:|")
+    for name, rows in (*found.groupby(column), ("all", found)):
+        error = rows["error, %"].abs()
+        near = [int((error <= most).sum()) for most in (10, 15)]
+        print(f"| {name} | {len(rows)} | {near[0]} | {near[1]} | {error.median():.0f} % |")
+
+
 def main() -> None:
     """Write the model's rates beside the published ones, and print how near they are."""
     found = table(pd.read_csv(PUBLISHED))
     found.to_csv(PUBLISHED, index=False, lineterminator="\n")
-    print("| machine | rows | within 10 % | within 15 % | median error |")
-    print("|---|--:|--:|--:|--:|")
-    for name, rows in (*found.groupby("machine"), ("all", found)):
-        error = rows["error, %"].abs()
-        near = [int((error <= most).sum()) for most in (10, 15)]
-        print(f"| {name} | {len(rows)} | {near[0]} | {near[1]} | {error.median():.0f} % |")
+    count(found)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def quantize(on: GpuMachine, m: int, k: int, group: int) -> float:
         estimate_gpu(GpuQuantization(Dynamic(m, k, group, "f16", "s8", reductions=sums), on).program, on).seconds
         for sums in (0, group)
     )
-    return (summed - plain) * on.clock(matrix=True) * 1e9
+    return (summed - plain) * on.ghz * 1e9
 
 
 def table(gpus: tuple[str, ...] = GPUS, rows: tuple[int, ...] = ROWS) -> pd.DataFrame:

@@ -74,11 +74,16 @@ def test_the_cells_that_are_near() -> None:
 
 
 def test_published_rates_beside_predicted_ones() -> None:
-    """The rows of three types, one of them off by more than 15 %; docs/validation/gpu-rates.md has them all."""
-    chosen = tuple(r for r in gpu_rates.RATES if r.machine == "max1550_stack" and r.dtype in ("bf16", "s8", "tf32"))
-    found = gpu_rates.table(chosen).set_index("type")
-    assert (found["error"] == found["model"] / found["published"] - 1).all()
-    assert (found["error"].abs() <= gpu_rates.NEAR).to_dict() == {"bf16": True, "s8": True, "tf32": False}
+    """What docs/validation/gpu-rates.md says of the rows that are recorded: they are the model's, and most are near."""
+    recorded = pd.read_csv(gpu_rates.PUBLISHED, keep_default_na=False)
+    found = gpu_rates.table(recorded.drop(columns=["model", "error, %", "bound"]))
+    pd.testing.assert_frame_equal(found, recorded)
+    near = (found["error, %"].abs() <= 10).groupby(found["rows"]).agg(["sum", "count"])
+    assert near.to_dict("index") == {
+        "first": {"sum": 18, "count": 25},
+        "fitted": {"sum": 3, "count": 3},
+        "found later": {"sum": 15, "count": 18},
+    }
 
 
 def test_the_overhead_of_zero_points() -> None:

@@ -84,7 +84,6 @@ class GpuMachine(Identical):
     ghz: float  # that times are given at: the vendor's graphics clock, or the one clock that is known
     max_ghz: float | None
     base_ghz: float | None
-    matrix_ghz: float | None  # what the power limit leaves while the systolic pipes work
     threads: int  # of an engine with 128 registers each
     vector_ops: Mapping[str, float]  # "f32", "f16", "dp4a"
     s32_multiply_share: float  # rate of 32-bit integer products over that of f32
@@ -99,6 +98,7 @@ class GpuMachine(Identical):
     conversion_share: float = 1.0  # rate of conversions between types over that of f32
     launch_us: float = 0.0  # between a kernel's end and the start of the next one in line; 0: not modelled
     mma_share: float = 1.0  # what mma of a single warp reaches of a rate that is wgmma's
+    dpas_share: float = 1.0  # what DPAS reach of their rate, one after another
     f16_sums_share: float = 1.0  # rate of products with f16 sums over that with f32 sums
     #: by operand type, what power leaves while matrix pipes never rest
     full_load_ghz: Mapping[str, float] = field(default_factory=lambda: Frozen({}))
@@ -128,15 +128,6 @@ class GpuMachine(Identical):
     def nvidia(self) -> bool:
         return bool(self.platform.warp)
 
-    def clock(self, matrix: bool) -> float:
-        """GHz of a kernel that uses the systolic pipes, or of one that does not.
-
-        >>> from isa_models import machine
-        >>> machine("a770").clock(matrix=True)
-        2.1
-        """
-        return self.matrix_ghz or self.ghz if matrix else self.ghz
-
     def clock_under(self, load: Mapping[str, float]) -> float:
         """GHz of a kernel that keeps matrix pipes at work on operands of some types for a share of its time each.
 
@@ -149,7 +140,7 @@ class GpuMachine(Identical):
         (1.5, 1.98)
         """
         taken = sum(share / self.full_load_ghz.get(kind, math.inf) for kind, share in load.items())
-        return min(self.clock(bool(load)), 1 / taken if taken else math.inf)
+        return min(self.ghz, 1 / taken if taken else math.inf)
 
     def threads_of(self, registers: int) -> int:
         """Threads of an engine that use up to `registers` GRFs each: large-GRF mode halves them."""
@@ -170,6 +161,16 @@ class GpuMachine(Identical):
             unit = "mma" if self.nvidia else "DPAS"
             raise UnknownTiming(f"machine {self.name!r} has no rate of {unit} for {a} x {b}; it has {have}")
         return self.systolic_ops[kind], kind
+
+    def dpas_rate(self, a: str, b: str) -> float:
+        """Operations a clock that an engine's DPAS reach.
+
+        >>> from isa_models import machine
+        >>> stack = machine("max1550_stack")
+        >>> stack.dpas_rate("bf16", "bf16") / stack.systolic_rate("bf16", "bf16")[0] == stack.dpas_share
+        True
+        """
+        return self.systolic_rate(a, b)[0] * self.dpas_share
 
     def mma_rate(self, a: str, b: str, result: str = "f32", grouped: bool = False) -> float:
         """Operations a clock of NVIDIA's mma of one warp, or (`grouped`) of four, with sums of a type."""

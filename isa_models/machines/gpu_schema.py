@@ -29,14 +29,13 @@ def gpu_machine_of(top: Table, path: Path) -> GpuMachine:
     ghz = frequency.figure_number("ghz", 0.1, 10)
     max_ghz = frequency.figure_number("max_ghz", ghz, 10) if frequency.has("max_ghz") else None
     base_ghz = frequency.figure_number("base_ghz", 0.1, ghz) if frequency.has("base_ghz") else None
-    matrix_ghz = frequency.figure_number("matrix_ghz", 0.1, ghz) if frequency.has("matrix_ghz") else None
     limits = _by_type(frequency.table("full_load_ghz"), 0.1, ghz) if frequency.has("full_load_ghz") else {}
     engine = top.table("engine")
     threads = engine.figure_integer("threads", 2, 64)
     vector = {key: engine.figure_number(f"{key}_ops", 1, 1e5) for key in ("f32", "f16", "dp4a")}
     share = engine.figure_number("s32_multiply_share", 0.01, 1)
     converts = engine.figure_number("conversion_share", 0.01, 1) if engine.has("conversion_share") else 1.0
-    shares = {key: engine.figure_number(key, 0.01, 4, 1.0) for key in ("mma_share", "f16_sums_share")}
+    shares = {key: engine.figure_number(key, 0.01, 4, 1.0) for key in ("mma_share", "dpas_share", "f16_sums_share")}
     systolic, co_issue = _systolic(engine)
     latency = _latency(top.table("latency"), platform)
     caches = [_cache(row) for row in top.tables("caches")]
@@ -62,7 +61,6 @@ def gpu_machine_of(top: Table, path: Path) -> GpuMachine:
         ghz,
         max_ghz,
         base_ghz,
-        matrix_ghz,
         threads,
         Frozen(vector),
         share,

@@ -99,7 +99,7 @@ def levels(machine: Machine | GpuMachine, threads: int = 1) -> dict[str, float]:
     if isinstance(machine, GpuMachine):
         cores = machine.xe_cores * machine.stacks
         caches = {"L1": machine.l1, "L2": machine.l2}
-        found = {name: cache.bytes_per_cycle * cores * machine.clock(False) for name, cache in caches.items()}
+        found = {name: cache.bytes_per_cycle * cores * machine.ghz for name, cache in caches.items()}
         return found | {"DRAM": machine.sustained_gb_s * machine.stacks}
     ghz = machine.frequency.ghz(512 if machine.supports("avx512_core") else 256)
     found = {cache.name: cache.load_bytes_per_cycle * ghz * threads for cache in machine.caches}
@@ -119,7 +119,7 @@ def peaks(
         except (SimdnnError, KeyError):
             continue  # the machine has no unit for it
         if isinstance(machine, GpuMachine):
-            found[kind, isa] = 2 * macs * machine.clock(kind != "f32")
+            found[kind, isa] = 2 * macs * machine.ghz
         else:
             tiles = "amx" in isa and kind != "f32"
             found[kind, isa] = 2 * macs * machine.frequency.ghz(512 if "avx512" in isa else 256, tiles=tiles) * threads

@@ -19,7 +19,7 @@ def conversion(problem: GpuMatmulProblem, machine: GpuMachine, program: Program,
         size = problem.batch.products("wei") * problem.k * problem.n
         program = rounding(size, problem.compute, machine)
         read, written = (next(t.nbytes for t in program.tensors if t.kind == kind) for kind in ("input", "output"))
-    elif is_copied(machine, problem.wei, problem.m, problem.n):
+    elif is_copied(machine, problem):
         program = copy_alone(program, machine, "wei")
         read = written = program.tensor["wei"].nbytes
     else:

@@ -369,7 +369,6 @@ def test_floors_are_below_estimates(name: str, dt: str) -> None:
     ("name", "dt", "sizes", "attr"),
     [
         ("gnr", "u8:s8:s32", (16, 2, 100), None),  # 512 bits wide at 3.15 GHz, 256 at 3.6
-        ("max1550", "f32:f32:f32", (513, 256, 7), Attr(fpmath="any")),  # DPAS at 1.2 GHz, the vector pipe at 1.6
     ],
 )
 def test_the_least_time_is_taken_where_clocks_differ(

@@ -30,7 +30,7 @@ class XeBlock(Block):
 
     def rate(self, machine: GpuMachine) -> float:
         if self.unit == "dpas":
-            return machine.systolic_rate(self.src, self.wei)[0]
+            return machine.dpas_rate(self.src, self.wei)
         return machine.vector_ops["f32" if self.unit == "mad" else "dp4a"]
 
 

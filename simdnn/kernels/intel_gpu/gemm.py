@@ -83,7 +83,7 @@ class BlockGemm:
     def copied(self) -> tuple[str, ...]:
         """Tensors that the user has plain and a kernel brings into blocks before this one runs."""
         p = self.problem
-        if not is_copied(self.machine, p.src, p.m, p.n):
+        if not is_copied(self.machine, p):
             return ()
         return ("src", "wei") if p.wei_tag != "any" else ("src",)
 

@@ -39,7 +39,7 @@ _FIGURES: dict[str, tuple[str, ...]] = {
     "dot": ("engine.dp4a_ops", "latency.vector"),
     "math": ("engine.f32_ops", "latency.math"),
 }
-FEW = 6  # iterations of a loop that are simulated, and half as many beside
+FEW = 48  # iterations of a loop that are simulated, and half as many beside: threads get out of step by and by
 FEW_DEEP = 4  # the same where loops are three deep
 _MOST_KNOWN = 1 << 14
 Found = TypeVar("Found")
@@ -114,8 +114,9 @@ def issue_of(op: Op, machine: GpuMachine) -> Issue:
     if isinstance(definition, DpasForm):
         assert definition.shape is not None
         shape = definition.shape
-        work = 2 * shape.m * shape.n * shape.k / machine.systolic_rate(shape.a, shape.b)[0]
-        return Issue(op.instruction, SYSTOLIC, max(1.0, work), machine.latency.dpas_of(shape.m), reads, writes)
+        work = max(1.0, 2 * shape.m * shape.n * shape.k / machine.dpas_rate(shape.a, shape.b))
+        kind = machine.systolic_rate(shape.a, shape.b)[1]
+        return Issue(op.instruction, SYSTOLIC, work, machine.latency.dpas_of(shape.m), reads, writes, kind=kind)
     count, lanes, unit = 1, op.lanes, _unit(definition)
     if isinstance(definition, BlockForm):
         count, lanes = definition.repeats, definition.each
@@ -188,7 +189,9 @@ def confidences(op: Op, machine: GpuMachine) -> list[Confidence]:
     if isinstance(definition, DpasForm):
         assert definition.shape is not None
         kind = machine.systolic_rate(definition.shape.a, definition.shape.b)[1]
-        return [machine.confidence_of(f"engine.systolic_ops.{kind}", "latency.dpas_8"), definition.shape.confidence]
+        share = ("engine.dpas_share",) if "engine.dpas_share" in machine.provenance else ()
+        keys = (f"engine.systolic_ops.{kind}", "latency.dpas_8", *share)
+        return [machine.confidence_of(*keys), definition.shape.confidence]
     keys = _FIGURES[_unit(definition).rate]
     return [machine.confidence_of(*(key for key in keys if key in machine.provenance))]
 

@@ -107,7 +107,7 @@ def gpu_time(
     tree = parts(program, machine.l2.line_bytes)
     stays = _bytes(tree.iteration, machine, copies) <= machine.l2.size_bytes * machine.stacks and not cold
     stages = tuple(_stage(program, statement, machine, None if stays else copies) for statement in program.body)
-    found = _at(clock_of(program, machine), stages, machine, spans)
+    found = _at(machine.ghz, stages, machine, spans)
     slower = machine.clock_under(_load(found, machine)) if machine.full_load_ghz else found.ghz
     return found if slower == found.ghz else _at(slower, stages, machine, spans)
 
@@ -131,11 +131,6 @@ def _load(time: GpuTime, machine: GpuMachine) -> dict[str, float]:
             work[kind] = work.get(kind, 0.0) + stage.engine.busy[engine.SYSTOLIC] * stage.nest.group_count / len(kinds)
     cores = machine.xe_cores * machine.stacks
     return {kind: cycles / cores / (time.simulated.cycles + time.launch(machine)) for kind, cycles in work.items()}
-
-
-def clock_of(program: Program, machine: GpuMachine) -> float:
-    """GHz that a whole program runs at, power aside: one stage that uses the systolic pipes decides for all stages."""
-    return machine.clock(any(engine.issue_of(op, machine).pipe == engine.SYSTOLIC for op, _ in program.ops()))
 
 
 def _bytes(lines: Mapping[str, Lines], machine: GpuMachine, copies: Copies) -> float:
