@@ -221,6 +221,8 @@ class Library:
     block_of: Callable[[frozenset[str]], int] = lambda caps: 1
     #: (a primitive beside products) -> its way to compute it, whose bits programs here have
     operator: Callable[[OperatorCall], OperatorForm] = lambda call: _no_operators(call)
+    #: (such a primitive, threads) -> cycles of its own code around its kernels in an execution
+    around_operator: Callable[[OperatorCall, int], float] = lambda call, threads: 0.0
     #: (type of the source, channels, pixels, ISA caps) -> the layout of the weights of the matmul that an inner product
     #: is, and whether channels lie inside of pixels there
     inner_product: Callable[[str, int, int, frozenset[str]], tuple[str, bool]] | None = None

@@ -91,7 +91,7 @@ class Kernels:
         self.allocate(shape, dtype, shadowed=not self.values)
         if prod(shape) == 0:
             return np.zeros(shape, dtype)
-        dims, strides = collapse(shape, [_strides(a.shape, shape) for a in operands])
+        dims, strides = collapse(shape, [strides_of(a.shape, shape) for a in operands])
         expression = trace(formula, [label(a.dtype) for a in operands])
         problem = MapProblem(expression, dims, tuple(strides), label(dtype))
         run = self.called(name, elementwise, problem)
@@ -437,7 +437,8 @@ def shadow(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
 
 def shaded(array: Array) -> Array:
     """A shadow in place of float values, where they are many; integers may be sizes that somebody reads."""
-    return shadow(array.shape, array.dtype) if is_float(array.dtype) and array.size > 64 else array
+    is_shadow = not any(array.strides)
+    return shadow(array.shape, array.dtype) if is_float(array.dtype) and array.size > 64 and not is_shadow else array
 
 
 @functools.lru_cache(maxsize=64)
@@ -453,7 +454,7 @@ def _work(operands: int, steps: int) -> Any:
     return trace(formula, ["f32"] * operands)
 
 
-def _strides(shape: tuple[int, ...], into: tuple[int, ...]) -> tuple[int, ...]:
+def strides_of(shape: tuple[int, ...], into: tuple[int, ...]) -> tuple[int, ...]:
     """Element strides of a contiguous array of `shape` as it broadcasts `into` a shape."""
     own = [0 if n == 1 else prod(shape[i + 1 :]) for i, n in enumerate(shape)]
     return (0,) * (len(into) - len(shape)) + tuple(own)

@@ -16,8 +16,11 @@ from simdnn.networks.kernels import shadow
 from simdnn.networks.network import Network
 from simdnn.operators import turned
 from simdnn.operators.draft import STORED, TYPES, Ending
+from simdnn.operators.fusing import fused
+from simdnn.operators.noted import Fusing
 from simdnn.operators.results import OperatorEstimate
 from simdnn.operators.table import GRAPHS, graph_of
+from simdnn.primitives import Attr
 from simdnn.primitives.checks import integer, keyword, one_of
 from simdnn.primitives.result import Estimate
 from simdnn.primitives.run import Target
@@ -51,9 +54,10 @@ def cost(
     if primitive == "deconvolution" and turned.taken(sources, shape, end, target):
         return turned.price(sources, shape, end, where)
     made = graph_of(primitive, sources, shape, end, target)
-    on = {name: value for name, value in where.items() if name != "dispatch"}
-    found = Network(made.graph).estimate({n: a.shape for n, a in made.feeds.items()}, **on)
-    return OperatorEstimate(found.machine, found.isa, found.threads, found.nodes)
+    kernels = Fusing(Target.of(**{**where, "dispatch": "fastest"}, engine="auto"), Attr(), values=False)
+    found = Network(made.graph).estimate_by(kernels, {n: a.shape for n, a in made.feeds.items()})
+    nodes = fused(found.nodes, kernels, primitive, made.around(found.threads))
+    return OperatorEstimate(found.machine, where["isa"], found.threads, nodes)
 
 
 def _row_size(primitive: str, name: str, sources: Mapping[str, Any], options: Mapping[str, Any]) -> int:

@@ -54,10 +54,13 @@ BINARY = (*_BINARY, *_COMPARED, "ne")
 
 @dataclass(frozen=True, eq=False)
 class OperatorGraph:
-    """A primitive's program, and the arrays that it reads, by the names of its inputs."""
+    """A primitive's program, and the arrays that it reads, by the names of its inputs; cycles that a library takes
+    around its kernels, by how many threads it has.
+    """
 
     graph: Graph
     feeds: Mapping[str, Array]
+    around: Callable[[int], float] = lambda threads: 0.0
 
 
 class Followed:

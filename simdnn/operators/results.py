@@ -12,7 +12,10 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.network import Network
 from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.operators.draft import Ending
+from simdnn.operators.fusing import fused
+from simdnn.operators.noted import Fusing
 from simdnn.operators.table import gathered, graph_of
+from simdnn.primitives import Attr
 from simdnn.primitives.run import Target
 
 Where = str | PathLike[str] | Machine | GpuMachine
@@ -47,5 +50,7 @@ def ran(
     """Values and cost on a machine, which with isa, threads, engine and dispatch makes up `where`."""
     made = graph_of(primitive, gathered(primitive, sources), options, end, Target.of(*where))
     machine, isa, threads, engine, _ = where
-    found = Network(made.graph).run(made.feeds, machine=machine, isa=isa, threads=threads, engine=engine)
-    return OperatorResult(found.machine, found.isa, found.threads, found.nodes, found.outputs)
+    kernels = Fusing(Target.of(machine, isa, threads, engine, "fastest"), Attr())
+    found = Network(made.graph).run_by(kernels, made.feeds)
+    nodes = fused(found.nodes, kernels, primitive, made.around(threads))
+    return OperatorResult(found.machine, isa, found.threads, nodes, found.outputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,8 +66,9 @@ def graph_of(
     if library is None:
         return build(**sources, **options, end=end)
     build(**sources, **options, end=end)  # checks the arguments
-    form = library.operator(call_of(primitive, sources, options, end, target))
-    return build(**sources, **options, end=replace(end, form=form, caps=target.caps))
+    call = call_of(primitive, sources, options, end, target)
+    made = build(**sources, **options, end=replace(end, form=library.operator(call), caps=target.caps))
+    return replace(made, around=partial(library.around_operator, call))
 
 
 def call_of(

@@ -31,8 +31,9 @@ class ReduceProblem:
 
     `order`: how a CPU shares a line that is reduced among four accumulators of lanes, (c0 + c1) + (c2 + c3) at its end:
     "turns", the registers of a line in turn and what fills none to the last; "turns, rest first", that to c0; "rounds",
-    whole rounds of four in turn, (c0 + c2) + (c1 + c3), then all else onto c0, one after the other. "chain": element
-    after element, onto one.
+    whole rounds of four in turn, (c0 + c2) + (c1 + c3), then all else onto c0, one after the other. "register": all
+    onto one register, whose lanes then are joined (`simdnn.kernels.x86.line_sums`). "chain": element after element,
+    onto one.
     """
 
     kind: str

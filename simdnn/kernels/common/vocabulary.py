@@ -39,6 +39,11 @@ class Spread:
     finish: Callable[[Mapping[str, Array]], Any]
 
 
+def whole(program: Program) -> Spread:
+    """A program that takes arrays as they are."""
+    return Spread(program, dict, lambda found: found["dst"])
+
+
 class SpreadLines(Protocol):
     """Lines of elements spread over a target: `outer` many along each axis, each of vectors and what is left."""
 

@@ -21,7 +21,7 @@ from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.dynamic import Dynamic
 from simdnn.kernels.x86.code import Unit, broadcast32, load_float, store32
 from simdnn.kernels.x86.epilogue import store
-from simdnn.kernels.x86.reduce import horizontal
+from simdnn.kernels.x86.line_sums import horizontal
 from simdnn.program.check import verify
 from simdnn.program.records import SOURCE, ZEROS, Affine, Program, Register, Tensor
 

@@ -19,14 +19,22 @@ _IN_MEMORY = ("constant", "table")
 
 
 class X86Formula:
-    """An expression for one vector unit; the operands among `fixed` stand in registers of their own."""
+    """An expression for one vector unit; the operands among `fixed` stand in registers of their own, and `apart` more
+    registers are the caller's.
+    """
 
     def __init__(
-        self, expression: Expression, dst: str, fixed: Sequence[int], unit: Unit, tensor: str = "constants"
+        self,
+        expression: Expression,
+        dst: str,
+        fixed: Sequence[int],
+        unit: Unit,
+        tensor: str = "constants",
+        apart: int = 0,
     ) -> None:
         self.expression, self.fixed, self.unit, self.tensor = expression, fixed, unit, tensor
         #: names of registers that values may stand in
-        self.registers = [f"v{i}" for i in range(unit.registers - _SCRATCH - len(fixed))]
+        self.registers = [f"v{i}" for i in range(unit.registers - _SCRATCH - len(fixed) - apart)]
         for dtype in expression.inputs:
             if dtype not in LOADED:
                 raise Unimplemented(f"operand of {dtype} in an element-by-element kernel; allowed: {', '.join(LOADED)}")

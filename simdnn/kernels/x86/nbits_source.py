@@ -13,8 +13,8 @@ from simdnn.kernels.common.nbits import SourceBlocks
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary
 from simdnn.kernels.x86.code import Unit, load32, store32, typed, unit_of, zero
 from simdnn.kernels.x86.constants import Constants
+from simdnn.kernels.x86.line_sums import horizontal
 from simdnn.kernels.x86.narrow import MAGNITUDE, store
-from simdnn.kernels.x86.reduce import horizontal
 from simdnn.program.check import verify
 from simdnn.program.records import SOURCE, Affine, Program, Register, Tensor
 

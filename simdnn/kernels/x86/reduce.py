@@ -7,7 +7,6 @@ the end of each line. Arithmetic is in f32, whatever the storage type.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
@@ -20,14 +19,9 @@ from simdnn.kernels.common.reduce import ReduceProblem
 from simdnn.kernels.x86.code import Unit, broadcast32
 from simdnn.kernels.x86.elements import LOADED, STORED, broadcast, load
 from simdnn.kernels.x86.epilogue import store, store_constants
+from simdnn.kernels.x86.line_sums import ACCUMULATORS, first_lane, line_sum
 from simdnn.program.check import verify
 from simdnn.program.records import SOURCE, Affine, Program, Register, Tensor
-
-_ACCUMULATORS = 4
-_NEIGHBOURS, _HALVES = (
-    ((0, 1), (2, 3), (0, 2)),
-    ((0, 2), (1, 3), (0, 1)),
-)  # how four are joined, the result in the first
 
 
 @functools.lru_cache(maxsize=512)
@@ -69,6 +63,7 @@ class _LaneReduction:
         found.append(Tensor.constant("numbers", "f32", numbers.tobytes()))
         if p.kind == "sum_abs":
             found.append(Tensor.constant("magnitude", "u32", np.uint32(0x7FFFFFFF).tobytes()))
+        found += [first_lane(self.unit)] if p.order == "register" and p.dims[-1] % self.unit.lanes else []
         return [*found, *store_constants(self.unit, p.dst), Tensor("dst", p.dst, p.size, "output")]
 
     def start(self, *registers: Register) -> Code:
@@ -123,48 +118,22 @@ class _LaneReduction:
     def along_line(self, source: Affine, dest: Affine, inner: list[tuple[str, int]], line: int) -> Code:
         """The innermost dimension is reduced."""
         unit, p = self.unit, self.problem
-        x = unit.reg("x", "f32")
-        accumulators = [unit.reg(f"c{i}", "f32") for i in range(_ACCUMULATORS)]
-        step = _ACCUMULATORS * unit.lanes
-        rounds, left = divmod(line, step)
-        turns, rest = divmod(left, unit.lanes)
-        first, by_rounds = accumulators[0], p.order == "rounds"
         if p.order == "chain":
             return self.one_by_one(source, dest, [*inner, ("t", line)])
-        if by_rounds and inner:
-            raise Unimplemented(f"a sum in rounds over several dimensions, {p.dims}; the last one alone works")
+        if p.order in ("rounds", "register") and inner:
+            raise Unimplemented(f"a sum in {p.order} over several dimensions, {p.dims}; the last one alone works")
+        x, rest = unit.reg("x", "f32"), line % unit.lanes
+        masked = p.order == "register" or p.empty == 0 and (unit.masks or p.src == "f32")  # zeros do no harm
 
-        def one(at: Affine, lanes: int, acc: Register) -> Code:
-            return load(unit, "x", "src", p.src, source + at, lanes) + self.take(acc, x)
+        def value(at: Affine, lanes: int) -> tuple[Code, Register]:
+            return load(unit, "x", "src", p.src, source + at, lanes), x
 
-        def joint(pairs: Sequence[tuple[int, int]]) -> Code:
-            return [s for a, b in pairs for s in self.combine(accumulators[a], accumulators[b])]
-
-        body = loop(
-            "r",
-            rounds,
-            [
-                s
-                for i, acc in enumerate(accumulators)
-                for s in one(Affine.var("r") * step + i * unit.lanes, unit.lanes, acc)
-            ],
-        )
-        body += joint(_HALVES) if by_rounds else []
-        for turn in range(turns):
-            body += one(
-                Affine(rounds * step + turn * unit.lanes), unit.lanes, first if by_rounds else accumulators[turn]
-            )
-        tail = Affine(line - rest)
-        masked = p.empty == 0 and (unit.masks or p.src == "f32")  # zeros in the other lanes do no harm
-        if rest and masked:
-            body += one(tail, rest, accumulators[-1] if p.order == "turns" else first)
-        code: Code = [*self.mask(), *self.start(*accumulators)]
-        code += nest(inner, body)
-        code += [] if by_rounds else joint(_NEIGHBOURS)
-        code += horizontal(unit, "c0", self.combine)
+        accumulators = [unit.reg(f"c{i}", "f32") for i in range(ACCUMULATORS)]
+        total = line_sum(unit, p.order, line if masked else line - rest, value, self.take, self.combine, inner)
+        code: Code = [*self.mask(), *self.start(*accumulators), *total]
         if rest and not masked:
-            element = broadcast(unit, "x", "src", p.src, source + tail + Affine.var("t"))
-            code += nest([*inner, ("t", rest)], element + self.take(first, x))
+            element = broadcast(unit, "x", "src", p.src, source + Affine(line - rest) + Affine.var("t"))
+            code += nest([*inner, ("t", rest)], element + self.take(accumulators[0], x))
         return code + self.finish(accumulators[0], dest, 1)
 
     def one_by_one(self, source: Affine, dest: Affine, inner: list[tuple[str, int]]) -> Code:
@@ -173,18 +142,3 @@ class _LaneReduction:
         element = broadcast(self.unit, "x", "src", self.problem.src, source + Affine.var("t"))
         body = nest(inner, element + self.take(acc, x))
         return [*self.mask(), *self.start(acc), *body, *self.finish(acc, dest, 1)]
-
-
-def horizontal(unit: Unit, name: str, combine: Callable[[Register, Register], Code]) -> Code:
-    """All lanes of a register combined by halves, the result in every lane; register h is used on the way."""
-    code: Code = []
-    widths = [16, 8, 4] if unit.width == 512 else [8, 4]
-    for lanes in widths[:-1]:
-        extract = "vextractf64x4" if lanes == 16 else "vextractf128"
-        half = Register(name, "f32", lanes // 2)
-        upper = Register("h", "f32", lanes // 2)
-        code += [op(extract, upper, Register(name, "f32", lanes), imm=1), *combine(half, upper)]
-    low, other = Register(name, "f32", 4), Register("h", "f32", 4)
-    code += [op("vmovhlps", other, low, low), *combine(low, other)]
-    code += [op("vmovshdup", other, low), *combine(low, other)]
-    return [*code, op("vbroadcastss", unit.reg(name, "f32"), Register(name, "f32", 1))]

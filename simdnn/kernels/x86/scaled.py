@@ -13,8 +13,8 @@ from simdnn.kernels.common.code import Code, along, loop
 from simdnn.kernels.common.scaled import Scaled
 from simdnn.kernels.x86.code import Unit, broadcast32, load_float, store32, typed
 from simdnn.kernels.x86.constants import Constants
+from simdnn.kernels.x86.line_sums import horizontal
 from simdnn.kernels.x86.narrow import HIDDEN, INFINITY, MAGNITUDE, magnitude, store
-from simdnn.kernels.x86.reduce import horizontal
 from simdnn.program.check import verify
 from simdnn.program.records import SCALES, SOURCE, Affine, Program, Register, Tensor
 

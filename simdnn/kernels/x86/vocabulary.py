@@ -10,14 +10,14 @@ from simdnn.kernels.common.code import Code, loop, nest, op
 from simdnn.kernels.common.copy import CopyProblem
 from simdnn.kernels.common.expression import INSTRUCTIONS, Expression
 from simdnn.kernels.common.reduce import ReduceProblem
-from simdnn.kernels.common.vocabulary import Body, Spread, Vocabulary
+from simdnn.kernels.common.vocabulary import Body, Spread, Vocabulary, whole
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.copy import copying
 from simdnn.kernels.x86.elements import broadcast, load
 from simdnn.kernels.x86.epilogue import store, store_constants
 from simdnn.kernels.x86.formula import X86Formula
 from simdnn.kernels.x86.reduce import reduction
-from simdnn.program.records import Affine, Program, Register, Tensor
+from simdnn.program.records import Affine, Register, Tensor
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,7 @@ class X86Vocabulary(Vocabulary):
         return X86Formula(expression, dst, fixed, self.unit)
 
     def copying(self, p: CopyProblem) -> Spread:
-        return _whole(copying(p, self.unit))
+        return whole(copying(p, self.unit))
 
     def reduction(self, p: ReduceProblem) -> Spread:
-        return _whole(reduction(p, self.unit))
-
-
-def _whole(program: Program) -> Spread:
-    """A program that takes arrays as they are."""
-    return Spread(program, dict, lambda found: found["dst"])
+        return whole(reduction(p, self.unit))

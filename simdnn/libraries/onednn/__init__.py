@@ -31,6 +31,7 @@ LIBRARY = Library(
     around=calls.around,
     references=refusals.REFERENCES,
     operator=operators.form,
+    around_operator=calls.around_operator,
     deconvolution=deconvolution.way,
     name_deconvolution=deconvolution.name,
     inner_product=inner_product.layout,

@@ -10,12 +10,13 @@ were not measured.
 
 from __future__ import annotations
 
-from math import gcd
+from math import gcd, prod
 
 from isa_models import Machine
 from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.libraries.model import OperatorCall
 from simdnn.libraries.onednn.blocking import CONVOLUTIONS, packs
 from simdnn.libraries.onednn.sums import by_older_kernel
 
@@ -28,7 +29,21 @@ LINE = 250.0  # cycles of a line of outputs by a block of columns: a call, and t
 #: Golden Cove); where a machine has a cache's `set_cycles`, these tell it
 COLLIDING = 0.14
 SUMMED = 1.3  # cycles a weight of sums along K, column after column: a chain of adds, where a column's lines stay
+#: cycles of an execution of a primitive beside products, and of each call of its kernel, measured on a Zen 4 with the
+#: smallest problems (docs/validation/primitives-cost.md)
+OPERATORS = {
+    "eltwise": (210.0, 0.0),
+    "binary": (900.0, 0.0),
+    "conversion": (390.0, 0.0),
+    "softmax": (440.0, 35.0),
+    "layer_normalization": (1400.0, 0.0),
+    "batch_normalization": (530.0, 0.0),
+    "reduction": (360.0, 20.0),
+    "pooling": (1070.0, 90.0),
+    "resampling": (780.0, 0.0),
+}
 _ROWS, _COLUMNS = 256, 64  # of a call
+_REGISTER = 16  # f32
 _TOGETHER = 384  # rows of weights that are packed before the next
 _AT_ONCE = {"s8": 16, "bf16": 48}  # and columns of them
 
@@ -50,6 +65,27 @@ def around(problem: Problem, row: str, machine: Machine, threads: int = 1) -> fl
     calls = kernel * (problem.batch.count * _calls(problem) - 1)
     each = _copied(problem, machine) + _summed(problem, machine) if packs(problem, row) else 0.0
     return EXECUTION + (calls + each * problem.k * problem.n * problem.batch.count) / threads
+
+
+def around_operator(call: OperatorCall, threads: int) -> float:
+    """Cycles of an execution of a primitive beside products beyond its kernel's own; 0 of those not measured."""
+    execution, each = OPERATORS.get(call.primitive, (0.0, 0.0))
+    return execution + each * _kernels(call) / threads
+
+
+def _kernels(call: OperatorCall) -> int:
+    """How often the kernel of a primitive is called, for those whose calls have cycles of their own."""
+    shape = call.shapes[0]
+    if call.primitive == "softmax":  # a line; along other dimensions than the last, a register of lines
+        axis = call.options.get("axis", -1) % len(shape)
+        return prod(shape[:axis]) * -(-prod(shape[axis + 1 :]) // _REGISTER)
+    if call.primitive == "reduction":
+        reduced = {axis % len(shape) for axis in call.options["axes"]}
+        return prod(size for axis, size in enumerate(shape) if axis not in reduced)
+    if call.primitive == "pooling":
+        rows: list[int] = call.options["out"][:-1]
+        return prod(rows, start=shape[0])
+    return 1
 
 
 def _lines(p: ConvProblem, row: str) -> int:

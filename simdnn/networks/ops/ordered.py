@@ -101,6 +101,8 @@ def reduce(k: Kernels, node: Node, x: Array) -> Array:
     count = prod(x.shape[axis] for axis in axes)
     if not lanes:
         total = chain(k, kind, x, axes)
+    elif lanes == k.words.lanes:
+        total = view(k, k.reduce(kind, view(k, x, (x.size // count, count)), [1], order="register"), shape)
     else:
         total = view(k, _of_line(k, kind, view(k, x, (x.size // count, count)), lanes), shape)
     return k.map(lambda v: v / float(count), total, name="div") if node.integer("mean", 0) else total
