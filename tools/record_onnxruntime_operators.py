@@ -209,6 +209,64 @@ def attention(draws: Draws) -> None:
     draws.add("embeddings", [layer], feeds, tables, "y ends")
 
 
+def heads(draws: Draws) -> None:
+    """MultiHeadAttention in tiles and with masks, GroupQueryAttention of several steps and of one, rotations."""
+    for name, steps, places, size, inputs in (
+        ("tiles", 5, 70, 16, "q k v"),
+        ("one_step", 1, 33, 5, "q k v b"),
+        ("mask", 4, 7, 8, "q k v - m"),
+        ("added", 3, 20, 8, "q k v - - a"),
+        ("past", 2, 9, 8, "q k v - - - pk pv"),
+    ):
+        feeds = {"q": draws.floats(2, steps, 3 * size)}
+        feeds |= {key: draws.floats(2, places, 3 * size) for key in "kv"}
+        given = {"m": draws.rng.integers(0, 2, (2, places)).astype(np.int32), "a": draws.floats(1, 3, steps, places)}
+        given |= {key: draws.floats(2, 3, 4, size) for key in ("pk", "pv")} | {"b": draws.floats(9 * size)}
+        feeds |= {key: value for key, value in given.items() if key in inputs.split()}
+        outputs = "y k1 v1" if name == "past" else "y"
+        draws.add(name, [node("MultiHeadAttention", inputs, outputs, MICROSOFT, num_heads=3)], feeds, {}, outputs)
+    for name, steps, past, where in (
+        ("first", 6, 0, {"do_rotary": 1, "rotary_interleaved": 1}),
+        ("next", 1, 21, {"do_rotary": 1}),
+        ("window", 3, 9, {"local_window_size": 4}),
+        ("cap", 2, 5, {"softcap": 4.0}),
+        ("smooth", 1, 5, {"smooth_softmax": 1}),
+    ):
+        feeds = {key: draws.floats(1, steps, count * 32) for key, count in (("q", 4), ("k", 2), ("v", 2))}
+        feeds |= {key: draws.floats(1, 2, past, 32) for key in ("pk", "pv")} if past else {}
+        feeds |= {"l": np.array([past + steps - 1], np.int32), "t": np.array(past + steps, np.int32)}
+        tables = {key: draws.floats(40, 16) for key in "cs"} if "do_rotary" in where else {}
+        inputs = f"q k v {'pk pv' if past else '- -'} l t {' '.join(tables)}"
+        layer = node("GroupQueryAttention", inputs, "y k1 v1", MICROSOFT, num_heads=4, kv_num_heads=2, **where)
+        draws.add(f"groups_{name}", [layer], feeds, tables, "y k1 v1")
+    for half, neighbours in ((8, 0), (11, 1), (3, 1)):
+        tables = {key: draws.floats(9, half) for key in "cs"}
+        layer = node("RotaryEmbedding", "x p c s", domain=MICROSOFT, interleaved=neighbours)
+        draws.add(f"turned_{half}", [layer], {"x": draws.floats(2, 3, 4, 2 * half), "p": np.array([2])}, tables)
+
+
+def elements(draws: Draws) -> None:
+    """Functions by registers of four, with elements left over, and those of the C library."""
+    special = np.array([0.0, -0.0, np.inf, -np.inf, 1e-40, 88.8, -88, -104.5, 30000, -1e20, 5], np.float32)
+    functions: tuple[tuple[str, Arrays], ...] = (
+        ("Elu", {"alpha": 0.7}),
+        ("Selu", {}),
+        ("Celu", {"alpha": 0.7}),
+        ("Softplus", {}),
+        ("Sin", {}),
+        ("Cos", {}),
+        ("Mish", {}),
+    )
+    for op, where in functions:
+        for count in (3, 1026):
+            x = np.concatenate([draws.floats(count, scale=3), special])
+            draws.add(f"{op}_{count}", [node(op, "x", **where)], {"x": x}, {}, opset=18)
+    for power in (0.5, -1.0, 2.2, 3.0):
+        feeds = {"x": np.abs(draws.floats(65, scale=4))}
+        draws.add(f"Pow_{power}", [node("Pow", "x e")], feeds, {"e": np.float32(power)})
+    draws.add("Gelu", [node("Gelu", "x", approximate="tanh")], {"x": draws.floats(131, scale=3)}, {}, opset=20)
+
+
 def few_bits(draws: Draws) -> None:
     """MatMulNBits whose weights are made floats first: 2 bits, zero points in floats, groups in another order."""
     for name, bits, level, rows in (("two", 2, 0, 3), ("zeros", 4, 4, 1), ("zeros_0", 4, 0, 3), ("groups", 4, 4, 3)):
@@ -311,6 +369,8 @@ FAMILIES: tuple[Callable[[Draws], None], ...] = (
     normalizations,
     means,
     attention,
+    heads,
+    elements,
     few_bits,
     ensembles,
     support_vectors,

@@ -107,8 +107,12 @@ class LineSums(Protocol):
         """The natural logarithm of such a sum."""
         ...
 
-    def logarithms(self, x: Array) -> Array:
-        """The natural logarithms of a tensor, as the operator Log has them."""
+    def of_elements(self, op: str, x: Array, *numbers: float) -> Array:
+        """A tensor's elements as ONNX's operator `op` has them, which takes the numbers of a node."""
+        ...
+
+    def power(self, x: Array, exponent: Array) -> Array:
+        """x**exponent, element by element."""
         ...
 
     def reduced(self, kind: str, x: Array, axes: Sequence[int]) -> Array:
@@ -119,6 +123,14 @@ class LineSums(Protocol):
 
     def exponential(self, x: Array) -> Array:
         """e**x, where a library calls the one of the system."""
+        ...
+
+    def dots(self, query: Array, keys: Array) -> Array:
+        """Products of one query and keys, and `weighted` the sums of values by their shares."""
+        ...
+
+    def weighted(self, shares: Array, values: Array) -> Array:
+        """Sums of values (…, places, size) by shares (…, 1, places)."""
         ...
 
     def way_of(self, n: int, centred: bool) -> str:

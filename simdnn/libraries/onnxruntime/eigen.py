@@ -15,7 +15,6 @@ from math import prod
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from simdnn.libraries.onnxruntime.libm import logarithm
 
 _LANES = 4  # whose places in memory are multiples of their size
 _GROUP = 4  # rows that a product of a row of ones adds up before what was there
@@ -121,25 +120,26 @@ _ABOVE = (0.18256296349849254, 1.0000000190281063, 1.0000000190281136)
 _BELOW = (0.049616247954120038, 0.59923249590823520, 1.4999999999999927, 1.0)
 
 
-def logarithms(x: Array) -> Array:
-    """The natural logarithm of all elements: whole registers by a ratio of polynomials, the rest by the C library."""
+def in_registers(x: Array, whole: Callable[[Array], Array], rest: Callable[[Array], Array]) -> Array:
+    """A function of all elements, by whole registers of a tensor; of what is left, by itself."""
     flat = np.ascontiguousarray(x, np.float32).reshape(-1)
-    whole = flat.size // _LANES * _LANES
-    return np.concatenate([_by_ratio(flat[:whole]), logarithm(flat[whole:])]).reshape(x.shape)
+    end = flat.size // _LANES * _LANES
+    return np.concatenate([whole(flat[:end]), rest(flat[end:])]).astype(np.float32, copy=False).reshape(x.shape)
 
 
-def _by_ratio(x: Array) -> Array:
+def logarithm_by_ratio(x: Array) -> Array:
+    """The natural logarithm, by a ratio of polynomials."""
     share, exponent = np.frexp(x)
     small = share < np.float32(np.sqrt(0.5))
     power = exponent.astype(np.float32) - small
     rest = (share - np.float32(1)) + np.where(small, share, np.float32(0))
-    ratio = rest * _polynomial(rest, _ABOVE) / _polynomial(rest, _BELOW)
+    ratio = rest * polynomial(rest, _ABOVE) / polynomial(rest, _BELOW)
     found = power * np.float32(np.log(2)) + ratio
     found = np.where(x == np.inf, x, found)
     return np.asarray(np.where(x == 0, -np.inf, np.where(x >= 0, found, np.nan)), np.float32)
 
 
-def _polynomial(x: Array, coefficients: Iterable[float]) -> Array:
+def polynomial(x: Array, coefficients: Iterable[float]) -> Array:
     """Highest powers first."""
     first, *others = map(np.float32, coefficients)
     total = np.full(x.shape, first)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from simdnn.kernels.common import c_library
 from simdnn.kernels.common.expression import Element
 from simdnn.kernels.common.functions import horner
 
@@ -145,7 +146,7 @@ def fast_gelu(x: Element) -> Element:
     return (x * 0.5) * (tanh(inner) + 1.0)
 
 
-#: by their operator in ONNX; "powers" of a softmax are e**(x - greatest)
+#: by their operator in ONNX; "powers" of a softmax are e**(x - greatest), "softcap" the tangent that bounds scores
 FUNCTIONS: dict[str, Callable[[Element], Element]] = {
     "Sigmoid": logistic,
     "Tanh": tanh,
@@ -156,6 +157,7 @@ FUNCTIONS: dict[str, Callable[[Element], Element]] = {
     "Gelu": gelu,
     "FastGelu": fast_gelu,
     "powers": exp_of_none_above_zero,
+    "softcap": c_library.tanh,
 }
 
 #: of recurrent layers: onnxruntime/core/providers/cpu/rnn/rnn_helpers.cc

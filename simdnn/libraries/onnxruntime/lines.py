@@ -15,11 +15,12 @@ import numpy as np
 
 from isa_models.instruction import instruction
 from isa_models.readings.arrays import Array
-from simdnn.libraries.onnxruntime.eigen import logarithms as logarithms
 from simdnn.libraries.onnxruntime.eigen import of_images
 from simdnn.libraries.onnxruntime.eigen import reduced as reduced
+from simdnn.libraries.onnxruntime.elements import of_elements as of_elements
 from simdnn.libraries.onnxruntime.libm import exponential as exponential
 from simdnn.libraries.onnxruntime.libm import logarithm as logarithm
+from simdnn.libraries.onnxruntime.libm import power as power
 from simdnn.libraries.onnxruntime.sums import block_of
 
 _LANES = 8
@@ -44,6 +45,32 @@ def sum_of_powers(x: Array, caps: frozenset[str]) -> Array:
     total = total[..., ::2] + total[..., 1::2]
     total = total[..., ::2] + total[..., 1::2]
     return np.asarray(total[..., :1] + total[..., 1:])
+
+
+# -- attention of one query -------------------------------------------------------------------------------------------
+def dots(query: Array, keys: Array) -> Array:
+    """Products (…, 1, places) of a query (…, 1, size) and keys (…, places, size): in 8 lanes, neighbours, those sums,
+    the halves; then what is left.
+    """
+    whole = query.shape[-1] // _LANES * _LANES
+    terms = query * keys
+    lanes = np.zeros((*terms.shape[:-1], _LANES), np.float32)
+    for first in range(0, whole, _LANES):
+        lanes = lanes + terms[..., first : first + _LANES]
+    for _ in range(3):
+        lanes = lanes[..., ::2] + lanes[..., 1::2]
+    total = lanes[..., 0]
+    for i in range(whole, terms.shape[-1]):
+        total = total + terms[..., i]
+    return np.asarray(total[..., None, :])
+
+
+def weighted(shares: Array, values: Array) -> Array:
+    """Sums (…, 1, size) of values (…, places, size) by their shares (…, 1, places), one after the other."""
+    total = np.zeros((*np.broadcast_shapes(shares.shape[:-2], values.shape[:-2]), 1, values.shape[-1]), np.float32)
+    for i in range(values.shape[-2]):
+        total = total + shares[..., i : i + 1] * values[..., i : i + 1, :]
+    return total
 
 
 # -- normalizations ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from simdnn.networks.ops import (  # noqa: F401  # each registers its own
     activation,
     blocks,
+    by_heads,
     by_reference,
     classical,
     control,

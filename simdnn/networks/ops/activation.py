@@ -15,7 +15,7 @@ from simdnn.kernels.common import functions as f
 from simdnn.kernels.common.expression import Element
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
-from simdnn.networks.ops.elementwise import by_numpy, computed, formula_of, sigmoid
+from simdnn.networks.ops.elementwise import by_numpy, computed, formula_of, lines_of, sigmoid
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.types import is_float
 
@@ -44,7 +44,7 @@ def prelu(k: Kernels, node: Node, x: Array, slope: Array) -> Array:
     )
 
 
-def _elu(k: Kernels, x: Array, alpha: float, gamma: float = 1.0, inner: float = 1.0) -> Array:
+def _elu(k: Kernels, node: Node, x: Array, alpha: float, gamma: float = 1.0, inner: float = 1.0) -> Array:
     """gamma * (max(x, 0) + alpha * (e**(x * inner) - 1 below 0))."""
 
     def formula(v: Element) -> Element:
@@ -56,25 +56,28 @@ def _elu(k: Kernels, x: Array, alpha: float, gamma: float = 1.0, inner: float = 
         result: Array = gamma * np.where(v < 0, alpha * np.expm1(np.minimum(v, 0) * inner), v)
         return result
 
+    if (lines := lines_of(k, x)) is not None:
+        numbers = (alpha, gamma) if node.op == "Selu" else (alpha,)
+        return k.map(formula, x, name="elu", values=lambda: lines.of_elements(node.op, x, *numbers))
     return computed(k, "elu", formula, x, plain=plain)
 
 
 @operator("Elu")
 def elu(k: Kernels, node: Node, x: Array) -> Array:
-    return _elu(k, x, node.number("alpha", 1.0))
+    return _elu(k, node, x, node.number("alpha", 1.0))
 
 
 @operator("Selu")
 def selu(k: Kernels, node: Node, x: Array) -> Array:
     old = node.version < 6
     alpha, gamma = (1.6732, 1.0507) if old else (1.67326319217681884765625, 1.05070102214813232421875)
-    return _elu(k, x, node.number("alpha", alpha), node.number("gamma", gamma))
+    return _elu(k, node, x, node.number("alpha", alpha), node.number("gamma", gamma))
 
 
 @operator("Celu")
 def celu(k: Kernels, node: Node, x: Array) -> Array:
     alpha = node.number("alpha", 1.0)
-    return _elu(k, x, alpha, inner=1 / alpha)
+    return _elu(k, node, x, alpha, inner=1 / alpha)
 
 
 @operator("HardSigmoid")
@@ -115,7 +118,7 @@ def gelu(k: Kernels, node: Node, x: Array) -> Array:
     need(kind in ("none", "tanh"), f"approximate={kind!r}; allowed: none, tanh")
     if kind == "none":
         return computed(k, "gelu_erf", formula_of(k, "Gelu", _gelu_erf), x, plain=_gelu_erf_numpy, steps=20)
-    return computed(k, "gelu_tanh", f.gelu_by_tanh, x, plain=_gelu_tanh_numpy, steps=20)
+    return fast_gelu(k, node, x)
 
 
 @operator("BiasGelu", domain="com.microsoft")

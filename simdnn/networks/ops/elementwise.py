@@ -7,6 +7,7 @@ arrays, and an estimated cost. Functions without a formula get NumPy's.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -92,8 +93,11 @@ _PLAIN: dict[str, Plain] = {
 
 @operator(*_UNARY)
 def unary(k: Kernels, node: Node, x: Array) -> Array:
-    if node.op == "Log" and (lines := lines_of(k, x)) is not None:
-        return k.map(f.log, x, name="log", values=lambda: lines.logarithms(x))
+    if node.op in ("Log", "Softplus") and (lines := lines_of(k, x)) is not None:
+        return k.map(_UNARY[node.op], x, name=node.op.lower(), values=lambda: lines.of_elements(node.op, x))
+    if node.op == "Mish" and lines_of(k, x) is not None:  # a library that has none: its parts
+        plus = unary(k, replace(node, op="Softplus"), x)
+        return k.map(lambda v, t: v * t, x, unary(k, replace(node, op="Tanh"), plus), name="mul")
     return computed(k, node.op.lower(), formula_of(k, node.op), x, plain=_PLAIN.get(node.op), steps=8)
 
 
@@ -139,6 +143,8 @@ _BY_NUMPY: dict[str, tuple[Plain, int]] = {
 @operator(*_BY_NUMPY)
 def unary_by_numpy(k: Kernels, node: Node, x: Array) -> Array:
     plain, steps = _BY_NUMPY[node.op]
+    if node.op in ("Sin", "Cos") and (lines := lines_of(k, x)) is not None:
+        return k.plain(lines.of_elements(node.op, x) if k.values else x, x, steps=steps)
     return by_numpy(k, plain, x, steps=steps)
 
 
@@ -251,8 +257,13 @@ _POWERS: dict[float, Formula] = {
 def power(k: Kernels, node: Node, x: Array, exponent: Array) -> Array:
     """Common exponents are products and roots; others are e**(y log x), whose values here are NumPy's."""
     exponent = aligned(node, x, exponent)
-    if has_kernel(x) and exponent.size == 1 and exponent.ndim <= x.ndim and float(exponent.reshape(-1)[0]) in _POWERS:
-        return k.map(_POWERS[float(exponent.reshape(-1)[0])], x, name="pow")
+    single = float(exponent.reshape(-1)[0]) if exponent.size == 1 and exponent.ndim <= x.ndim else 0.0
+    lines = lines_of(k, x) if exponent.dtype == x.dtype else None
+    if lines is not None and single not in (2.0, 3.0):
+        shape = k.broadcast(x, exponent)
+        return k.plain(lines.power(x, exponent) if k.values else shadow(shape, x.dtype), x, exponent, steps=30)
+    if has_kernel(x) and single in _POWERS:
+        return k.map(_POWERS[single], x, name="pow")
 
     def plain(v: Array, y: Array) -> Array:
         if not is_float(v.dtype) and is_float(y.dtype):

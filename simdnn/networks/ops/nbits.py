@@ -1,4 +1,6 @@
-"""MatMulNBits as a library that runs models forms it (`Library.way_of_blocks`): weights of 4 or 8 bits in blocks."""
+"""Numbers of a few bits in blocks: MatMulNBits as a library that runs models forms it (`Library.way_of_blocks`), and
+rows of such a table.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,11 @@ from simdnn.kernels.x86.nbits import integer_dots
 from simdnn.kernels.x86.nbits_float import float_row
 from simdnn.kernels.x86.nbits_source import source_blocks
 from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.model import Node
+from simdnn.networks.ops.indexing import checked
 from simdnn.networks.ops.linear import products
-from simdnn.networks.types import bits, limits
+from simdnn.networks.ops.registry import axis_of, need, operator
+from simdnn.networks.types import bits, is_float, limits
 
 F32 = np.dtype(np.float32)
 #: types of weights that onnxruntime makes blocks of where it meets them dequantized beside a source of floats
@@ -147,3 +152,48 @@ def _as_floats(k: Kernels, w: CodeBlocks, inner: int) -> Array:
     zeros, scales = w.filled.astype(np.int32)[..., None], w.scales[..., None]
     floats = k.map(lambda c, z, s: (c - z).to_float() * s, codes, zeros, scales, dst=F32, name="dequantize")
     return floats.reshape(n, -1)[:, :inner]
+
+
+def unpacked(packed: Array, width: int) -> Array:
+    """Bytes of the last dimension to values of `width` bits, the lowest first.
+
+    >>> unpacked(np.array([[0x21]], np.uint8), 4).tolist()
+    [[1, 2]]
+    """
+    parts = [packed >> shift & (1 << width) - 1 for shift in range(0, 8, width)]
+    return np.stack(parts, -1).reshape(*packed.shape[:-1], -1).astype(np.uint8)
+
+
+@operator("GatherBlockQuantized", domain="com.microsoft")
+def gather_block_quantized(
+    k: Kernels, node: Node, data: Array, indices: Array, scales: Array, zeros: Array | None = None
+) -> Array:
+    """Slices of a table of integers, (code - zero point) * scale; each block along `quantize_axis` has a scale and a
+    zero point. Bytes hold codes of `bits` bits each.
+    """
+    axis, along = (axis_of(node.integer(name, i), data.ndim) for i, name in enumerate(("gather_axis", "quantize_axis")))
+    block, width = node.integer("block_size", 128), node.integer("bits", 4)
+    need(block > 0 and axis != along and scales.ndim == data.ndim, f"block_size={block}, axes {axis} and {along}")
+    if is_float(data.dtype):
+        raise Unimplemented(f"GatherBlockQuantized of {data.dtype}; u8, u4 and s4 work")
+    packed = data.dtype == np.uint8
+    need(not packed or width in (2, 4, 8) and along == data.ndim - 1, f"bytes of {width} bits along axis {along}")
+    middle = 0
+    if packed:
+        middle = 1 << width - 1
+        data = unpacked(data, width)
+        zeros = None if zeros is None else unpacked(zeros, width)[..., : scales.shape[along]]
+    need(scales.shape[along] == -(-data.shape[along] // block), f"scales {scales.shape} for {data.shape} by {block}")
+
+    def found(table: Array, repeats: int) -> Array:
+        wide = np.repeat(table, repeats, along) if repeats > 1 else table
+        taken = np.take(wide, at, axis)
+        return taken if repeats == 1 else np.take(taken, np.arange(data.shape[along]), where)
+
+    at = checked(indices, data.shape[axis])
+    where = along if along < axis else along + indices.ndim - 1
+    codes = k.moved(found(data.astype(np.int32), 1), 1)
+    factors = found(scales, block).astype(F32)
+    points = np.int32(middle) if zeros is None else found(zeros.astype(np.int32), block)
+    given = codes, factors, np.broadcast_to(points, codes.shape)
+    return k.map(lambda c, s, z: (c - z).to_float() * s, *given, dst=scales.dtype, name="dequantize")

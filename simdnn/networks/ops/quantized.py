@@ -19,7 +19,7 @@ from simdnn.networks.model import Node
 from simdnn.networks.narrow import FORMS, Scales
 from simdnn.networks.ops.elementwise import cast_to, has_kernel, narrowed
 from simdnn.networks.ops.linear import checked_conv, converted, convolve, image_windows, in_floats, with_attr
-from simdnn.networks.ops.nbits import INTEGERS, CodeBlocks, as_library, by_floats
+from simdnn.networks.ops.nbits import INTEGERS, CodeBlocks, as_library, by_floats, unpacked
 from simdnn.networks.ops.registry import axis_of, need, operator
 from simdnn.networks.ops.shape import padded, view
 from simdnn.networks.types import element, is_float, label, limits
@@ -386,14 +386,14 @@ def matmul_nbits(
         b.size == columns * blocks * block * width // 8,
         f"{b.size} bytes of weights for K={inner}, N={columns}, block_size={block}",
     )
-    w = _unpack(b.reshape(columns, -1), width).T
+    w = unpacked(b.reshape(columns, -1), width).T
     scale = scales.reshape(columns, blocks).T.astype(np.float32)
     if zeros is None:
         zero = np.full((blocks, columns), 1 << (width - 1), np.uint8)
     elif is_float(zeros.dtype):
         zero = zeros.reshape(columns, blocks).T
     else:
-        zero = _unpack(zeros.reshape(columns, -1), width)[:, :blocks].T
+        zero = unpacked(zeros.reshape(columns, -1), width)[:, :blocks].T
     added = None if bias is None else converted(k, bias, F32)
     grouped = groups is not None and groups.size > 0
     if grouped or width == 2 or is_float(zero.dtype):
@@ -480,9 +480,3 @@ def conv_blocks(k: Kernels, node: Node, x: Array, codes: Array, scales: Array, b
         return convolve(k, node, source, codes, bias, attr=replace(k.attr, apply_to_int=False, scales=given))
     factor = scales.reshape(-1, *[1] * (codes.ndim - 1)).astype(F32)
     return convolve(k, node, source, codes.astype(F32) * factor, bias)
-
-
-def _unpack(packed: Array, width: int) -> Array:
-    """Bytes to values of `width` bits, the lowest first."""
-    parts = [packed >> shift & (1 << width) - 1 for shift in range(0, 8, width)]
-    return np.stack(parts, -1).reshape(len(packed), -1).astype(np.uint8)

@@ -25,9 +25,8 @@ _BEFORE = (
 #: operators that onnxruntime's tools make of several nodes of a transformer, and what works
 FUSED = dict.fromkeys(
     (
-        *("MultiHeadAttention", "GroupQueryAttention", "PackedAttention"),
-        *("PackedMultiHeadAttention", "DecoderAttention", "DecoderMaskedMultiHeadAttention", "SparseAttention"),
-        *("LongformerAttention", "DecoderMaskedSelfAttention", "QOrderedAttention", "RotaryEmbedding"),
+        *("PackedAttention", "PackedMultiHeadAttention", "DecoderAttention", "DecoderMaskedMultiHeadAttention"),
+        *("SparseAttention", "LongformerAttention", "DecoderMaskedSelfAttention", "QOrderedAttention"),
         *("BeamSearch", "GreedySearch", "Sampling"),
     ),
     _BEFORE,

@@ -41,7 +41,7 @@ def attention(
     `added` (batch or 1, heads or 1, steps, steps in all) goes onto the scores.
     """
     need(x.ndim == 3 and weights.ndim == 2, f"{x.shape} x {weights.shape}; (batch, steps, hidden) and a matrix work")
-    _check(node, ("do_rotary", "past_present_share_buffer"))
+    refuse_flags(node, ("do_rotary", "past_present_share_buffer"))
     sizes = node.integers("qkv_hidden_sizes", [weights.shape[1] // 3] * 3)
     by_heads = k.runs_models and not k.constant_weights
     joined = _by_heads(k, node, x, weights, bias, sizes) if by_heads else products(k, x, weights, bias)
@@ -75,12 +75,12 @@ def quantized_attention(
     past: Array | None = None,
 ) -> Any:
     """Attention whose queries, keys and values are sums of integers, scaled, with their bias in floats."""
-    _check(node, ("do_rotary", "past_present_share_buffer"))
+    refuse_flags(node, ("do_rotary", "past_present_share_buffer"))
     found = matmul_integer_to_float(k, node, x, weights, x_scale, w_scale, x_zero, w_zero, bias)
     return _attended(k, node, found, [weights.shape[1] // 3] * 3, mask, past, None)
 
 
-def _check(node: Node, flags: tuple[str, ...]) -> None:
+def refuse_flags(node: Node, flags: tuple[str, ...]) -> None:
     if set_ := [flag for flag in flags if node.integer(flag, 0)]:
         raise Unimplemented(f"{node.op} with {set_[0]}=1; 0 works")
 
@@ -108,10 +108,10 @@ def _attended(
     )
     if past is not None:
         key, value = (k.moved(np.concatenate([old, new], 2)) for old, new in zip(past, (key, value), strict=True))
-    outside = _outside(node, mask, batch, steps, key.shape[2])
+    unseen = outside(node, mask, batch, steps, key.shape[2])
     scale = node.number("scale", 0.0) or float(np.float32(1) / np.sqrt(np.float32(query.shape[-1])))
     scores = _scores(replace(k, constant_weights=False, followed=""), query, key, scale)
-    for summand in (added, outside):
+    for summand in (added, unseen):
         scores = scores if summand is None else k.map(lambda v, a: v + a, scores, summand, name="add")
     shares = softmax_kernel(k, scores, 3)
     found = products(replace(k, constant_weights=False, followed=""), shares, value)
@@ -129,7 +129,7 @@ def _scores(k: Kernels, query: Array, key: Array, scale: float) -> Array:
     return k.map(lambda v: v * scale, products(k, query, turned), name="mul")
 
 
-def _outside(node: Node, mask: Array | None, batch: int, steps: int, reach: int) -> Array | None:
+def outside(node: Node, mask: Array | None, batch: int, steps: int, reach: int) -> Array | None:
     """Numbers added to the scores (batch, 1, steps, reach) of places that are not to be seen; None where all are.
 
     A mask has ones for what is to be seen, (batch, reach) or (batch, steps, reach), or says where that ends in each
