@@ -97,10 +97,77 @@ def test_boxes_are_suppressed_by_numbers_that_are_scalars() -> None:
 
 
 @pytest.mark.parametrize(("mode", "opset"), [("nearest", 16), ("bilinear", 16), ("linear", 20), ("bicubic", 16)])
-def test_grids_by_the_modes_of_their_opset(mode: str, opset: int) -> None:
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("aligned", [0, 1])
+def test_grids_by_the_modes_of_their_opset(mode: str, opset: int, padding: str, aligned: int) -> None:
+    """Places beyond the image among them; inside, ONNX's reference gives these values to float rounding."""
     rng = np.random.default_rng(2)
     feeds = {"x": rng.standard_normal((1, 2, 6, 7)).astype(np.float32)}
-    feeds["g"] = (rng.random((1, 4, 5, 2)) * 1.4 - 0.7).astype(np.float32)
-    made = model([helper.make_node("GridSample", ["x", "g"], ["y"], mode=mode)], feeds, {}, opset=opset)
-    found = simdnn.load(made).run(feeds, **peer.ALIKE).outputs["y"]
-    np.testing.assert_allclose(found, peer.output(made, feeds), atol=1e-6)
+    feeds["g"] = (rng.random((1, 4, 5, 2)) * 3 - 1.5).astype(np.float32)
+    where: dict[str, Any] = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
+    made = model([helper.make_node("GridSample", ["x", "g"], ["y"], **where)], feeds, {}, opset=opset)
+    assert not differs(made, feeds)
+    assert simdnn.load(made).estimate(machine="zen4", dispatch="onnxruntime").cycles > 0
+    feeds["g"] *= np.float32(0.4)
+    near = simdnn.load(made).run(feeds, machine="zen4").outputs["y"]
+    np.testing.assert_allclose(near, peer.output(made, feeds), atol=2e-6)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_grids_over_three_dimensions(mode: str) -> None:
+    rng = np.random.default_rng(3)
+    feeds = {"x": rng.standard_normal((2, 3, 4, 5, 3)).astype(np.float32)}
+    feeds["g"] = (rng.random((2, 2, 3, 4, 3)) * 3 - 1.5).astype(np.float32)
+    assert not differs(
+        model([helper.make_node("GridSample", ["x", "g"], ["y"], mode=mode)], feeds, {}, opset=20), feeds
+    )
+
+
+@pytest.mark.parametrize("act", ["Tanh", "Relu", "Sigmoid"])
+@pytest.mark.parametrize(("batch", "width", "sides"), [(3, 20, 2), (1, 300, 1), (1, 5, 2)])
+def test_plain_recurrent_layers(act: str, batch: int, width: int, sides: int) -> None:
+    """Biases ahead of the inputs' product, of weights that are not packed; the tangent is made of a sigmoid."""
+    rng = np.random.default_rng(width)
+    hidden, shapes = 17, {"w": (sides, 17, width), "r": (sides, 17, 17), "b": (sides, 34)}
+    held = {name: (rng.standard_normal(shape) * 0.3).astype(np.float32) for name, shape in shapes.items()}
+    feeds = {"x": rng.standard_normal((4, batch, width)).astype(np.float32)}
+    direction = {"direction": "bidirectional"} if sides == 2 else {}
+    where: dict[str, Any] = {"hidden_size": hidden, "activations": [act] * sides, **direction}
+    assert not differs(model([helper.make_node("RNN", ["x", *held], ["y"], **where)], feeds, held), feeds)
+
+
+@pytest.mark.parametrize("op", ["SkipLayerNormalization", "SkipSimplifiedLayerNormalization"])
+@pytest.mark.parametrize("skip", [(2, 3, 24), (1, 3, 24), (3, 24)])
+def test_sums_that_are_normalized_have_an_epsilon_of_their_own(op: str, skip: tuple[int, ...]) -> None:
+    """1e-12 where a node says none, which small values show, by each rule."""
+    rng = np.random.default_rng(4)
+    feeds = {
+        name: (rng.standard_normal(shape) * 1e-3).astype(np.float32) for name, shape in (("x", (2, 3, 24)), ("s", skip))
+    }
+    held = {name: rng.standard_normal(24).astype(np.float32) for name in ("g", "b")[: 1 if "Simplified" in op else 2]}
+    made = model([helper.make_node(op, ["x", "s", *held], ["y"], domain="com.microsoft")], feeds, held)
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    assert not differs(made, feeds)
+    near = simdnn.load(made).run(feeds, machine="zen4").outputs["y"]
+    np.testing.assert_allclose(near, peer.output(made, feeds), atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("act", "numbers"),
+    [("Relu", []), ("Sigmoid", []), ("LeakyRelu", [0.1]), ("HardSigmoid", [0.2, 0.5]), ("Clip", [0.0, 6.0])],
+)
+def test_activations_within_products(act: str, numbers: list[float]) -> None:
+    rng = np.random.default_rng(5)
+    feeds = {"x": rng.standard_normal((1, 8, 7, 6)).astype(np.float32)}
+    held = {"w": rng.standard_normal((16, 8, 3, 3)).astype(np.float32), "b": rng.standard_normal(16).astype(np.float32)}
+    where: dict[str, Any] = {"activation": act, "pads": [1] * 4, "domain": "com.microsoft"}
+    where |= {"activation_params": numbers} if numbers else {}
+    made = model([helper.make_node("FusedConv", ["x", "w", "b"], ["y"], **where)], feeds, held)
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    assert not differs(made, feeds)
+    rows, held = {"x": feeds["x"].reshape(6, 56)}, {"w": held["w"].reshape(-1)[:504].reshape(56, 9), "b": held["b"][:9]}
+    if act in ("Relu", "Sigmoid"):
+        layer = helper.make_node("FusedGemm", ["x", "w", "b"], ["y"], domain="com.microsoft", activation=act)
+        made = model([layer], rows, held)
+        made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+        assert not differs(made, rows)

@@ -78,7 +78,7 @@ _COS = (
     1.0,
 )
 _SIN = (-0.00019592341140837028, 0.00833268736556716516, -0.16666662039822982)
-_HUGE = {True: 25966.0, False: 18838.0}  # from which on quarters of a turn are taken off in fixed point
+_HUGE = {True: 25966.0, False: 18838.0}  # quarters of a turn go off such numbers, and larger ones, in fixed point
 _PER_TURN = 0x28BE60DB9391054A7F09D5F47D4D377036D8A5664F10E41  # 1 / 2 pi
 _PER_TURN_BITS = 188
 
@@ -103,7 +103,7 @@ def _sine(sine: bool, x: Array) -> Array:
 
 
 def _reduced(size: float) -> tuple[float, int]:
-    """What is left of a large number beside quarters of a turn, and these modulo 4, by 64 bits of its turns."""
+    """The rest of a large number beside quarters of a turn, and these modulo 4, by 64 bits of its turns."""
     bits = int(np.asarray(size, F32).view(np.int32))
     exponent, mantissa = (bits >> 23) - 150, (bits & 0x7FFFFF) | 0x800000
     place = (mantissa * _PER_TURN >> _PER_TURN_BITS - 64 - exponent) & ((1 << 64) - 1)

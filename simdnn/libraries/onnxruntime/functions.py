@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from simdnn.kernels.common import c_library
+from simdnn.kernels.common import c_library, masks
 from simdnn.kernels.common.expression import Element
 from simdnn.kernels.common.functions import horner
 
@@ -76,6 +76,17 @@ def plain_tanh(x: Element) -> Element:
 def plain_logistic(x: Element) -> Element:
     """The sigmoid of a GRU's reset gate, (1 + tanh(x / 2)) / 2."""
     return (_plain_ratio(x * 0.5, 10.0) + 1.0) * 0.5
+
+
+def logistic_of_c(x: Element) -> Element:
+    """The sigmoid of an RNN, by `expf`: 1 / (1 + e**-x), and e**x / (1 + e**x) below 0."""
+    power = c_library.exp(-(x.abs()))
+    return masks.select(masks.negative(x), power, x.same(1.0)) / (power + 1.0)
+
+
+def tanh_of_logistic(x: Element) -> Element:
+    """The hyperbolic tangent of an RNN, by the sigmoid of 2 x."""
+    return logistic_of_c(x * 2.0) * 2.0 - 1.0
 
 
 def hard_swish(x: Element) -> Element:
@@ -166,4 +177,6 @@ GATES: dict[str, Callable[[Element], Element]] = {
     "tanh": tanh,
     "sigmoid, then times": plain_logistic,
     "tanh, then times": plain_tanh,
+    "tanh, alone": tanh_of_logistic,
+    "sigmoid, alone": logistic_of_c,
 }

@@ -1,6 +1,7 @@
 """ONNX operators over a machine's kernels. Importing this package registers them all."""
 
 from simdnn.networks.ops import (  # noqa: F401  # each registers its own
+    activated,
     activation,
     blocks,
     by_heads,

@@ -172,7 +172,7 @@ def _alike(ends: Array) -> list[tuple[int, int]]:
 
 
 def _part(asked: Asked, part: slice, reach: int, seen: Array) -> Asked:
-    """What is asked for some images, of the places that they have."""
+    """The same of some images alone, and of the places that they have."""
     added = tuple((a if len(a) == 1 else a[part])[..., :reach] for a in asked.added)
     sink = asked.sink if asked.sink is None or len(asked.sink) == 1 else asked.sink[part]
     return replace(asked, added=added, seen=seen, sink=sink)
@@ -186,7 +186,7 @@ def _seen(steps: int, reach: int, past: int, window: int) -> Array:
 
 
 def _kept(k: Kernels, past: Array | None, new: Array, before: Array, places: int) -> Array:
-    """What is kept for later steps, (images, groups, places, size): of each image what was there, then what is new."""
+    """Keys or values for later steps, (images, groups, places, size): of each image earlier places, then new ones."""
     batch, groups, steps, size = new.shape
     if not k.values:
         return k.moved(shadow((batch, groups, places, size), F32))

@@ -10,6 +10,8 @@ from isa_models import InvalidArgument, UnknownTiming
 from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
+from simdnn.networks.ops.elementwise import lines_of
+from simdnn.networks.ops.grids import sampled
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.types import number
 
@@ -21,7 +23,11 @@ _MOST = 1 << 12  # of an integer attribute: the reference loops over them in Pyt
 
 @operator(*NAMES)
 def by_reference(k: Kernels, node: Node, *operands: Array | None) -> tuple[Any, ...]:
-    """The node alone through `onnx.reference`."""
+    """The node alone through `onnx.reference`; GridSample as a library that runs models has it."""
+    if node.op == "GridSample" and lines_of(k, np.asarray(operands[0])) is not None:
+        x, grid = operands[:2]
+        need(x is not None and grid is not None and grid.dtype == x.dtype, "an image and a grid of its type")
+        return (sampled(k, node, np.asarray(x), np.asarray(grid)),)
     import onnx
     import onnx.reference
 

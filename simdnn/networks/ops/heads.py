@@ -1,4 +1,4 @@
-"""What queries find among keys and values, by heads: attention whose products of weights stand in nodes of their own.
+"""Attention by heads, over queries, keys and values that other nodes have made.
 
 Queries are (images by shared heads, heads that share keys, steps, size), keys and values (images by shared heads, 1,
 places, size). onnxruntime has three ways (contrib_ops/cpu/bert and core/mlas/lib/flashattn.cpp, flashattn_gqa.cpp
@@ -29,7 +29,7 @@ LEAST = np.finfo(np.float32).min
 
 @dataclass(frozen=True)
 class Asked:
-    """What a node asks for beside its queries, keys and values."""
+    """The parameters of a node beside its queries, keys and values."""
 
     scale: float
     added: tuple[
@@ -42,7 +42,7 @@ class Asked:
 
 
 def attended(k: Kernels, query: Array, key: Array, value: Array, asked: Asked) -> tuple[Array, Array]:
-    """What queries find, (images by shared heads, heads, steps, size), and the scores ahead of their softmax."""
+    """Values that queries find, (images by shared heads, heads, steps, size), and the scores ahead of their softmax."""
     k = _of_layers(k)
     scores = _scores(k, query, key, asked.scale)
     if asked.cap:
@@ -119,7 +119,7 @@ def block_of_keys(k: Kernels, sizes: int) -> int:
 
 
 def in_tiles(k: Kernels, query: Array, key: Array, value: Array, asked: Asked, past: int | None = None) -> Array:
-    """The same as `attended`, tile by tile; with `past` places ahead of the first query, what is later than the last
+    """Values that queries find, tile by tile; with `past` places ahead of the first query, what is later than the last
     query of a tile is left out.
     """
     k, lines, sizes = _of_layers(k), lines_of(k, query), key.shape[3] + value.shape[3]
@@ -157,7 +157,7 @@ def _tile(
     asked: Asked,
     cuts: Sequence[tuple[int, int]],
 ) -> Array:
-    """What a tile's queries find among tiles of keys."""
+    """Values that a tile's queries find among tiles of keys."""
     library = k.target.library
     assert library is not None
     power = library.functions["powers"]
@@ -200,7 +200,7 @@ def _onto(k: Kernels, found: Array, powers: Array, block: Array) -> Array:
 
 
 def of_one_query(k: Kernels, query: Array, key: Array, value: Array, asked: Asked) -> Array:
-    """The same for a single step: dot products in lanes, values added up one after the other."""
+    """Values that queries of a single step find: dot products in lanes, values added up one after the other."""
     lines = lines_of(k, query)
     library = k.target.library
     assert lines is not None and library is not None
@@ -242,7 +242,7 @@ def grouped(k: Kernels, x: Array, groups: int) -> Array:
 
 
 def over_groups(added: Array, batch: int, heads: int, groups: int) -> Array:
-    """What is added to the scores, (images or 1, heads or 1, steps, places), as it broadcasts over groups."""
+    """Summands of the scores, (images or 1, heads or 1, steps, places), as it broadcasts over groups."""
     if added.shape[:2] == (1, 1):
         return added
     whole = np.broadcast_to(added, (batch, heads, *added.shape[2:]))

@@ -48,6 +48,14 @@ def _last(name: str, act: Formula, library: Library | None) -> Formula:
 LSTM = ["Sigmoid", "Tanh", "Tanh"]  # activations
 
 
+def _without_packing(k: Kernels, x: Array, weights: Array, first: Array | None) -> Array:
+    """x times weights that lie as (N, K), added to `first`, which a single row starts from."""
+    k = replace(k, constant_weights=False, transposed=("wei",))
+    if first is not None and len(x) == 1:
+        return products(k, x, weights, first[0])
+    return products(k, x, weights) if first is None else in_parts(k, x, weights, 1.0, first)
+
+
 class Layer:
     """The parts that the three recurrent operators share: directions, layouts, lengths, peeling of the parameters."""
 
@@ -67,7 +75,9 @@ class Layer:
         if not has_kernel(x):
             raise Unimplemented(f"a recurrent layer of {label(x.dtype)}; f32, f16 and bf16 have kernels")
         self.k, self.batch_first = k, bool(node.integer("layout", 0))
-        library = k.target.library if k.runs_models and x.dtype == F32 and gates > 1 else None
+        library = k.target.library if k.runs_models and x.dtype == F32 else None
+        self.plain = library is not None and gates == 1  # both biases ahead of the inputs' product, nothing packed
+        library = None if self.plain else library
         self.onto_inputs = library is not None  # the state's product is added to the inputs', and then both biases
         self.fused = library is None or library.fuses_functions
         self.x = x.transpose(1, 0, 2) if self.batch_first else x
@@ -99,6 +109,9 @@ class Layer:
         taking = ("affine", "leakyrelu", "scaledtanh", "hardsigmoid", "elu", "thresholdedrelu")
         both = ("affine", "scaledtanh", "hardsigmoid")
         own = library.gates if library else {}
+        if self.plain and k.target.library is not None:
+            gates_alone = {name: act for name, act in k.target.library.gates.items() if name.endswith(", alone")}
+            own = {name.removesuffix(", alone"): act for name, act in gates_alone.items()}
         self.activations = [
             _activation(
                 n,
@@ -119,7 +132,7 @@ class Layer:
         k, outputs, finals = self.k, [], []
         for d, backwards in enumerate(self.directions):
             flat = self.of_inputs(np.ascontiguousarray(self.x).reshape(self.steps * self.batch, -1), d)
-            if not self.onto_inputs:
+            if not self.onto_inputs and not self.plain:
                 flat = k.map(lambda v, b: v + b, flat, self.biases(d)[0], name="add")
             inputs = flat.reshape(self.steps, self.batch, -1)
             states = [start[d] for start in self.starts]
@@ -159,6 +172,8 @@ class Layer:
 
     def recurrent(self, d: int, state: Array, rows: slice = slice(None)) -> Array:
         """The state's product with the recurrent weights, their bias added."""
+        if self.plain:
+            return _without_packing(self.k, state, self.r[d].T, None)
         bias = self.biases(d)[1][rows]
         if self.onto_inputs:
             first = np.broadcast_to(bias, (len(state), bias.size)) if self.has_bias else None
@@ -167,6 +182,9 @@ class Layer:
 
     def of_inputs(self, x: Array, d: int) -> Array:
         """The inputs of all steps times their weights."""
+        if self.plain:
+            first = np.broadcast_to(self.both_biases(d), (len(x), self.hidden))
+            return _without_packing(self.k, x, self.w[d].T, first)
         return products(self._stored(self.k.constant_weights), x, self.w[d].T)
 
     def of_state(self, state: Array, d: int, rows: slice, first: Array | None = None) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -252,7 +253,8 @@ def rms_normalization(k: Kernels, node: Node, x: Array, scale: Array) -> Array:
 def skip_layer_normalization(
     k: Kernels, node: Node, x: Array, skip: Array, gamma: Array, *more: Array | None
 ) -> tuple[Any, ...]:
-    total = k.map(lambda a, b: a + b, x, skip, name="add")
+    total, epsilon = k.map(lambda a, b: a + b, x, skip, name="add"), node.number("epsilon", 1e-12)
+    node = replace(node, attributes={**node.attributes, "epsilon": epsilon})  # not the default of what it ends with
     simple = node.op == "SkipSimplifiedLayerNormalization"
     beta, bias = (
         (None if simple else (more[0] if more else None)),
@@ -261,7 +263,7 @@ def skip_layer_normalization(
     if bias is not None:
         total = k.map(lambda a, b: a + b, total, bias, name="add")
     if (lines := lines_of(k, total)) is not None:
-        axes, epsilon = [total.ndim - 1], node.number("epsilon", 1e-5)
+        axes = [total.ndim - 1]
         found = normalized_by_lines(k, total, axes, epsilon, gamma, beta, lines, centred=not simple, way="updates")
         return found[0], None, None, total
     if simple:
