@@ -14,7 +14,17 @@ from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
-from simdnn.networks.ops.heads import F32, Asked, attended, grouped, in_tiles, joined, of_one_query, over_groups, split
+from simdnn.networks.ops.heads import (
+    F32,
+    AttentionForm,
+    attended,
+    grouped,
+    in_tiles,
+    joined,
+    of_one_query,
+    over_groups,
+    split,
+)
 from simdnn.networks.ops.qlinear import MICROSOFT
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.ops.shape import view
@@ -70,12 +80,12 @@ def multi_head_attention(
     key, value = _with_past(k, past_key, key), _with_past(k, past_value, value)
     unseen = outside(node, mask, batch, steps, key.shape[2])
     onto = tuple(over_groups(a, batch, heads, heads) for a in (added, unseen) if a is not None)
-    asked = Asked(_scale(node, query.shape[3]), onto)
+    form = AttentionForm(_scale(node, query.shape[3]), onto)
     plain = of_steps and not onto and past_key is None and not node.integer("unidirectional", 0)
     given = (grouped(k, query, heads), grouped(k, key, heads), grouped(k, value, heads))
     if k.runs_models and plain and not any(_wanted(node, i) for i in (1, 2, 3)):
-        return joined(k, in_tiles(k, *given, asked), batch)
-    found, scores = attended(k, *given, asked)
+        return joined(k, in_tiles(k, *given, form), batch)
+    found, scores = attended(k, *given, form)
     scores = view(k, scores, (batch, heads, steps, key.shape[2]))
     return _outputs(node, joined(k, found, batch), key, value, scores)
 
@@ -135,15 +145,15 @@ def group_query_attention(
     own = None if sink is None else np.tile(sink.reshape(groups, -1), (batch, 1))[..., None, None]
     if sink is None and node.integer("smooth_softmax", 0):
         own = np.zeros((1, 1, 1, 1), F32)
-    asked = Asked(_scale(node, size), onto, cap=node.number("softcap", 0.0), sink=own, inverse=True)
+    form = AttentionForm(_scale(node, size), onto, cap=node.number("softcap", 0.0), sink=own, inverse=True)
     given = (grouped(k, query, groups), *(view(k, a, (batch * groups, 1, *a.shape[2:])) for a in kept))
     seen_from = node.integer("local_window_size", -1)
-    tiled = k.runs_models and total > 1 and not asked.cap and own is None and not _wanted(node, 3)
+    tiled = k.runs_models and total > 1 and not form.cap and own is None and not _wanted(node, 3)
     found = []
     for first, last in _alike(ends_at):
         part = slice(first * groups, last * groups)
         reach, past = int(ends_at[first]), int(before[first])
-        one = _part(asked, part, reach, _seen(steps, reach, past, seen_from))
+        one = _part(form, part, reach, _seen(steps, reach, past, seen_from))
         mine = (given[0][part], given[1][part, :, :reach], given[2][part, :, :reach])
         if tiled and steps == 1:
             found.append(of_one_query(k, *mine, one))
@@ -171,11 +181,11 @@ def _alike(ends: Array) -> list[tuple[int, int]]:
     return [(i, i + 1) for i in range(len(ends))]
 
 
-def _part(asked: Asked, part: slice, reach: int, seen: Array) -> Asked:
-    """The same of some images alone, and of the places that they have."""
-    added = tuple((a if len(a) == 1 else a[part])[..., :reach] for a in asked.added)
-    sink = asked.sink if asked.sink is None or len(asked.sink) == 1 else asked.sink[part]
-    return replace(asked, added=added, seen=seen, sink=sink)
+def _part(form: AttentionForm, part: slice, reach: int, seen: Array) -> AttentionForm:
+    """The form of some images, of the places that they have."""
+    added = tuple((a if len(a) == 1 else a[part])[..., :reach] for a in form.added)
+    sink = form.sink if form.sink is None or len(form.sink) == 1 else form.sink[part]
+    return replace(form, added=added, seen=seen, sink=sink)
 
 
 def _seen(steps: int, reach: int, past: int, window: int) -> Array:

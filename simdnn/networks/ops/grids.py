@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -114,7 +115,8 @@ def _pixels(image: Array, indices: Sequence[Array], padding: str, ends: Sequence
     if padding == "reflection":
         indices = [_reflected(i.astype(F32), *end).astype(np.int64) for i, end in zip(indices, ends, strict=True)]
     clipped = [np.clip(i, 0, n - 1) for i, n in zip(indices, sizes, strict=True)]
-    found = image[(slice(None), *clipped)]
+    places: tuple[Any, ...] = (slice(None), *clipped)
+    found = image[places]
     if padding != "zeros":
         return np.asarray(found)
     inside = np.logical_and.reduce([(i >= 0) & (i < n) for i, n in zip(indices, sizes, strict=True)])

@@ -28,7 +28,7 @@ LEAST = np.finfo(np.float32).min
 
 
 @dataclass(frozen=True)
-class Asked:
+class AttentionForm:
     """The parameters of a node beside its queries, keys and values."""
 
     scale: float
@@ -41,15 +41,15 @@ class Asked:
     inverse: bool = False  # whether a library multiplies by 1 / sum behind tiles
 
 
-def attended(k: Kernels, query: Array, key: Array, value: Array, asked: Asked) -> tuple[Array, Array]:
+def attended(k: Kernels, query: Array, key: Array, value: Array, form: AttentionForm) -> tuple[Array, Array]:
     """Values that queries find, (images by shared heads, heads, steps, size), and the scores ahead of their softmax."""
     k = _of_layers(k)
-    scores = _scores(k, query, key, asked.scale)
-    if asked.cap:
-        tanh, cap = formula_of(k, "softcap", f.tanh), asked.cap
+    scores = _scores(k, query, key, form.scale)
+    if form.cap:
+        tanh, cap = formula_of(k, "softcap", f.tanh), form.cap
         scores = k.map(lambda v: tanh(v / cap) * cap, scores, name="tanh")
-    scores = _raised(k, scores, asked.added)
-    return _found(k, _shares(k, scores, asked), value), scores
+    scores = _raised(k, scores, form.added)
+    return _found(k, _shares(k, scores, form), value), scores
 
 
 def _of_layers(k: Kernels) -> Kernels:
@@ -74,9 +74,9 @@ def _found(k: Kernels, shares: Array, value: Array) -> Array:
     return products(k, shares, value)
 
 
-def _shares(k: Kernels, scores: Array, asked: Asked) -> Array:
+def _shares(k: Kernels, scores: Array, form: AttentionForm) -> Array:
     """The softmax of scores, of those that are to be seen, a sink's among them."""
-    seen, sink = asked.seen, asked.sink
+    seen, sink = form.seen, form.sink
     if seen is None and sink is None:
         return softmax_kernel(k, scores, 3)
     lines, library = lines_of(k, scores), k.target.library
@@ -118,7 +118,7 @@ def block_of_keys(k: Kernels, sizes: int) -> int:
     return max(1, (level.size_bytes if level else 1 << 18) // (16 * sizes))
 
 
-def in_tiles(k: Kernels, query: Array, key: Array, value: Array, asked: Asked, past: int | None = None) -> Array:
+def in_tiles(k: Kernels, query: Array, key: Array, value: Array, form: AttentionForm, past: int | None = None) -> Array:
     """Values that queries find, tile by tile; with `past` places ahead of the first query, what is later than the last
     query of a tile is left out.
     """
@@ -131,13 +131,13 @@ def in_tiles(k: Kernels, query: Array, key: Array, value: Array, asked: Asked, p
         stop = min(start + rows, steps)
         reach = key.shape[2] if past is None else min(key.shape[2], past + stop)
         cuts = [(first, min(first + columns, key.shape[2])) for first in range(0, reach, columns)]
-        found.append(_tile(k, lines, query[:, :, start:stop], key, value, _rows(asked, start, stop), cuts))
+        found.append(_tile(k, lines, query[:, :, start:stop], key, value, _rows(form, start, stop), cuts))
     return found[0] if len(found) == 1 else _behind(k, found)
 
 
-def _rows(asked: Asked, start: int, stop: int) -> Asked:
-    added = tuple(a[..., start:stop, :] for a in asked.added)
-    return replace(asked, added=added, seen=None if asked.seen is None else asked.seen[start:stop])
+def _rows(form: AttentionForm, start: int, stop: int) -> AttentionForm:
+    added = tuple(a[..., start:stop, :] for a in form.added)
+    return replace(form, added=added, seen=None if form.seen is None else form.seen[start:stop])
 
 
 def _behind(k: Kernels, parts: Sequence[Array]) -> Array:
@@ -154,7 +154,7 @@ def _tile(
     query: Array,
     key: Array,
     value: Array,
-    asked: Asked,
+    form: AttentionForm,
     cuts: Sequence[tuple[int, int]],
 ) -> Array:
     """Values that a tile's queries find among tiles of keys."""
@@ -165,9 +165,9 @@ def _tile(
     total: Array | None = None
     found: Array | None = None
     for start, stop in cuts:
-        seen = None if asked.seen is None else asked.seen[:, start:stop]
-        scores = _scores(k, query, key[:, :, start:stop], asked.scale)
-        scores = _raised(k, scores, [a[..., start:stop] for a in asked.added])
+        seen = None if form.seen is None else form.seen[:, start:stop]
+        scores = _scores(k, query, key[:, :, start:stop], form.scale)
+        scores = _raised(k, scores, [a[..., start:stop] for a in form.added])
         scores = _hidden(k, scores, seen)
         greatest = k.map(lambda a, b: a.maximum(b), top, k.reduce("max", scores, [3]), name="max")
         powers = k.map(lambda v, t: power(v - t), scores, greatest, name="exp")
@@ -183,7 +183,7 @@ def _tile(
             found = _onto(k, k.map(lambda v, s: v * s, found, shrunk, name="mul"), powers, block)
         top = greatest
     assert found is not None and total is not None
-    if not asked.inverse:
+    if not form.inverse:
         return k.map(lambda v, t: v / t, found, total, name="div")
     return k.map(lambda v, t: v * t, found, k.map(lambda t: 1.0 / t, total, name="div"), name="mul")
 
@@ -199,18 +199,18 @@ def _onto(k: Kernels, found: Array, powers: Array, block: Array) -> Array:
     return np.array(rows, F32).reshape(found.shape)
 
 
-def of_one_query(k: Kernels, query: Array, key: Array, value: Array, asked: Asked) -> Array:
+def of_one_query(k: Kernels, query: Array, key: Array, value: Array, form: AttentionForm) -> Array:
     """Values that queries of a single step find: dot products in lanes, values added up one after the other."""
     lines = lines_of(k, query)
     library = k.target.library
     assert lines is not None and library is not None
     costs = replace(_of_layers(k), values=False)
-    _scores(costs, query, key, asked.scale)
+    _scores(costs, query, key, form.scale)
     scores = shadow((*query.shape[:3], key.shape[2]), F32)
     if k.values:
-        scores = lines.dots(query, key) * np.float32(asked.scale)
-    scores = _raised(k, scores, asked.added)
-    scores = _hidden(k, scores, asked.seen)
+        scores = lines.dots(query, key) * np.float32(form.scale)
+    scores = _raised(k, scores, form.added)
+    scores = _hidden(k, scores, form.seen)
     top, power = k.reduce("max", scores, [3]), library.functions["powers"]
     powers = k.map(lambda v, t: power(v - t), scores, top, name="exp")
     total = k.reduce("sum", powers, [3], values=partial(lines.sum_of_powers, powers, k.target.caps))
