@@ -223,9 +223,10 @@ class Library:
     references: frozenset[str] = frozenset()  # its names of implementations that are loops over elements
     #: operators of ONNX whose values it approximates by functions of its own
     functions: Mapping[str, Callable[[Element], Element]] = field(default_factory=dict)
-    #: activations of recurrent layers by ONNX's names, small; "NAME, alone" are those of an RNN, "NAME, then times"
-    #: those whose output is multiplied by something in the same loop
+    #: activations of recurrent layers by ONNX's names, small; "NAME, then times" are those whose output is multiplied
+    #: by something in the same loop
     gates: Mapping[str, Callable[[Element], Element]] = field(default_factory=dict)
+    plain_gates: Mapping[str, Callable[[Element], Element]] = field(default_factory=dict)  # those of an RNN
     #: sums along a line in an order of its own; None: as here
     lines: LineSums | None = None
     fuses_functions: bool = True  # whether multiply-adds of its elementwise functions are rounded once

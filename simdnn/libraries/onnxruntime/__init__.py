@@ -2,7 +2,7 @@
 
 from simdnn.libraries.model import Library, refuses
 from simdnn.libraries.onnxruntime import choice, lines
-from simdnn.libraries.onnxruntime.functions import FUNCTIONS, GATES
+from simdnn.libraries.onnxruntime.functions import FUNCTIONS, GATES, PLAIN_GATES
 from simdnn.libraries.onnxruntime.nbits import block_as_formed, way_of_blocks, zeros_ahead
 from simdnn.libraries.onnxruntime.sums import block_of, part_of_k
 
@@ -21,6 +21,7 @@ LIBRARY = Library(
     row_for=choice.row_for,
     functions=FUNCTIONS,
     gates=GATES,
+    plain_gates=PLAIN_GATES,
     lines=lines,
     fuses_functions=False,
     part_of_k=part_of_k,

@@ -177,6 +177,7 @@ GATES: dict[str, Callable[[Element], Element]] = {
     "tanh": tanh,
     "sigmoid, then times": plain_logistic,
     "tanh, then times": plain_tanh,
-    "tanh, alone": tanh_of_logistic,
-    "sigmoid, alone": logistic_of_c,
 }
+
+#: of an RNN: onnxruntime/core/providers/cpu/rnn/rnn_activation_functors.h
+PLAIN_GATES: dict[str, Callable[[Element], Element]] = {"sigmoid": logistic_of_c, "tanh": tanh_of_logistic}

@@ -110,8 +110,7 @@ class Layer:
         both = ("affine", "scaledtanh", "hardsigmoid")
         own = library.gates if library else {}
         if self.plain and k.target.library is not None:
-            gates_alone = {name: act for name, act in k.target.library.gates.items() if name.endswith(", alone")}
-            own = {name.removesuffix(", alone"): act for name, act in gates_alone.items()}
+            own = k.target.library.plain_gates
         self.activations = [
             _activation(
                 n,
