@@ -1,5 +1,5 @@
 """Recorded outputs of oneDNN 3.13.2's matmuls and convolutions on a Zen 4, at up to four ISA caps: what random problems
-found otherwise than it was here (tests/vectors/onednn_products).
+found otherwise than it was here (tests/vectors/onednn_products), then its older GEMMs and sums in f8 (onednn_gemms).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from simdnn.primitives.run import Target
 from tests.recorded import typed
 from tests.test_recorded_orders import bits
 
-FOLDER = Path(__file__).parent / "vectors" / "onednn_products"
-CASES = json.loads((FOLDER / "manifest.json").read_text())["cases"]
-STORED = np.load(FOLDER / "outputs.npz")
+FOLDERS = [Path(__file__).parent / "vectors" / name for name in ("onednn_products", "onednn_gemms")]
+CASES = [case for folder in FOLDERS for case in json.loads((folder / "manifest.json").read_text())["cases"]]
+STORED = {name: array for folder in FOLDERS for name, array in np.load(folder / "outputs.npz").items()}
 RUNS = [(case, cap) for case in CASES for cap in case["runs"]]
 
 

@@ -177,11 +177,6 @@ def problem_of(
     if target.gpu:
         return gpu_problems.matmul_problem(target.gpu, asked, given.folded, dst, bias, wei_tag)
     if narrow.takes_part(given, dst):
-        if target.library and asked.batch.count > 1:
-            raise Unimplemented(
-                f"a batch of products with floats of 8 bits and fewer under dispatch={target.dispatch!r}: its bits "
-                "were compared for single ones; one matrix of weights works, or dispatch='fastest'"
-            )
         problem, parameters = narrow.problem_of(given, dst, bias, wei_tag, target.library, target.caps)
     else:
         problem, parameters = _on_cpu(asked, given.folded, dst, bias, wei_tag, target)

@@ -69,8 +69,6 @@ def _reference_like(
     found = given.scales.get("dst")
     dynamic = _found(given)
     src, wei = _params(given)
-    if _sums(given) and dst in NARROW:
-        raise Unimplemented(f"post-operation 'sum' to {dst}: no kernel here reads what it held; f32 works")
     narrow = Narrow(src, wei, dynamic, _columns(found, shape.n) if dynamic else 0, reference=True)
     epilogue = Epilogue(
         dst=dst,
@@ -101,15 +99,8 @@ def of_convolution(
             f"scales of a convolution of {given.shape.src}: the library's bits are known without; what works: "
             "dispatch='fastest'"
         )
-    if dst in NARROW and _sums(given):
-        raise Unimplemented(f"post-operation 'sum' to {dst}: no kernel here reads what it held; f32 works")
     epilogue, parameters = resolve(given, "f32", bias)
     return replace(epilogue, dst=dst), parameters
-
-
-def _sums(given: Resolved) -> bool:
-    """Whether a post-operation adds what the destination held."""
-    return any(op.kind == "sum" for op in given.operations)
 
 
 def _params(given: Resolved) -> tuple[Param | None, Param | None]:

@@ -141,7 +141,10 @@ def test_a_copy_takes_time() -> None:
         ("--matmul --dt=u8:s8:s32 --attr-fpmath=bf16 2x3:3x4", "a math mode says how f32 data is computed"),
         ("--matmul --stag=bc 2x3:3x4", "--stag=bc: no layout of 2 dimensions"),
         ("--matmul --dtag=aB0b 2x3:3x4", "--dtag=aB0b"),
-        ("--matmul --dispatch=onednn --runtime_dims_masks=3:3 2x3000:3000x4", "another GEMM"),
+        (
+            "--matmul --dispatch=onednn --attr-scales=src:common:0.3 --runtime_dims_masks=3:3 2x3000:3000x4",
+            "another GEMM",
+        ),
         ("--matmul --dispatch=onnxruntime --runtime_dims_masks=3:3 2x3:3x4", "learns at run time"),
         ("--matmul --strides=8:: 2x3:3x4", "--strides=8::; 2 numbers"),
         ("--matmul --bia-dt=f64 2x3:3x4", "--bia-dt=f64"),

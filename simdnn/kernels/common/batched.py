@@ -15,7 +15,7 @@ import numpy as np
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.batch import SIDES, Batch, joined
 from simdnn.kernels.common.postops import PostOp
-from simdnn.kernels.common.spec import Finish, Kernel, Parameters
+from simdnn.kernels.common.spec import HELD, Finish, Kernel, Parameters
 from simdnn.program.check import verify
 from simdnn.program.records import Loop, Program, Statement, Tensor, walk
 
@@ -42,7 +42,7 @@ class _Repeated:
         still = (False,) * len(batch.extents)
         self.moves: dict[str, Moves] = {}
         for t in self.whole.tensors:
-            given = sides.get(t.name, "dst" if t.kind == "output" or t.name in {"previous"} | full else "")
+            given = sides.get(t.name, "dst" if t.kind == "output" or t.name in {"previous", HELD} | full else "")
             self.moves[t.name] = batch.moves(given) if given and t.kind in ("input", "output") else still
         self.touched = [_touched(statement) for statement in self.whole.body]
         while self._spread():

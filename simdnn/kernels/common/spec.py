@@ -301,6 +301,8 @@ Prepare = Callable[[Array, Array, Parameters], dict[str, Array]]
 Finish = Callable[[Mapping[str, Array]], Array]
 
 
+#: the tensor of narrow floats that the destination held, which become what kernels read as `previous`
+HELD = "held"
 #: tensors of scales, zero points and sums of weights that have more than one a column
 BESIDE = ("group_scale", "zero_point", "wei_group_scale", "group_comp", "wei_zeros", "wei_scales")
 

@@ -73,6 +73,7 @@ class Options:
     packs: bool = False  # a library packs weights in every run, panel by panel: its time has that
     direct: bool = False  # a library's convolution leaves out taps beside the image, and copies none: its time has that
     ahead: bool = False  # the destination's lines are asked for while the products before their stores run
+    last: tuple[int, int] | None = None  # the last two chains of channels, where they are no rests of a cut
 
 
 class DotProduct(Protocol):

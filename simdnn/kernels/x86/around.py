@@ -67,7 +67,7 @@ def _staged(build: Callable[[Any, Any], Kernel], source: str, problem: Problem, 
         kernel = build(plain, machine)
     with drafts() if behind else nullcontext():
         kernel = from_codes(kernel, problem) if ahead else kernel
-    return narrowing(kernel, problem.m, problem.n, problem.epilogue.dst, problem.narrow) if behind else kernel
+    return narrowing(kernel, problem, problem.narrow) if behind else kernel
 
 
 def _staged_convolution(build: Callable[[Any, Any], Kernel], source: str, problem: ConvProblem, machine: Any) -> Kernel:
@@ -81,5 +81,4 @@ def _staged_convolution(build: Callable[[Any, Any], Kernel], source: str, proble
         return from_codes(kernel, problem, panels=True)
     with drafts():
         kernel = from_codes(kernel, problem, panels=True)
-    pixels = problem.mb * problem.od * problem.oh * problem.ow
-    return narrowing(kernel, pixels, problem.oc, problem.epilogue.dst, Narrow())
+    return narrowing(kernel, problem, Narrow())

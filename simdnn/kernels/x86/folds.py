@@ -1,4 +1,4 @@
-"""Lanes of registers added up, in the orders in which MLAS, onnxruntime's library, does it.
+"""Lanes of registers added up, in the orders in which libraries do it (MLAS, onnxruntime's, where none is named).
 
 Registers hold 8 or 16 lanes of f32 and go by their names; sums end in the lowest lanes of the first one. Two others,
 `spare`, are used on the way.
@@ -39,10 +39,16 @@ def two(names: Sequence[str]) -> Code:
     return [*code, op("vmovhlps", high, low, low), op("vaddps", low, low, high)]
 
 
-def neighbours(name: str) -> Code:
+def neighbours(name: str, spare: str = _SPARE[0]) -> Code:
     """One sum of 8 lanes: neighbours, those sums, then the halves."""
     c = _reg(name, 8)
-    return [op("vhaddps", c, c, c), op("vhaddps", c, c, c), *down_to(4, name, 8)]
+    return [op("vhaddps", c, c, c), op("vhaddps", c, c, c), *down_to(4, name, 8, spare)]
+
+
+def between_neighbours(name: str, spare: str) -> Code:
+    """One sum of 8 lanes: neighbours, then the halves, then those sums."""
+    c, low = _reg(name, 8), _reg(name, 4)
+    return [op("vhaddps", c, c, c), *down_to(4, name, 8, spare), op("vhaddps", low, low, low)]
 
 
 def halves_then_neighbours(name: str, spare: str) -> Code:

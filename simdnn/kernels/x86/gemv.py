@@ -1,12 +1,14 @@
 """Matrix times vector (M = 1 or N = 1), in the two forms that oneDNN 3.13 has (docs/numerics.md, rule 8).
 
 *along K*: each output is a dot product of two K-contiguous vectors, held in one register of partial sums and added up
-at the end by halves. *plain*: with M = 1 and weights as the user stores them (K, N), lanes run over N and k in order.
+at the end by halves; its older GEMMs have orders of their own, one of them for a few rows (`FORMS`). *plain*: with
+M = 1 and weights as the user stores them (K, N), lanes run over N and k in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
@@ -16,11 +18,12 @@ from simdnn.kernels.common.code import Code, along, loop, op
 from simdnn.kernels.common.kept import made_of
 from simdnn.kernels.common.pack import Blocked, Layout, inputs_of
 from simdnn.kernels.common.spec import Apart, Kernel, MatmulProblem, Parameters
+from simdnn.kernels.x86 import folds
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_float, store32, zero
 from simdnn.kernels.x86.dots import BF16_EMULATED
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.program.check import verify
-from simdnn.program.records import SOURCE, WEIGHTS, Affine, Memory, Program, Register, Tensor
+from simdnn.program.records import SOURCE, WEIGHTS, Affine, Memory, Op, Program, Register, Tensor
 
 _ROWS = 8  # outputs computed side by side: their chains hide one another's latency
 _SUMS = "sums"
@@ -31,23 +34,50 @@ def _alone(code: Code) -> Code:
     return loop("tail", 1, code, parallel=True)
 
 
-class Gemv:
-    """The generator for one problem; `plain` chooses the form. `emulated`: bf16 as oneDNN has it without AVX512_BF16,
-    in two sums of 8 pairs (here the halves of one register), whose lanes are then added up as neighbours.
+@dataclass(frozen=True)
+class DotForm:
+    """How dot products along K are formed: `add_up` adds the lanes of a register, which is named beside a spare one.
+
+    `most`: how many outputs side by side. `whole`: elements of K that are summed by registers; what is left is in
+    pieces of 8, 4, 2 and 1, a sum each. `merged`: scales of source and weights are one. `rows`: M may be more than 1.
     """
 
-    def __init__(self, name: str, problem: MatmulProblem, unit: Unit, plain: bool, emulated: bool = False) -> None:
+    add_up: Callable[..., Code]
+    most: int = _ROWS
+    whole: int = 0
+    merged: bool = False
+    rows: bool = False
+
+
+#: "emulated": bf16 as oneDNN has it without AVX512_BF16, in two sums of 8 pairs (here the halves of one register);
+#: "pairs": the same with vdpbf16ps, of its older GEMM; "older": f32 of that (`jit_avx_gemv_t_f32_kern`); "rows": its
+#: kernel for small M and weights along K (`jit_avx512_core_gemm_smalln_tn_f32_kern`)
+FORMS = {
+    "": DotForm(folds.halves_then_neighbours),
+    "emulated": DotForm(folds.neighbours, merged=True),
+    "pairs": DotForm(folds.neighbours, merged=True),
+    "older": DotForm(folds.between_neighbours, 4, whole=16, merged=True),
+    "rows": DotForm(partial(folds.by_halves, lanes=8), merged=True, rows=True),
+}
+
+
+class Gemv:
+    """The generator for one problem: of `form` along K, or `plain`."""
+
+    def __init__(self, name: str, problem: MatmulProblem, unit: Unit, plain: bool, form: str = "") -> None:
         self.name = name
         self.problem = problem
         self.unit = unit
         self.plain = plain
-        self.emulated = emulated
-        self.outputs = problem.m * problem.n
+        self.emulated = form == "emulated"
+        self.form = FORMS[form]
+        self.lines = problem.m if self.form.rows and problem.n > 1 else 1  # of the source, each a vector
+        self.outputs = problem.m * problem.n // self.lines
         self.per_load = unit.width // 16 if problem.src == "bf16" else unit.lanes  # elements of a register along K
 
     @cached_property
     def plan(self) -> Plan:
-        return Plan(self.problem.epilogue, integer=False, merged_scales=self.emulated)
+        return Plan(self.problem.epilogue, integer=False, merged_scales=self.form.merged)
 
     @cached_property
     def program(self) -> Program:
@@ -56,11 +86,11 @@ class Gemv:
         lanes = self.unit.lanes
         tensors = [
             Tensor("matrix", p.src, self.outputs * p.k, role=SOURCE),
-            Tensor("vector", p.src, p.k, role=WEIGHTS),
-            *([] if self.plain else [Tensor(_SUMS, "f32", self.outputs, "scratch")]),
+            Tensor("vector", p.src, self.lines * p.k, role=WEIGHTS),
+            *([] if self.plain else [Tensor(_SUMS, "f32", p.m * p.n, "scratch")]),
             *([Tensor("wide", "f32", p.k, "scratch")] if self.plain and self.widens else []),
-            *self.plan.tensors(self.unit, -(-self.outputs // lanes) * lanes, 1, self.outputs),
-            Tensor("dst", p.epilogue.dst, self.outputs, "output"),
+            *self.plan.tensors(self.unit, -(-self.outputs // lanes) * lanes, 1, p.m * p.n),
+            Tensor("dst", p.epilogue.dst, p.m * p.n, "output"),
         ]
         return verify(Program(f"{self.name} {p}", self.unit.isa, tuple(tensors), tuple(code)))
 
@@ -71,23 +101,56 @@ class Gemv:
 
     # -- along K --------------------------------------------------------------------------------------------------
     def along_k(self) -> Code:
-        turns, rest = divmod(self.outputs, _ROWS)
-        code = loop("r", turns, self.dots(Affine.var("r") * _ROWS, _ROWS), parallel=True)
-        return code + (_alone(self.dots(Affine(turns * _ROWS), rest)) if rest else [])
+        turns, rest = divmod(self.outputs, self.form.most)
+        code = self.each_line("r", turns, self.dots(Affine.var("r") * self.form.most, self.form.most))
+        return code + (self.each_line("tail", 1, self.dots(Affine(turns * self.form.most), rest)) if rest else [])
+
+    def each_line(self, var: str, turns: int, code: Code, parallel: bool = True) -> Code:
+        """A loop as a statement of its own, for all lines of the source."""
+        if self.lines == 1:
+            return loop(var, turns, code, parallel)
+        return loop("m", self.lines, loop(var, turns, code), parallel=True)
+
+    @property
+    def line(self) -> Affine:
+        return Affine.var("m") if self.lines > 1 else Affine()
 
     def dots(self, first: Affine, rows: int) -> Code:
         """`rows` outputs from `first`, each summed in lanes of its own register and stored to `sums`."""
-        unit, k = self.unit, self.problem.k
-        code: Code = [zero(unit.reg(f"c{i}", "f32")) for i in range(rows)]
-        code += along(k, self.per_load, partial(self.step, first, rows), var="k")
+        if self.form.whole:
+            return self.dots_in_pieces(first, rows)
+        code = self.summed(first, rows, Affine(), self.problem.k)
         for i in range(rows):
-            code += self.add_up(f"c{i}")
-            code.append(op("vmovd", Memory(_SUMS, first + i, "u32", 1), Register(f"c{i}", "u32", 4)))
+            code += [*self.add_up(f"c{i}"), self.kept(f"c{i}", first + i)]
         return code
+
+    def dots_in_pieces(self, first: Affine, rows: int) -> Code:
+        """`dots` of what fills registers, then of pieces of K, added to what was there."""
+        totals = [(Register(f"t{i}", "f32", 4), Register(f"c{i}", "f32", 4)) for i in range(rows)]
+        code: Code = [zero(total) for total, _ in totals]
+        at, rest = 0, self.problem.k % self.form.whole
+        for piece in (self.problem.k - rest, *(n for n in (8, 4, 2, 1) if rest & n)):
+            if not piece:
+                continue
+            code += self.summed(first, rows, Affine(at), piece)
+            for total, part in totals:
+                code += [*self.add_up(part.name, "s"), op("vaddps", total, total, part)]
+            at += piece
+        return code + [self.kept(total.name, first + i) for i, (total, _) in enumerate(totals)]
+
+    def kept(self, register: str, output: Affine) -> Op:
+        """A sum stored where the epilogue finds it."""
+        place = self.line * self.outputs + output
+        return op("vmovd", Memory(_SUMS, place, "u32", 1), Register(register, "u32", 4))
+
+    def summed(self, first: Affine, rows: int, at: Affine, count: int) -> Code:
+        """Lanes of sums over `count` elements of K from `at`."""
+        code: Code = [zero(self.unit.reg(f"c{i}", "f32")) for i in range(rows)]
+        return code + along(count, self.per_load, partial(self.step, first, rows), at, "k")
 
     def step(self, first: Affine, rows: int, at: Affine, count: int) -> Code:
         unit, k = self.unit, self.problem.k
-        code = self.load("x", "vector", at, count)
+        code = self.load("x", "vector", self.line * k + at, count)
         for i in range(rows):
             code += self.load("a", "matrix", (first + i) * k + at, count)
             acc = unit.reg(f"c{i}", "f32")
@@ -105,32 +168,23 @@ class Gemv:
         words = self.unit.reg(register, "u16")
         return [op("vmovdqu16", words, Memory(tensor, at, "u16", count))]
 
-    def add_up(self, register: str) -> Code:
-        """The register's lanes by halves down to four (emulated: eight), then neighbours, into lane 0."""
-        low, high = Register(register, "f32", 4), Register("a", "f32", 4)
-        code: Code = []
-        if self.unit.width == 512:
-            whole, half, upper = (Register(n, "f32", w) for n, w in ((register, 16), (register, 8), ("a", 8)))
-            code += [op("vextractf64x4", upper, whole, imm=1), op("vaddps", half, half, upper)]
-        eight = Register(register, "f32", 8)
-        folded = [op("vextractf128", high, eight, imm=1), op("vaddps", low, low, high)]
-        if self.emulated:
-            return [*code, op("vhaddps", eight, eight, eight), op("vhaddps", eight, eight, eight), *folded]
-        code += folded
-        return [*code, op("vhaddps", low, low, low), op("vhaddps", low, low, low)]
+    def add_up(self, register: str, spare: str = "a") -> Code:
+        """The register's lanes, down to eight by halves, into lane 0."""
+        return [*folds.down_to(8, register, self.unit.lanes, spare), *self.form.add_up(register, spare=spare)]
 
     def epilogue(self) -> Code:
         """The way from `sums` to dst, a register at a time."""
         unit = self.unit
         turns, rest = divmod(self.outputs, unit.lanes)
 
-        def block(at: Affine, live: int) -> Code:
+        def block(channel: Affine, live: int) -> Code:
+            at = self.line * self.outputs + channel
             acc = unit.reg("c0", "f32")
-            tile = TileSums(unit, [[acc]], [live], [at], at, [at])
+            tile = TileSums(unit, [[acc]], [live], [at], channel, [at])
             return [load32(unit, acc, _SUMS, at, live), *finish_tile(self.plan, tile)]
 
-        code = loop("e", turns, block(Affine.var("e") * unit.lanes, unit.lanes))
-        return code + (_alone(block(Affine(turns * unit.lanes), rest)) if rest else [])
+        code = self.each_line("e", turns, block(Affine.var("e") * unit.lanes, unit.lanes), parallel=False)
+        return code + (self.each_line("tail", 1, block(Affine(turns * unit.lanes), rest)) if rest else [])
 
     # -- plain ----------------------------------------------------------------------------------------------------
     def across_n(self) -> Code:

@@ -3,7 +3,8 @@
 for each row, each group of columns:             parallel
     amax, the greatest magnitude (NaN left out); s, the scale, stored
     each value times 1 / s, as a code
-Without scales to be found, a single pass over all values. `Narrow.reference` has oneDNN 3.13's roundings and overflows:
+Without scales to be found, a single pass over all values. What the destination held, which `sum` reads, becomes f32
+ahead. `Narrow.reference` has oneDNN 3.13's roundings and overflows:
 
 dynamic_mx   s = 2**(exponent of amax - exponent of the greatest value), at least 2**-127; NaN where amax is infinite
 dynamic_fp   s = f8_e4m3(amax / greatest value), 1 where amax is 0; it may round to 0, and 1 / s is infinite then
@@ -23,11 +24,12 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, along, loop
 from simdnn.kernels.common.narrow import Narrow
-from simdnn.kernels.common.spec import ConvProblem, Kernel, MatmulProblem
-from simdnn.kernels.x86.code import Unit, load32, typed, unit_of
+from simdnn.kernels.common.postops import previous_type
+from simdnn.kernels.common.spec import HELD, ConvProblem, Kernel, MatmulProblem, Parameters
+from simdnn.kernels.x86.code import Unit, load32, store32, typed, unit_of
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.line_sums import horizontal
-from simdnn.kernels.x86.narrow import HIDDEN, MAGNITUDE, encode, store, widen
+from simdnn.kernels.x86.narrow import HIDDEN, MAGNITUDE, encode, is_narrow, load, store, widen
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Register, Tensor
 
@@ -40,17 +42,23 @@ P = TypeVar("P", MatmulProblem, ConvProblem)
 
 def as_f32(problem: P) -> P:
     """The problem whose results are narrowed behind it."""
-    return replace(problem, epilogue=replace(problem.epilogue, dst="f32"))
+    ops = tuple(replace(op, stored="") if op.stored else op for op in problem.epilogue.post_ops)
+    return replace(problem, epilogue=replace(problem.epilogue, dst="f32", post_ops=ops))
 
 
-def narrowing(kernel: Kernel, rows: int, columns: int, dst: str, narrow: Narrow) -> Kernel:
-    """The kernel of `as_f32(problem)`, with a stage behind that narrows the rows of columns which it leaves."""
-    stage = _Narrowing(rows, columns, dst, narrow, unit_of(kernel.program.isa))
+def narrowing(kernel: Kernel, problem: MatmulProblem | ConvProblem, narrow: Narrow) -> Kernel:
+    """The kernel of `as_f32(problem)`, with a stage behind that narrows the rows of columns which it leaves, and one
+    ahead that widens what `sum` reads.
+    """
+    dst, held = problem.epilogue.dst, previous_type(problem.epilogue.post_ops, problem.epilogue.dst)
+    rows, columns = _rows_and_columns(problem)
+    stage, program = _Narrowing(rows, columns, dst, narrow, unit_of(kernel.program.isa)), kernel.program
+    ahead = stage.widened(held) if held and is_narrow(held) else []
     code = stage.dynamic() if narrow.dynamic else stage.static()
-    program, tensors = kernel.program, []
-    for tensor in program.tensors:
-        tensors.append(replace(tensor, kind="scratch") if tensor.name == "dst" else tensor)
-    made = verify(replace(program, tensors=(*tensors, *stage.tensors()), body=(*program.body, *code)))
+    between = {"dst", *(["previous"] if ahead else [])}
+    tensors = [replace(t, kind="scratch") if t.name in between else t for t in program.tensors]
+    tensors += [Tensor(HELD, "u8", rows * columns)] if ahead else []
+    made = verify(replace(program, tensors=(*tensors, *stage.tensors()), body=(*ahead, *program.body, *code)))
 
     def finish(outputs: Mapping[str, Array]) -> Array:
         if "narrowed" not in outputs:  # whoever asks where an output's sum lies
@@ -60,7 +68,20 @@ def narrowing(kernel: Kernel, rows: int, columns: int, dst: str, narrow: Narrow)
     def scales(outputs: Mapping[str, Array]) -> Array:
         return outputs["found_scales"].view(fmt(stage.scale).dtype).reshape(rows, -1)
 
-    return replace(kernel, program=made, finish=finish, scales=scales if narrow.dynamic else None)
+    def prepare(src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
+        codes = None if p.previous is None else p.previous.view(np.uint8)
+        found = kernel.prepare(src, weights, p)
+        return found if codes is None else {**found, HELD: codes}
+
+    given = prepare if ahead else kernel.prepare
+    return replace(kernel, program=made, prepare=given, finish=finish, scales=scales if narrow.dynamic else None)
+
+
+def _rows_and_columns(problem: MatmulProblem | ConvProblem) -> tuple[int, int]:
+    """Rows and columns of the destination as a kernel writes it."""
+    if isinstance(problem, MatmulProblem):
+        return problem.m, problem.n
+    return problem.mb * problem.od * problem.oh * problem.ow, problem.oc
 
 
 class _Narrowing:
@@ -85,6 +106,15 @@ class _Narrowing:
         ref = self.narrow.reference
         code = encode(self.words, "x", self.dst, ref, not ref)
         return [*code, *store(self.words, "narrowed", self.reg("n"), at, lanes)]
+
+    def widened(self, held: str) -> Code:
+        """Codes of the narrow type `held`, from before the run, as f32 in `previous`."""
+
+        def one(at: Affine, lanes: int) -> Code:
+            widened = load(self.words, "x", HELD, held, at, lanes)
+            return [*widened, store32(self.unit, "previous", at, self.unit.reg("x", "f32"), lanes)]
+
+        return loop("r", self.m, along(self.n, self.unit.lanes, one, Affine.var("r") * self.n), parallel=True)
 
     def static(self) -> Code:
         def one(at: Affine, lanes: int) -> Code:

@@ -37,11 +37,11 @@ class Chains:
         rows = TapLoop("u", r.kh, r.down, r.kw * tap)
         planes = TapLoop("z", r.kd, r.behind, r.kh * r.kw * tap)
 
-        def chain(columns: tuple[int, int], *outside: TapLoop, first: int = 0) -> Chain:
-            """Over a run of columns, and up to `cut` steps of channels from `first`."""
+        def chain(columns: tuple[int, int], *outside: TapLoop, first: int = 0, most: int = cut) -> Chain:
+            """Over a run of columns, and up to `most` steps of channels from `first`."""
             taps = (*outside, TapLoop("w", columns[1], r.across, tap))
             at = columns[0] * r.across + first * depth, columns[0] * tap + first * step
-            return Chain(taps, min(cut, steps - first), *at)
+            return Chain(taps, min(most, steps - first), *at)
 
         def turns(part: Part, first: int) -> Repeat:
             """The chains of a part, row by row or plane by plane where it says so."""
@@ -64,6 +64,11 @@ class Chains:
             some = order.block // depth
             blocks = TapLoop("block", steps // some, order.block, some * step)
             return (Repeat((replace(chain((0, r.kw), blocks, planes, rows), steps=some),)),)
+        if o.last:
+            begin = steps - sum(o.last)
+            halves = [chain((0, r.kw), first=begin + i * o.last[0], most=n) for i, n in enumerate(o.last)]
+            whole = TapLoop("part", begin // cut, cut * depth, cut * step)
+            return (*((Repeat((chain((0, r.kw)),), whole),) if begin else ()), Repeat(tuple(halves)))
         times = -(-steps // cut) - 1
         last = chain((0, r.kw), planes, rows, first=times * cut)
         if order.columns_outside:

@@ -42,7 +42,8 @@ from simdnn.kernels.x86.dots import (
 )
 from simdnn.kernels.x86.expanded import STORED, as_floats, expanding, is_stored, refuses_stored
 from simdnn.kernels.x86.gemm import compressed_gemm, gemm, grouped_gemm
-from simdnn.kernels.x86.gemv import Gemv
+from simdnn.kernels.x86.gemm_older import OlderGemm
+from simdnn.kernels.x86.gemv import FORMS, Gemv
 from simdnn.kernels.x86.gemv_unfused import UnfusedGemv
 from simdnn.kernels.x86.rows_blocks import repacked, tiled, vec_dot
 from simdnn.kernels.x86.rows_compressed import compressed_kinds
@@ -295,22 +296,23 @@ def _depthwise_kernel(name: str, unit: Unit, halves: bool, problem: ConvProblem,
 
 
 # -- a matrix and a vector --------------------------------------------------------------------------------------------
-def _gemv(isa: str, dtype: str, plain: bool, emulated: bool = False) -> KernelKind:
-    """`plain`: lanes run over N, and weights are as the user stores them; else along K (`Gemv`)."""
-    name = f"gemv:{isa}" + ("_f16" if dtype == "f16" else "_bf16_emulated" if emulated else "")
+def _gemv(isa: str, dtype: str, plain: bool, form: str = "") -> KernelKind:
+    """`plain`: lanes run over N, and weights are as the user stores them; else along K, in a `form` (`Gemv`)."""
+    emulated = form == "emulated"
+    name = f"gemv:{isa}" + ("_f16" if dtype == "f16" else "_bf16_emulated" if emulated else "_" * bool(form) + form)
     name += ("_plain" if plain else "") + ("_bf16" if plain and dtype == "bf16" else "")
     return KernelKind(
         name,
         isa,
         "bf16" if dtype == "bf16" and not plain and not emulated else "f32",
-        partial(_gemv_kernel, name, unit_of(isa), plain, emulated),
-        library="onednn" if emulated else "",
+        partial(_gemv_kernel, name, unit_of(isa), plain, form),
+        library="onednn" if form else "",
         sources=(dtype,),
         weights=(dtype,),
         multiplied=dtype,
         accumulates=("f32",),
         tags=("ab",) if plain else ("any", "ab", "ba"),
-        sizes=(_vector,),
+        sizes=() if FORMS[form].rows else (_vector,),
         wants=(_across_n if plain else _along_k,),
     )
 
@@ -327,10 +329,28 @@ def _along_k(problem: MatmulProblem) -> str:
     return "wants weights contiguous along K" if problem.n > 1 and problem.wei_tag == "ab" else ""
 
 
-def _gemv_kernel(
-    name: str, unit: Unit, plain: bool, emulated: bool, problem: MatmulProblem, machine: Machine
-) -> Kernel:
-    return Gemv(name, problem, unit, plain, emulated).kernel()
+def _gemv_kernel(name: str, unit: Unit, plain: bool, form: str, problem: MatmulProblem, machine: Machine) -> Kernel:
+    return Gemv(name, problem, unit, plain, form).kernel()
+
+
+def _older_gemm() -> KernelKind:
+    """f32 as oneDNN's older GEMM has it below AVX-512 (`OlderGemm`)."""
+    name = "gemm:avx2_older"
+    return KernelKind(
+        name,
+        "avx2",
+        "f32",
+        partial(_older_kernel, name),
+        library="onednn",
+        sources=("f32",),
+        weights=("f32",),
+        accumulates=("f32",),
+        tags=("any", "ab", "ba"),
+    )
+
+
+def _older_kernel(name: str, problem: MatmulProblem, machine: Machine) -> Kernel:
+    return OlderGemm(name, problem).kernel()
 
 
 def _unfused_gemv(plain: bool) -> KernelKind:
@@ -433,6 +453,13 @@ _ROWS = (
     _tiles(TILED_U8, "avx512_core_amx", _INT8, "s8", "_int8"),
 )
 _GEMV = (("avx2", "f32"), ("avx512_core_bf16", "bf16"), ("avx512_core", "f16"), ("avx2", "f16"))
+#: those of oneDNN's older GEMMs
+_GEMV_OF_GEMMS = (
+    ("avx512_core", "bf16", False, "emulated"),
+    ("avx512_core_bf16", "bf16", False, "pairs"),
+    ("avx2", "f32", False, "older"),
+    ("avx512_core", "f32", False, "rows"),
+)
 _DEPTHWISE: tuple[tuple[str, tuple[str, ...], bool, str], ...] = (
     ("avx512_core", ("f32",), False, ""),
     ("avx2", ("f32",), False, ""),
@@ -456,7 +483,7 @@ def _kinds() -> tuple[KernelKind, ...]:
     convolutions = [row for row in _ROWS if ConvProblem in row.operations]
     kinds += [row.kind(ConvProblem) if row.weights == "s8" else around(row.kind(ConvProblem)) for row in convolutions]
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
-    kinds += [_gemv("avx512_core", "bf16", plain=False, emulated=True)]
+    kinds += [*(_gemv(*row) for row in _GEMV_OF_GEMMS), _older_gemm()]
     kinds += [_unfused_gemv(plain) for plain in (False, True)]
     kinds += compressed_kinds()
     kinds += [_depthwise(*row) if "u8" in row[1] else around(_depthwise(*row)) for row in _DEPTHWISE]

@@ -65,12 +65,8 @@ def ref_float(isa: str) -> KernelKind:
         takes=("narrow",),
         needs="narrow",
         mixes=True,
-        wants=(_one_product, _as_reference),
+        wants=(_as_reference,),
     )
-
-
-def _one_product(p: MatmulProblem) -> str:
-    return "computes one product, no batch" if p.batch.count > 1 else ""
 
 
 def _as_reference(p: MatmulProblem) -> str:
@@ -82,7 +78,7 @@ def _ref_float_kernel(name: str, unit: Unit, problem: MatmulProblem, machine: Ma
     if not is_narrow(problem.epilogue.dst):
         return RefFloat(name, problem, unit).kernel()
     kernel = RefFloat(name, as_f32(problem), unit).kernel()
-    return narrowing(kernel, problem.m, problem.n, problem.epilogue.dst, problem.narrow)
+    return narrowing(kernel, problem, problem.narrow)
 
 
 def ref_conv(isa: str) -> KernelKind:
@@ -123,5 +119,4 @@ def _ref_conv_kernel(name: str, unit: Unit, problem: ConvProblem, machine: Machi
     if not is_narrow(problem.epilogue.dst):
         return RefConv(name, problem, unit).kernel()
     kernel = RefConv(name, as_f32(problem), unit).kernel()
-    pixels = problem.mb * problem.od * problem.oh * problem.ow
-    return narrowing(kernel, pixels, problem.oc, problem.epilogue.dst, Narrow(reference=True))
+    return narrowing(kernel, problem, Narrow(reference=True))

@@ -12,7 +12,7 @@ from isa_models.isa import implied
 from simdnn.kernels.common.postops import sums_first, sums_late
 from simdnn.kernels.common.spec import ConvProblem, Decompression, MatmulProblem, Problem
 from simdnn.libraries.model import Pick
-from simdnn.libraries.onednn import mixed, narrow
+from simdnn.libraries.onednn import mixed, narrow, older_gemm
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
     beyond_older_kernels,
@@ -29,6 +29,7 @@ from simdnn.libraries.onednn.order import (
     sees_padding_alone,
     shared_by_axes,
     shared_by_pixels,
+    single_pixel,
 )
 from simdnn.libraries.onednn.refusals import (
     refuse_float_attributes,
@@ -152,12 +153,15 @@ def _referred(p: ConvProblem, emulated: bool) -> bool:
     if not fmt(p.src).is_float or dst not in ("s8", "u8", "f32", p.src):
         return False
     bytes_ = dst in ("s8", "u8")
-    if bytes_ and not _stores_bytes(p, emulated) or as_large_as_outputs(p) and (bytes_ or p.src != "bf16"):
+    alone = p.depthwise and p.src != "f16" and (is_dilated(p) or depthwise_by_gemm(p))
+    large = as_large_as_outputs(p) and p.src != "bf16" and not (alone and single_pixel(p))
+    if bytes_ and (as_large_as_outputs(p) or not _stores_bytes(p, emulated)) or large:
         refuse_single_pixel(p)
         return True
     if shared_by_axes(p) or p.depthwise and p.src != "f16" and shared_by_pixels(p):
         return True
-    alone = p.depthwise and (is_dilated(p) or p.line) and p.src != "f16"
+    if alone and p.src == "bf16" and as_large_as_outputs(p) and beyond_older_kernels(p):
+        return True
     older = p.src == "bf16" and not p.depthwise and (emulated or by_gemm(p, False) or groups_by_fours(p, 16))
     if older and (beyond_older_kernels(p) or not sums_first(ops)):
         return True
@@ -223,14 +227,16 @@ def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
         wide = "avx2" if tier == "avx2" else "avx512_core"
         if p.left_to == "gemm":
             refuse_float_gemm(p, wide == "avx512_core")
-            return f"gemm:{wide}", "gemm:jit:f32"
+            return _older_gemm(p, wide), "gemm:jit:f32"
         if vector:
             return f"gemv:avx2{plain}", "brg_matmul:avx2"
         return f"gemm:{wide}", f"brg_matmul:{wide}"
     if p.src == "bf16":
         if p.left_to == "gemm":
-            refuse_float_gemm(p, True)
-            return f"gemm:{tier}", "gemm:jit:bf16"
+            refuse_sum_in_gemm(p)
+            refuse_scaled_parts(p)
+            dots = older_gemm.in_dots(p)
+            return f"gemv:{tier}_pairs" if dots else f"gemm:{tier}", "gemm:jit:bf16"
         kind = f"gemv:{tier}{plain and plain + '_bf16'}" if vector else f"gemm:{tier}"
         return kind, f"brg_matmul:{tier}"
     reference = p.reference or bool(p.group_scales and p.group_scales.reference)
@@ -250,6 +256,16 @@ def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
         exact = p.src == "s8" and (p.epilogue.zp_src or p.epilogue.zp_wei) and not p.beyond_s8
         return ("gemm:avx2_int8_exact" if exact else "gemm:avx2_int8"), "gemm:jit"
     return _int8("gemm", tier), library
+
+
+def _older_gemm(p: MatmulProblem, isa: str) -> str:
+    """The row for the kernel of the older GEMM of f32."""
+    wide = isa == "avx512_core"
+    if older_gemm.in_dots(p):
+        return "gemv:avx2_older"
+    if older_gemm.in_rows(p, wide):
+        return "gemv:avx512_core_rows"
+    return f"gemm:{isa}" if wide or p.m == 1 or older_gemm.copies(p, wide) else "gemm:avx2_older"
 
 
 def _int8(family: str, tier: str) -> str:
@@ -351,8 +367,7 @@ def _deep_floats(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, s
 
 def _deep_floats_by_depth(p: ConvProblem, tier: str, emulated: bool) -> tuple[str, str]:
     """Depthwise floats, whose kernels are those of other convolutions here."""
-    large = p.src == "bf16" and as_large_as_outputs(p)
-    dense = not (is_dilated(p) or large or p.epilogue.dst in ("s8", "u8"))
+    dense = not (is_dilated(p) or depthwise_by_gemm(p) or p.epilogue.dst in ("s8", "u8"))
     if p.src == "f16":
         base = "brgconv_1x1" if pointwise(p) else "brg_conv_fwd"
         return (
@@ -386,7 +401,7 @@ def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
         if depthwise_by_gemm(p) and p.src == "bf16":
             refuse_gemm(p)
             return f"conv:{isa}_copied", "x64:gemm:jit"
-        if p.dilation == (1, 1) and not p.line:
+        if p.dilation == (1, 1) and not depthwise_by_gemm(p):
             return f"dw:{isa}", f"brdgmm_dw:{isa}"
         return f"dw:{isa}", "x64:gemm:jit" if depthwise_by_gemm(p) else f"jit_dw:{isa}"
     if ends_as_reference(p, tier):

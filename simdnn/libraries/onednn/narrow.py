@@ -100,6 +100,11 @@ def _on_tiles(p: MatmulProblem, types: str, caps: frozenset[str]) -> tuple[str, 
         reason = "bf16 by f8 has destinations of f32, bf16 and f16 alone"
     elif scale and (scale.along_k or scale.dtype != "f32"):
         reason = "bf16 by f8 has common scales of f32, and of weights one a column"
+    if not reason and p.batch.count > 1:
+        raise Unimplemented(
+            f"a batch of matmuls {types} on tiles: its bits were compared for single ones; one matrix of weights "
+            "works, or dispatch='fastest'"
+        )
     if reason:
         raise Unimplemented(f"oneDNN refuses a matmul {types}: {reason}; {_FASTEST}")
     return "wdec:avx512_core_amx", "brg_matmul:avx10_1_512_amx"

@@ -85,9 +85,14 @@ def order_on_tiles(p: ConvProblem) -> Order:
     return Order("window" if window and fuller else "row" if across else "")
 
 
+def single_pixel(p: ConvProblem) -> bool:
+    """Whether the output is one."""
+    return p.mb * p.oh * p.ow * p.od == 1
+
+
 def as_large_as_outputs(p: ConvProblem) -> bool:
     """Whether a second operand has the output's shape, but for a slope's; one by channel has that of a single pixel."""
-    single = p.mb * p.oh * p.ow * p.od == 1
+    single = single_pixel(p)
     ops = [op for op in p.epilogue.post_ops if op.kind != "prelu"]
     return any(_shared_by(op, p) == "none" or single and op.per_channel for op in ops)
 
@@ -106,7 +111,8 @@ def beyond_older_kernels(p: ConvProblem) -> bool:
     """Whether oneDNN's older kernels refuse what follows the sums: second operands as `shared_by_pixels` says, and
     slopes as large as the output.
     """
-    slopes = any(op.kind == "prelu" and _shared_by(op, p) == "none" for op in p.epilogue.post_ops)
+    ops, single = p.epilogue.post_ops, single_pixel(p)
+    slopes = any(op.kind == "prelu" and (_shared_by(op, p) == "none" or single and op.per_channel) for op in ops)
     return slopes or shared_by_pixels(p)
 
 
@@ -166,10 +172,10 @@ def gemm_is_known(p: ConvProblem) -> bool:
 
 
 def depthwise_by_gemm(p: ConvProblem) -> bool:
-    """Whether oneDNN leaves a depthwise convolution of floats to that GEMM: dilated ones, bf16 as above, and all of one
-    spatial dimension.
+    """Whether oneDNN leaves a depthwise convolution of floats to that GEMM: dilated ones, bf16 as above, f32 to a
+    single pixel, too, and all of one spatial dimension.
     """
-    large = p.src == "bf16" and as_large_as_outputs(p)
+    large = (p.src == "bf16" or single_pixel(p)) and as_large_as_outputs(p)
     return large or p.line or p.dilation != (1, 1) and is_copied(p)
 
 

@@ -7,6 +7,7 @@ from isa_models.formats import fmt
 from simdnn.kernels.common.postops import BINARY, COMPARISONS, ELTWISE, previous_type, sums_first
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.onednn.blocks import may_cut_channels
+from simdnn.libraries.onednn.older_gemm import copies, in_dots, in_rows, parts
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
     by_gemm,
@@ -194,18 +195,26 @@ def order_unknown(p: Problem, row: str) -> str:
 
 
 def refuse_float_gemm(p: MatmulProblem, wide: bool) -> None:
-    """Raises where second operands, or sizes of run time, leave a matmul of floats to the older GEMM, and its order of
-    sums is not modelled: vectors, f32 without AVX-512 (`wide`), and long sums of f32 whose last parts are halved.
+    """Raises where the older GEMM of f32 scales on the way what several chains add up, or a vector starts from what the
+    destination held; kernels for few rows, and those that copy, multiply an operand by a common scale.
     """
-    halved = p.src == "f32" and p.k >= 2 * 384 and p.k % 384
-    if not wide or halved or 1 in (p.m, p.n):
-        raise Unimplemented(
-            f"oneDNN takes another GEMM for this matmul of {p.src} ({p.m}x{p.k}:{p.k}x{p.n}), by its second operands "
-            "or sizes of run time, in an order of sums that is not modelled: under AVX-512 more rows and columns and K "
-            "below 768 work, else operands of one value, or a column of two and four dimensions, and dispatch='fastest'"
-        )
+    e = p.epilogue
+    common = (e.src_scale or e.wei_scale) and not (e.wei_scale and e.wei_scale.by_channel) and not e.bias
+    held = bool(previous_type(e.post_ops, e.dst)) and not e.bias
+    pieces = p.k > 16 and p.k % 16 or p.k % 16 not in (0, 1, 2, 4, 8) if in_dots(p) else p.m == 1 and p.k > 1
+    if (common or held) and pieces or common and (in_rows(p, wide) or copies(p, wide)):
+        raise _another_gemm(p, "no common scale and no sum, or a bias,")
     refuse_sum_in_gemm(p)
-    refuse_scaled_parts(p)
+    if common and not in_dots(p) and parts(p, wide)[0] or common and not wide and p.k > 256:
+        raise _another_gemm(p, "a scale by column, or a bias,")
+
+
+def _another_gemm(p: MatmulProblem, works: str) -> Unimplemented:
+    return Unimplemented(
+        f"oneDNN takes another GEMM for this matmul of {p.src} ({p.m}x{p.k}:{p.k}x{p.n}), by its second operands or "
+        f"sizes of run time, in an order of sums that is not modelled: {works} work, else operands of one value, or a "
+        "column of two and four dimensions, and dispatch='fastest'"
+    )
 
 
 def refuse_gemm(p: ConvProblem) -> None:

@@ -13,6 +13,7 @@ from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.postops import sums_late
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, Options, Order, Part
+from simdnn.libraries.onednn import older_gemm
 from simdnn.libraries.onednn.blocking import convolution_tile, register_tile
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
@@ -46,7 +47,7 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
         return Options(cut=dot.chain)
     cut, split, k, integer = 0, 0, problem.k, dot.acc == "s32"
     if problem.left_to == "gemm" and not integer:
-        return cut_in_older_gemm(dot, problem)
+        return cut_in_older_gemm(dot, problem, wide)
     if dot.acc == "f32":
         cut = 512 if wide and k <= 1024 else 1024
     if dot.saturates and not wide and 256 < k < 768:
@@ -95,7 +96,8 @@ def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) ->
         return Options(cut=dot.chain // (problem.tap_rows * problem.kw) // dot.depth * dot.depth)
     if dot.wei == "bf16" and dot.depth == 2 and by_gemm(problem, False):
         return _as_gemm(problem)
-    if problem.depthwise and problem.depth and problem.src == "f32" and is_dilated(problem):
+    deep = problem.depthwise and problem.depth and problem.src == "f32"
+    if deep and (is_dilated(problem) or depthwise_by_gemm(problem)):
         return Options(reference=True, sum_first=True, starts=True)  # a GEMM
     cut = 0
     if dot.acc == "f32" and dot.depth == 1 and problem.src == "f32":
@@ -131,23 +133,19 @@ def cut_as_emulated(dot: DotProduct, isa: str, problem: Problem) -> Options:
     return Options(merged_scales=True, split_k=part, order=order, sum_first=first, packs=packs)
 
 
-def cut_in_older_gemm(dot: DotProduct, problem: MatmulProblem) -> Options:
-    """A matmul of floats that is left to the older GEMM under AVX-512 (`sgemm_nocopy_driver` of f32, `gemm_driver` of
-    bf16): sums restart every 384 products of f32, 768 of bf16, and less than two such parts are halved.
+def cut_in_older_gemm(dot: DotProduct, problem: MatmulProblem, wide: bool) -> Options:
+    """A matmul of floats that is left to the older GEMM: of f32 by `older_gemm.parts`; sums of bf16 restart every 768
+    products, and less than two such parts are halved.
     """
     first = problem.epilogue.dst == "f32" and not problem.epilogue.bias
     found = Options(merged_scales=True, sum_first=first)
-    part = restart_in_older_gemm(problem)
-    if part in (0, 384, 768):
+    if problem.src == "f32":
+        cut, last = older_gemm.parts(problem, wide)
+        return replace(found, cut=cut, last=last)
+    part = 8 if problem.m == 1 else _restarts(problem.k)
+    if part in (0, 8, 768):
         return replace(found, cut=part)
     return replace(found, split_k=part, order=Order(parts=(Part(((0, 1), (1, 1))),)))
-
-
-def restart_in_older_gemm(p: MatmulProblem) -> int:
-    """How much of K the older GEMM adds up before a sum restarts; 0 for all of it."""
-    if p.src == "bf16":
-        return _restarts(p.k)
-    return 0 if p.k <= 384 else 384 if p.k >= 2 * 384 else -(-p.k // 2)
 
 
 def cut_as_gemm(dot: DotProduct, isa: str, problem: Problem) -> Options:

@@ -1,0 +1,75 @@
+"""oneDNN 3.13's older GEMM of f32 (`gemm_driver.cpp`, one thread): which of its kernels takes a matmul, and where K is
+cut. Its matrices lie column by column: its m is N here, its n M, its first operand the weights.
+"""
+
+from __future__ import annotations
+
+from simdnn.kernels.common.spec import MatmulProblem
+
+_FEW_ROWS = 16  # under which AVX-512 has a kernel for weights along K
+_LARGE = 378  # sizes from which copies pay
+#: K that is not cut by the kernels that copy, and what they add up at once; under two of these, halves
+_COPIED = {True: (384, 384), False: (256, 192)}
+
+
+def in_dots(p: MatmulProblem) -> bool:
+    """Whether each output is the dot product of two vectors that lie along K."""
+    return p.wei_tag == "ba" if p.m == 1 else p.n == 1
+
+
+def in_rows(p: MatmulProblem, wide: bool) -> bool:
+    """Whether the kernel for a few rows takes it, under AVX-512 (`wide`)."""
+    return wide and 1 < p.m < _FEW_ROWS and p.wei_tag == "ba"
+
+
+def copies(p: MatmulProblem, wide: bool) -> bool:
+    """Whether it copies both operands first (`nocopy_checker`)."""
+    if 1 in (p.m, p.n):
+        return False
+    return _copies_for_avx512(p) if wide else _copies_for_avx2(p)
+
+
+def parts(p: MatmulProblem, wide: bool) -> tuple[int, tuple[int, int] | None]:
+    """How many products a chain adds up before a sum restarts, 0 for all, and the lengths of the last two chains where
+    they halve what is left.
+
+    >>> from simdnn.kernels.common.spec import Epilogue
+    >>> parts(MatmulProblem(30, 20, 1000, "f32", "f32", Epilogue()), True)
+    (384, (308, 308))
+    """
+    if 1 in (p.m, p.n):
+        return 0, None
+    if copies(p, wide):
+        whole, most = _COPIED[wide]
+        return (0, None) if p.k <= whole else (-(-p.k // 2), None) if p.k < 2 * most else (most, None)
+    left = p.k if p.k < 768 else p.k % 384 + 384
+    if left in (384, 768) or p.k <= 384:
+        return (384 if p.k > 384 else 0), None
+    return 384, (-(-left // 2), left // 2)
+
+
+def _copies_for_avx2(p: MatmulProblem) -> bool:
+    if 1 / p.n + 1 / p.m >= 0.0038:
+        return False
+    if p.k >= _LARGE and (p.n >= _LARGE or p.m <= _LARGE):
+        return True
+    small = p.n <= 128 and p.m <= 128
+    return not (small or p.m <= 16 or p.k <= 2 or p.n <= 64)
+
+
+def _copies_for_avx512(p: MatmulProblem) -> bool:
+    along_k = p.wei_tag == "ba"
+    weights, source, output = p.k if along_k else p.n, p.k, p.n  # the distance of lines
+    alike = weights % 256 == 0 == source % 256
+    if along_k and p.n > 100 and (p.n < 1200 and p.m < 200 and p.k < 1200 or alike):
+        return True
+    if not along_k and weights % 1024 == 0 and p.k > 500 and p.m > 100:
+        return True
+    if 1 / p.n + 1 / p.m >= 0.00196:
+        return False
+    if 0 in (weights % 256, source % 256, output % 256) and p.n >= 32:
+        if p.m > 16 or p.m == 16 and (p.k >= 6400 or along_k or p.n == 4096):
+            return True
+    if p.k >= _LARGE and (p.n >= _LARGE or p.m <= _LARGE):
+        return True
+    return not (p.n <= 28 or p.m <= 28 or p.k <= 1)
