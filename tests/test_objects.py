@@ -24,7 +24,7 @@ import simdnn.study
 import workloads
 from isa_models import errors
 from isa_models.alike import alike
-from simdnn.program.records import Loop
+from simdnn.program.records import Affine, Loop
 from tests import objects
 
 pytest.importorskip("onnx")  # the networks among them
@@ -87,6 +87,7 @@ def samples() -> list[Any]:
         simdnn.Attr(scales={"wei": 0.5}, post_ops=["relu"]),
         *orders.attrs["witnesses"].values(),
         next(fast.kernel.program.ops()),
+        Affine.var("k").steps(4, 3),
         isa_models.formats.fmt("bf16"),
         isa_models.instruction("dpas"),
         isa_models.gpu.platforms.PLATFORMS["pascal"].cuda_cores,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
+import os
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -25,7 +28,7 @@ _NO_MNEMONIC = re.compile(r"invalid instruction mnemonic '(\w+)'")
 
 
 class _Assembler:
-    """The process, started on the first text and again after one that it refused."""
+    """The process, started on the first text and again where it has ended."""
 
     def __init__(self) -> None:
         self.forked()
@@ -40,7 +43,7 @@ class _Assembler:
 
     def close(self) -> None:
         if self.process is not None:
-            self.process.kill()
+            _kill(self.process)
             self.process.communicate()
             self.process = None
         if self.complaints is not None:
@@ -51,7 +54,7 @@ class _Assembler:
         self.complaints = tempfile.TemporaryFile()
         program = [sys.executable, "-P", str(Path(__file__).with_name("child.py"))]
         pipe = subprocess.PIPE
-        return subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=self.complaints)
+        return subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=self.complaints, start_new_session=True)
 
     def __call__(self, text: str) -> bytes:
         """The ELF object of a text, or the error that LLVM gives."""
@@ -59,25 +62,38 @@ class _Assembler:
         with self.lock:
             process = self.process = self.process or self._start()
             assert process.stdin and process.stdout and self.complaints
-            watchdog = threading.Timer(PATIENCE_S, process.kill)
+            watchdog = threading.Timer(PATIENCE_S, _kill, [process])
             watchdog.start()
+            head = answer = b""
             try:
                 process.stdin.write(struct.pack("<I", len(data)) + data)
                 process.stdin.flush()
                 head = process.stdout.read(4)
                 answer = process.stdout.read(struct.unpack("<I", head)[0]) if len(head) == 4 else b""
             except OSError:
-                answer = b""
+                pass
             finally:
                 watchdog.cancel()
             if answer:
                 return answer
-            process.kill()
-            process.wait()
+            if len(head) < 4:  # the process itself has ended
+                process.wait()
             self.complaints.seek(0)
             complaint = self.complaints.read().decode(errors="replace")
-            self.close()
+            self.complaints.seek(0)  # where the process writes on, too
+            self.complaints.truncate()
+            if len(head) < 4:
+                self.close()
             raise _refusal(complaint or f"its process ended with {process.returncode}", text)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process and its fork."""
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
 
 
 _assembler = _Assembler()

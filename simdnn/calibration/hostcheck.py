@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from isa_models import REGISTRY, Instruction
-from isa_models.formats import fmt, name_of
+from isa_models.formats import Format, fmt, name_of
 from isa_models.instruction import TILE_ROWS
 from isa_models.intel_gpu import PLATFORMS
 from isa_models.isa import host_caps
@@ -22,7 +24,8 @@ from simdnn import numerics
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Place, Program, Register, Statement, Tensor
 from simdnn.program.tiles import TILES, configuration
-from simdnn.progress import each
+from simdnn.progress import shown
+from simdnn.workers import crew, usual
 
 Array = npt.NDArray[Any]
 
@@ -73,22 +76,33 @@ def adversarial(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) ->
         octets = adversarial("u8", (*shape[:-1], -(-shape[-1] * form.bits // 8)), rng)
         return ArrayValue(octets, "u8").view(dtype).array[..., : shape[-1]]
     word = np.dtype(f"u{form.bits // 8}")
-    bits = rng.integers(0, 1 << form.bits, shape, np.uint64).astype(word)
-    edges = np.array(float_edges(dtype) if form.is_float else _EDGES[form.bits], np.uint64).astype(word)
-    kind = rng.random(shape)
+    bits = np.frombuffer(rng.bytes(math.prod(shape) * word.itemsize), word).reshape(shape)
     whole = rng.random(shape[:-1] + (1,))  # so that some vectors hold numbers alone
     if form.is_float:
-        m = form.mantissa_bits
-        for share, low, high in ((0.7, 0.45, 0.55), (0.25, 0.2, 0.3), (0.1, 0.0, 0.03)):
-            top = (1 << form.exponent_bits) - 1
-            exponent = rng.integers(int(low * top), int(high * top) + 1, shape).astype(np.uint64)
-            number = (exponent << np.uint64(m)) | (bits.astype(np.uint64) & np.uint64((1 << m) - 1))
-            number |= rng.integers(0, 2, shape).astype(np.uint64) << np.uint64(form.bits - 1)
-            if share == 0.7:  # few significant digits, so that ties and exact results happen
-                number &= ~np.uint64((1 << (m * 2 // 3)) - 1)
-            bits = np.where(whole < share, number.astype(word), bits)
-    bits = np.where(kind < np.where(whole < 0.5, 0.03, 0.3), rng.choice(edges, shape), bits)
-    return bits.view(form.dtype)
+        bits = np.where(whole < _NUMBERS[-1][0], _numbers(form, bits, whole, rng), bits)
+    kind = np.frombuffer(rng.bytes(2 * math.prod(shape)), np.uint16).reshape(shape)
+    edges = np.array(float_edges(dtype) if form.is_float else _EDGES[form.bits], np.uint64).astype(word)
+    found = np.where(kind % 256 < np.where(whole < 0.5, 8, 77), edges[kind // 256 % len(edges)], bits)
+    return found.view(form.dtype)
+
+
+#: shares of vectors whose lanes are numbers of like magnitude, from tiny ones on; the lowest and the highest exponent
+_NUMBERS = ((0.1, 0.0, 0.03), (0.25, 0.2, 0.3), (0.7, 0.45, 0.55))
+
+
+def _numbers(form: Format, bits: Array, whole: Array, rng: np.random.Generator) -> Array:
+    """Any `bits` with exponents by the share that a vector is of; those of the last have few significant digits, so
+    that ties and exact results happen.
+    """
+    m, top = form.mantissa_bits, (1 << form.exponent_bits) - 1
+    of = np.searchsorted([share for share, *_ in _NUMBERS[:-1]], whole, side="right")
+    low, high = (np.array([int(row[end] * top) for row in _NUMBERS], np.uint32)[of] for end in (1, 2))
+    draw = np.frombuffer(rng.bytes(2 * bits.size), np.uint16).reshape(bits.shape).astype(np.uint32)
+    exponent = low + (draw * (high - low + 1) >> 16)
+    fraction = np.where(of == len(_NUMBERS) - 1, (1 << m) - (1 << (m * 2 // 3)), (1 << m) - 1).astype(bits.dtype)
+    sign = bits & bits.dtype.type(1 << (form.bits - 1))
+    found: Array = sign | exponent.astype(bits.dtype) << bits.dtype.type(m) | bits & fraction
+    return found
 
 
 def parameters_of(definition: Instruction) -> list[dict[str, int | str]]:
@@ -246,25 +260,43 @@ def compare(definition: Instruction, width: int, native: bool, vectors: int, rng
     return result
 
 
-def check_host(vectors: int = 1 << 16, seed: int = 0) -> pd.DataFrame:
-    """Every instruction at every width: this CPU and the portable code against the reference reading.
+def check_host(vectors: int = 1 << 16, seed: int = 0, jobs: int | None = None) -> pd.DataFrame:
+    """Every instruction at every width: this CPU and the portable code against the reference reading, by worker
+    processes (`jobs`; None: as many as there are processors).
 
     A row each: instruction, width (bits), status ("ok", "mismatch", "not on this CPU"), vectors (compared with the CPU;
     loads, stores and broadcasts are the compiled code's own), portable_vectors, mismatches, first_mismatch.
     """
     load()
-    rows = []
-    checked = [(name, found) for name, found in sorted(REGISTRY.items()) if not found.configures]
-    for name, definition in each(checked, lambda one: one[0]):
-        for width, caps in sorted(definition.caps.items()):
-            count = max(4, vectors // 64) if definition.tile else vectors  # a tile is 64 xmm registers
-            rng = np.random.default_rng([seed, width, zlib.crc32(name.encode())])
-            here = bool(host_caps().intersection(caps))
-            cpu = compare(definition, width, True, count, rng) if here else HostCheck()
-            portable = compare(definition, width, False, max(1, count // 4), rng)
-            mismatches = cpu.mismatches + portable.mismatches
-            status = "mismatch" if mismatches else "ok" if here else "not on this CPU"
-            first = cpu.first or portable.first
-            rows.append((name, width, status, cpu.vectors, portable.vectors, mismatches, first))
+    names = sorted(name for name, found in REGISTRY.items() if not found.configures)
+    rows: dict[str, list[Row]] = {}
+    with shown() as line, crew(partial(_rows_of, vectors, seed), _lost, jobs=jobs or usual(len(names))) as workers:
+        for name, found in workers(names):
+            rows[name] = [(name, *row) for row in found]
+            line(len(rows), len(names), name)
     columns = ["instruction", "width", "status", "vectors", "portable_vectors", "mismatches", "first_mismatch"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame([row for name in names for row in rows[name]], columns=columns)
+
+
+Row = tuple[str | int, ...]
+
+
+def _rows_of(vectors: int, seed: int, name: str) -> list[Row]:
+    """The rows of an instruction in the table of `check_host`, behind its name."""
+    load()
+    definition, rows = REGISTRY[name], list[Row]()
+    for width, caps in sorted(definition.caps.items()):
+        count = max(4, vectors // 64) if definition.tile else vectors  # a tile is 64 xmm registers
+        rng = np.random.default_rng([seed, width, zlib.crc32(name.encode())])
+        here = bool(host_caps().intersection(caps))
+        cpu = compare(definition, width, True, count, rng) if here else HostCheck()
+        portable = compare(definition, width, False, max(1, count // 4), rng)
+        mismatches = cpu.mismatches + portable.mismatches
+        status = "mismatch" if mismatches else "ok" if here else "not on this CPU"
+        rows.append((width, status, cpu.vectors, portable.vectors, mismatches, cpu.first or portable.first))
+    return rows
+
+
+def _lost(reason: str) -> list[Row]:
+    """The row of an instruction whose worker process died, as one does that the CPU refuses."""
+    return [(0, "mismatch", 0, 0, 1, reason)]

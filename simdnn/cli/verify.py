@@ -17,7 +17,7 @@ SAMPLES = 15  # quiet ones, of each kernel
 
 
 TAKES: Takes = {
-    "instructions": frozenset({"json"}),
+    "instructions": frozenset({"json", "all"}),
     "--timing": frozenset({"json", "timing", "threads", "machine", "set", "only", "output"}),
 }
 
@@ -27,8 +27,9 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "verify",
         description="Runs every modelled instruction that this host's CPU has, and compares each bit with the model. "
-        "Exit status 1 on any mismatch.",
+        "Exit status 1 on any mismatch, which is then told.",
     )
+    parser.add_argument("--all", action="store_true", help="a line for each instruction and width")
     parser.add_argument(
         "--timing",
         action="store_true",
@@ -64,9 +65,10 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         output.print_json(output.records(frame))
     else:
-        print(output.table(frame))
-        counts = frame["status"].value_counts(sort=False)
-        print("\n" + ", ".join(f"{count} {status}" for status, count in counts.items()))
+        told = frame if args.all else frame[frame["mismatches"] > 0]
+        if len(told):
+            print(output.table(told), end="\n\n")
+        print(", ".join(f"{count} {status}" for status, count in frame["status"].value_counts(sort=False).items()))
     return 1 if (frame["mismatches"] > 0).any() else 0
 
 

@@ -58,7 +58,7 @@ def cost(result: Estimate, isa: str, macs: int, times: float = 1, ahead: Cost | 
             (result.seconds, ahead.seconds if ahead else 0),
         )
     )
-    moved = times * sum(t.nbytes for t in result.kernel.program.tensors if t.kind in ("input", "output"))
+    moved = times * result.nbytes
     return {
         "implementation": result.implementation,
         "compute_dtype": result.compute_dtype,

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from isa_models import GpuMachine, InvalidArgument, Machine, UnknownTiming
 from simdnn.garbage import collected_later
@@ -71,13 +71,8 @@ def built(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> 
     return made(kind, problem, machine)
 
 
-@functools.lru_cache(maxsize=2)
-def made(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
-    """The kind's kernel for a problem; those of CPUs know one product, whose program is repeated for a batch.
-
-    The last few alone are kept, as an estimate wants the figures of many kernels and runs none: a program is thousands
-    of objects, which Python's collection of garbage would walk over again and again.
-    """
+def make(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
+    """The kind's kernel for a problem; those of CPUs know one product, whose program is repeated for a batch."""
     if not isinstance(problem, MatmulProblem) or problem.batch.count == 1 or isinstance(machine, GpuMachine):
         return kind.build(problem, machine)
     with drafts():  # all products' program is proved
@@ -85,29 +80,52 @@ def made(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> K
     return repeated(one, problem.batch, problem.epilogue.post_ops)
 
 
-@functools.lru_cache(maxsize=1024)
-def product_type(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> str:
-    """The type that the kind's kernel for a problem forms products in, which outlives the kernel."""
-    return made(kind, problem, machine).compute_dtype
+@functools.lru_cache(maxsize=2)
+def made(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
+    """The kind's kernel for a problem, kept for who asks it several things."""
+    return make(kind, problem, machine)
+
+
+class Outlives(NamedTuple):
+    """Facts of a kernel that is gone: the type that it forms products in, and the bytes of its program's inputs and
+    outputs, each once.
+    """
+
+    compute_dtype: str
+    nbytes: int
+
+    @staticmethod
+    def of(kernel: Kernel) -> Outlives:
+        moved = sum(t.nbytes for t in kernel.program.tensors if t.kind in ("input", "output"))
+        return Outlives(kernel.compute_dtype, moved)
+
+
+class Timed(NamedTuple):
+    """The cost of a kernel, and its other facts, without its program, which is made where it is asked for: it is
+    thousands of objects, which Python's collection of garbage would walk over again and again.
+    """
+
+    cost: Cost
+    told: Outlives
 
 
 @functools.lru_cache(maxsize=512)
 @collected_later()
-def estimated(
+def timed(
     kind: KernelKind,
     problem: Problem,
     machine: Machine | GpuMachine,
     cold_weights: bool,
     estimator: Estimator,
     threads: int,
-) -> Cost:
-    """The kind's cost for a problem on a number of a machine's cores. It keeps no program, but makes it where asked."""
-    kernel = made(kind, problem, machine)
+) -> Timed:
+    """The kind's kernel for a problem, timed on a number of a machine's cores."""
+    kernel = make(kind, problem, machine)
     told: dict[str, Any] = {"threads": threads} if threads > 1 else {}
     told |= {"copies": kernel.copies} if kernel.copies else {}
     cold = (*kernel.weights, *kernel.beside) if cold_weights else ()
     cost = estimator(kernel.timed or kernel.program, machine, cold, **told)
-    return cost.without_program(functools.partial(_timed, kind, problem, machine))
+    return Timed(cost.without_program(functools.partial(_timed, kind, problem, machine)), Outlives.of(kernel))
 
 
 def _timed(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Program:

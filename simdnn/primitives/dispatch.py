@@ -21,7 +21,7 @@ from simdnn.kernels.common.spec import Kernel, KernelKind, Problem
 from simdnn.kernels.table import kernels, kind_of
 from simdnn.libraries import LIBRARIES, UNKNOWN, modelled
 from simdnn.primitives.candidates import Candidate, Kinds, Request, candidate_of, considered, out, refusal, refused_sums
-from simdnn.primitives.costs import built, clock_at_peak, estimated
+from simdnn.primitives.costs import Outlives, Timed, built, clock_at_peak, made, timed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,6 +72,14 @@ class Choice:
     def cost_on(self, threads: int) -> Cost:
         """The kernel's cost on one core, or on several, which share L3 and DRAM; raises `UnknownTiming`."""
         return _cost(self.kind, self.request, threads)
+
+    @property
+    def told(self) -> Outlives:
+        """Facts of the kernel, which need not be there."""
+        try:
+            return _timed(self.kind, self.request, self.request.threads).told
+        except UnknownTiming:
+            return Outlives.of(made(self.kind, self.problem, self.request.machine))
 
     @property
     def exactness_decided(self) -> bool:
@@ -244,10 +252,16 @@ class Time(NamedTuple):
         return "more cycles" if self.cycles > least.cycles else "more time: as many cycles at a lower clock"
 
 
+def _timed(kind: KernelKind, request: Request, threads: int) -> Timed:
+    """A kind's kernel for a request, timed."""
+    r = request
+    return timed(kind, kind.refine(r.problem), r.machine, r.cold_weights, r.estimator, threads)
+
+
 def _cost(kind: KernelKind, request: Request, threads: int) -> Cost:
     """A kind's cost, with what a library does around its kernels where its choice is asked for."""
     r = request
-    cost = estimated(kind, kind.refine(r.problem), r.machine, r.cold_weights, r.estimator, threads)
+    cost = _timed(kind, r, threads).cost
     library = LIBRARIES.get(r.dispatch)
     if library is None or isinstance(r.machine, GpuMachine):
         return cost

@@ -27,7 +27,7 @@ from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.spec import Apart, ConvProblem, Epilogue, Kernel, Parameters, Problem
 from simdnn.primitives import arrays, mathmode
 from simdnn.primitives.attr import Attr
-from simdnn.primitives.costs import built
+from simdnn.primitives.costs import Outlives, built
 from simdnn.primitives.descriptors import plain_weights
 from simdnn.primitives.dispatch import Choice
 from simdnn.primitives.reorder import Reordered, panels_of
@@ -88,7 +88,7 @@ class Prepared:
     @functools.cached_property
     def _estimate(self) -> dict[str, Any]:
         """The fields of a result that an estimate has, too."""
-        own = {"find_kernel": functools.partial(_kept, self.choice), "find_type": functools.partial(_type, self.choice)}
+        own = {"find_kernel": functools.partial(_kept, self.choice), "find_told": functools.partial(_told, self.choice)}
         return vars(priced(self.choice, self.target)) | own
 
     @functools.cached_property
@@ -243,8 +243,8 @@ def _kept(choice: Choice) -> Kernel:
     return choice.kernel
 
 
-def _type(choice: Choice) -> str:
-    return choice.kernel.compute_dtype
+def _told(choice: Choice) -> Outlives:
+    return Outlives.of(choice.kernel)
 
 
 def prepared_of(result: Result) -> Prepared:

@@ -20,6 +20,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import ConvProblem, Kernel, MatmulProblem, Problem
 from simdnn.libraries import is_reference
 from simdnn.primitives import descriptors as memory
+from simdnn.primitives.costs import Outlives
 from simdnn.primitives.descriptors import MemoryDesc
 from simdnn.progress import working
 from simdnn.version import version
@@ -113,7 +114,7 @@ class Estimate(Alike, Priced):
     isa: str  # the ISA cap of the kernel; of a GPU its platform
     implementation: str  # the kernel's name, e.g. "gemm:avx512_core_vnni"
     find_kernel: Callable[[], Kernel]
-    find_type: Callable[[], str]
+    find_told: Callable[[], Outlives]
     threads: int
     fpmath: str  # the math mode that was in force (a hint: see `compute_dtype`)
     find_cost: Callable[[], Cost]
@@ -138,7 +139,12 @@ class Estimate(Alike, Priced):
     @property
     def compute_dtype(self) -> str:
         """The type that products are formed in."""
-        return self.find_type()
+        return self.find_told().compute_dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the program's inputs and outputs, each once."""
+        return self.find_told().nbytes
 
     @property
     def accumulation(self) -> str:

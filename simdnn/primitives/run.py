@@ -26,7 +26,7 @@ from simdnn.primitives.accumulation import parted
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.candidates import Request
 from simdnn.primitives.checks import gpu_of, integer, one_of, target_of
-from simdnn.primitives.costs import estimate_on_gpu, made, no_floor, product_type
+from simdnn.primitives.costs import Outlives, estimate_on_gpu, made, no_floor
 from simdnn.primitives.dispatch import Choice, check_dispatch, choose
 from simdnn.primitives.mathmode import COLD_WEIGHTS
 from simdnn.primitives.placed import Shape
@@ -203,7 +203,7 @@ def priced(choice: Choice, target: Target) -> Estimate:
         choice.kind.isa,
         choice.kind.name,
         functools.partial(made, choice.kind, choice.problem, target.machine),
-        functools.partial(product_type, choice.kind, choice.problem, target.machine),
+        functools.partial(_told, choice),
         target.threads,
         choice.request.fpmath,
         functools.partial(_cost, choice, target.threads),
@@ -211,6 +211,10 @@ def priced(choice: Choice, target: Target) -> Estimate:
         functools.partial(conversion, choice),
         choice.library,
     )
+
+
+def _told(choice: Choice) -> Outlives:
+    return choice.told
 
 
 def _cost(choice: Choice, threads: int) -> Cost:

@@ -6,9 +6,10 @@ Records of plain data (`isa_models.plain`); `records` has the instructions, loop
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import overload
 
 from isa_models import ProgramError
 from isa_models.formats import fmt
@@ -93,13 +94,13 @@ class Affine(Record):
 
     __radd__ = __add__
 
-    def steps(self, step: int, count: int) -> list[Affine]:
+    def steps(self, step: int, count: int) -> Steps:
         """This index, and those `step` elements further each: `count` in all.
 
-        >>> [str(one) for one in Affine.var("k").steps(4, 3)]
-        ['k', 'k + 4', 'k + 8']
+        >>> [str(one) for one in Affine.var("k").steps(4, 3) + 1]
+        ['k + 1', 'k + 5', 'k + 9']
         """
-        return [self._moved(self.const + step * i) for i in range(count)]
+        return Steps(self, step, count)
 
     def __mul__(self, factor: int) -> Affine:
         if type(factor) is not int or not -MOST <= factor <= MOST:
@@ -124,6 +125,36 @@ class Affine(Record):
     def __str__(self) -> str:
         parts = [f"{c}*{n}" if c != 1 else n for n, c in self.terms]
         return " + ".join([*parts, str(self.const)] if self.const or not parts else parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps(Sequence[Affine]):
+    """Indices `step` elements apart, of the rows of a tile say: each is made when it is asked for. A number or an index
+    is added to all.
+    """
+
+    first: Affine
+    step: int
+    many: int
+
+    def __len__(self) -> int:
+        return self.many
+
+    def __iter__(self) -> Iterator[Affine]:
+        first, begin = self.first, self.first.const
+        return iter([first._moved(begin + self.step * place) for place in range(self.many)])
+
+    @overload
+    def __getitem__(self, place: int) -> Affine: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Affine]: ...
+    def __getitem__(self, place: int | slice) -> Affine | list[Affine]:
+        if isinstance(place, slice):
+            return [*self][place]
+        return self.first._moved(self.first.const + self.step * range(self.many)[place])
+
+    def __add__(self, other: Affine | int) -> Steps:
+        return Steps(self.first + other, self.step, self.many)
 
 
 _new, _set = object.__new__, object.__setattr__

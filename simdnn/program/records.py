@@ -27,6 +27,7 @@ from simdnn.program.operands import Affine as Affine
 from simdnn.program.operands import Memory as Memory
 from simdnn.program.operands import Place as Place
 from simdnn.program.operands import Register as Register
+from simdnn.program.operands import Steps as Steps
 from simdnn.program.operands import Tensor as Tensor
 
 MOST_LOOPS = 32  # one in another: what walks a program does so by recursion

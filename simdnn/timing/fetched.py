@@ -64,6 +64,16 @@ class Fetched:
         missed = (self._room[name].tolist() for name in ("missed", "missed_written"))
         self.missed = [Lines(*lines) for lines in zip(*missed, strict=True)]
 
+    @property
+    def _most_flows(self) -> int:
+        """Flows at once: in each loop those with work, below it, with work there, and begun."""
+        return 4 * len(self.caches) * (self.deepest + 2)
+
+    @property
+    def _most_demands(self) -> int:
+        """Demands at once: of each flow, and those of a phase."""
+        return self._most_flows + 4 * len(self.caches)
+
     def stays(self) -> list[float]:
         """The share of each tensor's lines, by cache, that is there for the next run; none where nothing is touched."""
         count = len(self.names)
@@ -121,11 +131,13 @@ class Fetched:
             before=before,
         )
         self._set(caches=caches)
-        queries, of_parts = int(self._state[_SLOT["queries"]]), caches * parts * tensors
+        queries, lists = int(self._state[_SLOT["queries"]]), caches * parts + self._most_demands
         most = max(sets)
         self._make(
-            **dict.fromkeys(("again", "count"), caches * parts),
-            **dict.fromkeys(("tensor", "fetched", "returned", "stays"), of_parts),
+            **dict.fromkeys(("tensor", "fetched", "returned"), lists * tensors),
+            count=lists,
+            again=caches * parts,
+            stays=caches * parts * tensors,
             **dict.fromkeys(("once", "once_written"), caches * tensors),
             **dict.fromkeys(("missed", "missed_written"), caches),
             known=caches * queries,
@@ -164,14 +176,11 @@ class Fetched:
             **{name: [getattr(level, name) for level in levels] for name in told},
         )
         caches, tensors, parts = len(levels), len(self.names), len(self.parts)
-        flows = 4 * caches * (self.deepest + 2)  # in each loop those with work, below it, with work there, and begun
-        demands = flows + 4 * caches  # as many, and those of a phase
+        flows = self._most_flows
         self._set(least=least, aheads=len(known))
         self._make(
             **dict.fromkeys(("level", "demanded", "again_of"), flows),
             **dict.fromkeys(("left_has", "left", "left_written"), flows * tensors),
-            **dict.fromkeys(("demand_tensor", "demand", "demand_written"), demands * tensors),
-            demand_count=demands,
             last_inner=parts * tensors,
         )
         most = _PHASES

@@ -20,12 +20,8 @@ class Flows(Keeping):
     # By part.
     core: Floats  # cycles of an iteration
     instructions: Ints
-    # What is asked of levels: lines of tensors, as they are met; levels with a demand each and a part fetched again.
-    demands: int
-    demand_count: Ints
-    demand_tensor: Ints
-    demand: Floats
-    demand_written: Floats
+    # What is asked of levels: demands, which are lists of lines; levels with a demand each and a part fetched again.
+    demands: int  # lists, those of parts ahead of them
     flows: int
     level: Ints
     demanded: Ints
@@ -56,7 +52,7 @@ class Flows(Keeping):
     def cut(self) -> int:
         """The number of phases of a run; the first `most_phases` are told."""
         self.phases = 0
-        self.demands = 0
+        self.demands = self.caches * self.parts
         self.flows = 0
         for place in range(self.parts * self.tensors):
             self.last_inner[place] = NOTHING
@@ -103,13 +99,13 @@ class Flows(Keeping):
                 self.loop(loop, below, self.flows, times)
             else:
                 for flow in range(below, self.flows):
-                    self.join(near + flow - below, self.run(flow, loop))
+                    self.join(near + flow - below, self.run(flow, loop), 1)
                     self.without_none(near + flow - below)
             self.flows = below
             self.demands = asked
         some = 0
         for flow in range(first, last):
-            some += self.demand_count[near + flow - first]
+            some += self.count[near + flow - first]
         if some > 0:
             self.phase(times, max(0.0, core), first, last, near)
         self.flows = flows
@@ -161,23 +157,23 @@ class Flows(Keeping):
     def begun(self, demand: int, loop: int) -> int:
         """A demand of a loop's first iteration, among lines that are fetched once in its run."""
         found, base = self.new_demand(), demand * self.tensors
-        for place in range(base, base + self.demand_count[demand]):
-            tensor = self.demand_tensor[place]
+        for place in range(base, base + self.count[demand]):
+            tensor = self.tensor[place]
             one, every = self.met_in(self.one[loop], tensor), self.met_in(self.all[loop], tensor)
             touched = self.touched[one] / float(self.touched[every])
             written = touched
             if self.written[every] != 0:
                 written = self.written[one] / float(self.written[every])
-            self.add(found, tensor, self.demand[place] * touched, self.demand_written[place] * written)
+            self.add(found, tensor, self.fetched[place] * touched, self.returned[place] * written)
         return found
 
     def others(self, demand: int, begun: int, loop: int) -> None:
         """Make of the demand of a loop's first iteration that of each other one."""
         share = 1.0 / (self.extent[loop] - 1)
-        for place in range(self.demand_count[demand]):
+        for place in range(self.count[demand]):
             here, there = begun * self.tensors + place, demand * self.tensors + place
-            self.demand[here] = (self.demand[there] - self.demand[here]) * share
-            self.demand_written[here] = (self.demand_written[there] - self.demand_written[here]) * share
+            self.fetched[here] = (self.fetched[there] - self.fetched[here]) * share
+            self.returned[here] = (self.returned[there] - self.returned[here]) * share
 
     def met_in(self, query: int, tensor: int) -> int:
         """Where a query met a tensor."""
@@ -189,12 +185,9 @@ class Flows(Keeping):
     def run(self, flow: int, loop: int) -> int:
         """Lines of a whole run of a loop, as a demand."""
         demand = self.new_demand()
-        self.join(demand, self.demanded[flow])
+        self.join(demand, self.demanded[flow], 1)
         if self.again_of[flow] != NOTHING:
-            at = self.level[flow] * self.parts + loop
-            for place in range(at * self.tensors, at * self.tensors + self.count[at]):
-                extent = self.extent[loop]
-                self.add(demand, self.tensor[place], self.fetched[place] * extent, self.returned[place] * extent)
+            self.join(demand, self.level[flow] * self.parts + loop, self.extent[loop])
         self.without_none(demand)
         return demand
 
@@ -211,20 +204,20 @@ class Flows(Keeping):
             self.busy[at * self.caches + level] = 0.0
         for flow in range(first, last):
             level, demand = self.level[flow], near + flow - first
-            if self.demand_count[demand] == 0:
+            if self.count[demand] == 0:
                 continue
             every = self.cycles(level, demand)
             self.busy[at * self.caches + level] = every
             asked, ahead = self.new_demand(), self.new_demand()
             base = demand * self.tensors
-            for place in range(base, base + self.demand_count[demand]):
-                if self.asked[self.demand_tensor[place]] == 1:
-                    self.add(asked, self.demand_tensor[place], self.demand[place], self.demand_written[place])
+            for place in range(base, base + self.count[demand]):
+                if self.asked[self.tensor[place]] == 1:
+                    self.add(asked, self.tensor[place], self.fetched[place], self.returned[place])
             for number in range(self.aheads):
-                for place in range(base, base + self.demand_count[demand]):
-                    if self.demand_tensor[place] == self.ahead[number] and self.asked[self.ahead[number]] == 0:
+                for place in range(base, base + self.count[demand]):
+                    if self.tensor[place] == self.ahead[number] and self.asked[self.ahead[number]] == 0:
                         share = self.ahead_share[number]
-                        touched, written = self.demand[place] * share, self.demand_written[place] * share
+                        touched, written = self.fetched[place] * share, self.returned[place] * share
                         self.add(ahead, self.ahead[number], touched, written)
             of_asked, of_ahead = self.cycles(level, asked), self.cycles(level, ahead)
             shown = self.exposed[level] * (every - (of_asked + of_ahead)) + self.exposed_asked[level] * of_asked
@@ -234,9 +227,9 @@ class Flows(Keeping):
         """The time that a level takes for the lines of a demand."""
         touched, written = 0.0, 0.0
         base = demand * self.tensors
-        for place in range(base, base + self.demand_count[demand]):
-            touched += self.demand[place]
-            written += self.demand_written[place]
+        for place in range(base, base + self.count[demand]):
+            touched += self.fetched[place]
+            written += self.returned[place]
         read, returned = touched * self.line_bytes, written * self.line_bytes
         return (read - returned) / self.load_rate[level] + returned / self.store_rate[level]
 
@@ -244,40 +237,27 @@ class Flows(Keeping):
 
     def new_demand(self) -> int:
         """An empty one."""
-        self.demand_count[self.demands] = 0
+        self.count[self.demands] = 0
         self.demands += 1
         return self.demands - 1
 
-    def add(self, demand: int, tensor: int, touched: float, written: float) -> None:
-        """Lines of a tensor to a demand."""
-        first, last = demand * self.tensors, demand * self.tensors + self.demand_count[demand]
-        for place in range(first, last):
-            if self.demand_tensor[place] == tensor:
-                self.demand[place] += touched
-                self.demand_written[place] += written
-                return
-        self.demand_tensor[last] = tensor
-        self.demand[last] = touched
-        self.demand_written[last] = written
-        self.demand_count[demand] += 1
-
-    def join(self, demand: int, other: int) -> None:
-        """Another's lines to a demand."""
+    def join(self, demand: int, other: int, times: int) -> None:
+        """Another list's lines to a demand, so often."""
         base = other * self.tensors
-        for place in range(base, base + self.demand_count[other]):
-            self.add(demand, self.demand_tensor[place], self.demand[place], self.demand_written[place])
+        for place in range(base, base + self.count[other]):
+            self.add(demand, self.tensor[place], self.fetched[place] * times, self.returned[place] * times)
 
     def without_none(self, demand: int) -> None:
         """Leave out tensors without lines."""
         base = demand * self.tensors
         last = base
-        for place in range(base, base + self.demand_count[demand]):
-            if self.demand[place] != 0.0 or self.demand_written[place] != 0.0:
-                self.demand_tensor[last] = self.demand_tensor[place]
-                self.demand[last] = self.demand[place]
-                self.demand_written[last] = self.demand_written[place]
+        for place in range(base, base + self.count[demand]):
+            if self.fetched[place] != 0.0 or self.returned[place] != 0.0:
+                self.tensor[last] = self.tensor[place]
+                self.fetched[last] = self.fetched[place]
+                self.returned[last] = self.returned[place]
                 last += 1
-        self.demand_count[demand] = last - base
+        self.count[demand] = last - base
 
     def new_flow(self, level: int, demand: int, again: int) -> None:
         """A level that fetches a demand once, and a part's lines again."""
@@ -290,7 +270,7 @@ class Flows(Keeping):
         """Flows that fetch anything, behind those that are there."""
         for flow in range(first, last):
             level, again = self.level[flow], self.again_of[flow]
-            some = self.demand_count[self.demanded[flow]]
+            some = self.count[self.demanded[flow]]
             if again != NOTHING:
                 some += self.count[level * self.parts + again]
             if some > 0:
@@ -301,11 +281,11 @@ class Flows(Keeping):
         base, demand = flow * self.tensors, self.demanded[flow]
         for tensor in range(self.tensors):
             self.left_has[base + tensor] = 0
-        for place in range(demand * self.tensors, demand * self.tensors + self.demand_count[demand]):
-            tensor = self.demand_tensor[place]
+        for place in range(demand * self.tensors, demand * self.tensors + self.count[demand]):
+            tensor = self.tensor[place]
             self.left_has[base + tensor] = 1
-            self.left[base + tensor] = self.demand[place]
-            self.left_written[base + tensor] = self.demand_written[place]
+            self.left[base + tensor] = self.fetched[place]
+            self.left_written[base + tensor] = self.returned[place]
 
     def take(self, flow: int, part: int, query: int, loop: int, demand: int) -> None:
         """Take from the lines that are left of a flow those that a query met, to a demand.

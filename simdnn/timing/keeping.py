@@ -56,8 +56,10 @@ class Keeping:
     stays: Floats
     in_set: Floats  # lines in each set
     weighed: Floats
-    # What they fetch: by cache and part, whether anything again; of an iteration the lines, as they are met.
+    # What they fetch: by cache and part, whether anything again.
     again: Ints
+    # Lists of lines that are fetched and written back, of tensors as they are met, as many as the program has tensors:
+    # of an iteration of each cache and part, and behind them `flows.Flows` has more.
     count: Ints
     tensor: Ints
     fetched: Floats
@@ -199,7 +201,7 @@ class Keeping:
         query = self.own[part]
         for met in range(self.first_met[query], self.first_met[query + 1]):
             gone = 1.0 - self.stays[here + self.met[met]]
-            self.add_fetched(at, self.met[met], self.touched[met] * gone, self.written[met] * gone)
+            self.add(at, self.met[met], self.touched[met] * gone, self.written[met] * gone)
         for place in range(self.first_inner[part], self.first_inner[part + 1]):
             loop = self.inner[place]
             within = (cache * self.parts + loop) * self.tensors
@@ -219,10 +221,10 @@ class Keeping:
                     if self.tensor[more] == tensor:
                         touched += self.fetched[more] * self.extent[loop]
                         written += self.returned[more] * self.extent[loop]
-                self.add_fetched(at, tensor, touched, written)
+                self.add(at, tensor, touched, written)
 
-    def add_fetched(self, at: int, tensor: int, touched: float, written: float) -> None:
-        """Lines of a tensor to those of an iteration."""
+    def add(self, at: int, tensor: int, touched: float, written: float) -> None:
+        """Lines of a tensor to a list."""
         first, last = at * self.tensors, at * self.tensors + self.count[at]
         for place in range(first, last):
             if self.tensor[place] == tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import simdnn
 from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownName, UnknownTiming
+from simdnn.assembly import assembler
 from simdnn.assembly.analysis import read_body
 from simdnn.assembly.assembler import machine_code
 from simdnn.cli import main
@@ -400,3 +402,16 @@ def test_x87_is_refused_by_name() -> None:
         simdnn.analyze("fld qword ptr [rsi]\nadd rsi, 8")
     with pytest.raises(UnknownTiming, match=r"3 instructions.*x87 unit \(fld, fcomi\): compile without long double"):
         simdnn.analyze("fld qword ptr [rsi]\ncpuid\nfcomi st, st(1)")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here: a wrong line ends the process")
+def test_a_wrong_line_starts_no_process() -> None:
+    """A fork of the assembler's process ends instead, and each text's complaint is its own."""
+    code = machine_code("nop")
+    process = assembler._assembler.process
+    for word in ("vpaddx", "vpsubx"):
+        with pytest.raises(InvalidArgument, match=f"line 2: invalid instruction mnemonic '{word}'"):
+            machine_code(f"nop\n{word} zmm0, zmm1, zmm2")
+        assembler.assemble.cache_clear()
+        assert machine_code("nop") == code
+    assert assembler._assembler.process is process is not None

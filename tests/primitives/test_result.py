@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import simdnn
 from simdnn import Attr, Quant, timing
+from tests.effort import examples
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +30,25 @@ def test_properties(result: simdnn.Result) -> None:
     assert result.seconds == pytest.approx(result.cycles / simdnn.machine("zen4").frequency.ghz(512) / 1e9)
     assert result.gops == pytest.approx(2 * 24 * 64 * 32 / result.seconds / 1e9)
     assert result.confidence in ("measured", "documented", "estimated")
+
+
+@given(
+    st.tuples(*[st.integers(1, 70)] * 3),
+    st.sampled_from(["f32", "u8:s8:s32", "bf16:bf16:f32", "f32:s8:f32"]),
+    st.sampled_from(["hsw", "zen4", "spr", "b580"]),
+    st.sampled_from([(), (3,)]),
+)
+@examples(20)
+def test_an_estimate_tells_of_its_kernel_without_it(
+    sizes: tuple[int, int, int], dt: str, machine: str, batch: tuple[int, ...]
+) -> None:
+    """The same as the kernel that is made for who asks for it."""
+    weights = Attr(fpmath="any", apply_to_int=True, scales={"wei": Quant(None)}) if dt == "f32:s8:f32" else None
+    shape = dict(zip("mnk", sizes, strict=True)) | {"src_batch": batch}
+    r = simdnn.estimate("matmul", dt=dt, machine=machine, attr=weights, **shape)
+    told = r.compute_dtype, r.nbytes
+    moved = sum(t.nbytes for t in r.kernel.program.tensors if t.kind in ("input", "output"))
+    assert told == (r.kernel.compute_dtype, moved)
 
 
 def test_frames(result: simdnn.Result) -> None:

@@ -301,6 +301,16 @@ def test_an_alarm_of_one_thread_alone(spoiled: int) -> None:
         assert found.tobytes() == expected.tobytes()
 
 
+@given(st.integers(-99, 99), st.integers(-99, 99), st.integers(0, 9), st.integers(-9, 9))
+def test_indices_of_rows_are_those_added_one_by_one(const: int, step: int, count: int, coefficient: int) -> None:
+    first, more = Affine(const, (("k", 3),)), Affine.var("r") * coefficient + 5
+    rows = first.steps(step, count) + more
+    added = [first + step * i + more for i in range(count)]
+    assert [*rows] == added == [rows[i] for i in range(count)] == rows[:] and len(rows) == count
+    with pytest.raises(IndexError):
+        rows[count]
+
+
 @given(st.integers(-99, 99), st.integers(1, 16))
 def test_a_moved_op_is_the_one_made_there(place: int, lanes: int) -> None:
     """All that is known of an op by then goes along, and nothing of its old place."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 
 from isa_models import Machine
 from isa_models.formats import fmt
@@ -34,7 +34,7 @@ from simdnn.kernels.x86.product import PanelBlocks, Product, panels_of
 from simdnn.kernels.x86.reduction import Chains
 from simdnn.kernels.x86.tile import Panel, TilePart
 from simdnn.kernels.x86.weights import PackedWeights
-from simdnn.program.records import Affine, Memory, Op, Register, Tensor
+from simdnn.program.records import Affine, Memory, Op, Register, Steps, Tensor
 from simdnn.program.tiles import TILES, configuration
 
 _COLUMNS = TILE_ROW_BITS // 32  # of an accumulator
@@ -139,7 +139,7 @@ class AmxTiles:
         """Tiles of columns of a block."""
         return self.blocks.layout.width // _COLUMNS
 
-    @property
+    @cached_property
     def heights(self) -> tuple[int, ...]:
         """Rows of each tile of a block."""
         return (self.rows,) if self.rows <= TILE_ROWS else (TILE_ROWS, self.rows - TILE_ROWS)
@@ -172,9 +172,7 @@ class AmxTiles:
         return found
 
     # -- one block of rows times one panel ----------------------------------------------------------------------------
-    def tile(
-        self, panel: Panel, sources: Sequence[Affine], position: Sequence[Affine], numbers: Sequence[Affine]
-    ) -> list[TilePart]:
+    def tile(self, panel: Panel, sources: Steps, position: Steps, numbers: Steps) -> list[TilePart]:
         columns, first = range(panel.vectors), [sum(self.heights[:i]) for i in range(len(self.heights))]
         clear: Code = []
         store: Code = []
@@ -191,14 +189,15 @@ class AmxTiles:
                         i, "dst", numbers[at] * self.product.conv.oc + panel.dst + j * _COLUMNS, self.product.conv.oc
                     )
                 store.append(op("tilestored", place, bits))
-        code = [*clear, *self.products(panel, [sources[at] for at in first], numbers[0]), *store]
+        of_tiles = sources.first.steps(sources.step * TILE_ROWS, len(first))
+        code = [*clear, *self.products(panel, of_tiles, numbers[0]), *store]
         return [TilePart("part", 1, code + self.finish_rows(panel, buffered, position[0], numbers[0]))]
 
     def rows_at(self, i: int, tensor: str, index: Affine, stride: int) -> Memory:
         """Tile i's rows of a matrix."""
         return Memory(tensor, index, "u32", self.heights[i] * _COLUMNS, self.heights[i], stride)
 
-    def products(self, panel: Panel, sources: Sequence[Affine], number: Affine) -> Code:
+    def products(self, panel: Panel, sources: Steps, number: Affine) -> Code:
         """The accumulators over all taps and channels; `number` is that of the block's first row."""
         ((chain,),) = (repeat.chains for repeat in self.sums.sums(panel.step))
         rows, weights = chain.at(sources, panel.base)
@@ -226,15 +225,15 @@ class AmxTiles:
         rows = ((number + first) * conv.oc + panel.dst).steps(conv.oc, count)
         return [ask.at(at) for row in rows for at in row.steps(step, -(-sum(panel.lanes) // step))]
 
-    def step(self, panel: Panel, rows: Sequence[Affine], weights: Affine, k: Affine) -> Code:
+    def step(self, panel: Panel, rows: Steps, weights: Affine, k: Affine) -> Code:
         """64 bytes of channels: `rows` and `weights` are where the first ones lie."""
         dot = self.dot
         choices = (("accumulation", self.accumulation),) if dot.acc == "f32" else ()
         body: Code = []
-        for i, row in enumerate(rows):
+        for i, row in enumerate(rows + k * (_STEPS * dot.depth)):
             reading, tile = self.product.reading, self.of_rows(i, "u32")
             load = _load(self.load("src"), tile, reading.tensor, self.heights[i], reading.column)
-            body.append(load.at(row + k * (_STEPS * dot.depth)))
+            body.append(load.at(row))
         first = weights + k * (_STEPS * panel.step)
         for j, at in enumerate(first.steps(_COLUMNS * dot.depth, panel.vectors)):
             body.append(_load(self.load("wei"), self.of_columns(j, "u32"), panel.tensor, TILE_ROWS, panel.step).at(at))
@@ -254,7 +253,7 @@ class AmxTiles:
             return [j for j, lanes in enumerate(panel.lanes) if lanes < _COLUMNS]
         return list(range(panel.vectors))
 
-    @property
+    @cached_property
     def stored_as_is(self) -> bool:
         """Whether an accumulator is what dst wants: nothing but a store in the epilogue."""
         acc = self.product.unit.reg("c0_0", self.dot.acc)

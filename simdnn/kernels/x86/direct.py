@@ -252,15 +252,22 @@ class Direct:
         body: Code = []
         for column, many, members in columns:
             at = Affine.var("w") + column
-            rows = [begin + (i * axis.stride) * r.source.pixel + at * r.across for i in members]
+            each = axis.stride * r.source.pixel
+            rows = (begin + members.start * each + at * r.across).steps(each, len(members))
             body += loop("w", many, steps(unit, reduction, panel, rows, weights + at * tap, channels, members.start))
         code += loop("u", lines.taps, body)
         numbers = (number + pixel).steps(1, height)
         beside = c.groups * self.gemm.blocks.layout.channels
-        places = [(n + Affine.var("n") * -(c.oh * c.ow)) * beside + panel.channel for n in numbers]
+        places = ((numbers[0] + Affine.var("n") * -(c.oh * c.ow)) * beside + panel.channel).steps(beside, height)
         registers = [sums[i : i + panel.vectors] for i in range(0, len(sums), panel.vectors)]
         final = TileSums(
-            unit, registers, panel.lanes, [n * c.oc + panel.dst for n in numbers], panel.channel, places, numbers
+            unit,
+            registers,
+            panel.lanes,
+            (numbers[0] * c.oc + panel.dst).steps(c.oc, height),
+            panel.channel,
+            places,
+            numbers,
         )
         return loop("r", count, code + finish_tile(self.gemm.plan, final, c.epilogue.zp_wei))
 

@@ -36,7 +36,7 @@ from simdnn.kernels.x86.reduction import Chains
 from simdnn.kernels.x86.tile import Panel, Reduction, TilePart, tile
 from simdnn.kernels.x86.weights import PackedWeights, PanelPacked, PanelWidened, PlainWeights, weights_of
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Program, Tensor
+from simdnn.program.records import Affine, Program, Steps, Tensor
 
 Sums = Chains | GroupedChains
 
@@ -54,9 +54,7 @@ class Tiles(Protocol):
     def tensors(self, panels: Sequence[Panel]) -> list[Tensor]:
         """Tensors that tiles read and write beside operands, destination and parameters."""
 
-    def tile(
-        self, panel: Panel, sources: Sequence[Affine], position: Sequence[Affine], numbers: Sequence[Affine]
-    ) -> list[TilePart]:
+    def tile(self, panel: Panel, sources: Steps, position: Steps, numbers: Steps) -> list[TilePart]:
         """One tile from nothing to dst; for each row its source, where it is in `comp`, and its number."""
 
 
@@ -278,9 +276,7 @@ class RegisterTiles:
     def tensors(self, panels: Sequence[Panel]) -> list[Tensor]:
         return []
 
-    def tile(
-        self, panel: Panel, sources: Sequence[Affine], position: Sequence[Affine], numbers: Sequence[Affine]
-    ) -> list[TilePart]:
+    def tile(self, panel: Panel, sources: Steps, position: Steps, numbers: Steps) -> list[TilePart]:
         p, c = self.product, self.product.conv
         chains, group = self.sums.sums(panel.step), self.sums.group
         given = p.options.tile or RegisterTile(0, 0)

@@ -148,7 +148,7 @@ class PanelBlocks:
     layout: pack.Layout
     second_level: int = SECOND_LEVEL  # bytes of source kept beside the weights
 
-    @property
+    @cached_property
     def highest(self) -> int:
         """Rows of the highest tile."""
         return max(height for _, height, _ in self.rows)

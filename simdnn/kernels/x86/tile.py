@@ -11,7 +11,7 @@ from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.x86.code import Unit, broadcast32, fetch, load32, load_float, store32, zero
 from simdnn.kernels.x86.dots import Dot, Emit, accumulators, beside, emitted
 from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile
-from simdnn.program.records import Affine, Op
+from simdnn.program.records import Affine, Op, Steps
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class Chain:
     def loops(self) -> list[TapLoop]:
         return [taps for taps in self.taps if taps.extent > 1]
 
-    def at(self, rows: Sequence[Affine], weights: Affine) -> tuple[list[Affine], Affine]:
+    def at(self, rows: Steps, weights: Affine) -> tuple[Steps, Affine]:
         """Each row's source, and the weights, inside the loops over taps."""
-        moved, weights = [row + self.source for row in rows], weights + self.weights
+        moved, weights = rows + self.source, weights + self.weights
         for taps in self.loops:
-            moved = [row + Affine.var(taps.var) * taps.source for row in moved]
+            moved = moved + Affine.var(taps.var) * taps.source
             weights = weights + Affine.var(taps.var) * taps.weights
         return moved, weights
 
@@ -167,24 +167,25 @@ def steps(
     unit: Unit,
     reduction: Reduction,
     panel: Panel,
-    rows: Sequence[Affine],
+    rows: Steps,
     weights: Affine,
     count: int,
     first: int = 0,
 ) -> Code:
     """The innermost loop: `count` dots for the accumulators of a tile's rows from `first` on."""
     dot, at = reduction.dot, Affine.var("k")
-    first_weights, along_k = weights + at * panel.step, at * dot.depth
+    columns = [*(weights + at * panel.step).steps(unit.lanes * dot.depth, panel.vectors)]
+    moving = [*(rows + at * dot.depth)]
 
     def load(j: int, register: str) -> Code:
-        index = first_weights + j * unit.lanes * dot.depth
-        return dot.load_weights(unit, register, panel.tensor, index, panel.lanes[j] if panel.plain else unit.lanes)
+        lanes = panel.lanes[j] if panel.plain else unit.lanes
+        return dot.load_weights(unit, register, panel.tensor, columns[j], lanes)
 
     def broadcast(i: int, register: str) -> Code:
         if dot.src == "f16" and dot.acc == "f32":
             return load_float(unit, register, reduction.source, "f16", rows[i] + at, 1)
         a = unit.reg(register, "f32" if dot.src == "f32" else "u32")
-        code: Code = [broadcast32(a, reduction.source, rows[i] + along_k)]
+        code: Code = [broadcast32(a, reduction.source, moving[i])]
         if reduction.shifted:
             code.append(op("vpaddb", a.as_("s8"), a.as_("s8"), unit.reg("shift", "s8")))
         return code
@@ -192,8 +193,7 @@ def steps(
     # The library names lines some steps on; so do these but for the place, which no cycle depends on: behind the last
     # line an address would leave its tensor.
     ahead = range(min(len(rows), panel.vectors) if reduction.fetches else 0)
-    places = [first_weights + j * unit.lanes * dot.depth for j in ahead]
-    body: Code = [fetch("prefetcht0", panel.tensor, place, dot.wei) for place in places]
+    body: Code = [fetch("prefetcht0", panel.tensor, columns[j], dot.wei) for j in ahead]
     if reduction.one_load:
         sources = ["a", "b0", *(f"a{i}" for i in range(2, len(rows)))][: len(rows)]  # two are the epilogue's later
         for i, a in enumerate(sources):
@@ -240,13 +240,13 @@ def reduce_(
     unit: Unit,
     reduction: Reduction,
     panel: Panel,
-    rows: Sequence[Affine],
+    rows: Steps,
     chain: Chain,
     at: Moves,
     start: Code,
 ) -> Code:
     """Accumulators from zero and what `start` adds, over one chain; `at`: how far source and weights are on already."""
-    moved, weights = chain.at([row + at[0] for row in rows], panel.base + at[1])
+    moved, weights = chain.at(rows + at[0], panel.base + at[1])
     code = chain.around(steps(unit, reduction, panel, moved, weights, chain.steps))
     sums = [acc for row in accumulators(unit, len(rows), panel.vectors, reduction.dot) for acc in row]
     if reduction.dot.beside:
@@ -285,11 +285,11 @@ def tile(
     reduction: Reduction,
     plan: Plan,
     panel: Panel,
-    sources: Sequence[Affine],
-    dst_rows: Sequence[Affine],
+    sources: Steps,
+    dst_rows: Steps,
     total: str,
-    position: Sequence[Affine],
-    row_number: Sequence[Affine],
+    position: Steps,
+    row_number: Steps,
     rowsum: bool,
 ) -> list[TilePart]:
     """One tile from nothing to memory. `total` names the tensor that keeps the sum of chains so far, so that parts need
@@ -297,9 +297,8 @@ def tile(
     """
     dot, joined = reduction.dot, reduction.joined
     registers = accumulators(unit, len(sources), panel.vectors, dot)
-    at = [row + panel.dst for row in dst_rows]
-    in_comp = [p + panel.channel for p in position] if plan.compensate == "position" else []
-    final = TileSums(unit, registers, panel.lanes, at, panel.channel, in_comp, row_number)
+    at = dst_rows + panel.dst
+    final = TileSums(unit, registers, panel.lanes, at, panel.channel, position + panel.channel, row_number)
 
     def partial(add: bool, store: bool) -> Code:
         code: Code = []
