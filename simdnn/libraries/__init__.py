@@ -9,7 +9,7 @@ from __future__ import annotations
 from isa_models import InvalidArgument
 from isa_models.errors import did_you_mean
 from simdnn.kernels.common.spec import Problem
-from simdnn.libraries import ggml, onednn, onnxruntime
+from simdnn.libraries import fbgemm, ggml, onednn, onnxruntime
 from simdnn.libraries.model import Form, Library, LineSums, OperatorCall, OperatorForm, Pick, refuses
 from simdnn.libraries.onednn.limits import MOST_DIMS, MOST_POST_OPS
 from simdnn.libraries.onednn.log import line as log_line
@@ -21,11 +21,12 @@ LIBRARIES: dict[str, Library] = {
     "onnxruntime": onnxruntime.LIBRARY,
     "ggml": ggml.LIBRARY,
     "ggml-repack": ggml.REPACKING,
+    "fbgemm": fbgemm.LIBRARY,
 }
 #: whose choice is asked where no time is wanted: it takes every problem that networks have, and needs no clock
 UNTIMED = "onednn"
 #: libraries by name that are not modelled
-UNKNOWN = {"fbgemm": "FBGEMM", "mkl": "oneMKL", "openblas": "OpenBLAS", "xnnpack": "XNNPACK"}
+UNKNOWN = {"mkl": "oneMKL", "openblas": "OpenBLAS", "xnnpack": "XNNPACK"}
 
 __all__ = [
     "LIBRARIES",

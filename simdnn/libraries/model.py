@@ -197,6 +197,7 @@ class Library:
     #: whether sums of integers are scaled by one factor, the destination's scale in it; a bias of s32 is in the sums,
     #: and zero points of 8 bits are added to rounded integers
     one_factor: bool = False
+    fused_bias: bool = False  # a bias of floats is added to integers times that factor with one rounding
     #: (problem, the row of its choice) -> whether that is cut into tiles of registers as the library's kernel is
     tiles: Callable[[Problem, str], bool] = lambda problem, row: False
     #: (problem, the row of its choice, a CPU, threads) -> cycles of its own code around its kernels in an execution

@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from isa_models.readings.arrays import Array
+from simdnn.networks.known_sizes import with_known_sizes
 from simdnn.networks.model import Graph, Node
 from simdnn.networks.normal_forms import with_normal_forms, with_normalized_sums
 from simdnn.networks.once import once
@@ -42,7 +43,8 @@ def as_run(graph: Graph, kept: Sequence[str] = (), shapes: Shapes | None = None)
     model says of its values' sizes.
     """
     known = {} if shapes is None else shapes
-    given = with_normal_forms(with_stored_weights(once(graph, kept), kept), kept, known)
+    sized = with_known_sizes(once(graph, kept), kept, known)
+    given = with_normal_forms(with_stored_weights(sized, kept), kept, known)
     return with_normalized_sums(_Rewriting(given, kept, known).run(), kept, known)
 
 
@@ -57,6 +59,7 @@ class _Rewriting(Rewriting):
                 made := self.on_integers(node)
                 or self.of_few_bits(node)
                 or self.with_bias(node)
+                or self.of_few_bits_with_bias(node)
                 or self.of_scaled(node)
                 or self.with_factor(node)
                 or self.with_sum(node)
@@ -320,7 +323,19 @@ class _Rewriting(Rewriting):
         if block and not blocked or not block and scale.size > 1 and (axis % 2 != 1 or scale.ndim != 1):
             return None
         zero = self.constants[weights.inputs[2]] if len(weights.inputs) > 2 else np.zeros(1, codes.dtype)
-        return self.packed(node, codes, scale, zero, block or _BLOCK)
+        made = self.packed(node, codes, scale, zero, block or _BLOCK)
+        return self.of_few_bits_with_bias(made) or made
+
+    def of_few_bits_with_bias(self, node: Node) -> Node | None:
+        """MatMulNBits to which a constant of a number a column is added, as one with a bias."""
+        if node.op != "MatMulNBits" or node.domain != MICROSOFT or len(node.inputs) > 5 and node.inputs[5]:
+            return None
+        last, value = self.followed_by(node, "Add")
+        if last is None or value is None or value.shape != (node.integer("N"),) or value.dtype != np.float32:
+            return None
+        bias = next(name for name in last.inputs if name in self.constants)
+        del self.nodes[first_of(node)]
+        return replace(node, inputs=(*(*node.inputs, "", "", "")[:5], bias), outputs=last.outputs)
 
     def packed(self, node: Node, codes: Array, scale: Array, zero: Array, block: int) -> Node:
         """The node, and its constants: codes of a column side by side, and scales and zero points of their blocks."""

@@ -65,10 +65,10 @@ def matmul(
 
     `dispatch`: "fastest" (least estimated time among the kernels that may run), "onednn" (what oneDNN 3.13 picks on
     CPUs), "ggml" (its dot products of blocks), "ggml-repack" (as llama.cpp has them), "onnxruntime" (what its CPU
-    provider does with integers and f32), or a kernel's name, such as "gemm:avx512_core_tf32" with
-    `Attr(fpmath="tf32")`: that one, or `Unimplemented` with the reason. `r.dispatch` lists names and reasons, on GPUs
-    as on CPUs. f16 data is multiplied and added up in f32; a math mode "f16" or "any" also allows f16 arithmetic
-    (AVX512_FP16), whose sums of 128 products are kept in f16 (docs/numerics.md).
+    provider does with integers and f32), "fbgemm" (PyTorch's dynamically quantized Linear), or a kernel's name, such as
+    "gemm:avx512_core_tf32" with `Attr(fpmath="tf32")`: that one, or `Unimplemented` with the reason. `r.dispatch` lists
+    names and reasons, on GPUs as on CPUs. f16 data is multiplied and added up in f32; a math mode "f16" or "any" also
+    allows f16 arithmetic (AVX512_FP16), whose sums of 128 products are kept in f16 (docs/numerics.md).
 
     On a GPU ("a770", …): s8, u8, s4, u4 in any pair, bf16 x bf16, f16 x f16, and f32 x f32 on its vector pipes (or
     rounded to what the math mode allows and the matrix unit takes); without DPAS bf16 and f16 are widened to f32. How
@@ -210,7 +210,7 @@ def _on_cpu(
     groups = group_scales(given, form.reference, form.merged, finest)
     epilogue, parameters = with_groups(epilogue, parameters, given, groups)
     if library and shape.integer and library.one_factor:
-        epilogue, parameters = with_one_factor(epilogue, parameters, bias, library.title)
+        epilogue, parameters = with_one_factor(epilogue, parameters, bias, library.title, library.fused_bias)
     parameters = with_tables(parameters, given, zeros) if zeros else parameters
     problem = replace(
         asked,

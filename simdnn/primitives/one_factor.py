@@ -15,10 +15,10 @@ _COMMON = Param("wei", 0, 0, "f32")
 
 
 def with_one_factor(
-    epilogue: Epilogue, parameters: Parameters, bias: Array | bool | None, title: str
+    epilogue: Epilogue, parameters: Parameters, bias: Array | bool | None, title: str, fused: bool = False
 ) -> tuple[Epilogue, Parameters]:
     """Source scale x weights scale / destination scale, in this order, as the weights' scale; a bias of s32 is in the
-    sums, and to 8 bits zero points are added to rounded integers.
+    sums, one of floats is added with one rounding where `fused`; to 8 bits zero points are added to rounded integers.
 
     Raises `Unimplemented` for a bias of other types to 8 bits.
     """
@@ -37,4 +37,5 @@ def with_one_factor(
     in_sums = epilogue.bias and stored == np.int32
     if in_sums and isinstance(bias, np.ndarray):
         parameters = replace(parameters, bias=bias)
-    return replace(epilogue, bias_in_sums=in_sums, rounds_first=narrow), parameters
+    fused = fused and epilogue.bias and not in_sums
+    return replace(epilogue, bias_in_sums=in_sums, bias_fused=fused, rounds_first=narrow), parameters

@@ -20,6 +20,7 @@ VECTORS = Path(__file__).parents[1] / "vectors" / "ggml"
 ONE = np.load(VECTORS / "dots_avx2.npz")  # one row by one column, several lengths
 SEVERAL = np.load(VECTORS / "dots.npz")  # three rows by five columns, every type
 REPACKED = np.load(VECTORS / "repacked.npz")  # six rows by 16 columns
+SIXTEEN = np.load(VECTORS / "nvfp4.npz")  # up to three rows by five columns
 LLAMA = np.load(VECTORS / "llama.npz")  # ten rows by eight columns, as llama.cpp multiplies them
 CASES = sorted({name.rsplit(".", 1)[0] for name in ONE})
 WHERE = [("hsw", None, "avx2"), ("adl-p", "avx2_vnni", "avx2_vnni"), ("icx", None, "avx512_core_vnni")]
@@ -48,6 +49,19 @@ def test_recorded_products_under_every_cap(name: str, machine: str, isa: str | N
     assert r.implementation == f"vec_dot:{cap}" and np.array_equal(r.output.view(np.uint32), wanted.view(np.uint32))
     fastest = simdnn.matmul(x, simdnn.ggml_blocks(stored, name), machine=machine)
     assert fastest.implementation.startswith("vec_dot:") and np.array_equal(fastest.output, wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize(("machine", "isa", "cap"), WHERE)
+@pytest.mark.parametrize("engine", ["compiled", "reference"])
+def test_recorded_products_of_a_scale_for_sixteen(machine: str, isa: str | None, cap: str, engine: str) -> None:
+    """NVFP4, whose scales have no sign; the greatest code stands for 0."""
+    for case in range(3):
+        x, stored, wanted = (SIXTEEN[f"{case}.{part}"] for part in ("x", "w", "dot"))
+        r = multiplied(x, stored, "nvfp4", machine, isa, engine=engine)
+        assert r.implementation == f"vec_dot:{cap}" and r.output.tobytes() == wanted.tobytes()
+        source = simdnn.quantize_ggml(x, "q8_0", axis=1).dequantize().astype(np.float64)
+        near = source @ simdnn.ggml_blocks(stored, "nvfp4").dequantize().astype(np.float64)
+        assert np.abs(r.output - near).max() < 1e-3 * np.abs(near).max()
 
 
 @pytest.mark.parametrize("name", ["q4_0", "q4_K"])

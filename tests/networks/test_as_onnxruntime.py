@@ -16,6 +16,7 @@ from simdnn import Unimplemented  # noqa: E402
 from simdnn.networks.as_run import as_run  # noqa: E402
 from simdnn.networks.kernels import Kernels  # noqa: E402
 from simdnn.networks.once import once  # noqa: E402
+from simdnn.networks.opset import shapes_of  # noqa: E402
 from tests.networks import peer  # noqa: E402
 
 FLOAT = onnx.TensorProto.FLOAT
@@ -328,3 +329,42 @@ def test_means_in_its_order_run_no_kernel_and_cost_what_one_does(
     r = simdnn.load(made).run({"x": x}, **peer.ALIKE)
     assert r.outputs["y"].tobytes() == peer.output(made, {"x": x}).tobytes()
     assert r.cycles == ours.cycles and r.outputs["y"].tobytes() != ours.outputs["y"].tobytes()
+
+
+# -- what exporters write ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dequantized", [False, True])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_a_bias_of_weights_in_blocks_comes_ahead_of_their_zero_points(dequantized: bool, rows: int) -> None:
+    rng = np.random.default_rng(rows)
+    x = {"x": rng.standard_normal((1, rows, 64)).astype(np.float32)}
+    held: Arrays = {"s": rng.random((2, 6)).astype(np.float32), "c": rng.standard_normal(6).astype(np.float32)}
+    if dequantized:
+        held["w"] = rng.integers(-8, 8, (64, 6)).astype(ml_dtypes.int4)
+        nodes = [helper.make_node("DequantizeLinear", ["w", "s"], ["wd"], axis=0, block_size=32)]
+        nodes.append(helper.make_node("MatMul", ["x", "wd"], ["t"]))
+    else:
+        held |= {"w": rng.integers(0, 256, (6, 2, 16)).astype(np.uint8), "s": held["s"].reshape(-1)}
+        where = {"K": 64, "N": 6, "bits": 4, "block_size": 32, "accuracy_level": 4}
+        nodes = [helper.make_node("MatMulNBits", ["x", "w", "s"], ["t"], domain="com.microsoft", **where)]
+    made = model([*nodes, helper.make_node("Add", ["c", "t"], ["y"])], x, held, opset=21)
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    assert not differs(made, x)
+    assert len(as_run(simdnn.load(made).graph).nodes) == 1
+
+
+def test_a_scale_made_of_a_size_is_a_constant() -> None:
+    """As exporters write attention: queries and keys times sqrt(1 / sqrt(the last size)), which the model says."""
+    rng = np.random.default_rng(8)
+    feeds = {name: rng.standard_normal((1, 3, 5, 8)).astype(np.float32) for name in "qk"}
+    held = {"last": np.array([-1]), "end": np.array([2**63 - 1]), "one": np.array([1], np.float32)}
+    steps = [("Shape", ["q"], "n"), ("Slice", ["n", "last", "end"], "m"), ("Cast", ["m"], "f"), ("Sqrt", ["f"], "r")]
+    steps += [("Div", ["one", "r"], "i"), ("Sqrt", ["i"], "h"), ("Mul", ["q", "h"], "a")]
+    steps += [("Transpose", ["k"], "t"), ("Mul", ["t", "h"], "b"), ("MatMul", ["a", "b"], "y")]
+    more: Arrays = {"Cast": {"to": FLOAT}, "Transpose": {"perm": [0, 1, 3, 2]}}
+    made = model([helper.make_node(op, reads, [name], **more.get(op, {})) for op, reads, name in steps], feeds, held)
+    assert not differs(made, feeds)
+    net = simdnn.load(made)
+
+    assert [node.op for node in as_run(net.graph, (), shapes_of(made)).nodes] == ["FusedMatMul"]
+    opened = model([helper.make_node("Shape", ["q"], ["y"])], {"q": feeds["q"]}, {}, open_sizes=True)
+    assert simdnn.load(opened).run({"q": feeds["q"]}, **peer.ALIKE).outputs["y"].tolist() == [1, 3, 5, 8]

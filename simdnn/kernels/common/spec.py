@@ -39,6 +39,7 @@ class Epilogue:
     by_channel: tuple[str, ...] = ()  # arguments of a convolution whose zero points are one a channel: src, dst
     bias_stored: str = field(default="f32", repr=False)  # its type before it became f32, which a library may go by
     bias_in_sums: bool = False  # it is s32, and added before anything is scaled
+    bias_fused: bool = False  # it is added to scaled sums with one rounding
     rounds_first: bool = False  # the destination's zero point is added to rounded integers, not to what is rounded
 
     @property

@@ -14,7 +14,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
 from simdnn.kernels.x86.code import Unit
-from simdnn.kernels.x86.vec_dot_32 import Blocks32
+from simdnn.kernels.x86.vec_dot_32 import Blocks32, Blocks64
 from simdnn.kernels.x86.vec_dot_code import Constants256
 from simdnn.kernels.x86.vec_dot_k import STEPS, Blocks256
 from simdnn.program.check import verify
@@ -34,7 +34,9 @@ class BlockRows:
         self.steps = (
             Blocks256(self.form, self.acts, self.constants)
             if problem.blocks in STEPS
-            else Blocks32(self.form, self.acts, self.constants, self.vnni, problem.m)
+            else (Blocks32 if self.form.elements == self.acts.elements else Blocks64)(
+                self.form, self.acts, self.constants, self.vnni, problem.m
+            )
         )
 
     @property

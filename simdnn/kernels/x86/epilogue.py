@@ -132,6 +132,11 @@ class Plan:
         return bool(self.epilogue.wei_scale) or (self.epilogue.src_scale and self.merged_scales)
 
     @property
+    def fuses_bias(self) -> bool:
+        """Whether one multiply-add has the weights' scale and the bias."""
+        return self.epilogue.bias_fused and self.epilogue.bias and self.scale_pass and not self.scaled_inside
+
+    @property
     def nan_to_zero(self) -> bool:
         """Whether a NaN may reach s8 as oneDNN's reference makes it: 0 there (in u8 the lower bound does that)."""
         e = self.epilogue
@@ -180,8 +185,9 @@ def finish_tile(plan: Plan, tile: TileSums, rowsum: bool = False) -> Code:
         (plan.in_float, lambda: passes.convert("vcvtdq2ps", "f32", "s32")),
         (plan.doubled, lambda: passes.common("vmulps", "two")),
         (e.src_scale and not plan.merged_scales, lambda: passes.common("vmulps", "src_scale")),
-        (plan.scale_pass and not plan.scaled_inside, passes.scale),
-        (e.bias and not e.bias_in_sums, lambda: passes.per_channel("vaddps", "f32", "bias")),
+        (plan.scale_pass and not plan.scaled_inside and not plan.fuses_bias, passes.scale),
+        (plan.fuses_bias, passes.scale_and_bias),
+        (e.bias and not e.bias_in_sums and not plan.fuses_bias, lambda: passes.per_channel("vaddps", "f32", "bias")),
         (bool(e.post_ops), passes.post_ops),
         (e.dst_scale, lambda: passes.common("vdivps" if plan.reference else "vmulps", "dst_scale")),
         (
@@ -275,6 +281,20 @@ class _Passes:
         if self.plan.scale_by_channel:
             return self.per_channel("vmulps", "f32", "wei_scale")
         return self.common("vmulps", "wei_scale")
+
+    def scale_and_bias(self) -> Code:
+        """The weights' scale and the bias in one multiply-add."""
+        unit, factor = self.tile.unit, self.value("f32")
+        by_channel, added = self.plan.scale_by_channel, self.tile.unit.reg("a", "f32")
+        code: Code = [] if by_channel else [broadcast32(factor, "wei_scale", Affine())]
+        for j in range(len(self.tile.lanes)):
+            at = self.tile.channel + j * unit.lanes
+            if by_channel:
+                code.append(load32(unit, factor, "wei_scale", at, unit.lanes))
+            code.append(load32(unit, added, "bias", at, unit.lanes))
+            for acc in (row[j].as_("f32") for row in self.tile.registers):
+                code.append(op("vfmadd213ps", acc, acc, factor, added))
+        return code
 
     def post_ops(self) -> Code:
         code: Code = []

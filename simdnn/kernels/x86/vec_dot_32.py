@@ -163,6 +163,40 @@ class Blocks32:
 
 
 @dataclass(frozen=True)
+class Blocks64(Blocks32):
+    """Steps of blocks of 64, whose scales are one for 16 elements: halves of 32, each with a block of the source."""
+
+    @property
+    def chains(self) -> tuple[str, ...]:
+        return ("acc",)
+
+    def step(self, w: Affine, a: Affine, acc_name: str) -> Code:
+        code: Code = []
+        for half_block in range(2):
+            at = a + half_block * self.acts.bytes
+            code += half("da", "acts", at + offset(self.acts, "scale"))
+            code += self.of_sixteen("dw", w + offset(self.form, "scale") + 2 * half_block)
+            code += self.of_sixteen("v", w + offset(self.form, "scale") + 2 * half_block + 1)
+            code.append(op("vinsertf128", ymm("dw", "f32"), ymm("dw", "f32"), xmm("v", "f32"), imm=1))
+            code += [*nibbles(w + offset(self.form, "q") + 16 * half_block)]
+            code.append(typed("vpshufb", ymm("x"), ymm("table"), ymm("x")))
+            quarters = ymm("x", "u64")
+            code.append(op("vpermq", quarters, quarters, imm=0xD8))  # lower and upper nibbles of eight bytes together
+            code += [*self.summed(at + offset(self.acts, "q")), *self.taken(acc_name)]
+        return code
+
+    def of_sixteen(self, name: str, at: Affine) -> Code:
+        """An f8_e4m3 without a sign, times 1 / 2 and the source's scale, in all lanes: as f16 it is 2**-8 of itself."""
+        e, none, d = xmm(name), xmm("u"), xmm(name, "f32")
+        code: Code = [op("vpbroadcastb", e.as_("u8"), Memory("wei", at, "u8", 1))]
+        code += [op("vpmovzxbd", e, Register(name, "u8", 4)), typed("vpcmpeqd", none, e, xmm("largest"))]
+        code += [op("vpand", e, e, xmm("largest")), op("vpandn", e, none, e), typed("vpslld", e, e, imm=7)]
+        code += [op("vcvtph2ps", d, Register(name, "f16", 4)), op("vmulps", d, d, xmm("wide", "f32"))]
+        code += [op("vmulps", d, d, xmm("da", "f32"))]
+        return [*code, op("vbroadcastss", ymm(name, "f32"), Register(name, "f32", 1))]
+
+
+@dataclass(frozen=True)
 class Unpacking:
     """How a type's codes come into a register: what is held ready, and the way of one block at `w`.
 
@@ -251,6 +285,11 @@ def _powers(c: Constants256) -> Code:
     return [*_table(DOUBLED)(c), *c.load("smallest", "u32", np.full(4, 1 << 21, np.uint32))]
 
 
+def _of_sixteen(c: Constants256) -> Code:
+    code = [*_table(DOUBLED)(c), *c.load("largest", "u32", np.full(4, 0x7F, np.uint32))]  # which stands for 0
+    return [*code, *c.load("wide", "f32", np.full(4, 128, np.float32))]
+
+
 UNPACKING: dict[str, Unpacking] = {
     "q4_0": Unpacking(True, _eights, _q4_0, by_llamafile=True),
     "q4_1": Unpacking(False, _low_nibbles, lambda w: _nibbles(w, "q4_1")),
@@ -259,4 +298,5 @@ UNPACKING: dict[str, Unpacking] = {
     "q8_0": Unpacking(True, lambda c: [], lambda w: _bytes(w, "q8_0"), by_llamafile=True),
     "iq4_nl": Unpacking(True, _table(UNEVEN), _looked_up("iq4_nl"), looked_up=True, by_llamafile=True),
     "mxfp4": Unpacking(True, _powers, _looked_up("mxfp4"), looked_up=True, scale=_half_power),
+    "nvfp4": Unpacking(True, _of_sixteen, _looked_up("nvfp4"), looked_up=True),
 }

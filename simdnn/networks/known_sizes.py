@@ -1,0 +1,59 @@
+"""Sizes that a model says, as constants, and what hangs on them alone: runtimes fold both before they run a network.
+
+Exporters write the scale of attention as 1 / sqrt(the last size of queries), which patterns then find as a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from isa_models.readings.arrays import Array
+from simdnn.networks.kernels import Kernels
+from simdnn.networks.model import Graph, Node
+from simdnn.networks.ops.registry import find
+from simdnn.networks.patterns import Rewriting, Shapes, first_of
+from simdnn.primitives import Attr
+from simdnn.primitives.run import Target
+
+_ANY_MACHINE = "zen4"  # values of these operators are the same on all
+#: operators that are computed ahead where all they read is known
+_FOLDED = ("Cast", "Slice", "Gather", "Squeeze", "Unsqueeze", "Concat", "Sqrt", "Div", "Mul", "Add", "Sub", "Identity")
+_MOST = 64  # elements of such a value: sizes and numbers made of them
+
+
+def with_known_sizes(graph: Graph, kept: Sequence[str], shapes: Shapes) -> Graph:
+    """The graph without nodes that yield sizes which the model says, or numbers made of those."""
+    if not any(node.op == "Shape" and not node.domain for node in graph.nodes):
+        return graph
+    return _Sizes(graph, kept, shapes).run()
+
+
+class _Sizes(Rewriting):
+    def run(self) -> Graph:
+        known: dict[str, Array] = {}
+        for node in self.graph.nodes:
+            value = None if node.domain or self.kept & set(node.outputs) else self.value(node, known)
+            if value is not None and value.size <= _MOST:
+                known[node.outputs[0]] = value
+                del self.nodes[first_of(node)]
+        self.added |= known
+        return self.rewritten()
+
+    def value(self, node: Node, known: dict[str, Array]) -> Array | None:
+        """A node's value where sizes alone decide it."""
+        if node.op == "Shape":
+            sizes = self.shape_of(node.inputs[0])
+            if sizes is None or not all(isinstance(size, int) for size in sizes):
+                return None
+            return np.array(sizes[slice(node.get("start", 0), node.get("end"))], np.int64)
+        if node.op not in _FOLDED or not known.keys() & set(node.inputs):
+            return None
+        given = [known.get(name, self.constants.get(name)) for name in node.inputs]
+        if any(a is None for a in given):
+            return None
+        operator = find(node)
+        assert operator is not None
+        found: Array = operator(Kernels(Target.of(_ANY_MACHINE, None, 1, "reference", "fastest"), Attr()), node, *given)
+        return found
