@@ -172,13 +172,19 @@ class _FedKernel:
                 found[tensor.name] = self._of_operand(array, origin)
             elif tensor.name in self.kernel.weights and fmt(tensor.dtype).is_float:
                 found[tensor.name] = _converted(array, tensor.dtype), tensor.dtype
-            elif tensor.name in self.kernel.weights and fmt(name_of(self.weights.dtype)).is_float:
+            elif tensor.name in self.kernel.weights and not self._by_code:
                 raise Unimplemented(f"{self.kernel.name} packs weights in a way that bounds cannot follow")
             elif tensor.dtype == "f32":
                 found[tensor.name] = self._of_parameter(array), tensor.dtype
         if self.kernel.halves:
             found |= self._halved_compensation(inputs, origins)
         return {n: (shade, dtype) for n, (shade, dtype) in found.items() if shade[WORST].any() or fmt(dtype).is_float}
+
+    @property
+    def _by_code(self) -> bool:
+        """Whether whatever packs the weights holds their very numbers: integers, and floats that any type widens."""
+        form = fmt(name_of(self.weights.dtype))
+        return not form.is_float or form.bits <= 8
 
     def _of_operand(self, array: Array, origin: Origin) -> tuple[Array, str]:
         """Elements of the source or the weights as prepared, against the user's."""

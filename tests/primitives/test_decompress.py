@@ -344,3 +344,37 @@ def test_any_attribute(data: st.DataObject) -> None:
     sums = np.maximum(sums, 0) if attr.post_ops else sums
     expected = sums.astype(np.float32).astype(SOURCES[dst])
     np.testing.assert_array_equal(result.output.astype(np.float64), expected.astype(np.float64))
+
+
+# Registers -----------------------------------------------------------------------------------------------------------
+@given(
+    st.sampled_from(["s8", "u4", "f8_e4m3", "f6_e2m3", "f4_e2m1"]),
+    st.sampled_from(["f32", "bf16", "f16"]),
+    st.integers(1, 18),
+    st.sampled_from([8, 16, 48, 128]),
+    st.sampled_from(["", "column", "group"]),
+    st.lists(st.sampled_from(["relu", "gelu_erf", "gelu_tanh", "exp", "log", "tanh", "hardswish"]), max_size=2),
+)
+@examples(40)
+def test_sixteen_registers_do_for_any_ending(
+    wei: str, dst: str, m: int, n: int, scales: str, post_ops: list[str]
+) -> None:
+    """What a destination and post-operations take beside the sums, decoded weights and their scales."""
+    given_scales = {"column": np.ones(n, np.float32), "group": np.ones((2, n), np.float32)}
+    attr = Attr(
+        fpmath="any",
+        apply_to_int=True,
+        scales={"wei": given_scales[scales]} if scales else {},
+        post_ops=tuple(post_ops),
+    )
+    cost = simdnn.estimate("matmul", m=m, n=n, k=64, dt=f"f32:{wei}:{dst}", machine="hsw", attr=attr)
+    assert cost.dispatch.reason.str.contains("cycles").any()  # every kernel that takes it has been written
+
+
+def test_few_registers_yield_the_same_values() -> None:
+    rng = np.random.default_rng(5)
+    src, weights = rng.normal(size=(7, 64)).astype(np.float32), rng.integers(-8, 8, (64, 24)).astype(np.int8)
+    attr = Attr(fpmath="any", apply_to_int=True, scales={"wei": np.full((2, 24), 0.125, np.float32)}, post_ops=["tanh"])
+    few = simdnn.matmul(src, weights, machine="hsw", attr=attr, dispatch="wdec_fused:avx2", dst="bf16")
+    exact = np.tanh(src.astype(np.float64) @ (weights * 0.125))
+    assert np.abs(few.output.astype(np.float64) - exact).max() < 2.0**-8

@@ -171,6 +171,27 @@ def test_compressed_weights_count(seed: int, machine: str, mode: str) -> None:
     held(r.error_bound, r.output, exactly(src, wide))
 
 
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(["hsw", "clx", "zen4", "spr", "gnr", "b580", "max1550"]),
+    st.sampled_from(["f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2", "f4_e2m1"]),
+    st.sampled_from(["f32", "bf16", "same"]),
+)
+@examples(30)
+def test_narrow_floats_count(seed: int, machine: str, stored: str, source: str) -> None:
+    """Weights are the very numbers that their codes stand for; what is off comes later."""
+    rng = np.random.default_rng(seed)
+    mx = simdnn.quantize_mx(rng.normal(size=(64, 9)).astype(np.float32), stored, axis=0)
+    wide = mx.output.astype(np.float64) * np.repeat(mx.attr("wei").scales["wei"].values.astype(np.float64), 32, axis=0)
+    src = rng.normal(size=(3, 64)).astype(FLOATS.get(source, mx.output.dtype))
+    try:
+        r = simdnn.matmul(src, mx.output, machine=machine, attr=mx.attr("wei"), engine="reference")
+    except SimdnnError:
+        return
+    held(r.error_bound, r.output, exactly(src, wide))
+    assert np.isfinite(r.error_bound.worst).all()
+
+
 @given(st.integers(0, 2**32), st.sampled_from(MACHINES), st.sampled_from(["f32", "s8", "u8"]), st.booleans())
 @examples(12)
 def test_convolutions_count(seed: int, machine: str, dtype: str, fast: bool) -> None:

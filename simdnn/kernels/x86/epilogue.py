@@ -170,6 +170,7 @@ class TileSums:
     channel: Affine  # first channel of the tile, in parameter tensors (padded panels)
     position: Sequence[Affine]  # rows in `comp`, where it is one an output element
     row_number: Sequence[Affine] = ()  # rows in `rowsum`
+    free: Sequence[str] = ()  # registers by name that the kernel needs no more, where there are few
 
 
 def finish_tile(plan: Plan, tile: TileSums, rowsum: bool = False) -> Code:
@@ -326,7 +327,8 @@ class _Passes:
         if kind == "sum":
             return self.sum(post_op, tensor)
         if is_formula(post_op):
-            return formula_pass.code(unit, post_op, place, tensor, self.accumulators("f32"), self.plan.reference)
+            sums, free = self.accumulators("f32"), self.tile.free
+            return formula_pass.code(unit, post_op, place, tensor, sums, self.plan.reference, free)
         if kind not in BINARY:
             return postop.eltwise(unit, kind, tensor, self.accumulators("f32"), fused=not self.plan.reference)
         if post_op.per_output:

@@ -25,14 +25,23 @@ def tensors(unit: Unit, ops: Sequence[PostOp], reference: bool) -> list[Tensor]:
 
 
 def code(
-    unit: Unit, post_op: PostOp, place: int, tensor: str, accumulators: list[Register], reference: bool = False
+    unit: Unit,
+    post_op: PostOp,
+    place: int,
+    tensor: str,
+    accumulators: list[Register],
+    reference: bool = False,
+    free: Sequence[str] = (),
 ) -> Code:
-    """The formula of every accumulator for the post-operation at `place`; `tensor` has its numbers."""
+    """The formula of every accumulator for the post-operation at `place`; `tensor` has its numbers. Registers that are
+    `free`, by name, are used first.
+    """
     lanes = unit.lanes
     places = [Affine(i * unit.lanes) for i in range(len(accumulators))]
     formula = _formula(unit, post_op, place, reference)
     own, needed = [acc.name for acc in accumulators], _NEEDED_OF_C if reference or post_op.power else _NEEDED
-    formula.registers = [*_SCRATCH, *own, *_others(own, needed - len(_SCRATCH) - len(own))]
+    spare, missing = [name for name in free if name not in (*_SCRATCH, *own)], needed - len(_SCRATCH) - len(own)
+    formula.registers = [*_SCRATCH, *own, *[*spare, *_others(own, missing)][: max(missing, 0)]]
     found: Code = [store32(unit, _WAITING, at, acc, unit.lanes) for at, acc in zip(places, accumulators, strict=True)]
     for at in places:
 

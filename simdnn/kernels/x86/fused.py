@@ -31,12 +31,12 @@ from simdnn.kernels.x86.product import PanelBlocks, Product, panels_of
 from simdnn.kernels.x86.stored import decoding_of, held_of
 from simdnn.kernels.x86.tile import Panel
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Program, Tensor
+from simdnn.program.records import Affine, Program, Register, Tensor, walk
 
 MOST_ROWS = 16  # of the source: beyond, decompressing again for each block is sure to lose
 _HEIGHT = 4
 _KEPT = ("table", *(f"kept{i}" for i in range(1, 4)))  # what decoding keeps: a table, or constants
-_SINGLE = 5  # registers: two rows of weights, scratch, the order of pairs, the epilogue's
+_SINGLE = 5  # registers: two rows of weights, scratch, the order of pairs, one more of an epilogue's
 
 
 def fused_gemm(name: str, problem: MatmulProblem, unit: Unit, dot: Dot) -> Fused:
@@ -113,7 +113,9 @@ class Fused:
         body += self.pairs(panel, rows, row + (step - 1), 1) if rest else []
         code += loop("outer", p.k // large, loop("group", large // step, body))
         at = [number * p.oc + panel.dst for number in rows]
-        return code + finish_tile(self.plan, TileSums(p.unit, sums, panel.lanes, at, panel.channel, rows, rows))
+        free = tuple(dict.fromkeys(one.dst.name for one, _ in walk(code) if isinstance(one.dst, Register)))
+        tile = TileSums(p.unit, sums, panel.lanes, at, panel.channel, rows, rows, free)
+        return code + finish_tile(self.plan, tile)
 
     def pairs(self, panel: Panel, rows: list[Affine], k: Affine, count: int) -> Code:
         """`count` rows of weights from `k` on, one or two, with every row of the source."""
@@ -148,8 +150,10 @@ class Fused:
 
 
 def _registers(j: int) -> list[str]:
-    """Two rows of weights, vector j's zero points and scales, the order of pairs, scratch."""
-    return ["w0", "w1", f"z{j}", f"s{j}", "order", "scratch"]
+    """Two rows of weights, vector j's zero points and scales, the order of pairs, scratch; rows and scratch are
+    registers that epilogues use, after them.
+    """
+    return ["a", "b0", f"z{j}", f"s{j}", "order", "p"]
 
 
 def refuses_fusion(problem: MatmulProblem) -> str:

@@ -298,7 +298,8 @@ def tile(
     dot, joined = reduction.dot, reduction.joined
     registers = accumulators(unit, len(sources), panel.vectors, dot)
     at = dst_rows + panel.dst
-    final = TileSums(unit, registers, panel.lanes, at, panel.channel, position + panel.channel, row_number)
+    in_comp, free = position + panel.channel, _temporaries(dot)[: dot.temporaries]
+    final = TileSums(unit, registers, panel.lanes, at, panel.channel, in_comp, row_number, free)
 
     def partial(add: bool, store: bool) -> Code:
         code: Code = []
