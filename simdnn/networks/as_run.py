@@ -64,6 +64,7 @@ class _Rewriting(Rewriting):
                 or self.with_factor(node)
                 or self.with_sum(node)
                 or self.onto_another(node)
+                or self.of_convolution(node)
             ):
                 self.nodes[first_of(made)] = made
         for node in list(self.nodes.values()):
@@ -287,6 +288,35 @@ class _Rewriting(Rewriting):
             attributes = {**conv.attributes, "whole": int("whole" in kept)}
             return Node(node.name, "ConvOnto", DOMAIN, conv.version, inputs, node.outputs, attributes)
         return None
+
+    def of_convolution(self, node: Node) -> Node | None:
+        """A convolution of floats whose output a constant of a number a channel, the second operand, is added to or
+        multiplied with, as one of other weights; beside other constants of a number it is by itself.
+        """
+        if node.op != "Conv" or node.domain:
+            return None
+        weights, bias = ((*map(self.constants.get, node.inputs[1:3]), None) + (None,))[:2]
+        last, value = next(
+            ((n, v) for n, v in (self.followed_by(node, op) for op in TWO) if n is not None), (None, None)
+        )
+        if last is None or value is None or weights is None or value.dtype != np.float32 or weights.dtype != np.float32:
+            return None
+        multiplies, channels = last.op == "Mul", len(weights)
+        row = value.shape in ((channels, *(1,) * (weights.ndim - 2)), (1, channels, *(1,) * (weights.ndim - 2)))
+        second = last.inputs[1] in self.constants
+        if not second or not (row or multiplies and value.ndim == 0) or len(node.inputs) > 2 and bias is None:
+            alone = multiplies or row or value.size == 1
+            return replace(node, attributes={**node.attributes, "apart": 1}) if alone else None
+        by, name = np.broadcast_to(value.reshape(-1), channels), node.outputs[0]
+        inputs = [node.inputs[0], node.inputs[1]]
+        if multiplies:
+            inputs[1] = self.hold(f"{name}_weights", weights * by.reshape(-1, *[1] * (weights.ndim - 1)))
+            inputs += [] if bias is None else [self.hold(f"{name}_bias", bias * by)]
+        else:
+            inputs += [self.hold(f"{name}_bias", by.copy() if bias is None else bias + by)]
+        del self.nodes[first_of(node)]
+        made = Node(node.name, "Conv", "", node.version, tuple(inputs), last.outputs, node.attributes)
+        return self.of_convolution(made) or made
 
     def ahead_of_transposes(self, name: str) -> tuple[str, list[int]]:
         """The value that some Transposes in a row read, and their permutation as one; empty where there are none."""

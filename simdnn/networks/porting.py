@@ -33,6 +33,8 @@ COLUMNS = (
     *("cycles", "exact_cycles", "macs", "helps"),
 )
 Row = dict[str, Any]
+#: operators that leave elements as they are
+_MOVING = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten", "Slice", "Split", "Concat", "Expand")
 
 
 @keywords
@@ -183,9 +185,25 @@ def _saturated(runs: Sequence[NodeRun]) -> float:
 
 def _types(network: Network, node: Node) -> str:
     """Source and weights as they are stored, as far as the model tells."""
-    weights = network.graph.constants.get(node.inputs[INTEGER_PRODUCTS[node.op]])
-    point = network.graph.constants.get(node.inputs[2]) if len(node.inputs) > 2 else None
-    return ":".join("?" if values is None else label(values.dtype) for values in (point, weights))
+    weights = INTEGER_PRODUCTS[node.op]
+    points = (2, 5) if weights > 1 else (2, 3)
+    return ":".join(_type(network, node, at, point) for at, point in zip((0, weights), points, strict=True))
+
+
+def _type(network: Network, node: Node, at: int, point: int) -> str:
+    """The type of an operand: its own or its zero point's where they are constants, or that of what quantized it."""
+    names = [node.inputs[i] for i in (at, point) if i < len(node.inputs)]
+    known = next((network.graph.constants[name] for name in names if name in network.graph.constants), None)
+    if known is not None:
+        return label(known.dtype)
+    makers = {name: each for each in network.graph.nodes for name in each.outputs}
+    maker = makers.get(names[0])
+    while maker is not None and maker.op in _MOVING:
+        maker = makers.get(maker.inputs[0])
+    if maker is None or maker.op not in ("QuantizeLinear", "DynamicQuantizeLinear"):
+        return "?"
+    zero = network.graph.constants.get(maker.inputs[2]) if len(maker.inputs) > 2 else None
+    return "u8" if zero is None else label(zero.dtype)
 
 
 def _helps(node: Node, cycles: float | None, exact: float | None) -> str:

@@ -368,3 +368,33 @@ def test_a_scale_made_of_a_size_is_a_constant() -> None:
     assert [node.op for node in as_run(net.graph, (), shapes_of(made)).nodes] == ["FusedMatMul"]
     opened = model([helper.make_node("Shape", ["q"], ["y"])], {"q": feeds["q"]}, {}, open_sizes=True)
     assert simdnn.load(opened).run({"q": feeds["q"]}, **peer.ALIKE).outputs["y"].tolist() == [1, 3, 5, 8]
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("op", ["Add", "Mul"])
+@pytest.mark.parametrize("shape", [(8, 1, 1), (1, 8, 1, 1), (), (1,), (1, 1, 1, 1)])
+@pytest.mark.parametrize("first", [False, True])
+def test_constants_behind_a_convolution(biased: bool, op: str, shape: tuple[int, ...], first: bool) -> None:
+    """A number a channel goes into weights or bias where it stands second, one without dimensions into weights."""
+    rng = np.random.default_rng(len(shape))
+    x = {"x": rng.standard_normal((1, 3, 6, 5)).astype(np.float32)}
+    held: Arrays = {"w": rng.standard_normal((8, 3, 3, 3)).astype(np.float32), "c": rng.standard_normal(shape)}
+    held |= {"c": held["c"].astype(np.float32), "b": rng.standard_normal(8).astype(np.float32)}
+    reads = ["x", "w", "b"] if biased else ["x", "w"]
+    nodes = [helper.make_node("Conv", reads, ["t"], pads=[1] * 4)]
+    nodes += [helper.make_node(op, ["c", "t"] if first else ["t", "c"], ["u"]), helper.make_node("Relu", ["u"], ["y"])]
+    made = model(nodes, x, {name: value for name, value in held.items() if name != "b" or biased})
+    assert not differs(made, x)
+    folds = not first and (max(shape, default=1) == 8 or op == "Mul" and not shape)
+    assert (len(as_run(simdnn.load(made).graph).nodes) == 2) is folds
+
+
+def test_constants_behind_one_another_go_into_one_convolution() -> None:
+    rng = np.random.default_rng(9)
+    x = {"x": rng.standard_normal((1, 5, 9)).astype(np.float32)}
+    held = {"w": rng.standard_normal((4, 5, 3)).astype(np.float32)}
+    held |= {name: rng.standard_normal((4, 1)).astype(np.float32) for name in "abc"}
+    nodes = [helper.make_node("Conv", ["x", "w"], ["t"]), helper.make_node("Mul", ["t", "a"], ["u"])]
+    nodes += [helper.make_node("Add", ["u", "b"], ["v"]), helper.make_node("Mul", ["v", "c"], ["y"])]
+    made = model(nodes, x, held)
+    assert not differs(made, x) and len(as_run(simdnn.load(made).graph).nodes) == 1

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 
 def model(weights: Any, floats: bool = False) -> Any:
-    """QLinearMatMul by a matrix, and a Conv of floats behind it, to which a number is added."""
+    """QLinearMatMul by a matrix, and a Conv of floats behind it, to which an image is added."""
     nodes = [helper.make_node("QLinearMatMul", "x s z b s zb s z".split(), ["y"], "fc")]
     constants = {"s": np.float32(1), "z": np.uint8(0), "b": weights, "zb": np.zeros((), weights.dtype)}
     if floats:
@@ -26,9 +26,10 @@ def model(weights: Any, floats: bool = False) -> Any:
             helper.make_node("DequantizeLinear", ["y", "s", "z"], ["d"]),
             helper.make_node("Reshape", ["d", "shape"], ["r"]),
             helper.make_node("Conv", ["r", "w"], ["v"], "conv"),
-            helper.make_node("Add", ["v", "s"], ["c"], "add"),
+            helper.make_node("Add", ["v", "e"], ["c"], "add"),
         ]
         constants |= {"shape": np.array([1, 1, 2, -1]), "w": np.ones((1, 1, 1, 1), np.float32)}
+        constants["e"] = np.ones((1, 1, 2, weights.shape[1]), np.float32)
     port = helper.make_tensor_value_info
     graph = helper.make_graph(
         nodes,
@@ -53,6 +54,32 @@ def test_nodes_that_saturate_on_one_cpu_are_told_with_what_helps() -> None:
     assert "weights of 7 bits" in row.helps and f"exact, {row.exact_cycles:,.0f} cycles in place of" in row.helps
     assert (reference.saturated, reference.differs, reference.helps) == (0, 0, "")
     assert frame.attrs["outputs"]["hsw"]["max_difference"] == 128 and not frame.attrs["outputs"]["icx"]["differs"]
+
+
+def test_types_of_operands_that_are_quantized_on_the_way_are_told() -> None:
+    """By zero points, by what quantized them, and through nodes that only move elements."""
+    scale = {"s": np.float32(0.02), "z": np.int8(3), "t": np.float32(0.01), "u": np.uint8(7)}
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),
+        helper.make_node("MatMulInteger", ["q", "w", "qz"], ["i"], "dynamic"),
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["a"]),
+        helper.make_node("Transpose", ["a"], ["at"]),
+        helper.make_node("QLinearMatMul", ["a", "s", "z", "at", "s", "z", "s", "z"], ["y"], "both"),
+        helper.make_node("QuantizeLinear", ["x", "t"], ["e"]),
+        helper.make_node("QLinearMatMul", ["e", "t", "u", "e", "t", "u", "t", "u"], ["v"], "bytes"),
+    ]
+    x, port = np.eye(3, dtype=np.float32), helper.make_tensor_value_info
+    held = {"w": WEIGHTS, **scale}
+    graph = helper.make_graph(
+        nodes,
+        "types",
+        [port("x", TensorProto.FLOAT, (3, 3))],
+        [onnx.ValueInfoProto(name=name) for name in ("i", "y", "v")],
+        [numpy_helper.from_array(np.asarray(values), name) for name, values in held.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    frame = simdnn.porting(made, {"x": x}, machines=["hsw", "icx"])
+    assert dict(zip(frame.node, frame["types"], strict=True)) == {"dynamic": "u8:s8", "both": "s8:s8", "bytes": "u8:u8"}
 
 
 def test_weights_of_u8_and_of_seven_bits_part_nowhere() -> None:
