@@ -17,6 +17,7 @@ from simdnn.benchdnn.layouts import Moved, letters_of, moved, strided, user_stri
 from simdnn.benchdnn.options import Case
 from simdnn.benchdnn.subset import NEUTRAL
 from simdnn.kernels.common.postops import BINARY
+from simdnn.kernels.common.spec import ConvProblem, Problem
 from simdnn.libraries import LIBRARIES
 from simdnn.primitives import Attr, Quant, inner_product
 from simdnn.primitives.checks import gpu_of
@@ -46,6 +47,7 @@ class Task:
     bias_mask: int = 0  # of a bias that is not one value per column: an addition
     channels: int = 0  # of an inner product that a library has as a matmul
     pixels: int = 0
+    in_rows: bool = False  # a convolution of a library whose source and destination have their channels first
 
     @property
     def where(self) -> dict[str, Any]:
@@ -62,10 +64,13 @@ class Task:
         """The layout of the weights of an inner product in a library. Raises `Unimplemented` for what it has not."""
         return inner_product.layout(self.target, self.types[0], self.channels, self.pixels, attr)[0]
 
-    def library_name(self, matmul: str) -> str:
+    def library_name(self, matmul: str, problem: Problem) -> str:
         """A library's name of the implementation; raises `Unimplemented` where it leaves an inner product to another
-        one than to that of the `matmul`.
+        one than to that of the `matmul`, or has another order of sums over rows of channels.
         """
+        library = self.target.library
+        if self.in_rows and library and library.in_rows and isinstance(problem, ConvProblem):
+            return library.in_rows(problem, matmul, self.target.caps)
         if not self.pixels:
             return matmul
         own = (self.types[0], self.types[2]), matmul, self.sizes["n"], self.pixels
@@ -327,8 +332,11 @@ def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
         *_move("src", options["stag"], of_src, (mb, dims.ic, *(axis.i for axis in spatial)), types[0], last),
         *_move("dst", options["dtag"], of_dst, (mb, dims.oc, *(axis.o for axis in spatial)), types[2], last),
     ]
-    if options["dispatch"] in LIBRARIES and (moves or of_wei or options["wtag"] != "any"):
-        raise _other_kernels(case, f"--wtag=any, source and destination any or {last}, no --strides")
+    in_rows = options["dispatch"] in LIBRARIES and LIBRARIES[options["dispatch"]].in_rows is not None
+    rows, tags = "abcdef"[: len(spatial) + 2], (options["stag"], options["dtag"])
+    in_rows = in_rows and not options["strides"].strip(":") and all(letters_of(t, len(rows)) == rows for t in tags)
+    if options["dispatch"] in LIBRARIES and (moves and not in_rows or of_wei or options["wtag"] != "any"):
+        raise _other_kernels(case, f"--wtag=any, source and destination any or {last}, or both abx, no --strides")
     sizes = {
         "mb": mb,
         "ic": dims.ic,
@@ -344,7 +352,7 @@ def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
         "wei_tag": "any" if options["wtag"] == "any" or own or of_wei else "oihw",
     }
     sizes |= {"id": every[0].i, "kd": every[0].k} if dims.written == 3 else {}
-    return Task(case, "convolution", sizes, types, bias, moves=tuple(moves), remarks=remarks)
+    return Task(case, "convolution", sizes, types, bias, moves=tuple(moves), remarks=remarks, in_rows=in_rows)
 
 
 def _other_kernels(case: Case, works: str) -> Unimplemented:

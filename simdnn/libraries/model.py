@@ -10,7 +10,7 @@ from isa_models import Machine, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
 from simdnn.kernels.common.params import Param, Params
-from simdnn.kernels.common.spec import MatmulProblem, Problem
+from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.windows import ImageWindows
 
 
@@ -190,6 +190,8 @@ class Library:
     #: (problem, the row of its choice) -> why its order of sums is not known, empty where it is: then there is a cost,
     #: and there are no values
     order_unknown: Callable[[Problem, str], str] = lambda problem, row: ""
+    #: (convolution, its own name for it over channels last, ISA caps) -> its name where source and destination are rows
+    in_rows: Callable[[ConvProblem, str, frozenset[str]], str] | None = None
     vectors_apart: bool = False  # single rows of floats in a batch, by one matrix of weights, are a product each
     #: whether it runs quantized ONNX models itself: weights of u8 are exact, sums are scaled by one factor, patterns of
     #: DequantizeLinear and QuantizeLinear are its QLinear operators, and floats tell constant weights from others

@@ -10,6 +10,7 @@ import pytest
 
 import simdnn
 from simdnn.benchdnn import values
+from simdnn.benchdnn.answer import cost
 from simdnn.benchdnn.tasks import task
 from tests.benchdnn.lines import answers, cases
 
@@ -119,6 +120,30 @@ def test_layouts_and_operations_with_a_note(words: str, note: str) -> None:
     (found,) = answers(*words.split())
     assert found.status == "PASSED" and note in found.note, found
     assert (found.max_error is None) == ("not checked" in found.note)
+
+
+@pytest.mark.parametrize(
+    ("words", "implementation"),
+    [
+        ("ic24ih7oc17kh3ph1", "jit_uni_ncsp:conv+brg_conv_fwd:avx512_core"),
+        ("--attr-post-ops=relu ic24ih7oc17kh1", "jit_uni_ncsp:conv+brgconv_1x1:avx512_core"),
+        ("--dir=FWD_B g16ic16ih9oc16kh3ph1", "jit_uni_ncsp:conv+brdgmm_dw:avx512_core"),
+        ("ic24ih7oc17kh1", "jit_uni_ncsp:matmul+brg_matmul:avx512_core"),
+        ("ic24ih7oc1kh1", "a product of 1x24 weights"),
+        ("g2ic16ih7oc16kh3", "of small groups"),
+        ("--isa=avx2 ic24ih7oc17kh3", "f32 under AVX-512"),
+        ("--dt=bf16 ic24ih7oc17kh3", "f32 under AVX-512"),
+    ],
+)
+def test_convolutions_over_rows_of_a_library(words: str, implementation: str) -> None:
+    """Names of the library for random problems of these kinds, whose bits were those over channels last."""
+    asked = "--dispatch=onednn --machine=zen4 --stag=abx --dtag=abx"
+    (case,) = cases("--conv", *asked.split(), *words.split())
+    if "jit" in implementation:
+        assert cost(task(case)).library == implementation
+    else:
+        (found,) = answers("--conv", *asked.split(), *words.split())
+        assert implementation in found.reason
 
 
 def test_a_copy_takes_time() -> None:

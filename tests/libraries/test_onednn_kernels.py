@@ -312,3 +312,29 @@ def test_formulas_find_their_registers_behind_the_librarys_tiles() -> None:
             for dt in ("f32:f32:f32", "s8:s8:f32"):
                 found = simdnn.estimate("convolution", dt=dt, attr=attr, dispatch="onednn", **shape, **how)
                 assert found.cycles > 0
+
+
+@pytest.mark.parametrize(
+    "post_op", [("clip", 0.0, 6.0), ("linear", 2.0, 1.0), ("relu", 0.5), ("hardswish", 1 / 6, 0.5)]
+)
+def test_post_operations_find_registers_behind_a_depthwise_tile(post_op: tuple[Any, ...]) -> None:
+    """Four vectors of channels by seven pixels leave four registers, which weights hold before."""
+    asked = {"mb": 1, "ic": 64, "oc": 64, "groups": 64, "ih": 3, "iw": 15, "kh": 3, "kw": 2, "strides": (1, 2)}
+    attr = Attr(post_ops=[post_op])
+    found = simdnn.estimate("convolution", attr=attr, machine="zen4", dispatch="onednn", **asked)
+    assert found.library == "brdgmm_dw:avx512_core" and found.cycles > 0
+
+
+@pytest.mark.parametrize(
+    ("dt", "sizes", "scale"),
+    [
+        ("bf16:u8:bf16", (57, 66, 16), Quant(None, mask=3, groups=(16, 1), dtype="bf16")),
+        ("f32:s4:f32", (1, 1, 32), Quant(None, mask=3, groups=(32, 1))),
+        ("f32:s4:f32", (5, 6, 32), Quant(None, mask=3, groups=(16, 1))),
+    ],
+)
+def test_copies_of_compressed_weights_read_what_there_is(dt: str, sizes: tuple[int, int, int], scale: Quant) -> None:
+    m, n, k = sizes
+    attr = Attr(fpmath="bf16" if dt.startswith("bf16") else "strict", apply_to_int=True, scales={"wei": scale})
+    found = simdnn.estimate("matmul", m=m, n=n, k=k, dt=dt, attr=attr, machine="zen4", dispatch="onednn")
+    assert found.library.startswith("brg_matmul") and found.cycles > 0

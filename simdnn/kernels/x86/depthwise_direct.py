@@ -105,7 +105,7 @@ class Walk:
         if self.shifted:
             code.append(broadcast32(unit.reg("shift"), "constants", Affine(1)))
         body: Code = []
-        names = weights_of(vectors)
+        names = self.names(vectors)
         loaded: set[int] = set()
         for w in range(some.tap, some.tap + some.taps):
             at = ((u + lines.tap) * p.kw + w) * p.ic + channel
@@ -133,11 +133,17 @@ class Walk:
     def beside(self, sums: list[list[Register]], taps: int, channel: Affine) -> Code:
         """Taps beside the image of a source that is shifted: products of the shift."""
         code: Code = []
-        names = weights_of(len(sums[0]))
+        names = self.names(len(sums[0]))
         for w in range(taps):
             code += self.tap(channel + w * self.problem.ic, len(sums[0]))
             code += [s for row in sums for j, acc in enumerate(row) for s in self.product(acc, "shift", names[j])]
         return code
+
+    def names(self, vectors: int) -> list[str]:
+        """Registers of weights: those first that the epilogue wants later, and that hold no pixel."""
+        if self.problem.src == "f32" and not self.held:
+            return ["p", "a", "b0", "b1"][:vectors]
+        return weights_of(vectors)
 
     def tap(self, at: Affine, vectors: int) -> Code:
         """The weights of a tap, behind what the library's code does to find it: a slot for each instruction."""
@@ -145,7 +151,7 @@ class Walk:
         found: Code = [zero(self.unit.reg("p"))] * (0 if self.emulated else slots)
         return found + [
             s
-            for j, register in enumerate(weights_of(vectors))
+            for j, register in enumerate(self.names(vectors))
             for s in self.weights(register, at + j * self.unit.lanes)
         ]
 

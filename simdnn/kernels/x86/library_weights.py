@@ -10,7 +10,7 @@ from `PanelWeights`.
 from __future__ import annotations
 
 from simdnn.kernels.common.code import Code, loop, op, pieces
-from simdnn.kernels.x86.code import load32, zero
+from simdnn.kernels.x86.code import zero
 from simdnn.kernels.x86.decompress import PanelWeights
 from simdnn.kernels.x86.tile import Panel
 from simdnn.program.records import Affine, Memory, Op, Register
@@ -39,7 +39,7 @@ class LibraryWeights(PanelWeights):
             code += [self.shuffled(r, 0), op("vpermw", words, self.unit.reg(r[4], "u16"), words)]
         else:
             code += [*rows.load(r[: 1 + both], r[5], r[6:], panel, j, row), *reload]
-            code += [self.shuffled(r, 5)] * (_SPREADS * len(reload))
+            code += [self.shuffled(r, 5)] * (_SPREADS * bool(reload))
             for i in range(1 + both):
                 code += self.decompressor.dequantize(r[i], r[2], r[3])
             low, high = (self.unit.reg(name, "f32") for name in r[:2])
@@ -53,7 +53,7 @@ class LibraryWeights(PanelWeights):
         if param is None or not param.by_channel:
             return []
         at = panel.channel + j * self.unit.lanes
-        return [load32(self.unit, self.unit.reg(r[3], "f32"), "group_scale", at, self.unit.lanes)]
+        return self.decompressor.load_parameter(r[3], "group_scale", param, at)
 
     def expand_vectors(self, r: list[str], panel: Panel) -> Code:
         """f32 row by row, all vectors of a row, each with its own parameters; pairs of bf16 vector by vector."""
@@ -90,12 +90,13 @@ class LibraryWeights(PanelWeights):
         at = row * rows.n + panel.dst + j * unit.lanes
         halved = Affine(at.const // 2, tuple((name, many // 2) for name, many in at.terms))
         value = unit.reg(r[i], "u32")
+        tensor = "stored" if rows.direct or rows.layout.full else "stored_tail"
         signed, pairs = value.as_("s32"), -(-panel.lanes[j] // 2)  # nothing stands behind the last column
         spread, packed = Register(r[i], "s32", unit.lanes // 2), Register(r[i], "u8", 16)
         if unit.masks or pairs == unit.lanes // 2:
-            code: Code = [op("vpmovsxbd", spread, Memory("stored", halved, "s8", pairs))]
+            code: Code = [op("vpmovsxbd", spread, Memory(tensor, halved, "s8", pairs))]
         else:
-            bytes_ = [Memory("stored", halved + at, "u8", 1) for at in range(pairs)]
+            bytes_ = [Memory(tensor, halved + at, "u8", 1) for at in range(pairs)]
             code = [zero(packed), *(op("vpinsrb", packed, packed, byte, imm=at) for at, byte in enumerate(bytes_))]
             code.append(op("vpmovsxbd", spread, Register(r[i], "s8", unit.lanes // 2)))
         return [
