@@ -28,26 +28,32 @@ def choose(unit: Unit, dot: Dot, rows: int, columns: int, shifted: bool) -> Bloc
     Work counts what any of these CPUs has two of a cycle: multiply uops against loads; a chain of accumulators
     shorter than latency x 2 leaves units idle; columns beyond the matrix are wasted.
     """
-    fixed = _fixed(dot, shifted)
-    best: tuple[float, int, int] | None = None
-    for vectors in range(1, 9):
-        if vectors > 1 and (vectors - 1) * unit.lanes >= columns:
-            break
-        for most in range(1, 15):
-            held = most * vectors * (1 + dot.beside) + vectors * (1 + dot.scaled_weights)
-            if most > rows or held + fixed > unit.registers:
-                break
-            tiles = -(-rows // most)
-            per_tile = most * vectors
-            busy = max(dot.uops * per_tile + dot.load_uops * vectors, vectors + most, 8.0)
-            panels = -(-columns // (vectors * unit.lanes))
-            wasted = panels * vectors * unit.lanes / columns
-            effort = tiles * busy / rows * wasted / vectors
-            effort *= 1 + 0.02 / most + 0.02 / vectors  # prefer to reread less
-            if best is None or effort < best[0] - 1e-9:
-                best = (effort, most, vectors)
+    best: tuple[float, Blocking] | None = None
+    for tile, busy, rereads in _tiles(unit, dot, shifted):
+        if tile.rows > rows or (tile.vectors - 1) * unit.lanes >= columns:
+            continue
+        tiles, panels = -(-rows // tile.rows), -(-columns // (tile.vectors * unit.lanes))
+        wasted = panels * tile.vectors * unit.lanes / columns
+        effort = tiles * busy / rows * wasted / tile.vectors * rereads
+        if best is None or effort < best[0] - 1e-9:
+            best = effort, tile
     assert best is not None
-    return Blocking(best[1], best[2])
+    return best[1]
+
+
+@functools.lru_cache(maxsize=64)
+def _tiles(unit: Unit, dot: Dot, shifted: bool) -> list[tuple[Blocking, float, float]]:
+    """Tiles that the registers have room for, each with what a step of it keeps busy, and a factor for one that reads
+    little again.
+    """
+    found, fixed = [], _fixed(dot, shifted)
+    for vectors in range(1, 9):
+        for rows in range(1, 15):
+            held = rows * vectors * (1 + dot.beside) + vectors * (1 + dot.scaled_weights)
+            if held + fixed <= unit.registers:
+                busy = max(dot.uops * rows * vectors + dot.load_uops * vectors, vectors + rows, 8.0)
+                found.append((Blocking(rows, vectors), busy, 1 + 0.02 / rows + 0.02 / vectors))
+    return found
 
 
 def _fixed(dot: Dot, shifted: bool) -> int:
