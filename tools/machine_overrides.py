@@ -1,4 +1,4 @@
-"""Rows that measurements contradict, each with what replaces it and why, and the tile instructions' rows."""
+"""Rows that measurements contradict, each with what replaces it and why, and rows that no table of uops lists."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tools.machine_row import Row
+
+Override = tuple[str, str, dict[str, Any]]
 
 FP12 = ("FP1", "FP2")
 LANE = "core: on FP1 and FP2, latency measured; uops.info has FP0 to FP3 and 1 cycle"
@@ -25,7 +27,7 @@ DIVISION = (
     "core: beside 12 and 20 vmulps one takes 2.0 cycles of their ports, 4.0 at 512 bits (vdivpd 5.9); the rest is "
     "uops.info's, latency an upper bound"
 )
-ZEN_SCALARS: list[tuple[str, str, dict[str, Any]]] = [
+ZEN_SCALARS: list[Override] = [
     ("sh[lr]|sar|ro[lr]", "r64,cl", {"latency": 1, "source": "core: 1 cycle from the register and from cl"}),
     ("cmovz|setz|adc|sbb", "r64,r64|r8", TWO_ALUS),
 ]
@@ -36,7 +38,7 @@ _F16_FOUR: dict[str, Any] = {
     "source": "emr: chains of vaddph, vsubph, vmulph, vmaxph, vfmadd213ph, vfmadd231ph, vaddsh, vmulsh and "
     "vfmadd231sh take 4.00 cycles a step up to 256 bits",
 }
-GOLDEN_COVE: list[tuple[str, str, dict[str, Any]]] = [
+GOLDEN_COVE: list[Override] = [
     ("vmov[dq]", "r(32|64),xmm|xmm,r(32|64)", {"latency": 2, "source": "emr: to and fro 4.0 cycles"}),
     ("and|or|xor", "r64,i(8|32)", {"latency": 1, "source": "emr: 12 of them in a chain take 12.0 cycles"}),
     (_F16_EXTREMES, "[xy]mm.*", _F16_FOUR),
@@ -50,7 +52,7 @@ GOLDEN_COVE: list[tuple[str, str, dict[str, Any]]] = [
     ),
 ]
 #: what Redwood Cove has otherwise; from one 512-bit unit to the other is `core.other_unit`'s
-REDWOOD_COVE: list[tuple[str, str, dict[str, Any]]] = [
+REDWOOD_COVE: list[Override] = [
     (
         "vmul[ps][sd]",
         ".*",
@@ -97,11 +99,79 @@ REDWOOD_COVE: list[tuple[str, str, dict[str, Any]]] = [
     ("vp?gather[dq](pd|q)", "zmm.*", {"interval": 4.1, "source": LANES_OF_ONE_ADDRESS, "confidence": "estimated"}),
     ("vp?gatherq(ps|d)", "ymm.*", {"interval": 4.1, "source": LANES_OF_ONE_ADDRESS, "confidence": "estimated"}),
 ]
-OVERRIDES: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
+GATHERS = (
+    "core: cycles for one where pointers move (the middle of five processes; to a fifth less where none does), "
+    "latency from the index, and from what the destination held; its uops are of 256 bits at most"
+)
+
+
+def _moved(mnemonics: str, form: str, cycles: float, latency: float = 1, kept: float = 1) -> Override:
+    """A gather or scatter: cycles for one, from its index or mask to the result, and from what its destination held."""
+    figures = {"interval": cycles, "occupancy": 1, "latency": latency, "source": GATHERS}
+    return mnemonics, form, figures | ({"accumulator_latency": kept} if kept < latency else {})
+
+
+ZEN4_GATHERS = [
+    _moved("vp?gatherd(ps|d)", "ymm,m32,ymm", 10.55, 20, 8),
+    _moved("vp?gatherd(ps|d)", "xmm,m32,xmm", 6, 15, 4),
+    _moved("vp?gatherq(ps|d)", "xmm,m32,xmm", 5, 15, 4),
+    _moved("vp?gatherd(pd|q)", "ymm,m64,ymm", 5.9, 15, 4),
+    _moved("vp?gatherq(pd|q)", "ymm,m64,ymm", 5, 15, 4),
+    _moved("vp?gather[dq](pd|q)", "xmm,m64,xmm", 4, 12, 3),
+    _moved("vp?gatherd(ps|d)", "zmm\\{k\\},m32", 21.5, 34, 17),
+    _moved("vp?gatherd(ps|d)", "ymm\\{k\\},m32", 10.57, 21, 9),
+    _moved("vp?gatherd(ps|d)", "xmm\\{k\\},m32", 6, 15, 5),
+    _moved("vp?gatherd(pd|q)", "zmm\\{k\\},m64", 11.15, 24, 11),
+    _moved("vp?gatherq(pd|q)", "zmm\\{k\\},m64", 11.85, 26, 11.8),
+    _moved("vp?gatherq(ps|d)", "ymm\\{k\\},m32", 11.6, 23, 11.6),
+    _moved("vp?gatherq(ps|d)", "xmm\\{k\\},m32", 5, 15, 5),
+    _moved("vp?gather[dq](pd|q)", "ymm\\{k\\},m64", 5, 15, 5),
+    _moved("vp?gather[dq](pd|q)", "xmm\\{k\\},m64", 4, 12, 3),
+    _moved("vp?scatterd(ps|d)", "m32\\{k\\},zmm", 24.45),
+    _moved("vp?scatterd(ps|d)", "m32\\{k\\},ymm", 12),
+    _moved("vp?scatterq(ps|d)", "m32\\{k\\},ymm", 12.4),
+    _moved("vp?scatterd(pd|q)", "m64\\{k\\},zmm", 10.7),
+    _moved("vp?scatterq(pd|q)", "m64\\{k\\},zmm", 12.8),
+    _moved("vp?scatter[dq](ps|d)", "m32\\{k\\},xmm", 7),
+    _moved("vp?scatterd(pd|q)", "m64\\{k\\},ymm", 6),
+    _moved("vp?scatterq(pd|q)", "m64\\{k\\},ymm", 7),
+    _moved("vp?scatter[dq](pd|q)", "m64\\{k\\},xmm", 4),
+]
+ALUS = ("ALU0", "ALU1", "ALU2", "ALU3")
+SIGNED_LOADS = (
+    "core: 5 cycles from the address, beside 1 to 5 additions each takes one of the 4 ALUs; movzx 4, and none"
+)
+STORE_PORTS = ("FP4", "FP5")
+TO_GENERAL = (
+    "core: to and fro {cycles} cycles; beside 1 to 6 additions it takes as long as four more, so a result of all four "
+    "ALUs (products, loads and stores run beside it)"
+)
+#: to general registers, and from them to masks: latencies of round trips; that of vmovd takes 6
+ZEN4_TRANSFERS: list[Override] = [
+    (
+        mnemonics,
+        forms,
+        {"latency": latency, "uops": (*uops, *[(alu,) for alu in ALUS]), "source": TO_GENERAL.format(cycles=cycles)},
+    )
+    for mnemonics, forms, latency, uops, cycles in (
+        ("vmov[dq]", "r(32|64),xmm", 3, (STORE_PORTS,), 6),
+        ("kmov[bdw]", "r32,k", 3, (STORE_PORTS,), 9),
+        ("kmovq", "r64,k", 4, (STORE_PORTS,), 10),
+        ("vpmovmskb|vmovmskp[sd]", "r32,[xy]mm", 5, (STORE_PORTS,), "with vmovd 8"),
+        ("vpextr[bwdq]|vextractps", "r(32|64),xmm,i8", 4, (("FP1", "FP2", "FP3"), STORE_PORTS), "with vpinsrd 8"),
+    )
+] + [
+    ("vmov[dq]", "xmm,r(32|64)", {"latency": 3, "source": "core: to and fro 6 cycles"}),
+    ("kmov[bdwq]", "k,r(32|64)", {"latency": 6, "source": "core: to and fro 9 cycles, kmovq 10"}),
+]
+OVERRIDES: dict[str, list[Override]] = {
     "skx": [(*FMA, SERVER_FMA)],
     "clx": [(*FMA, SERVER_FMA)],
     "zen4": [
         *ZEN_SCALARS,
+        *ZEN4_GATHERS,
+        *ZEN4_TRANSFERS,
+        ("movsxd", "r64,m32", {"uops": (ALUS,), "latency": 1, "source": SIGNED_LOADS}),
         (
             "vbroadcasts[sd]",
             "zmm(\\{k\\})?,m(32|64)",
@@ -130,6 +200,11 @@ OVERRIDES: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
             "vcvtps2ph",
             "m128,ymm,i8",
             {"interval": 2.0, "source": "core: six in 12.0 cycles, like microcode; uops.info 2.00"},
+        ),
+        (
+            "vp?expand(p[sd]|[bwdq])",
+            "ymm(\\{k\\})?,(ymm|m256)",
+            {"interval": 1.0, "source": "core: four in 4.00 cycles"},
         ),
         ("v(div|sqrt)[ps][sd]", "[xy]mm.*", {"occupancy": 2, "confidence": "estimated", "source": DIVISION}),
         ("v(div|sqrt)p[sd]", "zmm.*", {"occupancy": 4, "confidence": "estimated", "source": DIVISION}),
@@ -173,7 +248,15 @@ def tile_rows(
     return [*unit, *moves, config]
 
 
-TILES = {
+NOPS = (
+    "core: 8, 13, 16, 24, 30, 36 and 48 nops and dec/jnz take (nops / 2 + 1) / 6 cycles; a nop behind another integer "
+    "instruction takes no slot either, behind a vector one it does"
+)
+ADDED = {
+    "zen4": (
+        Row("nop+nop", "r64", 1, 1, (), NOPS, "measured"),
+        *[Row("movsx", form, 1, 1, (ALUS,), SIGNED_LOADS, "measured") for form in ("r64,m8", "r64,m16")],
+    ),
     "spr": tile_rows(
         PRODUCTS,
         "emr: one in 16.1 cycles, from a source 52.8 (optman: 52), from the accumulator 16.3",

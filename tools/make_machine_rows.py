@@ -39,6 +39,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -46,7 +47,7 @@ from isa_models.machines.content import content  # noqa: E402
 from isa_models.machines.cpu_record import form_widths  # noqa: E402
 from tools.extract_timing import timings  # noqa: E402
 from tools.machine_measured import as_measured, as_zen5, emerald_rapids, instlatx64_zen5, small_sums  # noqa: E402
-from tools.machine_overrides import OVERRIDES, TILES  # noqa: E402
+from tools.machine_overrides import ADDED, OVERRIDES  # noqa: E402
 from tools.machine_row import VECTOR, Row, port_bound  # noqa: E402
 from tools.machine_row import table as instructions  # noqa: E402
 
@@ -80,8 +81,15 @@ FUSED = ("dec", "inc", "add", "sub", "cmp", "test", "and")  # with a jcc behind 
 #: scalar instructions whose first source gives the upper lanes alone, which a loop carries as it does an accumulator
 MERGES = re.compile(r"v?cvt(si2s[sd]|ss2sd|sd2ss)|v?(rcp|rsqrt|sqrt)s[sd]|v?rounds[sd]|v?pinsr[bwdq]")
 FROM_GENERAL = re.compile(r"xmm,(xmm,)?r(32|64)(,i8)?")  # a value goes from a general register to a vector
+BRANCHES = {  # what is known of an operation and a jump fused
+    ("zen4", "dec"): "core: 3 to 16 integer instructions of each of 15 kinds and it take a cycle for four of them",
+    ("zen5", "dec"): "core: 16 lea with dec/jnz take 4.00 cycles, so it holds no ALU",
+    ("amd", ""): "core: as dec/jnz",
+    ("intel", ""): "macro-fused; a taken branch runs on port 6 (known)",
+}
 COSTS_SLOTS_ONLY = ("nop", "prefetcht0", "vzeroupper")
 ALUS = ("p0", "p1", "p5", "p6", "pB")
+ZEN_ALUS = ("ALU0", "ALU1", "ALU2", "ALU3")
 ELIMINATED = re.compile(r"v?mov(ups|aps|dqu|dqa)?(8|16|32|64)?")
 
 
@@ -215,7 +223,7 @@ class Generator:
             return [("ALU1",)], "; port not listed: one a cycle"
         if not load and not store and throughput >= 0.45:
             return [("ALU1", "ALU2")], "; port not listed: two a cycle"
-        return [("ALU0", "ALU1", "ALU2", "ALU3")], "; port not listed: the 4 ALUs"
+        return [ZEN_ALUS], "; port not listed: the 4 ALUs"
 
     def latency(self, mnemonic: str, form: str, row: dict[str, str], has_uops: bool) -> tuple[float, bool]:
         """Latency from the registers, and whether it is only an upper bound."""
@@ -286,7 +294,8 @@ class Generator:
             return 0.0  # integer instructions are not what this table is for; flags and stores blur their figures
         explained = max(port_bound(uops, occupancy), slots / self.core["dispatch_slots"]["value"])
         if load:
-            explained = max(explained, self.memory("load", load)["pipes"] / len(self.core["load_ports"]["value"]))
+            pipes = max(1, self.memory("load", load)["pipes"])  # those of general registers may take none
+            explained = max(explained, pipes / len(self.core["load_ports"]["value"]))
         if store:
             explained = max(explained, self.memory("store", store)["commit_cycles"])
         return measured if measured > 1.15 * explained + 0.1 else 0.0
@@ -299,22 +308,17 @@ class Generator:
 
     def fused(self, rows: dict[tuple[str, str], Row]) -> Iterator[Row]:
         """An integer operation and the jcc behind it as one macro-op."""
-        zen = self.machine in AMD
+        zen4, zen = self.machine == "zen4", self.machine in AMD
         for (mnemonic, form), row in rows.items():
             if mnemonic in FUSED and "m" not in form:
-                measured = zen and mnemonic == "dec"
                 yield replace(
                     row,
                     mnemonic=f"{mnemonic}+jnz",
-                    uops=(("BR0",),) if zen else (("p6",),),
+                    uops=(ZEN_ALUS,) if zen4 else (("BR0",),) if zen else (("p6",),),
                     slots=1,
                     latency=1,
-                    source="core: 16 lea with dec/jnz take 4.00 cycles, so it holds no ALU"
-                    if measured
-                    else "core: as dec/jnz"
-                    if zen
-                    else "macro-fused; a taken branch runs on port 6 (known)",
-                    confidence="measured" if measured else "estimated",
+                    source=BRANCHES.get((self.machine, mnemonic), BRANCHES["amd" if zen else "intel", ""]),
+                    confidence="measured" if zen and mnemonic == "dec" else "estimated",
                 )
 
     def rows(self) -> list[Row]:
@@ -324,13 +328,14 @@ class Generator:
         for fused in list(self.fused(rows)):
             rows[fused.mnemonic, fused.form] = fused
         for mnemonics, forms, changed in OVERRIDES.get(self.machine, []):
+            figures: dict[str, Any] = {"confidence": "measured"} | changed
             for key in [k for k in rows if re.fullmatch(mnemonics, k[0]) and re.fullmatch(forms, k[1])]:
-                rows[key] = replace(rows[key], **{"confidence": "measured"} | changed)
+                rows[key] = replace(rows[key], **figures)
         if self.machine in GLC:
             emerald = emerald_rapids()
             rows = {key: as_measured(row, emerald, self.core) for key, row in rows.items()}
             rows |= small_sums(rows)
-        rows |= {(row.mnemonic, row.form): row for row in TILES.get(self.machine, ())}
+        rows |= {(row.mnemonic, row.form): row for row in ADDED.get(self.machine, ())}
         if self.machine == "zen5":
             measured = instlatx64_zen5()
             rows = {key: as_zen5(row, measured.get(key)) for key, row in rows.items()}

@@ -79,6 +79,7 @@ class InstructionTiming(InNotebooks):
     store_bits: int = field(init=False)
     vector_bits: int = field(init=False)  # of the widest register; 0: no vector register
     tile: bool = field(init=False)  # whether the figures are those of a full tile
+    mask: bool = field(init=False)  # whether its result is in a mask register
     evex: bool = field(init=False)  # encoded so whatever its registers are
 
     def __post_init__(self) -> None:
@@ -87,6 +88,7 @@ class InstructionTiming(InNotebooks):
         object.__setattr__(self, "store_bits", store_bits)
         object.__setattr__(self, "vector_bits", vector_bits)
         object.__setattr__(self, "tile", "tmm" in self.form.split(","))
+        object.__setattr__(self, "mask", self.form.split(",")[0] == "k")
         evex = vector_bits == 512 or "{k}" in self.form or "bcst" in self.form
         object.__setattr__(self, "evex", evex or bool(_EVEX_ALONE.fullmatch(self.mnemonic)))
 
@@ -267,6 +269,8 @@ class Core:
     other_unit: OtherUnit = OtherUnit()
     late_results: LateResults = LateResults()
     destination_ignored: tuple[str, ...] = ()  # mnemonics (patterns) that don't wait for what a mask lets them keep
+    mask_registers: int = 0  # that masks and results in flight share; 0: never too few
+    retire_delay: int = 0  # cycles from a result to its retirement at least
     loop_buffer: tuple[tuple[int, int], ...] = ()  # (slots up to which a loop is kept so, its copies there)
 
     def __repr__(self) -> str:

@@ -114,6 +114,8 @@ def _core(table: Table) -> Core:
         splits_indexed=table.figure_integer("splits_indexed", 0, 64, 0),
         address_units=table.figure_integer("address_units", 0, 16, 0),
         loads_of_a_place=table.figure_integer("loads_of_a_place", 0, 64, 0),
+        mask_registers=table.figure_integer("mask_registers", 0, 100_000, 0),
+        retire_delay=table.figure_integer("retire_delay", 0, 1000, 0),
         binding=table.figure_among("binding", BINDINGS),
         crowding=_crowding(table) if table.has("crowding") else (),
         other_unit=_other_unit(table.table("other_unit")) if table.has("other_unit") else OtherUnit(),
@@ -167,7 +169,7 @@ def _loads(table: Table) -> tuple[LoadWidth, ...]:
         bits = row.integer("bits", 8, 4096)
         general = row.flag("general")
         row.provenance(f"core.load.{'general.' if general else ''}{bits}")
-        pipes, latency = row.number("pipes", 1, 16), row.number("latency", 1, 1000)
+        pipes, latency = row.number("pipes", 0, 16), row.number("latency", 1, 1000)
         if pipes * 2 % 1:
             raise row.error("pipes", "whole or half pipes", pipes)
         forward = row.number("forward_latency", 0, 1000)

@@ -26,7 +26,8 @@ MOST_PLACES = 6  # of other loops in a note
 NO_LINES: Mapping[int, int] = Frozen({})
 _CONDITIONAL = iced.FlowControl.CONDITIONAL_BRANCH
 _X87 = re.compile(r"f(?!xsave|xrstor|emms)")
-_ADDEND = re.compile(r"vfn?m(add|sub)231[ps]s|vpdp\w+|vdpbf16ps|tdp\w+")
+_ADDEND = re.compile(r"vfn?m(add|sub)231[ps]s|vpdp\w+|vdpbf16ps|tdp\w+|vp?gather\w+")
+_GATHERS = re.compile(r"vp?gather[dq]")
 #: they keep lanes of a source as they are
 _MERGES = re.compile(r"v?cvt(si2s[sd]|ss2sd|sd2ss)|v?(rcp|rsqrt|sqrt)s[sd]|v?rounds[sd]|v?pinsr[bwdq]")
 _LEAVES = {
@@ -173,6 +174,8 @@ def _step(one: Decoded, place: MemRef | None, carried: frozenset[str]) -> Step:
     if one.same_sources and not reads:  # the decoder knows that the value doesn't matter; a core may not
         reads = one.registers[-1:]
     writes = tuple(r for r in one.writes if r[0] != "%" or r in carried)
+    if _GATHERS.match(one.mnemonic):  # what writes its mask anew waits less than the next gather does
+        writes = one.registers[:1]
     late = _late(one, reads, writes)
     moved = one.memory
     return Step(

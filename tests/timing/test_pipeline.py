@@ -150,10 +150,10 @@ def test_a_chain_runs_at_its_latency() -> None:
     assert (timing.cycles, timing.bound, timing.chain_cycles) == (4, "latency", 4)
 
 
-def test_fused_branch_takes_no_alu() -> None:
-    """Measured on a Zen 4: 16 lea and dec/jnz take 4.00 cycles."""
+def test_fused_branch_takes_an_alu() -> None:
+    """Measured on a Zen 4: 12, 16, 20 lea (of 8 kinds) and dec/jnz take 3.25, 4.25, 5.25 cycles."""
     body = [Step("lea", "r64,agen", ("rsi",), (f"r{i}",)) for i in range(16)] + COUNTDOWN
-    assert loop_cycles(machine("zen4"), body).cycles == 4
+    assert loop_cycles(machine("zen4"), body).cycles == 4.25
 
 
 def test_moves_and_zero_idioms_cost_dispatch_only() -> None:

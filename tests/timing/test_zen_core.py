@@ -16,6 +16,8 @@ KINDS = {  # of accesses: width, then whether to or from memory
     "y": "vmovups ymm{0}, [rsi+{1}]",
     "t": "vmovups [rdi+{1}], ymm9",
     "w": "mov qword ptr [rbx], rax",
+    "b": "vpbroadcastd zmm{0}, dword ptr [rdx+{1}]",
+    "m": "mov r8, [rdx+{1}]",
 }
 
 
@@ -40,10 +42,23 @@ def test_lines_of_the_uop_cache_have_less_room_for_evex(moves: int, wide: int, m
     [
         *[("LLS", 2.5), ("SLL", 2.5), ("LS", 2), ("LLSLS", 4), ("LLS" * 4, 10), ("LLt" * 4, 8), ("yS", 2)],
         *[("LLLLSS", 5), ("yyt", 1), ("yyS", 2), ("L", 1), ("yy", 1), ("w", 1), ("wL", 1)],
+        *[
+            ("Lb", 2),
+            ("Lb" * 4, 8),
+            ("Ly" * 4, 8),
+            ("LLb", 2.5),
+            ("LLy", 2.5),
+            ("LLLb", 4),
+            ("Lbb", 2),
+            ("LLbbLLbb", 6),
+        ],
+        *[("mmm", 1), ("m" * 6, 2), ("Lm" * 4, 4), ("mmmmmS", 7 / 3), ("LLt", 2), ("LLLt", 3), ("LSS", 4), ("LmS", 2)],
     ],
 )
 def test_wide_loads_take_two_units_for_addresses(accesses: str, measured: float) -> None:
-    """Two 512-bit loads beside a store of 512 bits do not find them free; loads of 256 bits do."""
+    """Two 512-bit loads beside a store of 512 bits do not find them free; loads of 256 bits do. Narrow loads find no
+    pipe between two wide ones, general ones take none.
+    """
     lines = [KINDS[kind].format(i % 8, 64 * i) for i, kind in enumerate(accesses)]
     assert cycles(lines) == pytest.approx(measured, rel=0.01)
 
@@ -127,3 +142,63 @@ def test_uops_that_alternate(width: str, uops: str, waiting: bool, measured: flo
         before = f"{width}{i - 1}" if waiting and i else width + "30"
         lines.append(UOPS[one].format(w=width, i=i, a=before, b=width + "31"))
     assert cycles(lines) == pytest.approx(measured, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("chain", "masks", "measured"),
+    [
+        *[(8, 10, 9.51), (12, 10, 12.14), (16, 10, 14.95), (20, 10, 17.52), (24, 10, 20.31), (28, 10, 23.03)],
+        *[(12, 8, 10.41), (16, 8, 12.84), (20, 8, 15.06)],
+        *[(8, 20, 16.99), (12, 20, 21.34), (16, 20, 25.63), (24, 20, 33.67), (32, 20, 42.43)],
+    ],
+)
+def test_masks_wait_for_registers(chain: int, masks: int, measured: float) -> None:
+    """They are free some cycles after what is older has its result: sums in a chain, and masks behind them."""
+    sums = ["vaddps ymm0, ymm14, ymm15", *["vaddps ymm0, ymm0, ymm15"] * (chain - 1)]
+    assert cycles([*sums, *[f"kandw k{i % 7 + 1}, k0, k0" for i in range(masks)]]) == pytest.approx(measured, rel=0.06)
+
+
+@pytest.mark.parametrize(("masks", "moves", "measured"), [(5, 0, 3), (7, 0, 4), (9, 0, 5), (7, 1, 3.5), (7, 2, 4)])
+def test_masks_do_not_change_the_scheduler(masks: int, moves: int, measured: float) -> None:
+    """Too few find registers for one scheduler to fill far more than the other: an odd one more stays there."""
+    lines = [f"vcmpps k{i % 7 + 1}, ymm14, ymm15, 1" for i in range(masks)]
+    assert cycles([*lines, *[MOVE] * moves]) == pytest.approx(measured, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("transfers", "sums", "measured"), [(1, 3, 1.86), (1, 4, 2.1), (1, 5, 2.34), (2, 2, 2.99), (2, 5, 3.5)]
+)
+def test_what_comes_from_vectors_takes_the_alus(transfers: int, sums: int, measured: float) -> None:
+    """Of the four, one each; with fewer sums it takes longer than that explains."""
+    lines = [f"kmovw {name}, k1" for name in ("eax", "ebx")[:transfers]]
+    assert cycles([*lines, *[f"add r{8 + i}d, edx" for i in range(sums)]]) == pytest.approx(measured, rel=0.09)
+
+
+@pytest.mark.parametrize(
+    ("lines", "measured"),
+    [
+        (["kmovw eax, k1", "kmovw k1, eax"], 9),
+        (["kmovq rax, k1", "kmovq k1, rax"], 10),
+        (["vmovd eax, xmm1", "vmovd xmm1, eax"], 6),
+        (["movsx rax, byte ptr [rsi+rax]"], 5),
+        (["movzx eax, byte ptr [rsi+rax]"], 4),
+    ],
+)
+def test_round_trips(lines: list[str], measured: float) -> None:
+    assert cycles(lines) == pytest.approx(measured, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("gather", "measured"),
+    [
+        ("vgatherdps ymm0, [rsi+ymm15*4], ymm1", 10.55),
+        ("vgatherdpd ymm0, [rsi+xmm15*8], ymm1", 5.9),
+        ("vgatherdps zmm0{k1}, [rsi+zmm31*4]", 21.5),
+        ("vscatterdps [rdi+zmm31*4]{k1}, zmm0", 24.45),
+        ("vscatterdps [rdi+ymm31*4]{k1}, ymm0", 12),
+    ],
+)
+def test_gathers_do_not_wait_for_each_other(gather: str, measured: float) -> None:
+    """What the destination held is needed late, and the mask is there for who writes it anew."""
+    full = "vpcmpeqd ymm1, ymm1, ymm1" if gather.endswith("ymm1") else "kxnorw k1, k1, k1"
+    assert cycles([full, gather, "add rsi, r8", "add rdi, r8"]) == pytest.approx(measured, rel=0.03)

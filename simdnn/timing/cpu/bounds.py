@@ -80,7 +80,7 @@ def load_pipes(machine: Machine, ops: Sequence[CoreOp], times: Times = None) -> 
     wide = sum(op.load_share * count for op, count in loads if op.load_pipes <= pipes) + taken
     every = sum(op.load_pipes * count for op, count in loads) + taken
     if core.address_units:  # an update has one address
-        addresses = sum(op.load_pipes * count for op, count in loads)
+        addresses = sum(max(1, op.load_pipes) * count for op, count in loads)
         addresses += sum(op.store_addresses * count for op, _, count in stores if op.load is None)
         wide = max(wide, pipes * addresses / core.address_units)
     if not set(core.load_ports) < set(core.store_address_ports):

@@ -57,7 +57,7 @@ class CoreMemory(CoreNodes):
         for at in range(self.first_pointer[row], self.first_pointer[row] + self.pointers[row]):
             if self.value_of[self.registers[at]] != NOWHERE:
                 self.depend(load, self.value_of[self.registers[at]], 0.0)
-        self.bind_address(load, 1)
+        self.bind_load(load)
         position = self.ages % self.size
         if self.load_at[position] != UNPLACED:
             first = self.load_at[position] + self.ages // self.size * self.load_step[position]
@@ -127,19 +127,40 @@ class CoreMemory(CoreNodes):
             self.first_issue[node] = float(now)
             self.finish(node, now + later + self.load_latency[row] + self.late[node])
 
-    def bind_address(self, node: int, parts: int) -> None:
-        """Bind an address to the next unit, a second part of it to the one behind."""
+    def bind_load(self, load: int) -> None:
+        """Bind a load's address to the next unit; one of two pipes will take the unit behind it, too."""
         if self.units > 0:
+            self.parts[load] = 1
+            self.unit_of[load] = self.next_unit
+            self.next_unit = (self.next_unit + (2 if self.pipes_of[load] > 1 else 1)) % self.units
+
+    def bind_store(self, node: int, parts: int) -> None:
+        """Bind the parts of a store's address to units in a row, those where fewest wait, of equals the next ones."""
+        if self.units > 0:
+            first, fewest = self.next_unit, self.waiting_at(self.next_unit, parts)
+            for behind in range(1, self.units):
+                unit = (self.next_unit + behind) % self.units
+                waiting = self.waiting_at(unit, parts)
+                if waiting < fewest:
+                    first = unit
+                    fewest = waiting
             self.parts[node] = parts
-            self.unit_of[node] = self.next_unit
+            self.unit_of[node] = first
             self.next_unit = (self.next_unit + parts) % self.units
+
+    def waiting_at(self, first: int, count: int) -> int:
+        """How many accesses wait at units in a row."""
+        found = 0
+        for unit in range(first, first + count):
+            found += self.heaped[self.ports + 3 + unit % self.units]
+        return found
 
     def start_address(self, row: int) -> int:
         """Begin to form the address of a store, which has the place of a load: nothing else is loaded."""
         node = NODES * self.ages + LOAD
         self.start_node(node)
         self.pipes_of[node] = 0.0
-        self.bind_address(node, self.store_addresses[row])
+        self.bind_store(node, self.store_addresses[row])
         self.await_load(node)
         return node
 
@@ -155,7 +176,8 @@ class CoreMemory(CoreNodes):
     def issue_at_units(self, used: float) -> None:
         """Each unit forms the address of the oldest access that waits there, if that is a store's or a pipe is left.
 
-        An access that takes two pipes takes the unit before its own, too. Measured on Zen 4 (docs/validation).
+        A load of two pipes takes the unit behind its own, too; one of a general register takes no pipe. Measured on a
+        Zen 4 (docs/validation).
         """
         for unit in range(self.units):
             self.unit_does[unit] = 0
@@ -166,17 +188,17 @@ class CoreMemory(CoreNodes):
             self.unit_does[unit] = 1
             node = self.heap[(self.ports + 3 + unit) * self.heap_size]
             need = self.pipes_of[node]
-            before = (unit + self.units - 1) % self.units
-            if used + min(need, float(self.pipes)) > self.pipes or need > 1 and self.unit_does[before] == 2:
+            beside = (unit + 1) % self.units
+            if used + min(need, float(self.pipes)) > self.pipes or need > 1 and self.unit_does[beside] == 2:
                 continue
             self.unit_does[unit] = 2
             if need > 1:
-                self.unit_does[before] = 2
+                self.unit_does[beside] = 2
             self.pop(self.ports + 3 + unit)
             self.at_units -= 1
             self.acted = 1
             self.parts[node] -= 1
-            if need > 0:
+            if self.load_tensor[self.row(node)] != NOWHERE:
                 self.occupy_loads(used, min(need, self.pipes - used))
                 self.load_debt = max(0.0, need - (self.pipes - used))
                 used = min(used + need, float(self.pipes))

@@ -106,7 +106,7 @@ class CoreModel(CoreMemory):
                     free = max(free, self.next_of[self.mnemonic[self.row(node)]])
                 soonest = min(soonest, math.ceil(free))
         if self.retired < self.ages and self.done[self.oldest()] != UNKNOWN:
-            soonest = min(soonest, math.ceil(self.done[self.oldest()]))
+            soonest = min(soonest, math.ceil(self.done[self.oldest()]) + self.retire_delay)
         if self.commits_first < self.commits_last:
             soonest = min(soonest, math.ceil(self.commit_at[self.commits_first]))
         return self.cycle + 1 if soonest == FAR else max(self.cycle + 1, soonest)
@@ -121,7 +121,7 @@ class CoreModel(CoreMemory):
             self.store_room += 1
         while self.retired < self.ages and slots > 0:
             node = self.oldest()
-            if self.done[node] == UNKNOWN or self.done[node] > now:
+            if self.done[node] == UNKNOWN or self.done[node] + self.retire_delay > now:
                 break
             row = self.row(node)
             self.acted = 1
@@ -132,6 +132,7 @@ class CoreModel(CoreMemory):
             self.retire_left = 0
             slots -= left
             self.rob_room += self.slots[row]
+            self.mask_room += self.masks[row]
             self.retired_at[self.retired] = now
             self.last_retirement = now
             if self.load_tensor[row] != NOWHERE:
@@ -224,7 +225,7 @@ class CoreModel(CoreMemory):
         """Rename and send on one group of ops, in order, as far as there is room."""
         width = self.dispatch_slots
         slots, before, pairs = width, 0, 0  # before: ops in the group, those of several slots as several
-        if self.has_room_for_group() == 0:
+        if self.has_room_for_group() == 0 or self.has_masks_for_group() == 0:
             return
         while self.ages < self.total and slots > 0:
             row = self.row_of[self.ages % self.size]
@@ -251,9 +252,25 @@ class CoreModel(CoreMemory):
                 self.until_end = self.buffered
                 return
 
+    def has_masks_for_group(self) -> int:
+        """Whether the masks that the next group makes find registers; it waits as a whole (measured on a Zen 4)."""
+        if self.masks_are_few == 0 or self.mask_room >= self.dispatch_slots or self.ages == self.retired:
+            return 1
+        masks, slots, age = self.mask_room, self.dispatch_slots + self.partial, self.ages
+        while age < self.total:
+            row = self.row_of[age % self.size]
+            masks -= self.masks[row]
+            slots -= self.slots[row]
+            if slots < 0:
+                return 1
+            if masks < 0:
+                return 0
+            age += 1
+        return 1
+
     def can_take(self, row: int) -> int:
         """Whether reorder buffer, load and store queue, and the schedulers can take an op."""
-        if self.rob_room < self.slots[row] and self.retired < self.ages:
+        if self.rob_room < min(self.slots[row], self.dispatch_slots) and self.retired < self.ages:
             return 0
         if self.load_tensor[row] != NOWHERE and self.load_room == 0:
             return 0
@@ -285,6 +302,7 @@ class CoreModel(CoreMemory):
             self.remember(row)
         self.dispatched_at[self.ages] = self.cycle
         self.rob_room -= self.slots[row]
+        self.mask_room -= self.masks[row]
         self.ages += 1
 
     def operate(self, row: int, node: int, read: int, place: int) -> None:

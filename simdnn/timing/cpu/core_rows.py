@@ -25,7 +25,7 @@ FIELDS = fields_of(CoreModel)
 SLOT = {name: i for i, name in enumerate(FIELDS)}
 _INTS = (
     *("slots", "split", "occupancy", "uops", "wanted", "reads", "writes", "pointers", "is_move", "is_tile"),
-    *("only_loads", "load_bytes", "store_bytes", "store_addresses"),
+    *("only_loads", "load_bytes", "store_bytes", "store_addresses", "masks"),
 )
 _NAMED = (  # numbers that are given when the rows stand beside each other
     *("mnemonic", "accumulator", "moves", "load_tensor", "store_tensor"),
@@ -85,7 +85,7 @@ def _row(machine: Machine, op: CoreOp) -> _Row:
     ints = (
         *(op.slots, op.split, op.occupancy, len(op.uops), len(wanted), len(op.reads), len(op.writes)),
         *(len(load.registers) if load else 0, op.moves is not None, op.row.tile, op.only_loads),
-        *(load.bytes if load else 0, store.bytes if store else 0, op.store_addresses),
+        *(load.bytes if load else 0, store.bytes if store else 0, op.store_addresses, op.masks),
     )
     floats = (
         *(op.latency, op.accumulator_gain, op.interval, op.load_pipes, op.load_share, op.load_latency),
@@ -135,6 +135,8 @@ class Places:
             "of_a_place": core.loads_of_a_place or len(core.load_ports),
             "store_queue": core.store_queue,
             "rob_room": core.reorder_buffer,
+            "masks_are_few": int(core.mask_registers > 0),
+            "retire_delay": core.retire_delay,
             "load_room": core.load_queue,
             "store_room": core.store_queue,
             "counted_at": -1,
@@ -228,6 +230,15 @@ class CoreRows:
         counts = np.bincount(self._kinds.values[0][order])
         kinds = np.flatnonzero(counts)
         return [self.ops[number] for number in kinds.tolist()], counts[kinds].tolist()
+
+    def free_masks(self, order: Ints) -> int:
+        """Mask registers of the core less those that some ops, by number, write."""
+        registers = self.machine.core.mask_registers
+        if not registers:
+            return 0
+        used = np.flatnonzero(np.bincount(order))
+        used = used[self.column("masks")[used] > 0]
+        return registers - len(np.unique(self._lists.values[0][self.column("first_write")[used]]))
 
     def column(self, name: str) -> Ints:
         """A column of the ops' integers."""

@@ -47,7 +47,7 @@ _ZEROED = _PLACE["value_of"]
 _NUMBERS = tuple(dict.fromkeys([number for _, number in SPACES]))
 _NUMBER_OF = np.array([_NUMBERS.index(number) for _, number in SPACES])
 _TOLD = ("row_of", "load_at", "load_step", "store_at", "store_step")  # of each place in a turn
-_SCALARS = ("size", "total", "buffered", "until_end", "ring", "heap_size", "stalled_after")
+_SCALARS = ("size", "total", "buffered", "until_end", "ring", "heap_size", "stalled_after", "mask_room")
 _SPACE_SLOTS, _TOLD_SLOTS, _SCALAR_SLOTS = (
     np.array([SLOT[name] for name in names]) for names in (_PLACE, _TOLD, _SCALARS)
 )
@@ -86,6 +86,11 @@ class Turn:
         """The ops, those that bounds can't tell apart once, and how often each stands there."""
         return self.rows.counted(self.order)
 
+    @cached_property
+    def free_masks(self) -> int:
+        """Mask registers for results in flight: those of the core less those that hold the turn's values."""
+        return self.rows.free_masks(self.order)
+
     @classmethod
     def of(cls, machine: Machine, ops: Sequence[CoreOp]) -> Turn:
         """The turn of ops that know their addresses."""
@@ -123,7 +128,7 @@ class CoreRun:
         self.size, self.turns = turn.told.shape[1], turns
         total = self.size * turns
         sizes, ring, heap = self._sizes(total, most_ends + 64)
-        scalars = self.size, total, buffered, buffered, ring, heap, core_model.STALLED
+        scalars = self.size, total, buffered, buffered, ring, heap, core_model.STALLED, turn.free_masks
         self.scalars = dict(zip(_SCALARS, scalars, strict=True))
         self._lay_out(sizes)
 

@@ -34,6 +34,8 @@ class CoreState(Schedulers):
     load_port: Ints  # by pipe
     is_load_port: Ints  # by port
     store_queue: int
+    retire_delay: int  # cycles from a result to its retirement at least
+    masks_are_few: int  # whether mask registers may run out
     stalled_after: int
     # The stream, and the rows of its ops.
     size: int
@@ -78,6 +80,7 @@ class CoreState(Schedulers):
     crossing_latency: Floats
     forward_latency: Floats
     blocked_latency: Floats
+    masks: Ints  # mask registers that it takes until it retires
     store_tensor: Ints
     store_bytes: Ints
     commit_cycles: Floats
@@ -91,6 +94,7 @@ class CoreState(Schedulers):
     until_end: int
     retire_left: int  # slots of the oldest op still to retire
     rob_room: int
+    mask_room: int  # mask registers for results
     load_room: int
     store_room: int
     last_retirement: int

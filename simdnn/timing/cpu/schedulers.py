@@ -14,7 +14,7 @@ FAR_MORE = 3  # uops by which a port must have more than the one with the fewest
 # Of banks, measured on a Zen 4 (docs/validation/cpu-loops.md):
 FAR_BANK = 12  # uops by which the port in a place's bank must have more than the one in the other to lose the uop
 FAR_PORT = 8  # the same of two ports of a bank
-NEAR_FULL = 6  # entries that a bank has left where it loses uops to the other, if that has more
+NEAR_FULL = 7  # entries that a bank has left where it loses uops to the other, if that has more
 STAYS = 3  # ports of uops that do not move the turn of a bank's ports on
 NO_PORT = -1
 NO_PLACE = -1

@@ -82,6 +82,7 @@ class CoreOp:
     crossing_cycles: float  # of the commit of a store that crosses from a line to the next
     from_other_unit: float  # cycles that an operand takes longer to come from the other unit for wide operations
     late_result: float  # cycles that its result comes later to operations without such results
+    masks: int  # mask registers that it takes until it retires
     split: int  # of one fused that goes into the core as two: its group has fewer ops before it; 0: it is one
 
     only_loads: bool = field(init=False)  # nothing is done with what is loaded
@@ -197,7 +198,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         reads=()
         if zero or ones
         else tuple([r for r in dict.fromkeys(step.reads) if r != step.accumulator and r not in ignored]),
-        accumulator=step.accumulator,
+        accumulator=step.accumulator if step.accumulator not in ignored else None,
         writes=step.writes,
         moves=moves,
         load=(step.load or MemRef("?", None, row.load_bits // 8)) if row.load_bits else None,
@@ -215,6 +216,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         crossing_cycles=store.crossing_cycles,
         from_other_unit=kind.from_other_unit if not nothing else 0.0,
         late_result=kind.late_result if not nothing else 0.0,
+        masks=int(row.mask),
         split=split,
     )
 
