@@ -128,3 +128,14 @@ def test_the_estimate_is_that_of_the_run() -> None:
         ran = simdnn.softmax(x, 1, machine="zen4", dst="u8", scales={"dst": 1 / 255}, dispatch=dispatch)
         asked = {"src": x.shape, "axis": 1, "dt": "bf16:u8", "scales": {"dst": 1 / 255}}
         assert simdnn.estimate("softmax", machine="zen4", dispatch=dispatch, **asked).cycles == ran.cycles
+
+
+@pytest.mark.parametrize("isa", ["avx2", "avx512_core"])
+@pytest.mark.parametrize("algorithm", ["mul", "max", "min", "sum"])
+def test_lanes_of_a_register_are_joined_without_the_zeros_beside_them(algorithm: str, isa: str) -> None:
+    """Numbers below -1, whose product and greatest value a zero would be seen in."""
+    exact = {"mul": np.prod, "max": np.max, "min": np.min, "sum": np.sum}[algorithm]
+    for size in (3, 4, 8, 13, 16, 37, 64):
+        x = -1 - np.random.default_rng(size).random((2, size), np.float32) / 4
+        found = simdnn.reduction(x, axes=[1], algorithm=algorithm, machine="zen4", isa=isa, dispatch="onednn")
+        np.testing.assert_allclose(found.output[:, 0], exact(x.astype(np.float64), 1), rtol=1e-5)

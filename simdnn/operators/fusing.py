@@ -239,6 +239,9 @@ class LineRuns:
 def lines(problem: LinesProblem, words: Vocabulary) -> Spread:
     """Inputs src0, src1, … of the operands from memory, output dst."""
     assert isinstance(words, X86Vocabulary)
+    narrow = any(operand.dtype not in ("", "f32", "s32") for operand in problem.operands)
+    if narrow and not words.unit.masks and problem.line % words.unit.lanes:
+        raise Unimplemented(f"lines of {problem.line} in bytes without masks; multiples of {words.unit.lanes} work")
     return whole(line_passes(problem, words.unit))
 
 

@@ -115,10 +115,10 @@ def _joined(name: str, count: int, lanes: int, combine: Combine, spare: Sequence
 
 def _one_after_the_other(name: str, count: int, combine: Combine) -> Code:
     """The first lanes of four, the first one growing."""
-    total, lane = Register(name, "f32", 4), Register("p", "f32", 4)
-    code: Code = []
+    total, lane, held = (Register(register, "f32", 4) for register in (name, "p", "held"))
+    code: Code = [op("vmovups", held, total)] if count > 1 else []  # zeros of other lanes are no part of a product
     for i in range(1, count):
-        code += [op("vinsertps", lane, total, total, imm=i << 6 | 0b1110), *combine(total, lane)]
+        code += [op("vinsertps", lane, held, held, imm=i << 6 | 0b1110), *combine(total, lane)]
     return code
 
 
