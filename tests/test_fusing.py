@@ -15,6 +15,7 @@ import simdnn
 from isa_models import Unimplemented
 from isa_models.errors import OutOfRegisters
 from simdnn import numerics
+from simdnn.kernels.common.pool import PoolProblem, pool_inputs, pool_output
 from simdnn.networks.calls import words_for
 from simdnn.operators import fusing, noted
 from simdnn.primitives.run import Target
@@ -44,6 +45,8 @@ def checked(patch: pytest.MonkeyPatch, machine: str, call: Any, *args: Any, **op
     words = words_for(isa_models.machine(machine), Target.of(machine, None, 1, "auto", "fastest").caps)
     built = 0
     for one in found:
+        if isinstance(one.problem, PoolProblem):
+            continue
         try:
             kernel = one.build(one.problem, words)
         except (Unimplemented, OutOfRegisters):  # which leaves the passes as they are
@@ -101,6 +104,37 @@ def test_elements(shape: tuple[int, ...], src: str, other: str, dst: str, spread
         options = {"scales": {"src0": 0.5}, "post_ops": ["relu", ("linear", 2.0, 1.0)], "dst": dst}
         _, kernels = checked(patch, machine, simdnn.binary, a, b, "add", **options)
     assert kernels
+
+
+@pytest.mark.parametrize("machine", ["zen4", "hsw", "b580"])
+@pytest.mark.parametrize("src", ["f32", "bf16", "u8"])
+@pytest.mark.parametrize(("algorithm", "dispatch"), [("max", "fastest"), ("avg_exclude_padding", "onednn")])
+def test_windows(src: str, algorithm: str, dispatch: str, machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pooling with what is behind it, channels last, is one kernel with the bits of its passes."""
+    if (machine, src) == ("hsw", "bf16") or machine == "b580":
+        dispatch = "fastest"  # oneDNN has no bf16 without AVX-512; its GPUs' bits are not known here
+    found: list[fusing.FusedKernel] = []
+    true = fusing.kernel_of
+
+    def noting(group: noted.PassGroup) -> fusing.FusedKernel:
+        found.append(true(group))
+        return found[-1]
+
+    monkeypatch.setattr(fusing, "kernel_of", noting)
+    image = np.ascontiguousarray(drawn(src, 2, 5, 6, 21)).transpose(0, 3, 1, 2)
+    simdnn.pooling(image, 2, algorithm, strides=2, machine=machine, post_ops=["relu"], dispatch=dispatch)
+    kernels = [one for one in found if isinstance(one.problem, PoolProblem)]
+    assert len(kernels) == (src != "u8" or dispatch == "onednn")  # others of u8 become f32 first
+    words = words_for(isa_models.machine(machine), Target.of(machine, None, 1, "auto", "fastest").caps)
+    for one in kernels:
+        problem = one.problem
+        assert isinstance(problem, PoolProblem)
+        kernel = one.build(problem, words)
+        counts = np.full((problem.oh, problem.ow), 4, np.float32) if problem.kind == "mean" else None
+        inputs = pool_inputs(problem, one.sources[0], counts)
+        inputs |= {f"beside{i}": array for i, array in enumerate(one.sources[1:], 1)}
+        made = pool_output(problem, kernel.finish(numerics.run(kernel.program, kernel.prepare(inputs))))
+        np.testing.assert_array_equal(made.view(np.uint8), np.ascontiguousarray(one.made).view(np.uint8))
 
 
 def test_one_kernel_reads_and_writes_once() -> None:

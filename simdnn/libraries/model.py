@@ -69,7 +69,8 @@ class OperatorForm(NamedTuple):
     "ref"); whether its end (post-operations, the destination's scale) is that of loops over elements; and the order of
     sums where an implementation has several, with sizes that it speaks of. `slopes`: what a prelu behind it multiplies,
     what is "less" than 0, has the "sign" set, or is "no greater" than 0. `merged`: the scales of source and weights
-    are multiplied first. `integers`: how f32 becomes one, by a key of `INTEGERS`.
+    are multiplied first. `integers`: how f32 becomes one, by a key of `INTEGERS`. `lanes` of f32 in its registers,
+    where these are narrower than the widest.
     """
 
     name: str
@@ -79,6 +80,7 @@ class OperatorForm(NamedTuple):
     slopes: str = "less"
     merged: bool = False
     integers: str = "bounded"
+    lanes: int = 0
 
 
 #: bounded by the type's least and greatest number, where a NaN becomes the least, the greatest, or 0; or converted to

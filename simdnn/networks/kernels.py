@@ -147,8 +147,15 @@ class Kernels:
             return shadow(shape, dtype)
         return (run({"src": x}, x.size) if values is None else values()).reshape(shape)
 
-    def pool(self, problem: PoolProblem, padded: Array, counts: Array | None, values: Values | None = None) -> Array:
-        """ImageWindows of a padded nchw source; `counts` (oh, ow) divide means; `values` as in `map`."""
+    def pool(
+        self,
+        problem: PoolProblem,
+        padded: Array,
+        counts: Array | None,
+        values: Values | None = None,
+        source: Array | None = None,
+    ) -> Array:
+        """ImageWindows of a padded nchw `source`; `counts` (oh, ow) divide means; `values` as in `map`."""
         run = self.called("pool", pooling, problem)
         shape = (problem.mb, problem.c, problem.oh, problem.ow)
         if not self.values:

@@ -54,7 +54,9 @@ def cost(
     if primitive == "deconvolution" and turned.taken(sources, shape, end, target):
         return turned.price(sources, shape, end, where)
     made = graph_of(primitive, sources, shape, end, target)
-    kernels = Fusing(Target.of(**{**where, "dispatch": "fastest"}, engine="auto"), Attr(), values=False)
+    kernels = Fusing(
+        Target.of(**{**where, "dispatch": "fastest"}, engine="auto"), Attr(), values=False, lanes=made.lanes
+    )
     found = Network(made.graph).estimate_by(kernels, {n: a.shape for n, a in made.feeds.items()})
     nodes = fused(found.nodes, kernels, primitive, made.around(found.threads))
     return OperatorEstimate(found.machine, where["isa"], found.threads, nodes)

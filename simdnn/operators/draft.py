@@ -54,13 +54,14 @@ BINARY = (*_BINARY, *_COMPARED, "ne")
 
 @dataclass(frozen=True, eq=False)
 class OperatorGraph:
-    """A primitive's program, and the arrays that it reads, by the names of its inputs; cycles that a library takes
-    around its kernels, by how many threads it has.
+    """A primitive's program, and the arrays that it reads, by the names of its inputs; of a library's: cycles that it
+    takes around its kernels, by how many threads it has, and lanes of f32 in its registers (0: the widest).
     """
 
     graph: Graph
     feeds: Mapping[str, Array]
     around: Callable[[int], float] = lambda threads: 0.0
+    lanes: int = 0
 
 
 class Followed:
@@ -145,10 +146,7 @@ class Draft(Followed):
 
     def floats(self, name: str, scale: float | None = None) -> str:
         """A source as f32, times its scale."""
-        dtype = self.sources[name].dtype
-        if not is_float(dtype):
-            return self.add("DequantizeLinear", name, self.number(1.0 if scale is None else scale))
-        wide = name if dtype == np.float32 else self.add("Cast", name, to=1)
+        wide = name if self.sources[name].dtype == np.float32 else self.add("Cast", name, to=1)
         return wide if scale is None else self.add("Mul", wide, self.number(scale))
 
     def function(self, algorithm: str, x: str, alpha: float, beta: float) -> str:
@@ -250,11 +248,8 @@ class Draft(Followed):
             name = name if scale is None else self.add("Div", name, self.number(scale))
             name, scale = name if point is None else self.add("Add", name, self.number(point)), None
         if not is_float(dtype):
-            step = self.number(1.0 if scale is None else scale)
-            if self.form is not None and self.form.integers != "bounded":
-                name = self.own("Quantize", name, step, to=number(dtype), how=self.form.integers)
-            else:
-                name = self.add("QuantizeLinear", name, step, self.constant(np.zeros((), dtype)))
+            name = name if scale is None else self.add("Div", name, self.number(scale))
+            name = self.own("Quantize", name, to=number(dtype), how=self.form.integers if self.form else "bounded")
         else:
             name = name if scale is None else self.add("Div", name, self.number(scale))
             name = self.narrowed(name, dst)

@@ -102,7 +102,7 @@ def estimate(
     ('gemm:avx512_core_vnni', '4 times as fast')
     >>> row = simdnn.estimate("softmax", src=(64, 1000), dt="bf16:u8", scales={"dst": 1 / 255}, machine="zen4")
     >>> row.to_frame()["op"].tolist()
-    ['Cast', 'Softmax', 'QuantizeLinear', 'Identity']
+    ['Cast', 'Softmax', 'Div', 'Quantize', 'Identity']
     """
     where: dict[str, Any] = {"machine": machine, "isa": isa, "threads": threads}
     if primitive in _PRODUCTS:

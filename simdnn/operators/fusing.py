@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from isa_models import Unimplemented
 from isa_models.errors import OutOfRegisters
+from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.elementwise import MapProblem, collapse, elementwise
 from simdnn.kernels.common.expression import Element, trace
+from simdnn.kernels.common.pool import PoolProblem, pooling
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary, whole
 from simdnn.kernels.x86.line_passes import LineOperand, LinePass, LinesProblem, line_passes
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
@@ -39,7 +41,7 @@ class FusedKernel:
     """
 
     build: Build
-    problem: MapProblem | LinesProblem
+    problem: MapProblem | LinesProblem | PoolProblem
     sources: list[Array]
     made: Array
     light: set[NotedPass]
@@ -140,6 +142,8 @@ class GroupOperands:
 def kernel_of(group: PassGroup) -> FusedKernel:
     """The kernel of a group. Raises `_Unfit` where it has none."""
     left = group.left
+    if group.steps[0].pooling is not None:
+        return _in_windows(group, group.steps[0].pooling)
     if len(left) != 1 or group.line is None:
         raise _Unfit
     plan = GroupOperands(group, left[0])
@@ -177,6 +181,51 @@ def _in_lines(plan: GroupOperands) -> FusedKernel:
     assert group.line
     problem = LinesProblem(outer, group.line, tuple(operands), tuple(passes), out.dtype)
     return FusedKernel(lines, problem, plan.sources, plan.out.made, plan.light)
+
+
+def _of_windows(groups: Sequence[PassGroup]) -> list[PassGroup]:
+    """Windows of images with all that is done with what they yield, element by element."""
+    found = []
+    for group in groups:
+        behind = [other for other in groups if other.line == 0 and other.before == {group}]
+        alone = group.steps[0].pooling is not None and len(behind) <= 1
+        if alone and (not behind or len(behind[0].left) == 1):
+            size = group.steps[0].made.size
+            found.append(PassGroup(size, None, [*group.steps, *(step for one in behind for step in one.steps)]))
+    return found
+
+
+def _in_windows(group: PassGroup, problem: PoolProblem) -> FusedKernel:
+    """The kernel of windows whose source is read as it is stored, and what comes behind them."""
+    pool, *behind = group.steps
+    (source,), light = pool.operands, set()
+    if isinstance(source, NotedPass):
+        if not source.is_light or len(source.operands) > 1 or isinstance(source.operands[0], NotedPass):
+            raise _Unfit
+        light, source = {source}, source.operands[0]
+    if not light and not behind:
+        raise _Unfit  # a pass as it is
+    dtype = label(source.dtype)
+    problem = replace(problem, dtype=dtype if problem.kind == "sum" or fmt(dtype).is_float else problem.dtype)
+    if light and problem.dtype != dtype:
+        raise _Unfit
+    if not behind:
+        return FusedKernel(pooling, replace(problem, dst=label(pool.made.dtype)), [source], pool.made, light)
+    plan = GroupOperands(PassGroup(pool.made.size, 0, behind), behind[-1])
+    (place,) = [i for i, array in enumerate(plan.sources) if array is pool.made]
+    order = [place, *(i for i in range(len(plan.sources)) if i != place)]
+    image = (0, 0, pool.made.shape[-1], 1)
+    by_position = tuple(at for at, i in enumerate(order) if plan.strides[i] == image)
+    if any(at not in by_position and any(plan.strides[i]) for at, i in enumerate(order) if at):
+        raise _Unfit
+
+    def formula(*given: Element) -> Element:
+        return plan.value([given[order.index(i)] for i in range(len(order))], plan.out, {})
+
+    after = trace(formula, [plan.types(0)[i] for i in order])
+    problem = replace(problem, after=after, by_position=by_position, dst=plan.out.dtype)
+    others = [plan.sources[i] for i in order[1:]]
+    return FusedKernel(pooling, problem, [source, *others], plan.out.made, light | plan.light)
 
 
 class LineRuns:
@@ -254,7 +303,8 @@ def fused(nodes: Sequence[NodeRun], kernels: Fusing, name: str, around: float) -
     steps = [noted[id(call)] for node in nodes for call in node.calls if id(call) in noted]
     instead: dict[int, Call | None] = {}
     again: set[NotedPass] = set()  # light steps that kernels have within
-    for group in grouped(steps, isinstance(kernels.words, X86Vocabulary)):
+    groups = grouped(steps, isinstance(kernels.words, X86Vocabulary))
+    for group in [*(one for one in groups if one.steps[0].pooling is None), *_of_windows(groups)]:
         try:
             found = kernel_of(group)
             found.build(found.problem, kernels.words)

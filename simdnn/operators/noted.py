@@ -12,7 +12,11 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import FormulaStep, trace
-from simdnn.networks.calls import Call
+from simdnn.kernels.common.pool import PoolProblem
+from simdnn.kernels.common.vocabulary import Vocabulary
+from simdnn.kernels.x86.code import Unit
+from simdnn.kernels.x86.vocabulary import X86Vocabulary
+from simdnn.networks.calls import Call, words_for
 from simdnn.networks.kernels import Formula, Kernels, Values
 from simdnn.networks.types import label
 
@@ -35,6 +39,8 @@ class NotedPass:
     axes: tuple[int, ...] = ()
     divisor: int = 1
     order: str = ""
+    pooling: PoolProblem | None = None  # of windows, whose padded source the operand is without padding
+    counts: Array | None = None  # what their sums are divided by
     readers: list[NotedPass] = field(default_factory=list)
 
     @functools.cached_property
@@ -87,9 +93,18 @@ class NotedPass:
 
 @dataclass
 class Fusing(Kernels):
-    """Kernels that note their steps: `steps` by where in memory they left what they made."""
+    """Kernels that note their steps: `steps` by where in memory they left what they made. `lanes` of f32 in their
+    registers (0: of the widest).
+    """
 
     steps: dict[int, NotedPass] = field(default_factory=dict)
+    lanes: int = 0
+
+    @functools.cached_property
+    def words(self) -> Vocabulary:
+        """The vocabulary of everything but products."""
+        widest = words_for(self.target.machine, self.target.caps)
+        return X86Vocabulary(Unit(widest.isa, 32 * self.lanes)) if self.lanes else widest
 
     def map(
         self,
@@ -115,6 +130,17 @@ class Fusing(Kernels):
         found = super().reduce(kind, x, axes, divisor, dst, order, values)
         along = tuple(a % x.ndim for a in axes) if x.ndim else ()
         return self.noted(found, (x,), kind=kind, axes=along, divisor=divisor, order=order)
+
+    def pool(
+        self,
+        problem: PoolProblem,
+        padded: Array,
+        counts: Array | None,
+        values: Values | None = None,
+        source: Array | None = None,
+    ) -> Array:
+        found = super().pool(problem, padded, counts, values, source)
+        return self.noted(found, (padded if source is None else source,), kind="pool", pooling=problem, counts=counts)
 
     def noted(self, made: Array, operands: Sequence[Array], **what: Any) -> Array:
         """`made`, by the call that was noted last."""

@@ -50,7 +50,7 @@ def ran(
     """Values and cost on a machine, which with isa, threads, engine and dispatch makes up `where`."""
     made = graph_of(primitive, gathered(primitive, sources), options, end, Target.of(*where))
     machine, isa, threads, engine, _ = where
-    kernels = Fusing(Target.of(machine, isa, threads, engine, "fastest"), Attr())
+    kernels = Fusing(Target.of(machine, isa, threads, engine, "fastest"), Attr(), lanes=made.lanes)
     found = Network(made.graph).run_by(kernels, made.feeds)
     nodes = fused(found.nodes, kernels, primitive, made.around(threads))
     return OperatorResult(found.machine, isa, found.threads, nodes, found.outputs)

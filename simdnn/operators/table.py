@@ -67,8 +67,9 @@ def graph_of(
         return build(**sources, **options, end=end)
     build(**sources, **options, end=end)  # checks the arguments
     call = call_of(primitive, sources, options, end, target)
-    made = build(**sources, **options, end=replace(end, form=library.operator(call), caps=target.caps))
-    return replace(made, around=partial(library.around_operator, call))
+    form = library.operator(call)
+    made = build(**sources, **options, end=replace(end, form=form, caps=target.caps))
+    return replace(made, around=partial(library.around_operator, call), lanes=form.lanes)
 
 
 def call_of(

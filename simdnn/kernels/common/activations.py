@@ -141,7 +141,7 @@ def gelu_erf(x: Element, lanes: int) -> Element:
         return _gelu_by_exp(x)
     size = x.abs()
     index = (size.read_as("s32") + 0xC21FFFFF).shift("sar", 21)
-    index = -((-(index.at_least(1))).at_least(-24))
+    index = index.at_least(1).at_most(24)
     beyond = below(x.same(_float(0x40B15CEE)), size)
     index = select(beyond, index.same(23), index)
     found = _piecewise(size, index, ERF, lanes).bits("xor", x.bits("and", SIGN))

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from isa_models.formats import fmt
 
-#: step -> (instruction, type of its operands, type of its result); `fma`, `input`, `constant`, `table` are no rows
+#: step -> (instruction, type of its operands, type of its result); `fma`, `permute2`, `input`, `constant`, `table` are
+#: no rows
 INSTRUCTIONS = {
     "add": ("vaddps", "f32", "f32"),
     "sub": ("vsubps", "f32", "f32"),
@@ -30,6 +31,7 @@ INSTRUCTIONS = {
     "iadd": ("vpaddd", "s32", "s32"),
     "isub": ("vpsubd", "s32", "s32"),
     "imax": ("vpmaxsd", "s32", "s32"),
+    "imin": ("vpminsd", "s32", "s32"),
     "shl": ("vpslld", "u32", "u32"),
     "shr": ("vpsrld", "u32", "u32"),
     "sar": ("vpsrad", "s32", "s32"),
@@ -162,6 +164,14 @@ class Element:
         table = self.trace.add(FormulaStep("table", entries=entries))
         return self.trace.add(FormulaStep("permute", (self.index, table.index)))
 
+    def permuted_twice(self, entries: tuple[float, ...]) -> Element:
+        """For each lane of an s32 value, the entry that its low bits name of a table that fills two registers, on units
+        whose instruction takes two (AVX-512's).
+        """
+        half = len(entries) // 2
+        low, high = (self.trace.add(FormulaStep("table", entries=part)) for part in (entries[:half], entries[half:]))
+        return self.trace.add(FormulaStep("permute2", (low.index, self.index, high.index)))
+
     def nearest(self) -> Element:
         """The nearest integer as s32, ties to even; out of range and NaN give -2**31."""
         return self._apply("nearest")
@@ -173,6 +183,10 @@ class Element:
     def at_least(self, other: Element | int) -> Element:
         """The greater of an s32 value and a number, or of two values."""
         return self._apply("imax", other)
+
+    def at_most(self, other: Element | int) -> Element:
+        """The lesser of an s32 value and a number, or of two values; not on GPUs."""
+        return self._apply("imin", other)
 
 
 def trace(function: Callable[..., Element], inputs: Sequence[str]) -> Expression:

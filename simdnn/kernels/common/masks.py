@@ -5,6 +5,7 @@ from __future__ import annotations
 from simdnn.kernels.common.expression import Element
 
 SIGN = 0x80000000
+_OF_TWO = 16  # lanes of registers whose permutation takes two of them (vpermt2ps)
 Table = tuple[float, ...]
 
 
@@ -42,6 +43,8 @@ def lookup(index: Element, table: Table, lanes: int) -> Element:
     """The entry of a table by the low bits of an s32 index; a register holds `lanes` entries."""
     if len(table) == lanes:
         return index.permuted(table)
+    if len(table) == 2 * lanes == 2 * _OF_TWO:
+        return index.permuted_twice(table)
     half = len(table) // 2
     low, high = lookup(index, table[:half], lanes), lookup(index, table[half:], lanes)
     upper = index.shift("shl", 32 - half.bit_length()).shift("sar", 31)

@@ -17,6 +17,7 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from isa_models.readings.turned import in_order
 from simdnn.kernels.common.code import Code, loop
+from simdnn.kernels.common.expression import Expression
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary, filled, inside, steps_of
 from simdnn.program.check import verify
 from simdnn.program.records import SOURCE, Affine, Program, Tensor
@@ -24,12 +25,13 @@ from simdnn.program.records import SOURCE, Affine, Program, Tensor
 
 @dataclass(frozen=True)
 class PoolProblem:
-    """dst (mb, c, oh, ow) = the greatest or the mean of kh x kw elements of a padded src (mb, c, ih, iw).
+    """dst (mb, c, oh, ow) = the greatest, the sum or the mean of kh x kw elements of a padded src (mb, c, ih, iw).
 
-    `first`: of two zeros the one that comes first is the greater, on x86.
+    `first`: of two zeros the one that comes first is the greater, on x86. `after`: a formula of that, and of operands
+    that are one number or, among `by_position`, one for each position; its result is of type `dst` in memory.
     """
 
-    kind: str  # max | mean
+    kind: str  # max | mean | sum
     mb: int
     c: int
     ih: int
@@ -38,10 +40,18 @@ class PoolProblem:
     kw: int
     oh: int
     ow: int
-    dtype: str  # f32 f16 bf16
+    dtype: str  # f32 f16 bf16; of sums u8 and s8, too
     strides: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     first: bool = False
+    after: Expression | None = None
+    by_position: tuple[int, ...] = ()
+    dst: str = ""
+
+    @property
+    def stored(self) -> str:
+        """The destination's type."""
+        return self.dst or self.dtype
 
     @property
     def padding_value(self) -> float:
@@ -64,35 +74,59 @@ def pooling(p: PoolProblem, words: Vocabulary) -> Spread:
     u, w = Affine.var("u"), Affine.var("w")
     window = (n, y * p.strides[0] + u * p.dilation[0], x * p.strides[1] + w * p.dilation[1])
 
+    whole, after = not fmt(p.dtype).is_float, p.after
+    formula = words.formula(after, p.stored, range(len(after.inputs))) if after else None
+
     def vector(channel: Affine, lanes: int, same: bool) -> Code:
-        acc, value = words.register("acc", lanes), words.register("x", lanes)
+        acc, value = words.register("x0", lanes), words.register("x", lanes)
         tap = words.load("x", "src", p.dtype, _place(window, source) + channel, lanes, same)
         pair = (value, acc) if p.first else (acc, value)  # of equal ones vmaxps takes the second operand
-        tap += words.apply("max" if p.kind == "max" else "add", acc, *pair)
-        code = words.load("acc", "empty", "f32", Affine(), lanes, same=True)
+        tap += words.apply("max" if p.kind == "max" else "iadd" if whole else "add", acc, *pair)
+        code = words.load("x0", "empty", "f32", Affine(), lanes, same=True)
         code += loop("u", p.kh, loop("w", p.kw, tap))
+        code += words.apply("float", acc, acc) if whole else []
         if p.kind == "mean":
             code += words.load("x", "counts", "f32", y * ow + x, lanes, same=True)
             code += words.apply("div", acc, acc, value)
-        return code + words.store(p.dtype, _place((n, y, x), dest) + channel, acc, lanes)
+        at = _place((n, y, x), dest) + channel
+        if formula is None or after is None:
+            return code + words.store(p.stored, at, acc, lanes)
+        for i, dtype in enumerate(after.inputs[1:], 1):
+            position = y * ow + x if i in p.by_position else Affine()
+            code += words.load(f"x{i}", f"beside{i}", dtype, position, lanes, same=True)
+        more, result = formula.code(_nothing, lanes)
+        return code + more + words.store(p.stored, at, result, lanes)
 
     tensors = [
         Tensor("src", p.dtype, prod(source), role=SOURCE),
         *([Tensor("counts", "f32", oh * ow)] if p.kind == "mean" else []),
+        *(
+            Tensor(f"beside{i}", dtype, oh * ow if i in p.by_position else 1)
+            for i, dtype in enumerate(after.inputs if after else ())
+            if i
+        ),
         Tensor.constant("empty", "f32", np.float32(p.padding_value).tobytes()),
-        *words.constants(p.dtype),
-        Tensor("dst", p.dtype, prod(dest), "output"),
+        *(formula.tensors() if formula else []),
+        *words.constants(p.stored),
+        Tensor("dst", p.stored, prod(dest), "output"),
     ]
-    code = lines.nest([], vector, [p.dtype])
+    code = lines.nest(formula.start() if formula else [], vector, [p.dtype])
     program = verify(Program(f"pool {p}", words.isa, tuple(tensors), tuple(code)))
 
     def prepare(given: Mapping[str, Array]) -> dict[str, Array]:
         found = {"src": filled(given["src"].reshape(p.mb, p.ih, p.iw, p.c), source)}
-        if "counts" in given:
-            found["counts"] = filled(given["counts"].reshape(p.oh, p.ow), (oh, ow), 1)
+        for name in given.keys() - found.keys():
+            by_position = given[name].size > 1
+            found[name] = (
+                filled(given[name].reshape(p.oh, p.ow), (oh, ow), 1) if by_position else given[name].reshape(1)
+            )
         return found
 
     return Spread(program, prepare, lambda found: inside(found["dst"], dest, (p.mb, p.oh, p.ow, p.c)))
+
+
+def _nothing(register: str, operand: int) -> Code:
+    raise AssertionError(f"operand {operand} of what is behind a window stands in a register")
 
 
 def _place(index: tuple[Affine, ...], shape: tuple[int, ...]) -> Affine:

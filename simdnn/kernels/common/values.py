@@ -77,7 +77,7 @@ class HostValues:
             f"a formula that reads the bits of f32, over {self.array.dtype}; a NumPy function beside it is needed"
         )
 
-    bits = shift = read_as = nearest = to_float = at_least = _of_f32
+    bits = shift = read_as = nearest = to_float = at_least = at_most = _of_f32
 
 
 def _is_float(array: Array) -> bool:

@@ -395,7 +395,9 @@ def store(unit: Unit, dst: str, acc: Register, at: Affine, lanes: int) -> Code:
         return _store_bf16_emulated(unit, acc.as_("u32"), at, lanes)
     if dst == "bf16":
         half = Register("p", "bf16", unit.lanes)
-        store = op("vmovdqu16", Memory("dst", at, "u16", lanes), half.as_("u16"))
+        whole = lanes == unit.lanes == 4  # half a register, which has a move without a mask
+        place = Memory("dst", at, "u64", 1) if whole else Memory("dst", at, "u16", lanes)
+        store = op("vmovq" if whole else "vmovdqu16", place, half.as_("u64" if whole else "u16"))
         return [op("vcvtneps2bf16", half, acc.as_("f32")), store]
     if dst == "f16":
         return _store_f16(unit, acc.as_("f32"), at, lanes)

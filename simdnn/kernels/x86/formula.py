@@ -79,6 +79,8 @@ class _Registers:
                     self.again(i)
             elif step.op == "fma":
                 self.fma(i, step)
+            elif step.op == "permute2":
+                self.of_two_tables(i, step)
             elif step.op not in _IN_MEMORY:
                 self.plain(i, step)
         last = len(self.steps) - 1
@@ -147,6 +149,16 @@ class _Registers:
         self.held[i] = self.take()
         immediates = {"imm": int(step.number)} if step.op in ("shl", "shr", "sar") else {}
         self.code.append(op(name, self.unit.reg(self.held[i], result), *sources, **immediates))
+
+    def of_two_tables(self, i: int, step: FormulaStep) -> None:
+        """vpermt2ps, which writes over the first table."""
+        low, index, high = step.args
+        places = self.operand(index, "u32")
+        found = self.unit.reg(self.take(), "f32")
+        self.code.append(op("vmovups", found, self.in_memory(low, "f32")))
+        self.code.append(op("vpermt2ps", found, found, places, self.last(high, "f32")))
+        self.release(step, i)
+        self.held[i] = found.name
 
     def fma(self, i: int, step: FormulaStep) -> None:
         """vfmadd231 where the addend dies and a factor is to be kept or stands in memory; else vfmadd213."""

@@ -19,6 +19,8 @@ from simdnn.kernels.x86.formula import X86Formula
 from simdnn.kernels.x86.reduce import reduction
 from simdnn.program.records import Affine, Register, Tensor
 
+_UNROLL = 4  # vectors of 128 bits in a turn
+
 
 @dataclass(frozen=True)
 class X86Lines:
@@ -37,8 +39,11 @@ class X86Lines:
 
     def nest(self, start: Code, body: Body, types: Sequence[str]) -> Code:
         lanes = self.unit.lanes
-        turns, rest = divmod(self.line, lanes)
-        whole, tail = body(Affine.var("v") * lanes, lanes, False), Affine(turns * lanes)
+        vectors, rest = divmod(self.line, lanes)
+        unroll = _UNROLL if lanes == 4 and vectors % _UNROLL == 0 else 1
+        turns, tail = vectors // unroll, Affine(vectors * lanes)
+        places = [Affine.var("v") * (unroll * lanes) + i * lanes for i in range(unroll)]
+        whole = [statement for at in places for statement in body(at, lanes, False)]
         end: Code = []
         if rest and (self.unit.masks or {"f32", "s32"}.issuperset(types)):  # vmaskmov takes 32-bit elements only
             end = body(tail, rest, False)

@@ -8,6 +8,7 @@ from isa_models.formats import fmt
 from simdnn.libraries.model import OperatorCall, OperatorForm
 from simdnn.libraries.onednn.endings import BYTES, WHOLE, Refused
 
+_LANES = 4  # of f32, whatever the cap: `process_unroll_generic_step` of jit_uni_reorder.cpp
 _NARROW = ("f8_e4m3", "f8_e5m2")
 _NIBBLES = ("s4", "u4", "f4_e2m1")
 _SIXTEEN = ("bf16", "f16")
@@ -51,7 +52,7 @@ def form(call: OperatorCall) -> OperatorForm:
         raise Refused("zero points along a dimension: it reads the first one alone")
     if "dst" in call.scales and any(factors and factors[0] != 1 for _, *factors in call.post_ops):
         raise Refused("the roundings of a sum's factor beside the destination's scale are not known")
-    return OperatorForm("simple" if simple else "jit", simple)
+    return OperatorForm("simple", True) if simple else OperatorForm("jit", lanes=_LANES)
 
 
 def _attributes(call: OperatorCall) -> bool:

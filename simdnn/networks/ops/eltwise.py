@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -17,14 +18,16 @@ from simdnn.kernels.common.expression import Element
 from simdnn.kernels.common.masks import negative, opposite
 from simdnn.kernels.common.pointwise import OF_REFERENCE, PLAIN, function_on_gpus
 from simdnn.kernels.common.postops import ELTWISE, PostOp
+from simdnn.kernels.common.resample import MOST_PIXELS, ResampleProblem, places_of, resampling
 from simdnn.networks.kernels import Formula, Kernels, shadow
 from simdnn.networks.model import Node
+from simdnn.networks.ops.elementwise import by_numpy
 from simdnn.networks.ops.ordered import in_two_lanes
 from simdnn.networks.ops.pool import PoolWindows
-from simdnn.networks.ops.quantized import bounded
+from simdnn.networks.ops.quantized import S32_IN_F32, bounded
 from simdnn.networks.ops.registry import OWN, operator
 from simdnn.networks.ops.shape import view
-from simdnn.networks.types import element, is_float, limits
+from simdnn.networks.types import bits, element, is_float, limits
 
 
 def formula(name: str, alpha: float, beta: float, lanes: int, reference: bool = False) -> Formula:
@@ -47,12 +50,19 @@ def eltwise(k: Kernels, node: Node, x: Array) -> Array:
 
 
 @operator("Quantize", domain=OWN)
-def quantize(k: Kernels, node: Node, x: Array, step: Array) -> Array:
-    """The nearest integer to x / step, saturated; how a NaN fares by a name of `simdnn.libraries.model.INTEGERS`."""
+def quantize(k: Kernels, node: Node, x: Array) -> Array:
+    """The nearest integer, saturated; how a NaN fares by a name of `simdnn.libraries.model.INTEGERS`."""
     dtype = element(node.integer("to"))
     low, high = limits(dtype)
-    how = _INTEGERS[node.text("how")]
-    return k.map(lambda v, s: how(v / s, low, high), x, step, dst=dtype, name="quantize")
+    if bits(dtype) < 8:
+        return by_numpy(k, lambda v: np.clip(np.rint(v), low, high).astype(np.int64), x, steps=4, dst=dtype)
+    name = node.text("how")
+    ends = S32_IN_F32 if name == "bounded" and bits(dtype) == 32 else (low, high)
+    return k.map(lambda v: _INTEGERS[name](v, *ends), x, dst=dtype, name="quantize")
+
+
+def _bounded(v: Element, low: float, high: float) -> Element:
+    return bounded(v, low, high).nearest()
 
 
 def _as_greatest(v: Element, low: float, high: float) -> Element:
@@ -68,7 +78,7 @@ def _converted(v: Element, low: float, high: float) -> Element:
     return v.nearest() if low else v.nearest().at_least(0)
 
 
-_INTEGERS = {"greatest": _as_greatest, "zero": _as_zero, "converted": _converted}
+_INTEGERS = {"bounded": _bounded, "greatest": _as_greatest, "zero": _as_zero, "converted": _converted}
 
 
 @operator("PRelu", domain=OWN)
@@ -183,7 +193,7 @@ def average_pool(k: Kernels, node: Node, x: Array) -> Array:
     parts = np.float32(1) / counts.astype(np.float32)
     if not is_float(x.dtype):
         return k.map(lambda v, p: v.to_float() * p, windows.sums(k), parts, dst=parts.dtype, name="mul")
-    sums = windows.run(k, "mean", np.ones_like(counts))
+    sums = windows.run(k, "sum", None)
     return k.map(lambda v, p: v * p, sums, parts, name="mul")
 
 
@@ -199,6 +209,8 @@ def resize(k: Kernels, node: Node, x: Array) -> Array:
         half = np.float32(0.5)
         rounded = [np.copysign(np.floor(np.abs(place) + half), place) for place in places]  # ties away from zero
         nearest = [np.clip(r.astype(int), 0, x.shape[a] - 1) for r, a in zip(rounded, axes, strict=True)]
+        if node.integer("channels_last", 0) and (found := _resampled(k, x, [(one,) for one in nearest])) is not None:
+            return found
         return _taken(k, x, nearest, x.shape[1] if node.integer("channels_last", 0) else 1)
     lows = [np.maximum(place.astype(int), 0) for place in places]
     highs = [
@@ -208,7 +220,8 @@ def resize(k: Kernels, node: Node, x: Array) -> Array:
     shares = [np.abs(place - low.astype(np.float32)) for place, low in zip(places, lows, strict=True)]
     pairs = [(np.float32(1) - share, share) for share in shares]
     if node.integer("channels_last", 0):
-        return _axis_by_axis(k, x, lows, highs, pairs)
+        found = _resampled(k, x, [*zip(lows, highs, strict=True)], pairs)
+        return _axis_by_axis(k, x, lows, highs, pairs) if found is None else found
     corners = list(product((0, 1), repeat=len(sizes)))
     taken = [_taken(k, x, [(lo, hi)[bit] for bit, lo, hi in zip(bits, lows, highs, strict=True)]) for bits in corners]
     weights = [_spread([pair[bit] for bit, pair in zip(bits, pairs, strict=True)]) for bits in corners]
@@ -216,6 +229,27 @@ def resize(k: Kernels, node: Node, x: Array) -> Array:
     for value, weight in zip(taken[1:], weights[1:], strict=True):
         total = k.map(lambda v, w, t: v.fma(w, t), value, weight, total, name="resize")
     return total
+
+
+def _resampled(
+    k: Kernels, x: Array, indices: Sequence[tuple[Array, ...]], shares: Sequence[tuple[Array, Array]] = ()
+) -> Array | None:
+    """The one kernel of images of two dimensions whose sizes are in a ratio of few pixels; None for others."""
+    if len(indices) != 2 or x.dtype != np.float32 or 0 in x.shape:
+        return None
+    size = (x.shape[2], x.shape[3])
+    out = (len(indices[0][0]), len(indices[1][0]))
+    rows, columns = (places_of(n, o, at) for n, o, at in zip(size, out, indices, strict=True))
+    if rows is None or columns is None or len(rows) * len(columns) > MOST_PIXELS:
+        return None
+    problem = ResampleProblem(x.shape[0], x.shape[1], size, out, (rows, columns))
+    run = k.called("resize", resampling, problem)
+    if not k.values:
+        return shadow((*x.shape[:2], *out), x.dtype)
+    given = {"src": np.ascontiguousarray(x.transpose(0, 2, 3, 1))}
+    given |= {name: np.stack(pair, 1) for name, pair in zip(("rows", "columns"), shares, strict=False)}
+    found: Array = run(given, prod((*x.shape[:2], *out)))
+    return np.ascontiguousarray(found.reshape(x.shape[0], *out, x.shape[1]).transpose(0, 3, 1, 2))
 
 
 def _places(out: int, size: int) -> Array:

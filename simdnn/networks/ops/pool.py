@@ -112,7 +112,7 @@ class PoolWindows:
         steps = (sh, sw), (dh, dw)
         problem = PoolProblem(kind, mb, channels, ih, iw, kh, kw, oh, ow, label(x.dtype), *steps, first)
         planes = source.reshape(*x.shape[:2], ih, iw) if runs else shadow((*x.shape[:2], ih, iw), x.dtype)
-        return k.pool(problem, planes, None if counts is None else counts.reshape(oh, ow), values).reshape(shape)
+        return k.pool(problem, planes, None if counts is None else counts.reshape(oh, ow), values, x).reshape(shape)
 
     def _gathered(self, k: Kernels, source: Array, runs: bool) -> Array:
         """The rows that each window of a padded source (N, C, D, H, W) sees, plane by plane: (N, C, rows, W)."""

@@ -30,7 +30,7 @@ F32 = np.dtype(np.float32)
 INTEGER_PRODUCTS = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearConv": 3, "QLinearMatMul": 3}
 INTEGER_PRODUCTS |= {"QConv": 3, "QMatMul": 3, "QGemm": 3}
 BYTES = {"u8": (0, 255), "s8": (-128, 127)}
-_S32 = (-2147483648.0, 2147483520.0)  # f32's own bounds
+S32_IN_F32 = (-2147483648.0, 2147483520.0)  # what f32 has of it
 #: operators that give integers, and which inputs are the scale and the zero point of those
 _SCALED = {"QuantizeLinear": (1, 2), "QLinearConv": (6, 7), "QLinearMatMul": (6, 7)}
 _SCALED |= dict.fromkeys(("QConv", "QMatMul", "QGemm"), (7, 8))
@@ -80,7 +80,7 @@ def quantize_linear(k: Kernels, node: Node, x: Array, scale: Array, zero: Array 
     step = placed(node, scale, x, "scale").astype(F32)
     offset = None if zero is None else placed(node, zero, x, "zero point")
     if label(dtype) == "s32" and offset is not None and not offset.any() and label(x.dtype) == "f32":
-        return k.map(lambda v, s: bounded(v / s, *_S32).nearest(), x, step, dst=dtype, name="quantize")
+        return k.map(lambda v, s: bounded(v / s, *S32_IN_F32).nearest(), x, step, dst=dtype, name="quantize")
     if label(dtype) in BYTES and has_kernel(x):
         return requantized(k, x, step, offset, dtype)
     if k.shadows(x):
