@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from simdnn.kernels.common.code import Code, loop, nest, op
 from simdnn.kernels.common.spec import ConvProblem
 from simdnn.kernels.common.sums import RegisterTile
-from simdnn.kernels.x86.blocking import row_blocks
 from simdnn.kernels.x86.code import Unit, broadcast32, load_float, zero
-from simdnn.kernels.x86.direct import OutputKind, OutputRun, kinds_along, runs_along
+from simdnn.kernels.x86.direct import OutputKind, kinds_along
 from simdnn.kernels.x86.dots import BF16, BF16_EMULATED, FMA, VNNI
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.kernels.x86.tile import weights_of
@@ -69,16 +68,34 @@ class Walk:
         return verify(Program(f"{name} {p}", self.unit.isa, tuple(tensors), tuple(code)))
 
     def line(self, lines: OutputKind) -> Code:
-        """All tiles of a line; those whose windows reach over the image alike in a loop."""
+        """All tiles of a line; neighbours whose windows lie on the image in a loop."""
         code: Code = []
-        axis = self.problem.axes[1]
-        for some in runs_along(axis):
-            for first, height, count in row_blocks(some.count, self.tile.rows, even=False):
-                for channel, vectors, times in self.channels():
-                    pixel = Affine.var("r") * height + (some.first + first)
-                    body = self.block(lines, pixel, height, some, channel, vectors)
-                    code += nest([("r", count), ("j", times)], body)
+        for first, height, count in self.blocks():
+            pixel = Affine.var("r") * height + first
+            for channel, vectors, times in self.channels():
+                body = self.block(lines, pixel, first, height, channel, vectors)
+                code += nest([("r", count), ("j", times)], body)
         return code
+
+    def blocks(self) -> Iterator[tuple[int, int, int]]:
+        """(first pixel, pixels, how many) of tiles alike."""
+        at = 0
+        while at < self.problem.ow:
+            height, count = min(self.tile.rows, self.problem.ow - at), 1
+            while self.whole(at, height) and self.whole(at + count * height, height):
+                count += 1
+            yield at, height, count
+            at += count * height
+
+    def whole(self, first: int, height: int) -> bool:
+        """Whether a tile is on the line, and its windows on the image."""
+        pixels, taps = (first, first + height - 1), (0, self.problem.kw - 1)
+        return pixels[1] < self.problem.ow and all(self.inside(pixel, w) for pixel in pixels for w in taps)
+
+    def inside(self, pixel: int, w: int) -> bool:
+        """Whether a pixel's tap of a column lies on the image."""
+        axis = self.problem.axes[1]
+        return 0 <= pixel * axis.stride + w * axis.dilation - axis.before < axis.i
 
     def channels(self) -> Iterator[tuple[Affine, int, int]]:
         """(first channel, vectors, how many) of blocks of channels."""
@@ -90,10 +107,8 @@ class Walk:
         if rest:
             yield Affine(whole * most * lanes), rest, 1
 
-    def block(
-        self, lines: OutputKind, pixel: Affine, height: int, some: OutputRun, channel: Affine, vectors: int
-    ) -> Code:
-        """One tile from nothing to the destination."""
+    def block(self, lines: OutputKind, pixel: Affine, first: int, height: int, channel: Affine, vectors: int) -> Code:
+        """One tile from nothing to the destination; `first`: a pixel that reaches over the image as its first does."""
         p, unit = self.problem, self.unit
         (rows, columns), n, y, u = p.axes, Affine.var("n"), Affine.var("y"), Affine.var("u")
         sums = [[unit.reg(f"c{i}_{j}", self.acc) for j in range(vectors)] for i in range(height)]
@@ -105,30 +120,34 @@ class Walk:
         if self.shifted:
             code.append(broadcast32(unit.reg("shift"), "constants", Affine(1)))
         body: Code = []
-        names = self.names(vectors)
-        loaded: set[int] = set()
-        for w in range(some.tap, some.tap + some.taps):
-            at = ((u + lines.tap) * p.kw + w) * p.ic + channel
-            body += self.tap(at, vectors)
-            for i, row in enumerate(sums):
-                place = i * columns.stride + w * columns.dilation
-                for j, acc in enumerate(row):
-                    source = begin + place * p.ic + j * unit.lanes
-                    if p.src == "f32" and not self.held:
-                        value = Memory("src", source, "f32", unit.lanes)
-                        body.append(op("vfmadd231ps", acc, acc, unit.reg(names[j], "f32"), value))
-                        continue
-                    a = f"a{(place - some.tap * columns.dilation) % (height + p.kw - 1)}_{j}" if self.held else "a"
-                    if not self.held or place not in loaded:
-                        body += self.source(a, source)
-                    body += self.product(acc, a, names[j])
-                loaded.add(place)
-        if self.shifted:
-            body += self.beside(sums, p.kw - some.taps, channel)
+        for w in range(p.kw):
+            body += self.column(sums, first, begin, ((u + lines.tap) * p.kw + w) * p.ic + channel, w)
         code += loop("u", lines.taps, body)
         if self.shifted:
             code += loop("u", p.kh - lines.taps, self.beside(sums, p.kw, channel))
         return code + self.stored(sums, lines, pixel, channel)
+
+    def column(self, sums: list[list[Register]], first: int, begin: Affine, at: Affine, w: int) -> Code:
+        """A tap of all pixels whose own lies on the image; with a source that is shifted of the others, too."""
+        p, columns, names = self.problem, self.problem.axes[1], self.names(len(sums[0]))
+        code = self.tap(at, len(sums[0]))
+        for i, row in enumerate(sums):
+            place = i * columns.stride + w * columns.dilation
+            if not self.inside(first + i, w):
+                code += [s for j, acc in enumerate(row) for s in self.product(acc, "shift", names[j]) if self.shifted]
+                continue
+            new = w == 0 or i == len(sums) - 1 or not self.inside(first + i + 1, w - 1)
+            for j, acc in enumerate(row):
+                source = begin + place * p.ic + j * self.unit.lanes
+                if p.src == "f32" and self.unit.masks and not self.held:
+                    value = Memory("src", source, "f32", self.unit.lanes)
+                    code.append(op("vfmadd231ps", acc, acc, self.unit.reg(names[j], "f32"), value))
+                    continue
+                alone = "v" if p.src == "f32" else "a"  # which weights of f32 may have
+                a = f"a{place % (len(sums) + p.kw - 1)}_{j}" if self.held else alone
+                code += self.source(a, source) if new or not self.held else []
+                code += self.product(acc, a, names[j])
+        return code
 
     def beside(self, sums: list[list[Register]], taps: int, channel: Affine) -> Code:
         """Taps beside the image of a source that is shifted: products of the shift."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
 from isa_models import Machine
+from isa_models.errors import OutOfRegisters
 from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Problem
@@ -18,6 +20,7 @@ from simdnn.kernels.x86.as_s8 import WIDENED, as_s8, fed
 from simdnn.kernels.x86.code import Unit, unit_of
 from simdnn.kernels.x86.depthwise import FLOAT, INTEGER, Depthwise
 from simdnn.kernels.x86.depthwise_direct import Walk
+from simdnn.kernels.x86.depthwise_words import WordsWalk
 from simdnn.kernels.x86.direct import direct
 from simdnn.kernels.x86.dots import (
     BF16,
@@ -48,7 +51,7 @@ from simdnn.kernels.x86.gemv_unfused import UnfusedGemv
 from simdnn.kernels.x86.rows_blocks import repacked, tiled, vec_dot
 from simdnn.kernels.x86.rows_compressed import compressed_kinds
 from simdnn.kernels.x86.rows_reference import ref_conv, ref_float, ref_int8
-from simdnn.libraries.onednn.blocking import depthwise_tile
+from simdnn.libraries.onednn.blocking import depthwise_tile, words_tile
 from simdnn.libraries.onednn.order import depthwise_by_gemm
 from simdnn.libraries.onednn.sums import (
     cut_as_emulated,
@@ -289,6 +292,11 @@ def _depthwise_kernel(name: str, unit: Unit, halves: bool, problem: ConvProblem,
     merged = integer and older_kernel(unit.isa, problem) and not reference
     found = Depthwise(name, problem, unit, halves and problem.src == "s8", merged, starts, reference)
     if problem.tiles != "onednn":
+        return found.kernel()
+    if integer and not {"avx512_core_vnni", "avx2_vnni"} & implied(unit.isa):
+        words = WordsWalk(problem, unit, words_tile(problem, unit.masks), found.channel_plan)
+        with suppress(OutOfRegisters):  # behind sums whose end wants some that the library frees on the stack
+            return replace(found.kernel(), timed=words.program(name))
         return found.kernel()
     emulated = problem.wei == "bf16" and "avx512_core_bf16" not in implied(unit.isa)
     walk = Walk(problem, unit, depthwise_tile(problem, unit.masks, emulated), found.channel_plan, emulated)

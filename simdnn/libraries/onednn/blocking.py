@@ -27,7 +27,9 @@ CONVOLUTIONS = {  # rows, and the cap of each
     "conv:avx512_core_int8": "avx512_core",
     "conv:avx512_core_vnni": "avx512_core_vnni",
 }
+BYTES_WITHOUT_VNNI = ("dw:avx2_int8", "dw:avx512_core_int8")
 _DEPTHWISE = (
+    *BYTES_WITHOUT_VNNI,
     "dw:avx2",
     "dw:avx2_vnni_int8",
     "dw:avx512_core",
@@ -116,6 +118,22 @@ def depthwise_tile(problem: ConvProblem, wide: bool, emulated: bool = False) -> 
         return RegisterTile(min(left // vectors, problem.ow), vectors)
     vectors = 1 + (min(4, count) % 2 == 0)
     return RegisterTile(max(1, min((left // vectors - problem.kw + 1) // 2, problem.ow)), vectors, held=True)
+
+
+def words_tile(problem: ConvProblem, wide: bool) -> RegisterTile:
+    """Pixels by vectors of channels of bytes without VNNI, in its older kernels (`init_conf` of
+    jit_uni_x8s8s32x_conv_kernel.cpp and jit_avx512_core_x8s8s32x_conv_kernel.cpp).
+    """
+    p, stride = problem, problem.strides[1]
+    count = -(-p.ic // (16 if wide else 8))
+    vectors = next(most for most in (4, 3, 2, 1) if count % most == 0)
+    shares, signed = stride < p.kw < 4 and p.dilation[1] == 1, p.src == "s8"
+    saturates = p.epilogue.dst in ("s8", "u8", "s32")
+    left = (30 if wide else 14) - (not shares) - signed - (wide and (signed or saturates))
+    if p.epilogue.zp_src or p.epilogue.dst_zero_point:
+        left = 25 if wide else 9
+    rows = (left - p.kw + stride) // (vectors + stride) if shares else left // vectors
+    return RegisterTile(max(1, min(rows, p.ow)), vectors, held=shares)
 
 
 def _tile(problem: Problem, dot: DotProduct, wide: bool, block: int, vectors: int) -> tuple[float, RegisterTile]:
