@@ -44,22 +44,22 @@ if _typing.TYPE_CHECKING:
     from simdnn.networks.network import Network as Network
     from simdnn.networks.network import load as load
     from simdnn.networks.porting import porting as porting
+    from simdnn.operators.elements import binary as binary
+    from simdnn.operators.elements import concat as concat
+    from simdnn.operators.elements import conversion as conversion
+    from simdnn.operators.elements import eltwise as eltwise
+    from simdnn.operators.elements import prelu as prelu
+    from simdnn.operators.elements import shuffle as shuffle
+    from simdnn.operators.elements import weighted_sum as weighted_sum
     from simdnn.operators.estimate import estimate as estimate
-    from simdnn.operators.primitives import batch_normalization as batch_normalization
-    from simdnn.operators.primitives import binary as binary
-    from simdnn.operators.primitives import concat as concat
-    from simdnn.operators.primitives import conversion as conversion
-    from simdnn.operators.primitives import deconvolution as deconvolution
-    from simdnn.operators.primitives import eltwise as eltwise
-    from simdnn.operators.primitives import group_normalization as group_normalization
-    from simdnn.operators.primitives import layer_normalization as layer_normalization
-    from simdnn.operators.primitives import pooling as pooling
-    from simdnn.operators.primitives import prelu as prelu
-    from simdnn.operators.primitives import reduction as reduction
-    from simdnn.operators.primitives import resampling as resampling
-    from simdnn.operators.primitives import shuffle as shuffle
-    from simdnn.operators.primitives import softmax as softmax
-    from simdnn.operators.primitives import weighted_sum as weighted_sum
+    from simdnn.operators.images import deconvolution as deconvolution
+    from simdnn.operators.images import pooling as pooling
+    from simdnn.operators.images import resampling as resampling
+    from simdnn.operators.lines import batch_normalization as batch_normalization
+    from simdnn.operators.lines import group_normalization as group_normalization
+    from simdnn.operators.lines import layer_normalization as layer_normalization
+    from simdnn.operators.lines import reduction as reduction
+    from simdnn.operators.lines import softmax as softmax
     from simdnn.primitives.attr import Attr as Attr
     from simdnn.primitives.attr import Quant as Quant
     from simdnn.primitives.convolution import convolution as convolution

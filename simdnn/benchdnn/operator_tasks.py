@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import simdnn
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
@@ -17,7 +18,6 @@ from simdnn.benchdnn import attributes, definitions
 from simdnn.benchdnn.attributes import AskedPostOp, Parameter
 from simdnn.benchdnn.layouts import Moved
 from simdnn.networks.kernels import shadow
-from simdnn.operators import primitives
 from simdnn.operators.estimate import estimate
 from simdnn.operators.results import OperatorEstimate
 
@@ -166,7 +166,7 @@ class OperatorTask:
         if "variance" in rows:
             rows["variance"] = abs(rows["variance"]) + np.float32(0.5)
         ending = self._ending(make)
-        call: Callable[..., Any] = getattr(primitives, self.primitive)
+        call: Callable[..., Any] = getattr(simdnn, self.primitive)
         operands = [sources] if self.listed else sources
         dst = {} if self.primitive == "shuffle" else {"dst": self.dst}
         found = call(*operands, **rows, **self.options, **self.where, **dst, **ending).output
