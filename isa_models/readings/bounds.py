@@ -198,6 +198,9 @@ class BoundedValue(ArrayValue):
             return self._with(inner, found)
         if (kept := self._kept(op, other)) is not None:
             return self._with(inner, kept, self.meant)
+        number, bits = (self, other) if self.shade is not None else (other, self)
+        if (turned := number._turned(op, bits, inner)) is not None:
+            return self._with(inner, turned, number.meant)
         return self._bits(other, inner)
 
     def _whole(self, op: str, other: BoundedValue, inner: ArrayValue) -> Self:
@@ -302,6 +305,19 @@ class BoundedValue(ArrayValue):
             if 0 <= part + by < parts:
                 found[..., part] = self.shade.reshape(shape)[..., part + by]
         return found.reshape(self.shade.shape)
+
+    def _turned(self, op: str, other: BoundedValue, inner: ArrayValue) -> Array | None:
+        """The bounds beside floats whose sign bits alone are set or turned; None of anything else."""
+        size, form = self.format.bits, fmt(self.meant)
+        if op not in ("or", "xor") or other.shade is not None or not form.is_float or form.bits != size:
+            return None
+        if self.beside().shape[-1] != self.lanes or not np.isin(other.array, (0, 1 << (size - 1))).all():
+            return None
+        found = np.array(np.broadcast_to(self.beside(), (FIELDS, *inner.array.shape)))
+        turns = (inner.array ^ self.array) != 0
+        for field in (EXACT, HELD):
+            found[field] = np.where(turns, -found[field], found[field])
+        return found
 
     def _narrowed(self, dtype: str) -> Array | None:
         """The bounds beside the low halves (and so on) of lanes that hold several numbers each; None of others."""

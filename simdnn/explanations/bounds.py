@@ -165,14 +165,15 @@ class _FedKernel:
         origins = origins_of(self.kernel, self.src, self.weights, self.parameters)
         found = {}
         for tensor in self.kernel.program.tensors:
-            if tensor.kind != "input":
+            whole = not fmt(tensor.dtype).is_float
+            if tensor.kind != "input" or (whole and tensor.name in self.kernel.weights and self._by_code):
                 continue
             array, origin = inputs[tensor.name].reshape(-1), origins.get(tensor.name)
             if origin is not None and origin.index.size == array.view(fmt(origin.dtype).dtype).size:
                 found[tensor.name] = self._of_operand(array, origin)
             elif tensor.name in self.kernel.weights and fmt(tensor.dtype).is_float:
                 found[tensor.name] = _converted(array, tensor.dtype), tensor.dtype
-            elif tensor.name in self.kernel.weights and not self._by_code:
+            elif tensor.name in self.kernel.weights and fmt(name_of(self.weights.dtype)).is_float:
                 raise Unimplemented(f"{self.kernel.name} packs weights in a way that bounds cannot follow")
             elif tensor.dtype == "f32":
                 found[tensor.name] = self._of_parameter(array), tensor.dtype
@@ -182,9 +183,9 @@ class _FedKernel:
 
     @property
     def _by_code(self) -> bool:
-        """Whether whatever packs the weights holds their very numbers: integers, and floats that any type widens."""
+        """Whether weights are floats of a byte or less, whose codes, however packed, are the user's very numbers."""
         form = fmt(name_of(self.weights.dtype))
-        return not form.is_float or form.bits <= 8
+        return form.is_float and form.bits <= 8
 
     def _of_operand(self, array: Array, origin: Origin) -> tuple[Array, str]:
         """Elements of the source or the weights as prepared, against the user's."""

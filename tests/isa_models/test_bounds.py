@@ -86,3 +86,12 @@ def test_parts_are_put_together_again() -> None:
     assert np.array_equal(regrouped(parts, 3), shade)
     mixed = parts[..., [0, 1, 6, 7]]
     assert np.isinf(regrouped(mixed, 1)[WORST]).all()
+
+
+def test_a_sign_that_is_set_by_bits_is_no_error() -> None:
+    numbers = value([1.5, 2.0, 3.0]) + value([2.0**-30, 0.0, 0.0])  # the first one is rounded
+    signs = BoundedValue(np.array([1 << 31, 1 << 31, 0], np.uint32), "u32")
+    for bits in (numbers.view("u32") | signs, signs | numbers.view("u32"), numbers.view("u32") ^ signs):
+        found = bits.view("f32").settled()
+        assert found[EXACT, 0].tolist() == [-1.5 - 2**-30, -2.0, 3.0]
+        assert 0 < found[WORST, 0, 0] < 2.0**-22 and found[WORST, 0, 1:].tolist() == [0, 0]

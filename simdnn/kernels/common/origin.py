@@ -68,7 +68,8 @@ def _origins(kernel: Kernel, src: Array, weights: Array, parameters: Parameters,
 
 def _base(array: Array) -> int:
     """The base of digits: twice a digit and two more is a number of the type."""
-    return 3 if fmt(name_of(array.dtype)).bits < 8 else 60
+    form = fmt(name_of(array.dtype))
+    return 3 if form.bits < 8 or (form.is_float and form.bits == 8) else 60
 
 
 def _digits(array: Array) -> int:
