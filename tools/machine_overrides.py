@@ -157,7 +157,7 @@ ZEN4_TRANSFERS: list[Override] = [
         ("vmov[dq]", "r(32|64),xmm", 3, (STORE_PORTS,), 6),
         ("kmov[bdw]", "r32,k", 3, (STORE_PORTS,), 9),
         ("kmovq", "r64,k", 4, (STORE_PORTS,), 10),
-        ("vpmovmskb|vmovmskp[sd]", "r32,[xy]mm", 5, (STORE_PORTS,), "with vmovd 8"),
+        ("v?pmovmskb|v?movmskp[sd]", "r32,[xy]mm", 5, (STORE_PORTS,), "with vmovd 8"),
         ("vpextr[bwdq]|vextractps", "r(32|64),xmm,i8", 4, (("FP1", "FP2", "FP3"), STORE_PORTS), "with vpinsrd 8"),
     )
 ] + [

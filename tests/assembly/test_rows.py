@@ -39,6 +39,8 @@ def test_every_spelling_costs_the_same_where_tables_have_both() -> None:
                 continue
             if name == "zen4" and re.fullmatch("mov[dq]|cvtsi2s[sd]", key[0]) and key[1] in ("xmm,r32", "xmm,r64"):
                 continue
+            if name == "zen4" and key[0] == "movsx" and "m" in key[1]:  # an ALU and a cycle more than movzx (measured)
+                continue
             if row.eliminated != table[other].eliminated and key[1].startswith("r64"):  # small sums on Golden Cove
                 continue
             if name == "hsw" and re.fullmatch("vpunpck[lh]qdq", key[0]) and key[1][8] == "m":
