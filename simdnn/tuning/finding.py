@@ -260,7 +260,9 @@ class Finding:
     def _modelled(
         self, options: Sequence[Sequence[str]], whole: Mapping[str, Mapping[str, Any]], count: int
     ) -> list[str]:
-        """Run what a model of the recipes names, and what they tell of it; notes on how, of `count` recipes in all."""
+        """Run what a model of the recipes names, and what they tell of it; notes on how, of `count` recipes in all.
+        Recipes of one mode in all layers run first: users expect them, and they show how far off the model is.
+        """
         alone = [
             {mode: (row["cycles"] - self._base["cycles"], _energy(row)) for mode, row in self._alone(place, some)}
             for place, some in enumerate(options)
@@ -268,6 +270,7 @@ class Finding:
         pairs = self._pairs(options)
         learned = not pairs and bool(whole)
         model = Additive(self._base["cycles"], options, alone, self._learned(options, whole) if learned else pairs)
+        self._rows([(mode,) * len(options) for mode in options[0] if all(mode in some for some in options)])
         rounds = 0 if self.keeps and self.few is not self.full else self.subject.rounds
         rounds = confirmed(model, self._rows, self.points, self.subject.a_round, rounds)
         rounds += self._at_bound(model) if self.keeps else 0

@@ -119,19 +119,11 @@ def test_what_the_library_computes_stays_its_own() -> None:
     assert library.implementation.startswith("ref_conv") and own.cycles < library.cycles
     with pytest.raises(simdnn.Unimplemented, match="what works: dispatch='fastest'"):
         simdnn.convolution(x, w, machine="spr", dispatch="onednn", attr=simdnn.Attr(scales={"wei": 0.5}))
-    with pytest.raises(simdnn.Unimplemented, match="'sum' to f8_e4m3"):
-        simdnn.estimate(
-            "convolution",
-            ic=16,
-            ih=4,
-            iw=4,
-            oc=16,
-            kh=1,
-            kw=1,
-            dt="f8_e4m3",
-            machine="spr",
-            attr=simdnn.Attr(post_ops=["sum"]),
-        )
+    held = normal((1, 16, 4, 4), "f8_e4m3", 2)  # a sum in f32, as in the reference of a matmul
+    added = simdnn.Attr(post_ops=[("sum", 0.5)])
+    r = simdnn.convolution(x, w, machine="spr", dispatch="onednn", dst="f8_e4m3", attr=added, into=held)
+    wanted = library.output + np.float32(0.5) * held.astype(np.float32)
+    assert r.output.view(np.uint8).tolist() == encode(wanted, "f8_e4m3").tolist()
 
 
 @pytest.mark.parametrize("mode", ["dynamic_mx", "dynamic_fp"])
