@@ -133,7 +133,7 @@ class CoreModel(CoreMemory):
             slots -= left
             self.rob_room += self.slots[row]
             self.mask_room += self.masks[row]
-            self.retired_at[self.retired] = now
+            self.retired_at[self.retired] = now - self.retire_delay  # nothing but room waits for that
             self.last_retirement = now
             if self.load_tensor[row] != NOWHERE:
                 self.load_room += 1

@@ -222,7 +222,7 @@ class CoreRun:
 
     @property
     def retired(self) -> Ints:
-        """For each op the cycle of its retirement."""
+        """For each op the cycle of its retirement, less the core's delay of all: when its results are there."""
         return self.array("retired_at")[: int(self.state[SLOT["retired"]])].copy()  # type: ignore[no-any-return]
 
     @property
