@@ -81,17 +81,19 @@ def _sharing_of(op: PostOp, dims: int, shape: tuple[int, ...], known: Sequence[i
     operand = tuple(size if moves else 1 for moves, size in zip(along, shape, strict=True))
     if any(one > 1 and size < 0 for one, size in zip(operand, known, strict=True)):
         return "unsupported"
-    found = sharing(operand, known)
+    found = strategy_of(operand, known)
     return "shared_axes" if found == "none" and op.kind == "prelu" and dims > 2 else found  # slopes lie otherwise there
 
 
-def sharing(operand: Sequence[int], shape: Sequence[int]) -> str:
-    """How a second operand is shared by the elements of an output in rows.
+def strategy_of(operand: Sequence[int], shape: Sequence[int]) -> str:
+    """How a second operand is shared by the elements of an output in rows, by the library's names of its strategies.
 
-    >>> [sharing(operand, (3, 4, 5)) for operand in ((1, 1, 5), (1, 4, 1), (3, 1, 5), (1, 4, 5), (3, 4, 1))]
+    >>> [strategy_of(operand, (3, 4, 5)) for operand in ((1, 1, 5), (1, 4, 1), (3, 1, 5), (1, 4, 5), (3, 4, 1))]
     ['per_w', 'per_oc', 'per_mb_w', 'batch', 'shared_axes']
-    >>> sharing((1, 4, 1), (1, 4, 1)), sharing((1, 1, 1), (1, 1, 1)), sharing((1, 5), (4, 5)), sharing((4, 1), (4, 5))
-    ('none', 'scalar', 'per_oc', 'per_mb_spatial')
+    >>> strategy_of((1, 4, 1), (1, 4, 1)), strategy_of((1, 1, 1), (1, 1, 1))
+    ('none', 'scalar')
+    >>> strategy_of((1, 5), (4, 5)), strategy_of((4, 1), (4, 5))
+    ('per_oc', 'per_mb_spatial')
     """
     if prod(operand) == 1:
         return "scalar"
