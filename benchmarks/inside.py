@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.onednn import Matmul
+from benchmarks.onednn import Primitive
 from simdnn.calibration.sampler import CHAIN_CYCLES, Sampler, Samples, tick_ns
 
 _EXECUTE = 3  # of the virtual functions: two destructors, init, execute
@@ -40,7 +40,7 @@ class Timed:
     samples: int
 
 
-def timed(primitive: Matmul) -> Timed:
+def timed(primitive: Primitive) -> Timed:
     """Time a primitive over its own warm memory, in the thread in which the library runs it."""
     found: list[Timed] = []
 
@@ -91,7 +91,7 @@ def _calling(function: int) -> list[str]:
     return [*body, f"movabs rax, {function}", "call rax", *(f"pop {register}" for register in reversed(kept))]
 
 
-def _within(primitive: Matmul, measure: Callable[[Any, int, int], None]) -> None:
+def _within(primitive: Primitive, measure: Callable[[Any, int, int], None]) -> None:
     """Run the primitive once, with `measure(function, object, context)` in place of its own function."""
     handle = primitive.primitive.value or 0
     address = ctypes.c_uint64.from_address(handle + 8).value  # behind the count of references

@@ -20,15 +20,15 @@ from typing import Any, ClassVar
 
 LIBRARY = Path(os.environ.get("DNNLROOT", sys.prefix)) / "lib" / "libdnnl.so"
 _CPU, _IN_ORDER, _IMPLEMENTATION = 1, 1, 8
-_TYPES = {"f16": 1, "bf16": 2, "f32": 3, "s32": 4, "s8": 5, "u8": 6, "s4": 11, "u4": 12}
+TYPES = {"f16": 1, "bf16": 2, "f32": 3, "s32": 4, "s8": 5, "u8": 6, "s4": 11, "u4": 12}
 _STRICT_MATH, _BF16_MATH = 0, 1
-_ANY, _AB = 1, 3
+ANY, _AB = 1, 3
 _ABCD = ("a", "ab", "abc", "abcd", "abcde", "abcdef")  # the layouts of NumPy's arrays, from 2 on
 _QUERIES = {"src": 129, "wei": 131, "dst": 133}
-_INFERENCE, _DIRECT = 96, 1
+INFERENCE, _DIRECT = 96, 1
 _ALLOCATE = ctypes.c_void_p(-1)
 _ARGUMENTS = {"src": 1, "dst": 17, "wei": 33}
-_SCALES = 4096  # of an argument, added to it
+SCALES = 4096  # of an argument, added to it
 
 
 class _Argument(ctypes.Structure):
@@ -59,38 +59,93 @@ def measure(size: int, rounds: int, types: str, isa: str) -> dict[str, Any]:
     return result
 
 
-class Matmul:
+class Primitive:
+    """A primitive of the library in this process, with its arguments in memory; `run` executes it."""
+
+    arguments: Any
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL(str(LIBRARY))
+        self.engine, self.stream, self.primitive = (ctypes.c_void_p() for _ in range(3))
+        self._call("dnnl_engine_create", ctypes.byref(self.engine), _CPU, ctypes.c_size_t(0))
+        self._call("dnnl_stream_create", ctypes.byref(self.stream), self.engine, _IN_ORDER)
+        self.implementation = ""
+        self.query = self.library.dnnl_primitive_desc_query_md
+        self.query.restype = ctypes.c_void_p
+
+    def create(self, plan: ctypes.c_void_p) -> None:
+        """Make the primitive that is planned; its implementation's name."""
+        name = ctypes.c_char_p()
+        self._call("dnnl_primitive_create", ctypes.byref(self.primitive), plan)
+        self._call("dnnl_primitive_desc_query", plan, _IMPLEMENTATION, 0, ctypes.byref(name))
+        self.implementation = (name.value or b"").decode()
+
+    def run(self) -> None:
+        """Execute it on tensors in its own layouts."""
+        self._execute(self.primitive, self.arguments)
+        self._call("dnnl_stream_wait", self.stream)
+
+    def _execute(self, primitive: ctypes.c_void_p, arguments: Any) -> None:
+        self._call("dnnl_primitive_execute", primitive, self.stream, len(arguments), arguments)
+
+    def _arguments(self, memories: dict[int, int]) -> Any:
+        return (_Argument * len(memories))(*(_Argument(index, memory) for index, memory in memories.items()))
+
+    def _descriptor(self, sizes: tuple[int, ...], dtype: str, layout: int) -> ctypes.c_void_p:
+        descriptor = ctypes.c_void_p()
+        create = "dnnl_memory_desc_create_with_tag"
+        self._call(create, ctypes.byref(descriptor), len(sizes), dims(*sizes), TYPES[dtype], layout)
+        return descriptor
+
+    def _filled(self, descriptor: ctypes.c_void_p, values: Callable[[int], bytes]) -> int:
+        """Memory with the bytes that `values` has for its size, zeros behind them."""
+        memory, pointer = ctypes.c_void_p(), ctypes.c_void_p()
+        self._call("dnnl_memory_create", ctypes.byref(memory), descriptor, self.engine, _ALLOCATE)
+        get_size = self.library.dnnl_memory_desc_get_size
+        get_size.restype = ctypes.c_size_t
+        size = get_size(descriptor)
+        raw = values(size)
+        self._call("dnnl_memory_map_data", memory, ctypes.byref(pointer))
+        ctypes.memset(pointer, 0, size)
+        ctypes.memmove(pointer, raw, min(size, len(raw)))
+        self._call("dnnl_memory_unmap_data", memory, pointer)
+        return int(memory.value or 0)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self.library, name)(*arguments)
+        if status:
+            raise SystemExit(f"{name}: status {status} (3: unimplemented)")
+
+
+def dims(*sizes: int) -> Any:
+    """Sizes as the library takes them, zeros behind them."""
+    return (ctypes.c_int64 * 12)(*sizes)
+
+
+class Matmul(Primitive):
     """A oneDNN primitive with its memory: a matmul (m, k) x (k, n), weights in the library's own layout.
 
     `run` executes it once, `packing` brings the weights into that layout besides.
     """
 
-    asked: ClassVar = {"src": _AB, "wei": _ANY, "dst": _AB}  # layouts
+    asked: ClassVar = {"src": _AB, "wei": ANY, "dst": _AB}  # layouts
     brought: ClassVar = ("src", "wei", "dst")  # tensors that `call` and `packing` bring into the library's own layout
 
     def __init__(self, types: str, *sizes: int) -> None:
-        self.library = ctypes.CDLL(str(LIBRARY))
-        self.engine, self.stream = ctypes.c_void_p(), ctypes.c_void_p()
-        self._call("dnnl_engine_create", ctypes.byref(self.engine), _CPU, ctypes.c_size_t(0))
-        self._call("dnnl_stream_create", ctypes.byref(self.stream), self.engine, _IN_ORDER)
+        super().__init__()
         self.formats = dict(zip(("src", "wei", "dst"), types.split(":"), strict=True))
         shapes = dict(zip(self.formats, self.shapes(*sizes), strict=True))
         given = {key: self._descriptor(shapes[key], self.formats[key], tag) for key, tag in self.asked.items()}
-        plan, self.primitive = ctypes.c_void_p(), ctypes.c_void_p()
+        plan = ctypes.c_void_p()
         self.plan(plan, given, *sizes)
-        self._call("dnnl_primitive_create", ctypes.byref(self.primitive), plan)
-        query = self.library.dnnl_primitive_desc_query_md
-        query.restype = ctypes.c_void_p
-        name = ctypes.c_char_p()
-        self._call("dnnl_primitive_desc_query", plan, _IMPLEMENTATION, 0, ctypes.byref(name))
-        self.implementation = (name.value or b"").decode()
-        self.own = {key: ctypes.c_void_p(query(plan, code, 0)) for key, code in _QUERIES.items()}
+        self.create(plan)
+        self.own = {key: ctypes.c_void_p(self.query(plan, code, 0)) for key, code in _QUERIES.items()}
         memories = {key: self._memory(descriptor, self.formats[key]) for key, descriptor in self.own.items()}
         self.arguments = self._arguments({_ARGUMENTS[key]: memory for key, memory in memories.items()})
         self.reorders = {
             key: self._reorder(key, shapes[key], memories[key])
             for key, tag in self.asked.items()
-            if tag == _ANY and key in self.brought
+            if tag == ANY and key in self.brought
         }
 
     def shapes(self, *sizes: int) -> tuple[tuple[int, ...], ...]:
@@ -102,11 +157,6 @@ class Matmul:
         """Have the library choose an implementation."""
         create, of = "dnnl_matmul_primitive_desc_create", (given["src"], given["wei"], None, given["dst"])
         self._call(create, ctypes.byref(plan), self.engine, *of, None)
-
-    def run(self) -> None:
-        """Execute it on tensors in its own layouts."""
-        self._execute(self.primitive, self.arguments)
-        self._call("dnnl_stream_wait", self.stream)
 
     def call(self) -> None:
         """Execute it on the user's source and destination, and weights in its own layout."""
@@ -123,12 +173,6 @@ class Matmul:
             elif key in self.reorders:
                 self._execute(*self.reorders[key])
         self._call("dnnl_stream_wait", self.stream)
-
-    def _execute(self, primitive: ctypes.c_void_p, arguments: Any) -> None:
-        self._call("dnnl_primitive_execute", primitive, self.stream, len(arguments), arguments)
-
-    def _arguments(self, memories: dict[int, int]) -> Any:
-        return (_Argument * len(memories))(*(_Argument(index, memory) for index, memory in memories.items()))
 
     def _reorder(self, key: str, shape: tuple[int, ...], own: int) -> tuple[ctypes.c_void_p, Any]:
         """A tensor from the user's layout to the primitive's; of the destination back."""
@@ -154,39 +198,21 @@ class Matmul:
         found = get().contents
         return f"{found.major}.{found.minor}.{found.patch}"
 
-    def _descriptor(self, sizes: tuple[int, ...], dtype: str, layout: int) -> ctypes.c_void_p:
-        descriptor = ctypes.c_void_p()
-        shape = (ctypes.c_int64 * 12)(*sizes)
-        create = "dnnl_memory_desc_create_with_tag"
-        self._call(create, ctypes.byref(descriptor), len(sizes), shape, _TYPES[dtype], layout)
-        return descriptor
-
     def _memory(self, descriptor: ctypes.c_void_p, dtype: str) -> int:
         """Memory filled with random numbers; in the weights' own layout their order does not matter."""
         import ml_dtypes
         import numpy as np
 
-        memory, pointer = ctypes.c_void_p(), ctypes.c_void_p()
-        self._call("dnnl_memory_create", ctypes.byref(memory), descriptor, self.engine, _ALLOCATE)
-        get_size = self.library.dnnl_memory_desc_get_size
-        get_size.restype = ctypes.c_size_t
-        count = get_size(descriptor)
         rng = np.random.default_rng(1)
         floats: dict[str, Any] = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
-        if dtype in floats:
-            kind = np.dtype(floats[dtype])
-            raw = rng.standard_normal(count // kind.itemsize, dtype=np.float32).astype(kind).tobytes()
-        else:
-            raw = rng.integers(0, 256, count, np.uint8).tobytes()
-        self._call("dnnl_memory_map_data", memory, ctypes.byref(pointer))
-        ctypes.memmove(pointer, raw, len(raw))
-        self._call("dnnl_memory_unmap_data", memory, pointer)
-        return int(memory.value or 0)
 
-    def _call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self.library, name)(*arguments)
-        if status:
-            raise SystemExit(f"{name}: status {status} (3: unimplemented)")
+        def drawn(size: int) -> bytes:
+            if dtype not in floats:
+                return rng.integers(0, 256, size, np.uint8).tobytes()
+            kind = np.dtype(floats[dtype])
+            return rng.standard_normal(size // kind.itemsize, dtype=np.float32).astype(kind).tobytes()
+
+        return self._filled(descriptor, drawn)
 
 
 class Compressed(Matmul):
@@ -200,15 +226,15 @@ class Compressed(Matmul):
         _, k, n = sizes
         scales = self._memory(self._descriptor((k // group, n), "f32", _AB), "f32")
         memories = {given.index: given.memory for given in self.arguments}
-        self.arguments = self._arguments(memories | {_SCALES | _ARGUMENTS["wei"]: scales})
+        self.arguments = self._arguments(memories | {SCALES | _ARGUMENTS["wei"]: scales})
 
     def plan(self, plan: ctypes.c_void_p, given: dict[str, ctypes.c_void_p], *sizes: int) -> None:
         """Have the library choose an implementation that computes in the source's type."""
         mode = _BF16_MATH if self.formats["src"] == "bf16" else _STRICT_MATH
-        attr, groups = ctypes.c_void_p(), (ctypes.c_int64 * 12)(self.group, 1)
+        attr, groups = ctypes.c_void_p(), dims(self.group, 1)
         self._call("dnnl_primitive_attr_create", ctypes.byref(attr))
         self._call("dnnl_primitive_attr_set_fpmath_mode_v2", attr, mode, 1)
-        self._call("dnnl_primitive_attr_set_scales", attr, _ARGUMENTS["wei"], 3, 2, groups, _TYPES["f32"])
+        self._call("dnnl_primitive_attr_set_scales", attr, _ARGUMENTS["wei"], 3, 2, groups, TYPES["f32"])
         create, of = "dnnl_matmul_primitive_desc_create", (given["src"], given["wei"], None, given["dst"])
         self._call(create, ctypes.byref(plan), self.engine, *of, attr)
 
@@ -216,7 +242,7 @@ class Compressed(Matmul):
 class Convolution(Matmul):
     """A oneDNN forward convolution of nchw sources, all tensors in the library's own layouts."""
 
-    asked: ClassVar = {"src": _ANY, "wei": _ANY, "dst": _ANY}
+    asked: ClassVar = {"src": ANY, "wei": ANY, "dst": ANY}
 
     def shapes(self, *sizes: int) -> tuple[tuple[int, ...], ...]:
         """The shapes of source, weights and destination."""
@@ -227,11 +253,11 @@ class Convolution(Matmul):
 
     def plan(self, plan: ctypes.c_void_p, given: dict[str, ctypes.c_void_p], *sizes: int) -> None:
         """Have the library choose an implementation."""
-        stride, padding = ((ctypes.c_int64 * 12)(size, size) for size in sizes[5:7])
-        dense = (ctypes.c_int64 * 12)()
+        stride, padding = (dims(size, size) for size in sizes[5:7])
+        dense = dims()
         of = given["src"], given["wei"], None, given["dst"], stride, dense, padding, padding
         create = "dnnl_convolution_forward_primitive_desc_create"
-        self._call(create, ctypes.byref(plan), self.engine, _INFERENCE, _DIRECT, *of, None)
+        self._call(create, ctypes.byref(plan), self.engine, INFERENCE, _DIRECT, *of, None)
 
 
 def main() -> None:

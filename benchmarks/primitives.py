@@ -31,18 +31,17 @@ from numpy.typing import NDArray
 
 import simdnn
 from benchmarks.cells import RECORDED
-from benchmarks.onednn import LIBRARY, environment
+from benchmarks.onednn import ANY, INFERENCE, SCALES, TYPES, Primitive, dims, environment
 from simdnn.cli.output import table
 
 _NAMES = ["primitive", "problem"]
-_TYPES = {"bf16": 2, "f32": 3, "s8": 5, "u8": 6}
 _NUMPY: dict[str, Any] = {"bf16": ml_dtypes.bfloat16, "f32": np.float32, "s8": np.int8, "u8": np.uint8}
 _ELTWISE = {"relu": 0x20, "tanh": 0x21, "logistic": 0x29, "exp": 0x2A, "log": 0x2D, "pow": 0x30, "gelu_erf": 0x31}
 _POOLING = {"max": 0x1FF, "avg_exclude_padding": 0x3FF}
 _RESAMPLING = {"nearest": 0x2FFF0, "linear": 0x2FFF1}
 _ADD, _MEAN, _SOFTMAX, _LOG_SOFTMAX, _DECONVOLUTION = 0x1FFF0, 0x2FFF6, 0x30000, 0x30001, 10
-_INFERENCE, _SCALED_AND_SHIFTED, _GIVEN = 96, 2 | 4, 1
-#: arguments of an execution, and the offset of scales
+_SCALED_AND_SHIFTED, _GIVEN = 2 | 4, 1
+#: arguments of an execution
 _INDEX = {
     "src": 1,
     "src0": 1,
@@ -54,7 +53,7 @@ _INDEX = {
     "scale": 51,
     "shift": 52,
 }
-_SCALES, _EXECUTED = 4096, 255
+_EXECUTED = 255
 _LAST = (0, 2, 3, 1)  # dimensions as they lie with the channels last
 
 
@@ -124,10 +123,6 @@ class Problem:
         return float(found.cycles)
 
 
-def _dims(*sizes: int) -> Any:
-    return (ctypes.c_int64 * 12)(*sizes)
-
-
 def _sizes(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))
 
@@ -139,13 +134,13 @@ def deconvolution(
     out = (size - 1) * stride + taps - 2 * padding
     weights = (groups * oc, ic, taps, taps)
     own = weights if groups == 1 else (groups, oc, ic, taps, taps)
-    around = _dims(padding, padding)
+    around = dims(padding, padding)
 
     def plan(library: Any, to: Any, engine: Any, d: dict[str, Any], attr: Any) -> int:
         create = library.dnnl_deconvolution_forward_primitive_desc_create
-        kind, steps = (_INFERENCE, _DECONVOLUTION), _dims(stride, stride)
+        kind, steps = (INFERENCE, _DECONVOLUTION), dims(stride, stride)
         return int(
-            create(to, engine, *kind, d["src"], d["weights"], None, d["dst"], steps, _dims(), around, around, attr)
+            create(to, engine, *kind, d["src"], d["weights"], None, d["dst"], steps, dims(), around, around, attr)
         )
 
     return Problem(
@@ -166,9 +161,9 @@ def pooling(algorithm: str, dtype: str, c: int, size: int, taps: int, stride: in
     behind = (out - 1) * stride + taps - size - padding
 
     def plan(library: Any, to: Any, engine: Any, d: dict[str, Any], attr: Any) -> int:
-        window = _dims(stride, stride), _dims(taps, taps), _dims(), _dims(padding, padding), _dims(behind, behind)
+        window = dims(stride, stride), dims(taps, taps), dims(), dims(padding, padding), dims(behind, behind)
         create = library.dnnl_pooling_forward_primitive_desc_create
-        return int(create(to, engine, _INFERENCE, _POOLING[algorithm], d["src"], d["dst"], *window, attr))
+        return int(create(to, engine, INFERENCE, _POOLING[algorithm], d["src"], d["dst"], *window, attr))
 
     return Problem(
         "pooling",
@@ -184,7 +179,7 @@ def pooling(algorithm: str, dtype: str, c: int, size: int, taps: int, stride: in
 def softmax(dtype: str, shape: tuple[int, ...], axis: int, logarithm: bool = False) -> Problem:
     def plan(library: Any, to: Any, engine: Any, d: dict[str, Any], attr: Any) -> int:
         create, kind = library.dnnl_softmax_forward_primitive_desc_create, _LOG_SOFTMAX if logarithm else _SOFTMAX
-        return int(create(to, engine, _INFERENCE, kind, d["src"], d["dst"], axis, attr))
+        return int(create(to, engine, INFERENCE, kind, d["src"], d["dst"], axis, attr))
 
     name, text = "logsoftmax" if logarithm else "softmax", f"{dtype} {_sizes(shape)} axis {axis}"
     tensor = Tensor(shape, dtype)
@@ -195,7 +190,7 @@ def layer_normalization(dtype: str, shape: tuple[int, ...]) -> Problem:
     def plan(library: Any, to: Any, engine: Any, d: dict[str, Any], attr: Any) -> int:
         create, epsilon = library.dnnl_layer_normalization_forward_primitive_desc_create, ctypes.c_float(1e-5)
         of = d["src"], d["dst"], d["statistics"], epsilon, _SCALED_AND_SHIFTED
-        return int(create(to, engine, _INFERENCE, *of, attr))
+        return int(create(to, engine, INFERENCE, *of, attr))
 
     tensor, row = Tensor(shape, dtype), Tensor(shape[-1:])
     tensors = {"src": tensor, "scale": row, "shift": row}
@@ -205,7 +200,7 @@ def layer_normalization(dtype: str, shape: tuple[int, ...]) -> Problem:
 def batch_normalization(dtype: str, c: int, size: int, last: bool) -> Problem:
     def plan(library: Any, to: Any, engine: Any, d: dict[str, Any], attr: Any) -> int:
         create, epsilon = library.dnnl_batch_normalization_forward_primitive_desc_create, ctypes.c_float(1e-5)
-        return int(create(to, engine, _INFERENCE, d["src"], d["dst"], epsilon, _SCALED_AND_SHIFTED | _GIVEN, attr))
+        return int(create(to, engine, INFERENCE, d["src"], d["dst"], epsilon, _SCALED_AND_SHIFTED | _GIVEN, attr))
 
     tensor = Tensor((1, c, size, size), dtype, _LAST if last else ())
     rows = dict.fromkeys(("scale", "shift", "mean", "variance"), Tensor((c,)))
@@ -216,7 +211,7 @@ def batch_normalization(dtype: str, c: int, size: int, last: bool) -> Problem:
 def eltwise(algorithm: str, dtype: str, size: int, alpha: float = 0.0, beta: float = 0.0) -> Problem:
     def plan(library: Any, to: Any, engine: Any, d: dict[str, Any], attr: Any) -> int:
         create, numbers = library.dnnl_eltwise_forward_primitive_desc_create, map(ctypes.c_float, (alpha, beta))
-        return int(create(to, engine, _INFERENCE, _ELTWISE[algorithm], d["src"], d["dst"], *numbers, attr))
+        return int(create(to, engine, INFERENCE, _ELTWISE[algorithm], d["src"], d["dst"], *numbers, attr))
 
     tensor = Tensor((size,), dtype)
     arguments = (algorithm, alpha, beta)
@@ -246,7 +241,7 @@ def reduction(dtype: str, shape: tuple[int, ...], axes: list[int]) -> Problem:
 def resampling(algorithm: str, c: int, size: int, out: int, last: bool) -> Problem:
     def plan(library: Any, to: Any, engine: Any, d: dict[str, Any], attr: Any) -> int:
         create = library.dnnl_resampling_forward_primitive_desc_create
-        return int(create(to, engine, _INFERENCE, _RESAMPLING[algorithm], None, d["src"], d["dst"], attr))
+        return int(create(to, engine, INFERENCE, _RESAMPLING[algorithm], None, d["src"], d["dst"], attr))
 
     source, target = (Tensor((1, c, n, n), "f32", _LAST if last else ()) for n in (size, out))
     text = f"{algorithm} f32 {c}x{size}x{size}>{out} {'last' if last else 'rows'}"
@@ -304,44 +299,33 @@ def problems() -> Iterator[Problem]:
 
 
 # -- the library ------------------------------------------------------------------------------------------------------
-class Primitive:
+class Measured(Primitive):
     """A problem as the library runs it, on memory in its own layouts; `benchmarks.inside.timed` times it."""
 
     def __init__(self, problem: Problem) -> None:
-        self.library = ctypes.CDLL(str(LIBRARY))
-        self.engine, self.stream = ctypes.c_void_p(), ctypes.c_void_p()
-        self._call("dnnl_engine_create", ctypes.byref(self.engine), 1, ctypes.c_size_t(0))
-        self._call("dnnl_stream_create", ctypes.byref(self.stream), self.engine, 1)
+        super().__init__()
         given = {**problem.tensors, "dst": problem.dst}
         statistics = Tensor(problem.dst.shape[:-1])
         described = {name: self._described(tensor) for name, tensor in (given | {"statistics": statistics}).items()}
-        plan, self.primitive, name = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_char_p()
+        plan = ctypes.c_void_p()
         status = problem.plan(self.library, ctypes.byref(plan), self.engine, described, self._scaled(problem))
         if status:
             raise SystemExit(f"no primitive: status {status} (3: unimplemented)")
-        self._call("dnnl_primitive_create", ctypes.byref(self.primitive), plan)
-        self._call("dnnl_primitive_desc_query", plan, 8, 0, ctypes.byref(name))
-        self.implementation = (name.value or b"").decode()
-        memories = {_INDEX[name]: self._memory(plan, problem, name, described[name]) for name in given}
+        self.create(plan)
+        memories = {_INDEX[name]: self._bound(plan, problem, name, described[name]) for name in given}
         if problem.scale:
-            scale = np.float32(problem.scale)
-            memories[_SCALES | _INDEX["dst"]] = self._filled(self._described(Tensor((1,))), scale.tobytes())
-        self.arguments = (_Argument * len(memories))(*(_Argument(*pair) for pair in memories.items()))
-
-    def run(self) -> None:
-        """Execute it."""
-        self._call("dnnl_primitive_execute", self.primitive, self.stream, len(self.arguments), self.arguments)
-        self._call("dnnl_stream_wait", self.stream)
+            scale = np.float32(problem.scale).tobytes()
+            memories[SCALES | _INDEX["dst"]] = self._filled(self._described(Tensor((1,))), lambda _: scale)
+        self.arguments = self._arguments(memories)
 
     def _described(self, tensor: Tensor) -> ctypes.c_void_p:
-        found, size = ctypes.c_void_p(), len(tensor.shape)
-        shape, dtype = _dims(*tensor.shape), _TYPES[tensor.dtype]
         if tensor.order is None:
-            self._call("dnnl_memory_desc_create_with_tag", ctypes.byref(found), size, shape, dtype, 1)
-            return found
+            return self._descriptor(tensor.shape, tensor.dtype, ANY)
+        found, size = ctypes.c_void_p(), len(tensor.shape)
+        shape, dtype = dims(*tensor.shape), TYPES[tensor.dtype]
         lies = [tensor.shape[axis] for axis in tensor.lies]
         steps = {axis: prod(lies[place + 1 :]) for place, axis in enumerate(tensor.lies)}
-        strides = _dims(*(steps[axis] for axis in range(size)))
+        strides = dims(*(steps[axis] for axis in range(size)))
         self._call("dnnl_memory_desc_create_with_strides", ctypes.byref(found), size, shape, dtype, strides)
         return found
 
@@ -350,42 +334,18 @@ class Primitive:
         attr = ctypes.c_void_p()
         self._call("dnnl_primitive_attr_create", ctypes.byref(attr))
         if problem.scale:
-            self._call("dnnl_primitive_attr_set_scales", attr, _INDEX["dst"], 0, 0, None, _TYPES["f32"])
+            self._call("dnnl_primitive_attr_set_scales", attr, _INDEX["dst"], 0, 0, None, TYPES["f32"])
         return attr
 
-    def _memory(self, plan: ctypes.c_void_p, problem: Problem, name: str, given: ctypes.c_void_p) -> int:
+    def _bound(self, plan: ctypes.c_void_p, problem: Problem, name: str, given: ctypes.c_void_p) -> int:
         """Memory of an argument in the layout that the primitive wants; where that is its own, values' order is not."""
-        query = self.library.dnnl_primitive_desc_query_md
-        query.restype = ctypes.c_void_p
-        wanted = None if problem.primitive == "conversion" else query(plan, _EXECUTED, _INDEX[name])
+        wanted = None if problem.primitive == "conversion" else self.query(plan, _EXECUTED, _INDEX[name])
         values = b"" if name == "dst" else self._in_memory(problem, name)
-        return self._filled(ctypes.c_void_p(wanted) if wanted else given, values)
+        return self._filled(ctypes.c_void_p(wanted) if wanted else given, lambda _: values)
 
     @staticmethod
     def _in_memory(problem: Problem, name: str) -> bytes:
         return problem.data()[name].transpose(problem.tensors[name].lies).tobytes()
-
-    def _filled(self, descriptor: ctypes.c_void_p, values: bytes) -> int:
-        memory, pointer = ctypes.c_void_p(), ctypes.c_void_p()
-        create = "dnnl_memory_create"
-        self._call(create, ctypes.byref(memory), descriptor, self.engine, ctypes.c_void_p(-1))
-        get_size = self.library.dnnl_memory_desc_get_size
-        get_size.restype = ctypes.c_size_t
-        size = get_size(descriptor)
-        self._call("dnnl_memory_map_data", memory, ctypes.byref(pointer))
-        ctypes.memset(pointer, 0, size)
-        ctypes.memmove(pointer, values, min(size, len(values)))
-        self._call("dnnl_memory_unmap_data", memory, pointer)
-        return int(memory.value or 0)
-
-    def _call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self.library, name)(*arguments)
-        if status:
-            raise SystemExit(f"{name}: status {status}")
-
-
-class _Argument(ctypes.Structure):
-    _fields_ = [("index", ctypes.c_int), ("memory", ctypes.c_void_p)]
 
 
 def _child() -> None:
@@ -395,7 +355,7 @@ def _child() -> None:
     from benchmarks.inside import timed
 
     for problem in problems():
-        primitive = Primitive(problem)
+        primitive = Measured(problem)
         for _ in range(3):
             primitive.run()
         t = timed(primitive)

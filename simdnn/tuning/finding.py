@@ -270,7 +270,7 @@ class Finding:
         pairs = self._pairs(options)
         learned = not pairs and bool(whole)
         model = Additive(self._base["cycles"], options, alone, self._learned(options, whole) if learned else pairs)
-        self._rows([(mode,) * len(options) for mode in options[0] if all(mode in some for some in options)])
+        self._rows([self._all(mode) for mode in options[0] if all(mode in some for some in options)])
         rounds = 0 if self.keeps and self.few is not self.full else self.subject.rounds
         rounds = confirmed(model, self._rows, self.points, self.subject.a_round, rounds)
         rounds += self._at_bound(model) if self.keeps else 0

@@ -23,6 +23,7 @@ from simdnn.networks.ops.heads import (
     joined,
     of_one_query,
     over_groups,
+    scale_of,
     split,
 )
 from simdnn.networks.ops.qlinear import MICROSOFT
@@ -33,10 +34,6 @@ from simdnn.networks.ops.transformer import outside, refuse_flags
 
 def _wanted(node: Node, i: int) -> bool:
     return len(node.outputs) > i and bool(node.outputs[i])
-
-
-def _scale(node: Node, size: int) -> float:
-    return node.number("scale", 0.0) or float(np.float32(1) / np.sqrt(np.float32(size)))
 
 
 def _with_past(k: Kernels, past: Array | None, new: Array) -> Array:
@@ -80,7 +77,7 @@ def multi_head_attention(
     key, value = _with_past(k, past_key, key), _with_past(k, past_value, value)
     unseen = outside(node, mask, batch, steps, key.shape[2])
     onto = tuple(over_groups(a, batch, heads, heads) for a in (added, unseen) if a is not None)
-    form = AttentionForm(_scale(node, query.shape[3]), onto)
+    form = AttentionForm(scale_of(node, query.shape[3]), onto)
     plain = of_steps and not onto and past_key is None and not node.integer("unidirectional", 0)
     given = (grouped(k, query, heads), grouped(k, key, heads), grouped(k, value, heads))
     if k.runs_models and plain and not any(_wanted(node, i) for i in (1, 2, 3)):
@@ -145,7 +142,7 @@ def group_query_attention(
     own = None if sink is None else np.tile(sink.reshape(groups, -1), (batch, 1))[..., None, None]
     if sink is None and node.integer("smooth_softmax", 0):
         own = np.zeros((1, 1, 1, 1), F32)
-    form = AttentionForm(_scale(node, size), onto, cap=node.number("softcap", 0.0), sink=own, inverse=True)
+    form = AttentionForm(scale_of(node, size), onto, cap=node.number("softcap", 0.0), sink=own, inverse=True)
     given = (grouped(k, query, groups), *(view(k, a, (batch * groups, 1, *a.shape[2:])) for a in kept))
     seen_from = node.integer("local_window_size", -1)
     tiled = k.runs_models and total > 1 and not form.cap and own is None and not _wanted(node, 3)

@@ -18,6 +18,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common import functions as f
 from simdnn.libraries import LineSums
 from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import formula_of, lines_of
 from simdnn.networks.ops.linear import in_parts, products
 from simdnn.networks.ops.reduction import softmax_kernel
@@ -43,8 +44,8 @@ class AttentionForm:
 
 def attended(k: Kernels, query: Array, key: Array, value: Array, form: AttentionForm) -> tuple[Array, Array]:
     """Values that queries find, (images by shared heads, heads, steps, size), and the scores ahead of their softmax."""
-    k = _of_layers(k)
-    scores = _scores(k, query, key, form.scale)
+    k = of_layers(k)
+    scores = scores_of(k, query, key, form.scale)
     if form.cap:
         tanh, cap = formula_of(k, "softcap", f.tanh), form.cap
         scores = k.map(lambda v: tanh(v / cap) * cap, scores, name="tanh")
@@ -52,12 +53,12 @@ def attended(k: Kernels, query: Array, key: Array, value: Array, form: Attention
     return _found(k, _shares(k, scores, form), value), scores
 
 
-def _of_layers(k: Kernels) -> Kernels:
+def of_layers(k: Kernels) -> Kernels:
     """Kernels of products whose second operand is no constant."""
     return replace(k, constant_weights=False, followed="")
 
 
-def _scores(k: Kernels, query: Array, key: Array, scale: float) -> Array:
+def scores_of(k: Kernels, query: Array, key: Array, scale: float) -> Array:
     """Products of queries and keys, scaled."""
     turned = np.swapaxes(key, -1, -2)
     if k.runs_models:
@@ -122,7 +123,7 @@ def in_tiles(k: Kernels, query: Array, key: Array, value: Array, form: Attention
     """Values that queries find, tile by tile; with `past` places ahead of the first query, what is later than the last
     query of a tile is left out.
     """
-    k, lines, sizes = _of_layers(k), lines_of(k, query), key.shape[3] + value.shape[3]
+    k, lines, sizes = of_layers(k), lines_of(k, query), key.shape[3] + value.shape[3]
     assert lines is not None
     columns, steps = block_of_keys(k, sizes), query.shape[2]
     rows = min(columns, sizes, steps)
@@ -166,7 +167,7 @@ def _tile(
     found: Array | None = None
     for start, stop in cuts:
         seen = None if form.seen is None else form.seen[:, start:stop]
-        scores = _scores(k, query, key[:, :, start:stop], form.scale)
+        scores = scores_of(k, query, key[:, :, start:stop], form.scale)
         scores = _raised(k, scores, [a[..., start:stop] for a in form.added])
         scores = _hidden(k, scores, seen)
         greatest = k.map(lambda a, b: a.maximum(b), top, k.reduce("max", scores, [3]), name="max")
@@ -204,8 +205,8 @@ def of_one_query(k: Kernels, query: Array, key: Array, value: Array, form: Atten
     lines = lines_of(k, query)
     library = k.target.library
     assert lines is not None and library is not None
-    costs = replace(_of_layers(k), values=False)
-    _scores(costs, query, key, form.scale)
+    costs = replace(of_layers(k), values=False)
+    scores_of(costs, query, key, form.scale)
     scores = shadow((*query.shape[:3], key.shape[2]), F32)
     if k.values:
         scores = lines.dots(query, key) * np.float32(form.scale)
@@ -221,6 +222,11 @@ def of_one_query(k: Kernels, query: Array, key: Array, value: Array, form: Atten
 
 
 # -- heads and steps --------------------------------------------------------------------------------------------------
+def scale_of(node: Node, size: int) -> float:
+    """The factor of a node's scores, by default 1 over the root of a head's size."""
+    return node.number("scale", 0.0) or float(np.float32(1) / np.sqrt(np.float32(size)))
+
+
 def split(k: Kernels, x: Array, heads: int) -> Array:
     """(images, steps, heads by size) as (images, heads, steps, size)."""
     batch, steps, width = x.shape

@@ -15,7 +15,8 @@ from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.dynamic import matmul_integer_to_float
 from simdnn.networks.ops.elementwise import lines_of
-from simdnn.networks.ops.linear import in_parts, products
+from simdnn.networks.ops.heads import of_layers, scale_of, scores_of, split
+from simdnn.networks.ops.linear import products
 from simdnn.networks.ops.qlinear import MICROSOFT
 from simdnn.networks.ops.quantized import F32, dequantize_linear
 from simdnn.networks.ops.reduction import normalized, normalized_by_lines, softmax_kernel
@@ -103,30 +104,21 @@ def _attended(
     )
     ends = np.cumsum(sizes)[:-1]
     query, key, value = (
-        transposed(k, view(k, np.ascontiguousarray(part), (batch, steps, heads, part.shape[-1] // heads)), (0, 2, 1, 3))
+        split(k, part, heads)
         for part in (np.split(joined, ends, -1) if k.values else [shadow((batch, steps, n), F32) for n in sizes])
     )
     if past is not None:
         key, value = (k.moved(np.concatenate([old, new], 2)) for old, new in zip(past, (key, value), strict=True))
     unseen = outside(node, mask, batch, steps, key.shape[2])
-    scale = node.number("scale", 0.0) or float(np.float32(1) / np.sqrt(np.float32(query.shape[-1])))
-    scores = _scores(replace(k, constant_weights=False, followed=""), query, key, scale)
+    scores = scores_of(of_layers(k), query, key, scale_of(node, query.shape[-1]))
     for summand in (added, unseen):
         scores = scores if summand is None else k.map(lambda v, a: v + a, scores, summand, name="add")
     shares = softmax_kernel(k, scores, 3)
-    found = products(replace(k, constant_weights=False, followed=""), shares, value)
+    found = products(of_layers(k), shares, value)
     result = view(k, transposed(k, found, (0, 2, 1, 3)), (batch, steps, sizes[2]))
     if len(node.outputs) < 2 or not node.outputs[1]:
         return result
     return result, k.moved(np.stack([key, value])) if k.values else shadow((2, *key.shape), F32)
-
-
-def _scores(k: Kernels, query: Array, key: Array, scale: float) -> Array:
-    """Scaled products of queries and keys."""
-    turned = np.swapaxes(key, -1, -2)
-    if k.runs_models:
-        return in_parts(replace(k, transposed=("wei",)), query, turned, scale, None)
-    return k.map(lambda v: v * scale, products(k, query, turned), name="mul")
 
 
 def outside(node: Node, mask: Array | None, batch: int, steps: int, reach: int) -> Array | None:
