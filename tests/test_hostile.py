@@ -14,12 +14,14 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pandas as pd
 import pytest
 
 import isa_models
 import simdnn
+import workloads
 from isa_models.errors import bounded
-from simdnn import Attr, MemoryDesc, Quant, SimdnnError, study
+from simdnn import Attr, MemoryDesc, Quant, SimdnnError, plot, study
 from simdnn.cli import main
 from tests.streams import error_line
 from tests.work import at_most
@@ -118,6 +120,27 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: isa_models.instruction("vaddps")(ONES, ONES), "bytes"),
     (lambda: simdnn.ranges("matmul", weights=np.broadcast_to(np.int8(1), (2**20, 2**20)), machine="skx"), "bytes"),
     (lambda: simdnn.quantize_dynamic(ONES, machine="zen4"), "bytes"),
+    # calls that no function takes, and values of other types than it has
+    (lambda: simdnn.analyze(), "analyze without code; needed: code$"),  # type: ignore[call-arg]
+    (lambda: simdnn.matmul(F, machine="zen4"), "matmul without weights; needed: src, weights, machine"),  # type: ignore[call-arg]
+    (
+        lambda: simdnn.spellings("matmul", m=4, n=8, k=16),
+        "spellings met 1 arguments .*allowed: none; by their names: m,",
+    ),  # type: ignore[call-arg, misc]
+    (lambda: simdnn.matmul(F, W, src=F, machine="zen4"), "matmul is given src twice"),  # type: ignore[misc]
+    (lambda: matmul(isa=[]), "ISA"),
+    (lambda: simdnn.Network("m.onnx"), "did you mean simdnn.load"),  # type: ignore[arg-type]
+    (lambda: study.run_layers("resnet50"), "workload='resnet50'; one is needed, as workloads.load"),  # type: ignore[arg-type]
+    (lambda: study.run_layers(workloads.load("resnet50"), modes=3), r"modes=3; its type is Iterable\[str | Mode"),  # type: ignore[arg-type]
+    (lambda: study.totals(pd.DataFrame({"mode": []})), "the frame lacks refused"),
+    (lambda: study.select(None), "select met workload=None; its type is Workload"),  # type: ignore[arg-type]
+    (lambda: explore({"m": [1]}, figures=3), "figures=3; its type is Mapping"),
+    (lambda: plot.plot_roofline(estimate(), ax=3), "plot_roofline met ax=3; its type is Axes"),
+    (lambda: plot.panels(10**6), "up to 400 axes"),
+    (lambda: plot.panels(1, (0, 1)), "width, height"),
+    (lambda: plot.plot_format(3), "names=3"),
+    (lambda: plot.plot_pictures({"a": np.ones(3)}), "picture 'a'"),
+    (lambda: plot.saturation_map(F.astype(complex)), "counts by output"),
 ]
 
 

@@ -227,13 +227,13 @@ class Analysis(Alike, InNotebooks):
 
     def _say_load(self) -> str:
         count = sum(op.load is not None for op in self.ops)
-        return f"the load pipes are full: {count} loads take {self.timing.limits['load']:.2f} of {self._cycles} cycles"
+        loads = "1 load takes" if count == 1 else f"{count} loads take"
+        return f"the load pipes are full: {loads} {self.timing.limits['load']:.2f} of {self._cycles} cycles"
 
     def _say_store(self) -> str:
         count = sum(op.store is not None for op in self.ops)
-        return (
-            f"stores reach the cache no faster: {count} take {self.timing.limits['store']:.2f} of {self._cycles} cycles"
-        )
+        stores = "1 takes" if count == 1 else f"{count} take"
+        return f"stores reach the cache no faster: {stores} {self.timing.limits['store']:.2f} of {self._cycles} cycles"
 
     def _say_crowding(self) -> str:
         return (
@@ -246,7 +246,10 @@ class Analysis(Alike, InNotebooks):
         copies = bounds.loop_copies(self.machine, self.ops)
         buffered = f" ({copies} iterations from the loop buffer in whole cycles)" if copies else ""
         limit = self.timing.limits["front-end"]
-        return f"dispatch is full: {slots} slots at {width} a cycle take {limit:.2f} of {self._cycles} cycles{buffered}"
+        took = f"{slots} {'slot takes' if slots == 1 else 'slots take'} {limit:.2f} of {self._cycles} cycles"
+        if not copies and limit > bounds.dispatch(self.machine, self.ops) + 1e-9:
+            return f"a loop leaves the uop cache in whole lines, one a cycle: {took}"
+        return f"dispatch is full at {width} slots a cycle: {took}{buffered}"
 
     def _say_latency(self) -> str:
         if self.timing.limits["latency"] > self.timing.chain_cycles + 1e-9:

@@ -153,7 +153,9 @@ def instructions(code: bytes, address: int = 0) -> list[Any]:
             shown = code[at : at + 8].hex(" ")
             if decoder.last_error == iced.DecoderError.NO_MORE_BYTES:
                 raise InvalidArgument(f"byte {at}: the code ends within an instruction that starts with {shown}")
-            raise InvalidArgument(f"byte {at}: no x86-64 instruction starts with {shown}")
+            raise InvalidArgument(
+                f"byte {at}: no instruction that is known here starts with {shown} (AVX10.2 and APX are not read)"
+            )
         found.append(raw)
     return found
 

@@ -22,7 +22,7 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         action="append",
         default=[],
         metavar="NAME=1,3,224,224",
-        help="an input's shape, where the model leaves it open",
+        help="an input's shape, or a size by its name (N=8), where the model leaves it open",
     )
     parser.add_argument("--nodes", action="store_true", help="a row for every node")
     parser.add_argument("--json", action="store_true", help="everything as JSON")

@@ -58,7 +58,11 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of a kernel (1)")
     parser.add_argument(
-        "--shape", action="append", default=[], metavar="NAME=1,3,224,224", help="of an input that has no fixed one"
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=1,3,224,224",
+        help="of an input without; or N=8",
     )
     parser.add_argument("--feeds", type=Path, metavar="FILE.npz", help="inputs that int8 modes are calibrated with")
     parser.add_argument(

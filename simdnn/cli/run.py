@@ -132,7 +132,7 @@ def add(subparsers: Any) -> None:
         action="append",
         default=[],
         metavar="NAME=1,3,224,224",
-        help="of an ONNX model's input that has no fixed one",
+        help="of an ONNX model's input that has no fixed one, or a size by its name: N=8",
     )
     parser.add_argument(
         "--feeds", type=Path, metavar="FILE.npz", help="an ONNX model's inputs, also several, or a folder (random ones)"

@@ -101,7 +101,7 @@ class Departures(Alike, InNotebooks):
 
     def counts(self, kind: str) -> Array:
         """How often a kind happened on the way to each output (int64, of the output's shape)."""
-        if kind not in KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             raise InvalidArgument(f"kind {shortly(kind)}{what_is_allowed(kind, KINDS)}")
         found = self._at_the_end if kind == CLIPPED else self._on_the_way
         return next((d.events for d in found if d.kind == kind), np.zeros(self.shape, np.int64))
@@ -152,6 +152,8 @@ class Departures(Alike, InNotebooks):
 
     def frame(self) -> pd.DataFrame:
         """A row a kind that happened, columns `COLUMNS`; `attrs`: outputs, departing, exact, proven, summary."""
+        from simdnn.frames import shown  # pandas is for those who ask
+
         rows = [
             (
                 d.kind,
@@ -164,7 +166,7 @@ class Departures(Alike, InNotebooks):
             )
             for d in self.found
         ]
-        frame = pd.DataFrame(rows, columns=list(COLUMNS))
+        frame = shown(pd.DataFrame(rows, columns=list(COLUMNS)))
         frame.attrs.update(
             {
                 "outputs": self.departing.size,

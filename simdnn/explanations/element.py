@@ -15,7 +15,6 @@ from functools import cached_property
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine
-from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from isa_models.readings.traced import LEAVES, Exact, Lane, Number, TracedValue, history, origins, read_as
 from simdnn.explanations.steps import PADDING, ExplainedStep, Explanation, Wording, loss, real, shown, source_of
@@ -62,12 +61,12 @@ class Explainer:
         return _Chain(self, trace).explanation(place)
 
     def label(self, trace: Trace, value: TracedValue, lane: int, dtype: str, bit: int) -> str:
-        """The name of an element that was loaded, or of the one that lies in it as `dtype` from `bit` on."""
+        """The name of an element that was loaded, or of the one that lies in it from `bit` on."""
         tensor, first = trace.origins.get(value.order, ("", 0))
         if not tensor:
             return ""
         if tensor in self._origins:
-            return self._origins[tensor].label(((first + lane) * value.format.bits + bit) // fmt(dtype).bits)
+            return self._origins[tensor].label((first + lane) * value.format.bits + bit)
         kind = self.kernel.program.tensor[tensor].kind
         return {"input": f"{tensor}[{first + lane}]", "constant": ""}.get(kind, PADDING)
 

@@ -11,6 +11,7 @@ from isa_models import Instruction, InvalidArgument, Unimplemented, instruction
 from isa_models.errors import did_you_mean
 from isa_models.formats import fmt
 from isa_models.instruction import Family, Operand
+from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array, held, unwarned
 from isa_models.readings.traced import LEAVES, MOVES, Exact, TracedValue, copied, history, operand
 from simdnn.explanations.block_dot import Dotted
@@ -19,6 +20,7 @@ from simdnn.explanations.steps import PADDING, ExplainedStep, Explanation, Wordi
 _MOST_LANES = 4096  # four times the largest register: a tile
 
 
+@keywords
 def explain(name: str | Dotted, *operands: Any, lanes: int | None = None, **named: Any) -> Explanation:
     """An instruction over operands given in its order or by their names (`isa_models.instruction(name).operands`).
 

@@ -16,6 +16,7 @@ import pandas as pd
 
 import isa_models
 from isa_models import SimdnnError, Unimplemented, UnknownTiming
+from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from simdnn.exactness import measures
 from simdnn.networks import sequential as network
@@ -94,6 +95,7 @@ class ClassifierRun:
         return self._stored[scheme.activations]
 
 
+@keywords
 def run_classifier(
     net: Classifier,
     machine: str | AnyMachine = "zen4",
@@ -123,6 +125,7 @@ def run_classifier(
     return run_modes([part], chosen, isa=place.isa, progress=progress)
 
 
+@keywords
 def run_network(
     net: Classifier, machine: str | AnyMachine = "zen4", modes: Iterable[str] | None = None, **options: Any
 ) -> pd.DataFrame:

@@ -15,7 +15,7 @@ import numpy as np
 from isa_models import GpuMachine, InvalidArgument, Machine, UnknownTiming
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
-from isa_models.errors import some, unknown_name
+from isa_models.errors import shortly, some, unknown_name
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array, unmasked
 from simdnn.networks.as_run import as_run
@@ -74,6 +74,12 @@ class Network(Alike, Loaded, InNotebooks):
     _folded: dict[Any, dict[str, Any]] = field(default_factory=dict, repr=False, compare=False)
     _libraries: dict[Any, tuple[Graph, dict[Any, Any]]] = field(default_factory=dict, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.graph, Graph):
+            raise InvalidArgument(
+                f"graph={shortly(self.graph)} of Network; did you mean simdnn.load, which reads a model?"
+            )
+
     def __repr__(self) -> str:
         kinds = Counter(node.op for node in self.graph.nodes).most_common()
         counts = ", ".join(f"{count} {op}" for op, count in kinds[:3]) + (", …" if len(kinds) > 3 else "")
@@ -99,20 +105,27 @@ class Network(Alike, Loaded, InNotebooks):
         return any(node.op in INTEGER_PRODUCTS for node in self.graph.every_node)
 
     def sizes(self, shapes: Mapping[str, Sequence[int]] | None = None) -> tuple[dict[str, tuple[int, ...]], list[str]]:
-        """A shape for each input, from `shapes` or the model, and which sizes that both leave open were taken as 1.
+        """A shape for each input, and which sizes that `shapes` and the model leave open were taken as 1.
+
+        `shapes`: of inputs by name, or one size for a name that the model has for it, as in {"N": [8]}.
 
         Raises `InvalidArgument` for shapes of inputs that are not there, and for an input without a rank.
         """
-        given, taken = dict(shapes or {}), []
-        if unknown := [name for name in given if name not in {port.name for port in self.inputs}]:
+        given, taken, names = dict(shapes or {}), [], {port.name for port in self.inputs}
+        left_open = {dim for port in self.inputs for dim in port.dims or () if isinstance(dim, str)} - names
+        sizes = {name: given.pop(name)[0] for name in list(given) if name in left_open and len(given[name]) == 1}
+        if unknown := [name for name in given if name not in names]:
             raise InvalidArgument(f"a shape for {unknown[0]!r}; the inputs are {', '.join(map(str, self.inputs))}")
         for port in self.inputs:
             if port.name not in given:
                 if port.dims is None or port.kind != "tensor":
                     example = ",".join(map(str, port.example))
                     raise InvalidArgument(f"input {port} has no fixed rank; a shape is needed: {port.name}={example}")
-                taken += [dim for dim in port.dims if isinstance(dim, str)]
-                given[port.name] = port.example
+                taken += [dim for dim in port.dims if isinstance(dim, str) and dim not in sizes]
+                given[port.name] = [
+                    sizes.get(dim, one) if isinstance(dim, str) else one
+                    for dim, one in zip(port.dims, port.example, strict=True)
+                ]
         return {name: tuple(dims) for name, dims in given.items()}, list(dict.fromkeys(taken))
 
     @property
@@ -120,6 +133,7 @@ class Network(Alike, Loaded, InNotebooks):
         """Elements of all initializers."""
         return sum(a.size for a in self.graph.constants.values())
 
+    @keywords
     def run(
         self,
         feeds: Mapping[str, Array],
@@ -155,7 +169,8 @@ class Network(Alike, Loaded, InNotebooks):
         fed = self._fed(feeds)
         if kernels.on_gpu and memo is None:
             self._check_kernels(fed, replace(kernels, values=False, calls=[]), placed or {})
-        graph_run = GraphRun(*self._run_on(kernels, outputs or ()), fed, kernels, fpmath_layers, placed or {}, memo)
+        ran_on = self._run_on(kernels, () if outputs is None else outputs)
+        graph_run = GraphRun(*ran_on, fed, kernels, fpmath_layers, placed or {}, memo)
         with shown() as told:
             values, nodes = graph_run.run(watch, fetched, told)
         return NetworkResult(target.machine, isa, target.threads, nodes, {name: values[name] for name in fetched})
@@ -169,6 +184,7 @@ class Network(Alike, Loaded, InNotebooks):
         outputs = {port.name: values[port.name] for port in self.outputs}
         return NetworkResult(kernels.target.machine, None, kernels.target.threads, nodes, outputs)
 
+    @keywords
     def estimate(
         self,
         feeds: Mapping[str, Array | Sequence[int]] | None = None,

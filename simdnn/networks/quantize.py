@@ -12,6 +12,7 @@ Krishnamoorthi, "Quantizing deep convolutional networks for efficient inference"
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -171,7 +172,8 @@ def ranges_of(
 def _checked(ranges: Mapping[str, Any]) -> Ranges:
     """Ranges that a caller gives, 0 included."""
     for name, pair in ranges.items():
-        if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and np.isfinite(pair).all() and pair[0] <= pair[1]):
+        numbers = isinstance(pair, (tuple, list)) and len(pair) == 2 and all(isinstance(end, Real) for end in pair)
+        if not (numbers and np.isfinite(pair).all() and pair[0] <= pair[1]):
             raise InvalidArgument(
                 f"calibration[{name!r}] is {type(pair).__name__}; ranges are finite (least, greatest), feeds come in a "
                 "list: [{…}]"

@@ -17,6 +17,7 @@ import numpy as np
 
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from isa_models.errors import some
+from isa_models.keywords import keywords
 from isa_models.machines.provenance import weakest
 from simdnn.exactness import measures
 from simdnn.kernels.table import kind_of
@@ -205,6 +206,7 @@ def in_all(
     return found
 
 
+@keywords
 def totals(frame: pd.DataFrame, wholes: Sequence[Row] = (), base: str = "f32") -> pd.DataFrame:
     """One row a mode (and phase) over all layers and their counts, `speed_up` over the base's time where that was run.
 
@@ -217,6 +219,8 @@ def totals(frame: pd.DataFrame, wholes: Sequence[Row] = (), base: str = "f32") -
 
     `wholes`: rows of what no sum tells, by mode and phase; they overrule sums.
     """
+    if lacking := [name for name in ("mode", "refused") if name not in frame]:
+        raise InvalidArgument(f"the frame lacks {', '.join(lacking)}; one that run_layers made is needed")
     if not wholes:
         keys = [key for key in ("mode", "phase") if key in frame]
         wholes = [dict(zip(keys, some, strict=True)) for some in frame[keys].drop_duplicates().itertuples(index=False)]

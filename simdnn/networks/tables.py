@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +13,9 @@ import pandas as pd
 
 import isa_models
 from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownTiming
-from isa_models.errors import some
+from isa_models.errors import shortly, some
 from isa_models.formats import fmt
+from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from simdnn.exactness import measures
 from simdnn.networks import sequential as network
@@ -159,6 +161,7 @@ def run_table(
     return run_modes(parts, chosen, jobs=jobs, progress=progress)
 
 
+@partial(keywords, name="run_layers")
 def _parts(
     workload: Workload,
     machine: str | AnyMachine,
@@ -173,6 +176,8 @@ def _parts(
     fpmath_layers: str = "*",
 ) -> tuple[list[TableLayer], Mapping[Mode, str | None]]:
     """The layers to run, and the modes with their ISA caps; arguments as for `run_table`."""
+    if not isinstance(workload, Workload):
+        raise InvalidArgument(f"workload={shortly(workload)}; one is needed, as workloads.load('resnet50') is")
     model = isa_models.machine(machine)
     own = {mode.name: mode for mode in modes or () if isinstance(mode, Mode)}
     names = None if modes is None else [mode.name if isinstance(mode, Mode) else mode for mode in modes]
@@ -187,6 +192,7 @@ def _parts(
     return parts, chosen
 
 
+@keywords
 def run_layers(
     workload: Workload,
     machine: str | AnyMachine = "zen4",
@@ -217,6 +223,7 @@ def run_layer(layer: Layer, machine: str | AnyMachine, mode: str | Mode, **optio
     return found.iloc[0].to_dict()
 
 
+@keywords
 def select(workload: Workload, pattern: str = "*", apart: str = "*") -> list[Layer]:
     """The layers whose names match a shell pattern, those of one shape merged into the first.
 

@@ -16,9 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from isa_models import InvalidArgument
+from isa_models.keywords import keywords
 from simdnn import files
+from simdnn.primitives.checks import integer
 
 POINTS_SIZE = (7.5, 5.0)  # width and height in inches
+_MOST_PANELS = 400
 MOST_NAMED = 20  # names in a legend, and ticks that are all written
 SYMBOLS = "osD^vP<>Xph*"
 HATCHES = ("", "///", "...", "xxx", "\\\\\\", "ooo", "+++", "---", "**", "||")
@@ -27,6 +30,7 @@ STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 _apart: ContextVar[bool] = ContextVar("apart", default=False)
 
 
+@keywords
 @contextmanager
 def apart() -> Iterator[None]:
     """Within this, new pictures are figures that pyplot does not know: no window, no backend, nothing to close."""
@@ -42,11 +46,17 @@ def new_axes(size: tuple[float, float] = POINTS_SIZE) -> Axes:
     return panels(1, size)[0]
 
 
+@keywords
 def panels(count: int, size: tuple[float, float] = POINTS_SIZE, columns: int | None = None) -> list[Axes]:
     """Axes side by side in one new figure, each of `size` (width, height) in inches; `columns` in a row (at most four).
 
     A `figure.figsize` of the user's own in `matplotlib.rcParams` takes the place of `size`.
     """
+    count, columns = integer("count", count), None if columns is None else integer("columns", columns)
+    if count > _MOST_PANELS:
+        raise InvalidArgument(f"count={count}; up to {_MOST_PANELS} axes are drawn in a figure")
+    if not all(np.isfinite(side) and side > 0 for side in size):
+        raise InvalidArgument(f"size={size!r}; (width, height) in inches is needed, as {POINTS_SIZE} is")
     if matplotlib.rcParams["figure.figsize"] != matplotlib.rcParamsDefault["figure.figsize"]:
         size = tuple(matplotlib.rcParams["figure.figsize"])
     columns = columns or max(1, min(count, 4))
@@ -76,6 +86,7 @@ def figure_of(ax: Axes) -> Figure:
     return figure
 
 
+@keywords
 def save(ax: Axes, path: Path) -> None:
     """Write the picture that `ax` belongs to, in the format that the path's suffix names.
 

@@ -11,6 +11,7 @@ from matplotlib.ticker import EngFormatter
 
 from isa_models import GpuMachine, InvalidArgument
 from isa_models.errors import unknown_name
+from isa_models.keywords import keywords
 from simdnn.assembly.analysis import Analysis
 from simdnn.plot.canvas import HATCHES, MOST_NAMED, color, figure_of, ink, legend, new_axes
 from simdnn.plot.costs import cycles_by_cause, cycles_by_instruction, named, title
@@ -24,6 +25,7 @@ _WAITS = (LAUNCH, RESULTS, MEMORY)
 _BY = {"cause": cycles_by_cause, "instruction": cycles_by_instruction}
 
 
+@keywords
 def plot_cycles(results: Any, by: str = "instruction", ax: Axes | None = None) -> Axes:
     """Stacked bars of cycles, a bar a result: `by` "instruction", or by "cause" (what instructions are for).
 
@@ -105,6 +107,7 @@ def _names(ax: Axes, names: Sequence[str]) -> None:
         ax.tick_params(axis="x", labelsize="small" if len(names) <= MOST_NAMED else "x-small")
 
 
+@keywords
 def plot_ports(analysis_or_result: Analysis | Estimate, ax: Axes | None = None) -> Axes:
     """Port pressure: cycles of work on each port in an iteration of a loop, beside the cycles that the iteration takes.
 

@@ -11,6 +11,7 @@ from matplotlib.patches import Rectangle
 
 from isa_models import InvalidArgument
 from isa_models.formats import FORMATS, Format, fmt
+from isa_models.keywords import keywords
 from isa_models.readings.arrays import ArrayValue
 from isa_models.rounding import codes_of
 from simdnn.plot.canvas import color, ink, new_axes
@@ -21,6 +22,7 @@ _LIGHT = {"sign": 0.75, "exponent": 0.4, "mantissa": 0.2, "number": 0.2, "unused
 _WIDEST_DIGITS = 32  # bits of a row that have their digit written
 
 
+@keywords
 def plot_format(
     names: str | Sequence[str],
     values: float | Sequence[float] | None = None,

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from isa_models.keywords import keywords
 from simdnn.plot.canvas import HATCHES, columns_of, figure_of, finite, legend, new_axes
 from simdnn.plot.points import looks
 
@@ -16,6 +17,7 @@ MOST_BARS = 40  # layers with names in large letters
 TALLEST = 14.0  # inches
 
 
+@keywords
 def plot_layers(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Time of each layer, all its occurrences, as one bar a mode: from the frame of `study.run_layers`.
 

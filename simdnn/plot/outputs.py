@@ -12,13 +12,19 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from isa_models import InvalidArgument
+from isa_models.errors import shortly
+from isa_models.keywords import keywords
 from simdnn.plot.canvas import color, columns_of, figure_of, ink, new_axes, panels
 
 
+@keywords
 def plot_pictures(pictures: Mapping[str, NDArray[np.uint8]], ax: Axes | None = None) -> Axes:
     """Pictures (H, W, 3) side by side, each under its name; the Axes of the first one, or `ax`, which they share."""
-    if not pictures:
-        raise InvalidArgument("no pictures; nothing to draw")
+    if not isinstance(pictures, Mapping) or not pictures:
+        raise InvalidArgument(f"pictures={shortly(pictures)}; images by their names are needed, as {{'f32': image}} is")
+    for name, values in pictures.items():
+        if not _drawable(values) or values.ndim not in (2, 3):
+            raise InvalidArgument(f"picture {name!r} is {shortly(values)}; an array of numbers (H, W, 3) is needed")
     count = len(pictures)
     if ax is None:
         axes = panels(count, (2.6, 2.9))
@@ -32,6 +38,7 @@ def plot_pictures(pictures: Mapping[str, NDArray[np.uint8]], ax: Axes | None = N
     return axes[0] if ax is None else ax
 
 
+@keywords
 def saturation_map(
     counts: NDArray[Any], channel: int | None = None, ax: Axes | None = None, what: str = "saturated pairs"
 ) -> Axes:
@@ -41,9 +48,9 @@ def saturation_map(
     (M, N) of a matmul as it is. Of a convolution (N, C, H, W) the pixels of channel `channel`, all images added; None:
     of all channels.
     """
-    counts = np.asarray(counts)
-    if counts.ndim not in (2, 4) or not counts.size:
-        raise InvalidArgument(f"counts of shape {counts.shape}; counts by output of a matmul or convolution are needed")
+    if not _drawable(counts) or counts.ndim not in (2, 4) or not counts.size:
+        met = f"of shape {counts.shape}" if _drawable(counts) else shortly(counts)
+        raise InvalidArgument(f"counts {met}; counts by output of a matmul or convolution are needed")
     if counts.ndim == 4:
         if channel is not None and not 0 <= channel < counts.shape[1]:
             raise InvalidArgument(f"channel={channel}; the output has channels 0 to {counts.shape[1] - 1}")
@@ -63,6 +70,7 @@ def saturation_map(
     return ax
 
 
+@keywords
 def error_histogram(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """How often outputs differ by how much: b - a of `Comparison.outputs`; equal ones are only told in the title."""
     columns_of(frame, ("a", "b"))
@@ -79,3 +87,8 @@ def error_histogram(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set_ylabel("outputs")
     ax.set_title(f"{len(shown)} of {len(frame)} outputs differ")
     return ax
+
+
+def _drawable(values: object) -> bool:
+    """Whether this is an array of real numbers."""
+    return isinstance(values, np.ndarray) and values.dtype.kind in "biuf"

@@ -10,11 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from isa_models import InvalidArgument
+from isa_models.keywords import keywords
 from simdnn.plot.canvas import MOST_NAMED, STYLES, SYMBOLS, colors, columns_of, finite, legend, new_axes, ticks_at
 
 GIVEN, MATRIX = 0.05, (0.10, 0.15)  # the proposal's: with reductions given; the term as a matrix
 
 
+@keywords
 def plot_overhead(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Overhead against the length of a group, with the proposal's line at 5 % and its band from 10 to 15 %.
 

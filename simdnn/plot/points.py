@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from isa_models import InvalidArgument
+from isa_models.keywords import keywords
 from simdnn.networks.precision import MODES
 from simdnn.plot.canvas import MOST_NAMED, SYMBOLS, color, columns_of, ink, new_axes, sizes_apart
 from simdnn.study.pareto import pareto
@@ -17,6 +18,7 @@ from simdnn.study.pareto import pareto
 _PLACES = {name: place for place, name in enumerate(MODES)}
 
 
+@keywords
 def plot_accuracy_speed(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Accuracy against speed: one point a mode, from the frame of `study.totals`.
 
@@ -41,6 +43,7 @@ def plot_accuracy_speed(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
+@keywords
 def plot_quality_speed(
     frame: pd.DataFrame,
     column: str,

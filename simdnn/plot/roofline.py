@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
 from isa_models import machine as machine_of
+from isa_models.keywords import keywords
 from simdnn.networks.result import NetworkEstimate
 from simdnn.plot.canvas import MOST_NAMED, STYLES, SYMBOLS, color, columns_of, finite, ink, legend, new_axes
 from simdnn.plot.costs import Costed, named
@@ -39,6 +40,7 @@ class Reached:
     intensity: dict[str, float]
 
 
+@keywords
 def plot_roofline(results: Any, machine: Any = None, ax: Axes | None = None) -> Axes:
     """Speed against operations a byte, under the roofs of a machine: one for each compute type and memory level.
 

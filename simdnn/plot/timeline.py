@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from isa_models import GpuMachine, InvalidArgument, Machine
+from isa_models.keywords import keywords
 from simdnn.assembly.analysis import Analysis
 from simdnn.assembly.timeline import ITERATIONS, Timeline
 from simdnn.plot.canvas import HATCHES, MOST_NAMED, color, ink, legend, new_axes
@@ -68,6 +69,7 @@ def loop_of(given: Analysis | Estimate) -> DrawnLoop:
     return DrawnLoop(name, given.machine, loop.steps, loop.texts, loop.timing)
 
 
+@keywords
 def plot_timeline(analysis: Analysis | Estimate, iterations: int | None = None, ax: Axes | None = None) -> Axes:
     """The pipeline over the first iterations of a loop: when each instruction is dispatched, waits, executes, retires.
 
@@ -120,6 +122,7 @@ def _cut(text: str, letters: int = 40) -> str:
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
+@keywords
 def plot_spans(given: Any, ax: Axes | None = None) -> Axes:
     """The simulated system's timeline: what cores, memory channels or the queues of a GPU do, and when.
 

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from isa_models import InvalidArgument
+from isa_models.keywords import keywords
 from simdnn.plot.canvas import MOST_NAMED, STYLES, SYMBOLS, bytes_text, color, legend, new_axes
 from simdnn.plot.costs import bytes_by_level, named
 
@@ -16,6 +17,7 @@ MOST_GROUPS = 6  # results whose bars stand side by side; more are lines over th
 _SPAN = 50.0  # between the largest and the smallest, from which a logarithmic scale shows more
 
 
+@keywords
 def plot_traffic(results: Any, ax: Axes | None = None) -> Axes:
     """Bytes that each memory level hands towards the core (read) and takes back (written).
 

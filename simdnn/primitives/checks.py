@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from typing import Any, ParamSpec, TypeVar
 
@@ -13,7 +12,7 @@ from isa_models import GpuMachine, InvalidArgument, Machine, cpu_machine
 from isa_models import machine as any_machine
 from isa_models.errors import shortly, unknown_name, what_is_allowed
 from isa_models.isa import caps, implied
-from isa_models.keywords import refused_by, unknown_keyword
+from isa_models.keywords import Callee, WrongCall, answering, unknown_keyword
 from simdnn.progress import unseen, working
 
 P = ParamSpec("P")
@@ -84,27 +83,30 @@ def flag(what: str, value: Any) -> bool:
 
 
 def keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which answers a keyword that it does not have with the one meant, or with the field of `Attr` that
-    it is, and a call without a machine with what to name. Where it takes long, it is told to be at work.
+    """The function, which answers a call that it does not take with what it does: a keyword with the one meant, or with
+    the field of `Attr` that it is, and a call without a machine with what to name. Where it takes long, it tells that
+    it is at work.
     """
-    parameters = inspect.signature(function).parameters
-    needs_machine = "machine" in parameters and parameters["machine"].default is inspect.Parameter.empty
-    refused = refused_by(function, function.__name__, unknown_argument)
+    call = _PrimitiveCallee(function)
 
     @functools.wraps(function)
-    def checked(*args: P.args, **named: P.kwargs) -> R:
-        if error := refused(named):
-            raise error
-        if needs_machine and "machine" not in named:
-            raise InvalidArgument(
-                f"{function.__name__} needs a machine, e.g. machine='zen4'; `simdnn list machines` names all"
-            )
+    def working_on(*args: P.args, **named: P.kwargs) -> R:
         if named.get("progress") is not None or unseen():
             return function(*args, **named)
         with working(function.__name__):
             return function(*args, **named)
 
-    return checked
+    return answering(call, working_on)
+
+
+class _PrimitiveCallee(Callee):
+    def unknown(self, name: str) -> InvalidArgument:
+        return unknown_argument(self.name, name, self.names)
+
+    def without(self, missing: Sequence[str]) -> Exception:
+        if "machine" in missing:
+            return WrongCall(f"{self.name} needs a machine, e.g. machine='zen4'; `simdnn list machines` names all")
+        return super().without(missing)
 
 
 def unknown_argument(function: str, name: str, names: Iterable[str]) -> InvalidArgument:

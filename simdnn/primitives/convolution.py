@@ -142,10 +142,11 @@ def _prepared(
         src, oihw = src[:, :, None], (*oihw[:2], 1, *oihw[2:])
     mb, ic, *image = src.shape
     oc, group_ic, *kernel = oihw
-    if ic != group_ic * taps.groups:
+    if ic != (wanted := group_ic * taps.groups):
+        last = f"; the last dimension has {wanted}: np.moveaxis(src, -1, 1) is nchw" if src.shape[-1] == wanted else ""
         raise InvalidArgument(
             f"src has {ic} channels, but weights {values.shape} with groups={taps.groups} take "
-            f"{group_ic} x {taps.groups} = {group_ic * taps.groups}"
+            f"{group_ic} x {taps.groups} = {wanted}{last}"
         )
     bias = arrays.bias_of(bias)
     sizes = dict(zip(CONV_SIZES, (mb, ic, *image[-2:], oc, *kernel[-2:]), strict=True))

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from isa_models import InvalidArgument
+from isa_models.keywords import keywords
 from simdnn import workers
 from simdnn.networks.precision import CHOICES
 from simdnn.progress import Progress, shows
@@ -30,6 +31,7 @@ QUALITIES = ("accuracy", "sqnr_db", "worst_layer_sqnr_db")
 _WORDS = {"simdnn": "this package", "machine": "the machine's table", "workload": "the layer table", "file": "the loop"}
 
 
+@keywords
 @shows
 def explore(
     study: str | Path | Mapping[str, Any],

@@ -245,8 +245,10 @@ def _plain(value: Any) -> Any:
     """Python's and NumPy's values as TOML would give them."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, range, np.ndarray)):
+    if isinstance(value, (list, tuple, range)) or isinstance(value, np.ndarray) and value.ndim:
         if len(value) > MOST_POINTS:
             raise InvalidArgument(f"a list of {len(value)} values in a study; at most {MOST_POINTS} points are run")
         return [_plain(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else str(value) if isinstance(value, Path) else value
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.item()
+    return str(value) if isinstance(value, Path) else value

@@ -277,6 +277,21 @@ def test_short_sums_name_their_elements_alone(machine: str, types: tuple[str, st
     assert whole.count("* weights[") == 6 and "0 * 0" not in whole and "padding" not in whole
 
 
+@pytest.mark.parametrize("groups", [32, 1])
+@pytest.mark.parametrize(("machine", "strategy"), [("lnl", "in_kernel"), ("max1550", "bias"), ("a770", "bias")])
+def test_nibbles_beside_bytes_name_their_elements(machine: str, strategy: str, groups: int) -> None:
+    """DPAS takes weights of 4 bits beside a source of 8, in groups that zeros fill up."""
+    rng = np.random.default_rng(3)
+    src, weights = rng.integers(0, 256, (2, 32)).astype(np.uint8), rng.integers(0, 16, (32, 3)).astype(fmt("u4").dtype)
+    zeros = rng.integers(1, 6, (32 // groups, 3)).astype(np.int32)
+    attr = simdnn.Attr(zero_points={"wei": zeros}, zero_point_strategy=strategy)
+    result = simdnn.matmul(src, weights, machine=machine, attr=attr)
+    text = " ".join(row.text for row in result.explain(1, 2).rows)
+    for k in range(32):
+        assert f"src[1,{k}] * weights[{k},2]" in text and f"{src[1, k]} * {weights[k, 2]}" in text
+    assert "padding" not in text and text.count("* weights[") == 32
+
+
 def test_command_takes_zero_points_and_scales(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     rng = np.random.default_rng(0)
     src, weights = rng.integers(0, 256, (2, 9)).astype(np.uint8), rng.integers(-128, 128, (9, 3)).astype(np.int8)

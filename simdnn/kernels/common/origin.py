@@ -7,6 +7,7 @@ read back. So this holds for any layout, and nothing about a layout is written a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +28,9 @@ class Origin:
     factor: float = 1.0
     dtype: str = ""  # of the elements
 
-    def label(self, element: int) -> str:
-        """E.g. "src[0,12]"; "padding" where the user has nothing."""
-        flat = int(self.index[element])
+    def label(self, bit: int) -> str:
+        """The element that lies at a bit of the tensor, e.g. "src[0,12]"; "padding" where the user has nothing."""
+        flat = int(self.index[bit // fmt(self.dtype).bits])
         if flat < 0:
             return "padding"
         return f"{self.operand}[{','.join(str(i) for i in np.unravel_index(flat, self.shape))}]"
@@ -96,9 +97,16 @@ def _prepared(
         if name in inputs:
             elements = inputs[name].reshape(-1)
             if elements.dtype == np.uint32:  # on GPUs, whose registers hold elements packed
-                elements = elements.view(
-                    fmt(packed).dtype if packed else (weights if name in kernel.weights else src).dtype
-                )
+                own = (weights if name in kernel.weights else src).dtype
+                elements = _unpacked(elements, fmt(packed).dtype if packed else own)
             with np.errstate(all="ignore"):
                 found[name] = elements.astype(np.float32), name_of(elements.dtype)
     return found
+
+
+def _unpacked(words: Array, dtype: np.dtype[Any]) -> Array:
+    """The elements that words pack; of 4 bits both halves of each byte, the high one 0 where it holds one element."""
+    stored = words.view(np.uint8)
+    if fmt(name_of(dtype)).bits == 4:
+        stored = np.stack([stored & 15, stored >> 4], axis=-1).reshape(-1)
+    return stored.view(dtype)
