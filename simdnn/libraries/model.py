@@ -123,6 +123,10 @@ class LineSums(Protocol):
         """
         ...
 
+    def squares_of_rows(self, x: Array) -> Array:
+        """Sums of squares (rows,) of the rows that distances are taken of."""
+        ...
+
     def exponential(self, x: Array) -> Array:
         """e**x, where a library calls the one of the system."""
         ...

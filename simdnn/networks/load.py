@@ -95,17 +95,47 @@ def instead(path: Path) -> str:
 
 def graph_of(model: onnx.ModelProto, folder: Path | None) -> Graph:
     """The model's graph, its functions expanded in place."""
-    onnx = onnx_package()
     if not model.HasField("graph") or not (model.graph.output or model.graph.node):
         raise InvalidArgument("the model has no graph; is it an ONNX file?")
     if model.functions:
         try:
-            model = onnx.inliner.inline_local_functions(model)
+            model = inlined(model)
         except Exception as error:  # what the C++ side raises has no documented type
             raise InvalidArgument(
                 f"the model's functions cannot be expanded: {' '.join(str(error).split())[:120]}"
             ) from None
     return _Loader(_opsets(model), folder).graph(model.graph, ChainMap(), 0)
+
+
+def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its functions expanded in place, those of another operator set whose operators are the same in
+    the model's included; onnx leaves them as they are.
+    """
+    package = onnx_package()
+    made: onnx.ModelProto = package.ModelProto()
+    made.CopyFrom(model)
+    versions = {o.domain: o.version for o in made.opset_import}
+    for function in made.functions:
+        for own in function.opset_import:
+            asked = versions.get(own.domain, own.version)
+            if own.version != asked and all(_alike(n, own.version, asked) for n in function.node):
+                own.version = asked
+    made = package.inliner.inline_local_functions(made)
+    return made
+
+
+def _alike(node: onnx.NodeProto, version: int, other: int) -> bool:
+    """Whether an operator of ONNX's own takes the same attributes and operands in two operator sets."""
+    if node.domain not in DOMAINS:
+        return True
+    schemas = []
+    for each in (version, other):
+        try:
+            schemas.append(onnx_package().defs.get_schema(node.op_type, each))
+        except Exception:  # what the C++ side raises has no documented type
+            return False
+    shown = [([i.name for i in s.inputs], {n: str(a.default_value) for n, a in s.attributes.items()}) for s in schemas]
+    return shown[0] == shown[1]
 
 
 def _opsets(model: Any) -> dict[str, int]:

@@ -9,6 +9,8 @@ from simdnn.networks.load import DOMAINS, onnx_package
 if TYPE_CHECKING:
     import onnx
 
+#: operators whose inference in onnx 1.23 ends the process where their input's type is not known, as behind trees
+_UNSAFE = ("LabelEncoder", "DictVectorizer", "TreeEnsemble", "RegexFullMatch")
 _SMALL = 1 << 10  # elements of an initializer that may be sizes, which shapes hang on
 
 
@@ -35,14 +37,16 @@ def raised(model: onnx.ModelProto, least: int) -> tuple[onnx.ModelProto, str]:
 def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model as types and shapes are inferred of it: initializers that are large are inputs of their type and shape.
 
-    Inference writes a model out and reads it again, which takes long where there are weights.
+    Inference writes a model out and reads it again, which takes long where there are weights. Nodes that it may not
+    survive are left out.
     """
     package = onnx_package()
     made: onnx.ModelProto = package.ModelProto(ir_version=model.ir_version)
     made.opset_import.extend(model.opset_import)
     made.functions.extend(model.functions)
     graph = model.graph
-    for field in ("node", "input", "output", "value_info", "sparse_initializer"):
+    made.graph.node.extend(node for node in graph.node if node.op_type not in _UNSAFE)
+    for field in ("input", "output", "value_info", "sparse_initializer"):
         getattr(made.graph, field).extend(getattr(graph, field))
     made.graph.name = graph.name
     known = {port.name for port in graph.input}

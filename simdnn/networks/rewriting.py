@@ -13,7 +13,7 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.errors import did_you_mean, shortly, some
 from isa_models.readings.arrays import Array
-from simdnn.networks.load import onnx_package
+from simdnn.networks.load import inlined, onnx_package
 from simdnn.networks.shelf import lying
 from simdnn.networks.tensors import array_of, packed
 from simdnn.progress import each
@@ -28,7 +28,7 @@ def expanded(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of a model, its functions expanded in place; nodes without a name get that which a loaded model has."""
     package = onnx_package()
     made: onnx.ModelProto = package.ModelProto()
-    made.CopyFrom(package.inliner.inline_local_functions(model) if model.functions else model)
+    made.CopyFrom(inlined(model) if model.functions else model)
     for position, node in enumerate(made.graph.node):
         node.name = node_name(node, position)  # before nodes come and go, so that a node is known by it in every mode
     return made

@@ -52,12 +52,3 @@ def test_long_short_term_memory(direction: str, gates: bool) -> None:
     result = simdnn.load(made).run({"x": x}, machine="zen4", dispatch="onnxruntime")
     np.testing.assert_allclose(result.outputs["y"], wanted, atol=1e-6)
     assert result.cycles > 0
-
-
-def test_what_stands_in_for_an_operator_of_trees_is_named() -> None:
-    made = model("TreeEnsemble", {"x": floats(2, 3)}, ["x"], {})
-    made.graph.node[0].domain = "ai.onnx.ml"
-    made.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 5))
-    with pytest.raises(simdnn.Unimplemented, match="TreeEnsembleClassifier and TreeEnsembleRegressor work") as told:
-        simdnn.load(made).run({"x": floats(2, 3)}, machine="hsw")
-    assert "did you mean" not in str(told.value)

@@ -130,11 +130,75 @@ def test_support_vectors_have_a_cost() -> None:
     assert r.cycles > 0 and r.confidence == "estimated"
 
 
-@pytest.mark.parametrize("what", ["PROBIT", "degree"])
-def test_what_is_not_known_is_refused_by_name(what: str) -> None:
+def test_probit_is_refused_by_name() -> None:
     x = np.zeros((3, 2), np.float32)
-    where: dict[str, Any] = {"kernel_type": "POLY", "kernel_params": [0.5, 0.0, 4.0], "support_vectors": [0.0] * 4}
-    where |= {"coefficients": [2.0, 1.0], "rho": [0.25], "vectors_per_class": [1, 1], "classlabels_ints": [0, 1]}
-    where |= {"post_transform": "PROBIT"} if what == "PROBIT" else {}
-    with pytest.raises(simdnn.Unimplemented, match=what):
+    where: dict[str, Any] = {"kernel_type": "LINEAR", "coefficients": [1.0, 2.0], "rho": [0.0], "n_supports": 0}
+    where |= {"classlabels_ints": [0], "post_transform": "PROBIT", "kernel_params": [0.0] * 3}
+    with pytest.raises(simdnn.Unimplemented, match="PROBIT"):
         simdnn.load(model("SVMClassifier", x, where)).run({"x": x}, machine="zen4")
+
+
+@pytest.mark.parametrize("degree", [1.0, 4.0, 5.0, 7.0])
+def test_degrees_are_products_in_whole_registers(degree: float) -> None:
+    draws = Draws(f"degree {degree}")
+    where = {"kernel_type": "POLY", "kernel_params": [0.7, 0.5, degree], "support_vectors": draws.floats(9).tolist()}
+    where |= {"coefficients": draws.floats(3).tolist(), "rho": [0.25], "n_supports": 3}
+    same_as_library("SVMRegressor", draws.floats(5, 3), where)
+
+
+def arrays(values: dict[str, Any]) -> dict[str, Any]:
+    """Attributes, those that are arrays as tensors."""
+    return {
+        key: onnx.numpy_helper.from_array(value, key) if isinstance(value, np.ndarray) else value
+        for key, value in values.items()
+    }
+
+
+def grown(rng: Any, targets: int, big: bool) -> dict[str, Any]:
+    """Attributes of a TreeEnsemble of three trees, whose branches are of all kinds."""
+    found: dict[str, list[Any]] = {key: [] for key in ("featureids", "modes", "splits", "truenodeids", "falsenodeids")}
+    found |= {"trueleafs": [], "falseleafs": [], "missing_value_tracks_true": []}
+    weights, ids, sets = list[float](), list[int](), dict[int, list[float]]()
+
+    def branch(depth: int) -> int:
+        place, mode = len(found["modes"]), int(rng.integers(7))
+        new = {"featureids": int(rng.integers(4)), "modes": mode, "splits": float(rng.integers(-1, 3))}
+        for key in found:
+            found[key].append(new.get(key, int(rng.integers(2)) if key == "missing_value_tracks_true" else 0))
+        if mode == 6:
+            sets[place] = sorted(rng.choice(60 if big else 6, 3, replace=False).astype(float).tolist())
+        for way in ("true", "false"):
+            leaf = depth == 0 or bool(rng.random() < 0.3)
+            if leaf:
+                weights.append(float(rng.standard_normal()))
+                ids.append(int(rng.integers(targets)))
+            found[f"{way}leafs"][place] = int(leaf)
+            found[f"{way}nodeids"][place] = len(ids) - 1 if leaf else branch(depth - 1)
+        return place
+
+    roots = [branch(depth) for depth in (0, 2, 3)]
+    members = [value for place in sorted(sets) for value in (*sets[place], np.nan)]
+    nodes: dict[str, Any] = {f"nodes_{key}": value for key, value in found.items()}
+    nodes |= {"nodes_modes": np.array(found["modes"], np.uint8), "nodes_splits": np.array(found["splits"], np.float32)}
+    nodes |= {"membership_values": np.array(members, np.float32)} if members else {}
+    return {**nodes, "tree_roots": roots, "leaf_targetids": ids, "leaf_weights": np.array(weights, np.float32)}
+
+
+@examples(15)
+@given(st.integers(0, 10**6), st.integers(1, 3), st.booleans(), st.integers(0, 3), st.integers(0, 3))
+def test_trees_in_arrays_beside_the_library(seed: int, targets: int, big: bool, how: int, kind: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = np.where(rng.random((9, 4)) < 0.5, rng.integers(-1, 5, (9, 4)), rng.standard_normal((9, 4)) * 20)
+    x = np.where(rng.random(x.shape) < 0.1, np.nan, x).astype(np.float32)
+    numbers = {"n_targets": targets, "aggregate_function": how, "post_transform": kind}
+    made = model("TreeEnsemble", x, arrays({**grown(rng, targets, big), **numbers}))
+    made.opset_import[0].version = 5
+    mine = simdnn.load(made).run({"x": x}, **peer.ALIKE).outputs["y"]
+    assert mine.tobytes() == peer.output(made, {"x": x}).tobytes()
+
+
+def test_of_a_leafs_weights_for_one_target_the_first_counts() -> None:
+    """As converters of decision leaves write them, each several times."""
+    repeated = {key: [v for v in value for _ in range(2)] for key, value in ONE.items() if key.startswith("target")}
+    x = np.array([[1.5, 9], [1.6, 0], [2, 0.1]], np.float32)
+    same_as_library("TreeEnsembleRegressor", x, {**ONE, **repeated, "n_targets": 1})

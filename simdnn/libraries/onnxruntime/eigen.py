@@ -115,6 +115,11 @@ def of_images(x: Array) -> tuple[Array, Array]:
     return mean, (_line(np.add, apart * apart, 0) / n)[:, None]
 
 
+def squares_of_rows(x: Array) -> Array:
+    """Sums of squares of rows (rows, n), each from a whole register on."""
+    return _line(np.add, x * x, 0)
+
+
 # -- logarithms -------------------------------------------------------------------------------------------------------
 _ABOVE = (0.18256296349849254, 1.0000000190281063, 1.0000000190281136)
 _BELOW = (0.049616247954120038, 0.59923249590823520, 1.4999999999999927, 1.0)

@@ -115,6 +115,27 @@ def _reduced(size: float) -> tuple[float, int]:
 
 # -- by operator ------------------------------------------------------------------------------------------------------
 #: by ONNX's name, what takes the numbers of a node: functions of whole registers, and of what is left
+# -- powers of a polynomial kernel ------------------------------------------------------------------------------------
+_MOST_SQUARED = 7  # the degree up to which whole ones are products
+
+
+def _raised(degree: float, x: Array) -> Array:
+    """x**degree by repeated squaring; above 7, and of parts, Eigen has a formula not written here (glibc's `powf` is
+    within 2e-7 of it).
+    """
+    if degree != int(degree) or not 1 <= degree <= _MOST_SQUARED:
+        return _power(degree, x)
+    left, square, found = int(degree), x, np.ones_like(x)
+    while left:
+        found = found * square if left & 1 else found
+        square, left = square * square, left >> 1
+    return found
+
+
+def _power(degree: float, x: Array) -> Array:
+    return libm.power(x, np.full(x.shape, degree, F32))
+
+
 _FUNCTIONS: Mapping[str, Callable[..., tuple[Function, Function]]] = {
     "Elu": lambda alpha: (partial(_elu, alpha, _exp), partial(_elu, alpha, libm.exponential)),
     "Selu": lambda alpha, gamma: (partial(_selu, alpha, gamma, _exp), partial(_selu, alpha, gamma, libm.exponential)),
@@ -122,11 +143,12 @@ _FUNCTIONS: Mapping[str, Callable[..., tuple[Function, Function]]] = {
     "Softplus": lambda: (partial(_softplus, _exp, _log1p), partial(_softplus, libm.exponential, libm.log1p)),
     "Sin": lambda: (partial(_sine, True), libm.sine),
     "Cos": lambda: (partial(_sine, False), libm.cosine),
+    "degree": lambda degree: (partial(_raised, degree), partial(_power, degree)),
     "Log": lambda: (logarithm_by_ratio, libm.logarithm),
 }
 
 
 def of_elements(op: str, x: Array, *numbers: float) -> Array:
-    """A tensor's elements, as the operator `op` has them; "Pow" takes exponents beside them."""
+    """A tensor's elements, as the operator `op` has them, or powers of a "degree"."""
     with np.errstate(all="ignore"):
         return in_registers(x, *_FUNCTIONS[op](*numbers))

@@ -106,11 +106,15 @@ _EXP = ("0x1.694p-10", "0x1.125edcp-7", "0x1.555b5ap-5", "0x1.55545p-3", "0x1.ff
 _LEAST_POWER = -88.3762626647949
 
 
-def _powers(v: Element, coefficients: Sequence[float]) -> Element:
-    """e**v as a polynomial of what is left of v beside a whole number of ln 2, times that power of two."""
+def _powers(v: Element, coefficients: Sequence[float], at_once: bool = False) -> Element:
+    """e**v as a polynomial of what is left of v beside a whole number of ln 2, times that power of two. `at_once`: its
+    exponent is written into a number, which is 0 where that is none of a normal one.
+    """
     turns = v.fma(math.log2(math.e), _TO_WHOLE) - _TO_WHOLE
     left = turns.fma(_LN2_LOW, turns.fma(_LN2_HIGH, v))
     n = turns.nearest()
+    if at_once:
+        return horner(left, coefficients) * (n + 127).shift("shl", 23).read_as("f32")
     half = n.shift("sar", 1)  # in two steps, as 2**n itself may be no normal number
     steps = [(part + 127).shift("shl", 23).read_as("f32") for part in (half, n - half)]
     return horner(left, coefficients) * steps[0] * steps[1]
@@ -121,9 +125,9 @@ def exp(x: Element) -> Element:
     return _powers(x.maximum(-103.9720840454).minimum(88.7762626647950), [float.fromhex(c) for c in _EXP])
 
 
-def exp_of_none_above_zero(x: Element) -> Element:
-    """e**x for x up to 0, as sums of such powers have it."""
-    return _powers(x.maximum(_LEAST_POWER), [float.fromhex(c) for c in _EXP])
+def exp_without_subnormals(x: Element) -> Element:
+    """e**x for x up to 0, as sums of such powers have it with AVX2 (x86_64/TransKernelFma3.S): 0 below 2**-126.5."""
+    return _powers(x.maximum(_LEAST_POWER), [float.fromhex(c) for c in _EXP], at_once=True)
 
 
 _ERF_SPLIT = 0.921875
@@ -157,7 +161,8 @@ def fast_gelu(x: Element) -> Element:
     return (x * 0.5) * (tanh(inner) + 1.0)
 
 
-#: by their operator in ONNX; "powers" of a softmax are e**(x - greatest), "softcap" the tangent that bounds scores
+#: by their operator in ONNX; "powers" of a softmax are e**(x - greatest), in registers of 16 lanes or of 8, "softcap"
+#: the tangent that bounds scores
 FUNCTIONS: dict[str, Callable[[Element], Element]] = {
     "Sigmoid": logistic,
     "Tanh": tanh,
@@ -167,7 +172,8 @@ FUNCTIONS: dict[str, Callable[[Element], Element]] = {
     "Erf": erf,
     "Gelu": gelu,
     "FastGelu": fast_gelu,
-    "powers": exp_of_none_above_zero,
+    "powers": exp,
+    "powers in 8 lanes": exp_without_subnormals,
     "softcap": c_library.tanh,
 }
 

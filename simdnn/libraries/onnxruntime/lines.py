@@ -17,6 +17,7 @@ from isa_models.instruction import instruction
 from isa_models.readings.arrays import Array
 from simdnn.libraries.onnxruntime.eigen import of_images
 from simdnn.libraries.onnxruntime.eigen import reduced as reduced
+from simdnn.libraries.onnxruntime.eigen import squares_of_rows as squares_of_rows
 from simdnn.libraries.onnxruntime.elements import of_elements as of_elements
 from simdnn.libraries.onnxruntime.libm import exponential as exponential
 from simdnn.libraries.onnxruntime.libm import logarithm as logarithm

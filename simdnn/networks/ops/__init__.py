@@ -8,6 +8,7 @@ from simdnn.networks.ops import (  # noqa: F401  # each registers its own
     by_reference,
     classical,
     control,
+    distances,
     dynamic,
     elementwise,
     eltwise,
@@ -26,6 +27,7 @@ from simdnn.networks.ops import (  # noqa: F401  # each registers its own
     sequence,
     shape,
     support_vectors,
+    text,
     transformer,
     transposed,
 )

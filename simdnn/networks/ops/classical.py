@@ -7,19 +7,17 @@ kernels, which the tests run beside these. Ensembles of trees and support vector
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from isa_models import InvalidArgument, Unimplemented
+from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.functions import sigmoid
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
-from simdnn.networks.ops.elementwise import computed
-from simdnn.networks.ops.linear import converted, products
-from simdnn.networks.ops.reduction import softmax_kernel
+from simdnn.networks.ops import scores as s
+from simdnn.networks.ops.linear import converted, in_parts, products
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.ops.shape import concat, ints, view
 from simdnn.networks.types import label
@@ -55,7 +53,7 @@ def matrix(k: Kernels, x: Array) -> Array:
 def scaler(k: Kernels, node: Node, x: Array) -> Array:
     """(x - offset) * scale, each one number or one a feature."""
     offset, scale = (_row(node, name, x.shape[-1] if x.ndim else 1, v) for name, v in (("offset", 0), ("scale", 1)))
-    return k.map(lambda v, o, s: (v - o) * s, _floats(k, x), offset, scale, name="scaler")
+    return k.map(lambda v, o, f: (v - o) * f, _floats(k, x), offset, scale, name="scaler")
 
 
 @operator("Normalizer", domain=ML)
@@ -68,7 +66,21 @@ def normalizer(k: Kernels, node: Node, x: Array) -> Array:
     size = k.reduce(kinds[norm], rows, [1])
     size = k.map(lambda v: v.sqrt(), size, name="sqrt") if norm == "L2" else size
     divisor = k.plain(np.where(size == 0, np.float32(1), size), size)
-    return view(k, k.map(lambda v, s: v / s, rows, divisor, name="div"), x.shape)
+    of_library = (lambda: _shares(x.reshape(rows.shape), norm)) if k.runs_models else None
+    found = k.map(lambda v, d: v / d, rows, divisor, name="div", values=of_library)
+    return view(k, found, x.shape)
+
+
+def _shares(x: Array, norm: str) -> Array:
+    """Samples by their norm as onnxruntime's loops have it (ml/normalizer.cc): sums in f32, one feature after the
+    other; "L2" is the root of each square's share, with the feature's sign.
+    """
+    size = np.asarray({"MAX": x, "L1": np.abs(x), "L2": x * x}[norm], F32)
+    total = size.max(1, keepdims=True) if norm == "MAX" else np.add.accumulate(size, 1)[:, -1:]
+    with np.errstate(all="ignore"):
+        root = np.sqrt(size / total)
+        found = np.where(x < 0, -root, root) if norm == "L2" else x.astype(F32) / total
+    return np.asarray(np.where(total == 0, x, found), F32)
 
 
 @operator("Binarizer", domain=ML)
@@ -180,12 +192,18 @@ def _scores(k: Kernels, node: Node, x: Array, count: int) -> Array:
     )
     intercepts = np.array(node.get("intercepts") or np.zeros(count), F32)
     need(intercepts.size == count, f"{intercepts.size} intercepts for {count} targets")
-    return products(k, rows, np.ascontiguousarray(weights.reshape(count, -1).T), intercepts)
+    by_target = weights.reshape(count, -1).T
+    if k.runs_models:
+        given = replace(k, constant_weights=False, transposed=("wei",), followed="")
+        return in_parts(given, rows, by_target, 1.0, np.broadcast_to(intercepts, (len(rows), count)).copy())
+    return products(k, rows, np.ascontiguousarray(by_target), intercepts)
 
 
 @operator("LinearRegressor", domain=ML)
 def linear_regressor(k: Kernels, node: Node, x: Array) -> Array:
-    return _transformed(k, node, _scores(k, node, x, node.integer("targets", 1)))
+    """Scores of targets; one alone has no transform, as onnxruntime has it."""
+    kind, scores = s.transform_of(node), _scores(k, node, x, node.integer("targets", 1))
+    return s.finished(k, scores, kind) if scores.shape[1] > 1 else scores
 
 
 @operator("LinearClassifier", domain=ML)
@@ -197,39 +215,11 @@ def linear_classifier(k: Kernels, node: Node, x: Array) -> tuple[Array, Array]:
     scores = _scores(k, node, x, count)
     if count == 1 and len(names) == 2:
         chosen = (scores[:, 0] > 0).astype(np.int64)
-        scores = _two_columns(k, node, scores)
+        scores = k.plain(s.both_of_one(scores[:, 0], s.transform_of(node), s.exponential_of(k), True), scores)
     else:
         need(count == len(names), f"{count} scores and {len(names)} labels")
         chosen = np.argmax(scores, 1)
-        scores = _transformed(k, node, scores)
+        scores = s.finished(k, scores, s.transform_of(node))
     table = np.array(names, np.int64 if node.get("classlabels_ints") else object)
     k.plain(chosen, scores)  # the search for the greatest
     return picked(k, table, chosen), scores
-
-
-def _logistic(k: Kernels, x: Array) -> Array:
-    """The sigmoid of scores, which libraries do not approximate."""
-    return computed(k, "sigmoid", sigmoid, x, steps=8)
-
-
-def _two_columns(k: Kernels, node: Node, score: Array) -> Array:
-    """Scores of two classes from one: that of the first is 1 minus the second's, whatever they mean (onnxruntime)."""
-    share = node.text("post_transform", "NONE") == "LOGISTIC"
-    second = _logistic(k, score) if share else score
-    first = k.map(lambda v: 1.0 - v, second, name="sub")
-    return concat(k, Node(node.name, "Concat", "", 13, (), (), {"axis": 1}), first, second)
-
-
-def _transformed(k: Kernels, node: Node, scores: Array) -> Array:
-    """Scores after `post_transform`."""
-    kind = node.text("post_transform", "NONE")
-    known: Mapping[str, Callable[[], Array]] = {
-        "NONE": lambda: scores,
-        "LOGISTIC": lambda: _logistic(k, scores),
-        "SOFTMAX": lambda: softmax_kernel(k, scores, 1),
-    }
-    if kind in ("SOFTMAX_ZERO", "PROBIT"):
-        raise Unimplemented(f"post_transform={kind!r}; {', '.join(known)} work")
-    if kind not in known:
-        raise InvalidArgument(f"post_transform={kind!r}; ONNX defines {', '.join(known)}, SOFTMAX_ZERO, PROBIT")
-    return known[kind]()

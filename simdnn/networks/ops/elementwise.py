@@ -98,7 +98,8 @@ def unary(k: Kernels, node: Node, x: Array) -> Array:
     if node.op == "Mish" and lines_of(k, x) is not None:  # a library that has none: its parts
         plus = unary(k, replace(node, op="Softplus"), x)
         return k.map(lambda v, t: v * t, x, unary(k, replace(node, op="Tanh"), plus), name="mul")
-    return computed(k, node.op.lower(), formula_of(k, node.op), x, plain=_PLAIN.get(node.op), steps=8)
+    formula = formula_of(k, node.op) if has_kernel(x) else _UNARY[node.op]  # a library's may read the bits of f32
+    return computed(k, node.op.lower(), formula, x, plain=_PLAIN.get(node.op), steps=8)
 
 
 def formula_of(k: Kernels, op: str, own: Formula | None = None) -> Formula:
@@ -111,6 +112,12 @@ def lines_of(k: Kernels, x: Array) -> LineSums | None:
     """A library's own order of sums along a line of f32; the cost is that of the kernels here all the same."""
     library = k.target.library
     return library.lines if library is not None and k.runs_models and x.dtype == np.float32 else None
+
+
+def powers_of(k: Kernels) -> Formula:
+    """e**x as a softmax has it."""
+    wide = "avx512_core" in k.target.caps
+    return formula_of(k, "powers" if wide else "powers in 8 lanes", f.exp)
 
 
 def sigmoid(k: Kernels, x: Array) -> Array:
@@ -256,7 +263,11 @@ _POWERS: dict[float, Formula] = {
 @operator("Pow")
 def power(k: Kernels, node: Node, x: Array, exponent: Array) -> Array:
     """Common exponents are products and roots; others are e**(y log x), whose values here are NumPy's."""
-    exponent = aligned(node, x, exponent)
+    return raised(k, x, aligned(node, x, exponent))
+
+
+def raised(k: Kernels, x: Array, exponent: Array) -> Array:
+    """x**exponent."""
     single = float(exponent.reshape(-1)[0]) if exponent.size == 1 and exponent.ndim <= x.ndim else 0.0
     lines = lines_of(k, x) if exponent.dtype == x.dtype else None
     if lines is not None and single not in (2.0, 3.0):

@@ -1,4 +1,4 @@
-"""Ensembles of decision trees: ai.onnx.ml's TreeEnsembleClassifier and TreeEnsembleRegressor.
+"""Ensembles of decision trees: ai.onnx.ml's TreeEnsembleClassifier and TreeEnsembleRegressor, and TreeEnsemble.
 
 Each sample walks down each tree; weights of the leaves are added up in the order of trees, in f32, or in f64 of samples
 in f64. As onnxruntime has it on one thread (onnxruntime/core/providers/cpu/ml/tree_ensemble_common.h and
@@ -7,7 +7,8 @@ tree_ensemble_aggregator.h). A walk branches by its data, which no program here 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,75 +29,136 @@ _BRANCHES: Mapping[str, Callable[[Array, Array], Any]] = {
     "BRANCH_EQ": np.equal,
     "BRANCH_NEQ": np.not_equal,
 }
-_MODES = (*_BRANCHES, "LEAF")
+_MEMBER = len(_BRANCHES)  # "BRANCH_MEMBER", of TreeEnsemble alone
+_MODES = (*_BRANCHES, "BRANCH_MEMBER", "LEAF")
+_LEAF = len(_BRANCHES) + 1
+#: TreeEnsemble's numbers
+_AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+_TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
 _COST = "trees branch by their data, which no program here does: what a walk costs is not modelled"
 
 
+@dataclass(frozen=True)
 class Ensemble:
-    """Trees as a node has them; leaves add weights `what` ("class" or "target") to scores by their ids."""
+    """Trees: an entry a node, a leaf's with mode "LEAF", and where each tree starts. Leaves give `weights` to the
+    scores `ids`; `leaves` has the places of those by node, `members` sets by node.
+    """
 
-    def __init__(self, node: Node, what: str) -> None:
+    modes: Array
+    values: Array
+    features: Array
+    yes: Array  # the node behind a branch that is taken
+    no: Array
+    tracks: Array  # whether NaN takes a branch
+    roots: Array
+    ids: Array
+    weights: Array
+    leaves: Mapping[int, Sequence[int]]
+    base: Array
+    members: Mapping[int, Array] = field(default_factory=dict)
+    truncates: bool = False  # whether big sets are asked for the whole part of a value, as onnxruntime asks
+
+    @classmethod
+    def stated(cls, node: Node, what: str) -> Ensemble:
+        """As operators before TreeEnsemble state it; leaves add weights `what`, "class" or "target"."""
+
         def listed(name: str, dtype: Any = np.int64) -> Array:
             tensor = node.get(f"{name}_as_tensor")
             given = node.get(name) if tensor is None else np.asarray(tensor)
             return np.asarray([] if given is None else given, dtype if tensor is None else None).reshape(-1)
 
-        self.trees, places = listed("nodes_treeids"), listed("nodes_nodeids")
-        count = len(self.trees)
-        self.values = listed("nodes_values", np.float32)
-        self.features = listed("nodes_featureids")
+        trees, places = listed("nodes_treeids"), listed("nodes_nodeids")
+        count = len(trees)
+        values, features = listed("nodes_values", np.float32), listed("nodes_featureids")
         modes = list(node.get("nodes_modes") or [])
-        lengths = {"nodeids": len(places), "values": len(self.values), "featureids": len(self.features)}
+        lengths = {"nodeids": len(places), "values": len(values), "featureids": len(features)}
         others = [f"nodes_{name}" for name, n in (lengths | {"modes": len(modes)}).items() if n != count]
         need(count > 0 and not others, f"{count} nodes, and others in {', '.join(others) or 'no attribute'}")
-        need(set(modes) <= set(_MODES), f"nodes_modes: {set(modes) - set(_MODES)}; allowed: {', '.join(_MODES)}")
-        self.modes = np.array([_MODES.index(mode) for mode in modes])
-        at = {key: i for i, key in enumerate(zip(self.trees.tolist(), places.tolist(), strict=True))}
-        self.yes, self.no = (self._children(listed(f"nodes_{w}nodeids"), at) for w in ("true", "false"))
+        others = sorted(set(modes) - {*_BRANCHES, "LEAF"})
+        need(not others, f"nodes_modes: {others}; allowed: {', '.join(_BRANCHES)}, LEAF")
+        kinds = np.array([_MODES.index(mode) for mode in modes])
+        at = {key: i for i, key in enumerate(zip(trees.tolist(), places.tolist(), strict=True))}
+        yes, no = (_children(trees, kinds, listed(f"nodes_{w}nodeids"), at) for w in ("true", "false"))
         tracks = listed("nodes_missing_value_tracks_true")
-        self.tracks = tracks.astype(bool) if len(tracks) == count else np.zeros(count, bool)
-        self.roots = np.flatnonzero(np.append(True, self.trees[1:] != self.trees[:-1]))
-        self.ids, weights = listed(f"{what}_ids"), listed(f"{what}_weights", np.float32)
+        roots = np.flatnonzero(np.append(True, trees[1:] != trees[:-1]))
+        ids, weights = listed(f"{what}_ids"), listed(f"{what}_weights", np.float32)
         owners = list(zip(listed(f"{what}_treeids").tolist(), listed(f"{what}_nodeids").tolist(), strict=True))
-        need(len(owners) == len(self.ids) == len(weights), f"{what}_* of different lengths")
+        need(len(owners) == len(ids) == len(weights), f"{what}_* of different lengths")
         need(all(owner in at for owner in owners), f"{what}_nodeids that are no nodes")
-        self.weights = weights
-        self.leaves: dict[int, list[int]] = {}
+        leaves: dict[int, list[int]] = {}
         for i, owner in enumerate(owners):
-            self.leaves.setdefault(at[owner], []).append(i)
-        self.base = listed("base_values", np.float32)
+            leaves.setdefault(at[owner], []).append(i)
+        tracks = tracks.astype(bool) if len(tracks) == count else np.zeros(count, bool)
+        base = listed("base_values", np.float32)
+        return cls(kinds, values, features, yes, no, tracks, roots, ids, weights, leaves, base)
 
-    def _children(self, places: Array, at: Mapping[tuple[int, int], int]) -> Array:
-        need(len(places) == len(self.trees), "nodes_truenodeids and nodes_falsenodeids of other lengths")
-        inner = self.modes != _MODES.index("LEAF")
-        keys = zip(self.trees.tolist(), places.tolist(), inner, strict=True)
-        found = [at.get((tree, place), -1) if branches else 0 for tree, place, branches in keys]
-        need(min(found) >= 0, "a branch to no node")
-        return np.array(found)
+    @classmethod
+    def of_arrays(cls, node: Node, truncates: bool) -> Ensemble:
+        """As TreeEnsemble states it, whose leaves have arrays of their own; here they stand behind the branches."""
+        kinds = np.asarray(node.get("nodes_modes")).reshape(-1).astype(np.int64)
+        splits, weights = (np.asarray(node.get(name)).reshape(-1) for name in ("nodes_splits", "leaf_weights"))
+        features, ids = (np.array(node.integers(name)) for name in ("nodes_featureids", "leaf_targetids"))
+        count = len(kinds)
+        need(bool((kinds <= _MEMBER).all()), f"nodes_modes up to {kinds.max()}; 0 to {_MEMBER} are modes")
+        need(len(splits) == len(features) == count and len(ids) == len(weights), "nodes_* or leaf_* of other lengths")
+
+        def children(way: str) -> Array:
+            to, leaf = (np.array(node.integers(f"nodes_{way}{name}")) for name in ("nodeids", "leafs"))
+            need(len(to) == len(leaf) == count, f"nodes_{way}nodeids and nodes_{way}leafs of other lengths")
+            most = np.where(leaf == 0, count, len(ids))
+            need(bool(((to >= 0) & (to < most)).all()), f"nodes_{way}nodeids to no node")
+            return np.where(leaf == 0, to, count + to)
+
+        yes, no = children("true"), children("false")
+        roots = np.array(node.integers("tree_roots"))
+        need(bool(((roots >= 0) & (roots < count)).all()), "tree_roots that are no nodes")
+        alone = (yes[roots] == no[roots]) & (yes[roots] >= count)  # a tree of one leaf
+        tracks = np.array(node.get("nodes_missing_value_tracks_true") or [0] * count, bool)
+        nothing, sets = np.zeros(len(ids), np.int64), np.asarray(node.get("membership_values", [])).reshape(-1)
+        return cls(
+            np.append(kinds, np.full(len(ids), _LEAF)),
+            np.append(splits, nothing.astype(splits.dtype)),
+            np.append(features, nothing),
+            np.append(yes, nothing),
+            np.append(no, nothing),
+            np.append(tracks, nothing.astype(bool)),
+            np.where(alone, yes[roots], roots),
+            ids,
+            weights,
+            {count + i: [i] for i in range(len(ids))},
+            np.zeros(0, np.float32),
+            dict(zip(np.flatnonzero(kinds == _MEMBER).tolist(), _sets(sets), strict=False)),
+            truncates,
+        )
 
     def leaf_of(self, x: Array, root: int) -> Array:
         """The leaf of a tree that each sample comes to."""
         at, rows = np.full(len(x), root), np.arange(len(x))
-        for _ in range(len(self.trees)):
-            if (self.modes[at] == _MODES.index("LEAF")).all():
+        for _ in range(len(self.modes)):
+            if (self.modes[at] == _LEAF).all():
                 return at
             value, bound = x[rows, self.features[at]], self.values[at]
             kinds, answers = range(len(_BRANCHES)), [compare(value, bound) for compare in _BRANCHES.values()]
             taken = np.select([self.modes[at] == kind for kind in kinds], answers, False)
             taken = taken | self.tracks[at] & np.isnan(value)
+            for place, members in self.members.items():
+                asked = np.trunc(value) if self.truncates and _is_big(members) else value
+                taken = np.where(at == place, np.isin(asked, members) | taken, taken)
             following = np.where(taken, self.yes[at], self.no[at])
-            at = np.where(self.modes[at] == _MODES.index("LEAF"), at, following)
+            at = np.where(self.modes[at] == _LEAF, at, following)
         need(False, "a tree without an end")
         return at
 
-    def gathered(self, x: Array, count: int, how: str = "SUM") -> tuple[Array, Array]:
-        """Scores (samples, count) over all trees, and which of them any leaf gave something to."""
+    def gathered(self, x: Array, count: int, how: str = "SUM", alone: bool = False) -> tuple[Array, Array]:
+        """Scores (samples, count) over all trees, and which of them any leaf gave something to. `alone`: of the weights
+        that a leaf states the first alone counts, as onnxruntime has it where a regressor has one target.
+        """
         need(int(self.features.max()) < x.shape[1], f"feature {self.features.max()} of {x.shape[1]}")
         need(not len(self.ids) or 0 <= self.ids.min() and self.ids.max() < count, f"ids beyond {count} scores")
         total, given = np.zeros((len(x), count), x.dtype), np.zeros((len(x), count), bool)
         for root in self.roots:
             for leaf, rows in _by_value(self.leaf_of(x, int(root))):
-                for i in self.leaves.get(leaf, []):
+                for i in self.leaves.get(leaf, [])[: 1 if alone else None]:
                     to, weight = int(self.ids[i]), x.dtype.type(self.weights[i])
                     now = total[rows, to]
                     if how in ("MIN", "MAX"):
@@ -106,6 +168,29 @@ class Ensemble:
                         total[rows, to] = now + weight
                     given[rows, to] = True
         return total, given
+
+
+def _children(trees: Array, kinds: Array, places: Array, at: Mapping[tuple[int, int], int]) -> Array:
+    need(len(places) == len(trees), "nodes_truenodeids and nodes_falsenodeids of other lengths")
+    keys = zip(trees.tolist(), places.tolist(), kinds != _LEAF, strict=True)
+    found = [at.get((tree, place), -1) if branches else 0 for tree, place, branches in keys]
+    need(min(found) >= 0, "a branch to no node")
+    return np.array(found)
+
+
+def _sets(values: Array) -> list[Array]:
+    """Values between which NaN stands.
+
+    >>> [found.tolist() for found in _sets(np.array([1, 2, np.nan, 5, np.nan]))]
+    [[1.0, 2.0], [5.0]]
+    """
+    ends = np.flatnonzero(np.isnan(values))
+    return [values[start:end] for start, end in zip([0, *(ends + 1)], ends, strict=False)]
+
+
+def _is_big(members: Array) -> bool:
+    """Whether onnxruntime keeps a set as such, which it else makes a chain of equalities."""
+    return len(members) > 30 or bool(((members < 0) | (members > 30)).any())
 
 
 def _by_value(leaves: Array) -> list[tuple[int, Array]]:
@@ -124,26 +209,48 @@ def _samples(k: Kernels, x: Array) -> Array:
 @operator("TreeEnsembleRegressor", domain=ML)
 def tree_ensemble_regressor(k: Kernels, node: Node, x: Array) -> Array:
     """Sums, means, least or greatest weights of the leaves, onto the base values."""
-    trees, count = Ensemble(node, "target"), node.integer("n_targets", 1)
+    trees, count = Ensemble.stated(node, "target"), node.integer("n_targets", 1)
     rows = _samples(k, x)
     if k.shadows(x):
         return shadow((len(rows), count), s.F32)
     how, kind = node.text("aggregate_function", "SUM"), s.transform_of(node)
-    need(how in ("SUM", "AVERAGE", "MIN", "MAX"), f"aggregate_function={how!r}")
-    total, given = trees.gathered(rows, count, how)
+    need(how in _AGGREGATES, f"aggregate_function={how!r}")
+    return np.asarray(_targets(k, trees, rows, count, how, kind), s.F32)
+
+
+@operator("TreeEnsemble", domain=ML)
+def tree_ensemble(k: Kernels, node: Node, x: Array) -> Array:
+    """The same, in the samples' type; what is done and how scores end are stated by numbers."""
+    trees, count = Ensemble.of_arrays(node, k.runs_models), node.integer("n_targets", 1)
+    rows = _samples(k, x)
+    if k.shadows(x):
+        return shadow((len(rows), count), rows.dtype)
+    how, kind = node.integer("aggregate_function", 1), node.integer("post_transform", 0)
+    need(0 <= how < len(_AGGREGATES), f"aggregate_function={how}; 0 to {len(_AGGREGATES) - 1} are known")
+    if not 0 <= kind < len(_TRANSFORMS):
+        raise Unimplemented(f"post_transform={kind}; 0 to {len(_TRANSFORMS) - 1} work")
+    return _targets(k, trees, rows, count, _AGGREGATES[how], _TRANSFORMS[kind])
+
+
+def _targets(k: Kernels, trees: Ensemble, rows: Array, count: int, how: str, kind: str) -> Array:
+    """Scores (samples, count); one alone has no transform."""
+    total, given = trees.gathered(rows, count, how, alone=count == 1)
     if how == "AVERAGE":
         total = total / total.dtype.type(len(trees.roots))
     if trees.base.size == count:
         total = total + trees.base.astype(total.dtype)
     if count == 1:
-        return np.asarray(total, s.F32)
-    return s.transformed(np.asarray(np.where(given, total, 0), s.F32), kind, s.exponential_of(k))
+        return total
+    found = np.where(given, total, 0)
+    if kind == "SOFTMAX" and found.dtype == np.float64:
+        return s.transformed(found, kind, np.exp)
+    return found if kind == "NONE" else s.transformed(found.astype(s.F32), kind, s.exponential_of(k)).astype(rows.dtype)
 
 
 @operator("TreeEnsembleClassifier", domain=ML)
 def tree_ensemble_classifier(k: Kernels, node: Node, x: Array) -> tuple[Array, Array]:
     """The label of the greatest score, and the scores, of two classes as onnxruntime tells them from one score."""
-    trees, labels = Ensemble(node, "class"), s.labels_of(node)
+    trees, labels = Ensemble.stated(node, "class"), s.labels_of(node)
     rows, count, kind = _samples(k, x), len(labels), s.transform_of(node)
     if k.shadows(x):
         return picked(k, labels, np.zeros(len(rows), np.int64)), shadow((len(rows), count), s.F32)

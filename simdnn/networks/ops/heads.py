@@ -19,7 +19,7 @@ from simdnn.kernels.common import functions as f
 from simdnn.libraries import LineSums
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
-from simdnn.networks.ops.elementwise import formula_of, lines_of
+from simdnn.networks.ops.elementwise import formula_of, lines_of, powers_of
 from simdnn.networks.ops.linear import in_parts, products
 from simdnn.networks.ops.reduction import softmax_kernel
 from simdnn.networks.ops.shape import transposed, view
@@ -80,8 +80,7 @@ def _shares(k: Kernels, scores: Array, form: AttentionForm) -> Array:
     seen, sink = form.seen, form.sink
     if seen is None and sink is None:
         return softmax_kernel(k, scores, 3)
-    lines, library = lines_of(k, scores), k.target.library
-    power = f.exp if lines is None or library is None else library.functions["powers"]
+    lines, power = lines_of(k, scores), powers_of(k)
     top = k.reduce("max", _hidden(k, scores, seen), [3])
     if sink is not None:
         top = k.map(lambda t, s: t.maximum(s), top, sink, name="max")
@@ -159,9 +158,7 @@ def _tile(
     cuts: Sequence[tuple[int, int]],
 ) -> Array:
     """Values that a tile's queries find among tiles of keys."""
-    library = k.target.library
-    assert library is not None
-    power = library.functions["powers"]
+    power = powers_of(k)
     top = np.full((*query.shape[:3], 1), LEAST) if k.values else shadow((*query.shape[:3], 1), F32)
     total: Array | None = None
     found: Array | None = None
@@ -203,8 +200,7 @@ def _onto(k: Kernels, found: Array, powers: Array, block: Array) -> Array:
 def of_one_query(k: Kernels, query: Array, key: Array, value: Array, form: AttentionForm) -> Array:
     """Values that queries of a single step find: dot products in lanes, values added up one after the other."""
     lines = lines_of(k, query)
-    library = k.target.library
-    assert lines is not None and library is not None
+    assert lines is not None
     costs = replace(of_layers(k), values=False)
     scores_of(costs, query, key, form.scale)
     scores = shadow((*query.shape[:3], key.shape[2]), F32)
@@ -212,7 +208,7 @@ def of_one_query(k: Kernels, query: Array, key: Array, value: Array, form: Atten
         scores = lines.dots(query, key) * np.float32(form.scale)
     scores = _raised(k, scores, form.added)
     scores = _hidden(k, scores, form.seen)
-    top, power = k.reduce("max", scores, [3]), library.functions["powers"]
+    top, power = k.reduce("max", scores, [3]), powers_of(k)
     powers = k.map(lambda v, t: power(v - t), scores, top, name="exp")
     total = k.reduce("sum", powers, [3], values=partial(lines.sum_of_powers, powers, k.target.caps))
     found = products(costs, powers, value)

@@ -15,7 +15,7 @@ from simdnn.kernels.common import functions as f
 from simdnn.libraries import LineSums
 from simdnn.networks.kernels import FLOATS, Formula, Kernels
 from simdnn.networks.model import Node
-from simdnn.networks.ops.elementwise import by_numpy, has_kernel, lines_of, widened
+from simdnn.networks.ops.elementwise import by_numpy, has_kernel, lines_of, powers_of, widened
 from simdnn.networks.ops.registry import axis_of, need, operator
 from simdnn.networks.ops.shape import ints, view
 from simdnn.networks.types import is_float, label
@@ -139,9 +139,8 @@ def softmax_kernel(k: Kernels, x: Array, axis: int, logarithm: bool = False) -> 
     """Four passes: the greatest, e**(x - greatest), their sum, the quotient; in f32 between the passes."""
     top = k.reduce("max", x, [axis], dst=F32)
     if (lines := lines_of(k, x)) is not None:
-        library = k.target.library
-        assert library is not None
-        powers = k.map(lambda v, t: library.functions["powers"](v - t), x, top, name="exp")
+        power = powers_of(k)
+        powers = k.map(lambda v, t: power(v - t), x, top, name="exp")
 
         def sums() -> Array:
             return np.moveaxis(lines.sum_of_powers(np.moveaxis(powers, axis, -1), k.target.caps), -1, axis)
@@ -366,7 +365,12 @@ def mean_variance_normalization(k: Kernels, node: Node, x: Array) -> Array:
 def lp_normalization(k: Kernels, node: Node, x: Array) -> Array:
     axis, p = axis_of(node.integer("axis", -1), x.ndim), node.integer("p", 2)
     need(p in (1, 2), f"p={p}; allowed: 1, 2")
-    total = k.reduce("sum_abs" if p == 1 else "sum_square", x, [axis], dst=F32)
+    kind, lines = "sum_abs" if p == 1 else "sum_square", lines_of(k, x)
+    if lines is None:
+        total = k.reduce(kind, x, [axis], dst=F32)
+    else:
+        each = np.abs(x) if p == 1 else x * x
+        total = k.reduce(kind, x, [axis], values=lambda: lines.reduced("chain", each, [axis]))
     if k.values:
         total = np.where(total == 0, np.float32(1), total)  # a line of zeros stays one
     return k.map((lambda v, t: v / t) if p == 1 else (lambda v, t: v / t.sqrt()), x, total, name="div")

@@ -16,7 +16,10 @@ from simdnn.networks.model import Node
 from simdnn.networks.ops.function import schema_of
 
 #: operators that exporters write and that have no kernel here, and why
-REFUSED = {"TreeEnsemble": "TreeEnsembleClassifier and TreeEnsembleRegressor work"}
+REFUSED = dict.fromkeys(
+    ("DictVectorizer", "CastMap"),
+    "dictionaries are no tensors; what works: a model whose input is the table that they are made into",
+)
 
 _BEFORE = (
     "onnxruntime's tools write it in place of products, a Softmax and what is around them; what works: the model as it "

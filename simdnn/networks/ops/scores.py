@@ -14,6 +14,7 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
+from simdnn.networks.ops.reduction import softmax_kernel
 from simdnn.networks.ops.registry import need
 
 F32 = np.dtype(np.float32)
@@ -49,10 +50,10 @@ def softmax(x: Array, exp: Exponential, skips_zeros: bool = False) -> Array:
     top = x.max(1, keepdims=True)
     zero = np.abs(x) <= np.float32(1e-7) if skips_zeros else np.zeros(x.shape, bool)
     powers = np.where(zero, x * exp(-top) if skips_zeros else x, exp(x - top))
-    total = np.zeros((len(x), 1), F32)
+    total = np.zeros((len(x), 1), x.dtype)
     for i in range(x.shape[1]):
         total = total + np.where(zero[:, i : i + 1], np.float32(0), powers[:, i : i + 1])
-    return np.asarray(powers / total, F32)
+    return np.asarray(powers / total, x.dtype)
 
 
 def transformed(x: Array, kind: str, exp: Exponential) -> Array:
@@ -60,6 +61,18 @@ def transformed(x: Array, kind: str, exp: Exponential) -> Array:
     if kind == "NONE":
         return x
     return logistic(x, exp) if kind == "LOGISTIC" else softmax(x, exp, kind == "SOFTMAX_ZERO")
+
+
+def finished(k: Kernels, scores: Array, kind: str) -> Array:
+    """Scores of two classes and more after a transform, of linear models and support vectors."""
+    if kind == "NONE":
+        return scores
+    library = k.target.library
+    if kind == "LOGISTIC" and library is not None and k.runs_models:
+        return k.map(library.functions["Sigmoid"], scores, name="sigmoid")
+    if kind == "SOFTMAX" and scores.shape[1] > 4 and library is not None and k.runs_models:
+        return softmax_kernel(k, scores, 1)
+    return k.plain(transformed(scores, kind, exponential_of(k)), scores, steps=12)
 
 
 def both_of_one(score: Array, kind: str, exp: Exponential, shares: bool) -> Array:

@@ -11,16 +11,14 @@ from itertools import combinations
 
 import numpy as np
 
-from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import functions as f
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops import scores as s
 from simdnn.networks.ops.classical import ML, matrix, picked
-from simdnn.networks.ops.elementwise import computed, formula_of
+from simdnn.networks.ops.elementwise import computed, formula_of, lines_of, raised
 from simdnn.networks.ops.linear import in_parts, products
-from simdnn.networks.ops.reduction import softmax_kernel
 from simdnn.networks.ops.registry import need, operator
 
 _KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
@@ -49,7 +47,9 @@ def _kernel_values(k: Kernels, node: Node, x: Array, vectors: Array, kind: str, 
         found = k.map(lambda v: v * alpha + first, scaled, name="add")
     if kind == "POLY":
         if degree not in (2, 3):
-            raise Unimplemented(f"a polynomial of degree {degree:g}; 2 and 3 work")
+            if (lines := lines_of(k, found)) is None:
+                return raised(k, found, np.asarray(degree, s.F32))
+            return k.plain(lines.of_elements("degree", found, degree) if k.values else found, found, steps=30)
         return k.map(lambda v: v * v if degree == 2 else v * v * v, found, name="power")
     if kind == "SIGMOID":
         return computed(k, "tanh", formula_of(k, "Tanh", f.tanh), found, steps=12)
@@ -103,7 +103,7 @@ def svm_classifier(k: Kernels, node: Node, x: Array) -> tuple[Array, Array]:
             weight = scores.max(1)
             above = weight >= 0.5 if (coefficients >= 0).all() else weight > 0
             chosen = np.where(above, 1, chosen)
-        return picked(k, labels, chosen), _finished(k, scores, kind)
+        return picked(k, labels, chosen), s.finished(k, scores, kind)
     need(len(counts) == classes and rho.size >= pairs, f"{len(counts)} classes with vectors, {rho.size} rho")
     vectors = _floats(node, "support_vectors").reshape(sum(counts), -1)
     values = _kernel_values(k, node, rows, vectors, node.text("kernel_type", "LINEAR"))
@@ -118,19 +118,7 @@ def svm_classifier(k: Kernels, node: Node, x: Array) -> tuple[Array, Array]:
     elif classes == 2:
         found = s.both_of_one(scores[:, 0], "NONE", s.exponential_of(k), kind != "NONE")
         return picked(k, labels, chosen), k.plain(found, scores)
-    return picked(k, labels, chosen), _finished(k, scores, kind)
-
-
-def _finished(k: Kernels, scores: Array, kind: str) -> Array:
-    """Scores of two and more after a transform."""
-    if kind == "NONE":
-        return scores
-    library = k.target.library
-    if kind == "LOGISTIC" and library is not None and k.runs_models:
-        return k.map(library.functions["Sigmoid"], scores, name="sigmoid")
-    if kind == "SOFTMAX" and scores.shape[1] > 4 and library is not None and k.runs_models:
-        return softmax_kernel(k, scores, 1)
-    return k.plain(s.transformed(scores, kind, s.exponential_of(k)), scores, steps=12)
+    return picked(k, labels, chosen), s.finished(k, scores, kind)
 
 
 def _pairs(values: Array, coefficients: Array, rho: Array, counts: list[int]) -> tuple[Array, Array]:
