@@ -60,7 +60,7 @@ class Ensemble:
 
     @classmethod
     def stated(cls, node: Node, what: str) -> Ensemble:
-        """As operators before TreeEnsemble state it; leaves add weights `what`, "class" or "target"."""
+        """The trees of an operator ahead of TreeEnsemble; leaves add weights `what`, "class" or "target"."""
 
         def listed(name: str, dtype: Any = np.int64) -> Array:
             tensor = node.get(f"{name}_as_tensor")
@@ -94,7 +94,7 @@ class Ensemble:
 
     @classmethod
     def of_arrays(cls, node: Node, truncates: bool) -> Ensemble:
-        """As TreeEnsemble states it, whose leaves have arrays of their own; here they stand behind the branches."""
+        """The trees of a TreeEnsemble, whose leaves have arrays of their own: they follow the entries of branches."""
         kinds = np.asarray(node.get("nodes_modes")).reshape(-1).astype(np.int64)
         splits, weights = (np.asarray(node.get(name)).reshape(-1) for name in ("nodes_splits", "leaf_weights"))
         features, ids = (np.array(node.integers(name)) for name in ("nodes_featureids", "leaf_targetids"))
@@ -220,7 +220,7 @@ def tree_ensemble_regressor(k: Kernels, node: Node, x: Array) -> Array:
 
 @operator("TreeEnsemble", domain=ML)
 def tree_ensemble(k: Kernels, node: Node, x: Array) -> Array:
-    """The same, in the samples' type; what is done and how scores end are stated by numbers."""
+    """Scores in the samples' type; numbers say how weights of leaves are joined, and how scores end."""
     trees, count = Ensemble.of_arrays(node, k.runs_models), node.integer("n_targets", 1)
     rows = _samples(k, x)
     if k.shadows(x):

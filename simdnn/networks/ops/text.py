@@ -83,7 +83,7 @@ def _matches(pattern: re.Pattern[str], text: str, least: int) -> Iterator[str]:
 
 
 def _between(separators: list[re.Pattern[str]], text: str, least: int) -> list[str]:
-    """What is left between separators, one of which after the other cuts, of at least `least` characters."""
+    """Pieces of at least `least` characters: the first separator cuts the text, each other one the pieces."""
     row = [text]
     for separator in separators:
         parts: list[str] = []
@@ -100,7 +100,7 @@ def _between(separators: list[re.Pattern[str]], text: str, least: int) -> list[s
 @operator("Tokenizer", domain=_MICROSOFT)
 def tokenizer(k: Kernels, node: Node, x: Array) -> Array:
     """Tokens of texts (C,) or (N, C) along a new last dimension, padded: matches of `tokenexp`, or what is between
-    `separators`, of which one empty one gives characters. `mark` puts one token ahead and one behind.
+    `separators` (a single empty one: characters). `mark` puts one token ahead and one behind.
     """
     _check_text(x)
     need(x.ndim in (1, 2), f"an input of shape {x.shape}; (C,) or (N, C) is needed")
