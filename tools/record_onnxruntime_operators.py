@@ -361,6 +361,50 @@ def support_vectors(draws: Draws) -> None:
         draws.add(f"{kind}_value", [node("SVMRegressor", "x", domain=ML, **given)], {"x": draws.floats(9, 5)}, {})
 
 
+def own_attention(draws: Draws) -> None:
+    """ONNX's own Attention: masks, causal, capped, steps that see nothing, shared keys, a past; and its rotations."""
+    for name, heads, groups, steps, places, size, more, attributes in (
+        ("floats", 2, 2, 5, 7, 16, "mask", {}),
+        ("shared", 4, 2, 6, 6, 8, "", {"is_causal": 1}),
+        ("step", 2, 1, 1, 9, 24, "past", {"is_causal": 1, "scale": 1.0}),
+        ("truths", 2, 2, 4, 5, 160, "truths", {"softcap": 3.0}),
+        ("lengths", 2, 1, 3, 5, 8, "lengths", {"is_causal": 1}),
+    ):
+        where = {**attributes, **({"opset": 24} if more == "lengths" else {"opset": 23})}
+        feeds = {"q": draws.floats(2, heads, steps, size)}
+        feeds |= {key: draws.floats(2, groups, places, size) for key in ("k", "v")}
+        if more in ("mask", "truths"):
+            mask = draws.floats(steps, places)
+            feeds["m"] = mask if more == "mask" else mask > 0.5
+        if more == "past":
+            feeds |= {key: draws.floats(2, groups, 3, size) for key in ("pk", "pv")}
+        if more == "lengths":
+            feeds["n"] = np.array([5, 2])
+        names = {"mask": "q k v m", "truths": "q k v m", "past": "q k v - pk pv", "lengths": "q k v - - - n"}
+        outputs, opset = "y a b" if more == "past" else "y", where.pop("opset")
+        draws.add(name, [node("Attention", names.get(more, "q k v"), outputs, **where)], feeds, {}, outputs, opset)
+    for side in (0, 1):
+        feeds = {"x": draws.floats(2, 3, 4, 24), "c": draws.floats(2, 4, 11), "s": draws.floats(2, 4, 11)}
+        where = {"interleaved": side, "rotary_embedding_dim": 22, "num_heads": 3}
+        draws.add(f"turned_{side}", [node("RotaryEmbedding", "x c s", **where)], feeds, {}, opset=23)
+
+
+def norms(draws: Draws) -> None:
+    """Groups of channels, means and norms over any dimensions, and a softmax of scores far below the greatest."""
+    for opset, parameters in ((18, 2), (21, 6)):
+        feeds = {"x": draws.floats(2, 6, 5, 7), "s": draws.floats(parameters), "b": draws.floats(parameters)}
+        draws.add(f"groups_{opset}", [node("GroupNormalization", "x s b", num_groups=2)], feeds, {}, opset=opset)
+    x = {"x": draws.floats(3, 4, 5, 7)}
+    draws.add("variance", [node("MeanVarianceNormalization", "x")], x, {})
+    for p in (1, 2):
+        draws.add(f"line_{p}", [node("LpNormalization", "x", axis=2, p=p)], x, {})
+        draws.add(f"windows_{p}", [node("LpPool", "x", kernel_shape=[2, 3], p=p + 1)], x, {}, opset=18)
+    for equation in ("abcd->ad", "abcd->dba", "abcd->"):
+        draws.add(f"sum_{len(equation)}", [node("Einsum", "x", equation=equation)], x, {})
+    far = {"x": draws.floats(4, 37, scale=50)}
+    draws.add("far", [node("Softmax", "x", axis=-1)], far, {})
+
+
 FAMILIES: tuple[Callable[[Draws], None], ...] = (
     recurrent,
     quantized_recurrent,
@@ -374,6 +418,8 @@ FAMILIES: tuple[Callable[[Draws], None], ...] = (
     few_bits,
     ensembles,
     support_vectors,
+    own_attention,
+    norms,
 )
 
 

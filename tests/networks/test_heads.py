@@ -26,10 +26,13 @@ MICROSOFT = "com.microsoft"
 F32 = np.float32
 
 
-def alike(op: str, inputs: str, feeds: Arrays, held: Arrays, outputs: str = "y", **where: Any) -> None:
+def alike(
+    op: str, inputs: str, feeds: Arrays, held: Arrays, outputs: str = "y", domain: str = MICROSOFT, **where: Any
+) -> None:
     """All outputs have the library's bits by its rule, and its values by another."""
     names = ["" if name == "-" else name for name in inputs.split()]
-    made = model([helper.make_node(op, names, outputs.split(), domain=MICROSOFT, **where)], feeds, held, opset=21)
+    node = helper.make_node(op, names, outputs.split(), domain=domain, **where)
+    made = model([node], feeds, held, opset=21 if domain else 23)
     del made.graph.output[:]
     made.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in outputs.split())
     made.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
@@ -198,3 +201,35 @@ def test_costs_alone(machine: str) -> None:
     made.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
     net = simdnn.load(made)
     assert net.estimate(machine=machine).cycles == pytest.approx(net.run(feeds, machine=machine).cycles)
+
+
+@examples(8)
+@given(
+    steps=st.sampled_from([1, 2, 7]),
+    groups=st.sampled_from([1, 2]),
+    flat=st.booleans(),
+    more=st.sampled_from(["", "m", "truths", "pk pv", "is_causal", "softcap", "scale"]),
+    seed=st.integers(0, 1 << 20),
+)
+def test_onnx_own_attention(steps: int, groups: int, flat: bool, more: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    heads, size, places, past = 2, int(rng.choice([4, 16])), 6, 3 if more == "pk pv" else 0
+    shapes = {
+        key: (2, n, length, size)
+        for key, n, length in (("q", heads, steps), ("k", groups, places), ("v", groups, places))
+    }
+    if flat:
+        shapes = {key: (2, length, n * width) for key, (_, n, length, width) in shapes.items()}
+    shapes |= {key: (2, groups, past, size) for key in ("pk", "pv") if past}
+    shapes |= {"m": (steps, places)} if more in ("m", "truths") else {}
+    feeds = {key: rng.standard_normal(shape).astype(F32) for key, shape in shapes.items()}
+    if more == "truths":
+        feeds["m"] = (feeds["m"] > 0) | (np.arange(places) == 2)  # each step sees something
+    where: dict[str, Any] = {"q_num_heads": heads, "kv_num_heads": groups} if flat else {}
+    where |= (
+        {more: {"is_causal": 1, "softcap": 2.0, "scale": 1.0}[more]}
+        if more in ("is_causal", "softcap", "scale")
+        else {}
+    )
+    inputs = "q k v m" if "m" in feeds else "q k v - pk pv" if past else "q k v"
+    alike("Attention", inputs, feeds, {}, "y a b" if past else "y", "", **where)

@@ -3,6 +3,7 @@
 from simdnn.networks.ops import (  # noqa: F401  # each registers its own
     activated,
     activation,
+    attention,
     blocks,
     by_heads,
     by_reference,

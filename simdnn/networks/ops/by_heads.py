@@ -32,11 +32,12 @@ from simdnn.networks.ops.shape import view
 from simdnn.networks.ops.transformer import outside, refuse_flags
 
 
-def _wanted(node: Node, i: int) -> bool:
+def wanted(node: Node, i: int) -> bool:
+    """Whether somebody reads an output."""
     return len(node.outputs) > i and bool(node.outputs[i])
 
 
-def _with_past(k: Kernels, past: Array | None, new: Array) -> Array:
+def with_past(k: Kernels, past: Array | None, new: Array) -> Array:
     """Places of earlier steps (images, heads, places, size) ahead of new ones."""
     if past is None:
         return new
@@ -74,13 +75,13 @@ def multi_head_attention(
         )
     of_steps = key.ndim == 3
     query, key, value = (split(k, a, heads) if a.ndim == 3 else a for a in (query, key, value))
-    key, value = _with_past(k, past_key, key), _with_past(k, past_value, value)
+    key, value = with_past(k, past_key, key), with_past(k, past_value, value)
     unseen = outside(node, mask, batch, steps, key.shape[2])
     onto = tuple(over_groups(a, batch, heads, heads) for a in (added, unseen) if a is not None)
     form = AttentionForm(scale_of(node, query.shape[3]), onto)
     plain = of_steps and not onto and past_key is None and not node.integer("unidirectional", 0)
     given = (grouped(k, query, heads), grouped(k, key, heads), grouped(k, value, heads))
-    if k.runs_models and plain and not any(_wanted(node, i) for i in (1, 2, 3)):
+    if k.runs_models and plain and not any(wanted(node, i) for i in (1, 2, 3)):
         return joined(k, in_tiles(k, *given, form), batch)
     found, scores = attended(k, *given, form)
     scores = view(k, scores, (batch, heads, steps, key.shape[2]))
@@ -88,7 +89,7 @@ def multi_head_attention(
 
 
 def _outputs(node: Node, *made: Array) -> tuple[Array | None, ...]:
-    return tuple(a if i == 0 or _wanted(node, i) else None for i, a in enumerate(made[: len(node.outputs)]))
+    return tuple(a if i == 0 or wanted(node, i) else None for i, a in enumerate(made[: len(node.outputs)]))
 
 
 @operator("GroupQueryAttention", domain=MICROSOFT)
@@ -145,7 +146,7 @@ def group_query_attention(
     form = AttentionForm(scale_of(node, size), onto, cap=node.number("softcap", 0.0), sink=own, inverse=True)
     given = (grouped(k, query, groups), *(view(k, a, (batch * groups, 1, *a.shape[2:])) for a in kept))
     seen_from = node.integer("local_window_size", -1)
-    tiled = k.runs_models and total > 1 and not form.cap and own is None and not _wanted(node, 3)
+    tiled = k.runs_models and total > 1 and not form.cap and own is None and not wanted(node, 3)
     found = []
     for first, last in _alike(ends_at):
         part = slice(first * groups, last * groups)
@@ -159,7 +160,7 @@ def group_query_attention(
         else:
             found.append(attended(k, *mine, one)[0])
     whole = found[0] if len(found) == 1 else _stacked(k, found)
-    if _wanted(node, 3):
+    if wanted(node, 3):
         raise Unimplemented("scores as an output of GroupQueryAttention; outputs of values work")
     return _outputs(node, joined(k, whole, batch), *kept)
 

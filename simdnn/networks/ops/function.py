@@ -16,6 +16,8 @@ from simdnn.networks.types import number
 if TYPE_CHECKING:
     import onnx
 
+    from simdnn.networks.kernels import Kernels
+
 
 def schema_of(node: Node) -> Any:
     """The ONNX schema of an operator that has a body, or None."""
@@ -92,3 +94,12 @@ def _function(schema: Any, version: int, proto: onnx.NodeProto, types: list[onnx
     except Exception as error:  # what the C++ side raises has no documented type
         raise InvalidArgument(f"its body cannot be made: {' '.join(str(error).split())[:120]}") from None
     return found
+
+
+def by_body(k: Kernels, node: Node, operands: Sequence[Array | None]) -> tuple[Any, ...]:
+    """The outputs of a node by its body, for an operator that some library computes otherwise."""
+    graph = body(node, operands)
+    given = {name: a for name, a in zip(node.inputs, operands, strict=True) if a is not None}
+    found = k.body(graph, [given[port.name] for port in graph.inputs])
+    made = dict(zip((port.name for port in graph.outputs), found, strict=True))
+    return tuple(made.get(name) for name in node.outputs)

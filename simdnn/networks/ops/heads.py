@@ -50,7 +50,7 @@ def attended(k: Kernels, query: Array, key: Array, value: Array, form: Attention
         tanh, cap = formula_of(k, "softcap", f.tanh), form.cap
         scores = k.map(lambda v: tanh(v / cap) * cap, scores, name="tanh")
     scores = _raised(k, scores, form.added)
-    return _found(k, _shares(k, scores, form), value), scores
+    return found_by(k, _shares(k, scores, form), value), scores
 
 
 def of_layers(k: Kernels) -> Kernels:
@@ -58,21 +58,28 @@ def of_layers(k: Kernels) -> Kernels:
     return replace(k, constant_weights=False, followed="")
 
 
-def scores_of(k: Kernels, query: Array, key: Array, scale: float) -> Array:
-    """Products of queries and keys, scaled."""
-    turned = np.swapaxes(key, -1, -2)
+def scores_of(k: Kernels, query: Array, key: Array, scale: float, first: Array | None = None) -> Array:
+    """Products of queries and keys, scaled; a library that runs models adds them to what is `first`."""
     if k.runs_models:
-        return in_parts(replace(k, transposed=("wei",)), query, turned, scale, None)
+        turned = np.swapaxes(_of_each_head(k, key, query), -1, -2)
+        return in_parts(replace(k, transposed=("wei",)), query, turned, scale, first)
+    turned = np.swapaxes(key, -1, -2)
     return k.map(lambda v: v * scale, products(k, query, turned), name="mul")
 
 
-def _found(k: Kernels, shares: Array, value: Array) -> Array:
-    """Sums of values by their shares; those of single steps are a product each in a library."""
-    alone, heads = k.runs_models and shares.shape[2] == 1, shares.shape[1]
-    if alone and heads > 1:
-        wide = (len(value), heads, *value.shape[2:])
-        value = np.repeat(value, heads, 1) if k.values else shadow(wide, F32)
-    return products(k, shares, value)
+def found_by(k: Kernels, shares: Array, value: Array) -> Array:
+    """Sums of values by their shares."""
+    return products(k, shares, _of_each_head(k, value, shares))
+
+
+def _of_each_head(k: Kernels, shared: Array, rows: Array) -> Array:
+    """Keys or values for each head that shares them, where rows are single steps: those are a product each in a
+    library.
+    """
+    heads = rows.shape[1]
+    if not k.runs_models or rows.shape[2] > 1 or heads == 1:
+        return shared
+    return np.repeat(shared, heads, 1) if k.values else shadow((len(shared), heads, *shared.shape[2:]), F32)
 
 
 def _shares(k: Kernels, scores: Array, form: AttentionForm) -> Array:
@@ -174,7 +181,7 @@ def _tile(
         sums = k.reduce("sum", powers, [3], values=partial(lines.sum_of_powers, powers, k.target.caps))
         block = value[:, :, start:stop]
         if found is None or total is None:
-            total, found = sums, _found(k, powers, block)
+            total, found = sums, found_by(k, powers, block)
         else:
             shrunk = k.plain(lines.exponential(top - greatest) if k.values else top, top, steps=8)
             total = k.map(lambda s, t, n: s * t + n, shrunk, total, sums, name="add")

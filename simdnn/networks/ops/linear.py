@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.windows import ImageWindows, window_count
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
-from simdnn.networks.ops.elementwise import by_numpy, has_kernel, widened
+from simdnn.networks.ops.elementwise import by_numpy, has_kernel, lines_of, widened
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.ops.shape import transposed, view
 from simdnn.networks.types import is_float, label
@@ -372,8 +373,12 @@ def _transposed_pads(
 
 @operator("Einsum")
 def einsum(k: Kernels, node: Node, *operands: Array) -> Array:
-    """One product of two operands as batched matrices; other equations by NumPy, at a cost that is not known."""
+    """One product of two operands as batched matrices, or a sum over dimensions of one; other equations by NumPy, at a
+    cost that is not known.
+    """
     equation = node.text("equation").replace(" ", "")
+    if len(operands) == 1 and (found := _summed(k, equation, operands[0])) is not None:
+        return found
     if len(operands) == 2 and is_float(operands[0].dtype):
         plan = _as_matmul(equation, *operands)
         if plan is not None:
@@ -385,6 +390,19 @@ def einsum(k: Kernels, node: Node, *operands: Array) -> Array:
     sizes = {letter: n for term, x in zip(terms, wide, strict=False) for letter, n in zip(term, x.shape, strict=False)}
     k.allocate([sizes.get(letter, 1) for letter in equation.partition("->")[2]], wide[0].dtype)
     return np.asarray(np.einsum(equation, *wide)).astype(operands[0].dtype)
+
+
+def _summed(k: Kernels, equation: str, x: Array) -> Array | None:
+    """The sum over the dimensions whose letter the output lacks, the others in its order; None for other equations."""
+    letters, arrow, output = equation.partition("->")
+    plain = arrow and letters.isalpha() and len(letters) == x.ndim and len(set(letters)) == len(letters)
+    if not plain or not set(output) <= set(letters) or not has_kernel(x) or not x.size:
+        return None
+    axes, lines = [i for i, c in enumerate(letters) if c not in output], lines_of(k, x)
+    if axes:
+        x = k.reduce("sum", x, axes, values=None if lines is None else partial(lines.reduced, "sum", x, axes))
+    kept = [c for c in letters if c in output]
+    return transposed(k, view(k, x, [x.shape[letters.index(c)] for c in kept]), [kept.index(c) for c in output])
 
 
 def _as_matmul(equation: str, a: Array, b: Array) -> tuple[Array, Array, list[int], list[int]] | None:

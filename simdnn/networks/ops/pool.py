@@ -10,6 +10,7 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.pool import PoolProblem
+from simdnn.libraries import LineSums
 from simdnn.networks.kernels import Kernels, Values, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import has_kernel, lines_of, widened
@@ -192,8 +193,17 @@ def average_pool_of_whole_windows(k: Kernels, node: Node, x: Array) -> Array:
 def lp_pool(k: Kernels, node: Node, x: Array) -> Array:
     pool, p = PoolWindows(k, node, x), node.integer("p", 2)
     taps = pool.windows(pool.padded(x.astype(F32), 0))
-    found = (np.abs(taps) ** p).sum(tuple(range(-len(pool.kernel), 0))) ** (1 / p)
+    found = _norms(taps.reshape(*x.shape[:2], *pool.out, -1), p, lines_of(k, x))
     return k.plain(found.astype(x.dtype), x, steps=prod(pool.kernel) * 2)
+
+
+def _norms(taps: Array, p: int, lines: LineSums | None) -> Array:
+    """The p-norms of lines; a library that runs models adds powers, formed in f64, up one after the other."""
+    if lines is None:
+        return np.asarray((np.abs(taps) ** p).sum(-1) ** (1 / p))
+    powers = np.power(np.abs(taps).astype(np.float64), p).astype(F32)
+    total = np.add.accumulate(powers, -1)[..., -1]
+    return lines.power(total, np.full(total.shape, np.float32(1) / np.float32(p)))
 
 
 @operator("GlobalAveragePool", "GlobalMaxPool")
@@ -212,8 +222,8 @@ def global_pool(k: Kernels, node: Node, x: Array) -> Array:
 @operator("GlobalLpPool")
 def global_lp_pool(k: Kernels, node: Node, x: Array) -> Array:
     p = node.integer("p", 2)
-    found = (np.abs(x.astype(F32)) ** p).sum(tuple(range(2, x.ndim)), keepdims=True) ** (1 / p)
-    return k.plain(found.astype(x.dtype), x, steps=4)
+    found = _norms(x.astype(F32).reshape(*x.shape[:2], -1), p, lines_of(k, x))
+    return k.plain(found.astype(x.dtype).reshape(*x.shape[:2], *[1] * (x.ndim - 2)), x, steps=4)
 
 
 @operator("MaxUnpool")

@@ -16,8 +16,9 @@ from simdnn.libraries import LineSums
 from simdnn.networks.kernels import FLOATS, Formula, Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy, has_kernel, lines_of, powers_of, widened
+from simdnn.networks.ops.function import by_body
 from simdnn.networks.ops.registry import axis_of, need, operator
-from simdnn.networks.ops.shape import ints, view
+from simdnn.networks.ops.shape import ints, transposed, view
 from simdnn.networks.types import is_float, label
 
 F32 = np.dtype(np.float32)
@@ -339,10 +340,12 @@ def instance_normalization(k: Kernels, node: Node, x: Array, scale: Array, bias:
 
 
 @operator("GroupNormalization")
-def group_normalization(k: Kernels, node: Node, x: Array, scale: Array, bias: Array) -> Array:
+def group_normalization(k: Kernels, node: Node, x: Array, scale: Array, bias: Array) -> Any:
     """Scale and bias are one a group until opset 20, one a channel from 21 on."""
     groups, channels = node.integer("num_groups"), x.shape[1]
     need(groups > 0 and channels % groups == 0, f"num_groups={groups} does not divide {channels} channels")
+    if lines_of(k, x) is not None:  # a library that has ONNX's own body of it
+        return by_body(k, node, [x, scale, bias])[0]
     dtype, x = x.dtype, _wide(k, x)
     flat = view(k, x, (x.shape[0], groups, prod(x.shape[1:]) // groups))
     unit, _, _ = normalized(k, flat, [2], node.number("epsilon", 1e-5), F32)
@@ -357,8 +360,14 @@ def group_normalization(k: Kernels, node: Node, x: Array, scale: Array, bias: Ar
 
 @operator("MeanVarianceNormalization")
 def mean_variance_normalization(k: Kernels, node: Node, x: Array) -> Array:
-    axes = [axis_of(a, x.ndim) for a in node.integers("axes", [0, 2, 3])]
-    return normalized(k, x, axes, 1e-9)[0]
+    axes = sorted({axis_of(a, x.ndim) for a in node.integers("axes", [0, 2, 3])})
+    if (lines := lines_of(k, x)) is None:
+        return normalized(k, x, axes, 1e-9)[0]
+    order = [a for a in range(x.ndim) if a not in axes] + axes
+    turned = transposed(k, x, order)  # a library has these axes last
+    mean, variance = _statistics(k, turned, range(x.ndim - len(axes), x.ndim), lines, True, "images")
+    found = k.map(lambda v, m, w: (v - m) / w.sqrt(), turned, mean, variance, name="scale")
+    return transposed(k, found, np.argsort(order).tolist())
 
 
 @operator("LpNormalization")
