@@ -370,7 +370,7 @@ def own_attention(draws: Draws) -> None:
         ("truths", 2, 2, 4, 5, 160, "truths", {"softcap": 3.0}),
         ("lengths", 2, 1, 3, 5, 8, "lengths", {"is_causal": 1}),
     ):
-        where = {**attributes, **({"opset": 24} if more == "lengths" else {"opset": 23})}
+        where: dict[str, Any] = {**attributes, "opset": 24 if more == "lengths" else 23}
         feeds = {"q": draws.floats(2, heads, steps, size)}
         feeds |= {key: draws.floats(2, groups, places, size) for key in ("k", "v")}
         if more in ("mask", "truths"):
@@ -385,8 +385,8 @@ def own_attention(draws: Draws) -> None:
         draws.add(name, [node("Attention", names.get(more, "q k v"), outputs, **where)], feeds, {}, outputs, opset)
     for side in (0, 1):
         feeds = {"x": draws.floats(2, 3, 4, 24), "c": draws.floats(2, 4, 11), "s": draws.floats(2, 4, 11)}
-        where = {"interleaved": side, "rotary_embedding_dim": 22, "num_heads": 3}
-        draws.add(f"turned_{side}", [node("RotaryEmbedding", "x c s", **where)], feeds, {}, opset=23)
+        turned: dict[str, Any] = {"interleaved": side, "rotary_embedding_dim": 22, "num_heads": 3}
+        draws.add(f"turned_{side}", [node("RotaryEmbedding", "x c s", **turned)], feeds, {}, opset=23)
 
 
 def norms(draws: Draws) -> None:
