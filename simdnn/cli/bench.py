@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -18,7 +19,7 @@ from simdnn.benchdnn import SUBSET, Answer, Case, Unread, answer, read
 from simdnn.benchdnn.answer import cost
 from simdnn.benchdnn.log import Executed, executed
 from simdnn.benchdnn.options import Line
-from simdnn.benchdnn.subset import IGNORED, NEUTRAL
+from simdnn.benchdnn.subset import IGNORED, NEUTRAL, OPERATORS
 from simdnn.benchdnn.tasks import task
 from simdnn.cli import output, words
 from simdnn.cli.options import machine_with
@@ -132,17 +133,23 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
 
 
 def _trace(path: Path, cases: Iterable[Case | Unread]) -> None:
-    """A timeline of every problem that has a cost, as processes of one file."""
+    """A timeline of every product and convolution that has a cost, as processes of one file."""
     from simdnn.study import trace
 
-    found = []
+    found, others = [], set()
     for case in cases:
         if isinstance(case, Unread):
+            continue
+        if case.driver in OPERATORS:
+            others.add(case.driver)
             continue
         try:
             found.append(cost(task(case)))
         except SimdnnError:
             continue  # the problem's own line says why
+    if others:
+        left_out = ", ".join(f"--{driver}" for driver in sorted(others))
+        print(f"--trace: products and convolutions alone are drawn, not {left_out}", file=sys.stderr)
     trace.write(path, found)
 
 

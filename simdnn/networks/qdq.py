@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn.networks.model import Graph, Node
 
@@ -69,7 +70,7 @@ class _Fusion:
         if node.get("block_size") or node.get("precision") or len(given) < 3 or any(v is None for v in given):
             return
         values, scale, zero = (np.asarray(v) for v in given)
-        axis = node.get("axis", 1) % max(1, values.ndim)
+        axis = _axis(node, values.ndim)
         across = scale.ndim == 1 and values.ndim and scale.size == values.shape[axis]
         floats = values.dtype == scale.dtype == np.float32
         if not floats or zero.dtype not in BYTES or zero.size != scale.size or not (scale.size == 1 or across):
@@ -122,7 +123,7 @@ class _Fusion:
             axis = 0 if node.op == "Conv" or turned else weights.ndim - 1
             if weights.dtype not in BYTES or (node.op == "Conv" and weights.ndim not in (3, 4, 5)):
                 return None
-            if channels.size > 1 and w.node.get("axis", 1) % weights.ndim != axis:
+            if channels.size > 1 and _axis(w.node, weights.ndim) != axis:
                 return None
         elif channels.size > 1:
             return None
@@ -158,7 +159,7 @@ class _Fusion:
         """A convolution of floats with constant integer weights, one scale or one a channel, and no zero point."""
         weights, scales = self.constants.get(w.values), self.constants[w.scale]
         zero = self.constants[w.zero] if w.zero else np.zeros(1, np.int8)
-        channels = scales.size == 1 or weights is not None and w.node.get("axis", 1) % weights.ndim == 0
+        channels = scales.size == 1 or weights is not None and _axis(w.node, weights.ndim) == 0
         if weights is None or weights.dtype.name not in ("int8", "int4") or not channels or zero.astype(np.int32).any():
             return None
         inputs = (*node.inputs[:2], node.inputs[2] if len(node.inputs) > 2 else "", w.values, w.scale)
@@ -236,3 +237,11 @@ class _Fusion:
             name += "_"
         self.added[name] = values
         return name
+
+
+def _axis(node: Node, rank: int) -> int:
+    """The axis of a (de)quantization's scales, counted from the first."""
+    try:
+        return node.integer("axis", 1) % max(1, rank)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{node}: {error}") from error

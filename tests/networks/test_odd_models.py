@@ -234,3 +234,16 @@ def test_what_a_relu_would_cut_is_not_clipped() -> None:
         for scale in (1, 4)
     }
     assert shares[0, 1] == 0 and shares[1, 1] > 0.3 and 0 < shares[0, 4] < 0.3
+
+
+def test_an_axis_that_is_no_number_is_refused() -> None:
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s"], ["q"], "q"),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["d"], "dx"),
+        helper.make_node("DequantizeLinear", ["w", "t"], ["v"], "dw", axis=[1]),
+        helper.make_node("MatMul", ["d", "v"], ["y"], "mm"),
+    ]
+    scales = [held("s", np.float32(0.1)), held("t", np.full(8, 0.1, np.float32))]
+    made = model(nodes, [*scales, held("w", np.ones((16, 8), np.uint8))])
+    with pytest.raises(InvalidArgument, match=r"'dw'.*attribute axis=\[1\]; int is needed"):
+        simdnn.load(made)
