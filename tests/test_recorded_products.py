@@ -1,5 +1,6 @@
 """Recorded outputs of oneDNN 3.13.2's matmuls and convolutions on a Zen 4, at up to four ISA caps: what random problems
-found otherwise than it was here (tests/vectors/onednn_products), then its older GEMMs and sums in f8 (onednn_gemms).
+found otherwise than it was here (tests/vectors/onednn_products), then its older GEMMs and sums in f8 (onednn_gemms), and
+convolutions over layouts that are named (onednn_layouts).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from simdnn.primitives.run import Target
 from tests.recorded import typed
 from tests.test_recorded_orders import bits
 
-FOLDERS = [Path(__file__).parent / "vectors" / name for name in ("onednn_products", "onednn_gemms")]
+FOLDERS = [Path(__file__).parent / "vectors" / name for name in ("onednn_products", "onednn_gemms", "onednn_layouts")]
 CASES = [case for folder in FOLDERS for case in json.loads((folder / "manifest.json").read_text())["cases"]]
 STORED = {name: array for folder in FOLDERS for name, array in np.load(folder / "outputs.npz").items()}
 RUNS = [(case, cap) for case in CASES for cap in case["runs"]]

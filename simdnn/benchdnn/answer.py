@@ -113,7 +113,7 @@ def cost(wanted: Task) -> Estimate:
         wanted.weights_tag(attr)
     types = ":".join(wanted.types)
     found = estimate(wanted.primitive, dt=types, bias=wanted.bias, attr=attr, **wanted.where, **wanted.sizes)
-    return replace(found, library=wanted.library_name(found.library, found.problem))
+    return replace(found, library=wanted.library_name(found.library))
 
 
 def _given(option: str, parameter: Parameter, shape: tuple[int, ...]) -> float | int | None:

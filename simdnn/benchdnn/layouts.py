@@ -90,6 +90,34 @@ def moved(name: str, tag: str, shape: tuple[int, ...], dtype: str) -> Moved:
     return Moved(name, tag, dims, steps, _bytes(name, dtype))
 
 
+def plain_layouts(tag: str, strides: tuple[int, ...], shape: tuple[int, ...], last: str) -> set[str]:
+    """How an image or weights lie: "any", "last" (in the order of those letters), "rows" (in their own), both where
+    sizes of 1 leave it open, or nothing of these. The first of an order may be further apart than the rest is large.
+
+    >>> plain_layouts("axb", (), (2, 3, 5, 5), "acdb"), sorted(plain_layouts("abx", (), (2, 1, 5, 5), "acdb"))
+    ({'last'}, ['last', 'rows'])
+    >>> plain_layouts("any", (80, 1, 20, 4), (2, 4, 3, 5), "acdb"), plain_layouts("aBx8b", (), (2, 8, 3, 5), "acdb")
+    ({'last'}, set())
+    """
+    letters = _LETTERS[: len(shape)]
+    if not strides:
+        own = letters_of(tag, len(shape))
+        if tag == "any" or sorted(own) != list(letters):
+            return {"any"} if tag == "any" else set()
+        strides = tuple(prod(shape[letters.index(c)] for c in own[own.index(a) + 1 :]) for a in letters)
+    return {name for name, order in (("last", last), ("rows", letters)) if _lies_so(order, strides, shape)}
+
+
+def _lies_so(order: str, strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    step = 1
+    for letter in reversed(order):
+        i = _LETTERS.index(letter)
+        if shape[i] > 1 and strides[i] != step and not (letter == order[0] and strides[i] > step):
+            return False
+        step *= shape[i]
+    return True
+
+
 def strided(name: str, strides: tuple[int, ...], shape: tuple[int, ...], dtype: str) -> Moved | None:
     """The copy between a tensor with the user's strides and a dense one; None where these are the dense ones."""
     dense = tuple(prod(shape[i + 1 :]) for i in range(len(shape)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -13,11 +13,10 @@ from isa_models import InvalidArgument, Unimplemented
 from simdnn.benchdnn import attributes
 from simdnn.benchdnn.attributes import Parameter
 from simdnn.benchdnn.descriptors import Axis, ConvDims, IpDims, MatmulDims
-from simdnn.benchdnn.layouts import Moved, letters_of, moved, strided, user_strides
+from simdnn.benchdnn.layouts import Moved, letters_of, moved, plain_layouts, strided, user_strides
 from simdnn.benchdnn.options import Case
 from simdnn.benchdnn.subset import NEUTRAL
 from simdnn.kernels.common.postops import BINARY
-from simdnn.kernels.common.spec import ConvProblem, Problem
 from simdnn.libraries import LIBRARIES
 from simdnn.primitives import Attr, Quant, inner_product
 from simdnn.primitives.checks import gpu_of
@@ -47,7 +46,6 @@ class Task:
     bias_mask: int = 0  # of a bias that is not one value per column: an addition
     channels: int = 0  # of an inner product that a library has as a matmul
     pixels: int = 0
-    in_rows: bool = False  # a convolution of a library whose source and destination have their channels first
 
     @property
     def where(self) -> dict[str, Any]:
@@ -64,13 +62,10 @@ class Task:
         """The layout of the weights of an inner product in a library. Raises `Unimplemented` for what it has not."""
         return inner_product.layout(self.target, self.types[0], self.channels, self.pixels, attr)[0]
 
-    def library_name(self, matmul: str, problem: Problem) -> str:
+    def library_name(self, matmul: str) -> str:
         """A library's name of the implementation; raises `Unimplemented` where it leaves an inner product to another
-        one than to that of the `matmul`, or has another order of sums over rows of channels.
+        one than to that of the `matmul`.
         """
-        library = self.target.library
-        if self.in_rows and library and library.in_rows and isinstance(problem, ConvProblem):
-            return library.in_rows(problem, matmul, self.target.caps)
         if not self.pixels:
             return matmul
         own = (self.types[0], self.types[2]), matmul, self.sizes["n"], self.pixels
@@ -332,11 +327,10 @@ def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
         *_move("src", options["stag"], of_src, (mb, dims.ic, *(axis.i for axis in spatial)), types[0], last),
         *_move("dst", options["dtag"], of_dst, (mb, dims.oc, *(axis.o for axis in spatial)), types[2], last),
     ]
-    in_rows = options["dispatch"] in LIBRARIES and LIBRARIES[options["dispatch"]].in_rows is not None
-    rows, tags = "abcdef"[: len(spatial) + 2], (options["stag"], options["dtag"])
-    in_rows = in_rows and not options["strides"].strip(":") and all(letters_of(t, len(rows)) == rows for t in tags)
-    if options["dispatch"] in LIBRARIES and (moves and not in_rows or of_wei or options["wtag"] != "any"):
-        raise _other_kernels(case, f"--wtag=any, source and destination any or {last}, or both abx, no --strides")
+    wei_tag = "any" if options["wtag"] == "any" or own or of_wei else "oihw"
+    tags = {"src_tag": "any", "wei_tag": wei_tag, "dst_tag": "any"}
+    if options["dispatch"] in LIBRARIES:
+        tags = _named_layouts(case, mb, spatial)
     sizes = {
         "mb": mb,
         "ic": dims.ic,
@@ -349,10 +343,37 @@ def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
         "strides": tuple(axis.s for axis in taken),
         "dilation": tuple(axis.d + 1 for axis in taken),
         "padding": (*(axis.p for axis in taken), *(max(axis.after, 0) for axis in taken)),
-        "wei_tag": "any" if options["wtag"] == "any" or own or of_wei else "oihw",
+        **tags,
     }
     sizes |= {"id": every[0].i, "kd": every[0].k} if dims.written == 3 else {}
-    return Task(case, "convolution", sizes, types, bias, moves=tuple(moves), remarks=remarks, in_rows=in_rows)
+    return Task(case, "convolution", sizes, types, bias, moves=tuple(moves), remarks=remarks)
+
+
+def _named_layouts(case: Case, mb: int, spatial: Sequence[Axis]) -> dict[str, str]:
+    """The layouts of a convolution as a library is told; `Unimplemented` for those that are no plain ones."""
+    dims, options, count = case.dims, case.options, len(spatial)
+    assert isinstance(dims, ConvDims)
+    of_src, of_wei, of_dst = user_strides(options["strides"], 2 + count)
+    last = f"a{'cdef'[:count]}b"
+    images = [
+        plain_layouts(options[name], strides, (mb, channels, *sizes), last)
+        for name, strides, channels, sizes in (
+            ("stag", of_src, dims.ic, (axis.i for axis in spatial)),
+            ("dtag", of_dst, dims.oc, (axis.o for axis in spatial)),
+        )
+    ]
+    kernel = (dims.oc // dims.groups, dims.ic // dims.groups, *(axis.k for axis in spatial))
+    shape = (dims.groups, *kernel) if dims.has_groups else kernel
+    last = f"{'defgh'[:count]}cab" if dims.has_groups else f"{'cdef'[:count]}ba"
+    weights = plain_layouts(options["wtag"], of_wei, shape, last)
+    src, dst = ("last" if "last" in kinds else next(iter(kinds), "") for kinds in images)
+    both = len(weights) > 1  # one that goes with the images
+    wei = ("rows" if "last" not in (src, dst) else "") if both else next(iter(weights), "")
+    if not (src and wei and dst):
+        raise _other_kernels(case, "any, abx and axb, --wtag=any, abx and what has channels behind pixels")
+    words = {"any": "any", "last": "nhwc", "rows": "nchw"}
+    own = {"any": "any", "last": "hwio", "rows": "oihw"}
+    return {"src_tag": words[src], "wei_tag": own[wei], "dst_tag": words[dst]}
 
 
 def _other_kernels(case: Case, works: str) -> Unimplemented:

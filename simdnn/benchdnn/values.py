@@ -32,6 +32,7 @@ from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target
 
 Floats = NDArray[np.float64]
+_OF_CONVOLUTIONS = ("strides", "padding", "dilation", "groups", "src_tag", "wei_tag", "dst_tag")
 _TERMS = 64  # expected products that are not 0 in an output of 8 bits, so that most outputs do not clip
 _MANTISSA = 2.0**24
 #: post-operations whose slope has a bound, and those that have none
@@ -127,7 +128,7 @@ def _run(task: Task, src: Array, wei: Array, bias: Array | None, attr: Attr, int
         where = Target.of(**task.where, threads=1, engine="compiled")
         tag, runtime = task.sizes["wei_tag"], task.sizes.get("runtime_dims", "")
         return matmul_on(where, src, wei, bias, task.types[2], attr, tag, into, runtime)
-    named = {name: task.sizes[name] for name in ("strides", "padding", "dilation", "groups")}
+    named = {name: task.sizes[name] for name in _OF_CONVOLUTIONS}
     return convolution(src, wei, bias, **named, **shared)
 
 

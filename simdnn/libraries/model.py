@@ -196,8 +196,8 @@ class Library:
     #: (problem, the row of its choice) -> why its order of sums is not known, empty where it is: then there is a cost,
     #: and there are no values
     order_unknown: Callable[[Problem, str], str] = lambda problem, row: ""
-    #: (convolution, its own name for it over channels last, ISA caps) -> its name where source and destination are rows
-    in_rows: Callable[[ConvProblem, str, frozenset[str]], str] | None = None
+    #: (convolution over layouts that are named, ISA caps) -> as its kernels are asked; None: it has one layout
+    asked: Callable[[ConvProblem, frozenset[str]], ConvProblem] | None = None
     vectors_apart: bool = False  # single rows of floats in a batch, by one matrix of weights, are a product each
     #: whether it runs quantized ONNX models itself: weights of u8 are exact, sums are scaled by one factor, patterns of
     #: DequantizeLinear and QuantizeLinear are its QLinear operators, and floats tell constant weights from others

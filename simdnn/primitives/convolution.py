@@ -19,7 +19,7 @@ from simdnn.primitives.checks import keywords
 from simdnn.primitives.one_factor import with_one_factor
 from simdnn.primitives.postops import refuse_choices, with_operands
 from simdnn.primitives.prepared import Prepared, exact, kind_of_call, prepared
-from simdnn.primitives.problems import CONV_SIZES, Taps, conv_problem, conv_shape, tensors
+from simdnn.primitives.problems import CONV_SIZES, Taps, conv_problem, conv_shape, layouts_of, tensors
 from simdnn.primitives.reorder import Reordered, known_or_plain, plain_of
 from simdnn.primitives.resolve import Resolved, need_values, resolve
 from simdnn.primitives.result import Result
@@ -45,7 +45,9 @@ def convolution(
     threads: int = 1,
     engine: str = "auto",
     dispatch: str = "fastest",
+    src_tag: str = "any",
     wei_tag: str = "any",
+    dst_tag: str = "any",
     into: Array | None = None,
 ) -> Result:
     """Convolve `src` (N, IC, IH, IW) with `weights` (OC, IC/G, KH, KW) or (G, OC/G, IC/G, KH, KW): bits and cost.
@@ -56,7 +58,9 @@ def convolution(
     that their type holds, and scales (common, (OC,)) multiply the sums. `bias` is f32 (OC,). `dst`: s32 (default for
     integers without scales), f32 (else), bf16, f16, s8, u8. `wei_tag`: "any" (the kernel's own layout, made ahead of
     time: see `simdnn.reorder`, whose outcome may stand for the weights), "oihw" (as given: the kernel brings them into
-    its own). f8_e4m3 and f8_e5m2, each with its own, become floats that a unit multiplies; `dst` is f32 or that type.
+    its own). Kernels here read and write channels last; a library of `dispatch` takes others over `src_tag` and
+    `dst_tag` "nchw" or "nhwc" and `wei_tag` "oihw" or "hwio" (words for any number of dimensions), whose bits these
+    are. f8_e4m3 and f8_e5m2, each with its own, become floats that a unit multiplies; `dst` is f32 or that type.
     On CPUs weights of f8 and f6 also go with f32, bf16 and f16, made floats of once a run, scales as those of integers.
     `into` (N, OC, OH, OW) holds what the post-operation sum adds to. The output is (N, OC, OH, OW).
 
@@ -85,7 +89,7 @@ def convolution(
         bias,
         dst,
         attr,
-        wei_tag,
+        (src_tag, wei_tag, dst_tag),
         into,
         strides=strides,
         padding=padding,
@@ -101,7 +105,7 @@ def convolution_on(
     bias: Array | None = None,
     dst: str | None = None,
     attr: Attr | None = None,
-    wei_tag: str = "any",
+    tags: tuple[str, str, str] = ("any", "any", "any"),
     into: Array | None = None,
     *,
     strides: int | Sequence[int] = 1,
@@ -109,10 +113,10 @@ def convolution_on(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Result:
-    """`convolution` for who has checked once where it runs."""
+    """`convolution` for who has checked once where it runs; `tags` of source, weights and destination."""
     taps = strides, padding, dilation, groups
-    kind = kind_of_call(target, src, weights, bias, into, attr, dst, wei_tag, exact(taps))
-    ready = prepared(kind, lambda: _prepared(target, src, weights, bias, dst, attr, wei_tag, into, *taps))
+    kind = kind_of_call(target, src, weights, bias, into, attr, dst, exact(tags), exact(taps))
+    ready = prepared(kind, lambda: _prepared(target, src, weights, bias, dst, attr, tags, into, *taps))
     return ready.run(src, known_or_plain(weights), bias)
 
 
@@ -123,7 +127,7 @@ def _prepared(
     bias: Array | None,
     dst: str | None,
     attr: Attr | None,
-    wei_tag: str,
+    tags: tuple[str, str, str],
     into: Array | None,
     strides: int | Sequence[int],
     padding: int | Sequence[int],
@@ -153,7 +157,7 @@ def _prepared(
     sizes |= {"id": image[0], "kd": kernel[0]} if spatial == 3 else {}
     given = resolved(conv_shape(sizes, taps, *types), attr, target)
     need_values(given)
-    problem, parameters = problem_of(sizes, taps, given, dst, bias, wei_tag, target)
+    problem, parameters = problem_of(sizes, taps, given, dst, bias, tags, target)
     arrays.check_memory(tensors(problem))
     shape = (mb, oc, problem.ow) if spatial == 1 else ()
     parameters = with_operands(parameters, given.post_ops, problem, into, shape)
@@ -168,13 +172,14 @@ def problem_of(
     given: Resolved,
     dst: str | None,
     bias: Array | bool | None,
-    wei_tag: object,
+    tags: tuple[object, object, object],
     target: Target,
 ) -> tuple[ConvProblem, Parameters]:
     """The problem that a kernel of the target's machine is asked, and its numbers; refusals name what works."""
-    given = given.folded
+    given, library = given.folded, target.library
+    layouts = layouts_of(*tags, bool(library))
     if target.gpu:
-        return gpu_problems.convolution_problem(target.gpu, sizes, taps, given, dst, bias, wei_tag)
+        return gpu_problems.convolution_problem(target.gpu, sizes, taps, given, dst, bias, tags[1])
     refuse_groups(given, "on a CPU")
     if target.library:
         refuse_choices(given.post_ops, target.dispatch)
@@ -187,7 +192,8 @@ def problem_of(
     if (rows := np.size(parameters.zp_src)) not in (1, sizes["ic"]):
         raise InvalidArgument(f"zero_points['src'] with {rows} values; allowed: 1, or {sizes['ic']}, one a channel")
     refuse_strategy(given, ADDED, "a convolution on a CPU")
-    return conv_problem(sizes, taps, given.shape, epilogue, wei_tag), parameters
+    problem = conv_problem(sizes, taps, given.shape, epilogue, "any" if library else tags[1], layouts)
+    return (library.asked(problem, target.caps) if library and library.asked else problem), parameters
 
 
 def _of_lines(weights: Array, groups: object) -> bool:

@@ -70,7 +70,8 @@ def estimate(
     of "m", "n", "k" and "b", those in front, what the library of `dispatch` learns at run time, and takes otherwise.
     "convolution": ic, ih, iw, oc, kh, kw, mb=1, strides=1, padding=0, dilation=1, groups=1, and id and kd of three
     spatial dimensions; without ih and kh there is one. Both: wei_tag="any", and
-    src_tag and dst_tag, which are "any" or what kernels here read and write: "ab" or "nhwc". The answer's `src_desc`,
+    src_tag and dst_tag, which are "any" or what kernels here read and write: "ab" or "nhwc", with a library's dispatch
+    also "nchw", and "hwio" of weights. The answer's `src_desc`,
     `weights_desc` and `dst_desc` tell the layouts and types that the kernel wants. Parameters of `attr` may be
     `Quant(None, …)`. Raises `InvalidArgument` for sizes that do not fit, `Unimplemented` with what works for what no
     kernel computes.
@@ -104,8 +105,9 @@ def estimate_on(
     if missing := [name for name in names if name not in given]:
         raise InvalidArgument(f"{primitive} without {', '.join(missing)}; needed: {', '.join(names)}")
     sizes = {name: integer(name, given.pop(name)) for name in names}
-    for name in ("src_tag", "dst_tag"):
-        one_of(name, given.pop(name), ("any", "ab" if primitive == "matmul" else "nhwc"))
+    if primitive == "matmul":
+        for name in ("src_tag", "dst_tag"):
+            one_of(name, given[name], ("any", "ab"))
     if given.get("id") or given.get("kd"):
         sizes |= {name: integer(name, given[name]) for name in ("id", "kd")}
     given["spatial"] = 3 if "kd" in sizes else 1 if line else 2
@@ -162,4 +164,5 @@ def _problem(
     strides, padding, dilation, groups = (options[name] for name in ("strides", "padding", "dilation", "groups"))
     taps = Taps.of(strides, padding, dilation, groups, options["spatial"])
     given = resolved(conv_shape(sizes, taps, *operands), attr, target)
-    return convolution_of(sizes, taps, given, dst, bias, options["wei_tag"], target)[0], given
+    tags = options["src_tag"], options["wei_tag"], options["dst_tag"]
+    return convolution_of(sizes, taps, given, dst, bias, tags, target)[0], given

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from isa_models import InvalidArgument
+from simdnn.kernels.common.layouts import ANY_LAYOUTS, Layouts
 from simdnn.kernels.common.spec import ConvProblem, Depth, Epilogue, MatmulProblem, Problem
 from simdnn.kernels.gpu import depthwise
 from simdnn.kernels.gpu.problem import GpuConvProblem
@@ -14,6 +15,9 @@ from simdnn.primitives.placed import Shape
 
 WEI_TAGS = ("any", "ab", "ba")
 CONV_WEI_TAGS = ("any", "oihw")
+#: layouts of images and of weights, however many dimensions they have, by the words for two
+IMAGES = {"any": "any", "nchw": "rows", "nhwc": "last"}
+PLAIN_WEIGHTS = {"any": "any", "oihw": "rows", "hwio": "last"}
 CONV_SIZES = ("mb", "ic", "ih", "iw", "oc", "kh", "kw")
 MATMUL_SIZES = ("m", "n", "k")
 
@@ -61,14 +65,30 @@ def conv_shape(sizes: Mapping[str, int], taps: Taps, src: str, wei: str) -> Shap
     return Shape("convolution", sizes["mb"], k, sizes["oc"], src, wei, taps.groups, dims)
 
 
+def layouts_of(src_tag: object, wei_tag: object, dst_tag: object, library: bool) -> Layouts:
+    """How the tensors of a convolution lie, as a `library` is told; kernels here read and write channels last, and take
+    weights as they are, or ahead of time.
+    """
+    images = IMAGES if library else ("any", "nhwc")
+    src, dst = one_of("src_tag", src_tag, images), one_of("dst_tag", dst_tag, images)
+    wei = one_of("wei_tag", wei_tag, PLAIN_WEIGHTS if library else CONV_WEI_TAGS)
+    return Layouts(IMAGES[src], PLAIN_WEIGHTS[wei], IMAGES[dst]) if library else ANY_LAYOUTS
+
+
 def conv_problem(
-    sizes: Mapping[str, int], taps: Taps, shape: Shape, epilogue: Epilogue, wei_tag: object = "any"
+    sizes: Mapping[str, int],
+    taps: Taps,
+    shape: Shape,
+    epilogue: Epilogue,
+    wei_tag: object = "any",
+    layouts: Layouts = ANY_LAYOUTS,
 ) -> ConvProblem:
     """The problem of checked sizes, or `InvalidArgument` where the kernel is larger than the padded source."""
     mb, ic, ih, iw, oc, kh, kw = (sizes[name] for name in CONV_SIZES)
     tag = one_of("wei_tag", wei_tag, CONV_WEI_TAGS)
     named = vars(taps) | {"depth": Depth(sizes["id"], sizes["kd"], *taps.depth) if taps.depth else None}
-    problem = ConvProblem(mb, ic, ih, iw, oc, kh, kw, shape.src, shape.wei, epilogue, **named, wei_tag=tag)
+    named |= {"wei_tag": tag, "layouts": layouts}
+    problem = ConvProblem(mb, ic, ih, iw, oc, kh, kw, shape.src, shape.wei, epilogue, **named)
     if problem.depth and problem.od < 1:
         raise InvalidArgument(f"kernel of {problem.depth.k} planes on a source of {problem.depth.i}, padded: too deep")
     if problem.oh < 1 or problem.ow < 1:

@@ -130,16 +130,24 @@ def test_layouts_and_operations_with_a_note(words: str, note: str) -> None:
         ("--dir=FWD_B g16ic16ih9oc16kh3ph1", "jit_uni_ncsp:conv+brdgmm_dw:avx512_core"),
         ("ic24ih7oc17kh1", "jit_uni_ncsp:matmul+brg_matmul:avx512_core"),
         ("ic24ih7oc1kh1", "a product of 1x24 weights"),
-        ("g2ic16ih7oc16kh3", "of small groups"),
-        ("--isa=avx2 ic24ih7oc17kh3", "f32 under AVX-512"),
-        ("--dt=bf16 ic24ih7oc17kh3", "f32 under AVX-512"),
+        ("g2ic16ih7oc16kh3", "jit_uni_ncsp:conv+jit:avx512_core"),
+        ("--wtag=abx ic24ih7oc17kh3", "jit_uni_ncsp:conv+ref:any"),
+        ("--wtag=xba ic24ih7oc17kh3", "jit_uni_ncsp:conv+brg_conv_fwd:avx512_core"),
+        ("--dt=bf16 ic24ih7oc17kh3", "x64:gemm:jit"),
+        ("--isa=avx2 ic24ih7oc17kh3", "x64:gemm:jit"),
+        ("--dt=u8:s8:u8 ic24ih7oc17kh3", "ref:any"),
+        ("--dtag=any --dt=bf16 ic24ih7oc17kh3", "x64:gemm:jit"),
+        ("--dtag=axb ic24ih7oc17kh3", "ref:any"),
+        ("--stag=axb --dtag=axb g2ic16ih7oc6kh3", "jit:avx512_core"),
+        ("--stag=axb --dtag=axb --dt=u8:s8:u8 --wtag=xba ic24ih7oc17kh3", "x64:gemm_s8u8s32:jit"),
+        ("--stag=any --dtag=any --strides=1200x1x168x24::850x1x85x17 ic24ih7oc17kh3", "brg_conv_fwd:avx512_core"),
     ],
 )
-def test_convolutions_over_rows_of_a_library(words: str, implementation: str) -> None:
-    """Names of the library for random problems of these kinds, whose bits were those over channels last."""
+def test_convolutions_over_layouts_of_a_library(words: str, implementation: str) -> None:
+    """Names of the library for problems of these kinds; bits are recorded (tests/vectors/onednn_layouts)."""
     asked = "--dispatch=onednn --machine=zen4 --stag=abx --dtag=abx"
     (case,) = cases("--conv", *asked.split(), *words.split())
-    if "jit" in implementation:
+    if ":" in implementation:
         assert cost(task(case)).library == implementation
     else:
         (found,) = answers("--conv", *asked.split(), *words.split())
@@ -186,9 +194,9 @@ def test_a_copy_takes_time() -> None:
         ("--matmul 99999x99999:99999x99999999999", "bytes"),
         ("--conv --dir=BWD_D ic3ih5oc4kh3", "no backward convolution"),
         ("--conv --dispatch=onednn --alg=wino ic3ih5oc4kh3", "no Winograd"),
-        ("--conv --dispatch=onednn --stag=abx ic3ih5oc4kh3", "other kernels over such layouts"),
+        ("--conv --dispatch=onednn --stag=abx ic3ih5oc4kh3", "16 channels and more"),
         ("--conv --dispatch=onednn --stag=axb --dtag=aBx16b ic3ih5oc4kh3", "other kernels over such layouts"),
-        ("--conv --dispatch=onednn --wtag=abx ic3ih5oc4kh3", "other kernels over such layouts"),
+        ("--conv --dispatch=onednn --wtag=abx --mode=C ic3ih5oc4kh3", "its older GEMM over these layouts"),
         ("--matmul --dispatch=onednn --dtag=ba 2x3:3x4", "other kernels over such layouts"),
         ("--matmul --dispatch=onednn --stag=ba 2x3:3x1", "other kernels over such layouts"),
         ("--matmul --dispatch=onednn --wtag=BA16a64b 2x3:3x4", "other kernels over such layouts"),

@@ -15,6 +15,7 @@ from isa_models.display import InNotebooks
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.batch import Batch
+from simdnn.kernels.common.layouts import ANY_LAYOUTS, Layouts
 from simdnn.kernels.common.narrow import Narrow
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.params import Param
@@ -245,6 +246,7 @@ class ConvProblem:
     depth: Depth | None = field(default=None, kw_only=True)
     tiles: str = field(default="", kw_only=True)  # the library as whose kernel the clock sees it; "": as here
     line: bool = field(default=False, kw_only=True)  # of one spatial dimension, written as an image of one row
+    layouts: Layouts = field(default=ANY_LAYOUTS, kw_only=True)  # which a library's choice goes by
 
     @property
     def od(self) -> int:

@@ -116,7 +116,9 @@ class RefConv:
         body.append(op("vaddps", total, total, w))
         kernel = [*([("z", deep.k)] if p.depth else []), ("i", p.kh), ("k", p.kw)]
         channels = [("c", self.ic)]
-        last = self.ic > p.kw and not is_narrow(p.src)
+        at = p.layouts  # the channels of a pixel lie beside each other, and so do the columns of weights
+        beside = at.src in ("any", "last", "brought") and at.wei in ("any", "rows")
+        last = self.ic > p.kw and beside and not is_narrow(p.src)
         sums = nest([*kernel, *channels] if last else [*channels, *kernel], body)
         row = (((n * p.od + d) * p.oh + y) * p.ow + x) * p.oc + g * self.oc + first
         tile = TileSums(unit, [[total]], [live], [row], g * self.columns + first, [row])

@@ -9,10 +9,12 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.isa import implied
+from simdnn.kernels.common.layouts import ANY_LAYOUTS
 from simdnn.kernels.common.postops import sums_first, sums_late
 from simdnn.kernels.common.spec import ConvProblem, Decompression, MatmulProblem, Problem
 from simdnn.libraries.model import Pick
-from simdnn.libraries.onednn import mixed, narrow, older_gemm
+from simdnn.libraries.onednn import in_rows, mixed, narrow, older_gemm
+from simdnn.libraries.onednn.layouts import by_gemm_for_layouts, named_last, way
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
     beyond_older_kernels,
@@ -60,12 +62,27 @@ def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
 
     Raises `Unimplemented` where the library refuses the problem, or falls to an emulation that is not modelled here.
     """
+    if isinstance(problem, ConvProblem) and problem.layouts != ANY_LAYOUTS:
+        _refuse_layouts(problem, isa)
     pick = Pick(*_choice(problem, isa, fpmath))
+    if isinstance(problem, ConvProblem) and "brought" in problem.layouts:
+        return Pick(pick.row, in_rows.name(problem, pick.name))
     if pick.name == "jit_int8:avx512_core_vnni" and problem.epilogue.dst == "bf16":
         if "avx512_core_bf16" in implied(isa):
             return Pick(pick.row, "jit_int8:avx512_core_bf16")
         refuse_lost_constants(problem)
     return pick
+
+
+def _refuse_layouts(p: ConvProblem, isa: str) -> None:
+    """Raises for types whose kernels over layouts that a user names are not known, or none."""
+    if not way(p, "avx512_core" in implied(isa)):
+        return
+    types = f"{p.src}:{p.wei}:{p.epilogue.dst}"
+    if narrow.is_narrow(p.src) or mixed.of_two_floats(p) or p.src == "f16":
+        raise Unimplemented(f"what oneDNN takes for {types} over such layouts is not modelled: any, and axb, work")
+    if (p.src, p.epilogue.dst) == ("f32", "bf16"):
+        raise Unimplemented(f"oneDNN has no convolution {types} over such layouts: any, and axb, work, and f32")
 
 
 def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
@@ -152,8 +169,10 @@ def _referred(p: ConvProblem, emulated: bool) -> bool:
     ops, dst = p.epilogue.post_ops, p.epilogue.dst
     if not fmt(p.src).is_float or dst not in ("s8", "u8", "f32", p.src):
         return False
+    if way(p) == "reference" or _lost_to_gemm(p, emulated):
+        return True
     bytes_ = dst in ("s8", "u8")
-    alone = p.depthwise and p.src != "f16" and (is_dilated(p) or depthwise_by_gemm(p))
+    alone = p.depthwise and p.src != "f16" and (is_dilated(p) or depthwise_by_gemm(p) or p.line and named_last(p))
     large = as_large_as_outputs(p) and p.src != "bf16" and not (alone and single_pixel(p))
     if bytes_ and (as_large_as_outputs(p) or not _stores_bytes(p, emulated)) or large:
         refuse_single_pixel(p)
@@ -168,11 +187,19 @@ def _referred(p: ConvProblem, emulated: bool) -> bool:
     return not sums_first(ops) and (emulated or alone)
 
 
+def _lost_to_gemm(p: ConvProblem, emulated: bool) -> bool:
+    """Whether a GEMM would take it, whose own layout of the other image is not the one that is named."""
+    if {p.layouts.src, p.layouts.dst} != {"last", "any"}:
+        return False
+    return depthwise_by_gemm(p) if p.depthwise else p.src == "bf16" and by_gemm(p, emulated)
+
+
 def _stores_bytes(p: ConvProblem, emulated: bool) -> bool:
     """Whether a kernel takes floats to integers: oneDNN's newer ones of f16, and of bf16 but for small groups by fours
     and depthwise ones.
     """
-    return p.src == "f16" or p.src == "bf16" and not (emulated or p.depthwise or groups_by_fours(p, 16))
+    by_others = p.depthwise or groups_by_fours(p, 16) or by_gemm_for_layouts(p)
+    return p.src == "f16" or p.src == "bf16" and not (emulated or by_others)
 
 
 def _emulated(p: Problem) -> tuple[str, str]:
@@ -185,7 +212,8 @@ def _emulated(p: Problem) -> tuple[str, str]:
         refuse_scaled_parts(p)
         dots = p.wei_tag == "ba" if p.m == 1 else p.n == 1
         return f"{'gemv' if dots else 'gemm'}:{isa}_bf16_emulated", "gemm:jit:bf16"
-    if p.depthwise and not (p.line or p.depth or is_copied(p) or as_large_as_outputs(p)):
+    gemm = p.line or p.depth or is_copied(p) or as_large_as_outputs(p) or by_gemm_for_layouts(p)
+    if p.depthwise and not gemm:
         return f"dw:{isa}_bf16_stored", f"jit_dw:{isa}"
     if by_gemm(p, True):
         refuse_gemm(p)
@@ -286,8 +314,10 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
                 refuse_gemm(p)
                 return f"conv:{tier}", "x64:gemm:jit"
             return f"conv:{tier}", (f"jit_bf16:{tier}" if by_fours else f"{base}:{tier}")
+        if by_gemm_for_layouts(p):
+            return f"conv:{_wide(tier)}", "x64:gemm:jit"
         jit = tier != "avx2" and jit_takes(p)
-        wide = "avx2" if tier == "avx2" or (small and not jit) else "avx512_core"
+        wide = "avx2" if tier == "avx2" or (small and not jit and p.layouts.wei != "kept") else "avx512_core"
         return f"conv:{wide}", f"jit:{wide}" if jit else f"{base}:{wide}"
     if ends_as_reference(p, tier):
         return f"conv:{_wide(tier)}_int8_exact", "ref:any"
@@ -378,6 +408,12 @@ def _deep_floats_by_depth(p: ConvProblem, tier: str, emulated: bool) -> tuple[st
                 f"{base}:{_FP16}",
             )
         )
+    if p.layouts.wei == "kept":
+        return "conv:avx512_core", f"{'brgconv_1x1' if pointwise(p) else 'brg_conv_fwd'}:avx512_core"
+    if named_last(p) and not dense:
+        if p.src != "f32" or tier == "avx2" or is_copied(p):
+            raise _refused_by_depth(p)
+        return f"conv:{_wide(tier)}", "jit:avx512_core"
     if emulated:
         return _emulated(p)
     if p.src == "bf16":
@@ -385,6 +421,13 @@ def _deep_floats_by_depth(p: ConvProblem, tier: str, emulated: bool) -> tuple[st
             ("conv:avx512_core_bf16_stored", f"brdgmm_dw:{tier}") if dense else (f"conv:{tier}_copied", "x64:gemm:jit")
         )
     return f"conv:{_wide(tier)}", f"brdgmm_dw:{_wide(tier)}" if dense else "x64:gemm:jit"
+
+
+def _refused_by_depth(p: ConvProblem) -> Unimplemented:
+    return Unimplemented(
+        f"oneDNN's kernel for this depthwise convolution of {p.src}, channels last, is not modelled: layouts of any "
+        "work, and dispatch='fastest'"
+    )
 
 
 def _refuse_halves(p: Problem, caps: frozenset[str], isa: str) -> None:
@@ -398,12 +441,19 @@ def _refuse_halves(p: Problem, caps: frozenset[str], isa: str) -> None:
 def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
     if p.src in ("f32", "bf16"):
         isa = "avx2" if tier == "avx2" else tier if p.src == "bf16" else "avx512_core"
+        if p.layouts.wei == "kept":
+            return f"conv:{isa}_taps", f"{'brgconv_1x1' if pointwise(p) else 'brg_conv_fwd'}:{isa}"
         if depthwise_by_gemm(p) and p.src == "bf16":
             refuse_gemm(p)
             return f"conv:{isa}_copied", "x64:gemm:jit"
+        if named_last(p) and p.line:
+            return f"dw:{isa}", f"{'jit_bf16' if p.src == 'bf16' else 'jit'}:{isa}"
+        if named_last(p) and p.dilation != (1, 1) and is_copied(p):
+            raise _refused_by_depth(p)
         if p.dilation == (1, 1) and not depthwise_by_gemm(p):
             return f"dw:{isa}", f"brdgmm_dw:{isa}"
-        return f"dw:{isa}", "x64:gemm:jit" if depthwise_by_gemm(p) else f"jit_dw:{isa}"
+        few = named_last(p) and isa == "avx2" and p.groups % 8
+        return f"dw:{isa}", "x64:gemm:jit" if depthwise_by_gemm(p) else f"jit{'' if few else '_dw'}:{isa}"
     if ends_as_reference(p, tier):
         return f"dw:{_wide(tier)}_int8_exact", "ref:any"
     if by_int8_gemm(p, tier):

@@ -1,32 +1,23 @@
 """Convolutions of f32 whose source and destination are rows (abx), channels first, as oneDNN 3.13 takes them under
 AVX-512 (`jit_uni_ncsp_convolution.cpp`): it brings both to channels last and asks for that convolution, or, where a
 kernel is one tap and nothing follows the sums, multiplies weights by the image.
-
-Compared on random problems with every kind of post-operation; two kinds are refused, whose bits are others.
 """
 
 from __future__ import annotations
 
 from isa_models import Unimplemented
 from simdnn.kernels.common.spec import ConvProblem
-from simdnn.libraries.onednn.order import dense_and_pointwise, is_copied
+from simdnn.libraries.onednn.order import dense_and_pointwise
 
 _LONGEST = 512  # channels that a matmul adds up in one chain
 
 
-def name(p: ConvProblem, inside: str, caps: frozenset[str]) -> str:
+def name(p: ConvProblem, inside: str) -> str:
     """The library's name for a convolution over rows; `inside`: its name for the same one over channels last.
 
     Raises `Unimplemented` where the order of sums is another one.
     """
-    e = p.epilogue
-    if {p.src, p.wei, e.dst, e.bias_stored} != {"f32"} or "avx512_core" not in caps:
-        raise _refused(f"{p.src}:{p.wei}:{e.dst}", "f32 under AVX-512, and")
-    if p.groups > 1 and (p.line if p.depthwise else p.ic // p.groups <= 16):
-        raise _refused("small groups", "more than 16 channels a group, depthwise ones of two and three dimensions, and")
-    if p.depthwise and p.depth and inside == "x64:gemm:jit" and not is_copied(p):
-        return "jit_uni_ncsp:conv+jit:avx512_core"
-    if not (dense_and_pointwise(p) and p.groups == 1) or p.strides != (1, 1) or e.post_ops:
+    if not (dense_and_pointwise(p) and p.groups == 1) or p.strides != (1, 1) or p.epilogue.post_ops:
         return f"jit_uni_ncsp:conv+{inside}"
     if p.ic > _LONGEST or 1 in (p.oc, p.od * p.oh * p.ow):
         works = f"up to {_LONGEST} channels, no vectors, and"

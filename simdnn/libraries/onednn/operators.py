@@ -138,7 +138,8 @@ def _group_normalization(call: OperatorCall) -> OperatorForm:
     if any(dtype not in BYTES for name, dtype in (("src", call.types[0]), ("dst", call.dst)) if name in call.scales):
         raise Refused("a side of bytes alone has a scale")
     shape, last = call.shapes[0], call.channels_last
-    if last and by_kernel(call, shape, ("scalar",)):
+    of_channels = call.options["groups"] == shape[1]  # its kernel of such groups knows which channel it is at
+    if last and by_kernel(call, shape, ("scalar", "channel") if of_channels else ("scalar",)):
         return _ended(call, shape, True)
     if call.in_rows and not call.post_ops:
         return OperatorForm("ncsp", True)

@@ -14,6 +14,7 @@ from isa_models.isa import implied
 from simdnn.kernels.common.postops import PostOp, sums_first
 from simdnn.kernels.common.spec import ConvProblem, Depth
 from simdnn.kernels.common.sums import DotProduct, Order, Part
+from simdnn.libraries.onednn.layouts import by_gemm_for_layouts, named_last, way
 
 _TILE_ROWS = {True: (28, 14, 9, 6), False: (14, 6, 4, 2)}  # of AVX-512 and AVX2, by vectors of output channels
 _MOST_COLUMNS = 28  # of a tile of oneDNN's older kernels
@@ -24,14 +25,17 @@ def order_of(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order
 
     `wide`: AVX-512. `halved`: weights so small that no pair saturates.
     """
-    if p.depth is None and (found := _of_single_channels(p, dot, wide, halved)):
+    by_others = way(p, wide) == "gemm over pixels"
+    if p.depth is None and not by_others and (found := _of_single_channels(p, dot, wide, halved)):
         return found
+    if wide and dot.saturates and way(p) == "gemm over pixels":
+        return Order("line")
     if p.depth and p.depthwise and wide and dot.saturates and not halved:
         return Order("gemm")
     if p.depth and wide and dot.wei == "f32" and (p.ic, p.dilation[1]) == (1, 1) and p.kw > 1:
         return Order()  # it makes channels of columns
     if wide and dot.wei in ("f32", "bf16") and jit_takes(p):
-        return _in_blocks(p) if dot.depth > 1 else Order()
+        return in_blocks(p) if dot.depth > 1 else Order()
     return in_parts(p) if dot.acc != "s32" and not p.depthwise else Order()
 
 
@@ -109,10 +113,11 @@ def shared_by_axes(p: ConvProblem) -> bool:
 
 def beyond_older_kernels(p: ConvProblem) -> bool:
     """Whether oneDNN's older kernels refuse what follows the sums: second operands as `shared_by_pixels` says, and
-    slopes as large as the output.
+    slopes as large as the output, which lie otherwise than its blocks of channels.
     """
     ops, single = p.epilogue.post_ops, single_pixel(p)
-    slopes = any(op.kind == "prelu" and (_shared_by(op, p) == "none" or single and op.per_channel) for op in ops)
+    whole = [op for op in ops if op.kind == "prelu" and (_shared_by(op, p) == "none" or single and op.per_channel)]
+    slopes = bool(whole) and not named_last(p)
     return slopes or shared_by_pixels(p)
 
 
@@ -128,11 +133,20 @@ def _shared_by(op: PostOp, p: ConvProblem) -> str:
 
 
 def jit_takes(p: ConvProblem) -> bool:
-    """Whether oneDNN takes a kernel for small groups of floats: by fours, no tap window wholly in the padding, and no
-    more padding on a side than the columns of a tile, what is added the first of what follows.
+    """Whether oneDNN takes a kernel for small groups of floats: by fours, f32 whose channels are named last any; no tap
+    window wholly in the padding, and no more padding on a side than the columns of a tile, what is added the first of
+    what follows.
     """
     first = sums_first(p.epilogue.post_ops) and not beyond_older_kernels(p)
-    return groups_by_fours(p, 16) and not is_copied(p) and first
+    small = small_groups(p) if p.src == "f32" and named_last(p) else groups_by_fours(p, 16)
+    return small and not is_copied(p) and first and p.layouts.wei == "any"
+
+
+def small_groups(p: ConvProblem) -> bool:
+    """Whether groups of up to 16 channels are no kernel's of oneDNN's for depthwise convolutions, channels last."""
+    if p.depthwise:
+        return p.line or p.depth is not None and is_dilated(p)
+    return p.groups > 1 and p.ic // p.groups <= 16
 
 
 def too_wide(p: ConvProblem) -> bool:
@@ -145,11 +159,11 @@ def by_gemm(p: ConvProblem, emulated: bool) -> bool:
     AVX512_BF16, where its other kernels take all groups by fours, else small ones. Second operands as large as the
     output are the GEMM's, too.
     """
-    if as_large_as_outputs(p):
+    if as_large_as_outputs(p) or by_gemm_for_layouts(p):
         return True
     fours = groups_by_fours(p, 16 if not emulated else p.ic)
     if emulated and p.groups > 1 and not fours:
-        return True
+        return not (named_last(p) and not is_copied(p))
     return (fours or emulated) and is_copied(p)
 
 
@@ -158,6 +172,8 @@ def by_int8_gemm(p: ConvProblem, isa: str) -> bool:
     of three spatial dimensions, with VNNI the dilated ones alone.
     """
     deep = p.depthwise and p.depth is not None
+    if way(p, True) == "gemm over pixels":
+        return True
     return p.epilogue.bias_stored == "bf16" or deep and ("avx512_core_vnni" not in implied(isa) or is_dilated(p))
 
 
@@ -166,17 +182,29 @@ def is_dilated(p: ConvProblem) -> bool:
     return p.dilation != (1, 1) or p.depth is not None and p.depth.dilation != 1
 
 
+def gemm_over_pixels(p: ConvProblem) -> bool:
+    """Whether that GEMM's lines are rows, columns and channels, as these lie last; else channels, rows and columns."""
+    return {p.layouts.src, p.layouts.dst} == {"last"}
+
+
 def gemm_is_known(p: ConvProblem) -> bool:
-    """Whether the order of that GEMM's sums is known: with a single output pixel they are other ones."""
+    """Whether the order of that GEMM's sums is known: with a single output pixel they are other ones; over pixels those
+    that are one chain, of pairs within a tap.
+    """
+    ic = p.ic // p.groups
+    if gemm_over_pixels(p):
+        return ic * p.tap_rows * p.kw <= 384 and ic % 2 == 0 and p.oc > p.groups and p.oh * p.ow > 1
     return p.oc == p.groups or p.oh * p.ow > 1 or p.ic // p.groups * p.kh * p.kw <= 2
 
 
 def depthwise_by_gemm(p: ConvProblem) -> bool:
     """Whether oneDNN leaves a depthwise convolution of floats to that GEMM: dilated ones, bf16 as above, f32 to a
-    single pixel, too, and all of one spatial dimension.
+    single pixel, too, and all of one spatial dimension but for those whose channels are named last.
     """
     large = (p.src == "bf16" or single_pixel(p)) and as_large_as_outputs(p)
-    return large or p.line or p.dilation != (1, 1) and is_copied(p)
+    if by_gemm_for_layouts(p) or large:
+        return True
+    return p.line and not named_last(p) or p.dilation != (1, 1) and is_copied(p)
 
 
 def is_copied(p: ConvProblem) -> bool:
@@ -185,8 +213,12 @@ def is_copied(p: ConvProblem) -> bool:
 
 
 def small_block(p: ConvProblem) -> int:
-    """Channels of a group that such a kernel takes together: the most, up to 16, that divide those of both sides."""
-    return math.gcd(16, p.ic // p.groups, p.oc // p.groups)
+    """Channels of a group that such a kernel takes together: the most, up to 16, that divide those of both sides; of
+    channels last 16 where a side has as many, or no fours.
+    """
+    ic, oc = p.ic // p.groups, p.oc // p.groups
+    both = math.gcd(16, ic, oc)
+    return both if not named_last(p) or max(ic, oc) < 16 and both >= 4 else 16
 
 
 def groups_by_fours(p: ConvProblem, most: int) -> bool:
@@ -240,7 +272,7 @@ def _extent(p: ConvProblem) -> tuple[int, int]:
 
 def order_of_emulated(p: ConvProblem) -> Order:
     """The order of `jit_bf16`, which takes a block of channels through all taps together (rule 12)."""
-    return _in_blocks(p)
+    return in_blocks(p)
 
 
 def dense_and_pointwise(p: ConvProblem) -> bool:
@@ -270,7 +302,7 @@ def pointwise_block_is_unsure(p: ConvProblem) -> bool:
     return p.od * p.oh * p.ow * block > 7 * 32768
 
 
-def _in_blocks(p: ConvProblem) -> Order:
+def in_blocks(p: ConvProblem) -> Order:
     """A block of channels goes through all taps before the next one does: 16, in small groups fewer."""
     block = 16 if p.groups == 1 else small_block(p)
     return Order(block=block if p.ic // p.groups > block and p.kh * p.kw > 1 else 0)

@@ -7,6 +7,7 @@ from isa_models.formats import fmt
 from simdnn.kernels.common.postops import BINARY, COMPARISONS, ELTWISE, previous_type, sums_first
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.onednn.blocks import may_cut_channels
+from simdnn.libraries.onednn.layouts import by_gemm_for_layouts
 from simdnn.libraries.onednn.older_gemm import copies, in_dots, in_rows, parts
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
@@ -167,6 +168,11 @@ def order_unknown(p: Problem, row: str) -> str:
     """Why it is not known whether kernel columns, or blocks of channels, become chains; empty where it is."""
     if not isinstance(p, ConvProblem):
         return ""
+    if p.src == "f32" and by_gemm_for_layouts(p):
+        return (
+            "oneDNN takes its older GEMM over these layouts, whose order goes by blocks of the image, which is not "
+            "modelled: simdnn.estimate has the cost; channels last (axb) work, and dispatch='fastest'"
+        )
     if row == "conv:avx512_core_bf16_emulated" and pointwise_block_is_unsure(p):
         return (
             f"oneDNN may cut sums over {p.ic} channels of {p.ih}x{p.iw} pixels, by their lines in the second cache, "
@@ -220,8 +226,9 @@ def _another_gemm(p: MatmulProblem, works: str) -> Unimplemented:
 def refuse_gemm(p: ConvProblem) -> None:
     """Raises where the order of the GEMM that takes a convolution is not known."""
     if not gemm_is_known(p):
+        works = "several outputs of an image, and with channels last an even number of them and up to 384 products,"
         raise Unimplemented(
-            "oneDNN takes a GEMM with one column here, in an order not known: several outputs of an image work, and "
+            f"oneDNN takes a GEMM for this convolution of {p.src}, in an order not known: {works} work, and "
             "dispatch='fastest'"
         )
 

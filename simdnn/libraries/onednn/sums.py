@@ -15,12 +15,15 @@ from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, Options, Order, Part
 from simdnn.libraries.onednn import older_gemm
 from simdnn.libraries.onednn.blocking import convolution_tile, register_tile
+from simdnn.libraries.onednn.layouts import by_gemm_for_layouts, named_last, way
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
     by_gemm,
     by_int8_gemm,
     depthwise_by_gemm,
+    gemm_over_pixels,
     groups_by_fours,
+    in_blocks,
     in_parts,
     is_dilated,
     jit_takes,
@@ -100,9 +103,13 @@ def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) ->
     if deep and (is_dilated(problem) or depthwise_by_gemm(problem)):
         return Options(reference=True, sum_first=True, starts=True)  # a GEMM
     cut = 0
+    if problem.src == "f32" and by_gemm_for_layouts(problem):
+        return Options(order=Order("gemm"), reference=True, sum_first=True, starts=True)
     if dot.acc == "f32" and dot.depth == 1 and problem.src == "f32":
         cut = 1280 if wide else 320 if problem.ic // problem.groups > 2048 else 0
         if wide and dot.wei == "f32" and jit_takes(problem):
+            if named_last(problem):  # sums stay in registers from block to block
+                return Options(order=in_blocks(problem), bias_first=True, sum_first=True)
             return Options(cut=small_block(problem), bias_first=True, sum_first=True)
     older, exact = older_kernel(isa, problem), dot.compute == "s16"
     halve = dot.saturates and problem.src == "s8"
@@ -157,7 +164,9 @@ def cut_as_gemm(dot: DotProduct, isa: str, problem: Problem) -> Options:
 def _as_gemm(p: ConvProblem) -> Options:
     """A GEMM over the windows of the image; with one output channel its sums restart every 8."""
     part = 8 if p.oc == p.groups else _restarts(p.ic // p.groups * p.tap_rows * p.kw)
-    return Options(cut=part + part % 2, order=Order("gemm", block=part), sum_first=p.epilogue.dst == "f32")
+    over_pixels = gemm_over_pixels(p)
+    order = Order() if over_pixels else Order("gemm", block=part)
+    return Options(cut=0 if over_pixels else part + part % 2, order=order, sum_first=p.epilogue.dst == "f32")
 
 
 def cut_by_columns(dot: DotProduct, isa: str, problem: Problem) -> Options:
@@ -240,8 +249,11 @@ def ends_as_reference(problem: ConvProblem, isa: str) -> bool:
 
 def _operands_referred(problem: ConvProblem, isa: str) -> bool:
     """Whether second operands are as large as the output, or shared in a way that no int8 kernel takes; older ones, the
-    GEMM among them, take none that the pixels of an image share, and that GEMM adds no bf16 destination.
+    GEMM among them, take none that the pixels of an image share, and that GEMM adds no bf16 destination. Layouts may
+    leave integers to the reference, too.
     """
+    if way(problem, "avx512_core" in implied(isa)) == "reference":
+        return True
     if "src" in problem.epilogue.by_channel and not by_brdgmm(problem, isa):
         return True
     wide = "avx512_core" in implied(isa)
