@@ -39,13 +39,14 @@ def asked(p: ConvProblem, caps: frozenset[str]) -> ConvProblem:
 
 
 def _settled(p: ConvProblem, src: str, dst: str) -> tuple[str, str]:
-    """One channel, or one pixel, lies either way: images in rows that both do have their channels last."""
+    """One channel, or one pixel, lies either way: images of integers in rows that both do have their channels last."""
     pixels = (p.depth.i if p.depth else 1) * p.ih * p.iw, p.od * p.oh * p.ow
     either = [1 in pair for pair in zip((p.ic, p.oc), pixels, strict=True)]
     open_ = {src, dst} == {"rows", "last"} or {src, dst} == {"rows", "any"} and not fmt(p.src).is_float
     if any(either) and open_:
         raise _unknown(p, "where one channel or one pixel leaves it open, two images that lie alike work")
-    return ("last", "last") if all(either) and src == dst == "rows" else (src, dst)
+    last = all(either) and src == dst == "rows" and not fmt(p.src).is_float
+    return ("last", "last") if last else (src, dst)
 
 
 def way(p: ConvProblem, wide: bool = True) -> str:
