@@ -1,6 +1,6 @@
 """Recorded outputs of oneDNN 3.13.2's matmuls and convolutions on a Zen 4, at up to four ISA caps: what random problems
-found otherwise than it was here (tests/vectors/onednn_products), then its older GEMMs and sums in f8 (onednn_gemms), and
-convolutions over layouts that are named (onednn_layouts).
+found otherwise than it was here (tests/vectors/onednn_products), then its older GEMMs and sums in f8 (onednn_gemms),
+and convolutions over layouts that are named (onednn_layouts).
 """
 
 from __future__ import annotations
