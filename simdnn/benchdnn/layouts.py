@@ -94,7 +94,7 @@ def plain_layouts(tag: str, strides: tuple[int, ...], shape: tuple[int, ...], la
     """How an image or weights lie: "any", "last" (in the order of those letters), "rows" (in their own), both where
     sizes of 1 leave it open, or nothing of these. The first of an order may be further apart than the rest is large.
 
-    >>> plain_layouts("axb", (), (2, 3, 5, 5), "acdb"), sorted(plain_layouts("abx", (), (2, 1, 5, 5), "acdb"))
+    >>> plain_layouts("axb", (), (2, 3, 5, 5), "acdb"), sorted(plain_layouts("abx", (), (8, 1, 1, 1), "cdba"))
     ({'last'}, ['last', 'rows'])
     >>> plain_layouts("any", (80, 1, 20, 4), (2, 4, 3, 5), "acdb"), plain_layouts("aBx8b", (), (2, 8, 3, 5), "acdb")
     ({'last'}, set())
@@ -104,6 +104,8 @@ def plain_layouts(tag: str, strides: tuple[int, ...], shape: tuple[int, ...], la
         own = letters_of(tag, len(shape))
         if tag == "any" or sorted(own) != list(letters):
             return {"any"} if tag == "any" else set()
+        if last[0] == letters[0] and own in (last, letters):  # an image goes by its name
+            return {"last" if own == last else "rows"}
         strides = tuple(prod(shape[letters.index(c)] for c in own[own.index(a) + 1 :]) for a in letters)
     return {name for name, order in (("last", last), ("rows", letters)) if _lies_so(order, strides, shape)}
 

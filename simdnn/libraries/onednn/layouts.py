@@ -24,8 +24,6 @@ def asked(p: ConvProblem, caps: frozenset[str]) -> ConvProblem:
     copies, and its kernels take weights in hwio as they are.
     """
     src, wei, dst = p.layouts
-    if not fmt(p.src).is_float and p.ic == 1 < p.oc and (src, dst) == ("rows", "rows"):
-        raise _unknown(p, "several channels of the source work, and a destination with channels last")
     src, dst = _settled(p, src, dst)
     if wei != "any" and p.kh * p.kw == 1 and 1 in (p.ic // p.groups, p.oc // p.groups):
         raise _unknown(p, "weights of any layout work where one tap and one channel leave open what theirs is")
@@ -39,14 +37,14 @@ def asked(p: ConvProblem, caps: frozenset[str]) -> ConvProblem:
 
 
 def _settled(p: ConvProblem, src: str, dst: str) -> tuple[str, str]:
-    """One channel, or one pixel, lies either way: images of integers in rows that both do have their channels last."""
+    """Floats go by name. One channel, or one pixel, lies either way: integers of it in rows have their channels last."""
+    if fmt(p.src).is_float or "rows" not in (src, dst):
+        return src, dst
     pixels = (p.depth.i if p.depth else 1) * p.ih * p.iw, p.od * p.oh * p.ow
     either = [1 in pair for pair in zip((p.ic, p.oc), pixels, strict=True)]
-    open_ = {src, dst} == {"rows", "last"} or {src, dst} == {"rows", "any"} and not fmt(p.src).is_float
-    if any(either) and open_:
-        raise _unknown(p, "where one channel or one pixel leaves it open, two images that lie alike work")
-    last = all(either) and src == dst == "rows" and not fmt(p.src).is_float
-    return ("last", "last") if last else (src, dst)
+    if any(either) and (src != dst or not all(either)):
+        raise _unknown(p, "where one channel or one pixel leaves it open, channels last, and any, work")
+    return ("last", "last") if all(either) else (src, dst)
 
 
 def way(p: ConvProblem, wide: bool = True) -> str:
