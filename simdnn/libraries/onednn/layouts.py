@@ -37,7 +37,7 @@ def asked(p: ConvProblem, caps: frozenset[str]) -> ConvProblem:
 
 
 def _settled(p: ConvProblem, src: str, dst: str) -> tuple[str, str]:
-    """Floats go by name. One channel, or one pixel, lies either way: integers of it in rows have their channels last."""
+    """Floats go by name. One channel, or one pixel, lies either way: integers in rows have their channels last."""
     if fmt(p.src).is_float or "rows" not in (src, dst):
         return src, dst
     pixels = (p.depth.i if p.depth else 1) * p.ih * p.iw, p.od * p.oh * p.ow
