@@ -145,7 +145,7 @@ class Instruction(InNotebooks):
     def row(self) -> tuple[Instruction, int] | None:
         """Where rows of the result do not know each other: the instruction of one, and how many there are.
 
-        The first two operands then go by rows as the result does; the others are whole for each of them.
+        Operands that have fewer lanes there go by rows as the result does; the others are whole for each of them.
         """
         return None
 

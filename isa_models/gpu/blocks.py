@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from isa_models.algebra import Value
 from isa_models.gpu.naming import NAME, Naming
-from isa_models.instruction import FORMS, GPU_REGISTRY, Instruction, Operand
+from isa_models.instruction import FORMS, GPU_REGISTRY, Instruction, Operand, instruction
 
 WAYS = ("row", "col", "outer")
 BLOCK = Naming("{unit}.{m}x{n}.{way}", unit=NAME, way=WAYS)
@@ -36,12 +36,16 @@ class BlockForm(Instruction):
     repeats: int = field(kw_only=True)
     unit: Instruction = field(kw_only=True)  # what is repeated, by which the clock charges
     each: int = field(kw_only=True)  # lanes of each of them
+    one_row: str = field(default="", kw_only=True)  # the form of one row, where all rows take the same operand whole
 
     def lanes(self, width: int) -> int:
         return self.size
 
     def operand_lanes(self, operand: Operand, lanes: int) -> int:
         return self.counts[self.operands.index(operand)]
+
+    def row(self) -> tuple[Instruction, int] | None:
+        return (instruction(self.one_row), self.size // self.each) if self.one_row else None
 
 
 def block_of(
@@ -52,6 +56,7 @@ def block_of(
     operands: tuple[tuple[str, str, int], ...],
     repeats: int,
     each: int,
+    one_row: str = "",
 ) -> BlockForm:
     """`repeats` times `unit` of `each` lanes; `operands`: name, type and lanes of each."""
     return BlockForm(
@@ -71,6 +76,7 @@ def block_of(
         repeats=repeats,
         unit=unit,
         each=each,
+        one_row=one_row,
     )
 
 

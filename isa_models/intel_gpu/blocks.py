@@ -49,7 +49,7 @@ def _dot(name: str) -> BlockForm | None:
 
     size = shape.m * shape.n
     operands = (("acc", "s32", size), ("b", "u32", shape.b_words), ("a", "u32", shape.a_words))
-    return block_of(name, unit, dots, size, operands, shape.m * shape.k // 4, shape.n)
+    return block_of(name, unit, dots, size, operands, shape.m * shape.k // 4, shape.n, DOT.of(**{**fields, "m": 1}))
 
 
 FORMS.append(_product)

@@ -8,7 +8,7 @@ and accumulator types (one where they are equal, null for none) and the float mo
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -221,6 +221,11 @@ class DpasForm(Instruction):
 
     def operand_lanes(self, operand: Operand, lanes: int) -> int:
         return self.counts[self.operands.index(operand)]
+
+    def row(self) -> tuple[Instruction, int] | None:
+        """Of integers: code that unpacks them for all rows at once takes LLVM ten times as long. Floats are few."""
+        assert self.shape is not None
+        return (dpas_form(replace(self.shape, m=1)), self.shape.m) if self.shape.integer else None
 
 
 @functools.cache

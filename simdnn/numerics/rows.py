@@ -31,16 +31,22 @@ def row_function(mnemonic: str, lanes: int) -> LinkedFunction:
     def at(pointer: str, row: str, bytes_: int) -> str:
         return emit.value(f"getelementptr i8, ptr {pointer}, i64 {emit.value(f'mul i64 {row}, {bytes_}')}")
 
-    whole = [load(position, f"%p{position}") for position in range(2, len(counts))]
+    moves = [count < definition.operand_lanes(o, lanes) for count, o in zip(counts, definition.operands, strict=True)]
+    whole = {i: load(i, f"%p{i}") for i, by_row in enumerate(moves) if not by_row}
 
     def body(row: str) -> Carried:
-        moving = [load(i, at(f"%p{i}", row, counts[i] * fmt(one.operands[i].dtype).bits // 8)) for i in (0, 1)]
-        result = one.apply(*moving, *whole, lanes=wide)
+        operands = [
+            whole[i] if i in whole else load(i, at(f"%p{i}", row, count * fmt(one.operands[i].dtype).bits // 8))
+            for i, count in enumerate(counts)
+        ]
+        result = one.apply(*operands, lanes=wide)
         place = at("%result", row, wide * fmt(one.result).bits // 8)
         emit.line(f"store {result.type} {result.name}, ptr {place}, align 2")
         return []
 
-    emit.loop("0", str(rows), body)
+    body("0")  # ahead of the others, which find there what they all take from the whole operands
+    if rows > 1:
+        emit.loop("1", str(rows), body)
     emit.line("ret void")
     parameters = ("ptr noalias %result", *(f"ptr noalias %p{i}" for i in range(len(counts))))
     return LinkedFunction(f"rows.{mnemonic}", "void", parameters, tuple(emit.lines), tuple(emit.declarations))
