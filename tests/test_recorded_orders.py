@@ -16,12 +16,11 @@ import simdnn
 from isa_models.readings.arrays import Array
 from simdnn import Attr, Quant
 from simdnn.libraries.onednn.deconvolution import Transposed
-from tests.recorded import typed
+from tests.recorded import runs, typed
 
 FOLDERS = [Path(__file__).parent / "vectors" / name for name in ("onednn_orders", "onednn_reference")]
 CASES = [case for folder in FOLDERS for case in json.loads((folder / "manifest.json").read_text())["cases"]]
 STORED = {name: array for folder in FOLDERS for name, array in np.load(folder / "outputs.npz").items()}
-RUNS = [(case, cap) for case in CASES for cap in case["runs"]]
 
 
 def read(value: Any) -> Any:
@@ -45,7 +44,7 @@ def bits(array: Array) -> Array:
     return whole
 
 
-@pytest.mark.parametrize(("case", "cap"), RUNS, ids=[f"{case['name']}-{cap}" for case, cap in RUNS])
+@pytest.mark.parametrize(("case", "cap"), runs(CASES))
 def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
     options = {
         n: tuple(v) if n in ("strides", "padding", "dilation") and isinstance(v, list) else v

@@ -15,12 +15,11 @@ import pytest
 
 import simdnn
 from isa_models.readings.arrays import Array
-from tests.recorded import typed
+from tests.recorded import runs, typed
 
 FOLDER = Path(__file__).parent / "vectors" / "onednn_primitives"
 CASES = json.loads((FOLDER / "manifest.json").read_text())["cases"]
 STORED = np.load(FOLDER / "outputs.npz")
-RUNS = [(case, cap) for case in CASES for cap in case["runs"]]
 #: what the library takes at a cap and is refused here: the order of its sums, or a zero's sign, is not followed
 REFUSED = {
     ("ip_5001", "AVX2"),  # wrong there
@@ -76,7 +75,7 @@ def run(case: dict[str, Any], **where: Any) -> Any:
     return function(*operands, **given, **options, **where)
 
 
-@pytest.mark.parametrize(("case", "cap"), RUNS, ids=[f"{case['name']}-{cap}" for case, cap in RUNS])
+@pytest.mark.parametrize(("case", "cap"), runs(CASES))
 def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
     where = {"machine": "spr", "isa": cap.lower(), "dispatch": "onednn"}
     if (case["name"], cap) in REFUSED:

@@ -15,13 +15,12 @@ import pytest
 import simdnn
 from simdnn.primitives.matmul import matmul_on
 from simdnn.primitives.run import Target
-from tests.recorded import typed
+from tests.recorded import runs, typed
 from tests.test_recorded_orders import bits
 
 FOLDERS = [Path(__file__).parent / "vectors" / name for name in ("onednn_products", "onednn_gemms", "onednn_layouts")]
 CASES = [case for folder in FOLDERS for case in json.loads((folder / "manifest.json").read_text())["cases"]]
 STORED = {name: array for folder in FOLDERS for name, array in np.load(folder / "outputs.npz").items()}
-RUNS = [(case, cap) for case in CASES for cap in case["runs"]]
 
 
 def read(value: Any) -> Any:
@@ -43,7 +42,7 @@ def attribute(given: dict[str, Any]) -> simdnn.Attr:
     return simdnn.Attr(**fields)
 
 
-@pytest.mark.parametrize(("case", "cap"), RUNS, ids=[f"{case['name']}-{cap}" for case, cap in RUNS])
+@pytest.mark.parametrize(("case", "cap"), runs(CASES))
 def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
     options = read(case["options"]) | ({"attr": attribute(case["attr"])} if "attr" in case else {})
     if "runtime_dims" in case:

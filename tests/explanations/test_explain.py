@@ -182,10 +182,10 @@ def test_every_instruction(name: str, capsys: pytest.CaptureFixture[str]) -> Non
         words += [f"--{key}=1" for key in imm] + [f"--{key}={value}" for key, value in extra.items()]
         assert main(["explain", name, *words, "--json"]) == 0
         assert len(json.loads(capsys.readouterr().out)["value"]) == lanes
-    assert main(["explain", name]) == 0  # what it takes
-    shown = capsys.readouterr().out.splitlines()[-1]
-    assert shown.startswith(f"simdnn explain {definition.name} --")
-    assert main(shown.split()[1:]) == 0
+        assert main(["explain", name]) == 0  # what it takes
+        shown = capsys.readouterr().out.splitlines()[-1]
+        assert shown.startswith(f"simdnn explain {definition.name} --")
+        assert main(shown.split()[1:]) == 0
 
 
 @pytest.mark.parametrize("most", [1, pytest.param(6, marks=pytest.mark.sweep)])

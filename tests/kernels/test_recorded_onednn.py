@@ -16,6 +16,7 @@ from simdnn import libraries, numerics
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, MatmulProblem, Parameters, Problem
 from simdnn.kernels.common.postops import RELU
 from tests.params import BY_CHANNEL, COMMON
+from tests.recorded import runs
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 #: the folder is named after the CPU: of a Zen 4, and of an Emerald Rapids with AMX and FP16
@@ -24,7 +25,6 @@ CASES: list[dict[str, Any]] = [
     for folder in ("onednn", "onednn_spr")
     for case in json.loads((VECTORS / folder / "manifest.json").read_text())["cases"]
 ]
-RUNS = [(case, cap) for case in CASES for cap in case["runs"]]
 KINDS = {kind.name: kind for kind in KERNELS}
 
 
@@ -90,7 +90,7 @@ def parameters_of(stored: dict[str, Array]) -> Parameters:
     return Parameters(flat["bias"], one("sc_src", 1.0), flat["sc_wei"], one("sc_dst", 1.0), *points)
 
 
-@pytest.mark.parametrize(("case", "cap"), RUNS, ids=[f"{case['name']}-{cap}" for case, cap in RUNS])
+@pytest.mark.parametrize(("case", "cap"), runs(CASES))
 def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
     stored, problem, run = arrays(case["file"]), problem_of(case), case["runs"][cap]
     kind, implementation = libraries.choose("onednn", problem, isa_of(cap), case["params"].get("fpmath", "strict"))

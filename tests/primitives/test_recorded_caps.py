@@ -16,7 +16,7 @@ import pytest
 import simdnn
 from isa_models.readings.arrays import Array
 from simdnn import libraries
-from tests.recorded import typed
+from tests.recorded import runs, typed
 
 FOLDERS = [Path(__file__).parents[1] / "vectors" / name for name in ("onednn_caps", "onednn_zen5", "onednn_fp16")]
 CASES = [
@@ -29,7 +29,6 @@ REFUSED = {
     ("conv_f32_203_44", "AVX512_CORE_FP16"),
     ("conv_f32_203_44", "AVX512_CORE_AMX"),
 }
-RUNS = [(case, cap) for case in CASES for cap in case["runs"]]
 
 
 def parameters(case: dict[str, Any], stored: Any, kind: str) -> dict[str, simdnn.Quant]:
@@ -84,7 +83,7 @@ def run(case: dict[str, Any], isa: str, machine: str, dispatch: str) -> simdnn.R
     return simdnn.convolution(src, weights, bias, **taps, **options)
 
 
-@pytest.mark.parametrize(("case", "cap"), RUNS, ids=[f"{case['name']}-{cap}" for case, cap in RUNS])
+@pytest.mark.parametrize(("case", "cap"), runs(CASES))
 def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
     if (case["name"], cap) in REFUSED:
         with pytest.raises(simdnn.Unimplemented):

@@ -11,7 +11,7 @@ import pytest
 
 import simdnn
 from simdnn import libraries
-from tests.recorded import typed
+from tests.recorded import runs, typed
 
 FOLDER = Path(__file__).parents[1] / "vectors" / "onednn_quant"
 CASES = json.loads((FOLDER / "manifest.json").read_text())["cases"]
@@ -30,10 +30,9 @@ def parameters(case: dict[str, Any], stored: Any, kind: str) -> dict[str, simdnn
     return found
 
 
-RUNS = [(case, cap) for case in CASES for cap in case["runs"]]
 
 
-@pytest.mark.parametrize(("case", "cap"), RUNS, ids=[f"{case['name']}-{cap}" for case, cap in RUNS])
+@pytest.mark.parametrize(("case", "cap"), runs(CASES))
 def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
     stored = np.load(FOLDER / f"{case['name']}.npz")
     said = case["attrs"] | case["params"]
