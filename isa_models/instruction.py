@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -142,11 +142,8 @@ class Instruction(InNotebooks):
     def operand_lanes(self, operand: Operand, lanes: int) -> int:
         return round(operand.per * lanes) if operand.per else operand.count
 
-    def row(self) -> tuple[Instruction, int] | None:
-        """Where rows of the result do not know each other: the instruction of one, and how many there are.
-
-        Operands that have fewer lanes there go by rows as the result does; the others are whole for each of them.
-        """
+    def pieces(self) -> Pieces | None:
+        """How a product of matrices (operands `acc`, `a`, `b`) is compiled piece by piece; None where it is whole."""
         return None
 
     def apply(self, *operands: Value, lanes: int | None = None, **immediates: int | str) -> Any:
@@ -257,6 +254,16 @@ def _from_python(name: str, operand: Operand, array: Array) -> Array:
             f"{name}: operand {operand.name} is {operand.dtype} ({form.low} .. {form.high}), met {array.tolist()}"
         )
     return array.astype(np.float32).astype(form.dtype) if form.is_float else array.astype(form.dtype)
+
+
+class Pieces(NamedTuple):
+    """A product of matrices in pieces: `one` makes a part of a row from a row of `a` and some columns of `b`, added to
+    that part of `acc`. A row has `columns` of them, the result `rows` rows.
+    """
+
+    one: Instruction
+    rows: int
+    columns: int = 1
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 
 THOROUGH = 60  # examples of a property that names no number
-QUICK = 15
+QUICK = 12
 LEAST = 2
 
 

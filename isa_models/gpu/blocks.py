@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from isa_models.algebra import Value
 from isa_models.gpu.naming import NAME, Naming
-from isa_models.instruction import FORMS, GPU_REGISTRY, Instruction, Operand, instruction
+from isa_models.instruction import FORMS, GPU_REGISTRY, Instruction, Operand, Pieces, instruction
 
 WAYS = ("row", "col", "outer")
 BLOCK = Naming("{unit}.{m}x{n}.{way}", unit=NAME, way=WAYS)
@@ -36,7 +36,7 @@ class BlockForm(Instruction):
     repeats: int = field(kw_only=True)
     unit: Instruction = field(kw_only=True)  # what is repeated, by which the clock charges
     each: int = field(kw_only=True)  # lanes of each of them
-    one_row: str = field(default="", kw_only=True)  # the form of one row, where all rows take the same operand whole
+    one_row: str = field(default="", kw_only=True)  # the form of one row of a product of matrices
 
     def lanes(self, width: int) -> int:
         return self.size
@@ -44,8 +44,8 @@ class BlockForm(Instruction):
     def operand_lanes(self, operand: Operand, lanes: int) -> int:
         return self.counts[self.operands.index(operand)]
 
-    def row(self) -> tuple[Instruction, int] | None:
-        return (instruction(self.one_row), self.size // self.each) if self.one_row else None
+    def pieces(self) -> Pieces | None:
+        return Pieces(instruction(self.one_row), self.size // self.each) if self.one_row else None
 
 
 def block_of(

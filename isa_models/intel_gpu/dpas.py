@@ -18,7 +18,7 @@ from isa_models.errors import InvalidArgument, Unimplemented, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.gpu.naming import WORD, Naming
 from isa_models.gpu.platforms import Platform
-from isa_models.instruction import FORMS, GPU_REGISTRY, Family, Instruction, Operand
+from isa_models.instruction import FORMS, GPU_REGISTRY, Family, Instruction, Operand, Pieces
 from isa_models.intel_gpu.packing import pack_a, pack_b
 from isa_models.intel_gpu.platforms import PLATFORMS
 from isa_models.intel_gpu.sums import FLOAT_MODELS, narrow
@@ -222,10 +222,10 @@ class DpasForm(Instruction):
     def operand_lanes(self, operand: Operand, lanes: int) -> int:
         return self.counts[self.operands.index(operand)]
 
-    def row(self) -> tuple[Instruction, int] | None:
+    def pieces(self) -> Pieces | None:
         """Of integers: code that unpacks them for all rows at once takes LLVM ten times as long. Floats are few."""
         assert self.shape is not None
-        return (dpas_form(replace(self.shape, m=1)), self.shape.m) if self.shape.integer else None
+        return Pieces(dpas_form(replace(self.shape, m=1)), self.shape.m) if self.shape.integer else None
 
 
 @functools.cache

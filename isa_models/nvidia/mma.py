@@ -19,10 +19,11 @@ from isa_models.algebra import Value
 from isa_models.errors import InvalidArgument, Unimplemented, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.gpu.naming import WORD, Naming
-from isa_models.instruction import GPU_REGISTRY, Family, Instruction, Operand
+from isa_models.instruction import GPU_REGISTRY, Family, Instruction, Operand, Pieces
 from isa_models.nvidia.fused_sum import Parts, added, fused_sum, parts
 from isa_models.readings.arrays import Array, ArrayValue, held, unwarned
 
+_PIECE = 16  # columns of a product that are compiled together
 _MANUAL = 'PTX ISA, "Warp-level Matrix Instructions: mma"; sums: MMA-Sim, arXiv:2511.10909'
 FORM = Naming(
     "{instruction}.{arch}.m{m}n{n}k{k}.{result}.{operands}[.{weights}]",
@@ -214,9 +215,12 @@ class MmaForm(Instruction):
         s = self.shape
         return {"acc": s.m * s.n, "a": s.m * s.k, "b": s.k * s.n}[operand.name]
 
-    def row(self) -> tuple[Instruction, int]:
+    def pieces(self) -> Pieces:
+        """Rows, and of a wgmma's 16 columns each: code for more takes LLVM longer and runs no faster."""
         assert self.shape is not None
-        return mma_form(replace(self.shape, m=1)), self.shape.m
+        n = self.shape.n
+        part = _PIECE if n % _PIECE == 0 else n
+        return Pieces(mma_form(replace(self.shape, m=1, n=part)), self.shape.m, n // part)
 
 
 @functools.cache

@@ -33,7 +33,7 @@ from isa_models.readings.llvm import ZERO, Carried, Emitter, LlvmValue, vector_t
 from simdnn.numerics import tiles
 from simdnn.numerics.blocks import InBlocks, blocks_of
 from simdnn.numerics.native import native_call
-from simdnn.numerics.rows import row_function
+from simdnn.numerics.pieces import piece_by_piece
 from simdnn.numerics.turns import FIRST_OPS, SLICE_S, host_threads, in_turns, shared
 from simdnn.program.records import Loop, Memory, Op, Program, Register, Statement, walk
 from simdnn.progress import Late
@@ -354,8 +354,8 @@ class _Stage:
             result = LlvmValue(self.emitter, ZERO, definition.result, op.lanes)
         elif definition.native and self.caps.intersection(definition.caps.get(op.width, ())):
             result = native_call(self.emitter, definition, op.width, op.lanes, values, dict(op.immediates))
-        if result is None and definition.row() is not None:
-            result = self.rows(op, values)
+        if result is None and definition.pieces() is not None:
+            result = self.matrices(op, values)
         if result is None:
             result = definition.apply(*values, lanes=op.lanes, **op.parameters)
         if isinstance(op.dst, Register):
@@ -363,10 +363,10 @@ class _Stage:
         else:
             self.store(op.dst, result, variables)
 
-    def rows(self, op: Op, values: Sequence[LlvmValue]) -> LlvmValue:
+    def matrices(self, op: Op, values: Sequence[LlvmValue]) -> LlvmValue:
         """A matrix instruction as a call, its operands in memory."""
         emit = self.emitter
-        function = row_function(op.instruction, op.lanes)
+        function = piece_by_piece(op.instruction, op.lanes)
         self.functions[function.name] = function
         kind = vector_type(op.definition.result, op.lanes)
         result = self.space("result", kind)

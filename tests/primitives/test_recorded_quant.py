@@ -30,8 +30,6 @@ def parameters(case: dict[str, Any], stored: Any, kind: str) -> dict[str, simdnn
     return found
 
 
-
-
 @pytest.mark.parametrize(("case", "cap"), runs(CASES))
 def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
     stored = np.load(FOLDER / f"{case['name']}.npz")
