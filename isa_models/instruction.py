@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 
@@ -256,7 +256,8 @@ def _from_python(name: str, operand: Operand, array: Array) -> Array:
     return array.astype(np.float32).astype(form.dtype) if form.is_float else array.astype(form.dtype)
 
 
-class Pieces(NamedTuple):
+@dataclass(frozen=True)
+class Pieces(InNotebooks):
     """A product of matrices in pieces: `one` makes a part of a row from a row of `a` and some columns of `b`, added to
     that part of `acc`. A row has `columns` of them, the result `rows` rows.
     """

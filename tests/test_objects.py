@@ -63,6 +63,7 @@ def samples() -> list[Any]:
         isa_models.machine("v100"),
         isa_models.instruction("vpmaddubsw"),
         isa_models.instruction("dpas.s8.s8.8.8.x16.s32"),
+        isa_models.instruction("dpas.s8.s8.8.8.x16.s32").pieces(),
         network.run(image, machine="zen4"),
         network.estimate(image, machine="zen4"),
         network,

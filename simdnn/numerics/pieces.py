@@ -32,7 +32,7 @@ class _Product:
     def __init__(self, mnemonic: str, lanes: int) -> None:
         found = instruction(mnemonic).pieces()
         assert found is not None
-        self.one, self.rows, self.columns = found
+        self.one, self.rows, self.columns = found.one, found.rows, found.columns
         self.lanes = lanes // (self.rows * self.columns)
         self.counts = {o.name: self.one.operand_lanes(o, self.lanes) for o in self.one.operands}
         self.emit = Emitter()
@@ -95,6 +95,6 @@ class _Product:
         return LlvmValue(self.emit, name, operand.dtype, count)
 
     def at(self, pointer: str, step: str, lanes: int, dtype: str) -> str:
-        """The address so many times `lanes` elements behind a pointer."""
+        """The address `step` times `lanes` elements behind a pointer."""
         offset = self.emit.value(f"mul i64 {step}, {lanes * fmt(dtype).bits // 8}")
         return self.emit.value(f"getelementptr i8, ptr %{pointer}, i64 {offset}")
