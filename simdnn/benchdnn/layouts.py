@@ -120,6 +120,33 @@ def _lies_so(order: str, strides: tuple[int, ...], shape: tuple[int, ...]) -> bo
     return True
 
 
+def matrix_layout(tag: str, strides: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """How the matrices of a batch lie: "any", "ab" (row by row), "ba" (column by column), which rows and columns of one
+    element are as the tag has them, "BLOCKS" of 16 rows, with how many lie together, else "".
+
+    >>> matrix_layout("cab", (), (1, 30, 20)), matrix_layout("acbd", (), (2, 5, 3, 4))
+    ('ba', 'ab')
+    >>> matrix_layout("BA16a64b2a", (), (64, 64)), matrix_layout("aCB16b16c", (), (3, 30, 16))
+    ('BLOCKS2', 'BLOCKS')
+    """
+    letters, own = _LETTERS[: len(shape)], letters_of(tag, len(shape))
+    if tag == "any" and not strides:
+        return "any"
+    rows, columns = letters[-2], letters[-1]
+    order = f"{letters[:-2]}{columns}{rows}16{rows}(?:16|32|48|64){columns}(?:([24]){rows})?"
+    blocked = re.fullmatch(order, own.lower())
+    if blocked and not strides:
+        return f"BLOCKS{blocked[1] or ''}"
+    if not strides:
+        if sorted(own) != list(letters):
+            return ""
+        if own in (letters, letters[:-2] + columns + rows):
+            return "ab" if own == letters else "ba"
+        strides = tuple(prod(shape[letters.index(c)] for c in own[own.index(a) + 1 :]) for a in letters)
+    down, along = strides[-2:]
+    return "ab" if along == 1 or shape[-1] == 1 == down else "ba" if down == 1 or shape[-2] == 1 else ""
+
+
 def strided(name: str, strides: tuple[int, ...], shape: tuple[int, ...], dtype: str) -> Moved | None:
     """The copy between a tensor with the user's strides and a dense one; None where these are the dense ones."""
     dense = tuple(prod(shape[i + 1 :]) for i in range(len(shape)))

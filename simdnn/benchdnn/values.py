@@ -126,8 +126,8 @@ def _run(task: Task, src: Array, wei: Array, bias: Array | None, attr: Attr, int
     shared = task.where | {"dst": task.types[2], "attr": attr, "engine": "compiled", "into": into}
     if task.primitive == "matmul":
         where = Target.of(**task.where, threads=1, engine="compiled")
-        tag, runtime = task.sizes["wei_tag"], task.sizes.get("runtime_dims", "")
-        return matmul_on(where, src, wei, bias, task.types[2], attr, tag, into, runtime)
+        tag, *more = task.sizes["wei_tag"], task.sizes.get("runtime_dims", ""), task.sizes.get("dst_tag", "any")
+        return matmul_on(where, src, wei, bias, task.types[2], attr, tag, into, *more)
     named = {name: task.sizes[name] for name in _OF_CONVOLUTIONS}
     return convolution(src, wei, bias, **named, **shared)
 

@@ -193,6 +193,7 @@ class Library:
     #: (matmul, its parameters, number of its dimensions, sizes of its output, those that are learnt at run time) -> who
     #: takes its second operands, and such sizes
     left_to: Callable[[MatmulProblem, Params, int, Sequence[int], str], str] = _all_sizes_known
+    turned: str = ""  # who takes a matmul whose destination lies column by column, as `left_to` says it; "" nobody
     #: (problem, the row of its choice) -> why its order of sums is not known, empty where it is: then there is a cost,
     #: and there are no values
     order_unknown: Callable[[Problem, str], str] = lambda problem, row: ""

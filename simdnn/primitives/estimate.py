@@ -71,7 +71,7 @@ def estimate(
     "convolution": ic, ih, iw, oc, kh, kw, mb=1, strides=1, padding=0, dilation=1, groups=1, and id and kd of three
     spatial dimensions; without ih and kh there is one. Both: wei_tag="any", and
     src_tag and dst_tag, which are "any" or what kernels here read and write: "ab" or "nhwc", with a library's dispatch
-    also "nchw", and "hwio" of weights. The answer's `src_desc`,
+    also a destination "ba", "nchw", and "hwio" of weights. The answer's `src_desc`,
     `weights_desc` and `dst_desc` tell the layouts and types that the kernel wants. Parameters of `attr` may be
     `Quant(None, …)`. Raises `InvalidArgument` for sizes that do not fit, `Unimplemented` with what works for what no
     kernel computes.
@@ -106,8 +106,8 @@ def estimate_on(
         raise InvalidArgument(f"{primitive} without {', '.join(missing)}; needed: {', '.join(names)}")
     sizes = {name: integer(name, given.pop(name)) for name in names}
     if primitive == "matmul":
-        for name in ("src_tag", "dst_tag"):
-            one_of(name, given[name], ("any", "ab"))
+        one_of("src_tag", given["src_tag"], ("any", "ab"))
+        one_of("dst_tag", given["dst_tag"], ("any", "ab", "ba"))
     if given.get("id") or given.get("kd"):
         sizes |= {name: integer(name, given[name]) for name in ("id", "kd")}
     given["spatial"] = 3 if "kd" in sizes else 1 if line else 2
@@ -120,7 +120,7 @@ def _products(sizes: Mapping[str, int], options: Mapping[str, Any], apart: bool)
     outer = (batch_of(name, options[name]) for name in ("src_batch", "wei_batch"))
     inner = (sizes["m"], sizes["k"]), (sizes["k"], sizes["n"])
     src, wei = ((*front, *matrix) for front, matrix in zip(outer, inner, strict=True))
-    return Products.of(src, wei, apart, options["runtime_dims"])
+    return Products.of(src, wei, apart, options["runtime_dims"], options["dst_tag"] == "ba")
 
 
 def _types(dt: object) -> tuple[str, str, str]:

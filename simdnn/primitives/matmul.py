@@ -108,11 +108,13 @@ def matmul_on(
     wei_tag: str = "any",
     into: Array | None = None,
     runtime_dims: str = "",
+    dst_tag: str = "any",
 ) -> Result:
-    """`matmul` for who has checked once where its products run; `runtime_dims` as `simdnn.estimate` has them."""
+    """`matmul` for who has checked once where its products run; the last two arguments are `simdnn.estimate`'s."""
     if isinstance(weights, np.ndarray) or not isinstance(weights, Blocks):
-        kind = kind_of_call(target, src, weights, bias, into, attr, dst, wei_tag, runtime_dims)
-        ready = prepared(kind, lambda: _prepared(target, src, weights, bias, dst, attr, wei_tag, into, runtime_dims))
+        kind = kind_of_call(target, src, weights, bias, into, attr, dst, wei_tag, runtime_dims, dst_tag)
+        known = runtime_dims, dst_tag == "ba"
+        ready = prepared(kind, lambda: _prepared(target, src, weights, bias, dst, attr, wei_tag, into, *known))
         return ready.run(src, known_or_plain(weights), bias)
     asked = asked_of(src, weights)
     nothing_beside(weights.dtype, bias, into)
@@ -131,11 +133,12 @@ def _prepared(
     wei_tag: str,
     into: Array | None,
     runtime_dims: str,
+    turned: bool,
 ) -> Prepared:
     """The primitive made ready for any numbers, or the refusal."""
     values, wei = plain_of(weights)
     types = arrays.type_of("src", src), wei
-    asked = products_of(src, values, target.apart(*types), runtime_dims)
+    asked = products_of(src, values, target.apart(*types), runtime_dims, turned)
     bias = arrays.bias_of(bias)
     given = resolved(asked.of_types(*types), _of_all_rows(attr, src.shape[-2], asked.m), target, dst)
     need_values(given)
@@ -176,6 +179,9 @@ def problem_of(
         raise Unimplemented("precomputed_reductions of a batch: what works: a product with one matrix of weights")
     if target.gpu:
         return gpu_problems.matmul_problem(target.gpu, asked, given.folded, dst, bias, wei_tag)
+    if asked.turned and (not target.library or not target.library.turned or narrow.takes_part(given, dst)):
+        works = "'any', 'ab', and 'ba' with dispatch='onednn', without narrow floats"
+        raise Unimplemented(f"dst_tag='ba': what works: {works}")
     if narrow.takes_part(given, dst):
         problem, parameters = narrow.problem_of(given, dst, bias, wei_tag, target.library, target.caps)
     else:
@@ -201,6 +207,8 @@ def _on_cpu(
     if library and (products.runtime or any(op.second for op in epilogue.post_ops)):
         sizes = products.dims, products.shape, products.runtime
         asked = replace(asked, left_to=library.left_to(asked, asked_for, *sizes))
+    if library and products.turned:
+        asked = replace(asked, left_to=library.turned)
     unpacking = decompression(given, asked, library, target.caps)
     form, reference = Form(reference=zeros is not None), False
     if library and shape.integer:

@@ -37,9 +37,12 @@ class Products:
     shape: tuple[int, ...]
     dims: int = 2  # of the problem that a library is asked: 2 where weights are a matrix
     runtime: str = ""  # the sizes that a library learns at run time, of "m", "n", "k" and the batch's "b"
+    turned: bool = False  # whether a library's destination lies column by column
 
     @staticmethod
-    def of(src: Sequence[int], wei: Sequence[int], apart: bool = False, runtime: str = "") -> Products:
+    def of(
+        src: Sequence[int], wei: Sequence[int], apart: bool = False, runtime: str = "", turned: bool = False
+    ) -> Products:
         """Products of (…, M, K) and (…, K, N), whose dimensions in front broadcast, or `InvalidArgument`.
 
         `apart`: where M is 1, a batch of weights that holds one matrix leaves each product a vector of its own.
@@ -58,8 +61,8 @@ class Products:
             raise InvalidArgument(f"{named}: what stands in front does not broadcast; equal sizes or 1 do") from None
         dims = 2 if len(wei) == 2 else 2 + len(outer)
         if prod(wei[:-2]) == 1 and not (apart and m == 1 and dims > 2):
-            return Products(prod(src[:-1]), n, k, Batch(), (*outer, m, n), dims, runtime)
-        return Products(m, n, k, Batch.of(src[:-2], wei[:-2]), (*outer, m, n), dims, runtime)
+            return Products(prod(src[:-1]), n, k, Batch(), (*outer, m, n), dims, runtime, turned)
+        return Products(m, n, k, Batch.of(src[:-2], wei[:-2]), (*outer, m, n), dims, runtime, turned)
 
     def of_types(self, src: str, wei: str) -> Shape:
         """The sizes and types that attributes depend on."""
@@ -75,11 +78,11 @@ class Products:
         return {name: ((self.batch.products(side), *shape), dtype) for name, side, *shape, dtype in rows}
 
 
-def products_of(src: Array, weights: Array, apart: bool = False, runtime: str = "") -> Products:
-    """The product of two arrays; `apart` and `runtime` are those of `Products.of`."""
+def products_of(src: Array, weights: Array, apart: bool = False, runtime: str = "", turned: bool = False) -> Products:
+    """The product of two arrays; what is told of them as `Products.of` has it."""
     if max(src.ndim, weights.ndim) < 3:
         arrays.matmul_sizes(src, weights)  # two dimensions have hints of their own
-    return Products.of(src.shape, weights.shape, apart, runtime)
+    return Products.of(src.shape, weights.shape, apart, runtime, turned)
 
 
 def batch_of(name: str, sizes: object) -> tuple[int, ...]:

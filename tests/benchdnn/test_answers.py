@@ -154,6 +154,22 @@ def test_convolutions_over_layouts_of_a_library(words: str, implementation: str)
         assert implementation in found.reason
 
 
+@pytest.mark.parametrize(
+    ("words", "implementation"),
+    [
+        ("--dtag=ba 12x30:30x20", "ref:any"),
+        ("--dt=s8:s8:s8 --dtag=ba 12x30:30x20", "ref_int8:any"),
+        ("--dt=bf16 --stag=ba --wtag=BA16a64b2a 12x30:30x20", "brg_matmul:avx512_core_bf16"),
+        ("--stag=ba 1x30:30x20", "brg_matmul:avx2"),
+        ("--stag=acbd --wtag=adbc --dtag=acbd 2x3x12x30:2x3x30x20", "brg_matmul:avx512_core"),
+        ("--wtag=cab 1x12x30:1x30x20", "brg_matmul:avx512_core"),
+    ],
+)
+def test_matmuls_over_layouts_of_a_library(words: str, implementation: str) -> None:
+    (case,) = cases("--matmul", "--dispatch=onednn", "--machine=zen4", *words.split())
+    assert cost(task(case)).library == implementation
+
+
 def test_a_copy_takes_time() -> None:
     rows, columns = (answers("--matmul", "--mode=P", f"--stag={tag}", "64x64:64x64")[0] for tag in ("ab", "ba"))
     assert rows.cycles and columns.cycles and columns.cycles > 1.2 * rows.cycles
@@ -197,9 +213,10 @@ def test_a_copy_takes_time() -> None:
         ("--conv --dispatch=onednn --stag=abx ic3ih5oc4kh3", "16 channels and more"),
         ("--conv --dispatch=onednn --stag=axb --dtag=aBx16b ic3ih5oc4kh3", "other kernels over such layouts"),
         ("--conv --dispatch=onednn --wtag=abx --mode=C ic3ih5oc4kh3", "its older GEMM over these layouts"),
-        ("--matmul --dispatch=onednn --dtag=ba 2x3:3x4", "other kernels over such layouts"),
+        ("--matmul --dispatch=onnxruntime --dtag=ba 2x3:3x4", "dst_tag='ba': what works"),
         ("--matmul --dispatch=onednn --stag=ba 2x3:3x1", "other kernels over such layouts"),
-        ("--matmul --dispatch=onednn --wtag=BA16a64b 2x3:3x4", "other kernels over such layouts"),
+        ("--matmul --dispatch=onednn --wtag=BA16a64b2a 2x3:3x4", "other kernels over such layouts"),
+        ("--matmul --dispatch=onednn --wtag=BA16a64b 2x3:3x1", "other kernels over such layouts"),
         ("--conv --dispatch=onnxruntime --alg=wino ic3ih5oc4kh3", "no Winograd"),
         ("--conv --dispatch=onnxruntime --attr-post-ops=dw:k3s1p1 ic16ih8oc24kh1", "fused kernels of onnxruntime"),
         ("--conv --stag=ab ic3ih5oc4kh3", "--stag=ab: no layout of 4 dimensions"),

@@ -26,6 +26,7 @@ LIBRARY = Library(
     refusals.check_zero_points,
     refusals.check_dimensions,
     left_to=sharing.left_to,
+    turned="reference",
     order_unknown=refusals.order_unknown,
     vectors_apart=True,
     tiles=blocking.knows_tile,

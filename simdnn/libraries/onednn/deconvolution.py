@@ -369,7 +369,8 @@ def way(call: OperatorCall) -> str:
     usual = not p.depthwise and not (p.groups > 1 and p.ic <= _LANES and fours)
     inside = all(r > max(a, b) for r, a, b in zip(p.reach, p.before, p.behind, strict=True))
     wide = bool(call.caps & {"avx512_core", "avx2_vnni"})
-    own = wide and usual and inside and by_kernel(call, p.shape, ("scalar", "channel"))
+    by_channel = np.ndim(call.zero_points.get("dst", 0))  # which no kernel takes
+    own = wide and usual and inside and not by_channel and by_kernel(call, p.shape, ("scalar", "channel"))
     return "convolution" if own else "sums"
 
 

@@ -124,7 +124,7 @@ def refuse_missing(p: Problem) -> None:
     """Raises for types that the library has no primitive for."""
     matmul, dst = isinstance(p, MatmulProblem), p.epilogue.dst
     has = ""
-    if "dst" in p.epilogue.by_channel:
+    if matmul and "dst" in p.epilogue.by_channel:
         raise Unimplemented(
             "zero points of a destination by channel in oneDNN's kernels are not modelled: dispatch='fastest' works"
         )

@@ -250,9 +250,9 @@ def ends_as_reference(problem: ConvProblem, isa: str) -> bool:
 def _operands_referred(problem: ConvProblem, isa: str) -> bool:
     """Whether second operands are as large as the output, or shared in a way that no int8 kernel takes; older ones, the
     GEMM among them, take none that the pixels of an image share, and that GEMM adds no bf16 destination. Layouts may
-    leave integers to the reference, too.
+    leave integers to the reference, too, as zero points of the destination by channel do.
     """
-    if way(problem, "avx512_core" in implied(isa)) == "reference":
+    if way(problem, "avx512_core" in implied(isa)) == "reference" or "dst" in problem.epilogue.by_channel:
         return True
     if "src" in problem.epilogue.by_channel and not by_brdgmm(problem, isa):
         return True
