@@ -299,7 +299,8 @@ def _named_matrices(case: Case, types: tuple[str, str, str], runtime: str) -> tu
         wei = "any"
     turned = src == "ba" and 1 not in (m, k) and n == 1 and types[0] == "f32"  # a vector's kernel reads rows
     late = bool(runtime) and src == "ba" and 1 in (m, n)  # which of them is one is not known then
-    if turned or late or not (src and dst) or wei not in ("any", "ab", "ba"):
+    slopes = dst == "ba" and 1 in (m, n) and "prelu" in options["attr-post-ops"]  # which lie as the destination does
+    if turned or late or slopes or not (src and dst) or wei not in ("any", "ab", "ba"):
         raise _other_kernels(case, "any, and what has rows or columns beside each other, sources of vectors in rows")
     return wei, "ba" if dst == "ba" and 1 not in (m, n) else "any"
 
