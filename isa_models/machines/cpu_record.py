@@ -270,6 +270,7 @@ class Core:
     late_results: LateResults = LateResults()
     destination_ignored: tuple[str, ...] = ()  # mnemonics (patterns) that don't wait for what a mask lets them keep
     mask_registers: int = 0  # that masks and results in flight share; 0: never too few
+    result_ports: tuple[str, ...] = ()  # that yield one result a cycle: a second one comes in the next that is free
     retire_delay: int = 0  # cycles from a result to its retirement at least
     loop_buffer: tuple[tuple[int, int], ...] = ()  # (slots up to which a loop is kept so, its copies there)
 

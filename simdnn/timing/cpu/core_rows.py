@@ -115,9 +115,10 @@ class Places:
                 self.parity_of.append(bank)
         self.load_port = [number[port] for port in core.load_ports]
         self.is_load_port = [int(port in core.load_ports) for port in core.ports]
+        self.is_result_port = [int(port in core.result_ports) for port in core.ports]
         lists = {
             **{name: getattr(self, name) for name in ("scheduler_of", "pool_of", "banked", "parity_of")},
-            **{name: getattr(self, name) for name in ("load_port", "is_load_port")},
+            **{name: getattr(self, name) for name in ("load_port", "is_load_port", "is_result_port")},
             "queue_of": [scheduler.queue for scheduler in core.schedulers],
             "size_of": [scheduler.size for scheduler in core.schedulers],
         }

@@ -28,7 +28,7 @@ _CORE = Translated(CoreModel, {"run": [_INTEGER], "settle": [_INTEGER] * 4, "fil
 
 SPACES = (  # arrays to write on, and what they have a number of their own for: first those that begin with zeros
     *((name, "scheduler") for name in ("queue_first", "queue_last", "filled_at")),
-    *((name, "port") for name in ("pending", "last_bound", "counted", "free_at", "busy")),
+    *((name, "port") for name in ("pending", "last_bound", "counted", "free_at", "busy", "results", "results_from")),
     *(("heaped", "heap"), ("next_of", "mnemonic"), ("stores", "tensor")),
     *(("value_of", "register"), ("room", "pool")),  # these begin with other numbers, and all behind them with any
     *((name, "queue") for name in ("queued_node", "queued_uop", "queued_place")),

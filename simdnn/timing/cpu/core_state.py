@@ -33,6 +33,7 @@ class CoreState(Schedulers):
     of_a_place: int  # loads a cycle that read one byte of their lines
     load_port: Ints  # by pipe
     is_load_port: Ints  # by port
+    is_result_port: Ints  # by port: whether it yields one result a cycle
     store_queue: int
     retire_delay: int  # cycles from a result to its retirement at least
     masks_are_few: int  # whether mask registers may run out
@@ -105,6 +106,8 @@ class CoreState(Schedulers):
     # Ports, and the last writer of each register.
     free_at: Ints
     busy: Floats  # cycles of work done
+    results: Ints  # by port: a bit for each cycle from `results_from` on that has its result
+    results_from: Ints
     next_of: Floats  # by mnemonic, of those with an interval: the cycle from which the next may issue
     value_of: Ints  # register to its last writer
 
