@@ -206,6 +206,22 @@ OVERRIDES: dict[str, list[Override]] = {
             "ymm(\\{k\\})?,(ymm|m256)",
             {"interval": 1.0, "source": "core: four in 4.00 cycles"},
         ),
+        (
+            "valignd|vperm([bdqw]|p[sd]|i2[bdw]|t2([bdw]|ps))",
+            "zmm,zmm,(zmm|m512)(,i8)?",
+            {"latency": 5, "source": "core: four in a chain take 20.0 cycles, by each source; uops.info has 6"},
+        ),
+        (
+            "vp?(expand|compress)(p[sd]|[bwdq])",
+            "zmm,(zmm|m512)",
+            {"latency": 5, "source": "core: four in a chain take 20.1 cycles; uops.info has 8"},
+        ),
+        ("vpconflict[dq]", "zmm,(zmm|m512)", {"latency": 6, "source": "core: four in a chain take 24.0 cycles"}),
+        (
+            "vshuf(f32x4|i32x4|i64x2)",
+            "ymm,ymm,(ymm|m256),i8",
+            {"latency": 3, "uops": (FP12,), "source": "core: twelve in 6.0 cycles, four in a chain in 12.0"},
+        ),
         ("v(div|sqrt)[ps][sd]", "[xy]mm.*", {"occupancy": 2, "confidence": "estimated", "source": DIVISION}),
         ("v(div|sqrt)p[sd]", "zmm.*", {"occupancy": 4, "confidence": "estimated", "source": DIVISION}),
         ("vdivpd", "zmm.*", {"occupancy": 6, "confidence": "estimated", "source": DIVISION}),

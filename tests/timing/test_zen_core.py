@@ -202,3 +202,19 @@ def test_gathers_do_not_wait_for_each_other(gather: str, measured: float) -> Non
     """What the destination held is needed late, and the mask is there for who writes it anew."""
     full = "vpcmpeqd ymm1, ymm1, ymm1" if gather.endswith("ymm1") else "kxnorw k1, k1, k1"
     assert cycles([full, gather, "add rsi, r8", "add rdi, r8"]) == pytest.approx(measured, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("width", "chain", "beside", "measured"),
+    [
+        *[("ymm", "vpslld {0}, {0}, 3", "vaddps", 5.0), ("zmm", "vpslld {0}, {0}, 3", "vaddps", 8.18)],
+        *[("zmm", "vpslld {0}, {0}, 3", "vmaxps", 7.47), ("zmm", "vandps {0}, {0}, {1}", "vmulps", 6.59)],
+        *[("zmm", "vmaxps {0}, {0}, {1}", "vaddps", 9.44), ("zmm", "vpaddsb {0}, {0}, {1}", "vmulps", 9.43)],
+        *[("ymm", "vmaxps {0}, {0}, {1}", "vmulps", 8.0), ("ymm", "vaddps {0}, {0}, {1}", "vmaxps", 12.0)],
+    ],
+)
+def test_a_port_yields_one_result_a_cycle(width: str, chain: str, beside: str, measured: float) -> None:
+    """Four in a chain, two of another latency beside them: results of one port that would come together do not."""
+    step = chain.format(f"{width}0", f"{width}14")
+    others = [f"{beside} {width}{i}, {width}14, {width}15" for i in (1, 2)]
+    assert cycles([step, others[0], step, others[1], step, step]) == pytest.approx(measured, rel=0.03)
