@@ -9,20 +9,20 @@ already (`simdnn.networks.qdq`), whose kernels ask for types.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from isa_models.readings.arrays import Array
+from simdnn.networks.behind import ADDING, in_blocks
 from simdnn.networks.known_sizes import with_known_sizes
 from simdnn.networks.model import Graph, Node
 from simdnn.networks.normal_forms import with_normal_forms, with_normalized_sums
 from simdnn.networks.once import once
 from simdnn.networks.ops.qlinear import MICROSOFT
 from simdnn.networks.patterns import Rewriting, Shapes, first_of
-from simdnn.networks.qdq import BYTES, DOMAIN, constants_of
+from simdnn.networks.qdq import BYTES, DOMAIN
 from simdnn.networks.stored_weights import with_stored_weights
 from simdnn.networks.types import bits, label, limits
 
@@ -30,10 +30,6 @@ from simdnn.networks.types import bits, label, limits
 ONE = ("AveragePool", "LeakyRelu", "GlobalAveragePool", "Sigmoid", "Softmax")
 TWO = ("Add", "Mul")
 OPERATORS = (*ONE, *TWO, "Concat")
-ADDING = ("Add", "Sum")
-#: operators of floats that leave channels in blocks
-POOLING = ("MaxPool", "AveragePool")  # where those are full
-KEEPING = ("Relu", "Sigmoid", *POOLING, *ADDING)
 _CODES = ("s8", "u8", "s4", "u4")
 _BLOCK = 32  # of weights that have no blocks
 
@@ -354,18 +350,24 @@ class _Rewriting(Rewriting):
             return None
         zero = self.constants[weights.inputs[2]] if len(weights.inputs) > 2 else np.zeros(1, codes.dtype)
         made = self.packed(node, codes, scale, zero, block or _BLOCK)
-        return self.of_few_bits_with_bias(made) or made
+        return self.of_few_bits_with_bias(made, own=False) or made
 
-    def of_few_bits_with_bias(self, node: Node) -> Node | None:
-        """MatMulNBits to which a constant of a number a column is added, as one with a bias."""
+    def of_few_bits_with_bias(self, node: Node, own: bool = True) -> Node | None:
+        """MatMulNBits to which a constant of a number a column is added, as one with a bias. The model's `own` leaves
+        it to a Gelu behind it, and a normalized sum may ask back what was "taken".
+        """
         if node.op != "MatMulNBits" or node.domain != MICROSOFT or len(node.inputs) > 5 and node.inputs[5]:
             return None
         last, value = self.followed_by(node, "Add")
         if last is None or value is None or value.shape != (node.integer("N"),) or value.dtype != np.float32:
             return None
+        reader = self.only_reader(last.outputs[0])
+        if own and reader is not None and reader.op in ("Gelu", "FastGelu"):
+            return None
         bias = next(name for name in last.inputs if name in self.constants)
         del self.nodes[first_of(node)]
-        return replace(node, inputs=(*(*node.inputs, "", "", "")[:5], bias), outputs=last.outputs)
+        inputs, attributes = (*(*node.inputs, "", "", "")[:5], bias), {**node.attributes, "taken": int(own)}
+        return replace(node, inputs=inputs, outputs=last.outputs, attributes=attributes)
 
     def packed(self, node: Node, codes: Array, scale: Array, zero: Array, block: int) -> Node:
         """The node, and its constants: codes of a column side by side, and scales and zero points of their blocks."""
@@ -385,62 +387,6 @@ class _Rewriting(Rewriting):
         attributes = {"K": k, "N": n, "bits": width, "block_size": block, "accuracy_level": 4}
         inputs = (node.inputs[0], names[0], names[1], names[2], "", *node.inputs[2:3])
         return Node(node.name, "MatMulNBits", MICROSOFT, 1, inputs, node.outputs, attributes)
-
-
-def in_blocks(name: str, makers: Mapping[str, Node], constants: Mapping[str, Array]) -> str:
-    """Whether a value lies in blocks of channels, "any" number or "whole" blocks alone; "" where that is not known.
-
-    It does if a convolution with constant weights makes it, and behind what keeps the layout.
-    """
-    node = makers.get(name)
-    if node is None or node.domain not in ("", DOMAIN):
-        return ""
-    if node.op in ("Conv", "ConvOnto"):
-        return "any" if node.inputs[1] in constants else ""
-    found = [in_blocks(each, makers, constants) for each in node.inputs] if node.op in KEEPING else [""]
-    return "" if "" in found else "whole" if "whole" in found or node.op in POOLING else "any"
-
-
-def joined(graph: Graph) -> dict[str, str]:
-    """Outputs of products of floats with the arithmetic behind them that onnxruntime may take into the product: "sum"
-    where it is an addition alone, which changes nothing but where K is cut, "other" for the rest.
-    """
-    makers = {name: node for node in graph.nodes for name in node.outputs if name}
-    constants = constants_of(graph)
-    uses = Counter(name for node in graph.nodes for name in node.inputs)
-    uses.update(port.name for port in graph.outputs)
-    found: dict[str, str] = {}
-    for node in graph.nodes:
-        for name in node.inputs:
-            if name in makers and makers[name].get("apart"):
-                continue
-            if name in makers and (what := _takes_in(makers[name].op, node, name, constants)):
-                if uses[name] == 1:  # what two nodes read is added, or multiplied, by itself
-                    found[name] = what if found.get(name, what) == what else "other"
-            if node.op == "MatMul" and name in makers and makers[name].op in ("Mul", "Div"):
-                if any(_is_one(constants.get(other)) for other in makers[name].inputs):
-                    found[node.outputs[0]] = "other"  # a factor of an operand
-    return found
-
-
-def _takes_in(product: str, node: Node, name: str, constants: Mapping[str, Array]) -> str:
-    """How onnxruntime may take a node that reads a product's output into that product; "" where it does not."""
-    beside = [constants.get(other) for other in node.inputs if other != name]
-    one = any(map(_is_one, beside))
-    if node.op == "BatchNormalization":
-        return "other" if name == node.inputs[0] else ""
-    if product in ("Conv", "StoredConv"):
-        scales = node.op == "Mul" and any(value is not None for value in beside)
-        return "other" if node.op in ADDING or scales else ""
-    if product not in ("MatMul", "QMatMul"):
-        return ""
-    if node.op in ("Mul", "Div"):
-        return "other" if one else ""
-    return "sum" if node.op == "Sum" or node.op == "Add" and not one else ""
-
-
-def _is_one(value: Array | None) -> bool:
-    return value is not None and value.size == 1
 
 
 def _multiplies(node: Node) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, Unimplemented, UnknownTiming
-from simdnn.networks.as_run import joined
+from simdnn.networks.behind import joined
 from simdnn.networks.calls import Call
 from simdnn.networks.kernels import Kernels, shaded
 from simdnn.networks.memo import Memo

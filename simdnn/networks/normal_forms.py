@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from simdnn.networks.model import Graph, Node
 from simdnn.networks.ops.qlinear import MICROSOFT
@@ -203,7 +204,7 @@ class _Sums(Rewriting):
 
     def with_bias(self, name: str) -> tuple[str, str] | None:
         """The summands of a value that one node alone reads: three dimensions, and a bias. Products take their bias for
-        themselves where the model fixes their sizes.
+        themselves where the model fixes their sizes, but for weights of few bits.
         """
         inner = self.nodes.get(name)
         if inner is None or self.only_reader(name) is None:
@@ -213,7 +214,12 @@ class _Sums(Rewriting):
                 return None
             del self.nodes[name]
             return inner.inputs[0], inner.inputs[1]
-        if inner.op != "MatMulBias" or inner.integer("fixed", 1) or len(self.shape_of(name) or ()) != 3:
+        if len(self.shape_of(name) or ()) != 3:
+            return None
+        if inner.op == "MatMulNBits" and inner.get("taken"):
+            self.nodes[name] = replace(inner, inputs=inner.inputs[:5])
+            return name, inner.inputs[5]
+        if inner.op != "MatMulBias" or inner.integer("fixed", 1):
             return None
         self.nodes[name] = Node(inner.name, "MatMul", "", inner.version, inner.inputs[:2], inner.outputs, {})
         return name, inner.inputs[2]

@@ -11,6 +11,15 @@ if TYPE_CHECKING:
 
 #: operators whose inference in onnx 1.23 ends the process where their input's type is not known, as behind trees
 _UNSAFE = ("LabelEncoder", "DictVectorizer", "TreeEnsemble", "RegexFullMatch")
+#: operators of onnxruntime, whose first output has the form of their first input
+_OF_ONE_FORM = (
+    "Gelu",
+    "BiasGelu",
+    "FastGelu",
+    "QuickGelu",
+    "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
+)
 _SMALL = 1 << 10  # elements of an initializer that may be sizes, which shapes hang on
 
 
@@ -45,7 +54,7 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     made.opset_import.extend(model.opset_import)
     made.functions.extend(model.functions)
     graph = model.graph
-    made.graph.node.extend(node for node in graph.node if node.op_type not in _UNSAFE)
+    made.graph.node.extend(_as_inferred(node, made) for node in graph.node if node.op_type not in _UNSAFE)
     for field in ("input", "output", "value_info", "sparse_initializer"):
         getattr(made.graph, field).extend(getattr(graph, field))
     made.graph.name = graph.name
@@ -56,6 +65,21 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
         elif tensor.name not in known:
             made.graph.input.append(package.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     return made
+
+
+def _as_inferred(node: onnx.NodeProto, model: onnx.ModelProto) -> onnx.NodeProto:
+    """A node of the same sizes that onnx's inference knows, in place of some of onnxruntime's own."""
+    helper = onnx_package().helper
+    if node.domain != "com.microsoft" or not node.input or not node.output:
+        return node
+    if node.op_type in _OF_ONE_FORM:
+        return helper.make_node("Identity", node.input[:1], node.output[:1])
+    sizes = {a.name: a.i for a in node.attribute if a.name in ("K", "N")}
+    if node.op_type != "MatMulNBits" or len(sizes) != 2:
+        return node
+    weights = f"{node.output[0]}, its weights"
+    model.graph.input.append(helper.make_tensor_value_info(weights, 1, [sizes["K"], sizes["N"]]))
+    return helper.make_node("MatMul", [node.input[0], weights], node.output[:1])
 
 
 def shapes_of(model: onnx.ModelProto) -> dict[str, tuple[int | str, ...]]:

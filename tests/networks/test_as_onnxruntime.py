@@ -398,3 +398,51 @@ def test_constants_behind_one_another_go_into_one_convolution() -> None:
     nodes += [helper.make_node("Add", ["u", "b"], ["v"]), helper.make_node("Mul", ["v", "c"], ["y"])]
     made = model(nodes, x, held)
     assert not differs(made, x) and len(as_run(simdnn.load(made).graph).nodes) == 1
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("behind", ["Gelu", "sum"])
+def test_a_bias_of_weights_in_blocks_goes_to_what_is_behind_it(own: bool, behind: str) -> None:
+    """To a BiasGelu, and to a normalized sum, where the model itself has blocks: ahead of zero points else."""
+    rng = np.random.default_rng(7)
+    held: Arrays = {"b": rng.standard_normal(16).astype(np.float32), "g": np.ones(16, np.float32)}
+    feeds: Arrays = {"x": rng.standard_normal((1, 5, 32)).astype(np.float32)}
+    if own:
+        held |= {"w": rng.integers(0, 256, (16, 2, 8)).astype(np.uint8), "s": np.full((16, 2), 0.03, np.float32)}
+        sizes = {"K": 32, "N": 16, "bits": 4, "block_size": 16, "accuracy_level": 4}
+        nodes = [helper.make_node("MatMulNBits", ["x", "w", "s"], ["p"], domain="com.microsoft", **sizes)]
+    else:
+        held |= {"w": rng.integers(0, 16, (32, 16)).astype(ml_dtypes.uint4), "s": np.full((2, 16), 0.03, np.float32)}
+        held["z"] = rng.integers(0, 16, (2, 16)).astype(ml_dtypes.uint4)
+        nodes = [helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"], axis=0, block_size=16)]
+        nodes += [helper.make_node("MatMul", ["x", "d"], ["p"])]
+    nodes += [helper.make_node("Add", ["p", "b"], ["a"])]
+    if behind == "Gelu":
+        nodes += [helper.make_node("Gelu", ["a"], ["y"])]
+    else:
+        feeds["r"] = rng.standard_normal((1, 5, 16)).astype(np.float32)
+        nodes += [
+            helper.make_node("Add", ["a", "r"], ["t"]),
+            helper.make_node("LayerNormalization", ["t", "g", "b"], ["y"]),
+        ]
+    made = model(nodes, feeds, held, opset=21)
+    made.ir_version = 10
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    assert not differs(made, feeds)
+
+
+@pytest.mark.parametrize("channels", [16, 6])
+@pytest.mark.parametrize("other", ["x", "z", "zz"])
+def test_a_sum_of_what_lies_in_no_blocks_stays_behind_a_convolution(channels: int, other: str) -> None:
+    """A graph's input, the convolution's own among them, and what is made of one."""
+    rng = np.random.default_rng(channels)
+    shape = (1, channels, 5, 6)
+    feeds: Arrays = {name: rng.standard_normal(shape).astype(np.float32) for name in "xz"}
+    held: Arrays = {"w": rng.standard_normal((channels, channels, 3, 3)).astype(np.float32)}
+    nodes = [
+        helper.make_node("Softplus", ["z"], ["zz"]),
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4),
+        helper.make_node("Add", [other, "c"], ["t"]),
+        helper.make_node("Relu", ["t"], ["y"]),
+    ]
+    assert not differs(model(nodes, feeds, held), feeds)
