@@ -73,13 +73,15 @@ def _as_inferred(node: onnx.NodeProto, model: onnx.ModelProto) -> onnx.NodeProto
     if node.domain != "com.microsoft" or not node.input or not node.output:
         return node
     if node.op_type in _OF_ONE_FORM:
-        return helper.make_node("Identity", node.input[:1], node.output[:1])
+        one: onnx.NodeProto = helper.make_node("Identity", node.input[:1], node.output[:1])
+        return one
     sizes = {a.name: a.i for a in node.attribute if a.name in ("K", "N")}
     if node.op_type != "MatMulNBits" or len(sizes) != 2:
         return node
     weights = f"{node.output[0]}, its weights"
     model.graph.input.append(helper.make_tensor_value_info(weights, 1, [sizes["K"], sizes["N"]]))
-    return helper.make_node("MatMul", [node.input[0], weights], node.output[:1])
+    product: onnx.NodeProto = helper.make_node("MatMul", [node.input[0], weights], node.output[:1])
+    return product
 
 
 def shapes_of(model: onnx.ModelProto) -> dict[str, tuple[int | str, ...]]:
