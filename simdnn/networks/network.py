@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -38,6 +39,8 @@ from simdnn.progress import shown, working
 
 if TYPE_CHECKING:
     import onnx
+
+_MOST_ELEMENTS = 1 << 48  # of an input: more than any memory holds
 
 
 @keywords
@@ -126,6 +129,8 @@ class Network(Alike, Loaded, InNotebooks):
                     sizes.get(dim, one) if isinstance(dim, str) else one
                     for dim, one in zip(port.dims, port.example, strict=True)
                 ]
+        for port in self.inputs:
+            _check_size(port, given[port.name])
         return {name: tuple(dims) for name, dims in given.items()}, list(dict.fromkeys(taken))
 
     @property
@@ -302,7 +307,9 @@ class Network(Alike, Loaded, InNotebooks):
                 raise InvalidArgument(
                     f"input {port} has no fixed shape; give one, as in {{{port.name!r}: {port.example}}}"
                 )
-            found[port.name] = shadow([int(d) for d in dims], port.dtype or np.dtype(np.float32))
+            sizes = [int(d) for d in dims]
+            _check_size(port, sizes)
+            found[port.name] = shadow(sizes, port.dtype or np.dtype(np.float32))
         checked = self._fed({name: found.get(name, np.zeros(0)) for name in {*feeds, *found}})
         return {name: found[name] for name in checked}
 
@@ -310,6 +317,12 @@ class Network(Alike, Loaded, InNotebooks):
 def kernels_of(where: tuple[Any, ...], attr: Attr, values: bool = True) -> Kernels:
     """The kernels of a machine, which with isa, threads, engine and dispatch makes up `where`."""
     return Kernels(Target.of(*where), attr, values)
+
+
+def _check_size(port: Port, dims: Sequence[int]) -> None:
+    """`InvalidArgument` for a shape that NumPy could not count the elements of."""
+    if math.prod(max(1, dim) for dim in dims) > _MOST_ELEMENTS:
+        raise InvalidArgument(f"input {port} of {'x'.join(map(str, dims))}; up to {_MOST_ELEMENTS} elements are taken")
 
 
 def _listed(ports: Sequence[Port]) -> str:

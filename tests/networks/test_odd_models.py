@@ -247,3 +247,13 @@ def test_an_axis_that_is_no_number_is_refused() -> None:
     made = model(nodes, [*scales, held("w", np.ones((16, 8), np.uint8))])
     with pytest.raises(InvalidArgument, match=r"'dw'.*attribute axis=\[1\]; int is needed"):
         simdnn.load(made)
+
+
+def test_open_sizes_go_by_their_names_and_absurd_ones_are_refused() -> None:
+    net = simdnn.load(product([], [held("w", WEIGHTS)], shape=["N", 16]))
+    assert net.sizes({"N": [8]}) == ({"x": (8, 16)}, []) and net.sizes() == ({"x": (1, 16)}, ["N"])
+    for shapes in ({"N": [10**30]}, {"x": [10**30, 0]}):
+        with pytest.raises(InvalidArgument, match="up to .* elements are taken"):
+            net.sizes(shapes)
+    with pytest.raises(InvalidArgument, match="up to .* elements are taken"):
+        net.estimate({"x": (10**18, 16)}, machine="zen4")
