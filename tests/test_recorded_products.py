@@ -1,6 +1,7 @@
 """Recorded outputs of oneDNN 3.13.2's matmuls and convolutions on a Zen 4, at up to four ISA caps: what random problems
 found otherwise than it was here (tests/vectors/onednn_products), then its older GEMMs and sums in f8 (onednn_gemms),
-and convolutions over layouts that are named (onednn_layouts).
+convolutions over layouts that are named (onednn_layouts), then denormals, exp of a NaN and single output pixels
+(onednn_edges).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from simdnn.primitives.run import Target
 from tests.recorded import runs, typed
 from tests.test_recorded_orders import bits
 
-FOLDERS = [Path(__file__).parent / "vectors" / name for name in ("onednn_products", "onednn_gemms", "onednn_layouts")]
+NAMES = ("onednn_products", "onednn_gemms", "onednn_layouts", "onednn_edges")
+FOLDERS = [Path(__file__).parent / "vectors" / name for name in NAMES]
 CASES = [case for folder in FOLDERS for case in json.loads((folder / "manifest.json").read_text())["cases"]]
 STORED = {name: array for folder in FOLDERS for name, array in np.load(folder / "outputs.npz").items()}
 

@@ -199,6 +199,7 @@ class Library:
     order_unknown: Callable[[Problem, str], str] = lambda problem, row: ""
     #: (convolution over layouts that are named, ISA caps) -> as its kernels are asked; None: it has one layout
     asked: Callable[[ConvProblem, frozenset[str]], ConvProblem] | None = None
+    plain_from: int = 0  # dimensions from which integer weights of tag "any" lie in rows; 0: they do not
     vectors_apart: bool = False  # single rows of floats in a batch, by one matrix of weights, are a product each
     #: whether it runs quantized ONNX models itself: weights of u8 are exact, sums are scaled by one factor, patterns of
     #: DequantizeLinear and QuantizeLinear are its QLinear operators, and floats tell constant weights from others
@@ -209,6 +210,8 @@ class Library:
     fused_bias: bool = False  # a bias of floats is added to integers times that factor with one rounding
     #: (problem, the row of its choice) -> whether that is cut into tiles of registers as the library's kernel is
     tiles: Callable[[Problem, str], bool] = lambda problem, row: False
+    #: (problem, its name for its choice, ISA caps) -> whether it makes zeros of denormals on their way to bf16
+    flushes: Callable[[Problem, str, frozenset[str]], bool] = lambda problem, name, caps: False
     #: (problem, the row of its choice, a CPU, threads) -> cycles of its own code around its kernels in an execution
     around: Callable[[Problem, str, Machine, int], float] = lambda problem, row, machine, threads: 0.0
     #: (columns, K, whether weights are packed ahead of time, whether the source is stored transposed) -> how much of K

@@ -220,6 +220,9 @@ def picked(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> 
         kind, library = max(able, key=lambda kind: caps().index(kind.isa)), ""
     if reason := kind.accepts(request.problem) or refused_sums(kind, replace(request, fpmath="any")):
         raise Unimplemented(f"{of.title} takes {library}, whose counterpart {name} cannot do this: {reason}")
+    if of.flushes(request.problem, library, request.caps):
+        flushing = replace(request.problem.epilogue, flushes=True)
+        request = replace(request, problem=replace(request.problem, epilogue=flushing))
     if of.tiles(request.problem, kind.name):
         request = replace(request, problem=replace(request.problem, tiles=request.dispatch))
     return Choice(request, kind, candidates, library)

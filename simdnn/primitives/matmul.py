@@ -212,7 +212,8 @@ def _on_cpu(
     unpacking = decompression(given, asked, library, target.caps)
     form, reference = Form(reference=zeros is not None), False
     if library and shape.integer:
-        form = library.integers(asked, asked_for, target.caps)
+        plain = asked.wei_tag == "any" and 0 < library.plain_from <= products.dims
+        form = library.integers(replace(asked, wei_tag="ab") if plain else asked, asked_for, target.caps)
         reference = form.reference
     finest = zeros.splits(shape.k) if zeros and reference else 0
     groups = group_scales(given, form.reference, form.merged, finest)

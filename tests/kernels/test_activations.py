@@ -85,7 +85,7 @@ def test_what_the_reference_calls_of_c(case: str, isa: str) -> None:
     for engine, count in (("compiled", x.size), ("reference", 10)):
         wanted = OF_C[case][:count]
         found = simdnn.convolution(x[:count].reshape(1, 1, 2, -1), one, engine=engine, **where).output.reshape(-1)
-        normal = known[:count] & ~((abs(wanted) <= 2e-38) & (wanted != 0))
+        normal = known[:count].copy()
         if case.startswith("pow") and not float(case.split(":")[2]).is_integer():
             normal &= x[:count] != -np.inf  # of which powf knows more
         assert np.array_equal(np.isnan(found[normal]), np.isnan(wanted[normal]))

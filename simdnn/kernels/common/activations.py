@@ -62,22 +62,31 @@ def _reduced(x: Element) -> Element:
 
 
 def exp(x: Element) -> Element:
-    """e**x as 2 * 2**(n - 1) * e**r; 0 below -87.3."""
-    usual = x.minimum(_EXP_MOST).maximum(_EXP_LEAST)
+    """e**x as 2 * 2**(n - 1) * e**r; 0 below -87.3, and infinity of a NaN."""
+    return _exp(x.bounded_by(_EXP_MOST))
+
+
+def _exp_or_nan(x: Element) -> Element:
+    """e**x, of a NaN that NaN: what becomes of an infinity in its place is a NaN, or not taken."""
+    return _exp(x.minimum(_EXP_MOST))
+
+
+def _exp(bounded: Element) -> Element:
+    usual = bounded.maximum(_EXP_LEAST)
     n = _reduced(usual)
     r = n.to_float().fma(-_LN2, usual)
-    scale = _clear(below(x, _EXP_LEAST), _power_of_two(n + 126))
+    scale = _clear(below(bounded, _EXP_LEAST), _power_of_two(n + 126))
     return horner(r, _EXP) * scale * 2.0
 
 
 def elu(x: Element, alpha: Element) -> Element:
     """x where it is above 0, else alpha (e**x - 1)."""
-    return select(below(x.same(0.0), x), x, (exp(x) - 1.0) * alpha)
+    return select(below(x.same(0.0), x), x, (_exp_or_nan(x) - 1.0) * alpha)
 
 
 def logistic(x: Element) -> Element:
     """1 / (1 + e**-x), found for -|x|."""
-    e = exp(x.bits("or", SIGN))
+    e = _exp_or_nan(x.bits("or", SIGN))
     below = e / (e + 1.0)
     return select(negative(x), below, 1.0 - below)
 
@@ -89,7 +98,7 @@ def swish(x: Element, alpha: Element) -> Element:
 
 def mish(x: Element) -> Element:
     """x tanh(log(1 + e**x)) as x (s - 1) / (s + 1), s being (e**x + 1)**2."""
-    more = exp(x.minimum(_float(0x42317217))) + 1.0
+    more = _exp_or_nan(x.minimum(_float(0x42317217))) + 1.0
     square = more * more
     return (square - 1.0) / (square + 1.0) * x
 
@@ -152,7 +161,7 @@ def _gelu_by_exp(x: Element) -> Element:
     """erf by e**(-x**2) times a polynomial of 1 / (1 + p |x|)."""
     scaled = x * _float(0x3F3504F3)
     t = 1.0 / scaled.abs().fma(_float(0x3EA7BA05), 1.0)
-    tail = (-exp(-(scaled * scaled))) * t
+    tail = (-_exp_or_nan(-(scaled * scaled))) * t
     erf = tail.fma(horner(t, _ERFC), 1.0).bits("xor", x.bits("and", SIGN))
     half = x * 0.5
     return erf.fma(half, half)

@@ -16,7 +16,7 @@ from math import log as ln
 from simdnn.kernels.common import functions, pairs
 from simdnn.kernels.common.expression import Element
 from simdnn.kernels.common.masks import SIGN, Table, below, lookup, negative, opposite, select, zero
-from simdnn.kernels.common.pairs import Pair, added
+from simdnn.kernels.common.pairs import Pair, added, ordered
 
 _OVERFLOW = 88.72283172607421875  # e**x is infinite beyond
 _LARGEST = 3.4028234663852886e38
@@ -80,13 +80,13 @@ _OFF_POWF = _off_log(
 )
 
 
-def _exp_of_reduced(r: Pair) -> Element:
+def _exp_of_reduced(r: Pair) -> Pair:
     """e**r for |r| up to ln 2 / 2, as expf's polynomial has it."""
     parts = (r.high * (_PARTS / _LN2)).nearest().to_float()
     u = parts.fma(-_LN2 / _PARTS, r.high)
     off = functions.horner(u, _OFF_EXP) * u
     found = pairs.expm1_of_reduced(r).behind(1.0)
-    return found.high + found.high.fma(off, found.low)
+    return ordered(found.high, found.high.fma(off, found.low))
 
 
 def _log(x: Element, off: list[float], lanes: int) -> Pair:
@@ -103,9 +103,9 @@ def _log(x: Element, off: list[float], lanes: int) -> Pair:
 
 # -- functions of f64 -------------------------------------------------------------------------------------------------
 def exp(x: Element) -> Element:
-    """expf; denormal results are rounded twice."""
+    """expf."""
     n, r = pairs.reduced(x.minimum(89.0).maximum(-104.0))
-    return pairs.scaled(_exp_of_reduced(r), n)
+    return _exp_of_reduced(r).scaled(n)
 
 
 def log(x: Element, lanes: int) -> Element:
@@ -124,7 +124,7 @@ def power(x: Element, exponent: Element, lanes: int) -> Element:
     whole = select(regular, first, _log_beyond(x) * exponent)
     inside = below(whole.abs(), 104.0)
     n, r = pairs.reduced(whole.minimum(104.0).maximum(-104.0), low.bits("and", inside))
-    return pairs.scaled(_exp_of_reduced(r), n)
+    return _exp_of_reduced(r).scaled(n)
 
 
 def _regular(x: Element) -> Element:

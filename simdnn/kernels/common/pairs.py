@@ -9,9 +9,10 @@ from typing import NamedTuple
 from simdnn.kernels.common import functions
 from simdnn.kernels.common.expression import Element
 from simdnn.kernels.common.functions import horner
-from simdnn.kernels.common.masks import below, select
+from simdnn.kernels.common.masks import below, negative, select, zero
 
 _LN2 = (0.693145751953125, 1.428606765330187e-06, 5.497923e-14)  # 16 bits, 24 bits, and what is left
+_LEAST_NORMAL = 0x00800000  # its bits
 
 
 class Pair(NamedTuple):
@@ -31,6 +32,20 @@ class Pair(NamedTuple):
         first = _nearest(number)
         whole = ordered(self.high.same(first), self.high)
         return ordered(whole.high, whole.low + (self.low + (number - first)))
+
+    def scaled(self, n: Element) -> Element:
+        """This number, from 1/2 to 2, times 2**n as f32, for an s32 n from -150 on; rounded once, denormals too."""
+        half = n.shift("sar", 1)
+        usual = self.high * power_of_two(half) * power_of_two(n - half)
+        return select(negative(usual.abs().read_as("s32") - (_LEAST_NORMAL + 1)), self._as_denormal(n), usual)
+
+    def _as_denormal(self, n: Element) -> Element:
+        """This number times 2**n up to 2**-126: how many least denormals it has are the bits of the result."""
+        units = self.high * power_of_two(n + 149)
+        whole = units.nearest()
+        left = units - whole.to_float()
+        tie = zero((left.abs() - 0.5).read_as("s32")).bits("and", below(left.same(0.0), left * self.low))
+        return (whole + negative(left).bits("or", 1).bits("and", tie)).read_as("f32")
 
     def chosen(self, mask: Element, other: Pair) -> Pair:
         """This one where the mask is all ones, else the other one."""
@@ -59,12 +74,6 @@ def added(a: Element, b: Element) -> Pair:
 def power_of_two(n: Element) -> Element:
     """2**n for an s32 n from -126 to 127."""
     return (n + 127).shift("shl", 23).read_as("f32")
-
-
-def scaled(x: Element, n: Element) -> Element:
-    """x * 2**n, rounded twice where that is denormal."""
-    half = n.shift("sar", 1)
-    return x * power_of_two(half) * power_of_two(n - half)
 
 
 def expm1_of_reduced(r: Pair) -> Pair:

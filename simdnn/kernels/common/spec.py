@@ -43,6 +43,8 @@ class Epilogue:
     bias_fused: bool = False  # it is added to scaled sums with one rounding
     rounds_first: bool = False  # the destination's zero point is added to rounded integers, not to what is rounded
 
+    flushes: bool = False  # denormals become zeros on their way to bf16, where integer arithmetic rounds to it, too
+
     @property
     def in_float(self) -> bool:
         """Whether an s32 accumulator goes through f32 at all."""

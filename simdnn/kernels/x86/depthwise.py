@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from isa_models.readings.turned import in_order
 from simdnn.kernels.common.code import Code, loop, nest, op, pieces
@@ -25,22 +26,33 @@ _ROWS = {512: 12, 256: 6}  # pixels of a tile: accumulators that cover the laten
 
 @dataclass(frozen=True)
 class DepthwiseDot:
-    """How one tap is taken: the weights' type in memory, the loads that widen, and the multiply-accumulate."""
+    """How one tap is taken: the weights' type in memory, how many of them a lane has (zeros behind the first), the
+    loads that widen, and the multiply-accumulate.
+    """
 
     wei: str
     acc: str
     compute: str
+    depth: int = 1
+
+    @property
+    def floats(self) -> bool:
+        return self.acc == "f32"
 
     def emit(self, unit: Unit, acc: Register, a: str, b: str) -> list[Op]:
-        if self.acc == "f32":
+        if self.wei == "bf16":
+            return [op("vdpbf16ps", acc, acc, unit.reg(a, "bf16"), unit.reg(b, "bf16"))]
+        if self.floats:
             return [op("vfmadd231ps", acc, acc, unit.reg(a, "f32"), unit.reg(b, "f32"))]
         product = unit.reg(a, "s32")
         return [op("vpmaddwd", product, unit.reg(a, "s16"), unit.reg(b, "s16")), op("vpaddd", acc, acc, product)]
 
 
 #: s8 weights are stored as words with a zero beside each, so that vpmaddwd multiplies the source's low word alone
-INTEGER = DepthwiseDot("s16", "s32", "s16")
+INTEGER = DepthwiseDot("s16", "s32", "s16", 2)
 FLOAT = DepthwiseDot("f32", "f32", "f32")
+#: as words are, so that vdpbf16ps flushes denormals and multiplies the low halves alone
+PAIRS = DepthwiseDot("bf16", "f32", "bf16", 2)
 _EXTEND = {"u8": "vpmovzxbd", "s8": "vpmovsxbd"}
 
 
@@ -54,6 +66,7 @@ class Depthwise:
         name: str,
         problem: ConvProblem,
         unit: Unit,
+        dot: DepthwiseDot,
         halve: bool,
         merged_scales: bool,
         starts: bool = False,
@@ -65,9 +78,9 @@ class Depthwise:
         self.halve = halve
         self.merged_scales = merged_scales
         self.reference = reference
-        self.dot = FLOAT if problem.src in ("f32", "bf16", "f16") else INTEGER
+        self.dot = dot
         e = problem.epilogue
-        self.starts = starts and self.dot == FLOAT and not (e.src_scale or e.wei_scale)
+        self.starts = starts and dot.floats and not (e.src_scale or e.wei_scale)
 
     @cached_property
     def channels(self) -> int:
@@ -116,7 +129,7 @@ class Depthwise:
         outputs = p.mb * p.oh * p.ow * p.oc
         tensors = [
             *self.source.tensors(),
-            Tensor("wei", self.dot.wei, p.kh * p.kw * self.channels * (2 if self.dot == INTEGER else 1), role=WEIGHTS),
+            Tensor("wei", self.dot.wei, p.kh * p.kw * self.channels * self.dot.depth, role=WEIGHTS),
             *self.plan.tensors(self.unit, self.channels, p.oh * p.ow, outputs),
             Tensor("dst", p.epilogue.dst, outputs, "output"),
         ]
@@ -128,13 +141,12 @@ class Depthwise:
         n, y, u, w = (Affine.var(v) for v in "nyuw")
         accumulators = [unit.reg(f"c{i}", self.dot.acc) for i in range(rows)]
         line = n * s.image + (y * p.strides[0] + u * p.dilation[0]) * s.row
-        factor = 2 if self.dot == INTEGER else 1
         body: Code = [
             load32(
                 unit,
                 unit.reg("b", "f32" if self.dot == FLOAT else "u32"),
                 "wei",
-                ((u * p.kw + w) * self.channels + channel) * factor,
+                ((u * p.kw + w) * self.channels + channel) * self.dot.depth,
                 unit.lanes,
             )
         ]
@@ -154,7 +166,7 @@ class Depthwise:
     @property
     def held(self) -> tuple[str, ...]:
         """The parts that a sum of floats starts from, beside the bias."""
-        early = self.dot == FLOAT and (self.starts or self.reference)
+        early = self.dot.floats and (self.starts or self.reference)
         return ("sum",) * (early and self.plan.sums_first)
 
     def load_source(self, at: Affine, live: int) -> Code:
@@ -163,6 +175,8 @@ class Depthwise:
         lanes = live if unit.masks or s.read == "f32" else unit.lanes
         if self.dot == FLOAT:
             return load_float(unit, "a", s.tensor, s.read, at, lanes)
+        if self.dot == PAIRS:
+            return [op("vpmovzxwd", unit.reg("a"), Memory(s.tensor, at, "u16", lanes))]
         extend = _EXTEND[s.read]
         register = unit.reg("a", "u32" if s.read == "u8" else "s32")
         return [op(extend, register, Memory(s.tensor, at, s.read, lanes))]
@@ -180,8 +194,8 @@ class Depthwise:
 
     @property
     def blocked(self) -> Blocked | None:
-        """The weights' layout: all channels beside one another, for integers each with a zero; not where halved."""
-        p, depth = self.problem, 2 if self.dot == INTEGER else 1
+        """The weights' layout: all channels beside one another, in pairs each with a zero; not where halved."""
+        p, depth = self.problem, self.dot.depth
         layout = Layout(1, p.groups, self.channels, 0, depth, depth)
         return None if self.halve else Blocked(self.unit.isa, self.dot.wei, layout, 1, p.kh, p.kw)
 
@@ -208,7 +222,7 @@ class Depthwise:
         moved = self.padded(np.ascontiguousarray(taps.transpose(1, 2, 0)))
         if self.dot == FLOAT:
             return moved.astype(np.float32).reshape(-1)
-        words = np.zeros((*moved.shape, 2), np.int16)
+        words = np.zeros((*moved.shape, 2), fmt(self.dot.wei).dtype)
         words[..., 0] = moved
         return words.reshape(-1)
 

@@ -21,7 +21,7 @@ from simdnn.kernels.common.roles import PARAMETERS
 from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.kernels.x86 import formula_pass, postop
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_float, store32, store_bytes, zero
-from simdnn.kernels.x86.rounding import nearest_even, rounding_constants
+from simdnn.kernels.x86.rounding import nearest_even, rounding_constants, without_denormals
 from simdnn.program.records import Affine, Memory, Register, Tensor
 
 _BF16_BITS = 16  # of an f32 that bf16 lacks
@@ -373,8 +373,8 @@ class _Passes:
                 yield acc.as_(dtype), at, lanes
 
     def store(self) -> Code:
-        dst = self.plan.epilogue.dst
-        return [found for acc, at, lanes in self.places("u32") for found in store(self.tile.unit, dst, acc, at, lanes)]
+        e, unit = self.plan.epilogue, self.tile.unit
+        return [part for place in self.places("u32") for part in store(unit, e.dst, *place, flushes=e.flushes)]
 
 
 def _rounds_to_bf16(unit: Unit) -> bool:
@@ -387,12 +387,12 @@ def store_constants(unit: Unit, dst: str) -> list[Tensor]:
     return [rounding_constants(_BF16_BITS)] if dst == "bf16" and not _rounds_to_bf16(unit) else []
 
 
-def store(unit: Unit, dst: str, acc: Register, at: Affine, lanes: int) -> Code:
-    """One accumulator's `lanes` values to dst, narrowed to its type."""
+def store(unit: Unit, dst: str, acc: Register, at: Affine, lanes: int, flushes: bool = False) -> Code:
+    """One accumulator's `lanes` values to dst, narrowed to its type; `flushes`: `Epilogue.flushes`."""
     if dst in ("s32", "f32"):
         return [store32(unit, "dst", at, acc.as_(dst), lanes)]
     if dst == "bf16" and not _rounds_to_bf16(unit):
-        return _store_bf16_emulated(unit, acc.as_("u32"), at, lanes)
+        return _store_bf16_emulated(unit, acc.as_("u32"), at, lanes, flushes)
     if dst == "bf16":
         half = Register("p", "bf16", unit.lanes)
         whole = lanes == unit.lanes == 4  # half a register, which has a move without a mask
@@ -421,9 +421,10 @@ def _side_by_side(unit: Unit, words: Register) -> Code:
     return [op("vpermq", quads, quads, imm=0b1000)] if unit.lanes > 4 else []
 
 
-def _store_bf16_emulated(unit: Unit, x: Register, at: Affine, lanes: int) -> Code:
+def _store_bf16_emulated(unit: Unit, x: Register, at: Affine, lanes: int, flushes: bool) -> Code:
     """Rounding to bf16 in integer arithmetic, where there is no vcvtneps2bf16."""
-    rounded = nearest_even(unit, x, ("p", "a", "b0"), _BF16_BITS)
+    rounded = without_denormals(unit, x, ("p", "a"), _BF16_BITS) if flushes else []
+    rounded += nearest_even(unit, x, ("p", "a", "b0"), _BF16_BITS)
     return [*rounded, op("vpsrld", x, x, imm=_BF16_BITS), *_store_low_words(unit, x, at, lanes)]
 
 

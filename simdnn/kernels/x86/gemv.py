@@ -14,19 +14,19 @@ from functools import cached_property, partial
 import numpy as np
 
 from isa_models.readings.arrays import Array, to_a_line
-from simdnn.kernels.common.code import Code, along, loop, op
+from simdnn.kernels.common.code import Code, along, loop, nest, op
 from simdnn.kernels.common.kept import made_of
 from simdnn.kernels.common.pack import Blocked, Layout, inputs_of
 from simdnn.kernels.common.spec import Apart, Kernel, MatmulProblem, Parameters
 from simdnn.kernels.x86 import folds
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_float, store32, zero
 from simdnn.kernels.x86.dots import BF16_EMULATED
-from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
+from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile
 from simdnn.program.check import verify
 from simdnn.program.records import SOURCE, WEIGHTS, Affine, Memory, Op, Program, Register, Tensor
 
 _ROWS = 8  # outputs computed side by side: their chains hide one another's latency
-_SUMS = "sums"
+SUMS = "sums"
 
 
 def _alone(code: Code) -> Code:
@@ -61,35 +61,57 @@ FORMS = {
 }
 
 
-class Gemv:
-    """The generator for one problem: of `form` along K, or `plain`."""
+@dataclass(frozen=True)
+class VectorLines:
+    """Vectors that meet a matrix each: of `images`, and of `groups` in each, which have matrices and channels of their
+    own. They lie in a `tensor`; `early` parts are added to their sums ahead of all else, and `reference` says how they
+    end.
+    """
 
-    def __init__(self, name: str, problem: MatmulProblem, unit: Unit, plain: bool, form: str = "") -> None:
+    images: int
+    groups: int = 1
+    tensor: str = "vector"
+    early: tuple[str, ...] = ()
+    reference: bool = False
+
+
+class Gemv:
+    """The generator for one problem: of `form` along K, or `plain`; for `lines`, where there are several."""
+
+    def __init__(
+        self,
+        name: str,
+        problem: MatmulProblem,
+        unit: Unit,
+        plain: bool,
+        form: str = "",
+        lines: VectorLines | None = None,
+    ) -> None:
         self.name = name
         self.problem = problem
         self.unit = unit
         self.plain = plain
         self.emulated = form == "emulated"
         self.form = FORMS[form]
-        self.lines = problem.m if self.form.rows and problem.n > 1 else 1  # of the source, each a vector
-        self.outputs = problem.m * problem.n // self.lines
+        self.lines = lines or VectorLines(problem.m if self.form.rows and problem.n > 1 else 1)
+        self.outputs = problem.m * problem.n // (self.lines.images * self.lines.groups)  # of one
         self.per_load = unit.width // 16 if problem.src == "bf16" else unit.lanes  # elements of a register along K
 
     @cached_property
     def plan(self) -> Plan:
-        return Plan(self.problem.epilogue, integer=False, merged_scales=self.form.merged)
+        e = self.problem.epilogue
+        return Plan(e, integer=False, merged_scales=self.form.merged, reference=self.lines.reference)
 
     @cached_property
     def program(self) -> Program:
         p = self.problem
         code = self.across_n() if self.plain else self.along_k() + self.epilogue()
-        lanes = self.unit.lanes
         tensors = [
             Tensor("matrix", p.src, self.outputs * p.k, role=SOURCE),
-            Tensor("vector", p.src, self.lines * p.k, role=WEIGHTS),
-            *([] if self.plain else [Tensor(_SUMS, "f32", p.m * p.n, "scratch")]),
+            Tensor("vector", p.src, self.lines.images * p.k, role=WEIGHTS),
+            *([] if self.plain else [Tensor(SUMS, "f32", p.m * p.n, "scratch")]),
             *([Tensor("wide", "f32", p.k, "scratch")] if self.plain and self.widens else []),
-            *self.plan.tensors(self.unit, -(-self.outputs // lanes) * lanes, 1, p.m * p.n),
+            *self.plan.tensors(self.unit, self.channels, 1, p.m * p.n),
             Tensor("dst", p.epilogue.dst, p.m * p.n, "output"),
         ]
         return verify(Program(f"{self.name} {p}", self.unit.isa, tuple(tensors), tuple(code)))
@@ -107,13 +129,23 @@ class Gemv:
 
     def each_line(self, var: str, turns: int, code: Code, parallel: bool = True) -> Code:
         """A loop as a statement of its own, for all lines of the source."""
-        if self.lines == 1:
-            return loop(var, turns, code, parallel)
-        return loop("m", self.lines, loop(var, turns, code), parallel=True)
+        around = [(name, count) for name, count in (("m", self.lines.images), ("g", self.lines.groups)) if count > 1]
+        return nest(around, loop(var, turns, code), parallel=True) if around else loop(var, turns, code, parallel)
 
     @property
     def line(self) -> Affine:
-        return Affine.var("m") if self.lines > 1 else Affine()
+        images = Affine.var("m") if self.lines.images > 1 else Affine()
+        return images * self.lines.groups + self.group
+
+    @property
+    def group(self) -> Affine:
+        """Which of several matrices a line meets."""
+        return Affine.var("g") if self.lines.groups > 1 else Affine()
+
+    @property
+    def channels(self) -> int:
+        """Outputs of a line in whole registers: the room of a parameter by channel."""
+        return -(-self.outputs // self.unit.lanes) * self.unit.lanes
 
     def dots(self, first: Affine, rows: int) -> Code:
         """`rows` outputs from `first`, each summed in lanes of its own register and stored to `sums`."""
@@ -141,7 +173,7 @@ class Gemv:
     def kept(self, register: str, output: Affine) -> Op:
         """A sum stored where the epilogue finds it."""
         place = self.line * self.outputs + output
-        return op("vmovd", Memory(_SUMS, place, "u32", 1), Register(register, "u32", 4))
+        return op("vmovd", Memory(SUMS, place, "u32", 1), Register(register, "u32", 4))
 
     def summed(self, first: Affine, rows: int, at: Affine, count: int) -> Code:
         """Lanes of sums over `count` elements of K from `at`."""
@@ -150,9 +182,9 @@ class Gemv:
 
     def step(self, first: Affine, rows: int, at: Affine, count: int) -> Code:
         unit, k = self.unit, self.problem.k
-        code = self.load("x", "vector", self.line * k + at, count)
+        code = self.load("x", self.lines.tensor, self.line * k + at, count)
         for i in range(rows):
-            code += self.load("a", "matrix", (first + i) * k + at, count)
+            code += self.load("a", "matrix", (self.group * self.outputs + first + i) * k + at, count)
             acc = unit.reg(f"c{i}", "f32")
             if self.emulated:
                 code += BF16_EMULATED.emit(unit, acc.name, "a", "x", "")
@@ -180,8 +212,10 @@ class Gemv:
         def block(channel: Affine, live: int) -> Code:
             at = self.line * self.outputs + channel
             acc = unit.reg("c0", "f32")
-            tile = TileSums(unit, [[acc]], [live], [at], channel, [at])
-            return [load32(unit, acc, _SUMS, at, live), *finish_tile(self.plan, tile)]
+            tile = TileSums(unit, [[acc]], [live], [at], self.group * self.channels + channel, [at])
+            parts = self.lines.early
+            early = add_parts(self.plan, tile, parts)
+            return [load32(unit, acc, SUMS, at, live), *early, *finish_tile(self.plan.without(parts), tile)]
 
         code = self.each_line("e", turns, block(Affine.var("e") * unit.lanes, unit.lanes), parallel=False)
         return code + (self.each_line("tail", 1, block(Affine(turns * unit.lanes), rest)) if rest else [])
@@ -259,7 +293,7 @@ class Gemv:
 
     def per_output(self, values: Array) -> Array:
         """A per-channel parameter for every output, in whole registers; with N = 1 all outputs share one channel."""
-        out = np.zeros(-(-self.outputs // self.unit.lanes) * self.unit.lanes, values.dtype)
+        out = np.zeros(self.channels, values.dtype)
         out[: self.outputs] = values
         return out
 

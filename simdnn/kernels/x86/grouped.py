@@ -33,7 +33,7 @@ class GroupedChains:
 
     def sums(self, step: int) -> tuple[Repeat, ...]:
         """A chain for every group; `step` in weights."""
-        steps = self.length // self.product.dot.depth
+        steps = -(-self.length // self.product.dot.depth)  # a single group's last one may be part of one
         chain = Chain((), steps)
         return (Repeat((chain,), TapLoop("part", self.groups, self.length, steps * step)),)
 

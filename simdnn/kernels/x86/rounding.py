@@ -78,6 +78,21 @@ def nearest_even(unit: Unit, x: Register, scratch: tuple[str, str, str], cut: in
     ]
 
 
+def without_denormals(unit: Unit, x: Register, scratch: tuple[str, str], cut: int) -> Code:
+    """x with zeros of their sign in place of denormals, by a constant of `nearest_even`."""
+    tiny, one = (unit.reg(name) for name in scratch)
+    exponent = tiny.as_("s32")
+    return [
+        op("vpslld", tiny, x, imm=1),
+        op("vpsrld", tiny, tiny, imm=24),
+        broadcast32(one, f"rounding{cut}", Affine(2)),
+        op("vpsubd", exponent, exponent, one.as_("s32")),
+        op("vpsrad", exponent, exponent, imm=31),
+        op("vpsrld", tiny, tiny, imm=1),
+        op("vpandn", x, tiny, x),
+    ]
+
+
 def ahead(values: Array, dtype: str, kind: str) -> Array:
     """f32 weights as they are kept: rounded to `dtype` or, where that is f32, to `kind`; what the program would do.
 

@@ -10,15 +10,14 @@ from functools import partial
 
 from isa_models import Machine
 from isa_models.errors import OutOfRegisters
-from isa_models.formats import fmt
 from isa_models.isa import implied
-from simdnn.kernels.common.spec import ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.common.spec import ConvProblem, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, accumulation_of, tiled_gemm
 from simdnn.kernels.x86.around import around
 from simdnn.kernels.x86.as_s8 import WIDENED, as_s8, fed
 from simdnn.kernels.x86.code import Unit, unit_of
-from simdnn.kernels.x86.depthwise import FLOAT, INTEGER, Depthwise
+from simdnn.kernels.x86.depthwise import FLOAT, INTEGER, PAIRS, Depthwise, DepthwiseDot
 from simdnn.kernels.x86.depthwise_direct import Walk
 from simdnn.kernels.x86.depthwise_words import WordsWalk
 from simdnn.kernels.x86.direct import direct
@@ -45,12 +44,10 @@ from simdnn.kernels.x86.dots import (
 )
 from simdnn.kernels.x86.expanded import STORED, as_floats, expanding, is_stored, refuses_stored
 from simdnn.kernels.x86.gemm import compressed_gemm, gemm, grouped_gemm
-from simdnn.kernels.x86.gemm_older import OlderGemm
-from simdnn.kernels.x86.gemv import FORMS, Gemv
-from simdnn.kernels.x86.gemv_unfused import UnfusedGemv
 from simdnn.kernels.x86.rows_blocks import repacked, tiled, vec_dot
 from simdnn.kernels.x86.rows_compressed import compressed_kinds
 from simdnn.kernels.x86.rows_reference import ref_conv, ref_float, ref_int8
+from simdnn.kernels.x86.rows_vectors import vector_kinds
 from simdnn.libraries.onednn.blocking import depthwise_tile, words_tile
 from simdnn.libraries.onednn.order import depthwise_by_gemm
 from simdnn.libraries.onednn.sums import (
@@ -61,6 +58,7 @@ from simdnn.libraries.onednn.sums import (
     cut_for_tiles,
     cut_widened,
     ends_as_reference,
+    in_one_chain,
     not_cut,
     older_kernel,
     starts_from_bias,
@@ -191,11 +189,11 @@ class Row:
         if scales is None:
             return ""
         lengths = scales.lengths(problem.k)
-        if e.zp_src or e.zp_wei or e.dst == "s32":
-            return "takes scales along K without zero points, to a floating-point or 8-bit destination"
+        if e.zp_src or e.zp_wei:
+            return "takes scales along K without zero points"
         if any(problem.k % g or max(lengths) % g for g in lengths):
             return f"groups of {lengths} that neither nest nor divide K = {problem.k}"
-        if problem.scale_period % 4:
+        if problem.scale_period % 4 and problem.scale_period != problem.k:
             return f"takes k in fours: groups of a multiple of 4, not {problem.scale_period}"
         return ""
 
@@ -260,19 +258,21 @@ def _no_zero_point(problem: ConvProblem) -> str:
 
 
 # -- depthwise convolutions -------------------------------------------------------------------------------------------
-def _depthwise(isa: str, sources: tuple[str, ...], halves: bool = False, suffix: str = "") -> KernelKind:
+def _depthwise(
+    isa: str, sources: tuple[str, ...], dot: DepthwiseDot, suffix: str = "", halves: bool = False, library: str = ""
+) -> KernelKind:
     """`halves`: s8 sources make it halve its weights, as the library does without VNNI."""
-    integer = "u8" in sources
-    name, dot = f"dw:{isa}{'_int8' * integer}{suffix}", INTEGER if integer else FLOAT
+    name = f"dw:{isa}{suffix}"
     return KernelKind(
         name,
         isa,
         dot.compute,
-        partial(_depthwise_kernel, name, unit_of(isa), halves),
+        partial(_depthwise_kernel, name, unit_of(isa), dot, halves),
         ConvProblem,
         exact=not halves,
+        library=library,
         sources=sources,
-        weights=("s8",) if integer else sources,
+        weights=sources if dot.floats else ("s8",),
         multiplied=dot.wei,
         accumulates=(dot.acc,),
         tags=("any",),
@@ -285,12 +285,14 @@ def _depthwise_alone(problem: ConvProblem) -> str:
     return "" if problem.depthwise else "computes depthwise convolutions only"
 
 
-def _depthwise_kernel(name: str, unit: Unit, halves: bool, problem: ConvProblem, machine: Machine) -> Kernel:
-    integer = not fmt(problem.src).is_float
+def _depthwise_kernel(
+    name: str, unit: Unit, dot: DepthwiseDot, halves: bool, problem: ConvProblem, machine: Machine
+) -> Kernel:
+    integer = not dot.floats
     starts = starts_from_bias(problem, unit.isa)
     reference = ends_as_reference(problem, unit.isa) if integer else problem.src == "f32" and depthwise_by_gemm(problem)
     merged = integer and older_kernel(unit.isa, problem) and not reference
-    found = Depthwise(name, problem, unit, halves and problem.src == "s8", merged, starts, reference)
+    found = Depthwise(name, problem, unit, dot, halves and problem.src == "s8", merged, starts, reference)
     if problem.tiles != "onednn":
         return found.kernel()
     if integer and not {"avx512_core_vnni", "avx2_vnni"} & implied(unit.isa):
@@ -301,95 +303,6 @@ def _depthwise_kernel(name: str, unit: Unit, halves: bool, problem: ConvProblem,
     emulated = problem.wei == "bf16" and "avx512_core_bf16" not in implied(unit.isa)
     walk = Walk(problem, unit, depthwise_tile(problem, unit.masks, emulated), found.channel_plan, emulated)
     return replace(found.kernel(), timed=walk.program(name))
-
-
-# -- a matrix and a vector --------------------------------------------------------------------------------------------
-def _gemv(isa: str, dtype: str, plain: bool, form: str = "") -> KernelKind:
-    """`plain`: lanes run over N, and weights are as the user stores them; else along K, in a `form` (`Gemv`)."""
-    emulated = form == "emulated"
-    name = f"gemv:{isa}" + ("_f16" if dtype == "f16" else "_bf16_emulated" if emulated else "_" * bool(form) + form)
-    name += ("_plain" if plain else "") + ("_bf16" if plain and dtype == "bf16" else "")
-    return KernelKind(
-        name,
-        isa,
-        "bf16" if dtype == "bf16" and not plain and not emulated else "f32",
-        partial(_gemv_kernel, name, unit_of(isa), plain, form),
-        library="onednn" if form else "",
-        sources=(dtype,),
-        weights=(dtype,),
-        multiplied=dtype,
-        accumulates=("f32",),
-        tags=("ab",) if plain else ("any", "ab", "ba"),
-        sizes=() if FORMS[form].rows else (_vector,),
-        wants=(_across_n if plain else _along_k,),
-    )
-
-
-def _vector(problem: MatmulProblem) -> str:
-    return "" if 1 in (problem.m, problem.n) else "computes matrix times vector only (M = 1 or N = 1)"
-
-
-def _across_n(problem: MatmulProblem) -> str:
-    return "" if problem.n > 1 else "wants plain (K, N) weights with M = 1"
-
-
-def _along_k(problem: MatmulProblem) -> str:
-    return "wants weights contiguous along K" if problem.n > 1 and problem.wei_tag == "ab" else ""
-
-
-def _gemv_kernel(name: str, unit: Unit, plain: bool, form: str, problem: MatmulProblem, machine: Machine) -> Kernel:
-    return Gemv(name, problem, unit, plain, form).kernel()
-
-
-def _older_gemm() -> KernelKind:
-    """f32 as oneDNN's older GEMM has it below AVX-512 (`OlderGemm`)."""
-    name = "gemm:avx2_older"
-    return KernelKind(
-        name,
-        "avx2",
-        "f32",
-        partial(_older_kernel, name),
-        library="onednn",
-        sources=("f32",),
-        weights=("f32",),
-        accumulates=("f32",),
-        tags=("any", "ab", "ba"),
-    )
-
-
-def _older_kernel(name: str, problem: MatmulProblem, machine: Machine) -> Kernel:
-    return OlderGemm(name, problem).kernel()
-
-
-def _unfused_gemv(plain: bool) -> KernelKind:
-    """f32 with products that are rounded before they are added (`UnfusedGemv`)."""
-    name = "gemv:avx2_unfused" + "_plain" * plain
-    return KernelKind(
-        name,
-        "avx2",
-        "f32",
-        partial(_unfused_kernel, name, plain),
-        library="onnxruntime",
-        sources=("f32",),
-        weights=("f32",),
-        accumulates=("f32",),
-        tags=("ab",) if plain else ("ab", "ba"),
-        sizes=(_vector,),
-        wants=(_one_row if plain else _along_k, _sums_and_bias),
-    )
-
-
-def _unfused_kernel(name: str, plain: bool, problem: MatmulProblem, machine: Machine) -> Kernel:
-    return UnfusedGemv(name, problem, plain).kernel()
-
-
-def _one_row(problem: MatmulProblem) -> str:
-    return "" if problem.m == 1 else "wants M = 1"
-
-
-def _sums_and_bias(problem: MatmulProblem) -> str:
-    known = Epilogue("f32", bias=problem.epilogue.bias)
-    return "" if problem.epilogue == known else "computes f32 sums, with a bias at most after them"
 
 
 def _mixed(dot: Dot, isa: str, weights: str) -> Row:
@@ -418,6 +331,7 @@ _ROWS = (
         _convolves(FMA, isa, ("f32",), "f32", "_taps", cut_by_columns, "onednn", depthwise=True)
         for isa in ("avx512_core", "avx2")
     ),
+    _convolves(BF16, "avx512_core_bf16", ("bf16",), "bf16", "_pairs", in_one_chain, "onednn", depthwise=True),
     _convolves(F16, "avx512_core", ("f16",), "f16", "_f16_taps", cut_by_columns, "onednn", depthwise=True),
     Row(F16_DOWN, "avx512_core", ("f32",), "f32", "_f16_down"),
     Row(F16_DOWN, "avx2", ("f32",), "f32", "_f16_down"),
@@ -460,28 +374,21 @@ _ROWS = (
     _tiles(TILED_F16, "avx512_core_amx_fp16", ("f32",), "f32", "_down"),
     _tiles(TILED_U8, "avx512_core_amx", _INT8, "s8", "_int8"),
 )
-_GEMV = (("avx2", "f32"), ("avx512_core_bf16", "bf16"), ("avx512_core", "f16"), ("avx2", "f16"))
-#: those of oneDNN's older GEMMs
-_GEMV_OF_GEMMS = (
-    ("avx512_core", "bf16", False, "emulated"),
-    ("avx512_core_bf16", "bf16", False, "pairs"),
-    ("avx2", "f32", False, "older"),
-    ("avx512_core", "f32", False, "rows"),
-)
-_DEPTHWISE: tuple[tuple[str, tuple[str, ...], bool, str], ...] = (
-    ("avx512_core", ("f32",), False, ""),
-    ("avx2", ("f32",), False, ""),
-    ("avx512_core_bf16", ("bf16",), False, ""),
-    ("avx512_core", ("f16",), False, "_f16"),
-    ("avx2", ("f16",), False, "_f16"),
-    ("avx512_core", ("bf16",), False, "_bf16_stored"),
-    ("avx2", ("bf16",), False, "_bf16_stored"),
-    ("avx512_core_vnni", _INT8, False, ""),
-    ("avx2_vnni", _INT8, False, ""),
-    ("avx512_core", _INT8, True, ""),
-    ("avx2", _INT8, True, ""),
-    ("avx512_core", _INT8, False, "_exact"),
-    ("avx2", _INT8, False, "_exact"),
+_DEPTHWISE: tuple[tuple[str, tuple[str, ...], DepthwiseDot, str, bool, str], ...] = (
+    ("avx512_core", ("f32",), FLOAT, "", False, ""),
+    ("avx2", ("f32",), FLOAT, "", False, ""),
+    ("avx512_core_bf16", ("bf16",), FLOAT, "", False, ""),
+    ("avx512_core_bf16", ("bf16",), PAIRS, "_pairs", False, "onednn"),
+    ("avx512_core", ("f16",), FLOAT, "_f16", False, ""),
+    ("avx2", ("f16",), FLOAT, "_f16", False, ""),
+    ("avx512_core", ("bf16",), FLOAT, "_bf16_stored", False, ""),
+    ("avx2", ("bf16",), FLOAT, "_bf16_stored", False, ""),
+    ("avx512_core_vnni", _INT8, INTEGER, "_int8", False, ""),
+    ("avx2_vnni", _INT8, INTEGER, "_int8", False, ""),
+    ("avx512_core", _INT8, INTEGER, "_int8", True, ""),
+    ("avx2", _INT8, INTEGER, "_int8", True, ""),
+    ("avx512_core", _INT8, INTEGER, "_int8_exact", False, ""),
+    ("avx2", _INT8, INTEGER, "_int8_exact", False, ""),
 )
 
 
@@ -490,11 +397,9 @@ def _kinds() -> tuple[KernelKind, ...]:
     kinds = [row.kind(MatmulProblem) if row.weights == "s8" else around(row.kind(MatmulProblem)) for row in matmuls]
     convolutions = [row for row in _ROWS if ConvProblem in row.operations]
     kinds += [row.kind(ConvProblem) if row.weights == "s8" else around(row.kind(ConvProblem)) for row in convolutions]
-    kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
-    kinds += [*(_gemv(*row) for row in _GEMV_OF_GEMMS), _older_gemm()]
-    kinds += [_unfused_gemv(plain) for plain in (False, True)]
+    kinds += vector_kinds()
     kinds += compressed_kinds()
-    kinds += [_depthwise(*row) if "u8" in row[1] else around(_depthwise(*row)) for row in _DEPTHWISE]
+    kinds += [around(_depthwise(*row)) if row[2].floats else _depthwise(*row) for row in _DEPTHWISE]
     kinds += [ref_int8(isa) for isa in ("avx512_core", "avx2")]
     kinds += [ref_float(isa) for isa in ("avx512_core", "avx2")]
     kinds += [ref_conv(isa) for isa in ("avx512_core", "avx2")]

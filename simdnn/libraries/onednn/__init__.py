@@ -13,6 +13,7 @@ from simdnn.libraries.onednn import (
     operators,
     refusals,
     sharing,
+    sums,
 )
 
 LIBRARY = Library(
@@ -28,8 +29,10 @@ LIBRARY = Library(
     left_to=sharing.left_to,
     turned="reference",
     order_unknown=refusals.order_unknown,
+    plain_from=4,  # `pick_blocked_B_layout` in its brgemm_matmul_utils.cpp
     vectors_apart=True,
     tiles=blocking.knows_tile,
+    flushes=sums.flushes,
     around=calls.around,
     references=refusals.REFERENCES,
     asked=layouts.asked,

@@ -12,7 +12,7 @@ from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, RegisterTile
 from simdnn.libraries.onednn.blocks import considers
-from simdnn.libraries.onednn.order import by_int8_gemm, shared_by_pixels
+from simdnn.libraries.onednn.order import by_int8_gemm, odd_bias, shared_by_pixels
 
 _FORMULA = 9  # registers that a post-operation of a depthwise convolution takes beside sums, where it is a formula
 _COLUMNS, _ROWS = 64, 256  # of a block of weights, and of one of the source at most
@@ -34,6 +34,7 @@ _DEPTHWISE = (
     "dw:avx2_vnni_int8",
     "dw:avx512_core",
     "dw:avx512_core_bf16",
+    "dw:avx512_core_bf16_pairs",
     "dw:avx512_core_bf16_stored",
     "dw:avx512_core_f16",
     "dw:avx512_core_vnni_int8",
@@ -97,7 +98,7 @@ def convolution_tile(problem: ConvProblem, dot: DotProduct, wide: bool) -> Regis
 
 def _by_brdgmm(problem: ConvProblem, row: str) -> bool:
     """Whether a depthwise convolution of whole vectors of channels is brdgmm's, the library's kernel of them."""
-    left = problem.line or problem.dilation != (1, 1) or shared_by_pixels(problem)
+    left = problem.line or problem.dilation != (1, 1) or shared_by_pixels(problem) or odd_bias(problem)
     left = left or by_int8_gemm(problem, "avx512_core_vnni")
     return not left and problem.ic % (16 if "avx512_core" in row else 8) == 0
 

@@ -20,6 +20,7 @@ from simdnn.libraries.onednn.order import (
     beyond_older_kernels,
     by_gemm,
     by_int8_gemm,
+    by_vectors,
     dense_and_pointwise,
     depthwise_by_gemm,
     groups_by_fours,
@@ -27,11 +28,13 @@ from simdnn.libraries.onednn.order import (
     is_dilated,
     jit_takes,
     jit_with_avx_vnni,
+    odd_bias,
     pointwise,
     sees_padding_alone,
     shared_by_axes,
     shared_by_pixels,
     single_pixel,
+    vector_of_f32,
 )
 from simdnn.libraries.onednn.refusals import (
     refuse_float_attributes,
@@ -55,6 +58,7 @@ _FP16 = "avx10_1_512"  # oneDNN's name of the cap that avx512_core_fp16 sets
 _FLOAT_TIERS = ("avx512_core_bf16", "avx512_core", "avx2")
 _INT8_TIERS = ("avx512_core_vnni", "avx512_core", "avx2_vnni", "avx2")
 _VNNI = ("avx512_core_vnni", "avx2_vnni")
+_BF16_BY_DEPTH = ("brdgmm_dw:avx512_core_bf16", "jit_dw:avx512_core_bf16")
 
 
 def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
@@ -64,7 +68,7 @@ def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
     """
     if isinstance(problem, ConvProblem) and problem.layouts != ANY_LAYOUTS:
         _refuse_layouts(problem, isa)
-    pick = Pick(*_choice(problem, isa, fpmath))
+    pick = _by_pairs(Pick(*_choice(problem, isa, fpmath)), implied(isa))
     if isinstance(problem, ConvProblem) and "brought" in problem.layouts:
         return Pick(pick.row, in_rows.name(problem, pick.name))
     if pick.name == "jit_int8:avx512_core_vnni" and problem.epilogue.dst == "bf16":
@@ -83,6 +87,16 @@ def _refuse_layouts(p: ConvProblem, isa: str) -> None:
         raise Unimplemented(f"what oneDNN takes for {types} over such layouts is not modelled: any, and axb, work")
     if (p.src, p.epilogue.dst) == ("f32", "bf16"):
         raise Unimplemented(f"oneDNN has no convolution {types} over such layouts: any, and axb, work, and f32")
+
+
+def _by_pairs(pick: Pick, caps: frozenset[str]) -> Pick:
+    """The row of a depthwise convolution of bf16 by vdpbf16ps; `brdgmm_dw` leaves that alone where there are tiles
+    (`is_slow_bf16_vnni` in its source).
+    """
+    widens = ("brdgmm_dw:avx512_core_bf16",) if "avx512_core_amx" in caps else ()
+    if pick.name not in _BF16_BY_DEPTH or pick.name in widens:
+        return pick
+    return Pick(f"{pick.row.removesuffix('_stored')}_pairs", pick.name)
 
 
 def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
@@ -173,7 +187,7 @@ def _referred(p: ConvProblem, emulated: bool) -> bool:
         return True
     bytes_ = dst in ("s8", "u8")
     alone = p.depthwise and p.src != "f16" and (is_dilated(p) or depthwise_by_gemm(p) or p.line and named_last(p))
-    large = as_large_as_outputs(p) and p.src != "bf16" and not (alone and single_pixel(p))
+    large = as_large_as_outputs(p) and p.src != "bf16" and not (alone and single_pixel(p) or vector_of_f32(p))
     if bytes_ and (as_large_as_outputs(p) or not _stores_bytes(p, emulated)) or large:
         refuse_single_pixel(p)
         return True
@@ -181,7 +195,9 @@ def _referred(p: ConvProblem, emulated: bool) -> bool:
         return True
     if alone and p.src == "bf16" and as_large_as_outputs(p) and beyond_older_kernels(p):
         return True
-    older = p.src == "bf16" and not p.depthwise and (emulated or by_gemm(p, False) or groups_by_fours(p, 16))
+    planes = p.depth is not None and (emulated or is_dilated(p))
+    gemm = planes or depthwise_by_gemm(p) if p.depthwise else by_gemm(p, False)
+    older = p.src == "bf16" and (gemm or not p.depthwise and (emulated or groups_by_fours(p, 16)))
     if older and (beyond_older_kernels(p) or not sums_first(ops)):
         return True
     return not sums_first(ops) and (emulated or alone)
@@ -217,7 +233,7 @@ def _emulated(p: Problem) -> tuple[str, str]:
         return f"dw:{isa}_bf16_stored", f"jit_dw:{isa}"
     if by_gemm(p, True):
         refuse_gemm(p)
-        return f"conv:{isa}_bf16_emulated", "x64:gemm:jit"
+        return f"conv:{isa}_bf16_emulated{'_pixel' * by_vectors(p)}", "x64:gemm:jit"
     return (
         f"conv:{isa}_bf16_emulated",
         f"jit_bf16{'_1x1' if dense_and_pointwise(p) else ''}:{isa}",
@@ -272,8 +288,8 @@ def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
         refuse_raw(p)
     library = "ref_int8:any" if reference else "gemm:jit" if p.left_to == "gemm" else f"brg_matmul:{tier}"
     in_place = p.wei == "u8" and p.wei_tag != "any"  # which the reference reads as they are
-    grouped = p.group_scales and (p.wei == "u8" or p.epilogue.dst == "s32" or p.scale_period % 4)
-    if in_place or p.zero_points or grouped:
+    odd = p.group_scales and (p.wei == "u8" or p.scale_period % 4 and p.scale_period != p.k)
+    if in_place or p.zero_points or odd:
         refuse_saturated_groups(p, tier)
         return f"ref_int8:{_wide(tier)}", library
     if reference:
@@ -312,10 +328,12 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
         if p.src == "bf16":
             if by_gemm(p, False):
                 refuse_gemm(p)
-                return f"conv:{tier}", "x64:gemm:jit"
+                return f"conv:{tier}{'_pixel' * by_vectors(p)}", "x64:gemm:jit"
             return f"conv:{tier}", (f"jit_bf16:{tier}" if by_fours else f"{base}:{tier}")
         if by_gemm_for_layouts(p):
             return f"conv:{_wide(tier)}", "x64:gemm:jit"
+        if vector_of_f32(p):
+            return "conv:avx2_pixel" if by_vectors(p) else f"conv:{_wide(tier)}", "x64:gemm:jit"
         jit = tier != "avx2" and jit_takes(p)
         wide = "avx2" if tier == "avx2" or (small and not jit and p.layouts.wei != "kept") else "avx512_core"
         return f"conv:{wide}", f"jit:{wide}" if jit else f"{base}:{wide}"
@@ -330,7 +348,7 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
     if tier == "avx2_vnni":
         return "conv:avx2_vnni", f"{'jit_uni_int8' if jit_with_avx_vnni(p) else base}:{tier}"
     if by_fours:
-        base = "jit_int8_1x1" if one_tap and _dense(p) else "jit_int8"
+        base = "jit_int8_1x1" if one_tap and _dense(p) and p.epilogue.bias_stored == "f32" else "jit_int8"
     return _int8("conv", tier), f"{base}:{tier}"
 
 
@@ -450,7 +468,7 @@ def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
             return f"dw:{isa}", f"{'jit_bf16' if p.src == 'bf16' else 'jit'}:{isa}"
         if named_last(p) and p.dilation != (1, 1) and is_copied(p):
             raise _refused_by_depth(p)
-        if p.dilation == (1, 1) and not depthwise_by_gemm(p):
+        if p.dilation == (1, 1) and not (depthwise_by_gemm(p) or odd_bias(p)):
             return f"dw:{isa}", f"brdgmm_dw:{isa}"
         few = named_last(p) and isa == "avx2" and p.groups % 8
         return f"dw:{isa}", "x64:gemm:jit" if depthwise_by_gemm(p) else f"jit{'' if few else '_dw'}:{isa}"

@@ -62,13 +62,14 @@ def _gemm(p: MatmulProblem, params: Params) -> bool:
 
 
 def _referred_by_bias(p: MatmulProblem, caps: frozenset[str]) -> bool:
-    """Whether the type of the bias leaves a matmul to the reference: 16 bits beside 4-bit weights and below AVX-512,
-    f16 without AVX512_FP16.
+    """Whether the type of the bias leaves a matmul to the reference: all but f32 and u8 beside 4-bit weights, 16 bits
+    below AVX-512, f16 without AVX512_FP16.
     """
-    stored = p.epilogue.bias_stored if p.epilogue.bias else ""
-    if stored not in ("bf16", "f16"):
-        return False
-    return p.wei in _NIBBLES or "avx512_core" not in caps or stored == "f16" and "avx512_core_fp16" not in caps
+    stored = p.epilogue.bias_stored if p.epilogue.bias else "f32"
+    if p.wei in _NIBBLES:
+        return stored not in ("f32", "u8")
+    without = stored == "f16" and "avx512_core_fp16" not in caps
+    return stored in ("bf16", "f16") and ("avx512_core" not in caps or without)
 
 
 def _left_below_avx512(params: Params) -> bool:

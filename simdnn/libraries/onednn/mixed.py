@@ -13,7 +13,6 @@ from simdnn.libraries.onednn.order import (
     shared_by_axes,
     shared_by_pixels,
 )
-from simdnn.libraries.onednn.refusals import refuse_single_pixel
 
 
 def of_two_floats(p: Problem) -> bool:
@@ -32,20 +31,35 @@ def convolution(p: ConvProblem, caps: frozenset[str]) -> tuple[str, str]:
     bytes_ = dst in ("s8", "u8") and not wrong
     shared = as_large_as_outputs(p) or shared_by_axes(p) or dense and shared_by_pixels(p)
     if p.wei_tag == "any" and (bytes_ or dst == "f32" and shared):
-        refuse_single_pixel(p)
         return f"ref_conv:{wide}", "ref:any"
-    if dst in ("s8", "u8") and p.wei_tag == "any":
+    own = dst == p.wei == "bf16" and wrong  # which it has there alone
+    if (dst in ("s8", "u8") or own) and p.wei_tag == "any":
         raise Unimplemented(f"oneDNN gets a convolution {p.src}:{p.wei}:{dst} wrong here: dst f32 works")
     if dst != "f32" or p.wei_tag != "any":
         raise Unimplemented(
             f"oneDNN's order of sums of this convolution {p.src}:{p.wei}:{dst} is not known here: destinations of f32 "
             "work, and dispatch='fastest'"
         )
+    _refuse_copied_rest(p, wide)
     if dense:
         return f"{'conv' if p.depth else 'dw'}:{wide}", f"brdgmm_dw:{wide}"
     base = f"{'brgconv_1x1' if pointwise(p) else 'brg_conv_fwd'}:{wide}"
     in_turn = groups_by_fours(p, 16) or p.ic == p.groups  # where f32 by f32 has another order
     return f"conv:{wide}{'_taps' * in_turn}", base
+
+
+def _refuse_copied_rest(p: ConvProblem, wide: str) -> None:
+    """Raises where the library multiplies a copy of the image by what lies behind the weights: of a single column and
+    plane it makes one under AVX-512 (`brgemm_convolution_utils::init_jcp`, `exec_trans`), and errs in the channels that
+    fill no block of 16, unless they are fewer.
+    """
+    ic = p.ic // p.groups
+    column = (p.od, p.kw, p.ow) == (1, 1, 1) and not pointwise(p)
+    if column and wide == "avx512_core" and ic > 16 and ic % 16:
+        raise Unimplemented(
+            f"oneDNN gets a convolution {p.src}:{p.wei}:{p.epilogue.dst} of {ic} channels to a single column wrong "
+            "here: multiples of 16 work, and dispatch='fastest'"
+        )
 
 
 def choice(p: MatmulProblem, caps: frozenset[str]) -> tuple[str, str]:

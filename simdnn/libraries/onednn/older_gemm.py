@@ -29,6 +29,14 @@ def copies(p: MatmulProblem, wide: bool) -> bool:
     return _copies_for_avx512(p) if wide else _copies_for_avx2(p)
 
 
+def starts_from_sum(p: MatmulProblem) -> bool:
+    """Whether a GEMM of floats adds its products to what the destination held (its beta), where that comes first:
+    beside a bias or a scale by column it has sums of its own.
+    """
+    e = p.epilogue
+    return e.dst == "f32" and not e.bias and not (e.wei_scale and e.wei_scale.by_channel)
+
+
 def parts(p: MatmulProblem, wide: bool) -> tuple[int, tuple[int, int] | None]:
     """How many products a chain adds up before a sum restarts, 0 for all, and the lengths of the last two chains where
     they halve what is left.

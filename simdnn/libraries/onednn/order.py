@@ -11,6 +11,7 @@ from itertools import groupby
 
 from isa_models.formats import fmt
 from isa_models.isa import implied
+from simdnn.kernels.common.layouts import ANY_LAYOUTS
 from simdnn.kernels.common.postops import PostOp, sums_first
 from simdnn.kernels.common.spec import ConvProblem, Depth
 from simdnn.kernels.common.sums import DotProduct, Order, Part
@@ -188,13 +189,40 @@ def gemm_over_pixels(p: ConvProblem) -> bool:
 
 
 def gemm_is_known(p: ConvProblem) -> bool:
-    """Whether the order of that GEMM's sums is known: with a single output pixel they are other ones; over pixels those
-    that are one chain, of pairs within a tap.
+    """Whether the order of that GEMM's sums is known: over pixels those that are one chain, of pairs within a tap; with
+    a single output pixel of layouts that are named they are other ones.
     """
     ic = p.ic // p.groups
     if gemm_over_pixels(p):
         return ic * p.tap_rows * p.kw <= 384 and ic % 2 == 0 and p.oc > p.groups and p.oh * p.ow > 1
-    return p.oc == p.groups or p.oh * p.ow > 1 or p.ic // p.groups * p.kh * p.kw <= 2
+    return p.layouts == ANY_LAYOUTS or p.oc == p.groups or p.oh * p.ow > 1 or p.ic // p.groups * p.kh * p.kw <= 2
+
+
+def by_vectors(p: ConvProblem) -> bool:
+    """Whether that GEMM multiplies a vector: planes have a single output pixel, and groups several channels."""
+    return p.layouts == ANY_LAYOUTS and p.oc != p.groups and p.oh * p.ow == 1
+
+
+def vector_of_f32(p: ConvProblem) -> bool:
+    """Whether that GEMM multiplies a vector of f32: with a single output pixel, a second operand by channel is as large
+    as the output.
+    """
+    e = p.epilogue
+    large = single_pixel(p) and as_large_as_outputs(p) and not shared_by_axes(p)
+    plain = p.layouts == ANY_LAYOUTS and not p.depthwise
+    return p.src == p.wei == e.dst == "f32" and plain and large and sums_first(e.post_ops)
+
+
+def odd_bias(p: ConvProblem) -> bool:
+    """Whether a convolution of f32 has a bias of bf16, which `jit_dw` alone takes."""
+    return p.src == p.wei == "f32" and p.epilogue.bias and p.epilogue.bias_stored == "bf16"
+
+
+def jit_dw_takes(p: ConvProblem) -> bool:
+    """Whether `jit_dw` takes a depthwise convolution of f32, by its sizes and what follows the sums."""
+    e, plain = p.epilogue, p.layouts == ANY_LAYOUTS and not (p.line or p.depth or is_copied(p))
+    alone = plain and p.depthwise and e.dst == "f32" and sums_first(e.post_ops)
+    return alone and not (as_large_as_outputs(p) or shared_by_axes(p) or beyond_older_kernels(p))
 
 
 def depthwise_by_gemm(p: ConvProblem) -> bool:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from isa_models import Unimplemented
 from isa_models.formats import fmt
+from simdnn.kernels.common.layouts import ANY_LAYOUTS
 from simdnn.kernels.common.postops import BINARY, COMPARISONS, ELTWISE, previous_type, sums_first
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.onednn.blocks import may_cut_channels
 from simdnn.libraries.onednn.layouts import by_gemm_for_layouts
-from simdnn.libraries.onednn.older_gemm import copies, in_dots, in_rows, parts
+from simdnn.libraries.onednn.older_gemm import copies, in_dots, in_rows, parts, starts_from_sum
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
     by_gemm,
     gemm_is_known,
     groups_by_fours,
+    jit_dw_takes,
     jit_takes,
+    odd_bias,
     pointwise_block_is_unsure,
     shared_by_axes,
     width_is_unsure,
@@ -107,10 +110,12 @@ def refuse_lost_constants(p: Problem) -> None:
 
 def refuse_float_bias(p: Problem) -> None:
     """Raises for types of the bias that the library's products of floats do not take: f32 always; a matmul with weights
-    of 16 bits has theirs, one with integer weights both; a convolution of bf16 or f16 its own.
+    of 16 bits has theirs, one with integer weights both; a convolution of bf16 or f16 its own, depthwise f32 bf16.
     """
     matmul, stored = isinstance(p, MatmulProblem), p.epilogue.bias_stored
     own = ("bf16", "f16") if not fmt(p.wei).is_float else (p.wei,) if matmul or p.src == p.wei else ()
+    if isinstance(p, ConvProblem) and odd_bias(p) and jit_dw_takes(p):
+        own = ("bf16",)
     known = ("f32", *(name for name in own if name in ("bf16", "f16")))
     if p.epilogue.bias and stored not in known:
         what = "matmul" if matmul else "convolution"
@@ -206,7 +211,7 @@ def refuse_float_gemm(p: MatmulProblem, wide: bool) -> None:
     """
     e = p.epilogue
     common = (e.src_scale or e.wei_scale) and not (e.wei_scale and e.wei_scale.by_channel) and not e.bias
-    held = bool(previous_type(e.post_ops, e.dst)) and not e.bias
+    held = bool(previous_type(e.post_ops, e.dst)) and starts_from_sum(p)
     pieces = p.k > 16 and p.k % 16 or p.k % 16 not in (0, 1, 2, 4, 8) if in_dots(p) else p.m == 1 and p.k > 1
     if (common or held) and pieces or common and (in_rows(p, wide) or copies(p, wide)):
         raise _another_gemm(p, "no common scale and no sum, or a bias,")
@@ -235,21 +240,21 @@ def refuse_gemm(p: ConvProblem) -> None:
 
 def refuse_single_pixel(p: ConvProblem) -> None:
     """Raises for second operands of a convolution of f32 to a single pixel, which a GEMM takes."""
-    if p.epilogue.dst == "f32" and p.mb * p.oh * p.ow == 1:
+    if p.layouts != ANY_LAYOUTS and p.epilogue.dst == "f32" and p.mb * p.oh * p.ow == 1:
         raise Unimplemented(
             "oneDNN takes a GEMM for a convolution of f32 to a single pixel with second operands by channel, in an "
             "order not known: several outputs of an image work, and dispatch='fastest'"
         )
 
 
-def refuse_sum_in_gemm(p: Problem) -> None:
-    """Raises where a GEMM of bf16 starts from what the destination held, and something is scaled on the way."""
+def refuse_sum_in_gemm(p: MatmulProblem) -> None:
+    """Raises where a GEMM of floats starts from what the destination held, and something is scaled on the way."""
     e = p.epilogue
     scaled = e.src_scale or e.wei_scale or not sums_first(e.post_ops)
-    if scaled and e.dst == "f32" and not e.bias and previous_type(e.post_ops, e.dst):
+    if scaled and starts_from_sum(p) and previous_type(e.post_ops, e.dst):
         raise Unimplemented(
-            "oneDNN's GEMM of bf16 starts its sums from what the destination held, scaled: a bias, or no scales, "
-            "works, and dispatch='fastest'"
+            f"oneDNN's GEMM of {p.src} starts its sums from what the destination held, scaled: a bias, a scale by "
+            "column, or no scales, works, and dispatch='fastest'"
         )
 
 

@@ -28,6 +28,7 @@ from simdnn.libraries.onednn.order import (
     is_dilated,
     jit_takes,
     jit_with_avx_vnni,
+    odd_bias,
     order_of,
     order_of_emulated,
     order_on_tiles,
@@ -35,7 +36,9 @@ from simdnn.libraries.onednn.order import (
     shared_by_axes,
     shared_by_pixels,
     small_block,
+    vector_of_f32,
 )
+from simdnn.libraries.onednn.refusals import REFERENCES
 
 FIRST_LEVEL = 48 * 1024  # bytes of the first cache of the CPUs that have tiles
 
@@ -99,6 +102,8 @@ def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) ->
         return Options(cut=dot.chain // (problem.tap_rows * problem.kw) // dot.depth * dot.depth)
     if dot.wei == "bf16" and dot.depth == 2 and by_gemm(problem, False):
         return _as_gemm(problem)
+    if dot.wei == "f32" and problem.oc == problem.groups and vector_of_f32(problem):  # a GEMM of one column
+        return Options(reference=True, sum_first=True, starts=True, order=Order("gemm"))
     deep = problem.depthwise and problem.depth and problem.src == "f32"
     if deep and (is_dilated(problem) or depthwise_by_gemm(problem)):
         return Options(reference=True, sum_first=True, starts=True)  # a GEMM
@@ -128,7 +133,7 @@ def cut_as_emulated(dot: DotProduct, isa: str, problem: Problem) -> Options:
         direct = bool(problem.tiles) and not problem.depthwise
         blocks = Options(cut=pointwise_block(problem), order=order_of_emulated(problem), sum_first=True, direct=direct)
         return _as_gemm(problem) if by_gemm(problem, True) else blocks
-    first = problem.epilogue.dst == "f32" and not problem.epilogue.bias
+    first = older_gemm.starts_from_sum(problem)
     if problem.m == 1:
         return Options(merged_scales=True, cut=8, sum_first=first)
     part = _restarts(problem.k)
@@ -144,7 +149,7 @@ def cut_in_older_gemm(dot: DotProduct, problem: MatmulProblem, wide: bool) -> Op
     """A matmul of floats that is left to the older GEMM: of f32 by `older_gemm.parts`; sums of bf16 restart every 768
     products, and less than two such parts are halved.
     """
-    first = problem.epilogue.dst == "f32" and not problem.epilogue.bias
+    first = older_gemm.starts_from_sum(problem)
     found = Options(merged_scales=True, sum_first=first)
     if problem.src == "f32":
         cut, last = older_gemm.parts(problem, wide)
@@ -173,6 +178,11 @@ def cut_by_columns(dot: DotProduct, isa: str, problem: Problem) -> Options:
     """A convolution that `brg_conv_fwd` takes as it is: rule 9's one chain, or one for each column."""
     assert isinstance(problem, ConvProblem)
     return Options(order=in_parts(problem))
+
+
+def in_one_chain(dot: DotProduct, isa: str, problem: Problem) -> Options:
+    """Floats whose taps come one after the other, a pair of vdpbf16ps having one of them."""
+    return Options()
 
 
 def _restarts(k: int) -> int:
@@ -230,12 +240,23 @@ def older_kernel(isa: str, problem: Problem) -> bool:
     return "avx512_core" not in implied(isa)
 
 
+def flushes(problem: Problem, name: str, caps: frozenset[str]) -> bool:
+    """Whether denormals become zeros on their way to bf16 (rule 2): in the reference by C++ or by vcvtneps2bf16, not by
+    its own code for AVX-512 without that; and in its kernels of f32, which have the instruction under every cap.
+    """
+    if problem.epilogue.dst != "bf16":
+        return False
+    if name in REFERENCES:
+        return "avx512_core" not in caps or "avx512_core_bf16" in caps
+    return problem.src == "f32"
+
+
 def starts_from_bias(problem: ConvProblem, isa: str) -> bool:
-    """Whether a depthwise sum of floats starts from the bias and what the destination held (rule 13); so does bf16 that
-    is widened first.
+    """Whether a depthwise sum of floats starts from the bias and what the destination held (rule 13): of dilated ones,
+    bf16 that is widened first, and f32 with a bias of bf16.
     """
     widened = problem.src == "bf16" and "avx512_core_bf16" not in implied(isa)
-    return widened or problem.dilation != (1, 1) and not depthwise_by_gemm(problem)
+    return widened or (problem.dilation != (1, 1) or odd_bias(problem)) and not depthwise_by_gemm(problem)
 
 
 def ends_as_reference(problem: ConvProblem, isa: str) -> bool:
