@@ -15,7 +15,7 @@ import simdnn
 SIGNATURES = {
     simdnn.matmul: "src weights bias machine isa dst attr threads engine dispatch wei_tag into",
     simdnn.convolution: "src weights bias strides padding dilation groups machine isa dst attr threads engine dispatch "
-    "wei_tag into",
+    "src_tag wei_tag dst_tag into",
     simdnn.reorder: "array desc machine isa engine",
     simdnn.MemoryDesc: "shape dtype tag blocked",
     simdnn.estimate: "primitive dt bias machine isa attr threads dispatch shape",

@@ -161,7 +161,7 @@ class Configured:
             taps = Taps.of(p.strides, p.padding, p.dilation, p.groups)
             sizes = {name: getattr(p, name) for name in CONV_SIZES}
             found = resolved(conv_shape(sizes, taps, *self.types), attr, target)
-            problem, parameters = convolution_of(sizes, taps, found, dst, bias, tag, target)
+            problem, parameters = convolution_of(sizes, taps, found, dst, bias, ("any", tag, "any"), target)
         return with_operands(parameters, found.post_ops, problem, None)
 
     # -- outputs that are to be equal ---------------------------------------------------------------------------------
