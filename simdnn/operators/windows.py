@@ -129,7 +129,8 @@ def resampling(src: Array, end: Ending, *, size: Numbers, algorithm: str = "near
     x = draft.floats("src", scale_of(end.scales, "src", ("src", "dst")))
     if end.exactly:
         sizes, last = axes_of("size", size, rank), int(channels_last(src))
-        x = draft.own("Resize", x, sizes=sizes, mode=algorithm, channels_last=last)
+        order = end.form.order if end.form else ""
+        x = draft.own("Resize", x, sizes=sizes, mode=algorithm, channels_last=last, how=order)
         return draft.ended(x, end, label(src.dtype), None)
     wanted = draft.constant(np.array([*src.shape[:2], *axes_of("size", size, rank)], np.int64))
     how = {"mode": algorithm, "coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}

@@ -270,9 +270,8 @@ def _resampling(call: OperatorCall) -> OperatorForm:
     (shape,) = call.shapes
     out = (*shape[:2], *[2] * (len(shape) - 2))
     jit = by_kernel(call, out, ("scalar", "channel"))
-    if not jit and call.options.get("algorithm", "nearest") == "linear":
-        raise Refused("what stands behind is its simple kernel's, whose blend is not followed")
-    return _ended(call, out, jit)
+    order = "corner by corner" if call.in_rows else "plane by plane"
+    return _ended(call, out, jit, OperatorForm("simple" if call.in_rows else "ref", True, order))
 
 
 def _concat(call: OperatorCall) -> OperatorForm:

@@ -201,7 +201,9 @@ def average_pool(k: Kernels, node: Node, x: Array) -> Array:
 def resize(k: Kernels, node: Node, x: Array) -> Array:
     """Images (N, C, …) of another size, places in f32: the nearest element, or a blend of the two on each axis.
 
-    `channels_last`: axis by axis, the last one first; else all corners, each times the product of its shares.
+    `channels_last`: axis by axis, the last one first; else all corners, each times the product of its shares. `how`
+    says otherwise: "corner by corner", each times one share after the other, or "plane by plane", axis by axis from
+    planes on, all products rounded.
     """
     sizes, axes = node.integers("sizes"), range(2, x.ndim)
     places = [_places(size, x.shape[axis]) for size, axis in zip(sizes, axes, strict=True)]
@@ -219,6 +221,8 @@ def resize(k: Kernels, node: Node, x: Array) -> Array:
     ]
     shares = [np.abs(place - low.astype(np.float32)) for place, low in zip(places, lows, strict=True)]
     pairs = [(np.float32(1) - share, share) for share in shares]
+    if how := node.text("how", ""):
+        return (_corner_by_corner if how == "corner by corner" else _plane_by_plane)(k, x, lows, highs, pairs)
     if node.integer("channels_last", 0):
         found = _resampled(k, x, [*zip(lows, highs, strict=True)], pairs)
         return _axis_by_axis(k, x, lows, highs, pairs) if found is None else found
@@ -276,6 +280,38 @@ def _spread(parts: Sequence[Array]) -> Array:
     for axis, part in enumerate(parts):
         total = np.asarray(total * part.reshape([-1 if a == axis else 1 for a in range(rank)]), np.float32)
     return total
+
+
+def _along(part: Array, axis: int, rank: int) -> Array:
+    """Shares of one axis as they broadcast over images."""
+    return part.reshape([-1 if a == axis else 1 for a in range(rank)])
+
+
+def _corner_by_corner(
+    k: Kernels, x: Array, lows: Sequence[Array], highs: Sequence[Array], pairs: Sequence[tuple[Array, Array]]
+) -> Array:
+    """Sums of corners, each times its shares, one after the other, all rounded."""
+    rank, total = len(lows), None
+    for corner in product((0, 1), repeat=rank):
+        value = _taken(k, x, [(lo, hi)[bit] for bit, lo, hi in zip(corner, lows, highs, strict=True)])
+        for axis, bit in enumerate(corner):
+            value = k.map(lambda v, w: v * w, value, _along(pairs[axis][bit], axis, rank), name="resize")
+        total = value if total is None else k.map(lambda a, b: a + b, total, value, name="resize")
+    assert total is not None
+    return total
+
+
+def _plane_by_plane(
+    k: Kernels, x: Array, lows: Sequence[Array], highs: Sequence[Array], pairs: Sequence[tuple[Array, Array]]
+) -> Array:
+    """a * share + b * (1 - share) on the first axis, then on the one behind, all rounded."""
+    rank = len(lows)
+    for axis in range(rank):
+        whole = [np.arange(size) for size in x.shape[2:]]
+        low, high = (_taken(k, x, [*whole[:axis], index[axis], *whole[axis + 1 :]]) for index in (lows, highs))
+        share = _along(pairs[axis][0], axis, rank)
+        x = k.map(lambda a, b, p, q: a * p + b * q, low, high, share, np.float32(1) - share, name="resize")
+    return x
 
 
 def _axis_by_axis(
