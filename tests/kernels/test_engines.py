@@ -144,6 +144,8 @@ def conv_problem(kind: KernelKind, rng: np.random.Generator) -> ConvProblem:
     widest = 8 if "amx" in kind.name else 20  # the reference takes a tile's products one by one
     ih, iw = pick(1, 6) + (kh - 1) * dilation[0], pick(1, widest) + (kw - 1) * dilation[1]
     padding = tuple(pick(0, 3) for _ in range(4)) if rng.random() < 0.6 else (0, 0, 0, 0)
+    if kind.name.endswith("_pixel"):
+        ih, iw, padding = (kh - 1) * dilation[0] + 1, (kw - 1) * dilation[1] + 1, (0, 0, 0, 0)
     if groups == ic * groups == oc * groups and not kind.name.startswith("dw"):
         oc = 2
     strides = (pick(1, 3), pick(1, 3))

@@ -99,6 +99,7 @@ def problems() -> Iterator[Problem]:
             yield MatmulProblem(m, 40, 64, src, wei, epilogue, tag)
         for groups in (1, 16):
             yield ConvProblem(1, 16, 4, 4, 16, 3, 3, src, wei, epilogue, padding=(1, 1, 1, 1), groups=groups)
+        yield ConvProblem(1, 16, 3, 3, 16, 3, 3, src, wei, epilogue)  # a single pixel
     for wei in ("bf16", "f16"):
         yield MatmulProblem(9, 40, 64, "f32", wei, Epilogue(dst="f32"))
     yield MatmulProblem(1, 40, 64, "f32", "f32", Epilogue(dst="f32"), "ab")

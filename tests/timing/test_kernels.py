@@ -33,7 +33,7 @@ TYPES = (
 )
 SIZES = ((1, 40, 64), (1, 33, 7), (9, 1, 65), (7, 17, 3), (13, 63, 127), (2, 16, 770))  # m, n, k
 CHANNELS = ((1, 3, 17), (16, 16, 16), (19, 19, 19), (2, 6, 10))  # groups, ic, oc
-TAPS = ((3, 1, 1, 1), (1, 1, 0, 1), (5, 2, 2, 1), (3, 1, 2, 2))  # kernel, stride, padding, dilation
+TAPS = ((3, 1, 1, 1), (1, 1, 0, 1), (5, 2, 2, 1), (3, 1, 2, 2), (8, 2, 0, 1))  # kernel, stride, padding, dilation
 
 
 def epilogues(dst: str, integer: bool) -> Iterator[Epilogue]:

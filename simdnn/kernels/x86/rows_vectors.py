@@ -65,7 +65,7 @@ def _pixel_gemv(isa: str, dtype: str, form: str, suffix: str) -> KernelKind:
     return KernelKind(
         name,
         isa,
-        dtype,
+        "f32" if form == "emulated" else dtype,
         partial(_pixel_kernel, name, unit_of(isa), form),
         ConvProblem,
         library="onednn",
