@@ -74,10 +74,10 @@ def found_by(k: Kernels, shares: Array, value: Array) -> Array:
 
 def _of_each_head(k: Kernels, shared: Array, rows: Array) -> Array:
     """Keys or values for each head that shares them, where rows are single steps: those are a product each in a
-    library.
+    library. Heads with keys and values of their own are so already.
     """
     heads = rows.shape[1]
-    if not k.runs_models or rows.shape[2] > 1 or heads == 1:
+    if not k.runs_models or rows.shape[2] > 1 or shared.shape[1] == heads:
         return shared
     return np.repeat(shared, heads, 1) if k.values else shadow((len(shared), heads, *shared.shape[2:]), F32)
 
