@@ -215,7 +215,8 @@ def _on_cpu(
         plain = asked.wei_tag == "any" and 0 < library.plain_from <= products.dims
         form = library.integers(replace(asked, wei_tag="ab") if plain else asked, asked_for, target.caps)
         reference = form.reference
-    finest = zeros.splits(shape.k) if zeros and reference else 0
+    by_points = reference or bool(library) and "src" in asked_for.along_k
+    finest = zeros.splits(shape.k) if zeros and by_points else 0
     groups = group_scales(given, form.reference, form.merged, finest)
     epilogue, parameters = with_groups(epilogue, parameters, given, groups)
     if library and shape.integer and library.one_factor:

@@ -29,6 +29,8 @@ def form(p: MatmulProblem, params: Params, caps: frozenset[str]) -> Form:
     saturates = p.wei == "s8" and name != "reference" and not caps & {"avx512_core_vnni", "avx2_vnni"}
     if saturates and any(not point.common for point in _points(params).values()):
         raise Unimplemented(f"oneDNN adds zero points by group to sums that saturate, not modelled here; {_WAY_OUT}")
+    if name == "brgemm":
+        _refuse_single_points(params)
     return Form(reference=name == "reference", merged=name == "tiles")
 
 
@@ -50,6 +52,8 @@ def taken_by(p: MatmulProblem, params: Params, caps: frozenset[str]) -> str:
         return "reference"
     if tiles:
         return "tiles" if _tiles(p, params) else "reference"
+    if _groups_differ(p, params):
+        return "reference"
     if not wide:
         return "brgemm" if _brgemm_of_256_bits(p, params) else "reference"
     return "brgemm" if _brgemm(p, params, "avx512_core_fp16" in caps) else "reference"
@@ -125,6 +129,14 @@ def _brgemm(p: MatmulProblem, params: Params, fp16: bool) -> bool:
     return dst in (*_FLOATS, "f16") and not (p.src == "s8" and by_columns)
 
 
+def _groups_differ(p: MatmulProblem, params: Params) -> bool:
+    """Whether weights have scales and zero points in groups of different lengths along K."""
+    scales, points = params.along_k.get("wei"), _points(params).get("wei")
+    if scales is None or points is None or not points.group:
+        return False
+    return scales.length(p.k) != points.length(p.k)
+
+
 def _brgemm_of_256_bits(p: MatmulProblem, params: Params) -> bool:
     """Under avx2_vnni no destination has 16 bits; 4-bit weights go from u8 to f32 alone, and have no zero points."""
     dst = p.epilogue.dst
@@ -154,6 +166,18 @@ def _refuse_groups(p: MatmulProblem, params: Params) -> None:
                 asked = f"{kind}[{name!r}] in groups of {length} along K={p.k}"
                 has = f"it has groups of 1, K and multiples of {least}"
                 raise Unimplemented(f"oneDNN has no primitive with {asked}; {has}; {_WAY_OUT}")
+
+
+def _refuse_single_points(params: Params) -> None:
+    """Beside scales in groups its brgemm scales what each group of zero points adds up to; in which order it goes where
+    these are of one k is not known.
+    """
+    for name, point in _points(params).items():
+        if params.along_k and point.group == 1:
+            raise Unimplemented(
+                f"oneDNN cuts sums by zero_points[{name!r}] in groups of 1 beside scales in groups, which is not "
+                f"modelled here: groups of 16 work; {_WAY_OUT}"
+            )
 
 
 def _refuse_single_scales(p: MatmulProblem, params: Params) -> None:
