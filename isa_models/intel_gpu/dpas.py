@@ -223,7 +223,7 @@ class DpasForm(Instruction):
         return self.counts[self.operands.index(operand)]
 
     def pieces(self) -> Pieces | None:
-        """Of integers: code that unpacks them for all rows at once takes LLVM ten times as long. Floats are few."""
+        """Rows of integers: to unpack all rows at once takes LLVM ten times as long. Floats are compiled whole."""
         assert self.shape is not None
         return Pieces(dpas_form(replace(self.shape, m=1)), self.shape.m) if self.shape.integer else None
 

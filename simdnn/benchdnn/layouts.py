@@ -106,8 +106,14 @@ def plain_layouts(tag: str, strides: tuple[int, ...], shape: tuple[int, ...], la
             return {"any"} if tag == "any" else set()
         if last[0] == letters[0] and own in (last, letters):  # an image goes by its name
             return {"last" if own == last else "rows"}
-        strides = tuple(prod(shape[letters.index(c)] for c in own[own.index(a) + 1 :]) for a in letters)
+        strides = _dense(own, shape)
     return {name for name, order in (("last", last), ("rows", letters)) if _lies_so(order, strides, shape)}
+
+
+def _dense(order: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a dense tensor whose dimensions lie in an order of their letters, the outermost first."""
+    letters = _LETTERS[: len(shape)]
+    return tuple(prod(shape[letters.index(c)] for c in order[order.index(a) + 1 :]) for a in letters)
 
 
 def _lies_so(order: str, strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
@@ -142,14 +148,14 @@ def matrix_layout(tag: str, strides: tuple[int, ...], shape: tuple[int, ...]) ->
             return ""
         if own in (letters, letters[:-2] + columns + rows):
             return "ab" if own == letters else "ba"
-        strides = tuple(prod(shape[letters.index(c)] for c in own[own.index(a) + 1 :]) for a in letters)
+        strides = _dense(own, shape)
     down, along = strides[-2:]
     return "ab" if along == 1 or shape[-1] == 1 == down else "ba" if down == 1 or shape[-2] == 1 else ""
 
 
 def strided(name: str, strides: tuple[int, ...], shape: tuple[int, ...], dtype: str) -> Moved | None:
     """The copy between a tensor with the user's strides and a dense one; None where these are the dense ones."""
-    dense = tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+    dense = _dense(_LETTERS[: len(shape)], shape)
     steps = [(n, step) for n, step in zip(shape, strides, strict=True) if n > 1] or [(1, 1)]
     if all(n == 1 or step == own for n, step, own in zip(shape, strides, dense, strict=True)):
         return None

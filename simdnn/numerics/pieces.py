@@ -56,7 +56,7 @@ class _Product:
         """Pieces below each other, the first ahead of the others: they find there what all take from `b`."""
 
         def piece(row: str) -> Carried:
-            place = self.emit.value(f"add i64 {self.emit.value(f'mul i64 {row}, {self.columns}')}, {column}")
+            place = self.number(row, column)
             steps = {"acc": place, "a": row}
             operands = [
                 b if o.name == "b" else self.load(o, self.at(o.name, steps[o.name], self.counts[o.name], o.dtype))
@@ -73,14 +73,13 @@ class _Product:
 
     def some_columns(self, b: Operand, column: str) -> LlvmValue:
         """Columns of `b`, which is by rows, one behind the other."""
-        emit, bits = self.emit, fmt(b.dtype).bits
-        wide = self.lanes * bits // 8
+        emit = self.emit
+        wide = self.lanes * fmt(b.dtype).bits // 8
         depth = self.counts["b"] // self.lanes
 
         def copied(row: str) -> Carried:
-            place = emit.value(f"add i64 {emit.value(f'mul i64 {row}, {self.columns}')}, {column}")
-            source = emit.value(f"getelementptr i8, ptr %b, i64 {emit.value(f'mul i64 {place}, {wide}')}")
-            target = emit.value(f"getelementptr i8, ptr %some, i64 {emit.value(f'mul i64 {row}, {wide}')}")
+            source = self.at("b", self.number(row, column), self.lanes, b.dtype)
+            target = self.at("some", row, self.lanes, b.dtype)
             moved = emit.name()
             emit.line(f"{moved} = load <{wide} x i8>, ptr {source}, align 1")
             emit.line(f"store <{wide} x i8> {moved}, ptr {target}, align 1")
@@ -88,6 +87,10 @@ class _Product:
 
         emit.loop("0", str(depth), copied)
         return self.load(b, "%some")
+
+    def number(self, row: str, column: str) -> str:
+        """Which piece it is, of a matrix by rows."""
+        return self.emit.value(f"add i64 {self.emit.value(f'mul i64 {row}, {self.columns}')}, {column}")
 
     def load(self, operand: Operand, place: str) -> LlvmValue:
         name, count = self.emit.name(), self.counts[operand.name]

@@ -18,6 +18,7 @@ from simdnn.libraries.onednn.layouts import by_gemm_for_layouts, named_last, way
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
     beyond_older_kernels,
+    brgemm_convolution,
     by_gemm,
     by_int8_gemm,
     by_vectors,
@@ -249,7 +250,7 @@ def _f16(problem: Problem) -> tuple[str, str]:
         name = _depthwise_f16(problem)
         by_columns = name in ("brgconv_1x1", "brg_conv_fwd")
         return ("conv:avx512_core_f16_taps" if by_columns else "dw:avx512_core_f16"), f"{name}:{_FP16}"
-    return "conv:avx512_core_f16", f"{'brgconv_1x1' if pointwise(problem) else 'brg_conv_fwd'}:{_FP16}"
+    return "conv:avx512_core_f16", f"{brgemm_convolution(problem)}:{_FP16}"
 
 
 def _wide(tier: str) -> str:
@@ -409,7 +410,7 @@ def _deep_floats(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, s
     if p.src == "bf16" and p.ic == p.groups and p.depth and p.depth.i == 1 and p.kw > 1 and not by_gemm(p, False):
         raise _unknown_in_depth(p, isa)  # pairs are made of taps
     if p.src == "f16":
-        return "conv:avx512_core_f16", f"{'brgconv_1x1' if pointwise(p) else 'brg_conv_fwd'}:{_FP16}"
+        return "conv:avx512_core_f16", f"{brgemm_convolution(p)}:{_FP16}"
     return _convolution(p, tier)
 
 
@@ -417,7 +418,7 @@ def _deep_floats_by_depth(p: ConvProblem, tier: str, emulated: bool) -> tuple[st
     """Depthwise floats, whose kernels are those of other convolutions here."""
     dense = not (is_dilated(p) or depthwise_by_gemm(p) or p.epilogue.dst in ("s8", "u8"))
     if p.src == "f16":
-        base = "brgconv_1x1" if pointwise(p) else "brg_conv_fwd"
+        base = brgemm_convolution(p)
         return (
             ("conv:avx512_core_f16", f"brdgmm_dw:{_FP16}")
             if dense
@@ -427,7 +428,7 @@ def _deep_floats_by_depth(p: ConvProblem, tier: str, emulated: bool) -> tuple[st
             )
         )
     if p.layouts.wei == "kept":
-        return "conv:avx512_core", f"{'brgconv_1x1' if pointwise(p) else 'brg_conv_fwd'}:avx512_core"
+        return "conv:avx512_core", f"{brgemm_convolution(p)}:avx512_core"
     if named_last(p) and not dense:
         if p.src != "f32" or tier == "avx2" or is_copied(p):
             raise _refused_by_depth(p)
@@ -460,7 +461,7 @@ def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
     if p.src in ("f32", "bf16"):
         isa = "avx2" if tier == "avx2" else tier if p.src == "bf16" else "avx512_core"
         if p.layouts.wei == "kept":
-            return f"conv:{isa}_taps", f"{'brgconv_1x1' if pointwise(p) else 'brg_conv_fwd'}:{isa}"
+            return f"conv:{isa}_taps", f"{brgemm_convolution(p)}:{isa}"
         if depthwise_by_gemm(p) and p.src == "bf16":
             refuse_gemm(p)
             return f"conv:{isa}_copied", "x64:gemm:jit"
@@ -485,5 +486,5 @@ def _depthwise_f16(p: ConvProblem) -> str:
     """Whose kernel takes a depthwise convolution of f16."""
     others = p.line or shared_by_pixels(p) or p.epilogue.dst in ("s8", "u8")
     if others or p.dilation != (1, 1) and sees_padding_alone(p):
-        return "brgconv_1x1" if pointwise(p) else "brg_conv_fwd"
+        return brgemm_convolution(p)
     return "brdgmm_dw" if p.dilation == (1, 1) else "jit_dw"

@@ -7,6 +7,7 @@ from isa_models.formats import fmt
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
+    brgemm_convolution,
     groups_by_fours,
     is_dilated,
     pointwise,
@@ -43,7 +44,7 @@ def convolution(p: ConvProblem, caps: frozenset[str]) -> tuple[str, str]:
     _refuse_copied_rest(p, wide)
     if dense:
         return f"{'conv' if p.depth else 'dw'}:{wide}", f"brdgmm_dw:{wide}"
-    base = f"{'brgconv_1x1' if pointwise(p) else 'brg_conv_fwd'}:{wide}"
+    base = f"{brgemm_convolution(p)}:{wide}"
     in_turn = groups_by_fours(p, 16) or p.ic == p.groups  # where f32 by f32 has another order
     return f"conv:{wide}{'_taps' * in_turn}", base
 

@@ -286,6 +286,11 @@ def pointwise(p: ConvProblem) -> bool:
     return flat and (p.kh, p.kw) == (1, 1) and unpadded(p)
 
 
+def brgemm_convolution(p: ConvProblem) -> str:
+    """The name of the kernel that multiplies blocks of a convolution, by its taps."""
+    return "brgconv_1x1" if pointwise(p) else "brg_conv_fwd"
+
+
 def above_or_behind(p: ConvProblem) -> bool:
     """Whether the padding above the image holds the whole kernel, or that to the right of it."""
     height, width = _extent(p)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
-from simdnn.libraries.onednn.order import above_or_behind, pointwise
+from simdnn.libraries.onednn.order import above_or_behind, brgemm_convolution, pointwise
 from simdnn.libraries.onednn.refusals import refuse_raw
 from simdnn.libraries.onednn.sums import FIRST_LEVEL, even_parts
 
@@ -31,7 +31,7 @@ def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] |
     else:
         if p.depthwise or p.wei_tag != "any" or _not_for_tiles(p):
             return None
-        family, base = "conv", "brgconv_1x1" if pointwise(p) else "brg_conv_fwd"
+        family, base = "conv", brgemm_convolution(p)
         if p.src == "f32" and fpmath in ("bf16", "any"):
             ic = p.ic // p.groups
             if pointwise(p) and ic < 64 and ic % 32:

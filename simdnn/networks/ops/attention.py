@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common import functions as f
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.by_heads import rotated, wanted, with_past
-from simdnn.networks.ops.elementwise import formula_of, lines_of
+from simdnn.networks.ops.elementwise import lines_of
 from simdnn.networks.ops.function import by_body
 from simdnn.networks.ops.heads import (
     F32,
     LEAST,
+    capped,
     found_by,
     grouped,
     joined,
@@ -71,8 +71,7 @@ def attention(
     if cap or mode in (_SCALED, _CAPPED):
         scores = shown[_SCALED] = scores_of(k, parts[0], parts[1], scale)
         if cap:
-            tanh = formula_of(k, "softcap", f.tanh)
-            scores = k.map(lambda v: tanh(v / cap) * cap, scores, name="tanh")
+            scores = capped(k, scores, cap)
         shown[_CAPPED] = scores
         scores = scores if onto is None else k.map(lambda v, a: v + a, scores, onto, name="add")
     else:

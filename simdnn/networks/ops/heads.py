@@ -47,10 +47,15 @@ def attended(k: Kernels, query: Array, key: Array, value: Array, form: Attention
     k = of_layers(k)
     scores = scores_of(k, query, key, form.scale)
     if form.cap:
-        tanh, cap = formula_of(k, "softcap", f.tanh), form.cap
-        scores = k.map(lambda v: tanh(v / cap) * cap, scores, name="tanh")
+        scores = capped(k, scores, form.cap)
     scores = _raised(k, scores, form.added)
     return found_by(k, _shares(k, scores, form), value), scores
+
+
+def capped(k: Kernels, scores: Array, cap: float) -> Array:
+    """Scores as cap * tanh(scores / cap)."""
+    tanh = formula_of(k, "softcap", f.tanh)
+    return k.map(lambda v: tanh(v / cap) * cap, scores, name="tanh")
 
 
 def of_layers(k: Kernels) -> Kernels:

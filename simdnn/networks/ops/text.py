@@ -48,6 +48,11 @@ def _made(k: Kernels, found: list[str], shape: tuple[int, ...], x: Array) -> Arr
     return k.plain(result.reshape(shape), x)
 
 
+def _in_rows(k: Kernels, rows: list[list[str]], longest: int, pad: str, x: Array) -> Array:
+    """Texts of each of x's elements along a new last dimension, as long as the longest."""
+    return _made(k, [text for row in rows for text in (*row, *[pad] * (longest - len(row)))], (*x.shape, longest), x)
+
+
 @operator("StringNormalizer")
 def string_normalizer(k: Kernels, node: Node, x: Array) -> Array:
     """A line of texts (C,) or (1, C) in another case, without stop words; one empty text where none is left."""
@@ -124,7 +129,7 @@ def tokenizer(k: Kernels, node: Node, x: Array) -> Array:
         return np.empty((*x.shape, 0), object)
     if node.integer("mark", 0):
         rows, longest = [[_MARKS[0], *row, _MARKS[1]] for row in rows], longest + 2
-    return _made(k, [t for row in rows for t in (*row, *[pad] * (longest - len(row)))], (*x.shape, longest), x)
+    return _in_rows(k, rows, longest, pad, x)
 
 
 @operator("TfIdfVectorizer")
@@ -201,8 +206,7 @@ def string_split(k: Kernels, node: Node, x: Array) -> tuple[Array, Array]:
     texts = [text if delimiter else text.strip() for text in x.reshape(-1).tolist()]
     rows = [text.split(delimiter, most) if text else [] for text in texts]
     longest = max(map(len, rows), default=0)
-    parts = [part for row in rows for part in (*row, *[""] * (longest - len(row)))]
-    return _made(k, parts, (*x.shape, longest), x), np.array([*map(len, rows)], np.int64).reshape(x.shape)
+    return _in_rows(k, rows, longest, "", x), np.array([*map(len, rows)], np.int64).reshape(x.shape)
 
 
 # -- hashes and dictionaries ------------------------------------------------------------------------------------------
