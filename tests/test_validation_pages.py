@@ -95,3 +95,13 @@ def test_data_agrees_with_what_the_pages_say_of_it() -> None:
     with (FOLDER / "data" / "nvidia-rates.csv").open(newline="", encoding="utf-8") as file:
         errors = [abs(float(row["error, %"])) for row in csv.DictReader(file)]
     assert (len(errors), sum(e <= 10 for e in errors), sum(e <= 15 for e in errors)) == (103, 67, 79)
+    with (FOLDER / "data" / "values-onednn.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    text = (FOLDER / "values.md").read_text(encoding="utf-8")
+    products, primitives = (
+        [list(map(int, re.findall(r"\d+", row))) for row in re.findall(r"(?m)^\| \*\*all\*\*(.*)$", text)][which]
+        for which in (0, 2)
+    )
+    for shown, seeds in ((products, (20261215, 20261217)), (primitives, (20261216, 20261218))):
+        met = [row for row in rows if row["set"] in [f"seed {seed}" for seed in seeds]]
+        assert shown == [sum(int(row[name]) for row in met) for name in list(rows[0])[5:]]
