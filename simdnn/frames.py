@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -18,26 +19,30 @@ _STRINGS = pd.array([], dtype="str")
 class ShownFrame(pd.DataFrame):
     """A frame whose text has the `printed` columns, rounded and cut to 80 characters a line; all else is as in pandas.
 
-    What is made of it (a part, a sum) is a plain frame.
+    Rows that are chosen or sorted print alike; a frame of other columns prints as in pandas.
     """
 
-    _metadata = ["printed"]
-    printed: tuple[str, ...]
+    _metadata = ["printed", "whole"]
+    printed: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()  # the columns of the frame that was made
 
     @property
-    def _constructor(self) -> type[pd.DataFrame]:
-        return pd.DataFrame
+    def _constructor(self) -> type[ShownFrame]:
+        return ShownFrame
 
     def __repr__(self) -> str:
+        if self.whole != tuple(self.columns):
+            return super().__repr__()
         cells = {name: [_text(value) for value in self[name].head(_ROWS)] for name in self.printed}
         widths = {name: max(map(len, [name, *found])) for name, found in cells.items()}
         texts = [name for name in widths if not pd.api.types.is_numeric_dtype(self[name])]
-        for name in sorted(texts, key=lambda name: -widths[name]):  # the longest texts give way first
-            over = sum(widths.values()) + 2 * (len(widths) - 1) - WIDTH
-            widths[name] -= max(0, min(over, widths[name] - max(_TEXT, len(name))))
+        least = widths | {name: min(widths[name], max(_TEXT, len(name))) for name in texts}
         shown = list(widths)
-        while len(shown) > 1 and sum(widths[name] for name in shown) + 2 * (len(shown) - 1) > WIDTH:
+        while len(shown) > 1 and _over(least[name] for name in shown) > 0:
             shown.pop()
+        for name in sorted({*texts} & {*shown}, key=lambda name: -widths[name]):  # the longest texts give way first
+            over = _over(widths[name] for name in shown)
+            widths[name] -= max(0, min(over, widths[name] - least[name]))
         lines = [
             "  ".join(_cell(row, widths[name], name in texts) for name, row in zip(shown, cut, strict=True)).rstrip()
             for cut in zip(*([name, *cells[name]] for name in shown), strict=True)
@@ -45,19 +50,22 @@ class ShownFrame(pd.DataFrame):
         besides = [str(name) for name in self.columns if name not in shown]
         more = [f"columns besides: {', '.join(besides)}"] if besides else []
         more += [f"{len(self) - _ROWS} rows more"] if len(self) > _ROWS else []
-        return "\n".join([*lines, *([f"({'; '.join(more)})"] if more else [])])
+        return "\n".join([*lines, *textwrap.wrap(f"({'; '.join(more)})" if more else "", WIDTH)])
 
     def _repr_html_(self) -> str | None:
         """Pandas's table, the `printed` columns first: of many it leaves out those in the middle."""
-        columns = [*self.printed, *(name for name in self.columns if name not in self.printed)]
-        html: str | None = self[columns]._repr_html_()
+        frame = pd.DataFrame(self)
+        if self.whole == tuple(self.columns):
+            frame = frame[[*self.printed, *(name for name in self.whole if name not in self.printed)]]
+        html: str | None = frame._repr_html_()  # type: ignore[operator]  # pandas's own, which its stubs lack
         return html
 
 
 def shown(frame: pd.DataFrame, columns: Sequence[str] = ()) -> ShownFrame:
     """The frame with its attributes, as one that prints these columns (all) within 80 characters."""
     found = ShownFrame(frame)
-    found.printed = tuple(columns or map(str, frame.columns))
+    found.whole = tuple(frame.columns)
+    found.printed = tuple(columns) or found.whole
     found.attrs.update(frame.attrs)
     return found
 
@@ -74,7 +82,7 @@ def framed(kinds: Mapping[str, str], rows: Iterable[Sequence[Any]], printed: Seq
     arrays = [_array(column, kind) for kind, column in columns]
     lines = pd.RangeIndex(len(arrays[0]))
     found: ShownFrame = ShownFrame._from_arrays(arrays, _names(*kinds)[:], lines, verify_integrity=False)  # type: ignore[attr-defined]
-    found.printed = tuple(printed)
+    found.whole, found.printed = tuple(kinds), tuple(printed)
     return found
 
 
@@ -89,6 +97,11 @@ def _array(column: Sequence[Any], kind: str) -> Any:
     if kind == "str":
         return _STRINGS._from_sequence(column, dtype=_STRINGS.dtype)  # type: ignore[attr-defined]  # an extension's
     return np.array(column, kind)
+
+
+def _over(widths: Iterable[int]) -> int:
+    """The characters that columns of these widths take beyond a line."""
+    return sum(width + 2 for width in widths) - 2 - WIDTH
 
 
 def _text(value: Any) -> str:

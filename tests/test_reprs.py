@@ -6,6 +6,7 @@ import pickle
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import isa_models
@@ -98,7 +99,33 @@ def test_frames_show_their_point_on_80_columns() -> None:
     assert able == sorted(able, reverse=True)  # what was out stands behind what could run
     again = pickle.loads(pickle.dumps(fast.dispatch))
     assert repr(again) == repr(fast.dispatch)
-    assert type(fast.dispatch.dropna()).__name__ == "DataFrame" and fast.dispatch.shape[1] == 5
+    assert fast.dispatch.shape[1] == 5
+
+
+def test_parts_of_frames_print_like_the_whole() -> None:
+    """Rows chosen or sorted keep the printed columns; a few columns, or sums, print as pandas has them."""
+    frame = simdnn.estimate("matmul", m=8, n=64, k=64, dt="u8:s8:s32", machine="skx").dispatch
+    for part in (frame.head(2), frame.dropna(), frame.sort_values("cycles"), frame[frame["cycles"].notna()]):
+        assert repr(part).startswith("implementation  ") and "..." not in repr(part)
+    plain = pd.DataFrame(frame)
+    assert repr(frame[["cycles"]].head(1)) == repr(plain[["cycles"]].head(1))
+    assert repr(frame.groupby("isa")["cycles"].min()) == repr(plain.groupby("isa")["cycles"].min())
+    assert repr(frame.T) == repr(plain.T)
+    assert frame.head(2)._repr_html_() and frame[["isa"]]._repr_html_()  # type: ignore[operator]
+
+
+def test_wide_frames_name_what_does_not_fit() -> None:
+    """None prints dots for columns: `Result.to_frame` has 30 of them, a loop's instructions a long source."""
+    src, weights = np.ones((4, 64), np.uint8), np.ones((64, 16), np.int8)
+    made = simdnn.matmul(src, weights, machine="skx")
+    compared = simdnn.compare((src, weights), "skx", "icx")
+    frames = [made.to_frame(), made.instructions, made.traffic, made.causes, made.explain(0, 0).steps, compared.outputs]
+    frames += [compared.to_frame(), simdnn.analyze("vpdpbusd zmm0, zmm1, zmm2", machine="icx").instructions]
+    frames += [simdnn.matmul(src.astype(np.int8), weights, machine="h100").instructions]
+    frames += [simdnn.remedies("matmul", src=src, weights=weights, machine="skx")]
+    for frame in frames:
+        lines = repr(frame).splitlines()
+        assert max(map(len, lines)) <= 80 and "..." not in repr(frame), repr(frame)
 
 
 def test_frames_of_many_columns_show_those_that_matter_first_in_notebooks() -> None:

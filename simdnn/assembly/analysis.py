@@ -28,7 +28,7 @@ from simdnn.assembly.rows import Rows, rows
 from simdnn.assembly.text import SYNTAX_LINE, Syntax, read_text, syntax_of
 from simdnn.assembly.timeline import Timeline
 from simdnn.assembly.values import Values, run
-from simdnn.late import pd
+from simdnn.late import frames, pd
 from simdnn.progress import working
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.chains import slowest_chain
@@ -101,7 +101,7 @@ class Analysis(Alike, InNotebooks):
     @functools.cached_property
     def ports(self) -> pd.DataFrame:
         """Frame: port, cycles of work an iteration, share of the iteration's cycles."""
-        return pd.DataFrame(self.port_rows(), columns=["port", "cycles", "share"])
+        return frames.shown(pd.DataFrame(self.port_rows(), columns=["port", "cycles", "share"]))
 
     def port_rows(self) -> list[dict[str, Any]]:
         """The rows of `ports`, for who wants no frame."""
@@ -121,7 +121,7 @@ class Analysis(Alike, InNotebooks):
         Latencies are from the last register operand to the result, of what only loads those of a hit in the first
         cache. Ports are those of each uop, a load's first; the ports of stores are not in the tables.
         """
-        return pd.DataFrame(self.instruction_rows())
+        return frames.shown(pd.DataFrame(self.instruction_rows()))
 
     def instruction_rows(self) -> list[dict[str, Any]]:
         """The rows of `instructions`, for who wants no frame."""

@@ -22,7 +22,7 @@ from simdnn.explanations.departures import HALVED as HALVED_KIND
 from simdnn.explanations.departures import PAIR, SUM
 from simdnn.kernels import kernels
 from simdnn.kernels.common.spec import Epilogue, MatmulProblem, Parameters, Problem
-from simdnn.late import pd
+from simdnn.late import frames, pd
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.convolution import convolution
 from simdnn.primitives.costs import built
@@ -126,7 +126,7 @@ class Comparison(Alike, InNotebooks):
             frame["abs"] = np.where(self._differ.reshape(-1), np.abs(wide[1] - wide[0]), 0)
             frame["rel"] = np.where(frame["abs"] == 0, 0.0, frame["abs"] / np.abs(wide[0]))
         frame["ulp"] = _ulp(self.a.output, self.b.output).reshape(-1)
-        return frame
+        return frames.shown(frame)
 
     @property
     def _products(self) -> bool:
@@ -174,18 +174,16 @@ class Comparison(Alike, InNotebooks):
 
     def to_frame(self) -> pd.DataFrame:
         """`summary` as a frame of one row."""
-        return pd.DataFrame([self.summary])
+        return frames.shown(pd.DataFrame([self.summary]), ["differing", "max_abs_error", "sqnr_db", "speed_ratio"])
 
     # -- why --------------------------------------------------------------------------------------------------------
     @cached_property
     @working("reasons why two results differ")
     def reasons(self) -> pd.DataFrame:
         """Frame: reason, side ("a", "b", "both"), elements (that differ for it; one may have several), detail."""
-        from simdnn.frames import shown
-
         found = self._integer_reasons() if self._plain_integers else self._other_reasons()
         rows = [(reason, side, int(mask.sum()), detail) for reason, side, mask, detail in found if mask.any()]
-        return shown(pd.DataFrame(rows, columns=["reason", "side", "elements", "detail"]))
+        return frames.shown(pd.DataFrame(rows, columns=["reason", "side", "elements", "detail"]))
 
     @property
     def _plain_integers(self) -> bool:

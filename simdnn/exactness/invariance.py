@@ -22,7 +22,7 @@ from isa_models.readings.arrays import Array, ArrayValue
 from isa_models.readings.orders import OrderValue
 from simdnn.exactness.configured import Configured, Outputs
 from simdnn.exactness.probes import KINDS, Probe
-from simdnn.late import pd
+from simdnn.late import frames, pd
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.convolution import convolution
 from simdnn.primitives.matmul import matmul
@@ -98,8 +98,6 @@ def invariance(
     >>> len(frame), frame["orders"].tolist()
     (2, [1, 1])
     """
-    from simdnn.frames import shown
-
     one_of("primitive", primitive, AXES)
     points = list(_points(primitive, over, problem))
     asked, refused = _asked(primitive, points, problem)
@@ -118,7 +116,7 @@ def invariance(
     frame = pd.DataFrame(rows).astype({"order": "Int64", "orders": "Int64"} if any(refused) else {})
     places = [i for i, one in enumerate(asked) if one is not None]
     frame.attrs.update(witnesses=study.witnesses(places), uneven=study.uneven(places))
-    return shown(frame, [*over, "implementation", "order", *(["refused"] if any(refused) else [])])
+    return frames.shown(frame, [*over, "implementation", "order", *(["refused"] if any(refused) else [])])
 
 
 def _points(primitive: str, over: object, problem: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from simdnn import quantize
 from simdnn.exactness import measures
 from simdnn.exactness.safety import ranges
 from simdnn.explanations.departures import HALVED, SATURATED
-from simdnn.late import pd
+from simdnn.late import frames, pd
 from simdnn.primitives import Attr, arrays, convolution, matmul
 from simdnn.primitives.checks import keywords, one_of
 
@@ -77,7 +77,7 @@ def remedies(
         )
     frame = pd.DataFrame(rows)
     frame.insert(3, "price", frame["cycles"] / frame["cycles"].iloc[0])
-    return frame
+    return frames.shown(frame)
 
 
 def _variants(weights: Array, axis: int, safe: Any) -> list[Variant]:

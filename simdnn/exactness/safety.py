@@ -19,7 +19,7 @@ from simdnn.kernels import kernels
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.edges import taps_inside
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, Kernel, MatmulProblem, Problem
-from simdnn.late import pd
+from simdnn.late import frames, pd
 from simdnn.primitives import Attr, arrays, estimate
 from simdnn.primitives.checks import integer, keywords, one_of, pair
 from simdnn.primitives.costs import built
@@ -405,6 +405,4 @@ def _finished(frame: pd.DataFrame, about: dict[str, Any]) -> pd.DataFrame:
     about["safe_share"] = float(frame["safe"].mean())
     about["safe_share_7bit"] = float(frame["safe_7bit"].mean())
     frame.attrs.update({"odd_weights": 0} | about)
-    from simdnn.frames import shown
-
-    return shown(frame)
+    return frames.shown(frame)

@@ -17,7 +17,7 @@ from isa_models.formats import fmt
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
-from simdnn.late import pd
+from simdnn.late import frames, pd
 from simdnn.primitives import Attr, arrays, matmul
 from simdnn.primitives.checks import integer, keywords, one_of
 from simdnn.primitives.result import Result
@@ -120,7 +120,7 @@ def spellings(
             row["bits"] = seen.setdefault(found.output.tobytes(), len(seen) + 1)
             row["relative_error"] = measures.errors(output, exact)["max_abs_error"] / np.abs(exact).max()
         rows.append(row | ({} if isinstance(found, Result) else {"refused": found}))
-    return pd.DataFrame(rows)
+    return frames.shown(pd.DataFrame(rows))
 
 
 def _outcome(src: Array, weights: Array, machine: AnyMachine, asked: Asked | str) -> Result | str:

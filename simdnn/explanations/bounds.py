@@ -22,7 +22,7 @@ from isa_models.roundoff import roundoff
 from simdnn.explanations.departures import Departures
 from simdnn.kernels.common.origin import Origin, origins_of
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
-from simdnn.late import pd
+from simdnn.late import frames, pd
 
 Shades = dict[str, tuple[Array, str]]
 #: bounds are sums and products of less than 2**30 numbers, none negative, which f64 rounds
@@ -73,7 +73,7 @@ class ErrorBound(Alike, InNotebooks):
             f"roundings_{name.replace(', ', '_')}": int(_most(n))
             for name, n in zip(self.kinds, self.rounded, strict=True)
         }
-        return pd.DataFrame([row | counts])
+        return frames.shown(pd.DataFrame([row | counts]))
 
     def _summary(self) -> dict[str, Any]:
         """The frame's row, without roundings that there are none of."""

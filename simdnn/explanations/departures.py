@@ -28,7 +28,7 @@ from isa_models.readings.arrays import Array
 from simdnn.explanations.exact import Sums
 from simdnn.kernels.common.pack import halved
 from simdnn.kernels.common.spec import Epilogue, Kernel, MatmulProblem, Parameters, Problem
-from simdnn.late import pd
+from simdnn.late import frames, pd
 from simdnn.progress import working
 
 PAIR = "saturated pair"
@@ -152,8 +152,6 @@ class Departures(Alike, InNotebooks):
 
     def frame(self) -> pd.DataFrame:
         """A row a kind that happened, columns `COLUMNS`; `attrs`: outputs, departing, exact, proven, summary."""
-        from simdnn.frames import shown  # pandas is for those who ask
-
         rows = [
             (
                 d.kind,
@@ -166,7 +164,7 @@ class Departures(Alike, InNotebooks):
             )
             for d in self.found
         ]
-        frame = shown(pd.DataFrame(rows, columns=list(COLUMNS)))
+        frame = frames.shown(pd.DataFrame(rows, columns=list(COLUMNS)))
         frame.attrs.update(
             {
                 "outputs": self.departing.size,

@@ -18,7 +18,7 @@ import numpy as np
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
 from isa_models.readings.traced import LEAVES, Lane, Number, TracedValue, copied, ideal, inside
-from simdnn.late import pd
+from simdnn.late import frames, pd
 
 _SIGNS = {
     "add": "+",
@@ -75,7 +75,7 @@ class Explanation(Alike, InNotebooks):
     def steps(self) -> pd.DataFrame:
         """Frame: at, instruction, text, value, exact, note."""
         columns = {f.name: [getattr(row, f.name) for row in self.rows] for f in fields(ExplainedStep)}
-        return pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()})
+        return frames.shown(pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()}))
 
     def to_json(self) -> str:
         """`record` as text."""

@@ -11,6 +11,7 @@ import pandas as pd
 import isa_models
 from simdnn.exactness import measures
 from simdnn.explanations.departures import HALVED, SATURATED
+from simdnn.frames import shown
 from simdnn.networks import sequential as network
 from simdnn.networks.precision import MODES, Mode
 from simdnn.networks.sequential import LayerRun, Place
@@ -69,7 +70,7 @@ def accuracy_table(
                 row: dict[str, Any] = about | {"weights": scheme.weights, "activations": scheme.activations}
                 row |= {"percentile": scheme.percentile} | _measured(kind, runs, reference, net)
                 rows.append(row | {"lost": exactly - row["accuracy"]})
-    return pd.DataFrame(rows)[list(_COLUMNS)]
+    return shown(pd.DataFrame(rows)[list(_COLUMNS)])
 
 
 def lossy_channels(
@@ -110,7 +111,7 @@ def lossy_channels(
                 }
             )
     frame = pd.DataFrame(rows)
-    return frame.sort_values("error", ascending=False, kind="stable", ignore_index=True)
+    return shown(frame).sort_values("error", ascending=False, kind="stable", ignore_index=True)
 
 
 def _strongest(machine: isa_models.Machine) -> str:

@@ -14,7 +14,7 @@ from isa_models import Unimplemented
 from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
-from simdnn.late import pd
+from simdnn.late import frames, pd
 from simdnn.networks.modes import Calibrated, error_of, floats_of, in_mode, listed_feeds
 from simdnn.networks.network import Network, load
 from simdnn.networks.precision import MODES, Mode, choose
@@ -82,7 +82,7 @@ def blame(
             outputs = reference if found is None else found
             share = 1 - _power(outputs, reference) / _power(whole, reference) if _power(whole, reference) else 0.0
             rows.append((layer.name, layer.op, error_of(outputs, reference)["sqnr_db"], share))
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    frame = frames.shown(pd.DataFrame(rows, columns=list(COLUMNS)))
     frame = frame.sort_values("share", ascending=False, kind="stable", ignore_index=True)
     frame.attrs.update(mode=mode, sqnr_db=error_of(whole, reference)["sqnr_db"])
     return frame

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isa_models import SimdnnError
-from simdnn.late import pd
+from simdnn.late import frames, pd
 from simdnn.networks.network import Network
 from simdnn.networks.ops import supported
 from simdnn.primitives.result import plain
@@ -46,7 +46,9 @@ class Inspection:
 
     def to_frame(self) -> pd.DataFrame:
         """A row a node."""
-        return pd.DataFrame(list(self.rows), columns=["node", "op", "output", "dtype", "macs", "supported"])
+        return frames.shown(
+            pd.DataFrame(list(self.rows), columns=["node", "op", "output", "dtype", "macs", "supported"])
+        )
 
     def to_json(self) -> str:
         """Inputs, outputs, totals, operators and the rows."""

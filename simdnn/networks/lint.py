@@ -22,7 +22,7 @@ from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.exactness.safety import verdict
-from simdnn.late import pd
+from simdnn.late import frames, pd
 from simdnn.libraries import UNTIMED
 from simdnn.networks.elsewhere import Elsewhere
 from simdnn.networks.kernels import Kernels
@@ -125,9 +125,7 @@ def lint(
 
 
 def _shown(frame: pd.DataFrame) -> pd.DataFrame:
-    from simdnn.frames import shown
-
-    return shown(frame, ["node", "isa", "mode", "implementation", "reference", "saturates", "inexact", "cycles"])
+    return frames.shown(frame, ["node", "isa", "mode", "implementation", "reference", "saturates", "inexact", "cycles"])
 
 
 # -- where and in which modes ------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from isa_models import InvalidArgument, Unimplemented, UnknownTiming
 from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
-from simdnn.late import pd
+from simdnn.late import frames, pd
 from simdnn.networks.elsewhere import Elsewhere
 from simdnn.networks.model import Node
 from simdnn.networks.modes import error_of, listed_feeds
@@ -85,7 +85,7 @@ def porting(
         raise InvalidArgument(f"machines: {told}; two CPUs or more are needed, e.g. machines=['hsw', 'icx']")
     runs = [_Ported.of(network, target, data) for target in each(targets, lambda one: one.machine.name, progress)]
     reference = runs[-1]
-    frame = pd.DataFrame([row for run in runs for row in run.rows(reference)], columns=list(COLUMNS))
+    frame = frames.shown(pd.DataFrame([row for run in runs for row in run.rows(reference)], columns=list(COLUMNS)))
     frame.attrs.update(
         dispatch=dispatch,
         reference=reference.name,

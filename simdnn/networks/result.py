@@ -16,7 +16,7 @@ from isa_models.machines.provenance import Confidence, weakest
 from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
 from simdnn.explanations.departures import COLUMNS, Departures
-from simdnn.late import pd
+from simdnn.late import frames, pd
 from simdnn.networks.calls import Call
 from simdnn.networks.model import Node
 from simdnn.networks.types import label
@@ -122,7 +122,7 @@ class NetworkEstimate(Alike):
         ]
         if not parts:
             return pd.DataFrame(columns=["level", "read_bytes", "written_bytes"])
-        return pd.concat(parts).groupby(level=0, sort=False).sum().reset_index()
+        return frames.shown(pd.concat(parts).groupby(level=0, sort=False).sum().reset_index())
 
     @cached_property
     def causes(self) -> pd.DataFrame:
@@ -132,7 +132,7 @@ class NetworkEstimate(Alike):
             return pd.DataFrame(columns=["cause", "cycles", "share"])
         found = pd.concat(parts).groupby("cause", sort=False)["cycles"].sum()
         found = found.reindex([cause for cause in CAUSES if cause in found.index])
-        return found.reset_index().assign(share=lambda frame: frame["cycles"] / found.sum())
+        return frames.shown(found.reset_index().assign(share=lambda frame: frame["cycles"] / found.sum()))
 
     @cached_property
     def provenance(self) -> dict[str, str]:
@@ -148,7 +148,7 @@ class NetworkEstimate(Alike):
     def to_frame(self) -> pd.DataFrame:
         """A row a node: node, op, implementation, output, dtype, macs, cycles, time_us, share, bound, confidence."""
         total, runs, costs = self.cycles or 1.0, self.nodes, self._costs
-        return pd.DataFrame(
+        frame = pd.DataFrame(
             {
                 "node": [run.node.name for run in runs],
                 "op": [run.node.op for run in runs],
@@ -163,6 +163,7 @@ class NetworkEstimate(Alike):
                 "confidence": [cost.confidence for cost in costs],
             }
         )
+        return frames.shown(frame, ["node", "op", "implementation", "cycles", "share", "bound"])
 
     def to_json(self) -> str:
         """The totals, the rows of `to_frame`, `traffic` and `provenance`."""
@@ -210,7 +211,7 @@ class NetworkResult(NetworkEstimate):
             if (counts := departed.saturated) is not None and counts.size
         ]
         columns = ["node", "implementation", "outputs", "saturated_outputs", "saturated_share"]
-        return pd.DataFrame(rows, columns=columns)
+        return frames.shown(pd.DataFrame(rows, columns=columns))
 
     @cached_property
     @working("departures of each node from exact sums")
@@ -221,14 +222,15 @@ class NetworkResult(NetworkEstimate):
         `attrs`: exact (nothing departed), summary, and over all nodes
         with such kernels outputs, saturated_outputs, halved_outputs … , departed_outputs and the shares.
         """
-        frames = [
+        parts = [
             departed.frame().assign(node=node, implementation=call.implementation)
             for node, call, departed in self._departed
             if departed.found
         ]
         columns = ["node", "implementation", *COLUMNS]
-        found = pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+        found = pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
         counts = measures.departures((departed, 1) for _, _, departed in self._departed)
+        found = frames.shown(found)
         found.attrs.clear()  # those of one node
         found.attrs.update(counts, exact=found.empty, summary=measures.departed_text(counts) or "none")
         return found

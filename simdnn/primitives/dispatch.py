@@ -19,13 +19,12 @@ from isa_models.plugins import with_failures
 from simdnn.garbage import collected_later
 from simdnn.kernels.common.spec import Kernel, KernelKind, Problem
 from simdnn.kernels.table import kernels, kind_of
+from simdnn.late import frames, pd
 from simdnn.libraries import LIBRARIES, UNKNOWN, modelled
 from simdnn.primitives.candidates import Candidate, Kinds, Request, candidate_of, considered, out, refusal, refused_sums
 from simdnn.primitives.costs import Outlives, Timed, built, clock_at_peak, made, timed
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from simdnn.timing.estimate import Cost
 
 
@@ -94,8 +93,6 @@ class Choice:
         The chosen one first, then the others by their cycles; behind them those that are out, in the table's order. One
         whose peak rate alone takes longer than all of the kernel that runs is out by that bound, and not timed.
         """
-        from simdnn.frames import framed
-
         met, least = [], _time(self.kind, self.request)[0]
         for kind, reason in self.candidates:
             time, missing = None, reason
@@ -109,7 +106,7 @@ class Choice:
             why = missing or self._why(kind, compared, "least time" if fewer else "fewest cycles")
             rows.append((kind.name, kind.isa, time.cycles if time else math.nan, kind is self.kind, why))
         kinds = {"implementation": "str", "isa": "str", "cycles": "float64", "chosen": "bool", "reason": "str"}
-        return framed(kinds, rows, printed=("implementation", "cycles", "reason"))
+        return frames.framed(kinds, rows, printed=("implementation", "cycles", "reason"))
 
     def _place(self, met: tuple[KernelKind, Time | None, str]) -> tuple[bool, float]:
         """The key by which rows of the frame are sorted."""

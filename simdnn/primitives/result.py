@@ -18,6 +18,7 @@ from isa_models.display import InNotebooks
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import ConvProblem, Kernel, MatmulProblem, Problem
+from simdnn.late import frames, pd
 from simdnn.libraries import is_reference
 from simdnn.primitives import descriptors as memory
 from simdnn.primitives.costs import Outlives
@@ -26,8 +27,6 @@ from simdnn.progress import working
 from simdnn.version import version
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from simdnn.explanations.bounds import ErrorBound
     from simdnn.explanations.departures import Departures
     from simdnn.explanations.steps import Explanation
@@ -286,9 +285,8 @@ class Estimate(Alike, Priced):
 
     def to_frame(self) -> pd.DataFrame:
         """A frame of one row: the problem, the kernel, and its cost; units stand in the columns' names."""
-        import pandas as pd
-
-        return pd.DataFrame([self._row()])
+        printed = ["implementation", "machine", "cycles", "time_us", "gops", "bound"]
+        return frames.shown(pd.DataFrame([self._row()]), printed)
 
     def to_json(self) -> str:
         """The summary, `instructions`, `traffic`, `dispatch` and `provenance`, of a result `departures`, too.

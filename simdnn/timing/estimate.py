@@ -13,12 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.provenance import Confidence, weakest
+from simdnn.late import frames, pd
 from simdnn.program.records import Program
 from simdnn.timing.causes import Work
 from simdnn.timing.cpu.steps import Step, lower
@@ -27,9 +28,6 @@ from simdnn.timing.cpu.threads import Shared, parallel_extent, share_out
 from simdnn.timing.cpu.walk import NEAR, Piece, core_time, lower_bounds
 from simdnn.timing.memory import KindOfCode, LevelTraffic, kind_of_code, transfers
 from simdnn.timing.phases import overlap
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -93,29 +91,26 @@ class Cost(Alike, InNotebooks):
     @cached_property
     def causes(self) -> pd.DataFrame:
         """Frame: cause, cycles, share: what the instructions are for, and what is waited for (`timing.causes`)."""
-        import pandas as pd
-
         rows = [(cause, cycles, cycles / self.cycles) for cause, cycles in self.work.causes(self.cycles).items()]
-        return pd.DataFrame(rows, columns=["cause", "cycles", "share"])
+        return frames.shown(pd.DataFrame(rows, columns=["cause", "cycles", "share"]))
 
     @cached_property
     def instructions(self) -> pd.DataFrame:
         """Frame: instruction, form, count, uops, ports, cycles_share; the largest share first."""
-        import pandas as pd
-
         rows = sorted(self.forms, key=lambda row: -row.cycles_share)
-        return pd.DataFrame([vars(row) for row in rows], columns=list(InstructionCost.__dataclass_fields__))
+        return frames.shown(
+            pd.DataFrame([vars(row) for row in rows], columns=list(InstructionCost.__dataclass_fields__))
+        )
 
     @cached_property
     def traffic(self) -> pd.DataFrame:
         """Frame: level, read_bytes, written_bytes, bytes_per_cycle over the whole time, share of the level's peak."""
-        import pandas as pd
-
         rows = [
             (level.level, level.read_bytes, level.written_bytes, level.bytes / self.cycles, level.cycles / self.cycles)
             for level in self.levels
         ]
-        return pd.DataFrame(rows, columns=["level", "read_bytes", "written_bytes", "bytes_per_cycle", "share_of_peak"])
+        columns = ["level", "read_bytes", "written_bytes", "bytes_per_cycle", "share_of_peak"]
+        return frames.shown(pd.DataFrame(rows, columns=columns))
 
 
 def estimate_program(program: Program, machine: Machine, *, cold: Collection[str] = (), threads: int = 1) -> Cost:
