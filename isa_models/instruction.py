@@ -359,9 +359,10 @@ def make(
     """The Instruction that `define` registers."""
     function.__doc__ = doc or function.__doc__
     result, _, operands = (part.strip() for part in signature.partition("<-"))
-    parameters = inspect.signature(function).parameters
-    immediates = tuple(p.name for p in parameters.values() if p.annotation in ("int", int) and p.name != "lanes")
-    named = [p.name for p in parameters.values() if p.annotation in ("str", str)]
+    plain: Any = inspect.unwrap(function)  # whose code tells its parameters in a tenth of the time of a signature
+    parameters, hints = plain.__code__.co_varnames[: plain.__code__.co_argcount], plain.__annotations__
+    immediates = tuple(p for p in parameters if hints.get(p) in ("int", int) and p != "lanes")
+    named = [p for p in parameters if hints.get(p) in ("str", str)]
     names = [p for p in parameters if p not in (*immediates, *named, "lanes")]
     parsed = []
     for label, text in zip(names, filter(None, (o.strip() for o in operands.split(","))), strict=True):

@@ -6,17 +6,23 @@ the file's ``[sources]`` and a colon, which `content` spells out.
 
 from __future__ import annotations
 
+import hashlib
+import marshal
 import re
 import reprlib
+import sys
 import tomllib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from isa_models.errors import MachineFileError, nearest
+from isa_models.kept_files import keep, kept
 from isa_models.machines.provenance import CONFIDENCES, Confidence, Provenance
 
 _MISSING = object()
 MOST_FILE = 1 << 24  # bytes; a table of all instructions has one of 600 KB
+_LONG = 1 << 16  # bytes of a file that takes longer to parse than to find again
 _MOST_PARTS = 32  # of a dotted key; tomllib's time goes with their square
 _PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
 _LONG_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*+{_PART}(?:\.[ \t]*+{_PART}){{{_MOST_PARTS}}}", re.MULTILINE)
@@ -225,10 +231,7 @@ def read_toml(path: Path) -> dict[str, object]:
             raise broken(path, "", "a readable file", "a folder" if path.is_dir() else "no file of that name")
         if (size := path.stat().st_size) > MOST_FILE:
             raise broken(path, "", f"at most {MOST_FILE} bytes", size)
-        text = path.read_text(encoding="utf-8-sig")
-        if found := _LONG_KEY.search(text):
-            raise broken(path, found[0], f"at most {_MOST_PARTS} parts of a dotted key", "more")
-        return tomllib.loads(text)
+        return _parsed(path, path.read_bytes())
     except MachineFileError:
         raise
     except OSError as error:
@@ -240,3 +243,19 @@ def read_toml(path: Path) -> dict[str, object]:
         raise broken(path, "", "TOML, which is text in UTF-8", met) from error
     except ValueError as error:  # no TOML, or a number that Python does not read
         raise broken(path, "", "TOML", str(error)) from error
+
+
+def _parsed(path: Path, raw: bytes) -> dict[str, object]:
+    """The content of a file's bytes; that of a long file is kept for other processes, as Python's bytecode is."""
+    name = f"{hashlib.sha256(raw).hexdigest()[:32]}.toml.{sys.implementation.cache_tag}"
+    if len(raw) >= _LONG and (data := kept(name)) is not None:
+        found: dict[str, object] = marshal.loads(data)
+        return found
+    text = raw.decode("utf-8-sig")
+    if met := _LONG_KEY.search(text):
+        raise broken(path, met[0], f"at most {_MOST_PARTS} parts of a dotted key", "more")
+    found = tomllib.loads(text)
+    if len(raw) >= _LONG:
+        with suppress(ValueError):  # marshal takes no date and no time
+            keep(name, marshal.dumps(found))
+    return found

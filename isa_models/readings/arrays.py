@@ -59,9 +59,15 @@ def unmasked(what: str, value: Any) -> Any:
     Traceback (most recent call last):
     isa_models.errors.InvalidArgument: a is a MaskedArray, whose mask would be lost: pass .filled(0), or another number
     """
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked(value):
         raise InvalidArgument(f"{what} is a MaskedArray, whose mask would be lost: pass .filled(0), or another number")
     return value
+
+
+def is_masked(value: object) -> bool:
+    """Whether a value is a masked array: none is where nobody has imported their module, which takes its time."""
+    kind = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())
+    return isinstance(value, kind)
 
 
 def held(what: str, value: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument
+from isa_models.readings.arrays import is_masked
 from simdnn.libraries import LIBRARIES, OperatorCall
 from simdnn.networks.types import label
 from simdnn.operators import graphs, moves, windows
@@ -45,7 +46,7 @@ def gathered(primitive: str, sources: Mapping[str, Any]) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
-    if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
+    if not isinstance(value, np.ndarray) or is_masked(value):
         return value
     return np.asarray(value).astype(value.dtype.newbyteorder("="), copy=False)
 

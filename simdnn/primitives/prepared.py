@@ -19,7 +19,7 @@ from isa_models.alike import alike
 from isa_models.environment import variables
 from isa_models.forks import ForkLock
 from isa_models.plugins import Registry
-from isa_models.readings.arrays import Array, copied_to_a_line
+from isa_models.readings.arrays import Array, copied_to_a_line, is_masked
 from isa_models.readings.turned import copied_in_order
 from simdnn import verbose
 from simdnn.kernels.common.kept import InPanels, Known, keep, kept
@@ -263,7 +263,7 @@ def kind_of_call(
     """All that a call's decisions go by, `others` being its further arguments; None where they go by numbers, too."""
     found = [target, *circumstances(), *others]
     for array in (src, weights) if bias is None else (src, weights, bias):
-        if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray):
+        if isinstance(array, np.ndarray) and not is_masked(array):
             found += array.shape, array.dtype
         elif type(array) is Reordered and array is weights:
             found += array.described, array.machine

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import simpy
+if TYPE_CHECKING:
+    import simpy
 
 AHEAD = 2  # steps of data that may lie ready: double buffering
 ROUNDS = 3  # rounds of tiles that are simulated before the steady state, and as many in it
-Process = Generator[simpy.Event, Any, None]
+Process = Generator["simpy.Event", Any, None]
 Queue = tuple[str, list[float], int, float]  # a channel, when each instance is through, which one, cycles of a step
 
 
@@ -131,6 +132,8 @@ class _Simulation:
     """One simulation of `tiles` tiles."""
 
     def __init__(self, system: System, stage: Stage, tiles: int, spans: bool) -> None:
+        import simpy  # which one core alone does not need
+
         self.system, self.stage = system, stage
         self.environment = simpy.Environment()
         self.left = tiles

@@ -239,7 +239,7 @@ class CoreRows:
             return 0
         used = np.flatnonzero(np.bincount(order))
         used = used[self.column("masks")[used] > 0]
-        return registers - len(np.unique(self._lists.values[0][self.column("first_write")[used]]))
+        return registers - len(set(self._lists.values[0][self.column("first_write")[used]].tolist()))
 
     def column(self, name: str) -> Ints:
         """A column of the ops' integers."""

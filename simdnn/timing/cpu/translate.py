@@ -17,13 +17,12 @@ import functools
 import hashlib
 import inspect
 import itertools
-import os
 import sys
-import tempfile
 import textwrap
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
+
+from isa_models.kept_files import keep, kept
 
 Ints = list[int]
 Floats = list[float]
@@ -416,7 +415,8 @@ def compiled(kind: type, entries: dict[str, Sequence[Any]]) -> dict[str, Callabl
     cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     sources = [inspect.getsource(sys.modules[base.__module__]) for base in (*kind.__mro__[:-1], _Method)]
     digest = hashlib.sha256("\n".join([*sources, repr(llvm.llvm_version_info), cpu, features]).encode()).hexdigest()
-    image = _kept(digest)
+    name = f"{digest[:32]}.o"
+    image = kept(name)
     if image is None:
         code = target.create_target_machine(cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small", jit=True)
         module = llvm.parse_assembly(text_of(kind, tuple(entries)), llvm.create_context())
@@ -425,7 +425,7 @@ def compiled(kind: type, entries: dict[str, Sequence[Any]]) -> dict[str, Callabl
         passes = llvm.create_pass_builder(code, tuning)
         passes.getModulePassManager().run(module, passes)
         image = code.emit_object(module)
-        _keep(digest, image)
+        keep(name, image)
     jit = llvm.create_lljit_compiler(target.create_target_machine(jit=True, codemodel="small", reloc="pic"))
     builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
     for name in entries:
@@ -437,30 +437,3 @@ def compiled(kind: type, entries: dict[str, Sequence[Any]]) -> dict[str, Callabl
         function.keep = jit, library  # type: ignore[attr-defined]  # which own the code
         found[name] = function
     return found
-
-
-def _folder() -> Path:
-    """Where machine code is kept between processes, as other programs of a user keep what they can make again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simdnn"
-
-
-def _kept(digest: str) -> bytes | None:
-    """The object code that was kept, if it is whole."""
-    try:
-        data = (_folder() / f"{digest[:32]}.o").read_bytes()
-    except (OSError, RuntimeError):  # no home
-        return None
-    image, check = data[:-32], data[-32:]
-    return image if hashlib.sha256(image).digest() == check else None
-
-
-def _keep(digest: str, image: bytes) -> None:
-    """For the next process, where there is a place to write to."""
-    try:
-        folder = _folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-            file.write(image + hashlib.sha256(image).digest())
-        Path(file.name).replace(folder / f"{digest[:32]}.o")
-    except (OSError, RuntimeError):
-        pass

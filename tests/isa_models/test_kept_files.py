@@ -1,0 +1,34 @@
+"""What processes keep for each other."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from isa_models.machines import toml_table
+from isa_models.machines.shipped import machine_file
+from isa_models.machines.toml_table import read_toml
+
+
+def test_a_long_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one is parsed, and so is one whose content was cut off where it is kept, or of which none can be kept."""
+    parsed: list[str] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(toml_table.tomllib, "loads", lambda text: parsed.append(text) or loads(text))  # type: ignore[func-returns-value]
+    shipped = machine_file("hsw")
+    assert shipped is not None
+    found = [read_toml(shipped) for _ in range(2)]
+    assert found[0] == found[1] == loads(shipped.read_text()) and len(parsed) == 1
+    (tmp_path / "mine.toml").write_text("day = 2026-11-28\n" + shipped.read_text())
+    mine = [read_toml(tmp_path / "mine.toml") for _ in range(2)]
+    assert mine[0] == mine[1] == found[0] | {"day": mine[0]["day"]} and len(parsed) == 3
+    (kept,) = tmp_path.glob("simdnn/*")
+    kept.write_bytes(kept.read_bytes()[:-40])
+    assert read_toml(shipped) == found[0] and len(parsed) == 4
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    assert read_toml(shipped) == found[0] and len(parsed) == 5
+
+
+loads = tomllib.loads
