@@ -26,7 +26,7 @@ from isa_models.errors import shortly, what_is_known
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array
 from simdnn.libraries import UNTIMED
-from simdnn.networks import shelf
+from simdnn.networks import schemas, shelf
 from simdnn.networks.load import DOMAINS, Loaded, graph_of, onnx_package, read
 from simdnn.networks.model import RANDOM, Graph
 from simdnn.networks.network import Network
@@ -344,11 +344,8 @@ class _Transpiler:
         return ""
 
     def _schema(self, node: Any) -> Any:
-        try:
-            version = self.opsets["" if node.domain == "ai.onnx" else node.domain]
-            return self.onnx.defs.get_schema(node.op_type, version, node.domain)
-        except (self.onnx.defs.SchemaError, KeyError):
-            return None
+        version = self.opsets.get("" if node.domain == "ai.onnx" else node.domain)
+        return version and schemas.find(node.op_type, version, node.domain)
 
     def _takes(self, schema: Any, node: Any, position: int) -> bool:
         """Whether an input may be of the narrow type."""

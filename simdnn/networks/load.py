@@ -15,6 +15,7 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.errors import how_to_install, nearest
 from isa_models.readings.arrays import Array, memory_bytes
 from simdnn.kernels.common.kept import fix
+from simdnn.networks import schemas
 from simdnn.networks.model import Graph, Node, Port
 from simdnn.networks.tensors import array_of, size_of
 from simdnn.networks.types import element
@@ -128,13 +129,10 @@ def _alike(node: onnx.NodeProto, version: int, other: int) -> bool:
     """Whether an operator of ONNX's own takes the same attributes and operands in two operator sets."""
     if node.domain not in DOMAINS:
         return True
-    schemas = []
-    for each in (version, other):
-        try:
-            schemas.append(onnx_package().defs.get_schema(node.op_type, each))
-        except Exception:  # what the C++ side raises has no documented type
-            return False
-    shown = [([i.name for i in s.inputs], {n: str(a.default_value) for n, a in s.attributes.items()}) for s in schemas]
+    found = [schemas.find(node.op_type, each) for each in (version, other)]
+    if None in found:
+        return False
+    shown = [([i.name for i in s.inputs], {n: str(a.default_value) for n, a in s.attributes.items()}) for s in found]
     return shown[0] == shown[1]
 
 
@@ -227,6 +225,8 @@ class _Loader:
         except (InvalidArgument, Unimplemented) as error:
             raise type(error)(f"node {name!r:.60}: {error}") from None
         version = self.opsets[domain]
+        if why := schemas.wrong_inputs(proto, version, domain):
+            raise InvalidArgument(f"node {name!r:.60} {why}")
         return Node(name, proto.op_type, domain, version, tuple(proto.input), tuple(proto.output), attributes, proto)
 
     def attribute(self, a: Any, known: Scope, depth: int) -> Any:

@@ -281,6 +281,24 @@ def test_a_wrong_number_of_inputs_names_the_node(op: str, count: int) -> None:
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("op", "reads", "message"),
+    [
+        ("Identity", [], "has 0 inputs; Identity takes 1"),
+        ("Clip", ["x"] * 4, "has 4 inputs; Clip takes 1 to 3"),
+        ("Sum", [], "has 0 inputs; Sum takes 1 or more"),
+        ("Mul", ["x", ""], "leaves out input 'B', which Mul needs"),
+    ],
+)
+def test_inputs_are_those_that_the_operator_takes(op: str, reads: list[str], message: str) -> None:
+    """As ONNX's schema has them, before anything looks at them."""
+    made = model([helper.make_node("Relu", ["x"], ["y"], "bad")], {"x": [4]}, ["y"])
+    made.graph.node[0].op_type = op
+    made.graph.node[0].input[:] = reads
+    with pytest.raises(InvalidArgument, match=f"node 'bad' {message}"):
+        simdnn.load(made)
+
+
 def test_sparse_initializers_are_refused() -> None:
     made = edited(lambda m: None)
     values = numpy_helper.from_array(np.ones(1, np.float32), "s")

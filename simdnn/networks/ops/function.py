@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
+from simdnn.networks import schemas
 from simdnn.networks.model import Graph, Node
 from simdnn.networks.types import number
 
@@ -21,14 +22,8 @@ if TYPE_CHECKING:
 
 def schema_of(node: Node) -> Any:
     """The ONNX schema of an operator that has a body, or None."""
-    import onnx
-
-    try:
-        schema = onnx.defs.get_schema(node.op, node.version, node.domain)
-    except onnx.defs.SchemaError:
-        return None
-    found: Any = schema
-    return found if found.has_function or found.has_context_dependent_function else None
+    found = schemas.find(node.op, node.version, node.domain)
+    return found if found and (found.has_function or found.has_context_dependent_function) else None
 
 
 def body(node: Node, operands: Sequence[Array | None]) -> Graph:

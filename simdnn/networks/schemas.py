@@ -1,0 +1,37 @@
+"""What ONNX says of an operator in an operator set: its schema, and whether a node has the inputs that it asks for."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+_MANY = 1000  # more inputs than a schema without an end counts
+
+
+@lru_cache(maxsize=1024)
+def find(name: str, version: int, domain: str = "") -> Any:
+    """The onnx package's record of an operator; None where it has none in that operator set."""
+    import onnx.defs
+
+    try:
+        return onnx.defs.get_schema(name, version, domain)
+    except Exception:  # what the C++ side raises has no documented type
+        return None
+
+
+def wrong_inputs(proto: Any, version: int, domain: str) -> str:
+    """What is wrong with a node's inputs; nothing where they fit, or where ONNX does not know the operator."""
+    asked = find(proto.op_type, version, domain)
+    if asked is None:
+        return ""
+    least, most, given = asked.min_input, asked.max_input, len(proto.input)
+    if not least <= given <= most:
+        allowed = str(least) if least == most else f"{least} or more" if most > _MANY else f"{least} to {most}"
+        return f"has {given} inputs; {proto.op_type} takes {allowed}"
+    left_out = (port.name for port, name in zip(asked.inputs, proto.input, strict=False) if not name and _must(port))
+    return next((f"leaves out input {name!r}, which {proto.op_type} needs" for name in left_out), "")
+
+
+def _must(port: Any) -> bool:
+    """Whether a formal input may not be left out."""
+    return bool(port.option == type(port.option).Single)
