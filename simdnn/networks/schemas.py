@@ -20,7 +20,7 @@ def find(name: str, version: int, domain: str = "") -> Any:
 
 
 def wrong_inputs(proto: Any, version: int, domain: str) -> str:
-    """What is wrong with a node's inputs; nothing where they fit, or where ONNX does not know the operator."""
+    """The fault of a node's inputs in words; empty where they fit, or where ONNX does not know the operator."""
     asked = find(proto.op_type, version, domain)
     if asked is None:
         return ""
