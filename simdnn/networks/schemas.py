@@ -1,4 +1,4 @@
-"""What ONNX says of an operator in an operator set: its schema, and whether a node has the inputs that it asks for."""
+"""Schemas: how ONNX describes an operator in an operator set, and whether a node has the inputs that it asks for."""
 
 from __future__ import annotations
 
