@@ -1,4 +1,4 @@
-"""Weights in ggml's blocks times f32 rows, as ggml multiplies them on AVX2 and above (docs/numerics.md).
+"""Weights in ggml's blocks times f32 rows, as ggml multiplies them on AVX2 and above (docs/numerics_ggml.md).
 
 for each row of the source, each block: brought to q8_0 or q8_1, as its `quantize_row_*` does             parallel
 for 16 rows of the source, 16 columns, each row, each column (rows of blocks):                            parallel
