@@ -1,4 +1,4 @@
-"""Functions that follow a product, as oneDNN's elementwise kernels on CPUs approximate them (docs/numerics.md, rule 17).
+"""Functions that follow a product, as oneDNN's elementwise kernels on CPUs have them (docs/numerics.md, rule 17).
 
 Each is a formula over `Element`s, of x and the numbers alpha and beta that it takes; `formula_of` finds it for a
 post-operation. Roundings and their order are the library's, so a kernel has its bits; coefficients are its, too (Apache
