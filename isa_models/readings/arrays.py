@@ -66,8 +66,9 @@ def unmasked(what: str, value: Any) -> Any:
 
 def is_masked(value: object) -> bool:
     """Whether a value is a masked array: none is where nobody has imported their module, which takes its time."""
-    kind = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())
-    return isinstance(value, kind)
+    if type(value) is np.ndarray:
+        return False
+    return isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ()))
 
 
 def held(what: str, value: Any) -> Any:

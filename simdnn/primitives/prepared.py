@@ -22,7 +22,7 @@ from isa_models.plugins import Registry
 from isa_models.readings.arrays import Array, copied_to_a_line, is_masked
 from isa_models.readings.turned import copied_in_order
 from simdnn import verbose
-from simdnn.kernels.common.kept import InPanels, Known, keep, kept
+from simdnn.kernels.common.kept import InPanels, Known, Made, keep, kept
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.spec import Apart, ConvProblem, Epilogue, Kernel, Parameters, Problem
 from simdnn.primitives import arrays, mathmode
@@ -30,7 +30,7 @@ from simdnn.primitives.attr import Attr
 from simdnn.primitives.costs import Outlives, built
 from simdnn.primitives.descriptors import plain_weights
 from simdnn.primitives.dispatch import Choice
-from simdnn.primitives.reorder import Reordered, panels_of
+from simdnn.primitives.reorder import Packer, Reordered, packer
 from simdnn.primitives.resolve import Resolved, bias_values
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import LOG, Target, priced, told, values, whole
@@ -140,8 +140,13 @@ class Prepared:
         if apart is None:
             inputs = kernel.prepare(src, known.values, parameters)
         else:
-            source, beside = apart.source(src), self._beside(apart, known, parameters)
-            if self.at_once and known.stays and (left := beside.to(program).run(source)) is not None:
+            source, stays = apart.source(src), known.stays
+            panels = None if stays else self._packed(known)
+            if panels and apart.panels_alone:
+                source, beside, stays = {**source, **panels}, self._given(apart, known, parameters), True
+            else:
+                beside = self._beside(apart, known, parameters)
+            if stays and self.at_once and (left := beside.to(program).run(source)) is not None:
                 return left
             inputs = {**source, **beside}
         with np.errstate(all="ignore"):  # NaN, Inf and overflow are values like others here
@@ -152,18 +157,44 @@ class Prepared:
         """The program's inputs that no source is in: kept with the weights."""
         what = self, None if parameters.bias is None else parameters.bias.tobytes()
         if (found := known.made.get(what)) is None:
-            found = engines().Inputs(apart.beside(self._packed(known), parameters))
+            if known.stays:
+                self._packed(known)
+            found = engines().Inputs(apart.beside(known.values, parameters))
             keep(known, what, found)
         return cast("Inputs", found)
 
-    def _packed(self, known: Known) -> Array:
-        """The weights, whose panels are known where a program makes them."""
+    def _given(self, apart: Apart, known: Known, parameters: Parameters) -> Inputs:
+        """The program's inputs that neither source nor weights are in: kept until a call has another bias."""
+        assert self.kernel.blocked is not None
+        bias = None if parameters.bias is None else parameters.bias.tobytes()
+        if (found := self._latest.get(bias)) is None:
+            made = apart.beside(known.values, parameters)
+            found = engines().Inputs({name: made[name] for name in made.keys() - self.kernel.blocked.sizes.keys()})
+            self._latest.clear()
+            self._latest[bias] = found
+        return found
+
+    @functools.cached_property
+    def _latest(self) -> dict[bytes | None, Inputs]:
+        """Inputs of the latest call, by its bias."""
+        return {}
+
+    @functools.cached_property
+    def _packer(self) -> Packer | None:
+        """The way of weights into the kernel's own layout; None where it has none."""
         problem, blocked = self.problem, self.kernel.blocked
-        if blocked and blocked not in known.made and self.target.engine != "reference":
-            tag = plain_weights(problem).tag
-            if panels := panels_of(known.values, blocked, tag, problem.wei):
-                known.add(blocked, panels)
-        return known.values
+        if blocked is None or self.target.engine == "reference":
+            return None
+        return packer(blocked, plain_weights(problem).tag, problem.wei)
+
+    def _packed(self, known: Known) -> Made | None:
+        """The weights' panels, where a program makes them."""
+        if self._packer is None:
+            return None
+        blocked = self.kernel.blocked
+        if (found := known.made.get(blocked)) is None and (found := self._packer(known.values)):
+            known.add(blocked, found)
+        return found
 
     def _copied(self, src: Array) -> Array:
         """A copy of the source: of a convolution's with channels last, as kernels of CPUs read it."""

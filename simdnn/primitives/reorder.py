@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from os import PathLike
@@ -37,7 +36,6 @@ _STRONGEST = ("avx512_core_bf16", "avx512_core", "avx2")
 _BY_COLUMNS = ("ba", "acb")
 _OFTEN = 3  # weights of one layout that are packed: a network's own are twice at most
 _LEAST = 1 << 12  # bytes: smaller weights are packed by NumPy
-_packed: Counter[Blocked] = Counter()
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,19 +177,36 @@ def conversion(choice: Choice) -> Conversion | None:
     return Conversion(cost.cycles, cost.seconds, sizes["input"], sizes["output"], cost.confidence)
 
 
-def panels_of(weights: Array, blocked: Blocked, tag: str, dtype: str) -> Mapping[str, Array] | None:
-    """Weights of a type in a kernel's own layout, by the program of a reorder; None the first times, which take longer
-    to compile it than NumPy to pack, and where numbers would change.
-    """
-    if blocked.dtype != dtype or weights.nbytes < _LEAST:
-        return None
-    _packed[blocked] += 1
-    if _packed[blocked] < _OFTEN:
-        return None
-    from simdnn import numerics  # brings LLVM
+class Packer:
+    """The way of weights, as the user stores them, into a kernel's own layout, by the program of a reorder."""
 
-    made = numerics.run(packing.reorder(tag, dtype, blocked), {"plain": weights.reshape(-1)}, engine="compiled")
-    return {name: made[name] for name in blocked.sizes}
+    def __init__(self, blocked: Blocked, tag: str, dtype: str) -> None:
+        self.what, self.names = (tag, dtype, blocked), tuple(blocked.sizes)
+        self.met = 0  # weights
+
+    def __call__(self, weights: Array) -> Mapping[str, Array] | None:
+        """The panels; None the first times, which take longer to compile the program than NumPy to pack."""
+        self.met += 1
+        if weights.nbytes < _LEAST or self.met < _OFTEN:
+            return None
+        made = self._run(self._program, {"plain": weights.reshape(-1)}, engine="compiled")
+        return {name: made[name] for name in self.names}
+
+    @functools.cached_property
+    def _program(self) -> Program:
+        return packing.reorder(*self.what)
+
+    @functools.cached_property
+    def _run(self) -> Callable[..., Mapping[str, Array]]:
+        from simdnn import numerics  # brings LLVM
+
+        return numerics.run
+
+
+@functools.lru_cache(maxsize=256)
+def packer(blocked: Blocked, tag: str, dtype: str) -> Packer | None:
+    """The way of weights of a type into a layout; None where numbers would change."""
+    return Packer(blocked, tag, dtype) if blocked.dtype == dtype else None
 
 
 def plain_of(weights: object) -> tuple[Any, str]:

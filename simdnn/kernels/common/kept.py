@@ -1,7 +1,7 @@
 """Weights that products met twice, and what kernels made of them: the next product with the same weights finds both.
 
 What is kept is a copy that nobody changes. Whether a caller's array is the same is told by its bytes, since it may have
-been changed since; one that a model holds is known by itself, however it is turned.
+been changed since; one that a model holds, or that lies in `bytes`, is known by itself, however it is turned.
 """
 
 from __future__ import annotations
@@ -129,7 +129,10 @@ def kept(weights: Array) -> Known:
     """
     if met := known_of(weights):
         return met
-    own = _fixed.get(id(owner(weights)))
+    memory: object = (whole := owner(weights)).base
+    if isinstance(memory, bytes) and not whole.flags.writeable:  # which nobody changes either
+        fix(whole)
+    own = _fixed.get(id(whole))
     if weights.nbytes < _LEAST or own is None and not weights.flags.c_contiguous:
         return Known(copied_to_a_line(weights))
     known = _of_callers.get(id(weights)) if own is None else None

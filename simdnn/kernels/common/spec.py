@@ -330,6 +330,7 @@ class Apart:
 
     source: Callable[[Array], dict[str, Array]]
     beside: Callable[[Array, Parameters], dict[str, Array]]
+    panels_alone: bool = False  # whether it reads nothing of weights but the panels in the kernel's own layout
 
     def __call__(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         return {**self.source(src), **self.beside(weights, parameters)}

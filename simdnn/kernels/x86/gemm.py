@@ -212,12 +212,11 @@ class Gemm:
     # -- between the user's arrays and the program's tensors --------------------------------------------------------
     def kernel(self) -> Kernel:
         p, halves = self.product, self.product.options.halve
+        parts = self.weights.arrays, self.sums.arrays, self.compensation.arrays, self.epilogue_arrays
         return Kernel(
             p.name,
             self.program,
-            p.inputs(
-                self.program, self.weights.arrays, self.sums.arrays, self.compensation.arrays, self.epilogue_arrays
-            ),
+            p.inputs(self.program, *parts, panels_alone=not (self.compensation.by or self.sums.group)),
             p.finish,
             p.dot.compute,
             self.weights.given,

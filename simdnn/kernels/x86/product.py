@@ -92,9 +92,9 @@ class Product:
         return found
 
     # -- between the user's arrays and the program's tensors --------------------------------------------------------
-    def inputs(self, program: Program, *parts: Makes) -> Apart:
+    def inputs(self, program: Program, *parts: Makes, panels_alone: bool = False) -> Apart:
         """The way to the program's inputs: the source, and what the parts make of weights and parameters."""
-        return Apart(self.flat_source, partial(_beside, program, parts))
+        return Apart(self.flat_source, partial(_beside, program, parts), panels_alone)
 
     def flat_source(self, src: Array) -> dict[str, Array]:
         """The source's tensor."""
