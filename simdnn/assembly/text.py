@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -61,9 +61,31 @@ _ATT_REGISTER = re.compile(r"%[a-z]")
 _OTHER_MNEMONIC = re.compile(r"rep(n?[ez])?|lock|bnd|notrack|data16|(j|set|cmov)n?([abgl]e?|[cpsoze]|p[eo])|sal|retq?")
 _WORDS = re.compile(r"([a-z0-9]+)(?:\s+(?!(?:byte|[xyz]mmword|[dqt]?word|offset|ptr)\b)([a-z]\w*))?")
 _BEFORE_A_NAME = re.compile(r"j\w+|call|loopn?[ez]?|rep\w*|lock|bnd|notrack|data16")
-#: what others write and LLVM's assembler refuses: gcc's movsx of 32 bits and its FLAT, LLVM 14's gathers (Intel
-#: syntax), Windows' constants
-_OTHERWISE = (
+_WIDE = re.compile(r"\b([xyz])mm\d+", re.IGNORECASE)
+_ELEMENT = re.compile(r"(?<=2)(?:u?(?:qq|dq|w)|pd|ps|ph|bf16)", re.IGNORECASE)
+_BITS = {"x": 128, "y": 256, "z": 512, "word": 16, "dword": 32, "qword": 64}
+_BITS |= {"qq": 64, "pd": 64, "dq": 32, "ps": 32, "w": 16, "ph": 16, "bf16": 16}
+
+
+def _broadcast(found: re.Match[str]) -> str:
+    """GNU's "DWORD BCST [rax]" with the count that LLVM asks for: "dword ptr [rax]{1to16}".
+
+    The count is that of the elements in the widest register; where a conversion has one register, it is the result.
+    """
+    size, place, count = found[1].lower(), found[2], found[3]
+    mnemonic, _, operands = found.string.partition(" ")
+    wide = max((_BITS[one.lower()] for one in _WIDE.findall(operands)), default=0)
+    made = _ELEMENT.search(mnemonic) if len(_WIDE.findall(operands)) == 1 else None
+    count = count or f"{{1to{wide // _BITS[made[0].lower().lstrip('u') if made else size]}}}"
+    return f"{size} ptr {place}{count}"
+
+
+#: what others write and LLVM's assembler refuses, or takes for another thing: gcc's movsx of 32 bits and its FLAT,
+#: LLVM 14's gathers, GNU's broadcasts and roundings, the manual's r8l (Intel syntax), Windows' constants
+_OTHERWISE: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"\b([dq]?word) bcst (?:ptr )?(\[[^]]*\])(\{1to\d+\})?", re.IGNORECASE), _broadcast),
+    (re.compile(r"(?<=\w)\{(r[nduz]-)?sae\}", re.IGNORECASE), r", {\1sae}"),
+    (re.compile(r"(?<![\w.$%@\"])(r(?:8|9|1[0-5]))l(?![\w.$@\"])", re.IGNORECASE), r"\1b"),
     (re.compile(r"movsx(?=\s+r(?:\w\w|\d+)\s*,\s*(?:dword ptr\b|e\w\w$|r\d+d$))", re.IGNORECASE), "movsxd"),
     (re.compile(r"\boffset flat:", re.IGNORECASE), "offset "),
     (re.compile(r"(?<=gather|catter)(\w+ .*?)\b[xyz]mmword ptr (?=\[)", re.IGNORECASE), r"\1"),
@@ -71,8 +93,8 @@ _OTHERWISE = (
 )
 _QUOTES = re.compile(r"\"[^\"]*\"|'[^']'")
 #: what is written like a register; LLVM takes one that there is not for a place in memory (Intel syntax)
-_LIKE_REGISTERS = re.compile(r"(?<![\w.$%@])(?:([xyz]?mm|tmm|k)\d+|r\d+[bdw]?)(?![\w.$@])", re.IGNORECASE)
-_OF_OTHERS = re.compile(r"movsx|flat:|gather|scatter|__", re.IGNORECASE)
+_LIKE_REGISTERS = re.compile(r"(?<![\w.$%@])(?:([xyz]?mm|tmm|k)\d+|r\d+[bdwl]?)(?![\w.$@])", re.IGNORECASE)
+_OF_OTHERS = re.compile(r"movsx|flat:|gather|scatter|__|bcst|sae|r\d+l", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -291,7 +313,7 @@ class _Reading:
         """`InvalidArgument` for a register that there is not."""
         for number, text in self.statements if self.syntax == "intel" else ():
             for found in _LIKE_REGISTERS.finditer(_QUOTES.sub("", text)):
-                if found[0].lower() not in REGISTERS and found[0] not in self.labels:
+                if re.sub(r"(\d)b$", r"\1l", found[0].lower()) not in REGISTERS and found[0] not in self.labels:
                     kind = found[1].lower() if found[1] else "r"
                     known = sorted(
                         (r for r in REGISTERS if r[: len(kind)] == kind and r[len(kind) :].isdigit()), key=_number

@@ -10,6 +10,7 @@ import pytest
 import simdnn
 from isa_models import InvalidArgument, SimdnnError, UnknownName
 from simdnn.assembly.analysis import read_body
+from simdnn.assembly.assembler import machine_code
 from simdnn.assembly.files import hexadecimal
 from simdnn.assembly.text import read_text
 
@@ -322,12 +323,42 @@ def test_errors_are_of_the_package() -> None:
         ("vaddps zmm0, zmm1, zmm42", "no register 'zmm42'; there are zmm0 to zmm31"),
         ("kmovw eax, K9", "no register 'K9'; there are k0 to k7"),
         ("mov rax, r16", "no register 'r16'; there are r8 to r15"),
+        ("mov r16l, al", "no register 'r16l'; there are r8 to r15"),
         ("nop\ntdpbusd tmm0, tmm1, tmm8", "line 2: no register 'tmm8'"),
     ],
 )
 def test_a_register_that_there_is_not_is_no_place_in_memory(text: str, said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
         simdnn.analyze(text, "spr", assume=True)
+
+
+def test_lowest_bytes_of_registers_by_both_names() -> None:
+    """The manual's r8l and everybody's r8b; LLVM takes the first for a place in memory."""
+    assert machine_code("mov r8l, al") == machine_code("mov r8b, al") == bytes.fromhex("4188c0")
+    assert machine_code("movzx R15D, R11L") == machine_code("movzx r15d, r11b")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("vpmulld zmm4,zmm3,DWORD BCST [r13+rax*4+0x40]", "vpmulld zmm4, zmm3, dword ptr [r13+rax*4+0x40]{1to16}"),
+        ("vfmadd231pd ymm5,ymm0,QWORD BCST [rdi]", "vfmadd231pd ymm5, ymm0, qword ptr [rdi]{1to4}"),
+        ("vcmpps k1,zmm2,DWORD BCST [rax],0x3", "vcmpps k1, zmm2, dword ptr [rax]{1to16}, 3"),
+        ("vfpclassps k1,DWORD BCST [rax]{1to16},0x3", "vfpclassps k1, dword ptr [rax]{1to16}, 3"),
+        ("vcvtps2pd zmm1,DWORD BCST [rax]", "vcvtps2pd zmm1, dword ptr [rax]{1to8}"),
+        ("vcvtpd2ps ymm1,QWORD BCST [rax]", "vcvtpd2ps ymm1, qword ptr [rax]{1to8}"),
+        ("vcvtpd2ps xmm1,QWORD BCST [rax]{1to4}", "vcvtpd2ps xmm1, qword ptr [rax]{1to4}"),
+        ("vcvtne2ps2bf16 zmm1,zmm2,DWORD BCST [rax]", "vcvtne2ps2bf16 zmm1, zmm2, dword ptr [rax]{1to16}"),
+        ("vcvtneps2bf16 ymm1,DWORD BCST [rax]", "vcvtneps2bf16 ymm1, dword ptr [rax]{1to16}"),
+        ("vaddph zmm1,zmm2,WORD BCST [rax]", "vaddph zmm1, zmm2, word ptr [rax]{1to32}"),
+        ("vcvtps2ph ymm0,zmm0{sae},0x8", "vcvtps2ph ymm0, zmm0, {sae}, 8"),
+        ("vaddps zmm1{k1},zmm2,zmm3{rn-sae}", "vaddps zmm1{k1}, zmm2, zmm3, {rn-sae}"),
+        ("vcvttss2usi eax,xmm1{sae}", "vcvttss2usi eax, xmm1, {sae}"),
+    ],
+)
+def test_broadcasts_and_roundings_as_gnu_writes_them(theirs: str, ours: str) -> None:
+    """What objdump of binutils 2.40 prints in Intel syntax for `ours`."""
+    assert machine_code(theirs) == machine_code(ours)
 
 
 def test_labels_and_names_may_look_like_registers() -> None:
