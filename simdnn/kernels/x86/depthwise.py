@@ -14,8 +14,9 @@ from isa_models.readings.turned import in_order
 from simdnn.kernels.common.code import Code, loop, nest, op, pieces
 from simdnn.kernels.common.edges import Edges
 from simdnn.kernels.common.pack import Blocked, Layout, filled, halved, inputs_of, wrap32
-from simdnn.kernels.common.spec import Apart, ConvProblem, Kernel, Parameters
+from simdnn.kernels.common.spec import Apart, ConvProblem, Kernel, Parameters, SpatialAxis
 from simdnn.kernels.x86.code import Unit, load32, load_float, zero
+from simdnn.kernels.x86.direct import OutputRun, blocks_along, on_image, runs_along
 from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile
 from simdnn.kernels.x86.source import Source
 from simdnn.program.check import verify
@@ -44,7 +45,7 @@ class DepthwiseDot:
             return [op("vdpbf16ps", acc, acc, unit.reg(a, "bf16"), unit.reg(b, "bf16"))]
         if self.floats:
             return [op("vfmadd231ps", acc, acc, unit.reg(a, "f32"), unit.reg(b, "f32"))]
-        product = unit.reg(a, "s32")
+        product = unit.reg("t", "s32")
         return [op("vpmaddwd", product, unit.reg(a, "s16"), unit.reg(b, "s16")), op("vpaddd", acc, acc, product)]
 
 
@@ -89,10 +90,20 @@ class Depthwise:
 
     @cached_property
     def source(self) -> Source:
-        """The source as one group; channels without masks fill whole vectors, because loads widen them."""
+        """The source as one group, as it is; without masks channels that fill no vectors are filled up in a copy, which
+        has the padding as well: loads widen whole vectors.
+        """
         p = self.problem
         icp = p.ic if self.unit.masks else self.channels
-        return Source(p.src, p.src, p.mb, p.ih, p.iw, 1, p.ic, icp, p.padding)
+        return Source(p.src, p.src, p.mb, p.ih, p.iw, 1, p.ic, icp, p.padding if icp != p.ic else (0, 0, 0, 0))
+
+    @cached_property
+    def axes(self) -> list[SpatialAxis]:
+        """The axes of the image as it is read."""
+        axes = self.problem.axes
+        if self.source.copied:
+            return [axis._replace(i=axis.before + axis.i + axis.behind, before=0, behind=0) for axis in axes]
+        return list(axes)
 
     @cached_property
     def plan(self) -> Plan:
@@ -120,12 +131,14 @@ class Depthwise:
     def program(self) -> Program:
         p = self.problem
         code = self.source.stage(self.unit)
-        rows = min(p.ow, _ROWS[self.unit.width])
-        blocks, tail = divmod(p.ow, rows)
-        for count, channel, live in pieces("j", p.groups, self.unit.lanes):
-            body: Code = loop("r", blocks, self.tile(Affine.var("r") * rows, rows, channel, live))
-            body += self.tile(Affine(blocks * rows), tail, channel, live) if tail else []
-            code += nest([("n", p.mb), ("y", p.oh), ("j", count)], body, parallel=True)
+        rows, columns = self.axes
+        height = -(-p.ow // -(-p.ow // _ROWS[self.unit.width]))
+        for lines in runs_along(rows):
+            for count, channel, live in pieces("j", p.groups, self.unit.lanes):
+                body: Code = []
+                for first, pixels, times in blocks_along(columns, height):
+                    body += loop("r", times, self.tile(lines, first, pixels, channel, live))
+                code += nest([("n", p.mb), ("y", lines.count), ("j", count)], body, parallel=True)
         outputs = p.mb * p.oh * p.ow * p.oc
         tensors = [
             *self.source.tensors(),
@@ -135,33 +148,62 @@ class Depthwise:
         ]
         return verify(Program(f"{self.name} {p}", self.unit.isa, tuple(tensors), tuple(code)))
 
-    def tile(self, first: Affine, rows: int, channel: Affine, live: int) -> Code:
-        """`rows` neighbouring pixels of a line, one vector of channels."""
-        p, s, unit = self.problem, self.source, self.unit
-        n, y, u, w = (Affine.var(v) for v in "nyuw")
-        accumulators = [unit.reg(f"c{i}", self.dot.acc) for i in range(rows)]
-        line = n * s.image + (y * p.strides[0] + u * p.dilation[0]) * s.row
-        body: Code = [
-            load32(
-                unit,
-                unit.reg("b", "f32" if self.dot == FLOAT else "u32"),
-                "wei",
-                ((u * p.kw + w) * self.channels + channel) * self.dot.depth,
-                unit.lanes,
-            )
-        ]
-        for i, acc in enumerate(accumulators):
-            pixel = (first + i) * p.strides[1] + w * p.dilation[1]
-            body += self.load_source(line + pixel * s.pixel + channel, live)
-            body += self.dot.emit(unit, acc, "a", "b")
-        numbers = [(n * p.oh + y) * p.ow + first + i for i in range(rows)]
-        positions = [(y * p.ow + first + i) * self.channels + channel for i in range(rows)]
+    def tile(self, lines: OutputRun, first: int, count: int, channel: Affine, live: int) -> Code:
+        """`count` neighbouring pixels of a line, one vector of channels; `first`: a pixel of those alike."""
+        p, unit = self.problem, self.unit
+        accumulators = [unit.reg(f"c{i}", self.dot.acc) for i in range(count)]
+        pixel, y = Affine.var("r") * count + first, Affine.var("y") + lines.first
+        numbers = [(Affine.var("n") * p.oh + y) * p.ow + pixel + i for i in range(count)]
+        positions = [(y * p.ow + pixel + i) * self.channels + channel for i in range(count)]
         rows_of_dst = [x * p.oc + channel for x in numbers]
         final = TileSums(unit, [[acc] for acc in accumulators], [live], rows_of_dst, channel, positions)
         bias = self.starts and p.epilogue.bias
         code: Code = [load32(unit, acc, "bias", channel, unit.lanes) if bias else zero(acc) for acc in accumulators]
-        code += add_parts(self.plan, final, self.held) + loop("u", p.kh, loop("w", p.kw, body))
+        if self.dot.floats and any(axis.before or axis.behind for axis in self.axes):
+            code.append(zero(unit.reg("z")))
+        code += add_parts(self.plan, final, self.held)
+        ahead, behind = lines.tap, lines.tap + lines.taps
+        code += loop("u", ahead, self.beside_the_image(accumulators, 0, channel))
+        code += loop("u", lines.taps, self.row(accumulators, lines, first, channel, live))
+        code += loop("u", p.kh - behind, self.beside_the_image(accumulators, behind, channel))
         return code + finish_tile(self.plan.without((*self.held, *("bias",) * bias)), final)
+
+    def row(self, sums: list[Register], lines: OutputRun, first: int, channel: Affine, live: int) -> Code:
+        """The taps of a row on the image. Where a pixel is another one's next tap, it stays in its register for it."""
+        s, (rows, columns), count = self.source, self.axes, len(sums)
+        u = Affine.var("u") + lines.tap
+        line = (Affine.var("y") + lines.first) * rows.stride + u * rows.dilation + -rows.before
+        begin = Affine.var("n") * s.image + line * s.row + channel
+        begin = begin + ((Affine.var("r") * count + first) * columns.stride + -columns.before) * s.pixel
+        shared = self.unit.masks and columns.stride == columns.dilation
+        code: Code = []
+        for w in range(columns.k):
+            code.append(self.load_weights(u * columns.k + w, channel))
+            for i, acc in enumerate(sums):
+                if not on_image(columns, first + i, w):
+                    code += self.dot.emit(self.unit, acc, "z", "b") if self.dot.floats else []
+                    continue
+                name = f"a{(i + w) % count}" if shared else "a"
+                if not shared or w == 0 or i == count - 1:
+                    place = i * columns.stride + w * columns.dilation
+                    code += self.load_source(name, begin + place * s.pixel, live)
+                code += self.dot.emit(self.unit, acc, name, "b")
+        return code
+
+    def beside_the_image(self, sums: list[Register], first: int, channel: Affine) -> Code:
+        """The taps of a row beside the image, zeros, which floats are multiplied by: an infinity becomes a NaN."""
+        if not self.dot.floats:
+            return []
+        tap = (Affine.var("u") + first) * self.problem.kw + Affine.var("w")
+        body = [self.load_weights(tap, channel)]
+        for acc in sums:
+            body += self.dot.emit(self.unit, acc, "z", "b")
+        return loop("w", self.problem.kw, body)
+
+    def load_weights(self, tap: Affine, channel: Affine) -> Op:
+        """The weights of a tap."""
+        register = self.unit.reg("b", "f32" if self.dot == FLOAT else "u32")
+        return load32(self.unit, register, "wei", (tap * self.channels + channel) * self.dot.depth, self.unit.lanes)
 
     @property
     def held(self) -> tuple[str, ...]:
@@ -169,16 +211,16 @@ class Depthwise:
         early = self.dot.floats and (self.starts or self.reference)
         return ("sum",) * (early and self.plan.sums_first)
 
-    def load_source(self, at: Affine, live: int) -> Code:
+    def load_source(self, name: str, at: Affine, live: int) -> Code:
         """One vector of channels, widened to 32 bits."""
         unit, s = self.unit, self.source
         lanes = live if unit.masks or s.read == "f32" else unit.lanes
         if self.dot == FLOAT:
-            return load_float(unit, "a", s.tensor, s.read, at, lanes)
+            return load_float(unit, name, s.tensor, s.read, at, lanes)
         if self.dot == PAIRS:
-            return [op("vpmovzxwd", unit.reg("a"), Memory(s.tensor, at, "u16", lanes))]
+            return [op("vpmovzxwd", unit.reg(name), Memory(s.tensor, at, "u16", lanes))]
         extend = _EXTEND[s.read]
-        register = unit.reg("a", "u32" if s.read == "u8" else "s32")
+        register = unit.reg(name, "u32" if s.read == "u8" else "s32")
         return [op(extend, register, Memory(s.tensor, at, s.read, lanes))]
 
     def kernel(self) -> Kernel:

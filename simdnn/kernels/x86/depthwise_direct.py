@@ -19,7 +19,7 @@ from simdnn.kernels.common.code import Code, loop, nest, op
 from simdnn.kernels.common.spec import ConvProblem
 from simdnn.kernels.common.sums import RegisterTile
 from simdnn.kernels.x86.code import Unit, broadcast32, load_float, zero
-from simdnn.kernels.x86.direct import OutputKind, kinds_along
+from simdnn.kernels.x86.direct import OutputKind, blocks_along, kinds_along, on_image
 from simdnn.kernels.x86.dots import BF16, BF16_EMULATED, FMA, VNNI
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.kernels.x86.tile import weights_of
@@ -79,23 +79,11 @@ class Walk:
 
     def blocks(self) -> Iterator[tuple[int, int, int]]:
         """(first pixel, pixels, how many) of tiles alike."""
-        at = 0
-        while at < self.problem.ow:
-            height, count = min(self.tile.rows, self.problem.ow - at), 1
-            while self.whole(at, height) and self.whole(at + count * height, height):
-                count += 1
-            yield at, height, count
-            at += count * height
-
-    def whole(self, first: int, height: int) -> bool:
-        """Whether a tile is on the line, and its windows on the image."""
-        pixels, taps = (first, first + height - 1), (0, self.problem.kw - 1)
-        return pixels[1] < self.problem.ow and all(self.inside(pixel, w) for pixel in pixels for w in taps)
+        return blocks_along(self.problem.axes[1], self.tile.rows)
 
     def inside(self, pixel: int, w: int) -> bool:
         """Whether a pixel's tap of a column lies on the image."""
-        axis = self.problem.axes[1]
-        return 0 <= pixel * axis.stride + w * axis.dilation - axis.before < axis.i
+        return on_image(self.problem.axes[1], pixel, w)
 
     def channels(self) -> Iterator[tuple[Affine, int, int]]:
         """(first channel, vectors, how many) of blocks of channels."""

@@ -11,6 +11,7 @@ Values come from the other form (`gemm`): there a tap beside the image is a prod
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -71,6 +72,32 @@ def runs_along(axis: SpatialAxis) -> list[OutputRun]:
     return found
 
 
+def blocks_along(axis: SpatialAxis, height: int) -> Iterator[tuple[int, int, int]]:
+    """(first output, outputs, how many) of blocks along an axis; those in a row whose taps all lie on the image are
+    together.
+
+    >>> list(blocks_along(SpatialAxis(i=40, k=3, o=40, stride=1, dilation=1, before=1, behind=1), 8))
+    [(0, 8, 1), (8, 8, 3), (32, 8, 1)]
+    """
+
+    def whole(first: int) -> bool:
+        last = first + height - 1
+        return last < axis.o and all(on_image(axis, o, tap) for o in (first, last) for tap in (0, axis.k - 1))
+
+    at = 0
+    while at < axis.o:
+        count = 1
+        while whole(at) and whole(at + count * height):
+            count += 1
+        yield at, min(height, axis.o - at), count
+        at += count * height
+
+
+def on_image(axis: SpatialAxis, output: int, tap: int) -> bool:
+    """Whether an output's tap lies on the image."""
+    return 0 <= output * axis.stride + tap * axis.dilation - axis.before < axis.i
+
+
 def kinds_along(axis: SpatialAxis) -> list[OutputKind]:
     """The runs along an axis, two of as many outputs with as many taps together.
 
@@ -94,8 +121,7 @@ def _together(one: OutputRun, other: OutputRun, times: int) -> OutputKind:
 
 def _taps(axis: SpatialAxis, output: int) -> tuple[int, int]:
     """(the first tap of an output that lies on the image, how many do)."""
-    begin = output * axis.stride - axis.before
-    on = [tap for tap in range(axis.k) if 0 <= begin + tap * axis.dilation < axis.i]
+    on = [tap for tap in range(axis.k) if on_image(axis, output, tap)]
     return (on[0], len(on)) if on else (0, 0)
 
 
