@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -109,10 +110,13 @@ def _one(row: Row, shapes: list[str], rounds: int) -> None:
         theirs = (onednn.Matmul if len(sizes) == 3 else onednn.Convolution)(row.types, *sizes)
         actions = (_matmuls if len(sizes) == 3 else _convolutions)(row, *sizes)
         beside = {"onednn": theirs.run, "their call": theirs.call, "their new": theirs.packing}
-        operations = (
-            2 * np.prod(sizes[:5]) * sizes[2] * sizes[4] // sizes[5] ** 2 if len(sizes) > 3 else 2 * np.prod(sizes)
-        )
-        times = _medians(actions | beside, int(operations), rounds)
+        mb, *others = sizes
+        if len(sizes) > 3:
+            ic, size, oc, taps, stride, _, groups = others
+            operations = 2 * mb * ic * oc * (taps * size // stride) ** 2 // groups
+        else:
+            operations = 2 * prod(sizes)
+        times = _medians(actions | beside, operations, rounds)
         cell: dict[str, Any] = {"kernel": row.kernel, "types": row.types, "shape": shape}
         pairs = {"run": "onednn", "call": "their call", "known": "their call", "new": "their new"}
         cell |= {name: times[pair] / times[name] for name, pair in pairs.items()}

@@ -13,6 +13,7 @@ from isa_models.readings.arrays import Array
 from isa_models.readings.turned import in_order
 from simdnn.kernels.common.code import Code, loop, nest, op, pieces
 from simdnn.kernels.common.edges import Edges
+from simdnn.kernels.common.kept import made_of
 from simdnn.kernels.common.pack import Blocked, Layout, filled, halved, inputs_of, wrap32
 from simdnn.kernels.common.spec import Apart, ConvProblem, Kernel, Parameters, SpatialAxis
 from simdnn.kernels.x86.code import Unit, load32, load_float, zero
@@ -23,6 +24,7 @@ from simdnn.program.check import verify
 from simdnn.program.records import WEIGHTS, Affine, Memory, Op, Program, Register, Tensor
 
 _ROWS = {512: 12, 256: 6}  # pixels of a tile: accumulators that cover the latency of the multiply-accumulate
+_FEW_TAPS = 9  # of an image that is read where it is: more make the text of a program long
 
 
 @dataclass(frozen=True)
@@ -90,12 +92,13 @@ class Depthwise:
 
     @cached_property
     def source(self) -> Source:
-        """The source as one group, as it is; without masks channels that fill no vectors are filled up in a copy, which
-        has the padding as well: loads widen whole vectors.
+        """The source as one group, as it is. A copy has the padding around it where taps are many, as each edge of the
+        image has code of its own else; and where channels fill no vectors, which loads without masks widen whole.
         """
         p = self.problem
         icp = p.ic if self.unit.masks else self.channels
-        return Source(p.src, p.src, p.mb, p.ih, p.iw, 1, p.ic, icp, p.padding if icp != p.ic else (0, 0, 0, 0))
+        as_it_is = icp == p.ic and p.kh * p.kw <= _FEW_TAPS
+        return Source(p.src, p.src, p.mb, p.ih, p.iw, 1, p.ic, icp, (0, 0, 0, 0) if as_it_is else p.padding)
 
     @cached_property
     def axes(self) -> list[SpatialAxis]:
@@ -195,7 +198,7 @@ class Depthwise:
         if not self.dot.floats:
             return []
         tap = (Affine.var("u") + first) * self.problem.kw + Affine.var("w")
-        body = [self.load_weights(tap, channel)]
+        body: Code = [self.load_weights(tap, channel)]
         for acc in sums:
             body += self.dot.emit(self.unit, acc, "z", "b")
         return loop("w", self.problem.kw, body)
@@ -227,7 +230,7 @@ class Depthwise:
         return Kernel(
             self.name,
             self.program,
-            Apart(self.pixels, self.beside),
+            Apart(self.pixels, self.beside, panels_alone=not (self.halve or self.plan.compensate)),
             self.finish,
             self.dot.compute,
             blocked=self.blocked,
@@ -251,7 +254,8 @@ class Depthwise:
         taps = weights.reshape(problem.groups, problem.kh, problem.kw)  # s16 or f32 where a reorder has widened them
         if self.halve:
             taps = halved(taps)
-        inputs: dict[str, Array] = {"wei": self.weights(taps), **self.plan.inputs(p, self.padded)}
+        panels = made_of(weights, self.blocked or "halved", lambda: {"wei": self.weights(taps)})
+        inputs: dict[str, Array] = {**panels, **self.plan.inputs(p, self.padded)}
         if self.plan.compensate:
             inputs["comp"] = self.compensation(taps, p.zp_src)
         return inputs_of(self.program, inputs)
