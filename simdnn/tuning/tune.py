@@ -16,7 +16,7 @@ from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
 from isa_models.errors import shortly, unknown_name
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
-from simdnn.late import pd
+from simdnn.late import frames, pd
 from simdnn.networks.load import read
 from simdnn.networks.modes import Metric, left_open, listed_feeds, overlap_of, random_feeds, telling_open
 from simdnn.networks.network import load
@@ -39,6 +39,7 @@ Feeds = Mapping[str, Array] | Sequence[Mapping[str, Array]]
 _A_ROUND, _ROUNDS = 24, 4  # recipes of a fetched network, after sensitivities
 _SLACK = 1e-12  # of a loss, which is a difference
 _COLUMNS = ("machine", "cycles", "time_us", "quality", "loss", "sqnr_db", "speed_up", "recipe")
+_PRINTED = ("machine", "speed_up", "quality", "loss")
 
 
 @keywords
@@ -91,26 +92,12 @@ def tune(
     ('all int8-vnni', True)
     """
     bounds = {"max_loss": max_loss, "min_db": min_db, "faster_than": faster_than}
-    for name, bound in bounds.items():
-        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, float)) or not bound >= 0):
-            raise InvalidArgument(f"{name}={bound!r}; a number of at least 0 is needed")
-    check_jobs(jobs)
-    if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
-        raise InvalidArgument(f"samples={shortly(samples)}; a whole number of at least 1 is needed")
-    if not isinstance(dask, str) or (dask and jobs not in (None, 1)):
-        raise InvalidArgument(f"dask={dask!r}, jobs={jobs!r}; the address of a scheduler, or worker processes here")
-    for name, one in (("metric", metric), ("progress", progress)):
-        if one is not None and not callable(one):
-            raise InvalidArgument(f"{name}={one!r:.60}; a function is needed")
-    if results is not None and not isinstance(results, (str, Path)):
-        raise InvalidArgument(f"results of type {type(results).__name__}; a path is needed")
+    _check(bounds, samples, jobs, dask, {"metric": metric, "progress": progress}, results)
     targets = _machines(machine)
     chosen = _modes(targets, modes)
     kept = Results(None if results is None else Path(results))
-    fronts: list[pd.DataFrame] = []
-    runs: list[pd.DataFrame] = []
-    recipes: dict[int, dict[str, str]] = {}
     measured: dict[str, Finding] = {}
+    fronts: dict[str, pd.DataFrame] = {}
     notes: list[str] = []
     try:
         first, judge, few, said = _subject(model, targets[0], feeds, labels, metric, calibrate, samples)
@@ -121,29 +108,46 @@ def tune(
             if progress:
                 found.told(progress)
             many = jobs or usual(0 if isinstance(subject, TrainedSubject) else WORTH_WORKERS)
-            with crew(Running(subject), lost, jobs=many, dask=dask) as each:
-                with telling_open(_open(model, feeds)):
-                    told = found.by(each).search(chosen[target.name])
+            with crew(Running(subject), lost, jobs=many, dask=dask) as each, telling_open(_open(model, feeds)):
+                told = found.by(each).search(chosen[target.name])
             found.by(None).keeps = None
-            frame = _frame(found)
-            front = _front(frame, bounds, target.name)
+            measured[target.name], fronts[target.name] = found, _front(_frame(found), bounds, target.name)
             notes += [f"{target.name}: {line}" if len(targets) > 1 else line for line in (*told, *found.losses)]
-            start = sum(len(one) for one in fronts)
-            recipes.update({start + at: found.full.modes[int(row)] for at, row in enumerate(front.index)})
-            fronts.append(front)
-            runs.append(frame)
-            measured[target.name] = found
     finally:
         kept.close()
+    return _tuned(measured, fronts, judge.measure, [*notes, *said], _name(model))
+
+
+def _tuned(
+    measured: Mapping[str, Finding], fronts: Mapping[str, pd.DataFrame], measure: str, notes: Any, name: str
+) -> Tuned:
+    """The outcome: the machines' fronts one below the other, and the recipe of each of their rows."""
+    modes = [measured[machine].full.modes[int(row)] for machine, front in fronts.items() for row in front.index]
+    front = frames.shown(pd.concat(fronts.values(), ignore_index=True), [*_PRINTED, "chosen", "recipe"])
+    runs = pd.concat([_frame(found) for found in measured.values()], ignore_index=True)
+    told = tuple(dict.fromkeys(notes))
     return Tuned(
-        pd.concat(fronts, ignore_index=True),
-        pd.concat(runs, ignore_index=True),
-        judge.measure,
-        tuple(dict.fromkeys([*notes, *said])),
-        _name(model),
-        recipes,
-        measured,
+        front, frames.shown(runs, [*_PRINTED, "recipe"]), measure, told, name, dict(enumerate(modes)), measured
     )
+
+
+def _check(
+    bounds: Mapping[str, Any], samples: Any, jobs: Any, dask: Any, functions: Mapping[str, Any], results: Any
+) -> None:
+    """`InvalidArgument` for a word of `tune` that is none of its own."""
+    for name, bound in bounds.items():
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, float)) or not bound >= 0):
+            raise InvalidArgument(f"{name}={bound!r}; a number of at least 0 is needed")
+    check_jobs(jobs)
+    if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
+        raise InvalidArgument(f"samples={shortly(samples)}; a whole number of at least 1 is needed")
+    if not isinstance(dask, str) or (dask and jobs not in (None, 1)):
+        raise InvalidArgument(f"dask={dask!r}, jobs={jobs!r}; the address of a scheduler, or worker processes here")
+    for name, one in functions.items():
+        if one is not None and not callable(one):
+            raise InvalidArgument(f"{name}={one!r:.60}; a function is needed")
+    if results is not None and not isinstance(results, (str, Path)):
+        raise InvalidArgument(f"results of type {type(results).__name__}; a path is needed")
 
 
 def _machines(machine: object) -> list[AnyMachine]:
