@@ -182,3 +182,24 @@ def test_the_studies_that_are_shown() -> None:
     assert tomllib.loads(shown) == tomllib.loads((ROOT / "docs/studies/zen4_units.toml").read_text(encoding="utf-8"))
     for part in parts:
         assert list(tomllib.loads(part)) == ["axes"]
+
+
+def test_rules_that_code_cites_stand_in_their_pages() -> None:
+    """docs/numerics.md leads from each number to the page that states the rule."""
+    pages = {
+        int(number): re.findall(r"\]\(([\w.#-]*)\)", row)
+        for row in re.findall(r"(?m)^\| \d.*$", outside_fences("docs/numerics.md"))
+        for number in row.split("|")[1].split(",")
+    }
+    cited = {
+        int(number)
+        for path in (ROOT / "simdnn").rglob("*.py")
+        for found in re.findall(r"numerics\.md,\s+rules? ([\d, toand]+)", path.read_text(encoding="utf-8"))
+        for number in re.findall(r"\d+", found)
+    }
+    assert len(cited) > 10 and cited <= set(pages) == set(range(1, len(pages) + 1))
+    for number, links in pages.items():
+        named = [
+            (ROOT / "docs" / (link.partition("#")[0] or "numerics.md")).read_text(encoding="utf-8") for link in links
+        ]
+        assert any(re.search(rf"(?m)^(\*\*|## )Rule {number}\b", text) for text in named), number
