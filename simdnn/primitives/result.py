@@ -17,7 +17,7 @@ from isa_models.alike import Alike
 from isa_models.display import InNotebooks
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.spec import ConvProblem, Kernel, MatmulProblem, Problem
+from simdnn.kernels.common.spec import INNER, ConvProblem, Kernel, MatmulProblem, Problem
 from simdnn.late import frames, pd
 from simdnn.libraries import is_reference
 from simdnn.primitives import descriptors as memory
@@ -262,7 +262,8 @@ class Estimate(Alike, Priced):
 
     def _chosen(self) -> dict[str, Any]:
         """The problem and the kernel."""
-        names = [f.name for f in fields(self.problem) if f.name not in ("epilogue", "decompression")]
+        left_out = ("epilogue", "decompression")
+        names = [f.name for f in fields(self.problem) if f.name not in left_out and f.metadata != INNER]
         sizes = {name: getattr(self.problem, name) for name in names}
         if isinstance(self.problem, MatmulProblem) and (parts := self.problem.decompression):
             sizes |= {"wei_scale": str(parts.scale or ""), "wei_zero_point": str(parts.zero_point or "")}

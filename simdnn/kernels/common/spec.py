@@ -144,6 +144,10 @@ class Parameters:
     reductions: Array | None = None  # s32 (M, groups)
 
 
+#: marks a field of a problem that kernels and libraries know, and that no user gave
+INNER: Mapping[str, bool] = {"inner": True}
+
+
 @dataclass(frozen=True)
 class MatmulProblem:
     """dst (m, n) = src (m, k) x weights (k, n), or a `batch` of such products; types by oneDNN's names."""
@@ -157,17 +161,20 @@ class MatmulProblem:
     wei_tag: str = "any"  # any | ab (plain) | ba (k contiguous)
     decompression: Decompression | None = None
     group_scales: GroupScales | None = None
-    reference: bool = False  # integers that oneDNN leaves to its reference implementation, which is exact
+    # integers that oneDNN leaves to its reference implementation, which is exact
+    reference: bool = field(default=False, metadata=INNER)
     zero_points: ZeroPoints | None = None
     batch: Batch = Batch()
-    beyond_s8: bool = False  # a common zero point is no number of s8, for which a library may go another way
+    # a common zero point is no number of s8, for which a library may go another way
+    beyond_s8: bool = field(default=False, metadata=INNER)
     narrow: Narrow | None = field(default=None, kw_only=True)  # of products with floats of at most a byte
-    promote: int = field(default=0, kw_only=True)  # products after which a partial sum joins one in f32; 0: the row's
-    tiles: str = field(default="", kw_only=True)  # the library that tiles of registers are cut as; "": as here
+    # products after which a partial sum joins one in f32; 0: the row's
+    promote: int = field(default=0, kw_only=True, metadata=INNER)
+    # the library that tiles of registers are cut as; "": as here
+    tiles: str = field(default="", kw_only=True, metadata=INNER)
     blocks: str = field(default="", kw_only=True)  # weights are stored in blocks: a name of `isa_models.block_formats`
-    left_to: str = field(
-        default="", kw_only=True, repr=False
-    )  # who of a library takes second operands and sizes of run time
+    # who of a library takes second operands and sizes of run time
+    left_to: str = field(default="", kw_only=True, repr=False, metadata=INNER)
 
     @property
     def macs(self) -> int:
@@ -244,11 +251,13 @@ class ConvProblem:
     dilation: tuple[int, int] = (1, 1)  # 1: dense taps (oneDNN writes 0)
     groups: int = 1
     wei_tag: str = "any"  # any | oihw (plain; goihw with groups)
-    promote: int = field(default=0, kw_only=True)  # products after which a partial sum joins one in f32; 0: the row's
+    # products after which a partial sum joins one in f32; 0: the row's
+    promote: int = field(default=0, kw_only=True, metadata=INNER)
     depth: Depth | None = field(default=None, kw_only=True)
-    tiles: str = field(default="", kw_only=True)  # the library as whose kernel the clock sees it; "": as here
+    # the library as whose kernel the clock sees it; "": as here
+    tiles: str = field(default="", kw_only=True, metadata=INNER)
     line: bool = field(default=False, kw_only=True)  # of one spatial dimension, written as an image of one row
-    layouts: Layouts = field(default=ANY_LAYOUTS, kw_only=True)  # which a library's choice goes by
+    layouts: Layouts = field(default=ANY_LAYOUTS, kw_only=True, metadata=INNER)  # which a library's choice goes by
 
     @property
     def od(self) -> int:
