@@ -1,19 +1,26 @@
-"""Files that one process makes and others can use, in the user's cache folder under a digest of their sources."""
+"""Files that one process makes and others can use, in the user's cache folder under a digest of their sources.
+
+They are bounded in number: those that nobody has asked for the longest go first.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 _CHECK = 32  # bytes of a digest behind the data: a file that was cut off is none
+_MOST = 64  # files; a machine's table takes 300 KB, and who edits one makes another each time
 
 
 def kept(name: str) -> bytes | None:
     """The data that was kept under a name, if they are whole."""
     try:
-        data = (_folder() / name).read_bytes()
+        data = (file := _folder() / name).read_bytes()
+        with suppress(OSError):
+            os.utime(file)  # asked for just now
     except (OSError, RuntimeError):  # no home
         return None
     found, check = data[:-_CHECK], data[-_CHECK:]
@@ -28,7 +35,10 @@ def keep(name: str, data: bytes) -> None:
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
             file.write(data + hashlib.sha256(data).digest())
         Path(file.name).replace(folder / name)
-    except (OSError, RuntimeError):
+        files = [one for one in folder.iterdir() if one.is_file()]  # what is fetched lies in a folder beside them
+        for old in sorted(files, key=lambda one: one.stat().st_mtime_ns)[:-_MOST]:
+            old.unlink(missing_ok=True)
+    except (OSError, RuntimeError):  # no home, or another process that makes room at the same time
         pass
 
 

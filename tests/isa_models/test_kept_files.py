@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from isa_models import kept_files
+from isa_models.kept_files import keep, kept
 from isa_models.machines import toml_table
 from isa_models.machines.shipped import machine_file
 from isa_models.machines.toml_table import read_toml
@@ -24,11 +27,22 @@ def test_a_long_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "mine.toml").write_text("day = 2026-11-28\n" + shipped.read_text())
     mine = [read_toml(tmp_path / "mine.toml") for _ in range(2)]
     assert mine[0] == mine[1] == found[0] | {"day": mine[0]["day"]} and len(parsed) == 3
-    (kept,) = tmp_path.glob("simdnn/*")
-    kept.write_bytes(kept.read_bytes()[:-40])
+    (file,) = tmp_path.glob("simdnn/*")
+    file.write_bytes(file.read_bytes()[:-40])
     assert read_toml(shipped) == found[0] and len(parsed) == 4
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     assert read_toml(shipped) == found[0] and len(parsed) == 5
 
 
 loads = tomllib.loads
+
+
+def test_files_that_nobody_asks_for_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "simdnn" / "models").mkdir(parents=True)
+    for number in range(kept_files._MOST + 3):
+        keep(f"{number}", b"data")
+        os.utime(tmp_path / "simdnn" / f"{number}", (number, number))
+        assert kept("0") == b"data"  # asked for each time
+    names = {file.name for file in (tmp_path / "simdnn").iterdir()}
+    assert "models" in names and len(names) == kept_files._MOST + 1 and "0" in names and not {"1", "2", "3"} & names
