@@ -126,14 +126,20 @@ def _lies_so(order: str, strides: tuple[int, ...], shape: tuple[int, ...]) -> bo
     return True
 
 
+def _same(strides: tuple[int, ...], others: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether two layouts are one: dimensions of one element say nothing."""
+    return all(n == 1 or step == own for n, step, own in zip(shape, strides, others, strict=True))
+
+
 def matrix_layout(tag: str, strides: tuple[int, ...], shape: tuple[int, ...]) -> str:
     """How the matrices of a batch lie: "any", "ab" (row by row), "ba" (column by column), which rows and columns of one
-    element are as the tag has them, "BLOCKS" of 16 rows, with how many lie together, else "".
+    element are as the tag has them, "apart" in front where they are not dense; "blocks" of 16 rows, with how many of
+    them lie together, else "".
 
     >>> matrix_layout("cab", (), (1, 30, 20)), matrix_layout("acbd", (), (2, 5, 3, 4))
-    ('ba', 'ab')
+    ('apart ba', 'apart ab')
     >>> matrix_layout("BA16a64b2a", (), (64, 64)), matrix_layout("aCB16b16c", (), (3, 30, 16))
-    ('BLOCKS2', 'BLOCKS')
+    ('blocks2', 'blocks')
     """
     letters, own = _LETTERS[: len(shape)], letters_of(tag, len(shape))
     if tag == "any" and not strides:
@@ -142,7 +148,7 @@ def matrix_layout(tag: str, strides: tuple[int, ...], shape: tuple[int, ...]) ->
     order = f"{letters[:-2]}{columns}{rows}16{rows}(?:16|32|48|64){columns}(?:([24]){rows})?"
     blocked = re.fullmatch(order, own.lower())
     if blocked and not strides:
-        return f"BLOCKS{blocked[1] or ''}"
+        return f"blocks{blocked[1] or ''}"
     if not strides:
         if sorted(own) != list(letters):
             return ""
@@ -150,14 +156,16 @@ def matrix_layout(tag: str, strides: tuple[int, ...], shape: tuple[int, ...]) ->
             return "ab" if own == letters else "ba"
         strides = _dense(own, shape)
     down, along = strides[-2:]
-    return "ab" if along == 1 or shape[-1] == 1 == down else "ba" if down == 1 or shape[-2] == 1 else ""
+    found = "ab" if along == 1 or shape[-1] == 1 == down else "ba" if down == 1 or shape[-2] == 1 else ""
+    dense = any(_same(strides, _dense(order, shape), shape) for order in (letters, letters[:-2] + columns + rows))
+    return found if dense or not found else f"apart {'ab' if own == 'adbc' else found}"
 
 
 def strided(name: str, strides: tuple[int, ...], shape: tuple[int, ...], dtype: str) -> Moved | None:
     """The copy between a tensor with the user's strides and a dense one; None where these are the dense ones."""
     dense = _dense(_LETTERS[: len(shape)], shape)
     steps = [(n, step) for n, step in zip(shape, strides, strict=True) if n > 1] or [(1, 1)]
-    if all(n == 1 or step == own for n, step, own in zip(shape, strides, dense, strict=True)):
+    if _same(strides, dense, shape):
         return None
     dims, kept = zip(*steps, strict=True)
     return Moved(name, "x".join(map(str, strides)), dims, kept, _bytes(name, dtype))

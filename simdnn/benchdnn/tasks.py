@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -262,17 +263,17 @@ def _matmul(case: Case, types: tuple[str, str, str]) -> Task:
         *_move("dst", case.options["dtag"], of_dst, (*front, dims.src[-2], dims.wei[-1]), types[2], letters),
     ]
     wtag = letters_of(case.options["wtag"], dims.ndims)
-    wei_tag, dst_tag = {letters: "ab", letters[:-2] + letters[-1] + letters[-2]: "ba"}.get(wtag, "any"), "any"
+    tags = {"wei_tag": {letters: "ab", letters[:-2] + letters[-1] + letters[-2]: "ba"}.get(wtag, "any")}
     if case.options["dispatch"] in LIBRARIES:
-        wei_tag, dst_tag = _named_matrices(case, types, runtime)
-    elif wtag != "any" and wei_tag == "any" or of_wei:
-        wei_tag, remarks = "any", (*remarks, _OWN_LAYOUT)
+        tags = _named_matrices(case, types, runtime)
+    elif wtag != "any" and tags["wei_tag"] == "any" or of_wei:
+        tags, remarks = {"wei_tag": "any"}, (*remarks, _OWN_LAYOUT)
     bias = case.options["bia-dt"] != "undef"
     _check_bias(case)
     mask = int(case.options["bia_mask"] or 2)
     usual = mask == 1 << (dims.ndims - 1)
     facts: dict[str, Any] = {"moves": tuple(moves), "remarks": remarks, "bias_mask": 0 if usual or not bias else mask}
-    sizes: dict[str, Any] = {"m": m, "n": n, "k": k, "wei_tag": wei_tag, "dst_tag": dst_tag}
+    sizes: dict[str, Any] = {"m": m, "n": n, "k": k, **tags}
     if runtime and not remarks:
         sizes["runtime_dims"] = runtime
     if batch == 1:
@@ -282,27 +283,22 @@ def _matmul(case: Case, types: tuple[str, str, str]) -> Task:
     return Task(case, "matmul", several, types, bias and usual, batch=(src, wei, front), **facts)
 
 
-def _named_matrices(case: Case, types: tuple[str, str, str], runtime: str) -> tuple[str, str]:
-    """The layouts of weights and destination as a library is told; `Unimplemented` for those it takes otherwise."""
+def _named_matrices(case: Case, types: tuple[str, str, str], runtime: str) -> dict[str, str]:
+    """The layouts of matrices as a library is told; `Unimplemented` for those it takes otherwise."""
     dims, options = case.dims, case.options
     assert isinstance(dims, MatmulDims)
-    m, k, n = dims.src[-2], dims.src[-1], dims.wei[-1]
+    m, n = dims.src[-2], dims.wei[-1]
     front = tuple(map(max, dims.src[:-2], dims.wei[:-2]))
     shapes = {"s": dims.src, "w": dims.wei, "d": (*front, m, n)}
     places = zip(shapes.items(), user_strides(options["strides"], dims.ndims), strict=True)
     src, wei, dst = (matrix_layout(options[f"{one}tag"], strides, shape) for (one, shape), strides in places)
-    target = Target.of(options["machine"], options["isa"] or None, 1, "auto", options["dispatch"])
-    needs = {"f32": ("", ""), "bf16": ("2", "avx512_core_bf16"), "s8": ("4", "avx512_core_vnni")}
-    blocks, cap = needs.get(types[1], ("", "")) if 1 not in (m, n) or types[1] == "s8" else ("", "none")
-    plain = not (runtime or options["attr-scales"] or options["attr-zero-points"])
-    if wei == f"BLOCKS{blocks}" and plain and {cap} - {""} <= target.caps and target.library and target.library.asked:
-        wei = "any"
-    turned = src == "ba" and 1 not in (m, k) and n == 1 and types[0] == "f32"  # a vector's kernel reads rows
-    late = bool(runtime) and src == "ba" and 1 in (m, n)  # which of them is one is not known then
-    slopes = dst == "ba" and 1 in (m, n) and "prelu" in options["attr-post-ops"]  # which lie as the destination does
-    if turned or late or slopes or not (src and dst) or wei not in ("any", "ab", "ba"):
-        raise _other_kernels(case, "any, and what has rows or columns beside each other, sources of vectors in rows")
-    return wei, "ba" if dst == "ba" and 1 not in (m, n) else "any"
+    blocks = bool(re.search(r"\d", options["dtag"]))
+    turned = blocks or dst.endswith("ba") and 1 not in (m, n)
+    slopes = dst.endswith("ba") and 1 in (m, n) and "prelu" in options["attr-post-ops"]  # which lie as the destination
+    spread = dst.startswith("apart") and src == "ba" and n == 1  # its kernel stores registers
+    if slopes or spread or not (src and wei and (dst or blocks)) or src.startswith("blocks"):
+        raise _other_kernels(case, "any, and what has rows or columns beside each other, weights in blocks of 16 rows")
+    return {"src_tag": src, "wei_tag": wei, "dst_tag": "ba" if turned else "any"}
 
 
 def _runtime_dims(case: Case, ndims: int) -> str:

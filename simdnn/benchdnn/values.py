@@ -32,6 +32,7 @@ from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target
 
 Floats = NDArray[np.float64]
+_OF_MATMULS = ("src_tag", "wei_tag", "dst_tag", "runtime_dims")
 _OF_CONVOLUTIONS = ("strides", "padding", "dilation", "groups", "src_tag", "wei_tag", "dst_tag")
 _TERMS = 64  # expected products that are not 0 in an output of 8 bits, so that most outputs do not clip
 _MANTISSA = 2.0**24
@@ -126,8 +127,8 @@ def _run(task: Task, src: Array, wei: Array, bias: Array | None, attr: Attr, int
     shared = task.where | {"dst": task.types[2], "attr": attr, "engine": "compiled", "into": into}
     if task.primitive == "matmul":
         where = Target.of(**task.where, threads=1, engine="compiled")
-        tag, *more = task.sizes["wei_tag"], task.sizes.get("runtime_dims", ""), task.sizes.get("dst_tag", "any")
-        return matmul_on(where, src, wei, bias, task.types[2], attr, tag, into, *more)
+        told = {name: task.sizes[name] for name in _OF_MATMULS if name in task.sizes}
+        return matmul_on(where, src, wei, bias, task.types[2], attr, into=into, **told)
     named = {name: task.sizes[name] for name in _OF_CONVOLUTIONS}
     return convolution(src, wei, bias, **named, **shared)
 

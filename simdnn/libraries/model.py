@@ -193,7 +193,9 @@ class Library:
     #: (matmul, its parameters, number of its dimensions, sizes of its output, those that are learnt at run time) -> who
     #: takes its second operands, and such sizes
     left_to: Callable[[MatmulProblem, Params, int, Sequence[int], str], str] = _all_sizes_known
-    turned: str = ""  # who takes a matmul whose destination lies column by column, as `left_to` says it; "" nobody
+    #: (matmul over layouts that are named, its parameters, ISA caps) -> who takes it by these, as `left_to` says it;
+    #: None: it has one layout
+    matrices: Callable[[MatmulProblem, Params, frozenset[str]], str] | None = None
     #: (problem, the row of its choice) -> why its order of sums is not known, empty where it is: then there is a cost,
     #: and there are no values
     order_unknown: Callable[[Problem, str], str] = lambda problem, row: ""

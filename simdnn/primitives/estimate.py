@@ -10,6 +10,7 @@ from typing import Any
 from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.block_formats import block_format
 from isa_models.formats import FORMATS, fmt
+from simdnn.kernels.common.layouts import Layouts
 from simdnn.kernels.common.spec import Problem
 from simdnn.primitives import arrays, blocks_product
 from simdnn.primitives.attr import Attr
@@ -17,7 +18,7 @@ from simdnn.primitives.blocks_product import is_blocks
 from simdnn.primitives.checks import integer, keyword, keywords, one_of
 from simdnn.primitives.convolution import problem_of as convolution_of
 from simdnn.primitives.matmul import problem_of as matmul_of
-from simdnn.primitives.problems import CONV_SIZES, MATMUL_SIZES, Taps, conv_shape, tensors
+from simdnn.primitives.problems import CONV_SIZES, MATMUL_SIZES, Taps, conv_shape, matrices_of, tensors
 from simdnn.primitives.products import Products, batch_of
 from simdnn.primitives.resolve import Resolved
 from simdnn.primitives.result import Estimate
@@ -71,7 +72,8 @@ def estimate(
     "convolution": ic, ih, iw, oc, kh, kw, mb=1, strides=1, padding=0, dilation=1, groups=1, and id and kd of three
     spatial dimensions; without ih and kh there is one. Both: wei_tag="any", and
     src_tag and dst_tag, which are "any" or what kernels here read and write: "ab" or "nhwc", with a library's dispatch
-    also a destination "ba", "nchw", and "hwio" of weights. The answer's `src_desc`,
+    also "ba", "nchw", "hwio" of weights; of a matmul weights in "blocks", "blocks2" and "blocks4" (BA16a64b,
+    BA16a64b2a …), and source and weights "apart ab" and "apart ba", which are not dense. The answer's `src_desc`,
     `weights_desc` and `dst_desc` tell the layouts and types that the kernel wants. Parameters of `attr` may be
     `Quant(None, …)`. Raises `InvalidArgument` for sizes that do not fit, `Unimplemented` with what works for what no
     kernel computes.
@@ -105,9 +107,6 @@ def estimate_on(
     if missing := [name for name in names if name not in given]:
         raise InvalidArgument(f"{primitive} without {', '.join(missing)}; needed: {', '.join(names)}")
     sizes = {name: integer(name, given.pop(name)) for name in names}
-    if primitive == "matmul":
-        one_of("src_tag", given["src_tag"], ("any", "ab"))
-        one_of("dst_tag", given["dst_tag"], ("any", "ab", "ba"))
     if given.get("id") or given.get("kd"):
         sizes |= {name: integer(name, given[name]) for name in ("id", "kd")}
     given["spatial"] = 3 if "kd" in sizes else 1 if line else 2
@@ -116,11 +115,11 @@ def estimate_on(
     return priced(chosen(problem, target, modes), target)
 
 
-def _products(sizes: Mapping[str, int], options: Mapping[str, Any], apart: bool) -> Products:
+def _products(sizes: Mapping[str, int], options: Mapping[str, Any], apart: bool, layouts: Layouts) -> Products:
     outer = (batch_of(name, options[name]) for name in ("src_batch", "wei_batch"))
     inner = (sizes["m"], sizes["k"]), (sizes["k"], sizes["n"])
     src, wei = ((*front, *matrix) for front, matrix in zip(outer, inner, strict=True))
-    return Products.of(src, wei, apart, options["runtime_dims"], options["dst_tag"] == "ba")
+    return Products.of(src, wei, apart, options["runtime_dims"], layouts)
 
 
 def _types(dt: object) -> tuple[str, str, str]:
@@ -153,14 +152,15 @@ def _problem(
     """The problem, and the attribute that it was made with."""
     *operands, dst = types
     if primitive == "matmul":
-        asked = _products(sizes, options, target.apart(*operands))
+        wei_tag, layouts = matrices_of(options["src_tag"], options["wei_tag"], options["dst_tag"])
+        asked = _products(sizes, options, target.apart(*operands), layouts)
         if is_blocks(operands[1]):
             blocks = operands[1]
             blocks_product.nothing_beside(blocks, bias)
             given = resolved(asked.of_types(operands[0], block_format(blocks).codes), attr, target, blocks=True)
-            return blocks_product.problem_of(asked, given, blocks, dst, options["wei_tag"], target), given
+            return blocks_product.problem_of(asked, given, blocks, dst, wei_tag, target), given
         given = resolved(asked.of_types(*operands), attr, target, dst)
-        return matmul_of(asked, given, dst, bias, options["wei_tag"], target)[0], given
+        return matmul_of(asked, given, dst, bias, wei_tag, target)[0], given
     strides, padding, dilation, groups = (options[name] for name in ("strides", "padding", "dilation", "groups"))
     taps = Taps.of(strides, padding, dilation, groups, options["spatial"])
     given = resolved(conv_shape(sizes, taps, *operands), attr, target)

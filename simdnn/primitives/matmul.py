@@ -11,6 +11,7 @@ import numpy as np
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.block_formats import block_format
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.layouts import ANY_LAYOUTS, Layouts
 from simdnn.kernels.common.spec import MatmulProblem, Parameters
 from simdnn.libraries import Form
 from simdnn.primitives import arrays, gpu_problems, narrow
@@ -23,7 +24,7 @@ from simdnn.primitives.groups import group_scales, params_of, with_groups
 from simdnn.primitives.one_factor import with_one_factor
 from simdnn.primitives.postops import refuse_choices, with_operands
 from simdnn.primitives.prepared import Prepared, kind_of_call, prepared
-from simdnn.primitives.problems import matmul_problem, tensors
+from simdnn.primitives.problems import matmul_problem, matrices_of, tensors
 from simdnn.primitives.products import Products, products_of
 from simdnn.primitives.reorder import Reordered, known_or_plain, plain_of
 from simdnn.primitives.resolve import Resolved, beyond_s8, need_values, resolve
@@ -108,12 +109,14 @@ def matmul_on(
     wei_tag: str = "any",
     into: Array | None = None,
     runtime_dims: str = "",
+    src_tag: str = "any",
     dst_tag: str = "any",
 ) -> Result:
-    """`matmul` for who has checked once where its products run; the last two arguments are `simdnn.estimate`'s."""
+    """`matmul` for who has checked once where its products run; the last three arguments are `simdnn.estimate`'s."""
     if isinstance(weights, np.ndarray) or not isinstance(weights, Blocks):
-        kind = kind_of_call(target, src, weights, bias, into, attr, dst, wei_tag, runtime_dims, dst_tag)
-        known = runtime_dims, dst_tag == "ba"
+        kind = kind_of_call(target, src, weights, bias, into, attr, dst, wei_tag, runtime_dims, src_tag, dst_tag)
+        wei_tag, layouts = matrices_of(src_tag, wei_tag, dst_tag)
+        known = runtime_dims, layouts
         ready = prepared(kind, lambda: _prepared(target, src, weights, bias, dst, attr, wei_tag, into, *known))
         return ready.run(src, known_or_plain(weights), bias)
     asked = asked_of(src, weights)
@@ -133,12 +136,12 @@ def _prepared(
     wei_tag: str,
     into: Array | None,
     runtime_dims: str,
-    turned: bool,
+    layouts: Layouts,
 ) -> Prepared:
     """The primitive made ready for any numbers, or the refusal."""
     values, wei = plain_of(weights)
     types = arrays.type_of("src", src), wei
-    asked = products_of(src, values, target.apart(*types), runtime_dims, turned)
+    asked = products_of(src, values, target.apart(*types), runtime_dims, layouts)
     bias = arrays.bias_of(bias)
     given = resolved(asked.of_types(*types), _of_all_rows(attr, src.shape[-2], asked.m), target, dst)
     need_values(given)
@@ -165,7 +168,7 @@ def _of_all_rows(said: Attr | None, rows: int, every: int) -> Attr | None:
         quant = getattr(said, kind).get("src")
         if quant is not None and isinstance(quant.values, np.ndarray) and quant.values.ndim == 2:
             values = quant.values
-            if len(values) == rows and values.size > 1:
+            if len(values) == rows and (quant.groups or values.size > 1):
                 more = replace(quant, values=np.tile(values, (every // rows, 1)))
                 found[kind] = {**getattr(said, kind), "src": more}
     return replace(said, **found) if found else said
@@ -179,9 +182,7 @@ def problem_of(
         raise Unimplemented("precomputed_reductions of a batch: what works: a product with one matrix of weights")
     if target.gpu:
         return gpu_problems.matmul_problem(target.gpu, asked, given.folded, dst, bias, wei_tag)
-    if asked.turned and (not target.library or not target.library.turned or narrow.takes_part(given, dst)):
-        works = "'any', 'ab', and 'ba' with dispatch='onednn', without narrow floats"
-        raise Unimplemented(f"dst_tag='ba': what works: {works}")
+    _refuse_layouts(asked.layouts, target, narrow.takes_part(given, dst))
     if narrow.takes_part(given, dst):
         problem, parameters = narrow.problem_of(given, dst, bias, wei_tag, target.library, target.caps)
     else:
@@ -193,6 +194,18 @@ def problem_of(
     return problem, parameters
 
 
+def _refuse_layouts(layouts: Layouts, target: Target, of_narrow: bool) -> None:
+    """Raises for layouts that only some library reads or writes, and none beside narrow floats."""
+    if target.library and target.library.matrices and not of_narrow:
+        return
+    for name, layout in zip(("src_tag", "wei_tag", "dst_tag"), layouts, strict=True):
+        copied = target.library and (name == "src_tag" or layout == "apart")  # into rows, ahead of a library's kernels
+        if layout != "any" and not copied:
+            raise Unimplemented(
+                f"{name}={layout!r}: what works: 'any', and with dispatch='onednn' {layout!r}, but of f8"
+            )
+
+
 def _on_cpu(
     products: Products, given: Resolved, dst: str | None, bias: Array | bool | None, wei_tag: object, target: Target
 ) -> tuple[MatmulProblem, Parameters]:
@@ -201,14 +214,14 @@ def _on_cpu(
     given = given.without_single_groups
     zeros = on_cpu(given, library, wei_tag)
     epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias)
-    asked = matmul_problem(shape, epilogue, wei_tag)
+    asked = matmul_problem(shape, epilogue, wei_tag, products.layouts)
     if products.runtime and not library:
         raise InvalidArgument(f"runtime_dims={products.runtime!r}: kernels here know all sizes; a library is asked so")
     if library and (products.runtime or any(op.second for op in epilogue.post_ops)):
         sizes = products.dims, products.shape, products.runtime
         asked = replace(asked, left_to=library.left_to(asked, asked_for, *sizes))
-    if library and products.turned:
-        asked = replace(asked, left_to=library.turned)
+    if library and library.matrices and products.layouts != ANY_LAYOUTS:
+        asked = replace(asked, left_to=library.matrices(asked, asked_for, target.caps) or asked.left_to)
     unpacking = decompression(given, asked, library, target.caps)
     form, reference = Form(reference=zeros is not None), False
     if library and shape.integer:

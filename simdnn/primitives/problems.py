@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from isa_models import InvalidArgument
 from simdnn.kernels.common.layouts import ANY_LAYOUTS, Layouts
@@ -15,6 +16,10 @@ from simdnn.primitives.placed import Shape
 
 WEI_TAGS = ("any", "ab", "ba")
 CONV_WEI_TAGS = ("any", "oihw")
+#: layouts of matrices that are apart: with gaps between lines, or dimensions of a batch in another order
+_APART = {"apart ab": "ab", "apart ba": "ba"}
+#: layouts of a matmul's weights that a library's user names: blocks of 16 rows, of 2 or 4 of them beside each other
+_BLOCKS = ("blocks", "blocks2", "blocks4")
 #: layouts of images and of weights, however many dimensions they have, by the words for two
 IMAGES = {"any": "any", "nchw": "rows", "nhwc": "last"}
 PLAIN_WEIGHTS = {"any": "any", "oihw": "rows", "hwio": "last"}
@@ -49,10 +54,20 @@ class Taps:
         return Taps(steps[1:], (top, left, bottom, right), gaps[1:], count, planes)
 
 
-def matmul_problem(shape: Shape, epilogue: Epilogue, wei_tag: object) -> MatmulProblem:
+def matmul_problem(shape: Shape, epilogue: Epilogue, wei_tag: object, layouts: Layouts = ANY_LAYOUTS) -> MatmulProblem:
     """The problem of a checked shape, but for what its parameters add to it."""
     tag = one_of("wei_tag", wei_tag, WEI_TAGS)
-    return MatmulProblem(shape.m, shape.n, shape.k, shape.src, shape.wei, epilogue, tag)
+    return MatmulProblem(shape.m, shape.n, shape.k, shape.src, shape.wei, epilogue, tag, layouts=layouts)
+
+
+def matrices_of(src_tag: object, wei_tag: Any, dst_tag: object) -> tuple[Any, Layouts]:
+    """The tag of weights that kernels here are asked, and the layouts of a matmul that a library alone goes by."""
+    src = one_of("src_tag", src_tag, (*WEI_TAGS, *_APART)).removesuffix("ab").strip() or "any"
+    dst = "ba" if one_of("dst_tag", dst_tag, WEI_TAGS) == "ba" else "any"
+    if wei_tag in _BLOCKS:
+        return "any", Layouts(src, str(wei_tag), dst)
+    plain = _APART.get(str(wei_tag))
+    return plain or wei_tag, Layouts(src, "apart" if plain else "any", dst)
 
 
 def conv_shape(sizes: Mapping[str, int], taps: Taps, src: str, wei: str) -> Shape:

@@ -11,6 +11,7 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.batch import Batch
+from simdnn.kernels.common.layouts import ANY_LAYOUTS, Layouts
 from simdnn.libraries import MOST_DIMS
 from simdnn.primitives import arrays
 from simdnn.primitives.checks import integer
@@ -37,11 +38,15 @@ class Products:
     shape: tuple[int, ...]
     dims: int = 2  # of the problem that a library is asked: 2 where weights are a matrix
     runtime: str = ""  # the sizes that a library learns at run time, of "m", "n", "k" and the batch's "b"
-    turned: bool = False  # whether a library's destination lies column by column
+    layouts: Layouts = ANY_LAYOUTS  # as a library is told
 
     @staticmethod
     def of(
-        src: Sequence[int], wei: Sequence[int], apart: bool = False, runtime: str = "", turned: bool = False
+        src: Sequence[int],
+        wei: Sequence[int],
+        apart: bool = False,
+        runtime: str = "",
+        layouts: Layouts = ANY_LAYOUTS,
     ) -> Products:
         """Products of (…, M, K) and (…, K, N), whose dimensions in front broadcast, or `InvalidArgument`.
 
@@ -60,9 +65,11 @@ class Products:
         except ValueError:
             raise InvalidArgument(f"{named}: what stands in front does not broadcast; equal sizes or 1 do") from None
         dims = 2 if len(wei) == 2 else 2 + len(outer)
+        if layouts.src == "ba" and 1 in (m, k):  # which lies either way
+            layouts = layouts._replace(src="any")
         if prod(wei[:-2]) == 1 and not (apart and m == 1 and dims > 2):
-            return Products(prod(src[:-1]), n, k, Batch(), (*outer, m, n), dims, runtime, turned)
-        return Products(m, n, k, Batch.of(src[:-2], wei[:-2]), (*outer, m, n), dims, runtime, turned)
+            return Products(prod(src[:-1]), n, k, Batch(), (*outer, m, n), dims, runtime, layouts)
+        return Products(m, n, k, Batch.of(src[:-2], wei[:-2]), (*outer, m, n), dims, runtime, layouts)
 
     def of_types(self, src: str, wei: str) -> Shape:
         """The sizes and types that attributes depend on."""
@@ -78,11 +85,13 @@ class Products:
         return {name: ((self.batch.products(side), *shape), dtype) for name, side, *shape, dtype in rows}
 
 
-def products_of(src: Array, weights: Array, apart: bool = False, runtime: str = "", turned: bool = False) -> Products:
+def products_of(
+    src: Array, weights: Array, apart: bool = False, runtime: str = "", layouts: Layouts = ANY_LAYOUTS
+) -> Products:
     """The product of two arrays; what is told of them as `Products.of` has it."""
     if max(src.ndim, weights.ndim) < 3:
         arrays.matmul_sizes(src, weights)  # two dimensions have hints of their own
-    return Products.of(src.shape, weights.shape, apart, runtime, turned)
+    return Products.of(src.shape, weights.shape, apart, runtime, layouts)
 
 
 def batch_of(name: str, sizes: object) -> tuple[int, ...]:

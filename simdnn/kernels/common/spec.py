@@ -175,6 +175,8 @@ class MatmulProblem:
     blocks: str = field(default="", kw_only=True)  # weights are stored in blocks: a name of `isa_models.block_formats`
     # who of a library takes second operands and sizes of run time
     left_to: str = field(default="", kw_only=True, repr=False, metadata=INNER)
+    # which a library's choice goes by
+    layouts: Layouts = field(default=ANY_LAYOUTS, kw_only=True, repr=False, metadata=INNER)
 
     @property
     def macs(self) -> int:

@@ -2,7 +2,8 @@
 
 *along K*: each output is a dot product of two K-contiguous vectors, held in one register of partial sums and added up
 at the end by halves; its older GEMMs have orders of their own, one of them for a few rows (`FORMS`). *plain*: with
-M = 1 and weights as the user stores them (K, N), lanes run over N and k in order.
+M = 1 and weights as the user stores them (K, N), lanes run over N and k in order; so they run over M with N = 1 and a
+source that lies column by column.
 """
 
 from __future__ import annotations
@@ -228,7 +229,7 @@ class Gemv:
             turns, rest = divmod(p.k, unit.lanes)
             code += loop("v", turns, self.widen(Affine.var("v") * unit.lanes, unit.lanes))
             code += _alone(self.widen(Affine(turns * unit.lanes), rest)) if rest else []
-        turns, rest = divmod(p.n, unit.lanes * _ROWS)
+        turns, rest = divmod(self.outputs, unit.lanes * _ROWS)
         code += loop("j", turns, self.columns(Affine.var("j") * unit.lanes * _ROWS, unit.lanes * _ROWS), parallel=True)
         return code + (_alone(self.columns(Affine(turns * unit.lanes * _ROWS), rest)) if rest else [])
 
@@ -247,7 +248,7 @@ class Gemv:
         a = unit.reg("a", "f32")
         body: Code = [broadcast32(a, "wide" if self.widens else "vector", Affine.var("k"))]
         for j, lanes in enumerate(live):
-            body += self.load_f32("b", "matrix", Affine.var("k") * p.n + first + j * unit.lanes, lanes)
+            body += self.load_f32("b", "matrix", Affine.var("k") * self.outputs + first + j * unit.lanes, lanes)
             acc = unit.reg(f"c{j}", "f32")
             body.append(op("vfmadd231ps", acc, acc, a, unit.reg("b", "f32")))
         registers = [[unit.reg(f"c{j}", "f32") for j in range(len(live))]]
@@ -272,7 +273,9 @@ class Gemv:
 
     def source(self, src: Array) -> dict[str, Array]:
         """The source's tensor: with N = 1 it is the matrix."""
-        return {"matrix" if self.problem.n == 1 else "vector": to_a_line(src).reshape(-1)}
+        if self.problem.n > 1:
+            return {"vector": to_a_line(src).reshape(-1)}
+        return {"matrix": to_a_line(src.T if self.plain else src).reshape(-1)}
 
     def beside(self, weights: Array, p: Parameters) -> dict[str, Array]:
         """The program's other inputs."""

@@ -34,6 +34,7 @@ from simdnn.program.records import SCALES, SOURCE, WEIGHTS, ZEROS, Affine, Memor
 
 #: of zero points: how the part of the sum is found that is theirs
 STRATEGIES = ("direct", "in_kernel", "precomputed", "bias", "upconvert")
+_OF_PRODUCTS = ("sum", "w", "points", "offset", "product", "sums")  # registers that products need, and no epilogue
 
 
 class RefInt8:
@@ -172,7 +173,7 @@ class RefInt8:
         else:
             code += [*self.group(first, "total"), *self.term(Affine(), first, "total")]
         row = Affine.var("r") * p.n + first
-        tile = TileSums(unit, [[total]], [live], [row], first, [row])
+        tile = TileSums(unit, [[total]], [live], [row], first, [row], free=_OF_PRODUCTS)
         return code + finish_tile(self.plan, tile)
 
     def group(self, first: Affine, sum_register: str) -> Code:

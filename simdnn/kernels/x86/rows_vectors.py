@@ -53,7 +53,7 @@ def _gemv(isa: str, dtype: str, plain: bool, form: str = "") -> KernelKind:
         weights=(dtype,),
         multiplied=dtype,
         accumulates=("f32",),
-        tags=("ab",) if plain else ("any", "ab", "ba"),
+        tags=("any", "ab", "ba"),
         sizes=() if FORMS[form].rows else (_vector,),
         wants=(_across_n if plain else _along_k,),
     )
@@ -92,7 +92,8 @@ def _vector(problem: MatmulProblem) -> str:
 
 
 def _across_n(problem: MatmulProblem) -> str:
-    return "" if problem.n > 1 else "wants plain (K, N) weights with M = 1"
+    plain = problem.wei_tag == "ab" if problem.n > 1 else problem.layouts.src == "ba"
+    return "" if plain else "wants plain (K, N) weights with M = 1, or with N = 1 a source that lies column by column"
 
 
 def _along_k(problem: MatmulProblem) -> str:

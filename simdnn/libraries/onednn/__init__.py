@@ -27,7 +27,7 @@ LIBRARY = Library(
     refusals.check_zero_points,
     refusals.check_dimensions,
     left_to=sharing.left_to,
-    turned="reference",
+    matrices=layouts.matrices,
     order_unknown=refusals.order_unknown,
     plain_from=4,  # `pick_blocked_B_layout` in its brgemm_matmul_utils.cpp
     vectors_apart=True,

@@ -38,6 +38,7 @@ from simdnn.libraries.onednn.order import (
     vector_of_f32,
 )
 from simdnn.libraries.onednn.refusals import (
+    refuse_dots_of_s8,
     refuse_float_attributes,
     refuse_float_gemm,
     refuse_gemm,
@@ -227,7 +228,7 @@ def _emulated(p: Problem) -> tuple[str, str]:
             return f"gemm:{isa}_bf16_ref", "ref:any"
         refuse_sum_in_gemm(p)
         refuse_scaled_parts(p)
-        dots = p.wei_tag == "ba" if p.m == 1 else p.n == 1
+        dots = older_gemm.in_dots(p)
         return f"{'gemv' if dots else 'gemm'}:{isa}_bf16_emulated", "gemm:jit:bf16"
     gemm = p.line or p.depth or is_copied(p) or as_large_as_outputs(p) or by_gemm_for_layouts(p)
     if p.depthwise and not gemm:
@@ -245,7 +246,7 @@ def _f16(problem: Problem) -> tuple[str, str]:
     """Products in f32, in the orders of f32, but that vectors are summed in 16 lanes."""
     if isinstance(problem, MatmulProblem):
         vector = f"gemv:avx512_core_f16{_plain(problem)}"
-        return vector if 1 in (problem.m, problem.n) else "gemm:avx512_core_f16", f"brg_matmul:{_FP16}"
+        return vector if _vector(problem) else "gemm:avx512_core_f16", f"brg_matmul:{_FP16}"
     if problem.depthwise:
         name = _depthwise_f16(problem)
         by_columns = name in ("brgconv_1x1", "brg_conv_fwd")
@@ -259,13 +260,17 @@ def _wide(tier: str) -> str:
 
 
 def _plain(p: MatmulProblem) -> str:
-    """How the kernel of a vector is called where lanes run over N."""
-    return "_plain" if p.n > 1 and p.wei_tag == "ab" else ""
+    """How the kernel of a vector is called where lanes run over N, or over M."""
+    return "_plain" if (p.wei_tag == "ab" if p.n > 1 else p.layouts.src == "ba") else ""
+
+
+def _vector(p: MatmulProblem) -> bool:
+    """Whether kernels for a matrix and a vector take floats, which want both dense."""
+    return 1 in (p.m, p.n) and p.layouts.wei == "any" and p.layouts.src in ("any", "ba")
 
 
 def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
-    vector = 1 in (p.m, p.n)
-    plain = _plain(p)
+    vector, plain = _vector(p), _plain(p)
     if p.src == "f32":
         if p.epilogue.dst != "f32" or left_to_reference(p):
             return f"gemm:{'avx2' if tier == 'avx2' else 'avx512_core'}_ref", "ref:any"
@@ -288,6 +293,8 @@ def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
     if p.wei in ("s4", "u4") and not reference:
         refuse_raw(p)
     library = "ref_int8:any" if reference else "gemm:jit" if p.left_to == "gemm" else f"brg_matmul:{tier}"
+    if library == "gemm:jit" and tier == "avx512_core":
+        refuse_dots_of_s8(p)
     in_place = p.wei == "u8" and p.wei_tag != "any"  # which the reference reads as they are
     odd = p.group_scales and (p.wei == "u8" or p.scale_period % 4 and p.scale_period != p.k)
     if in_place or p.zero_points or odd:
@@ -310,7 +317,7 @@ def _older_gemm(p: MatmulProblem, isa: str) -> str:
         return "gemv:avx2_older"
     if older_gemm.in_rows(p, wide):
         return "gemv:avx512_core_rows"
-    return f"gemm:{isa}" if wide or p.m == 1 or older_gemm.copies(p, wide) else "gemm:avx2_older"
+    return f"gemm:{isa}" if wide or older_gemm.in_chains(p) or older_gemm.copies(p, wide) else "gemm:avx2_older"
 
 
 def _int8(family: str, tier: str) -> str:

@@ -50,6 +50,7 @@ def _taken_by(p: MatmulProblem, mode: str, scale: Param | None, point: Param | N
     tiles = "avx512_core_amx" in caps and scale is not None and scale.by_channel and not scale.group
     types = ("f32", "bf16", "f16") if tiles else ("f32", "bf16")  # of scales
     fast = "avx512_core_bf16" in caps and dst in ("f32", "bf16") and stored in types
+    fast = fast and p.epilogue.bias_stored in ("f32", "bf16")
     return Form(compute="bf16") if fast else Form(True, compute="f32")
 
 

@@ -31,6 +31,7 @@ def form(p: MatmulProblem, params: Params, caps: frozenset[str]) -> Form:
         raise Unimplemented(f"oneDNN adds zero points by group to sums that saturate, not modelled here; {_WAY_OUT}")
     if name == "brgemm":
         _refuse_single_points(params)
+        _refuse_stored_scale(params)
     return Form(reference=name == "reference", merged=name == "tiles")
 
 
@@ -94,7 +95,7 @@ def _points(params: Params) -> dict[str, Param]:
 
 def _common(p: MatmulProblem, params: Params) -> bool:
     """Whether both forms of brg_matmul take it: no scale a row; where scales or zero points change along K, zero points
-    of the types of their data, and beside s8 weights common ones or the weights' alone.
+    of the types of their data, and beside s8 weights common ones or the weights' alone; by column beside groups.
     """
     if any(found.per_token for found in params.along_k.values()):
         return False
@@ -102,25 +103,27 @@ def _common(p: MatmulProblem, params: Params) -> bool:
     nibbles, common = p.wei in _NIBBLES, all(found.common for found in points.values())
     if not points or p.wei == "s8" and common and not params.along_k:
         return True
-    takes = {"src": nibbles, "wei": p.wei != "u8"}  # by group
+    takes = {"src": nibbles, "wei": p.wei != "u8"}  # several
     own = {"src": p.src, "wei": p.wei}
+    by_groups = _by_groups(p, params)
     fits = all(
         found.dtype == own[name]
-        and (found.common and (name == "src" or takes[name]) or takes[name] and found.group > 0)
+        and (found.common and (name == "src" or takes[name]) or takes[name] and (found.group or by_groups))
         for name, found in points.items()
     )
     tags = ("any", "ab") if nibbles else ("ab",)
-    return fits and not params.reductions and p.wei_tag in tags and p.epilogue.dst in _FLOATS
+    to = p.epilogue.dst in _FLOATS or common and p.epilogue.dst != "f16"
+    return fits and not params.reductions and p.wei_tag in tags and to
 
 
 def _brgemm(p: MatmulProblem, params: Params, fp16: bool) -> bool:
     """`fp16`: with AVX512_FP16 there are f16 destinations, and 4-bit weights take scales of any type; without it theirs
-    are f32, the source's and the destination's of any type.
+    are f32, the source's and the destination's of any type. So it is with other weights, where there are groups.
     """
     dst = p.epilogue.dst
     wei = params.scales.get("wei")
     of_weights = wei is not None and wei.dtype != "f32"
-    odd = of_weights and not fp16 if p.wei in _NIBBLES else _odd_scales(params)
+    odd = of_weights and not fp16 if _by_groups(p, params) else _odd_scales(params)
     if p.wei == "u8" or odd or dst == "f16" and not fp16:
         return False
     if p.wei == "s8":
@@ -129,10 +132,16 @@ def _brgemm(p: MatmulProblem, params: Params, fp16: bool) -> bool:
     return dst in (*_FLOATS, "f16") and not (p.src == "s8" and by_columns)
 
 
+def _by_groups(p: MatmulProblem, params: Params) -> bool:
+    """Whether a matmul is its "int8 grouped quantization": towards floats, with 4-bit weights or anything in groups."""
+    every = [*params.scales.values(), *params.zero_points.values()]
+    return p.epilogue.dst in (*_FLOATS, "f16") and (p.wei in _NIBBLES or any(one.group for one in every))
+
+
 def _groups_differ(p: MatmulProblem, params: Params) -> bool:
     """Whether weights have scales and zero points in groups of different lengths along K."""
     scales, points = params.along_k.get("wei"), _points(params).get("wei")
-    if scales is None or points is None or not points.group:
+    if scales is None or points is None or not points.group or not scales.group:
         return False
     return scales.length(p.k) != points.length(p.k)
 
@@ -178,6 +187,15 @@ def _refuse_single_points(params: Params) -> None:
                 f"oneDNN cuts sums by zero_points[{name!r}] in groups of 1 beside scales in groups, which is not "
                 f"modelled here: groups of 16 work; {_WAY_OUT}"
             )
+
+
+def _refuse_stored_scale(params: Params) -> None:
+    """The library's brgemm reads a scale of the destination as f32, however it is stored."""
+    found = params.scales.get("dst")
+    if found and found.dtype != "f32":
+        raise Unimplemented(
+            f"oneDNN reads a destination's scale of {found.dtype} as f32 here, an error of its: f32 works; {_WAY_OUT}"
+        )
 
 
 def _refuse_single_scales(p: MatmulProblem, params: Params) -> None:

@@ -1,5 +1,5 @@
-"""Who takes a convolution over layouts that a user names, in oneDNN 3.13: its kernels for channels last, a GEMM over a
-copy of the windows, or its reference.
+"""Who takes a product over layouts that a user names, in oneDNN 3.13: of convolutions its kernels for channels last, a
+GEMM over a copy of the windows, or its reference; of matmuls brg_matmul or its reference.
 
 Read in `init_conf` of its implementations (gemm_convolution_utils.cpp, jit_avx512_common_conv_kernel.cpp,
 jit_uni_ncsp_convolution.cpp), and asked of the library for every pair of layouts, three kinds of weights, three types.
@@ -12,11 +12,31 @@ from dataclasses import replace
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.common.layouts import Layouts
-from simdnn.kernels.common.spec import ConvProblem
+from simdnn.kernels.common.params import Params
+from simdnn.kernels.common.spec import ConvProblem, MatmulProblem
 
 _USUAL = frozenset({"any", "last", "brought"})
 _ROWS = frozenset({"any", "rows"})
 _FIRST_LAYER = 16  # channels under which a kernel of its own reads rows and writes blocks
+
+
+def matrices(p: MatmulProblem, params: Params, caps: frozenset[str]) -> str:
+    """Who takes a matmul over named layouts: "reference", where the destination lies column by column, or weights in
+    blocks do not fit what brg_matmul multiplies (`pick_blocked_B_layout`), or lack sums that come with its own.
+    """
+    if p.layouts.dst == "ba":
+        return "reference"
+    if p.layouts.wei in ("any", "apart"):
+        return ""
+    if fmt(p.wei).bits < 8:
+        raise Unimplemented(f"{p.wei} weights in blocks: who takes them in oneDNN is not modelled: any, ab and ba work")
+    bf16 = p.src == "bf16" and "avx512_core_bf16" in caps and p.wei in ("bf16", "s8", "u8")
+    if not fmt(p.src).is_float:
+        alone = p.src == "u8" and "src" not in params.zero_points
+        fits = "blocks4" if alone and "avx512_core" in caps else ""
+    else:
+        fits = "blocks2" if bf16 else "" if p.src == "bf16" else "blocks"
+    return "" if p.layouts.wei == fits and p.left_to in ("", "brgemm") else "reference"
 
 
 def asked(p: ConvProblem, caps: frozenset[str]) -> ConvProblem:

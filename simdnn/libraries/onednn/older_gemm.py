@@ -14,12 +14,22 @@ _COPIED = {True: (384, 384), False: (256, 192)}
 
 def in_dots(p: MatmulProblem) -> bool:
     """Whether each output is the dot product of two vectors that lie along K."""
-    return p.wei_tag == "ba" if p.m == 1 else p.n == 1
+    return p.wei_tag == "ba" if p.m == 1 else p.n == 1 and not is_turned(p)
+
+
+def in_chains(p: MatmulProblem) -> bool:
+    """Whether outputs of a vector are chains side by side: plain weights with M = 1, a turned source with N = 1."""
+    return 1 in (p.m, p.n) and not in_dots(p)
+
+
+def is_turned(p: MatmulProblem) -> bool:
+    """Whether the source lies column by column."""
+    return p.layouts.src in ("ba", "apart ba")
 
 
 def in_rows(p: MatmulProblem, wide: bool) -> bool:
     """Whether the kernel for a few rows takes it, under AVX-512 (`wide`)."""
-    return wide and 1 < p.m < _FEW_ROWS and p.wei_tag == "ba"
+    return wide and 1 < p.m < _FEW_ROWS and p.wei_tag == "ba" and not is_turned(p)
 
 
 def copies(p: MatmulProblem, wide: bool) -> bool:
@@ -27,6 +37,14 @@ def copies(p: MatmulProblem, wide: bool) -> bool:
     if 1 in (p.m, p.n):
         return False
     return _copies_for_avx512(p) if wide else _copies_for_avx2(p)
+
+
+def halves(p: MatmulProblem, wide: bool) -> bool:
+    """Whether its products of bytes without VNNI go through K in two halves (`bk_traditional`, `bk` in gemm_info.cpp):
+    below AVX-512 all of integers are its.
+    """
+    least, most = (384, 2 * 768) if wide else (256, 2 * 384)
+    return least < p.k < most and not (wide and (p.left_to != "gemm" or in_dots(p)))
 
 
 def starts_from_sum(p: MatmulProblem) -> bool:
@@ -66,18 +84,18 @@ def _copies_for_avx2(p: MatmulProblem) -> bool:
 
 
 def _copies_for_avx512(p: MatmulProblem) -> bool:
-    along_k = p.wei_tag == "ba"
-    weights, source, output = p.k if along_k else p.n, p.k, p.n  # the distance of lines
-    alike = weights % 256 == 0 == source % 256
-    if along_k and p.n > 100 and (p.n < 1200 and p.m < 200 and p.k < 1200 or alike):
+    along_k, turned = p.wei_tag == "ba", is_turned(p)
+    weights, source, output = p.k if along_k else p.n, p.m if turned else p.k, p.n  # the distance of lines
+    alike, far = weights % 256 == 0 == source % 256, not along_k and weights % 1024 == 0
+    if not turned and along_k and p.n > 100 and (p.n < 1200 and p.m < 200 and p.k < 1200 or alike):
         return True
-    if not along_k and weights % 1024 == 0 and p.k > 500 and p.m > 100:
+    if not turned and far and p.k > 500 and p.m > 100:
         return True
-    if 1 / p.n + 1 / p.m >= 0.00196:
+    if 1 / p.n + 1 / p.m >= 0.00196 and not (turned and far):
         return False
     if 0 in (weights % 256, source % 256, output % 256) and p.n >= 32:
         if p.m > 16 or p.m == 16 and (p.k >= 6400 or along_k or p.n == 4096):
             return True
     if p.k >= _LARGE and (p.n >= _LARGE or p.m <= _LARGE):
         return True
-    return not (p.n <= 28 or p.m <= 28 or p.k <= 1)
+    return not (p.n <= 28 and (p.n >= p.m or not turned) or p.m <= 28 or p.k <= 1)

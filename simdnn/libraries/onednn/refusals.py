@@ -9,7 +9,7 @@ from simdnn.kernels.common.postops import BINARY, COMPARISONS, ELTWISE, previous
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.onednn.blocks import may_cut_channels
 from simdnn.libraries.onednn.layouts import by_gemm_for_layouts
-from simdnn.libraries.onednn.older_gemm import copies, in_dots, in_rows, parts, starts_from_sum
+from simdnn.libraries.onednn.older_gemm import copies, in_chains, in_dots, in_rows, is_turned, parts, starts_from_sum
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
     by_gemm,
@@ -210,9 +210,11 @@ def refuse_float_gemm(p: MatmulProblem, wide: bool) -> None:
     destination held; kernels for few rows, and those that copy, multiply an operand by a common scale.
     """
     e = p.epilogue
+    if is_turned(p) and not wide and 1 not in (p.m, p.n):
+        raise _another_gemm(p, "a source in rows,")
     common = (e.src_scale or e.wei_scale) and not (e.wei_scale and e.wei_scale.by_channel) and not e.bias
     held = bool(previous_type(e.post_ops, e.dst)) and starts_from_sum(p)
-    pieces = p.k > 16 and p.k % 16 or p.k % 16 not in (0, 1, 2, 4, 8) if in_dots(p) else p.m == 1 and p.k > 1
+    pieces = p.k > 16 and p.k % 16 or p.k % 16 not in (0, 1, 2, 4, 8) if in_dots(p) else in_chains(p) and p.k > 1
     if (common or held) and pieces or common and (in_rows(p, wide) or copies(p, wide)):
         raise _another_gemm(p, "no common scale and no sum, or a bias,")
     refuse_sum_in_gemm(p)
@@ -262,9 +264,8 @@ def refuse_scaled_parts(p: MatmulProblem) -> None:
     """Raises where a GEMM of floats multiplies each part of its sums by a common scale, and adds it in one rounding."""
     e = p.epilogue
     common = (e.src_scale or e.wei_scale) and not (e.wei_scale and e.wei_scale.by_channel)
-    chain = 8 if p.m == 1 else 384
-    parts = p.k > chain and (p.n > 1 or p.m == 1 and p.wei_tag != "ba")
-    if common and parts and not e.bias:
+    chain = 8 if in_chains(p) else 384
+    if common and p.k > chain and not in_dots(p) and not e.bias:
         raise Unimplemented(
             f"oneDNN's GEMM of floats scales each part of sums over K = {p.k} by itself, not modelled here: a scale by "
             "column, or a bias, works, and dispatch='fastest'"
@@ -278,6 +279,15 @@ def refuse_saturated_groups(p: MatmulProblem, tier: str) -> None:
         raise Unimplemented(
             f"oneDNN adds up saturated pairs in groups of {p.scale_period} along K for dst={p.epilogue.dst!r}, not "
             "modelled here: groups of multiples of four to another destination than s32 work, and dispatch='fastest'"
+        )
+
+
+def refuse_dots_of_s8(p: MatmulProblem) -> None:
+    """Raises where a kernel for a vector of bytes multiplies magnitudes of s8, which saturate in other pairs."""
+    if p.src == "s8" and in_dots(p):
+        raise Unimplemented(
+            "oneDNN takes a GEMM's kernel for a vector of s8 without VNNI, which is not modelled: several rows and "
+            "columns work, isa='avx512_core_vnni', and dispatch='fastest'"
         )
 
 

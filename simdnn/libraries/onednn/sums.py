@@ -20,6 +20,7 @@ from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
     by_gemm,
     by_int8_gemm,
+    dense_and_pointwise,
     depthwise_by_gemm,
     gemm_over_pixels,
     groups_by_fours,
@@ -55,8 +56,8 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
     if problem.left_to == "gemm" and not integer:
         return cut_in_older_gemm(dot, problem, wide)
     if dot.acc == "f32":
-        cut = 512 if wide and k <= 1024 else 1024
-    if dot.saturates and not wide and 256 < k < 768:
+        cut = _most(problem, wide)
+    if dot.saturates and older_gemm.halves(problem, wide):
         split = -(-k // 2)
     exact = (
         dot.compute == "s16"
@@ -70,7 +71,7 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
         return found
     if integer and older_kernel(isa, problem):
         return replace(found, packs=dot.saturates and not split % dot.depth)
-    cut = found.cut or (0 if split else 512 if wide and k <= 1024 else 1024)
+    cut = found.cut or (0 if split else _most(problem, wide))
     return replace(found, cut=cut, tile=register_tile(problem, dot, wide), packs=dot.wei == "f16")
 
 
@@ -124,7 +125,8 @@ def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) ->
     merged = dot.acc == "s32" and (older and not exact or by_gemm_of_bytes)
     order = order_of(problem, dot, wide, halve)
     by_fours = dot.wei == "bf16" and dot.depth == 2 and groups_by_fours(problem, 16)
-    return Options(halve, merged, cut, 0, order, older, reference, nan_to_bound=merged and older, sum_first=by_fours)
+    bound = merged and older and not dense_and_pointwise(problem)  # jit_uni_int8_1x1 has the bound first
+    return Options(halve, merged, cut, 0, order, older, reference, nan_to_bound=bound, sum_first=by_fours)
 
 
 def cut_as_emulated(dot: DotProduct, isa: str, problem: Problem) -> Options:
@@ -134,7 +136,7 @@ def cut_as_emulated(dot: DotProduct, isa: str, problem: Problem) -> Options:
         blocks = Options(cut=pointwise_block(problem), order=order_of_emulated(problem), sum_first=True, direct=direct)
         return _as_gemm(problem) if by_gemm(problem, True) else blocks
     first = older_gemm.starts_from_sum(problem)
-    if problem.m == 1:
+    if older_gemm.in_chains(problem):
         return Options(merged_scales=True, cut=8, sum_first=first)
     part = _restarts(problem.k)
     if part in (0, 768):
@@ -154,7 +156,7 @@ def cut_in_older_gemm(dot: DotProduct, problem: MatmulProblem, wide: bool) -> Op
     if problem.src == "f32":
         cut, last = older_gemm.parts(problem, wide)
         return replace(found, cut=cut, last=last)
-    part = 8 if problem.m == 1 else _restarts(problem.k)
+    part = 8 if older_gemm.in_chains(problem) else _restarts(problem.k)
     if part in (0, 8, 768):
         return replace(found, cut=part)
     return replace(found, split_k=part, order=Order(parts=(Part(((0, 1), (1, 1))),)))
@@ -222,7 +224,14 @@ def cut_decompressed(dot: DotProduct, isa: str, problem: MatmulProblem) -> Optio
         return Options()
     wide = "avx512_core" in implied(isa)
     tile = register_tile(problem, dot, wide) if problem.tiles == "onednn" else None
-    return Options(cut=512 if wide and (problem.k <= 1024 or problem.m == 1) else 1024, tile=tile)
+    return Options(cut=_most(problem, wide), tile=tile)
+
+
+def _most(p: MatmulProblem, wide: bool) -> int:
+    """The products of a chain of brg_matmul; a single row counts as one that lies column by column
+    (`use_extended_k_blk` in brgemm_matmul_utils.cpp).
+    """
+    return 512 if wide and (p.k <= 1024 or p.m == 1 or older_gemm.is_turned(p)) else 1024
 
 
 def cut_widened(dot: DotProduct, isa: str, problem: Problem) -> Options:
@@ -295,9 +304,9 @@ def by_brdgmm(problem: ConvProblem, isa: str) -> bool:
 
 
 def _gemm_adds(problem: ConvProblem) -> bool:
-    """Whether the GEMM of integers adds what the destination held: first of all, without a zero point, in its type."""
-    ops, dst = problem.epilogue.post_ops, problem.epilogue.dst
-    return not sums_late(ops) and not any(op.zero_point or op.stored not in ("", dst) for op in ops)
+    """Whether the GEMM of integers adds what the destination held: first of all, without a zero point."""
+    ops = problem.epilogue.post_ops
+    return not sums_late(ops) and not any(op.zero_point for op in ops)
 
 
 def even_parts(k: int) -> int:

@@ -19,6 +19,8 @@ def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] |
     isa = "avx512_core_amx"
     if isinstance(p, MatmulProblem):
         family, base = "gemm", "brg_matmul"
+        if fmt(p.src).is_float and (p.layouts.src, p.layouts.wei) != ("any", "any"):
+            raise Unimplemented("how oneDNN cuts K for tiles over such layouts is not modelled: any, and ab, work")
         if p.group_scales or p.zero_points or p.reference:
             return None
         if p.decompression:
