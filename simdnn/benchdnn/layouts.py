@@ -137,7 +137,7 @@ def matrix_layout(tag: str, strides: tuple[int, ...], shape: tuple[int, ...]) ->
     them lie together, else "".
 
     >>> matrix_layout("cab", (), (1, 30, 20)), matrix_layout("acbd", (), (2, 5, 3, 4))
-    ('apart ba', 'apart ab')
+    ('ba', 'apart ab')
     >>> matrix_layout("BA16a64b2a", (), (64, 64)), matrix_layout("aCB16b16c", (), (3, 30, 16))
     ('blocks2', 'blocks')
     """

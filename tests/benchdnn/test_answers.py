@@ -163,6 +163,10 @@ def test_convolutions_over_layouts_of_a_library(words: str, implementation: str)
         ("--stag=ba 1x30:30x20", "brg_matmul:avx2"),
         ("--stag=acbd --wtag=adbc --dtag=acbd 2x3x12x30:2x3x30x20", "brg_matmul:avx512_core"),
         ("--wtag=cab 1x12x30:1x30x20", "brg_matmul:avx512_core"),
+        ("--stag=ba 12x30:30x1", "brg_matmul:avx2"),
+        ("--strides=34x1:: 12x30:30x1", "brg_matmul:avx512_core"),
+        ("--wtag=BA16a64b 2x3:3x1", "brg_matmul:avx512_core"),
+        ("--dt=s8:s8:s8 --wtag=BA16a64b4a --dtag=AB16b16a 11x13:13x16", "ref_int8:any"),
     ],
 )
 def test_matmuls_over_layouts_of_a_library(words: str, implementation: str) -> None:

@@ -206,8 +206,9 @@ def _referred(p: ConvProblem, emulated: bool) -> bool:
 
 
 def _lost_to_gemm(p: ConvProblem, emulated: bool) -> bool:
-    """Whether a GEMM would take it, whose own layout of the other image is not the one that is named."""
-    if {p.layouts.src, p.layouts.dst} != {"last", "any"}:
+    """Whether a GEMM would take it, and its own layout of the other image, or of weights, is another one."""
+    images = {p.layouts.src, p.layouts.dst}
+    if images != {"last", "any"} and not (images == {"last"} and p.layouts.wei == "any" and as_large_as_outputs(p)):
         return False
     return depthwise_by_gemm(p) if p.depthwise else p.src == "bf16" and by_gemm(p, emulated)
 

@@ -189,18 +189,15 @@ def gemm_over_pixels(p: ConvProblem) -> bool:
 
 
 def gemm_is_known(p: ConvProblem) -> bool:
-    """Whether the order of that GEMM's sums is known: over pixels those that are one chain, of pairs within a tap; with
-    a single output pixel of layouts that are named they are other ones.
-    """
+    """Whether the order of that GEMM's sums is known: over pixels those that are one chain, of pairs within a tap."""
     ic = p.ic // p.groups
-    if gemm_over_pixels(p):
-        return ic * p.tap_rows * p.kw <= 384 and ic % 2 == 0 and p.oc > p.groups and p.oh * p.ow > 1
-    return p.layouts == ANY_LAYOUTS or p.oc == p.groups or p.oh * p.ow > 1 or p.ic // p.groups * p.kh * p.kw <= 2
+    one_chain = ic * p.tap_rows * p.kw <= 384 and ic % 2 == 0 and p.oc > p.groups and p.oh * p.ow > 1
+    return one_chain or not gemm_over_pixels(p)
 
 
 def by_vectors(p: ConvProblem) -> bool:
     """Whether that GEMM multiplies a vector: planes have a single output pixel, and groups several channels."""
-    return p.layouts == ANY_LAYOUTS and p.oc != p.groups and p.oh * p.ow == 1
+    return not gemm_over_pixels(p) and p.oc != p.groups and p.oh * p.ow == 1
 
 
 def vector_of_f32(p: ConvProblem) -> bool:
