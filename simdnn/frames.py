@@ -70,19 +70,18 @@ def shown(frame: pd.DataFrame, columns: Sequence[str] = ()) -> ShownFrame:
     return found
 
 
-def framed(kinds: Mapping[str, str], rows: Iterable[Sequence[Any]], printed: Sequence[str]) -> ShownFrame:
-    """A frame of rows with a column of each of `kinds` (its name and type), and those of them that it prints.
+def framed(columns: Mapping[str, tuple[str, Sequence[Any]]], printed: Sequence[str]) -> ShownFrame:
+    """A frame of `columns`, each with its type and its values, and those of them that it prints.
 
-    >>> framed({"what": "str", "cycles": "float64"}, [("a", 1), ("b", 2.5)], ["cycles", "what"])
+    >>> framed({"what": ("str", ["a", "b"]), "cycles": ("float64", [1, 2.5])}, ["cycles", "what"])
     cycles  what
          1  a
        2.5  b
     """
-    columns = zip(kinds.values(), zip(*rows, strict=True), strict=True)
-    arrays = [_array(column, kind) for kind, column in columns]
+    arrays = [_array(column, kind) for kind, column in columns.values()]
     lines = pd.RangeIndex(len(arrays[0]))
-    found: ShownFrame = ShownFrame._from_arrays(arrays, _names(*kinds)[:], lines, verify_integrity=False)  # type: ignore[attr-defined]
-    found.whole, found.printed = tuple(kinds), tuple(printed)
+    found: ShownFrame = ShownFrame._from_arrays(arrays, _names(*columns)[:], lines, verify_integrity=False)  # type: ignore[attr-defined]
+    found.whole, found.printed = tuple(columns), tuple(printed)
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -93,25 +94,38 @@ class Choice:
         The chosen one first, then the others by their cycles; behind them those that are out, in the table's order. One
         whose peak rate alone takes longer than all of the kernel that runs is out by that bound, and not timed.
         """
-        met, least = [], _time(self.kind, self.request)[0]
-        for kind, reason in self.candidates:
-            time, missing = None, reason
-            if kind is self.kind or not (missing := reason or self._ruled_out(kind, least)):
-                time, missing = _time(kind, self.request)
-            met.append((kind, time, missing))
-        fewer = least and any(time and time.cycles < least.cycles for _, time, _ in met)
-        rows = []
-        for kind, time, missing in sorted(met, key=self._place):
-            compared = time and least and time.relative_to(least)
-            why = missing or self._why(kind, compared, "least time" if fewer else "fewest cycles")
-            rows.append((kind.name, kind.isa, time.cycles if time else math.nan, kind is self.kind, why))
-        kinds = {"implementation": "str", "isa": "str", "cycles": "float64", "chosen": "bool", "reason": "str"}
-        return frames.framed(kinds, rows, printed=("implementation", "cycles", "reason"))
+        kinds, reasons = (list(column) for column in zip(*self.candidates, strict=True))
+        times, least = self._times(kinds, reasons)
+        fewer = least and any([time.cycles < least.cycles for time in times.values()])
+        for place in [place for place, reason in enumerate(reasons) if not reason]:
+            compared = times[place].relative_to(least) if place in times and least else None
+            reasons[place] = self._why(kinds[place], compared, "least time" if fewer else "fewest cycles")
+        chosen = [place for place, kind in enumerate(kinds) if kind is self.kind]
+        first = chosen + sorted(times.keys() - chosen, key=lambda place: (times[place].cycles, place))
+        order = first + [place for place in range(len(kinds)) if place not in first]
+        columns = {
+            "implementation": ("str", [kinds[place].name for place in order]),
+            "isa": ("str", [kinds[place].isa for place in order]),
+            "cycles": ("float64", [times[place].cycles if place in times else math.nan for place in order]),
+            "chosen": ("bool", [kinds[place] is self.kind for place in order]),
+            "reason": ("str", [reasons[place] for place in order]),
+        }
+        return frames.framed(columns, printed=("implementation", "cycles", "reason"))
 
-    def _place(self, met: tuple[KernelKind, Time | None, str]) -> tuple[bool, float]:
-        """The key by which rows of the frame are sorted."""
-        kind, time, _ = met
-        return kind is not self.kind, time.cycles if time else math.inf
+    def _times(self, kinds: Sequence[KernelKind], reasons: list[str]) -> tuple[dict[int, Time], Time | None]:
+        """The times of candidates that may run, by their places, and of the one that runs; the reason is told where
+        there is none.
+        """
+        times, least = dict[int, Time](), _time(self.kind, self.request)[0]
+        for place, kind in enumerate(kinds):
+            if kind is not self.kind:
+                reasons[place] = reasons[place] or self._ruled_out(kind, least)
+                if reasons[place]:
+                    continue
+            time, reasons[place] = _time(kind, self.request)
+            if time:
+                times[place] = time
+        return times, least
 
     def _ruled_out(self, kind: KernelKind, least: Time | None) -> str:
         """Why a kind need not be timed: its bound, where that is above the `least` time, that of the kind that runs."""

@@ -320,7 +320,10 @@ class Program(Record):
     @Derived
     def forms(self) -> tuple[Op, ...]:
         """The form of each op, once each."""
-        return tuple({form.number: form for ops, _ in self.straight for form in [op.form for op in ops]}.values())
+        found: dict[int, Op] = {}
+        for ops, _ in self.straight:
+            found |= zip(ops.forms, ops, strict=True)  # one of each number, in the order in which these are met
+        return tuple([op.form for op in found.values()])
 
     def itself(self) -> Program:
         """This program, for who finds it where it is needed."""

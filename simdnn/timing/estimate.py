@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from isa_models.alike import Alike
@@ -53,7 +53,7 @@ class Cost(Alike, InNotebooks):
     `clock` says at which clock `cycles` make `seconds`. `bound` is "compute", "latency", "front-end", or the memory
     level that sets the time. `core_cycles` is the core's own time and `levels` the traffic: what a model of several
     cores sharing levels starts from. `executed` counts the program's own instructions as engines do, without the loop
-    control among `forms`.
+    control among `forms`, which are found for who asks.
     """
 
     machine: str
@@ -64,7 +64,7 @@ class Cost(Alike, InNotebooks):
     core_cycles: float
     pieces: tuple[Piece, ...]
     levels: tuple[LevelTraffic, ...]
-    forms: tuple[InstructionCost, ...]
+    find_forms: Callable[[], tuple[InstructionCost, ...]]
     executed: Counter[str]
     confidence: Confidence
     work: Work
@@ -87,6 +87,11 @@ class Cost(Alike, InNotebooks):
             return self
         seconds, work = self.seconds * (1 + cycles / self.cycles), replace(self.work, launch_cycles=cycles)
         return replace(self, cycles=self.cycles + cycles, seconds=seconds, work=work)
+
+    @cached_property
+    def forms(self) -> tuple[InstructionCost, ...]:
+        """The program's instructions, loop control included."""
+        return self.find_forms()
 
     @cached_property
     def causes(self) -> pd.DataFrame:
@@ -135,7 +140,7 @@ def estimate_program(program: Program, machine: Machine, *, cold: Collection[str
         core_cycles=core.cycles,
         pieces=core.pieces,
         levels=levels,
-        forms=_forms(machine, core.executed),
+        find_forms=partial(_forms, machine, core.executed),
         executed=_as_engines_count(core.executed),
         confidence=weakest([core.confidence, _clock(machine, kind), *used]),
         work=Work(program.itself, machine, (1.0,) * len(program.body), core.cycles),
@@ -164,7 +169,7 @@ def _on_several(program: Program, machine: Machine, cold: Collection[str], threa
         core_cycles=sum(stage.cycles for stage in shared.stages),
         pieces=tuple(piece for core in shared.cores for piece in core.pieces),
         levels=levels,
-        forms=_forms(machine, executed),
+        find_forms=partial(_forms, machine, executed),
         executed=_as_engines_count(executed),
         confidence=weakest(
             [*(core.confidence for core in shared.cores), _clock(machine, kind), machine.confidence_of(*keys), *used]

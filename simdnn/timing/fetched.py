@@ -56,12 +56,12 @@ class Fetched:
         self.names, self.caches = tree.bundles.table.names, caches
         below = tree.parts_below()
         self.parts, self.deepest = [part for part, _ in below], max([len(loops) for _, loops in below])
-        self._room = dict[str, Any]()  # arrays that the record of the state points into
-        self._state = np.zeros(len(_SLOT), np.int64)
+        self._room = dict[str, tuple[Any, int, int]]()  # arrays that the record of the state points into: their places
+        self._state = [0] * len(_SLOT)
         self._give_tree(tree)
         self._give_caches(tree.line_bytes, cold, whole, passing)
         self._ask("fetch")
-        missed = (self._room[name].tolist() for name in ("missed", "missed_written"))
+        missed = (self.array(name).tolist() for name in ("missed", "missed_written"))
         self.missed = [Lines(*lines) for lines in zip(*missed, strict=True)]
 
     @property
@@ -77,7 +77,7 @@ class Fetched:
     def stays(self) -> list[float]:
         """The share of each tensor's lines, by cache, that is there for the next run; none where nothing is touched."""
         count = len(self.names)
-        table = self._room["stays"].reshape(len(self.caches), len(self.parts), count)
+        table = self.array("stays").reshape(len(self.caches), len(self.parts), count)
         return table[:, 0].ravel().tolist()  # type: ignore[no-any-return]
 
     def _give_tree(self, tree: Region) -> None:
@@ -131,7 +131,7 @@ class Fetched:
             before=before,
         )
         self._set(caches=caches)
-        queries, lists = int(self._state[_SLOT["queries"]]), caches * parts + self._most_demands
+        queries, lists = self._state[_SLOT["queries"]], caches * parts + self._most_demands
         most = max(sets)
         self._make(
             **dict.fromkeys(("tensor", "fetched", "returned"), lists * tensors),
@@ -157,19 +157,19 @@ class Fetched:
         """The phases of a run; shorter ones than `least` instructions are none. `span` has the core's time of the same
         parts, `levels` stand behind the caches; `asked` and `ahead` are those of `memory.Transfers`.
         """
-        spans = list(_spans(span))
+        spans = [(span, True), *_spans(span, iter(self.parts[1:]), least)]
         names = {name: number for number, name in enumerate(self.names)}
         known = [name for name in ahead if name in names]
         self._give(
             np.int64,
-            instructions=[part.instructions for part in spans],
+            instructions=[part.instructions for part, _ in spans],
             asked=[int(name in asked) for name in self.names],
             ahead=[names[name] for name in known],
         )
         told = ("exposed", "exposed_asked", "exposed_fetched")
         self._give(
             np.float64,
-            core=[part.cycles for part in spans],
+            core=[part.cycles if asked else 0.0 for part, asked in spans],
             load_rate=[level.load_bytes_per_cycle for level in levels],
             store_rate=[level.store_bytes_per_cycle for level in levels],
             ahead_share=[ahead[name] for name in known],
@@ -191,8 +191,8 @@ class Fetched:
             if count <= most:
                 break
             most = count
-        busy = self._room["busy"].reshape(-1, caches)[:count].tolist()
-        columns = (self._room[name][:count].tolist() for name in ("times", "core_cycles", "shown"))
+        busy = self.array("busy").reshape(-1, caches)[:count].tolist()
+        columns = (self.array(name)[:count].tolist() for name in ("times", "core_cycles", "shown"))
         return [
             Phase(times, core, tuple(of_levels), shown)
             for times, core, shown, of_levels in zip(*columns, busy, strict=True)
@@ -210,22 +210,36 @@ class Fetched:
 
     def _point(self, values: Any, names: Iterable[str], sizes: Iterable[int]) -> None:
         """Arrays that stand behind each other."""
-        address, begin = values.ctypes.data, 0
+        address, begin, room, state = values.ctypes.data, 0, self._room, self._state
         for name, size in zip(names, sizes, strict=True):
-            self._room[name] = values[begin : begin + size].view(_KINDS[name])
-            self._state[_SLOT[name]] = address + 8 * begin
+            room[name] = values, begin, size
+            state[_SLOT[name]] = address + 8 * begin
             begin += size
+
+    def array(self, name: str) -> Any:
+        """An array of the state, as it is."""
+        values, begin, size = self._room[name]
+        return values[begin : begin + size].view(_KINDS[name])
 
     def _set(self, **numbers: int) -> None:
         for name, number in numbers.items():
             self._state[_SLOT[name]] = number
 
     def _ask(self, entry: str) -> int:
-        return int(_FLOWS[entry](self._state.ctypes.data))
+        told = np.array(self._state, np.int64)
+        answer = int(_FLOWS[entry](told.ctypes.data))
+        self._state = told.tolist()
+        return answer
 
 
-def _spans(span: Iteration) -> Iterator[Iteration]:
-    """The spans of parts, each before those within."""
-    yield span
-    for inner in span.loops:
-        yield from _spans(inner)
+def _spans(
+    around: Iteration, parts: Iterator[Region], least: int, cut: bool = True
+) -> Iterator[tuple[Iteration, bool]]:
+    """The spans within one, each before those within itself, and whether phases ask for its time: long ones, within
+    iterations that are `cut` themselves.
+    """
+    for span in around.loops:
+        extent = next(parts).extent
+        asked = cut and span.instructions * extent >= least
+        yield span, asked
+        yield from _spans(span, parts, least, asked and span.instructions >= least)

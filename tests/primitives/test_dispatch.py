@@ -40,7 +40,7 @@ class Clock:
 def cost_of(program: Program, cycles: float) -> Cost:
     """A made-up cost, at 1 GHz."""
     work = Work(program.itself, machine("skx"), (), cycles)
-    return Cost("skx", cycles, cycles / 1e9, "", "compute", cycles, (), (), (), Counter(), "estimated", work)
+    return Cost("skx", cycles, cycles / 1e9, "", "compute", cycles, (), (), tuple, Counter(), "estimated", work)
 
 
 def kind(name: str, isa: str = "avx2", *, reason: str = "", exact: bool = True, computes: str = "f32") -> KernelKind:

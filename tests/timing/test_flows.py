@@ -40,8 +40,8 @@ class Interpreted(Fetched):
 
     def _ask(self, entry: str) -> int:
         flows: Any = Flows()
-        for name, kind in fields_of(Flows).items():
-            setattr(flows, name, self._room.get(name) if kind.endswith("*") else int(self._state[fetched._SLOT[name]]))
+        for name in fields_of(Flows):
+            setattr(flows, name, self.array(name) if name in self._room else self._state[fetched._SLOT[name]])
         return int(getattr(flows, entry)())
 
 

@@ -18,6 +18,7 @@ from isa_models import cpu_machine
 from simdnn.kernels.x86.code import fetch
 from simdnn.program import Affine, Loop, Program, Tensor
 from simdnn.timing.cpu import lines, walk
+from simdnn.timing.cpu.core_run import CoreRun
 from simdnn.timing.estimate import Cost, estimate_program
 from tests.effort import examples
 from tests.timing.programs import gemm
@@ -28,8 +29,9 @@ TYPES = ("f32", "u8:s8:s32", "s8:s8:s32", "bf16:bf16:f32")
 
 def said(cost: Cost) -> dict[str, Any]:
     """All that a cost tells, the order of its forms included."""
-    told = {field.name: getattr(cost, field.name) for field in fields(cost) if field.name != "work"}
-    return told | {"executed": list(cost.executed.items()), "causes": cost.work.causes(cost.cycles)}
+    told = {field.name: getattr(cost, field.name) for field in fields(cost) if field.name not in ("work", "find_forms")}
+    shown = {"forms": cost.forms, "causes": cost.work.causes(cost.cycles)}
+    return told | shown | {"executed": list(cost.executed.items())}
 
 
 @contextmanager
@@ -69,9 +71,19 @@ def test_lines_met_before_are_not_lowered_again() -> None:
     """Other sizes have the same lines but for addresses, so no row is added, and no tile simulated."""
     machine = cpu_machine("icx")
     estimate_program(gemm("vnni", 16, 128, 72, 8, 2), machine)
-    with patch.object(lines, "core_op") as lowered, patch.object(walk, "loop_timing") as simulated:
+    with patch.object(lines, "core_op") as lowered, patch.object(walk, "Turning") as simulated:
         estimate_program(gemm("vnni", 24, 256, 80, 8, 2), machine)
     assert not lowered.called and not simulated.called
+
+
+def test_lines_that_meet_alike_elsewhere_are_not_simulated_again() -> None:
+    """A row of widened weights begins at another place of a line; none of them lies in two lines."""
+    name, shape = "gemm:avx512_core_bf16_stored", {"m": 24, "n": 64, "dt": "bf16:bf16:f32"}
+    first, other = (simdnn.estimate("matmul", k=k, machine="icx", dispatch=name, **shape) for k in (300, 332))
+    estimate_program(first.kernel.program, cpu_machine("icx"))
+    with patch.object(walk, "Turning", wraps=walk.Turning) as prepared, patch.object(CoreRun, "settle") as simulated:
+        estimate_program(other.kernel.program, cpu_machine("icx"))
+    assert prepared.called and not simulated.called
 
 
 @pytest.mark.parametrize("machine", ["icx", "b580"])

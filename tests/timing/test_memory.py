@@ -324,8 +324,8 @@ def test_what_passes_the_first_cache_by_leaves_it_to_others() -> None:
 
 def of_tensors(found: Fetched) -> dict[str, float]:
     """Lines of each tensor that the first cache fetches again and again."""
-    count = int(found._room["count"][0])
-    tensors, lines = (found._room[name][:count].tolist() for name in ("tensor", "fetched"))
+    count = int(found.array("count")[0])
+    tensors, lines = (found.array(name)[:count].tolist() for name in ("tensor", "fetched"))
     return {found.names[tensor]: touched for tensor, touched in zip(tensors, lines, strict=True)}
 
 

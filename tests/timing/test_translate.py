@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from simdnn.timing.cpu import translate
 from simdnn.timing.cpu.core_model import CoreModel
 from simdnn.timing.cpu.core_rows import places_of
 from simdnn.timing.cpu.core_run import SPACES, CoreRun, Turn
-from simdnn.timing.cpu.steps import Step, lower
+from simdnn.timing.cpu.steps import MemRef, Step, lower
 from simdnn.timing.cpu.translate import Floats, Ints, NotUnderstood, compiled, fields_of, text_of
 from tests.effort import examples
 from tests.timing.test_pipeline import streams
@@ -136,3 +137,29 @@ def test_the_core_model_runs_alike_in_python(body: list[Step], name: str) -> Non
     run.finish()
     assert run.retired.tolist() == slow.retired_at[: slow.retired] and run.cycle == slow.cycle
     assert run.busy == slow.busy and run.array("dispatched_at").tolist() == slow.dispatched_at
+
+
+@examples(30)
+@given(
+    streams(),
+    st.sampled_from(("zen4", "skx", "spr")),
+    st.fixed_dictionaries({"a": st.integers(0, 5), "b": st.integers(0, 5)}),
+    st.sampled_from((64, 16, 4)),
+    st.sampled_from((0, 16, 64)),
+)
+def test_runs_whose_ops_meet_alike_are_alike(
+    body: list[Step], name: str, places: dict[str, int], unit: int, step: int
+) -> None:
+    """Where else their bytes lie is no matter; nor is it by how many lines a tensor is moved."""
+
+    def moved(ref: MemRef | None, by: int) -> MemRef | None:
+        return ref and replace(ref, address=(ref.address or 0) + by * places[ref.tensor], step=step)
+
+    target, found = machine(name), []
+    for by in (0, unit):
+        steps = [replace(one, load=moved(one.load, by), store=moved(one.store, by)) for one in body]
+        run = CoreRun(Turn.of(target, lower(target, steps)), 6)
+        met = run.meetings
+        found.append((met, run.finish().retired.tolist()))
+    if found[0][0] == found[1][0] or unit == 64:
+        assert found[0] == found[1]

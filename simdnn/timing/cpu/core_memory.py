@@ -7,13 +7,27 @@ from __future__ import annotations
 
 import math
 
-from simdnn.timing.cpu.core_nodes import LOW, CoreNodes
+from simdnn.timing.cpu.core_meetings import (
+    AT_LINE,
+    AT_PLACE,
+    AT_SOURCE,
+    CROSSES,
+    LINES,
+    LOADS,
+    NO_LINE,
+    PLACES,
+    SAME_LINE,
+    TWO_LINES,
+    WHOLE,
+    CoreMeetings,
+)
+from simdnn.timing.cpu.core_nodes import LOW
 from simdnn.timing.cpu.core_state import COMMIT, LOAD, NODES, NOWHERE, OPERATION, UNKNOWN, UNPLACED
 from simdnn.timing.cpu.translate import Floats, Ints
 
 
-class CoreMemory(CoreNodes):
-    """Loads and stores in flight; stores that wrote lately are remembered by tensor."""
+class CoreMemory(CoreMeetings):
+    """Loads and stores in flight."""
 
     # By node, of a load: where in its line it begins as far as that is known, its pipes, cycles beyond its latency.
     place: Ints
@@ -35,12 +49,6 @@ class CoreMemory(CoreNodes):
     commits_first: int
     commits_last: int
     commit_at: Floats
-    last_tensor: int  # of a store that none has joined yet
-    last_line: int
-    stores: Ints  # by tensor: how many were remembered, the last `store_queue` of them in
-    stored_from: Ints
-    stored_to: Ints
-    stored_age: Ints
 
     def start_load(self, row: int) -> int:
         """Begin the load part of an op: the node of what it reads, itself or a store in flight whose data cost nothing.
@@ -58,35 +66,30 @@ class CoreMemory(CoreNodes):
             if self.value_of[self.registers[at]] != NOWHERE:
                 self.depend(load, self.value_of[self.registers[at]], 0.0)
         self.bind_load(load)
-        position = self.ages % self.size
-        if self.load_at[position] != UNPLACED:
-            first = self.load_at[position] + self.ages // self.size * self.load_step[position]
-            self.place[load] = first % self.line_bytes
-            if self.place[load] + self.load_bytes[row] > self.line_bytes and self.is_tile[row] == 0:
+        met = self.meets[self.ages]
+        if met & LOADS != 0:
+            if self.places_matter != 0:
+                self.place[load] = met >> AT_PLACE & PLACES
+            if met & CROSSES != 0:
                 self.pipes_of[load] = max(self.load_pipes[row], self.crossing_pipes[row])
                 self.late[load] = self.crossing_latency[row]
-            read = self.forwarded(row, load, first, first + self.load_bytes[row])
+            if met >> AT_SOURCE != 0:
+                read = self.forwarded(row, load, (met >> AT_SOURCE) - 1, met & WHOLE)
         if self.waits[load] == 0:
             self.await_load(load)
         return read
 
-    def forwarded(self, row: int, load: int, first: int, last: int) -> int:
-        """The source of a load of these bytes: itself, behind the store that wrote some of them, or that one's data."""
-        tensor = self.load_tensor[row]
-        for back in range(min(self.stores[tensor], self.store_queue)):
-            at = tensor * self.store_queue + (self.stores[tensor] - 1 - back) % self.store_queue
-            if self.stored_from[at] < last and first < self.stored_to[at]:
-                data = NODES * self.stored_age[at] + OPERATION
-                commit = NODES * self.stored_age[at] + COMMIT
-                forward = max(self.forward_latency[row], self.forward_latency[self.row(data)])
-                whole = self.stored_from[at] <= first and last <= self.stored_to[at]
-                if whole and forward == 0 and self.done[commit] == UNKNOWN:
-                    return data  # a name of the same register from rename on
-                if whole:
-                    self.depend(load, data, self.load_latency[row] - forward)
-                else:
-                    self.depend(load, commit, self.load_latency[row] - self.blocked_latency[row])
-                return load
+    def forwarded(self, row: int, load: int, source: int, whole: int) -> int:
+        """Where a load of what the op of an age stored reads: itself, behind that store, or its data."""
+        data = NODES * source + OPERATION
+        commit = NODES * source + COMMIT
+        forward = max(self.forward_latency[row], self.forward_latency[self.row(data)])
+        if whole != 0 and forward == 0 and self.done[commit] == UNKNOWN:
+            return data  # a name of the same register from rename on
+        if whole != 0:
+            self.depend(load, data, self.load_latency[row] - forward)
+        else:
+            self.depend(load, commit, self.load_latency[row] - self.blocked_latency[row])
         return load
 
     def issue_loads(self) -> None:
@@ -249,31 +252,19 @@ class CoreMemory(CoreNodes):
             more -= share
 
     def remember(self, row: int) -> None:
-        """Note what a store writes, for later loads and for the commit of the next store."""
-        age, position = self.ages, self.ages % self.size
+        """Note what the commit of a store takes, and that later loads may wait for it."""
+        age, line = self.ages, self.meets[self.ages] >> AT_LINE & LINES
         self.line_cycles[age] = self.commit_cycles[row]
         self.remembered[age] = 0
-        if self.store_at[position] == UNPLACED:
+        if line == NO_LINE:
             return
-        first = self.store_at[position] + age // self.size * self.store_step[position]
-        tensor, line = self.store_tensor[row], first // self.line_bytes
-        if first % self.line_bytes + self.store_bytes[row] > self.line_bytes and self.is_tile[row] == 0:
+        self.line_cycles[age] = self.other_line_cycles[row]
+        if line == TWO_LINES:
             self.line_cycles[age] = self.crossing_cycles[row]
-            self.last_tensor = NOWHERE
-        elif self.last_tensor == tensor and self.last_line == line:  # both commit in the time of one
+        elif line == SAME_LINE:  # both commit in the time of one
             self.line_cycles[age] = 2 * self.commit_cycles[row] - self.other_line_cycles[row]
-            self.last_tensor = NOWHERE
-        else:
-            self.line_cycles[age] = self.other_line_cycles[row]
-            self.last_tensor = tensor
-            self.last_line = line
-        at = tensor * self.store_queue + self.stores[tensor] % self.store_queue
-        self.stores[tensor] += 1
         self.start_node(NODES * age + COMMIT)
         self.remembered[age] = 1
-        self.stored_from[at] = first
-        self.stored_to[at] = first + self.store_bytes[row]
-        self.stored_age[at] = age
 
     def add_commit(self) -> None:
         self.commit_at[self.commits_last] = self.commit_free

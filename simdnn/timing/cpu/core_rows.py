@@ -170,7 +170,10 @@ class CoreRows:
         self._ints, self._floats = Numbers(*_INTS, *_NAMED), Numbers(*_FLOATS, dtype=np.float64)
         self._lists, self._ports = Numbers("registers"), Numbers("port_lists")
         self._uops, self._wanted = Numbers("uop_first", "uop_ports"), Numbers("wanted_places", "wanted_rooms")
-        self._given: tuple[Ints, Mapping[str, Any]] | None = None
+        self._tables = self._ints, self._floats, self._lists, self._ports, self._uops, self._wanted
+        self._given: tuple[list[Ints], Ints, Mapping[str, Any]] | None = None  # behind what it was found from
+        self.most_uops = self.most_waits = 0  # of one op: uops, and registers that it waits for
+        self.places_matter = int(0 < machine.core.loads_of_a_place < len(machine.core.load_ports))
         self._alike, self._kinds = dict[object, int](), Numbers("first")  # of ops, and for each the first of its kind
         self.add(ops)
 
@@ -196,6 +199,10 @@ class CoreRows:
                 uops.append((self._ports.count + len(ports), len(choices)))
                 ports += choices
             wanted += row.wanted
+            if op.load and op.load_pipes < 1:  # so more loads than pipes may be looked at in a cycle
+                self.places_matter = 1
+            self.most_uops = max(self.most_uops, len(op.uops))
+            self.most_waits = max(self.most_waits, len(op.reads) + len(pointers))
             ints.append((*row.ints, *named))
             floats.append(row.floats)
         self._ints.add(ints)
@@ -206,25 +213,24 @@ class CoreRows:
         self._wanted.add(wanted)
         self._kinds.add([(self._alike.setdefault(bounds.alike(op), i),) for i, op in enumerate(ops, len(self.ops))])
         self.ops += ops
-        self._given = None
 
     def given(self) -> tuple[Ints, Mapping[str, Any]]:
         """The record of the core model's state, as far as the rows and the core are told there, and the arrays that it
         points to, which are to be kept as long.
         """
-        if self._given is None:
+        where = [table.values for table in self._tables]
+        if self._given is None or any([had is not has for had, has in zip(self._given[0], where, strict=True)]):
             places, state = places_of(self.machine), np.zeros(len(FIELDS), np.int64)
-            tables = self._ints, self._floats, self._lists, self._ports, self._uops, self._wanted
             arrays: dict[str, Any] = places.arrays | {
-                name: array for table in tables for name, array in table.columns.items()
+                name: array for table in self._tables for name, array in table.columns.items()
             }
-            for addresses in (places.addresses, *[table.addresses for table in tables]):
+            for addresses in (places.addresses, *[table.addresses for table in self._tables]):
                 for name, address in addresses.items():
                     state[SLOT[name]] = address
             for name, value in places.scalars.items():
                 state[SLOT[name]] = value
-            self._given = state, arrays
-        return self._given[0].copy(), self._given[1]
+            self._given = where, state, arrays
+        return self._given[1].copy(), self._given[2]
 
     def counted(self, order: Ints) -> tuple[list[CoreOp], list[int]]:
         """The different ops among some by number, but for registers and places, and how often each stands there."""

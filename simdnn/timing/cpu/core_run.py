@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from simdnn.timing.cpu.steps import CoreOp, MemRef
 from simdnn.timing.cpu.translated import Translated
 
 _INTEGER, _REAL = ctypes.c_int64, ctypes.c_double
-_CORE = Translated(CoreModel, {"run": [_INTEGER], "settle": [_INTEGER] * 4, "fill_store_queue": [_REAL]})
+_CORE = Translated(CoreModel, {"meet": [], "run": [_INTEGER], "settle": [_INTEGER] * 4, "fill_store_queue": [_REAL]})
 
 SPACES = (  # arrays to write on, and what they have a number of their own for: first those that begin with zeros
     *((name, "scheduler") for name in ("queue_first", "queue_last", "filled_at")),
@@ -33,7 +34,7 @@ SPACES = (  # arrays to write on, and what they have a number of their own for: 
     *(("value_of", "register"), ("room", "pool")),  # these begin with other numbers, and all behind them with any
     *((name, "queue") for name in ("queued_node", "queued_uop", "queued_place")),
     *(("commit_at", "commit"), ("heap", "heaps")),
-    *((name, "op") for name in ("row_at", "retired_at", "dispatched_at", "line_cycles", "remembered")),
+    *((name, "op") for name in ("row_at", "retired_at", "dispatched_at", "line_cycles", "remembered", "meets")),
     *((name, "node") for name in ("waits", "ready", "done", "first_issue", "unissued", "first_user")),
     *((name, "node") for name in ("first_bound", "next_work", "unit", "place", "pipes_of", "late", "unit_of", "parts")),
     *((name, "edge") for name in ("edge_next", "edge_user", "edge_gain")),
@@ -44,10 +45,12 @@ SPACES = (  # arrays to write on, and what they have a number of their own for: 
 )
 _PLACE = {name: place for place, (name, _) in enumerate(SPACES)}
 _ZEROED = _PLACE["value_of"]
-_NUMBERS = tuple(dict.fromkeys([number for _, number in SPACES]))
-_NUMBER_OF = np.array([_NUMBERS.index(number) for _, number in SPACES])
 _TOLD = ("row_of", "load_at", "load_step", "store_at", "store_step")  # of each place in a turn
-_SCALARS = ("size", "total", "buffered", "until_end", "ring", "heap_size", "stalled_after", "mask_room")
+_SCALARS = (
+    *("size", "total", "buffered", "until_end", "ring", "heap_size", "stalled_after", "mask_room"),
+    "places_matter",
+)
+_EACH_TOLD = np.arange(len(_TOLD))
 _SPACE_SLOTS, _TOLD_SLOTS, _SCALAR_SLOTS = (
     np.array([SLOT[name] for name in names]) for names in (_PLACE, _TOLD, _SCALARS)
 )
@@ -119,6 +122,61 @@ class Execution(NamedTuple):
     retired: int
 
 
+class _Layout(NamedTuple):
+    """Where the arrays of `SPACES` begin in a workspace, in the workspace's numbers and behind its address."""
+
+    starts: list[int]
+    offsets: Ints
+    ring: int  # places in the queue of a scheduler
+    heap: int  # and of a heap
+
+
+def _layout_for(rows: CoreRows, total: int, ends: int) -> _Layout:
+    """Room for runs of `total` ops and `ends` ends of turns; counts are rounded up, so that few layouts are made."""
+    counts = total, ends, len(rows.registers), len(rows.tensors), len(rows.mnemonics)
+    return _layout(rows.machine, rows.most_uops, rows.most_waits, *[_rounded(count) for count in counts])
+
+
+def _rounded(count: int) -> int:
+    """A power of two with room for a count."""
+    return max(64, 1 << (count - 1).bit_length())
+
+
+@lru_cache(maxsize=1024)
+def _layout(
+    machine: Machine, uops: int, waits: int, total: int, ends: int, registers: int, tensors: int, mnemonics: int
+) -> _Layout:
+    """`uops` and `waits` (registers that it waits for): the most of one op."""
+    core, places = machine.core, places_of(machine)
+    ways, ports, widest = len(core.schedulers), len(core.ports), max(1, uops)
+    flight = (core.reorder_buffer + 8) * widest + 64
+    ring, heaps = 1 << (flight - 1).bit_length(), ports + 3 + core.address_units
+    counts = {
+        "scheduler": ways,
+        "port": ports,
+        "pool": len(places.room),
+        "heap": heaps,
+        "unit": max(1, core.address_units),
+        "mnemonic": mnemonics,
+        "tensor": tensors,
+        "register": registers,
+        "queue": ways * ring,
+        "commit": total + core.store_queue,
+        "heaps": heaps * flight,
+        "op": total,
+        "node": NODES * total,
+        "edge": (waits + 5) * total,  # what ops may wait for, at most
+        "uop": widest * total,
+        "stored": tensors * core.store_queue,
+        "load": core.load_queue + 64,
+        "widest": widest,
+        "end": ends,
+        "end_port": ends * ports,
+    }
+    starts = np.cumsum([0, *[counts[number] for _, number in SPACES]])
+    return _Layout(starts.tolist(), 8 * starts[:-1], ring, flight)
+
+
 class CoreRun:
     """One run of the core over some turns of a loop, or one of a block."""
 
@@ -127,62 +185,26 @@ class CoreRun:
         self.turn, self.rows = turn, turn.rows
         self.size, self.turns = turn.told.shape[1], turns
         total = self.size * turns
-        sizes, ring, heap = self._sizes(total, most_ends + 64)
-        scalars = self.size, total, buffered, buffered, ring, heap, core_model.STALLED, turn.free_masks
+        self.starts, offsets, ring, heap = _layout_for(self.rows, total, most_ends + 64)
+        limits = core_model.STALLED, turn.free_masks, self.rows.places_matter
+        scalars = self.size, total, buffered, buffered, ring, heap, *limits
         self.scalars = dict(zip(_SCALARS, scalars, strict=True))
-        self._lay_out(sizes)
-
-    def _sizes(self, total: int, ends: int) -> tuple[Ints, int, int]:
-        """The room that each array of `SPACES` needs for a number of ops, and of ends of turns; that of a scheduler's
-        queue and of a heap.
-        """
-        rows, order, turns = self.rows, self.turn.order, self.turns
-        core, places = rows.machine.core, places_of(rows.machine)
-        uops, reads, pointers = (rows.column(name)[order] for name in ("uops", "reads", "pointers"))
-        edges = int(reads.sum()) + int(pointers.sum()) + 5 * self.size  # what ops may wait for, at most
-        widest, ways, ports = max(1, int(uops.max(initial=1))), len(core.schedulers), len(core.ports)
-        flight, pools = (core.reorder_buffer + 8) * widest + 64, len(places.room)
-        ring = 1 << (flight - 1).bit_length()
-        tensors = max(1, len(rows.tensors))
-        counts = {
-            "scheduler": ways,
-            "port": ports,
-            "pool": pools,
-            "heap": ports + 3 + core.address_units,
-            "unit": max(1, core.address_units),
-            "mnemonic": len(rows.mnemonics),
-            "tensor": tensors,
-            "register": max(1, len(rows.registers)),
-            "queue": ways * ring,
-            "commit": total + core.store_queue,
-            "heaps": (ports + 3 + core.address_units) * flight,
-            "op": total,
-            "node": NODES * total,
-            "edge": edges * turns,
-            "uop": int(uops.sum()) * turns,
-            "stored": tensors * core.store_queue,
-            "load": core.load_queue + 64,
-            "widest": widest,
-            "end": ends,
-            "end_port": ends * ports,
-        }
-        return np.array([counts[number] for number in _NUMBERS])[_NUMBER_OF], ring, flight
-
-    def _lay_out(self, sizes: Ints) -> None:
-        """The record of the state, and the workspace that it points into."""
-        starts = np.zeros(len(sizes) + 1, np.int64)
-        np.cumsum(sizes, out=starts[1:])
-        self.starts = starts.tolist()
         self.space = _CORE.room(self.starts[-1])
         self.space[: self.starts[_ZEROED]] = 0
         self.array("value_of")[:] = NOWHERE
         self.array("room")[:] = places_of(self.rows.machine).room
+        self.told = np.ascontiguousarray(turn.told)
         self.state, self.given = self.rows.given()
-        self.state[_SPACE_SLOTS] = self.space.ctypes.data + 8 * starts[:-1]
-        self.told = np.ascontiguousarray(self.turn.told)
-        self.state[_TOLD_SLOTS] = self.told.ctypes.data + 8 * self.size * np.arange(len(_TOLD))
-        self.state[_SCALAR_SLOTS] = [*self.scalars.values()]
+        self.state[_SPACE_SLOTS] = offsets + self.space.ctypes.data
+        self.state[_TOLD_SLOTS] = self.told.ctypes.data + 8 * self.size * _EACH_TOLD
+        self.state[_SCALAR_SLOTS] = scalars
         self.pointer = self.state.ctypes.data
+        self.placed = _CORE["meet"](self.pointer) != 0  # whether any of its ops has an address
+
+    @property
+    def meetings(self) -> bytes:
+        """A digest of what loads and stores meet in memory: runs of the same ops where it is equal are equal."""
+        return blake2b(self.array("meets")[: self.size * self.turns].tobytes()).digest()
 
     def array(self, name: str) -> Any:
         """An array of the state, as it is."""
@@ -224,6 +246,10 @@ class CoreRun:
     def retired(self) -> Ints:
         """For each op the cycle of its retirement, less the core's delay of all: when its results are there."""
         return self.array("retired_at")[: int(self.state[SLOT["retired"]])].copy()  # type: ignore[no-any-return]
+
+    def retired_each(self, every: int) -> tuple[int, ...]:
+        """The retirements of each `every`-th op."""
+        return tuple(self.retired[every - 1 :: every].tolist())
 
     @property
     def busy(self) -> list[float]:

@@ -31,6 +31,7 @@ class CoreState(Schedulers):
     pipes: int  # load ports
     units: int  # that form addresses, to which memory operations are bound in turn; 0: each pipe has its own
     of_a_place: int  # loads a cycle that read one byte of their lines
+    places_matter: int  # whether more loads than that may be looked at in a cycle
     load_port: Ints  # by pipe
     is_load_port: Ints  # by port
     is_result_port: Ints  # by port: whether it yields one result a cycle
@@ -47,6 +48,7 @@ class CoreState(Schedulers):
     load_step: Ints  # by place: what a turn adds to it
     store_at: Ints
     store_step: Ints
+    meets: Ints  # by age: what its load and its store meet, which is all that is asked of addresses (`CoreMeetings`)
     slots: Ints  # from here on by row
     split: Ints
     occupancy: Ints

@@ -24,7 +24,7 @@ from isa_models.machines.cpu_record import Machine
 from isa_models.plain import Derived
 from simdnn.program.records import AlikeAccesses, Loop, Program, Statement, Straight
 from simdnn.timing.cpu.core_rows import CoreRows, Numbers
-from simdnn.timing.cpu.core_run import Turn
+from simdnn.timing.cpu.core_run import CoreRun, Turn
 from simdnn.timing.cpu.core_state import UNPLACED
 from simdnn.timing.cpu.steps import CoreOp, Step, core_op, fused_with
 from simdnn.timing.cpu.stream import CountedAs, CountedStep, Stream
@@ -79,11 +79,11 @@ class _KnownLines:
         self._alike: dict[object, int] = {}
         self._numbers_alike = itertools.count()  # which are given once, so that none stands for another later
         self._of_op: dict[object, int] = {}
-        self._of_straight: dict[tuple[int, ...], list[int]] = {}  # by the forms of ops in a row
+        self._of_straight: dict[tuple[int, ...], tuple[int, ...]] = {}  # by the forms of ops in a row
         self._of_loop: dict[tuple[str, int], tuple[int, ...]] = {}
         self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}
 
-    def straight(self, stream: Stream, ops: Straight) -> list[int]:
+    def straight(self, stream: Stream, ops: Straight) -> tuple[int, ...]:
         """The numbers of the lines of ops in a row. Raises `UnknownTiming`."""
         if stream.shares(ops):
             return self._ops(stream, ops)
@@ -102,13 +102,13 @@ class _KnownLines:
             self._alike.clear()
         return self._alike.setdefault(key, next(self._numbers_alike))
 
-    def _ops(self, stream: Stream, ops: Straight) -> list[int]:
+    def _ops(self, stream: Stream, ops: Straight) -> tuple[int, ...]:
         known, keys = self._of_op, stream.keys(ops)
         for key, op in zip(keys, ops, strict=True):
             if key not in known:
                 with _LOCK:
                     known[key] = self._add([stream.placed(op)])[0]
-        return [known[key] for key in keys]
+        return tuple([known[key] for key in keys])
 
     def control(self, stream: Stream, loop: Loop) -> tuple[int, ...]:
         """The numbers of the lines that end each iteration of a loop."""
@@ -163,8 +163,8 @@ class _KnownLines:
 _LOCK = ForkLock()
 _NO_LINES = np.zeros((2, 0), np.int64)
 _MOST_KNOWN = 1 << 16
-_MOST_ANSWERS = 1 << 13
-_MOST_ALIKE = 1 << 14
+_MOST_ANSWERS = 1 << 15
+_MOST_ALIKE = 1 << 16
 
 
 @lru_cache(maxsize=64)
@@ -239,9 +239,11 @@ class _Text:
             steps += [stride] * len(alike.places)
 
 
-def _before(values: Ints | npt.NDArray[np.bool_]) -> list[int]:
-    """For each place, and the end, the sum of all values before it."""
-    return [0, *np.cumsum(values).tolist()]
+def _before(rows: Sequence[Ints | npt.NDArray[np.bool_]]) -> list[list[int]]:
+    """The sums of a row's values before each place, and before the end, for each of some rows."""
+    found = np.zeros((len(rows), len(rows[0]) + 1), np.int64)
+    np.cumsum(rows, axis=1, out=found[:, 1:])
+    return found.tolist()
 
 
 def _digest(*parts: Ints) -> bytes:
@@ -263,10 +265,8 @@ class ProgramLines:
         self._times, times = text.times, np.array(text.times, np.int64)
         self._moves = {name: self._column(*found) for name, found in text.moves.items()}
         lengths, wide, tiles, self._loads, self._stores = self._known.facts.values[:, self._numbers]
-        self._wide_before, self._tiles_before = _before(wide), _before(tiles)
-        self._steps_before = _before(lengths)
-        self._executed_before = _before(lengths * times)
-        self._placed_before = _before(self._text[1] != UNPLACED)
+        summed = _before([wide, tiles, lengths, lengths * times, self._text[1] != UNPLACED])
+        self._wide_before, self._tiles_before, self._steps_before, self._executed_before, self._placed_before = summed
         self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}
 
     def _column(self, places: Sequence[int], steps: Sequence[int]) -> Ints:
@@ -362,6 +362,10 @@ class ProgramLines:
             return self._answer((what, stretch.alike), find)
         order, at = stretch.found
         return self._answer((what, _digest(self._numbers[order], at, self.moves(order, moving))), find)
+
+    def once_run(self, what: object, stretch: Stretch, run: CoreRun, find: Callable[[], Answer]) -> Answer:
+        """An answer that a run of a stretch gives; found once for all that are alike and meet alike in memory."""
+        return self._answer(("run", (what, stretch.alike, run.meetings)), find) if run.placed else find()
 
     def _answer(self, key: tuple[str, object], find: Callable[[], Answer]) -> Answer:
         answers = self._known.answers

@@ -10,7 +10,8 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -77,30 +78,12 @@ def loop_cycles(machine: Machine, body: Sequence[Step]) -> LoopTiming:
     if not body:
         raise InvalidArgument("loop body: met no steps; at least one is needed")
     turn = Turn.of(machine, lower(machine, body))
-    rate, steady = _rate(turn)
-    spent = steady.spent()  # before the next run, which writes on the same memory
+    turning = Turning(turn)
+    rate, spent = turning.rate(), turning.spent()  # before the next run, which writes on the same memory
     ports = _port_cycles(machine, turn.ops, spent, rate.cycles)
     startup = max(0.0, CoreRun(turn, 1).finish().cycle - rate.cycles)
     told = {name: getattr(rate, name) for name in LoopRate.__dataclass_fields__}
     return LoopTiming(**told, startup_cycles=startup, port_cycles=ports)
-
-
-def loop_timing(turn: Turn) -> LoopRate:
-    """Cycles per turn of what is repeated for ever, with what bounds them."""
-    return _rate(turn)[0]
-
-
-def _rate(turn: Turn) -> tuple[LoopRate, _Steady]:
-    machine, ops = turn.machine, turn.ops
-    steady = _steady_state(turn)
-    limits = _limits(turn)
-    slack_free = _addend_bound(machine, ops, limits["compute"])
-    cycles = max(steady.cycles, slack_free, *limits.values())
-    chain = limits["latency"]
-    limits["latency"] = max(chain, slack_free if slack_free > limits["compute"] else 0.0)
-    bound = max(BOUNDS_ORDER, key=lambda name: (round(limits[name], 6), -BOUNDS_ORDER.index(name)))
-    confidence = confidence_of(machine, turn.counted[0], bound)
-    return LoopRate(cycles=cycles, bound=bound, limits=limits, chain_cycles=chain, confidence=confidence), steady
 
 
 def trace_loop(machine: Machine, body: Sequence[Step], iterations: int) -> list[Execution]:
@@ -167,37 +150,54 @@ def _limits(turn: Turn) -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Steady:
-    """A run that came to rest: cycles an iteration, the number of iterations, and those of the period at its end."""
+class Turning:
+    """A run of a loop until it comes to rest; nothing else may run before that has been asked for its rate."""
 
-    run: CoreRun
-    cycles: float
-    iterations: int
-    period: int
+    def __init__(self, turn: Turn) -> None:
+        machine, (ops, times), size = turn.machine, turn.counted, len(turn.order)
+        core, slots = machine.core, max(1, sum(op.slots * count for op, count in zip(ops, times, strict=True)))
+        self.turn, self.warm = turn, max(8, -(-WARM_SLOTS * core.reorder_buffer // slots))
+        self.most = max(2 * self.warm + REPEATS * LONGEST_PERIOD, MOST_SLOTS // slots)
+        ahead = -(-(core.reorder_buffer + AHEAD) // size)  # what is dispatched while the last ones that count retire
+        self.run = CoreRun(turn, self.most + ahead, bounds.loop_copies(machine, ops, times) * size, self.most)
+        self.stores = [op.commit_cycles for op in ops if op.store is not None]
+
+    def rate(self) -> LoopRate:
+        """Cycles per turn of what is repeated for ever, with what bounds them."""
+        machine, ops = self.turn.machine, self.turn.ops
+        steady, limits = self.steady, _limits(self.turn)
+        slack_free = _addend_bound(machine, ops, limits["compute"])
+        cycles = max(steady.cycles, slack_free, *limits.values())
+        chain = limits["latency"]
+        limits["latency"] = max(chain, slack_free if slack_free > limits["compute"] else 0.0)
+        bound = max(BOUNDS_ORDER, key=lambda name: (round(limits[name], 6), -BOUNDS_ORDER.index(name)))
+        confidence = confidence_of(machine, self.turn.counted[0], bound)
+        return LoopRate(cycles=cycles, bound=bound, limits=limits, chain_cycles=chain, confidence=confidence)
+
+    @cached_property
+    def steady(self) -> _Steady:
+        """Cycles an iteration once the time between iterations repeats."""
+        if self.stores:
+            self.run.fill_store_queue(max(self.stores))
+        period = self.run.settle(self.warm, self.most, REPEATS, LONGEST_PERIOD)
+        ends = self.run.ends.tolist()
+        period = period or len(ends) - len(ends) // 4
+        return _Steady((ends[-1] - ends[-1 - period]) / period, len(ends), period)
 
     def spent(self) -> list[float]:
         """The work on each port in the last periods."""
-        early = -1 - self.period * max(1, self.iterations // (2 * self.period))  # loads are issued well ahead
-        before, after = self.run.busy_at(self.iterations + early), self.run.busy_at(self.iterations - 1)
+        _, iterations, period = self.steady
+        early = -1 - period * max(1, iterations // (2 * period))  # loads are issued well ahead
+        before, after = self.run.busy_at(iterations + early), self.run.busy_at(iterations - 1)
         return [b - a for a, b in zip(before, after, strict=True)]
 
 
-def _steady_state(turn: Turn) -> _Steady:
-    """Cycles an iteration once the time between iterations repeats."""
-    machine, (ops, times), size = turn.machine, turn.counted, len(turn.order)
-    core, slots = machine.core, max(1, sum(op.slots * count for op, count in zip(ops, times, strict=True)))
-    warm = max(8, -(-WARM_SLOTS * core.reorder_buffer // slots))
-    most = max(2 * warm + REPEATS * LONGEST_PERIOD, MOST_SLOTS // slots)
-    ahead = -(-(core.reorder_buffer + AHEAD) // size)  # what is dispatched while the last ones that count retire
-    run = CoreRun(turn, most + ahead, bounds.loop_copies(machine, ops, times) * size, most)
-    stores = [op.commit_cycles for op in ops if op.store is not None]
-    if stores:
-        run.fill_store_queue(max(stores))
-    period = run.settle(warm, most, REPEATS, LONGEST_PERIOD)
-    ends = run.ends.tolist()
-    period = period or len(ends) - len(ends) // 4
-    return _Steady(run, (ends[-1] - ends[-1 - period]) / period, len(ends), period)
+class _Steady(NamedTuple):
+    """A run that came to rest: cycles an iteration, the number of iterations, and those of the period at its end."""
+
+    cycles: float
+    iterations: int
+    period: int
 
 
 def _port_cycles(machine: Machine, ops: Sequence[CoreOp], spent: Sequence[float], most: float) -> dict[str, float]:

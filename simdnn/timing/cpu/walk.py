@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -24,9 +24,9 @@ from isa_models.machines.cpu_record import Machine
 from isa_models.machines.provenance import Confidence, weakest
 from simdnn.program.records import Loop, Program, Statement
 from simdnn.timing.cpu import bounds
-from simdnn.timing.cpu.core_run import CoreRun, Turn
+from simdnn.timing.cpu.core_run import CoreRun
 from simdnn.timing.cpu.lines import ProgramLines, Stretch
-from simdnn.timing.cpu.pipeline import confidence_of, loop_timing
+from simdnn.timing.cpu.pipeline import LoopRate, Turning, confidence_of
 from simdnn.timing.cpu.steps import CoreOp
 from simdnn.timing.cpu.stream import CountedAs
 
@@ -57,23 +57,13 @@ def _add(total: Pieces, more: Pieces, times: int = 1) -> None:
         total[name] = Piece(name, before + iterations * times, already + cycles * times, bound)
 
 
-@dataclass(frozen=True, eq=False)
-class Mix:
-    """Different lines as the core sees them beside each other, and how often each stands there."""
+class Mix(NamedTuple):
+    """Cycles that no schedule of some lines beside each other can beat, by what sets them, dependences apart; and the
+    weakest standing among the figures that their time rests on.
+    """
 
-    machine: Machine
-    ops: Sequence[CoreOp]
-    times: Sequence[int]
-
-    @cached_property
-    def limits(self) -> dict[str, float]:
-        """Cycles that no schedule can beat, by what sets them; dependences apart."""
-        return lower_bounds(self.machine, self.ops, self.times)
-
-    @cached_property
-    def confidence(self) -> Confidence:
-        """The weakest standing among what their time rests on."""
-        return confidence_of(self.machine, self.ops)
+    limits: dict[str, float]
+    confidence: Confidence
 
 
 class Shortened(NamedTuple):
@@ -84,12 +74,18 @@ class Shortened(NamedTuple):
     left: dict[int, None]  # lines that were left out in some turns, in the order in which they are met
 
 
-class Iteration(NamedTuple):
-    """One iteration of a loop, or the whole program: about its cycles, its instructions, and the loops in it."""
+@dataclass(frozen=True, eq=False)
+class Iteration:
+    """One iteration of a loop, or the whole program: its instructions, the loops in it, and about its cycles."""
 
-    cycles: float
     instructions: int
     loops: tuple[Iteration, ...]
+    find_cycles: Callable[[], float]
+
+    @cached_property
+    def cycles(self) -> float:
+        """Found for who asks: phases do so of long loops alone."""
+        return self.find_cycles()
 
 
 @dataclass(frozen=True)
@@ -136,17 +132,25 @@ class _Walk:
         executed = self.lines.executed(whole.left | dict.fromkeys(itertools.chain(*whole.lines.ranges)))
         cycles = sum(piece.cycles for piece in pieces.values())
         loops = tuple([self.span(part) for part in self.program.parts if type(part) is Loop])
-        span = Iteration(cycles, executed.total(), loops)
+        span = Iteration(executed.total(), loops, lambda: cycles)
         return CoreTime(cycles, tuple(pieces.values()), executed, weakest(self.confidences), span)
 
     def mix(self, stretch: Stretch) -> Mix:
-        """The different lines of a stretch beside each other."""
-        return self.lines.once("mix", stretch, lambda: Mix(self.machine, *self.lines.ops(stretch)))
+        """The bounds on the lines of a stretch, in whatever order."""
+        return self.lines.once("mix", stretch, partial(self._mix, stretch))
+
+    def _mix(self, stretch: Stretch) -> Mix:
+        ops, times = self.lines.ops(stretch)
+        return Mix(lower_bounds(self.machine, ops, times), confidence_of(self.machine, ops))
 
     def end(self, whole: Stretch) -> int:
         """The cycle of the last retirement of a stretch that is executed once."""
-        find = partial(self.lines.turn, whole)
-        return self.lines.once_repeated("end", whole, "", lambda: _ends(find(), whole.count)[0])
+        return self.lines.once_repeated("end", whole, "", lambda: self.ends(whole, whole.count)[0])
+
+    def ends(self, stretch: Stretch, every: int) -> tuple[int, ...]:
+        """The retirements of each `every`-th line of a stretch that is executed once."""
+        run = CoreRun(self.lines.turn(stretch), 1)
+        return self.lines.once_run(every, stretch, run, lambda: run.finish().retired_each(every))
 
     def body(self, body: Sequence[Statement], path: str, *end: Stretch) -> Shortened:
         """One pass over statements and what ends them, inner loops cut short."""
@@ -187,17 +191,21 @@ class _Walk:
         return Shortened(self.lines.turns(one.lines, loop.var, kept), skipped, without)
 
     def span(self, loop: Loop) -> Iteration:
-        """One iteration; where its steady state is not known, that of its loops and the least that the rest takes."""
+        """One iteration of a loop."""
         loops = tuple([self.span(part) for part in loop.parts if type(part) is Loop])
-        instructions = self.lines.steps_of_a_turn(loop)
+        return Iteration(self.lines.steps_of_a_turn(loop), loops, partial(self.about, loop, loops))
+
+    def about(self, loop: Loop, loops: Sequence[Iteration]) -> float:
+        """Cycles of an iteration; where its steady state is not known, those of its loops and the least that the rest
+        takes.
+        """
         if id(loop) in self.rates:
-            return Iteration(sum(piece.cycles for piece in self.rates[id(loop)].values()), instructions, loops)
+            return sum(piece.cycles for piece in self.rates[id(loop)].values())
         parts = [*self.lines.parts(loop.body), self.lines.control(loop)]
         inner = [part for part in parts if isinstance(part, Loop)]
         straight = self.lines.joined([part for part in parts if isinstance(part, Stretch)])
         rest = max(self.mix(straight).limits.values())
-        cycles = sum([span.cycles * s.extent for span, s in zip(loops, inner, strict=True)]) + rest
-        return Iteration(cycles, instructions, loops)
+        return sum([span.cycles * s.extent for span, s in zip(loops, inner, strict=True)]) + rest
 
     def rate(self, loop: Loop, path: str) -> Pieces:
         """The pieces of one iteration of a loop in its steady state."""
@@ -212,8 +220,7 @@ class _Walk:
         one = self.first(loop, path)
         short = one.lines.steps <= self.window // SHORT
         if short or all([type(part) is not Loop for part in loop.parts]):
-            turn = partial(self.lines.turn, one.lines, loop.var)
-            timing = self.lines.once_repeated("steady", one.lines, loop.var, lambda: loop_timing(turn()))
+            timing = self.lines.once_repeated("steady", one.lines, loop.var, partial(self.steady, loop, one.lines))
             self.confidences.add(timing.confidence)
             cycles = timing.cycles
             bound = _named(timing.bound) if timing.limits[timing.bound] >= NEAR * cycles else "latency"
@@ -225,6 +232,11 @@ class _Walk:
         _add(pieces, one.skipped)
         return pieces
 
+    def steady(self, loop: Loop, one: Stretch) -> LoopRate:
+        """The steady state of a loop."""
+        turning = Turning(self.lines.turn(one, loop.var))
+        return self.lines.once_run("rate", one, turning.run, turning.rate)
+
     def neighbours(self, loop: Loop, one: Stretch) -> tuple[float, str]:
         """Cycles of an iteration among its neighbours, and their bound.
 
@@ -234,7 +246,7 @@ class _Walk:
         for settled in (self.window, SETTLING * self.window):
             warm = -(-settled // one.steps)
             turns = self.lines.turns(one, loop.var, warm + max(LOOKED_AT, 2 * warm))
-            ends = _ends(self.lines.turn(turns), one.count)
+            ends = self.ends(turns, one.count)
             seen = (ends[-1] - ends[warm - 1]) / (len(ends) - warm)
             if abs(ends[-1] - ends[-2] - seen) <= ALIKE * seen:
                 break
@@ -270,8 +282,3 @@ def lower_bounds(machine: Machine, ops: Sequence[CoreOp], times: Sequence[int] |
 def _named(bound: str) -> str:
     """The pipeline's bound in the words of a cost: load pipes, stores and what crowds both are the first cache's."""
     return "L1" if bound in ("load", "store", "crowding") else bound
-
-
-def _ends(turn: Turn, every: int) -> list[int]:
-    """The retirements of each `every`-th line of a stretch that is executed once."""
-    return CoreRun(turn, 1).finish().retired[every - 1 :: every].tolist()  # type: ignore[no-any-return]

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 from isa_models import GpuMachine, Unimplemented
@@ -267,7 +268,7 @@ def estimate_gpu(program: Program, machine: GpuMachine, *, cold: bool = False, c
         core_cycles=sum(stage.engine.cycles for stage in time.stages),
         pieces=(),
         levels=levels,
-        forms=forms,
+        find_forms=partial(tuple, forms),
         executed=counted,
         confidence=_confidence(program, machine, levels),
         work=_work(program, machine, time, launch),
