@@ -57,8 +57,8 @@ class Draws:
 
 def node(op: str, inputs: str, outputs: str = "y", domain: str = "", **attributes: Any) -> Any:
     """A node whose inputs and outputs are apart by blanks; "-" is one that is left out."""
-    names = ["" if name == "-" else name for name in inputs.split()]
-    return helper.make_node(op, names, outputs.split(), domain=domain, **attributes)
+    given, made = (["" if name == "-" else name for name in side.split()] for side in (inputs, outputs))
+    return helper.make_node(op, given, made, domain=domain, **attributes)
 
 
 def recurrent(draws: Draws) -> None:
@@ -405,6 +405,75 @@ def norms(draws: Draws) -> None:
     draws.add("far", [node("Softmax", "x", axis=-1)], far, {})
 
 
+def halves(draws: Draws) -> None:
+    """Models of f16: what stands between casts, what has a kernel, what a body takes the place of."""
+
+    def f16(*shape: int, scale: float = 1.0) -> Any:
+        return draws.floats(*shape, scale=scale).astype(np.float16)
+
+    w = {"w": f16(16, 3, 3, 3, scale=0.3), "b": f16(16), "v": f16(16, 16, 1, 1, scale=0.3)}
+    for name in ("s", "t", "m", "d"):
+        w[name] = abs(f16(16)) + np.float16(0.5)
+    first = [node("Conv", "x w b", "c", pads=[1] * 4), node("BatchNormalization", "c s t m d", "n")]
+    for kind, opset in (("Relu", 18), ("LeakyRelu", 16), ("LeakyRelu", 20), ("Elu", 18), ("Sigmoid", 13)):
+        nodes = [*first, node(kind, "n", "r"), node("Conv", "r v", "u"), node("Add", "u r")]
+        draws.add(f"images_{kind}_{opset}", nodes, {"x": f16(1, 3, 6, 7)}, w, opset=opset)
+    sizes = {"r": np.array([1, 5, 2, 8]), "i": np.array([1, 5, 16]), "k": np.float16(0.35)}
+    parts = {f"{name}{part}": f16(16, *(16,) * (part == "w"), scale=0.25) for name in "abcd" for part in "wb"}
+    for opset in (13, 17):
+        nodes, feeds = [], {"x": f16(1, 5, 16)}
+        for name, axes in zip("abc", ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]), strict=True):
+            nodes += [node("MatMul", f"x {name}w", f"{name}0"), node("Add", f"{name}0 {name}b", f"{name}1")]
+            nodes += [node("Reshape", f"{name}1 r", f"{name}2"), node("Transpose", f"{name}2", f"{name}3", perm=axes)]
+        nodes += [node("MatMul", "a3 b3", "p"), node("Mul", "p k", "q"), node("Softmax", "q", "s", axis=-1)]
+        nodes += [
+            node("MatMul", "s c3", "o"),
+            node("Transpose", "o", "o1", perm=[0, 2, 1, 3]),
+            node("Reshape", "o1 i", "o2"),
+        ]
+        nodes += [node("MatMul", "o2 dw", "e"), node("Add", "e db", "f"), node("Add", "f x", "y0")]
+        more = {"g": f16(16), "h": f16(16)}
+        normal = [node("LayerNormalization", "y0 g h")] if opset > 13 else [node("Mul", "y0 g")]
+        draws.add(f"attention_{opset}", [*nodes, *normal], feeds, {**sizes, **parts, **more}, opset=opset)
+    lines = {"x": f16(1, 6, 32), "z": f16(1, 6, 32)}
+    held = {"s": f16(32), "b": f16(32)}
+    draws.add("skip", [node("SkipLayerNormalization", "x z s b", "y - - t", MICROSOFT)], lines, held, "y t")
+    heads = {name: f16(1, 6, 4 * 8 if name == "q" else 2 * 8) for name in "qkv"}
+    cache = {"pk": f16(1, 2, 3, 8), "pv": f16(1, 2, 3, 8)}
+    ends = {"n": np.array([8], np.int32), "l": np.array(9, np.int32)}
+    query = node("GroupQueryAttention", "q k v pk pv n l", "y a c", MICROSOFT, num_heads=4, kv_num_heads=2)
+    draws.add("grouped", [query], heads | cache, ends, "y a c")
+    own = {name: f16(1, 3, 5, 8) for name in "qkv"} | {"m": f16(5, 5)}
+    draws.add("own", [node("Attention", "q k v m", softcap=4.0)], own, {}, opset=23)
+    step = {"s": abs(f16(32)) + np.float16(0.01), "o": np.zeros(32, np.int8)}
+    draws.add("quantized", [node("QuantizeLinear", "x s o", axis=2)], {"x": lines["x"]}, step, opset=21)
+    edges = [node("Cast", "x", "h", to=10), node("Mul", "h h", "q"), node("Cast", "q", to=1)]
+    draws.add("edges", edges, {"x": draws.floats(4, 9)}, {})
+
+
+def layouts(draws: Draws) -> None:
+    """Sums behind convolutions, whose other summand lies in blocks of channels or in none."""
+    w = {"a": draws.floats(16, 3, 3, 3, scale=0.3), "b": draws.floats(16), "c": draws.floats(16, 16, 3, 3, scale=0.2)}
+    w |= {"lo": np.float32(-1), "hi": np.float32(1)} | {name: abs(draws.floats(16)) + 0.5 for name in "stmd"}
+    first, last = node("Conv", "x a b", "u", pads=[1] * 4), [node("Conv", "r c", "v", pads=[1] * 4), node("Add", "v r")]
+    for kind in ("LeakyRelu", "Tanh", "HardSwish", "Softplus", "Clip"):
+        inputs = "u lo hi" if kind == "Clip" else "u"
+        draws.add(kind, [first, node(kind, inputs, "r"), *last], {"x": draws.floats(1, 3, 7, 8)}, w)
+    silu = [node("Sigmoid", "u", "g"), node("Mul", "u g", "r")]
+    draws.add("silu", [first, *silu, *last], {"x": draws.floats(1, 3, 7, 8)}, w)
+    normal = [node("Relu", "u", "g"), node("BatchNormalization", "g s t m d", "r")]
+    draws.add("normalized", [first, *normal, *last], {"x": draws.floats(1, 3, 7, 8)}, w)
+    for mode, corners in (("nearest", "asymmetric"), ("linear", "half_pixel"), ("linear", "align_corners")):
+        where = {"mode": mode, "coordinate_transformation_mode": corners, "nearest_mode": "floor"}
+        nodes = [first, node("Resize", "u - k", "r", **where), *last]
+        held = {**w, "k": np.array([1, 1, 2, 3], np.float32)}
+        draws.add(f"resized_{mode}_{corners}", nodes, {"x": draws.floats(1, 3, 4, 5)}, held)
+    pooled = [node("MaxPool", "x", "r", kernel_shape=[2, 2]), *last]
+    draws.add("pooled", pooled, {"x": draws.floats(1, 16, 5, 6)}, w)
+    grouped = [node("Conv", "x g", "r", group=2, pads=[1] * 4), *last]
+    draws.add("grouped", grouped, {"x": draws.floats(1, 16, 5, 6)}, {**w, "g": draws.floats(16, 8, 3, 3, scale=0.2)})
+
+
 FAMILIES: tuple[Callable[[Draws], None], ...] = (
     recurrent,
     quantized_recurrent,
@@ -420,6 +489,8 @@ FAMILIES: tuple[Callable[[Draws], None], ...] = (
     support_vectors,
     own_attention,
     norms,
+    halves,
+    layouts,
 )
 
 

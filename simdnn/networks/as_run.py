@@ -15,13 +15,17 @@ from dataclasses import replace
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from simdnn.networks.behind import ADDING, in_blocks
+from simdnn.networks.casts import check_bf16, with_casts
+from simdnn.networks.convolutions import Convolutions, with_constants_behind
+from simdnn.networks.halves import with_flat_products, with_plain_constants
+from simdnn.networks.in_blocks import ADDING, LAID, ImageBlocks
+from simdnn.networks.kinds import BF16, F16, kinds_of
 from simdnn.networks.known_sizes import with_known_sizes
 from simdnn.networks.model import Graph, Node
-from simdnn.networks.normal_forms import with_normal_forms, with_normalized_sums
+from simdnn.networks.normal_forms import with_layer_normalizations, with_normal_forms, with_normalized_sums
 from simdnn.networks.once import once
 from simdnn.networks.ops.qlinear import MICROSOFT
-from simdnn.networks.patterns import Rewriting, Shapes, first_of
+from simdnn.networks.patterns import Shapes, first_of
 from simdnn.networks.qdq import BYTES, DOMAIN
 from simdnn.networks.stored_weights import with_stored_weights
 from simdnn.networks.types import bits, label, limits
@@ -34,17 +38,34 @@ _CODES = ("s8", "u8", "s4", "u4")
 _BLOCK = 32  # of weights that have no blocks
 
 
-def as_run(graph: Graph, kept: Sequence[str] = (), shapes: Shapes | None = None) -> Graph:
+def as_run(graph: Graph, kept: Sequence[str] = (), shapes: Shapes | None = None, block: int = 16) -> Graph:
     """The graph with those patterns replaced; values named in `kept` stay as the model has them. `shapes`: what the
-    model says of its values' sizes.
+    model says of its values' sizes; `block`: channels that lie beside each other in the layout of images.
     """
     known = {} if shapes is None else shapes
-    sized = with_known_sizes(once(graph, kept), kept, known)
+    sized = with_known_sizes(with_plain_constants(once(graph, kept), kept), kept, known)
+    kinds = kinds_of(sized, {})
+    if BF16 in kinds.values():
+        check_bf16(sized, kinds)
+    if F16 in kinds.values():
+        sized, known = _with_casts(sized, kept, known)
     given = with_normal_forms(with_stored_weights(sized, kept), kept, known)
-    return with_normalized_sums(_Rewriting(given, kept, known).run(), kept, known)
+    return with_normalized_sums(_Rewriting(given, kept, known, block).run(), kept, known)
 
 
-class _Rewriting(Rewriting):
+def _with_casts(graph: Graph, kept: Sequence[str], shapes: Shapes) -> tuple[Graph, Shapes]:
+    """An f16 graph with the casts that onnxruntime puts in, behind what it computes ahead in f16; and its sizes."""
+    flat, known = with_flat_products(graph, kept, shapes)
+    given = with_constants_behind(with_layer_normalizations(flat, kept, known), kept, known)
+    made, stand_ins = with_casts(given, kept)
+    return made, {**known, **{name: known[of] for name, of in stand_ins.items() if of in known}}
+
+
+class _Rewriting(Convolutions):
+    def __init__(self, graph: Graph, kept: Sequence[str], shapes: Shapes, block: int = 16) -> None:
+        super().__init__(graph, kept, shapes)
+        self.block = block
+
     def run(self) -> Graph:
         for name in list(self.nodes):
             self.to_unsigned(name)
@@ -60,6 +81,7 @@ class _Rewriting(Rewriting):
                 or self.with_factor(node)
                 or self.with_sum(node)
                 or self.onto_another(node)
+                or self.laid(node)
                 or self.of_convolution(node)
             ):
                 self.nodes[first_of(made)] = made
@@ -268,51 +290,38 @@ class _Rewriting(Rewriting):
             return replace(node, inputs=tuple(inputs), attributes=found)
         return Node(node.name, "FusedMatMul", MICROSOFT, 1, tuple(inputs), node.outputs, found)
 
-    def onto_another(self, node: Node) -> Node | None:
-        """A sum of two values that lie in blocks of channels, as the convolution that makes one, onto the other."""
-        if node.op not in ADDING or node.domain or len(node.inputs) != 2:
-            return None
-        kept = [in_blocks(name, self.nodes, self.constants) for name in node.inputs]
-        if "" in kept:
-            return None
-        for name, other in zip(node.inputs, reversed(node.inputs), strict=True):
-            conv = self.nodes[name]
-            if conv.op != "Conv" or self.only_reader(name) is not node:
-                continue
-            del self.nodes[name]
-            inputs = (*conv.inputs[:2], conv.inputs[2] if len(conv.inputs) > 2 else "", other)
-            attributes = {**conv.attributes, "whole": int("whole" in kept)}
-            return Node(node.name, "ConvOnto", DOMAIN, conv.version, inputs, node.outputs, attributes)
-        return None
+    @property
+    def blocks(self) -> ImageBlocks:
+        return ImageBlocks(self.nodes, self.constants, self.shapes, self.uses, self.block)
 
-    def of_convolution(self, node: Node) -> Node | None:
-        """A convolution of floats whose output a constant of a number a channel, the second operand, is added to or
-        multiplied with, as one of other weights; beside other constants of a number it is by itself.
+    def laid(self, node: Node) -> Node | None:
+        """A node whose arithmetic is another on what lies in blocks of channels, as one that says so."""
+        if node.op not in ("BatchNormalization", "Resize", "Upsample") or node.domain:
+            return None
+        return replace(node, attributes={**node.attributes, LAID: 1}) if self.blocks.of(first_of(node)) else None
+
+    def onto_another(self, node: Node) -> Node | None:
+        """A sum of two values that lie in blocks of channels, as the convolution that makes one, onto the other. Where
+        other summands lie in none, a convolution in blocks is added by itself.
         """
-        if node.op != "Conv" or node.domain:
+        if node.op not in ADDING or node.domain or any(name in self.constants for name in node.inputs):
             return None
-        weights, bias = ((*map(self.constants.get, node.inputs[1:3]), None) + (None,))[:2]
-        last, value = next(
-            ((n, v) for n, v in (self.followed_by(node, op) for op in TWO) if n is not None), (None, None)
-        )
-        if last is None or value is None or weights is None or value.dtype != np.float32 or weights.dtype != np.float32:
-            return None
-        multiplies, channels = last.op == "Mul", len(weights)
-        row = value.shape in ((channels, *(1,) * (weights.ndim - 2)), (1, channels, *(1,) * (weights.ndim - 2)))
-        second = last.inputs[1] in self.constants
-        if not second or not (row or multiplies and value.ndim == 0) or len(node.inputs) > 2 and bias is None:
-            alone = multiplies or row or value.size == 1
-            return replace(node, attributes={**node.attributes, "apart": 1}) if alone else None
-        by, name = np.broadcast_to(value.reshape(-1), channels), node.outputs[0]
-        inputs = [node.inputs[0], node.inputs[1]]
-        if multiplies:
-            inputs[1] = self.hold(f"{name}_weights", weights * by.reshape(-1, *[1] * (weights.ndim - 1)))
-            inputs += [] if bias is None else [self.hold(f"{name}_bias", bias * by)]
-        else:
-            inputs += [self.hold(f"{name}_bias", by.copy() if bias is None else bias + by)]
-        del self.nodes[first_of(node)]
-        made = Node(node.name, "Conv", "", node.version, tuple(inputs), last.outputs, node.attributes)
-        return self.of_convolution(made) or made
+        blocks = self.blocks
+        kept = [blocks.of(name) for name in node.inputs]
+        onto = kept == [True, True] and blocks.alike(node)
+        apart = kept.count(False) == len(kept) - 1 or kept == [True, True] and not onto
+        for name, inside in zip(node.inputs, kept, strict=True):
+            conv = self.nodes.get(name)
+            if conv is None or conv.op != "Conv" or not inside or self.only_reader(name) is not node:
+                continue
+            if apart:
+                self.nodes[name] = replace(conv, attributes={**conv.attributes, "apart": 1})
+            elif onto:
+                other = node.inputs[1 - node.inputs.index(name)]
+                del self.nodes[name]
+                inputs = (*conv.inputs[:2], conv.inputs[2] if len(conv.inputs) > 2 else "", other)
+                return Node(node.name, "ConvOnto", DOMAIN, conv.version, inputs, node.outputs, conv.attributes)
+        return None
 
     def ahead_of_transposes(self, name: str) -> tuple[str, list[int]]:
         """The value that some Transposes in a row read, and their permutation as one; empty where there are none."""
@@ -322,13 +331,6 @@ class _Rewriting(Rewriting):
             axes = [own[axis] for axis in axes] if axes else own
             name = maker.inputs[0]
         return name, axes
-
-    def followed_by(self, node: Node, op: str) -> tuple[Node | None, Array | None]:
-        """The one reader of a node's output, if that is an operator `op` with a constant beside, and the constant."""
-        last = self.only_reader(node.outputs[0]) if node.outputs else None
-        if last is None or last.op != op or last.domain or len(last.inputs) != 2:
-            return None, None
-        return last, next((self.constants[name] for name in last.inputs if name in self.constants), None)
 
     def of_few_bits(self, node: Node) -> Node | None:
         """MatMulNBits for floats times constant weights (K, N) that are dequantized by blocks, columns, or as one."""

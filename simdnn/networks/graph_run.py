@@ -13,6 +13,7 @@ import numpy as np
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, Unimplemented, UnknownTiming
 from simdnn.networks.behind import joined
 from simdnn.networks.calls import Call
+from simdnn.networks.casts import RUNNING
 from simdnn.networks.kernels import Kernels, shaded
 from simdnn.networks.memo import Memo
 from simdnn.networks.model import RANDOM, Graph, Node
@@ -97,7 +98,7 @@ class GraphRun:
         fixed = _is_constant(node, self.constant)
         if fixed:
             self.constant.update(node.outputs)
-            if k.runs_models and (node.op == "DequantizeLinear" or self.dequantized.intersection(node.inputs)):
+            if k.runs_models and (_runs(node) or self.dequantized.intersection(node.inputs)):
                 self.dequantized.update(node.outputs)
         self.whole.held = k.held
         self.whole.attr = k.attr = self.allowed if matches(node.name, self.fpmath_layers) else self.strict
@@ -126,6 +127,11 @@ class GraphRun:
         if memo:
             self.known |= memo.outputs(at, node)
         return given, calls, "constant" if fixed else "view" if not calls else ""
+
+
+def _runs(node: Node) -> bool:
+    """Whether a library computes a node's constants anew in every run."""
+    return node.op == "DequantizeLinear" or RUNNING in node.attributes
 
 
 def _exceeds_caches(graph: Graph, machine: Machine | GpuMachine) -> bool:

@@ -230,11 +230,13 @@ class Network(Alike, Loaded, InNotebooks):
         """The graph as kernels run it, and what its constants have come to: a library that runs models has its own."""
         if not kernels.runs_models:
             return self.graph, self._folded
-        known = tuple(kept)
+        library = kernels.target.library
+        block = library.block_of(kernels.target.caps) if library else 1
+        known = (*kept, block)
         if known not in self._libraries:
             own = {name: values for name, values in self._stepwise.items() if name in self.graph.constants}
             graph = replace(self.graph, constants={**self.graph.constants, **own}) if own else self.graph
-            self._libraries[known] = as_run(graph, known, self._shapes), {}
+            self._libraries[known] = as_run(graph, kept, self._shapes, block), {}
         return self._libraries[known]
 
     @functools.cached_property

@@ -7,19 +7,27 @@ models that it writes when it has optimized one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from simdnn.networks.casts import RUNNING
 from simdnn.networks.model import Graph, Node
 from simdnn.networks.ops.qlinear import MICROSOFT
 from simdnn.networks.patterns import Rewriting, Shapes, first_of
 
+_HAS_NORMALIZATION = 17  # the opset
 _SQRT_2_PI, _CUBIC = math.sqrt(2 / math.pi), 0.044715  # of a Gelu by Tanh
 
 
 def with_normal_forms(graph: Graph, kept: Sequence[str], shapes: Shapes) -> Graph:
     """The graph with LayerNormalization, SimplifiedLayerNormalization and Gelu in place of what they are made of."""
     return _Forms(graph, kept, shapes).run()
+
+
+def with_layer_normalizations(graph: Graph, kept: Sequence[str], shapes: Shapes) -> Graph:
+    """The graph with LayerNormalization alone in place of what it is made of, where the model's opset has it."""
+    forms = _Forms(graph, kept, shapes)
+    return forms.run((lambda node: forms.centred(node) if node.version >= _HAS_NORMALIZATION else None,))
 
 
 def with_normalized_sums(graph: Graph, kept: Sequence[str], shapes: Shapes) -> Graph:
@@ -36,8 +44,8 @@ def _pairs(node: Node | None) -> list[tuple[str, str]]:
 
 
 class _Forms(Rewriting):
-    def run(self) -> Graph:
-        for form in (self.centred, self.around_zero, self.gelu, self.gelu_by_tanh):
+    def run(self, wanted: Sequence[Callable[[Node], Node | None]] = ()) -> Graph:
+        for form in wanted or (self.centred, self.around_zero, self.gelu, self.gelu_by_tanh):
             for name, node in list(self.nodes.items()):
                 if node.domain == "" and self.nodes.get(name) is node and (made := form(node)):
                     self.nodes[name] = made
@@ -49,15 +57,24 @@ class _Forms(Rewriting):
             if line in self.constants and self.constants[line].ndim == 1:
                 yield name, line
 
-    def mean_of_squares(self, name: str) -> tuple[str, float] | None:
-        """The value that is squared, and epsilon, of sqrt(mean of squares over the last dimension + epsilon)."""
+    def mean_of_squares(self, name: str, through: bool = False) -> tuple[str, float] | None:
+        """The value that is squared, and epsilon, of sqrt(mean of squares over the last dimension + epsilon); numbers
+        that are cast as the model runs count with `through`.
+        """
         root = self.alone(name, "Sqrt")
         total = self.alone(root.inputs[0], "Add") if root else None
         for mean, epsilon in _pairs(total):
+            epsilon = self.ahead_of_cast(epsilon) if through else epsilon
             power = self.alone(self.mean_of(mean), "Pow") if self.common(epsilon) else None
-            if power is not None and self.is_number(power.inputs[1], 2):
+            exponent = power.inputs[1] if power is not None else ""
+            if power is not None and self.is_number(self.ahead_of_cast(exponent) if through else exponent, 2):
                 return power.inputs[0], float(self.constants[epsilon].reshape(()))
         return None
+
+    def ahead_of_cast(self, name: str) -> str:
+        """The constant that is cast to a value as the model runs; the value itself where it is something else."""
+        node = self.nodes.get(name)
+        return node.inputs[0] if node is not None and RUNNING in node.attributes else name
 
     def mean_of(self, name: str) -> str:
         """The value that another one is the mean of, over the last dimension, which is kept; "" of others."""
@@ -100,7 +117,7 @@ class _Forms(Rewriting):
                 if product and (inverse is None or not self.is_number(inverse.inputs[0], 1)):
                     continue
                 deviation = inverse.inputs[1] if inverse else by
-                found = self.mean_of_squares(deviation)
+                found = self.mean_of_squares(deviation, through=True)
                 if found is not None and found[0] == x:
                     self.drop(shared, *([by] if inverse else []), *self.chain(deviation))
                     return _form(node, "SimplifiedLayerNormalization", (x, scale), found[1])

@@ -40,6 +40,10 @@ class Rewriting:
         readers = self.reading.get(name, [])
         return self.nodes.get(readers[0]) if len(readers) == 1 and name not in self.kept else None
 
+    def uses(self, name: str) -> int:
+        """How many nodes, and outputs of the model, read a value."""
+        return len(self.reading.get(name, [])) + (name in self.kept)
+
     def alone(self, name: str, op: str) -> Node | None:
         """The node of ONNX's operator `op` that makes a value which one node alone reads."""
         node = self.nodes.get(name)

@@ -27,6 +27,7 @@ from simdnn.networks.ops.heads import (
     scores_of,
     split,
 )
+from simdnn.networks.ops.in_f32 import HALVES, in_f32, rounded
 from simdnn.networks.ops.reduction import softmax_kernel
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.ops.shape import view
@@ -36,6 +37,7 @@ _SCALED, _CAPPED, _MASKED, _SHARES = range(4)
 
 
 @operator("Attention")
+@in_f32
 def attention(
     k: Kernels,
     node: Node,
@@ -67,19 +69,20 @@ def attention(
     mode = node.integer("qk_matmul_output_mode", 0) if wanted(node, 3) else None
     k = of_layers(k)
     shown: dict[int, Array] = {}
+    ended = (lambda a: rounded(k, a)) if node.get(HALVES) else (lambda a: a)  # each step's values are of f16, too
     cap, scale = node.number("softcap", 0.0), scale_of(node, size)
     if cap or mode in (_SCALED, _CAPPED):
-        scores = shown[_SCALED] = scores_of(k, parts[0], parts[1], scale)
+        scores = shown[_SCALED] = ended(scores_of(k, parts[0], parts[1], scale))
         if cap:
-            scores = capped(k, scores, cap)
+            scores = ended(capped(k, scores, cap))
         shown[_CAPPED] = scores
-        scores = scores if onto is None else k.map(lambda v, a: v + a, scores, onto, name="add")
+        scores = scores if onto is None else ended(k.map(lambda v, a: v + a, scores, onto, name="add"))
     else:
-        scores = scores_of(k, parts[0], parts[1], scale, onto)
+        scores = ended(scores_of(k, parts[0], parts[1], scale, onto))
     if lengths is not None and k.values:
         outside = np.arange(places) >= lengths.reshape(-1, 1, 1, 1)
         scores = k.plain(np.where(np.repeat(outside, groups, 0), LEAST, scores), scores)
-    shown[_MASKED], shares = scores, softmax_kernel(k, scores, 3)
+    shown[_MASKED], shares = scores, ended(softmax_kernel(k, scores, 3))
     if k.values and not (any_seen := scores.max(3, keepdims=True) > LEAST).all():  # a step that sees nothing finds 0
         shares = k.plain(np.where(any_seen, shares, np.float32(0)), shares)
     shown[_SHARES] = shares
@@ -103,6 +106,7 @@ def _unseen(mask: Array | None, before: Array | None, steps: int, places: int) -
 
 
 @operator("RotaryEmbedding")
+@in_f32
 def rotary_embedding(
     k: Kernels, node: Node, x: Array, cosines: Array, sines: Array, places: Array | None = None
 ) -> tuple[Any, ...]:

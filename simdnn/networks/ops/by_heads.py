@@ -26,6 +26,7 @@ from simdnn.networks.ops.heads import (
     scale_of,
     split,
 )
+from simdnn.networks.ops.in_f32 import HALVES, in_f32, rounded
 from simdnn.networks.ops.qlinear import MICROSOFT
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.ops.shape import view
@@ -93,6 +94,7 @@ def _outputs(node: Node, *made: Array) -> tuple[Array | None, ...]:
 
 
 @operator("GroupQueryAttention", domain=MICROSOFT)
+@in_f32
 def group_query_attention(
     k: Kernels,
     node: Node,
@@ -138,6 +140,8 @@ def group_query_attention(
         at = places if places is not None else before[:, None] + np.arange(steps)
         interleaved = bool(node.integer("rotary_interleaved", 0))
         query, key = (rotated(k, a, at, cosines, sines, interleaved) for a in (query, key))
+        if node.get(HALVES):
+            query, key = rounded(k, query), rounded(k, key)
     kept = tuple(_kept(k, past, new, before, max(ahead, total)) for past, new in ((past_key, key), (past_value, value)))
     onto = () if added is None else (over_groups(added, batch, heads, groups),)
     own = None if sink is None else np.tile(sink.reshape(groups, -1), (batch, 1))[..., None, None]
@@ -146,7 +150,8 @@ def group_query_attention(
     form = AttentionForm(scale_of(node, size), onto, cap=node.number("softcap", 0.0), sink=own, inverse=True)
     given = (grouped(k, query, groups), *(view(k, a, (batch * groups, 1, *a.shape[2:])) for a in kept))
     seen_from = node.integer("local_window_size", -1)
-    tiled = k.runs_models and total > 1 and not form.cap and own is None and not wanted(node, 3)
+    plain = not form.cap and own is None and not wanted(node, 3) and not node.get(HALVES)
+    tiled = k.runs_models and total > 1 and plain
     found = []
     for first, last in _alike(ends_at):
         part = slice(first * groups, last * groups)
@@ -213,6 +218,7 @@ _TURNED = 8
 
 # -- rotations --------------------------------------------------------------------------------------------------------
 @operator("RotaryEmbedding", domain=MICROSOFT)
+@in_f32
 def rotary_embedding(k: Kernels, node: Node, x: Array, places: Array, cosines: Array, sines: Array) -> Array:
     """Pairs of elements of each head turned by the angle of their place: x (images, steps, hidden), or by heads
     (images, heads, steps, size). One place is that of the first step.

@@ -62,6 +62,7 @@ def _with_defaults(node: Node, schema: Any) -> onnx.NodeProto:
 
     proto = onnx.NodeProto()
     proto.CopyFrom(node.proto)
+    proto.input[:], proto.output[:] = node.inputs, node.outputs  # which passes may have renamed
     present = {a.name for a in proto.attribute}
     for name, attribute in schema.attributes.items():
         if name not in present and attribute.default_value.name:

@@ -225,11 +225,9 @@ def conv(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None = None) 
 
 @operator("ConvOnto", domain="simdnn")
 def conv_onto(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None, onto: Array) -> Array:
-    """A convolution formed onto a value; or its output plus that, where shapes differ or a block is not full."""
-    library, channels = k.target.library, w.shape[0]
-    block = library.block_of(k.target.caps) if library and node.integer("whole", 0) else 1
+    """A convolution formed onto a value; or its output plus that, where shapes differ."""
     sizes = convolve(replace(k, values=False, calls=[]), node, x, w, bias).shape
-    if onto.shape != sizes or channels % block:
+    if onto.shape != sizes:
         return k.map(lambda a, b: a + b, convolve(k, node, x, w, bias), onto, name="add")
     return convolve(k, node, x, w, bias, attr=replace(k.attr, post_ops=["sum"]), into=onto)
 

@@ -25,7 +25,7 @@ from simdnn.networks.ops.shape import padded, view
 from simdnn.networks.types import element, is_float, label, limits
 from simdnn.primitives import Attr, Quant
 
-F32 = np.dtype(np.float32)
+F16, F32 = np.dtype(np.float16), np.dtype(np.float32)
 #: operators, whatever their domain, that multiply integers, and which input their weights are
 INTEGER_PRODUCTS = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearConv": 3, "QLinearMatMul": 3}
 INTEGER_PRODUCTS |= {"QConv": 3, "QMatMul": 3, "QGemm": 3}
@@ -77,6 +77,9 @@ def quantize_linear(k: Kernels, node: Node, x: Array, scale: Array, zero: Array 
     precision = element(node.integer("precision", 0) or 1)
     if precision != F32 and precision != np.float64:  # the quotient in a narrower type
         x = cast_to(k, cast_to(k, x, precision), F32)
+    if k.runs_models and x.dtype == F16:  # the quotient is of f16
+        x = k.map(lambda v, s: v / s, x, placed(node, scale, x, "scale"), dst=F16, name="divide")
+        scale = np.ones((), F32)
     step = placed(node, scale, x, "scale").astype(F32)
     offset = None if zero is None else placed(node, zero, x, "zero point")
     if label(dtype) == "s32" and offset is not None and not offset.any() and label(x.dtype) == "f32":

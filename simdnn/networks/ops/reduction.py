@@ -13,10 +13,12 @@ import numpy as np
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import functions as f
 from simdnn.libraries import LineSums
+from simdnn.networks.in_blocks import LAID
 from simdnn.networks.kernels import FLOATS, Formula, Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy, has_kernel, lines_of, powers_of, widened
 from simdnn.networks.ops.function import by_body
+from simdnn.networks.ops.in_f32 import in_f32
 from simdnn.networks.ops.registry import axis_of, need, operator
 from simdnn.networks.ops.shape import ints, transposed, view
 from simdnn.networks.types import is_float, label
@@ -216,6 +218,7 @@ def _wide(k: Kernels, x: Array) -> Array:
 
 
 @operator("LayerNormalization")
+@in_f32
 def layer_normalization(k: Kernels, node: Node, x: Array, scale: Array, bias: Array | None = None) -> tuple[Array, ...]:
     axis = axis_of(node.integer("axis", -1), x.ndim)
     dtype, x = x.dtype, _wide(k, x)
@@ -236,6 +239,7 @@ def _narrow(k: Kernels, x: Array, dtype: np.dtype[Any]) -> Array:
 
 @operator("RMSNormalization")
 @operator("SimplifiedLayerNormalization")
+@in_f32
 def rms_normalization(k: Kernels, node: Node, x: Array, scale: Array) -> Array:
     axis = axis_of(node.integer("axis", -1), x.ndim)
     dtype, x, epsilon = x.dtype, _wide(k, x), node.number("epsilon", 1e-5)
@@ -250,6 +254,7 @@ def rms_normalization(k: Kernels, node: Node, x: Array, scale: Array) -> Array:
 
 
 @operator("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft")
+@in_f32
 def skip_layer_normalization(
     k: Kernels, node: Node, x: Array, skip: Array, gamma: Array, *more: Array | None
 ) -> tuple[Any, ...]:
@@ -314,7 +319,7 @@ def batch_normalization(
             for r, s in zip(old, (mean, variance), strict=True)
         )
     unfused = lines_of(k, x) is not None
-    if unfused:
+    if unfused and not node.get(LAID):
         factor = k.map(lambda s, w: (1.0 / (w + epsilon).sqrt()) * s, scale, variance, name="scale")
     else:
         factor = k.map(lambda s, w: s / (w + epsilon).sqrt(), scale, variance, dst=F32, name="scale")

@@ -13,6 +13,7 @@ import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
+from simdnn.networks.in_blocks import LAID
 from simdnn.networks.model import Node
 from simdnn.networks.ops.registry import need
 from simdnn.networks.types import is_float, label
@@ -46,7 +47,7 @@ def resized(node: Node, mode: str, x: Array, axes: Sequence[ResizedAxis]) -> Arr
         for i, (axis, place) in enumerate(zip(axes, places, strict=True)):
             found = np.take(found, _nearest(node, axis, place), i)
     elif mode == "linear":
-        found = _linear(node, x, axes, places)
+        found = _linear_in_blocks(x, axes, places) if node.get(LAID) else _linear(node, x, axes, places)
     else:
         found = _cubic(node, x, axes, places)
     if node.text("coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize":
@@ -142,6 +143,24 @@ def _linear(node: Node, x: Array, axes: Sequence[ResizedAxis], places: Sequence[
         total = total + part * taken.astype(total.dtype)
     cut = np.sign(total) * (np.abs(total) // _ONE**2) if whole else total
     return np.asarray(cut).astype(x.dtype)
+
+
+def _linear_in_blocks(x: Array, axes: Sequence[ResizedAxis], places: Sequence[Array]) -> Array:
+    """Images whose channels lie in blocks: the sum of the upper two products and that of the lower two. Beyond the last
+    element both neighbours are that.
+    """
+    corners = []
+    for axis, place in zip(axes[2:], places[2:], strict=True):
+        inside = np.maximum(place, F32(0))
+        low = np.minimum(inside.astype(np.int64), axis.size - 1)
+        share = inside - low.astype(F32)
+        corners.append(((low, F32(1) - share), (np.minimum(low + 1, axis.size - 1), share)))
+    rows, columns = corners
+    sums = []
+    for row, of_row in rows:
+        left, right = (x[:, :, row][..., at] * (of_row[:, None] * of_column) for at, of_column in columns)
+        sums.append(left + right)
+    return np.asarray(sums[0] + sums[1])
 
 
 def _spatial(x: Array, axes: Sequence[ResizedAxis], mode: str) -> tuple[int, ...]:
