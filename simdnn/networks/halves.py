@@ -53,7 +53,7 @@ def with_plain_constants(graph: Graph, kept: Sequence[str]) -> Graph:
             continue
         known = all(not name or name in constants and name not in open_to_feeds for name in node.inputs)
         if known and node.op in _MOVING and kinds[first] == F16:
-            constants[first] = _value(node, [constants.get(name) for name in node.inputs])
+            constants[first] = value_of(node, [constants.get(name) for name in node.inputs])
             continue
         nodes.append(node)
     one: dict[Any, str] = {}
@@ -64,7 +64,8 @@ def with_plain_constants(graph: Graph, kept: Sequence[str]) -> Graph:
     return replace(graph, nodes=tuple(shared), constants=constants)
 
 
-def _value(node: Node, given: Sequence[Array | None]) -> Array:
+def value_of(node: Node, given: Sequence[Array | None]) -> Array:
+    """The output of a node that has one and multiplies nothing."""
     operator = find(node)
     assert operator is not None
     found: Array = operator(Kernels(Target.of(_ANY_MACHINE, None, 1, "reference", "fastest"), Attr()), node, *given)

@@ -11,18 +11,20 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.networks.casts import has_kernel
-from simdnn.networks.kernels import Kernels
+from simdnn.networks.halves import value_of
 from simdnn.networks.kinds import F16
 from simdnn.networks.model import Graph, Node
-from simdnn.networks.ops.registry import find
 from simdnn.networks.patterns import Rewriting, Shapes, first_of
-from simdnn.primitives import Attr
-from simdnn.primitives.run import Target
+from simdnn.networks.qdq import constants_of
 
-_ANY_MACHINE = "zen4"  # values of these operators are the same on all
 #: operators that are computed ahead where all they read is known
 _FOLDED = ("Cast", "Slice", "Gather", "Squeeze", "Unsqueeze", "Concat", "Sqrt", "Div", "Mul", "Add", "Sub", "Identity")
 _MOST = 64  # elements of such a value: sizes and numbers made of them
+_OF_INTEGERS = (
+    *("Add", "Cast", "Concat", "ConstantOfShape", "Equal", "Expand", "Gather", "GatherElements", "Mul", "Reshape"),
+    *("Slice", "Squeeze", "Sub", "Unsqueeze", "Where"),
+)
+_MOST_INTEGERS = 1 << 14
 
 
 def with_known_sizes(graph: Graph, kept: Sequence[str], shapes: Shapes) -> Graph:
@@ -55,7 +57,19 @@ class _Sizes(Rewriting):
         given = [known.get(name, self.constants.get(name)) for name in node.inputs]
         if any(a is None or a.dtype == F16 and not has_kernel(node) for a in given):
             return None  # of f16 as the model runs, between casts
-        operator = find(node)
-        assert operator is not None
-        found: Array = operator(Kernels(Target.of(_ANY_MACHINE, None, 1, "reference", "fastest"), Attr()), node, *given)
-        return found
+        return value_of(node, given)
+
+
+def known_integers(graph: Graph) -> dict[str, Array]:
+    """Integers and truth values that come of constants alone by operators that move and compare them, but for the
+    constants themselves. Exporters write the sizes of what they expand so.
+    """
+    constants, found = constants_of(graph), dict[str, Array]()
+    for node in graph.nodes:
+        given = [found.get(name, constants.get(name)) for name in node.inputs]
+        known = all(a is not None and a.dtype.kind in "iub" and a.size <= _MOST_INTEGERS for a in given)
+        if node.op in _OF_INTEGERS and not node.domain and given and known:
+            value = value_of(node, given)
+            if value.dtype.kind in "iub" and value.size <= _MOST_INTEGERS:
+                found[node.outputs[0]] = value
+    return found

@@ -23,6 +23,7 @@ from simdnn.networks.as_run import as_run
 from simdnn.networks.fold import folded
 from simdnn.networks.graph_run import GraphRun, NodePlace, Watch
 from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.known_sizes import known_integers
 from simdnn.networks.load import Loaded, graph_of, read
 from simdnn.networks.memo import Memo
 from simdnn.networks.model import Graph, Port, shorten
@@ -243,7 +244,7 @@ class Network(Alike, Loaded, InNotebooks):
     def _shapes(self) -> Shapes:
         """The sizes of values inside, as far as the model says them; none where its file is gone."""
         try:
-            return {} if self.source is None else shapes_of(read(self.source)[0])
+            return {} if self.source is None else shapes_of(read(self.source)[0], known_integers(self.graph))
         except InvalidArgument:
             return {}
 

@@ -51,10 +51,11 @@ class _Forms(Rewriting):
                     self.nodes[name] = made
         return self.rewritten()
 
-    def with_line(self, node: Node | None) -> Iterator[tuple[str, str]]:
-        """An input beside a constant of one dimension, and that constant."""
+    def with_line(self, node: Node | None, through: bool = False) -> Iterator[tuple[str, str]]:
+        """An input beside a constant of one dimension, and that constant, which is cast as the model runs perhaps."""
         for name, line in _pairs(node):
-            if line in self.constants and self.constants[line].ndim == 1:
+            held = self.constants.get(self.ahead_of_cast(line) if through else line)
+            if held is not None and held.ndim == 1:
                 yield name, line
 
     def mean_of_squares(self, name: str, through: bool = False) -> tuple[str, float] | None:
@@ -110,11 +111,11 @@ class _Forms(Rewriting):
         """x / deviation * scale, or x * (1 / deviation) * scale."""
         if node.op != "Mul":
             return None
-        for shared, scale in self.with_line(node):
+        for shared, scale in self.with_line(node, through=True):
             ratio, product = self.alone(shared, "Div"), self.alone(shared, "Mul")
             for x, by in _pairs(product) or _pairs(ratio)[:1]:
                 inverse = self.alone(by, "Div") if product else None
-                if product and (inverse is None or not self.is_number(inverse.inputs[0], 1)):
+                if product and (inverse is None or not self.is_number(self.ahead_of_cast(inverse.inputs[0]), 1)):
                     continue
                 deviation = inverse.inputs[1] if inverse else by
                 found = self.mean_of_squares(deviation, through=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from isa_models.readings.arrays import Array
 from simdnn.networks.load import DOMAINS, onnx_package
 
 if TYPE_CHECKING:
@@ -84,19 +86,29 @@ def _as_inferred(node: onnx.NodeProto, model: onnx.ModelProto) -> onnx.NodeProto
     return product
 
 
-def shapes_of(model: onnx.ModelProto) -> dict[str, tuple[int | str, ...]]:
-    """The sizes of values as runtimes know them before a run; none of a model that ONNX's inference refuses.
+def shapes_of(model: onnx.ModelProto, computed: Mapping[str, Array] | None = None) -> dict[str, tuple[int | str, ...]]:
+    """The sizes of values as runtimes know them before a run, `computed` being values that they have by then; none of a
+    model that ONNX's inference refuses.
 
     Numbers; the model's own names of open sizes, as far as operators hand them on without computing shapes; else "".
     """
-    package, bare = onnx_package(), without_weights(model)
+    package, bare, held = onnx_package(), without_weights(model), computed or {}
+    kept = [node for node in bare.graph.node if held.keys().isdisjoint(node.output)]
+    del bare.graph.node[:]
+    bare.graph.node.extend(kept)
+    if held:  # what the model says of sizes was inferred without them, perhaps
+        others = {name for node in kept if node.domain not in DOMAINS for name in node.output}
+        said = [value for value in bare.graph.value_info if value.name in others]
+        del bare.graph.value_info[:]
+        bare.graph.value_info.extend(said)
+    bare.graph.initializer.extend(package.numpy_helper.from_array(a, name) for name, a in held.items())
     try:
-        plain, computed = (package.shape_inference.infer_shapes(bare, data_prop=prop).graph for prop in (False, True))
+        plain, propagated = (package.shape_inference.infer_shapes(bare, data_prop=prop).graph for prop in (False, True))
     except Exception:  # what the C++ side raises has no documented type
         return {}
     own = {size for sizes in _sizes(bare.graph).values() for size in sizes}
-    known, found = _sizes(plain), _sizes(computed)
-    return {
+    known, found = _sizes(plain), _sizes(propagated)
+    return {name: a.shape for name, a in held.items()} | {
         name: tuple(
             size if isinstance(size, int) or size in own and size == other else ""
             for size, other in zip(sizes, known.get(name, [""] * len(sizes)), strict=True)

@@ -12,7 +12,7 @@ from onnx import helper  # noqa: E402
 
 import simdnn  # noqa: E402
 from tests.networks import peer  # noqa: E402
-from tests.networks.test_as_onnxruntime import model  # noqa: E402
+from tests.networks.test_as_onnxruntime import differs, model  # noqa: E402
 
 N = 24
 Nodes = list[Any]
@@ -244,3 +244,29 @@ def test_sums_behind_products_of_two_parts(source: tuple[int, ...], beside: tupl
     assert r.outputs["y"].tobytes() == peer.output(given, feeds).tobytes()
     begins = len(beside) == 1 and beside != (1,) or len(source) == len(beside) == 2
     assert (len(r.nodes) == 1) == begins
+
+
+def test_sizes_that_constants_are_expanded_to_are_known() -> None:
+    """As exporters write token types: what runtimes compute ahead, and what its sizes hang on."""
+    rng = np.random.default_rng(0)
+    held = {
+        **{
+            "one": np.array([1]),
+            "wanted": np.array([1, 5]),
+            "least": np.array([-1, -1]),
+            "zeros": np.zeros((1, 1), int),
+        },
+        **{"table": rng.standard_normal((2, 16)).astype(np.float32), "two": np.array([2])},
+        **{name: rng.standard_normal(16).astype(np.float32) for name in ("scale", "bias")},
+    }
+    parts = [
+        helper.make_node("ConstantOfShape", ["two"], ["filled"], value=helper.make_tensor("", 7, [1], [1])),
+        helper.make_node("Equal", ["wanted", "least"], ["same"]),
+        helper.make_node("Where", ["same", "filled", "wanted"], ["sizes"]),
+        helper.make_node("Expand", ["zeros", "sizes"], ["types"]),
+        helper.make_node("Gather", ["table", "types"], ["rows"]),
+        helper.make_node("Add", ["x", "rows"], ["sum"]),
+        helper.make_node("LayerNormalization", ["sum", "scale", "bias"], ["y"]),
+    ]
+    x = {"x": rng.standard_normal((1, 5, 16)).astype(np.float32)}
+    assert not differs(model(parts, x, held), x)
