@@ -9,7 +9,11 @@ from isa_models import Unimplemented
 from simdnn.kernels.common.spec import ConvProblem
 from simdnn.libraries.onednn.order import dense_and_pointwise
 
-_LONGEST = 512  # channels that a matmul adds up in one chain
+
+def by_matmul(p: ConvProblem) -> bool:
+    """Whether weights are multiplied by the image in rows, in brg_matmul's order of sums."""
+    alone = p.strides == (1, 1) and not p.epilogue.post_ops
+    return "brought" in p.layouts and dense_and_pointwise(p) and p.groups == 1 and alone
 
 
 def name(p: ConvProblem, inside: str) -> str:
@@ -17,11 +21,10 @@ def name(p: ConvProblem, inside: str) -> str:
 
     Raises `Unimplemented` where the order of sums is another one.
     """
-    if not (dense_and_pointwise(p) and p.groups == 1) or p.strides != (1, 1) or p.epilogue.post_ops:
+    if not by_matmul(p):
         return f"jit_uni_ncsp:conv+{inside}"
-    if p.ic > _LONGEST or 1 in (p.oc, p.od * p.oh * p.ow):
-        works = f"up to {_LONGEST} channels, no vectors, and"
-        raise _refused(f"a product of {p.oc}x{p.ic} weights by the image", works)
+    if 1 in (p.oc, p.od * p.oh * p.ow):
+        raise _refused(f"a product of {p.oc}x{p.ic} weights by the image", "no vectors, and")
     return "jit_uni_ncsp:matmul+brg_matmul:avx512_core"
 
 

@@ -13,7 +13,7 @@ from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.postops import sums_late
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, Options, Order, Part
-from simdnn.libraries.onednn import older_gemm
+from simdnn.libraries.onednn import in_rows, older_gemm
 from simdnn.libraries.onednn.blocking import convolution_tile, register_tile
 from simdnn.libraries.onednn.layouts import by_gemm_for_layouts, named_last, way
 from simdnn.libraries.onednn.order import (
@@ -113,6 +113,8 @@ def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) ->
         return Options(order=Order("gemm"), reference=True, sum_first=True, starts=True)
     if dot.acc == "f32" and dot.depth == 1 and problem.src == "f32":
         cut = 1280 if wide else 320 if problem.ic // problem.groups > 2048 else 0
+        if in_rows.by_matmul(problem):
+            cut = 512 if problem.ic <= 1024 else 1024
         if wide and dot.wei == "f32" and jit_takes(problem):
             if named_last(problem):  # sums stay in registers from block to block
                 return Options(order=in_blocks(problem), bias_first=True, sum_first=True)
