@@ -217,6 +217,11 @@ def test_a_copy_takes_time() -> None:
         ("--conv --dispatch=onednn --stag=abx ic3ih5oc4kh3", "16 channels and more"),
         ("--conv --dispatch=onednn --stag=axb --dtag=aBx16b ic3ih5oc4kh3", "other kernels over such layouts"),
         ("--conv --dispatch=onednn --wtag=abx --mode=C ic3ih5oc4kh3", "its older GEMM over these layouts"),
+        (
+            "--conv --dispatch=onednn --isa=avx512_core --dt=u8:s8:s32 --stag=axb --wtag=hwio --dtag=axb --mode=C "
+            "ic45ih6oc8kh3",
+            "new pairs after half of 405 products",
+        ),
         ("--matmul --dispatch=onnxruntime --dtag=ba 2x3:3x4", "dst_tag='ba': what works"),
         ("--matmul --dispatch=onednn --wtag=AB16a64b 2x3:3x4", "other kernels over such layouts"),
         ("--conv --dispatch=onnxruntime --alg=wino ic3ih5oc4kh3", "no Winograd"),

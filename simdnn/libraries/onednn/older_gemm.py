@@ -43,8 +43,13 @@ def halves(p: MatmulProblem, wide: bool) -> bool:
     """Whether its products of bytes without VNNI go through K in two halves (`bk_traditional`, `bk` in gemm_info.cpp):
     below AVX-512 all of integers are its.
     """
+    return in_halves(p.k, wide) and not (wide and (p.left_to != "gemm" or in_dots(p)))
+
+
+def in_halves(k: int, wide: bool) -> bool:
+    """Whether such products over this K do."""
     least, most = (384, 2 * 768) if wide else (256, 2 * 384)
-    return least < p.k < most and not (wide and (p.left_to != "gemm" or in_dots(p)))
+    return least < k < most
 
 
 def starts_from_sum(p: MatmulProblem) -> bool:

@@ -9,10 +9,20 @@ from simdnn.kernels.common.postops import BINARY, COMPARISONS, ELTWISE, previous
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.onednn.blocks import may_cut_channels
 from simdnn.libraries.onednn.layouts import by_gemm_for_layouts
-from simdnn.libraries.onednn.older_gemm import copies, in_chains, in_dots, in_rows, is_turned, parts, starts_from_sum
+from simdnn.libraries.onednn.older_gemm import (
+    copies,
+    in_chains,
+    in_dots,
+    in_halves,
+    in_rows,
+    is_turned,
+    parts,
+    starts_from_sum,
+)
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
     by_gemm,
+    by_int8_gemm,
     gemm_is_known,
     groups_by_fours,
     jit_dw_takes,
@@ -178,6 +188,8 @@ def order_unknown(p: Problem, row: str) -> str:
             "oneDNN takes its older GEMM over these layouts, whose order goes by blocks of the image, which is not "
             "modelled: simdnn.estimate has the cost; channels last (axb) work, and dispatch='fastest'"
         )
+    if row == "conv:avx512_core_int8" and (why := _in_odd_halves(p)):
+        return why
     if row == "conv:avx512_core_bf16_emulated" and pointwise_block_is_unsure(p):
         return (
             f"oneDNN may cut sums over {p.ic} channels of {p.ih}x{p.iw} pixels, by their lines in the second cache, "
@@ -203,6 +215,17 @@ def order_unknown(p: Problem, row: str) -> str:
             "dispatch='fastest'"
         )
     return ""
+
+
+def _in_odd_halves(p: ConvProblem) -> str:
+    """Why pairs of bytes that saturate are others in its older GEMM, which halves sums; empty where they are not."""
+    products = p.ic // p.groups * p.tap_rows * p.kw
+    if not by_int8_gemm(p, "avx512_core") or not in_halves(products, wide=True) or -(-products // 2) % 2 == 0:
+        return ""
+    return (
+        f"oneDNN takes its older GEMM here, which begins with new pairs after half of {products} products, not "
+        "modelled: simdnn.estimate has the cost; isa='avx512_core_vnni' works, and dispatch='fastest'"
+    )
 
 
 def refuse_float_gemm(p: MatmulProblem, wide: bool) -> None:
