@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,6 +23,7 @@ from simdnn.networks.kernels import Kernels
 from simdnn.networks.kinds import F16, F32, Kinds, kinds_of
 from simdnn.networks.model import Graph, Node
 from simdnn.networks.ops.function import body, schema_of
+from simdnn.networks.ops.qlinear import MICROSOFT
 from simdnn.networks.ops.registry import find
 from simdnn.networks.patterns import Rewriting, Shapes, first_of
 from simdnn.primitives import Attr
@@ -176,6 +178,44 @@ class _Reshapes(Rewriting):
         return [size for size in known if isinstance(size, int)] if all(isinstance(s, int) for s in known) else []
 
 
+#: bodies of onnxruntime's own functions: numbers, and nodes as "output operator inputs", from x to y
+_BODIES: dict[str, tuple[dict[str, float], tuple[str, ...]]] = {
+    "Gelu": (
+        {"half": 0.5, "one": 1.0, "c": math.sqrt(0.5)},
+        ("v Mul c x", "e Erf v", "p Add e one", "h Mul p half", "y Mul x h"),
+    ),
+    "FastGelu": (
+        {"a": 0.5, "b": 0.797885, "c": 0.035677, "one": 1.0},
+        (
+            *("s Mul x x", "t Mul c s", "u Add b t", "v Mul x u", "w Tanh v", "p Add one w", "q Mul x p"),
+            "y Mul a q",
+        ),
+    ),
+    "QuickGelu": ({}, ("v Mul alpha x", "s Sigmoid v", "y Mul x s")),
+}
+_HAS_ALL = 14  # an opset that has these operators
+
+
+def _own_body(node: Node) -> Graph:
+    """The body of one of onnxruntime's functions, whose numbers are of f16."""
+    numbers, lines = _BODIES[node.op]
+    numbers = numbers or {"alpha": node.number("alpha", 1.702)}
+    names = {"x": node.inputs[0], "y": node.outputs[0]}
+    nodes = []
+    if len(node.inputs) > 1 and node.inputs[1]:
+        names["x"] = f"{node.outputs[0]}/biased"
+        nodes.append(Node(f"{node.name}/biased", "Add", "", _HAS_ALL, node.inputs, (names["x"],), {}))
+
+    def named(name: str) -> str:
+        return names.get(name, f"{node.outputs[0]}/{name}")
+
+    for at, (made, op, *given) in enumerate(line.split() for line in lines):
+        inputs = tuple(map(named, given))
+        nodes.append(Node(f"{node.name}/{op}_{at}", op, "", _HAS_ALL, inputs, (named(made),), {}))
+    constants = {named(name): np.array(value, F16) for name, value in numbers.items()}
+    return Graph(node.op, (), (), tuple(nodes), constants)
+
+
 def with_bodies(graph: Graph, outer: Kinds, has_kernel: Callable[[Node], bool]) -> Graph:
     """The third step; `has_kernel` tells of a node whether it has a kernel of f16."""
     kinds, constants = kinds_of(graph, outer), dict(graph.constants)
@@ -186,6 +226,10 @@ def with_bodies(graph: Graph, outer: Kinds, has_kernel: Callable[[Node], bool]) 
         given = [kinds.get(name) for name in node.inputs]
         if node.op == "Constant" and isinstance(node.get("value"), np.ndarray):
             constants[node.outputs[0]] = node.get("value")
+        elif F16 in given and node.domain == MICROSOFT and node.op in _BODIES:
+            found = _own_body(node)
+            nodes += found.nodes
+            constants |= found.constants
         elif F16 not in given or has_kernel(node) or node.proto is None or not _has_body(node):
             nodes.append(node)
         else:

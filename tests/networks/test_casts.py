@@ -73,6 +73,18 @@ def test_a_body_stands_in_for_what_has_no_kernel(op: str, opset: int, kept: bool
     assert not differs(made, X)
 
 
+@pytest.mark.parametrize(
+    ("op", "biased"), [("Gelu", False), ("FastGelu", False), ("FastGelu", True), ("QuickGelu", False)]
+)
+def test_functions_of_onnxruntime_are_their_bodies_with_numbers_of_f16(op: str, biased: bool) -> None:
+    made = helper.make_node(op, ["a", "b"] if biased else ["a"], ["g"], name="g", domain="com.microsoft")
+    nodes = [node("Mul", "x x", "a"), made, node("MatMul", "g w", "y")]
+    held = {"b": np.linspace(-1, 1, 4, dtype=F16), "w": np.linspace(-1, 1, 8, dtype=F16).reshape(4, 2)}
+    whole = model(nodes, X, held)
+    whole.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    assert not differs(whole, X)
+
+
 @settings(max_examples=12)
 @given(st.data())
 def test_random_chains(data: st.DataObject) -> None:
