@@ -15,6 +15,7 @@ from simdnn.kernels.common.spec import ConvProblem, Decompression, MatmulProblem
 from simdnn.libraries.model import Pick
 from simdnn.libraries.onednn import in_rows, mixed, narrow, older_gemm
 from simdnn.libraries.onednn.layouts import by_gemm_for_layouts, named_last, way
+from simdnn.libraries.onednn.matmuls import VNNI, by_width, int8_row, is_vector, matmul, plain
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
     beyond_older_kernels,
@@ -38,15 +39,11 @@ from simdnn.libraries.onednn.order import (
     vector_of_f32,
 )
 from simdnn.libraries.onednn.refusals import (
-    refuse_dots_of_s8,
     refuse_float_attributes,
-    refuse_float_gemm,
     refuse_gemm,
     refuse_int8_gemm,
     refuse_lost_constants,
     refuse_missing,
-    refuse_raw,
-    refuse_saturated_groups,
     refuse_scaled_parts,
     refuse_single_pixel,
     refuse_sum_in_gemm,
@@ -59,7 +56,6 @@ _FP16 = "avx10_1_512"  # oneDNN's name of the cap that avx512_core_fp16 sets
 #: the caps that differ in their kernels of floats, and of int8, the strongest first
 _FLOAT_TIERS = ("avx512_core_bf16", "avx512_core", "avx2")
 _INT8_TIERS = ("avx512_core_vnni", "avx512_core", "avx2_vnni", "avx2")
-_VNNI = ("avx512_core_vnni", "avx2_vnni")
 _BF16_BY_DEPTH = ("brdgmm_dw:avx512_core_bf16", "jit_dw:avx512_core_bf16")
 
 
@@ -143,14 +139,14 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
     _refuse_halves(problem, caps, isa)
     emulated = problem.src == "bf16" and "avx512_core_bf16" not in caps
     if isinstance(problem, ConvProblem) and _referred(problem, emulated):
-        return f"ref_conv:{_wide(isa)}", "ref:any"
+        return f"ref_conv:{by_width(isa)}", "ref:any"
     if emulated:
         return _emulated(problem)
     if problem.src == "f16":
         return _f16(problem)
     tier = next(c for c in (_FLOAT_TIERS if fmt(problem.src).is_float else _INT8_TIERS) if c in caps)
     if isinstance(problem, MatmulProblem):
-        name, library = _matmul(problem, tier)
+        name, library = matmul(problem, tier)
         fp16 = "avx512_core_fp16" in caps and library == "brg_matmul:avx512_core_vnni"
         return name, f"brg_matmul:{_FP16}" if fp16 else library
     return _convolution(problem, tier)
@@ -246,83 +242,13 @@ def _emulated(p: Problem) -> tuple[str, str]:
 def _f16(problem: Problem) -> tuple[str, str]:
     """Products in f32, in the orders of f32, but that vectors are summed in 16 lanes."""
     if isinstance(problem, MatmulProblem):
-        vector = f"gemv:avx512_core_f16{_plain(problem)}"
-        return vector if _vector(problem) else "gemm:avx512_core_f16", f"brg_matmul:{_FP16}"
+        vector = f"gemv:avx512_core_f16{plain(problem)}"
+        return vector if is_vector(problem) else "gemm:avx512_core_f16", f"brg_matmul:{_FP16}"
     if problem.depthwise:
         name = _depthwise_f16(problem)
         by_columns = name in ("brgconv_1x1", "brg_conv_fwd")
         return ("conv:avx512_core_f16_taps" if by_columns else "dw:avx512_core_f16"), f"{name}:{_FP16}"
     return "conv:avx512_core_f16", f"{brgemm_convolution(problem)}:{_FP16}"
-
-
-def _wide(tier: str) -> str:
-    """The cap of the kernels that need no more than registers of a tier's width."""
-    return "avx512_core" if "avx512_core" in implied(tier) else "avx2"
-
-
-def _plain(p: MatmulProblem) -> str:
-    """How the kernel of a vector is called where lanes run over N, or over M."""
-    return "_plain" if (p.wei_tag == "ab" if p.n > 1 else p.layouts.src == "ba") else ""
-
-
-def _vector(p: MatmulProblem) -> bool:
-    """Whether kernels for a matrix and a vector take floats, which want both dense."""
-    return 1 in (p.m, p.n) and p.layouts.wei == "any" and p.layouts.src in ("any", "ba")
-
-
-def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
-    vector, plain = _vector(p), _plain(p)
-    if p.src == "f32":
-        if p.epilogue.dst != "f32" or left_to_reference(p):
-            return f"gemm:{'avx2' if tier == 'avx2' else 'avx512_core'}_ref", "ref:any"
-        wide = "avx2" if tier == "avx2" else "avx512_core"
-        if p.left_to == "gemm":
-            refuse_float_gemm(p, wide == "avx512_core")
-            return _older_gemm(p, wide), "gemm:jit:f32"
-        if vector:
-            return f"gemv:avx2{plain}", "brg_matmul:avx2"
-        return f"gemm:{wide}", f"brg_matmul:{wide}"
-    if p.src == "bf16":
-        if p.left_to == "gemm":
-            refuse_sum_in_gemm(p)
-            refuse_scaled_parts(p)
-            dots = older_gemm.in_dots(p)
-            return f"gemv:{tier}_pairs" if dots else f"gemm:{tier}", "gemm:jit:bf16"
-        kind = f"gemv:{tier}{plain and plain + '_bf16'}" if vector else f"gemm:{tier}"
-        return kind, f"brg_matmul:{tier}"
-    reference = p.reference or bool(p.group_scales and p.group_scales.reference)
-    if p.wei in ("s4", "u4") and not reference:
-        refuse_raw(p)
-    library = "ref_int8:any" if reference else "gemm:jit" if p.left_to == "gemm" else f"brg_matmul:{tier}"
-    if library == "gemm:jit" and tier == "avx512_core":
-        refuse_dots_of_s8(p)
-    in_place = p.wei == "u8" and p.wei_tag != "any"  # which the reference reads as they are
-    odd = p.group_scales and (p.wei == "u8" or p.scale_period % 4 and p.scale_period != p.k)
-    if in_place or p.zero_points or odd:
-        refuse_saturated_groups(p, tier)
-        return f"ref_int8:{_wide(tier)}", library
-    if reference:
-        return f"{_int8('gemm', tier)}{'' if tier in _VNNI else '_exact'}", library
-    if tier == "avx2":
-        if p.epilogue.dst in ("bf16", "f16") or sums_late(p.epilogue.post_ops):
-            return "gemm:avx2_int8_exact", "ref_int8:any"
-        exact = p.src == "s8" and (p.epilogue.zp_src or p.epilogue.zp_wei) and not p.beyond_s8
-        return ("gemm:avx2_int8_exact" if exact else "gemm:avx2_int8"), "gemm:jit"
-    return _int8("gemm", tier), library
-
-
-def _older_gemm(p: MatmulProblem, isa: str) -> str:
-    """The row for the kernel of the older GEMM of f32."""
-    wide = isa == "avx512_core"
-    if older_gemm.in_dots(p):
-        return "gemv:avx2_older"
-    if older_gemm.in_rows(p, wide):
-        return "gemv:avx512_core_rows"
-    return f"gemm:{isa}" if wide or older_gemm.in_chains(p) or older_gemm.copies(p, wide) else "gemm:avx2_older"
-
-
-def _int8(family: str, tier: str) -> str:
-    return f"{family}:{tier}" if tier in _VNNI else f"{family}:{tier}_int8"
 
 
 def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
@@ -340,16 +266,16 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
                 return f"conv:{tier}{'_pixel' * by_vectors(p)}", "x64:gemm:jit"
             return f"conv:{tier}", (f"jit_bf16:{tier}" if by_fours else f"{base}:{tier}")
         if by_gemm_for_layouts(p):
-            return f"conv:{_wide(tier)}", "x64:gemm:jit"
+            return f"conv:{by_width(tier)}", "x64:gemm:jit"
         if vector_of_f32(p):
-            return "conv:avx2_pixel" if by_vectors(p) else f"conv:{_wide(tier)}", "x64:gemm:jit"
+            return "conv:avx2_pixel" if by_vectors(p) else f"conv:{by_width(tier)}", "x64:gemm:jit"
         jit = tier != "avx2" and jit_takes(p)
         wide = "avx2" if tier == "avx2" or (small and not jit and p.layouts.wei != "kept") else "avx512_core"
         return f"conv:{wide}", f"jit:{wide}" if jit else f"{base}:{wide}"
     if ends_as_reference(p, tier):
-        return f"conv:{_wide(tier)}_int8_exact", "ref:any"
+        return f"conv:{by_width(tier)}_int8_exact", "ref:any"
     if by_int8_gemm(p, tier):
-        return _int8("conv", tier), _int8_gemm(p)
+        return int8_row("conv", tier), _int8_gemm(p)
     if tier == "avx2":
         if p.groups > 1 and (ic % 4 or oc % 4):
             return "conv:avx2_int8_exact", "ref:any"
@@ -358,7 +284,7 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
         return "conv:avx2_vnni", f"{'jit_uni_int8' if jit_with_avx_vnni(p) else base}:{tier}"
     if by_fours:
         base = "jit_int8_1x1" if one_tap and _dense(p) and p.epilogue.bias_stored == "f32" else "jit_int8"
-    return _int8("conv", tier), f"{base}:{tier}"
+    return int8_row("conv", tier), f"{base}:{tier}"
 
 
 def _dense(p: ConvProblem) -> bool:
@@ -384,9 +310,9 @@ def _deep(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, str]:
 def _deep_bytes_by_depth(p: ConvProblem, tier: str) -> tuple[str, str]:
     """Depthwise integers, whose kernels are those of other convolutions here."""
     if tier == "avx2" or ends_as_reference(p, tier) or tier == "avx2_vnni" and is_dilated(p):
-        return f"conv:{_wide(tier)}_int8_exact", "ref:any"
+        return f"conv:{by_width(tier)}_int8_exact", "ref:any"
     if by_int8_gemm(p, tier):
-        return _int8("conv", tier), _int8_gemm(p)
+        return int8_row("conv", tier), _int8_gemm(p)
     return f"conv:{tier}", f"brdgmm_dw:{tier}"
 
 
@@ -409,7 +335,7 @@ def _deep_floats(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, s
     _refuse_halves(p, caps, isa)
     emulated = p.src == "bf16" and "avx512_core_bf16" not in caps
     if _referred(p, emulated):
-        return f"ref_conv:{_wide(isa)}", "ref:any"
+        return f"ref_conv:{by_width(isa)}", "ref:any"
     tier = next(c for c in _FLOAT_TIERS if c in caps)
     if p.depthwise:
         return _deep_floats_by_depth(p, tier, emulated)
@@ -440,14 +366,14 @@ def _deep_floats_by_depth(p: ConvProblem, tier: str, emulated: bool) -> tuple[st
     if named_last(p) and not dense:
         if p.src != "f32" or tier == "avx2" or is_copied(p):
             raise _refused_by_depth(p)
-        return f"conv:{_wide(tier)}", "jit:avx512_core"
+        return f"conv:{by_width(tier)}", "jit:avx512_core"
     if emulated:
         return _emulated(p)
     if p.src == "bf16":
         return (
             ("conv:avx512_core_bf16_stored", f"brdgmm_dw:{tier}") if dense else (f"conv:{tier}_copied", "x64:gemm:jit")
         )
-    return f"conv:{_wide(tier)}", f"brdgmm_dw:{_wide(tier)}" if dense else "x64:gemm:jit"
+    return f"conv:{by_width(tier)}", f"brdgmm_dw:{by_width(tier)}" if dense else "x64:gemm:jit"
 
 
 def _refused_by_depth(p: ConvProblem) -> Unimplemented:
@@ -482,11 +408,11 @@ def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
         few = named_last(p) and isa == "avx2" and p.groups % 8
         return f"dw:{isa}", "x64:gemm:jit" if depthwise_by_gemm(p) else f"jit{'' if few else '_dw'}:{isa}"
     if ends_as_reference(p, tier):
-        return f"dw:{_wide(tier)}_int8_exact", "ref:any"
+        return f"dw:{by_width(tier)}_int8_exact", "ref:any"
     if by_int8_gemm(p, tier):
         return f"dw:{tier}_int8", _int8_gemm(p)
     jit = "jit_int8" if "avx512_core" in implied(tier) else "jit_uni_int8"
-    brdgmm = tier in _VNNI and not jit_with_avx_vnni(p)
+    brdgmm = tier in VNNI and not jit_with_avx_vnni(p)
     return f"dw:{tier}_int8", f"{'brdgmm_dw' if brdgmm else jit}:{tier}"
 
 
