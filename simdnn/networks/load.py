@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Scope = ChainMap[str, None]  # names that may be read, a map for each graph around
 DOMAINS = ("", "ai.onnx")
 _LONGEST_NAME = 255  # of a file
+#: what a model need not import: onnxruntime adds its own domain and the newest of those it knows (`Model::Model`)
+_NOT_IMPORTED = {"com.microsoft": 1, "ai.onnx.ml": 5}
 
 
 def onnx_package() -> Any:
@@ -145,7 +147,7 @@ def _opsets(model: Any) -> dict[str, int]:
     version = found.setdefault("", 1)
     if not 1 <= version <= newest:
         raise InvalidArgument(f"opset {version}; the installed onnx package knows 1 to {newest}")
-    return found
+    return _NOT_IMPORTED | found
 
 
 class _Loader:

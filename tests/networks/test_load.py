@@ -281,6 +281,17 @@ def test_a_wrong_number_of_inputs_names_the_node(op: str, count: int) -> None:
         assert "\n" not in str(caught.value)
 
 
+def test_domains_that_onnxruntime_adds_need_no_import() -> None:
+    made = model([helper.make_node("Relu", ["x"], ["y"])], {"x": [4]}, ["y"])
+    scaler = helper.make_node("Scaler", ["h"], ["y"], domain="ai.onnx.ml", offset=[1.0], scale=[2.0])
+    del made.graph.node[:]
+    made.graph.node.extend([helper.make_node("FastGelu", ["x"], ["h"], domain="com.microsoft"), scaler])
+    found = simdnn.load(made).run({"x": np.ones(4, np.float32)}, machine="zen4").outputs["y"]
+    assert found == pytest.approx((0.8412 - 1) * 2, abs=2e-3)
+    made.graph.node[0].domain = "org.other"
+    refused(made, "imports no operator set 'org.other'")
+
+
 @pytest.mark.parametrize(
     ("op", "reads", "message"),
     [
