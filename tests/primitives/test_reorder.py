@@ -66,9 +66,12 @@ def test_weights_are_wanted_in_the_type_computed_in() -> None:
 
 
 def test_tags_that_kernels_do_not_read() -> None:
-    for tags in ({"src_tag": "ba"}, {"dst_tag": "nhwc"}, {"wei_tag": "oihw"}):
+    for tags in ({"dst_tag": "nhwc"}, {"wei_tag": "oihw"}):
         with pytest.raises(InvalidArgument, match="Allowed: any, ab"):
             simdnn.estimate("matmul", m=4, n=4, k=4, machine="zen4", **tags)
+    with pytest.raises(Unimplemented, match="what works: 'any' and 'ab', and 'ba' with dispatch='onednn'"):
+        simdnn.estimate("matmul", m=4, n=4, k=4, machine="zen4", src_tag="ba")
+    assert simdnn.estimate("matmul", m=4, n=4, k=4, machine="zen4", src_tag="ab", dst_tag="ab").cycles > 0
     with pytest.raises(InvalidArgument, match="wei_tag 'hwio': did you mean 'oihw'"):
         simdnn.estimate("convolution", **CONV, machine="zen4", wei_tag="hwio")
 
