@@ -10,6 +10,7 @@ from dataclasses import replace
 from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.common.activations import is_formula
+from simdnn.kernels.common.layouts import ANY_LAYOUTS
 from simdnn.kernels.common.postops import sums_late
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, Options, Order, Part
@@ -55,8 +56,9 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
     cut, split, k, integer = 0, 0, problem.k, dot.acc == "s32"
     if problem.left_to == "gemm" and not integer:
         return cut_in_older_gemm(dot, problem, wide)
+    row = problem.m == 1 and problem.layouts != ANY_LAYOUTS  # dense ones are its kernels' of vectors
     if dot.acc == "f32":
-        cut = _most(problem, wide)
+        cut = _most(problem, wide, row)
     if dot.saturates and older_gemm.halves(problem, wide):
         split = -(-k // 2)
     exact = (
@@ -71,7 +73,7 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
         return found
     if integer and older_kernel(isa, problem):
         return replace(found, packs=dot.saturates and not split % dot.depth)
-    cut = found.cut or (0 if split else _most(problem, wide))
+    cut = found.cut or (0 if split else _most(problem, wide, row))
     return replace(found, cut=cut, tile=register_tile(problem, dot, wide), packs=dot.wei == "f16")
 
 
@@ -226,14 +228,14 @@ def cut_decompressed(dot: DotProduct, isa: str, problem: MatmulProblem) -> Optio
         return Options()
     wide = "avx512_core" in implied(isa)
     tile = register_tile(problem, dot, wide) if problem.tiles == "onednn" else None
-    return Options(cut=_most(problem, wide), tile=tile)
+    return Options(cut=_most(problem, wide, problem.m == 1), tile=tile)
 
 
-def _most(p: MatmulProblem, wide: bool) -> int:
-    """The products of a chain of brg_matmul; a single row counts as one that lies column by column
+def _most(p: MatmulProblem, wide: bool, row: bool) -> int:
+    """The products of a chain of brg_matmul; a single `row` counts as one that lies column by column
     (`use_extended_k_blk` in brgemm_matmul_utils.cpp).
     """
-    return 512 if wide and (p.k <= 1024 or p.m == 1 or older_gemm.is_turned(p)) else 1024
+    return 512 if wide and (p.k <= 1024 or row or older_gemm.is_turned(p)) else 1024
 
 
 def cut_widened(dot: DotProduct, isa: str, problem: Problem) -> Options:
