@@ -202,8 +202,8 @@ def _refuse_layouts(layouts: Layouts, target: Target, of_narrow: bool) -> None:
         copied = target.library and (name == "src_tag" or layout == "apart")  # into rows, ahead of a library's kernels
         if layout != "any" and not copied:
             raise Unimplemented(
-                f"{name}={layout!r}: kernels here read and write rows; what works: 'any' and 'ab', and {layout!r} with "
-                "dispatch='onednn', but beside floats of 8 bits and fewer"
+                f"{name}={layout!r}: what works: 'any' and 'ab', and {layout!r} with dispatch='onednn', but beside "
+                "floats of 8 bits and fewer"
             )
 
 
