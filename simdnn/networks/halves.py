@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from isa_models.readings.arrays import Array
+from simdnn.networks import schemas
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.kinds import F16, F32, Kinds, kinds_of
 from simdnn.networks.model import Graph, Node
-from simdnn.networks.ops.function import body, schema_of
+from simdnn.networks.ops.function import body, schema_of, written_body
 from simdnn.networks.ops.qlinear import MICROSOFT
 from simdnn.networks.ops.registry import find
 from simdnn.networks.patterns import Rewriting, Shapes, first_of
@@ -250,19 +250,13 @@ def _has_body(node: Node) -> bool:
     versions = [version for version in schema.function_opset_versions if version <= node.version]
     if not versions:
         return False
-    import onnx
-
-    function = onnx.FunctionProto()
-    function.ParseFromString(schema.get_function_with_opset_version(max(versions)))
-    return all(_since(n.op_type, max(versions)) == _since(n.op_type, node.version) for n in function.node)
+    written = written_body(schema, node.version).node
+    return all(_since(n.op_type, max(versions)) == _since(n.op_type, node.version) for n in written)
 
 
-@functools.cache
 def _since(op: str, version: int) -> int:
     """The opset that has last changed an operator."""
-    import onnx
-
-    return int(onnx.defs.get_schema(op, version).since_version)
+    return int(schemas.find(op, version).since_version)
 
 
 def _renamed(graph: Graph, node: Node) -> Graph:

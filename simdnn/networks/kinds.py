@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from simdnn.networks import schemas
 from simdnn.networks.model import Graph, Node, subgraphs
 from simdnn.networks.types import element, is_float
 
@@ -69,11 +70,8 @@ def formal_types(op: str, version: int, domain: str) -> tuple[Sequence[str], Seq
     >>> formal_types("LayerNormalization", 17, "")
     (('T', 'T', 'T'), ('T', 'U', 'U'))
     """
-    import onnx
-
-    try:
-        schema = onnx.defs.get_schema(op, version, domain)
-    except onnx.defs.SchemaError:
+    schema = schemas.find(op, version, domain)
+    if schema is None:
         return (), ()
     one = {c.type_param_str: c.allowed_type_strs[0] for c in schema.type_constraints if len(c.allowed_type_strs) == 1}
     given, made = (tuple(one.get(p.type_str, p.type_str) for p in side) for side in (schema.inputs, schema.outputs))

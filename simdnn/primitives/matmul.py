@@ -115,9 +115,8 @@ def matmul_on(
     """`matmul` for who has checked once where its products run; the last three arguments are `simdnn.estimate`'s."""
     if isinstance(weights, np.ndarray) or not isinstance(weights, Blocks):
         kind = kind_of_call(target, src, weights, bias, into, attr, dst, wei_tag, runtime_dims, src_tag, dst_tag)
-        wei_tag, layouts = matrices_of(src_tag, wei_tag, dst_tag)
-        known = runtime_dims, layouts
-        ready = prepared(kind, lambda: _prepared(target, src, weights, bias, dst, attr, wei_tag, into, *known))
+        tags = src_tag, wei_tag, dst_tag
+        ready = prepared(kind, lambda: _prepared(target, src, weights, bias, dst, attr, tags, into, runtime_dims))
         return ready.run(src, known_or_plain(weights), bias)
     asked = asked_of(src, weights)
     nothing_beside(weights.dtype, bias, into)
@@ -133,12 +132,12 @@ def _prepared(
     bias: Array | None,
     dst: str | None,
     attr: Attr | None,
-    wei_tag: str,
+    tags: tuple[str, str, str],
     into: Array | None,
     runtime_dims: str,
-    layouts: Layouts,
 ) -> Prepared:
-    """The primitive made ready for any numbers, or the refusal."""
+    """The primitive made ready for any numbers, or the refusal; `tags` of source, weights and destination."""
+    wei_tag, layouts = matrices_of(*tags)
     values, wei = plain_of(weights)
     types = arrays.type_of("src", src), wei
     asked = products_of(src, values, target.apart(*types), runtime_dims, layouts)

@@ -119,7 +119,7 @@ def tune(
 
 
 def _tuned(
-    measured: Mapping[str, Finding], fronts: Mapping[str, pd.DataFrame], measure: str, notes: Any, name: str
+    measured: Mapping[str, Finding], fronts: Mapping[str, pd.DataFrame], measure: str, notes: Sequence[str], name: str
 ) -> Tuned:
     """The outcome: the machines' fronts one below the other, and the recipe of each of their rows."""
     modes = [measured[machine].full.modes[int(row)] for machine, front in fronts.items() for row in front.index]

@@ -17,7 +17,8 @@ pytest.importorskip("onnxruntime")
 from onnx import helper  # noqa: E402
 
 from tests.networks import peer  # noqa: E402
-from tools.record_onnxruntime_operators import ML, Draws, trees  # noqa: E402
+from tools.onnxruntime_draws import ML, Draws  # noqa: E402
+from tools.record_onnxruntime_operators import trees  # noqa: E402
 
 FLOAT = onnx.TensorProto.FLOAT
 

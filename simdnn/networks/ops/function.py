@@ -70,6 +70,20 @@ def _with_defaults(node: Node, schema: Any) -> onnx.NodeProto:
     return proto
 
 
+def written_body(schema: Any, version: int) -> onnx.FunctionProto:
+    """The body that a schema holds as it is, of the newest version that an opset has."""
+    import onnx
+
+    found = onnx.FunctionProto()
+    found.ParseFromString(schema.get_function_with_opset_version(_newest(schema.function_opset_versions, version)))
+    return found
+
+
+def _newest(versions: Sequence[int], most: int) -> int:
+    """The newest version up to an opset; the first where all are newer."""
+    return max([version for version in versions if version <= most] or versions[:1])
+
+
 def _function(schema: Any, version: int, proto: onnx.NodeProto, types: list[onnx.TypeProto]) -> onnx.FunctionProto:
     """The function of the newest version that the node's opset has."""
     import onnx
@@ -77,16 +91,11 @@ def _function(schema: Any, version: int, proto: onnx.NodeProto, types: list[onnx
     found = onnx.FunctionProto()
     try:
         if schema.has_function:
-            newest = max(
-                [v for v in schema.function_opset_versions if v <= version] or schema.function_opset_versions[:1]
-            )
-            found.ParseFromString(schema.get_function_with_opset_version(newest))
-        else:
-            versions = schema.context_dependent_function_opset_versions
-            newest = max([v for v in versions if v <= version] or versions[:1])
-            raw = [t.SerializeToString() for t in types]
-            data = schema.get_context_dependent_function_with_opset_version(newest, proto.SerializeToString(), raw)
-            found.ParseFromString(data)
+            return written_body(schema, version)
+        newest = _newest(schema.context_dependent_function_opset_versions, version)
+        raw = [t.SerializeToString() for t in types]
+        data = schema.get_context_dependent_function_with_opset_version(newest, proto.SerializeToString(), raw)
+        found.ParseFromString(data)
     except Exception as error:  # what the C++ side raises has no documented type
         raise InvalidArgument(f"its body cannot be made: {' '.join(str(error).split())[:120]}") from None
     return found
