@@ -240,7 +240,7 @@ def _tell(
     args: argparse.Namespace,
     outcome: run_kinds.WorkloadOutcome,
     left: dict[str, str],
-    ported: pd.DataFrame | None,
+    ported: run_porting.Ported | None,
 ) -> int:
     """Write what was found; the exit status."""
     layers, totals = _asked(args, outcome), outcome.frames.totals

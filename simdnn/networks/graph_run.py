@@ -6,6 +6,7 @@ from collections import ChainMap
 from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -72,16 +73,22 @@ class GraphRun:
         self.known = memo.constants(graph.constants) | memo.values(feeds) if memo else {}
 
     def run(
-        self, watch: Watch | None = None, fetched: Sequence[str] = (), told: Progress = silent
+        self,
+        watch: Watch | None = None,
+        fetched: Sequence[str] = (),
+        told: Progress = silent,
+        instead: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[dict[str, Any], tuple[NodeRun, ...]]:
-        """The values that are left, those `fetched` among them, and each node's run."""
+        """The values that are left, those `fetched` among them, and each node's run. Values of `instead` stand in for
+        what nodes gave.
+        """
         made = {name for node in self.graph.nodes for name in node.outputs}
         runs: list[NodeRun] = []
         for node, last_used in zip(self.graph.nodes, _last_uses(self.graph, fetched), strict=True):
             told(len(runs), len(self.graph.nodes), node.name or node.op)
             given, calls, free = self.node(node)
             for name, value in zip(node.outputs, given, strict=False):
-                self.values[name] = value
+                self.values[name] = instead.get(name, value)
                 self.k.held += _bytes(value)
             self.k.calls.clear()
             runs.append(NodeRun(node, calls, *described(given[0] if given else None), free))

@@ -181,12 +181,21 @@ class Network(Alike, Loaded, InNotebooks):
             values, nodes = graph_run.run(watch, fetched, told)
         return NetworkResult(target.machine, isa, target.threads, nodes, {name: values[name] for name in fetched})
 
-    def run_by(self, kernels: Kernels, feeds: Mapping[str, Array], *, watch: Watch | None = None) -> NetworkResult:
-        """Values and cost by kernels that may note more than `run` tells, or take others for what they refuse."""
+    def run_by(
+        self,
+        kernels: Kernels,
+        feeds: Mapping[str, Array],
+        *,
+        watch: Watch | None = None,
+        instead: Mapping[str, Any] | None = None,
+    ) -> NetworkResult:
+        """Values and cost by kernels that may note more than `run` tells, or take others for what they refuse. Nodes
+        read the values `instead`, by name, of what those before them gave.
+        """
         self.check_operators()
         graph_run = GraphRun(*self._run_on(kernels), self._fed(feeds), kernels, "*", {}, None)
         with shown() as told:
-            values, nodes = graph_run.run(watch, told=told)
+            values, nodes = graph_run.run(watch, told=told, instead=instead or {})
         outputs = {port.name: values[port.name] for port in self.outputs}
         return NetworkResult(kernels.target.machine, None, kernels.target.threads, nodes, outputs)
 

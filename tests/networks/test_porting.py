@@ -1,4 +1,4 @@
-"""A model stored in integers on two CPUs: what differs, by how much, what helps, and what `simdnn run` says of it."""
+"""A model on two CPUs: what differs, by how much, what helps, and what `simdnn run` says of it."""
 
 from __future__ import annotations
 
@@ -91,9 +91,61 @@ def test_weights_of_u8_and_of_seven_bits_part_nowhere() -> None:
 def test_floats_of_an_unknown_order_are_told_and_go_on() -> None:
     frame = simdnn.porting(model(WEIGHTS, floats=True), {"x": SOURCE}, machines=["hsw", "icx"])
     (told,) = frame.attrs["unclaimed"]
-    assert "may take arithmetic that follows" in told and frame.node.tolist() == ["fc", "fc"]
+    assert "may take arithmetic that follows" in told and frame.node.tolist() == ["fc", "conv", "fc", "conv"]
     with pytest.raises(simdnn.Unimplemented, match="node 'conv'.*arithmetic that follows"):
         simdnn.load(model(WEIGHTS, floats=True)).run({"x": SOURCE}, machine="hsw", dispatch="onnxruntime")
+
+
+def network_of_floats(kind: np.dtype[Any]) -> Any:
+    """A Conv of 12 channels, one block of 16 or two of 8; and a Softmax of 40, sums in 16 lanes or 8."""
+    rng = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"], "conv"),
+        helper.make_node("Flatten", ["c"], ["f"]),
+        helper.make_node("Gemm", ["f", "w"], ["g"], "fc"),
+        helper.make_node("Softmax", ["g"], ["y"], "softmax", axis=-1),
+    ]
+    held = {"k": rng.standard_normal((8, 12, 3, 3)), "w": rng.standard_normal((32, 40))}
+    tensors = [numpy_helper.from_array(values.astype(kind), name) for name, values in held.items()]
+    ports = [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(kind), (1, 12, 4, 4))]
+    graph = helper.make_graph(nodes, "floats", ports, [onnx.ValueInfoProto(name="y")], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_nodes_of_floats_that_part_by_themselves_are_told_from_those_that_read_what_parted(kind: Any) -> None:
+    feeds = {"x": np.random.default_rng(1).standard_normal((1, 12, 4, 4)).astype(kind)}
+    frame = simdnn.porting(network_of_floats(np.dtype(kind)), feeds, machines=["hsw", "skx", "icx"])
+    rows = frame.set_index(["machine", "node"])
+    assert not frame.saturated.any() and not rows.loc["skx", "differs"].any()  # the same kernels of floats as icx
+    own = rows.loc["hsw"].own
+    assert own["conv"] > 0 and own["fc"] == 0 < rows.loc[("hsw", "fc"), "differs"]
+    assert rows.loc[("hsw", "conv"), "max_difference"] < 1e-5 and frame.attrs["outputs"]["hsw"]["sqnr_db"] > 60
+    assert "ORT_ENABLE_EXTENDED" in rows.loc[("hsw", "conv"), "helps"]
+    if kind is np.float32:  # in f16 Softmax is its body, whose sums are the same everywhere
+        assert own["softmax"] > 0 and not rows.loc[("hsw", "softmax"), "helps"]
+
+
+def test_the_report_of_floats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(network_of_floats(np.dtype(np.float32)), tmp_path / "m.onnx")
+    assert main(["run", str(tmp_path / "m.onnx"), "--machine", "hsw,icx", "--modes", "f32"]) == 0
+    shown = capsys.readouterr().out
+    assert "conv on hsw: session.graph_optimization_level=ORT_ENABLE_EXTENDED on both: no blocks of channels, " in shown
+    assert "softmax on hsw: other kernels of onnxruntime for that CPU" in shown and "saturated  own" not in shown
+
+
+def test_a_model_that_the_library_refuses_is_no_end_of_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"], "relu")],
+        "bf16",
+        [helper.make_tensor_value_info("x", TensorProto.BFLOAT16, (2, 3))],
+        [helper.make_tensor_value_info("y", TensorProto.BFLOAT16, (2, 3))],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    assert main(["run", str(tmp_path / "m.onnx"), "--machine", "hsw,icx", "--modes", "f32"]) == 0
+    assert "Porting: not answered, " in capsys.readouterr().out
 
 
 def test_lint_of_what_onnxruntime_does_in_floats() -> None:
