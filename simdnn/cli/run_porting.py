@@ -53,13 +53,14 @@ def content(frame: Ported) -> dict[str, Any]:
 
 def _floats(nodes: pd.DataFrame, title: str) -> list[str]:
     """A sentence on nodes that are stored in integers, and multiplied in floats."""
-    stored = nodes[nodes["types"].str.contains(":")]
-    floats = stored[stored["computes"] == "f32"]
+    macs = max(1, nodes["macs"].sum())
+    nodes = nodes[nodes["types"].str.contains(":")]
+    floats = nodes[nodes["computes"] == "f32"]
     if floats.empty:
         return []
-    share = floats["macs"].sum() / max(1, nodes["macs"].sum())
+    share = floats["macs"].sum() / macs
     return [
-        f"{len(floats)} of {len(stored)} nodes ({share:.0%} of the MACs) are multiplied in floats by {title}, though "
+        f"{len(floats)} of {len(nodes)} nodes ({share:.0%} of the MACs) are multiplied in floats by {title}, though "
         f"stored in integers: {_some(floats['node'])}; integers need a QuantizeLinear behind a node, or a MatMul "
         "without a bias"
     ]
@@ -79,7 +80,7 @@ def _table(shown: pd.DataFrame) -> list[str]:
 
 
 def _helps(shown: pd.DataFrame, title: str) -> list[str]:
-    """What helps each node that differs by itself, and what that costs."""
+    """Sentences on nodes that differ by themselves: what helps, and what that costs."""
     from simdnn.networks.porting import NO_BLOCKS
 
     lines = []

@@ -149,8 +149,8 @@ class LineSums(Protocol):
         """Means, or zeros where not `centred`, and means of squares of what is left."""
         ...
 
-    def mean_of_images(self, x: Array, caps: frozenset[str]) -> Array:
-        """Means over all dimensions behind the second, which stay as ones."""
+    def mean_of_images(self, x: Array, caps: frozenset[str], laid: bool) -> Array:
+        """Means over all dimensions behind the second, which stay as ones; whole blocks of channels may be `laid`."""
         ...
 
     def mean_of_windows(

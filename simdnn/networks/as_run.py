@@ -296,9 +296,10 @@ class _Rewriting(Convolutions):
 
     def laid(self, node: Node) -> Node | None:
         """A node whose arithmetic is another on what lies in blocks of channels, as one that says so."""
-        if node.op not in ("BatchNormalization", "Resize", "Upsample") or node.domain:
+        if node.op not in ("BatchNormalization", "Resize", "Upsample", "GlobalAveragePool") or node.domain:
             return None
-        return replace(node, attributes={**node.attributes, LAID: 1}) if self.blocks.of(first_of(node)) else None
+        inside = self.blocks.of(first_of(node))
+        return None if inside is None else replace(node, attributes={**node.attributes, LAID: int(inside)})
 
     def onto_another(self, node: Node) -> Node | None:
         """A sum of two values that lie in blocks of channels, as the convolution that makes one, onto the other. Where
@@ -314,7 +315,7 @@ class _Rewriting(Convolutions):
             conv = self.nodes.get(name)
             if conv is None or conv.op != "Conv" or not inside or self.only_reader(name) is not node:
                 continue
-            if apart:
+            if apart or len(set(node.inputs)) == 1:
                 self.nodes[name] = replace(conv, attributes={**conv.attributes, "apart": 1})
             elif onto:
                 other = node.inputs[1 - node.inputs.index(name)]

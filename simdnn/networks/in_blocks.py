@@ -15,7 +15,8 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.model import Node
 
 ADDING = ("Add", "Sum")
-_POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
+_POOLING = ("MaxPool", "AveragePool")
+_WHOLE = ("GlobalAveragePool", "GlobalMaxPool")  # pools that stay as they are behind a node that is in no blocks
 #: functions of elements that keep the layout, and those that do where they alone read a convolution, which has them
 _KEEPING = ("Relu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Gelu", "QuickGelu", "Identity", "Dropout")
 _TAKEN_IN = ("LeakyRelu", "Clip")
@@ -46,15 +47,17 @@ class ImageBlocks:
             return self.of(first) if alone and all(each in self.constants for each in bounds) else False
         if node.op in _KEEPING or node.op == "BatchNormalization":
             return self.of(first)
-        if node.op in _POOLING:
+        if node.op in _POOLING or node.op in _WHOLE and first not in self.makers:
             return self.whole(first)
+        if node.op in _WHOLE:
+            return self.whole(first) if self.of(first) else self.of(first)
         if gated := self.gated(node):
             return self.of(gated)
         if node.op in ("Resize", "Upsample"):
             return self.of(first) if self.resized(node) else False
         found = [self.of(each) for each in node.inputs]
         if node.op in ADDING or node.op == "Mul":
-            return False if False in found else None if None in found or not self.alike(node) else True
+            return False if False in found else None if None in found else self.alike(node) or self.broadcast(node)
         if node.op == "Concat":
             whole = [self.whole(each) for each in node.inputs]
             apart = node.get("axis") != 1 or False in found or False in whole
@@ -82,9 +85,29 @@ class ImageBlocks:
         return sizes[1] % self.block == 0
 
     def alike(self, node: Node) -> bool:
-        """Whether the summands or factors of a node have the same sizes; of a sum also where the model says none."""
+        """Whether the summands or factors of a node have the same sizes; of a sum also where the model says none. Sizes
+        without a name are the same where all come from one value that was laid in blocks.
+        """
         sizes = [self.shapes.get(name) for name in node.inputs]
-        return node.op in ADDING if None in sizes else len(set(sizes)) == 1
+        if None in sizes:
+            return node.op in ADDING
+        named = all("" not in each for each in sizes if each is not None)
+        return len(set(sizes)) == 1 and (named or len({self.laid_from(name) for name in node.inputs}) == 1)
+
+    def broadcast(self, node: Node) -> bool | None:
+        """Whether a node whose operands in blocks are not of the same sizes keeps these: a sum by the channel."""
+        sizes = [self.shapes.get(name) for name in node.inputs]
+        channels = [each[1] if each is not None and len(each) == 4 else None for each in sizes]
+        if node.op == "Sum" or not all(isinstance(number, int) for number in channels):
+            return None
+        return node.op == "Add" and len(set(channels)) == 1
+
+    def laid_from(self, name: str) -> str:
+        """The value in no blocks that a value in blocks comes from."""
+        while self.of(name):
+            node = self.makers[name]
+            name = self.gated(node) or node.inputs[0]
+        return name
 
     def gated(self, node: Node) -> str:
         """The x of x * sigmoid(x) and x * hard sigmoid(x); "" of other nodes."""

@@ -40,7 +40,7 @@ Values = Mapping[str, Any]  # what the nodes of one run gave, by name
 _MOVING = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten", "Slice", "Split", "Concat", "Expand")
 #: what helps convolutions, pools and more whose channels lie in blocks of other sizes on another CPU
 NO_BLOCKS = "session.graph_optimization_level=ORT_ENABLE_EXTENDED on both: no blocks of channels"
-_POOLS = ("AveragePool", "GlobalAveragePool")  # which add up otherwise where channels lie in whole blocks
+_LAID = ("Conv", "FusedConv", "ConvOnto", "AveragePool", "GlobalAveragePool")  # which may add up in blocks of channels
 
 
 @keywords
@@ -170,7 +170,7 @@ class _Ported:
             if name not in told_of or name not in reference.values[0]:
                 continue
             saturated, cycles, exact = _saturated(runs), _cycles(first), self.exact.get(name)
-            blocks = self.by_library and _in_blocks(first)
+            blocks = self.by_library and _in_blocks(first.node)
             helps = (
                 _helps(first.node, cycles, exact) if saturated else NO_BLOCKS if blocks and self.own.get(name) else ""
             )
@@ -279,10 +279,9 @@ def _helps(node: Node, cycles: float | None, exact: float | None) -> str:
     return f"weights of 7 bits (reduce_range): no more cycles; weights of u8{session}: exact, {more}"
 
 
-def _in_blocks(run: NodeRun) -> bool:
-    """Whether a node of floats adds up by blocks of channels."""
-    node = run.node
-    return LAID in node.attributes or node.op in _POOLS or any(c.implementation.endswith("_nchwc") for c in run.calls)
+def _in_blocks(node: Node) -> bool:
+    """Whether a node of floats may add up by blocks of channels."""
+    return LAID in node.attributes or node.op in _LAID
 
 
 def _differences(found: Sequence[Array], reference: Sequence[Array]) -> Row:

@@ -446,3 +446,41 @@ def test_a_sum_of_what_lies_in_no_blocks_stays_behind_a_convolution(channels: in
         helper.make_node("Relu", ["t"], ["y"]),
     ]
     assert not differs(model(nodes, feeds, held), feeds)
+
+
+#: nodes behind a convolution `a` and its means `g` by the channel: what leaves blocks of channels, what keeps them
+LEAVING = {
+    "a gate by the channel, and a sum": ["Sigmoid g s", "Mul a s m", "Conv x k b", "Add m b y"],
+    "a sum by the channel": ["Add a g m", "Conv m p b", "Conv m p2 c", "Add b c y"],
+    "means behind a constant": ["Add a one m", "GlobalAveragePool m y"],
+    "means behind a gate": ["Mul a g m", "GlobalAveragePool m y"],
+    "convolutions of different reshaped values": [
+        "Reshape a to r",
+        "Conv r p b",
+        "Reshape g to1 s",
+        "Conv s p c",
+        "Add b c y",
+    ],
+    "one convolution twice": ["Conv a p b", "Add b b y"],
+}
+
+
+@pytest.mark.parametrize("what", LEAVING)
+def test_what_leaves_blocks_of_channels(what: str) -> None:
+    rng = np.random.default_rng(len(what))
+    constants = {
+        name: (rng.standard_normal((16, 16, size, size)) / 12).astype(np.float32)
+        for name, size in {"k": 3, "p": 1, "p2": 1}.items()
+    }
+    constants |= {
+        "one": np.full((1, 1, 1, 1), 0.3, np.float32),
+        "to": np.array([-1, 16, 7, 7]),
+        "to1": np.array([-1, 16, 1, 1]),
+    }
+    lines = ["Conv x k a", "GlobalAveragePool a g", *LEAVING[what]]
+    nodes = []
+    for op, *names in map(str.split, lines):
+        padded = {"pads": [1] * 4} if op == "Conv" and names[1] == "k" else {}
+        nodes.append(helper.make_node(op, names[:-1], names[-1:], **padded))
+    feeds = {"x": rng.standard_normal((1, 16, 7, 7)).astype(np.float32)}
+    assert not differs(model(nodes, feeds, constants, opset=17, open_sizes=True), feeds)

@@ -147,13 +147,13 @@ def _halved(total: Array) -> Array:
 
 
 # -- means of images --------------------------------------------------------------------------------------------------
-def mean_of_images(x: Array, caps: frozenset[str]) -> Array:
-    """Means of (N, C, ...) over all behind C, which stays as ones: one pixel after the other where channels lie in
-    whole blocks; else in four lanes, then what is left.
+def mean_of_images(x: Array, caps: frozenset[str], laid: bool = True) -> Array:
+    """Means of (N, C, ...) over all behind C, which stays as ones: one pixel after the other where channels are `laid`
+    in whole blocks; else in four lanes, then what is left.
     """
     line = x.reshape(*x.shape[:2], -1)
     n = line.shape[-1]
-    whole = 0 if _in_blocks(x, caps) else n - n % 4
+    whole = 0 if laid and _in_blocks(x, caps) else n - n % 4
     lanes = np.zeros((*x.shape[:2], 4), np.float32)
     for first in range(0, whole, 4):
         lanes = lanes + line[..., first : first + 4]

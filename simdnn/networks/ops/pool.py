@@ -11,6 +11,7 @@ from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.pool import PoolProblem
 from simdnn.libraries import LineSums
+from simdnn.networks.in_blocks import LAID
 from simdnn.networks.kernels import Kernels, Values, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import has_kernel, lines_of, widened
@@ -215,7 +216,7 @@ def global_pool(k: Kernels, node: Node, x: Array) -> Array:
     if node.op == "GlobalMaxPool":
         return k.reduce("max", x, axes)
     lines = lines_of(k, x)
-    means = None if lines is None else lambda: lines.mean_of_images(x, k.target.caps)
+    means = None if lines is None else lambda: lines.mean_of_images(x, k.target.caps, bool(node.get(LAID, 1)))
     return k.reduce("sum", x, axes, prod(x.shape[2:]), values=means)
 
 
