@@ -68,7 +68,7 @@ MNEMONICS = set(
     vdivpd vsqrtpd vrcpss vrcpps vrsqrtss vrsqrtps vpcmpistrm vpcmpestrm vpcmpistri vpcmpestri
     vsubph vminph vmaxph vdivph vsqrtph vrcpph vrsqrtph vscalefph vrndscaleph vreduceph vgetexpph vgetmantph vcmpph
     vfpclassph vfpclassps vfmadd132ph vfmadd213ph vfmulcph vfmaddcph vfcmulcph vfcmaddcph
-    vaddsh vmulsh vdivsh vsqrtsh vrcpsh vrsqrtsh vfmadd231sh vcomish vmovsh vmovw
+    vaddsh vmulsh vdivsh vsqrtsh vrcpsh vrsqrtsh vfmadd231sh vcomish vucomish vmovsh vmovw
     vcvtph2w vcvtph2uw vcvttph2w vcvttph2uw vcvtw2ph vcvtuw2ph vcvtph2dq vcvttph2dq vcvtdq2ph vcvtph2udq vcvttph2udq
     vcvtudq2ph vcvtph2qq vcvttph2qq vcvtqq2ph vcvtph2pd vcvtpd2ph vcvtsh2ss vcvtss2sh vcvtsh2sd vcvtsd2sh vcvtsi2sh
     vcvtusi2sh vcvtsh2si vcvttsh2si vcvtsh2usi vcvttsh2usi
@@ -80,9 +80,11 @@ MNEMONICS = set(
     kunpckbw kunpckwd kunpckdq valignd valignq vplzcntd vplzcntq vpopcntb vpopcntw vpopcntd vpopcntq vprold vprolq
     vprord vprorq vprolvd vprolvq vprorvd vprorvq vpshldd vpshrdd vpshldvd vpshrdvd vpmovqb vpmovqw vpmovqd vrcp14ss
     vrsqrt14ss vpsravw vpsllvw vpsrlvw vpmulhrsw vrndscaless vrndscalesh
+    vgetexpss vgetexpsh vgetmantss vgetmantsh vreducess vreducesh
     vgetexpps vgetmantps vreduceps vrangeps vfixupimmps vpconflictd vpconflictq vpmadd52luq vpmultishiftqb vdbpsadbw
     vpshufbitqmb vpbroadcastmb2q vpbroadcastmw2d
     vaesdec vaesdeclast vaesenc vaesenclast vaesimc vaeskeygenassist vpclmulqdq vgf2p8mulb vgf2p8affineqb
+    vgf2p8affineinvqb
     """.split()
 )
 # Suffixes of the same instruction in another encoding. uops.info lists zeroing masks (Z), embedded rounding (SAE, ER)
@@ -158,7 +160,8 @@ def general_forms() -> set[tuple[str, str]]:
 GENERAL = general_forms()
 BROADCAST_OF = re.compile(r"V(FMADD231P[SH]|PDP|DPBF16PS|MULP[SH]|ADDP[SH]|SUBPS|MAXPS|MINPS|PADDD)")
 MASK_OF = re.compile(
-    r"V(MOV([UA]PS|DQ[UA])|P?(EXPAND|COMPRESS|SCATTER)|PMOV|PBROADCAST|BROADCAST|CVT|ADDPS|MULPS|FMADD231PS|PADDD)"
+    r"V(MOV([UA]PS|S[SH]\b|DQ[UA])|P?(EXPAND|COMPRESS|SCATTER)|PMOV|PBROADCAST|BROADCAST|CVT"
+    r"|ADDPS|MULPS|FMADD231PS|PADDD)"
 )
 
 

@@ -28,7 +28,7 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(rf"{_FMA}[sd]"), r"vfmadd231\1s"),
     (re.compile(rf"{_FMA}h"), r"vfmadd231\1h"),
     (re.compile(r"vfmadd231s([sh])"), r"vfmadd231p\1"),
-    (re.compile(r"v(add|sub|mul|min|max|cmp|rndscale|scalef|reduce|getexp|getmant)sh"), r"v\1ph"),
+    (re.compile(r"v(add|sub|mul|min|max|cmp|rndscale|scalef)sh"), r"v\1ph"),
     (re.compile(r"vsubph"), "vaddph"),
     (re.compile(r"v(min|max)ph"), "vminph"),
     (re.compile(_AS_SINGLE), r"v\1\2s"),
@@ -60,7 +60,8 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"vpmovu?s(qb|qw|qd)"), r"vpmov\1"),
     (re.compile(r"vpsh(ld|rd)(v?)[wq]"), r"vpsh\1\2d"),
     (re.compile(r"vpmadd52huq"), "vpmadd52luq"),
-    (re.compile(r"v(getexp|getmant|range|fixupimm|reduce|fpclass)s[sd]"), r"v\1ps"),
+    (re.compile(r"v(getexp|getmant|reduce)sd"), r"v\1ss"),
+    (re.compile(r"v(range|fixupimm|fpclass)s[sd]"), r"v\1ps"),
     (re.compile(r"vfpclass(pd|sh)"), r"vfpclassps"),
     (re.compile(r"v(rcp|rsqrt)14pd"), r"v\g<1>14ps"),
     (re.compile(r"v(rcp|rsqrt)14sd"), r"v\g<1>14ss"),
@@ -87,6 +88,7 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 #: under a mask these are another operation: a load that merges, a move that is not eliminated
 _CHANGED_BY_A_MASK = re.compile(r"v(p?mov(?!ddup|s[hl]dup)|p?broadcast|cvt|p?expand|p?compress|p?gather|p?scatter)\w*")
+_OWN_UNDER_A_MASK = re.compile(r"vmov\w*|vpmov[sz]x\w*")  # and one of their spellings is another one
 _MASKED_MOVES = re.compile(r"vmov([au]p[sd]|dq[au](32|64))")  # of bytes and words merging is an operation of its own
 CALL = "call", "-"
 _SCALAR_SPELLINGS = {
@@ -154,17 +156,20 @@ def _next(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
         yield "v" + mnemonic, form
         yield "v" + mnemonic, ",".join([parts[0], *parts])
         return
-    if mnemonic == "vmovsd":
+    if mnemonic == "vmovsd" and "{k}" in form:
+        yield "vmovss", form.replace("m64", "m32")
+    elif mnemonic == "vmovsd":
         yield ("vmovq" if "m64" in parts else "vmovss"), form
     if mnemonic[0] in "vk":
-        if "{k}" in form and _CHANGED_BY_A_MASK.fullmatch(mnemonic):
+        changed = "{k}" in form and _CHANGED_BY_A_MASK.fullmatch(mnemonic)
+        if changed and _OWN_UNDER_A_MASK.fullmatch(mnemonic):
             if _MASKED_MOVES.fullmatch(mnemonic):
                 yield "vmovups", form
             return
         for pattern, spelled in _SPELLINGS:
             if match := pattern.fullmatch(mnemonic):
                 yield match.expand(spelled), form
-        if "{k}" in form:
+        if "{k}" in form and not changed:
             yield mnemonic, form.replace("{k}", "")
         return
     if mnemonic in _SCALAR_SPELLINGS:

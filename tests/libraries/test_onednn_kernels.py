@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import simdnn
 from isa_models import machine
-from simdnn import Attr, Quant
+from simdnn import Attr, Quant, numerics
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, MatmulProblem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.code import unit_of
@@ -218,16 +218,32 @@ def test_a_depthwise_convolution_of_bf16_is_emulated_product_by_product() -> Non
 
 
 @pytest.mark.parametrize(
-    ("dt", "isa", "k", "packed"),
-    [("u8:s8:s32", "avx2", k, True) for k in (64, 512, 900)]
-    + [("bf16:bf16:f32", "avx512_core", k, True) for k in (64, 512, 900, 2000)]
-    + [("u8:s8:s32", "avx2", 257, False)],
+    ("dt", "isa", "k", "rows"),
+    [("u8:s8:s32", "avx2", k, rows) for k, rows in ((64, 64), (257, 132), (512, 256), (900, 384))]
+    + [("bf16:bf16:f32", "avx512_core", k, rows) for k, rows in ((64, 64), (512, 256), (900, 450), (2000, 768))],
 )
-def test_the_older_gemm_packs_its_weights_in_every_call(dt: str, isa: str, k: int, packed: bool) -> None:
-    """A panel at a time, which stays in a cache for all rows; not seen where K is cut within a dot product."""
+def test_the_older_gemm_packs_its_weights_in_every_call(dt: str, isa: str, k: int, rows: int) -> None:
+    """A panel at a time, as many rows as the library cuts K into, which stay in a cache for all rows."""
     kernel = simdnn.estimate("matmul", m=5, k=k, n=80, dt=dt, machine="zen4", isa=isa, dispatch="onednn").kernel
-    kinds = {tensor.name: tensor.kind for tensor in (kernel.timed or kernel.program).tensors}
-    assert (kinds["wei"] == "private") == packed and ("plain" in kinds) == packed
+    tensors = {tensor.name: tensor for tensor in (kernel.timed or kernel.program).tensors}
+    assert tensors["wei"].kind == "private" and "plain" in tensors
+    assert tensors["wei"].size in [rows * width for width in (16, 32, 48, 64)]
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(5, 900, 80), (3, 257, 33), (1, 64, 24)])
+def test_what_is_timed_of_the_older_gemm_multiplies(m: int, k: int, n: int) -> None:
+    rng = np.random.default_rng(k)
+    src, wei = rng.integers(0, 99, (m, k)).astype(np.uint8), rng.integers(-99, 99, (k, n)).astype(np.int8)
+    how: dict[str, Any] = {"dt": "u8:s8:s32", "machine": "spr", "isa": "avx2", "dispatch": "onednn"}
+    program = simdnn.estimate("matmul", m=m, k=k, n=n, **how).kernel.timed
+    found = numerics.run(program, {"plain": wei.reshape(-1), "src": src.reshape(-1)})["dst"]
+    assert (found.reshape(m, n) == src.astype(np.int32) @ wei.astype(np.int32)).all()
+
+
+def test_lines_of_weights_are_packed_four_times_from_the_first_cache() -> None:
+    """Of 384 rows it holds the lines of the next panels of 16 columns."""
+    found = simdnn.estimate("matmul", m=4, k=1152, n=1000, dt="u8:s8:s32", isa="avx2", machine="spr", dispatch="onednn")
+    assert found.traffic.set_index("level").loc["L2", "read_bytes"] < 1.2 * 1152 * 1000
 
 
 def test_a_call_for_a_line_and_sums_of_weights_cost_what_was_measured() -> None:

@@ -85,7 +85,9 @@ class Gemm:
         """The products, behind what was copied for them."""
         if isinstance(self.weights, PanelWidened):
             return self.widened_outside(self.weights)
-        if isinstance(self.weights, PanelWeights | PanelPacked):
+        if isinstance(self.weights, PanelPacked):
+            return self.parts_outside(self.weights)
+        if isinstance(self.weights, PanelWeights):
             return self.panels_outside(self.weights)
         tile = self.product.options.tile
         return self.in_blocks(tile) if tile else self.rows_outside()
@@ -108,7 +110,7 @@ class Gemm:
                 code += nest([("m", times), ("j", panels)], body, parallel=True)
         return code
 
-    def panels_outside(self, weights: PanelWeights | PanelPacked) -> Code:
+    def panels_outside(self, weights: PanelWeights) -> Code:
         """Each panel's weights are brought into its buffer, and stay there for all rows."""
         code: Code = []
         for panels, panel in weights.panels():
@@ -122,19 +124,34 @@ class Gemm:
         """Each panel's weights are widened into its buffer part by part of the sums, for all rows."""
         code: Code = []
         for panels, panel in weights.panels():
-            blocks = [self.parts(*block, panel) for block in self.blocks.rows]
             body: Code = []
-            begin = 0
-            for turn in zip(*(parts for *_, parts in blocks), strict=True):
-                var, extent = turn[0].var, turn[0].extent
-                at = Affine.var(var) * weights.rows + begin if extent > 1 else Affine(begin)
-                begin += extent * weights.rows
-                one = weights.expand_part(panel, at, min(weights.rows, weights.column - begin + weights.rows))
-                for (_, _, inner, _), part in zip(blocks, turn, strict=True):
-                    one += loop("r", inner, part.code)
-                body += loop(var, extent, one)
+            for turn, part in self.by_part(weights, panel):
+                body += loop(turn.var, turn.extent, part)
             code += nest([("panel", panels), ("q", 1), ("g", 1)], body, parallel=True)
         return code
+
+    def parts_outside(self, weights: PanelPacked) -> Code:
+        """Part by part of the sums each panel's weights are packed into its buffer, for all rows."""
+        kinds = [(panels, self.by_part(weights, panel)) for panels, panel in weights.panels()]
+        code: Code = []
+        for number in range(len(kinds[0][1])):
+            for panels, parts in kinds:
+                code += nest([("panel", panels), ("q", 1), ("g", 1)], parts[number][1], parallel=True)
+        return code
+
+    def by_part(self, weights: PanelPacked, panel: Panel) -> list[tuple[TilePart, Code]]:
+        """For each part of the sums its turns, and a panel's weights of it into their buffer, then all rows."""
+        blocks = [self.parts(*block, panel) for block in self.blocks.rows]
+        found, begin = [], 0
+        for turn in zip(*(parts for *_, parts in blocks), strict=True):
+            at = Affine.var(turn[0].var) * weights.rows + begin if turn[0].extent > 1 else Affine(begin)
+            begin += turn[0].extent * weights.rows
+            count = min(weights.rows, weights.column - begin + weights.rows)
+            one = weights.expand(panel, at, count, self.blocks.highest)
+            for (_, _, inner, _), part in zip(blocks, turn, strict=True):
+                one += loop("r", inner, part.code)
+            found.append((turn[0], one))
+        return found
 
     def tensors(self) -> list[Tensor]:
         p, c, layout = self.product, self.product.conv, self.blocks.layout
@@ -279,7 +296,7 @@ class RegisterTiles:
         p, c = self.product, self.product.conv
         chains, group = self.sums.sums(panel.step), self.sums.group
         given = p.options.tile or RegisterTile(0, 0)
-        how = p.options.starts, given.one_load, given.fetches, given.rows > 0
+        how = p.options.starts, given.one_load, given.fetches, bool(given.rows or p.options.packs)
         return tile(
             p.unit,
             Reduction(p.dot, p.reading.tensor, p.shifted, chains, group, self.first, *how),
@@ -316,7 +333,7 @@ def in_registers(product: Product, columns: int) -> PanelBlocks:
     unit, dot, given, shifted = product.unit, product.dot, product.options.tile, product.shifted
     blocking = fitting(given, unit, dot, shifted) if given else choose(unit, dot, product.rows, columns, shifted)
     blocks, layout = row_blocks(product.rows, blocking.rows, evenly(product)), panels_of(product, blocking.vectors)
-    return PanelBlocks(blocks, layout, ALL if given else SECOND_LEVEL)
+    return PanelBlocks(blocks, layout, ALL if given or product.options.packs else SECOND_LEVEL)
 
 
 def epilogue_of(product: Product, compensate: str) -> Plan:
@@ -336,7 +353,8 @@ def gemm(name: str, problem: Problem, unit: Unit, dot: Dot, options: Options) ->
     blocks = in_registers(product, product.oc)
     compensation = Compensation(product, blocks.layout, compensated(product))
     weights = weights_of(product, blocks.layout)
-    plan, sums = epilogue_of(product, compensation.by), Chains(product, isinstance(weights, PanelWidened))
+    in_place, widened = isinstance(weights, PanelPacked), isinstance(weights, PanelWidened)
+    plan, sums = epilogue_of(product, compensation.by), Chains(product, in_place, in_place and not widened)
     return Gemm(product, blocks, weights, sums, compensation, plan, RegisterTiles(product, sums, plan))
 
 

@@ -18,9 +18,9 @@ class Chains:
 
     group = None
 
-    def __init__(self, product: Product, in_place: bool = False) -> None:
-        """`in_place`: the weights of each chain lie where those of the one before did."""
-        self.product, self.in_place = product, in_place
+    def __init__(self, product: Product, in_place: bool = False, one_by_one: bool = False) -> None:
+        """`in_place`: the weights of each chain lie where those of the one before did; `one_by_one`: in no loop."""
+        self.product, self.in_place, self.one_by_one = product, in_place, one_by_one
 
     @cached_property
     def chained(self) -> bool:
@@ -75,6 +75,9 @@ class Chains:
             last = replace(last, taps=last.taps[::-1])
         if not times:
             return (Repeat((last,)),)
+        if self.one_by_one:
+            each = [chain((0, r.kw), planes, rows, first=part * cut) for part in range(times + 1)]
+            return tuple(Repeat((replace(one, weights=0),)) for one in each)
         over = TapLoop("part", times, cut * depth, 0 if self.in_place else cut * step)
         last = replace(last, weights=0) if self.in_place else last
         return Repeat((chain((0, r.kw), planes, rows),), over), Repeat((last,))

@@ -12,7 +12,7 @@ from isa_models import Machine
 from isa_models.errors import OutOfRegisters
 from isa_models.isa import implied
 from simdnn.kernels.common.spec import ConvProblem, Kernel, KernelKind, MatmulProblem, Problem
-from simdnn.kernels.common.sums import Options
+from simdnn.kernels.common.sums import Options, Order
 from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, accumulation_of, tiled_gemm
 from simdnn.kernels.x86.around import around
 from simdnn.kernels.x86.as_s8 import WIDENED, as_s8, fed
@@ -84,13 +84,13 @@ def on_vectors(row: Row, name: str, problem: Problem, machine: Machine) -> Kerne
         kernel = gemm(name, problem, unit, dot, replace(options, tile=None)).kernel()
         narrower = replace(unit, width=32 * options.lanes) if options.lanes else unit
         return replace(kernel, timed=direct(name, problem, narrower, F16_LOADED if dot == F16 else dot, options))
-    kernel = gemm(name, problem, unit, dot, replace(options, packs=False)).kernel()
+    kernel = gemm(name, problem, unit, dot, replace(options, packs=0, tile=None) if options.packs else options).kernel()
     if options.packs and dot.wei == "f16":
-        values = gemm(name, problem, unit, dot, replace(options, packs=False, tile=None)).kernel()
-        return replace(values, timed=gemm(name, problem, unit, FMA, options).program)
+        return replace(kernel, timed=gemm(name, problem, unit, FMA, options).program)
     if options.packs and isinstance(problem, MatmulProblem):
         plain = problem if problem.wei_tag != "any" else replace(problem, wei_tag="ab")
-        return replace(kernel, timed=gemm(name, plain, unit, dot, options).program)
+        by_parts = replace(options, cut=options.packs, split_k=0, order=Order())
+        return replace(kernel, timed=gemm(name, plain, unit, dot, by_parts).program)
     return kernel
 
 

@@ -138,12 +138,19 @@ class PackedWeights:
 
 
 class PanelPacked(PackedWeights):
-    """Plain weights that each panel packs for itself, in a buffer that stays in the cache for its tiles."""
+    """Plain weights that each panel packs for itself, in a buffer that stays in the cache for its tiles: as much of K
+    as is added up at once.
+    """
+
+    @property
+    def rows(self) -> int:
+        """Rows of the buffer."""
+        return min(self.product.options.cut or self.column, self.column)
 
     def tensors(self) -> list[Tensor]:
         plain = super().tensors()[0]
         found = runs(self.layout, self.product.unit.lanes, "panel")
-        return [plain, *(Tensor(r.tensor, self.multiplied, self.column * r.width, "private") for r in found)]
+        return [plain, *(Tensor(r.tensor, self.multiplied, self.rows * r.width, "private") for r in found)]
 
     def stage(self) -> Code:
         return []
@@ -155,21 +162,19 @@ class PanelPacked(PackedWeights):
             for r in runs(self.layout, self.product.unit.lanes, "panel")
         ]
 
-    def expand(self, panel: Panel, rows: int) -> Code:
-        """The panel's weights into its buffer, by registers that tiles of up to `rows` rows need later."""
+    def expand(self, panel: Panel, row: Affine, count: int, height: int) -> Code:
+        """`count` rows of the panel from `row` on into its buffer, by registers that tiles of up to `height` rows need
+        later.
+        """
         plain = stored(self.product.problem.wei_tag, self.stored, self.own)
-        sums = [f"c{i}_{j}" for i in range(rows) for j in range(panel.vectors)]
+        sums = [f"c{i}_{j}" for i in range(height) for j in range(panel.vectors)]
         registers = (*sums, *(f"b{j}" for j in range(8)))[:8]
-        return Packing(self.product.unit, plain, self.own, alone=panel.tensor, registers=registers).stage()
+        packing = Packing(self.product.unit, plain, self.own, alone=panel.tensor, registers=registers)
+        return packing.tap(Affine(), row * plain.ic, min(count, self.product.k - row.const))
 
 
 class PanelWidened(PanelPacked):
     """Panels of f16, made f32 part by part in a buffer that stays in the cache for its tiles."""
-
-    @property
-    def rows(self) -> int:
-        """Rows of the buffer: as much of K as is added up at once."""
-        return min(self.product.options.cut or self.column, self.column)
 
     def tensors(self) -> list[Tensor]:
         p, found = self.product, []
@@ -178,7 +183,7 @@ class PanelWidened(PanelPacked):
             found += [stored, Tensor(r.tensor, self.multiplied, self.rows * r.width, "private")]
         return found
 
-    def expand_part(self, panel: Panel, row: Affine, count: int) -> Code:
+    def expand(self, panel: Panel, row: Affine, count: int, height: int) -> Code:
         """`count` rows of the panel from `row` on into its buffer, a few of them in a step."""
         unit, width = self.product.unit, panel.vectors * self.product.unit.lanes
         first = Affine.var("panel") * (self.column * width) if panel.tensor == "wei" else Affine()

@@ -5,9 +5,13 @@ cut. Its matrices lie column by column: its m is N here, its n M, its first oper
 from __future__ import annotations
 
 from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.common.sums import RegisterTile
 
 _FEW_ROWS = 16  # under which AVX-512 has a kernel for weights along K
 _LARGE = 378  # sizes from which copies pay
+TILE_OF_BYTES = RegisterTile(4, 2)  # of AVX2 (`un`, `um` in gemm_info.cpp)
+#: of bytes without VNNI, K that is not cut, and what is packed at once; under two of these, halves
+_BYTES = {True: (384, 768), False: (256, 384)}
 #: K that is not cut by the kernels that copy, and what they add up at once; under two of these, halves
 _COPIED = {True: (384, 384), False: (256, 192)}
 
@@ -48,8 +52,19 @@ def halves(p: MatmulProblem, wide: bool) -> bool:
 
 def in_halves(k: int, wide: bool) -> bool:
     """Whether such products over this K do."""
-    least, most = (384, 2 * 768) if wide else (256, 2 * 384)
-    return least < k < most
+    least, part = _BYTES[wide]
+    return least < k < 2 * part
+
+
+def packed_rows(k: int, wide: bool, depth: int) -> int:
+    """Rows of weights of bytes that are packed at a time (`get_k_padd`), whole steps of `depth` rows.
+
+    >>> [packed_rows(k, False, 4) for k in (200, 766, 3072)]
+    [200, 384, 384]
+    """
+    least, part = _BYTES[wide]
+    rows = k if k <= least else -(-k // 2) if in_halves(k, wide) else part
+    return -(-rows // depth) * depth
 
 
 def starts_from_sum(p: MatmulProblem) -> bool:

@@ -72,9 +72,11 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
     if problem.tiles != "onednn":
         return found
     if integer and older_kernel(isa, problem):
-        return replace(found, packs=dot.saturates and not split % dot.depth)
+        if not dot.saturates:
+            return found
+        return replace(found, packs=older_gemm.packed_rows(k, wide, dot.depth), tile=older_gemm.TILE_OF_BYTES)
     cut = found.cut or (0 if split else _most(problem, wide, row))
-    return replace(found, cut=cut, tile=register_tile(problem, dot, wide), packs=dot.wei == "f16")
+    return replace(found, cut=cut, tile=register_tile(problem, dot, wide), packs=cut or k if dot.wei == "f16" else 0)
 
 
 def _direct(found: Options, dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) -> Options:
@@ -144,10 +146,15 @@ def cut_as_emulated(dot: DotProduct, isa: str, problem: Problem) -> Options:
         return Options(merged_scales=True, cut=8, sum_first=first)
     part = _restarts(problem.k)
     if part in (0, 768):
-        return Options(merged_scales=True, cut=part, sum_first=first, packs=bool(problem.tiles))
+        return Options(
+            merged_scales=True,
+            cut=part,
+            sum_first=first,
+            packs=(part or problem.k + problem.k % 2) if problem.tiles else 0,
+        )
     order = Order(parts=(Part(((0, 1), (1, 1))),))
     alike = -(-part // dot.depth) == -(-(problem.k - part) // dot.depth)  # else a pair is left that nothing packs
-    packs = bool(problem.tiles) and alike
+    packs = part + part % 2 if problem.tiles and alike else 0
     return Options(merged_scales=True, split_k=part, order=order, sum_first=first, packs=packs)
 
 
