@@ -1,7 +1,9 @@
 """Recorded outputs of oneDNN 3.13.2's matmuls and convolutions on a Zen 4, at up to four ISA caps: what random problems
 found otherwise than it was here (tests/vectors/onednn_products), then its older GEMMs and sums in f8 (onednn_gemms),
 convolutions over layouts that are named (onednn_layouts), then denormals, exp of a NaN and single output pixels
-(onednn_edges), matmuls over layouts that are named and what their groups decide (onednn_matrices).
+(onednn_edges), matmuls over layouts that are named and what their groups decide (onednn_matrices). Last, problems on
+AMX tiles (onednn_tiles): the library saw the CPUID of an Emerald Rapids on a Zen 4, and a handler of illegal
+instructions did what its tiles ask for.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from simdnn.primitives.run import Target
 from tests.recorded import runs, typed
 from tests.test_recorded_orders import bits
 
-NAMES = ("onednn_products", "onednn_gemms", "onednn_layouts", "onednn_edges", "onednn_matrices")
+NAMES = ("onednn_products", "onednn_gemms", "onednn_layouts", "onednn_edges", "onednn_matrices", "onednn_tiles")
 FOLDERS = [Path(__file__).parent / "vectors" / name for name in NAMES]
 CASES = [case for folder in FOLDERS for case in json.loads((folder / "manifest.json").read_text())["cases"]]
 STORED = {name: array for folder in FOLDERS for name, array in np.load(folder / "outputs.npz").items()}
@@ -48,12 +50,13 @@ def attribute(given: dict[str, Any]) -> simdnn.Attr:
 def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
     options = read(case["options"]) | ({"attr": attribute(case["attr"])} if "attr" in case else {})
     told = case.get("told", {"runtime_dims": case["runtime_dims"]} if "runtime_dims" in case else {})
+    machine = "spr" if cap == "avx512_core_amx" else "zen4"
     if case["call"] == "matmul":
-        on = Target.of("zen4", cap, 1, "auto", "onednn")
+        on = Target.of(machine, cap, 1, "auto", "onednn")
         found = matmul_on(on, *read(case["args"]), **options, **told)
     else:
         call = getattr(simdnn, case["call"])
-        found = call(*read(case["args"]), **options, machine="zen4", isa=cap, dispatch="onednn")
+        found = call(*read(case["args"]), **options, machine=machine, isa=cap, dispatch="onednn")
     expected = STORED[f"{case['name']}/out__{case['runs'][cap].get('as', cap)}"]
     wanted = expected.view(found.output.dtype) if expected.dtype != found.output.dtype else expected
     np.testing.assert_array_equal(bits(found.output), bits(wanted))

@@ -214,7 +214,7 @@ def _on_cpu(
     given = given.without_single_groups
     zeros = on_cpu(given, library, wei_tag)
     epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias)
-    asked = matmul_problem(shape, epilogue, wei_tag, products.layouts)
+    asked = replace(matmul_problem(shape, epilogue, wei_tag, products.layouts), dims=products.dims if library else 2)
     if products.runtime and not library:
         raise InvalidArgument(f"runtime_dims={products.runtime!r}: kernels here know all sizes; a library is asked so")
     if library and (products.runtime or any(op.second for op in epilogue.post_ops)):

@@ -201,8 +201,10 @@ def test_planes_cost_their_share() -> None:
 
 def test_what_is_refused() -> None:
     src, weights = operands(SHAPES[0], "s8")
-    with pytest.raises(Unimplemented, match="three spatial dimensions"):
-        simdnn.convolution(src, weights, machine="spr", dispatch="onednn")
+    with pytest.raises(Unimplemented, match="leaves weights of this 3x3x3 kernel out on tiles, as the image has one"):
+        simdnn.convolution(src[:, :, :1], weights, padding=1, machine="spr", dispatch="onednn")
+    with pytest.raises(Unimplemented, match="reads other rows of the source here on tiles"):
+        simdnn.convolution(src[..., :5], weights, strides=(1, 1, 3), machine="spr", dispatch="onednn")
     with pytest.raises(InvalidArgument, match="one integer or 3 of them"):
         simdnn.convolution(src, weights, strides=(1, 2), machine="zen4")
     with pytest.raises(InvalidArgument, match="too deep"):

@@ -173,6 +173,8 @@ class MatmulProblem:
     # the library that tiles of registers are cut as; "": as here
     tiles: str = field(default="", kw_only=True, metadata=INNER)
     blocks: str = field(default="", kw_only=True)  # weights are stored in blocks: a name of `isa_models.block_formats`
+    # dimensions of the problem that a library is asked
+    dims: int = field(default=2, kw_only=True, repr=False, metadata=INNER)
     # who of a library takes second operands and sizes of run time
     left_to: str = field(default="", kw_only=True, repr=False, metadata=INNER)
     # which a library's choice goes by

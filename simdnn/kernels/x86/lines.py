@@ -13,6 +13,7 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.pack import filled
+from simdnn.kernels.common.spec import Depth
 from simdnn.kernels.x86.code import Unit, broadcast32, fill_zero, store_bytes, zero
 from simdnn.kernels.x86.columns import WindowCopy
 from simdnn.kernels.x86.source import Source
@@ -90,8 +91,8 @@ class WindowLines(WindowCopy):
 
 @dataclass(frozen=True)
 class TapLines(WindowCopy):
-    """Lines of neighbouring columns of a kernel row, (n, y, x, g, row, columns, k), or of all taps of a window, column
-    by column, (n, y, x, g, k), each filled up with zeros.
+    """Lines of neighbouring columns of a kernel row, (n, d, y, x, g, plane, row, columns, k), or of all taps of a
+    window in two dimensions, column by column, (n, y, x, g, k), each filled up with zeros.
     """
 
     together: int  # columns of a line; 0: all taps
@@ -117,17 +118,18 @@ class TapLines(WindowCopy):
     def stage(self, unit: Unit) -> Code:
         """The copy, a window an iteration; of one group, columns of a row are neighbours in the image, too."""
         p, s = self.problem, self.source
-        u, w, t = (Affine.var(name) for name in "uwt")
+        u, w, t, z = (Affine.var(name) for name in "uwtz")
         window, line = self.first()
-        window = window + u * (p.dilation[0] * s.row)
+        deep = p.depth or Depth(1, 1)
+        window = window + u * (p.dilation[0] * s.row) + z * (deep.dilation * s.plane)
         if not self.together:
             tap = self.moved(unit, window + w * s.pixel, line + (w * p.kh + u) * s.ic, s.ic)
             return self.each(loop("w", p.kw, loop("u", p.kh, tap)) + self.zeros(unit, line))
         parts, run = p.kw // self.together, self.used if p.groups == 1 else s.ic
-        line = line + (u * parts + w) * self.part
+        line = line + (z * (p.kh * parts) + u * parts + w) * self.part
         columns = self.moved(unit, window + (w * self.together + t) * s.pixel, line + t * run, run)
         body = loop("t", self.used // run, columns) + self.zeros(unit, line)
-        return self.each(loop("u", p.kh, loop("w", parts, body)))
+        return self.each(loop("z", deep.k, loop("u", p.kh, loop("w", parts, body))))
 
     def moved(self, unit: Unit, stored: Affine, at: Affine, count: int) -> Code:
         return copied(unit, f"u{fmt(self.source.read).bits}", (self.source.tensor, stored), ("lines", at), count)

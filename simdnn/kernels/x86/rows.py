@@ -55,7 +55,6 @@ from simdnn.libraries.onednn.sums import (
     cut_as_gemm,
     cut_by_channels,
     cut_by_columns,
-    cut_for_tiles,
     cut_widened,
     ends_as_reference,
     in_one_chain,
@@ -63,6 +62,7 @@ from simdnn.libraries.onednn.sums import (
     older_kernel,
     starts_from_bias,
 )
+from simdnn.libraries.onednn.tiles import cut_for_tiles
 from simdnn.libraries.onnxruntime.sums import cut_as_sgemm, cut_in_blocks, cut_in_columns, in_one_line, one_chain
 from simdnn.program.check import drafts
 

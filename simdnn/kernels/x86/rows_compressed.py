@@ -20,7 +20,8 @@ from simdnn.kernels.x86.fused import fused_gemm, refuses_fusion
 from simdnn.kernels.x86.gemm import compressed_gemm
 from simdnn.kernels.x86.narrow import is_narrow
 from simdnn.kernels.x86.widened import from_codes
-from simdnn.libraries.onednn.sums import cut_by_channels, cut_decompressed, cut_for_tiles
+from simdnn.libraries.onednn.sums import cut_by_channels, cut_decompressed
+from simdnn.libraries.onednn.tiles import cut_for_tiles
 
 _DECOMPRESSING: tuple[tuple[str, Dot, tuple[str, ...], str], ...] = (
     ("avx512_core_bf16", BF16, ("bf16", "f32"), ""),

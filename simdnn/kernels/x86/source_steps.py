@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, nest, op
@@ -139,7 +141,7 @@ def reading(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool) -> 
         )
     if fold == "gemm":
         s = Source(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding, rounds, c.depth)
-        m = Columns.of(s, c, order.block, dot.depth)
+        m = Columns.of(s, c, order.block, dot.whole or dot.depth)
         return Reading(s, "columns", m.image, m.row, m.pixel, m.line, 0, 0, 1, 1, m.line, planes=m, plane=m.plane)
     if fold == "line":
         s = EdgedSource(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding)
@@ -149,11 +151,9 @@ def reading(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool) -> 
     k = columns * ic if fold == "row" else c.kw * c.kh * ic
     step = dot.whole or dot.depth
     padded = -(-k // step) * step
-    s = Source(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding, rounds)
-    if dot.whole and k < step and fmt(read).is_float:  # what lies beside, times zero, may be NaN
-        kh, kw = (c.kh, c.kw // columns) if fold == "row" else (1, 1)
-        i = TapLines(s, c, columns if fold == "row" else 0, step)
-        return Reading(s, "lines", i.image, i.row, i.pixel, i.line, kw * padded, padded, kh, kw, padded, planes=i)
+    s = Source(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding, rounds, c.depth)
+    if c.depth or dot.whole and k < step and fmt(read).is_float:  # what lies beside, times zero, may be NaN
+        return _in_lines(s, c, columns if fold == "row" else 0, step)
     if fold == "row" and c.groups == 1:
         return _row_in_place(c, unit, read, columns, padded, rounds)
     if fold == "row":
@@ -163,6 +163,30 @@ def reading(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool) -> 
         p = Planes(s, c.oh, c.strides[0], c.kh, padded - k)
         line, down, kh = p.row, 0, 1
     return Reading(s, "planes", p.image, line, c.strides[1] * p.pixel, p.plane, down, 0, kh, 1, padded, planes=p)
+
+
+def _in_lines(s: Source, c: ConvProblem, columns: int, step: int) -> Reading:
+    """Lines of `columns` of a kernel row, 0: of all taps of a plane, copied and filled up."""
+    lines = TapLines(s, c, columns, step)
+    kd, kh, kw = ((c.depth.k if c.depth else 1), c.kh, c.kw // columns) if columns else (1, 1, 1)
+    down = kw * lines.part
+    return Reading(
+        s,
+        "lines",
+        lines.image,
+        lines.row,
+        lines.pixel,
+        lines.line,
+        down,
+        lines.part,
+        kh,
+        kw,
+        lines.part,
+        planes=lines,
+        plane=lines.plane,
+        behind=kh * down,
+        kd=kd,
+    )
 
 
 def _row_in_place(c: ConvProblem, unit: Unit, read: str, columns: int, padded: int, rounds: str) -> Reading:
@@ -192,14 +216,14 @@ def _row_in_place(c: ConvProblem, unit: Unit, read: str, columns: int, padded: i
 
 
 def fold_weights(weights: Array, order: Order, copy: Copy | None) -> Array:
-    """goihw weights with the folded taps as channels."""
+    """goihw, or goidhw, weights with the folded taps as channels."""
     if not order.fold:
         return weights
     if isinstance(copy, Columns | WindowLines):
         return copy.weights(weights)
-    groups, oc, ic, kh, kw = weights.shape
+    groups, oc, _, *rows, kw = weights.shape
     if order.fold == "row":
         columns = order.together or kw
-        apart = weights.reshape(groups, oc, ic, kh, kw // columns, columns)
-        return apart.transpose(0, 1, 5, 2, 3, 4).reshape(groups, oc, -1, kh, kw // columns)
+        apart = weights.reshape(*weights.shape[:-1], kw // columns, columns)
+        return np.moveaxis(apart, -1, 2).reshape(groups, oc, -1, *rows, kw // columns)
     return weights.transpose(0, 1, 4, 3, 2).reshape(groups, oc, -1, 1, 1)

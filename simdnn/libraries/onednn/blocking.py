@@ -13,6 +13,7 @@ from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, RegisterTile
 from simdnn.libraries.onednn.blocks import considers
 from simdnn.libraries.onednn.order import by_int8_gemm, odd_bias, shared_by_pixels
+from simdnn.libraries.onednn.tiles import leaves_convolution_to_gemm
 
 _FORMULA = 9  # registers that a post-operation of a depthwise convolution takes beside sums, where it is a formula
 _COLUMNS, _ROWS = 64, 256  # of a block of weights, and of one of the source at most
@@ -58,8 +59,10 @@ _KNOWN = (
 
 
 def knows_tile(problem: Problem, row: str) -> bool:
-    """Whether the row that stands for the library's kernel is cut into its tiles."""
+    """Whether the row that stands for the library's kernel is cut into its tiles, or goes its way over the image."""
     if isinstance(problem, ConvProblem):
+        if row == "conv:avx512_core_amx":
+            return leaves_convolution_to_gemm(problem)
         if problem.wei_tag != "any" or problem.depth is not None:
             return False
         return row in CONVOLUTIONS or row in _DEPTHWISE and _by_brdgmm(problem, row)

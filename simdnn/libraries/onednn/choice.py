@@ -50,7 +50,14 @@ from simdnn.libraries.onednn.refusals import (
 )
 from simdnn.libraries.onednn.sharing import left_to_reference
 from simdnn.libraries.onednn.sums import ends_as_reference
-from simdnn.libraries.onednn.tiles import on_tiles
+from simdnn.libraries.onednn.tiles import (
+    AMX,
+    beyond_blocks,
+    leaves_convolution_to_gemm,
+    leaves_tiles,
+    on_tiles,
+    refuse_errors,
+)
 
 _FP16 = "avx10_1_512"  # oneDNN's name of the cap that avx512_core_fp16 sets
 #: the caps that differ in their kernels of floats, and of int8, the strongest first
@@ -100,7 +107,7 @@ def _by_pairs(pick: Pick, caps: frozenset[str]) -> Pick:
 def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
     caps = implied(isa)
     if isinstance(problem, ConvProblem) and problem.depth and not _has_own_choice(problem):
-        return _deep(problem, caps, isa)
+        return _deep(problem, caps, isa, _tiled(problem, caps, fpmath))
     if isinstance(problem, MatmulProblem) and (problem.narrow or narrow.by_f8(problem)):
         return narrow.choice(problem, caps)
     if isinstance(problem, ConvProblem) and narrow.is_narrow(problem.src):
@@ -115,9 +122,7 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
             f"oneDNN refuses convolutions of {problem.src} with {problem.wei} weights under every math "
             "mode: dispatch='fastest' takes them"
         )
-    if isinstance(problem, MatmulProblem) and problem.left_to == "gemm" and _on_a_unit(problem, caps):
-        raise Unimplemented("oneDNN's older GEMM on tiles is not modelled: isa='avx512_core_fp16' works")
-    tiled = on_tiles(problem, caps, fpmath) if "avx512_core_amx" in caps else None
+    tiled = _tiled(problem, caps, fpmath)
     if isinstance(problem, MatmulProblem) and problem.decompression:
         return tiled or _decompression(problem.decompression, caps, problem.src)
     if isinstance(problem, ConvProblem) and problem.wei_tag != "any":
@@ -147,14 +152,36 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
     tier = next(c for c in (_FLOAT_TIERS if fmt(problem.src).is_float else _INT8_TIERS) if c in caps)
     if isinstance(problem, MatmulProblem):
         name, library = matmul(problem, tier)
-        fp16 = "avx512_core_fp16" in caps and library == "brg_matmul:avx512_core_vnni"
-        return name, f"brg_matmul:{_FP16}" if fp16 else library
-    return _convolution(problem, tier)
+        if library == "brg_matmul:avx512_core_vnni" and "avx512_core_fp16" in caps:
+            tiles = "avx512_core_amx" in caps and not leaves_tiles(problem)
+            return name, f"brg_matmul:{AMX if tiles else _FP16}"
+        return name, library
+    return _by_gemm_on_tiles(problem, caps) or _convolution(problem, tier)
 
 
-def _on_a_unit(p: Problem, caps: frozenset[str]) -> bool:
-    """Whether the older GEMM has tiles for the types of a product."""
-    return "avx512_core_amx" in caps and p.src != "f32"
+def _by_gemm_on_tiles(p: ConvProblem, caps: frozenset[str]) -> tuple[str, str] | None:
+    """The older GEMM on AMX tiles, where it takes a convolution."""
+    if "avx512_core_amx" not in caps or not leaves_convolution_to_gemm(p):
+        return None
+    refuse_gemm(p)
+    return "conv:avx512_core_amx", "x64:gemm:jit"
+
+
+def _tiled(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] | None:
+    """The kernel on AMX tiles, where there are any and the library runs the problem on them."""
+    found = on_tiles(p, caps, fpmath) if "avx512_core_amx" in caps else None
+    if found and isinstance(p, ConvProblem):
+        if _beyond_blocks(p):
+            return None
+        refuse_errors(p)
+    return found
+
+
+def _beyond_blocks(p: ConvProblem) -> bool:
+    """Whether what follows the sums is no kernel's for blocks of a convolution, on tiles or on vectors."""
+    if fmt(p.src).is_float:
+        return beyond_blocks(p)
+    return ends_as_reference(p, "avx512_core_vnni") or by_int8_gemm(p, "avx512_core_vnni")
 
 
 def _has_own_choice(p: ConvProblem) -> bool:
@@ -292,16 +319,18 @@ def _dense(p: ConvProblem) -> bool:
     return p.strides == (1, 1) and (p.depth is None or p.depth.stride == 1)
 
 
-def _deep(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, str]:
-    """Three spatial dimensions: the choice of two, but for depthwise ones, and little of it known on tiles."""
-    if p.wei_tag != "any" or "avx512_core_amx" in caps:
+def _deep(p: ConvProblem, caps: frozenset[str], isa: str, tiled: tuple[str, str] | None) -> tuple[str, str]:
+    """Three spatial dimensions: the choice of two, but for depthwise ones."""
+    if p.wei_tag != "any":
         raise _unknown_in_depth(p, isa)
     if fmt(p.src).is_float:
-        return _deep_floats(p, caps, isa)
+        return _deep_floats(p, caps, isa, tiled)
     tier = next(cap for cap in _INT8_TIERS if cap in caps)
     refuse_missing(p)
     if p.depthwise:
         return _deep_bytes_by_depth(p, tier)
+    if tiled:
+        return tiled
     if (tier, p.src, p.ic) == ("avx512_core", "u8", p.groups) and p.kw > 1 and p.depth and p.depth.i == 1:
         raise _unknown_in_depth(p, isa)  # pairs are made of taps
     return _convolution(p, tier)
@@ -324,15 +353,19 @@ def _int8_gemm(p: ConvProblem) -> str:
 
 def _unknown_in_depth(p: ConvProblem, isa: str) -> Unimplemented:
     return Unimplemented(
-        f"what oneDNN picks for this {p.src} in three spatial dimensions under {isa} is not known: caps without tiles "
-        "work, but for bf16, and u8 that saturates, of one channel a group on a flat image, and dispatch='fastest'"
+        f"what oneDNN picks for this {p.src} in three spatial dimensions under {isa} is not known: wei_tag='any' "
+        "works, but for bf16, and u8 that saturates, of one channel a group on a flat image, and dispatch='fastest'"
     )
 
 
-def _deep_floats(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, str]:
-    """Floats: one chain over planes of the kernel, rows, columns, channels, or what a GEMM or the reference does."""
+def _deep_floats(p: ConvProblem, caps: frozenset[str], isa: str, tiled: tuple[str, str] | None) -> tuple[str, str]:
+    """Floats: tiles, one chain over planes of the kernel, rows, columns, channels, or what a GEMM or the reference
+    does.
+    """
     refuse_float_attributes(p, caps)
     _refuse_halves(p, caps, isa)
+    if tiled:
+        return tiled
     emulated = p.src == "bf16" and "avx512_core_bf16" not in caps
     if _referred(p, emulated):
         return f"ref_conv:{by_width(isa)}", "ref:any"
@@ -345,7 +378,7 @@ def _deep_floats(p: ConvProblem, caps: frozenset[str], isa: str) -> tuple[str, s
         raise _unknown_in_depth(p, isa)  # pairs are made of taps
     if p.src == "f16":
         return "conv:avx512_core_f16", f"{brgemm_convolution(p)}:{_FP16}"
-    return _convolution(p, tier)
+    return _by_gemm_on_tiles(p, caps) or _convolution(p, tier)
 
 
 def _deep_floats_by_depth(p: ConvProblem, tier: str, emulated: bool) -> tuple[str, str]:

@@ -199,6 +199,8 @@ def _bf16(call: OperatorCall, p: Transposed) -> OperatorForm:
         raise Refused("bf16 to other types is not followed")
     isa = "avx512_core_bf16" if "avx512_core_bf16" in call.caps else "avx512_core"
     native = isa == "avx512_core_bf16"
+    if "avx512_core_amx" in call.caps and p.strided(16) and not p.depthwise:
+        raise Refused("its kernel on tiles is not followed")
     if native and p.strided(16):
         if by_kernel(call, p.shape, ("scalar", "channel")):
             return _strided(isa)

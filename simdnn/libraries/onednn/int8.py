@@ -24,13 +24,14 @@ def form(p: MatmulProblem, params: Params, caps: frozenset[str]) -> Form:
     Raises `Unimplemented` for what it refuses.
     """
     name = taken_by(p, params, caps)
-    if name == "reference" or p.wei_tag == "ab" and name == "brgemm":
+    if (name, p.wei) != ("brgemm", "s8") or p.wei_tag == "ab":
         _refuse_single_scales(p, params)
     saturates = p.wei == "s8" and name != "reference" and not caps & {"avx512_core_vnni", "avx2_vnni"}
     if saturates and any(not point.common for point in _points(params).values()):
         raise Unimplemented(f"oneDNN adds zero points by group to sums that saturate, not modelled here; {_WAY_OUT}")
     if name == "brgemm":
         _refuse_single_points(params)
+    if name in ("brgemm", "tiles"):
         _refuse_stored_scale(params)
     return Form(reference=name == "reference", merged=name == "tiles")
 
@@ -48,7 +49,7 @@ def taken_by(p: MatmulProblem, params: Params, caps: frozenset[str]) -> str:
         return "reference" if p.wei != "s8" or _left_below_avx512(params) else "brgemm"
     if p.left_to == "gemm":
         return "gemm" if _gemm(p, params) else "reference"
-    tiles = "avx512_core_amx" in caps and not leaves_tiles(p.src, p.m, p.n, p.k)
+    tiles = "avx512_core_amx" in caps and not leaves_tiles(p)
     if not _common(p, params):
         return "reference"
     if tiles:
@@ -154,15 +155,16 @@ def _brgemm_of_256_bits(p: MatmulProblem, params: Params) -> bool:
 
 
 def _tiles(p: MatmulProblem, params: Params) -> bool:
-    floating, odd = p.epilogue.dst in (*_FLOATS, "f16"), _odd_scales(params)
-    if p.wei in _NIBBLES and floating and odd:
+    floating, groups = p.epilogue.dst in (*_FLOATS, "f16"), bool(params.along_k)
+    wei = params.scales.get("wei")
+    if p.wei in _NIBBLES and floating and "src" in params.scales and wei and wei.common and wei.dtype != "f32":
         raise Unimplemented(
-            f"oneDNN leaves tiles for scales that are not f32 beside {p.wei} weights, which is not "
-            f"modelled; isa='avx512_core_fp16' works, and {_WAY_OUT}"
+            f"oneDNN leaves tiles for a common scale of {wei.dtype} of {p.wei} weights beside one of the source, which "
+            f"is not modelled: one by column works, isa='avx512_core_fp16', and {_WAY_OUT}"
         )
-    if odd:
-        return False
-    return p.wei == "s8" or floating and (p.wei in _NIBBLES or bool(params.along_k))
+    if _odd_scales(params):
+        return floating and (groups or p.wei in _NIBBLES)
+    return p.wei == "s8" or floating and (groups or p.wei in _NIBBLES)
 
 
 def _refuse_groups(p: MatmulProblem, params: Params) -> None:
@@ -199,7 +201,7 @@ def _refuse_stored_scale(params: Params) -> None:
 
 
 def _refuse_single_scales(p: MatmulProblem, params: Params) -> None:
-    """The library's reference takes groups of one k for none at all; beside plain weights its brgemm errs, too."""
+    """The library takes groups of one k for none at all, but for those of its own layout of s8 beside vectors."""
     if names := [name for name, found in params.along_k.items() if found.group == 1 and p.k > 1]:
         raise Unimplemented(
             f"oneDNN multiplies whole sums by the last of scales[{names[0]!r}] in groups of 1 along K, or reads past "

@@ -64,13 +64,9 @@ def order_on_tiles(p: ConvProblem) -> Order:
     (rule 14): columns that strides step over whole, all columns of a kernel row, or all taps.
     """
     ic, oc, row, dword = p.ic // p.groups, p.oc // p.groups, 512 // fmt(p.src).bits, 32 // fmt(p.src).bits
-    if p.depth:
-        return Order()
+    planes = p.depth.i if p.depth else 1
 
-    def full(channels: int) -> bool:
-        return channels <= row or channels % row == 0
-
-    together = _columns_together(p, lambda n: ic % dword == 0 and full(ic) and full(ic * n))
+    together = columns_on_tiles(p)
     if together > 1:
         return Order("row", together) if ic < row else Order()
 
@@ -79,15 +75,39 @@ def order_on_tiles(p: ConvProblem) -> Order:
         return taps * ic / (row * -(-taps * ic // row))
 
     def pays(taps: int, apart: bool) -> bool:
-        whole = ic % dword == 0 and full(taps * ic) and not apart  # weights stay in order
-        light = oc * p.kh * p.kw <= 4 * p.mb * p.ih * p.iw
+        whole = ic % dword == 0 and _fills_rows(taps * ic, row) and not apart  # weights stay in order
+        light = oc * p.tap_rows * p.kw <= 4 * p.mb * planes * p.ih * p.iw
         rows = -(-taps * ic // row) / (taps * -(-ic // row))
         return ic < row // 2 or (taps * ic > row and rows < 0.5 and (whole or light))
 
-    across = p.kw > 1 and p.dilation[1] == 1 and pays(p.kw, False)
-    window = p.kh > 1 and p.dilation == (1, 1) and pays(p.kh * p.kw, p.kw > 1) and (p.ow > 48 or p.ow % 16 == 0)
+    across = p.kw > 1 and p.dilation[1] == 1 and pays(p.kw, False) and (planes == 1 or weights_stay_in_order(p))
+    window = (
+        not p.depth
+        and p.kh > 1
+        and p.dilation == (1, 1)
+        and pays(p.kh * p.kw, p.kw > 1)
+        and (p.ow > 48 or p.ow % 16 == 0)
+    )
     fuller = filled(p.kh * p.kw) > filled(p.kw) and (not across or filled(p.kh * p.kw) > 0.7)
     return Order("window" if window and fuller else "row" if across else "")
+
+
+def columns_on_tiles(p: ConvProblem) -> int:
+    """The columns that are made channels of for tiles, as strides step over them whole; 1: none."""
+    ic, row, dword = p.ic // p.groups, 512 // fmt(p.src).bits, 32 // fmt(p.src).bits
+    whole = ic % dword == 0 and _fills_rows(ic, row)
+    return _columns_together(p, lambda n: whole and _fills_rows(ic * n, row))
+
+
+def weights_stay_in_order(p: ConvProblem) -> bool:
+    """Whether a kernel row's columns become channels, for tiles, of weights that lie as they did."""
+    ic, row, dword = p.ic // p.groups, 512 // fmt(p.src).bits, 32 // fmt(p.src).bits
+    return ic % dword == 0 and _fills_rows(p.kw * ic, row)
+
+
+def _fills_rows(channels: int, row: int) -> bool:
+    """Whether channels lie in one row of a tile, or in whole ones."""
+    return channels <= row or channels % row == 0
 
 
 def single_pixel(p: ConvProblem) -> bool:
@@ -152,7 +172,7 @@ def small_groups(p: ConvProblem) -> bool:
 
 def too_wide(p: ConvProblem) -> bool:
     """Whether the padding on a side is more than the columns of a tile of oneDNN's older kernels."""
-    return max(p.padding[1], _behind(p)) > min(p.ow, _MOST_COLUMNS)
+    return max(p.padding[1], behind(p)) > min(p.ow, _MOST_COLUMNS)
 
 
 def by_gemm(p: ConvProblem, emulated: bool) -> bool:
@@ -169,13 +189,14 @@ def by_gemm(p: ConvProblem, emulated: bool) -> bool:
 
 
 def by_int8_gemm(p: ConvProblem, isa: str) -> bool:
-    """Whether oneDNN leaves a convolution of integers to a GEMM under AVX-512: with a bias of bf16, and depthwise ones
+    """Whether oneDNN leaves a convolution of integers to a GEMM: with a bias of bf16 under AVX-512, and depthwise ones
     of three spatial dimensions, with VNNI the dilated ones alone.
     """
     deep = p.depthwise and p.depth is not None
     if way(p, True) == "gemm over pixels":
         return True
-    return p.epilogue.bias_stored == "bf16" or deep and ("avx512_core_vnni" not in implied(isa) or is_dilated(p))
+    saturates = not implied(isa) & {"avx512_core_vnni", "avx2_vnni"}
+    return p.epilogue.bias_stored == "bf16" or deep and (saturates or is_dilated(p))
 
 
 def is_dilated(p: ConvProblem) -> bool:
@@ -262,7 +283,7 @@ def jit_with_avx_vnni(p: ConvProblem) -> bool:
 def sees_padding_alone(p: ConvProblem) -> bool:
     """Whether the padding on some side holds the whole kernel."""
     height, width = _extent(p)
-    flat = max(p.padding[0], _below(p)) >= height or max(p.padding[1], _behind(p)) >= width
+    flat = max(p.padding[0], below(p)) >= height or max(p.padding[1], behind(p)) >= width
     return flat or p.depth is not None and _planes_see_padding_alone(p.depth)
 
 
@@ -273,7 +294,7 @@ def _planes_see_padding_alone(d: Depth) -> bool:
 
 def unpadded(p: ConvProblem) -> bool:
     """Whether no output reaches beyond the image; padding that a stride steps over counts for nothing."""
-    return not any(p.padding[:2]) and _below(p) <= 0 and _behind(p) <= 0
+    return not any(p.padding[:2]) and below(p) <= 0 and behind(p) <= 0
 
 
 def pointwise(p: ConvProblem) -> bool:
@@ -288,10 +309,12 @@ def brgemm_convolution(p: ConvProblem) -> str:
     return "brgconv_1x1" if pointwise(p) else "brg_conv_fwd"
 
 
-def above_or_behind(p: ConvProblem) -> bool:
-    """Whether the padding above the image holds the whole kernel, or that to the right of it."""
+def before_or_behind(p: ConvProblem) -> bool:
+    """Whether the padding in front of the image or above it holds the whole kernel, or that to the right of it."""
     height, width = _extent(p)
-    return p.padding[0] >= height or _behind(p) >= width
+    d = p.depth
+    in_front = d is not None and d.front >= (d.k - 1) * d.dilation + 1
+    return in_front or p.padding[0] >= height or behind(p) >= width
 
 
 def _extent(p: ConvProblem) -> tuple[int, int]:
@@ -338,12 +361,12 @@ def in_blocks(p: ConvProblem) -> Order:
     return Order(block=block if p.ic // p.groups > block and p.kh * p.kw > 1 else 0)
 
 
-def _below(p: ConvProblem) -> int:
+def below(p: ConvProblem) -> int:
     """Rows below the image that the last output reaches; negative where the image is not used up."""
     return (p.oh - 1) * p.strides[0] + (p.kh - 1) * p.dilation[0] + 1 - p.ih - p.padding[0]
 
 
-def _behind(p: ConvProblem) -> int:
+def behind(p: ConvProblem) -> int:
     """Columns behind the image that the last output reaches; negative where the image is not used up."""
     return (p.ow - 1) * p.strides[1] + (p.kw - 1) * p.dilation[1] + 1 - p.iw - p.padding[1]
 
@@ -356,7 +379,7 @@ def _folds_columns(p: ConvProblem) -> bool:
 def _columns_together(p: ConvProblem, fits: Callable[[int], bool]) -> int:
     """The most neighbouring columns, of those that fit, that oneDNN makes channels of: strides step over them whole."""
     stride = p.strides[1]
-    if p.groups > 1 or stride == 1 or p.kw == 1 or p.dilation[1] > 1 or p.padding[1] or _behind(p) > 0:
+    if p.groups > 1 or stride == 1 or p.kw == 1 or p.dilation[1] > 1 or p.padding[1] or behind(p) > 0:
         return 1
     some = range(2, min(p.kw, stride, p.iw) + 1)
     return max((n for n in some if p.iw % n == 0 and p.kw % n == 0 and stride % n == 0 and fits(n)), default=1)
@@ -377,7 +400,7 @@ def padding_is_wide(p: ConvProblem) -> bool:
 
 
 def _one_side_is_wide(p: ConvProblem) -> bool:
-    most = max(p.padding[1], _behind(p), 0)
+    most = max(p.padding[1], behind(p), 0)
     return most > (p.kw - 1) * p.strides[1] or most > p.ow
 
 

@@ -33,7 +33,6 @@ from simdnn.libraries.onednn.order import (
     odd_bias,
     order_of,
     order_of_emulated,
-    order_on_tiles,
     pointwise_block,
     shared_by_axes,
     shared_by_pixels,
@@ -41,8 +40,6 @@ from simdnn.libraries.onednn.order import (
     vector_of_f32,
 )
 from simdnn.libraries.onednn.refusals import REFERENCES
-
-FIRST_LEVEL = 48 * 1024  # bytes of the first cache of the CPUs that have tiles
 
 
 def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
@@ -208,25 +205,6 @@ def not_cut(dot: DotProduct, isa: str, problem: Problem) -> Options:
     return Options(reference=True)
 
 
-def cut_for_tiles(dot: DotProduct, isa: str, problem: Problem) -> Options:
-    """Rule 14: a matmul of bf16 as it comes is cut into even parts, where they are as few as parts of 64 bytes."""
-    if not isinstance(problem, MatmulProblem):
-        order = order_on_tiles(problem) if problem.wei_tag == "any" else Order()  # the library takes no tiles otherwise
-        return Options(merged_scales=dot.acc == "s32", order=order)
-    even = even_parts(problem.k) if problem.src == "bf16" else 0
-    copied = problem.src == "f32" or problem.decompression  # to a buffer, whose tiles the library loads as any others
-    apart = () if copied else tiles_apart(problem.m, problem.k * fmt(problem.src).bits // 8)
-    return Options(split_k=even, merged_scales=dot.acc == "s32", apart=apart, ahead=True)
-
-
-def tiles_apart(rows: int, row_bytes: int) -> tuple[str, ...]:
-    """The operands that the library loads past the first cache (`tileloaddt1`): the one that streams, and both where
-    the other is not used again or is too large: 32 rows or columns with room for two blocks of sums and one of results.
-    """
-    left = FIRST_LEVEL * 5 // 6 - 3 * 32 * 32 * 4
-    return ("src",) if rows > 32 and 32 * row_bytes <= left else ("src", "wei")
-
-
 def cut_decompressed(dot: DotProduct, isa: str, problem: MatmulProblem) -> Options:
     """Rule 10: weights made floats of; the reference form is one chain."""
     if dot.chain:
@@ -318,13 +296,3 @@ def _gemm_adds(problem: ConvProblem) -> bool:
     """Whether the GEMM of integers adds what the destination held: first of all, without a zero point."""
     ops = problem.epilogue.post_ops
     return not sums_late(ops) and not any(op.zero_point for op in ops)
-
-
-def even_parts(k: int) -> int:
-    """The length of equal, even parts of K that are as few as parts of 32 would be; 0 where K has no such parts.
-
-    >>> even_parts(52), even_parts(80), even_parts(64)
-    (26, 0, 0)
-    """
-    parts = -(-k // 32)
-    return k // parts if k % (2 * parts) == 0 and k % 32 and parts > 1 else 0

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from isa_models import Unimplemented
 from isa_models.formats import fmt
+from simdnn.kernels.common.postops import previous_type
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
-from simdnn.libraries.onednn.order import above_or_behind, brgemm_convolution, pointwise
-from simdnn.libraries.onednn.refusals import refuse_raw
-from simdnn.libraries.onednn.sums import FIRST_LEVEL, even_parts
+from simdnn.kernels.common.sums import DotProduct, Options, Order
+from simdnn.libraries.onednn.older_gemm import starts_from_sum
+from simdnn.libraries.onednn.order import (
+    as_large_as_outputs,
+    before_or_behind,
+    behind,
+    below,
+    brgemm_convolution,
+    by_gemm,
+    by_vectors,
+    columns_on_tiles,
+    order_on_tiles,
+    pointwise,
+    shared_by_axes,
+    weights_stay_in_order,
+)
+from simdnn.libraries.onednn.refusals import refuse_raw, refuse_scaled_parts, refuse_sum_in_gemm
 
-_AMX = "avx10_1_512_amx"  # oneDNN's name of the cap
+AMX = "avx10_1_512_amx"  # oneDNN's name of the cap
+_FIRST_LEVEL = 48 * 1024  # bytes of the first cache of the CPUs that have tiles
 
 
 def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] | None:
@@ -17,6 +33,8 @@ def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] |
     vectors and small problems (rule 14), f32 computed in f32.
     """
     isa = "avx512_core_amx"
+    if isinstance(p, MatmulProblem) and p.left_to == "gemm":
+        return None if p.decompression else _by_older_gemm(p)
     if isinstance(p, MatmulProblem):
         family, base = "gemm", "brg_matmul"
         if fmt(p.src).is_float and (p.layouts.src, p.layouts.wei) != ("any", "any"):
@@ -25,7 +43,7 @@ def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] |
             return None
         if p.decompression:
             in_bf16 = p.decompression.computes == ("bf16",)
-            return (f"wdec:{isa}", f"{base}:{_AMX}") if in_bf16 and not _decompressed_on_vectors(p) else None
+            return (f"wdec:{isa}", f"{base}:{AMX}") if in_bf16 and not _decompressed_on_vectors(p) else None
         if _too_small_for_tiles(p):
             return None
         if p.src == "bf16" and p.n >= 96 and p.k >= 128 and even_parts(p.k):
@@ -38,52 +56,159 @@ def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] |
             ic = p.ic // p.groups
             if pointwise(p) and ic < 64 and ic % 32:
                 return None
-            raise Unimplemented("oneDNN rounds f32 to bf16 here, for tiles in an order not known: bf16 data works")
+            raise Unimplemented(
+                "oneDNN rounds f32 to bf16 here, for tiles, by blocks of channels, not modelled: bf16 data works"
+            )
+        if (p.src, p.wei, p.epilogue.dst) == ("f32", "f32", "bf16"):
+            raise Unimplemented(
+                "oneDNN cannot make a convolution f32:f32:bf16 where there are tiles, or fails on the way: dst='f32' "
+                "works, isa='avx512_core_fp16', and dispatch='fastest'"
+            )
     if p.src == "f16":
         isa = "avx512_core_amx_fp16"
-        return (f"{family}:{isa}", f"{base}:{_AMX}_fp16") if isa in caps else None
+        return (f"{family}:{isa}", f"{base}:{AMX}_fp16") if isa in caps else None
     if p.src == "f32" and fpmath not in ("bf16", "any"):
         return None
     if isinstance(p, MatmulProblem) and p.wei in ("s4", "u4"):
         refuse_raw(p, tiles=True)
     suffix = {"f32": "_down", "bf16": ""}.get(p.src, "_int8")
-    return f"{family}:{isa}{suffix}", f"{base}:{_AMX}"
+    return f"{family}:{isa}{suffix}", f"{base}:{AMX}"
+
+
+def _by_older_gemm(p: MatmulProblem) -> tuple[str, str] | None:
+    """The older GEMM on tiles, which adds up K in one chain, cut after every 32; vectors and f32 are not on them."""
+    if p.src in ("f32", "f16") or 1 in (p.m, p.n) or p.reference:
+        return None
+    if p.src == "bf16":
+        if starts_from_sum(p) and previous_type(p.epilogue.post_ops, "f32"):
+            raise Unimplemented(
+                "oneDNN's older GEMM on tiles starts its sums from what the destination held, not modelled: a bias, or "
+                "no sum, works, isa='avx512_core_fp16', and dispatch='fastest'"
+            )
+        refuse_sum_in_gemm(p)
+        refuse_scaled_parts(p)
+        return "gemm:avx512_core_amx", "gemm:jit:bf16"
+    return "gemm:avx512_core_amx_int8", "gemm:jit"
+
+
+def refuse_errors(p: ConvProblem) -> None:
+    """Raises where the library's convolution on tiles reads what it should not (docs/numerics_products.md, rule 14).
+
+    With a single output a line it takes a line of its copy to be as many columns as the kernel reaches over, times the
+    stride (`LDA` in `estimate_brgemm_ur` of jit_brgemm_conv_utils.cpp); its copy has the former alone. Of a kernel with
+    planes, over an image that has one, it makes channels of a row's columns in the first plane's weights alone.
+    """
+    taken, works = columns_on_tiles(p), "isa='avx512_core_fp16' works, and dispatch='fastest'"
+    if _in_lines(p) and p.ow == 1 and p.od * p.oh > 1 and p.kw > taken and p.strides[1] > taken:
+        raise Unimplemented(
+            f"oneDNN reads other rows of the source here on tiles, as lines of one output step over {p.strides[1]} "
+            f"columns: {works}, and a stride of 1 along rows"
+        )
+    moved = taken == 1 and order_on_tiles(p).fold == "row" and not weights_stay_in_order(p)
+    if p.depth and p.depth.k > 1 and moved:
+        raise Unimplemented(
+            f"oneDNN leaves weights of this {p.depth.k}x{p.kh}x{p.kw} kernel out on tiles, as the image has one plane: "
+            f"{works}"
+        )
+
+
+def _in_lines(p: ConvProblem) -> bool:
+    """Whether blocks on tiles go from one line of outputs to the next: no padding is as large as the kernel."""
+    d = p.depth
+    sides = [(p.padding[0], p.kh), (below(p), p.kh), (p.padding[1], p.kw), (behind(p), p.kw)]
+    if d:
+        back = (d.o - 1) * d.stride + (d.k - 1) * d.dilation + 1 - d.i - d.front
+        sides += [(d.front, d.k), (back, d.k)]
+    return all(padding < k for padding, k in sides)
 
 
 def _decompressed_on_vectors(p: MatmulProblem) -> bool:
-    """Whether the library leaves compressed weights beside a bf16 source to the vector unit: a single row, and plain
-    weights of a product that is too small.
+    """Whether the library leaves compressed weights beside a bf16 source to the vector unit: plain ones of a product
+    whose copy of the source is small.
     """
-    return p.m == 1 or p.wei_tag != "any" and _too_small_for_tiles(p)
+    return p.wei_tag != "any" and _copy_is_small(p)
+
+
+def _copy_is_small(p: MatmulProblem) -> bool:
+    """Whether the copy of a source of bf16, which is filled up to whole tiles, is too small for tiles."""
+    tiles = -(-p.m // 16)  # blocks are of two tiles of rows
+    rows = p.m if p.m <= 32 else 2 * -(-p.m // tiles)
+    return p.k < 32 and 2 * rows * p.k <= 126
 
 
 def _too_small_for_tiles(p: MatmulProblem) -> bool:
     """Whether the library leaves a matmul to the vector unit (rule 14)."""
-    if p.src == "s8":
-        return False
     if p.src == "bf16":
-        tiles = -(-p.m // 16)  # blocks are of two tiles of rows
-        rows = p.m if p.m <= 32 else 2 * -(-p.m // tiles)
-        return 1 in (p.m, p.n) or (p.k < 32 and 2 * rows * p.k <= 126)
+        return 1 in (p.m, p.n) or _copy_is_small(p)
     if p.src == "f32" and (1 in (p.m, p.n) or p.epilogue.dst != "f32" or (p.m < 8 and p.wei_tag == "any")):
         return True
-    return leaves_tiles(p.src, p.m, p.n, p.k)
+    return leaves_tiles(p)
 
 
-def leaves_tiles(src: str, m: int, n: int, k: int) -> bool:
-    """Whether a matmul of integers, or of f32, is too small for tiles (rule 14)."""
-    return src != "s8" and ((m == 1 and k == 256) or (m <= 32 and m * n <= 256) or k <= 16)
+def leaves_tiles(p: MatmulProblem) -> bool:
+    """Whether a matmul of integers, or of f32, is too small for tiles (rule 14): of two dimensions, and but for s8 by
+    other weights than u8.
+    """
+    if p.src == "s8" and p.wei != "u8" or p.dims > 2:
+        return False
+    return (p.m == 1 and p.k == 256) or (p.m <= 32 and p.m * p.n <= 256) or p.k <= 16
 
 
 def _not_for_tiles(p: ConvProblem) -> bool:
-    """Whether the library leaves a convolution to the vector unit: few outputs, or a kernel in the padding above or
+    """Whether the library leaves a convolution to the vector unit: few outputs, or a kernel in the padding before or
     behind the image (rule 14).
     """
     ic, oc = p.ic // p.groups, p.oc // p.groups
-    most = FIRST_LEVEL // 2 if pointwise(p) else FIRST_LEVEL
-    if above_or_behind(p) or (p.oh * p.ow <= 4 and ic <= 512 and p.mb * p.groups * ic * oc <= most):
+    most = _FIRST_LEVEL // 2 if pointwise(p) else _FIRST_LEVEL
+    if before_or_behind(p) or (p.od * p.oh * p.ow <= 4 and ic <= 512 and p.mb * p.groups * ic * oc <= most):
         return True
     row = 512 // fmt(p.src).bits
     if not pointwise(p) or p.src == "f32":
         return False
     return (p.groups > 1 and ic > row and ic % row > 0) or (p.src != "bf16" and ic % 4 > 0 and p.strides == (1, 1))
+
+
+def cut_for_tiles(dot: DotProduct, isa: str, problem: Problem) -> Options:
+    """Rule 14: a matmul of bf16 as it comes is cut into even parts, where they are as few as parts of 64 bytes."""
+    if not isinstance(problem, MatmulProblem):
+        return Options(merged_scales=dot.acc == "s32", order=_order(problem))
+    even = even_parts(problem.k) if problem.src == "bf16" and problem.left_to != "gemm" else 0
+    copied = problem.src == "f32" or problem.decompression  # to a buffer, whose tiles the library loads as any others
+    apart = () if copied else tiles_apart(problem.m, problem.k * fmt(problem.src).bits // 8)
+    return Options(split_k=even, merged_scales=dot.acc == "s32", apart=apart, ahead=True)
+
+
+def tiles_apart(rows: int, row_bytes: int) -> tuple[str, ...]:
+    """The operands that the library loads past the first cache (`tileloaddt1`): the one that streams, and both where
+    the other is not used again or is too large: 32 rows or columns with room for two blocks of sums and one of results.
+    """
+    left = _FIRST_LEVEL * 5 // 6 - 3 * 32 * 32 * 4
+    return ("src",) if rows > 32 and 32 * row_bytes <= left else ("src", "wei")
+
+
+def _order(p: ConvProblem) -> Order:
+    """How a convolution on tiles goes through its taps."""
+    if p.wei_tag != "any":
+        return Order()  # the library takes no tiles
+    return Order("gemm") if p.tiles and leaves_convolution_to_gemm(p) else order_on_tiles(p)
+
+
+def leaves_convolution_to_gemm(p: ConvProblem) -> bool:
+    """Whether the older GEMM takes a convolution of bf16, on tiles: over a copy of its windows, in one chain."""
+    blocks = not (beyond_blocks(p) or _not_for_tiles(p))
+    return p.src == "bf16" and not (blocks or p.oc == p.groups or by_vectors(p)) and by_gemm(p, False)
+
+
+def beyond_blocks(p: ConvProblem) -> bool:
+    """Whether second operands of a convolution of floats are no kernel's for blocks, on tiles or on vectors."""
+    return as_large_as_outputs(p) or shared_by_axes(p)
+
+
+def even_parts(k: int) -> int:
+    """The length of equal, even parts of K that are as few as parts of 32 would be; 0 where K has no such parts.
+
+    >>> even_parts(52), even_parts(80), even_parts(64)
+    (26, 0, 0)
+    """
+    parts = -(-k // 32)
+    return k // parts if k % (2 * parts) == 0 and k % 32 and parts > 1 else 0
