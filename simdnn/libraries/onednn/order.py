@@ -99,10 +99,10 @@ def columns_on_tiles(p: ConvProblem) -> int:
     return _columns_together(p, lambda n: whole and _fills_rows(ic * n, row))
 
 
-def weights_stay_in_order(p: ConvProblem) -> bool:
-    """Whether a kernel row's columns become channels, for tiles, of weights that lie as they did."""
+def weights_stay_in_order(p: ConvProblem, taps: int = 0) -> bool:
+    """Whether `taps`, those of a kernel row by default, become channels, for tiles, of weights that lie as they did."""
     ic, row, dword = p.ic // p.groups, 512 // fmt(p.src).bits, 32 // fmt(p.src).bits
-    return ic % dword == 0 and _fills_rows(p.kw * ic, row)
+    return ic % dword == 0 and _fills_rows((taps or p.kw) * ic, row)
 
 
 def _fills_rows(channels: int, row: int) -> bool:

@@ -96,7 +96,8 @@ def refuse_errors(p: ConvProblem) -> None:
 
     With a single output a line it takes a line of its copy to be as many columns as the kernel reaches over, times the
     stride (`LDA` in `estimate_brgemm_ur` of jit_brgemm_conv_utils.cpp); its copy has the former alone. Of a kernel with
-    planes, over an image that has one, it makes channels of a row's columns in the first plane's weights alone.
+    planes, over an image that has one, it makes channels of a row's columns in the first plane's weights alone. Where
+    taps as channels fill whole rows of a tile, and several, it goes through weights that stay in order by other steps.
     """
     taken, works = columns_on_tiles(p), "isa='avx512_core_fp16' works, and dispatch='fastest'"
     if _in_lines(p) and p.ow == 1 and p.od * p.oh > 1 and p.kw > taken and p.strides[1] > taken:
@@ -104,11 +105,19 @@ def refuse_errors(p: ConvProblem) -> None:
             f"oneDNN reads other rows of the source here on tiles, as lines of one output step over {p.strides[1]} "
             f"columns: {works}, and a stride of 1 along rows"
         )
-    moved = taken == 1 and order_on_tiles(p).fold == "row" and not weights_stay_in_order(p)
-    if p.depth and p.depth.k > 1 and moved:
+    if taken > 1 or not (fold := order_on_tiles(p).fold):
+        return
+    taps = p.kw if fold == "row" else p.kh * p.kw
+    stay = weights_stay_in_order(p, taps) and (fold == "row" or 1 in (p.kh, p.kw))
+    if p.depth and p.depth.k > 1 and not stay:
         raise Unimplemented(
             f"oneDNN leaves weights of this {p.depth.k}x{p.kh}x{p.kw} kernel out on tiles, as the image has one plane: "
             f"{works}"
+        )
+    if stay and taps * (p.ic // p.groups) > 512 // fmt(p.src).bits:
+        raise Unimplemented(
+            f"oneDNN reads other weights on tiles, as {taps} taps of {p.ic // p.groups} channels fill several rows of "
+            f"a tile: {works}"
         )
 
 
