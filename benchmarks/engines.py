@@ -5,8 +5,8 @@ All are timed on one core, round by round: CPU time of the process, medians. A r
 a program whose inputs are packed ahead, weights of both in the kernels' own layouts. `call`: of `simdnn.matmul` or
 `convolution` with weights that `simdnn.reorder` made ahead, as oneDNN's are; a convolution brings its nchw source and
 destination into oneDNN's layouts and back, as oneDNN does then. `known`: with weights as NumPy has them, that products
-met before: all their bytes are looked at. `new`: with others each time, which are packed, by oneDNN too. `portable` is
-NumPy's time for the f32 product to that of the program without the host's instructions.
+met before, beside an execution whose weights no other one reads either. `new`: with others each time, which are packed,
+by oneDNN too. `portable` is NumPy's time for the f32 product to that of the program without the host's instructions.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ CONVOLUTIONS = (
 )
 _AT_LEAST = 2e8  # operations: of small products more rounds are timed
 _MOST_ROUNDS = 400
+_WARM = 8  # rounds ahead: known weights are compared some times before they are watched
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,10 @@ def _one(row: Row, shapes: list[str], rounds: int) -> None:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     for shape in shapes:
         sizes = tuple(map(int, shape.split("x")))
-        theirs = (onednn.Matmul if len(sizes) == 3 else onednn.Convolution)(row.types, *sizes)
+        theirs, apart = ((onednn.Matmul if len(sizes) == 3 else onednn.Convolution)(row.types, *sizes) for _ in "ab")
         actions = (_matmuls if len(sizes) == 3 else _convolutions)(row, *sizes)
         beside = {"onednn": theirs.run, "their call": theirs.call, "their new": theirs.packing}
+        beside["their known"] = apart.call
         mb, *others = sizes
         if len(sizes) > 3:
             ic, size, oc, taps, stride, _, groups = others
@@ -118,7 +120,7 @@ def _one(row: Row, shapes: list[str], rounds: int) -> None:
             operations = 2 * prod(sizes)
         times = _medians(actions | beside, operations, rounds)
         cell: dict[str, Any] = {"kernel": row.kernel, "types": row.types, "shape": shape}
-        pairs = {"run": "onednn", "call": "their call", "known": "their call", "new": "their new"}
+        pairs = {"run": "onednn", "call": "their call", "known": "their known", "new": "their new"}
         cell |= {name: times[pair] / times[name] for name, pair in pairs.items()}
         cell |= {"portable": times["numpy"] / times["portable"]} if "numpy" in times else {}
         cell |= {"onednn_us": 1e6 * times["onednn"], "call_us": 1e6 * times["call"]}
@@ -192,14 +194,14 @@ def _calls(
 
 
 def _medians(actions: dict[str, Callable[[], object]], operations: int, rounds: int) -> dict[str, float]:
-    """Median seconds of each action after two rounds that warm up; each round has an order of its own."""
+    """Median seconds of each action after rounds that warm up; each round has an order of its own."""
     times: dict[str, list[float]] = {name: [] for name in actions}
     rng = np.random.default_rng(0)
-    for number in range(max(rounds, min(_MOST_ROUNDS, int(rounds * _AT_LEAST / operations))) + 2):
+    for number in range(max(rounds, min(_MOST_ROUNDS, int(rounds * _AT_LEAST / operations))) + _WARM):
         for name in rng.permutation(list(actions)).tolist():
             start = time.process_time()  # of all threads: oneDNN's runtime may have its own
             actions[name]()
-            if number > 1:
+            if number >= _WARM:
                 times[name].append(time.process_time() - start)
     return {name: statistics.median(found) for name, found in times.items()}
 

@@ -97,11 +97,12 @@ class Bound:
         return outputs
 
     def _ready(self) -> compiled.Compiled | None:
-        """The machine code, once runs have been worth making it well; of a large program each time, which more cores
-        may share by now.
+        """The machine code, kept once it is made well; of a large program asked for each time, which more cores may
+        share by now.
         """
-        self._code = compiled.at_once(self.program)
-        return self._code
+        code = compiled.at_once(self.program)
+        self._code = None if code is None or code.hasty else code
+        return code
 
 
 def _bytes_read(program: Program) -> Counter[str]:

@@ -55,6 +55,7 @@ class Compiled:
     stages: list[tuple[Any, int]]  # C function (pointers, from, to), iterations
     counts: list[int]  # for each stage, how many iterations to run in the first call
     library: LinkedCode  # it owns the code
+    hasty: bool = False  # whether better code takes its place once the program has run for long
     brief: bool = False  # whether a run is so short that each stage may be a call
 
     def __post_init__(self) -> None:
@@ -74,11 +75,15 @@ def execute(program: Program, buffers: dict[str, Array], threads: int = 1, nativ
 
 
 def at_once(program: Program) -> Compiled | None:
-    """Well made machine code whose stages are a call each, on one core; None where the program's is not."""
-    if _EXECUTED[program.signature] <= HASTY_OPS or program.executed >= SHARED_OPS and host_threads() > 1:
+    """Machine code for a run whose stages are a call each, on one core; None where the program's are not."""
+    if program.executed >= SHARED_OPS and host_threads() > 1:
         return None
-    code = compile_program(program)
-    return code if code.brief else None
+    code = compile_program(program, hasty=_EXECUTED[program.signature] + program.executed <= HASTY_OPS)
+    if not code.brief:
+        return None
+    if code.hasty:
+        _in_haste(program)  # which counts it
+    return code
 
 
 def _in_haste(program: Program) -> bool:
@@ -184,7 +189,7 @@ def _compile(
     library = linked(name, text, [stage.name for stage in stages], list(functions.values()), hasty)
     signature = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     entries = [(signature(library[s.name]), s.extent) for s in stages]
-    return Compiled(entries, [s.count for s in stages], library)
+    return Compiled(entries, [s.count for s in stages], library, hasty)
 
 
 class _Stage:

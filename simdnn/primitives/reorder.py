@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 _STRONGEST = ("avx512_core_bf16", "avx512_core", "avx2")
 _BY_COLUMNS = ("ba", "acb")
 _OFTEN = 3  # weights of one layout that are packed: a network's own are twice at most
-_LEAST = 1 << 12  # bytes: smaller weights are packed by NumPy
+_LEAST = 1 << 11  # bytes: smaller weights are packed by NumPy
+_WIDENED = (("s8", "s16"), ("f16", "f32"), ("bf16", "f32"))  # types whose numbers another one has, too
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +207,7 @@ class Packer:
 @functools.lru_cache(maxsize=256)
 def packer(blocked: Blocked, tag: str, dtype: str) -> Packer | None:
     """The way of weights of a type into a layout; None where numbers would change."""
-    return Packer(blocked, tag, dtype) if blocked.dtype == dtype else None
+    return Packer(blocked, tag, dtype) if blocked.dtype == dtype or (dtype, blocked.dtype) in _WIDENED else None
 
 
 def plain_of(weights: object) -> tuple[Any, str]:

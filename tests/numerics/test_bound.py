@@ -41,13 +41,16 @@ def test_a_bound_program_leaves_what_others_do(m: int, k: int, n: int, dtype: ty
     assert not any(np.shares_memory(found[0][name], found[2][name]) for name in found[0])
 
 
-def test_a_program_is_not_bound_while_its_code_is_hasty() -> None:
+def test_hasty_code_is_not_kept() -> None:
     src, weights = np.ones((3, 24), np.uint8), np.ones((24, 33), np.int8)
     kernel = simdnn.matmul(src, weights, machine="icx", engine="reference").kernel
     assert isinstance(kernel.prepare, Apart)
     bound = Inputs(kernel.prepare.beside(weights, Parameters())).to(kernel.program)
-    compiled._EXECUTED[kernel.program.signature] = 0
-    assert bound.run(kernel.prepare.source(src)) is None
+    for before, kept in ((0, False), (1, False), (compiled.HASTY_OPS, True)):
+        compiled._EXECUTED[kernel.program.signature] = before
+        outputs = bound.run(kernel.prepare.source(src))
+        assert outputs is not None and (outputs["dst"] == 24).all()
+        assert (bound._code is not None) == kept
 
 
 @pytest.mark.parametrize("slice_s", [0.0, 1e9])

@@ -1,7 +1,8 @@
 """Weights that products met twice, and what kernels made of them: the next product with the same weights finds both.
 
 What is kept is a copy that nobody changes. Whether a caller's array is the same is told by its bytes, since it may have
-been changed since; one that a model holds, or that lies in `bytes`, is known by itself, however it is turned.
+been changed since; one that was the same some times is watched, and its bytes are read again once it was written. One
+that a model holds, or that lies in `bytes`, is known by itself, however it is turned.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from isa_models import written
 from isa_models.forks import ForkLock
 from isa_models.memory import address, owner
 from isa_models.processors import processors
@@ -30,6 +32,9 @@ _MOST = 1 << 32  # bytes kept in all, or fewer: a process on each core keeps a q
 _FEW = 4096  # weights that are remembered as met, and that are kept
 _WAYS = 16  # things that are kept of the same weights
 _ENDS, _BETWEEN = 256, 64  # bytes of weights by which they are looked up
+#: bytes of weights that are watched, and how often they are compared before: four comparisons of a page (0.3 us each in
+#: cold caches of a Zen 4) take as long as its first write while it is watched (1.2 us)
+_WATCHED, _COMPARED = 1 << 17, 4
 
 Made = Mapping[str, Array]
 _Look = tuple[tuple[int, ...], np.dtype[Any], Hashable]
@@ -44,6 +49,8 @@ class Known:
     stays: bool = field(default=False, compare=False)  # whether further products will meet this very record
     borrowed: bool = field(default=False, compare=False)  # whether the values are a caller's, who may change them
     made: dict[Hashable, Made] = field(default_factory=dict, compare=False)
+    _compared: int = field(default=0, compare=False)  # times that a caller's array was found the same
+    _watch: written.Watch | None = field(default=None, compare=False)  # over one of those
     _bytes: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -85,10 +92,44 @@ class Known:
 
     def same(self, weights: Array) -> bool:
         """Whether an array in C order has the same shape, type and bytes."""
-        ours = self.values
+        ours, at = self.values, address(weights)
         if weights.shape != ours.shape or weights.dtype != ours.dtype or not weights.flags.c_contiguous:
             return False
-        return not _compare()(self.address, address(weights), ours.nbytes)
+        # another thread that finds something written takes the watch away before it renews it
+        if (watch := self._watch) and watch.at == at and not watch.written() and self._watch is watch:
+            return all(self._alike(at, first, end) for first, end in watch.beside)
+        if self.stays and ours.nbytes >= _WATCHED:
+            return self._found_same(weights, at)
+        return self._alike(at, at, at + ours.nbytes)
+
+    def _found_same(self, weights: Array, at: int) -> bool:
+        """`same` by all bytes of an array, which is watched from now on where that has been so often."""
+        with _COMPARING:
+            watch = self._watch
+            self._compared += 1
+            if watch is None or watch.at != at:
+                if self._compared <= _COMPARED:
+                    return self._alike(at, at, at + weights.nbytes)
+                self.unwatch()
+                watch = written.watch(weights)
+            self._watch, self._compared = None, 0
+            noted = watch is not None and watch.renew()
+            same = self._alike(at, at, at + weights.nbytes)
+            if noted and same:
+                self._watch = watch
+            elif watch:
+                written.leave(watch)
+            return same
+
+    def unwatch(self) -> None:
+        """Have all bytes of callers' arrays compared again."""
+        watch, self._watch = self._watch, None
+        if watch:
+            written.leave(watch)
+
+    def _alike(self, at: int, first: int, end: int) -> bool:
+        """Whether the bytes from an address to another are those of the values, where these begin at `at`."""
+        return not _compare()(self.address + first - at, first, end - first)
 
 
 @dataclass(eq=False)
@@ -105,11 +146,11 @@ class InPanels:
         return plain(self.tensors, self.blocked, self.shape)
 
 
-_LOCK = ForkLock()
+_LOCK, _COMPARING = ForkLock(), ForkLock()
 _known: OrderedDict[_Look, Known] = OrderedDict()  # the latest used at the end
 _met: OrderedDict[_Look, None] = OrderedDict()  # weights that products met, kept or not
 _of_values: WeakValueDictionary[int, Known] = WeakValueDictionary()  # by the numbers of arrays that nobody changes
-_of_callers: WeakValueDictionary[int, Known] = WeakValueDictionary()  # of callers' arrays that held the same bytes
+_of_callers: dict[int, weakref.ref[Known]] = {}  # by the addresses of arrays that held the same bytes
 _fixed: dict[int, int] = {}  # arrays of models, by their ids as long as they live: a number that no other one ever has
 _serials = itertools.count()
 
@@ -127,6 +168,13 @@ def kept(weights: Array) -> Known:
     """A copy in C order that nobody changes: the one of an earlier call where the content is the same. Where it is new
     the caller's own, which is to be asked for its `own` before the caller may change it.
     """
+    if (of_caller := _of_callers.get(address(weights))) and (known := of_caller()) and known.same(weights):
+        try:
+            _known.move_to_end(known.look)  # type: ignore[arg-type]  # what callers have has been looked up
+        except KeyError:  # forgotten since
+            with _LOCK:
+                _keep(known)
+        return known
     if met := known_of(weights):
         return met
     memory: object = (whole := owner(weights)).base
@@ -135,23 +183,23 @@ def kept(weights: Array) -> Known:
     own = _fixed.get(id(whole))
     if weights.nbytes < _LEAST or own is None and not weights.flags.c_contiguous:
         return Known(copied_to_a_line(weights))
-    known = _of_callers.get(id(weights)) if own is None else None
-    if known is None or not known.same(weights):
-        look = _look(weights) if own is None else _place(weights, own)
-        with _LOCK:
-            known, again = _known.get(look), look in _met
-            _met[look] = None
-            _met.move_to_end(look)
-            if len(_met) > _FEW:
-                _met.popitem(last=False)
-        if known is None or own is None and not known.same(weights):
-            if not again:
-                return Known(weights.view(), borrowed=True) if own is None else Known(copied_to_a_line(weights))
-            known = Known(copied_to_a_line(weights), look, stays=True)
-        if own is None:
-            _of_callers[id(weights)] = known
+    look = _look(weights) if own is None else _place(weights, own)
+    with _LOCK:
+        known, again = _known.get(look), look in _met
+        _met[look] = None
+        _met.move_to_end(look)
+        if len(_met) > _FEW:
+            _met.popitem(last=False)
+    if known is None or own is None and not known.same(weights):
+        if not again:
+            return Known(weights.view(), borrowed=True) if own is None else Known(copied_to_a_line(weights))
+        known = Known(copied_to_a_line(weights), look, stays=True)
     with _LOCK:
         _keep(known)
+        if own is None:
+            _of_callers[address(weights)] = weakref.ref(known)
+            if len(_of_callers) > _FEW:
+                del _of_callers[next(iter(_of_callers))]
     return known
 
 
@@ -182,10 +230,12 @@ def keep(known: Known, what: Hashable, made: Made) -> None:
 def _keep(known: Known) -> None:
     """Note weights as the latest. Under the lock."""
     assert known.look is not None
-    new = _known.get(known.look) is not known
+    before = _known.get(known.look)
     _known[known.look] = known
     _known.move_to_end(known.look)
-    if new:
+    if before is not known:
+        if before:
+            before.unwatch()
         _forget()
 
 
@@ -194,7 +244,9 @@ def _forget() -> None:
     most = min(_MOST, memory_bytes() // (4 * processors()))
     held = sum(known.nbytes for known in _known.values())
     while _known and (held > most or len(_known) > _FEW):
-        held -= _known.popitem(last=False)[1].nbytes
+        known = _known.popitem(last=False)[1]
+        known.unwatch()
+        held -= known.nbytes
 
 
 def _look(weights: Array) -> _Look:

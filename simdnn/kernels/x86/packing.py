@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
+from math import gcd
 
 from isa_models.formats import fmt
-from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.code import Code, loop, nest, op, pieces
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.x86.code import Unit, unit_of, zero
 from simdnn.kernels.x86.rounding import constants, round_f32
@@ -14,6 +15,8 @@ from simdnn.program.check import verify
 from simdnn.program.records import WEIGHTS, Affine, Memory, Op, Program, Register, Tensor
 
 _XMM = 16  # bytes
+_STEPS = 16  # groups of input channels that are packed for some columns before others are
+_SETS, _WAYS, _LINE = 64, 8, 64  # of a first cache
 _WIDE = Register("wide", "f32", 8)
 
 
@@ -94,13 +97,11 @@ class Packing:
         return code + last
 
     def taps(self) -> Code:
-        """All taps of a group."""
+        """All taps of a group: those of an input channel one after the other, as they lie in a line of the cache."""
         b, plain = self.blocked, self.plain
         u, w = (Affine.var(name) if size > 1 else Affine() for name, size in (("u", b.kh), ("w", b.kw)))
-        code = self.tap(u * b.kw + w, u * plain.kh + w * plain.kw + self.group * plain.group, b.ic)
-        for var, extent in (("w", b.kw), ("u", b.kh)):
-            code = loop(var, extent, code, parallel=True) if extent > 1 else code
-        return code
+        at = u * plain.kh + w * plain.kw + self.group * plain.group
+        return self.tap(u * b.kw + w, at, b.ic, (("u", b.kh), ("w", b.kw)))
 
     def by_group(self, code: Code) -> Code:
         """Code of one group, for all of them."""
@@ -111,19 +112,32 @@ class Packing:
     def group(self) -> Affine:
         return Affine.var("g") if self.blocked.layout.groups > 1 else Affine()
 
-    def tap(self, tap: Affine, at: Affine, count: int) -> Code:
-        """The `count` input channels of one tap, from `at`."""
+    def tap(self, tap: Affine, at: Affine, count: int, taps: tuple[tuple[str, int], ...] = ()) -> Code:
+        """The `count` input channels of one tap, from `at`; or of all that the loops `taps` go over."""
         depth = self.blocked.layout.depth
         code: Code = []
         turns, rest = divmod(count, depth)
-        for steps, step, rows in ((turns, Affine.var("k"), depth), (1 if rest else 0, Affine(turns), rest)):
-            for tensor, panels, width, column in self.panels():
-                body: Code = []
-                for offset in range(0, width, self.across):
-                    body += self.block(tensor, tap, at, step, rows, width, column + offset, offset)
-                body = loop("k", steps, body, parallel=not self.alone)
-                code += body if self.alone else loop("j", panels, body, parallel=True)
+        for tensor, panels, width, column in self.panels():
+            body: Code = []
+            for times, first, steps, rows in (
+                *((*piece, depth) for piece in pieces("c", turns, _STEPS)),
+                *([(1, Affine(turns), 1, rest)] if rest else []),
+            ):
+                step = first + Affine.var("k") if steps > 1 else first
+                blocks = [
+                    self.block(tensor, tap, at, step, rows, width, column + offset, offset)
+                    for offset in range(0, width, self.across)
+                ]
+                parts = blocks if self.aliased(width) else [[o for block in blocks for o in block]]
+                part = [s for block in parts for s in loop("k", steps, nest(taps, block))]
+                body += loop("c", times, part, parallel=not self.alone)
+            code += body if self.alone else loop("j", panels, body, parallel=True)
         return code
+
+    def aliased(self, columns: int) -> bool:
+        """Whether columns are so far apart that few sets of the first cache take a line of each, and do not hold it."""
+        apart = self.plain.oc * fmt(self.plain.dtype).bits // 8
+        return self.plain.oc > 1 and columns * gcd(apart, _SETS * _LINE) > _SETS * _LINE * _WAYS
 
     def columns(self) -> Code:
         """Each output channel's row of input channels, as the columns of a matrix one after the other."""
