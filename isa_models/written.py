@@ -26,14 +26,14 @@ _USERFAULTFD = {"x86_64": 323, "aarch64": 282}  # the system call's number
 _USER_MODE_ONLY, _API, _ASYNC, _UNPOPULATED, _WRITE_PROTECT = 1, 0xAA, 1 << 15, 1 << 13, 1 << 1
 _HANDSHAKE, _REGISTER, _UNREGISTER, _SCAN = 0xC018AA3F, 0xC020AA00, 0x8010AA01, 0xC0606610
 _PROTECT, _CHECK, _WRITTEN = 1, 2, 2  # PM_SCAN_WP_MATCHING, PM_SCAN_CHECK_WPASYNC, PAGE_IS_WRITTEN
-#: from so many bytes on glibc gives memory pages of its own, with a head; where it did not, neighbours may write there
+#: bytes from which on glibc gives an array pages of its own, and those of its head there: elsewhere neighbours write, too
 _MAPPED, _HEAD = 1 << 17, 16
 _LOCK = ForkLock()
 
 
 class Watch:
-    """The pages from the address `first` to `end`, for an array which begins at `at`; `beside` them are bytes of it,
-    from one address to another each, of which nobody is told.
+    """The pages from the address `first` to `end`, for an array which begins at `at`. Nobody is told of its bytes in the
+    ranges of addresses `beside`.
 
     It asks about memory, not about an object: what was freed, and is another's now, counts as written.
     """
