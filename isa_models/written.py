@@ -26,13 +26,13 @@ _USERFAULTFD = {"x86_64": 323, "aarch64": 282}  # the system call's number
 _USER_MODE_ONLY, _API, _ASYNC, _UNPOPULATED, _WRITE_PROTECT = 1, 0xAA, 1 << 15, 1 << 13, 1 << 1
 _HANDSHAKE, _REGISTER, _UNREGISTER, _SCAN = 0xC018AA3F, 0xC020AA00, 0x8010AA01, 0xC0606610
 _PROTECT, _CHECK, _WRITTEN = 1, 2, 2  # PM_SCAN_WP_MATCHING, PM_SCAN_CHECK_WPASYNC, PAGE_IS_WRITTEN
-#: bytes from which on glibc gives an array pages of its own, and those of its head there: elsewhere neighbours write, too
+#: bytes from which on glibc gives an array pages of its own, a head ahead; elsewhere neighbours write to them, too
 _MAPPED, _HEAD = 1 << 17, 16
 _LOCK = ForkLock()
 
 
-class Watch:
-    """The pages from the address `first` to `end`, for an array which begins at `at`. Nobody is told of its bytes in the
+class WatchedPages:
+    """The pages from the address `first` to `end`, for an array that begins at `at`. Nobody is told of bytes in the
     ranges of addresses `beside`.
 
     It asks about memory, not about an object: what was freed, and is another's now, counts as written.
@@ -71,7 +71,7 @@ class _System:
         except OSError:
             os.close(self._faults)
             raise
-        self.watches = WeakSet[Watch]()
+        self.watches = WeakSet[WatchedPages]()
 
     def told(self, scan: bytearray) -> int:
         """The ranges of pages that a scan finds, or -1."""
@@ -80,7 +80,7 @@ class _System:
         except OSError:
             return -1
 
-    def enter(self, at: int, first: int, end: int, beside: tuple[tuple[int, int], ...]) -> Watch | None:
+    def enter(self, at: int, first: int, end: int, beside: tuple[tuple[int, int], ...]) -> WatchedPages | None:
         """A watch, with which others over a part of it end: renewing it would hide from them what was written."""
         for other in [other for other in self.watches if other.first < end and first < other.end]:
             self.leave(other)
@@ -88,11 +88,11 @@ class _System:
             self._ioctl(self._faults, _REGISTER, _words(first, end - first, _WRITE_PROTECT, 0))
         except OSError:
             return None
-        watch = Watch(self, at, first, end, beside)
+        watch = WatchedPages(self, at, first, end, beside)
         self.watches.add(watch)
         return watch
 
-    def leave(self, watch: Watch) -> None:
+    def leave(self, watch: WatchedPages) -> None:
         """Take no more notes for one."""
         watch.ended = True
         self.watches.discard(watch)
@@ -107,7 +107,7 @@ class _System:
         os.close(self._pages)
 
 
-def watch(array: Array) -> Watch | None:
+def watch(array: Array) -> WatchedPages | None:
     """A watch over a contiguous array, to be renewed before it is asked. None where there is none: the memory is not
     NumPy's own, and others may see it elsewhere; no page is the array's alone; the system has none.
     """
@@ -123,7 +123,7 @@ def watch(array: Array) -> Watch | None:
         return system.enter(at, first, last, beside)
 
 
-def leave(watch: Watch) -> None:
+def leave(watch: WatchedPages) -> None:
     """Have no more notes taken for a watch, so that nobody's writes cost a fault."""
     if system := _system():
         with _LOCK:

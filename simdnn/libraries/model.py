@@ -70,7 +70,7 @@ class OperatorForm(NamedTuple):
     sums where an implementation has several, with sizes that it speaks of. `slopes`: what a prelu behind it multiplies,
     what is "less" than 0, has the "sign" set, or is "no greater" than 0. `merged`: the scales of source and weights
     are multiplied first. `integers`: how f32 becomes one, by a key of `INTEGERS`. `lanes` of f32 in its registers,
-    where these are narrower than the widest.
+    where these are narrower than the widest. `streams`: whether it stores past the caches.
     """
 
     name: str
@@ -81,6 +81,7 @@ class OperatorForm(NamedTuple):
     merged: bool = False
     integers: str = "bounded"
     lanes: int = 0
+    streams: bool = False
 
 
 #: bounded by the type's least and greatest number, where a NaN becomes the least, the greatest, or 0; or converted to
@@ -249,8 +250,8 @@ class Library:
     block_of: Callable[[frozenset[str]], int] = lambda caps: 1
     #: (a primitive beside products) -> its way to compute it, whose bits programs here have
     operator: Callable[[OperatorCall], OperatorForm] = lambda call: _no_operators(call)
-    #: (such a primitive, threads) -> cycles of its own code around its kernels in an execution
-    around_operator: Callable[[OperatorCall, int], float] = lambda call, threads: 0.0
+    #: (such a primitive, its way, threads) -> cycles of its own code around its kernels in an execution
+    around_operator: Callable[[OperatorCall, OperatorForm, int], float] = lambda call, form, threads: 0.0
     #: (type of the source, channels, pixels, ISA caps) -> the layout of the weights of the matmul that an inner product
     #: is, and whether channels lie inside of pixels there
     inner_product: Callable[[str, int, int, frozenset[str]], tuple[str, bool]] | None = None

@@ -58,7 +58,7 @@ def cost(
         Target.of(**{**where, "dispatch": "fastest"}, engine="auto"), Attr(), values=False, lanes=made.lanes
     )
     found = Network(made.graph).estimate_by(kernels, {n: a.shape for n, a in made.feeds.items()})
-    nodes = fused(found.nodes, kernels, primitive, made.around(found.threads))
+    nodes = fused(found.nodes, kernels, primitive, made.around(found.threads), made.streamed)
     return OperatorEstimate(found.machine, where["isa"], found.threads, nodes)
 
 

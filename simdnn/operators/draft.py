@@ -55,13 +55,15 @@ BINARY = (*_BINARY, *_COMPARED, "ne")
 @dataclass(frozen=True, eq=False)
 class OperatorGraph:
     """A primitive's program, and the arrays that it reads, by the names of its inputs; of a library's: cycles that it
-    takes around its kernels, by how many threads it has, and lanes of f32 in its registers (0: the widest).
+    takes around its kernels, by how many threads it has, lanes of f32 in its registers (0: the widest), and bytes that
+    it stores past the caches.
     """
 
     graph: Graph
     feeds: Mapping[str, Array]
     around: Callable[[int], float] = lambda threads: 0.0
     lanes: int = 0
+    streamed: int = 0
 
 
 class Followed:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from isa_models import Unimplemented
+from isa_models import Machine, Unimplemented
 from isa_models.errors import OutOfRegisters
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
@@ -29,6 +29,7 @@ from simdnn.networks.kernels import strides_of
 from simdnn.networks.result import NodeRun
 from simdnn.networks.types import label
 from simdnn.operators.noted import Fusing, NotedPass, PassGroup, grouped, place_of
+from simdnn.primitives.run import Target
 
 if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
@@ -295,9 +296,11 @@ def lines(problem: LinesProblem, words: Vocabulary) -> Spread:
 
 
 # -- what it costs ----------------------------------------------------------------------------------------------------
-def fused(nodes: Sequence[NodeRun], kernels: Fusing, name: str, around: float) -> tuple[NodeRun, ...]:
+def fused(
+    nodes: Sequence[NodeRun], kernels: Fusing, name: str, around: float, streamed: int = 0
+) -> tuple[NodeRun, ...]:
     """The nodes of a primitive's program, calls of steps that go together being one, of the last of their nodes; the
-    last of all takes some cycles `around` it, too.
+    last of all takes some cycles `around` it, too, and stores `streamed` bytes past the caches.
     """
     noted = {id(step.call): step for step in kernels.steps.values()}
     steps = [noted[id(call)] for node in nodes for call in node.calls if id(call) in noted]
@@ -319,12 +322,20 @@ def fused(nodes: Sequence[NodeRun], kernels: Fusing, name: str, around: float) -
     last = next((call for node in reversed(nodes) for call in reversed(node.calls)), None)
     if last is not None and around:
         call = instead.get(id(last)) or last
-        instead[id(last)] = replace(call, find_cost=functools.partial(_launched, call, around))
+        seconds = _seconds(streamed, kernels.target) if streamed else 0.0
+        instead[id(last)] = replace(call, find_cost=functools.partial(_launched, call, around, seconds))
     return tuple(_with(node, instead) for node in nodes)
 
 
-def _launched(call: Call, around: float) -> Cost:
-    return call.find_cost().launched(around)
+def _launched(call: Call, around: float, least: float) -> Cost:
+    return call.find_cost().streamed(least).launched(around)
+
+
+def _seconds(written: int, target: Target) -> float:
+    """How long a CPU's memory takes bytes that are stored past the caches."""
+    assert isinstance(target.machine, Machine)
+    dram = target.machine.dram
+    return written / min(dram.gb_s_core * target.threads, dram.gb_s_socket) / 1e9
 
 
 def _call(found: FusedKernel, kernels: Fusing, name: str) -> Call:

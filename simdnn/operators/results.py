@@ -52,5 +52,5 @@ def ran(
     machine, isa, threads, engine, _ = where
     kernels = Fusing(Target.of(machine, isa, threads, engine, "fastest"), Attr(), lanes=made.lanes)
     found = Network(made.graph).run_by(kernels, made.feeds)
-    nodes = fused(found.nodes, kernels, primitive, made.around(threads))
+    nodes = fused(found.nodes, kernels, primitive, made.around(threads), made.streamed)
     return OperatorResult(found.machine, isa, found.threads, nodes, found.outputs)

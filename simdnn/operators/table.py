@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from isa_models import InvalidArgument
+from isa_models.formats import fmt
 from isa_models.readings.arrays import is_masked
 from simdnn.libraries import LIBRARIES, OperatorCall
 from simdnn.networks.types import label
@@ -70,7 +72,10 @@ def graph_of(
     call = call_of(primitive, sources, options, end, target)
     form = library.operator(call)
     made = build(**sources, **options, end=replace(end, form=form, caps=target.caps))
-    return replace(made, around=partial(library.around_operator, call), lanes=form.lanes)
+    around, streamed = partial(library.around_operator, call, form), 0
+    if form.streams:
+        streamed = prod(call.shapes[0]) * fmt(call.dst).bits // 8
+    return replace(made, around=around, lanes=form.lanes, streamed=streamed)
 
 
 def call_of(

@@ -88,6 +88,12 @@ class Cost(Alike, InNotebooks):
         seconds, work = self.seconds * (1 + cycles / self.cycles), replace(self.work, launch_cycles=cycles)
         return replace(self, cycles=self.cycles + cycles, seconds=seconds, work=work)
 
+    def streamed(self, seconds: float) -> Cost:
+        """The cost where stores past the caches take so long at least."""
+        if seconds <= self.seconds:
+            return self
+        return replace(self, cycles=self.cycles * seconds / self.seconds, seconds=seconds, bound="DRAM")
+
     @cached_property
     def forms(self) -> tuple[InstructionCost, ...]:
         """The program's instructions, loop control included."""

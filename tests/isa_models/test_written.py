@@ -20,13 +20,13 @@ KNOWS = written.watch(np.zeros(SIZE, np.uint8)) is not None
 needs_the_system = pytest.mark.skipif(not KNOWS, reason="this system does not tell what is written")
 
 
-def watched(array: Array) -> written.Watch:
+def watched(array: Array) -> written.WatchedPages:
     watch = written.watch(array)
     assert watch and watch.renew() and not watch.written()
     return watch
 
 
-def renewed(watch: written.Watch) -> None:
+def renewed(watch: written.WatchedPages) -> None:
     assert watch.renew() and not watch.written()
 
 

@@ -50,7 +50,7 @@ class Known:
     borrowed: bool = field(default=False, compare=False)  # whether the values are a caller's, who may change them
     made: dict[Hashable, Made] = field(default_factory=dict, compare=False)
     _compared: int = field(default=0, compare=False)  # times that a caller's array was found the same
-    _watch: written.Watch | None = field(default=None, compare=False)  # over one of those
+    _watch: written.WatchedPages | None = field(default=None, compare=False)  # over one of those
     _bytes: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:

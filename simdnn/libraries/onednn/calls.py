@@ -16,7 +16,8 @@ from isa_models import Machine
 from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
-from simdnn.libraries.model import OperatorCall
+from simdnn.libraries.model import OperatorCall, OperatorForm
+from simdnn.libraries.onednn import loops
 from simdnn.libraries.onednn.blocking import BYTES_WITHOUT_VNNI, CONVOLUTIONS, packs, words_tile
 from simdnn.libraries.onednn.sums import by_older_kernel
 
@@ -70,10 +71,10 @@ def around(problem: Problem, row: str, machine: Machine, threads: int = 1) -> fl
     return EXECUTION + (calls + each * problem.k * problem.n * problem.batch.count) / threads
 
 
-def around_operator(call: OperatorCall, threads: int) -> float:
+def around_operator(call: OperatorCall, form: OperatorForm, threads: int) -> float:
     """Cycles of an execution of a primitive beside products beyond its kernel's own; 0 of those not measured."""
     execution, each = OPERATORS.get(call.primitive, (0.0, 0.0))
-    return execution + (each * _kernels(call) + TURNED * _turned(call)) / threads
+    return execution + (each * _kernels(call) + TURNED * _turned(call) + loops.cycles(call, form)) / threads
 
 
 def _turned(call: OperatorCall) -> int:

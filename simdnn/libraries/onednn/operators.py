@@ -127,7 +127,8 @@ def _batch_normalization(call: OperatorCall) -> OperatorForm:
         return JIT if call.channels_last and len(shape) in (4, 5) else REFERENCE
     lanes = 4 if dtype == "f32" else 16
     if call.channels_last and shape[1] % lanes == 0:
-        return OperatorForm("tbb")
+        whole = shape[1] % (16 if "avx512_core" in call.caps else 8) == 0
+        return OperatorForm("tbb", streams=dtype == "f32" and whole)  # jit_uni_tbb_batch_normalization.cpp
     if call.in_rows and len(shape) > 2:
         return OperatorForm("ncsp", True)
     return OperatorForm("nspc", True)

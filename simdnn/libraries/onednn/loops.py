@@ -1,0 +1,46 @@
+"""Cycles of oneDNN 3.13's loops in C++ over elements, beyond those of the kernel that stands for them here.
+
+A reference implementation asks for the place of every element anew, a division for each dimension
+(`l_dims_by_l_offset`, `off_v`; ref_reduction.cpp, ref_binary.cpp, ref_pooling.cpp); normalizations in rows are a
+compiler's loops (ncsp_batch_normalization.cpp). Measured from inside the library on a Zen 4, warm data:
+docs/validation/primitives-cost.md.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from isa_models.formats import fmt
+from simdnn.libraries.model import OperatorCall, OperatorForm
+
+OUTPUT_OF_POOLING, TAP = 76.0, 16.2  # a tap that falls on the image
+OUTPUT_OF_REDUCTION, DIMENSION = 115.0, 9.85  # a dimension of an element that is added up
+PAIR = 295.0  # elements of a binary primitive, whose dimensions are found four times
+NORMALIZED = 1.8  # an element of a batch normalization in rows, which takes 2.1 in all
+
+
+def cycles(call: OperatorCall, form: OperatorForm) -> float:
+    """Of one execution; 0 where they are a kernel's, or were not measured."""
+    shape = call.shapes[0]
+    if call.primitive == "batch_normalization" and form.name == "ncsp":
+        return NORMALIZED * prod(shape)
+    if form.name != "ref":
+        return 0.0
+    if call.primitive == "pooling" and not fmt(call.types[0]).is_float:  # of floats it has another
+        outputs, planes = call.options["out"], prod(shape[:2])
+        return planes * (OUTPUT_OF_POOLING * prod(outputs) + TAP * _taps(call))
+    if call.primitive == "reduction":
+        reduced = {axis % len(shape) for axis in call.options["axes"]}
+        outputs = prod(size for axis, size in enumerate(shape) if axis not in reduced)
+        return OUTPUT_OF_REDUCTION * outputs + DIMENSION * len(shape) * prod(shape)
+    return PAIR * prod(shape) if call.primitive == "binary" else 0.0
+
+
+def _taps(call: OperatorCall) -> int:
+    """Taps of all outputs of a plane that fall on the image."""
+    options, sizes = call.options, call.shapes[0][2:]
+    axes = zip(sizes, options["out"], options["kernel"], options["strides"], options["dilation"], strict=True)
+    return prod(
+        sum(0 <= i * stride - before + tap * step < size for i in range(out) for tap in range(kernel))
+        for (size, out, kernel, stride, step), before in zip(axes, options["padding"], strict=False)
+    )
