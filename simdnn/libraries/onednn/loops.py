@@ -20,7 +20,7 @@ NORMALIZED = 1.8  # an element of a batch normalization in rows, which takes 2.1
 
 
 def cycles(call: OperatorCall, form: OperatorForm) -> float:
-    """Of one execution; 0 where they are a kernel's, or were not measured."""
+    """Cycles of an execution in such loops; 0 where a kernel has them, or nobody measured."""
     shape = call.shapes[0]
     if call.primitive == "batch_normalization" and form.name == "ncsp":
         return NORMALIZED * prod(shape)
