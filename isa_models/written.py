@@ -26,7 +26,7 @@ _USERFAULTFD = {"x86_64": 323, "aarch64": 282}  # the system call's number
 _USER_MODE_ONLY, _API, _ASYNC, _UNPOPULATED, _WRITE_PROTECT = 1, 0xAA, 1 << 15, 1 << 13, 1 << 1
 _HANDSHAKE, _REGISTER, _UNREGISTER, _SCAN = 0xC018AA3F, 0xC020AA00, 0x8010AA01, 0xC0606610
 _PROTECT, _CHECK, _WRITTEN = 1, 2, 2  # PM_SCAN_WP_MATCHING, PM_SCAN_CHECK_WPASYNC, PAGE_IS_WRITTEN
-#: the fewest bytes that glibc gives pages of their own, and the head ahead of them; elsewhere neighbours write there, too
+#: the fewest bytes that glibc gives pages of their own, and the head ahead of them; elsewhere neighbours write, too
 _MAPPED, _HEAD = 1 << 17, 16
 _LOCK = ForkLock()
 
