@@ -27,8 +27,8 @@ def cycles(call: OperatorCall, form: OperatorForm) -> float:
     if form.name != "ref":
         return 0.0
     if call.primitive == "pooling" and not fmt(call.types[0]).is_float:  # of floats it has another
-        outputs, planes = call.options["out"], prod(shape[:2])
-        return planes * (OUTPUT_OF_POOLING * prod(outputs) + TAP * _taps(call))
+        image: list[int] = call.options["out"]
+        return prod(shape[:2]) * (OUTPUT_OF_POOLING * prod(image) + TAP * _taps(call))
     if call.primitive == "reduction":
         reduced = {axis % len(shape) for axis in call.options["axes"]}
         outputs = prod(size for axis, size in enumerate(shape) if axis not in reduced)
