@@ -86,6 +86,7 @@ if _typing.TYPE_CHECKING:
     from simdnn.primitives.scaled import quantize_nvfp4 as quantize_nvfp4
     from simdnn.primitives.stored_blocks import ggml_blocks as ggml_blocks
     from simdnn.primitives.stored_blocks import quantize_ggml as quantize_ggml
+    from simdnn.quantize import compress_weights as compress_weights
     from simdnn.reporting.pages import report as report
     from simdnn.tuning.tune import tune as tune
 
@@ -115,7 +116,10 @@ else:
         elif not name.startswith("_") and util.find_spec(f"{__name__}.{name}") is not None:
             return import_module(f"{__name__}.{name}")
         else:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            from isa_models.errors import did_you_mean
+
+            near = did_you_mean(name, _WHERE)
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{': ' * bool(near)}{near}")
         return globals().setdefault(name, found)
 
     def __dir__() -> list[str]:

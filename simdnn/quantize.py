@@ -15,7 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models import InvalidArgument
+from isa_models.alike import Alike
+from isa_models.display import InNotebooks, shape_and_type
 from isa_models.formats import Format, fmt, name_of
+from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array
 from simdnn.primitives import Attr, Quant, arrays
 from simdnn.primitives.attr import MASK_NAMES
@@ -126,7 +129,7 @@ def _scales(largest: NDArray[Any], top: int) -> F32:
 
 
 @dataclass(frozen=True, eq=False)
-class CompressedWeights:
+class CompressedWeights(Alike, InNotebooks):
     """Weights stored as integers: real value = (value - zero point) * scale. What `compress_weights` returns.
 
     `values` (K, N) s8, u8, s4 or u4 (ml_dtypes.int4, uint4). `scales` f32: (1,) common, (N,) one for each column,
@@ -152,6 +155,24 @@ class CompressedWeights:
         """One for each weight, or what broadcasts to that."""
         return np.repeat(parameters, len(self.values) // len(parameters), 0) if parameters.ndim == 2 else parameters
 
+    @property
+    def fields(self) -> dict[str, dict[str, Quant]]:
+        """The scales and zero points as fields of an attribute, which a source's join: `source.attr(**weights.fields)`.
+
+        >>> import simdnn
+        >>> w = compress_weights(np.ones((128, 16), np.float32), "u4", group=64)
+        >>> q = simdnn.quantize_dynamic(np.ones((4, 128), np.float32), "s8", reductions=64, machine="b580")
+        >>> r = simdnn.matmul(q.output, w.values, machine="b580", attr=q.attr(**w.fields), dst="f32")
+        >>> r.implementation, float(r.output[0, 0].round(3))
+        ('gemm:xe2_dpas_precomputed', 128.0)
+        """
+        found = {}
+        for name, values in (("scales", self.scales), ("zero_points", self.zero_points)):
+            if values is not None:
+                groups = (len(self.values) // len(values), 1) if values.ndim == 2 else None
+                found[name] = {"wei": Quant(values, groups=groups)}
+        return found
+
     def attr(self, **fields: Any) -> Attr:
         """The attribute of a product of these weights: `simdnn.Attr(**fields)` with their scales and zero points.
 
@@ -161,11 +182,14 @@ class CompressedWeights:
         >>> simdnn.matmul(np.eye(3, dtype=np.float32), w.values, machine="zen4", attr=attr).output.round(1).tolist()
         [[-1.0], [0.0], [0.5]]
         """
-        for name, values in (("scales", self.scales), ("zero_points", self.zero_points)):
-            if values is not None:
-                groups = (len(self.values) // len(values), 1) if values.ndim == 2 else None
-                fields[name] = {**fields.get(name, {}), "wei": Quant(values, groups=groups)}
+        for name, own in self.fields.items():
+            fields[name] = {**fields.get(name, {}), **own}
         return Attr(**fields)
+
+    def _summary(self) -> dict[str, Any]:
+        points = "none" if self.zero_points is None else shape_and_type(self.zero_points)
+        held = {name: shape_and_type(getattr(self, name)) for name in ("values", "scales")}
+        return {**held, "zero_points": points}
 
     def __repr__(self) -> str:
         rows, columns = self.values.shape
@@ -173,6 +197,7 @@ class CompressedWeights:
         return f"CompressedWeights({name_of(self.values.dtype)} {rows}x{columns}, scales {self.scales.shape}, {kind})"
 
 
+@keywords
 def compress_weights(
     weights: Array, dtype: str, group: int | str = "per_oc", *, symmetric: bool | None = None
 ) -> CompressedWeights:

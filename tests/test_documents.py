@@ -50,6 +50,16 @@ def anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
+MOST_LINES = 400
+CHANGELOG_LINES = 300  # what is done joins its subject there, not a list in the order of landing
+
+
+def test_pages_are_no_longer_than_a_reader_takes() -> None:
+    lengths = {name: (ROOT / name).read_text(encoding="utf-8").count("\n") for name in DOCUMENTS}
+    assert lengths["CHANGELOG.md"] <= CHANGELOG_LINES
+    assert not {name: lines for name, lines in lengths.items() if lines > MOST_LINES}
+
+
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_links_lead_somewhere(name: str) -> None:
     document = ROOT / name

@@ -84,6 +84,7 @@ def samples() -> list[Any]:
         simdnn.softmax(F32, machine="zen4"),
         simdnn.quantize_dynamic(F32, machine="zen4"),
         simdnn.quantize_mx(F32, "f4_e2m1"),
+        simdnn.compress_weights(WEI, "u4", group=16),
         simdnn.reorder(WEI, wanted, machine="zen4"),
         simdnn.Attr(scales={"wei": 0.5}, post_ops=["relu"]),
         *orders.attrs["witnesses"].values(),

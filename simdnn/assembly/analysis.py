@@ -174,7 +174,8 @@ class Analysis(Alike, InNotebooks):
             count = "1 call" if self.calls == 1 else f"{self.calls} calls"
             cost = self.call_cycles
             said += f"; {count} not counted" if cost is None else f"; {count} of {cost:g} cycles added by assumption"
-        return f"{said} ({len(self.assumed)} instructions assumed)." if self.assumed else f"{said}."
+        many = len(self.assumed)
+        return f"{said} ({many} instruction{'s' * (many != 1)} assumed)." if many else f"{said}."
 
     def __str__(self) -> str:
         return (
@@ -348,7 +349,7 @@ def analyze_body(
     parts = tuple(one.elements if (one.mnemonic, one.form) in missing else 1 for one in body.instructions)
     whole = zip(steps_of(body.instructions, **memory), parts, strict=True)
     steps = [part for step, count in whole for part in (step, *[replace(step, writes=())] * (count - 1))]
-    assumed = tuple(f"{mnemonic} {form}".strip() for mnemonic, form in missing)
+    assumed = tuple(mnemonic if form == "-" else f"{mnemonic} {form}" for mnemonic, form in missing)
     timing = loop_cycles(target.machine, steps)
     ops = tuple(lower(target.machine, steps))
     return Analysis(
@@ -388,13 +389,13 @@ def _of_text(text: str, syntax: Syntax | None, function: str | None, loop: int |
     """The loop of assembly text, or of objdump's."""
     if is_disassembly(text):
         listed = Disassembly(text)
-        return find_loop(
-            _chosen(listed, "the text", function), syntax or syntax_of(text.splitlines()), listed.lines, loop
-        )
+        places = {address: f"line {number}" for address, number in listed.lines.items()}
+        return find_loop(_chosen(listed, "the text", function), syntax or syntax_of(text.splitlines()), places, loop)
     source = read_text(text, syntax, function)
     found = elf.ObjectFile(assemble(source))
-    lines = {s.offset: int(s.name.removeprefix(elf.LINE)) for s in found.symbols if s.name.startswith(elf.LINE)}
-    return find_loop(marked(found.all_code()), source.syntax, lines, loop)
+    marks = (symbol for symbol in found.symbols if symbol.name.startswith(elf.LINE))
+    places = {symbol.offset: source.place(int(symbol.name.removeprefix(elf.LINE))) for symbol in marks}
+    return find_loop(marked(found.all_code()), source.syntax, places, loop)
 
 
 def _chosen(found: elf.ObjectFile | Disassembly, what: str, function: str | None) -> elf.Code:

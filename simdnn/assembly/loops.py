@@ -23,7 +23,7 @@ from simdnn.timing.cpu.steps import MemRef, Step
 MOST_INSTRUCTIONS = 4096
 MOST_NAMED = 40  # missing forms in an error
 MOST_PLACES = 6  # of other loops in a note
-NO_LINES: Mapping[int, int] = Frozen({})
+NO_PLACES: Mapping[int, str] = Frozen({})
 _CONDITIONAL = iced.FlowControl.CONDITIONAL_BRANCH
 _X87 = re.compile(r"f(?!xsave|xrstor|emms)")
 _ADDEND = re.compile(r"vfn?m(add|sub)231[ps]s|vpdp\w+|vdpbf16ps|tdp\w+|vp?gather\w+")
@@ -60,11 +60,11 @@ def marked(code: Code) -> Code:
     return Code(code.data[first:end], code.address + first, code.names)
 
 
-def find_loop(code: Code, syntax: str, lines: Mapping[int, int] = NO_LINES, number: int | None = None) -> Body:
+def find_loop(code: Code, syntax: str, places: Mapping[int, str] = NO_PLACES, number: int | None = None) -> Body:
     """An innermost loop of some code; all of it where nothing branches back.
 
     The `number`-th by address, from 1 on; where none is named, of those in most other loops the one with most vector
-    instructions, then the first. `lines` are those of a text, by the address of what starts there.
+    instructions, then the first. `places` are the lines of a text in words, by the address of what starts there.
     """
     raws = instructions(code.data, code.address)
     flow = Flow(raws)
@@ -79,11 +79,11 @@ def find_loop(code: Code, syntax: str, lines: Mapping[int, int] = NO_LINES, numb
         best = max(loops, key=functools.partial(_rank, raws)) if number is None else loops[number - 1]
         path = best.path
         if len(loops) > 1 and number is None:
-            places = [_place(code, raws[loop.path[0]].ip, lines) for loop in loops]
+            starts = [_place(code, raws[loop.path[0]].ip, places) for loop in loops]
             chosen = loops.index(best)
-            others = places[:chosen] + places[chosen + 1 :]
+            others = starts[:chosen] + starts[chosen + 1 :]
             notes.append(
-                f"loop {chosen + 1} of {len(loops)}, at {places[chosen]}, is read; "
+                f"loop {chosen + 1} of {len(loops)}, at {starts[chosen]}, is read; "
                 f"there are others at {some(others, MOST_PLACES)}"
             )
     else:
@@ -98,7 +98,7 @@ def find_loop(code: Code, syntax: str, lines: Mapping[int, int] = NO_LINES, numb
     for one in body:
         if reason := _LEAVES.get(one.raw.flow_control):
             stay = [i for i, loop in enumerate(loops, 1) if not any(_leaves(raws[index]) for index in loop.path)]
-            named = [f"{i} ({_place(code, raws[loops[i - 1].path[0]].ip, lines)})" for i in stay[:MOST_PLACES]]
+            named = [f"{i} ({_place(code, raws[loops[i - 1].path[0]].ip, places)})" for i in stay[:MOST_PLACES]]
             instead = f"name a loop that is not (--loop N, loop=N): {', '.join(named)}; or " if stay else ""
             raise InvalidArgument(
                 f"'{one.text}' {reason}: a loop that is left there cannot be timed; {instead}"
@@ -114,10 +114,10 @@ def find_loop(code: Code, syntax: str, lines: Mapping[int, int] = NO_LINES, numb
     return Body(body, tuple(notes))
 
 
-def _place(code: Code, address: int, lines: Mapping[int, int]) -> str:
+def _place(code: Code, address: int, places: Mapping[int, str]) -> str:
     """Where an instruction stands: its line, its address in an object file, else its byte."""
-    if address in lines:
-        return f"line {lines[address]}"
+    if address in places:
+        return places[address]
     return f"address {address:#x}" if code.address else f"byte {address}"
 
 
@@ -143,9 +143,11 @@ def missing_rows(body: Sequence[Decoded], rows: Rows) -> list[tuple[str, str]]:
 def refuse(missing: Sequence[tuple[str, str]], rows: Rows) -> UnknownTiming:
     """The error that names every form which a machine lacks."""
     x87 = list(dict.fromkeys(mnemonic for mnemonic, _ in missing if _X87.match(mnemonic)))
+    on = "--assume (assume=True) counts what is missing as one uop"
     if len(missing) == 1 and not x87:
-        return unknown_timing(rows.base, *missing[0])
-    shown = some([f"'{mnemonic} {form}'" for mnemonic, form in missing], MOST_NAMED)
+        return UnknownTiming(f"{unknown_timing(rows.base, *missing[0]).args[0]}; {on}")
+    names = (mnemonic if form == "-" else f"{mnemonic} {form}" for mnemonic, form in missing)
+    shown = some([repr(name) for name in names], MOST_NAMED)
     count = "1 instruction" if len(missing) == 1 else f"{len(missing)} instructions"
     stack = (
         f"; no machine has timings of the x87 unit ({', '.join(x87[:MOST_NAMED])}): compile without long double, and "
@@ -153,7 +155,7 @@ def refuse(missing: Sequence[tuple[str, str]], rows: Rows) -> UnknownTiming:
         if x87
         else ""
     )
-    return UnknownTiming(f"machine {rows.base.name!r} has no timing for {count}: {shown}{stack}")
+    return UnknownTiming(f"machine {rows.base.name!r} has no timing for {count}: {shown}{stack}; {on}")
 
 
 def steps_of(body: Sequence[Decoded], start: Mapping[str, int] | None = None, memory: int | None = None) -> list[Step]:

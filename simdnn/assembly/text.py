@@ -106,6 +106,12 @@ class CleanText:
     before: tuple[str, ...]  # labels set before the first line
     behind: tuple[str, ...]
     elsewhere: tuple[str, ...]  # labels of data
+    functions: tuple[tuple[int, str], ...] = ()  # the line of each one's label, and its name, in the text's order
+
+    def place(self, line: int) -> str:
+        """A line, and of several functions the one that it is in."""
+        inside = [name for first, name in self.functions if first <= line]
+        return f"line {line} ({inside[-1]})" if inside and len(self.functions) > 1 else f"line {line}"
 
     @property
     def listing(self) -> str:
@@ -307,7 +313,8 @@ class _Reading:
         self._check_registers()
         set_here = {*self.labels, *wanted, *_assigned(self.statements)}
         elsewhere = tuple(name for name in dict.fromkeys(used) if name not in set_here)
-        return CleanText(self.syntax, tuple(self.lines), before, behind, elsewhere)
+        functions = sorted((line, label) for label, line in self.labels.items() if label in self.functions)
+        return CleanText(self.syntax, tuple(self.lines), before, behind, elsewhere, tuple(functions))
 
     def _check_registers(self) -> None:
         """`InvalidArgument` for a register that there is not."""

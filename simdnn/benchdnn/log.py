@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-_MARKER = re.compile(r"(?:onednn|mkldnn|dnnl|simdnn)_verbose,")
+MARKER = re.compile(r"(?:onednn|mkldnn|dnnl|simdnn)_verbose,")
 #: name, type, flags, kind, tag and strides of a memory descriptor; the type stood behind `_` before oneDNN 3.5
 _MEMORY = re.compile(r"^(src|wei|bia|dst)[:_](\w+):(\w*):(\w*):([^:]*)(?::(\d+(?:x\d+)*)?:?.*?(?:_mask(\d+))?)?$")
 _DRIVERS = {"matmul": "matmul", "convolution": "conv", "inner_product": "ip"}
@@ -46,7 +46,7 @@ def executed(lines: Iterable[str]) -> Iterator[Executed | str]:
     A line whose kind cannot be read counts as kind "unreadable", a partition of oneDNN's graph interface as "graph".
     """
     for line in lines:
-        if not (marker := _MARKER.search(line)):
+        if not (marker := MARKER.search(line)):
             continue
         fields = line[marker.end() :].strip().split(",")
         if "exec" not in fields[:4]:

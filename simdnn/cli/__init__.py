@@ -40,13 +40,20 @@ COMMANDS = (
 class _Parser(argparse.ArgumentParser):
     """Wrong usage is one line on standard error and exit status 2; options are written out in full.
 
-    An epilog of several lines, and the description above it, are shown as they are written.
+    An epilog of several lines, and the description above it, are shown as they are written, lines that a terminal does
+    not take folded.
     """
 
     def __init__(self, **options: Any) -> None:
         if "\n" in (options.get("epilog") or ""):
             options["formatter_class"] = argparse.RawDescriptionHelpFormatter
         super().__init__(allow_abbrev=False, **options)
+
+    def format_help(self) -> str:
+        """The help, within the width of the terminal."""
+        from simdnn.cli.folding import fitted
+
+        return fitted(super().format_help(), self._get_formatter()._width)
 
     def error(self, message: str) -> NoReturn:
         _complain(f"{message} (see {self.prog} --help)")

@@ -6,7 +6,8 @@ import argparse
 import collections
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -17,21 +18,30 @@ from isa_models import InvalidArgument, SimdnnError, machine
 from simdnn import verbose
 from simdnn.benchdnn import SUBSET, Answer, Case, Unread, answer, read
 from simdnn.benchdnn.answer import cost
-from simdnn.benchdnn.log import Executed, executed
+from simdnn.benchdnn.log import MARKER, Executed, executed
 from simdnn.benchdnn.options import Line
 from simdnn.benchdnn.subset import IGNORED, NEUTRAL, OPERATORS
 from simdnn.benchdnn.tasks import task
 from simdnn.cli import output, words
+from simdnn.cli.folding import terminal_width
 from simdnn.cli.options import machine_with
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
 from simdnn.progress import each, print_beside, shown
 from simdnn.reporting.provenance import provenance
 
 USAGE = """\
-simdnn bench --matmul|--conv|--ip|--softmax|… [OPTIONS] PROBLEM … [--set KEY=VALUE …] [--json] [-o FILE]
+simdnn bench --matmul|--conv|--ip|--softmax|… [OPTIONS] PROBLEM …
+                    [--set KEY=VALUE …] [--json] [-o FILE]
                     [--trace FILE.json] [--force]
-       simdnn bench --from-verbose LOG [--machine M] [--set KEY=VALUE …] [--isa ISA] [--json] [-o FILE]"""
+       simdnn bench --from-verbose LOG|- [--machine M] [--set KEY=VALUE …]
+                    [--isa ISA] [--json] [-o FILE]"""
 DESCRIPTION = "Answers problems in benchdnn's syntax, one line each: cost on a modelled machine, and values."
+EXAMPLES = """\
+examples
+  simdnn bench --matmul --dt=f32,u8:s8:s32 64x512:512x64
+  simdnn bench --matmul --machine=icx --isa=avx512_core,avx512_core_vnni --dt=u8:s8:s32 64x512:512x256
+  simdnn bench --conv --machine=clx,icx mb1ic64ih56oc64oh56kh3ph1
+  simdnn bench --from-verbose onednn.log --machine icx"""
 NOTES = (
     f"{SUBSET}. Options hold for the problems after them; comma lists make the cross product, for --machine, --isa, "
     "--dispatch and --zero-point-strategy (Attr's), too. Problems: 64x512:512x64 (dimensions in front are a batch, in "
@@ -50,8 +60,9 @@ NOTES = (
     "they pass; behind 'lossy' stands how far they are from exact arithmetic.",
     f"Known, and a reason where they ask for something: {' '.join(f'--{name}' for name in NEUTRAL)}.",
     f"Accepted without effect: -vN, {' '.join(f'--{name}' for name in sorted(IGNORED))}.",
-    "--from-verbose reads a log of ONEDNN_VERBOSE=1 and sets the predicted time of each matmul, convolution and inner "
-    "product, on one core and with warm caches, beside the logged one; ratio is the logged time over the predicted.",
+    "--from-verbose reads a log of ONEDNN_VERBOSE=1 (-: standard input, for lines that you paste) and sets the "
+    "predicted time of each matmul, convolution and inner product, on one core and with warm caches, beside the logged "
+    "one; ratio is the logged time over the predicted.",
     "--attr-exact-int8, --attr-float-model and --zero-point-strategy are fields of simdnn.Attr; lines of "
     "SIMDNN_VERBOSE=1 have them beside oneDNN's own, and are read back as the problems that they tell of.",
     "--trace writes what cores, pipes and channels do when, for Perfetto (ui.perfetto.dev). -o and --trace replace "
@@ -63,18 +74,20 @@ NOTES = (
     "Columns: gops with 1 MAC = 2; gb_s: inputs and outputs once each over the time.",
     "Exit status: 0; 1 where a problem failed or is unimplemented, or a line makes no sense; 2 for wrong usage.",
 )
-EPILOG = "\n".join(textwrap.fill(note, 118, break_on_hyphens=False) for note in NOTES)
+EPILOG = "\n\n".join([EXAMPLES, *NOTES])
 
 HEADINGS = ("status", "implementation", "compute", "cycles", "time_us", "gops", "gb_s", "bound", "max_error", "problem")
 LOG_HEADINGS = ("status", "implementation", "predicted_us", "logged_us", "ratio", "bound", "logged_as", "problem")
 WIDTHS = {
     "status": 6,
     "machine": 8,
-    "implementation": 26,
+    "implementation": 28,
     "compute": 7,
     "bound": 9,
     "logged_as": 30,
 }  # to the left; others 10, right
+#: what is put away, first to last, in a terminal that is narrower than these; problems then stand below
+LEAST = ("gb_s", "compute", "logged_as", "max_error", "gops")
 
 
 @dataclass
@@ -113,6 +126,11 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     output.check_path(given.trace)
     for check in (FPMATH.effective, EXACT_INT8.effective, lambda _: verbose.wanted()):
         check(None)  # a word of the environment that makes no sense is told once, not with each problem
+    if pasted := next((word for word in given.words if MARKER.match(word)), ""):
+        raise InvalidArgument(
+            f"{pasted[:40]!r} is a line of oneDNN's verbose log: --from-verbose FILE reads such lines, "
+            "--from-verbose - those of standard input"
+        )
     lines = read(given.words)
     for name in _machines(lines):
         machine(machine_with(name, given.figures))  # a figure that it can't have is told once, too
@@ -185,15 +203,21 @@ def _machines(lines: Iterable[Line | Unread]) -> set[str]:
     return {name for line in lines if isinstance(line, Line) for name in line.values["machine"]}
 
 
-def _headings(names: Sequence[str], several: bool) -> Sequence[str]:
-    """The columns of a table; that of the machine where `several` are compared."""
-    return (names[0], "machine", *names[1:]) if several else names
+def _headings(names: Sequence[str], several: bool) -> dict[str, int]:
+    """The columns of a table and their widths; that of the machine where `several` are compared."""
+    found = {name: WIDTHS.get(name, 10) for name in (names[0], *["machine"] * several, *names[1:-1])}
+    if most := terminal_width():
+        for name in LEAST:
+            if sum(found.values()) + 2 * (len(found) - 1) <= most:
+                break
+            found.pop(name, None)
+    return found
 
 
 def _problems(given: _Words, cases: Iterable[Case | Unread], several: bool) -> int:
     headings = _headings(HEADINGS, several)
     if not given.json:
-        print(_aligned(headings, headings))
+        print(_heading(headings))
     answers = []
     with shown() as told:
         for case in each(list(cases), lambda case: case.text, told):
@@ -206,23 +230,41 @@ def _problems(given: _Words, cases: Iterable[Case | Unread], several: bool) -> i
     return 1 if summary["failed"] or summary["unimplemented"] else 0
 
 
-def _line(found: Answer, headings: Sequence[str]) -> str:
+def _line(found: Answer, headings: Mapping[str, int]) -> str:
     """One line: the columns of `headings`, or the reason; then the problem."""
     if found.status == "UNIMPLEMENTED":
         return f"UNIMPLEMENTED:{found.reason}  {found.problem}"
-    numbers = [_number(x) for x in (found.cycles, found.time_us, found.gops, found.gb_s)]
-    error = "-" if found.max_error is None else f"{found.max_error:.3g}"
-    machine = [found.machine] if "machine" in headings else []
-    columns = [found.status, *machine, found.implementation, found.compute_dtype, *numbers, found.bound, error]
+    cells = {
+        "status": found.status,
+        "machine": found.machine,
+        "implementation": found.implementation,
+        "compute": found.compute_dtype,
+        "cycles": _number(found.cycles),
+        "time_us": _number(found.time_us),
+        "gops": _number(found.gops),
+        "gb_s": _number(found.gb_s),
+        "bound": found.bound,
+        "max_error": "-" if found.max_error is None else f"{found.max_error:.3g}",
+    }
     remarks = [text for text in (found.reason, found.note) if text]
-    return _aligned(headings, [*columns, found.problem]) + "".join(f"  # {text}" for text in remarks)
+    return _aligned(headings, cells, found.problem + "".join(f"  # {text}" for text in remarks))
 
 
-def _aligned(headings: Sequence[str], cells: Sequence[str]) -> str:
-    """Cells in columns that are as wide as most of theirs are; lines are printed as they come."""
-    *columns, last = zip(headings, cells, strict=True)
-    padded = [cell.ljust(WIDTHS[name]) if name in WIDTHS else cell.rjust(10) for name, cell in columns]
-    return "  ".join([*padded, last[1]])
+def _heading(headings: Mapping[str, int]) -> str:
+    return _aligned(headings, {name: name for name in headings}, "problem")
+
+
+def _aligned(headings: Mapping[str, int], cells: Mapping[str, str], problem: str) -> str:
+    """Cells in columns that are as wide as most of theirs are, as lines are printed as they come; then the problem."""
+    padded = [
+        cells[name].ljust(width) if name in WIDTHS else cells[name].rjust(width) for name, width in headings.items()
+    ]
+    most = terminal_width()
+    line = "  ".join([*padded, problem])
+    if not most or len(line) <= most:
+        return line
+    folded = textwrap.wrap(problem, most - 4, break_on_hyphens=False)
+    return "\n    ".join(["  ".join(padded).rstrip(), *folded])
 
 
 def _number(value: float | None) -> str:
@@ -254,7 +296,7 @@ def _log(given: _Words) -> int:
     headings = _headings(LOG_HEADINGS, len(_machines(read([*given.words, "--matmul", "1x1:1x1"]))) > 1)
     with _opened(given.log) as lines:
         if not given.json:
-            print(_aligned(headings, headings))
+            print(_heading(headings))
         with shown() as told:
             for item in each(executed(lines), _logged, told):
                 if isinstance(item, str):
@@ -277,7 +319,8 @@ def _log(given: _Words) -> int:
     if skipped and not given.json:
         print("skipped: " + ", ".join(f"{count} {kind[:40]}" for kind, count in sorted(skipped.items())))
     if not (rows or skipped or given.json):
-        print(f"{given.log} holds no line of a primitive that ran; ONEDNN_VERBOSE=1 makes oneDNN print them")
+        name = "standard input" if str(given.log) == "-" else given.log
+        print(f"{name} holds no line of a primitive that ran; ONEDNN_VERBOSE=1 makes oneDNN print them")
     return 1 if counts["UNIMPLEMENTED"] else 0
 
 
@@ -297,30 +340,30 @@ def _predicted(given: _Words, item: Executed) -> list[Answer]:
     return [answer(case) for case in given.cases(lines)]
 
 
-def _opened(log: Path) -> TextIO:
+def _opened(log: Path) -> AbstractContextManager[TextIO]:
+    if str(log) == "-":
+        return nullcontext(sys.stdin)
     try:
         return log.open(encoding="utf-8", errors="replace")
     except OSError as error:
         raise InvalidArgument(f"--from-verbose {str(log)!r}: {error.strerror}") from None
 
 
-def _log_line(found: Answer, item: Executed, headings: Sequence[str]) -> str:
+def _log_line(found: Answer, item: Executed, headings: Mapping[str, int]) -> str:
     logged = _microseconds(item)
     if found.time_us is None:
         return f"UNIMPLEMENTED:{found.reason}  {_number(logged)}  {item.implementation}  {found.problem}"
-    ratio = "-" if logged is None else f"{logged / found.time_us:.3g}"
-    columns = [
-        found.status,
-        *([found.machine] if "machine" in headings else []),
-        found.implementation,
-        _number(found.time_us),
-        _number(logged),
-        ratio,
-        found.bound,
-        item.implementation,
-        found.problem,
-    ]
-    return _aligned(headings, columns)
+    cells = {
+        "status": found.status,
+        "machine": found.machine,
+        "implementation": found.implementation,
+        "predicted_us": _number(found.time_us),
+        "logged_us": _number(logged),
+        "ratio": "-" if logged is None else f"{logged / found.time_us:.3g}",
+        "bound": found.bound,
+        "logged_as": item.implementation,
+    }
+    return _aligned(headings, cells, found.problem)
 
 
 def _microseconds(item: Executed) -> float | None:

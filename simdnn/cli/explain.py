@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,10 +29,13 @@ from simdnn.primitives.result import Result
 from simdnn.primitives.scaled import Blocks, quantize_mx, quantize_nvfp4
 
 USAGE = """\
-simdnn explain INSTRUCTION [--OPERAND NUMBERS …] [--IMMEDIATE N] [--lanes N] [--json] [-o FILE [--force]]
-       simdnn explain matmul MxK:KxN --at [BATCH,…,]ROW,COLUMN [OPTIONS] [--json] [-o FILE]
+simdnn explain INSTRUCTION [--OPERAND NUMBERS …] [--IMMEDIATE N]
+                      [--lanes N] [--json] [-o FILE [--force]]
+       simdnn explain matmul MxK:KxN --at [BATCH,…,]ROW,COLUMN [OPTIONS]
+                      [--json] [-o FILE]
        simdnn explain conv PROBLEM --at N,C,Y,X [OPTIONS] [--json] [-o FILE]
-       simdnn explain dot --src NUMBERS --weights NUMBERS [--dt SRC:WEIGHTS] [--group N] [--rule RULE] [--json]"""
+       simdnn explain dot --src NUMBERS --weights NUMBERS
+                      [--dt SRC:WEIGHTS] [--group N] [--rule RULE] [--json]"""
 DESCRIPTION = "Shows every step that made a lane of an instruction, or an output element of a kernel, with its values."
 NOTES = (
     "An instruction: its operands by name, comma lists of numbers (0x10, -3, 1.5, nan, inf), e.g. "
@@ -49,7 +51,7 @@ NOTES = (
     "even or rceil; --group 32, or all where there are fewer) or to NVFP4 (f4_e2m1 by --rule nvfp4), then multiplied: "
     "codes, what they stand for, scales, sums, and what rounds. --dt f8_e4m3:f8_e4m3.",
 )
-EPILOG = "\n".join(textwrap.fill(note, 118, break_on_hyphens=False) for note in NOTES)
+EPILOG = "\n\n".join(NOTES)
 PRIMITIVES = {"matmul": "matmul", "conv": "convolution", "convolution": "convolution"}
 DOT = "dot"
 _DOT_OPTIONS = ("src", "weights", "dt", "group", "rule")

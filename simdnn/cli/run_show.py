@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from simdnn.cli import output
+from simdnn.cli.folding import fitted, terminal_width
 from simdnn.exactness import measures
 from simdnn.late import pd
 
-WIDTH = 120
+Format = Callable[[Any], str]
+
+WIDTH = 120  # of a table in a file or a pipe
 NAME = 36  # characters of a name that are shown, unless all columns are asked for
 _NAMES = ("layer", "implementation", "computes")
 #: kinds of departure that are shown where there are some
@@ -48,6 +51,7 @@ _LEAST_OF_TOTALS = (
     *("implementation", "worst_layer_sqnr_db", "gops", "gb_s", "share_of_peak", "computes", "cycles_mb1", "bound"),
     *("confidence", "max_abs_error", "time_us"),
 )
+_LEAST_OF_POINTS = (*_LEAST_OF_LAYERS, "implementation")
 _ALWAYS = ("machine", "layer", "mode", "phase", "cycles", "speed_up", "sqnr_db", "implementation")
 HEADINGS = {
     "share_of_peak": "peak",
@@ -55,7 +59,7 @@ HEADINGS = {
     "worst_layer_sqnr_db": "worst_sqnr_db",
     **{share: share.removesuffix("_share") for share in _SHARES},
 }
-FORMATS: dict[str, Callable[[Any], str]] = {
+FORMATS: dict[str, Format] = {
     "cycles": "{:.0f}".format,
     "cycles_mb1": "{:.0f}".format,
     "time_us": lambda us: f"{us:.1f}" if us >= 1 else f"{us:.3g}",
@@ -77,6 +81,11 @@ def layers(frame: pd.DataFrame, wide: bool = False) -> str:
     return _shown(frame, LAYERS, FORMATS, () if wide else _LEAST_OF_LAYERS, ())
 
 
+def points(frame: pd.DataFrame, axes: Sequence[str], measures: Sequence[str], formats: Mapping[str, Format]) -> str:
+    """The rows of a study, and what was put away: a parameter never is."""
+    return _shown(frame, (*axes, *measures), {**FORMATS, **formats}, _LEAST_OF_POINTS, axes, "-o FILE.csv has")
+
+
 def totals(frame: pd.DataFrame, quality: Mapping[str, str], wide: bool = False) -> str:
     """A row a mode, and what was put away. `quality`: formats of the workload's own figures, by column."""
     own = [name for name in dict.fromkeys(("accuracy", "metric", *quality)) if name in frame]
@@ -87,9 +96,10 @@ def totals(frame: pd.DataFrame, quality: Mapping[str, str], wide: bool = False) 
 def _shown(
     frame: pd.DataFrame,
     columns: Sequence[str],
-    formats: Mapping[str, Callable[[Any], str]],
+    formats: Mapping[str, Format],
     least: Sequence[str],
     own: Sequence[str],
+    where: str = "--wide shows",
 ) -> str:
     """A table of the columns that the frame has: `own` ones and those that differ, as many as a terminal takes when the
     `least` of them give way; all where none may.
@@ -100,21 +110,22 @@ def _shown(
     if least and len(frame) > 1:
         alike = [n for n in known if n not in (*_ALWAYS, *own) and frame[n].nunique(dropna=False) == 1]
     kept, away = [name for name in known if name not in alike], []
-    text = _table(frame, kept, formats, not least)
+    most = terminal_width() or WIDTH
     for name in least:
-        if max(map(len, text.splitlines())) <= WIDTH:
+        if max(map(len, _table(frame, kept, formats).splitlines())) <= most:
             break
-        if name in kept:
+        if name in kept and name not in own:
             kept.remove(name)
             away.append(name)
-            text = _table(frame, kept, formats, not least)
+    text = _table(frame, kept, formats, fit=True) if least else _table(frame, kept, formats, cut=False)
     notes = []
     if alike:
         same = (f"{HEADINGS.get(n, n)} {formats.get(n, str)(frame[n].iloc[0])}" for n in alike)
         notes.append(f"alike in all rows: {', '.join(same)}")
     if away:
-        notes.append(f"--wide shows {', '.join(HEADINGS.get(name, name) for name in away)}")
-    return "\n".join([text, *([f"({'; '.join(notes)})"] if notes else [])])
+        notes.append(f"{where} {', '.join(HEADINGS.get(name, name) for name in away)}")
+    note = f"({'; '.join(notes)})" if notes else ""
+    return "\n".join([text, *([fitted(note, terminal_width() or len(note))] if notes else [])])
 
 
 def _cut(text: str) -> str:
@@ -122,16 +133,14 @@ def _cut(text: str) -> str:
     return text if len(text) <= NAME else "…" + text[1 - NAME :]
 
 
-def _table(frame: pd.DataFrame, columns: list[str], formats: Mapping[str, Callable[[Any], str]], wide: bool) -> str:
+def _table(
+    frame: pd.DataFrame, columns: list[str], formats: Mapping[str, Format], cut: bool = True, fit: bool = False
+) -> str:
+    """The table, its long names `cut`; within the width of a terminal where it shall `fit`."""
     shown = frame[columns]
-    if not wide:
+    if cut:
         shown = shown.assign(**{n: shown[n].map(_cut, na_action="ignore") for n in _NAMES if n in columns})
     if "layer" in columns:
         shown = shown.assign(layer=shown["layer"].where(shown["layer"] != shown["layer"].shift(), ""))
-    return printed(shown, formats)
-
-
-def printed(frame: pd.DataFrame, formats: Mapping[str, Callable[[Any], str]]) -> str:
-    """A table under its headings; `formats` go by the frame's own columns."""
     named = {HEADINGS.get(name, name): form for name, form in formats.items()}
-    return output.table(frame.rename(columns=HEADINGS), named)
+    return output.table(shown.rename(columns=HEADINGS), named, fit)

@@ -12,9 +12,8 @@ from typing import Any
 import pandas as pd
 
 from simdnn import study
-from simdnn.cli import output
+from simdnn.cli import output, run_show
 from simdnn.cli.options import add_set, add_workers, check_workers, figures
-from simdnn.cli.run_show import FORMATS, printed
 from simdnn.progress import shown
 from simdnn.reporting.provenance import provenance
 from simdnn.study.exploration import FAILED, QUALITIES, results_path
@@ -96,6 +95,7 @@ def main(args: argparse.Namespace) -> int:
     notes: list[str] = []
     try:
         with shown() as progress:
+            progress(0, 1, "the first points")
             frame = study.explore(
                 args.file,
                 results=kept,
@@ -127,9 +127,8 @@ def main(args: argparse.Namespace) -> int:
 def _print(frame: pd.DataFrame, notes: list[str], kept: Path | None) -> None:
     axes = frame.attrs["axes"]
     done = frame[frame["refused"] == ""]
-    shown = frame[[*axes, *(name for name in MEASURES if name in frame and frame[name].notna().any())]]
-    shown = shown.head(MOST_ROWS).astype({name: object for name in axes})
-    print(printed(shown, FORMATS | dict.fromkeys(axes, _cell)))
+    shown = frame.head(MOST_ROWS).astype({name: object for name in axes})
+    print(run_show.points(shown, axes, MEASURES, dict.fromkeys(axes, _cell)))
     if len(frame) > MOST_ROWS:
         print(f"... and {len(frame) - MOST_ROWS} points more (-o FILE, --json)")
     lines = [f"{len(done)} of {len(frame)} points have figures; {kept} keeps them", *notes]
@@ -149,7 +148,8 @@ def _cell(value: object) -> str:
 def _where(part: pd.DataFrame, axes: Sequence[str]) -> str:
     """The first point of some, and how many more there are."""
     first = " ".join(f"{axis}={_cell(part[axis].iloc[0])}" for axis in axes if not pd.isna(part[axis].iloc[0]))
-    return f"{first} and {len(part) - 1} more points" if len(part) > 1 else first or "the only point"
+    more = len(part) - 1
+    return f"{first} and {more} more point{'s' * (more > 1)}" if more else first or "the only point"
 
 
 def _draw(frame: pd.DataFrame, path: Path) -> None:

@@ -96,6 +96,7 @@ def main(args: argparse.Namespace) -> int:
         raise unknown_name("network", args.model, (*known, "MODEL.onnx"))
     machines = comma_list(args.machine)
     with shown() as progress:
+        progress(0, 1, "f32 runs, and what ranges are from")
         tuned = tune(
             args.model,
             machine=machines if len(machines) > 1 else args.machine,

@@ -243,13 +243,18 @@ def computed(products: Iterable[tuple[str, float]]) -> str:
 
     >>> computed([("s8", 60), ("f32", 40), ("", 0)]), computed([("f32", 2), ("f32", 1)])
     ('s8 60%, f32 40%', 'f32')
+    >>> computed([("s8", 999), ("s16", 1)])
+    's8 100%, s16 <1%'
     """
     macs: dict[str, float] = {}
     for name, count in products:
         if count:
             macs[name] = macs.get(name, 0) + count
     ordered = sorted(macs.items(), key=lambda entry: -entry[1])
-    return ", ".join(f"{name} {count / sum(macs.values()):.0%}" if len(macs) > 1 else name for name, count in ordered)
+    shares = [(name, count / sum(macs.values())) for name, count in ordered]
+    if len(shares) == 1:
+        return shares[0][0]
+    return ", ".join(f"{name} {f'{share:.0%}' if share >= 0.005 else '<1%'}" for name, share in shares)
 
 
 def _of(frame: pd.DataFrame, whole: Row) -> pd.DataFrame:

@@ -99,7 +99,7 @@ def _names(ax: Axes, names: Sequence[str]) -> None:
     step = max(1, -(-len(names) // (2 * MOST_NAMED)))
     inches = ax.get_window_extent().width / figure_of(ax).dpi
     ax.set_xticks(range(0, len(names), step), names[::step], parse_math=False)
-    if 0.085 * max(map(len, names)) * len(names) / step > inches:
+    if 0.085 * (max(map(len, names)) + 2) * len(names) / step > inches:
         steep = 25 if len(names) <= 6 else 60
         aslant: dict[str, Any] = {"rotation": steep, "ha": "right", "rotation_mode": "anchor"}
         for text in ax.get_xticklabels():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 from isa_models import SimdnnError, Unimplemented
+from isa_models.errors import how_to_install
 from simdnn.teach import comparison, instruction, kernel, loop
 from simdnn.teach.forms import Page, Query
 
@@ -56,7 +57,7 @@ def create_app() -> Flask:
     try:
         import flask
     except ImportError:
-        raise Unimplemented("the page needs Flask, which is an optional part: pip install 'simdnn[teach]'") from None
+        raise Unimplemented(f"the page needs Flask, which is an optional part: {how_to_install('teach')}") from None
     app = flask.Flask(__name__)
     app.config["TRUSTED_HOSTS"] = [HOST, "localhost"]
 

@@ -16,6 +16,7 @@ from isa_models.errors import unknown_name
 from simdnn import files
 from simdnn.late import pd
 from simdnn.networks.precision import MODES
+from simdnn.study.pareto import pareto
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,15 +102,29 @@ class Tuned(Alike):
         files.write_text(target, json.dumps({**files.MARK, **content}, indent=2, allow_nan=False) + "\n")
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Quality against time of all recipes that were run; a ring and steps for the front of each machine."""
+        """Quality against time of all recipes that were run; a ring and steps for the front of each machine.
+
+        Where every recipe has the same quality, as accuracies often are, the signal to error of the outputs tells them
+        apart.
+        """
         from simdnn.plot_study import plot_front
 
-        on_front = set(zip(self.front["machine"], self.front["recipe"], strict=True))
-        met = zip(self.runs["machine"], self.runs["recipe"], strict=True)
-        frame = self.runs.assign(pareto=[pair in on_front for pair in met])
         quality = "quality" if self.measure == "metric" else self.measure
-        axes = [] if self.runs["machine"].nunique() == 1 else ["machine"]
-        return plot_front(frame.assign(**{quality: frame["quality"]}), axes, quality, ax)
+        frame = self.runs.assign(**{quality: self.runs["quality"]})
+        machines = list(dict.fromkeys(frame["machine"]))
+        title = f"{Path(self.name).name} on {', '.join(machines)}"
+        if quality != "sqnr_db" and frame[quality].nunique() == 1 and frame["sqnr_db"].nunique() > 1:
+            title += f" ({quality} {frame[quality].iloc[0]:.4g} in every recipe)"
+            quality = "sqnr_db"
+            parts = (part for _, part in frame.groupby("machine", sort=False))
+            best = pd.concat([pd.Series(pareto(-part["time_us"], part[quality]), part.index) for part in parts])
+        else:
+            on_front = set(zip(self.front["machine"], self.front["recipe"], strict=True))
+            met = zip(frame["machine"], frame["recipe"], strict=True)
+            best = pd.Series([pair in on_front for pair in met], frame.index)
+        ax = plot_front(frame.assign(pareto=best), ["machine"] if len(machines) > 1 else [], quality, ax)
+        ax.set_title(title, parse_math=False)
+        return ax
 
     @cached_property
     def content(self) -> dict[str, Any]:

@@ -321,7 +321,10 @@ def test_it_pickles_and_draws(tuned: Tuned) -> None:
     assert content["front"][0]["row"] == 0 and content["recipes"]["0"] == tuned.recipe(0)
     pytest.importorskip("matplotlib").use("agg")
     ax = tuned.plot()
-    assert "accuracy" in ax.get_ylabel() and ax.collections
+    assert "accuracy" in ax.get_ylabel() and ax.collections and ax.get_title() == "cancer on zen4"
+    alike = replace(tuned, runs=tuned.runs.assign(quality=0.5), _measured={})  # which accuracy does not tell apart
+    ax = alike.plot()
+    assert "signal to error" in ax.get_ylabel() and "accuracy 0.5 in every recipe" in ax.get_title()
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
