@@ -207,9 +207,10 @@ def compress_weights(
     all. `symmetric=None`: signed types are, unsigned ones are not. With H the greatest value of the type (L the least)
     and x the weights that share a scale:
 
-    symmetric    scale = max |x| / H; value = rint(x / scale) from -H to H. Unsigned types have no negative values.
-    otherwise    low = min(x, 0), high = max(x, 0), scale = (high - low) / (H - L); zero point = L - rint(low / scale);
-                 value = rint(x / scale) + zero point. Zero is exact.
+    - symmetric: scale = largest magnitude of x / H; value = rint(x / scale) from -H to H. Unsigned types have no values
+      below 0.
+    - otherwise: low = min(x, 0), high = max(x, 0), scale = (high - low) / (H - L); zero point = L - rint(low / scale);
+      value = rint(x / scale) + zero point. Zero is exact.
 
     So each weight is met within half a scale. The scale of zeros is 1, and none is below 2**-126. Raises
     `InvalidArgument` for types, shapes and groups that do not fit, for NaN and infinity, and for negative weights where

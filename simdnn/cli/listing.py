@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import isa_models
 from isa_models import GpuMachine, InvalidArgument, Machine, MachineFileError
+from isa_models.errors import some
 from isa_models.isa import caps, host_caps, implied
 from isa_models.machines.loader import gpu_machine
 from isa_models.plugins import failures, load
@@ -19,15 +20,16 @@ if TYPE_CHECKING:
     from simdnn.kernels import KernelKind
 
 M = TypeVar("M", Machine, GpuMachine)
+NAMED = 6  # of a kind, in the line of all kinds
 
 
 def add(subparsers: Any) -> None:
     """Describe the command to argparse."""
     parser = subparsers.add_parser(
         "list",
-        description="Lists what there is, of one kind or of all.",
+        description="Lists what there is of a kind; without one, which kinds there are and how many of each.",
     )
-    parser.add_argument("what", nargs="?", choices=tuple(LISTS), help="the kind (all of them)")
+    parser.add_argument("what", nargs="?", choices=tuple(LISTS), help="the kind (a line for each)")
     parser.add_argument("--machine", metavar="M", help="of the kernels, those that can run on this machine")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of tables")
     parser.set_defaults(function=main)
@@ -50,8 +52,14 @@ def main(args: argparse.Namespace) -> int:
     elif args.what:
         print(output.table(tables[args.what]))
     else:
-        print("\n\n".join(f"{what}\n{output.table(rows)}" for what, rows in tables.items()))
+        print(output.table([_overview(what, rows) for what, rows in tables.items()]))
+        print("\nsimdnn list KIND has a row for each; --json has all of them")
     return 0
+
+
+def _overview(what: str, rows: Rows) -> dict[str, Any]:
+    """A kind in a line; the first column of its rows is the name."""
+    return {"kind": what, "count": len(rows), "names": some([str(next(iter(row.values()))) for row in rows], NAMED)}
 
 
 def _sound(read: Callable[[str], M], names: Iterable[str]) -> list[M]:
