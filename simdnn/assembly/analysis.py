@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -393,9 +394,13 @@ def _of_text(text: str, syntax: Syntax | None, function: str | None, loop: int |
         return find_loop(_chosen(listed, "the text", function), syntax or syntax_of(text.splitlines()), places, loop)
     source = read_text(text, syntax, function)
     found = elf.ObjectFile(assemble(source))
-    marks = (symbol for symbol in found.symbols if symbol.name.startswith(elf.LINE))
-    places = {symbol.offset: source.place(int(symbol.name.removeprefix(elf.LINE))) for symbol in marks}
-    return find_loop(marked(found.all_code()), source.syntax, places, loop)
+    starts = {int(s.name.removeprefix(elf.LINE)): s.offset for s in found.symbols if s.name.startswith(elf.LINE)}
+    code = marked(found.all_code())
+    lines = sorted(starts)
+    behind = ((bisect_left(lines, line), label) for line, label in source.labels)
+    local = {starts[lines[i]]: label for i, label in behind if i < len(lines)}  # those that the assembler drops, too
+    places = {offset: source.place(line) for line, offset in starts.items()}
+    return find_loop(replace(code, names={**local, **code.names}), source.syntax, places, loop)
 
 
 def _chosen(found: elf.ObjectFile | Disassembly, what: str, function: str | None) -> elf.Code:

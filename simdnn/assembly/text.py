@@ -107,6 +107,7 @@ class CleanText:
     behind: tuple[str, ...]
     elsewhere: tuple[str, ...]  # labels of data
     functions: tuple[tuple[int, str], ...] = ()  # the line of each one's label, and its name, in the text's order
+    labels: tuple[tuple[int, str], ...] = ()  # of those that branches go to, likewise
 
     def place(self, line: int) -> str:
         """A line, and of several functions the one that it is in."""
@@ -313,8 +314,10 @@ class _Reading:
         self._check_registers()
         set_here = {*self.labels, *wanted, *_assigned(self.statements)}
         elsewhere = tuple(name for name in dict.fromkeys(used) if name not in set_here)
-        functions = sorted((line, label) for label, line in self.labels.items() if label in self.functions)
-        return CleanText(self.syntax, tuple(self.lines), before, behind, elsewhere, tuple(functions))
+        labels = sorted((line, label) for label, line in self.labels.items())
+        functions = tuple((line, label) for line, label in labels if label in self.functions)
+        aims = tuple((line, label) for line, label in labels if label in targets)
+        return CleanText(self.syntax, tuple(self.lines), before, behind, elsewhere, functions, aims)
 
     def _check_registers(self) -> None:
         """`InvalidArgument` for a register that there is not."""

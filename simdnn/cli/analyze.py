@@ -206,7 +206,7 @@ def _code(typed: str) -> str | Path:
     """Instructions as they were typed, or the file of that name."""
     from simdnn.assembly.decode import MNEMONICS, REGISTERS
 
-    began = re.match(r"\s*(\w+)(\s|$)", typed.lower())
+    began = re.match(r"\s*(?:[.\w]+:\s+)?(\w+)(\s|$)", typed.lower())  # behind a label, if there is one
     is_code = began and (began[1] in MNEMONICS or not REGISTERS.isdisjoint(re.findall(r"\w+", typed.lower())[1:]))
     if not typed.strip():
         return typed  # Path("") is the folder that one stands in

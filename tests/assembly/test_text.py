@@ -126,6 +126,7 @@ def test_what_compilers_write() -> None:
     body = read_body(GCC)
     assert [one.mnemonic for one in body.instructions] == ["vmovups", "vfmadd231ps", "add", "cmp", "jnz"]
     assert body.notes == ("loop 1 of 2, at line 19 (dotf), is read; there are others at line 36 (sum)",)
+    assert [one.text.split()[-1] for one in body.instructions if one.mnemonic == "jnz"] == [".L4"]
     assert read(GCC, function="sum") == ["add", "dec", "jnz"]
     assert read(DARWIN) == read(WINDOWS) == ["addss", "inc", "cmp", "jnz"]
     with pytest.raises(UnknownName, match=r"unknown function 'dot': did you mean 'dotf'\? Known: dotf, sum"):
