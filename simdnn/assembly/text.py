@@ -107,7 +107,7 @@ class CleanText:
     behind: tuple[str, ...]
     elsewhere: tuple[str, ...]  # labels of data
     functions: tuple[tuple[int, str], ...] = ()  # the line of each one's label, and its name, in the text's order
-    labels: tuple[tuple[int, str], ...] = ()  # of those that branches go to, likewise
+    labels: tuple[tuple[int, str], ...] = ()  # the line and name of each target of a branch
 
     def place(self, line: int) -> str:
         """A line, and of several functions the one that it is in."""
