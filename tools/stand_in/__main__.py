@@ -3,8 +3,8 @@
     python tools/stand_in /path/to/lib/libdnnl.so.3 FOLDER
 
 FOLDER gets the copy, in which `ud2` stands for CPUID and XGETBV, and `stand_in.so`. With FOLDER in front of
-LD_LIBRARY_PATH and `stand_in.so` in LD_PRELOAD a program runs the library's kernels for an Emerald Rapids. Its times mean
-nothing. Wants gcc, binutils (objdump, readelf), Linux, and an x86-64 CPU with AVX-512.
+LD_LIBRARY_PATH and `stand_in.so` in LD_PRELOAD a program runs the library's kernels for an Emerald Rapids. Its times
+mean nothing. Wants gcc, binutils (objdump, readelf), Linux, and an x86-64 CPU with AVX-512.
 """
 
 from __future__ import annotations
