@@ -8,6 +8,7 @@ fails leaves nothing behind, and errors for unknown names tell of it.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -58,6 +59,10 @@ class Registry(dict[K, V]):
             self.owners[name] = plugin
         super().__setitem__(name, value)
         Registry.changes += 1
+
+    def begin(self, own: Mapping[K, V]) -> None:
+        """Add what this package has itself, at whatever time it is first needed: while a plug-in is imported, too."""
+        self.update(own)
 
     def __missing__(self, name: K) -> V:
         load()

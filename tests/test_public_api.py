@@ -87,7 +87,7 @@ SHOWN = "from simdnn.cli import main; main(['analyze', '-'])"
         ("import simdnn; simdnn.matmul", "pandas matplotlib llvmlite"),
         (
             "from simdnn import estimate; estimate('matmul', m=1, n=1, k=1, machine='zen4')",
-            "matplotlib simdnn.networks",
+            "matplotlib simdnn.networks simdnn.explanations simdnn.kernels.intel_gpu simdnn.kernels.nvidia",
         ),
         ("import simdnn.cli; simdnn.cli._parser('').format_help()", "numpy pandas"),
         (SHOWN, "pandas matplotlib simdnn.kernels simdnn.numerics"),  # llvmlite runs the core model

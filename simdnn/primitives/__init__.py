@@ -2,7 +2,6 @@
 
 from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.convolution import convolution
-from simdnn.primitives.dynamic import Quantized, quantize_dynamic
 from simdnn.primitives.estimate import estimate
 from simdnn.primitives.matmul import matmul
 from simdnn.primitives.reorder import Reordered, reorder
@@ -10,11 +9,9 @@ from simdnn.primitives.reorder import Reordered, reorder
 __all__ = [
     "Attr",
     "Quant",
-    "Quantized",
     "Reordered",
     "convolution",
     "estimate",
     "matmul",
-    "quantize_dynamic",
     "reorder",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.block_formats import BLOCK_FORMATS, block_format
 from isa_models.readings.arrays import Array
@@ -14,7 +16,9 @@ from simdnn.primitives.products import Products
 from simdnn.primitives.resolve import Resolved
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target, choice_of
-from simdnn.primitives.scaled import Blocks
+
+if TYPE_CHECKING:
+    from simdnn.primitives.scaled import Blocks
 
 WORKS = "f32 sums of f32 sources, with nothing after them, work: add or scale the outputs afterwards"
 

@@ -11,7 +11,7 @@ from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.spec import ConvProblem, Parameters
-from simdnn.primitives import arrays, gpu_problems, narrow
+from simdnn.primitives import arrays, narrow
 from simdnn.primitives.again import at_once
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.channel_groups import refuse_groups
@@ -179,6 +179,8 @@ def problem_of(
     given, library = given.folded, target.library
     layouts = layouts_of(*tags, bool(library))
     if target.gpu:
+        from simdnn.primitives import gpu_problems  # with kernels that CPUs do not need
+
         return gpu_problems.convolution_problem(target.gpu, sizes, taps, given, dst, bias, tags[1])
     refuse_groups(given, "on a CPU")
     if target.library:

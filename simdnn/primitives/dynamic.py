@@ -15,7 +15,6 @@ from isa_models.alike import Alike
 from isa_models.display import shape_and_type
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.dynamic import Dynamic
-from simdnn.kernels.intel_gpu.dynamic import GpuQuantization
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.dynamic import outputs_of, quantization
 from simdnn.primitives import arrays
@@ -160,6 +159,8 @@ def _on_gpu(problem: Dynamic, machine: GpuMachine) -> _Made:
         raise Unimplemented(
             f"quantize_dynamic on {machine.name!r}: no kernel here for NVIDIA GPUs; Intel GPUs and CPUs work"
         )
+    from simdnn.kernels.intel_gpu.dynamic import GpuQuantization  # which CPUs do not need
+
     found = GpuQuantization(problem, machine)
     return _Made(machine, machine.platform.name, found.program, found.prepare, found.finish)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.layouts import ANY_LAYOUTS, Layouts
 from simdnn.kernels.common.spec import MatmulProblem, Parameters
 from simdnn.libraries import Form
-from simdnn.primitives import arrays, gpu_problems, narrow
+from simdnn.primitives import arrays, narrow
 from simdnn.primitives.again import at_once
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.blocks_product import asked_of, multiply, nothing_beside
@@ -30,8 +30,10 @@ from simdnn.primitives.reorder import Reordered, known_or_plain, plain_of
 from simdnn.primitives.resolve import Resolved, beyond_s8, need_values, resolve
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target, check_reordered, choice_of, resolved
-from simdnn.primitives.scaled import Blocks
 from simdnn.primitives.zero_points import check_reductions, on_cpu, with_tables
+
+if TYPE_CHECKING:
+    from simdnn.primitives.scaled import Blocks
 
 
 @at_once
@@ -113,16 +115,19 @@ def matmul_on(
     dst_tag: str = "any",
 ) -> Result:
     """`matmul` for who has checked once where its products run; the last three arguments are `simdnn.estimate`'s."""
-    if isinstance(weights, np.ndarray) or not isinstance(weights, Blocks):
-        kind = kind_of_call(target, src, weights, bias, into, attr, dst, wei_tag, runtime_dims, src_tag, dst_tag)
-        tags = src_tag, wei_tag, dst_tag
-        ready = prepared(kind, lambda: _prepared(target, src, weights, bias, dst, attr, tags, into, runtime_dims))
-        return ready.run(src, known_or_plain(weights), bias)
-    asked = asked_of(src, weights)
-    nothing_beside(weights.dtype, bias, into)
-    codes = block_format(weights.dtype).codes
-    given = resolved(asked.of_types(arrays.type_of("src", src), codes), attr, target, dst, blocks=True)
-    return multiply(src, weights, asked, given, target, dst, wei_tag)
+    if not isinstance(weights, np.ndarray | Reordered):
+        from simdnn.primitives.scaled import Blocks  # which few programs have
+
+        if isinstance(weights, Blocks):
+            asked = asked_of(src, weights)
+            nothing_beside(weights.dtype, bias, into)
+            codes = block_format(weights.dtype).codes
+            given = resolved(asked.of_types(arrays.type_of("src", src), codes), attr, target, dst, blocks=True)
+            return multiply(src, weights, asked, given, target, dst, wei_tag)
+    kind = kind_of_call(target, src, weights, bias, into, attr, dst, wei_tag, runtime_dims, src_tag, dst_tag)
+    tags = src_tag, wei_tag, dst_tag
+    ready = prepared(kind, lambda: _prepared(target, src, weights, bias, dst, attr, tags, into, runtime_dims))
+    return ready.run(src, known_or_plain(weights), bias)
 
 
 def _prepared(
@@ -180,6 +185,8 @@ def problem_of(
     if given.reductions and asked.batch.count > 1:
         raise Unimplemented("precomputed_reductions of a batch: what works: a product with one matrix of weights")
     if target.gpu:
+        from simdnn.primitives import gpu_problems  # with kernels that CPUs do not need
+
         return gpu_problems.matmul_problem(target.gpu, asked, given.folded, dst, bias, wei_tag)
     _refuse_layouts(asked.layouts, target, narrow.takes_part(given, dst))
     if narrow.takes_part(given, dst):

@@ -9,7 +9,6 @@ from typing import Any
 from isa_models import InvalidArgument
 from simdnn.kernels.common.layouts import ANY_LAYOUTS, Layouts
 from simdnn.kernels.common.spec import ConvProblem, Depth, Epilogue, MatmulProblem, Problem
-from simdnn.kernels.gpu import depthwise
 from simdnn.kernels.gpu.problem import GpuConvProblem
 from simdnn.primitives.checks import around, integer, one_of, padding_of, pair, sides, single, three
 from simdnn.primitives.placed import Shape
@@ -125,8 +124,11 @@ def tensors(problem: Problem) -> dict[str, tuple[tuple[int, ...], str]]:
         return {names.get(side, side): ((p.batch.products(side), *size), dtype) for side, size, dtype in rows}
     top, left, bottom, right = p.padding
     taps = {}
-    if isinstance(p, GpuConvProblem) and not depthwise.accepts(p):
-        taps = {"source by taps": ((p.mb, p.od, p.oh, p.ow, p.ic, p.tap_rows, p.kw), p.src)}
+    if isinstance(p, GpuConvProblem):
+        from simdnn.kernels.gpu import depthwise  # CPUs have kernels of their own
+
+        if not depthwise.accepts(p):
+            taps = {"source by taps": ((p.mb, p.od, p.oh, p.ow, p.ic, p.tap_rows, p.kw), p.src)}
     d = p.depth
 
     def sized(batch: int, channels: int, deep: int, *image: int) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from simdnn.kernels.common.kept import Known
 from simdnn.kernels.common.pack import Blocked, Layout
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.x86 import packing
-from simdnn.primitives import arrays, gpu_conversion, narrow_reorder
+from simdnn.primitives import arrays, narrow_reorder
 from simdnn.primitives.checks import keywords, one_of, target_of
 from simdnn.primitives.costs import priced_program
 from simdnn.primitives.descriptors import PLAIN, MemoryDesc, plain_weights, weights_desc
@@ -166,6 +166,8 @@ def conversion(choice: Choice) -> Conversion | None:
     if isinstance(machine, GpuMachine):
         if not isinstance(problem, GpuMatmulProblem):
             return None
+        from simdnn.primitives import gpu_conversion  # with kernels that CPUs do not need
+
         return gpu_conversion.conversion(problem, machine, kernel.program, cold)
     plain, wanted = plain_weights(problem), weights_desc(problem, kernel)
     if problem.wei_tag != "any" or wanted == plain:

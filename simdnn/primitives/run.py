@@ -21,7 +21,7 @@ from simdnn.kernels.common.batched import as_batched
 from simdnn.kernels.common.spec import Finish, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.table import rows_for
 from simdnn.libraries import LIBRARIES, Library, is_reference
-from simdnn.primitives import arrays, gpu_problems, narrow
+from simdnn.primitives import arrays, narrow
 from simdnn.primitives.accumulation import parted
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.candidates import Request
@@ -136,6 +136,8 @@ def resolved(shape: Shape, attr: object, target: Target, dst: object = None, blo
             "is stored in it; what works: f32:f32 with Attr(fpmath='tf32')"
         )
     if target.gpu:
+        from simdnn.primitives import gpu_problems  # with kernels that CPUs do not need
+
         gpu_problems.check_types(target.gpu, shape, said.apply_to_int)
     elif shape.primitive == "matmul" and narrow.of_narrow(shape.src, shape.wei, str(dst)):
         arrays.check_narrow_types(shape.src, shape.wei, said.apply_to_int)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
@@ -24,10 +24,12 @@ from simdnn.program.records import Program
 from simdnn.timing.causes import Work
 from simdnn.timing.cpu.steps import Step, lower
 from simdnn.timing.cpu.stream import CountedAs
-from simdnn.timing.cpu.threads import Shared, parallel_extent, share_out
 from simdnn.timing.cpu.walk import NEAR, Piece, core_time, lower_bounds
 from simdnn.timing.memory import KindOfCode, LevelTraffic, kind_of_code, transfers
 from simdnn.timing.phases import overlap
+
+if TYPE_CHECKING:
+    from simdnn.timing.cpu.threads import Shared
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,8 @@ def estimate_program(program: Program, machine: Machine, *, cold: Collection[str
 
 def _on_several(program: Program, machine: Machine, cold: Collection[str], threads: int) -> Cost:
     """The cost on several cores: a stage after the other, each as long as the simulated system takes."""
+    from simdnn.timing.cpu.threads import parallel_extent, share_out  # which brings the simulation of several cores
+
     shared = share_out(program, machine, threads, cold)
     cycles, kind = shared.simulated.cycles, kind_of_code(program)
     executed: Counter[CountedAs] = Counter()

@@ -18,9 +18,6 @@ from simdnn.kernels.x86.around import around
 from simdnn.kernels.x86.as_s8 import WIDENED, as_s8, fed
 from simdnn.kernels.x86.code import Unit, unit_of
 from simdnn.kernels.x86.depthwise import FLOAT, INTEGER, PAIRS, Depthwise, DepthwiseDot
-from simdnn.kernels.x86.depthwise_direct import Walk
-from simdnn.kernels.x86.depthwise_words import WordsWalk
-from simdnn.kernels.x86.direct import direct
 from simdnn.kernels.x86.dots import (
     BF16,
     BF16_EMULATED,
@@ -81,6 +78,8 @@ def on_vectors(row: Row, name: str, problem: Problem, machine: Machine) -> Kerne
         return grouped_gemm(name, problem, unit, dot).kernel()
     options = row.options(problem)
     if options.direct and isinstance(problem, ConvProblem):
+        from simdnn.kernels.x86.direct import direct  # a library's
+
         kernel = gemm(name, problem, unit, dot, replace(options, tile=None)).kernel()
         narrower = replace(unit, width=32 * options.lanes) if options.lanes else unit
         return replace(kernel, timed=direct(name, problem, narrower, F16_LOADED if dot == F16 else dot, options))
@@ -295,6 +294,9 @@ def _depthwise_kernel(
     found = Depthwise(name, problem, unit, dot, halves and problem.src == "s8", merged, starts, reference)
     if problem.tiles != "onednn":
         return found.kernel()
+    from simdnn.kernels.x86.depthwise_direct import Walk  # a library's
+    from simdnn.kernels.x86.depthwise_words import WordsWalk
+
     if integer and not {"avx512_core_vnni", "avx2_vnni"} & implied(unit.isa):
         words = WordsWalk(problem, unit, words_tile(problem, unit.masks), found.channel_plan)
         with suppress(OutOfRegisters):  # behind sums whose end wants some that the library frees on the stack

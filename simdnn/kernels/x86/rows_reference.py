@@ -11,8 +11,6 @@ from simdnn.kernels.x86.as_s8 import WIDENED
 from simdnn.kernels.x86.code import Unit, unit_of
 from simdnn.kernels.x86.narrow import is_narrow
 from simdnn.kernels.x86.narrowed import as_f32, narrowing
-from simdnn.kernels.x86.ref_conv import RefConv
-from simdnn.kernels.x86.ref_float import RefFloat
 from simdnn.kernels.x86.ref_int8 import STRATEGIES, RefInt8
 
 _F8 = ("f8_e4m3", "f8_e5m2")
@@ -74,6 +72,8 @@ def _as_reference(p: MatmulProblem) -> str:
 
 
 def _ref_float_kernel(name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> Kernel:
+    from simdnn.kernels.x86.ref_float import RefFloat  # the kernels of few
+
     assert problem.narrow
     if not is_narrow(problem.epilogue.dst):
         return RefFloat(name, problem, unit).kernel()
@@ -116,6 +116,8 @@ def _no_scales(p: ConvProblem) -> str:
 
 
 def _ref_conv_kernel(name: str, unit: Unit, problem: ConvProblem, machine: Machine) -> Kernel:
+    from simdnn.kernels.x86.ref_conv import RefConv  # the kernels of few
+
     if not is_narrow(problem.epilogue.dst):
         return RefConv(name, problem, unit).kernel()
     kernel = RefConv(name, as_f32(problem), unit).kernel()

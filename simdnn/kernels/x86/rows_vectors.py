@@ -7,10 +7,7 @@ from functools import partial
 from isa_models import Machine
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem
 from simdnn.kernels.x86.code import Unit, unit_of
-from simdnn.kernels.x86.gemm_older import OlderGemm
 from simdnn.kernels.x86.gemv import FORMS, Gemv
-from simdnn.kernels.x86.gemv_pixel import PixelGemv
-from simdnn.kernels.x86.gemv_unfused import UnfusedGemv
 
 _GEMV = (("avx2", "f32"), ("avx512_core_bf16", "bf16"), ("avx512_core", "f16"), ("avx2", "f16"))
 #: those of oneDNN's older GEMMs
@@ -84,6 +81,8 @@ def _single_pixel(problem: ConvProblem) -> str:
 
 
 def _pixel_kernel(name: str, unit: Unit, form: str, problem: ConvProblem, machine: Machine) -> Kernel:
+    from simdnn.kernels.x86.gemv_pixel import PixelGemv  # the kernels of few
+
     return PixelGemv(name, problem, unit, form).kernel()
 
 
@@ -121,6 +120,8 @@ def _older_gemm() -> KernelKind:
 
 
 def _older_kernel(name: str, problem: MatmulProblem, machine: Machine) -> Kernel:
+    from simdnn.kernels.x86.gemm_older import OlderGemm  # the kernels of few
+
     return OlderGemm(name, problem).kernel()
 
 
@@ -143,6 +144,8 @@ def _unfused_gemv(plain: bool) -> KernelKind:
 
 
 def _unfused_kernel(name: str, plain: bool, problem: MatmulProblem, machine: Machine) -> Kernel:
+    from simdnn.kernels.x86.gemv_unfused import UnfusedGemv  # the kernels of few
+
     return UnfusedGemv(name, problem, plain).kernel()
 
 
