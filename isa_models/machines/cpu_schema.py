@@ -264,6 +264,7 @@ def _caches(top: Table) -> tuple[CacheLevel, ...]:
             exposed=(exposed := row.figure_number("exposed", 0, 1, 0.0)),
             exposed_to_tiles=row.figure_number("exposed_to_tiles", 0, 1, exposed),
             exposed_fetched=row.figure_number("exposed_fetched", 0, 1, exposed),
+            exposed_walked=row.figure_number("exposed_walked", 0, 1, exposed),
             set_cycles=row.figure_number("set_cycles", 0, 1e6, 0.0),
             ways=row.figure_integer("ways", 1, 4096, 0),
             stores_apart=_points(row, "stores_apart") if row.has("stores_apart") else (),

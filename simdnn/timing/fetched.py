@@ -13,7 +13,7 @@ from simdnn.timing.bundles import Lines
 from simdnn.timing.cpu.translate import fields_of
 from simdnn.timing.cpu.translated import Translated
 from simdnn.timing.cpu.walk import Iteration
-from simdnn.timing.flows import Flows
+from simdnn.timing.flows import ASKED, WALKED, Flows
 from simdnn.timing.footprint import Region
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Fetched:
     @property
     def _most_demands(self) -> int:
         """Demands at once: of each flow, and those of a phase."""
-        return self._most_flows + 4 * len(self.caches)
+        return self._most_flows + 5 * len(self.caches)
 
     def stays(self) -> list[float]:
         """The share of each tensor's lines, by cache, that is there for the next run; none where nothing is touched."""
@@ -152,10 +152,11 @@ class Fetched:
         least: int,
         levels: Sequence[LevelTraffic],
         asked: Collection[str],
+        walked: Collection[str],
         ahead: Mapping[str, float],
     ) -> list[Phase]:
         """The phases of a run; shorter ones than `least` instructions are none. `span` has the core's time of the same
-        parts, `levels` stand behind the caches; `asked` and `ahead` are those of `memory.Transfers`.
+        parts, `levels` stand behind the caches; `asked`, `walked` and `ahead` are those of `memory.Transfers`.
         """
         spans = [(span, True), *_spans(span, iter(self.parts[1:]), least)]
         names = {name: number for number, name in enumerate(self.names)}
@@ -163,10 +164,10 @@ class Fetched:
         self._give(
             np.int64,
             instructions=[part.instructions for part, _ in spans],
-            asked=[int(name in asked) for name in self.names],
+            asked=[ASKED if name in asked else WALKED if name in walked else 0 for name in self.names],
             ahead=[names[name] for name in known],
         )
-        told = ("exposed", "exposed_asked", "exposed_fetched")
+        told = ("exposed", "exposed_asked", "exposed_fetched", "exposed_walked")
         self._give(
             np.float64,
             core=[part.cycles if asked else 0.0 for part, asked in spans],

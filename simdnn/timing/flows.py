@@ -12,6 +12,7 @@ from simdnn.timing.cpu.translate import Floats, Ints
 from simdnn.timing.keeping import Keeping
 
 NOTHING = -1  # a part that a cache fetches nothing for again
+ASKED, WALKED = 1, 2  # tensors that `memory.Transfers` tells apart
 
 
 class Flows(Keeping):
@@ -37,7 +38,8 @@ class Flows(Keeping):
     exposed: Floats
     exposed_asked: Floats
     exposed_fetched: Floats
-    asked: Ints  # by tensor
+    exposed_walked: Floats
+    asked: Ints  # by tensor: ASKED, WALKED, or 0
     aheads: int
     ahead: Ints
     ahead_share: Floats
@@ -208,19 +210,23 @@ class Flows(Keeping):
                 continue
             every = self.cycles(level, demand)
             self.busy[at * self.caches + level] = every
-            asked, ahead = self.new_demand(), self.new_demand()
+            asked, walked, ahead = self.new_demand(), self.new_demand(), self.new_demand()
             base = demand * self.tensors
             for place in range(base, base + self.count[demand]):
-                if self.asked[self.tensor[place]] == 1:
+                if self.asked[self.tensor[place]] == ASKED:
                     self.add(asked, self.tensor[place], self.fetched[place], self.returned[place])
+                elif self.asked[self.tensor[place]] == WALKED:
+                    self.add(walked, self.tensor[place], self.fetched[place], self.returned[place])
             for number in range(self.aheads):
                 for place in range(base, base + self.count[demand]):
                     if self.tensor[place] == self.ahead[number] and self.asked[self.ahead[number]] == 0:
                         share = self.ahead_share[number]
                         touched, written = self.fetched[place] * share, self.returned[place] * share
                         self.add(ahead, self.ahead[number], touched, written)
-            of_asked, of_ahead = self.cycles(level, asked), self.cycles(level, ahead)
-            shown = self.exposed[level] * (every - (of_asked + of_ahead)) + self.exposed_asked[level] * of_asked
+            of_asked, of_walked = self.cycles(level, asked), self.cycles(level, walked)
+            of_ahead = self.cycles(level, ahead)
+            shown = self.exposed[level] * (every - (of_asked + of_walked + of_ahead))
+            shown += self.exposed_asked[level] * of_asked + self.exposed_walked[level] * of_walked
             self.shown[at] += shown + self.exposed_fetched[level] * of_ahead
 
     def cycles(self, level: int, demand: int) -> float:

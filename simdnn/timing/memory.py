@@ -18,7 +18,7 @@ import functools
 import itertools
 import operator
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -29,13 +29,16 @@ import numpy.typing as npt
 
 from isa_models.machines.cpu_record import CacheLevel, Machine
 from isa_models.machines.provenance import Confidence
-from simdnn.program.records import Program
+from simdnn.program.records import Loop, Program, Straight
 from simdnn.timing.bundles import Lines
 from simdnn.timing.fetched import Fetched
 from simdnn.timing.footprint import Region, crossing, moves_in_lines, parts
 
 Floats = npt.NDArray[np.float64]
 LINE_BYTES = 64  # that an instruction fetches ahead
+_PART_OF_A_LINE = 128  # bits
+_FOLLOWED = 2048  # bytes from load to load that a prefetcher still follows (Intel's optimization manual)
+_WALK = 16  # rows at least: taps of a convolution are fewer
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class LevelTraffic:
     exposed: float = 0.0  # share of the cycles that add to the core's own
     exposed_asked: float = 0.0  # the same of lines asked for ahead of their stores, or loaded past the first cache
     exposed_fetched: float = 0.0  # the same of lines fetched ahead of their loads
+    exposed_walked: float = 0.0  # the same of lines that are read one of each row, which nothing fetches ahead
 
     @property
     def bytes(self) -> int:
@@ -86,6 +90,7 @@ class Transfers:
     levels: tuple[LevelTraffic, ...]
     fetched: Fetched
     asked: frozenset[str]  # tensors whose lines the program asks for ahead of stores, or loads past the first cache
+    walked: frozenset[str]  # tensors of which it reads a few bytes of row after row
     ahead: Mapping[str, float]  # tensors whose lines it fetches ahead of their loads: the share of them
     kind: KindOfCode
 
@@ -109,15 +114,16 @@ def transfers(
     for inner, outer, found in zip(machine.caches, machine.caches[1:], fetched.missed, strict=False):
         keys = f"caches.{inner.name}.size_bytes", f"caches.{outer.name}.load_bytes_per_cycle"
         rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle * _share_of_rows(program, outer, asked)
-        exposed = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed), outer.exposed, outer.exposed_fetched
+        tiled = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed)
+        exposed = tiled, outer.exposed, outer.exposed_fetched, outer.exposed_walked
         levels.append(_level(outer.name, found, inner.line_bytes, rates, machine.confidence_of(*keys), exposed))
     last = machine.caches[-1]
     per_cycle = machine.dram.gb_s_core / machine.frequency.ghz(*kind)
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")
     rates = per_cycle, per_cycle
-    shown = machine.dram.exposed, machine.dram.exposed, machine.dram.exposed
-    levels.append(_level("DRAM", fetched.missed[-1], last.line_bytes, rates, confidence, shown))
-    return Transfers(tuple(levels), fetched, asked | apart, _ahead(program), kind)
+    exposed = (machine.dram.exposed,) * 4
+    levels.append(_level("DRAM", fetched.missed[-1], last.line_bytes, rates, confidence, exposed))
+    return Transfers(tuple(levels), fetched, asked | apart, _walked(program), _ahead(program), kind)
 
 
 def _apart(program: Program) -> frozenset[str]:
@@ -139,6 +145,26 @@ def _ahead(program: Program) -> dict[str, float]:
             ahead = op.form.number in forms
             (fetched if ahead else loaded)[op.memory.tensor] += times * (8 * LINE_BYTES if ahead else op.memory.bits)
     return {tensor: min(1.0, bits / max(1, loaded[tensor])) for tensor, bits in fetched.items()}
+
+
+def _walked(program: Program) -> frozenset[str]:
+    """Tensors of which loads of a part of a line go from row to row, farther apart than any prefetcher follows."""
+    found = set[str]()
+    for loop in _innermost(program.parts):
+        for part in loop.parts if loop.extent >= _WALK else ():
+            for memory, stores, *_ in part.alike:  # type: ignore[union-attr]  # ops
+                step = dict(memory.index.terms).get(loop.var, 0) * memory.bits // (8 * memory.lanes)
+                if not stores and memory.bits <= _PART_OF_A_LINE and abs(step) > _FOLLOWED:
+                    found.add(memory.tensor)
+    return frozenset(found)
+
+
+def _innermost(parts: Sequence[Straight | Loop]) -> Iterator[Loop]:
+    for part in parts:
+        if type(part) is Loop:
+            if all(type(inner) is not Loop for inner in part.parts):
+                yield part
+            yield from _innermost(part.parts)
 
 
 def _tensors_of(program: Program, forms: Collection[int]) -> frozenset[str]:
@@ -263,7 +289,7 @@ def _level(
     line: int,
     rates: tuple[float, float],
     confidence: Confidence,
-    exposed: tuple[float, float, float],
+    exposed: tuple[float, float, float, float],
 ) -> LevelTraffic:
     read, written = round(missed[0] * line), round(missed[1] * line)
     return LevelTraffic(name, read, written, *rates, transfer_cycles(read, written, *rates), confidence, *exposed)

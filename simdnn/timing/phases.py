@@ -56,4 +56,4 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
 def phases(machine: Machine, span: Iteration, moved: Transfers) -> list[Phase]:
     """The phases of a run in which any level but the first has something to do."""
     least = LONG * machine.core.reorder_buffer
-    return moved.fetched.phases(span, least, moved.levels[1:], moved.asked, moved.ahead)
+    return moved.fetched.phases(span, least, moved.levels[1:], moved.asked, moved.walked, moved.ahead)

@@ -55,7 +55,8 @@ def everything(
     found = kind(tree, caches, cold, parts(program) if ways else None, some)
     levels = [replace(level, exposed=0.3) for level in transfers(program, target).levels[1:]]
     shares = dict.fromkeys(reversed(some), 0.7)
-    return found.missed, found.stays(), found.phases(core.span, 2000, levels, cold, shares)
+    walked = [tensor.name for tensor in program.tensors[::2]]
+    return found.missed, found.stays(), found.phases(core.span, 2000, levels, cold, walked, shares)
 
 
 @examples(60)
@@ -79,7 +80,7 @@ def test_as_many_phases_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     core, moved = core_time(program, target), transfers(program, target, cold=("A", "B"))
 
     def phases() -> list[Phase]:
-        return moved.fetched.phases(core.span, 2000, moved.levels[1:], (), {})
+        return moved.fetched.phases(core.span, 2000, moved.levels[1:], (), (), {})
 
     every = phases()
     monkeypatch.setattr(fetched, "_PHASES", 1)

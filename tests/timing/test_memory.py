@@ -338,6 +338,30 @@ def test_lines_that_are_asked_for_show_as_little_as_those_of_vectors() -> None:
     assert late.levels[1].store_bytes_per_cycle < 0.6 * early.levels[1].store_bytes_per_cycle
 
 
+def down_columns(bytes_: int, rows: int, apart: int) -> Program:
+    """The first bytes of each row, then the next ones, of two columns."""
+    index = apart * Affine.var("k") + bytes_ * Affine.var("j")
+    load = Op("vmovdqu8", Register("a", "u8", bytes_), (Memory("a", index, "u8", bytes_),))
+    tensors = (Tensor("a", "u8", rows * apart),)
+    return Program("copy", "avx512_core", tensors, (Loop("j", 2, (Loop("k", rows, (load,)),)),))
+
+
+def test_of_lines_that_nothing_fetches_ahead_all_time_shows() -> None:
+    """Parts of lines, row after row, farther apart than a prefetcher follows, and more of them than a kernel's taps."""
+    spr = machine("spr")
+    program = down_columns(16, 1024, 4096)
+    assert transfers(program, spr).walked == {"a"}
+    assert not any(
+        transfers(down_columns(*other), spr).walked for other in ((16, 8, 4096), (16, 64, 2048), (64, 64, 4096))
+    )
+    l3 = replace(spr.cache("L3"), exposed_walked=spr.cache("L3").exposed)
+    hiding = replace(spr, caches=(*spr.caches[:2], l3))
+    slow, fast = (estimate_program(down_columns(16, 4096, 4096), target) for target in (spr, hiding))
+    cycles = {level.level: level.cycles for level in slow.levels}
+    shown = spr.cache("L2").exposed * cycles["L2"] + cycles["L3"]
+    assert slow.cycles == pytest.approx(slow.core_cycles + shown) and fast.cycles < 0.95 * slow.cycles
+
+
 @pytest.mark.parametrize(("columns", "apart"), [(16, 64), (128, 512), (256, 1024), (1024, 4096)])
 def test_tiles_are_stored_a_line_of_each_row_at_a_time(columns: int, apart: int) -> None:
     """Lines of rows that lie far apart reach a part of L2's store rate (spr); of one row after the other, all of it."""
