@@ -324,7 +324,7 @@ class CacheLevel(InNotebooks):
     exposed: float = 0.0  # share of its transfers' time that is not hidden behind the core's work
     exposed_to_tiles: float = 0.0  # the same of what tile instructions move
     exposed_fetched: float = 0.0  # the same of lines that a program fetches ahead of their loads
-    exposed_walked: float = 0.0  # the same of lines of which it reads a part, row after row
+    exposed_walked: float = 0.0  # the same of lines that it reads in part, row after row
     set_cycles: float = 0.0  # from a new line of a set to the next one there; 0: not known to be slower than others
     ways: int = 0  # lines of a set; 0: which set a line goes to is not known (hashed), so lines spread evenly
     stores_apart: tuple[tuple[float, float], ...] = ()  # (bytes from a stored line to the next, share of the rate)

@@ -90,7 +90,7 @@ class Transfers:
     levels: tuple[LevelTraffic, ...]
     fetched: Fetched
     asked: frozenset[str]  # tensors whose lines the program asks for ahead of stores, or loads past the first cache
-    walked: frozenset[str]  # tensors of which it reads a few bytes of row after row
+    walked: frozenset[str]  # tensors that it reads a few bytes a row, row after row
     ahead: Mapping[str, float]  # tensors whose lines it fetches ahead of their loads: the share of them
     kind: KindOfCode
 
@@ -148,7 +148,7 @@ def _ahead(program: Program) -> dict[str, float]:
 
 
 def _walked(program: Program) -> frozenset[str]:
-    """Tensors of which loads of a part of a line go from row to row, farther apart than any prefetcher follows."""
+    """Tensors whose loads take a part of a line, row after row, farther apart than any prefetcher follows."""
     found = set[str]()
     for loop in _innermost(program.parts):
         for part in loop.parts if loop.extent >= _WALK else ():
