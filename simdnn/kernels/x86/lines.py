@@ -120,12 +120,13 @@ class TapLines(WindowCopy):
         p, s = self.problem, self.source
         u, w, t, z = (Affine.var(name) for name in "uwtz")
         window, line = self.first()
-        deep = p.depth or Depth(1, 1)
-        window = window + u * (p.dilation[0] * s.row) + z * (deep.dilation * s.plane)
+        window = window + u * (p.dilation[0] * s.row)
         if not self.together:
             tap = self.moved(unit, window + w * s.pixel, line + (w * p.kh + u) * s.ic, s.ic)
             return self.each(loop("w", p.kw, loop("u", p.kh, tap)) + self.zeros(unit, line))
         parts, run = p.kw // self.together, self.used if p.groups == 1 else s.ic
+        deep = p.depth or Depth(1, 1)
+        window = window + z * (deep.dilation * s.plane)
         line = line + (z * (p.kh * parts) + u * parts + w) * self.part
         columns = self.moved(unit, window + (w * self.together + t) * s.pixel, line + t * run, run)
         body = loop("t", self.used // run, columns) + self.zeros(unit, line)
