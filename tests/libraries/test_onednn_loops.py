@@ -45,6 +45,19 @@ def test_a_tap_beside_the_image_takes_nothing(size: int, kernel: int, stride: in
     assert loops.cycles(call, JIT) == 0
 
 
+@pytest.mark.parametrize(
+    ("channels", "size", "kernel", "stride", "padding", "cycles"),
+    [(64, 28, 3, 2, 1, 14430), (256, 14, 3, 1, 1, 23200), (128, 14, 7, 7, 0, 2750), (1024, 7, 7, 7, 0, 4100)],
+)
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_greatest_bytes_are_compared_a_pixel_a_call(
+    channels: int, size: int, kernel: int, stride: int, padding: int, cycles: float, dtype: type
+) -> None:
+    src = np.zeros((1, size, size, channels), dtype).transpose(0, 3, 1, 2)
+    found = simdnn.pooling(src, kernel, machine="zen4", dispatch="onednn", strides=stride, padding=padding)
+    assert found.cycles == pytest.approx(cycles, rel=0.18)
+
+
 def batch_normalized(channels: int, size: int, dtype: type, last: bool) -> Any:
     shape = (1, size, size, channels) if last else (1, channels, size, size)
     src = np.ones(shape, np.float32).astype(dtype)

@@ -74,7 +74,7 @@ def around(problem: Problem, row: str, machine: Machine, threads: int = 1) -> fl
 def around_operator(call: OperatorCall, form: OperatorForm, threads: int) -> float:
     """Cycles of an execution of a primitive beside products beyond its kernel's own; 0 of those not measured."""
     execution, each = OPERATORS.get(call.primitive, (0.0, 0.0))
-    return execution + (each * _kernels(call) + TURNED * _turned(call) + loops.cycles(call, form)) / threads
+    return execution + (each * _kernels(call, form) + TURNED * _turned(call) + loops.cycles(call, form)) / threads
 
 
 def _turned(call: OperatorCall) -> int:
@@ -85,7 +85,7 @@ def _turned(call: OperatorCall) -> int:
     return prod(call.shapes[0]) + prod(image, start=prod(call.shapes[0][:2]))
 
 
-def _kernels(call: OperatorCall) -> int:
+def _kernels(call: OperatorCall, form: OperatorForm) -> int:
     """How often the kernel of a primitive is called, for those whose calls have cycles of their own."""
     shape = call.shapes[0]
     if call.primitive == "softmax":  # a line; along other dimensions than the last, a register of lines
@@ -95,6 +95,8 @@ def _kernels(call: OperatorCall) -> int:
         reduced = {axis % len(shape) for axis in call.options["axes"]}
         return prod(size for axis, size in enumerate(shape) if axis not in reduced)
     if call.primitive == "pooling":
+        if loops.by_pixel(call, form):
+            return 0
         rows: list[int] = call.options["out"][:-1]
         return prod(rows, start=shape[0])
     return 1

@@ -1,4 +1,4 @@
-"""Cycles of oneDNN 3.13's loops in C++ over elements, beyond those of the kernel that stands for them here.
+"""Cycles of oneDNN 3.13's loops in C++ over elements or pixels, beyond those of the kernel that stands for them here.
 
 A reference implementation asks for the place of every element anew, a division for each dimension
 (`l_dims_by_l_offset`, `off_v`; ref_reduction.cpp, ref_binary.cpp, ref_pooling.cpp); normalizations in rows are a
@@ -16,6 +16,7 @@ from simdnn.libraries.model import OperatorCall, OperatorForm
 OUTPUT_OF_POOLING, TAP = 76.0, 16.2  # a tap that falls on the image
 OUTPUT_OF_REDUCTION, DIMENSION = 115.0, 9.85  # a dimension of an element that is added up
 PAIR = 295.0  # elements of a binary primitive, whose dimensions are found four times
+PIXEL, COMPARED = 46.0, 1.2  # of greatest bytes: a call for each output, and a register's tap beside its maximum
 NORMALIZED = 1.8  # an element of a batch normalization in rows, which takes 2.1 in all
 
 
@@ -24,6 +25,9 @@ def cycles(call: OperatorCall, form: OperatorForm) -> float:
     shape = call.shapes[0]
     if call.primitive == "batch_normalization" and form.name == "ncsp":
         return NORMALIZED * prod(shape)
+    if by_pixel(call, form):
+        registers = shape[0] * -(-shape[1] // (64 if "avx512_core" in call.caps else 32))
+        return shape[0] * PIXEL * prod(call.options["out"]) + COMPARED * registers * _taps(call)
     if form.name != "ref":
         return 0.0
     if call.primitive == "pooling" and not fmt(call.types[0]).is_float:  # of floats it has another
@@ -34,6 +38,13 @@ def cycles(call: OperatorCall, form: OperatorForm) -> float:
         outputs = prod(size for axis, size in enumerate(shape) if axis not in reduced)
         return OUTPUT_OF_REDUCTION * outputs + DIMENSION * len(shape) * prod(shape)
     return PAIR * prod(shape) if call.primitive == "binary" else 0.0
+
+
+def by_pixel(call: OperatorCall, form: OperatorForm) -> bool:
+    """Whether a kernel is called for each pixel of greatest bytes, which it compares and chooses among
+    (`compute_max_step` of jit_uni_i8i8_pooling.cpp).
+    """
+    return form.name == "jit_int" and call.options["algorithm"] == "max" and call.dst in ("u8", "s8")
 
 
 def _taps(call: OperatorCall) -> int:

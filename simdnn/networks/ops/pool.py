@@ -9,7 +9,7 @@ import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.pool import PoolProblem
+from simdnn.kernels.common.pool import PoolProblem, pooling
 from simdnn.libraries import LineSums
 from simdnn.networks.in_blocks import LAID
 from simdnn.networks.kernels import Kernels, Values, shadow
@@ -103,8 +103,7 @@ class PoolWindows:
         runs = k.values and values is None
         source = self.padded(x, fill) if runs else shadow((*x.shape[:2], *self.whole), x.dtype)
         lead = [1] * (2 - rank)
-        spans = [[*lead, *v][-2:] for v in (self.kernel, self.strides, self.dilations, self.out)]
-        (kh, kw), (sh, sw), (dh, dw), (oh, ow) = spans
+        (kh, kw), (sh, sw), (dh, dw), (oh, ow) = self.spans
         if rank == 3:
             source, kh, oh = self._gathered(k, source, runs), self.kernel[0] * kh, self.out[0] * oh
             sh, dh = kh, 1
@@ -115,6 +114,12 @@ class PoolWindows:
         problem = PoolProblem(kind, mb, channels, ih, iw, kh, kw, oh, ow, label(x.dtype), *steps, first)
         planes = source.reshape(*x.shape[:2], ih, iw) if runs else shadow((*x.shape[:2], ih, iw), x.dtype)
         return k.pool(problem, planes, None if counts is None else counts.reshape(oh, ow), values, x).reshape(shape)
+
+    @property
+    def spans(self) -> list[list[int]]:
+        """The last two dimensions of windows, strides, dilations and outputs, ones where there are fewer."""
+        lead = [1] * (2 - len(self.kernel))
+        return [[*lead, *v][-2:] for v in (self.kernel, self.strides, self.dilations, self.out)]
 
     def _gathered(self, k: Kernels, source: Array, runs: bool) -> Array:
         """The rows that each window of a padded source (N, C, D, H, W) sees, plane by plane: (N, C, rows, W)."""
@@ -137,7 +142,7 @@ class PoolWindows:
     def by_numpy(self, k: Kernels, kind: str, counts: Array | None) -> Array:
         x = self.x
         if k.shadows(x):
-            return k.plain(shadow((*x.shape[:2], *self.out), x.dtype), x, steps=prod(self.kernel))
+            return self.estimated(k, kind, shadow((*x.shape[:2], *self.out), x.dtype))
         taps = tuple(range(-len(self.kernel), 0))
         if kind == "max":
             low = -np.inf if is_float(x.dtype) else float(np.iinfo(x.dtype).min)
@@ -145,7 +150,17 @@ class PoolWindows:
             found = self.windows(self.padded(wide, low)).max(taps).astype(x.dtype)
         else:
             found = (self.windows(self.padded(widened(x), 0)).sum(taps) / counts).astype(x.dtype)
-        return k.plain(np.ascontiguousarray(found), x, steps=prod(self.kernel))
+        return self.estimated(k, kind, np.ascontiguousarray(found))
+
+    def estimated(self, k: Kernels, kind: str, found: Array) -> Array:
+        """`found` at an estimated cost. Greatest bytes take as long as the greatest f32 of as many registers."""
+        if kind != "max" or self.x.dtype.itemsize > 1 or len(self.kernel) > 2:
+            return k.plain(found, self.x, steps=prod(self.kernel))
+        (mb, channels), (kernel, strides, dilations, out) = self.x.shape[:2], self.spans
+        sides, steps = [1, *self.whole][-2:], (tuple(strides), tuple(dilations))
+        problem = PoolProblem(kind, mb, -(-channels // 4), *sides, *kernel, *out, "f32", *steps)  # type: ignore[arg-type]
+        k.called("pool", pooling, problem, "estimated", implementation="estimate:pool")
+        return found
 
 
 @operator("MaxPool")
