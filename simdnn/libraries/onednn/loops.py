@@ -23,15 +23,15 @@ NORMALIZED = 1.8  # an element of a batch normalization in rows, which takes 2.1
 def cycles(call: OperatorCall, form: OperatorForm) -> float:
     """Cycles of an execution in such loops; 0 where a kernel has them, or nobody measured."""
     shape = call.shapes[0]
+    image: list[int] = call.options.get("out", [])
     if call.primitive == "batch_normalization" and form.name == "ncsp":
         return NORMALIZED * prod(shape)
     if by_pixel(call, form):
         registers = shape[0] * -(-shape[1] // (64 if "avx512_core" in call.caps else 32))
-        return shape[0] * PIXEL * prod(call.options["out"]) + COMPARED * registers * _taps(call)
+        return shape[0] * PIXEL * prod(image) + COMPARED * registers * _taps(call)
     if form.name != "ref":
         return 0.0
     if call.primitive == "pooling" and not fmt(call.types[0]).is_float:  # of floats it has another
-        image: list[int] = call.options["out"]
         return prod(shape[:2]) * (OUTPUT_OF_POOLING * prod(image) + TAP * _taps(call))
     if call.primitive == "reduction":
         reduced = {axis % len(shape) for axis in call.options["axes"]}
@@ -44,7 +44,7 @@ def by_pixel(call: OperatorCall, form: OperatorForm) -> bool:
     """Whether a kernel is called for each pixel of greatest bytes, which it compares and chooses among
     (`compute_max_step` of jit_uni_i8i8_pooling.cpp).
     """
-    return form.name == "jit_int" and call.options["algorithm"] == "max" and call.dst in ("u8", "s8")
+    return form.name == "jit_int" and str(call.options["algorithm"]) == "max" and call.dst in ("u8", "s8")
 
 
 def _taps(call: OperatorCall) -> int:

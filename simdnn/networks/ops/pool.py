@@ -154,11 +154,13 @@ class PoolWindows:
 
     def estimated(self, k: Kernels, kind: str, found: Array) -> Array:
         """`found` at an estimated cost. Greatest bytes take as long as the greatest f32 of as many registers."""
-        if kind != "max" or self.x.dtype.itemsize > 1 or len(self.kernel) > 2:
+        bytes_ = self.x.dtype.itemsize == 1 and not is_float(self.x.dtype)
+        if kind != "max" or not bytes_ or len(self.kernel) > 2:
             return k.plain(found, self.x, steps=prod(self.kernel))
-        (mb, channels), (kernel, strides, dilations, out) = self.x.shape[:2], self.spans
-        sides, steps = [1, *self.whole][-2:], (tuple(strides), tuple(dilations))
-        problem = PoolProblem(kind, mb, -(-channels // 4), *sides, *kernel, *out, "f32", *steps)  # type: ignore[arg-type]
+        (kh, kw), (sh, sw), (dh, dw), (oh, ow) = self.spans
+        ih, iw = [1, *self.whole][-2:]
+        registers = self.x.shape[0], -(-self.x.shape[1] // 4)
+        problem = PoolProblem(kind, *registers, ih, iw, kh, kw, oh, ow, "f32", (sh, sw), (dh, dw))
         k.called("pool", pooling, problem, "estimated", implementation="estimate:pool")
         return found
 
