@@ -22,6 +22,7 @@ from simdnn.networks.in_blocks import ADDING, LAID, ImageBlocks
 from simdnn.networks.kinds import BF16, F16, kinds_of
 from simdnn.networks.known_sizes import with_known_sizes
 from simdnn.networks.model import Graph, Node
+from simdnn.networks.moved import with_moved_transposes
 from simdnn.networks.normal_forms import with_layer_normalizations, with_normal_forms, with_normalized_sums
 from simdnn.networks.once import once
 from simdnn.networks.ops.qlinear import MICROSOFT
@@ -49,6 +50,8 @@ def as_run(graph: Graph, kept: Sequence[str] = (), shapes: Shapes | None = None,
         check_bf16(sized, kinds)
     if F16 in kinds.values():
         sized, known = _with_casts(sized, kept, known)
+    else:
+        sized, known = with_moved_transposes(sized, kept, known)
     given = with_normal_forms(with_stored_weights(sized, kept), kept, known)
     return with_normalized_sums(_Rewriting(given, kept, known, block).run(), kept, known)
 
@@ -57,6 +60,7 @@ def _with_casts(graph: Graph, kept: Sequence[str], shapes: Shapes) -> tuple[Grap
     """An f16 graph with the casts that onnxruntime puts in, behind what it computes ahead in f16; and its sizes."""
     flat, known = with_flat_products(graph, kept, shapes)
     given = with_constants_behind(with_layer_normalizations(flat, kept, known), kept, known)
+    given, known = with_moved_transposes(given, kept, known)
     made, stand_ins = with_casts(given, kept)
     return made, {**known, **{name: known[of] for name, of in stand_ins.items() if of in known}}
 
@@ -305,7 +309,7 @@ class _Rewriting(Convolutions):
         """A sum of two values that lie in blocks of channels, as the convolution that makes one, onto the other. Where
         other summands lie in none, a convolution in blocks is added by itself.
         """
-        if node.op not in ADDING or node.domain or any(name in self.constants for name in node.inputs):
+        if node.op not in ADDING or node.domain:
             return None
         blocks = self.blocks
         kept = [blocks.of(name) for name in node.inputs]

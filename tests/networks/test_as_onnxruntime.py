@@ -484,3 +484,38 @@ def test_what_leaves_blocks_of_channels(what: str) -> None:
         nodes.append(helper.make_node(op, names[:-1], names[-1:], **padded))
     feeds = {"x": rng.standard_normal((1, 16, 7, 7)).astype(np.float32)}
     assert not differs(model(nodes, feeds, constants, opset=17, open_sizes=True), feeds)
+
+
+#: nodes on `t`, which is `x` with its channels last, and on `x`: where onnxruntime computes them ahead of the Transpose
+BEHIND_TRANSPOSES = {
+    "means without their dimensions": ["ReduceMean t over y keepdims=0"],
+    "means behind a function that stays": ["Relu t r", "ReduceMean r over y"],
+    "a Transpose that cancels": ["Mul t s u", "ReduceMean u over m", "Transpose m y perm=0,3,1,2"],
+    "one that two read": [
+        "Concat t t c axis=3",
+        "ReduceMean c over m keepdims=0",
+        "ReduceMean t over n keepdims=0",
+        "Concat m n y axis=1",
+    ],
+    "sums of two": ["Transpose z w perm=0,2,3,1", "Add t w u", "Mul u s v", "ReduceMean v over y keepdims=0"],
+}
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+@pytest.mark.parametrize("what", BEHIND_TRANSPOSES)
+def test_what_is_computed_ahead_of_a_transpose(what: str, kind: Any) -> None:
+    rng = np.random.default_rng(3)
+    nodes = []
+    for line in ["Transpose x t perm=0,2,3,1", *BEHIND_TRANSPOSES[what]]:
+        op, *names = line.split()
+        options = dict(name.split("=") for name in names if "=" in name)
+        values = {name: [int(n) for n in text.split(",")] for name, text in options.items()}
+        names = [name for name in names if "=" not in name]
+        numbers = {name: value if name == "perm" else value[0] for name, value in values.items()}
+        nodes.append(helper.make_node(op, names[:-1], names[-1:], **numbers))
+    feeds = {name: rng.standard_normal((1, 6, 5, 7)).astype(kind) for name in "xz"}
+    constants = {"over": np.array([1, 2]), "s": rng.standard_normal((5, 7, 6)).astype(kind)}
+    read = {name for node in nodes for name in node.input}
+    feeds = {name: values for name, values in feeds.items() if name in read}
+    constants = {name: values for name, values in constants.items() if name in read}
+    assert not differs(model(nodes, feeds, constants, opset=18), feeds)
