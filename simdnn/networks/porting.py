@@ -15,6 +15,7 @@ from isa_models.readings.arrays import Array
 from simdnn.late import frames, pd
 from simdnn.networks.elsewhere import Elsewhere
 from simdnn.networks.in_blocks import LAID
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.modes import error_of, listed_feeds
 from simdnn.networks.network import Network, load
@@ -57,8 +58,8 @@ def porting(
     """A model on several CPUs, run from end to end on each: which nodes differ, by how much, and what helps.
 
     `model`: an ONNX file, `onnx.ModelProto` or loaded `Network`, in integers, f32, f16 or several of them. `feeds`: one
-    or several. `dispatch`: whose kernels run, as in `simdnn.matmul`. Floats that a library multiplies in an order that
-    is not known here (`attrs["unclaimed"]`) are multiplied by the fastest kernels of AVX2 on all machines. Nodes are
+    or several. `dispatch`: whose kernels run, as in `simdnn.matmul`. Nodes that a library computes in an order that is
+    not known here (`attrs["unclaimed"]`) are computed by the fastest kernels of AVX2 on all machines. Nodes are
     compared with those of the last machine; there is a row for each with products, and for others that differ by
     themselves, on each machine.
 
@@ -116,6 +117,14 @@ class Porting(Elsewhere):
     def unclaimed(self, error: Unimplemented) -> None:
         """Keep what the library's model says."""
         self.told.append(str(error))
+
+    def instead(self, error: Unimplemented | UnknownTiming) -> Kernels:
+        """Kernels for a node that the library's model refuses: those of AVX2."""
+        if not self.runs_models or not isinstance(error, Unimplemented):
+            raise error
+        self.unclaimed(error)
+        t = self.target
+        return replace(self, target=Target.of(t.machine, "avx2", t.threads, t.engine, "fastest"))
 
     def convolution(self, src: Array, weights: Array, bias: Array | None = None, **options: Any) -> Array:
         """A convolution; blocks are for weights that are constants."""

@@ -28,8 +28,8 @@ def model(weights: Any, floats: bool = False) -> Any:
             helper.make_node("Conv", ["r", "w"], ["v"], "conv"),
             helper.make_node("Add", ["v", "e"], ["c"], "add"),
         ]
-        constants |= {"shape": np.array([1, 1, 2, -1]), "w": np.ones((1, 1, 1, 1), np.float32)}
-        constants["e"] = np.ones((1, 1, 2, weights.shape[1]), np.float32)
+        constants |= {"shape": np.array([1, 1, 1, 2, -1]), "w": np.ones((1,) * 5, np.float32)}
+        constants["e"] = np.ones((1, 1, 1, 2, weights.shape[1]), np.float32)
     port = helper.make_tensor_value_info
     graph = helper.make_graph(
         nodes,
