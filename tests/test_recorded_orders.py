@@ -1,6 +1,7 @@
 """Recorded outputs of oneDNN 3.13.2's primitives on a Zen 4, at up to four ISA caps: deconvolutions, reductions,
 statistics and what its reference ends (tests/vectors/onednn_orders); functions of C's library, NaN on its way to
-integers, inner products by its GEMM (tests/vectors/onednn_reference).
+integers, inner products by its GEMM (tests/vectors/onednn_reference); images whose channels lie last, and biases of
+other types than f32 (tests/vectors/onednn_last).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from simdnn import Attr, Quant
 from simdnn.libraries.onednn.deconvolution import Transposed
 from tests.recorded import runs, typed
 
-FOLDERS = [Path(__file__).parent / "vectors" / name for name in ("onednn_orders", "onednn_reference")]
+FOLDERS = [Path(__file__).parent / "vectors" / name for name in ("onednn_orders", "onednn_reference", "onednn_last")]
 CASES = [case for folder in FOLDERS for case in json.loads((folder / "manifest.json").read_text())["cases"]]
 STORED = {name: array for folder in FOLDERS for name, array in np.load(folder / "outputs.npz").items()}
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from isa_models import Unimplemented
 from isa_models.errors import unknown_name
+from isa_models.formats import fmt
 from simdnn.benchdnn import attributes
 from simdnn.benchdnn.descriptors import ConvDims, NormDims, WindowDims
 from simdnn.benchdnn.layouts import Moved, letters_of, moved, strided, user_strides
@@ -16,6 +17,7 @@ from simdnn.benchdnn.operator_tasks import OperatorTask
 from simdnn.benchdnn.operators import POOLING, RESAMPLING, SOFTMAX, Tensors, plain
 from simdnn.operators.draft import BINARY, ELTWISE, STORED, TYPES
 from simdnn.operators.graphs import NORMS, REDUCTIONS
+from simdnn.primitives.run import Target
 
 if TYPE_CHECKING:
     from simdnn.benchdnn.options import Case
@@ -48,14 +50,65 @@ def task(case: Case) -> OperatorTask:
 def _check_library(case: Case) -> None:
     """`Unimplemented` for a library's bits of what its layouts or other primitives have a say in."""
     said = f"--dispatch={case.options['dispatch']} of --{case.driver}"
-    tags = {tag for name in ("tag", "stag", "dtag") for tag in case.options.get(name, "").split(":")}
-    if case.driver == "deconv":
-        tags.add(case.options["wtag"])
-        if tags - set(_ANY):
-            raise Unimplemented(f"{said} in {' and '.join(sorted(tags - set(_ANY)))}; what works: any, its own layouts")
+    if case.driver in _ANY_ORDER:
         return
-    if case.driver not in _ANY_ORDER and tags - {*_ANY, "abx", *("abcdef"[:n] for n in range(1, 7))}:
-        raise Unimplemented(f"{said} in {' and '.join(sorted(tags - set(_ANY)))}; what works: abx")
+    if case.driver == "deconv":
+        _check_deconvolution(case, said)
+        return
+    tags = {tag for name in ("tag", "stag", "dtag") for tag in case.options.get(name, "").split(":")}
+    shape = _shapes(case)[0]
+    letters = "abcdefghijkl"[: len(shape)]
+    orders = {letters_of(tag, len(shape)) for tag in tags - set(_ANY)}
+    if case.driver == "lnorm":  # lines of the last dimension, in any order
+        works, known = "abx", {order for order in orders if sorted(order) == list(letters) and order[-1:] == letters[-1:]}
+    else:
+        works, known = "abx, or axb of all", {letters, _last(letters), *_blocks(case, shape)}
+    mixed = len(orders) > 1 and case.driver not in ("lnorm", "reduction")
+    if mixed or orders - known:
+        raise Unimplemented(f"{said} in {' and '.join(sorted(tags - set(_ANY)))}; what works: {works}")
+
+
+def _check_deconvolution(case: Case, said: str) -> None:
+    """Its own layouts, or channels last on both sides, which are its own for integers."""
+    options, ndims = case.options, 2 + case.dims.written  # type: ignore[union-attr]
+    sides = [options[name] if options[name] in _ANY else letters_of(options[name], ndims) for name in ("stag", "dtag")]
+    last = [side == _last("abcdefgh"[:ndims]) for side in sides]
+    own = [side in _ANY for side in sides]
+    whole = not fmt(options["dt"].split(":")[0]).is_float
+    if options["wtag"] not in _ANY or not (all(last) or all(own) or whole and all(map(max, last, own))):
+        tags = {options[name] for name in ("stag", "wtag", "dtag")} - set(_ANY)
+        raise Unimplemented(f"{said} in {' and '.join(sorted(tags))}; what works: any, its own layouts, and axb to axb")
+
+
+def _last(letters: str) -> str:
+    """An image's dimensions with the channels last."""
+    return f"{letters[:1]}{letters[2:]}{letters[1:2]}"
+
+
+def _blocks(case: Case, shape: tuple[int, ...]) -> list[str]:
+    """Layouts in blocks of channels in which oneDNN's outputs are those of channels that lie last (docs/numerics.md,
+    rule 18): for a batch normalization where a kernel with registers of that many takes both.
+    """
+    if len(shape) < 3 or case.driver not in ("pool", "resampling", "reduction", "bnorm"):
+        return []
+    sizes, options = [8, 16], case.options
+    if case.driver == "bnorm":
+        wide = "avx512_core" in Target.of(options["machine"], options["isa"] or None, 1, "auto", "onednn").caps
+        sizes = [8] * (options["dt"].split(":")[0] == "f32") + [16] * wide if shape[1] % 16 == 0 else []
+    return [f"aB{'cdefgh'[: len(shape) - 2]}{size}b" for size in sizes]
+
+
+def _lies_last(case: Case, shape: tuple[int, ...]) -> bool:
+    """Whether a library is asked about an image whose channels lie last, or in blocks that come to the same."""
+    options = case.options
+    if options["dispatch"] == "fastest" or case.driver in (*_ANY_ORDER, "lnorm"):
+        return False
+    if case.driver == "deconv":
+        return options["stag"] not in _ANY
+    letters = "abcdefghijkl"[: len(shape)]
+    src = next((tag for tag in (options["stag"], options["tag"].split(":")[0]) if tag not in _ANY), "abx")
+    dst = options["dtag"] if options["dtag"] not in _ANY else src
+    return letters_of(src, len(shape)) != letters or letters_of(dst, len(shape)) in _blocks(case, shape)
 
 
 def _chosen(case: Case, allowed: Mapping[str, Any] | Sequence[str], default: str) -> str:
@@ -112,7 +165,7 @@ def _tags(case: Case, count: int) -> tuple[list[str], str]:
 def _own(tag: str, ndims: int) -> bool:
     """Whether kernels here read a layout as it is: rows, or channels last."""
     letters = "abcdefghijkl"[:ndims]
-    return tag in _ANY or letters_of(tag, ndims) in (letters, f"a{letters[2:]}{letters[1:2]}")
+    return tag in _ANY or letters_of(tag, ndims) in (letters, _last(letters))
 
 
 Named = tuple[str, tuple[int, ...], str]  # a tensor: name, shape, type
@@ -144,8 +197,7 @@ def _images(case: Case, tensors: Sequence[Named]) -> tuple[Moved, ...]:
     found = []
     tags, ends = (case.options["stag"], case.options["dtag"]), (tensors[0], tensors[-1])
     for tag, (name, shape, dtype) in zip(tags, ends, strict=True):
-        last = "acdef"[: len(shape) - 1] + "b"
-        if tag not in _ANY and letters_of(tag, len(shape)) != last:
+        if tag not in _ANY and letters_of(tag, len(shape)) != _last("abcdefghijkl"[: len(shape)]):
             found.append(moved(name, tag, shape, dtype))
     return tuple(found)
 
@@ -165,7 +217,9 @@ def _call(
     """A call of a primitive: the copies that its layouts ask for, and post-operations, those `ahead` of the case's."""
     moves = copied(case, [*((name, *pair) for name, pair in sources.items()), ("dst", output, dst)])
     post_ops = (*ahead, *attributes.modelled_post_ops(case.options["attr-post-ops"]))
-    return OperatorTask(case, primitive, sources, output, dst, options, moves=moves, post_ops=post_ops, **more)
+    last = _lies_last(case, output)
+    more |= {"last": last, "moves": () if last else moves, "post_ops": post_ops}
+    return OperatorTask(case, primitive, sources, output, dst, options, **more)
 
 
 def _softmax(case: Case) -> OperatorTask:

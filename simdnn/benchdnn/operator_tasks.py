@@ -37,7 +37,8 @@ Make = Callable[[tuple[int, ...], str], Array]
 class OperatorTask:
     """One call: the primitive's name, its sources' shapes and types, its other arguments.
 
-    `rows`: arrays beside the sources, by name; `listed`: sources are one argument.
+    `rows`: arrays beside the sources, by name; `listed`: sources are one argument; `last`: a library is asked about an
+    image whose channels lie last.
     """
 
     case: Case
@@ -48,6 +49,7 @@ class OperatorTask:
     options: Mapping[str, Any] = field(default_factory=dict)
     rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     listed: bool = False
+    last: bool = False
     post_ops: tuple[AskedPostOp, ...] = ()
     moves: tuple[Moved, ...] = ()
     more: tuple[OperatorTask, ...] = ()  # passes beside it, whose cost counts
@@ -71,7 +73,8 @@ class OperatorTask:
         shapes: dict[str, Any] = {name: shape for name, (shape, _) in self.sources.items()}
         if self.listed:
             shapes = {"sources": list(shapes.values())}
-        rows = {name: True for name in self.rows if name != "wei_scales"}
+        rows: dict[str, Any] = {name: True for name in self.rows if name != "wei_scales"}
+        rows |= {"tag": "axb"} if self.last else {}
         given = {**shapes, **rows, **self.options, **self._ending(_shadow)}
         found: OperatorEstimate = estimate(self.primitive, dt=types, **self.where, **given)
         return found
@@ -162,7 +165,9 @@ class OperatorTask:
         multiplies = self.primitive == "reduction" and self.options["algorithm"] == "mul"
         draw = partial(_factors, rng, self.steps) if multiplies else make
         sources = [draw(shape, dtype) for shape, dtype in self.sources.values()]
-        rows = {name: make(shape, "s8" if name == "condition" else "f32") for name, shape in self.rows.items()}
+        if self.last:
+            sources = [np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1) for x in sources]
+        rows = {name: make(shape, self._type_of_row(name)) for name, shape in self.rows.items()}
         if "variance" in rows:
             rows["variance"] = abs(rows["variance"]) + np.float32(0.5)
         ending = self._ending(make)
@@ -171,6 +176,10 @@ class OperatorTask:
         dst = {} if self.primitive == "shuffle" else {"dst": self.dst}
         found = call(*operands, **rows, **self.options, **self.where, **dst, **ending).output
         return definitions.compared(found, self._wanted(sources, rows, ending), self.dst)
+
+    def _type_of_row(self, name: str) -> str:
+        bias = self.case.options.get("bia-dt", "undef") if name == "bias" else "undef"
+        return "s8" if name == "condition" else "f32" if bias in ("", "undef") else bias
 
     def _wanted(self, sources: list[Array], rows: dict[str, Array], ending: Mapping[str, Any]) -> definitions.Floats:
         scales, points = dict(ending.get("scales", {})), ending.get("zero_points", {})

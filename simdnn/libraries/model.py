@@ -62,6 +62,12 @@ class OperatorCall(NamedTuple):
     caps: frozenset[str]
     in_rows: bool = True  # whether the first source lies in rows
     channels_last: bool = False  # whether it lies with its channels last
+    bias: str = ""  # its type, where there is one
+
+    @property
+    def named_last(self) -> bool:
+        """Whether the first source lies with its channels last, and not in rows as well."""
+        return self.channels_last and not self.in_rows
 
 
 class OperatorForm(NamedTuple):

@@ -44,7 +44,8 @@ def cost(
         sources[name] = shadow((_row_size(primitive, name, sources, shape),), np.dtype(np.float32))
     if shape.pop("condition", False):
         sources["condition"] = shadow(np.broadcast_shapes(*(a.shape for a in sources.values())), np.dtype(np.int8))
-    end = Ending(dst, **{name: shape.pop(name) for name in _ENDING if shape.get(name) is not None})
+    last = one_of("tag", shape.pop("tag", "abx"), ("abx", "axb")) == "axb"
+    end = Ending(dst, **{name: shape.pop(name) for name in _ENDING if shape.get(name) is not None}, last=last)
     for name in shape:
         keyword(primitive, name, [*known, *_ENDING])
     needed = [n for n, one in known.items() if one.default is one.empty and n not in (*names, *shape, "end")]

@@ -87,7 +87,7 @@ class Ending(Followed):
     """A caller's wishes behind the operator: the destination's type, scales by argument, post-operations, and what the
     destination held before (read by the post-operation sum). `zero_points` by argument, where a primitive has them.
     `form`: a library's way to compute it under the ISA `caps`, with its formulas and in its order, where "fastest" has
-    other ones.
+    other ones. `last`: whether the first source lies with its channels last, which one without values does not tell.
     """
 
     dst: str | None = None
@@ -97,6 +97,7 @@ class Ending(Followed):
     zero_points: Mapping[str, Any] | None = None
     form: OperatorForm | None = None
     caps: frozenset[str] = frozenset()
+    last: bool = False
 
     def __post_init__(self) -> None:
         given = self.post_ops

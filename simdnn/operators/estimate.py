@@ -91,7 +91,7 @@ def estimate(
     "deconvolution" and "prelu": src and weights, "concat" and "weighted_sum": sources, all as shapes, and options of
     the function of that name; `dt` has the sources' types and dst's. Rows of f32 are asked for by True: bias, scale,
     shift, mean, variance. Arrays of post-operations are read for their shapes. There is no `attr`; `dispatch` is
-    "fastest" or "onednn".
+    "fastest" or "onednn", whose kernels may differ where channels lie last in memory: tag="axb" ("abx": in rows).
 
     Raises `InvalidArgument` for sizes that do not fit, `Unimplemented` with what works for what no kernel computes.
 

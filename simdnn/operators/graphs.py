@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from isa_models import InvalidArgument, Unimplemented
+from isa_models import InvalidArgument
 from isa_models.errors import shortly
 from isa_models.readings.arrays import Array
 from simdnn.networks.types import is_float, label
@@ -75,9 +75,8 @@ def softmax(src: Array, end: Ending, *, axis: int = -1, logarithm: bool = False)
     along, logarithm = axis_of(axis, src.ndim), flag("logarithm", logarithm)
     if end.exactly:
         draft = Draft({"src": src}, form=end.form)
-        if src.ndim > 2 and not src.flags.c_contiguous and channels_last(src):
-            raise Unimplemented("softmax in the order of a library, channels last in memory; what works: rows")
-        x = draft.own("Softmax", draft.floats("src"), axis=along, logarithm=int(logarithm))
+        how = {"axis": along, "logarithm": int(logarithm), "channels_last": int(end.last and src.ndim > 2)}
+        x = draft.own("Softmax", draft.floats("src"), **how)
         return _normalized(draft, x, end, src)
     draft, x = _begun(src, end)
     x = draft.add("LogSoftmax" if logarithm else "Softmax", x, axis=along)
@@ -300,13 +299,17 @@ def _library_group_normalization(
     return _normalized(draft, x, end, src)
 
 
-def channels_last(src: Array) -> bool:
-    """Whether an image (N, C, …) lies in memory with its channels last (oneDNN's axb); one channel may.
+def lies(src: Array, last: bool = False) -> tuple[bool, bool]:
+    """Whether an image (N, C, …) lies in rows, and whether with its channels last (oneDNN's abx and axb); one of one
+    channel or one pixel does both. `last`: how one without values does, whose strides are 0.
 
-    >>> channels_last(np.zeros((1, 4, 4, 8)).transpose(0, 3, 1, 2)), channels_last(np.zeros((1, 8, 4, 4)))
-    (True, False)
+    >>> lies(np.zeros((1, 4, 4, 8)).transpose(0, 3, 1, 2)), lies(np.zeros((1, 8, 4, 4))), lies(np.zeros((2, 1, 4, 4)))
+    ((False, True), (True, False), (True, True))
     """
-    return bool(np.moveaxis(src, 1, -1).flags.c_contiguous)
+    if src.size > 1 and not any(src.strides):
+        both = src.ndim < 3 or 1 in (src.shape[1], prod(src.shape[2:]))
+        return both or not last, src.ndim > 1 and (both or last)
+    return bool(src.flags.c_contiguous), src.ndim > 1 and bool(np.moveaxis(src, 1, -1).flags.c_contiguous)
 
 
 def _rows(draft: Draft, channels: int, *given: tuple[str, Array | None, float]) -> list[str]:

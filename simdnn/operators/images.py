@@ -114,9 +114,10 @@ def deconvolution(
     pass adds the windows up. OH is (IH - 1) * stride - padding on both sides + dilation * (KH - 1) + 1 +
     output_padding. Types: f32, bf16 and f16, each with its own, f32 with all three; u8 or s8 with s8 weights, exact but
     for pairs that fast int8 saturates, `dst` f32 by default. `scales` of "src", "wei" (also f32 (OC,)) and "dst";
-    integers have `zero_points` of "src" and "dst", also one a channel; `bias` is f32 (OC,). `post_ops` and `into` as
-    `simdnn.softmax` has them. dispatch="onednn": integers and f16 with strides of 1 are a convolution of turned
-    weights, and its `Result`; others are summed as that library's kernels do it.
+    integers have `zero_points` of "src" and "dst", also one a channel; `bias` (OC,) is f32, bf16, f16, s32, s8 or u8.
+    `post_ops` and `into` as `simdnn.softmax` has them. dispatch="onednn": rows in memory stand for that library's own
+    layouts (any), channels last for those on both sides; integers and f16 with strides of 1, floats with channels last,
+    too, are a convolution of turned weights, and its `Result`; others are summed as that library's kernels do it.
 
     >>> import numpy as np
     >>> src, weights = np.ones((1, 4, 2, 2), np.float32), np.ones((3, 4, 2, 2), np.float32)

@@ -71,7 +71,7 @@ def graph_of(
     build(**sources, **options, end=end)  # checks the arguments
     call = call_of(primitive, sources, options, end, target)
     form = library.operator(call)
-    made = build(**sources, **options, end=replace(end, form=form, caps=target.caps))
+    made = build(**sources, **options, end=replace(end, form=form, caps=target.caps, last=call.channels_last))
     around, streamed = partial(library.around_operator, call, form), 0
     if form.streams:
         streamed = prod(call.shapes[0]) * fmt(call.dst).bits // 8
@@ -101,6 +101,6 @@ def call_of(
         post_ops,
         frozenset(name for name in sources if name not in GRAPHS[primitive][1]),
         target.caps,
-        bool(several[0].flags.c_contiguous),
-        several[0].ndim > 1 and graphs.channels_last(several[0]),
+        *graphs.lies(several[0], end.last),
+        label(sources["bias"].dtype) if "bias" in sources else "",
     )

@@ -13,7 +13,6 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.windows import window_count
 from simdnn.networks.types import is_float, label
 from simdnn.operators.draft import Draft, Ending, OperatorGraph, checked, row_of, scale_of
-from simdnn.operators.graphs import channels_last
 from simdnn.primitives import arrays
 from simdnn.primitives.checks import around, integer, one_of, padding_of, pair, sides, single, three
 
@@ -128,7 +127,7 @@ def resampling(src: Array, end: Ending, *, size: Numbers, algorithm: str = "near
     draft, rank = Draft(checked({"src": src})), spatial_rank(src)
     x = draft.floats("src", scale_of(end.scales, "src", ("src", "dst")))
     if end.exactly:
-        sizes, last = axes_of("size", size, rank), int(channels_last(src))
+        sizes, last = axes_of("size", size, rank), int(end.last)
         order = end.form.order if end.form else ""
         x = draft.own("Resize", x, sizes=sizes, mode=algorithm, channels_last=last, how=order)
         return draft.ended(x, end, label(src.dtype), None)
@@ -158,7 +157,7 @@ def deconvolution(
     if src.shape[1] != inside * groups or oc % groups:
         raise InvalidArgument(f"src {src.shape} and weights {weights.shape} with groups={groups}: channels do not fit")
     if bias is not None:
-        sources["bias"] = row_of("bias", bias, oc)
+        sources["bias"] = _bias_of(bias, oc)
     steps, gaps = axes_of("strides", strides, rank), axes_of("dilation", dilation, rank)
     pads, more = padding_around(padding, rank), axes_of("output_padding", output_padding, rank, 0)
     _check_output(src, weights, steps, gaps, pads, padding, more)
@@ -199,6 +198,14 @@ def deconvolution(
         dst_scale = float(np.float32(1) / np.float32(dst_scale))
     usual = "f32" if whole else label(src.dtype)
     return draft.ended(x, replace(end, zero_points=moved), usual, dst_scale, multiplied=inverted)
+
+
+def _bias_of(bias: Array, channels: int) -> Array:
+    """As f32, which every type of a bias is converted to first."""
+    found = arrays.bias_of(bias)
+    if found is None or found.shape != (channels,):
+        raise InvalidArgument(f"bias of {bias.dtype} {bias.shape}; one value a channel is needed: ({channels},)")
+    return found.astype(np.float32)
 
 
 def _check_output(

@@ -90,6 +90,8 @@ def _kernels(call: OperatorCall, form: OperatorForm) -> int:
     shape = call.shapes[0]
     if call.primitive == "softmax":  # a line; along other dimensions than the last, a register of lines
         axis = call.options.get("axis", -1) % len(shape)
+        if call.named_last:
+            shape, axis = (shape[0], *shape[2:], shape[1]), {0: 0, 1: len(shape) - 1}.get(axis, axis - 1)
         return prod(shape[:axis]) * -(-prod(shape[axis + 1 :]) // _REGISTER)
     if call.primitive == "reduction":
         reduced = {axis % len(shape) for axis in call.options["axes"]}

@@ -19,6 +19,9 @@ from simdnn.libraries.model import OperatorCall, OperatorForm
 from simdnn.libraries.onednn.endings import BYTES, WHOLE, Refused, by_kernel, refuse_ending
 from simdnn.libraries.onednn.log import family, instructions
 
+#: types of biases that its kernels read; its reference reads floats
+_BIASES = {"f32": ("f32",), "bf16": ("f32", "bf16"), "f16": ("f32", "f16")}
+_BIASES |= dict.fromkeys(BYTES, ("f32", "s32", "s8", "u8"))
 _WORKS = "what works: dispatch='fastest'"
 _MOST_CHANNELS = 256  # sums of more were not looked at
 _LANES = 16
@@ -117,6 +120,18 @@ class Transposed:
         return 16 if self.groups == 1 else next(b for b in (16, 8, 4) if self.ic % b == 0 and self.oc % b == 0)
 
 
+def _by_kernel(call: OperatorCall, p: Transposed, whole: bool = True) -> bool:
+    """Whether kernels have what stands behind the sums."""
+    own = call.bias in ("", *_BIASES[p.src])
+    return own and by_kernel(call, p.shape, ("scalar", "channel"), whole=whole)
+
+
+def _in_any_order(name: str) -> bool:
+    """Whether a kernel of floats sums channels that lie last as it sums rows."""
+    kernel = name.split("+")[1]
+    return family(kernel) in ("brgconv_strided", "jit_dw") or kernel == "jit_bf16:avx512_core"
+
+
 def form(call: OperatorCall) -> OperatorForm:
     """The implementation that takes a transposed convolution, by its name in oneDNN's log, and its order of sums:
     "strided", "chain", "blocks" (sizes: channels of a block, and how many blocks are summed from zero,
@@ -134,6 +149,10 @@ def form(call: OperatorCall) -> OperatorForm:
         found = _bytes(call, p)
     else:
         raise Refused("the order of its sums is not followed")
+    if found.name.startswith("conv:any") and call.bias in WHOLE:
+        raise Refused(f"its reference has no bias of {call.bias}: f32, bf16 and f16 work")
+    if call.named_last and p.src not in BYTES and not _in_any_order(found.name):
+        raise Refused("channels last in memory, over which its older kernels and GEMM sum in other orders")
     refuse_ending(call, p.shape, found.by_reference)
     return found
 
@@ -142,7 +161,7 @@ def _f32(call: OperatorCall, p: Transposed) -> OperatorForm:
     if call.types[1] != "f32" or (call.dst != "f32" and not call.post_ops and "bias" not in call.rows):
         raise Refused("f32 with other types is not followed")
     tiers = [(isa, lanes) for isa, lanes in (("avx512_core", 16), ("avx2", 8)) if isa in call.caps]
-    if call.dst == "f32" and by_kernel(call, p.shape, ("scalar", "channel")):
+    if call.dst == "f32" and _by_kernel(call, p):
         for isa, lanes in tiers:
             if p.strided(lanes):
                 return _strided(isa)
@@ -202,7 +221,7 @@ def _bf16(call: OperatorCall, p: Transposed) -> OperatorForm:
     if "avx512_core_amx" in call.caps and p.strided(16) and not p.depthwise:
         raise Refused("its kernel on tiles is not followed")
     if native and p.strided(16):
-        if by_kernel(call, p.shape, ("scalar", "channel")):
+        if _by_kernel(call, p):
             return _strided(isa)
         return OperatorForm(f"conv:any+brgconv_strided:{isa}", True, "strided")
     if p.depthwise and len(p.size) == 2 and max(p.dilation) == 1:
@@ -236,7 +255,7 @@ def _by_kernel_of_bytes(call: OperatorCall, p: Transposed) -> OperatorForm | Non
     if not wide and "avx2_vnni" in caps:
         raise Refused("kernels of 256 bits with VNNI are not followed")
     isa = ("avx512_core_vnni" if "avx512_core_vnni" in caps else "avx512_core") if wide else "avx2"
-    own = by_kernel(call, p.shape, ("scalar", "channel"))
+    own = _by_kernel(call, p)
     if wide and own and p.strided(16):
         shifted = p.src == "s8" or call.zero_points.get("src")
         if shifted and not _shifts_right(p, p.src == "s8"):
@@ -250,7 +269,7 @@ def _by_kernel_of_bytes(call: OperatorCall, p: Transposed) -> OperatorForm | Non
     first = not wide or all(name != "sum" for name, *_ in call.post_ops[1:])
     if (
         first
-        and by_kernel(call, p.shape, ("scalar", "channel"), whole=False)
+        and _by_kernel(call, p, whole=False)
         and _by_older_kernel_of_bytes(call, p, 16 if wide else 8)
     ):
         shifted = p.src == "s8" or call.zero_points.get("src")
@@ -259,8 +278,10 @@ def _by_kernel_of_bytes(call: OperatorCall, p: Transposed) -> OperatorForm | Non
         unsure = wide and p.groups > 1 and call.dst == "u8"
         if unsure and {name for name, *_ in call.post_ops} & {"div", "sqrt", "pow", "log"}:
             raise Refused("whether a kernel of 256 bits takes it, which makes another number of a NaN, is not known")
-        name = f"jit_deconvolution:{isa}" if wide else f"jit_uni_int8:{isa}"
-        return OperatorForm(name, False, "products", merged=True, slopes="no greater" if wide else "sign")
+        if wide:
+            return OperatorForm(f"jit_deconvolution:{isa}", False, "products", merged=True, slopes="no greater")
+        of_nan = "greatest" if call.dst == "s8" else "bounded"
+        return OperatorForm(f"jit_uni_int8:{isa}", False, "products", merged=True, slopes="sign", integers=of_nan)
     if "avx512_core_vnni" in caps and not first and own and _by_older_kernel_of_bytes(call, p, 8):
         raise Refused("a kernel of AVX2, whose pairs saturate, takes a sum behind other operations")
     if not wide and own and _by_older_kernel_of_bytes(call, p, 4):
@@ -363,16 +384,20 @@ def way(call: OperatorCall) -> str:
     strides of 1 are; or as sums of its own.
     """
     p = Transposed.of(call)
-    if p.stepped or p.src not in ("u8", "s8", "f16"):
+    if p.stepped:
         return "sums"
     if p.src == "f16":
         return "convolution" if len(p.size) == 2 else "sums"
+    if p.src not in BYTES and not call.named_last:
+        return "sums"
     fours = p.ic % 4 == 0 and p.oc % 4 == 0
     usual = not p.depthwise and not (p.groups > 1 and p.ic <= _LANES and fours)
     inside = all(r > max(a, b) for r, a, b in zip(p.reach, p.before, p.behind, strict=True))
-    wide = bool(call.caps & {"avx512_core", "avx2_vnni"})
+    wide = bool(call.caps & {"avx512_core", "avx2_vnni"}) or p.src == "f32"
+    if p.src == "bf16":
+        wide = "avx512_core_bf16" in call.caps
     by_channel = np.ndim(call.zero_points.get("dst", 0))  # which no kernel takes
-    own = wide and usual and inside and not by_channel and by_kernel(call, p.shape, ("scalar", "channel"))
+    own = wide and usual and inside and not by_channel and _by_kernel(call, p)
     return "convolution" if own else "sums"
 
 
@@ -380,10 +405,15 @@ def name(src: str, implementation: str, channels: int, caps: frozenset[str]) -> 
     """The library's name of a transposed convolution that is an implementation of the convolution; `channels`: of the
     source in a group. Raises `Unimplemented` where it is not.
     """
-    exact = src != "f16" and caps & {"avx512_core_vnni", "avx2_vnni"}
+    exact = src in BYTES and caps & {"avx512_core_vnni", "avx2_vnni"}
     kernel = family(implementation)
     usual = kernel in ("brg_conv_fwd", "brgconv_1x1") or (src == "f16" and kernel == "brdgmm_dw")
-    if not (exact or (usual and (channels > 1 or src == "f16"))):
+    if src in ("f32", "bf16") and not usual:
+        raise Unimplemented(
+            f"dispatch='onednn' for a deconvolution of {src} with channels last, where a convolution is "
+            f"{implementation}'s: the order of its sums is not followed; {_WORKS}, or rows in memory"
+        )
+    if not (exact or (usual and (channels > 1 or src not in BYTES))):
         raise Unimplemented(
             f"dispatch='onednn' for a deconvolution of {src} by its GEMM, where a convolution is {implementation}'s: "
             f"what saturates there is not followed; {_WORKS}"

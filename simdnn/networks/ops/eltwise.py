@@ -120,12 +120,23 @@ def accumulate(k: Kernels, node: Node, x: Array, held: Array) -> Array:
 
 @operator("Softmax", domain=OWN)
 def softmax(k: Kernels, node: Node, x: Array) -> Array:
-    """e**(x - greatest) times 1 over their sum, or x - greatest - log(sum): oneDNN's order, on a CPU."""
-    axes, lanes = [node.integer("axis", -1)], k.words.lanes
+    """e**(x - greatest) times 1 over their sum, or x - greatest - log(sum): oneDNN's order, on a CPU.
+
+    `channels_last`: the second dimension is the innermost one in memory, by which registers are filled.
+    """
+    if node.integer("channels_last", 0):
+        axis = node.integer("axis", -1) % x.ndim
+        along = {0: 0, 1: x.ndim - 1}.get(axis, axis - 1)
+        return np.moveaxis(_softmax(k, np.moveaxis(x, 1, -1), along, node.integer("logarithm", 0)), -1, 1)
+    return _softmax(k, x, node.integer("axis", -1), node.integer("logarithm", 0))
+
+
+def _softmax(k: Kernels, x: Array, axis: int, logarithm: int) -> Array:
+    axes, lanes = [axis], k.words.lanes
     top = k.reduce("max", x, axes)
     powers = k.map(lambda v, t: exp(v - t), x, top, name="exp")
     total = k.reduce("sum", powers, axes, order="turns, rest first")
-    if node.integer("logarithm", 0):
+    if logarithm:
         total = k.map(lambda s: log(s, lanes), total, name="log")
         return k.map(lambda v, t, s: v - t - s, x, top, total, name="logsoftmax")
     return k.map(lambda v, s: v * s, powers, k.map(lambda s: 1.0 / s, total, name="reciprocal"), name="mul")
