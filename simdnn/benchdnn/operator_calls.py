@@ -59,10 +59,10 @@ def _check_library(case: Case) -> None:
     shape = _shapes(case)[0]
     letters = "abcdefghijkl"[: len(shape)]
     orders = {letters_of(tag, len(shape)) for tag in tags - set(_ANY)}
+    works, known = "abx, or axb of all", {letters, _last(letters), *_blocks(case, shape)}
     if case.driver == "lnorm":  # lines of the last dimension, in any order
-        works, known = "abx", {order for order in orders if sorted(order) == list(letters) and order[-1:] == letters[-1:]}
-    else:
-        works, known = "abx, or axb of all", {letters, _last(letters), *_blocks(case, shape)}
+        works = "abx"
+        known = {order for order in orders if sorted(order) == list(letters) and order[-1:] == letters[-1:]}
     mixed = len(orders) > 1 and case.driver not in ("lnorm", "reduction")
     if mixed or orders - known:
         raise Unimplemented(f"{said} in {' and '.join(sorted(tags - set(_ANY)))}; what works: {works}")

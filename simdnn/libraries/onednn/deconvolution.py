@@ -267,11 +267,7 @@ def _by_kernel_of_bytes(call: OperatorCall, p: Transposed) -> OperatorForm | Non
             "jit_deconvolution:avx2+jit_uni_int8_1x1:avx2", False, "products", merged=True, slopes="sign"
         )
     first = not wide or all(name != "sum" for name, *_ in call.post_ops[1:])
-    if (
-        first
-        and _by_kernel(call, p, whole=False)
-        and _by_older_kernel_of_bytes(call, p, 16 if wide else 8)
-    ):
+    if first and _by_kernel(call, p, whole=False) and _by_older_kernel_of_bytes(call, p, 16 if wide else 8):
         shifted = p.src == "s8" or call.zero_points.get("src")
         if shifted and any(s > k for s, k in zip(p.strides, p.kernel, strict=True)):
             raise Refused("what it adds for an s8 source or zero point is wrong between windows that do not meet")
