@@ -1,4 +1,6 @@
-"""A depthwise convolution fused behind another one (`dw:k3s1p1`): two kernels here, one after the other."""
+"""A depthwise convolution fused behind another one (`dw:k3s1p1`): two kernels here, one after the other, as they are in
+oneDNN on a CPU (`ref_fused_convolution`).
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,16 @@ def parts(case: Case) -> tuple[Case, Case] | None:
     if entry is None or not isinstance(case.dims, ConvDims):
         return None
     if library := LIBRARIES.get(case.options["dispatch"]):
-        asked = f"--dispatch={case.options['dispatch']} with post-operation {entry[0]!r}"
-        raise Unimplemented(f"{asked}: fused kernels of {library.title} are not modelled")
+        _refuse(case, f"--dispatch={case.options['dispatch']} with post-operation {entry[0]!r}", library.title)
     k, s, p = (int(entry[n]) for n in (1, 2, 3))
     dims, types = case.dims, case.options["dt"].split(":")
     src, wei, between = types * 3 if len(types) == 1 else types
     behind = "s8" if not fmt(between).is_float else between
     scales = [part for part in case.options["attr-scales"].split("+") if part]
     own = [":".join(found.groups()) for part in scales if (found := _SCALES.fullmatch(part))]
+    own += [
+        "src" + part.removeprefix("dst") for part in scales if part.startswith("dst:")
+    ]  # it is read as it was written
     first = {"attr-post-ops": before, "dtag": "any", "dt": f"{src}:{wei}:{between}"}
     first["attr-scales"] = "+".join(part for part in scales if not _SCALES.fullmatch(part))
     second = {"attr-post-ops": after, "stag": "any", "wtag": "any", "attr-zero-points": "", "strides": ""}
@@ -42,6 +46,17 @@ def parts(case: Case) -> tuple[Case, Case] | None:
     deep = replace(dims, groups=dims.oc, ic=dims.oc, depth=Axis(), height=axes[0], width=axes[1], has_groups=True)
     chosen = dict(case.options)
     return replace(case, options=chosen | first), replace(case, dims=deep, options=chosen | second)
+
+
+def _refuse(case: Case, asked: str, title: str) -> None:
+    """Raises where a library is not known to run the two convolutions of a case one after the other."""
+    options = case.options
+    if options["dispatch"] != "onednn":
+        raise Unimplemented(f"{asked}: fused kernels of {title} are not modelled")
+    if options["dtag"] not in ("any", "axb", "undef", "") or options["strides"]:
+        raise Unimplemented(f"{asked} and --dtag={options['dtag']}, --strides={options['strides']}: any and axb work")
+    if re.search(r"sum|prelu|select", options["attr-post-ops"]) or options["attr-zero-points"]:
+        raise Unimplemented(f"{asked} beside sums, slopes, choices or zero points, which {title} does not fuse")
 
 
 def _split(text: str) -> tuple[str, re.Match[str] | None, str]:

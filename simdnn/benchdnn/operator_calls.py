@@ -69,7 +69,7 @@ def _check_library(case: Case) -> None:
 
 
 def _check_deconvolution(case: Case, said: str) -> None:
-    """Its own layouts, or channels last on both sides, which are its own for integers."""
+    """Raises for layouts other than its own, which for integers have channels last, and channels last on both sides."""
     options, ndims = case.options, 2 + case.dims.written  # type: ignore[union-attr]
     sides = [options[name] if options[name] in _ANY else letters_of(options[name], ndims) for name in ("stag", "dtag")]
     last = [side == _last("abcdefgh"[:ndims]) for side in sides]

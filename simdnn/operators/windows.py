@@ -201,7 +201,7 @@ def deconvolution(
 
 
 def _bias_of(bias: Array, channels: int) -> Array:
-    """As f32, which every type of a bias is converted to first."""
+    """A bias as f32, which every type of it is converted to first."""
     found = arrays.bias_of(bias)
     if found is None or found.shape != (channels,):
         raise InvalidArgument(f"bias of {bias.dtype} {bias.shape}; one value a channel is needed: ({channels},)")

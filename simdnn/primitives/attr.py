@@ -237,8 +237,9 @@ def _post_ops(given: Any) -> tuple[PostOpEntry, ...]:
     if len(given) > MOST_POST_OPS:
         raise InvalidArgument(f"{len(given)} post_ops; at most {MOST_POST_OPS} are taken, as in oneDNN")
     found = tuple(op for entry in given for op in _entries(entry))
-    if sum(entry[0] == "sum" for entry in found) > 1:
-        raise Unimplemented(f"post_ops={list(given)}: one sum works")
+    types = {(*entry, 0, None)[3] for entry in found if entry[0] == "sum"}
+    if len(types) > 1:
+        raise Unimplemented(f"post_ops={list(given)}: sums of several types; one type for all sums works")
     return found
 
 

@@ -12,6 +12,7 @@ from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.block_formats import block_format
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.layouts import ANY_LAYOUTS, Layouts
+from simdnn.kernels.common.postops import sums_differ
 from simdnn.kernels.common.spec import MatmulProblem, Parameters
 from simdnn.libraries import Form
 from simdnn.primitives import arrays, narrow
@@ -224,7 +225,8 @@ def _on_cpu(
     asked = replace(matmul_problem(shape, epilogue, wei_tag, products.layouts), dims=products.dims if library else 2)
     if products.runtime and not library:
         raise InvalidArgument(f"runtime_dims={products.runtime!r}: kernels here know all sizes; a library is asked so")
-    if library and (products.runtime or any(op.second for op in epilogue.post_ops)):
+    behind = epilogue.post_ops
+    if library and (products.runtime or any(op.second for op in behind) or sums_differ(behind)):
         sizes = products.dims, products.shape, products.runtime
         asked = replace(asked, left_to=library.left_to(asked, asked_for, *sizes))
     if library and library.matrices and products.layouts != ANY_LAYOUTS:

@@ -43,7 +43,12 @@ def resolved(entries: Sequence[PostOpEntry], channels: int, axis: int, dims: int
     Raises `InvalidArgument` for values of no fitting shape.
     """
     written = ((entry,) if isinstance(entry, str) else entry for entry in entries)
-    return tuple(_resolved(entry, channels, axis, dims) for entry in written)
+    found = [_resolved(entry, channels, axis, dims) for entry in written]
+    sums = [one.numbers for one in found if one.op.kind == "sum"]
+    return tuple(
+        replace(one, op=replace(one.op, other=True)) if one.op.kind == "sum" and one.numbers != sums[0] else one
+        for one in found
+    )
 
 
 def _resolved(entry: tuple[Any, ...], channels: int, axis: int, dims: int) -> AppliedPostOp:

@@ -106,6 +106,11 @@ def test_convolutions_pass(words: str) -> None:
         ("--conv --alg=wino ic3ih5oc4kh3ph1", "computed direct, not by Winograd"),
         ("--conv --attr-post-ops=relu+dw:k3s2p1+linear:2:1 ic16ih8oc24kh1", "two kernels, one after the other"),
         (
+            "--conv --dispatch=onednn --dt=s8:s8:u8 --attr-scales=dst:common:2+attr_post_op_dw_wei:per_oc "
+            "--attr-post-ops=dw:k3s1p1:s8+relu ic16ih8oc24kh1",
+            "two kernels, one after the other",
+        ),
+        (
             "--conv --dt=u8:s8:u8 --attr-scales=src:common:0.5+attr_post_op_dw_wei:per_oc --attr-post-ops=dw:k3s1p1:s8 "
             "ic16ih8oc24kh1",
             "two kernels",
@@ -207,10 +212,8 @@ def test_a_copy_takes_time() -> None:
         ("--matmul --dt=s8 --attr-scales=wei:mx:e8m0:1x32 2x3:3x4", "mx scales"),
         ("--matmul --dt=f32:s8:f32 --attr-fpmath=bf16:true --attr-scales=wei:per_ocic:f16:5x1 2x6:6x4", "not divide K"),
         ("--matmul 2x3:4x5", "K is 3 in src and 4 in weights"),
-        (
-            "--conv --dispatch=onednn --attr-post-ops=dw:k3s1p1 ic16ih8oc24kh1",
-            "fused kernels of oneDNN are not modelled",
-        ),
+        ("--conv --dispatch=onednn --attr-post-ops=sum+dw:k3s1p1 ic16ih8oc24kh1", "which oneDNN does not fuse"),
+        ("--conv --dispatch=onednn --dtag=abx --attr-post-ops=dw:k3s1p1 ic16ih8oc24kh1", "any and axb work"),
         ("--matmul 99999x99999:99999x99999999999", "bytes"),
         ("--conv --dir=BWD_D ic3ih5oc4kh3", "no backward convolution"),
         ("--conv --dispatch=onednn --alg=wino ic3ih5oc4kh3", "no Winograd"),

@@ -95,9 +95,9 @@ def test_refused_when_made(arguments: dict[str, Any], message: str) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("post_ops", [["select"], ["relu", "dw"], ["sum", "sum"]])
+@pytest.mark.parametrize("post_ops", [["select"], ["relu", "dw"], ["sum", ("sum", 1.0, 0, "s8")]])
 def test_post_operations_that_no_kernel_has(post_ops: list[str]) -> None:
-    with pytest.raises(Unimplemented, match="what works: relu|one sum"):
+    with pytest.raises(Unimplemented, match="what works: relu|one type for all sums"):
         Attr(post_ops=post_ops)
 
 

@@ -51,6 +51,7 @@ class PostOp:
     destination held is multiplied by another number than 1, and `stored` is the type in which it is read, "" the
     destination's. `power` says what is computed for a pow (`simdnn.kernels.common.activations`). `along` says of a
     second operand that is read as one as large as the output in which dimensions it changes; empty where in all.
+    `other` is a sum whose scale or zero point is another one than the first sum's.
 
     >>> by_channel = PostOp("mul", second=Param("dst", 0, 1, "f32"))
     >>> [op.size(16, 64) for op in (RELU, PostOp("relu", 1), PostOp("sum", 2, zero_point=True), by_channel)]
@@ -65,6 +66,7 @@ class PostOp:
     stored: str = ""
     power: str = ""
     along: tuple[bool, ...] = ()
+    other: bool = False
 
     @property
     def per_channel(self) -> bool:
@@ -89,6 +91,11 @@ RELU = PostOp("relu")
 def sums_late(ops: Sequence[PostOp]) -> bool:
     """Whether `sum` stands behind another post-operation."""
     return any(op.kind == "sum" for op in ops[1:])
+
+
+def sums_differ(ops: Sequence[PostOp]) -> bool:
+    """Whether what the destination held is added more than once, times several scales or with several zero points."""
+    return any(op.other for op in ops)
 
 
 def sums_first(ops: Sequence[PostOp]) -> bool:

@@ -10,7 +10,7 @@ from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.common.layouts import ANY_LAYOUTS
-from simdnn.kernels.common.postops import sums_first, sums_late
+from simdnn.kernels.common.postops import sums_differ, sums_first, sums_late
 from simdnn.kernels.common.spec import ConvProblem, Decompression, MatmulProblem, Problem
 from simdnn.libraries.model import Pick
 from simdnn.libraries.onednn import in_rows, mixed, narrow, older_gemm
@@ -169,7 +169,8 @@ def _by_gemm_on_tiles(p: ConvProblem, caps: frozenset[str]) -> tuple[str, str] |
 
 def _tiled(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] | None:
     """The kernel on AMX tiles, where there are any and the library runs the problem on them."""
-    found = on_tiles(p, caps, fpmath) if "avx512_core_amx" in caps else None
+    several = sums_differ(p.epilogue.post_ops)  # which no kernel takes
+    found = on_tiles(p, caps, fpmath) if "avx512_core_amx" in caps and not several else None
     if found and isinstance(p, ConvProblem):
         if _beyond_blocks(p):
             return None
@@ -208,7 +209,7 @@ def _referred(p: ConvProblem, emulated: bool) -> bool:
     ops, dst = p.epilogue.post_ops, p.epilogue.dst
     if not fmt(p.src).is_float or dst not in ("s8", "u8", "f32", p.src):
         return False
-    if way(p) == "reference" or _lost_to_gemm(p, emulated):
+    if way(p) == "reference" or _lost_to_gemm(p, emulated) or sums_differ(ops):
         return True
     bytes_ = dst in ("s8", "u8")
     alone = p.depthwise and p.src != "f16" and (is_dilated(p) or depthwise_by_gemm(p) or p.line and named_last(p))

@@ -126,10 +126,10 @@ def _by_kernel(call: OperatorCall, p: Transposed, whole: bool = True) -> bool:
     return own and by_kernel(call, p.shape, ("scalar", "channel"), whole=whole)
 
 
-def _in_any_order(name: str) -> bool:
+def _in_any_order(call: OperatorCall, p: Transposed, order: str) -> bool:
     """Whether a kernel of floats sums channels that lie last as it sums rows."""
-    kernel = name.split("+")[1]
-    return family(kernel) in ("brgconv_strided", "jit_dw") or kernel == "jit_bf16:avx512_core"
+    emulated = p.src == "bf16" and "avx512_core_bf16" not in call.caps
+    return order == "strided" or (order == "chain" and p.depthwise) or (order == "blocks" and emulated)
 
 
 def form(call: OperatorCall) -> OperatorForm:
@@ -149,9 +149,9 @@ def form(call: OperatorCall) -> OperatorForm:
         found = _bytes(call, p)
     else:
         raise Refused("the order of its sums is not followed")
-    if found.name.startswith("conv:any") and call.bias in WHOLE:
+    if found.by_reference and call.bias in WHOLE:
         raise Refused(f"its reference has no bias of {call.bias}: f32, bf16 and f16 work")
-    if call.named_last and p.src not in BYTES and not _in_any_order(found.name):
+    if call.named_last and p.src not in BYTES and not _in_any_order(call, p, found.order):
         raise Refused("channels last in memory, over which its older kernels and GEMM sum in other orders")
     refuse_ending(call, p.shape, found.by_reference)
     return found
@@ -171,7 +171,7 @@ def _f32(call: OperatorCall, p: Transposed) -> OperatorForm:
         if p.depthwise and len(p.size) == 2 and max(p.dilation) == 1:
             return OperatorForm(f"conv:any+jit_dw:{isa}", True, "chain")
         if p.single_tap:
-            return OperatorForm(f"conv:any+jit_1x1:{isa}", True, "chain")
+            return OperatorForm(f"conv:any+jit_1x1:{isa}", True, *_of_single_taps(p, isa))
         if isa == "avx512_core" and p.divided_by(16, 8, 4) and not (p.outside or p.both):
             return OperatorForm(f"conv:any+jit:{isa}", True, "blocks", (p.block, 1))
         if isa == "avx2" and _by_jit_avx2(p):
@@ -180,6 +180,20 @@ def _f32(call: OperatorCall, p: Transposed) -> OperatorForm:
     if "avx512_core" not in call.caps and p.oc * prod(p.kernel) == 1 and p.ic > _FIRST_CUT:
         raise Refused("the order of its GEMM for one row is not known")
     return OperatorForm("conv:any+x64:gemm:jit", True, "products")
+
+
+def _of_single_taps(p: Transposed, isa: str) -> tuple[str, tuple[int, ...]]:
+    """The order of an older kernel of one tap, and channels of a block, and blocks summed together: 64 channels under
+    AVX2; of images of some lines to few channels 80 of f32 and 160 of bf16, else all of up to 256 (`reduce_blocking` of
+    jit_avx2_1x1_conv_kernel_f32.cpp, jit_avx512_common_1x1_conv_kernel.cpp, jit_avx512_core_bf16_1x1_conv_kernel.cpp).
+    """
+    most = 160 if p.src == "bf16" else 64 if isa == "avx2" else 80
+    few = isa == "avx2" or (10 < prod(p.size[:-1]) < 28 and p.oc <= 256)
+    together = min(p.ic, most) if few else p.ic
+    if isa != "avx2" and prod(p.size) * together * fmt(p.src).bytes > 7 << 16:
+        raise Refused("an image whose pixels alias in the second cache, which may make its blocks of channels smaller")
+    block = 8 if isa == "avx2" else 16
+    return ("chain", ()) if p.ic <= together else ("blocks", (block, most // block))
 
 
 def _strided(isa: str) -> OperatorForm:
@@ -227,7 +241,7 @@ def _bf16(call: OperatorCall, p: Transposed) -> OperatorForm:
     if p.depthwise and len(p.size) == 2 and max(p.dilation) == 1:
         return OperatorForm(f"conv:any+jit_dw:{isa}", True, "chain")
     if p.single_tap:
-        return OperatorForm(f"conv:any+jit_bf16_1x1:{isa}", True, "chain")
+        return OperatorForm(f"conv:any+jit_bf16_1x1:{isa}", True, *_of_single_taps(p, isa))
     if p.divided_by(16, 8, 4) and not (p.outside or p.both):
         return OperatorForm(f"conv:any+jit_bf16:{isa}", True, "blocks", (p.block, 0))
     if prod(p.size) == 1:

@@ -27,8 +27,11 @@ class Refused(Exception):
 def by_kernel(call: OperatorCall, shape: Sequence[int], shared: Sequence[str], whole: bool = True) -> bool:
     """Whether its kernels take the post-operations towards `shape`: second operands shared as one of `shared` says.
 
-    A sum has no zero point there; slopes of prelu lie as the destination does, so that `whole` ones may be taken.
+    A sum has no zero point there, and several of a deconvolution have one scale; slopes of prelu lie as the destination
+    does, so that `whole` ones may be taken.
     """
+    if call.primitive == "deconvolution" and _sums_differ(call):
+        return False
     for name, *given in call.post_ops:
         if name == "sum" and any(given[1:2]):
             return False
@@ -38,6 +41,10 @@ def by_kernel(call: OperatorCall, shape: Sequence[int], shared: Sequence[str], w
         if operands and not set(sharing(operands[0], shape)) & set(shared):
             return False
     return True
+
+
+def _sums_differ(call: OperatorCall) -> bool:
+    return len({float((*given, 1.0)[0]) for name, *given in call.post_ops if name == "sum"}) > 1
 
 
 def sharing(operand: Sequence[int], shape: Sequence[int]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isa_models import Unimplemented
 from isa_models.formats import fmt
+from simdnn.kernels.common.postops import sums_differ
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
@@ -31,6 +32,7 @@ def convolution(p: ConvProblem, caps: frozenset[str]) -> tuple[str, str]:
     wrong = f"avx512_core_{'fp16' if p.wei == 'f16' else 'bf16'}" in caps and not (p.wei == "bf16" and p.depthwise)
     bytes_ = dst in ("s8", "u8") and not wrong
     shared = as_large_as_outputs(p) or shared_by_axes(p) or dense and shared_by_pixels(p)
+    shared = shared or sums_differ(p.epilogue.post_ops)
     if p.wei_tag == "any" and (bytes_ or dst == "f32" and shared):
         return f"ref_conv:{wide}", "ref:any"
     own = dst == p.wei == "bf16" and wrong  # which it has there alone

@@ -12,7 +12,7 @@ from math import prod
 
 from isa_models import Unimplemented
 from simdnn.kernels.common.params import Params
-from simdnn.kernels.common.postops import PostOp, sums_late
+from simdnn.kernels.common.postops import PostOp, sums_differ, sums_late
 from simdnn.kernels.common.spec import MatmulProblem
 
 _ANY_DIMS = frozenset({"scalar", "none"})
@@ -47,7 +47,8 @@ def left_to(p: MatmulProblem, params: Params, dims: int, shape: Sequence[int], r
         columns = any(op.kind == "prelu" for op in p.epilogue.post_ops) or _two_scales(params)
         by_column = dims == 2 and any("per_oc" in every for every in found)
         gemm = gemm and not by_column and not ("n" in runtime and columns)
-    brgemm, gemm = brgemm and not runtime, gemm and not sums_late(p.epilogue.post_ops)
+    ops = p.epilogue.post_ops
+    brgemm, gemm = brgemm and not runtime and not sums_differ(ops), gemm and not sums_late(ops)
     return ("" if brgemm else "gemm") if gemm else "brgemm" if brgemm else "reference"
 
 

@@ -11,7 +11,7 @@ from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.layouts import ANY_LAYOUTS
-from simdnn.kernels.common.postops import sums_late
+from simdnn.kernels.common.postops import sums_differ, sums_late
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, Options, Order, Part
 from simdnn.libraries.onednn import in_rows, older_gemm
@@ -274,6 +274,8 @@ def _operands_referred(problem: ConvProblem, isa: str) -> bool:
     if way(problem, "avx512_core" in implied(isa)) == "reference" or "dst" in problem.epilogue.by_channel:
         return True
     if "src" in problem.epilogue.by_channel and not by_brdgmm(problem, isa):
+        return True
+    if sums_differ(problem.epilogue.post_ops):
         return True
     wide = "avx512_core" in implied(isa)
     left = wide and by_int8_gemm(problem, isa)
