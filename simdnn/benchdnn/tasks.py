@@ -69,7 +69,7 @@ class Task:
         """
         if not self.pixels:
             return matmul
-        own = (self.types[0], self.types[2]), matmul, self.sizes["n"], self.pixels
+        own = self.types, matmul, self.sizes["n"], self.pixels
         return inner_product.library_name(self.target, own)
 
     @property
@@ -430,15 +430,24 @@ def _inner_product(case: Case, types: tuple[str, str, str]) -> Task:
 
 
 def _inner_product_of_a_library(case: Case, types: tuple[str, str, str], bias: bool) -> Task:
-    """The matmul that a library has for it, in layouts of its own."""
+    """The matmul that a library has for it: in layouts of its own; over rows of one pixel, or a source whose channels
+    lie last, it sums alike, but for bf16 that is emulated.
+    """
     dims, options = case.dims, case.options
     assert isinstance(dims, IpDims)
-    if given := {options[name] for name in ("stag", "wtag", "dtag")} - {"any"}:
-        raise Unimplemented(
-            f"--dispatch={options['dispatch']} of --ip in {' and '.join(sorted(given))}; what works: any, its own"
-        )
     pixels = prod(dims.spatial)
     found = Task(case, "matmul", {}, types, bias, channels=dims.ic, pixels=pixels)
+    emulated = types[0] == "bf16" and "avx512_core_bf16" not in found.target.caps
+    fine = {"any"}
+    for name, letters in (("stag", "nc"), ("wtag", "oi")):
+        order = _layout(dims, name, options[name], letters) if not re.search(r"\d", options[name]) else ""
+        last = name == "stag" and not emulated and order == _layout(dims, name, "axb", letters)
+        fine |= {options[name]} if order and (last or pixels == 1 and order[0] == "a") else set()
+    if given := {options["stag"], options["wtag"], *{options["dtag"]} - {"ab", "abx", "axb"}} - fine:
+        raise Unimplemented(
+            f"--dispatch={options['dispatch']} of --ip in {' and '.join(sorted(given))}; what works: any, its own, "
+            "rows of one pixel, and --stag=axb"
+        )
     sizes = {"m": int(options["mb"]) or dims.mb, "n": dims.oc, "k": dims.terms}
     return replace(found, sizes=sizes | {"wei_tag": found.weights_tag(None)})
 

@@ -23,6 +23,8 @@ LIBRARIES: dict[str, Library] = {
     "ggml-repack": ggml.REPACKING,
     "fbgemm": fbgemm.LIBRARY,
 }
+#: variables of the environment that limit ISA caps under a library's dispatch
+VARIABLES = tuple(name for library in LIBRARIES.values() for name in library.variables)
 #: whose choice is asked where no time is wanted: it takes every problem that networks have, and needs no clock
 UNTIMED = "onednn"
 #: libraries by name that are not modelled
@@ -34,6 +36,7 @@ __all__ = [
     "MOST_POST_OPS",
     "UNKNOWN",
     "UNTIMED",
+    "VARIABLES",
     "Form",
     "Library",
     "LineSums",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -55,9 +56,7 @@ def cost(
     if primitive == "deconvolution" and turned.taken(sources, shape, end, target):
         return turned.price(sources, shape, end, where)
     made = graph_of(primitive, sources, shape, end, target)
-    kernels = Fusing(
-        Target.of(**{**where, "dispatch": "fastest"}, engine="auto"), Attr(), values=False, lanes=made.lanes
-    )
+    kernels = Fusing(replace(target, dispatch="fastest"), Attr(), values=False, lanes=made.lanes)
     found = Network(made.graph).estimate_by(kernels, {n: a.shape for n, a in made.feeds.items()})
     nodes = fused(found.nodes, kernels, primitive, made.around(found.threads), made.streamed)
     return OperatorEstimate(found.machine, where["isa"], found.threads, nodes)

@@ -131,5 +131,5 @@ def _inner_product(
     tag = given.get("wei_tag", layout(target, dt.split(":")[0], channels, pixels, attr)[0])
     sizes = {"m": given["mb"], "n": given["oc"], "k": channels * pixels, "wei_tag": tag}
     found = estimate_product("matmul", dt=dt, bias=bias, attr=attr, **where, **sizes)
-    types = found.problem.src, found.problem.epilogue.dst
+    types = found.problem.src, dt.split(":")[min(1, dt.count(":"))], found.problem.epilogue.dst
     return replace(found, library=library_name(target, (types, found.library, given["oc"], pixels)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
@@ -48,9 +48,9 @@ def ran(
     where: tuple[Where, str | None, int, str, str],
 ) -> OperatorResult:
     """Values and cost on a machine, which with isa, threads, engine and dispatch makes up `where`."""
-    made = graph_of(primitive, gathered(primitive, sources), options, end, Target.of(*where))
-    machine, isa, threads, engine, _ = where
-    kernels = Fusing(Target.of(machine, isa, threads, engine, "fastest"), Attr(), lanes=made.lanes)
+    target = Target.of(*where)
+    made = graph_of(primitive, gathered(primitive, sources), options, end, target)
+    kernels = Fusing(replace(target, dispatch="fastest"), Attr(), lanes=made.lanes)
     found = Network(made.graph).run_by(kernels, made.feeds)
-    nodes = fused(found.nodes, kernels, primitive, made.around(threads), made.streamed)
-    return OperatorResult(found.machine, isa, found.threads, nodes, found.outputs)
+    nodes = fused(found.nodes, kernels, primitive, made.around(target.threads), made.streamed)
+    return OperatorResult(found.machine, where[1], found.threads, nodes, found.outputs)

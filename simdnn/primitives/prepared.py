@@ -25,6 +25,7 @@ from simdnn import verbose
 from simdnn.kernels.common.kept import InPanels, Known, Made, keep, kept
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.spec import Apart, ConvProblem, Epilogue, Kernel, Parameters, Problem
+from simdnn.libraries import VARIABLES
 from simdnn.primitives import arrays, mathmode
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.costs import Outlives, built
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from simdnn.explanations.steps import Explanation
     from simdnn.numerics.bound import Inputs
 
-_VARIABLES = (*mathmode.VARIABLES, *verbose.VARIABLES)  # of the environment that calls go by
+_VARIABLES = (*mathmode.VARIABLES, *verbose.VARIABLES, *VARIABLES)  # of the environment that calls go by
 _MOST = 256  # kinds of calls that are known
 _LOCK = ForkLock()
 _known: dict[Hashable, Prepared] = {}

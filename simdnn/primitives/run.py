@@ -13,6 +13,7 @@ import numpy as np
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.errors import shortly
 from isa_models.formats import fmt
+from isa_models.isa import implied
 from isa_models.machines.shipped import own_file
 from isa_models.plugins import Registry
 from isa_models.readings.arrays import Array
@@ -62,7 +63,15 @@ class Target:
 
     @staticmethod
     def of(machine: object, isa: object, threads: object, engine: object, dispatch: object) -> Target:
-        """Raises `UnknownName` or `InvalidArgument` for what doesn't exist or doesn't fit."""
+        """A target; without `isa` a library of `dispatch` keeps below the cap that its own variable of the environment
+        says.
+
+        Raises `UnknownName` or `InvalidArgument` for what doesn't exist or doesn't fit.
+        """
+        library = LIBRARIES.get(dispatch) if isa is None and isinstance(dispatch, str) else None
+        if library is not None and (most := library.most_isa()):
+            found = Target._of(machine, isa, threads, engine, dispatch)
+            return replace(found, caps=found.caps & implied(most))
         try:
             if own_file(machine) or isinstance(machine, Machine | GpuMachine):  # others' files may change
                 return _known(Registry.changes, machine, isa, threads, engine, dispatch)

@@ -354,6 +354,8 @@ def test_an_inner_product_is_the_matmul_of_its_channels(words: str, matmul: str)
         ("--attr-scales=wei:per_dim_1", "with mask per_dim_1"),
         ("--attr-scales=wei:per_oc:f32:4x1", "groups of wei"),
         ("--dispatch=onednn --wtag=abx", "--dispatch=onednn of --ip in abx; what works: any"),
+        ("--dispatch=onednn --dt=u8:u8:s32", "oneDNN has no inner product u8:u8:s32"),
+        ("--dispatch=onednn --isa=avx512_core --dt=bf16 --stag=axb", "rows of one pixel"),
         ("--dispatch=onednn --dt=f32 --attr-scales=src:common:2", "scales of integers alone"),
         ("--dispatch=onnxruntime", "kernels for inner products are not modelled"),
     ],
@@ -363,7 +365,13 @@ def test_what_inner_products_do_not_do(words: str, reason: str) -> None:
     assert found.status == "UNIMPLEMENTED" and reason in found.reason
 
 
-@pytest.mark.parametrize("problem", ["--dt=f32,u8:s8:s8 mb3ic8ih3oc4", "--dt=bf16 --dir=FWD_B mb2ic20oc7"])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        "--dt=f32,u8:s8:s8 --stag=any,axb --dtag=any,ab mb3ic8ih3oc4",
+        "--dt=bf16 --stag=abx --wtag=ab --dir=FWD_B mb2ic20oc7",
+    ],
+)
 def test_inner_products_in_a_librarys_order(problem: str) -> None:
     for found in answers("--ip", "--dispatch=onednn", "--mode=C", *problem.split()):
         assert found.status == "PASSED" and found.cycles

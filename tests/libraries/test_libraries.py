@@ -340,3 +340,23 @@ def test_matrices_of_nibbles_begin_at_a_byte() -> None:
     with pytest.raises(Unimplemented, match="odd number of elements"):
         odd(wei_batch=4, dispatch="onednn")
     assert odd(wei_batch=1, dispatch="onednn").cycles > 0 and odd(wei_batch=4).cycles > 0
+
+
+def test_a_cap_of_the_librarys_own_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = np.full((2, 8), 255, np.uint8), np.full((8, 3), 127, np.int8)
+    where: dict[str, Any] = {"machine": "spr", "dispatch": "onednn"}
+    free, fastest = simdnn.matmul(a, b, **where), simdnn.matmul(a, b, machine="spr")
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    capped = simdnn.matmul(a, b, **where)
+    assert (free.library, capped.library) == ("brg_matmul:avx10_1_512", "gemm:jit")
+    assert capped.output[0, 0] < free.output[0, 0]  # pairs saturate
+    assert simdnn.estimate("matmul", m=2, n=3, k=8, dt="u8:s8:s32", **where).library == "gemm:jit"
+    assert simdnn.matmul(a, b, isa="avx512_core_vnni", **where).library == "brg_matmul:avx512_core_vnni"
+    assert simdnn.matmul(a, b, machine="spr").implementation == fastest.implementation
+    assert simdnn.eltwise(np.ones(3, np.float32), "gelu_erf", **where).implementation == "gelu_erf:avx2"
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "avx10_1_512")
+    assert simdnn.matmul(a, b, **where).library == "brg_matmul:avx10_1_512"
+    for word, error in (("AVX", Unimplemented), ("AVX9", InvalidArgument)):
+        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", word)
+        with pytest.raises(error, match="AVX2, AVX2_VNNI"):
+            simdnn.matmul(a, b, **where)

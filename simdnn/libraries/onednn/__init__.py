@@ -7,6 +7,7 @@ from simdnn.libraries.onednn import (
     choice,
     decompress,
     deconvolution,
+    environment,
     inner_product,
     int8,
     layouts,
@@ -42,4 +43,6 @@ LIBRARY = Library(
     name_deconvolution=deconvolution.name,
     inner_product=inner_product.layout,
     name_inner_product=inner_product.name,
+    variables=environment.VARIABLES,
+    most_isa=environment.most_isa,
 )

@@ -27,12 +27,27 @@ def layout(src: str, channels: int, pixels: int, caps: frozenset[str]) -> tuple[
     return "any" if pixels == 1 or channels % block == 0 else "ba", True
 
 
-def name(types: tuple[str, str], implementation: str, outputs: int, pixels: int, caps: frozenset[str]) -> str:
+#: weights and destinations of its inner products, by the type of the source
+_TYPES = {
+    "f32": (("f32", "bf16", "f16"), ("f32",)),
+    "bf16": (("bf16",), ("bf16", "f32")),
+    "f16": (("f16",), ("f16", "f32")),
+    **dict.fromkeys(("u8", "s8"), (("s8",), ("s32", "f32", "bf16", "s8", "u8"))),
+}
+
+
+def name(types: tuple[str, str, str], implementation: str, outputs: int, pixels: int, caps: frozenset[str]) -> str:
     """The library's name of an inner product that is the matmul of an implementation. Raises `Unimplemented` where it
     is not left to that, and where it is wrong: plain weights (its GEMM's, and floats of one output channel) have
     channels outside of pixels, the source inside.
     """
-    src, dst = types
+    src, wei, dst = types
+    known = _TYPES.get(src)
+    if known is not None and not (wei in known[0] and dst in known[1]):
+        raise Unimplemented(
+            f"oneDNN has no inner product {':'.join(types)}; {src} has weights of {', '.join(known[0])} and "
+            f"destinations of {', '.join(known[1])}; what works: dispatch='fastest'"
+        )
     if dst == "bf16" and "avx512_core" not in caps:
         raise Unimplemented("oneDNN has no inner product to bf16 below avx512_core; what works: dispatch='fastest'")
     below = family(implementation) == "gemm" and "avx512_core" not in caps
