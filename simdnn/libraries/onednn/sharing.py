@@ -41,12 +41,11 @@ def left_to(p: MatmulProblem, params: Params, dims: int, shape: Sequence[int], r
     if dims == 2:
         shape = prod(shape[:-1]), shape[-1]
     known = [-1 if one in runtime else size for one, size in zip(("b" * (dims - 2)) + "mn", shape, strict=True)]
-    found = [_sharings_of(op, dims, tuple(shape), known) for op in p.epilogue.post_ops if op.second]
-    brgemm, gemm = (all(every & taken.get(dims, _ANY_DIMS) for every in found) for taken in (_BRGEMM, _GEMM))
+    found = [_sharing_of(op, dims, tuple(shape), known) for op in p.epilogue.post_ops if op.second]
+    brgemm, gemm = (all(one in taken.get(dims, _ANY_DIMS) for one in found) for taken in (_BRGEMM, _GEMM))
     if -1 in known:
         columns = any(op.kind == "prelu" for op in p.epilogue.post_ops) or _two_scales(params)
-        by_column = dims == 2 and any("per_oc" in every for every in found)
-        gemm = gemm and not by_column and not ("n" in runtime and columns)
+        gemm = gemm and not (dims == 2 and "per_oc" in found) and not ("n" in runtime and columns)
     ops = p.epilogue.post_ops
     brgemm, gemm = brgemm and not runtime and not sums_differ(ops), gemm and not sums_late(ops)
     return ("" if brgemm else "gemm") if gemm else "brgemm" if brgemm else "reference"
@@ -71,37 +70,37 @@ def left_to_reference(p: MatmulProblem, brgemm: bool = True) -> bool:
     return p.left_to == "reference" or not brgemm and p.left_to == "brgemm"
 
 
-def _sharings_of(op: PostOp, dims: int, shape: tuple[int, ...], known: Sequence[int]) -> frozenset[str]:
+def _sharing_of(op: PostOp, dims: int, shape: tuple[int, ...], known: Sequence[int]) -> str:
     if not op.per_output:
         along = (*(False,) * (dims - 1), op.per_channel)
     elif dims == 2:
         along = (all(op.along[:-1]), op.along[-1]) if op.along else (True, True)
         if op.along and any(op.along[:-1]) != along[0]:
-            return frozenset()
+            return "shared_axes"
     else:
         along = op.along or (True,) * dims
     operand = tuple(size if moves else 1 for moves, size in zip(along, shape, strict=True))
     if any(one > 1 and size < 0 for one, size in zip(operand, known, strict=True)):
-        return frozenset()
-    apart = op.kind == "prelu" and dims > 2 and sum(size > 1 for size in operand) > 1  # slopes lie otherwise there
-    return frozenset() if apart and operand == tuple(known) else strategies_of(operand, known)
+        return "unsupported"
+    found = strategy_of(operand, known)
+    apart = op.kind == "prelu" and dims > 2 and prod(operand[1:]) > 1  # slopes lie otherwise there
+    return "shared_axes" if found == "none" and apart else found
 
 
-def strategies_of(operand: Sequence[int], shape: Sequence[int]) -> frozenset[str]:
-    """The ways in which the elements of an output in rows share a second operand, by the library's names of its
-    strategies: a kernel takes the operand by any of them.
+def strategy_of(operand: Sequence[int], shape: Sequence[int]) -> str:
+    """How a second operand is shared by the elements of an output in rows, by the library's names of its strategies.
 
-    >>> [*map(sorted, (strategies_of(one, (3, 4, 5)) for one in ((1, 1, 5), (1, 4, 1), (3, 4, 5), (3, 4, 1))))]
-    [['per_w'], ['per_oc'], ['none'], []]
-    >>> sorted(strategies_of((3, 1, 1), (3, 4, 1))), sorted(strategies_of((1, 1, 1), (1, 1, 1)))
-    (['per_mb', 'per_mb_spatial'], ['scalar'])
-    >>> sorted(strategies_of((4, 1), (4, 5)))
-    ['per_mb', 'per_mb_spatial']
+    >>> [strategy_of(operand, (3, 4, 5)) for operand in ((1, 1, 5), (1, 4, 1), (3, 1, 5), (1, 4, 5), (3, 4, 1))]
+    ['per_w', 'per_oc', 'per_mb_w', 'batch', 'shared_axes']
+    >>> strategy_of((1, 4, 1), (1, 4, 1)), strategy_of((1, 1, 1), (1, 1, 1))
+    ('none', 'scalar')
+    >>> strategy_of((1, 5), (4, 5)), strategy_of((4, 1), (4, 5)), strategy_of((3, 1, 1), (3, 4, 1))
+    ('per_oc', 'per_mb_spatial', 'per_mb')
     """
     if prod(operand) == 1:
-        return frozenset({"scalar"})
+        return "scalar"
     if tuple(operand) == tuple(shape):
-        return frozenset({"none"})
+        return "none"
     dims = len(shape)
     shared = [one != size or size == 1 for one, size in zip(operand, shape, strict=True)]
     first, last, middle = shared[0], shared[-1], shared[1:-1]
@@ -110,10 +109,10 @@ def strategies_of(operand: Sequence[int], shape: Sequence[int]) -> frozenset[str
         "per_mb_w": not first and not last and all(middle),
         "per_oc": not shared[1] and prod(operand) == operand[1],
         "per_w": not last and first and all(middle),
-        "per_mb_spatial": shared[1] and apart[0] and all(apart[2:]),
+        "per_mb_spatial": dims != 3 and shared[1] and apart[0] and all(apart[2:]),  # which is asked of none in three
         "per_mb": not first and last and all(middle),
         "batch": first and all(apart[1:]),
         "per_oc_d": dims == 4 and first and last and tuple(operand[1:3]) == tuple(shape[1:3]),
         "per_hw": dims == 4 and shared == [True, True, False, False],
     }
-    return frozenset(name for name, holds in rules.items() if holds)
+    return next((name for name, holds in rules.items() if holds), "shared_axes")
