@@ -155,7 +155,8 @@ def test_what_onednn_picks_for_a_batch_has_the_bits_of_its_products(machine: str
         except SimdnnError:  # no bf16 below AVX-512
             continue
         found = simdnn.matmul(src, wei, machine=machine, dispatch="onednn")
-        assert found.implementation == alone.implementation
+        small = (machine, types[0]) == ("spr", "u8")  # which leaves tiles with two dimensions alone
+        assert found.implementation == ("gemm:avx512_core_amx_int8" if small else alone.implementation)
         assert found.output[1, 1].tobytes() == alone.output.tobytes()
 
 
