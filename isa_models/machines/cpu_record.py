@@ -269,6 +269,7 @@ class Core:
     other_unit: OtherUnit = OtherUnit()
     late_results: LateResults = LateResults()
     destination_ignored: tuple[str, ...] = ()  # mnemonics (patterns) that don't wait for what a mask lets them keep
+    microcode_slots: int = 0  # from which one has dispatch groups for itself, and below which it is in one; 0: neither
     mask_registers: int = 0  # that masks and results in flight share; 0: never too few
     result_ports: tuple[str, ...] = ()  # that yield one result a cycle: a second one comes in the next that is free
     retire_delay: int = 0  # cycles from a result to its retirement at least

@@ -114,6 +114,7 @@ def _core(table: Table) -> Core:
         splits_indexed=table.figure_integer("splits_indexed", 0, 64, 0),
         address_units=table.figure_integer("address_units", 0, 16, 0),
         loads_of_a_place=table.figure_integer("loads_of_a_place", 0, 64, 0),
+        microcode_slots=table.figure_integer("microcode_slots", 0, 100, 0),
         mask_registers=table.figure_integer("mask_registers", 0, 100_000, 0),
         result_ports=table.figure_strings("result_ports", ports, ()),
         retire_delay=table.figure_integer("retire_delay", 0, 1000, 0),

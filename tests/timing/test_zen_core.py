@@ -218,3 +218,19 @@ def test_a_port_yields_one_result_a_cycle(width: str, chain: str, beside: str, m
     step = chain.format(f"{width}0", f"{width}14")
     others = [f"{beside} {width}{i}, {width}14, {width}15" for i in (1, 2)]
     assert cycles([step, others[0], step, others[1], step, step]) == pytest.approx(measured, rel=0.03)
+
+
+@pytest.mark.parametrize("operation", ["vhaddps ymm{0}, ymm14, ymm15", "vphaddd ymm{0}, ymm14, ymm15"])
+@pytest.mark.parametrize(("moves", "measured"), [(1, 8), (5, 8), (6, 9), (7, 12), (11, 12), (12, 13)])
+def test_microcode_has_groups_for_itself(operation: str, moves: int, measured: float) -> None:
+    lines = [line for number in range(4) for line in [operation.format(number), *[MOVE] * moves]]
+    assert cycles(lines) == pytest.approx(measured, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("count", "moves", "measured"),
+    [(2, 4, 2.2), (2, 6, 3), (2, 7, 3.25), (2, 9, 4), (4, 5, 5), (4, 6, 5.66), (4, 9, 8), (5, 6, 7), (5, 9, 10)],
+)
+def test_an_instruction_of_two_slots_is_in_one_group(count: int, moves: int, measured: float) -> None:
+    lines = [line for number in range(count) for line in [f"vcvtps2ph [rdi+{32 * number}], xmm15, 4", *[MOVE] * moves]]
+    assert cycles(lines) == pytest.approx(measured, abs=0.05)

@@ -255,7 +255,7 @@ class CoreModel(CoreMemory):
                 left -= self.partial
             elif self.split[row] > 0 and (slots < 2 or before >= self.split[row] or pairs == PAIRS):
                 return
-            elif self.can_take(row) == 0:
+            elif slots < self.least_left(row) or self.can_take(row) == 0:
                 return
             self.acted = 1
             if left > slots:
@@ -272,6 +272,17 @@ class CoreModel(CoreMemory):
             if self.until_end == 0:
                 self.until_end = self.buffered
                 return
+            if self.microcode > 0 and self.slots[row] >= self.microcode:
+                return
+
+    def least_left(self, row: int) -> int:
+        """Slots that a group must have left for an op to come into it: all that it takes, a whole group for microcode.
+
+        Measured on a Zen 4; cores without `microcode` split ops over groups.
+        """
+        if self.microcode == 0:
+            return 1
+        return self.dispatch_slots if self.slots[row] >= self.microcode else self.slots[row]
 
     def has_masks_for_group(self) -> int:
         """Whether the masks that the next group makes find registers; it waits as a whole (measured on a Zen 4)."""

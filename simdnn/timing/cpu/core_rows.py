@@ -136,6 +136,7 @@ class Places:
             "of_a_place": core.loads_of_a_place or len(core.load_ports),
             "store_queue": core.store_queue,
             "rob_room": core.reorder_buffer,
+            "microcode": core.microcode_slots,
             "masks_are_few": int(core.mask_registers > 0),
             "retire_delay": core.retire_delay,
             "load_room": core.load_queue,

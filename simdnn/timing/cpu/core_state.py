@@ -37,6 +37,7 @@ class CoreState(Schedulers):
     is_result_port: Ints  # by port: whether it yields one result a cycle
     store_queue: int
     retire_delay: int  # cycles from a result to its retirement at least
+    microcode: int  # slots from which an op has groups for itself, and below which it is in one; 0: neither
     masks_are_few: int  # whether mask registers may run out
     stalled_after: int
     # The stream, and the rows of its ops.
