@@ -136,7 +136,7 @@ def _system() -> _System | None:
         return None
     try:
         return _System()
-    except OSError:
+    except (OSError, ImportError):
         return None
 
 

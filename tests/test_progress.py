@@ -171,7 +171,7 @@ def test_every_command_that_may_take_long_shows_a_line(
         "lint": ([model, "--machine", "zen4,spr"], "0/"),
         "bench": (["--matmul", "8x8:8x8", "16x8:8x8"], "1/2 "),
         "run": ([model, "--machine", "zen4", "--modes", "f32,bf16", "-o", result], "0/"),
-        "run of integers": ([stored, "--machine", "hsw,icx"], "0/2 hsw"),
+        "run of integers": ([stored, "--machine", "hsw,icx"], "0/2 icx"),
         "inspect": ([model], "0/"),
         "report": ([result, "-o", str(tmp_path / "page.html")], "0/"),
         "invariance": (["matmul", "m=1,2", "machine=zen4", "n=8", "k=8"], "0/"),

@@ -282,7 +282,7 @@ class CoreModel(CoreMemory):
         """
         if self.microcode == 0:
             return 1
-        return self.dispatch_slots if self.slots[row] >= self.microcode else self.slots[row]
+        return self.dispatch_slots if self.slots[row] >= self.microcode else min(self.slots[row], self.dispatch_slots)
 
     def has_masks_for_group(self) -> int:
         """Whether the masks that the next group makes find registers; it waits as a whole (measured on a Zen 4)."""
