@@ -52,10 +52,10 @@ from simdnn.libraries.onednn.sharing import left_to_reference
 from simdnn.libraries.onednn.sums import ends_as_reference
 from simdnn.libraries.onednn.tiles import (
     AMX,
-    beyond_blocks,
     leaves_convolution_to_gemm,
     leaves_tiles,
     on_tiles,
+    operands_beyond_blocks,
     refuse_errors,
 )
 
@@ -181,7 +181,7 @@ def _tiled(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] | N
 def _beyond_blocks(p: ConvProblem) -> bool:
     """Whether what follows the sums is no kernel's for blocks of a convolution, on tiles or on vectors."""
     if fmt(p.src).is_float:
-        return beyond_blocks(p)
+        return operands_beyond_blocks(p)
     return ends_as_reference(p, "avx512_core_vnni") or by_int8_gemm(p, "avx512_core_vnni")
 
 

@@ -41,9 +41,9 @@ def matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
     """The row and the library's name, of the tier of caps whose kernels take it."""
     vector, how = is_vector(p), plain(p)
     if p.src == "f32":
+        wide = by_width(tier)
         if p.epilogue.dst != "f32" or left_to_reference(p):
-            return f"gemm:{'avx2' if tier == 'avx2' else 'avx512_core'}_ref", "ref:any"
-        wide = "avx2" if tier == "avx2" else "avx512_core"
+            return f"gemm:{wide}_ref", "ref:any"
         if p.left_to == "gemm":
             refuse_float_gemm(p, wide == "avx512_core")
             return _older_gemm(p, wide), "gemm:jit:f32"

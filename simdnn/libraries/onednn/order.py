@@ -63,9 +63,8 @@ def order_on_tiles(p: ConvProblem) -> Order:
     """The taps that the library makes channels of where few channels, or such as fill rows badly, meet tiles
     (rule 14): columns that strides step over whole, all columns of a kernel row, or all taps.
     """
-    ic, oc, row, dword = p.ic // p.groups, p.oc // p.groups, 512 // fmt(p.src).bits, 32 // fmt(p.src).bits
+    ic, oc, row = p.ic // p.groups, p.oc // p.groups, 512 // fmt(p.src).bits
     planes = p.depth.i if p.depth else 1
-
     together = columns_on_tiles(p)
     if together > 1:
         return Order("row", together) if ic < row else Order()
@@ -75,12 +74,12 @@ def order_on_tiles(p: ConvProblem) -> Order:
         return taps * ic / (row * -(-taps * ic // row))
 
     def pays(taps: int, apart: bool) -> bool:
-        whole = ic % dword == 0 and _fills_rows(taps * ic, row) and not apart  # weights stay in order
+        whole = weights_stay_in_order(p, taps) and not apart
         light = oc * p.tap_rows * p.kw <= 4 * p.mb * planes * p.ih * p.iw
         rows = -(-taps * ic // row) / (taps * -(-ic // row))
         return ic < row // 2 or (taps * ic > row and rows < 0.5 and (whole or light))
 
-    across = p.kw > 1 and p.dilation[1] == 1 and pays(p.kw, False) and (planes == 1 or weights_stay_in_order(p))
+    across = p.kw > 1 and p.dilation[1] == 1 and pays(p.kw, False) and (planes == 1 or weights_stay_in_order(p, p.kw))
     window = (
         not p.depth
         and p.kh > 1
@@ -94,20 +93,14 @@ def order_on_tiles(p: ConvProblem) -> Order:
 
 def columns_on_tiles(p: ConvProblem) -> int:
     """The columns that are made channels of for tiles, as strides step over them whole; 1: none."""
+    whole = weights_stay_in_order(p, 1)
+    return _columns_together(p, lambda n: whole and weights_stay_in_order(p, n))
+
+
+def weights_stay_in_order(p: ConvProblem, taps: int) -> bool:
+    """Whether `taps` become channels, for tiles, of weights that lie as they did: in one row, or in whole ones."""
     ic, row, dword = p.ic // p.groups, 512 // fmt(p.src).bits, 32 // fmt(p.src).bits
-    whole = ic % dword == 0 and _fills_rows(ic, row)
-    return _columns_together(p, lambda n: whole and _fills_rows(ic * n, row))
-
-
-def weights_stay_in_order(p: ConvProblem, taps: int = 0) -> bool:
-    """Whether `taps`, those of a kernel row by default, become channels, for tiles, of weights that lie as they did."""
-    ic, row, dword = p.ic // p.groups, 512 // fmt(p.src).bits, 32 // fmt(p.src).bits
-    return ic % dword == 0 and _fills_rows((taps or p.kw) * ic, row)
-
-
-def _fills_rows(channels: int, row: int) -> bool:
-    """Whether channels lie in one row of a tile, or in whole ones."""
-    return channels <= row or channels % row == 0
+    return ic % dword == 0 and (taps * ic <= row or taps * ic % row == 0)
 
 
 def single_pixel(p: ConvProblem) -> bool:
@@ -288,8 +281,12 @@ def sees_padding_alone(p: ConvProblem) -> bool:
 
 
 def _planes_see_padding_alone(d: Depth) -> bool:
-    extent = (d.k - 1) * d.dilation + 1
-    return max(d.front, (d.o - 1) * d.stride + extent - d.i - d.front) >= extent
+    return max(d.front, planes_behind(d)) >= _reach(d)
+
+
+def _reach(d: Depth) -> int:
+    """Planes of the image that a kernel reaches over."""
+    return (d.k - 1) * d.dilation + 1
 
 
 def unpadded(p: ConvProblem) -> bool:
@@ -313,7 +310,7 @@ def before_or_behind(p: ConvProblem) -> bool:
     """Whether the padding in front of the image or above it holds the whole kernel, or that to the right of it."""
     height, width = _extent(p)
     d = p.depth
-    in_front = d is not None and d.front >= (d.k - 1) * d.dilation + 1
+    in_front = d is not None and d.front >= _reach(d)
     return in_front or p.padding[0] >= height or behind(p) >= width
 
 
@@ -369,6 +366,11 @@ def below(p: ConvProblem) -> int:
 def behind(p: ConvProblem) -> int:
     """Columns behind the image that the last output reaches; negative where the image is not used up."""
     return (p.ow - 1) * p.strides[1] + (p.kw - 1) * p.dilation[1] + 1 - p.iw - p.padding[1]
+
+
+def planes_behind(d: Depth) -> int:
+    """Planes behind the image that the last output reaches; negative where the image is not used up."""
+    return (d.o - 1) * d.stride + _reach(d) - d.i - d.front
 
 
 def _folds_columns(p: ConvProblem) -> bool:

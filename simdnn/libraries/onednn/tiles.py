@@ -18,6 +18,7 @@ from simdnn.libraries.onednn.order import (
     by_vectors,
     columns_on_tiles,
     order_on_tiles,
+    planes_behind,
     pointwise,
     shared_by_axes,
     weights_stay_in_order,
@@ -33,9 +34,9 @@ def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] |
     vectors and small problems (rule 14), f32 computed in f32.
     """
     isa = "avx512_core_amx"
-    if isinstance(p, MatmulProblem) and p.left_to == "gemm":
-        return None if p.decompression else _by_older_gemm(p)
     if isinstance(p, MatmulProblem):
+        if p.left_to == "gemm":
+            return None if p.decompression else _by_older_gemm(p)
         family, base = "gemm", "brg_matmul"
         if fmt(p.src).is_float and (p.layouts.src, p.layouts.wei) != ("any", "any"):
             raise Unimplemented("how oneDNN cuts K for tiles over such layouts is not modelled: any, and ab, work")
@@ -126,8 +127,7 @@ def _in_lines(p: ConvProblem) -> bool:
     d = p.depth
     sides = [(p.padding[0], p.kh), (below(p), p.kh), (p.padding[1], p.kw), (behind(p), p.kw)]
     if d:
-        back = (d.o - 1) * d.stride + (d.k - 1) * d.dilation + 1 - d.i - d.front
-        sides += [(d.front, d.k), (back, d.k)]
+        sides += [(d.front, d.k), (planes_behind(d), d.k)]
     return all(padding < k for padding, k in sides)
 
 
@@ -204,11 +204,11 @@ def _order(p: ConvProblem) -> Order:
 
 def leaves_convolution_to_gemm(p: ConvProblem) -> bool:
     """Whether the older GEMM takes a convolution of bf16, on tiles: over a copy of its windows, in one chain."""
-    blocks = not (beyond_blocks(p) or _not_for_tiles(p))
+    blocks = not (operands_beyond_blocks(p) or _not_for_tiles(p))
     return p.src == "bf16" and not (blocks or p.oc == p.groups or by_vectors(p)) and by_gemm(p, False)
 
 
-def beyond_blocks(p: ConvProblem) -> bool:
+def operands_beyond_blocks(p: ConvProblem) -> bool:
     """Whether second operands of a convolution of floats are no kernel's for blocks, on tiles or on vectors."""
     return as_large_as_outputs(p) or shared_by_axes(p)
 
