@@ -30,6 +30,8 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ["list", "machines"],
         ["list", "isa"],
+        ["list", "kernels"],
+        ["list", "instructions"],
         ["machines", "show", "zen4"],
         ["run", "digits", "--machine", "icx", "--no-values"],
         [*BENCH, "16x64:64x32"],

@@ -6,10 +6,13 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 NARROWEST = 12  # characters of a column of words
 LONGEST = 36  # of a word that stays whole
+NOTHING = "-"  # in a cell
+INDENT = " " * 4  # of columns that stand below their row
 
 
 def terminal_width() -> int | None:
@@ -17,9 +20,92 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
 
-def least(cells: Iterable[str]) -> int:
-    """The narrowest that a column of words may get: its longest word stays whole, unless it is a very long one."""
-    return max([NARROWEST, *(min(len(word), LONGEST) for cell in cells for word in cell.split())])
+@dataclass(frozen=True)
+class Column:
+    """A column of a table as text: its name, a cell for each row, and whether they stand to the right."""
+
+    name: str
+    cells: list[str]
+    right: bool
+
+    @property
+    def width(self) -> int:
+        """Characters of its longest line."""
+        return max(map(len, [self.name, *self.cells]))
+
+    @property
+    def whole(self) -> int:
+        """The narrowest that it may get with its words whole, unless they are very long ones; numbers stay as wide."""
+        words = [min(len(word), LONGEST) for cell in [self.name, *self.cells] for word in cell.split()]
+        return self.width if self.right else max([NARROWEST, *words])
+
+    @property
+    def narrowest(self) -> int:
+        """The narrowest that it may get with its words cut."""
+        return self.width if self.right else min(self.width, NARROWEST)
+
+
+def rows(columns: Sequence[Column], most: int | None) -> list[str]:
+    """The lines of a table, two blanks between columns, its head first.
+
+    Of `most` characters each, where that is given: words are folded; columns from the first on that finds no place
+    stand below their row, each behind its name.
+
+    >>> columns = [Column(name, [cell], False) for name, cell in (("kernel", "gemm:avx2"), ("isa", "avx2"), ("takes", "narrow"))]
+    >>> print(*rows(columns, 18), sep=chr(10))
+    kernel     isa
+    gemm:avx2  avx2
+        takes: narrow
+    """
+    widths, beside = _widths(columns, most)
+    shown, below = columns[:beside], columns[beside:]
+    lines = _line([column.name for column in shown], shown, widths)
+    for number in range(len(columns[0].cells) if columns else 0):
+        lines += _line([column.cells[number] for column in shown], shown, widths)
+        if below:
+            said = [f"{column.name}: {column.cells[number]}" for column in below if column.cells[number] != NOTHING]
+            lines += [f"{INDENT}{line}" for line in _filled(said, (most or 0) - len(INDENT))]
+    return lines
+
+
+def _filled(parts: Sequence[str], most: int) -> list[str]:
+    """Lines of parts that stay whole, two blanks between, but where one is longer than a line."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + 2 + len(part) <= most:
+            lines[-1] += f"  {part}"
+        else:
+            lines += fold(part, most)
+    return lines
+
+
+def _widths(columns: Sequence[Column], most: int | None) -> tuple[list[int], int]:
+    """Of the columns that stand beside one another, their widths, and how many they are: all, where they can."""
+    widths = [column.width for column in columns]
+    if most is None:
+        return widths, len(columns)
+    for floors in ([column.whole for column in columns], [column.narrowest for column in columns]):
+        if found := narrowed(widths, floors, most):
+            return found, len(columns)
+    beside = len(columns)
+    while beside > 1 and sum(column.whole for column in columns[:beside]) + 2 * (beside - 1) > most:
+        beside -= 1
+    return narrowed(widths[:beside], [column.whole for column in columns[:beside]], most) or widths[:1], beside
+
+
+def _line(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> list[str]:
+    """A row in as many lines as its longest cell takes."""
+    parts = [fold(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    lines = []
+    for number in range(max(map(len, parts), default=0)):
+        padded = (
+            (part[number] if number < len(part) else "").rjust(width)
+            if column.right
+            else (part[number] if number < len(part) else "").ljust(width)
+            for part, column, width in zip(parts, columns, widths, strict=True)
+        )
+        lines.append("  ".join(padded).rstrip())
+    return lines
 
 
 def narrowed(widths: Sequence[int], floors: Sequence[int], most: int) -> list[int]:

@@ -12,7 +12,8 @@ from typing import Any
 
 from isa_models.errors import InvalidArgument, SimdnnError, how_to_install, unknown_name
 from simdnn import files
-from simdnn.cli.folding import NARROWEST, fold, least, narrowed, terminal_width
+from simdnn.cli import folding
+from simdnn.cli.folding import Column, terminal_width
 from simdnn.late import pd
 
 FILE_FORMATS = (".csv", ".json", ".parquet")
@@ -31,35 +32,19 @@ def table(
 ) -> str:
     """Columns in their order, two blanks between; numbers to the right. Missing values are a dash.
 
-    In a terminal that is narrower, words are folded within their columns, unless nothing shall `fit`; elsewhere each
-    row is a line.
+    In a terminal that is narrower, words are folded within their columns, and columns that have no place in it stand
+    below their row, unless nothing shall `fit`; elsewhere each row is a line.
 
     >>> print(table([{"mode": "f32", "cycles": 1234.5}, {"mode": "bf16", "cycles": None}], {"cycles": "{:.0f}".format}))
     mode  cycles
     f32     1234
     bf16       -
     """
-    columns, sides = [], []
+    columns = []
     for name, values, right in _columns(frame):
         show = formats.get(name, _legible if name in _NAMES else str)
-        columns.append([name, *("-" if value is None else show(value) for value in values)])
-        sides.append(right)
-    widths = [max(map(len, cells)) for cells in columns]
-    if fit and (most := terminal_width()):
-        whole = [width if right else least(cells) for cells, width, right in zip(columns, widths, sides, strict=True)]
-        narrow = [width if right else min(width, NARROWEST) for width, right in zip(widths, sides, strict=True)]
-        widths = narrowed(widths, whole, most) or narrowed(widths, narrow, most) or widths
-    lines = []
-    for row in zip(*columns, strict=True):
-        parts = [fold(cell, width) for cell, width in zip(row, widths, strict=True)]
-        for number in range(max(map(len, parts), default=0)):
-            cells = [part[number] if number < len(part) else "" for part in parts]
-            padded = (
-                cell.rjust(width) if right else cell.ljust(width)
-                for cell, width, right in zip(cells, widths, sides, strict=True)
-            )
-            lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
+        columns.append(Column(name, [folding.NOTHING if value is None else show(value) for value in values], right))
+    return "\n".join(folding.rows(columns, terminal_width() if fit else None))
 
 
 def _legible(value: object) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import Any
 
 import pytest
 
+import isa_models
 from isa_models.isa import host_caps
 
 ort = pytest.importorskip("onnxruntime")
@@ -14,6 +16,17 @@ ort = pytest.importorskip("onnxruntime")
 _PLACES = {"avx512_core_vnni": "icx", "avx2_vnni": "adl-p", "avx512_core": "skx", "avx2": "hsw"}
 _CAP = next((cap for cap in _PLACES if cap in host_caps()), "avx512_core_vnni")
 ALIKE = {"machine": _PLACES[_CAP], "isa": _CAP, "dispatch": "onnxruntime"}
+
+
+def of_its_second_cache() -> dict[str, Any]:
+    """`ALIKE`, on a machine whose second cache is as large as this host's: tiles of attention are cut by it."""
+    told = subprocess.run(["getconf", "LEVEL2_CACHE_SIZE"], capture_output=True, text=True, check=False).stdout
+    size = int(told) if told.strip().isdigit() else 0
+    able = (m for m in map(isa_models.cpu_machine, isa_models.machine_names()) if m.supports(_CAP))
+    found = next((m.name for m in able if m.caches[1].size_bytes == size), None)
+    if found is None:
+        pytest.skip(f"no machine with {_CAP} has a second cache of {size:,} bytes")
+    return {**ALIKE, "machine": found}
 
 
 def session(content: bytes, optimized: bool = True, threads: int = 0) -> Any:

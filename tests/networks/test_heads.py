@@ -37,7 +37,7 @@ def alike(
     made.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in outputs.split())
     made.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
     wanted, net = peer.session(made.SerializeToString(), threads=1).run(None, feeds), simdnn.load(made)
-    host = {**peer.ALIKE, "machine": "zen4"} if peer.ALIKE["machine"] == "icx" else peer.ALIKE
+    host = peer.of_its_second_cache()
     found, near = (net.run(feeds, **{**host, "dispatch": rule}).outputs for rule in ("onnxruntime", "fastest"))
     for name, value in zip(outputs.split(), wanted, strict=True):
         assert (found[name].dtype, found[name].shape) == (value.dtype, value.shape)
