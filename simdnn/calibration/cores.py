@@ -25,7 +25,7 @@ ENOUGH = 20  # samples at the full rate that show that nobody else is on the cor
 SAMPLES = 100  # of one look
 SLOWED = 1.5  # times as long as at the full rate takes at least a loop that shares dispatch (two times: half of it)
 HALTED = 2.5  # and one that did not run all the time
-SHORT, LONG = 100, 1000  # turns of the loop: on the one processor, and meanwhile on the other
+SHORT, LONG = 16, 160  # turns of the loop: on the one processor, and meanwhile on the other
 
 
 def cores(system: Path = SYSTEM) -> list[tuple[int, ...]]:
@@ -80,7 +80,7 @@ def judged(quiet: int, quiet_beside: int, slow_beside: int) -> bool | None:
 def _at_full_rate(one: int, other: int) -> tuple[int, int, int]:
     """The samples that `judged` counts; fewer than ENOUGH where neighbours leave no time for more."""
     code, alone, both = Sampler([canary()] * SLOTS), Team([one]), Team([one, other])
-    turn = SLOTS / WIDTH / CHAIN_CYCLES * usual_ratio()  # of the chain's time, at the full rate
+    turn = (SLOTS + 1) / WIDTH / CHAIN_CYCLES * usual_ratio()  # of the chain's time, at the full rate
 
     def looked(turns: int) -> tuple[Samples, NDArray[np.float64]]:
         """Samples, and how many times the time of the full rate each took: infinite where the clock was not steady."""

@@ -25,11 +25,13 @@ WIDTH = 6  # slots of the canary for each dependent add: both take as long on a 
 CHAIN_CYCLES = 512
 STEPS = 160  # of the time-stamp counter that the chain takes at least: where it goes on by many ticks, it is longer
 #: of each in an iteration. A register is added: Intel's cores since Alder Lake add a small constant at rename, in no
-#: time. The canary's slots are few, so that a neighbour at rest, who has half of the micro-op cache, does not show
-ADDS, SLOTS = 64, 48
-#: what dispatch alone bounds, on most cores: a register move, eliminated; a nop of as many bytes as fill no more of the
-#: micro-op cache. Redwood Cove eliminates 5.3 to 5.6 moves a cycle, and dispatches six nops
-CANARIES = "mov rax, rdx", "nop dword ptr [rax+rax]"
+#: time. With their ends the canary's slots fill whole groups of four, six and eight, and each yardstick takes eight
+#: iterations, whose end is foreseen: a Redwood Cove is wrong about it from sixteen on, which takes 30 cycles. They fill
+#: an eighth of the micro-op cache, so a neighbour at rest, who has half of it, does not show
+ADDS, SLOTS = 64, 383
+#: what dispatch alone bounds, on most cores: a nop of as many bytes as fill no more of the micro-op cache; a register
+#: move, eliminated. Behind other code a Redwood Cove takes up to 4 % longer for moves; a Zen 5 is slower at nops
+CANARIES = "nop dword ptr [rax+rax]", "mov rax, rdx"
 PAGE, LINE = 4096, 64
 TILES_AT = 8 * PAGE  # where in the data the tiles' shapes stand
 
@@ -107,7 +109,7 @@ class Sampler:
         start = [f"ldtilecfg [rsi+{TILES_AT}]"] if tiles else []
         self.longer = coarseness() if longer is None else longer
         chain = _yardstick(["add rax, rdx"] * ADDS, self.longer * CHAIN_CYCLES // ADDS)
-        slots = _yardstick([canary] * SLOTS, self.longer * WIDTH * CHAIN_CYCLES // SLOTS)
+        slots = _yardstick([canary] * SLOTS, self.longer * WIDTH * CHAIN_CYCLES // (SLOTS + 1))
         wide = "avx512_core" in host_caps()
         ready = ["vzeroall", *(f"vpxord zmm{i}, zmm{i}, zmm{i}" for i in range(16, 32) if wide)]
         ready += [f"xor {r}, {r}" for r in _CLEARED]

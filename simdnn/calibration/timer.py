@@ -49,7 +49,7 @@ LONG_CYCLES = 100_000  # the same of wide operations where only long samples of 
 WARM_CYCLES = 400_000  # of wide operations, in which they get as fast as they will be
 PAUSE_NS = 3e5  # between two samples, behind which wide operations are slow again
 SLOWER = 1.04  # short samples over long ones, above which they do
-FASTER = 1.04  # nops a cycle over moves a cycle: above it nops are the canary
+FASTER = 1.04  # moves a cycle over nops a cycle: above it moves are the canary
 LONGER = 3  # times as long is the other
 BATCH = 100  # samples taken in one call
 START = 0.1, 200  # of a sample's cycles, and cycles: what a loop's beginning and end may take or seem to
@@ -79,14 +79,14 @@ class Yardsticks(NamedTuple):
 
 @functools.cache
 def canary() -> str:
-    """The instruction that only dispatch bounds on this core: a move, but nops where those go faster each time.
+    """The instruction that only dispatch bounds on this core: a nop, but moves where those go faster each time.
 
     The fastest of some samples are compared, three times, since a neighbour comes and goes.
     """
     codes = [Sampler(["nop"], canary=one) for one in CANARIES]
     looks = [[float(np.quantile(f.chain / f.slots, 0.9)) for c in codes for f in [c.run(1, 200)]] for _ in range(3)]
-    moves, nops = zip(*looks, strict=True)
-    return CANARIES[min(nops) > FASTER * max(moves)]
+    nops, moves = zip(*looks, strict=True)
+    return CANARIES[min(moves) > FASTER * max(nops)]
 
 
 @functools.cache
