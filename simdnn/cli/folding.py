@@ -37,7 +37,7 @@ class Column:
     def whole(self) -> int:
         """The narrowest that it may get with its words whole, unless they are very long ones; numbers stay as wide."""
         words = [min(len(word), LONGEST) for cell in [self.name, *self.cells] for word in cell.split()]
-        return self.width if self.right else max([NARROWEST, *words])
+        return self.width if self.right else min(self.width, max([NARROWEST, *words]))
 
     @property
     def narrowest(self) -> int:
@@ -51,8 +51,8 @@ def rows(columns: Sequence[Column], most: int | None) -> list[str]:
     Of `most` characters each, where that is given: words are folded; columns from the first on that finds no place
     stand below their row, each behind its name.
 
-    >>> columns = [Column(name, [cell], False) for name, cell in (("kernel", "gemm:avx2"), ("isa", "avx2"), ("takes", "narrow"))]
-    >>> print(*rows(columns, 18), sep=chr(10))
+    >>> named = {"kernel": "gemm:avx2", "isa": "avx2", "takes": "narrow"}
+    >>> print(*rows([Column(name, [cell], False) for name, cell in named.items()], 20), sep=chr(10))
     kernel     isa
     gemm:avx2  avx2
         takes: narrow

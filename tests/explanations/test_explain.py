@@ -370,7 +370,7 @@ def test_command_reads_arrays(capsys: pytest.CaptureFixture[str], tmp_path: Any)
     ("words", "message"),
     [
         (["nothing"], "unknown instruction"),
-        (["softmax", "3x4"], "beside instructions: matmul, conv, convolution, dot"),
+        (["softmax", "3x4"], "primitives: matmul, conv, convolution, dot"),
         (["vpmaddubsw", "--a", "1,x", "--b", "1,1"], "integers of u8"),
         (["vpmaddubsw", "--a", "1,1", "--q", "1,1"], "no operand 'q'"),
         (["vpmaddubsw", "--a"], "without a value"),
