@@ -5,12 +5,18 @@ from __future__ import annotations
 import subprocess
 from typing import Any
 
+import numpy as np
 import pytest
 
 import isa_models
+import simdnn
 from isa_models.isa import host_caps
 
+onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
+from onnx import helper, numpy_helper  # noqa: E402
+
+Arrays = dict[str, Any]
 
 #: Where onnxruntime takes the kernels that it takes on this host: without VNNI pairs of int8 products saturate.
 _PLACES = {"avx512_core_vnni": "icx", "avx2_vnni": "adl-p", "avx512_core": "skx", "avx2": "hsw"}
@@ -47,3 +53,22 @@ def output(model: Any, feeds: dict[str, Any], optimized: bool = True) -> Any:
 def outputs(model: Any, feeds: dict[str, Any]) -> list[Any]:
     """All outputs of a model."""
     return list(session(model.SerializeToString()).run(None, feeds))
+
+
+def model(nodes: list[Any], feeds: Arrays, constants: Arrays, opset: int = 19, open_sizes: bool = False) -> Any:
+    """A model of these nodes, whose output is y; with `open_sizes` it leaves the first size of its inputs open."""
+    kinds = {name: helper.np_dtype_to_tensor_dtype(value.dtype) for name, value in feeds.items()}
+    sizes = {name: ["N", *value.shape[1:]] if open_sizes else value.shape for name, value in feeds.items()}
+    ports = [helper.make_tensor_value_info(name, kinds[name], sizes[name]) for name in feeds]
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "g", ports, [onnx.ValueInfoProto(name="y")], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+
+
+def differs(made: Any, feeds: Arrays) -> str:
+    """What onnxruntime gives and the package does not; "" where both have the same bits."""
+    wanted = output(made, feeds)
+    found = simdnn.load(made).run(feeds, **ALIKE).outputs["y"]
+    if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
+        return f"{found.dtype} {found.shape} for {wanted.dtype} {wanted.shape}"
+    return "" if found.tobytes() == wanted.tobytes() else f"{(found != wanted).mean():.2f} of the values"

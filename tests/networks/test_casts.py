@@ -17,7 +17,7 @@ import simdnn  # noqa: E402
 from simdnn.networks.as_run import as_run  # noqa: E402
 from simdnn.networks.casts import PREFIX, RUNNING  # noqa: E402
 from simdnn.networks.opset import shapes_of  # noqa: E402
-from tests.networks.test_as_onnxruntime import differs, model  # noqa: E402
+from tests.networks.peer import differs, model  # noqa: E402
 
 F16 = np.float16
 X = {"x": np.linspace(-2, 2, 12, dtype=F16).reshape(3, 4)}

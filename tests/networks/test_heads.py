@@ -20,7 +20,7 @@ from simdnn import Unimplemented  # noqa: E402
 from simdnn.networks.ops.heads import block_of_keys  # noqa: E402
 from tests.effort import examples  # noqa: E402
 from tests.networks import peer  # noqa: E402
-from tests.networks.test_as_onnxruntime import Arrays, model  # noqa: E402
+from tests.networks.peer import Arrays, model  # noqa: E402
 
 MICROSOFT = "com.microsoft"
 F32 = np.float32

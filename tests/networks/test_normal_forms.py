@@ -12,7 +12,7 @@ from onnx import helper  # noqa: E402
 
 import simdnn  # noqa: E402
 from tests.networks import peer  # noqa: E402
-from tests.networks.test_as_onnxruntime import differs, model  # noqa: E402
+from tests.networks.peer import differs, model  # noqa: E402
 
 N = 24
 Nodes = list[Any]

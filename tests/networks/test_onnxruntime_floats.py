@@ -17,7 +17,7 @@ from onnx import helper  # noqa: E402
 import simdnn  # noqa: E402
 from simdnn.libraries.onnxruntime import eigen  # noqa: E402
 from tests.networks import peer  # noqa: E402
-from tests.networks.test_as_onnxruntime import differs, model  # noqa: E402
+from tests.networks.peer import differs, model  # noqa: E402
 
 REDUCTIONS = ["Sum", "Mean", "L1", "L2", "SumSquare", "Prod", "LogSum", "LogSumExp", "Max", "Min"]
 
