@@ -6,21 +6,19 @@ import functools
 import json
 import statistics
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import simdnn
-from benchmarks.loops import START
+from benchmarks.loops import START, VECTORS, whole
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.variants import variant
 from simdnn.assembly.analysis import analyze_body, read_body
 from simdnn.assembly.rows import rows
 
-LOOPS: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[1] / "vectors" / "loops_gnr.json").read_text(encoding="utf-8")
-)["loops"]
+LOOPS: list[dict[str, Any]] = json.loads((VECTORS / "loops_gnr.json").read_text(encoding="utf-8"))["loops"]
+OTHERS: list[dict[str, Any]] = json.loads((VECTORS / "loops_gnr_others.json").read_text(encoding="utf-8"))["loops"]
 
 
 @functools.cache
@@ -41,6 +39,18 @@ def test_recorded_loops() -> None:
     assert statistics.mean(every) < 0.021
     assert statistics.median(every) < 0.005
     assert max(statistics.mean(category) for category in errors().values()) < 0.05
+
+
+@pytest.mark.parametrize("part", ["seen", "kept out"])
+def test_loops_of_other_files(part: str) -> None:
+    target, found = rows(machine("gnr")), []
+    for loop in (whole(loop) for loop in OTHERS if loop["stable"] and loop["part"] == part):
+        body = read_body("\n".join(loop["body"]))
+        predicted = analyze_body(body, target, start=loop.get("start", START)).cycles_per_iteration
+        found.append(abs(predicted / loop["cycles_per_iteration"] - 1))
+    assert len(found) >= 200
+    assert statistics.median(found) < 0.01
+    assert statistics.mean(found) < 0.05
 
 
 def cycles(lines: list[str], **figures: object) -> float:
