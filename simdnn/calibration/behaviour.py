@@ -19,7 +19,8 @@ from simdnn.calibration import timer
 SLOTS = 9  # just above a line of eight in the uop cache, which some cores end with the loop
 #: cap -> an instruction of it, on tiles; executing one that a core lacks ends the process, so another one tries
 TRIED = {"avx512_core_amx_fp16": "tdpfp16ps tmm0, tmm1, tmm2"}
-_TRY = "import sys; from simdnn.calibration.sampler import Sampler; Sampler([sys.argv[1]], tiles=True).run(1, 1)"
+_TRY = """import sys; from simdnn.calibration.sampler import Sampler, data
+Sampler([sys.argv[1]], tiles=True).run(1, 1, *data()[1:])"""
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -71,10 +72,13 @@ def _cache_kib(kind: str) -> int | None:
 
 def _executes_hidden(cap: str) -> bool:
     """Whether an instruction of a cap that CPUID does not show executes all the same."""
-    if cap in host_caps() or "avx512_core" not in host_caps():
-        return False
+    return cap not in host_caps() and "avx512_core" in host_caps() and executes(TRIED[cap])
+
+
+def executes(instruction: str) -> bool:
+    """Whether this host executes an instruction on tiles, in a process of its own."""
     try:
-        tried = subprocess.run([sys.executable, "-c", _TRY, TRIED[cap]], capture_output=True, timeout=60, check=False)
+        tried = subprocess.run([sys.executable, "-c", _TRY, instruction], capture_output=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return tried.returncode == 0

@@ -9,9 +9,9 @@ difference counts, so that its beginning and end do not.
 
 Cores run wide operations slower for a while behind other code, until their voltage has risen (a Golden Cove: 28
 multiply-adds of 512 bits take 18 cycles for 40 microseconds, 16.4 for another 60, then 14.1, with yardsticks between or
-without; a Redwood Cove 18.5 in windows of 1500 cycles, 14.0 behind 100 000). So loops of wide registers are run for
-`WARM_CYCLES` before each batch, samples behind a long pause are dropped, and where short samples are slower than long
-ones all the same, they are long.
+without). So loops of wide registers are run for `WARM_CYCLES` before each batch, and samples behind a long pause are
+dropped. A Redwood Cove is at half its rate in the first 600 cycles behind each yardstick with 512 bits, and for 1000
+with tiles; where short samples are slower than long ones so, or begin so late, they are long.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ NARROWEST = 4  # slots that a core with AVX2 dispatches a cycle at least
 QUIET = 0.012  # a sample counts where the chains about it differ by no more
 ALONE = 0.05  # and the canary is by no more above what they should be (the loop's own end is in them)
 SAMPLE_CYCLES = 2500  # of the shorter of two lengths of a loop, times `coarseness`
-LONG_CYCLES = 100_000  # the same of wide operations where only long samples of them are as fast as they get
+LATER = 8  # times as many of wide operations where those begin late
+LONG_CYCLES = 100_000  # and where only long samples of them are as fast as they get
 WARM_CYCLES = 400_000  # of wide operations, in which they get as fast as they will be
 PAUSE_NS = 3e5  # between two samples, behind which wide operations are slow again
-SLOWER = 1.04  # short samples over long ones, above which they do
+SLOWER = 1.02  # short samples over long ones, above which others count
 FASTER = 1.04  # moves a cycle over nops a cycle: above it moves are the canary
 LONGER = 3  # times as long is the other
 BATCH = 100  # samples taken in one call
@@ -102,15 +103,22 @@ def sample_cycles() -> int:
     code = Sampler(body, canary=canary())
     code.run(WARM_CYCLES // 4, 1)
 
-    def rate(turns: int) -> float:
+    def look(cycles: int) -> tuple[float, float]:
+        """The time of a turn, and how much later than its turns take the shorter of two lengths ends; in chains."""
+        turns = cycles // 4
         low, high = (
             float(np.quantile(s.loop / s.chain, 0.2)) for s in (code.run(n, 12) for n in (turns, LONGER * turns))
         )
-        return (high - low) / turns
+        each = (high - low) / (LONGER - 1) / turns
+        return each, low - each * turns
+
+    def settled(cycles: int) -> bool:
+        looks = [(*look(cycles), look(LONG_CYCLES)[0]) for _ in range(3)]
+        slower, later = min(each / long for each, _, long in looks), min(late for _, late, _ in looks)
+        return slower <= SLOWER and later * CHAIN_CYCLES <= _latest(cycles)
 
     usual = SAMPLE_CYCLES * coarseness()
-    looks = [rate(usual // 4) / rate(LONG_CYCLES // 4) for _ in range(3)]
-    return LONG_CYCLES if min(looks) > SLOWER else usual
+    return next((cycles for cycles in (usual, LATER * usual) if settled(cycles)), LONG_CYCLES)
 
 
 def yardsticks() -> Yardsticks:
@@ -206,7 +214,7 @@ def _measure(
             kept = _quiet(samples) & _warm(samples) if warming else _quiet(samples)
             cycles += (CHAIN_CYCLES * samples.loop / samples.chain)[kept].tolist()
         if min(map(len, found)) >= enough:
-            if _start(found) <= START[0] * min(found[0]) + START[1]:
+            if _start(found) <= _latest(min(found[0])):
                 break
             found = [], []  # the two lengths were met in different states of the core
     if min(map(len, found)) < LEAST:
@@ -216,6 +224,11 @@ def _measure(
     return Measured(
         (high - low) / (LONGER - 1) / short, max(low_width / low, high_width / high), min(map(len, found)), dropped
     )
+
+
+def _latest(cycles: float) -> float:
+    """Cycles later than its turns explain that a sample of a length may end."""
+    return START[0] * cycles + START[1]
 
 
 def _start(found: tuple[list[float], list[float]]) -> float:

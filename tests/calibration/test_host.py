@@ -11,9 +11,10 @@ import pytest
 
 import simdnn
 from isa_models import UnknownName
+from isa_models.isa import host_caps
 from isa_models.machines.loader import cpu_machine as machine
 from simdnn.calibration import sampler, timer
-from simdnn.calibration.behaviour import Behaviour, nine_slots_of
+from simdnn.calibration.behaviour import Behaviour, executes, nine_slots_of
 from simdnn.calibration.figures import Figure, _closest
 from simdnn.calibration.forms import chained, forms, text
 from simdnn.calibration.host import Calibration, nearest, throughput_of, toml_of, write_host
@@ -142,11 +143,11 @@ def test_toml_of_strings() -> None:
 
 @pytest.fixture
 def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Puts a core in the sampler's place: slots a cycle of moves and nops, cycles by which a run of a loop starts
-    later, and cycles of work before which its loops take a sixth more.
+    """Puts a core in the sampler's place: slots a cycle of moves and nops, cycles by which a run of a loop ends later,
+    in the course of how many, and cycles of work before which its loops take a sixth more.
     """
 
-    def of(moves: float, nops: float, later: float = 0.0, cold: float = 0.0) -> None:
+    def of(moves: float, nops: float, later: float = 0.0, within: float = 30_000, cold: float = 0.0) -> None:
         class Fake:
             worked = 0.0
 
@@ -155,7 +156,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 
             def run(self, turns: int, samples: int, *_: int) -> sampler.Samples:
                 chain, slots = 512.0, sampler.WIDTH * 512 / self.rate
-                loop = 4 * turns + later * (1 - math.exp(-4 * turns / 30_000))
+                loop = 4 * turns + later * (1 - math.exp(-4 * turns / within))
                 begun = Fake.worked + (loop + 1024) * np.arange(samples)
                 Fake.worked = float(begun[-1] + loop + 1024)
                 loops = np.where(begun < cold, loop * 7 / 6, loop)
@@ -173,6 +174,11 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         cached.cache_clear()
 
 
+@pytest.mark.skipif("avx512_core_amx" not in host_caps(), reason="this host's CPU shows no tiles")
+def test_an_instruction_on_tiles_is_tried_in_a_process_of_its_own() -> None:
+    assert executes("tdpbssd tmm0, tmm1, tmm2") and not executes("tdpbssd tmm0, tmm0, tmm2")  # equal tiles are illegal
+
+
 def test_nops_are_the_canary_but_where_moves_go_faster(core: Callable[..., None]) -> None:
     core(moves=5.4, nops=6.0)  # Redwood Cove
     assert timer.canary() == "nop dword ptr [rax+rax]"
@@ -181,12 +187,21 @@ def test_nops_are_the_canary_but_where_moves_go_faster(core: Callable[..., None]
     assert timer.canary() == "mov rax, rdx"
 
 
-@pytest.mark.parametrize(("later", "cycles"), [(0.0, timer.SAMPLE_CYCLES), (4000.0, timer.LONG_CYCLES)])
-def test_loops_are_warm_where_wide_operations_start_slowly(
-    core: Callable[..., None], later: float, cycles: int
+@pytest.mark.parametrize(
+    ("later", "within", "cycles"),
+    [
+        (0.0, 30_000, timer.SAMPLE_CYCLES),
+        (700.0, 300, timer.LATER * timer.SAMPLE_CYCLES),  # Redwood Cove
+        (4000.0, 30_000, timer.LONG_CYCLES),
+    ],
+)
+def test_samples_are_long_where_wide_operations_start_slowly(
+    core: Callable[..., None], later: float, within: float, cycles: int
 ) -> None:
-    core(moves=6, nops=6, later=later)
+    core(moves=6, nops=6, later=later, within=within)
     assert timer.sample_cycles() == cycles
+    found = timer.measure(["vaddps zmm0, zmm1, zmm2"] * 4)
+    assert found is not None and found.cycles * timer._seen_of_a_cycle() == pytest.approx(4, rel=timer.SLOWER - 1)
 
 
 def test_wide_loops_count_once_the_core_is_warm(core: Callable[..., None]) -> None:
