@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
 
 from isa_models import InvalidArgument
 from isa_models.keywords import keywords
@@ -129,7 +130,8 @@ def _label(ax: Axes, points: list[tuple[str, float, float]], colors: Mapping[str
         places = _places(x, y, width, len(points))
         start, height = next((place for place in places if _free(place, width, taken)), places[0])
         taken.append((start, start + width, height))
-        ax.text(*_data(ax, start, height), name, va="center", color=colors[name], parse_math=False)
+        halo = [withStroke(linewidth=3, foreground=ax.get_facecolor())]  # above the front, and lines of the grid
+        ax.text(*_data(ax, start, height), name, va="center", color=colors[name], parse_math=False, path_effects=halo)
         nearest = min(max(x, start), start + width)
         if abs(height - y) > 0.06 or abs(nearest - x) > 0.03:
             ends = (_data(ax, x, y), _data(ax, nearest, height + (0.02 if height < y else -0.02)))
