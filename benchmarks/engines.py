@@ -69,6 +69,8 @@ ROWS = (
     Row("gemm:avx512_core_f16", "f16:f16:f32", "avx512_core_fp16", "spr"),
     Row("gemm:avx512_core_vnni", "u8:s8:s32", "avx512_core_vnni"),
     Row("gemm:avx512_core_int8", "u8:s8:s32", "avx512_core"),
+    Row("gemm:avx512_core_amx", "bf16:bf16:f32", "avx512_core_amx", "spr"),
+    Row("gemm:avx512_core_amx_int8", "u8:s8:s32", "avx512_core_amx", "spr"),
 )
 
 

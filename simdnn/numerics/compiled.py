@@ -31,7 +31,7 @@ from isa_models.memory import address
 from isa_models.readings.arrays import Array, on_a_line
 from isa_models.readings.llvm import ZERO, Carried, Emitter, LlvmValue, vector_type
 from simdnn.numerics import tiles
-from simdnn.numerics.blocks import InBlocks, blocks_of
+from simdnn.numerics.blocks import Way, freed, way_of, way_of_program
 from simdnn.numerics.native import native_call
 from simdnn.numerics.pieces import piece_by_piece
 from simdnn.numerics.turns import FIRST_OPS, SLICE_S, host_threads, in_turns, shared
@@ -178,9 +178,9 @@ def _compile(
 ) -> Compiled:
     """Machine code of a program; `stamped` is None where nobody times it."""
     caps = host_caps() if native else frozenset()
-    stages = [
-        _Stage(program, caps, f"stage{i}", statement, optimistic, stamped) for i, statement in enumerate(program.body)
-    ]
+    if stamped is None and tiles.is_native(program.body, caps):
+        program = freed(program)
+    stages = [_Stage(program, caps, f"stage{i}", s, optimistic, stamped) for i, s in enumerate(program.body)]
     functions = {name: function for stage in stages for name, function in stage.functions.items()}
     declarations = dict.fromkeys(line for stage in stages for line in stage.emitter.declarations)
     declarations |= dict.fromkeys(function.declaration for function in functions.values())
@@ -225,14 +225,11 @@ class _Stage:
         else:
             for tile in _tiles((statement,)):
                 emit.line(f"%{tile} = alloca <{TILE_ROWS * TILE_ROW_BITS // 8} x i8>, align 64")
-        nest: list[Loop] = []
-        body: Sequence[Statement] = (statement,)
-        while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
-            nest.append(body[0])
-            body = body[0].body
-        self.extent = _turns(nest)
-        self.count = max(1, FIRST_OPS // sum(times for _, times in walk(body)))
-        self.flat(nest, body, blocks_of(program, nest, body) if stamped is None else None)
+        way = way_of_program(statement) if self.timed else way_of(program, statement, self.native_tiles)
+        self.passing = way.fastest if self.native_tiles and not self.timed else ""
+        self.extent = _turns(way.nest)
+        self.count = max(1, FIRST_OPS // sum(times for _, times in walk(way.body)))
+        self.flat(way)
         if self.native_tiles:
             emit.line(tiles.RELEASE)
         alarm = emit.alarms.finish() if emit.alarms else "false"
@@ -243,7 +240,9 @@ class _Stage:
         head = f"define i32 @{name}(ptr noalias %pointers, i64 %from, i64 %to) nounwind alignstack(64)"
         self.text = f"{head} {{\nentry:\n{lines}\n}}"
 
-    def flat(self, nest: list[Loop], body: Sequence[Statement], blocks: InBlocks | None) -> None:
+    def flat(self, way: Way) -> None:
+        nest, blocks = way.nest, way.blocks
+
         def inside(counter: str) -> Carried:
             if blocks:
                 ahead, behind = nest[: blocks.depth], nest[blocks.depth :]
@@ -253,7 +252,7 @@ class _Stage:
                 variables = self.spread(counter, nest)
             if nest:
                 self.stamp(nest[-1])
-            self.statements(body, variables, {})
+            self.statements(way.body, variables, {})
             return []
 
         self.emitter.loop("%from", "%to", inside)
@@ -399,7 +398,8 @@ class _Stage:
             base, offset = self.base(op.memory, variables)
             if abs(offset) >= 1 << 31:  # else in the instruction, so that the operands of a loop share a pointer
                 base, offset = self.address(op.memory, variables), 0
-            self.emitter.line(tiles.native(op, base, offset, self.stride(op.memory)))
+            name = tiles.load_of(op, self.passing) if self.passing else op.instruction
+            self.emitter.line(tiles.native(op, base, offset, self.stride(op.memory), name))
 
     def portable_tile(self, op: Op, variables: dict[str, str]) -> None:
         """Tiles are in memory on the stack, their rows one behind the other."""

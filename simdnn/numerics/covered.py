@@ -52,11 +52,15 @@ class _Marks:
     def _reads(self, body: Sequence[Statement]) -> bool:
         """Whether any instruction reads the tensor."""
         return any(
-            self._reads(statement.body)
-            if isinstance(statement, Loop)
-            else any(isinstance(src, Memory) and src.tensor == self.tensor.name for src in statement.srcs)
+            self._reads(statement.body) if isinstance(statement, Loop) else bool(self._places(statement))
             for statement in body
         )
+
+    def _places(self, op: Op) -> set[Memory]:
+        """The places in the tensor that an instruction reads; one that fetches lines ahead of use reads no value."""
+        if op.definition.ahead:
+            return set()
+        return {src for src in op.srcs if isinstance(src, Memory) and src.tensor == self.tensor.name}
 
     def _reads_own(self, body: Sequence[Statement], before: frozenset[Memory]) -> bool:
         """Whether each place is read behind a store to the very same one, in the same turn of all loops around that."""
@@ -66,8 +70,7 @@ class _Marks:
                 if not self._reads_own(statement.body, frozenset(written)):
                     return False
                 continue
-            places = {src for src in statement.srcs if isinstance(src, Memory) and src.tensor == self.tensor.name}
-            if not places <= written:
+            if not self._places(statement) <= written:
                 return False
             if self._is_store(statement):
                 assert isinstance(statement.dst, Memory)

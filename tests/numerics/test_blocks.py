@@ -1,5 +1,6 @@
 """The engine's own order of independent iterations: what it cuts, and that no value depends on it."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,21 +9,13 @@ import pytest
 import simdnn
 from isa_models.readings.arrays import Array
 from simdnn.numerics import blocks, compiled
-from simdnn.numerics.blocks import InBlocks, blocks_of
-from simdnn.program.records import Loop, Program, Statement
+from simdnn.numerics.blocks import InBlocks, Way, freed, way_of, way_of_program
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
 
 
 def nests(program: Program) -> list[InBlocks | None]:
     """How the engine cuts each stage."""
-    found = []
-    for statement in program.body:
-        nest: list[Loop] = []
-        body: list[Statement] = [statement]
-        while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
-            nest.append(body[0])
-            body = list(body[0].body)
-        found.append(blocks_of(program, nest, body))
-    return found
+    return [way_of(program, statement, tiled=False).blocks for statement in program.body]
 
 
 def test_weights_that_no_cache_holds_are_cut() -> None:
@@ -69,12 +62,36 @@ def test_what_is_timed_keeps_the_order_of_the_program(monkeypatch: pytest.Monkey
     program = simdnn.estimate("matmul", m=60, n=130, k=64, machine="zen4", dispatch="gemm:avx512_core").kernel.program
     asked: list[Program] = []
 
-    def noted(program: Program, *_: object) -> None:
+    def noted(program: Program, statement: Statement, tiled: bool) -> Way:
         asked.append(program)
+        return way_of(program, statement, tiled)
 
-    monkeypatch.setattr(compiled, "blocks_of", noted)
+    monkeypatch.setattr(compiled, "way_of", noted)
     monkeypatch.setattr(compiled, "_CACHE", {})
     compiled.compile_timed(program)
     assert not asked
     compiled.compile_program(program)
     assert asked
+
+
+def test_products_on_tiles_go_along_the_lines_of_their_destination() -> None:
+    how: dict[str, Any] = {"machine": "spr", "dt": "u8:s8:s32", "dispatch": "gemm:avx512_core_amx_int8"}
+    program = simdnn.estimate("matmul", m=2048, n=2080, k=2048, **how).kernel.program
+    products = program.body[1]  # whole panels of 32 columns, behind the configuration
+    assert [loop.var for loop in way_of_program(products).nest] == ["q", "g", "j"]
+    own = way_of(freed(program), freed(program).body[1], tiled=True)
+    assert [loop.var for loop in own.nest if loop.extent > 1] == ["q", "r", "j"]
+    assert own.fastest == "j"
+    assert own.blocks == InBlocks(2, 16)  # panels of 64 KB
+
+
+def test_loops_that_depend_on_the_turn_before_stay_in_order() -> None:
+    lanes = Register.of("sum", "u32", 16)
+    add = Op("vpaddd", lanes.as_("s32"), (lanes.as_("s32"), Memory("a", Affine.var("i") * 16, "s32", 16)))
+    store = Op("vmovdqu", Memory("a", Affine.var("i") * 16 + 16, "u32", 16), (lanes,))
+    clear = Op("vpxor", lanes, (lanes, lanes))
+    chain = Loop("i", 3, (clear, add, store))
+    program = Program("chain", "avx512_core", (Tensor("a", "s32", 64, "output"),), (chain,))
+    assert freed(program) is program
+    apart = replace(chain, body=(clear, store))
+    assert way_of_program(freed(replace(program, body=(apart,))).body[0]).nest

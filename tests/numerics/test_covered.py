@@ -8,7 +8,7 @@ import pytest
 import simdnn
 from simdnn.numerics import covered
 from simdnn.numerics.covered import written_whole
-from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor, walk
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,13 @@ def test_products_write_all_of_their_output(m: int, n: int, machine: str, monkey
         except simdnn.Unimplemented:
             continue
         assert written_whole(kernel.program, kernel.program.tensor["dst"])
+
+
+def test_lines_that_are_asked_for_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(covered, "_LEAST", 1)
+    kernel = simdnn.estimate("matmul", m=64, n=64, k=256, dt="u8:s8:s32", machine="spr", isa="avx512_core_amx").kernel
+    assert any(op.definition.ahead for op, _ in walk(kernel.program.body))
+    assert written_whole(kernel.program, kernel.program.tensor["dst"])
 
 
 def test_what_is_written_in_part_or_read_starts_as_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
