@@ -16,7 +16,7 @@ from simdnn.program.records import Affine, AlikeAccesses, Loop, Memory, Program,
 
 _MAX_ENUMERATED = 1 << 24
 _SPARSE = 8  # places for each element that is touched, beyond which they are sorted and not marked
-_ROW = "row of a tile"  # no identifier, so no loop's variable
+ROW = "row of a tile"  # no identifier, so no loop's variable
 Elements = npt.NDArray[np.int64]
 
 
@@ -66,8 +66,8 @@ def access_of(program: Program, memory: Memory, store: bool, inner: dict[str, in
     count = memory.bits // memory.rows // fmt(program.tensor[memory.tensor].dtype).bits
     if memory.rows == 1:
         return IterationAccess(memory.index, count, store, inner)
-    rows = Affine.var(_ROW) * memory.stride
-    return IterationAccess(memory.index + rows, count, store, {**inner, _ROW: memory.rows})
+    rows = Affine.var(ROW) * memory.stride
+    return IterationAccess(memory.index + rows, count, store, {**inner, ROW: memory.rows})
 
 
 def verify_apart(program: Program, parts: Sequence[Straight | Loop], nest: bool = True) -> None:

@@ -118,12 +118,16 @@ class _Checker:
                 self.straight(part, defined, extents)  # type: ignore[arg-type]  # ops
 
     def straight(self, ops: Straight, defined: Registers, extents: dict[str, int]) -> None:
-        """Ops in a row. Where ops of such forms were sound before, their addresses are left to look at."""
+        """Ops in a row. Where ops of such forms were sound before, their addresses are left to look at; where each of
+        their forms was, their registers, too.
+        """
         try:
             key = self.program.isa, self.configured, ops.forms
         except SimdnnError:
             key = None  # an instruction that is none
         use = _USES.get(key)
+        if use is None and key is not None and (use := self.use_of(ops)) is not None:
+            _keep_use(key, use)
         if use is not None and self.admits(use, defined):
             defined.update(use.leaves)
             self.written.update(use.leaves)
@@ -131,10 +135,17 @@ class _Checker:
             return
         for op in ops:  # one after the other, so that the first that breaks a rule is named
             self.op(op, defined, extents)
-        if key is not None and self.configured == key[1]:
-            if len(_USES) >= _MOST_USES:
-                _USES.clear()
-            _USES[key] = RegisterUse.of(ops)
+        if key is not None and self.configured == key[1] and (use := RegisterUse.of(ops)) is not None:
+            _keep_use(key, use)
+
+    def use_of(self, ops: Straight) -> RegisterUse | None:
+        """The registers of ops, where each of their forms has been looked at and none works on tiles, whose shapes are
+        due to their place.
+        """
+        for number, op in dict(zip(ops.forms, ops, strict=True)).items():
+            if self.program.isa not in _SOUND.get(number, ()) or op.definition.tile or op.definition.configures:
+                return None
+        return RegisterUse.of(ops)
 
     def accesses(self, ops: Straight, extents: dict[str, int]) -> None:
         """The memory operands of straight code: of those that move alike the lowest and the highest address."""
@@ -352,7 +363,13 @@ def _grfs(names: Registers, platform: Platform) -> int:
     return sum([-(-bits // unit) for bits in names.values()]) + RESERVED_GRFS
 
 
+def _keep_use(key: object, use: RegisterUse) -> None:
+    if len(_USES) >= _MOST_USES:
+        _USES.clear()
+    _USES[key] = use
+
+
 _SOUND: dict[int, set[str]] = {}  # forms of ops that have been looked at, by number: the ISA caps under which
 _MOST_SOUND = 1 << 16
-_USES: dict[object, RegisterUse] = {}  # of straight code that was sound
+_USES: dict[object, RegisterUse] = {}  # of straight code that is sound where registers admit it
 _MOST_USES = 1 << 13

@@ -9,8 +9,10 @@ from functools import cached_property
 import numpy as np
 
 from isa_models import ProgramError
-from simdnn.program.apart import Elements, IterationAccess, access_of, distinct
-from simdnn.program.records import Loop, Op, Program, Statement, Straight, parts
+from simdnn.program.apart import ROW, Elements, IterationAccess, access_of, distinct
+from simdnn.program.records import Affine, Loop, Op, Program, Statement, Straight, parts
+
+_Itself = tuple[tuple[int, ...], Affine, int]  # a body's place, an index, the rows of a tile
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,11 @@ class _Step:
         """The loops around both."""
         count = next(i for i, (a, b) in enumerate(zip(self.place, later.place, strict=False)) if a != b)
         return self.loops[:count]
+
+    @property
+    def itself(self) -> _Itself:
+        """Equal for accesses of one body that go the same way from the same element."""
+        return self.place[:-1], self.access.index, self.access.inner.get(ROW, 1)
 
     def moved_by(self, loops: tuple[str, ...]) -> tuple[int, ...]:
         """How far a step of each loop moves it."""
@@ -130,15 +137,21 @@ class _Stored:
 
     def __init__(self) -> None:
         self.stores = list[_Step]()
+        self.longest: dict[_Itself, int] = {}  # the elements that a store writes from its index on
         self.around: dict[tuple[int, ...], list[_Together]] = {}  # by the place of a body
         self.written: dict[tuple[tuple[str, ...], tuple[int, ...]], Elements | None] = {}  # by loops and stores
 
     def add(self, store: _Step) -> None:
         self.stores.append(store)
         self.around.clear()
+        self.longest[store.itself] = max(store.access.count, self.longest.get(store.itself, 0))
 
     def covers(self, load: _Step) -> bool:
-        """Whether stores that share the same loops with the load cover it, wherever those loops stand."""
+        """Whether stores that share the same loops with the load cover it, wherever those loops stand: most often one
+        of the same body, at the same index.
+        """
+        if self.longest.get(load.itself, 0) >= load.access.count:
+            return True
         body = load.place[:-1]
         if body not in self.around:
             found: dict[tuple[str, ...], list[_Step]] = {}

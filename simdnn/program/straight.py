@@ -19,16 +19,23 @@ class RegisterUse:
     widest: dict[str, int]
 
     @staticmethod
-    def of(ops: Sequence[Op]) -> RegisterUse:
-        """The registers of ops that are sound."""
+    def of(ops: Sequence[Op]) -> RegisterUse | None:
+        """The registers of ops whose forms are sound; None where one reads more than another left, or has no name."""
         use = RegisterUse({}, {}, {})
+        needs, leaves, widest = use.needs, use.leaves, use.widest
         for op in ops:
             for place in op.srcs:
-                if type(place) is Register and place.name not in use.leaves and not op.form.is_zero_idiom:
-                    use.needs[place.name] = max(place.bits, use.needs.get(place.name, 0))
+                if type(place) is not Register:
+                    continue
+                left, bits = leaves.get(place.name), place.bits
+                if left is not None and left >= bits or op.form.is_zero_idiom:
+                    continue
+                if left is not None:
+                    return None
+                needs[place.name] = max(bits, needs.get(place.name, 0))
             if type(op.dst) is Register:
                 name, bits = op.dst.name, op.dst.bits
-                use.leaves[name] = bits
+                leaves[name] = bits
                 if name not in TILES and not op.form.definition.ahead:
-                    use.widest[name] = max(bits, use.widest.get(name, 0))
-        return use
+                    widest[name] = max(bits, widest.get(name, 0))
+        return use if all([name.isidentifier() for name in leaves]) else None

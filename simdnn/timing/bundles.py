@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from isa_models.memory import address
 from simdnn.timing.cpu.translate import fields_of
 from simdnn.timing.cpu.translated import Translated
 from simdnn.timing.unions import MOST_RUNS, ROOM, TOO_MANY, Unions
@@ -243,7 +244,7 @@ class _Asked:
             columns["turns"] += [extent for _, extent in loops] + rest
         self.given = np.array(list(chain.from_iterable([columns[name] for name in _GIVEN])), np.int64)
         starts = accumulate([len(columns[name]) for name in _GIVEN[:-1]], initial=0)
-        self.state, at = np.zeros(len(_SLOT), np.int64), self.given.ctypes.data
+        self.state, at = np.zeros(len(_SLOT), np.int64), address(self.given)
         for name, start in zip(_GIVEN, starts, strict=True):
             self.state[_SLOT[name]] = at + 8 * start
         self.state[_SLOT["line_bytes"]], self.state[_SLOT["deepest"]] = line_bytes, deepest
@@ -255,9 +256,9 @@ class _Asked:
         sizes = [*self.sizes, *[ROOM] * len(_OF_RUNS), len(queries), *[most] * len(_OF_ANSWERS), *[ROOM] * len(_KEPT)]
         starts = list(accumulate(sizes, initial=0))
         space, asked = _UNIONS.room(starts[-1]), np.array(queries, np.int64)
-        self.state[_SLOTS] = space.ctypes.data + 8 * np.array(starts[:-1])
-        self.state[_SLOT["asked"]] = asked.ctypes.data
-        count = int(_UNIONS["answer"](self.state.ctypes.data, len(queries)))
+        self.state[_SLOTS] = address(space) + 8 * np.array(starts[:-1])
+        self.state[_SLOT["asked"]] = address(asked)
+        count = int(_UNIONS["answer"](address(self.state), len(queries)))
 
         def told(name: str, many: int) -> Ints:
             start = starts[_SPACE.index(name)]

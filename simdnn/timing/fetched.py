@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from isa_models.machines.cpu_record import CacheLevel
+from isa_models.memory import address
 from simdnn.timing.bundles import Lines
 from simdnn.timing.cpu.translate import fields_of
 from simdnn.timing.cpu.translated import Translated
@@ -211,10 +212,10 @@ class Fetched:
 
     def _point(self, values: Any, names: Iterable[str], sizes: Iterable[int]) -> None:
         """Arrays that stand behind each other."""
-        address, begin, room, state = values.ctypes.data, 0, self._room, self._state
+        first, begin, room, state = address(values), 0, self._room, self._state
         for name, size in zip(names, sizes, strict=True):
             room[name] = values, begin, size
-            state[_SLOT[name]] = address + 8 * begin
+            state[_SLOT[name]] = first + 8 * begin
             begin += size
 
     def array(self, name: str) -> Any:
@@ -228,7 +229,7 @@ class Fetched:
 
     def _ask(self, entry: str) -> int:
         told = np.array(self._state, np.int64)
-        answer = int(_FLOWS[entry](told.ctypes.data))
+        answer = int(_FLOWS[entry](address(told)))
         self._state = told.tolist()
         return answer
 

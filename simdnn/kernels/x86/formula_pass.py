@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from simdnn.kernels.common.activations import formula_of, is_formula
 from simdnn.kernels.common.code import Code
 from simdnn.kernels.common.postops import PostOp
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32
 from simdnn.kernels.x86.formula import X86Formula
-from simdnn.program.records import Affine, Register, Tensor
+from simdnn.program.records import Affine, Op, Register, Statement, Tensor
 
 _WAITING = "waiting"
 _SCRATCH = ("p", "a", "b0")  # registers that are free in an epilogue
@@ -36,22 +37,46 @@ def code(
     """The formula of every accumulator for the post-operation at `place`; `tensor` has its numbers. Registers that are
     `free`, by name, are used first.
     """
+    return [*_code(unit, post_op, place, tensor, tuple(accumulators), reference, tuple(free))]
+
+
+@lru_cache(maxsize=128)
+def _code(
+    unit: Unit,
+    post_op: PostOp,
+    place: int,
+    tensor: str,
+    accumulators: tuple[Register, ...],
+    reference: bool,
+    free: tuple[str, ...],
+) -> tuple[Statement, ...]:
+    """`code`, which no size of a problem goes into: tiles of many shapes have it in common.
+
+    The steps of one accumulator are those of the next, but for the place where it waits.
+    """
     lanes = unit.lanes
-    places = [Affine(i * unit.lanes) for i in range(len(accumulators))]
     formula = _formula(unit, post_op, place, reference)
     own, needed = [acc.name for acc in accumulators], _NEEDED_OF_C if reference or post_op.power else _NEEDED
     spare, missing = [name for name in free if name not in (*_SCRATCH, *own)], needed - len(_SCRATCH) - len(own)
     formula.registers = [*_SCRATCH, *own, *[*spare, *_others(own, missing)][: max(missing, 0)]]
-    found: Code = [store32(unit, _WAITING, at, acc, unit.lanes) for at, acc in zip(places, accumulators, strict=True)]
+
+    def load(register: str, operand: int) -> Code:
+        to = unit.reg(register, "f32")
+        at = Affine(operand - 1) if operand else Affine()
+        return [broadcast32(to, tensor, at) if operand else load32(unit, to, _WAITING, at, lanes)]
+
+    steps, result = formula.code(load, lanes)
+    steps.append(store32(unit, _WAITING, Affine(), result, lanes))
+    places = [Affine(i * lanes) for i in range(len(accumulators))]
+    found: Code = [store32(unit, _WAITING, at, acc, lanes) for at, acc in zip(places, accumulators, strict=True)]
     for at in places:
+        found += [step.at(at) if isinstance(step, Op) and _waits(step) else step for step in steps]
+    return (*found, *[load32(unit, acc, _WAITING, at, lanes) for at, acc in zip(places, accumulators, strict=True)])
 
-        def load(register: str, operand: int, at: Affine = at) -> Code:
-            to = unit.reg(register, "f32")
-            return [broadcast32(to, tensor, Affine(operand - 1)) if operand else load32(unit, to, _WAITING, at, lanes)]
 
-        steps, result = formula.code(load, lanes)
-        found += [*steps, store32(unit, _WAITING, at, result, unit.lanes)]
-    return found + [load32(unit, acc, _WAITING, at, unit.lanes) for at, acc in zip(places, accumulators, strict=True)]
+def _waits(step: Op) -> bool:
+    """Whether a step loads or stores what waits in memory."""
+    return step.memory is not None and step.memory.tensor == _WAITING
 
 
 def _others(own: list[str], count: int) -> list[str]:

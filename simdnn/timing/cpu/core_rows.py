@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models.machines.cpu_record import Machine
+from isa_models.memory import address
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.core_model import CoreModel
 from simdnn.timing.cpu.core_state import NOWHERE
@@ -67,7 +68,7 @@ class Numbers:
     @property
     def addresses(self) -> dict[str, int]:
         """Where in memory each of the columns begins."""
-        first, step = self.values.ctypes.data, self.values.strides[0]
+        first, step = address(self.values), self.values.strides[0]
         return {name: first + step * place for place, name in enumerate(self.names)}
 
 
@@ -123,7 +124,7 @@ class Places:
             "size_of": [scheduler.size for scheduler in core.schedulers],
         }
         self.arrays = {name: np.array(values, np.int64) for name, values in lists.items()}
-        self.addresses = {name: array.ctypes.data for name, array in self.arrays.items()}
+        self.addresses = {name: address(array) for name, array in self.arrays.items()}
         self.scalars = {
             "ports": len(core.ports),
             "schedulers": len(core.schedulers),

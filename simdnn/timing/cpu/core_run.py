@@ -17,6 +17,7 @@ import numpy as np
 
 from isa_models.errors import SimdnnError
 from isa_models.machines.cpu_record import Machine
+from isa_models.memory import address
 from simdnn.timing.cpu import core_model
 from simdnn.timing.cpu.core_model import CoreModel
 from simdnn.timing.cpu.core_rows import FIELDS, SLOT, CoreRows, Ints, places_of
@@ -195,10 +196,10 @@ class CoreRun:
         self.array("room")[:] = places_of(self.rows.machine).room
         self.told = np.ascontiguousarray(turn.told)
         self.state, self.given = self.rows.given()
-        self.state[_SPACE_SLOTS] = offsets + self.space.ctypes.data
-        self.state[_TOLD_SLOTS] = self.told.ctypes.data + 8 * self.size * _EACH_TOLD
+        self.state[_SPACE_SLOTS] = offsets + address(self.space)
+        self.state[_TOLD_SLOTS] = address(self.told) + 8 * self.size * _EACH_TOLD
         self.state[_SCALAR_SLOTS] = scalars
-        self.pointer = self.state.ctypes.data
+        self.pointer = address(self.state)
         self.placed = _CORE["meet"](self.pointer) != 0  # whether any of its ops has an address
 
     @property

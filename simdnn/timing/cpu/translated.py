@@ -28,9 +28,10 @@ class Translated:
         self._own = threading.local()
 
     def __getitem__(self, name: str) -> Callable[..., int]:
-        with self._lock:
-            if not self._made:
-                self._made = compiled(self._kind, self._entries)
+        if not self._made:
+            with self._lock:
+                if not self._made:
+                    self._made = compiled(self._kind, self._entries)
         return self._made[name]
 
     def room(self, count: int) -> npt.NDArray[np.int64]:
