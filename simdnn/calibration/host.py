@@ -25,6 +25,7 @@ from isa_models.machines.toml_text import name as name_of
 from simdnn import files
 from simdnn.calibration import figures, ports
 from simdnn.calibration.behaviour import Behaviour, behaviour, nine_slots_of
+from simdnn.calibration.clocks import clocks
 from simdnn.calibration.cores import cores
 from simdnn.calibration.figures import AGREE, Figure
 from simdnn.calibration.forms import forms
@@ -45,7 +46,7 @@ class Calibration:
 
     cpu: str
     date: str
-    ghz: float
+    clocks: Mapping[str, float]  # a figure of `frequency` -> GHz
     isa: tuple[str, ...]  # caps of this host
     nearest: Machine
     instructions: Mapping[tuple[str, str], Figure]
@@ -57,6 +58,11 @@ class Calibration:
     ports: Ports
     behaviour: Behaviour = Behaviour()
     dropped: int = 0  # forms that had no quiet moment, and so no figure
+
+    @property
+    def ghz(self) -> float:
+        """The clock of plain code."""
+        return self.clocks["base_ghz"]
 
     def comparison(self) -> pd.DataFrame:
         """Frame: each form measured here beside the nearest machine's figures."""
@@ -103,7 +109,7 @@ def calibrate(*, progress: Progress | None = None) -> Calibration:
     return Calibration(
         cpu_name(),
         datetime.date.today().isoformat(),
-        figures.clock(),
+        {"base_ghz": figures.clock()} | clocks(),
         isa,
         nearest(measured, (*isa, *seen.hidden), seen),
         measured,
@@ -198,7 +204,8 @@ def host_table(found: Calibration) -> dict[str, Any]:
     data |= {"name": "host", "title": found.cpu, "uarch": f"nearest to {base.name}"}
     data["isa"] = [cap for cap in found.isa if cap in base.isa]  # beyond that, the rows that it takes are not known
     data["cores"] = _figure(found.cores, "here: those that this process may use, processors of one core counted once")
-    data["frequency"] = {"base_ghz": _figure(round(found.ghz, 3), "here: chain of dependent adds")}
+    said = "here: chain of dependent adds beside code of the kind"
+    data["frequency"] = {name: _figure(round(ghz, 3), said) for name, ghz in found.clocks.items()}
     for level in data["caches"]:
         loads, stores = found.bandwidth.get(level["name"], (None, None))
         for key, value in (("load_bytes_per_cycle", loads), ("store_bytes_per_cycle", stores)):

@@ -3,12 +3,16 @@
 A neighbour on the core's other thread may be at rest for microseconds only, so a program is timed in pieces: code that
 notes the time-stamp counter in each iteration of its longer loops (`compile_timed`) runs again and again over the
 same data. Of each piece the lowest tenth of its times counts, and the program's time is their sum.
+
+The clock is read within that code, right before what counts and right behind: a core that wide code slows is faster
+again microseconds later.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -22,14 +26,16 @@ from isa_models.errors import SimdnnError
 from isa_models.readings.arrays import Array
 from simdnn.calibration.native import linked
 from simdnn.calibration.sampler import tick_ns
-from simdnn.calibration.timer import usual_ratio, yardsticks
+from simdnn.calibration.timer import Looks, usual_ratio, yardsticks
 from simdnn.numerics.compiled import compile_timed
 from simdnn.program.records import Loop, Program, Statement, walk
 
 PIECE_CYCLES = 2000.0  # of a loop's iteration that is timed by itself, at least
 QUIET = 0.05  # by which the yardsticks around a sample may differ from each other, and from what they should be
 SAMPLE_US = 50.0  # a program that is faster is repeated within a sample
-TWICE_US = 3000.0  # a program that is no slower runs twice, and its second run counts
+WARM_US = (
+    200.0  # of runs before a sample, and one at least: data are in their caches, and the clock is that of the code
+)
 PATIENCE_S = 4.0  # waiting for the quiet samples that are asked for
 LEAST = 5  # of the quietest are used where fewer are quiet
 LOW = 0.1  # of a piece's times, what counts
@@ -64,17 +70,24 @@ define void @note(ptr %cursor) nounwind alwaysinline {
   ret void
 }
 declare i64 @llvm.readcyclecounter()
-define i32 @repeat(ptr %functions, ptr %extents, i64 %count, ptr %pointers, ptr %cursor, i64 %times) nounwind {
+define i32 @repeat(ptr %functions, ptr %extents, i64 %count, ptr %pointers, ptr %cursor, i64 %warm, i64 %times,
+                   ptr %look, i64 %stamps_before, i64 %stamps_behind) nounwind {
 entry:
   br label %again
 again:
   %t = phi i64 [ 0, %entry ], [ %t1, %next ]
   %before = phi i32 [ 0, %entry ], [ %alarm1, %next ]
+  %counts = icmp eq i64 %t, %warm
+  br i1 %counts, label %begin, label %go
+begin:
+  LOOK_BEFORE
+  br label %go
+go:
   call void @note(ptr %cursor)
   br label %stage
 stage:
-  %s = phi i64 [ 0, %again ], [ %s1, %stage ]
-  %alarm = phi i32 [ %before, %again ], [ %alarm1, %stage ]
+  %s = phi i64 [ 0, %go ], [ %s1, %stage ]
+  %alarm = phi i32 [ %before, %go ], [ %alarm1, %stage ]
   %fp = getelementptr ptr, ptr %functions, i64 %s
   %f = load ptr, ptr %fp
   %ep = getelementptr i64, ptr %extents, i64 %s
@@ -90,22 +103,33 @@ next:
   br i1 %again1, label %again, label %done
 done:
   call void @note(ptr %cursor)
+  LOOK_BEHIND
   ret i32 %alarm1
 }"""
 
 
+def looking(text: str) -> str:
+    """LLVM text with the yardsticks in its two places, LOOK_BEFORE and LOOK_BEHIND."""
+    for place in ("before", "behind"):
+        text = text.replace(f"LOOK_{place.upper()}", Looks.call("%look", f"%stamps_{place}"))
+    return text
+
+
 @functools.cache
 def _code() -> tuple[Any, tuple[Any, ...]]:
-    """repeat(functions, extents, count, pointers, cursor, times), and what keeps it alive."""
+    """repeat(functions, extents, count, pointers, cursor, warm, times, look, stamps before, stamps behind), and what
+    keeps it alive.
+    """
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    return linked(_REPEAT, "repeat", pointer, pointer, number, pointer, pointer, number)
+    kinds = pointer, pointer, number, pointer, pointer, number, number, pointer, number, number
+    return linked(looking(_REPEAT), "repeat", *kinds)
 
 
 class _Stamped:
     """A program's code that notes the time, over `buffers`."""
 
     def __init__(self, program: Program, buffers: dict[str, Array], stamped: Sequence[int] = ()) -> None:
-        self.name = program.name
+        self.name, self.looks = program.name, Looks()
         self.code = compile_timed(program, stamped)
         stages = self.code.stages
         addresses = [buffers[tensor.name].ctypes.data for tensor in program.tensors]
@@ -114,15 +138,17 @@ class _Stamped:
         self.functions = (ctypes.c_void_p * len(stages))(*(ctypes.cast(f, ctypes.c_void_p).value for f, _ in stages))
         self.extents = (ctypes.c_int64 * len(stages))(*(extent for _, extent in stages))
 
-    def run(self, times: int, notes: int) -> NDArray[np.float64]:
-        """Nanoseconds of each piece of `times` runs, [run, piece]; `notes`: no run notes the time more often."""
-        log = np.zeros(times * notes + 1, np.int64)
+    def run(self, times: int, notes: int, warm: int = 0) -> NDArray[np.float64]:
+        """Nanoseconds of each piece of `times` runs behind `warm` others, [run, piece]; `notes`: no run notes the time
+        more often. `looks` has the yardsticks right before these runs and right behind.
+        """
+        log = np.zeros((warm + times) * notes + 1, np.int64)
         self.pointers[len(self.pointers) - 1] = log.ctypes.data
-        count = len(self.code.stages)
-        if _code()[0](self.functions, self.extents, count, self.pointers, self.cursor, times):
+        arguments = self.functions, self.extents, len(self.code.stages), self.pointers, self.cursor, warm, warm + times
+        if _code()[0](*arguments, self.looks.function, *self.looks.places):
             raise SimdnnError(f"{self.name}: its data raise the engine's alarm, so it cannot be timed")
         noted = (int(self.pointers[len(self.pointers) - 1] or 0) - log.ctypes.data) // log.itemsize
-        return np.diff(log[:noted]).reshape(times, -1) * tick_ns()
+        return np.diff(log[:noted]).reshape(warm + times, -1)[warm:] * tick_ns()
 
 
 def _loops(body: Sequence[Statement], times: int = 1) -> Iterator[tuple[Loop, int]]:
@@ -150,22 +176,22 @@ def measure(program: Program, buffers: dict[str, Array], samples: int = 25) -> M
     run_ns = min(float(whole.run(1, 1).sum()) for _ in range(3))
     stamped = _long_loops(program, run_ns / yardsticks().chain)
     code, notes = _Stamped(program, buffers, tuple(stamped)), 1 + sum(stamped.values())
-    least = 2 if run_ns < TWICE_US * 1e3 else 1
-    times = max(least, round(SAMPLE_US * 1e3 / max(1.0, run_ns)))
+    times = max(1, round(SAMPLE_US * 1e3 / max(1.0, run_ns)))
+    warm = math.ceil(WARM_US * 1e3 / max(1.0, run_ns))
     found: list[_Sample] = []
     usual = usual_ratio()
     end = time.perf_counter() + PATIENCE_S
     while sum(sample.moved <= QUIET for sample in found) < samples:
-        chain0, slots0 = yardsticks()
+        chain, slots = yardsticks()
         if time.perf_counter() > end and len(found) >= LEAST:
             break
-        if slots0 / chain0 / usual - 1 > QUIET and time.perf_counter() < end:
+        if slots / chain / usual - 1 > QUIET and time.perf_counter() < end:
             continue  # a neighbour is at work
-        spent = code.run(times, notes)[least - 1 :]
-        chain1, slots1 = yardsticks()
-        beside = max(slots0 / chain0, slots1 / chain1) / usual - 1
-        moved = max(abs(chain1 / chain0 - 1), abs(slots1 / slots0 - 1), beside)
-        cycle = (chain0 + chain1) / 2
+        spent = code.run(times, notes, warm)
+        before, behind = code.looks.read()
+        beside = max(look.slots / look.chain for look in (before, behind)) / usual - 1
+        moved = max(abs(behind.chain / before.chain - 1), abs(behind.slots / before.slots - 1), beside)
+        cycle = (before.chain + behind.chain) / 2
         found.append(_Sample(moved, cycle, spent / cycle))
     found.sort(key=lambda sample: sample.moved)
     quiet = sum(sample.moved <= QUIET for sample in found)

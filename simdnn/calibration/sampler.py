@@ -38,8 +38,8 @@ TILES_AT = 8 * PAGE  # where in the data the tiles' shapes stand
 _ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA = 158, 0x1023, 18  # Linux on x86-64, asm/prctl.h
 _SAVED = ("rbx", "rbp", "r12", "r13", "r14", "r15")
 _CLEARED = ("ebx", "r8d", "r9d", "r10d", "r11d", "r12d", "r13d", "r14d", "r15d", "eax")
-_STAMPS = 7  # time-stamp counters: an empty stretch, chain, canary, the loop, canary, chain
-_FRAME = 8 * (5 + _STAMPS)  # on the stack: the arguments (turns, first, second, stamps, samples), then the stamps
+STAMPS = 7  # time-stamp counters: an empty stretch, chain, canary, the loop, canary, chain
+_FRAME = 8 * (5 + STAMPS)  # on the stack: the arguments (turns, first, second, stamps, samples), then the stamps
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ class Sampler:
         ready += [f"xor {r}, {r}" for r in _CLEARED]
         ready += ["mov rcx, [rsp]", "mov rsi, [rsp+8]", "mov rdi, [rsp+16]", "mov rdx, rdi", "mov rbp, rdi"]
         ready += ["mov r15d, 64"] if tiles else []
-        copied = [f"mov rax, [rsp+{40 + 8 * i}]\nmov [rcx+{8 * i}], rax" for i in range(_STAMPS)]
-        stored = ["mov rcx, [rsp+24]", *copied, f"add rcx, {8 * _STAMPS}", "mov [rsp+24], rcx"]
+        copied = [f"mov rax, [rsp+{40 + 8 * i}]\nmov [rcx+{8 * i}], rax" for i in range(STAMPS)]
+        stored = ["mov rcx, [rsp+24]", *copied, f"add rcx, {8 * STAMPS}", "mov [rsp+24], rcx"]
         stored += ["dec qword ptr [rsp+32]"]
         end = ["vzeroupper", *(["tilerelease"] if tiles else []), f"add rsp, {_FRAME}"]
         end += [*(f"pop {r}" for r in reversed(_SAVED)), "ret"]
@@ -130,12 +130,17 @@ class Sampler:
         code += machine_code("\n".join(end))
         self.memory = mmap.mmap(-1, len(code), prot=mmap.PROT_READ | mmap.PROT_WRITE)
         self.memory.write(code)
-        self.call = _callable(self.memory)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        self.call = _callable(self.memory, self.address)
 
     def run(self, turns: int, samples: int, first: int = 0, second: int = 0) -> Samples:
         """Samples of a number of iterations each, over two addresses."""
-        stamps = np.zeros((samples, _STAMPS), np.int64)
+        stamps = np.zeros((samples, STAMPS), np.int64)
         self.call(turns, first, second, stamps.ctypes.data, samples)
+        return self.read(stamps)
+
+    def read(self, stamps: NDArray[np.int64]) -> Samples:
+        """The samples whose time-stamp counters these are, [samples, `STAMPS`]."""
         spent = np.diff(stamps, axis=1).astype(np.float64)
         chain0, slots0, loop, slots1, chain1 = np.maximum(1.0, spent[:, 1:] - np.median(spent[:, 0])).T
         chain0, slots0, slots1, chain1 = (ticks / self.longer for ticks in (chain0, slots0, slots1, chain1))
@@ -164,9 +169,8 @@ def _permit_tiles() -> None:
         raise Unimplemented("this system does not let a process use tiles (AMX)")
 
 
-def _callable(memory: mmap.mmap) -> Callable[..., None]:
-    """The function at the start of `memory`, which becomes executable instead of writable."""
-    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+def _callable(memory: mmap.mmap, address: int) -> Callable[..., None]:
+    """The function at the start of `memory`, its address, which becomes executable instead of writable."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(len(memory)), mmap.PROT_READ | mmap.PROT_EXEC):
         raise Unimplemented("this system does not let a process run code that it wrote")
@@ -180,7 +184,7 @@ def coarseness() -> int:
 
     On a Zen 4 it goes on by 26 ticks, which are 37 cycles: of 512 they would be 7 %.
     """
-    code, stamps = Sampler(["nop"], longer=1), np.zeros((200, _STAMPS), np.int64)
+    code, stamps = Sampler(["nop"], longer=1), np.zeros((200, STAMPS), np.int64)
     code.call(1, 0, 0, stamps.ctypes.data, len(stamps))
     step, chain = int(np.gcd.reduce(np.diff(stamps.ravel()))), float(np.median(stamps[:, 2] - stamps[:, 1]))
     return 1 << max(0, math.ceil(math.log2(STEPS * step / chain)))
@@ -191,7 +195,7 @@ def tick_ns() -> float:
     """Nanoseconds of a tick of the time-stamp counter."""
     code, found = Sampler(["nop"], longer=1), []
     for _ in range(7):
-        start, ticks = time.perf_counter_ns(), np.zeros((20_000, _STAMPS), np.int64)
+        start, ticks = time.perf_counter_ns(), np.zeros((20_000, STAMPS), np.int64)
         code.call(1, 0, 0, ticks.ctypes.data, len(ticks))
         found.append((time.perf_counter_ns() - start) / (ticks[-1, -1] - ticks[0, 0]))
     return float(min(found))

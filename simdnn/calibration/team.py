@@ -2,14 +2,15 @@
 
 The threads meet at a barrier in memory in front of the first stage and behind each, and wait by looking at it, so that
 no system call is in what is timed. A sample counts where none of them lost its core to another process meanwhile and
-the yardsticks of each (`timer`) are as they should be before and behind it. What disturbs a sample unseen makes it
-longer, so the lowest tenth of the samples that count is taken.
+the yardsticks of each (`timer`) are as they should be right before it and right behind. What disturbs a sample unseen
+makes it longer, so the lowest tenth of the samples that count is taken.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import os
 import statistics
 import time
@@ -22,9 +23,9 @@ import numpy as np
 from isa_models.errors import SimdnnError
 from isa_models.readings.arrays import Array, on_a_line
 from simdnn.calibration.native import linked
-from simdnn.calibration.programs import LEAST, PATIENCE_S, QUIET, SAMPLE_US, Measurement
+from simdnn.calibration.programs import LEAST, PATIENCE_S, QUIET, SAMPLE_US, WARM_US, Measurement, looking
 from simdnn.calibration.sampler import LINE, tick_ns
-from simdnn.calibration.timer import Yardsticks, usual_ratio, yardsticks
+from simdnn.calibration.timer import Looks, Yardsticks, usual_ratio, yardsticks
 from simdnn.numerics.compiled import compile_timed, cuts, own_buffers
 from simdnn.program.records import Program
 
@@ -50,23 +51,34 @@ done:
   ret void
 }
 
-define i32 @repeat(ptr %functions, ptr %ranges, i64 %count, ptr %pointers, i64 %times, ptr %barrier, i64 %threads,
-                   i32 %clock, ptr %ticks, ptr %own) nounwind {
+define i32 @repeat(ptr %functions, ptr %ranges, i64 %count, ptr %pointers, i64 %warm, i64 %times, ptr %barrier,
+                   i64 %threads, i32 %clock, ptr %ticks, ptr %own, ptr %look, i64 %stamps_before, i64 %stamps_behind)
+                   nounwind {
 entry:
   %own_end = getelementptr [2 x i64], ptr %own, i64 1
   call void @meet(ptr %barrier, i64 %threads, i64 1)
-  %read0 = call i32 @clock_gettime(i32 %clock, ptr %own)
-  %start = call i64 @llvm.readcyclecounter()
   br label %again
 again:
   %t = phi i64 [ 0, %entry ], [ %t1, %next ]
   %met = phi i64 [ 1, %entry ], [ %round, %next ]
   %before = phi i32 [ 0, %entry ], [ %alarm, %next ]
+  %counts = icmp eq i64 %t, %warm
+  br i1 %counts, label %begin, label %go
+begin:
+  LOOK_BEFORE
+  %looked = add i64 %met, 1
+  call void @meet(ptr %barrier, i64 %threads, i64 %looked)
+  %read0 = call i32 @clock_gettime(i32 %clock, ptr %own)
+  %start = call i64 @llvm.readcyclecounter()
+  store i64 %start, ptr %ticks
+  br label %go
+go:
+  %first = phi i64 [ %met, %again ], [ %looked, %begin ]
   br label %stage
 stage:
-  %s = phi i64 [ 0, %again ], [ %s1, %behind ]
-  %earlier = phi i64 [ %met, %again ], [ %round, %behind ]
-  %so_far = phi i32 [ %before, %again ], [ %alarm, %behind ]
+  %s = phi i64 [ 0, %go ], [ %s1, %behind ]
+  %earlier = phi i64 [ %first, %go ], [ %round, %behind ]
+  %so_far = phi i32 [ %before, %go ], [ %alarm, %behind ]
   %from_p = getelementptr [2 x i64], ptr %ranges, i64 %s
   %from = load i64, ptr %from_p
   %to_p = getelementptr i64, ptr %from_p, i64 1
@@ -92,26 +104,35 @@ next:
   br i1 %again1, label %again, label %done
 done:
   %end = call i64 @llvm.readcyclecounter()
-  %spent = sub i64 %end, %start
+  %began = load i64, ptr %ticks
+  %spent = sub i64 %end, %began
   store i64 %spent, ptr %ticks
   %read1 = call i32 @clock_gettime(i32 %clock, ptr %own_end)
+  LOOK_BEHIND
   ret i32 %alarm
 }"""
 
 
 class Spent(NamedTuple):
-    """Nanoseconds of one thread, from barrier to barrier, and how many of them it did not have its core."""
+    """Nanoseconds of one thread, from barrier to barrier, how many of them it did not have its core, and the yardsticks
+    right before and right behind.
+    """
 
     whole: float
     lost: float
+    before: Yardsticks
+    behind: Yardsticks
 
 
 @functools.cache
 def _repeat() -> tuple[Any, tuple[Any, ...]]:
-    """repeat(functions, ranges, count, pointers, times, barrier, threads, clock, ticks, own), and what keeps it."""
+    """repeat(functions, ranges, count, pointers, warm, times, barrier, threads, clock, ticks, own, look, stamps before,
+    stamps behind), and what keeps it.
+    """
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    kinds = (pointer, pointer, number, pointer, number, pointer, number, ctypes.c_int32, pointer, pointer)
-    return linked(_REPEAT, "repeat", *kinds)
+    work = pointer, pointer, number, pointer, number, number
+    kinds = (*work, pointer, number, ctypes.c_int32, pointer, pointer, pointer, number, number)
+    return linked(looking(_REPEAT), "repeat", *kinds)
 
 
 class Team:
@@ -137,6 +158,7 @@ class Ready:
         self.repeat, self.keep = _repeat()
         self.tick = tick_ns()  # both before any thread asks for them
         self.name, self.team, self.count = program.name, team, len(code.stages)
+        self.looks = [Looks() for _ in range(team.size)]
         self.functions = _pointers([ctypes.cast(f, ctypes.c_void_p).value for f, _ in code.stages])
         ranges = np.zeros((team.size, self.count, 2), np.int64)
         for stage, (_, extent) in enumerate(code.stages):
@@ -146,8 +168,8 @@ class Ready:
         self.buffers = [own_buffers(program, buffers) for _ in range(team.size)]
         self.pointers = [_pointers([mine[t.name].ctypes.data for t in program.tensors]) for mine in self.buffers]
 
-    def run(self, times: int) -> list[Spent]:
-        """Run the program a number of times."""
+    def run(self, times: int, warm: int = 0) -> list[Spent]:
+        """Run the program a number of times, behind `warm` others that do not count."""
         barrier = on_a_line(LINE // 8, np.int64)  # a line of its own
 
         def turn(number: int) -> Spent:
@@ -157,18 +179,21 @@ class Ready:
                 self.ranges[number].ctypes.data,
                 self.count,
                 self.pointers[number],
-                times,
+                warm,
+                warm + times,
                 barrier.ctypes.data,
                 self.team.size,
                 time.CLOCK_THREAD_CPUTIME_ID,
                 ticks.ctypes.data,
                 own.ctypes.data,
+                self.looks[number].function,
+                *self.looks[number].places,
             )
             if raised:
                 raise SimdnnError(f"{self.name}: its data raise the engine's alarm, so it cannot be timed")
             seconds, ns = (own[1] - own[0]).tolist()
             whole = float(ticks[0]) * self.tick
-            return Spent(whole, whole - (seconds * 1e9 + ns))
+            return Spent(whole, whole - (seconds * 1e9 + ns), *self.looks[number].read())
 
         return self.team.each(turn)
 
@@ -178,25 +203,23 @@ def measure(program: Program, buffers: dict[str, Array], samples: int, team: Tea
     ready = Ready(program, buffers, team)
     usual_ratio()  # before any thread asks for it
 
-    def look() -> list[Yardsticks]:
-        return team.each(lambda _: yardsticks())
-
     ready.run(1)
-    times = max(1, round(SAMPLE_US * 1e3 / max(1, min(ready.run(1)[0].whole for _ in range(3)))))
+    run_ns = max(1.0, min(ready.run(1)[0].whole for _ in range(3)))
+    times, warm = max(1, round(SAMPLE_US * 1e3 / run_ns)), math.ceil(WARM_US * 1e3 / run_ns)
     found: list[tuple[float, float, float]] = []  # by how much disturbed, cycles, nanoseconds of a cycle
     end = time.perf_counter() + PATIENCE_S * team.size
     while sum(disturbed <= QUIET for disturbed, *_ in found) < samples:
-        before = look()
+        beside = _beside(team.each(lambda _: yardsticks()))
         if time.perf_counter() > end and len(found) >= LEAST:
             break
-        if _beside(before) > QUIET and time.perf_counter() < end:
+        if beside > QUIET and time.perf_counter() < end:
             continue  # a neighbour is at work
-        spent = ready.run(times)
-        after = look()
+        spent = ready.run(times, warm)
+        before, behind = [each.before for each in spent], [each.behind for each in spent]
         whole = max(each.whole for each in spent)
         lost = max(each.lost for each in spent) / whole
-        disturbed = max(lost, _beside(before), _beside(after), *map(_change, before, after))
-        cycle_ns = statistics.mean(each.chain for each in before + after)
+        disturbed = max(lost, _beside(before), _beside(behind), *map(_change, before, behind))
+        cycle_ns = statistics.mean(look.chain for look in before + behind)
         found.append((disturbed, whole / times / cycle_ns, cycle_ns))
     found.sort()
     quiet = sum(disturbed <= QUIET for disturbed, *_ in found)

@@ -32,6 +32,7 @@ from simdnn.calibration.sampler import (
     CANARIES,
     CHAIN_CYCLES,
     PLAIN,
+    STAMPS,
     WIDTH,
     Frame,
     Sampler,
@@ -57,6 +58,7 @@ START = 0.1, 200  # of a sample's cycles, and cycles: what a loop's beginning an
 ENOUGH = 25  # quiet samples of either length
 LEAST = 5  # quiet ones of either, below which there is no figure
 PATIENCE_S = 0.6
+LOOKS, COLD = 9, 4  # at the yardsticks in a row by native code, and how many of them come before it is warm
 SETTLING_S = 3.0  # in which to see the core without a neighbour once
 
 
@@ -123,11 +125,41 @@ def sample_cycles() -> int:
 
 def yardsticks() -> Yardsticks:
     """The medians over some ten microseconds."""
-    found = _bare().run(1, 8)
+    return _yardsticks(_bare().run(1, 8))
+
+
+def _yardsticks(found: Samples) -> Yardsticks:
     return Yardsticks(
         float(np.median(found.chain)) * tick_ns() / CHAIN_CYCLES,
         float(np.median(found.slots)) * tick_ns() / CHAIN_CYCLES,
     )
+
+
+class Looks:
+    """Room for yardsticks that native code takes itself, right before what it times and right behind.
+
+    A core that has gone slower under wide code goes faster again within microseconds, sooner than Python comes back. So
+    such code has a `call` of `function` at either end, which notes its stamps at one of two `places`.
+    """
+
+    def __init__(self) -> None:
+        self.stamps = np.zeros((2, LOOKS, STAMPS), np.int64)
+        self.function = _bare().address
+
+    @staticmethod
+    def call(function: str, place: str) -> str:
+        """LLVM text that takes them: `function` and a place by the names of their values."""
+        return f"call void {function}(i64 1, i64 0, i64 0, i64 {place}, i64 {LOOKS})"
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """Addresses of the stamps before and behind."""
+        return self.stamps[0].ctypes.data, self.stamps[1].ctypes.data
+
+    def read(self) -> tuple[Yardsticks, Yardsticks]:
+        """What was seen before and behind, less the first looks of each, in which the canary is not yet foreseen."""
+        before, behind = (_yardsticks(_bare().read(stamps[COLD:])) for stamps in self.stamps)
+        return before, behind
 
 
 @functools.cache

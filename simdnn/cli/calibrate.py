@@ -40,6 +40,7 @@ def main(args: argparse.Namespace) -> int:
         "file": str(path),
         "cpu": found.cpu,
         "ghz": round(found.ghz, 3),
+        "ghz_by_kind": {name: round(ghz, 3) for name, ghz in found.clocks.items()},
         "nearest": found.nearest.name,
         "load_to_use_cycles": found.load_to_use,
         "bytes_per_cycle": {level: list(pair) for level, pair in found.bandwidth.items()},
@@ -71,7 +72,8 @@ def main(args: argparse.Namespace) -> int:
         all_ = f"; by {found.cores} cores at once {together:.1f} loaded" if together else ""
         print(f"{level}: {loads:.1f} bytes a cycle loaded, {stores:.1f} stored{all_}")
     use = "not seen undisturbed" if found.load_to_use is None else f"{found.load_to_use:.2f} cycles"
-    print(f"load to use {use}; clock {found.ghz:.2f} GHz; nearest machine: {name}")
+    kinds = ", ".join(f"{kind.removesuffix('_ghz')} {ghz:.2f}" for kind, ghz in found.clocks.items())
+    print(f"load to use {use}; clock by kind of code, GHz: {kinds}; nearest machine: {name}")
     print(f"the core as it behaves, whatever CPUID says: {found.behaviour}")
     groups = found.ports.groups()
     said = "; ".join(f"{kind} {letters}" for kind, letters in groups.items()) if groups else "none explain them all"

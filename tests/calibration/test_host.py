@@ -39,7 +39,7 @@ def calibration(**changes: object) -> Calibration:
     known: dict[str, object] = {
         "cpu": 'A "CPU" (family 1 model 2)',
         "date": "2026-01-01",
-        "ghz": 3.5,
+        "clocks": {"base_ghz": 3.5, "avx512_ghz": 3.1},
         "nearest": machine("zen4"),
         "isa": machine("zen4").isa,
         "instructions": figures_of("zen4"),
@@ -70,6 +70,7 @@ def test_the_file_is_a_machine(host: Path) -> None:
     assert list(host.parent.iterdir()) == [host]
     mine = machine("host")
     assert (mine.name, mine.title, mine.frequency.base_ghz) == ("host", 'A "CPU" (family 1 model 2)', 3.5)
+    assert (mine.frequency.figure(512, heavy=False), mine.frequency.avx512_ghz) == ("avx512_ghz", 3.1)
     row = mine.timing("vpdpbusd", "zmm,zmm,zmm")
     assert (row.latency, row.confidence) == (4, "measured")
     assert "2026-01-01, by simdnn calibrate" in row.source
