@@ -157,7 +157,7 @@ class Looks:
         return self.stamps[0].ctypes.data, self.stamps[1].ctypes.data
 
     def read(self) -> tuple[Yardsticks, Yardsticks]:
-        """What was seen before and behind, less the first looks of each, in which the canary is not yet foreseen."""
+        """The yardsticks before and behind, less the first looks of each, in which the canary is not yet foreseen."""
         before, behind = (_yardsticks(_bare().read(stamps[COLD:])) for stamps in self.stamps)
         return before, behind
 

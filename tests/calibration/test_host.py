@@ -13,7 +13,7 @@ import simdnn
 from isa_models import UnknownName
 from isa_models.isa import host_caps
 from isa_models.machines.loader import cpu_machine as machine
-from simdnn.calibration import sampler, timer
+from simdnn.calibration import clocks, sampler, timer
 from simdnn.calibration.behaviour import Behaviour, executes, nine_slots_of
 from simdnn.calibration.figures import Figure, _closest
 from simdnn.calibration.forms import chained, forms, text
@@ -210,6 +210,15 @@ def test_wide_loops_count_once_the_core_is_warm(core: Callable[..., None]) -> No
     core(moves=6, nops=6, cold=300_000)
     found = timer.measure(["vaddps zmm0, zmm1, zmm2"] * 4)
     assert found is not None and found.cycles * timer._seen_of_a_cycle() == pytest.approx(4)
+
+
+@pytest.mark.skipif(not sampler.available(), reason="the loops are x86-64's, with System V's calls")
+def test_each_kind_of_code_that_the_host_has_runs_for_its_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clocks, "SECONDS", 0.05)
+    monkeypatch.setattr(clocks, "QUIET", math.inf)
+    found = clocks.clocks()
+    assert set(found) == {figure for figure, kind in clocks.KINDS.items() if {kind.cap} <= host_caps() | {""}}
+    assert all(ghz > 0.1 for ghz in found.values())
 
 
 @pytest.mark.skipif(not sampler.available(), reason="the loops are x86-64's, with System V's calls")
