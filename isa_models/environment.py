@@ -20,20 +20,28 @@ def variable(name: str) -> str | None:
 
 
 def variables(names: tuple[str, ...]) -> tuple[str | None, ...]:
-    """The values of several: one look where none is set.
+    """The values of several: one look where none is set, and no decoding of what was met before.
 
     >>> variables(("SIMDNN_EXAMPLE", "SIMDNN_OTHER"))
     (None, None)
     """
     known = getattr(os.environ, "_data", None)
-    if known is not None and known.keys().isdisjoint(_keys(names)):
+    if known is None:
+        return tuple(map(os.environ.get, names))
+    if known.keys().isdisjoint(keys := _keys(names)):
         return (None,) * len(names)
-    return tuple(map(os.environ.get, names))
+    return _decoded(tuple(map(known.get, keys)))
+
+
+@functools.lru_cache(maxsize=64)
+def _decoded(values: tuple[object, ...]) -> tuple[str | None, ...]:
+    """Values as the environment's own dictionary has them, decoded."""
+    return tuple([None if value is None else os.environ.decodevalue(value) for value in values])
 
 
 @functools.cache
-def _keys(names: tuple[str, ...]) -> frozenset[object]:
-    return frozenset(map(_key, names))
+def _keys(names: tuple[str, ...]) -> tuple[object, ...]:
+    return tuple(map(_key, names))
 
 
 @functools.cache
