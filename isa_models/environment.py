@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from typing import Any
 
 
 def variable(name: str) -> str | None:
@@ -34,7 +35,7 @@ def variables(names: tuple[str, ...]) -> tuple[str | None, ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def _decoded(values: tuple[object, ...]) -> tuple[str | None, ...]:
+def _decoded(values: tuple[Any, ...]) -> tuple[str | None, ...]:
     """Values as the environment's own dictionary has them, decoded."""
     return tuple([None if value is None else os.environ.decodevalue(value) for value in values])
 

@@ -11,7 +11,7 @@ from simdnn.numerics import compiled, reference
 from simdnn.numerics.bound import Inputs as Inputs
 from simdnn.numerics.bound import unbound
 from simdnn.numerics.buffers import buffers_of
-from simdnn.numerics.covered import written_whole
+from simdnn.numerics.covered import maker
 from simdnn.program.check import verify
 from simdnn.program.records import Program
 
@@ -35,7 +35,7 @@ def run(
         raise InvalidArgument(f"threads={threads!r}; an integer from 1 to {MOST_THREADS} is needed")
     if engine != "reference" and threads == 1 and native and (left := unbound(program).run(inputs)) is not None:
         return left
-    buffers = buffers_of(program, inputs, written_whole)
+    buffers = buffers_of(program, inputs, maker)
     if engine == "reference":
         reference.execute(program, buffers)
     else:

@@ -13,11 +13,11 @@ from typing import Any
 from numpy import ndarray
 
 from isa_models.formats import fmt
-from isa_models.memory import LINE, address, empty, zeros
+from isa_models.memory import LINE, address
 from isa_models.readings.arrays import Array
 from simdnn.numerics import compiled
 from simdnn.numerics.buffers import constant_of, input_of
-from simdnn.numerics.covered import written_whole
+from simdnn.numerics.covered import maker
 from simdnn.program.check import verify
 from simdnn.program.records import Program, Tensor, walk
 
@@ -59,7 +59,7 @@ class Bound:
                 once = read[tensor.name] <= tensor.nbytes  # no more than a copy to the beginning of a line would
                 self._given.append((place, tensor, fmt(tensor.dtype).dtype, 1 if once else LINE))
             else:
-                make, dtype = empty if written_whole(program, tensor) else zeros, fmt(tensor.dtype).dtype
+                make, dtype = maker(program, tensor), fmt(tensor.dtype).dtype
                 size = tensor.size * dtype.itemsize
                 self._rooms.append((place, tensor.name, size, dtype, make, tensor.kind == "output"))
             self._addresses.append(place_of)

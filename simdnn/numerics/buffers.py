@@ -9,21 +9,23 @@ import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.formats import fmt
-from isa_models.memory import empty, zeros
+from isa_models.memory import zeros
 from isa_models.readings.arrays import Array, to_a_line, unmasked
 from simdnn.program.records import Program, Tensor
 
+Make = Callable[[int, np.dtype[Any]], Array]  # a number of bytes, as an array of a type
 
-def _never(program: Program, tensor: Tensor) -> bool:
-    return False
+
+def _zeros(program: Program, tensor: Tensor) -> Make:
+    return zeros
 
 
 def buffers_of(
-    program: Program, inputs: Mapping[str, Any], written: Callable[[Program, Tensor], bool] = _never
+    program: Program, inputs: Mapping[str, Any], maker: Callable[[Program, Tensor], Make] = _zeros
 ) -> dict[str, Array]:
     """A flat array for each tensor as a run finds it: inputs, constants, zeros; each begins on a cache line.
 
-    `written`: whether a tensor may hold anything before the run, which writes all of it.
+    `maker`: the function that makes the array of a tensor that the run writes.
     """
     buffers: dict[str, Array] = {}
     for tensor in program.tensors:
@@ -33,7 +35,7 @@ def buffers_of(
             buffers[tensor.name] = input_of(program, tensor, inputs)
         else:
             dtype = fmt(tensor.dtype).dtype
-            buffers[tensor.name] = _room(program, tensor, dtype, empty if written(program, tensor) else zeros)
+            buffers[tensor.name] = _room(program, tensor, dtype, maker(program, tensor))
     return buffers
 
 
@@ -54,7 +56,7 @@ def input_of(program: Program, tensor: Tensor, inputs: Mapping[str, Any]) -> Arr
     return to_a_line(array).reshape(-1)
 
 
-def _room(program: Program, tensor: Tensor, dtype: np.dtype[Any], make: Callable[..., Array]) -> Array:
+def _room(program: Program, tensor: Tensor, dtype: np.dtype[Any], make: Make) -> Array:
     try:
         return make(tensor.size * dtype.itemsize, dtype)
     except MemoryError:

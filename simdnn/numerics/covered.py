@@ -1,35 +1,61 @@
-"""Tensors that a run writes whole before it reads: they need not be zeros ahead, which would take a pass of its own.
+"""Tensors that a run writes before it reads: they need not be zeros ahead, which would take a pass of its own, but for
+the few places that it leaves out.
 
 What the stores of a program reach is marked once, element by element, as its addresses are affine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from isa_models.formats import fmt
+from isa_models.memory import empty, zeros
 from isa_models.readings.arrays import Array
 from simdnn.program.records import Loop, Memory, Op, Program, Statement, Tensor
 
 _LEAST = 1 << 17  # bytes of a tensor for which it is worth to look
-_found: dict[tuple[str, str], bool] = {}
+_MOST = 8  # runs of elements that are left out, up to which only they are cleared
+Left = tuple[slice, ...]  # runs of elements
+_found: dict[tuple[str, str], Left | None] = {}
 
 
 def written_whole(program: Program, tensor: Tensor) -> bool:
     """Whether each run of a program writes every element of a large output, and reads what it wrote at most; or all of
     a tensor that one part of it leaves to those behind.
     """
+    return left_out(program, tensor) == ()
+
+
+def left_out(program: Program, tensor: Tensor) -> Left | None:
+    """The elements that runs do not write so, where they are few runs; None where all have to be zeros ahead."""
     if tensor.kind not in ("output", "scratch") or tensor.nbytes < _LEAST:
-        return False
+        return None
     key = program.signature, tensor.name
-    if (found := _found.get(key)) is None:
-        found = _found[key] = _Marks(tensor).of(program)
-    return found
+    if key not in _found:
+        _found[key] = _Marks(tensor).of(program)
+    return _found[key]
+
+
+def maker(program: Program, tensor: Tensor) -> Callable[[int, np.dtype[Any]], Array]:
+    """The function that makes a tensor's array (its bytes, its type) as a run may find it."""
+    left = left_out(program, tensor)
+    if left is None:
+        return zeros
+    return partial(_cleared, left) if left else empty
+
+
+def _cleared(left: Left, size: int, dtype: np.dtype[Any]) -> Array:
+    array = empty(size, dtype)
+    for run in left:
+        array[run] = 0
+    return array
 
 
 @dataclass
@@ -38,16 +64,17 @@ class _Marks:
 
     tensor: Tensor
 
-    def of(self, program: Program) -> bool:
-        """Whether every element is among them, and no instruction reads one that was not written."""
+    def of(self, program: Program) -> Left | None:
+        """The elements that are not among them; None where they are many runs, or an instruction may read one."""
         body = program.body
         if self.tensor.kind == "scratch":
             body = tuple(takewhile(lambda statement: not self._reads((statement,)), body))
         elif not self._reads_own(body, frozenset()):
-            return False
+            return None
         marks = np.zeros(self.tensor.size, bool)
         self._mark(body, {}, marks)
-        return bool(marks.all())
+        ends = np.flatnonzero(np.diff(marks, prepend=True, append=True))
+        return None if len(ends) > 2 * _MOST else tuple(map(slice, ends[::2].tolist(), ends[1::2].tolist()))
 
     def _reads(self, body: Sequence[Statement]) -> bool:
         """Whether any instruction reads the tensor."""

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import simdnn
+from simdnn import numerics
 from simdnn.numerics import covered
-from simdnn.numerics.covered import written_whole
+from simdnn.numerics.covered import left_out, written_whole
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor, walk
 
 
@@ -40,6 +41,22 @@ def test_what_is_written_in_part_or_read_starts_as_zeros(monkeypatch: pytest.Mon
     assert not written_whole(replace(program, tensors=tensors), larger)
     assert not written_whole(_shortened(program), program.tensor["dst"])
     assert not written_whole(program, program.tensor["src"])
+
+
+def test_the_few_places_that_are_left_out_are_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(covered, "_LEAST", 1)
+    program = simdnn.estimate("matmul", m=32, n=64, k=24, dt="f32", machine="zen4").kernel.program
+    dst = program.tensor["dst"]
+    larger = replace(dst, size=dst.size + 5)
+    longer = replace(program, tensors=tuple(larger if t is dst else t for t in program.tensors))
+    assert left_out(longer, larger) == (slice(dst.size, dst.size + 5),)
+    monkeypatch.setattr(covered, "empty", lambda size, dtype: np.full(size // dtype.itemsize, 7, dtype))
+    inputs = {t.name: np.ones(t.size, np.float32) for t in program.tensors if t.kind == "input"}
+    left = numerics.run(longer, inputs)["dst"]
+    assert (left[dst.size :] == 0).all() and (left[: dst.size] == 24).all()
+    monkeypatch.setattr(covered, "_MOST", 0)
+    monkeypatch.setattr(covered, "_found", {})
+    assert left_out(longer, larger) is None
 
 
 @pytest.mark.parametrize("groups", [1, 32])
