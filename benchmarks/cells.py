@@ -109,6 +109,11 @@ COLUMNS = (
     Column("f32 x s8", "f32:s8:f32", "avx512_core", 128, _INTO_F32),
     Column("f32 x s4", "f32:s4:f32", "avx512_core", 128, _INTO_F32),
     Column("f32 x s8 avx2", "f32:s8:f32", "avx2", 128, _INTO_F32),
+    Column("bf16 amx", "bf16:bf16:f32", "avx512_core_amx"),
+    Column("u8s8 amx", "u8:s8:s32", "avx512_core_amx"),
+    Column("s8s8 amx", "s8:s8:s32", "avx512_core_amx"),
+    Column("bf16 x s8 amx", "bf16:s8:f32", "avx512_core_amx", 128, _INTO_BF16),
+    Column("bf16 x s4 amx", "bf16:s4:f32", "avx512_core_amx", 128, _INTO_BF16),
 )
 _BY_NAME = {column.name: column for column in COLUMNS}
 

@@ -3,19 +3,20 @@
 A call of the library as PyPI has it goes through a SYCL queue to another thread, which takes some 15 us, more than many
 small products. The object behind a primitive's handle is a C++ object, and its fourth virtual function computes. This
 gives it a copy of its table of functions with another one there, which calls the true one again and again. Two chains
-of dependent adds stand around each run; their length is known, so their time tells the clock.
+of dependent adds stand right around each sample; their length is known, so their time tells the clock. A sample of a
+short function is several calls: wide units, and those of tiles, are slower for the first 3 to 10 us behind other code.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.onednn import Primitive
 from simdnn.calibration.sampler import CHAIN_CYCLES, Sampler, Samples, tick_ns
@@ -25,7 +26,9 @@ _BEFORE, _FUNCTIONS = 2, 16  # words of the table that are copied, before its ad
 _QUIET = 0.03  # by how much the chains before and behind a run may differ
 _SECONDS = 0.12  # of samples of a primitive
 _FEWEST, _MOST = 9, 400  # samples
-_LONG = 3e-4  # seconds of a run that others interrupt: there the thread's own time counts
+_TOGETHER = 5  # samples of long runs in a row
+_INTERRUPTED = 0.01  # of their time that others may have had
+_WINDOW = 20e-6  # seconds that the calls of a sample take together, at least
 
 _Execute = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -45,40 +48,38 @@ def timed(primitive: Primitive) -> Timed:
     found: list[Timed] = []
 
     def measure(execute: Callable[..., int], this: int, context: int) -> None:
-        tick_ns()
-        start = time.thread_time()
-        execute(this, context)
-        seconds = time.thread_time() - start
-        count = int(min(_MOST, max(_FEWEST, _SECONDS / seconds)))
-        if seconds > _LONG:
-            found.append(_long(lambda: execute(this, context), count))
+        sampler = Sampler(_calling(ctypes.cast(execute, ctypes.c_void_p).value or 0))  # type: ignore[arg-type]
+        seconds = 1e-9 * tick_ns() * float(np.median(sampler.run(1, _FEWEST, context, this).loop))
+        calls = math.ceil(_WINDOW / seconds)
+        count = int(min(_MOST, max(_FEWEST, _SECONDS / (calls * seconds))))
+        if calls == 1:
+            groups = [_group(sampler, context, this) for _ in range(math.ceil(count / _TOGETHER))]
+            others = sorted(share for share, _ in groups)
+            most = max(_INTERRUPTED, others[len(groups) // 4])
+            found.append(_lowest([group for share, group in groups if share <= most]))
         else:
-            sampler = Sampler(_calling(ctypes.cast(execute, ctypes.c_void_p).value or 0))  # type: ignore[arg-type]
-            found.append(_short(sampler.run(1, count, context, this)))
+            found.append(_lowest([sampler.run(calls, count, context, this)], calls))
 
     _within(primitive, measure)
     return found[0]
 
 
-def _short(samples: Samples) -> Timed:
-    apart = np.abs(samples.chain_before / samples.chain_after - 1)
-    quiet = apart < max(_QUIET, float(np.sort(apart)[len(apart) // 4]))
-    return _lowest(samples.loop[quiet], samples.chain[quiet])
+def _group(sampler: Sampler, context: int, this: int) -> tuple[float, Samples]:
+    """Some samples in a row, between which the clock has no time to rise, and the share of it that others had."""
+    wall, own = time.perf_counter_ns(), time.thread_time_ns()
+    samples = sampler.run(1, _TOGETHER, context, this)
+    own = time.thread_time_ns() - own
+    return 1 - own / (time.perf_counter_ns() - wall), samples
 
 
-def _long(run: Callable[[], int], count: int) -> Timed:
-    """Cycles by the thread's own time; the clock is that of some chains right behind each run, their median."""
-    chain, ticks, chains = Sampler(["nop"]), [], []
-    for _ in range(count):
-        start = time.thread_time_ns()
-        run()
-        ticks.append((time.thread_time_ns() - start) / tick_ns())
-        chains.append(float(np.median(chain.run(1, 9).chain)))
-    return _lowest(np.array(ticks), np.array(chains))
-
-
-def _lowest(ticks: NDArray[np.float64], chain: NDArray[np.float64]) -> Timed:
-    cycles = np.sort(CHAIN_CYCLES * ticks / chain)
+def _lowest(samples: Sequence[Samples], calls: int = 1) -> Timed:
+    before, after, loop = (
+        np.concatenate([getattr(one, name) for one in samples]) for name in ("chain_before", "chain_after", "loop")
+    )
+    apart = np.abs(before / after - 1)
+    quiet = apart <= max(_QUIET, float(np.sort(apart)[len(apart) // 4]))
+    chain = (before + after)[quiet] / 2
+    cycles = np.sort(CHAIN_CYCLES * loop[quiet] / chain / calls)
     lowest = cycles[: max(1, len(cycles) // 10)]
     ghz = CHAIN_CYCLES / float(np.median(chain)) / tick_ns()
     return Timed(float(lowest.mean()), float(np.median(cycles)), ghz, len(cycles))
