@@ -27,10 +27,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from isa_models.instruction import TILE_ROWS
 from isa_models.machines.cpu_record import CacheLevel, Machine
 from isa_models.machines.provenance import Confidence
 from simdnn.program.records import Loop, Program, Straight
 from simdnn.timing.bundles import Lines
+from simdnn.timing.cpu.stream import form, mnemonic
 from simdnn.timing.fetched import Fetched
 from simdnn.timing.footprint import Region, crossing, moves_in_lines, parts
 
@@ -93,6 +95,7 @@ class Transfers:
     walked: frozenset[str]  # tensors that it reads a few bytes a row, row after row
     ahead: Mapping[str, float]  # tensors whose lines it fetches ahead of their loads: the share of them
     kind: KindOfCode
+    loading: float = 0.0  # cycles that tiles take on their way to registers, where L1 holds them
 
 
 def transfers(
@@ -111,6 +114,7 @@ def transfers(
     levels = [_first_level(tree, machine)]
     kind = kind_of_code(program)
     tiles = _share_of_tiles(program) if kind.tiles else 0.0
+    loading = _loading(program, machine) if kind.tiles else 0.0
     for inner, outer, found in zip(machine.caches, machine.caches[1:], fetched.missed, strict=False):
         keys = f"caches.{inner.name}.size_bytes", f"caches.{outer.name}.load_bytes_per_cycle"
         rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle * _share_of_rows(program, outer, asked)
@@ -123,7 +127,7 @@ def transfers(
     rates = per_cycle, per_cycle
     exposed = (machine.dram.exposed,) * 4
     levels.append(_level("DRAM", fetched.missed[-1], last.line_bytes, rates, confidence, exposed))
-    return Transfers(tuple(levels), fetched, asked | apart, _walked(program), _ahead(program), kind)
+    return Transfers(tuple(levels), fetched, asked | apart, _walked(program), _ahead(program), kind, loading)
 
 
 def _apart(program: Program) -> frozenset[str]:
@@ -180,6 +184,16 @@ def _share_of_tiles(program: Program) -> float:
         for memory, _, op, constants, _ in ops.alike:
             bytes_[op.definition.tile] += times * memory.bits * len(constants)
     return bytes_[True] / max(1, sum(bytes_.values()))
+
+
+def _loading(program: Program, machine: Machine) -> float:
+    """Cycles that loads of tiles take one after the other."""
+    cycles = 0.0
+    for op, times in program.ops():
+        if op.definition.tile and op.memory is not None:
+            row = machine.timing(mnemonic(op), form(op))
+            cycles += times * bool(row.load_bits) * row.occupancy * op.memory.rows / TILE_ROWS
+    return cycles
 
 
 def _share_of_rows(program: Program, cache: CacheLevel, asked: Collection[str]) -> float:

@@ -9,7 +9,8 @@ the slowest of what it asks for, and their times add up:
 - so are a loop's first iteration, which fetches what stays for the others, and those others,
 - and so is what stands around long loops, such as the stores at the end of a tile, which come all at once.
 
-What a level leaves exposed (`exposed` in the machine's file) adds to the core's own time in every phase.
+What a level leaves exposed (`exposed` in the machine's file) adds to the core's own time in every phase. Tiles are
+loaded one after the other, beside products: there it adds to the time of the loads, and shows where that is the longer.
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
     first, others = moved.levels[0], moved.levels[1:]
     cycles = max(core.cycles, first.cycles)
     slower = cycles / max(1, core.cycles)  # where the first cache bounds
+    idle = max(0.0, 1 - moved.loading / max(1, core.cycles)) if moved.loading else 0.0
     own = core.bound if core.cycles >= first.cycles else first.level
     votes = defaultdict(float, {own: cycles})
     for phase in phases(machine, core.span, moved):
         working, slowest = slower * phase.core, max(phase.levels)
-        cycles += phase.times * (max(working + phase.shown, slowest) - working)
+        shown = max(0.0, phase.shown - idle * working)
+        cycles += phase.times * (max(working + shown, slowest) - working)
         if slowest > working:
             votes[own] -= phase.times * working
             votes[others[phase.levels.index(slowest)].level] += phase.times * slowest

@@ -53,6 +53,24 @@ class RegisterTile:
 
 
 @dataclass(frozen=True)
+class TileBlocks:
+    """How a library's matmul on tiles goes through its blocks: one of `rows` x `columns` sums at a time, over `k`
+    elements. Between two such parts of K sums lie in the destination; `chunk` parts follow each other in a block.
+    `across`: the same rows meet one panel of columns after the other; else a panel meets all rows of a block.
+    """
+
+    rows: int
+    columns: int
+    block_rows: int
+    block_columns: int
+    k: int
+    chunk: int
+    across: bool
+    apart: tuple[str, ...]  # operands whose tiles pass the first cache by
+    fetches: str = ""  # the operand whose next panel is fetched ahead, "src" or "wei"
+
+
+@dataclass(frozen=True)
 class Options:
     """How a kernel treats its problem, beyond the dot product."""
 
@@ -69,6 +87,7 @@ class Options:
     starts: bool = False  # sums start from what comes first, which is then no addition to the first chain
     apart: tuple[str, ...] = ()  # operands whose tiles pass the first cache by: "src", "wei"
     tile: RegisterTile | None = None  # None: this package's choice
+    blocks: TileBlocks | None = None  # of a library on tiles: its time has them
     lanes: int = 0  # of a library's registers, where they are narrower than an ISA cap's: its time is theirs
     packs: int = 0  # rows of weights that a library packs at a time, panel by panel, in every run: its time has that
     direct: bool = False  # a library's convolution leaves out taps beside the image, and copies none: its time has that

@@ -92,8 +92,10 @@ def in_tiles(product: Product) -> PanelBlocks:
 
     Tiles are configured once, so all blocks have one height: the last one computes some rows a second time.
     """
-    rows, columns = product.rows, -(-product.oc // _COLUMNS)
-    if rows <= TILE_ROWS:
+    rows, columns, blocks = product.rows, -(-product.oc // _COLUMNS), product.options.blocks
+    if blocks:
+        height, most = blocks.rows, 2
+    elif rows <= TILE_ROWS:
         height, most = rows, _MOST_ACCUMULATORS
     else:
         height, most = -(-rows // -(-rows // (2 * TILE_ROWS))), 2
@@ -142,7 +144,10 @@ class AmxTiles:
     @cached_property
     def heights(self) -> tuple[int, ...]:
         """Rows of each tile of a block."""
-        return (self.rows,) if self.rows <= TILE_ROWS else (TILE_ROWS, self.rows - TILE_ROWS)
+        if self.rows <= TILE_ROWS:
+            return (self.rows,)
+        first = -(-self.rows // 2) if self.product.options.blocks else TILE_ROWS
+        return first, self.rows - first
 
     # -- tile registers: accumulators, tiles of rows, tiles of columns in turn ----------------------------------------
     def accumulator(self, i: int, j: int, dtype: str) -> Register:

@@ -42,6 +42,7 @@ class Walk:
     tile: RegisterTile
     plan: Plan
     emulated: bool = False  # bf16 by an older kernel, without bf16 arithmetic
+    widens: bool = False  # bf16 to f32, and multiplies that
 
     @property
     def held(self) -> bool:
@@ -206,12 +207,12 @@ class Walk:
         return op("vbroadcasti32x4", value, Memory(tensor, at, "u32", 4))
 
     def _float(self, register: str, tensor: str, dtype: str, at: Affine) -> Code:
-        if dtype == "bf16":
+        if dtype == "bf16" and not self.widens:
             return [op("vpmovzxwd", self.unit.reg(register), Memory(tensor, at, "u16", self.unit.lanes))]
         return load_float(self.unit, register, tensor, dtype, at, self.unit.lanes)
 
     def product(self, acc: Register, a: str, b: str) -> list[Op]:
         dot = VNNI if self.integer else FMA
-        if self.problem.wei == "bf16":
+        if self.problem.wei == "bf16" and not self.widens:
             dot = BF16_EMULATED if self.emulated else BF16
         return dot.emit(self.unit, acc.name, a, b, "t0")

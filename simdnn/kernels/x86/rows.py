@@ -98,7 +98,13 @@ def on_tiles(row: Row, name: str, problem: Problem, machine: Machine) -> Kernel:
     dot = TILED_S8 if problem.src == "s8" else row.dot
     packed = row.narrows_weights and isinstance(problem, MatmulProblem) and problem.wei_tag != "any"
     unit, order, options = unit_of(row.isa), accumulation_of(machine), row.options(problem)
-    return tiled_gemm(name, problem, unit, dot, order, options, compressed=packed).kernel()
+    own = replace(options, blocks=None)
+    kernel = tiled_gemm(name, problem, unit, dot, order, own, compressed=packed).kernel()
+    if options.blocks is None:
+        return kernel
+    from simdnn.kernels.x86.amx_blocks import in_blocks  # a library's
+
+    return replace(kernel, timed=in_blocks(name, problem, unit, dot, order, options))
 
 
 @dataclass(frozen=True)
@@ -303,7 +309,8 @@ def _depthwise_kernel(
             return replace(found.kernel(), timed=words.program(name))
         return found.kernel()
     emulated = problem.wei == "bf16" and "avx512_core_bf16" not in implied(unit.isa)
-    walk = Walk(problem, unit, depthwise_tile(problem, unit.masks, emulated), found.channel_plan, emulated)
+    widens = problem.wei == "bf16" and dot.wei == "f32" and not emulated
+    walk = Walk(problem, unit, depthwise_tile(problem, unit.masks, emulated), found.channel_plan, emulated, widens)
     return replace(found.kernel(), timed=walk.program(name))
 
 

@@ -40,12 +40,14 @@ _DEPTHWISE = (
     "dw:avx512_core_f16",
     "dw:avx512_core_vnni_int8",
 )
+ON_TILES = "gemm:avx512_core_amx", "gemm:avx512_core_amx_fp16", "gemm:avx512_core_amx_int8"
 _KNOWN = (
     "gemm:avx2",
     "gemm:avx2_by_bf16",
     "gemm:avx2_by_f16",
     "gemm:avx2_vnni",
     "gemm:avx512_core",
+    *ON_TILES,
     "gemm:avx512_core_bf16",
     "gemm:avx512_core_by_bf16",
     "gemm:avx512_core_by_f16",

@@ -16,20 +16,26 @@ from isa_models import Machine
 from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.kernels.common.sums import TileBlocks
 from simdnn.libraries.model import OperatorCall, OperatorForm
 from simdnn.libraries.onednn import loops
-from simdnn.libraries.onednn.blocking import BYTES_WITHOUT_VNNI, CONVOLUTIONS, packs, words_tile
+from simdnn.libraries.onednn.blocking import BYTES_WITHOUT_VNNI, CONVOLUTIONS, ON_TILES, packs, words_tile
 from simdnn.libraries.onednn.sums import by_older_kernel
+from simdnn.libraries.onednn.tile_blocks import tile_blocks
 
 EXECUTION = 1100.0  # cycles: arguments, scratchpad, threads asked for, and back, with one call of a kernel
 KERNEL = 150.0  # cycles of a call: its parameters, its registers saved, the last turns of its loops foreseen wrongly
 KERNEL_OF_TWO_ROWS = 250.0  # the same with one or two rows, which hide nothing of how weights start to flow again
+KERNEL_ON_TILES = 240.0  # the same on tiles
 LINE = 250.0  # cycles of a line of outputs by a block of columns: a call, and the addresses of its taps one by one
 #: cycles a weight of the older GEMM's copy, where lines of 16 columns are gone before the next 16 come, which are in
 #: the same lines: 0.21 to 0.24 at five such strides of rows, 0.10 at three others (its loop, timed by itself on a
 #: Golden Cove); where a machine has a cache's `set_cycles`, these tell it
 COLLIDING = 0.14
 SUMMED = 1.3  # cycles a weight of sums along K, column after column: a chain of adds, where a column's lines stay
+#: the same where lines come from the second cache anew: bytes read down columns of 256 to 2048 rows, 512, 768 or 1536
+#: bytes apart, take 2.1 to 3.5 cycles on a Redwood Cove, 1.0 where a column's lines stay
+SUMMED_FROM_L2 = 3.4
 #: cycles of an execution of a primitive beside products, and of each call of its kernel, measured on a Zen 4 with the
 #: smallest problems (docs/validation/primitives-cost.md)
 OPERATORS = {
@@ -65,8 +71,10 @@ def around(problem: Problem, row: str, machine: Machine, threads: int = 1) -> fl
         return EXECUTION
     if isinstance(problem, ConvProblem):
         return EXECUTION + (LINE * _lines(problem, row) + KERNEL * _lines_of_words(problem, row)) / threads
-    kernel = KERNEL if problem.m > 2 else KERNEL_OF_TWO_ROWS
-    calls = kernel * (problem.batch.count * _calls(problem) - 1)
+    blocks = tile_blocks(problem) if row in ON_TILES else None
+    kernel = KERNEL_ON_TILES if blocks else KERNEL if problem.m > 2 else KERNEL_OF_TWO_ROWS
+    count = _calls_on_tiles(problem, blocks) if blocks else _calls(problem)
+    calls = kernel * (problem.batch.count * count - 1)
     each = _copied(problem, machine) + _summed(problem, machine) if packs(problem, row) else 0.0
     return EXECUTION + (calls + each * problem.k * problem.n * problem.batch.count) / threads
 
@@ -142,6 +150,8 @@ def _summed(p: MatmulProblem, machine: Machine) -> float:
         return 0.0
     if p.k <= sets * first.ways:
         return SUMMED
+    if not first.set_cycles:
+        return SUMMED_FROM_L2
     return max(first.line_bytes / second.load_bytes_per_cycle, first.set_cycles / sets)
 
 
@@ -155,6 +165,11 @@ def _sets(p: MatmulProblem, machine: Machine) -> int:
 def _row(p: MatmulProblem) -> int:
     """Bytes of a row of plain weights."""
     return p.n * fmt(p.wei).bits // 8
+
+
+def _calls_on_tiles(p: MatmulProblem, blocks: TileBlocks) -> int:
+    rows, columns = (blocks.rows, blocks.block_columns) if blocks.across else (blocks.block_rows, blocks.columns)
+    return -(-p.m // rows) * -(-p.n // columns) * -(-p.k // blocks.k)
 
 
 def _calls(p: MatmulProblem) -> int:

@@ -24,6 +24,7 @@ from simdnn.libraries.onednn.order import (
     weights_stay_in_order,
 )
 from simdnn.libraries.onednn.refusals import refuse_raw, refuse_scaled_parts, refuse_sum_in_gemm
+from simdnn.libraries.onednn.tile_blocks import tile_blocks
 
 AMX = "avx10_1_512_amx"  # oneDNN's name of the cap
 _FIRST_LEVEL = 48 * 1024  # bytes of the first cache of the CPUs that have tiles
@@ -184,7 +185,8 @@ def cut_for_tiles(dot: DotProduct, isa: str, problem: Problem) -> Options:
     even = even_parts(problem.k) if problem.src == "bf16" and problem.left_to != "gemm" else 0
     copied = problem.src == "f32" or problem.decompression  # to a buffer, whose tiles the library loads as any others
     apart = () if copied else tiles_apart(problem.m, problem.k * fmt(problem.src).bits // 8)
-    return Options(split_k=even, merged_scales=dot.acc == "s32", apart=apart, ahead=True)
+    blocks = tile_blocks(problem) if problem.tiles and not even else None
+    return Options(split_k=even, merged_scales=dot.acc == "s32", apart=apart, ahead=True, blocks=blocks)
 
 
 def tiles_apart(rows: int, row_bytes: int) -> tuple[str, ...]:

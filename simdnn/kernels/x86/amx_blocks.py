@@ -1,0 +1,183 @@
+"""A matmul on AMX tiles as a library goes through it (`TileBlocks`), for the clock alone: `amx.py` has the bits.
+
+    for each block of columns, or of rows; for each chunk of K:
+        for each block of rows, or panel of columns; for each part of K:
+            for each panel of columns, or block of rows:
+                clear the accumulators, or load the sums of the part before; products; store them to dst
+
+Sums lie in dst between two parts of K. Where dst wants another type, or something is left to do, a buffer has them, and
+the epilogue stands behind the last part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from isa_models.formats import fmt
+from simdnn.kernels.common.code import Code, loop, op, pieces
+from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.common.sums import Options, TileBlocks
+from simdnn.kernels.x86.amx import AmxTiles, tiled_gemm
+from simdnn.kernels.x86.code import Unit
+from simdnn.kernels.x86.dots import Dot
+from simdnn.kernels.x86.gemm import Gemm
+from simdnn.kernels.x86.tile import Panel
+from simdnn.program.records import Affine, Program
+
+_LINE = 64  # bytes of a cache's line
+_STEPS = _COLUMNS = 16  # doublewords of a tile's row: of channels, and of sums
+
+
+def in_blocks(name: str, problem: MatmulProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Program:
+    """The program of a matmul whose options have blocks."""
+    assert options.blocks
+    made = replace(options, apart=options.blocks.apart)
+    return Blocks(tiled_gemm(name, problem, unit, dot, accumulation, made, compressed=False), options.blocks).program()
+
+
+@dataclass(frozen=True)
+class Part:
+    """Equal parts of K: how many, the number of steps of 64 bytes before the first and in each; whether sums begin."""
+
+    times: int
+    first: Affine
+    steps: int
+    begins: bool
+
+
+def parts_of(steps: int, each: int, chunk: int) -> list[list[Part]]:
+    """Parts of `each` steps, by chunk.
+
+    >>> [[(part.times, str(part.first), part.steps) for part in parts] for parts in parts_of(9, 2, 4)]
+    [[(1, '0', 2), (3, '2*kb + 2', 2)], [(1, '8', 1)]]
+    """
+    whole, rest = divmod(steps, each)
+    found = []
+    for first in range(0, whole + (rest > 0), chunk):
+        full, begins = min(first + chunk, whole) - first, first == 0 < whole
+        parts = [Part(1, Affine(), each, True)] if begins else []
+        if full > begins:
+            at = Affine((first + begins) * each) + Affine.var("kb") * (each if full > begins + 1 else 0)
+            parts.append(Part(full - begins, at, each, False))
+        if rest and first + chunk > whole:
+            parts.append(Part(1, Affine(whole * each), rest, whole == 0))
+        found.append(parts)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The nest of one matmul."""
+
+    gemm: Gemm
+    cut: TileBlocks
+
+    @property
+    def tiles(self) -> AmxTiles:
+        tiles = self.gemm.tiles
+        assert isinstance(tiles, AmxTiles)
+        return tiles
+
+    def program(self) -> Program:
+        code = self.across() if self.cut.across else self.down()
+        return self.gemm.program_of(loop("g", 1, loop("q", 1, code), parallel=True), self.gemm.tensors())
+
+    @cached_property
+    def chunks(self) -> list[list[Part]]:
+        ((chain,),) = (repeat.chains for repeat in self.tiles.sums.sums(1))
+        size = fmt(self.tiles.dot.src).bits // 8
+        return parts_of(chain.steps // _STEPS, -(-self.cut.k * size // _LINE), self.cut.chunk)
+
+    def across(self) -> Code:
+        """Rows meet one panel after the other, of a block of columns."""
+        code: Code = []
+        for times, panels in self.blocks_of_columns():
+            for parts in self.chunks:
+                body: Code = []
+                for begin, count in self.rows(0, self.tiles.product.rows):
+                    inner: Code = []
+                    for part in parts:
+                        one = [s for n, panel in panels for s in loop("j", n, self.block(begin, panel, part))]
+                        inner += loop("kb", part.times, one)
+                    body += loop("r", count, inner)
+                code += loop("nb", times, body)
+        return code
+
+    def down(self) -> Code:
+        """A panel meets all rows of a block."""
+        code: Code = []
+        for times, first, rows in pieces("mb", self.tiles.product.rows, self.cut.block_rows):
+            for parts in self.chunks:
+                body: Code = []
+                for count, panel in self.gemm.weights.panels():
+                    inner: Code = []
+                    for part in parts:
+                        one: Code = []
+                        for begin, blocks in self.rows(first, rows):
+                            one += loop("r", blocks, self.block(begin, panel, part))
+                        inner += loop("kb", part.times, one)
+                    body += loop("j", count, inner)
+                code += loop("mb", times, body)
+        return code
+
+    def rows(self, first: Affine | int, count: int) -> list[tuple[Affine, int]]:
+        """Blocks of rows: where each begins, and how many there are; the last computes some a second time."""
+        height = self.cut.rows
+        times, rest = divmod(count, height)
+        found = [(Affine.var("r") * height + first, times)] if times else []
+        return [*found, *([(Affine(count - height) + first, 1)] if rest else [])]
+
+    def blocks_of_columns(self) -> list[tuple[int, list[tuple[int, Panel]]]]:
+        """Blocks of panels: how many of them, and the panels of one."""
+        panels = self.gemm.weights.panels()
+        whole, panel = panels[0]
+        each = -(-self.cut.block_columns // self.cut.columns)
+        if each >= whole:
+            return [(1, panels)]
+        times, rest = divmod(whole, each)
+        found = [(times, [(each, _moved(panel, Affine.var("nb") * each))])]
+        last = [*([(rest, _moved(panel, Affine(times * each)))] if rest else []), *panels[1:]]
+        return [*found, *([(1, last)] if last else [])]
+
+    def block(self, row: Affine, panel: Panel, part: Part) -> Code:
+        """The sums of a block over a part of K; `row` is its first."""
+        tiles, c, k = self.tiles, self.tiles.product.conv, Affine.var("k")
+        ((chain,),) = (repeat.chains for repeat in tiles.sums.sums(panel.step))
+        r = tiles.product.reading
+        firsts = [sum(tiles.heights[:i]) for i in range(len(tiles.heights))]
+        sources = (row * r.column).steps(r.column * tiles.heights[0], len(firsts))
+        rows, weights = chain.at(sources, panel.base)
+        stored: Code = []
+        begun: Code = []
+        buffered = tiles.buffered(panel)
+        width = panel.vectors * _COLUMNS
+        for i, at in enumerate(firsts):
+            for j in range(panel.vectors):
+                bits = tiles.accumulator(i, j, "u32")
+                place = tiles.rows_at(i, "dst", (row + at) * c.oc + panel.dst + j * _COLUMNS, c.oc)
+                if j in buffered:
+                    place = tiles.rows_at(i, "sums", Affine(at * width + j * _COLUMNS), width)
+                begun.append(op("tilezero", bits, bits) if part.begins else op("tileloadd", bits, place))
+                stored.append(op("tilestored", place, bits))
+        each = -(-tiles.rows // part.steps)
+        asking, rest = divmod(tiles.rows, each)
+        code = tiles.asked(panel, row, Affine(asking * each), rest)
+        body = tiles.step(panel, rows, weights, k + part.first) + tiles.asked(panel, row, k * each, each)
+        code += loop("k", asking, body)
+        if part.steps > asking:
+            code += loop("k", part.steps - asking, tiles.step(panel, rows, weights, k + part.first + asking))
+        return [*begun, *code, *stored, *tiles.finish_rows(panel, buffered, row * self.beside, row)]
+
+    @property
+    def beside(self) -> int:
+        """Parameters of a row."""
+        return self.tiles.product.conv.groups * self.tiles.blocks.layout.channels
+
+
+def _moved(panel: Panel, by: Affine) -> Panel:
+    """A panel among those of the loop `j`, so many further."""
+    base, dst, channel = (
+        place + by * dict(place.terms).get("j", 0) for place in (panel.base, panel.dst, panel.channel)
+    )
+    return replace(panel, base=base, dst=dst, channel=channel)
