@@ -68,10 +68,17 @@ def accumulation_of(machine: Machine | None) -> str:
 
 
 def tiled_gemm(
-    name: str, problem: Problem, unit: Unit, dot: Dot, accumulation: str, options: Options, compressed: bool
+    name: str,
+    problem: Problem,
+    unit: Unit,
+    dot: Dot,
+    accumulation: str,
+    options: Options,
+    compressed: bool,
+    panels: type[PanelWeights] = PanelWeights,
 ) -> Gemm:
     """A matmul or a convolution on tiles; `compressed`: each panel's weights are decompressed before its tiles, or
-    rounded by the program.
+    rounded by the program, as `panels` does it.
     """
     product = Product(name, problem, unit, dot, options)
     blocks = in_tiles(product)
@@ -79,7 +86,7 @@ def tiled_gemm(
     sums = Chains(product)
     weights: PackedWeights | PanelWeights
     if compressed:
-        weights = PanelWeights(product, blocks)
+        weights = panels(product, blocks)
         plan = weights.decompressor.epilogue()
     else:
         weights, plan = PackedWeights(product, blocks.layout), epilogue_of(product, compensation.by)

@@ -18,6 +18,7 @@ from simdnn.kernels.x86.decompressor import refuses_groups
 from simdnn.kernels.x86.dots import BF16, FMA, FP16, MULTIPLY_ADD, Dot
 from simdnn.kernels.x86.fused import fused_gemm, refuses_fusion
 from simdnn.kernels.x86.gemm import compressed_gemm
+from simdnn.kernels.x86.library_weights import LibraryWeights
 from simdnn.kernels.x86.narrow import is_narrow
 from simdnn.kernels.x86.widened import from_codes
 from simdnn.libraries.onednn.sums import cut_by_channels, cut_decompressed
@@ -130,7 +131,12 @@ def _in_panels(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine:
         return replace(kernel, timed=compressed_gemm(name, stored, unit, dot, options).program)
     if options.split_k:
         return _ahead(name, unit, dot, problem, machine)
-    return tiled_gemm(name, problem, unit, dot, accumulation_of(machine), options, compressed=True).kernel()
+    order = accumulation_of(machine)
+    kernel = tiled_gemm(name, problem, unit, dot, order, options, compressed=True).kernel()
+    if not problem.tiles or is_narrow(problem.wei):
+        return kernel
+    stored = replace(problem, wei_tag="ab") if problem.wei in ("s4", "u4") else problem
+    return replace(kernel, timed=tiled_gemm(name, stored, unit, dot, order, options, True, LibraryWeights).program)
 
 
 def _fused(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine: Machine) -> Kernel:

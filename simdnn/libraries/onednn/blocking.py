@@ -56,6 +56,7 @@ _KNOWN = (
     "gemm:avx512_core_vnni",
     "wdec:avx2",
     "wdec:avx512_core",
+    "wdec:avx512_core_amx",
     "wdec:avx512_core_bf16",
 )
 
