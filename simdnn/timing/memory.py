@@ -191,8 +191,8 @@ def _loading(program: Program, machine: Machine) -> float:
     cycles = 0.0
     for op, times in program.ops():
         if op.definition.tile and op.memory is not None:
-            row = machine.timing(mnemonic(op), form(op))
-            cycles += times * bool(row.load_bits) * row.occupancy * op.memory.rows / TILE_ROWS
+            row = machine.instructions.get((mnemonic(op), form(op)))  # bytes may be asked of a machine without tiles
+            cycles += times * row.occupancy * op.memory.rows / TILE_ROWS if row and row.load_bits else 0.0
     return cycles
 
 

@@ -17,11 +17,15 @@ from isa_models import machine
 from simdnn import Attr, Quant, numerics
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, MatmulProblem
 from simdnn.kernels.common.sums import Options
+from simdnn.kernels.x86.amx import TILED_U8, tiled_gemm
+from simdnn.kernels.x86.amx_blocks import Blocks
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.direct import direct
 from simdnn.kernels.x86.dots import BF16, F16_LOADED, FMA, MADDUBS, VNNI, Dot
 from simdnn.libraries.onednn.blocking import convolution_tile, depthwise_tile
 from simdnn.libraries.onednn.calls import COLLIDING, EXECUTION, LINE, SUMMED, around
+from simdnn.libraries.onednn.tile_blocks import tile_blocks
+from simdnn.libraries.onednn.tiles import cut_for_tiles
 from simdnn.program.records import Program
 from tests.effort import examples
 
@@ -237,6 +241,45 @@ def test_what_is_timed_of_the_older_gemm_multiplies(m: int, k: int, n: int) -> N
     how: dict[str, Any] = {"dt": "u8:s8:s32", "machine": "spr", "isa": "avx2", "dispatch": "onednn"}
     program = simdnn.estimate("matmul", m=m, k=k, n=n, **how).kernel.timed
     found = numerics.run(program, {"plain": wei.reshape(-1), "src": src.reshape(-1)})["dst"]
+    assert (found.reshape(m, n) == src.astype(np.int32) @ wei.astype(np.int32)).all()
+
+
+_BLOCKS = [  # rows, columns, rows and columns of a block, K of a part: in code that the library made
+    ((16, 512, 512), "u8", (16, 32, 16, 512, 512)),
+    ((33, 129, 65), "bf16", (22, 32, 33, 65, 129)),
+    ((64, 768, 768), "bf16", (32, 32, 64, 768, 384)),
+    ((256, 2048, 2048), "bf16", (32, 32, 256, 2048, 416)),
+    ((128, 128, 128), "bf16", (32, 32, 32, 128, 128)),
+    ((512, 128, 512), "bf16", (32, 32, 32, 512, 128)),
+    ((512, 512, 512), "bf16", (32, 32, 32, 512, 512)),
+    ((768, 768, 768), "u8", (32, 32, 32, 768, 768)),
+]
+
+
+@pytest.mark.parametrize(("sizes", "src", "expected"), _BLOCKS)
+def test_blocks_on_tiles_are_the_librarys(
+    sizes: tuple[int, int, int], src: str, expected: tuple[int, int, int, int, int]
+) -> None:
+    m, k, n = sizes
+    wei, dst = ("bf16", "f32") if src == "bf16" else ("s8", "s32")
+    found = tile_blocks(MatmulProblem(m, n, k, src, wei, Epilogue(dst)))
+    assert found and (found.rows, found.columns, found.block_rows, found.block_columns, found.k) == expected
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(5, 100, 40), (33, 129, 65), (64, 1500, 70), (70, 60, 300), (100, 3000, 33), (40, 200, 20)]
+)
+def test_what_is_timed_on_tiles_multiplies(m: int, k: int, n: int) -> None:
+    """Whole blocks and the rests of them, sums that lie in the destination between parts of K."""
+    rng = np.random.default_rng(k)
+    src, wei = rng.integers(0, 99, (m, k)).astype(np.uint8), rng.integers(-99, 99, (k, n)).astype(np.int8)
+    problem = MatmulProblem(m, n, k, "u8", "s8", Epilogue("s32"), tiles="onednn")
+    options = cut_for_tiles(TILED_U8, "avx512_core_amx", problem)
+    assert options.blocks
+    gemm = tiled_gemm("t", problem, unit_of("avx512_core_amx"), TILED_U8, "", options, compressed=False)
+    program = Blocks(gemm, options.blocks).program()
+    inputs = gemm.product.inputs(program, gemm.weights.arrays)
+    found = numerics.run(program, inputs(src, wei, {}))["dst"]
     assert (found.reshape(m, n) == src.astype(np.int32) @ wei.astype(np.int32)).all()
 
 

@@ -5,8 +5,8 @@
             for each panel of columns, or block of rows:
                 clear the accumulators, or load the sums of the part before; products; store them to dst
 
-Sums lie in dst between two parts of K. Where dst wants another type, or something is left to do, a buffer has them, and
-the epilogue stands behind the last part.
+Sums lie in dst between two parts of K. Where it takes them in another type, or not all columns of a tile, a buffer has
+them, the epilogue follows, and K is not cut.
 """
 
 from __future__ import annotations
@@ -84,10 +84,15 @@ class Blocks:
         return self.gemm.program_of(loop("g", 1, loop("q", 1, code), parallel=True), self.gemm.tensors())
 
     @cached_property
-    def chunks(self) -> list[list[Part]]:
+    def steps(self) -> int:
+        """Steps of 64 bytes of K."""
         ((chain,),) = (repeat.chains for repeat in self.tiles.sums.sums(1))
+        return chain.steps // _STEPS
+
+    @cached_property
+    def chunks(self) -> list[list[Part]]:
         size = fmt(self.tiles.dot.src).bits // 8
-        return parts_of(chain.steps // _STEPS, -(-self.cut.k * size // _LINE), self.cut.chunk)
+        return parts_of(self.steps, -(-self.cut.k * size // _LINE), self.cut.chunk)
 
     def across(self) -> Code:
         """Rows meet one panel after the other, of a block of columns."""
@@ -141,8 +146,12 @@ class Blocks:
         return [*found, *([(1, last)] if last else [])]
 
     def block(self, row: Affine, panel: Panel, part: Part) -> Code:
-        """The sums of a block over a part of K; `row` is its first."""
+        """The sums of a block over a part of K; `row` is its first. Where a buffer has them, all of K is one part."""
         tiles, c, k = self.tiles, self.tiles.product.conv, Affine.var("k")
+        if tiles.buffered(panel):
+            if not part.begins:
+                return []
+            part = Part(1, Affine(), self.steps, True)
         ((chain,),) = (repeat.chains for repeat in tiles.sums.sums(panel.step))
         r = tiles.product.reading
         firsts = [sum(tiles.heights[:i]) for i in range(len(tiles.heights))]
@@ -176,7 +185,7 @@ class Blocks:
 
 
 def _moved(panel: Panel, by: Affine) -> Panel:
-    """A panel among those of the loop `j`, so many further."""
+    """A panel that stands further among those of the loop `j`."""
     base, dst, channel = (
         place + by * dict(place.terms).get("j", 0) for place in (panel.base, panel.dst, panel.channel)
     )

@@ -4,8 +4,8 @@ Measured from inside the library (`benchmarks.inside`) on one core of an Emerald
 threads of a runtime. A product of 2 x 2 x 2 takes 1080 to 1180 cycles under two ISA caps. A product is cut into calls
 of a kernel; their own cost was fitted to 217 products in seven pairs of types and caps, whose error goes from 6.2 to
 5.8 % with it (docs/validation/libraries.md has halves). Calls for lines of a convolution, and what sums of weights cost
-that the older GEMM makes in C++, were measured on a Zen 4 (docs/validation/cpu-kernels.md). Calls of kernels on tiles
-were not measured.
+that the older GEMM makes in C++, were measured on a Zen 4 (docs/validation/cpu-kernels.md), calls of kernels on tiles
+on a Granite Rapids (docs/validation/amx.md).
 """
 
 from __future__ import annotations

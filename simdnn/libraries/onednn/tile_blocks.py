@@ -88,7 +88,7 @@ class _Search:
         return k * self.rows * self.size
 
     def part_of_k(self) -> int:
-        """Even parts of K, of which L1 has room for a panel beside sums and results."""
+        """The length of even parts of K: L1 has room for a panel of one beside sums and results."""
         sums = self.rows * self.columns * _SUM
         left = _FIRST - 2 * sums - self.rows * _up(self.columns * self.stored, _LINE)
         steps, most = -(-self.k // self.step), left // (_FEW * self.size) // self.step

@@ -354,7 +354,7 @@ class CoreModel(CoreMemory):
         if self.is_tile[row] != 0:
             if self.store_tensor[row] != NOWHERE:
                 self.tile_store = node
-            elif self.uops[row] > 0 and self.tile_store != NOWHERE:
+            elif self.uops[row] > 0 and self.load_tensor[row] == NOWHERE != self.tile_store:
                 self.depend(node, self.tile_store, 0.0)  # measured: products do not overtake stores of tiles
         for uop in range(first, last):
             if self.sent[uop - first] != NO_PORT:
