@@ -100,7 +100,7 @@ def on_tiles(row: Row, name: str, problem: Problem, machine: Machine) -> Kernel:
     unit, order, options = unit_of(row.isa), accumulation_of(machine), row.options(problem)
     own = replace(options, blocks=None)
     kernel = tiled_gemm(name, problem, unit, dot, order, own, compressed=packed).kernel()
-    if options.blocks is None:
+    if options.blocks is None or not isinstance(problem, MatmulProblem):
         return kernel
     from simdnn.kernels.x86.amx_blocks import in_blocks  # a library's
 
