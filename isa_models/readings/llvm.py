@@ -96,9 +96,11 @@ class Emitter:
         self.line(f"br i1 {more}, label %{head}, label %{done}")
         self.start(done)
 
-    def value(self, expression: str) -> str:
-        """The name of a pure expression, emitted now unless a dominating block has it."""
-        for scope in reversed(self._known):
+    def value(self, expression: str, here: bool = False) -> str:
+        """The name of a pure expression, emitted now unless a dominating block has it; with `here` unless this one has,
+        since LLVM looks at one block when it makes one instruction of several.
+        """
+        for scope in self._known[-1:] if here else reversed(self._known):
             if expression in scope:
                 return scope[expression]
         name = self.name()
@@ -273,10 +275,10 @@ class LlvmValue(Value):
         expression = f"select {self.type} {self.name}, {yes.type} {yes.name}, {no.type} {no.name}"
         return LlvmValue(self.emitter, self.emitter.value(expression), yes.dtype, yes.lanes)
 
-    def permute(self, lanes: Sequence[int]) -> LlvmValue:
+    def permute(self, lanes: Sequence[int], here: bool = False) -> LlvmValue:
         mask = ", ".join(f"i32 {i}" for i in lanes)
         expression = f"shufflevector {self.type} {self.name}, {self.type} poison, <{len(lanes)} x i32> <{mask}>"
-        return self._new(expression, self.dtype, len(lanes))
+        return LlvmValue(self.emitter, self.emitter.value(expression, here), self.dtype, len(lanes))
 
     def concat(self, other: Value) -> LlvmValue:
         assert isinstance(other, LlvmValue) and other.type == self.type, "concat takes equal lane counts"

@@ -43,7 +43,7 @@ def quarters(value: LlvmValue) -> list[LlvmValue]:
     found = []
     for odd in (False, True):
         for words in (low, high):
-            part = words.permute(range(odd, words.lanes, 2))
+            part = words.permute(range(odd, words.lanes, 2), here=True)
             part.half = WordHalf((words.name,), odd)
             found.append(part)
     return found
