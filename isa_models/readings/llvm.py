@@ -36,6 +36,8 @@ def vector_type(dtype: str, lanes: int) -> str:
     return f"<{lanes} x {lane_type(dtype)}>"
 
 
+_SPREAD = 16  # lanes of a register that one lane of another fills
+
 Carried = list[tuple["LlvmValue", "LlvmValue", "LlvmValue"]]  # value before a loop, its phi, value at the body's end
 
 
@@ -53,6 +55,7 @@ class Emitter:
         self._known: list[dict[str, str]] = [{}]
         self.alarms = Alarms(self) if optimistic else None
         self.assured: set[tuple[str, str]] = set()  # (value's name, fact)
+        self.places: list[str] | None = None  # allocations of vectors whose lanes are spread from memory, if they are
 
     def name(self, prefix: str = "v") -> str:
         self._count += 1
@@ -107,6 +110,22 @@ class Emitter:
         self.line(f"{name} = {expression}")
         self._known[-1][expression] = name
         return name
+
+    def place_of(self, vector: LlvmValue) -> str:
+        """Memory that holds a vector, stored there now unless a dominating block did that."""
+        key = f"place of {vector.name}"
+        for scope in reversed(self._known):
+            if key in scope:
+                return scope[key]
+        assert self.places is not None
+        place = self._known[-1][key] = self.name("place")
+        self.places.append(f"  {place} = alloca {vector.type}, align 64")
+        self.line(f"store {vector.type} {vector.name}, ptr {place}, align 64")
+        return place
+
+    def load_float(self, place: str) -> str:
+        """A load of four bytes, of what no store in between changes."""
+        return self.value(f"load float, ptr {place}, align 4", here=True)
 
     def call(self, result: str, function: str, *arguments: tuple[str, str]) -> str:
         """A pure call of an intrinsic, declared on first use; arguments are (type, name)."""
@@ -276,9 +295,25 @@ class LlvmValue(Value):
         return LlvmValue(self.emitter, self.emitter.value(expression), yes.dtype, yes.lanes)
 
     def permute(self, lanes: Sequence[int], here: bool = False) -> LlvmValue:
+        if self.emitter.places is not None and self.dtype == "f32" and (spread := _spread(lanes)):
+            return self._from_memory(spread)
         mask = ", ".join(f"i32 {i}" for i in lanes)
         expression = f"shufflevector {self.type} {self.name}, {self.type} poison, <{len(lanes)} x i32> <{mask}>"
         return LlvmValue(self.emitter, self.emitter.value(expression, here), self.dtype, len(lanes))
+
+    def _from_memory(self, lanes: Sequence[int]) -> LlvmValue:
+        """Each lane named in all lanes of a register, one register behind the other."""
+        emit, place = self.emitter, self.emitter.place_of(self)
+        found: LlvmValue | None = None
+        for lane in lanes:
+            at = emit.value(f"getelementptr float, ptr {place}, i64 {lane}", here=True)
+            one = emit.value(f"insertelement <{_SPREAD} x float> poison, float {emit.load_float(at)}, i32 0", here=True)
+            zeros = f"<{_SPREAD} x i32> zeroinitializer"
+            whole = f"shufflevector <{_SPREAD} x float> {one}, <{_SPREAD} x float> poison, {zeros}"
+            register = LlvmValue(emit, emit.value(whole, here=True), self.dtype, _SPREAD)
+            found = register if found is None else found.concat(register)
+        assert found is not None
+        return found
 
     def concat(self, other: Value) -> LlvmValue:
         assert isinstance(other, LlvmValue) and other.type == self.type, "concat takes equal lane counts"
@@ -324,6 +359,18 @@ class LlvmValue(Value):
         result = emit.name()
         emit.line(f"{result} = phi {value.type} [ {value.name}, %{before} ], [ {fixed.name}, %{after} ]")
         return LlvmValue(emit, result, value.dtype, value.lanes)
+
+
+def _spread(lanes: Sequence[int]) -> list[int]:
+    """The lanes that fill one register, or two, each; none where lanes are mixed.
+
+    >>> _spread([3] * 16 + [4] * 16), _spread(range(16))
+    ([3, 4], [])
+    """
+    if len(lanes) not in (_SPREAD, 2 * _SPREAD):
+        return []
+    found = [lanes[i : i + _SPREAD] for i in range(0, len(lanes), _SPREAD)]
+    return [one[0] for one in found] if all(len(set(one)) == 1 for one in found) else []
 
 
 def constant(dtype: str, lanes: int, number: int | float) -> str:

@@ -45,6 +45,7 @@ def dot_function(
     how = "optimistic" if optimistic else "careful"
     name = ".".join([mnemonic, *(value for _, value in choices), "rows" if several else "row", how])
     definition, emit = instruction(mnemonic), Emitter(optimistic)
+    emit.places = []  # units that load have time to spread lanes, those that shuffle have not
     acc, a, b = definition.operands
     second = _load(emit, "%b", b.dtype, b.count)
 
@@ -64,7 +65,7 @@ def dot_function(
         emit.loop("1", "%rows", row)
     emit.line(f"ret i1 {emit.alarms.finish() if emit.alarms else 'false'}")
     parameters = ("ptr noalias %acc", "ptr noalias %a", "ptr noalias %b", "i64 %rows")
-    return LinkedFunction(name, "i1", parameters, tuple(emit.lines), tuple(emit.declarations))
+    return LinkedFunction(name, "i1", parameters, (*emit.places, *emit.lines), tuple(emit.declarations))
 
 
 def is_native(body: Sequence[Statement], caps: frozenset[str]) -> bool:
