@@ -89,11 +89,6 @@ REDWOOD_COVE: list[Override] = [
         "[xyz]mm(\\{k\\})?,m(8|16)",
         {"uops": (), "latency": 0, "source": "rwc: vpbroadcastw, 2 (512 bits) and 3 (256 bits) a cycle: no port's"},
     ),
-    (
-        "vcvtps2ph",
-        "m128(\\{k\\})?,ymm,i8",
-        {"uops": (("p0", "p1"), ("p5",)), "source": "rwc: one in a cycle to memory, as from a register"},
-    ),
     ("vp?gatherd(ps|d)", "zmm.*", {"interval": 8.2, "source": "rwc: one in 8.2 cycles"}),
     ("vp?gatherd(ps|d)", "ymm.*", {"interval": 4.1, "source": "rwc: one in 4.1 cycles"}),
     ("vp?gather[dq](pd|q)", "zmm.*", {"interval": 4.1, "source": LANES_OF_ONE_ADDRESS, "confidence": "estimated"}),

@@ -177,7 +177,7 @@ class Crowding:
     """Shares of a cycle that loads, stores and operations of `bits` take, all together, of what the core moves at once.
 
     So a core may do less than its ports could. Operations by latency: `simple` ones of a cycle, and shuffles of up to
-    three on one port; `add` to three cycles, `multiply` four, `product` more. `beside`: what a simple operation gives
+    three on one port; `add` to `add_cycles`, `multiply` four, `product` more. `beside`: what a simple operation gives
     back for which there is a multiplication.
     """
 
@@ -189,29 +189,34 @@ class Crowding:
     multiply: float
     product: float
     beside: float
+    add_cycles: float = 3.0
 
-    @staticmethod
-    def kind(latency: float, one_port: bool) -> str:
+    def kind(self, latency: float, one_port: bool) -> str:
         """Which of the shares is an operation's uop's."""
         if latency <= 1 or one_port and latency <= 3:
             return "simple"
-        return "add" if latency <= 3 else "multiply" if latency <= 4 else "product"
+        return "add" if latency <= self.add_cycles else "multiply" if latency <= 4 else "product"
 
 
 @dataclass(frozen=True, slots=True)
 class OtherUnit:
     """How much later operations of 512 bits have an operand that the other of two units for them yields.
 
-    Those whose mnemonics `spares` matches (patterns as in a shell) lose nothing.
+    Those of one cycle, and those whose mnemonics `spares` matches (patterns as in a shell), lose nothing.
     """
 
     cycles: float = 0.0
     spares: tuple[str, ...] = ()
+    half_cycles: float = 0.0  # that those lose whose mnemonics `halves` matches
+    halves: tuple[str, ...] = ()
 
     def cycles_to(self, row: InstructionTiming) -> float:
         """The cycles that an instruction loses so."""
-        spared = row.vector_bits < 512 or any(fnmatchcase(row.mnemonic, name) for name in self.spares)
-        return 0.0 if spared else self.cycles
+        if row.vector_bits < 512 or row.latency <= 1:
+            return 0.0
+        if any(fnmatchcase(row.mnemonic, name) for name in self.halves):
+            return self.half_cycles
+        return 0.0 if any(fnmatchcase(row.mnemonic, name) for name in self.spares) else self.cycles
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +274,7 @@ class Core:
     other_unit: OtherUnit = OtherUnit()
     late_results: LateResults = LateResults()
     destination_ignored: tuple[str, ...] = ()  # mnemonics (patterns) that don't wait for what a mask lets them keep
+    lanes_as_loads: tuple[str, ...] = ()  # mnemonics (patterns) whose lanes are loads of one place
     microcode_slots: int = 0  # from which one has dispatch groups for itself, and below which it is in one; 0: neither
     mask_registers: int = 0  # that masks and results in flight share; 0: never too few
     result_ports: tuple[str, ...] = ()  # that yield one result a cycle: a second one comes in the next that is free
@@ -293,6 +299,12 @@ class Core:
     def ignores_destination_of(self, mnemonic: str) -> bool:
         """Whether an instruction doesn't wait for what its destination, its first written register, held before."""
         return any(fnmatchcase(mnemonic, name) for name in self.destination_ignored)
+
+    def lanes_of(self, row: InstructionTiming) -> int:
+        """The lanes of an instruction that are loads of one place, 0 of all others."""
+        if not any(fnmatchcase(row.mnemonic, name) for name in self.lanes_as_loads):
+            return 0
+        return row.vector_bits // row.load_bits
 
     def load_share(self, load: LoadWidth) -> float:
         """The share of the pipes together that a load takes: where two pipes of three take wide ones, two wide ones

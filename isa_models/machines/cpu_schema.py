@@ -123,6 +123,7 @@ def _core(table: Table) -> Core:
         other_unit=_other_unit(table.table("other_unit")) if table.has("other_unit") else OtherUnit(),
         late_results=_late_results(table.table("late_results")) if table.has("late_results") else LateResults(),
         destination_ignored=table.figure_strings("destination_ignored", None, ()),
+        lanes_as_loads=table.figure_strings("lanes_as_loads", None, ()),
         loop_buffer=_loop_buffer(table) if table.has("loop_buffer") else (),
     )
     if not core.load_ports:
@@ -209,13 +210,14 @@ def _crowding(table: Table) -> tuple[Crowding, ...]:
             raise row.error(
                 "beside", f"at most what a simple operation and a multiplication take ({most:g})", shares["beside"]
             )
-        found.append(Crowding(bits, **shares))
+        found.append(Crowding(bits, **shares, add_cycles=row.number("add_cycles", 1, 4, 3.0)))
     return tuple(found)
 
 
 def _other_unit(table: Table) -> OtherUnit:
     table.provenance()
-    return OtherUnit(table.number("cycles", 0, 100), table.strings("spares"))
+    spares, halves = table.strings("spares"), table.strings("halves") if table.has("halves") else ()
+    return OtherUnit(table.number("cycles", 0, 100), spares, table.number("half_cycles", 0, 100, 0.0), halves)
 
 
 def _late_results(table: Table) -> LateResults:

@@ -76,6 +76,9 @@ def load_pipes(machine: Machine, ops: Sequence[CoreOp], times: Times = None) -> 
     pipes = len(core.load_ports)
     loads = [(op, count) for op, count in _each(ops, times) if op.load is not None]
     stores = [(op, op.store, count) for op, count in _each(ops, times) if op.store is not None]
+    lanes = sum(core.lanes_of(op.row) * count for op, count in loads)
+    beside = sum(count for op, count in loads if not core.lanes_of(op.row))
+    met = (lanes + beside) / (core.loads_of_a_place or pipes) if lanes else 0.0  # what is read beside lanes waits too
     taken = sum(core.store(op.row.store_bits, not op.row.vector_bits).load_pipes * count for op, _, count in stores)
     wide = sum(op.load_share * count for op, count in loads if op.load_pipes <= pipes) + taken
     every = sum(op.load_pipes * count for op, count in loads) + taken
@@ -84,10 +87,10 @@ def load_pipes(machine: Machine, ops: Sequence[CoreOp], times: Times = None) -> 
         addresses += sum(op.store_addresses * count for op, _, count in stores if op.load is None)
         wide = max(wide, pipes * addresses / core.address_units)
     if not set(core.load_ports) < set(core.store_address_ports):
-        return max(every, wide) / pipes
+        return max(met, every / pipes, wide / pipes)
     indexed = sum(store.indexed * count for _, store, count in stores)
     written = sum(count for *_, count in stores)
-    return max(max(every + indexed, wide) / pipes, (every + written) / len(core.store_address_ports))
+    return max(met, max(every + indexed, wide) / pipes, (every + written) / len(core.store_address_ports))
 
 
 def store_commit(ops: Sequence[CoreOp], times: Times = None) -> float:

@@ -12,6 +12,14 @@ from isa_models.instruction import TILE_ROWS
 from isa_models.machines.cpu_record import InstructionTiming, LoadWidth, Machine, StoreWidth
 
 _NARROW = re.compile(r"\br(8|16|32)\b")
+_FUSED = [
+    f"f{sign}m{operation}{order}" for sign in ("", "n") for operation in ("add", "sub") for order in (132, 213, 231)
+]
+_OF_ALL_NUMBERS = {  # sums and products of one number, and of all
+    f"v{operation}s{kind}": f"v{operation}p{kind}"
+    for operation in ("add", "sub", "mul", "max", "min", *_FUSED)
+    for kind in "sdh"
+}
 _NOT_OF_VEX = frozenset(f"{kind}mm{number}" for kind in "xyz" for number in range(16, 32))  # that take an EVEX prefix
 
 
@@ -134,7 +142,7 @@ def _open_ports(machine: Machine, row: InstructionTiming, wide: bool, tiles: boo
     lost: tuple[str, ...] = ()
     if wide and 0 < row.vector_bits < 512:
         lost = core.ports_lost_to_512
-        twin = machine.instructions.get((row.mnemonic, _at_width(row.form, 512))) if core.narrow_as_512 else None
+        twin = machine.instructions.get(_twin(row.mnemonic, row.form)) if core.narrow_as_512 else None
     elif wide and row.vector_bits:
         lost = core.ports_lost_to_512
     if tiles and row.vector_bits == 512 and core.ports_lost_to_tiles:
@@ -144,6 +152,17 @@ def _open_ports(machine: Machine, row: InstructionTiming, wide: bool, tiles: boo
     as_twin = twin is not None and len(twin.uops) == len(row.uops)
     for uop in twin.uops if twin is not None and as_twin else row.uops:
         yield tuple(port for port in uop if port not in lost) or uop
+
+
+def _twin(mnemonic: str, form: str) -> tuple[str, str]:
+    """An instruction at 512 bits, of one number the one that works on all; memory changes no port.
+
+    >>> _twin("vaddps", "ymm,ymm,m256"), _twin("vfmadd231ss", "xmm,xmm,m32")
+    (('vaddps', 'zmm,zmm,m512'), ('vfmadd231ps', 'zmm,zmm,zmm'))
+    """
+    if mnemonic in _OF_ALL_NUMBERS:
+        return _OF_ALL_NUMBERS[mnemonic], "zmm,zmm,zmm"
+    return mnemonic, _at_width(form, 512)
 
 
 def _at_width(form: str, bits: int) -> str:
