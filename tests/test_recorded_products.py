@@ -2,8 +2,8 @@
 found otherwise than it was here (tests/vectors/onednn_products), then its older GEMMs and sums in f8 (onednn_gemms),
 convolutions over layouts that are named (onednn_layouts), then denormals, exp of a NaN and single output pixels
 (onednn_edges), matmuls over layouts that are named and what their groups decide (onednn_matrices). Last, problems on
-AMX tiles (onednn_tiles): the library saw the CPUID of an Emerald Rapids on a Zen 4, and a handler of illegal
-instructions did what its tiles ask for.
+AMX tiles: as the library saw the CPUID of an Emerald Rapids on a Zen 4, and a handler of illegal instructions did what
+its tiles ask for (onednn_tiles), and on the tiles of a Granite Rapids (onednn_amx).
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ from simdnn.primitives.run import Target
 from tests.recorded import runs, typed
 from tests.test_recorded_orders import bits
 
-NAMES = ("onednn_products", "onednn_gemms", "onednn_layouts", "onednn_edges", "onednn_matrices", "onednn_tiles")
+NAMES = (
+    *("onednn_products", "onednn_gemms", "onednn_layouts", "onednn_edges", "onednn_matrices"),
+    *("onednn_tiles", "onednn_amx"),
+)
+#: a machine for caps that a Zen 4 lacks
+MACHINES = {"avx512_core_fp16": "spr", "avx512_core_amx": "spr", "avx512_core_amx_fp16": "gnr"}
 FOLDERS = [Path(__file__).parent / "vectors" / name for name in NAMES]
 CASES = [case for folder in FOLDERS for case in json.loads((folder / "manifest.json").read_text())["cases"]]
 STORED = {name: array for folder in FOLDERS for name, array in np.load(folder / "outputs.npz").items()}
@@ -50,7 +55,7 @@ def attribute(given: dict[str, Any]) -> simdnn.Attr:
 def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
     options = read(case["options"]) | ({"attr": attribute(case["attr"])} if "attr" in case else {})
     told = case.get("told", {"runtime_dims": case["runtime_dims"]} if "runtime_dims" in case else {})
-    machine = "spr" if cap == "avx512_core_amx" else "zen4"
+    machine = MACHINES.get(cap, "zen4")
     if case["call"] == "matmul":
         on = Target.of(machine, cap, 1, "auto", "onednn")
         found = matmul_on(on, *read(case["args"]), **options, **told)

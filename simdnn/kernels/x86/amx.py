@@ -8,7 +8,7 @@
         epilogue, store, a few rows at a time in vector registers (epilogue.py)
 
 Rows of a tile are neighbouring outputs; a row is 64 bytes of channels, filled up with zeros where there are fewer. Sums
-stay in tiles over the whole of K.
+stay in tiles over a whole chain; those of several chains are added up in a buffer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
 from simdnn.kernels.common.code import Code, along, loop, op
 from simdnn.kernels.common.spec import Problem
 from simdnn.kernels.common.sums import Options
-from simdnn.kernels.x86.code import Unit, fetch, load32
+from simdnn.kernels.x86.code import Unit, fetch, load32, store32
 from simdnn.kernels.x86.compensation import Compensation, compensated
 from simdnn.kernels.x86.decompress import PanelWeights
 from simdnn.kernels.x86.dots import BF16, VNNI, Dot
@@ -32,7 +32,7 @@ from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.kernels.x86.gemm import Gemm, epilogue_of
 from simdnn.kernels.x86.product import PanelBlocks, Product, panels_of
 from simdnn.kernels.x86.reduction import Chains
-from simdnn.kernels.x86.tile import Panel, TilePart
+from simdnn.kernels.x86.tile import Chain, Panel, TilePart, turns
 from simdnn.kernels.x86.weights import PackedWeights
 from simdnn.program.records import Affine, Memory, Op, Register, Steps, Tensor
 from simdnn.program.tiles import TILES, configuration
@@ -43,7 +43,7 @@ _MOST_ACCUMULATORS = 4
 _VECTORS = 16  # registers that hold sums in the epilogue
 _LINE = 64  # bytes of a cache's line
 _SECOND_LEVEL = 1024 * 1024  # half the L2 of the CPUs that have tiles
-_SUMS = "sums"
+_SUMS, _EARLIER = "sums", "earlier"
 
 
 def _row_sum_s8(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
@@ -133,6 +133,7 @@ class AmxTiles:
     sums: Chains
     plan: Plan
     accumulation: str
+    apart = False
 
     @property
     def dot(self) -> Dot:
@@ -177,44 +178,77 @@ class AmxTiles:
         return configuration([*rows, *[TILE_ROWS] * (len(TILES) - len(rows))])
 
     def tensors(self, panels: Sequence[Panel]) -> list[Tensor]:
-        """The configuration, and a buffer for sums that the epilogue changes."""
-        found = [Tensor.constant("tiles", "u8", self.configuration())]
+        """The configuration, and buffers for sums that the epilogue changes, and for those of earlier chains."""
+        found, size = [Tensor.constant("tiles", "u8", self.configuration())], self.rows * self.vectors * _COLUMNS
         if any(self.buffered(panel) for panel in panels):
-            found.append(Tensor(_SUMS, self.dot.acc, self.rows * self.vectors * _COLUMNS, "private"))
+            found.append(Tensor(_SUMS, self.dot.acc, size, "private"))
+        if self.sums.chained:
+            found.append(Tensor(_EARLIER, self.dot.acc, size, "private"))
         return found
 
     # -- one block of rows times one panel ----------------------------------------------------------------------------
     def tile(self, panel: Panel, sources: Steps, position: Steps, numbers: Steps) -> list[TilePart]:
-        columns, first = range(panel.vectors), [sum(self.heights[:i]) for i in range(len(self.heights))]
-        clear: Code = []
-        store: Code = []
-        buffered = self.buffered(panel)
-        width = panel.vectors * _COLUMNS
-        for i, at in enumerate(first):
-            for j in columns:
-                bits = self.accumulator(i, j, "u32")
-                clear.append(op("tilezero", bits, bits))
+        """Chain after chain from zero: the first one's sums are kept, those of others are added to them."""
+        of_tiles = sources.first.steps(sources.step * TILE_ROWS, len(self.heights))
+        parts, pieces = list[TilePart](), turns(self.sums.sums(panel.step))
+        for p, (repeat, begin, count) in enumerate(pieces):
+            over = repeat.over
+            turn = Affine.var(over.var) + begin if count > 1 else Affine(begin)
+            body: Code = []
+            for c, chain in enumerate(repeat.chains):
+                opening, closing = p == c == 0, p == len(pieces) - 1 and c == len(repeat.chains) - 1
+                at = chain.at(of_tiles + turn * over.source, panel.base + turn * over.weights)
+                body += self.cleared(panel) + self.products(panel, chain, at, numbers[0] if closing else None)
+                body += self.stored(panel, _EARLIER if opening and not closing else _SUMS, numbers)
+                body += [] if opening or closing else self.added(panel)
+            if p == len(pieces) - 1:
+                body += self.finish_rows(panel, self.buffered(panel), position[0], numbers[0])
+            parts.append(TilePart(over.var, count, body))
+        return parts
+
+    def cleared(self, panel: Panel) -> Code:
+        """All accumulators."""
+        of = [self.accumulator(i, j, "u32") for i in range(len(self.heights)) for j in range(panel.vectors)]
+        return [op("tilezero", bits, bits) for bits in of]
+
+    def stored(self, panel: Panel, buffer: str, numbers: Steps) -> Code:
+        """Accumulators in a buffer, or in dst where they are what it wants."""
+        code: Code = []
+        buffered, width, oc = self.buffered(panel), panel.vectors * _COLUMNS, self.product.conv.oc
+        for i in range(len(self.heights)):
+            at = sum(self.heights[:i])
+            for j in range(panel.vectors):
                 if j in buffered:
-                    place = self.rows_at(i, _SUMS, Affine(at * width + j * _COLUMNS), width)
+                    place = self.rows_at(i, buffer, Affine(at * width + j * _COLUMNS), width)
                 else:
-                    place = self.rows_at(
-                        i, "dst", numbers[at] * self.product.conv.oc + panel.dst + j * _COLUMNS, self.product.conv.oc
-                    )
-                store.append(op("tilestored", place, bits))
-        of_tiles = sources.first.steps(sources.step * TILE_ROWS, len(first))
-        code = [*clear, *self.products(panel, of_tiles, numbers[0]), *store]
-        return [TilePart("part", 1, code + self.finish_rows(panel, buffered, position[0], numbers[0]))]
+                    place = self.rows_at(i, "dst", numbers[at] * oc + panel.dst + j * _COLUMNS, oc)
+                code.append(op("tilestored", place, self.accumulator(i, j, "u32")))
+        return code
+
+    def added(self, panel: Panel) -> Code:
+        """The sums of a chain onto those of the ones before it."""
+        unit, width = self.product.unit, panel.vectors * _COLUMNS
+
+        def row(first: Affine, count: int) -> Code:
+            code: Code = []
+            for n, at in enumerate((first * width).steps(_COLUMNS, count * panel.vectors)):
+                total, place = unit.reg(f"c{n}_0", "f32"), Memory(_EARLIER, at, "f32", _COLUMNS)
+                code.append(load32(unit, total.as_("u32"), _SUMS, at, _COLUMNS))
+                code += [op("vaddps", total, total, place), store32(unit, _EARLIER, at, total, _COLUMNS)]
+            return code
+
+        return along(self.rows, min(self.rows, max(1, _VECTORS // panel.vectors)), row, var="e")
 
     def rows_at(self, i: int, tensor: str, index: Affine, stride: int) -> Memory:
         """Tile i's rows of a matrix."""
         return Memory(tensor, index, "u32", self.heights[i] * _COLUMNS, self.heights[i], stride)
 
-    def products(self, panel: Panel, sources: Steps, number: Affine) -> Code:
-        """The accumulators over all taps and channels; `number` is that of the block's first row."""
-        ((chain,),) = (repeat.chains for repeat in self.sums.sums(panel.step))
-        rows, weights = chain.at(sources, panel.base)
-        steps, k = chain.steps // _STEPS, Affine.var("k")
-        if not self.product.options.ahead:
+    def products(self, panel: Panel, chain: Chain, at: tuple[Steps, Affine], number: Affine | None) -> Code:
+        """The accumulators over a chain's taps and channels, source and weights from `at` on; `number` is that of the
+        block's first row where its results follow.
+        """
+        (rows, weights), steps, k = at, chain.steps // _STEPS, Affine.var("k")
+        if not self.product.options.ahead or number is None:
             return chain.around(loop("k", steps, self.step(panel, rows, weights, k)))
         if chain.loops:
             before = self.asked(panel, number, Affine(), self.rows)
@@ -261,7 +295,7 @@ class AmxTiles:
     # -- from the accumulators to dst ---------------------------------------------------------------------------------
     def buffered(self, panel: Panel) -> list[int]:
         """The tiles of columns that cannot be stored to dst as they are."""
-        if self.stored_as_is:
+        if self.stored_as_is and not self.sums.chained:
             return [j for j, lanes in enumerate(panel.lanes) if lanes < _COLUMNS]
         return list(range(panel.vectors))
 
@@ -300,6 +334,8 @@ class AmxTiles:
                 load32(unit, register.as_("u32"), _SUMS, at + j * _COLUMNS, _COLUMNS)
                 for j, register in zip(columns, row, strict=True)
             ]
+            for j, register in zip(columns, row, strict=True) if self.sums.chained else ():
+                load.append(op("vaddps", register, register, Memory(_EARLIER, at + j * _COLUMNS, "f32", _COLUMNS)))
         numbers = (number + first).steps(1, count)
         in_dst = numbers[0] * self.product.conv.oc + panel.dst + skipped
         beside = self.product.conv.groups * self.blocks.layout.channels

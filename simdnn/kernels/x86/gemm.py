@@ -48,6 +48,10 @@ class Tiles(Protocol):
     def accumulation(self) -> str:
         """The order in which an instruction adds up its products, where there are choices."""
 
+    @property
+    def apart(self) -> bool:
+        """Whether sums of chains are kept for all outputs, so that chains need not follow each other at once."""
+
     def setup(self) -> Code:
         """Code that comes before everything else, once."""
 
@@ -155,7 +159,7 @@ class Gemm:
 
     def tensors(self) -> list[Tensor]:
         p, c, layout = self.product, self.product.conv, self.blocks.layout
-        kept, apart = joined(p, self.sums), total(p, self.sums) == "total"
+        kept, apart = joined(p, self.sums), self.tiles.apart and total(p, self.sums) == "total"
         return [
             *p.reading.tensors(),
             *self.weights.tensors(),
@@ -224,7 +228,7 @@ class Gemm:
         p = self.product
         size = p.reading.weights * panel.vectors * p.unit.lanes * fmt(p.dot.wei).bits // 8
         together = p.options.tile is not None or size > 2 * SECOND_LEVEL
-        return p.flat and self.sums.chained and self.sums.group is None and together
+        return self.tiles.apart and p.flat and self.sums.chained and self.sums.group is None and together
 
     # -- between the user's arrays and the program's tensors --------------------------------------------------------
     def kernel(self) -> Kernel:
@@ -276,6 +280,7 @@ class RegisterTiles:
     sums: Sums
     plan: Plan
     accumulation = ""
+    apart = True
 
     @property
     def first(self) -> tuple[str, ...]:

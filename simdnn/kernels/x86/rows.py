@@ -104,7 +104,7 @@ def on_tiles(row: Row, name: str, problem: Problem, machine: Machine) -> Kernel:
         return kernel
     from simdnn.kernels.x86.amx_blocks import in_blocks  # a library's
 
-    return replace(kernel, timed=in_blocks(name, problem, unit, dot, order, options))
+    return replace(kernel, timed=in_blocks(name, problem, unit, dot, order, replace(options, cut=0)))
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from simdnn.kernels.x86.library_weights import LibraryWeights
 from simdnn.kernels.x86.narrow import is_narrow
 from simdnn.kernels.x86.widened import from_codes
 from simdnn.libraries.onednn.sums import cut_by_channels, cut_decompressed
+from simdnn.libraries.onednn.tile_cuts import compressed_chain
 from simdnn.libraries.onednn.tiles import cut_for_tiles
 
 _DECOMPRESSING: tuple[tuple[str, Dot, tuple[str, ...], str], ...] = (
@@ -91,7 +92,8 @@ def _made_by(
 def _cuts(dot: Dot, unit: Unit, problem: MatmulProblem) -> Options:
     """Where sums are cut: over floats made of narrow ones as over any others."""
     if not is_narrow(problem.wei):
-        return Options() if dot in (TILED_BF16, TILED_F16) else cut_decompressed(dot, unit.isa, problem)
+        tiled = dot in (TILED_BF16, TILED_F16)
+        return Options(cut=compressed_chain(problem)) if tiled else cut_decompressed(dot, unit.isa, problem)
     return (cut_for_tiles if dot in (TILED_BF16, TILED_F16) else cut_by_channels)(dot, unit.isa, problem)
 
 

@@ -61,8 +61,16 @@ _KNOWN = (
 )
 
 
+#: rows on AMX tiles whose sums the library cuts by its caches, or in blocks of channels
+_CUT = frozenset(f"{kind}:avx512_core_amx{of}" for kind in ("gemm", "wdec") for of in ("", "_fp16")) | {
+    "conv:avx512_core_amx_down"
+}
+
+
 def knows_tile(problem: Problem, row: str) -> bool:
     """Whether the row that stands for the library's kernel is cut into its tiles, or goes its way over the image."""
+    if row in _CUT:
+        return True
     if isinstance(problem, ConvProblem):
         if row == "conv:avx512_core_amx":
             return leaves_convolution_to_gemm(problem)

@@ -10,6 +10,7 @@ from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import MatmulProblem
 from simdnn.libraries.model import Form
 from simdnn.libraries.onednn.refusals import refuse_float_bias
+from simdnn.libraries.onednn.tile_cuts import compressed_copy_is_small
 
 _NIBBLES = ("s4", "u4")
 _WAY_OUT = "dispatch='fastest' takes it"
@@ -47,7 +48,7 @@ def _taken_by(p: MatmulProblem, mode: str, scale: Param | None, point: Param | N
         return Form(not (mode in ("strict", "any") and dst == stored == p.epilogue.bias_stored == "f32"), compute="f32")
     if p.src == "f16":
         return Form(compute="f32")
-    tiles = "avx512_core_amx" in caps and scale is not None and scale.by_channel and not scale.group
+    tiles = "avx512_core_amx" in caps and not compressed_copy_is_small(p, scale, point)
     types = ("f32", "bf16", "f16") if tiles else ("f32", "bf16")  # of scales
     fast = "avx512_core_bf16" in caps and dst in ("f32", "bf16") and stored in types
     fast = fast and p.epilogue.bias_stored in ("f32", "bf16")

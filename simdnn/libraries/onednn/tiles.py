@@ -25,6 +25,7 @@ from simdnn.libraries.onednn.order import (
 )
 from simdnn.libraries.onednn.refusals import refuse_raw, refuse_scaled_parts, refuse_sum_in_gemm
 from simdnn.libraries.onednn.tile_blocks import tile_blocks
+from simdnn.libraries.onednn.tile_cuts import TileCut, copy_is_small, cut_of, is_unsure
 
 AMX = "avx10_1_512_amx"  # oneDNN's name of the cap
 _FIRST_LEVEL = 48 * 1024  # bytes of the first cache of the CPUs that have tiles
@@ -44,12 +45,13 @@ def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] |
         if p.group_scales or p.zero_points or p.reference:
             return None
         if p.decompression:
-            in_bf16 = p.decompression.computes == ("bf16",)
-            return (f"wdec:{isa}", f"{base}:{AMX}") if in_bf16 and not _decompressed_on_vectors(p) else None
+            if p.decompression.computes != ("bf16",) or copy_is_small(p):
+                return None
+            _refuse_unsure(p)
+            return f"wdec:{isa}", f"{base}:{AMX}"
         if _too_small_for_tiles(p):
             return None
-        if p.src == "bf16" and p.n >= 96 and p.k >= 128 and even_parts(p.k):
-            raise Unimplemented(f"how oneDNN cuts K = {p.k} for tiles depends on its caches there: N below 96 works")
+        _refuse_unsure(p)
     else:
         if p.depthwise or p.wei_tag != "any" or _not_for_tiles(p):
             return None
@@ -75,6 +77,15 @@ def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] |
         refuse_raw(p, tiles=True)
     suffix = {"f32": "_down", "bf16": ""}.get(p.src, "_int8")
     return f"{family}:{isa}{suffix}", f"{base}:{AMX}"
+
+
+def _refuse_unsure(p: MatmulProblem) -> None:
+    """Raises where it is not known how K is cut."""
+    if p.src in ("bf16", "f16") and is_unsure(p):
+        raise Unimplemented(
+            f"how oneDNN cuts K = {p.k} for tiles depends on its count of instructions of post-operations, or what is "
+            "left has parts of its own: other sizes work, isa='avx512_core_fp16', and dispatch='fastest'"
+        )
 
 
 def _by_older_gemm(p: MatmulProblem) -> tuple[str, str] | None:
@@ -132,24 +143,10 @@ def _in_lines(p: ConvProblem) -> bool:
     return all(padding < k for padding, k in sides)
 
 
-def _decompressed_on_vectors(p: MatmulProblem) -> bool:
-    """Whether the library leaves compressed weights beside a bf16 source to the vector unit: plain ones of a product
-    whose copy of the source is small.
-    """
-    return p.wei_tag != "any" and _copy_is_small(p)
-
-
-def _copy_is_small(p: MatmulProblem) -> bool:
-    """Whether the copy of a source of bf16, which is filled up to whole tiles, is too small for tiles."""
-    tiles = -(-p.m // 16)  # blocks are of two tiles of rows
-    rows = p.m if p.m <= 32 else 2 * -(-p.m // tiles)
-    return p.k < 32 and 2 * rows * p.k <= 126
-
-
 def _too_small_for_tiles(p: MatmulProblem) -> bool:
     """Whether the library leaves a matmul to the vector unit (rule 14)."""
     if p.src == "bf16":
-        return 1 in (p.m, p.n) or _copy_is_small(p)
+        return 1 in (p.m, p.n) or copy_is_small(p)
     if p.src == "f32" and (1 in (p.m, p.n) or p.epilogue.dst != "f32" or (p.m < 8 and p.wei_tag == "any")):
         return True
     return leaves_tiles(p)
@@ -179,14 +176,16 @@ def _not_for_tiles(p: ConvProblem) -> bool:
 
 
 def cut_for_tiles(dot: DotProduct, isa: str, problem: Problem) -> Options:
-    """Rule 14: a matmul of bf16 as it comes is cut into even parts, where they are as few as parts of 64 bytes."""
+    """Rule 14: a matmul of floats of 16 bits as they come is cut as `tile_cuts` says."""
     if not isinstance(problem, MatmulProblem):
         return Options(merged_scales=dot.acc == "s32", order=_order(problem))
-    even = even_parts(problem.k) if problem.src == "bf16" and problem.left_to != "gemm" else 0
-    copied = problem.src == "f32" or problem.decompression  # to a buffer, whose tiles the library loads as any others
+    d = problem.decompression
+    own = problem.src in ("bf16", "f16") and problem.left_to != "gemm" and (not d or fmt(problem.wei).is_float)
+    chain, even, _ = cut_of(problem) if own else TileCut(0, 0)
+    copied = problem.src == "f32" or d  # to a buffer, whose tiles the library loads as any others
     apart = () if copied else tiles_apart(problem.m, problem.k * fmt(problem.src).bits // 8)
-    blocks = tile_blocks(problem) if problem.tiles and not even else None
-    return Options(split_k=even, merged_scales=dot.acc == "s32", apart=apart, ahead=True, blocks=blocks)
+    blocks = tile_blocks(problem) if problem.tiles and problem.wei_tag == "any" and not even else None
+    return Options(split_k=even, cut=chain, merged_scales=True, apart=apart, ahead=True, blocks=blocks)
 
 
 def tiles_apart(rows: int, row_bytes: int) -> tuple[str, ...]:
@@ -213,13 +212,3 @@ def leaves_convolution_to_gemm(p: ConvProblem) -> bool:
 def operands_beyond_blocks(p: ConvProblem) -> bool:
     """Whether second operands of a convolution of floats are no kernel's for blocks, on tiles or on vectors."""
     return as_large_as_outputs(p) or shared_by_axes(p)
-
-
-def even_parts(k: int) -> int:
-    """The length of equal, even parts of K that are as few as parts of 32 would be; 0 where K has no such parts.
-
-    >>> even_parts(52), even_parts(80), even_parts(64)
-    (26, 0, 0)
-    """
-    parts = -(-k // 32)
-    return k // parts if k % (2 * parts) == 0 and k % 32 and parts > 1 else 0
