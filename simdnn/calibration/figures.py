@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import math
+import os
 import statistics
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simdnn.calibration import timer
 from simdnn.calibration.forms import accumulates, chained, on_tiles, text
-from simdnn.calibration.sampler import CHAIN_CYCLES, Sampler, Samples
+from simdnn.calibration.sampler import CHAIN_CYCLES, Sampler, Samples, tick_ns
 from simdnn.calibration.team import Team
 from simdnn.progress import Progress
 
@@ -23,7 +26,8 @@ DESTINATIONS = 12  # different ones among them
 CHAIN = 12  # of them in the loop for latency
 AGREE = 0.03  # two runs that differ by less are one figure
 SIZES = {"L1": 16 << 10, "L2": 384 << 10, "L3": 6 << 20, "DRAM": 192 << 20}  # bytes that lie in each level
-MOST = 768 << 20  # bytes taken where the last cache holds the size for DRAM
+BEYOND = 4  # times the last cache; of a stream of twice its size a Granite Rapids' still gives a half
+MOST = 2 << 30  # bytes taken for that, and of the memory that is free no more than a fourth
 PASS = 512 << 10  # bytes of a sample where a level is smaller
 UNDISTURBED = 0.8  # of the samples: a neighbour takes bandwidth away, nobody adds any
 LOOKS, LOOKED_AT = 3, 256 << 20  # at several cores at once, and bytes of each in a look
@@ -120,16 +124,25 @@ def _figure(runs: list[_Run]) -> Figure | None:
 
 
 def size_within(level: str) -> int:
-    """Bytes that lie in a level: of DRAM at least twice what the host's last cache holds, as far as `MOST` allows."""
+    """Bytes that lie in a level: of DRAM `BEYOND` times what the host's last cache holds, as far as memory allows."""
     if level != "DRAM":
         return SIZES[level]
-    return min(MOST, max(SIZES[level], 2 * last_cache()))
+    names = "SC_PAGE_SIZE", "SC_AVPHYS_PAGES"
+    free = math.prod(map(os.sysconf, names)) if set(names) <= set(os.sysconf_names) else MOST
+    return max(SIZES[level], min(MOST, BEYOND * last_cache(), free // 4) >> 12 << 12)
 
 
 def last_cache() -> int:
     """Bytes of the host's largest cache; 0 where its system does not tell."""
     caches = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     return max((int(path.read_text().strip().rstrip("K")) << 10 for path in caches), default=0)
+
+
+class Bandwidth(NamedTuple):
+    """Bytes a cycle, and 1e9 bytes a second by the same samples: the clock goes down where a core waits for memory."""
+
+    per_cycle: float
+    gb_s: float
 
 
 class _Stream:
@@ -152,21 +165,26 @@ class _Stream:
         self.bytes = self.turns * size
 
     def run(self, samples: int) -> tuple[NDArray[np.float64], Samples]:
-        """Bytes a cycle in each sample, and the samples."""
+        """Bytes a cycle and 1e9 bytes a second in each sample, [2, samples], and the samples."""
         found = self.code.run(self.turns, samples, self.first, self.first)
-        return self.bytes / (found.loop / found.chain * CHAIN_CYCLES), found
+        spent = np.stack([found.loop / found.chain * CHAIN_CYCLES, found.loop * tick_ns()])
+        return self.bytes / spent, found
 
 
-def bandwidth(size: int, bits: int, stores: bool = False) -> float | None:
-    """Bytes a cycle of one core's loads (or stores) that go through `size` bytes again and again."""
+def _undisturbed(rates: NDArray[np.float64]) -> Bandwidth:
+    return Bandwidth(*np.quantile(rates, UNDISTURBED, axis=1).tolist())
+
+
+def bandwidth(size: int, bits: int, stores: bool = False) -> Bandwidth:
+    """One core's loads (or stores) that go through `size` bytes again and again."""
     stream = _Stream(size, bits, stores)
     stream.run(1)
     rates, _ = stream.run(3 if size > 1 << 25 else 50)
-    return float(np.quantile(rates, UNDISTURBED))
+    return _undisturbed(rates)
 
 
-def bandwidth_of_all(level: str, bits: int, cpus: Sequence[int]) -> float | None:
-    """Bytes a cycle of the loads of several cores at once, each through data of its own; None where that is too much.
+def bandwidth_of_all(level: str, bits: int, cpus: Sequence[int]) -> Bandwidth | None:
+    """The loads of several cores at once, each through data of its own; None where that is too much.
 
     In a cache each core's data are as many as one's alone; in DRAM all cores' together are.
     """
@@ -177,13 +195,13 @@ def bandwidth_of_all(level: str, bits: int, cpus: Sequence[int]) -> float | None
         return None
     team, streams = Team(cpus), [_Stream(size, bits) for _ in cpus]
     team.each(lambda number: streams[number].run(1))
-    best: list[float] = []
+    best: list[Bandwidth] = []
     for _ in range(LOOKS):
         met = team.each(lambda number: streams[number].run(max(4, LOOKED_AT // streams[number].bytes)))
         begun, ended = max(found.begun[0] for _, found in met), min(found.ended[-1] for _, found in met)
-        together = [rates[(found.begun >= begun) & (found.ended <= ended)] for rates, found in met]
-        if all(len(rates) for rates in together):
-            best.append(sum(float(np.quantile(rates, UNDISTURBED)) for rates in together))
+        together = [rates[:, (found.begun >= begun) & (found.ended <= ended)] for rates, found in met]
+        if all(rates.size for rates in together):
+            best.append(Bandwidth(*map(sum, zip(*map(_undisturbed, together), strict=True))))
     return max(best, default=None)
 
 

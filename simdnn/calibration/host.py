@@ -27,7 +27,7 @@ from simdnn.calibration import figures, ports
 from simdnn.calibration.behaviour import Behaviour, behaviour, nine_slots_of
 from simdnn.calibration.clocks import clocks
 from simdnn.calibration.cores import cores
-from simdnn.calibration.figures import AGREE, Figure
+from simdnn.calibration.figures import AGREE, Bandwidth, Figure
 from simdnn.calibration.forms import forms
 from simdnn.calibration.ports import Ports
 from simdnn.progress import Progress, shows, silent
@@ -50,9 +50,9 @@ class Calibration:
     isa: tuple[str, ...]  # caps of this host
     nearest: Machine
     instructions: Mapping[tuple[str, str], Figure]
-    bandwidth: Mapping[str, tuple[float | None, float | None]]  # level -> bytes a cycle loaded, stored
+    bandwidth: Mapping[str, tuple[Bandwidth, Bandwidth]]  # level -> of loads, of stores
     cores: int  # that this process may use, processors of one core counted once
-    together: Mapping[str, float | None]  # level -> bytes a cycle loaded by all these cores at once
+    together: Mapping[str, Bandwidth | None]  # level -> of all these cores' loads at once
     forwarding: Mapping[int, float | None]  # bits -> cycles
     load_to_use: float | None
     ports: Ports
@@ -207,17 +207,14 @@ def host_table(found: Calibration) -> dict[str, Any]:
     said = "here: chain of dependent adds beside code of the kind"
     data["frequency"] = {name: _figure(round(ghz, 3), said) for name, ghz in found.clocks.items()}
     for level in data["caches"]:
-        loads, stores = found.bandwidth.get(level["name"], (None, None))
-        for key, value in (("load_bytes_per_cycle", loads), ("store_bytes_per_cycle", stores)):
-            if value:
-                level[key] = _figure(round(value, 1), _passes(level["name"]))
-    if speed := found.bandwidth["DRAM"][0]:
-        gb_s = round(speed * found.ghz, 2)
-        data["dram"]["gb_s_core"] = _figure(gb_s, f"{_passes('DRAM')}, one core")
-        data["dram"]["gb_s_socket"]["value"] = max(gb_s, data["dram"]["gb_s_socket"]["value"])
-        if all_ := found.together.get("DRAM"):
-            said = f"{_passes('DRAM')}, {found.cores} cores at once with a part of it each"
-            data["dram"]["gb_s_socket"] = _figure(max(gb_s, round(all_ * found.ghz, 2)), said)
+        for key, speed in zip(("load", "store"), found.bandwidth.get(level["name"], ()), strict=False):
+            level[f"{key}_bytes_per_cycle"] = _figure(round(speed.per_cycle, 1), _passes(level["name"]))
+    gb_s = round(found.bandwidth["DRAM"][0].gb_s, 2)
+    data["dram"]["gb_s_core"] = _figure(gb_s, f"{_passes('DRAM')}, one core")
+    data["dram"]["gb_s_socket"]["value"] = max(gb_s, data["dram"]["gb_s_socket"]["value"])
+    if all_ := found.together.get("DRAM"):
+        said = f"{_passes('DRAM')}, {found.cores} cores at once with a part of it each"
+        data["dram"]["gb_s_socket"] = _figure(max(gb_s, round(all_.gb_s, 2)), said)
     for row in data["core"]["load"]:
         measured = found.load_to_use if row.get("general") else found.forwarding.get(row["bits"])
         if measured is not None:

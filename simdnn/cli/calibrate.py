@@ -43,9 +43,10 @@ def main(args: argparse.Namespace) -> int:
         "ghz_by_kind": {name: round(ghz, 3) for name, ghz in found.clocks.items()},
         "nearest": found.nearest.name,
         "load_to_use_cycles": found.load_to_use,
-        "bytes_per_cycle": {level: list(pair) for level, pair in found.bandwidth.items()},
+        "bytes_per_cycle": {level: [of.per_cycle for of in pair] for level, pair in found.bandwidth.items()},
+        "gb_s": {level: [of.gb_s for of in pair] for level, pair in found.bandwidth.items()},
         "cores": found.cores,
-        "bytes_per_cycle_of_all": dict(found.together),
+        "bytes_per_cycle_of_all": {level: of and of.per_cycle for level, of in found.together.items()},
         "forwarding_cycles": {str(bits): cycles for bits, cycles in found.forwarding.items()},
         "behaviour": found.behaviour._asdict(),
         "rows": len(frame),
@@ -69,8 +70,9 @@ def main(args: argparse.Namespace) -> int:
         print(f"{found.dropped} forms had no quiet moment: they are the nearest machine's, and say so")
     for level, (loads, stores) in found.bandwidth.items():
         together = found.together.get(level)
-        all_ = f"; by {found.cores} cores at once {together:.1f} loaded" if together else ""
-        print(f"{level}: {loads:.1f} bytes a cycle loaded, {stores:.1f} stored{all_}")
+        all_ = f"; by {found.cores} cores at once {together.per_cycle:.1f} loaded" if together else ""
+        said = f"{loads.per_cycle:.1f} bytes a cycle loaded ({loads.gb_s:.1f} GB/s), {stores.per_cycle:.1f} stored"
+        print(f"{level}: {said}{all_}")
     use = "not seen undisturbed" if found.load_to_use is None else f"{found.load_to_use:.2f} cycles"
     kinds = ", ".join(f"{kind.removesuffix('_ghz')} {ghz:.2f}" for kind, ghz in found.clocks.items())
     print(f"load to use {use}; clock by kind of code, GHz: {kinds}; nearest machine: {name}")

@@ -15,7 +15,7 @@ from isa_models.isa import host_caps
 from isa_models.machines.loader import cpu_machine as machine
 from simdnn.calibration import clocks, sampler, timer
 from simdnn.calibration.behaviour import Behaviour, executes, nine_slots_of
-from simdnn.calibration.figures import Figure, _closest
+from simdnn.calibration.figures import Bandwidth, Figure, _closest
 from simdnn.calibration.forms import chained, forms, text
 from simdnn.calibration.host import Calibration, nearest, throughput_of, toml_of, write_host
 from simdnn.calibration.ports import Ports
@@ -43,9 +43,9 @@ def calibration(**changes: object) -> Calibration:
         "nearest": machine("zen4"),
         "isa": machine("zen4").isa,
         "instructions": figures_of("zen4"),
-        "bandwidth": {"L1": (60.0, 30.0), "DRAM": (5.0, None)},
+        "bandwidth": {"L1": (Bandwidth(60, 210), Bandwidth(30, 105)), "DRAM": (Bandwidth(5, 15), Bandwidth(3, 9))},
         "cores": 2,
-        "together": {"L2": 90.0, "L3": None, "DRAM": 8.0},
+        "together": {"L2": Bandwidth(90, 315), "L3": None, "DRAM": Bandwidth(8, 24)},
         "forwarding": {64: 0.5, 128: 9.02, 512: None},
         "load_to_use": 4.01,
         "ports": SEEN,
@@ -74,8 +74,8 @@ def test_the_file_is_a_machine(host: Path) -> None:
     row = mine.timing("vpdpbusd", "zmm,zmm,zmm")
     assert (row.latency, row.confidence) == (4, "measured")
     assert "2026-01-01, by simdnn calibrate" in row.source
-    assert mine.cache("L1").load_bytes_per_cycle == 60 and mine.dram.gb_s_core == 17.5
-    assert mine.cores == 2 and mine.dram.gb_s_socket == 28
+    assert mine.cache("L1").load_bytes_per_cycle == 60 and mine.dram.gb_s_core == 15
+    assert mine.cores == 2 and mine.dram.gb_s_socket == 24
     assert "2 cores at once" in mine.provenance["dram.gb_s_socket"].source
     assert mine.core.load(128).forward_latency == 9.0
     assert simdnn.analyze("vpdpbusd zmm0, zmm1, zmm2", machine="host").cycles_per_iteration == 4
