@@ -127,7 +127,7 @@ class Affine(Record):
         return " + ".join([*parts, str(self.const)] if self.const or not parts else parts)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Steps(Sequence[Affine]):
     """Indices `step` elements apart, of the rows of a tile say: each is made when it is asked for. A number or an index
     is added to all.
@@ -217,7 +217,17 @@ class Register(Record):
 
     def as_(self, dtype: str) -> Register:
         """This register seen in lanes of another type."""
-        return self if dtype == self.dtype else Register.of(self.name, dtype, self.bits // fmt(dtype).bits)
+        if dtype == self.dtype:
+            return self
+        seen = self._seen.get(dtype)
+        if seen is None:
+            seen = self._seen[dtype] = Register.of(self.name, dtype, self.bits // fmt(dtype).bits)
+        return seen
+
+    @Derived
+    def _seen(self) -> dict[str, Register]:
+        """The register as it was seen in lanes of other types."""
+        return {}
 
     @staticmethod
     @lru_cache(maxsize=4096)

@@ -15,13 +15,13 @@ translated in no time (docs/validation/memory.md has what pages cost).
 from __future__ import annotations
 
 import functools
-import itertools
 import operator
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +37,7 @@ from simdnn.timing.fetched import Fetched
 from simdnn.timing.footprint import Region, crossing, moves_in_lines, parts
 
 Floats = npt.NDArray[np.float64]
+_Taken = tuple[int, list[float]]  # the place of an op, and the cycles that each of its rows takes
 LINE_BYTES = 64  # that an instruction fetches ahead
 _PART_OF_A_LINE = 128  # bits
 _FOLLOWED = 2048  # bytes from load to load that a prefetcher still follows (Intel's optimization manual)
@@ -268,21 +269,22 @@ def _first_level(tree: Region, machine: Machine) -> LevelTraffic:
     taken: tuple[list[float], list[float]] = [], []  # and cycles of their ports
     for part, loops in tree.parts_below():
         times = prod([extent for _, extent in loops])
-        count = 1 + max([places[-1] for places in part.places], default=-1)
-        by_op: tuple[list[Sequence[float]], list[Sequence[float]]] = [()] * count, [()] * count  # in the text's order
+        by_op: tuple[list[_Taken], list[_Taken]] = [], []
         for (_, starts, size, strides, stores, rows, apart), places in zip(part.accesses, part.places, strict=True):
-            each, moves = times * _port_cycles(machine, size, stores), moves_in_lines(strides, loops, line_bytes)
-            of_rows, of_op = dict[int, list[float]](), by_op[stores]
-            for start, place in zip(starts, places, strict=True):
-                at = start % line_bytes
-                if at not in of_rows:
-                    lines = [(at + row * apart) % line_bytes for row in range(rows)]
-                    of_rows[at] = [each * (1 + crossing(line, size, moves, line_bytes)) for line in lines]
-                of_op[place] = of_rows[at]
+            each = times * _port_cycles(machine, size, stores)
+            moves = moves_in_lines(strides, loops, line_bytes)
+            begins = [start % line_bytes for start in starts]
+            found = dict[int, list[float]]()
+            for begin in set(begins):
+                lines = [(begin + row * apart) % line_bytes for row in range(rows)]
+                found[begin] = [each * (1 + crossing(line, size, moves, line_bytes)) for line in lines]
+            by_op[stores].extend(zip(places, [found[begin] for begin in begins], strict=True))
             moved[stores] += times * size * rows * len(starts)
-        for found, more in zip(taken, by_op, strict=True):
-            found.extend(itertools.chain.from_iterable(more))
-    busy = [functools.reduce(operator.add, found, 0.0) for found in taken]  # one after the other, as they are met
+        for met, of_ops in zip(taken, by_op, strict=True):
+            of_ops.sort(key=itemgetter(0))  # in the text's order
+            for _, of_rows in of_ops:
+                met += of_rows
+    busy = [functools.reduce(operator.add, met, 0.0) for met in taken]  # one after the other, as they are met
     rates = level.load_bytes_per_cycle, level.store_bytes_per_cycle
     loaded, stored = moved
     cycles = max(*busy, loaded / rates[0], stored / rates[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, cached_property, lru_cache
 
 from isa_models.formats import fmt
 from isa_models.instruction import instruction
@@ -19,16 +19,23 @@ class Unit:
     isa: str
     width: int  # bits
 
-    @property
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.isa, self.width))
+
+    @cached_property
     def lanes(self) -> int:
         """32-bit lanes of a register."""
         return self.width // 32
 
-    @property
+    @cached_property
     def masks(self) -> bool:
         return "avx512_core" in implied(self.isa)
 
-    @property
+    @cached_property
     def registers(self) -> int:
         return 32 if self.masks else 16
 
@@ -36,8 +43,11 @@ class Unit:
         return Register.of(name, dtype, self.width // fmt(dtype).bits)
 
 
+@cache
 def unit_of(isa: str) -> Unit:
-    """The widest registers that an ISA cap brings: 512 bits from avx512_core on, else 256."""
+    """The widest registers that an ISA cap brings: 512 bits from avx512_core on, else 256; one object, whose facts are
+    found once.
+    """
     return Unit(isa, 512 if "avx512_core" in implied(isa) else 256)
 
 
