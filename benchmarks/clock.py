@@ -1,9 +1,9 @@
 """`python -m benchmarks.clock`: how long the clock itself takes on this host, and how that grows.
 
 Figures: a loop (`simdnn.analyze`), a product of random odd sizes with all its candidates, products that differ from one
-met before in trip counts alone, all random products together, and networks without values. Then time by the length of a
-loop, by the number of products, and by a network's layers. Milliseconds of processor time, so that neighbours disturb
-them little; medians.
+met before in trip counts alone, all random products together, primitives of any kind, and networks without values.
+Then time by the length of a loop, by the number of products, and by a network's layers. Milliseconds of processor time,
+so that neighbours disturb them little; medians.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ LOOPS = Path(__file__).parents[1] / "tests" / "vectors" / "loops_zen4.json"
 MACHINES = ("hsw", "skx", "clx", "icx", "zen4", "zen5", "spr", "gnr", "adl-p")
 TYPES = ("f32", "u8:s8:s32", "s8:s8:s32", "bf16:bf16:f32")
 NETWORKS = ("resnet50", "mobilenet-v1", "vgg16")
+GPUS = ("a770", "b580", "v100", "a100", "h100", "rtx4090")
+POST_OPS = ("relu", "tanh", "gelu_erf", "swish")
 LARGEST = 600  # of the random sizes
 
 
@@ -48,12 +50,15 @@ def report(shapes: int, seed: int) -> str:
     loops = [ms(partial(simdnn.analyze, body, machine="zen4")) for body in bodies()]
     points = [ms(partial(estimate, point)) for point in itertools.islice(random_products(seed), shapes)]
     trips = [ms(partial(estimate, point)) for point in taller()]
+    kinds = [ms(partial(estimate, point)) for point in itertools.islice(random_kinds(seed), shapes)]
     networks = {name: ms(partial(network, name)) for name in NETWORKS}
     rows = [
         ("a loop", len(loops), statistics.median(loops), max(loops)),
         ("a product of random sizes", len(points), statistics.median(points), max(points)),
         ("other trip counts alone", len(trips), statistics.median(trips), max(trips)),
         ("all random products", 1, sum(points), sum(points)),
+        ("a primitive of any kind", len(kinds), statistics.median(kinds), max(kinds)),
+        ("all of any kind", 1, sum(kinds), sum(kinds)),
         *((f"{name} on a machine, without values", 1, taken, taken) for name, taken in networks.items()),
     ]
     figures = pd.DataFrame(rows, columns=["what", "cases", "median_ms", "most_ms"])
@@ -81,6 +86,35 @@ def random_products(seed: int) -> Iterator[dict[str, Any]]:
         yield {"machine": draw.choice(MACHINES), "dt": draw.choice(TYPES), **sizes}
 
 
+def random_kinds(seed: int) -> Iterator[dict[str, Any]]:
+    """Products, convolutions and inner products, some on GPUs, half of them with a post-operation."""
+    draw = random.Random(seed)
+    for product in random_products(seed):
+        kind = draw.choices(("matmul", "convolution", "inner_product"), (5, 4, 1))[0]
+        point = {name: product[name] for name in ("machine", "dt")}
+        if kind == "matmul":
+            point = dict(product)
+        elif kind == "inner_product":
+            point |= {name: draw.randint(1, LARGEST) for name in ("mb", "ic", "oc")}
+        else:
+            taps, groups = draw.choice((1, 1, 3, 3, 5, 7)), draw.choice((1, 1, 1, 0))
+            inputs, outputs, side = draw.randint(1, 200), draw.randint(1, 200), draw.randint(taps, 40)
+            point |= {"ic": inputs, "oc": outputs if groups else inputs, "groups": groups or inputs}
+            point |= {
+                "ih": side,
+                "iw": side,
+                "kh": taps,
+                "kw": taps,
+                "padding": taps // 2,
+                "strides": draw.choice((1, 2)),
+            }
+        if draw.random() < 0.2:
+            point["machine"] = draw.choice(GPUS)
+        if draw.random() < 0.5:
+            point["attr"] = simdnn.Attr(post_ops=[draw.choice(POST_OPS)])
+        yield {"primitive": kind, **point}
+
+
 def taller() -> list[dict[str, Any]]:
     """Products that differ in the number of full blocks of rows alone; the first one is met before."""
     points = [{"machine": "icx", "dt": "f32", "m": 28 * rows, "n": 512, "k": 256} for rows in range(3, 24)]
@@ -91,7 +125,7 @@ def taller() -> list[dict[str, Any]]:
 def estimate(point: dict[str, Any]) -> None:
     """Cost and candidates of a point; what a machine has no kernel for counts with its refusal."""
     try:
-        _ = simdnn.estimate("matmul", **point).dispatch
+        _ = simdnn.estimate(**{"primitive": "matmul", **point}).dispatch
     except simdnn.SimdnnError:
         pass
 

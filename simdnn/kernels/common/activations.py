@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 
 from simdnn.kernels.common import c_library, functions
 from simdnn.kernels.common.activation_tables import ERF, LOG, TANH, Table
@@ -286,6 +286,7 @@ def _by_logarithm(x: Element, beta: Element) -> Element:
     return functions.exp(functions.log(x) * beta)
 
 
+@lru_cache(maxsize=256)
 def formula_of(op: PostOp, lanes: int, reference: bool = False) -> Expression:
     """The formula of x and the numbers of a post-operation, traced."""
     return trace(function_of(op, lanes, reference), ["f32"] * (1 + op.numbers))
