@@ -122,7 +122,7 @@ class Choice:
                 reasons[place] = reasons[place] or self._ruled_out(kind, least)
                 if reasons[place]:
                     continue
-            time, reasons[place] = _time(kind, self.request)
+            time, reasons[place] = _time(kind, in_tiles_of_library(self.request, kind))
             if time:
                 times[place] = time
         return times, least
@@ -234,9 +234,15 @@ def picked(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> 
     if of.flushes(request.problem, library, request.caps):
         flushing = replace(request.problem.epilogue, flushes=True)
         request = replace(request, problem=replace(request.problem, epilogue=flushing))
-    if of.tiles(request.problem, kind.name):
-        request = replace(request, problem=replace(request.problem, tiles=request.dispatch))
-    return Choice(request, kind, candidates, library)
+    return Choice(in_tiles_of_library(request, kind), kind, candidates, library)
+
+
+def in_tiles_of_library(request: Request, kind: KernelKind) -> Request:
+    """The request with a library's own tiles for a kind, where it has such a kernel and they are known."""
+    library = LIBRARIES.get(request.dispatch)
+    own = library is not None and library.tiles(replace(request.problem, tiles=""), kind.name)
+    tiles = request.dispatch if own else ""
+    return request if request.problem.tiles == tiles else replace(request, problem=replace(request.problem, tiles=tiles))
 
 
 def named(request: Request) -> Choice:

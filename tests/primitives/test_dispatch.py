@@ -395,10 +395,22 @@ def test_the_least_time_is_taken_where_clocks_differ(
         ),
         ("matmul", {"machine": "zen4", "dt": "bf16:u4:bf16", "m": 1, "n": 6, "k": 256}),
         ("matmul", {"machine": "zen5", "dt": "bf16:u4:bf16", "m": 40, "n": 46, "k": 34}),
+        ("matmul", {"machine": "adl-p", "dt": "bf16", "m": 577, "n": 116, "k": 175}),
+        ("matmul", {"machine": "zen4", "dt": "f32", "m": 383, "n": 164, "k": 567, "attr": Attr(fpmath="f16")}),
+        (
+            "matmul",
+            {"machine": "zen4", "dt": "f32", "m": 9, "n": 33, "k": 67, "src_batch": 4, "wei_batch": 4}
+            | {"attr": Attr(fpmath="f16")},
+        ),
+        (
+            "convolution",
+            {"machine": "skx", "dt": "s8:s8:f32", "ic": 84, "oc": 109, "ih": 15, "iw": 15, "kh": 5, "kw": 5}
+            | {"padding": 2},
+        ),
     ],
 )
 def test_under_a_library_every_candidate_has_cycles_or_a_reason(primitive: str, problem: dict[str, Any]) -> None:
     """Others than the one that it takes, and columns that end within a vector, whose rows nothing stands behind."""
-    attr = Attr(fpmath="bf16", apply_to_int=True) if "u4" in problem["dt"] else None
-    frame = simdnn.estimate(primitive, attr=attr, dispatch="onednn", **problem).dispatch
+    attr = {"attr": Attr(fpmath="bf16", apply_to_int=True)} if "u4" in problem["dt"] else {}
+    frame = simdnn.estimate(primitive, dispatch="onednn", **problem, **attr).dispatch
     assert frame["cycles"].iloc[0] > 0 and (frame["reason"] != "").all()
