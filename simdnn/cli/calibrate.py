@@ -74,8 +74,8 @@ def main(args: argparse.Namespace) -> int:
         said = f"{loads.per_cycle:.1f} bytes a cycle loaded ({loads.gb_s:.1f} GB/s), {stores.per_cycle:.1f} stored"
         print(f"{level}: {said}{all_}")
     use = "not seen undisturbed" if found.load_to_use is None else f"{found.load_to_use:.2f} cycles"
-    kinds = ", ".join(f"{kind.removesuffix('_ghz')} {ghz:.2f}" for kind, ghz in found.clocks.items())
-    print(f"load to use {use}; clock by kind of code, GHz: {kinds}; nearest machine: {name}")
+    kinds = ", ".join(f"{figure} {ghz:.2f}" for figure, ghz in found.clocks.items())
+    print(f"load to use {use}; clock by kind of code: {kinds}; nearest machine: {name}")
     print(f"the core as it behaves, whatever CPUID says: {found.behaviour}")
     groups = found.ports.groups()
     said = "; ".join(f"{kind} {letters}" for kind, letters in groups.items()) if groups else "none explain them all"
