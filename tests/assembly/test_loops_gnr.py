@@ -131,6 +131,41 @@ def test_loads_beside_a_gather_from_one_place(lanes: int, loads: int, measured: 
     assert cycles(lines) == pytest.approx(measured, rel=0.07)
 
 
+@pytest.mark.parametrize("machine_name", ["gnr", "spr"])
+@pytest.mark.parametrize(
+    ("producer", "consumer", "measured"),
+    [
+        ("vaddps ymm1, ymm5, ymm6", "vfmadd231ps ymm0, ymm1, ymm7", 5),
+        ("vmulps ymm1, ymm5, ymm6", "vfmadd231ps ymm0, ymm1, ymm7", 4),
+        ("vmovups ymm1, [rsi]", "vfmadd231ps ymm0, ymm1, ymm7", 4),
+        ("vsubps ymm1, ymm5, [rsi]", "vmaxps ymm0, ymm0, ymm1", 5),
+        ("vaddps ymm1, ymm5, ymm6", "vpdpbusd ymm0, ymm1, ymm7", 6),
+        ("vaddps ymm1, ymm5, ymm6", "vpmaxsd ymm0, ymm0, ymm1", 2),
+        ("vaddps ymm1, ymm5, ymm6", "vaddps ymm0, ymm0, ymm1", 2),
+    ],
+)
+def test_what_waits_for_a_sum_takes_longer(machine_name: str, producer: str, consumer: str, measured: float) -> None:
+    """A step of a chain, whose other operand comes from a sum outside of it."""
+    lines = "\n".join(["1:", producer, consumer, "dec rcx", "jnz 1b"])
+    assert simdnn.analyze(lines, machine=machine_name).cycles_per_iteration == pytest.approx(measured, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("line", "alone", "beside"),
+    [
+        ("vaddss xmm0, xmm0, xmm5", 2, 3.33),
+        ("vaddps ymm0, ymm0, ymm5", 2, 3.35),
+        ("vmulps ymm0, ymm0, ymm5", 3, 3.5),
+        ("vfmadd231ps ymm0, ymm5, ymm6", 4, 4),
+        ("vpmaddwd ymm0, ymm0, ymm5", 5, 5.34),
+    ],
+)
+def test_narrow_chains_beside_512_bits(line: str, alone: float, beside: float) -> None:
+    """They have the latency of the wide units; that a lone chain changes its unit too often is as at 512 bits."""
+    assert cycles([line] * 8) / 8 == pytest.approx(alone, abs=0.02)
+    assert beside - 0.05 < cycles(["vmovups zmm20, [rsi]", *[line] * 8]) / 8 < beside * 1.2
+
+
 def test_sums_of_one_number_keep_two_units_beside_512_bits() -> None:
     """Measured: 6 in 2.99 cycles beside a load of 512 bits, as without it."""
     lines = ["vmovups zmm20, [rsi]", *(f"vaddss xmm{i}, xmm8, xmm9" for i in range(6))]

@@ -177,11 +177,12 @@ class CoreModel(CoreMemory):
             self.first_issue[node] = float(now)
         self.unissued[node] -= 1
         if self.unissued[node] == 0:
-            done = now + self.latency[row]
+            done = now + self.latency[row] + self.longer[node]
             if self.is_result_port[port] != 0 and self.uops[row] == 1:
                 done = self.yielded(port, done, occupancy)
             if self.uops[row] > 1:  # latency counts from the first; the later ones fit in unless they were held up
-                done = max(self.first_issue[node] + self.latency[row], done - (self.uops[row] - 1))
+                soonest = self.first_issue[node] + self.latency[row] + self.longer[node]
+                done = max(soonest, done - (self.uops[row] - 1))
             self.finish(node, done if done > now else now + 1.0)
 
     def yielded(self, port: int, done: float, count: int) -> float:
@@ -363,13 +364,13 @@ class CoreModel(CoreMemory):
             self.done[node] = self.ready[node] + self.latency[row]
 
     def operand(self, row: int, node: int, producer: int, gain: float) -> None:
-        """Let an operation wait for the last writer of a register, longer where that is the other of two wide units, or
-        yields its result later to others.
+        """Let an operation wait for the last writer of a register, longer where that is the other of two wide units; of
+        one whose result comes late to others it takes longer itself, whichever operand it waits for (measured).
         """
         if producer == NOWHERE:
             return
-        if self.late_result[row] == 0:
-            gain -= self.late_result[self.row(producer)]
+        if self.late_result[row] == 0 and self.uops[row] > 0:
+            self.longer[node] = max(self.longer[node], self.late_result[self.row(producer)])
         own, other = self.unit[node], self.unit[producer]
         if own != other and own != NO_PORT and other != NO_PORT:
             self.depend(node, producer, gain - self.from_other_unit[row])

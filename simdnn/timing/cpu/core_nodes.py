@@ -26,6 +26,7 @@ class CoreNodes(CoreState):
     ready: Floats
     done: Floats  # the cycle of the result, UNKNOWN until it issues
     first_issue: Floats
+    longer: Floats  # cycles beyond its row's latency, for where its operands come from
     unissued: Ints
     first_user: Ints  # a list of edges
     first_bound: Ints  # a list of ports of uops that wait for an operand to be under way
@@ -78,6 +79,7 @@ class CoreNodes(CoreState):
         self.ready[node] = self.cycle + 1.0
         self.done[node] = UNKNOWN
         self.first_issue[node] = UNKNOWN
+        self.longer[node] = 0.0
         self.first_user[node] = NOWHERE
         self.first_bound[node] = NOWHERE
         self.unit[node] = NO_PORT

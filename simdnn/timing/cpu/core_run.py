@@ -36,7 +36,7 @@ SPACES = (  # arrays to write on, and what they have a number of their own for: 
     *((name, "queue") for name in ("queued_node", "queued_uop", "queued_place")),
     *(("commit_at", "commit"), ("heap", "heaps")),
     *((name, "op") for name in ("row_at", "retired_at", "dispatched_at", "line_cycles", "remembered", "meets")),
-    *((name, "node") for name in ("waits", "ready", "done", "first_issue", "unissued", "first_user")),
+    *((name, "node") for name in ("waits", "ready", "done", "first_issue", "unissued", "first_user", "longer")),
     *((name, "node") for name in ("first_bound", "next_work", "unit", "place", "pipes_of", "late", "unit_of", "parts")),
     *((name, "edge") for name in ("edge_next", "edge_user", "edge_gain")),
     *((name, "uop") for name in ("bound_next", "bound_port")),

@@ -135,22 +135,23 @@ def _fused_form(form: str) -> str:
     return _NARROW.sub("r64", form)
 
 
+def _as_wide(machine: Machine, row: InstructionTiming, wide: bool) -> InstructionTiming:
+    """The row whose ports and latency a row has: a narrow one beside 512-bit registers may run on their units."""
+    if not wide or not 0 < row.vector_bits < 512 or not machine.core.narrow_as_512:
+        return row
+    twin = machine.instructions.get(_twin(row.mnemonic, row.form))
+    return twin if twin is not None and len(twin.uops) == len(row.uops) else row
+
+
 def _open_ports(machine: Machine, row: InstructionTiming, wide: bool, tiles: bool) -> Iterator[tuple[str, ...]]:
     """For each uop of a row the ports that 512-bit instructions and tiles beside it leave open."""
     core = machine.core
-    twin = None
-    lost: tuple[str, ...] = ()
-    if wide and 0 < row.vector_bits < 512:
-        lost = core.ports_lost_to_512
-        twin = machine.instructions.get(_twin(row.mnemonic, row.form)) if core.narrow_as_512 else None
-    elif wide and row.vector_bits:
-        lost = core.ports_lost_to_512
+    lost: tuple[str, ...] = core.ports_lost_to_512 if wide and row.vector_bits else ()
     if tiles and row.vector_bits == 512 and core.ports_lost_to_tiles:
         narrow = machine.instructions.get((row.mnemonic, _at_width(row.form, 256)))
         own = {port for uop in narrow.uops for port in uop} if narrow else set(core.ports)
         lost += tuple(port for port in core.ports_lost_to_tiles if port not in own)
-    as_twin = twin is not None and len(twin.uops) == len(row.uops)
-    for uop in twin.uops if twin is not None and as_twin else row.uops:
+    for uop in _as_wide(machine, row, wide).uops:
         yield tuple(port for port in uop if port not in lost) or uop
 
 
@@ -213,8 +214,8 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         slots=max(1, row.slots) + bool(split),
         uops=() if nothing else choices,
         occupancy=occupancy,
-        latency=0 if nothing else row.latency - sooner,
-        accumulator_gain=row.latency - sooner - row.accumulator_latency,
+        latency=0 if nothing else kind.timed.latency - sooner,
+        accumulator_gain=kind.timed.latency - sooner - kind.timed.accumulator_latency,
         interval=0 if nothing else row.interval * rows / full,
         reads=()
         if zero or ones
@@ -247,6 +248,7 @@ class _Kind:
     """An instruction form on a machine: all that does not depend on the registers it names."""
 
     row: InstructionTiming
+    timed: InstructionTiming  # whose latency it has
     choices: tuple[tuple[int, ...], ...]  # ports of each uop by number
     full: int  # rows of a whole operand
     load: LoadWidth
@@ -267,8 +269,10 @@ def _kind(machine: Machine, mnemonic: str, form: str, jump: str, wide: bool, til
     full = TILE_ROWS if row.tile else 1
     general = not row.vector_bits and not row.tile
     load, store = core.load(row.load_bits // full, general), core.store(row.store_bits // full, general)
+    timed = _as_wide(machine, row, wide)
     return _Kind(
         row,
+        timed,
         choices,
         full,
         load,
@@ -276,6 +280,6 @@ def _kind(machine: Machine, mnemonic: str, form: str, jump: str, wide: bool, til
         core.load(row.store_bits // full, general) if row.store_bits else load,
         core.load_share(load),
         core.ignores_destination_of(mnemonic),
-        core.other_unit.cycles_to(row) if choices else 0.0,
-        core.late_results.cycles_of(row) if choices else 0.0,
+        core.other_unit.cycles_to(timed) if choices else 0.0,
+        core.late_results.cycles_of(timed) if choices else 0.0,
     )
