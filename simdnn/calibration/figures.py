@@ -24,6 +24,8 @@ from simdnn.progress import Progress
 COPIES = 24  # of an instruction in the loop for throughput
 DESTINATIONS = 12  # different ones among them
 CHAIN = 12  # of them in the loop for latency
+BLOCK = 100  # forms that are run once each before any is run again
+BUSY = 3  # times the seconds asked for, at most, where other work takes the core
 AGREE = 0.03  # two runs that differ by less are one figure
 SIZES = {"L1": 16 << 10, "L2": 384 << 10, "L3": 6 << 20, "DRAM": 192 << 20}  # bytes that lie in each level
 BEYOND = 4  # times the last cache; of a stream of twice its size a Granite Rapids' still gives a half
@@ -56,18 +58,24 @@ _Run = tuple[float | None, float | None, float | None]  # throughput, latency, l
 def instruction_figures(
     forms: Iterable[tuple[str, str]], seconds: float, progress: Progress
 ) -> dict[tuple[str, str], Figure]:
-    """Each form's figures of two runs, the second after all of the first; those that disagree are run once more."""
+    """Each form's figures of two runs, the second behind other forms' first; those that disagree are run once more.
+
+    Forms are done by blocks, each of them from all over the list, until `seconds` of this thread's own time are spent,
+    or `BUSY` times as many in which others had the core too: those that are left have no figure.
+    """
     keys = list(forms)
     runs: dict[tuple[str, str], list[_Run]] = {key: [] for key in keys}
-    end = time.perf_counter() + seconds
-    for turn in range(3):
-        for number, key in enumerate(keys):
-            if turn == 2 and _spread(runs[key]) <= AGREE:
-                continue
-            if time.perf_counter() > end:
-                break
-            progress(turn * len(keys) + number, 2 * len(keys), " ".join(key))
-            runs[key].append((_throughput(*key), _latency(*key), _accumulator(*key)))
+    own, end = time.thread_time() + seconds, time.perf_counter() + BUSY * seconds
+    count = max(1, len(keys) // BLOCK)
+    for number, (turn, key) in enumerate(
+        (turn, key) for first in range(count) for turn in range(3) for key in keys[first::count]
+    ):
+        if turn == 2 and _spread(runs[key]) <= AGREE:
+            continue
+        if time.thread_time() > own or time.perf_counter() > end:
+            break
+        progress(number, 3 * len(keys), " ".join(key))
+        runs[key].append((_throughput(*key), _latency(*key), _accumulator(*key)))
     return {key: figure for key in keys if (figure := _figure(runs[key])) is not None}
 
 

@@ -15,9 +15,10 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "calibrate",
         description="Times the package's instructions, loads, stores, caches and the clock on this host's CPU, without "
-        "performance counters and without a compiler, in under three minutes, and writes a machine file that "
-        "--machine host then means everywhere: simdnn/host.toml in the configuration folder ($XDG_CONFIG_HOME or "
-        "~/.config; or $SIMDNN_HOST). What was not measured is the nearest shipped machine's, and says so. A quiet "
+        "performance counters and without a compiler, in under three minutes (up to nine where others have the core "
+        "too), and writes a machine file that --machine host then means everywhere: simdnn/host.toml in the "
+        "configuration folder ($XDG_CONFIG_HOME or ~/.config; or $SIMDNN_HOST). What was not measured is the nearest "
+        "shipped machine's, and says so. A quiet "
         "host gives better figures; disturbed samples are dropped, and rows whose runs disagree are marked.",
     )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="another file (.toml)")
@@ -67,7 +68,7 @@ def main(args: argparse.Namespace) -> int:
     print(f"\n{len(frame)} forms measured; above, the {len(differ)} with a throughput over 10 % off {name}'s")
     print(f"{len(frame) - stable} forms whose two runs differ by over 3 % are marked in the file")
     if found.dropped:
-        print(f"{found.dropped} forms had no quiet moment: they are the nearest machine's, and say so")
+        print(f"{found.dropped} forms had no quiet moment, or no time: they are the nearest machine's, and say so")
     for level, (loads, stores) in found.bandwidth.items():
         together = found.together.get(level)
         all_ = f"; by {found.cores} cores at once {together.per_cycle:.1f} loaded" if together else ""

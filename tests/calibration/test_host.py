@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,13 +14,14 @@ import simdnn
 from isa_models import UnknownName
 from isa_models.isa import host_caps
 from isa_models.machines.loader import cpu_machine as machine
-from simdnn.calibration import clocks, sampler, timer
+from simdnn.calibration import clocks, figures, sampler, timer
 from simdnn.calibration.behaviour import Behaviour, executes, nine_slots_of
 from simdnn.calibration.figures import Bandwidth, Figure, _closest
 from simdnn.calibration.forms import chained, forms, text
 from simdnn.calibration.host import Calibration, nearest, throughput_of, toml_of, write_host
 from simdnn.calibration.ports import Ports
 from simdnn.cli import main
+from simdnn.progress import silent
 
 KEYS = (("vpdpbusd", "zmm,zmm,zmm"), ("vmulps", "ymm,ymm,ymm"), ("vmovups", "zmm,m512"), ("vpaddd", "xmm,xmm,xmm"))
 
@@ -124,6 +126,17 @@ def test_a_host_with_more_than_its_nearest_machine_has_no_gaps(host: Path) -> No
 
 def test_two_closest_of_three() -> None:
     assert _closest([4.0, 9.0, 4.04]) == (pytest.approx(4.02), pytest.approx(0.01, abs=0.001))
+
+
+def test_where_time_is_short_forms_are_left_out_and_not_their_second_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block of every other form of 250 is done when 250 seconds are, one a run, and no run begins behind that."""
+    keys, now = [(f"form{number}", "") for number in range(250)], itertools.count()
+    monkeypatch.setattr(figures.time, "thread_time", lambda: float(next(now)))
+    monkeypatch.setattr(figures, "_throughput", lambda *_: 2.0)
+    monkeypatch.setattr(figures, "_latency", lambda *_: None)
+    monkeypatch.setattr(figures, "_accumulator", lambda *_: None)
+    found = figures.instruction_figures(keys, 250, silent)
+    assert set(found) == set(keys[::2]) and all(figure.stable for figure in found.values())
 
 
 def test_forms_and_their_text() -> None:
