@@ -25,7 +25,7 @@ NEAR = 1 << 20  # bytes of weights beside tiles: what the second cache has room 
 
 
 @dataclass(frozen=True)
-class Way:
+class EngineOrder:
     """The loops of a stage's independent iterations, outermost first, and what each iteration runs."""
 
     nest: Sequence[Loop]
@@ -38,23 +38,23 @@ class Way:
         return next((loop.var for loop in reversed(self.nest) if loop.extent > 1), "")
 
 
-def way_of_program(statement: Statement) -> Way:
-    """A top-level statement's own way: the parallel loops that it begins with."""
+def order_of_program(statement: Statement) -> EngineOrder:
+    """A top-level statement's own order: the parallel loops that it begins with."""
     nest: list[Loop] = []
     body: Sequence[Statement] = (statement,)
     while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
         nest.append(body[0])
         body = body[0].body
-    return Way(nest, body)
+    return EngineOrder(nest, body)
 
 
-def way_of(program: Program, statement: Statement, tiled: bool) -> Way:
-    """The engine's way; `tiled`: products run on the host's own tiles."""
-    way = way_of_program(statement)
+def order_of(program: Program, statement: Statement, tiled: bool) -> EngineOrder:
+    """The engine's order; `tiled`: products run on the host's own tiles."""
+    order = order_of_program(statement)
     if not tiled:
-        return replace(way, blocks=blocks_of(program, way.nest, way.body))
-    nest = along_stores(way.nest, way.body)
-    return Way(nest, way.body, blocks_of(program, nest, way.body, NEAR, NEAR))
+        return replace(order, blocks=blocks_of(program, order.nest, order.body))
+    nest = along_stores(order.nest, order.body)
+    return EngineOrder(nest, order.body, blocks_of(program, nest, order.body, NEAR, NEAR))
 
 
 @dataclass(frozen=True)

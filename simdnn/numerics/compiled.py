@@ -31,7 +31,7 @@ from isa_models.memory import address
 from isa_models.readings.arrays import Array, on_a_line
 from isa_models.readings.llvm import ZERO, Carried, Emitter, LlvmValue, vector_type
 from simdnn.numerics import tiles
-from simdnn.numerics.blocks import Way, freed, way_of, way_of_program
+from simdnn.numerics.blocks import EngineOrder, freed, order_of, order_of_program
 from simdnn.numerics.native import native_call
 from simdnn.numerics.pieces import piece_by_piece
 from simdnn.numerics.turns import FIRST_OPS, SLICE_S, host_threads, in_turns, shared
@@ -225,11 +225,11 @@ class _Stage:
         else:
             for tile in _tiles((statement,)):
                 emit.line(f"%{tile} = alloca <{TILE_ROWS * TILE_ROW_BITS // 8} x i8>, align 64")
-        way = way_of_program(statement) if self.timed else way_of(program, statement, self.native_tiles)
-        self.passing = way.fastest if self.native_tiles and not self.timed else ""
-        self.extent = _turns(way.nest)
-        self.count = max(1, FIRST_OPS // sum(times for _, times in walk(way.body)))
-        self.flat(way)
+        order = order_of_program(statement) if self.timed else order_of(program, statement, self.native_tiles)
+        self.passing = order.fastest if self.native_tiles and not self.timed else ""
+        self.extent = _turns(order.nest)
+        self.count = max(1, FIRST_OPS // sum(times for _, times in walk(order.body)))
+        self.flat(order)
         if self.native_tiles:
             emit.line(tiles.RELEASE)
         alarm = emit.alarms.finish() if emit.alarms else "false"
@@ -240,8 +240,8 @@ class _Stage:
         head = f"define i32 @{name}(ptr noalias %pointers, i64 %from, i64 %to) nounwind alignstack(64)"
         self.text = f"{head} {{\nentry:\n{lines}\n}}"
 
-    def flat(self, way: Way) -> None:
-        nest, blocks = way.nest, way.blocks
+    def flat(self, order: EngineOrder) -> None:
+        nest, blocks = order.nest, order.blocks
 
         def inside(counter: str) -> Carried:
             if blocks:
@@ -252,7 +252,7 @@ class _Stage:
                 variables = self.spread(counter, nest)
             if nest:
                 self.stamp(nest[-1])
-            self.statements(way.body, variables, {})
+            self.statements(order.body, variables, {})
             return []
 
         self.emitter.loop("%from", "%to", inside)

@@ -9,13 +9,13 @@ import pytest
 import simdnn
 from isa_models.readings.arrays import Array
 from simdnn.numerics import blocks, compiled
-from simdnn.numerics.blocks import InBlocks, Way, freed, way_of, way_of_program
+from simdnn.numerics.blocks import EngineOrder, InBlocks, freed, order_of, order_of_program
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
 
 
 def nests(program: Program) -> list[InBlocks | None]:
     """How the engine cuts each stage."""
-    return [way_of(program, statement, tiled=False).blocks for statement in program.body]
+    return [order_of(program, statement, tiled=False).blocks for statement in program.body]
 
 
 def test_weights_that_no_cache_holds_are_cut() -> None:
@@ -62,11 +62,11 @@ def test_what_is_timed_keeps_the_order_of_the_program(monkeypatch: pytest.Monkey
     program = simdnn.estimate("matmul", m=60, n=130, k=64, machine="zen4", dispatch="gemm:avx512_core").kernel.program
     asked: list[Program] = []
 
-    def noted(program: Program, statement: Statement, tiled: bool) -> Way:
+    def noted(program: Program, statement: Statement, tiled: bool) -> EngineOrder:
         asked.append(program)
-        return way_of(program, statement, tiled)
+        return order_of(program, statement, tiled)
 
-    monkeypatch.setattr(compiled, "way_of", noted)
+    monkeypatch.setattr(compiled, "order_of", noted)
     monkeypatch.setattr(compiled, "_CACHE", {})
     compiled.compile_timed(program)
     assert not asked
@@ -78,8 +78,8 @@ def test_products_on_tiles_go_along_the_lines_of_their_destination() -> None:
     how: dict[str, Any] = {"machine": "spr", "dt": "u8:s8:s32", "dispatch": "gemm:avx512_core_amx_int8"}
     program = simdnn.estimate("matmul", m=2048, n=2080, k=2048, **how).kernel.program
     products = program.body[1]  # whole panels of 32 columns, behind the configuration
-    assert [loop.var for loop in way_of_program(products).nest] == ["q", "g", "j"]
-    own = way_of(freed(program), freed(program).body[1], tiled=True)
+    assert [loop.var for loop in order_of_program(products).nest] == ["q", "g", "j"]
+    own = order_of(freed(program), freed(program).body[1], tiled=True)
     assert [loop.var for loop in own.nest if loop.extent > 1] == ["q", "r", "j"]
     assert own.fastest == "j"
     assert own.blocks == InBlocks(2, 16)  # panels of 64 KB
@@ -94,4 +94,4 @@ def test_loops_that_depend_on_the_turn_before_stay_in_order() -> None:
     program = Program("chain", "avx512_core", (Tensor("a", "s32", 64, "output"),), (chain,))
     assert freed(program) is program
     apart = replace(chain, body=(clear, store))
-    assert way_of_program(freed(replace(program, body=(apart,))).body[0]).nest
+    assert order_of_program(freed(replace(program, body=(apart,))).body[0]).nest
