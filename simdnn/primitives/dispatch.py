@@ -239,10 +239,9 @@ def picked(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> 
 
 def in_tiles_of_library(request: Request, kind: KernelKind) -> Request:
     """The request with a library's own tiles for a kind, where it has such a kernel and they are known."""
-    library = LIBRARIES.get(request.dispatch)
-    own = library is not None and library.tiles(replace(request.problem, tiles=""), kind.name)
-    tiles = request.dispatch if own else ""
-    return request if request.problem.tiles == tiles else replace(request, problem=replace(request.problem, tiles=tiles))
+    library, plain = LIBRARIES.get(request.dispatch), replace(request.problem, tiles="")
+    own = library is not None and library.tiles(plain, kind.name)
+    return replace(request, problem=replace(plain, tiles=request.dispatch if own else ""))
 
 
 def named(request: Request) -> Choice:
