@@ -27,8 +27,9 @@ class Order:
     `fold` makes channels of taps: "row" of the columns in a kernel row, all or `together` at a time, and "window" of
     all taps, column by column, where a group has few input channels; "gemm" of channels, rows and columns, one line,
     or "line" of rows, columns and channels, where padding holds the source's zero point. Neighbours of a line are
-    pairs. `columns_outside` goes through the taps column by column. `block`: channels that go through all taps before
-    the next ones do; with "gemm", elements of the line after which a sum restarts.
+    pairs. "filled" fills each `block` of channels up to a whole step of a dot product. `columns_outside` goes through
+    the taps column by column. `block`: channels that go through all taps before the next ones do; with "gemm", elements
+    of the line after which a sum restarts.
     """
 
     fold: str = ""

@@ -117,12 +117,15 @@ def reading(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool) -> 
     read = c.src if dot.unsigned else dot.src
     rounds = dot.rounds if c.src == "f32" else ""
     ic = c.ic // c.groups
-    if not fold:
+    if not fold or fold == "filled":
+        blocks, ic = (ic // order.block, order.block) if fold else (1, ic)
         icp = padded_channels(unit, dot, c.src, ic)
-        icp = -(-icp // order.block) * order.block if order.block else icp
-        s = Source(c.src, read, c.mb, c.ih, c.iw, 1 if split else c.groups, ic, icp, c.padding, rounds, c.depth)
+        icp = -(-icp // order.block) * order.block if order.block and not fold else icp
+        groups = 1 if split else c.groups * blocks
+        s = Source(c.src, read, c.mb, c.ih, c.iw, groups, ic, icp, c.padding, rounds, c.depth)
         deep = c.depth or Depth(1, 1)
         across = s.pixel if split else c.dilation[1] * s.pixel
+        icp *= blocks
         return Reading(
             s,
             s.tensor,
@@ -215,13 +218,18 @@ def _row_in_place(c: ConvProblem, unit: Unit, read: str, columns: int, padded: i
     )
 
 
-def fold_weights(weights: Array, order: Order, copy: Copy | None) -> Array:
-    """goihw, or goidhw, weights with the folded taps as channels."""
+def fold_weights(weights: Array, order: Order, copy: Copy | None, step: int = 1) -> Array:
+    """goihw, or goidhw, weights with the folded taps as channels; `step`: channels of a whole step."""
     if not order.fold:
         return weights
     if isinstance(copy, Columns | WindowLines):
         return copy.weights(weights)
-    groups, oc, _, *rows, kw = weights.shape
+    groups, oc, ic, *rows, kw = weights.shape
+    if order.fold == "filled":
+        apart = weights.reshape(groups, oc, -1, order.block, *rows, kw)
+        filled = np.zeros((groups, oc, ic // order.block, -(-order.block // step) * step, *rows, kw), weights.dtype)
+        filled[:, :, :, : order.block] = apart
+        return filled.reshape(groups, oc, -1, *rows, kw)
     if order.fold == "row":
         columns = order.together or kw
         apart = weights.reshape(*weights.shape[:-1], kw // columns, columns)

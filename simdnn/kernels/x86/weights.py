@@ -132,7 +132,7 @@ class PackedWeights:
     def panels_of(self, weights: Array) -> dict[str, Array]:
         """The tensors in the kernel's own layout."""
         p = self.product
-        folded = fold_weights(p.multiplied(weights), p.options.order, p.reading.planes)
+        folded = fold_weights(p.multiplied(weights), p.options.order, p.reading.planes, p.dot.whole or p.dot.depth)
         whole, tail = pack.pack(folded, self.layout)
         return {"wei": whole, "wei_tail": tail}
 

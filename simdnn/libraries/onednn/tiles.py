@@ -60,9 +60,11 @@ def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] |
             ic = p.ic // p.groups
             if pointwise(p) and ic < 64 and ic % 32:
                 return None
-            raise Unimplemented(
-                "oneDNN rounds f32 to bf16 here, for tiles, by blocks of channels, not modelled: bf16 data works"
-            )
+            if not rounded_block(p):
+                raise Unimplemented(
+                    f"oneDNN rounds f32 to bf16 here, for tiles, in blocks that are no parts of {ic} channels, not "
+                    "modelled: multiples of 16 work, bf16 data, and dispatch='fastest'"
+                )
         if (p.src, p.wei, p.epilogue.dst) == ("f32", "f32", "bf16"):
             raise Unimplemented(
                 "oneDNN cannot make a convolution f32:f32:bf16 where there are tiles, or fails on the way: dst='f32' "
@@ -166,7 +168,7 @@ def _not_for_tiles(p: ConvProblem) -> bool:
     behind the image (rule 14).
     """
     ic, oc = p.ic // p.groups, p.oc // p.groups
-    most = _FIRST_LEVEL // 2 if pointwise(p) else _FIRST_LEVEL
+    most = _FIRST_LEVEL * 7 // 8 // (2 if pointwise(p) else 1)
     if before_or_behind(p) or (p.od * p.oh * p.ow <= 4 and ic <= 512 and p.mb * p.groups * ic * oc <= most):
         return True
     row = 512 // fmt(p.src).bits
@@ -178,6 +180,9 @@ def _not_for_tiles(p: ConvProblem) -> bool:
 def cut_for_tiles(dot: DotProduct, isa: str, problem: Problem) -> Options:
     """Rule 14: a matmul of floats of 16 bits as they come is cut as `tile_cuts` says."""
     if not isinstance(problem, MatmulProblem):
+        block = rounded_block(problem) if problem.src == "f32" and problem.tiles else 0
+        if 0 < block < problem.ic // problem.groups:
+            return Options(cut=-(-block // 32) * 32, order=Order("filled", block=block) if block % 32 else Order())
         return Options(merged_scales=dot.acc == "s32", order=_order(problem))
     d = problem.decompression
     own = problem.src in ("bf16", "f16") and problem.left_to != "gemm" and (not d or fmt(problem.wei).is_float)
@@ -194,6 +199,24 @@ def tiles_apart(rows: int, row_bytes: int) -> tuple[str, ...]:
     """
     left = _FIRST_LEVEL * 5 // 6 - 3 * 32 * 32 * 4
     return ("src",) if rows > 32 and 32 * row_bytes <= left else ("src", "wei")
+
+
+def rounded_block(p: ConvProblem) -> int:
+    """Channels of f32 that the library rounds to bf16 and takes through all taps before the next ones, whose sums are
+    added to theirs; 0: blocks that no kernel here takes, as each run of channels is cut into its largest even divisor.
+    """
+    ic, rows, fold = p.ic // p.groups, p.tap_rows, order_on_tiles(p).fold
+    if pointwise(p):
+        return min(64, ic) if ic % 64 > 32 or ic % 2 == 0 else 0
+    taps = {"": 1, "row": columns_on_tiles(p) if columns_on_tiles(p) > 1 else p.kw, "window": p.kh * p.kw}[fold]
+    if rows * ic * 4 > 8192:
+        most = -(-1024 // (rows * 4))
+        block = next((n for n in range(most, 7, -1) if ic % n == 0), ic)
+    else:
+        block = ic if ic <= 16 or fold else 16
+    run = block * taps
+    known = run % 2 == 0 and (run <= 32 or run % 32 == 0) and (fold or columns_on_tiles(p) == 1)
+    return block if known and ic % block == 0 else 0
 
 
 def _order(p: ConvProblem) -> Order:
