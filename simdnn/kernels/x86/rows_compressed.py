@@ -135,7 +135,7 @@ def _in_panels(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine:
         return _ahead(name, unit, dot, problem, machine)
     order = accumulation_of(machine)
     kernel = tiled_gemm(name, problem, unit, dot, order, options, compressed=True).kernel()
-    if not problem.tiles or is_narrow(problem.wei):
+    if not problem.tiles or is_narrow(problem.wei) or dot == TILED_F16:
         return kernel
     stored = replace(problem, wei_tag="ab") if problem.wei in ("s4", "u4") else problem
     return replace(kernel, timed=tiled_gemm(name, stored, unit, dot, order, options, True, LibraryWeights).program)

@@ -47,7 +47,7 @@ def _taken_by(p: MatmulProblem, mode: str, scale: Param | None, point: Param | N
     if p.src == "f32":
         return Form(not (mode in ("strict", "any") and dst == stored == p.epilogue.bias_stored == "f32"), compute="f32")
     if p.src == "f16":
-        return Form(compute="f32")
+        return Form(compute="f16" if "avx512_core_amx_fp16" in caps else "f32")
     tiles = "avx512_core_amx" in caps and not compressed_copy_is_small(p, scale, point)
     types = ("f32", "bf16", "f16") if tiles else ("f32", "bf16")  # of scales
     fast = "avx512_core_bf16" in caps and dst in ("f32", "bf16") and stored in types

@@ -45,11 +45,12 @@ def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] |
         if p.group_scales or p.zero_points or p.reference:
             return None
         if p.decompression:
-            if p.decompression.computes != ("bf16",) or copy_is_small(p):
+            half = p.decompression.computes == ("f16",)
+            if not half and (p.decompression.computes != ("bf16",) or copy_is_small(p)):
                 return None
             _refuse_unsure(p)
-            return f"wdec:{isa}", f"{base}:{AMX}"
-        if _too_small_for_tiles(p):
+            return f"wdec:{isa}{'_fp16' * half}", f"{base}:{AMX}{'_fp16' * half}"
+        if _too_small_for_tiles(p, "avx512_core_amx_fp16" in caps):
             return None
         _refuse_unsure(p)
     else:
@@ -78,7 +79,8 @@ def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] |
     if isinstance(p, MatmulProblem) and p.wei in ("s4", "u4"):
         refuse_raw(p, tiles=True)
     suffix = {"f32": "_down", "bf16": ""}.get(p.src, "_int8")
-    return f"{family}:{isa}{suffix}", f"{base}:{AMX}"
+    half = suffix == "_int8" and isinstance(p, MatmulProblem) and "avx512_core_amx_fp16" in caps
+    return f"{family}:{isa}{suffix}", f"{base}:{AMX}{'_fp16' * half}"
 
 
 def _refuse_unsure(p: MatmulProblem) -> None:
@@ -145,8 +147,14 @@ def _in_lines(p: ConvProblem) -> bool:
     return all(padding < k for padding, k in sides)
 
 
-def _too_small_for_tiles(p: MatmulProblem) -> bool:
-    """Whether the library leaves a matmul to the vector unit (rule 14)."""
+def _too_small_for_tiles(p: MatmulProblem, half: bool) -> bool:
+    """Whether the library leaves a matmul to the vector unit (rule 14); `half`: there are tiles of f16, whose kernels
+    take every integer and f16, but for vectors.
+    """
+    if p.src == "f16":
+        return 1 in (p.m, p.n)
+    if half and not fmt(p.src).is_float:
+        return False
     if p.src == "bf16":
         return 1 in (p.m, p.n) or copy_is_small(p)
     if p.src == "f32" and (1 in (p.m, p.n) or p.epilogue.dst != "f32" or (p.m < 8 and p.wei_tag == "any")):
@@ -207,7 +215,8 @@ def rounded_block(p: ConvProblem) -> int:
     """
     ic, rows, fold = p.ic // p.groups, p.tap_rows, order_on_tiles(p).fold
     if pointwise(p):
-        return min(64, ic) if ic % 64 > 32 or ic % 2 == 0 else 0
+        dense = p.strides[0] == 1 and p.iw % p.strides[1] == 0 and (p.depth is None or p.depth.stride == 1)
+        return (min(64, ic) if ic % 64 > 32 or ic % 2 == 0 else 0) if dense else ic  # of others a copy is made first
     taps = {"": 1, "row": columns_on_tiles(p) if columns_on_tiles(p) > 1 else p.kw, "window": p.kh * p.kw}[fold]
     if rows * ic * 4 > 8192:
         most = -(-1024 // (rows * 4))
