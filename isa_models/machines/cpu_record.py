@@ -28,6 +28,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from math import inf
 from pathlib import Path
 from typing import TypeVar
 
@@ -199,6 +200,14 @@ class Crowding:
 
 
 @dataclass(frozen=True, slots=True)
+class TileStores:
+    """How many cycles a store of a tile takes more that comes later than `after` cycles behind the last one."""
+
+    after: float = inf
+    cycles: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class OtherUnit:
     """How much later operations of 512 bits have an operand that the other of two units for them yields.
 
@@ -272,6 +281,7 @@ class Core:
     binding: str = "banks"  # how a uop gets its port: one of `BINDINGS`
     crowding: tuple[Crowding, ...] = ()  # of the widths that crowd each other
     other_unit: OtherUnit = OtherUnit()
+    tile_stores: TileStores = TileStores()
     late_results: LateResults = LateResults()
     destination_ignored: tuple[str, ...] = ()  # mnemonics (patterns) that don't wait for what a mask lets them keep
     lanes_as_loads: tuple[str, ...] = ()  # mnemonics (patterns) whose lanes are loads of one place

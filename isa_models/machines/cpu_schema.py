@@ -30,6 +30,7 @@ from isa_models.machines.cpu_record import (
     OtherUnit,
     Scheduler,
     StoreWidth,
+    TileStores,
 )
 from isa_models.machines.rows import Key, names
 from isa_models.machines.timing_rows import InstructionRows, WrittenRow, given
@@ -121,6 +122,7 @@ def _core(table: Table) -> Core:
         binding=table.figure_among("binding", BINDINGS),
         crowding=_crowding(table) if table.has("crowding") else (),
         other_unit=_other_unit(table.table("other_unit")) if table.has("other_unit") else OtherUnit(),
+        tile_stores=_tile_stores(table.table("tile_stores")) if table.has("tile_stores") else TileStores(),
         late_results=_late_results(table.table("late_results")) if table.has("late_results") else LateResults(),
         destination_ignored=table.figure_strings("destination_ignored", None, ()),
         lanes_as_loads=table.figure_strings("lanes_as_loads", None, ()),
@@ -218,6 +220,11 @@ def _other_unit(table: Table) -> OtherUnit:
     table.provenance()
     spares, halves = table.strings("spares"), table.strings("halves") if table.has("halves") else ()
     return OtherUnit(table.number("cycles", 0, 100), spares, table.number("half_cycles", 0, 100, 0.0), halves)
+
+
+def _tile_stores(table: Table) -> TileStores:
+    table.provenance()
+    return TileStores(table.number("after", 0, 10**6), table.number("cycles", 0, 10**5))
 
 
 def _late_results(table: Table) -> LateResults:

@@ -97,6 +97,7 @@ class Transfers:
     ahead: Mapping[str, float]  # tensors whose lines it fetches ahead of their loads: the share of them
     kind: KindOfCode
     loading: float = 0.0  # cycles that tiles take on their way to registers, where L1 holds them
+    storing: int = 0  # how often a run of tiles is stored
 
 
 def transfers(
@@ -115,7 +116,7 @@ def transfers(
     levels = [_first_level(tree, machine)]
     kind = kind_of_code(program)
     tiles = _share_of_tiles(program) if kind.tiles else 0.0
-    loading = _loading(program, machine) if kind.tiles else 0.0
+    loading, storing = (_loading(program, machine), _storing(program)) if kind.tiles else (0.0, 0)
     for inner, outer, found in zip(machine.caches, machine.caches[1:], fetched.missed, strict=False):
         keys = f"caches.{inner.name}.size_bytes", f"caches.{outer.name}.load_bytes_per_cycle"
         rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle * _share_of_rows(program, outer, asked)
@@ -128,7 +129,7 @@ def transfers(
     rates = per_cycle, per_cycle
     exposed = (machine.dram.exposed,) * 4
     levels.append(_level("DRAM", fetched.missed[-1], last.line_bytes, rates, confidence, exposed))
-    return Transfers(tuple(levels), fetched, asked | apart, _walked(program), _ahead(program), kind, loading)
+    return Transfers(tuple(levels), fetched, asked | apart, _walked(program), _ahead(program), kind, loading, storing)
 
 
 def _apart(program: Program) -> frozenset[str]:
@@ -195,6 +196,15 @@ def _loading(program: Program, machine: Machine) -> float:
             row = machine.instructions.get((mnemonic(op), form(op)))  # bytes may be asked of a machine without tiles
             cycles += times * row.occupancy * op.memory.rows / TILE_ROWS if row and row.load_bits else 0.0
     return cycles
+
+
+def _storing(program: Program) -> int:
+    """How often tiles are stored, those in a row together."""
+    return sum(
+        times
+        for ops, times in program.straight
+        if any(stores and op.definition.tile for _, stores, op, *_ in ops.alike)
+    )
 
 
 def _share_of_rows(program: Program, cache: CacheLevel, asked: Collection[str]) -> float:

@@ -11,6 +11,7 @@ the slowest of what it asks for, and their times add up:
 
 What a level leaves exposed (`exposed` in the machine's file) adds to the core's own time in every phase. Tiles are
 loaded one after the other, beside products: there it adds to the time of the loads, and shows where that is the longer.
+Stores of tiles that lie far apart in time each take longer (`core.tile_stores`).
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
             votes[own] -= phase.times * working
             votes[others[phase.levels.index(slowest)].level] += phase.times * slowest
     cycles = max(cycles, *(level.cycles for level in others))  # whose bytes are rounded
+    rests = machine.core.tile_stores
+    if moved.storing and cycles / moved.storing > rests.after:
+        cycles += moved.storing * rests.cycles
     return Overlap(cycles * share, max(votes, key=lambda name: votes[name]))
 
 

@@ -100,11 +100,16 @@ def on_tiles(row: Row, name: str, problem: Problem, machine: Machine) -> Kernel:
     unit, order, options = unit_of(row.isa), accumulation_of(machine), row.options(problem)
     own = replace(options, blocks=None)
     kernel = tiled_gemm(name, problem, unit, dot, order, own, compressed=packed).kernel()
-    if options.blocks is None or not isinstance(problem, MatmulProblem):
-        return kernel
-    from simdnn.kernels.x86.amx_blocks import in_blocks  # a library's
+    if options.blocks and isinstance(problem, MatmulProblem):
+        from simdnn.kernels.x86.amx_blocks import in_blocks  # a library's
 
-    return replace(kernel, timed=in_blocks(name, problem, unit, dot, order, replace(options, cut=0)))
+        return replace(kernel, timed=in_blocks(name, problem, unit, dot, order, replace(options, cut=0)))
+    if isinstance(problem, ConvProblem) and problem.tiles and not options.order.fold:
+        from simdnn.kernels.x86.amx_lines import goes_on, in_lines  # a library's
+
+        if goes_on(problem):
+            return replace(kernel, timed=in_lines(name, problem, unit, dot, order, replace(options, cut=0)))
+    return kernel
 
 
 @dataclass(frozen=True)

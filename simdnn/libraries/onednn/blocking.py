@@ -41,6 +41,7 @@ _DEPTHWISE = (
     "dw:avx512_core_vnni_int8",
 )
 ON_TILES = "gemm:avx512_core_amx", "gemm:avx512_core_amx_fp16", "gemm:avx512_core_amx_int8"
+CONVOLUTIONS_ON_TILES = "conv:avx512_core_amx", "conv:avx512_core_amx_fp16", "conv:avx512_core_amx_int8"
 _KNOWN = (
     "gemm:avx2",
     "gemm:avx2_by_bf16",
@@ -72,11 +73,11 @@ def knows_tile(problem: Problem, row: str) -> bool:
     if row in _CUT:
         return True
     if isinstance(problem, ConvProblem):
-        if row == "conv:avx512_core_amx":
-            return leaves_convolution_to_gemm(problem)
+        if row == "conv:avx512_core_amx" and leaves_convolution_to_gemm(problem):
+            return True
         if problem.wei_tag != "any" or problem.depth is not None:
             return False
-        return row in CONVOLUTIONS or row in _DEPTHWISE and _by_brdgmm(problem, row)
+        return row in CONVOLUTIONS or row in CONVOLUTIONS_ON_TILES or row in _DEPTHWISE and _by_brdgmm(problem, row)
     return row in _KNOWN and problem.wei_tag == "any" or packs(problem, row)
 
 

@@ -1,0 +1,76 @@
+"""A convolution on AMX tiles as a library goes through it, for the clock alone: `amx.py` has the bits.
+
+oneDNN goes on from a line of outputs to the next (`is_os_blocking`, `use_M_mask` in jit_brgemm_conv_utils.cpp):
+rows are neighbours in the copied image, and those that lie between two lines are computed and left out. Sums go to a
+buffer, and from there to the destination. Here they go to a destination that has the rows between, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+from isa_models.formats import fmt
+from simdnn.kernels.common.spec import ConvProblem
+from simdnn.kernels.common.sums import Options
+from simdnn.kernels.x86.amx import AmxTiles, in_tiles
+from simdnn.kernels.x86.code import Unit
+from simdnn.kernels.x86.compensation import Compensation, compensated
+from simdnn.kernels.x86.dots import Dot
+from simdnn.kernels.x86.gemm import Gemm, epilogue_of
+from simdnn.kernels.x86.product import Product
+from simdnn.kernels.x86.reduction import Chains
+from simdnn.kernels.x86.source_steps import Reading, reading
+from simdnn.kernels.x86.weights import PackedWeights
+from simdnn.program.records import Program
+
+_MOST = 256  # rows of a call
+_FIRST_LEVEL = 48 * 1024
+_BLOCK = 32  # rows and columns of sums at a time
+
+
+class Lines(Product):
+    """A product whose rows are those of several lines."""
+
+    def __init__(self, name: str, problem: ConvProblem, unit: Unit, dot: Dot, options: Options) -> None:
+        super().__init__(name, problem, unit, dot, options)
+        self.image, c = self.conv, self.conv
+        pitch = c.ow + c.kw - 1
+        self.together = max(n for n in range(1, c.oh + 1) if c.oh % n == 0 and (n == 1 or n * pitch <= _MOST))
+        rows = self.together * pitch - (c.kw - 1)
+        self.conv = replace(c, ih=c.oh // self.together + c.kh - 1, iw=rows + c.kw - 1, padding=(0, 0, 0, 0), src=c.src)
+
+    @cached_property
+    def reading(self) -> Reading:
+        found = reading(self.image, self.unit, self.dot, self.options.order, False)
+        return replace(found, line=found.line * self.together)
+
+
+class BufferedTiles(AmxTiles):
+    """Tiles whose sums all go through the buffer."""
+
+    @cached_property
+    def stored_as_is(self) -> bool:
+        return False
+
+
+def goes_on(p: ConvProblem) -> bool:
+    """Whether tiles of a convolution go from a line to the next here: with strides of 1, and of kernels that no padding
+    reaches over; those with strides, and channels made of taps, stay line by line.
+    """
+    fits = all(before < k for before, k in zip(p.padding, (p.kh, p.kw) * 2, strict=True))
+    plain = p.strides == (1, 1) == p.dilation and p.depth is None
+    return plain and fits and p.kh * p.kw > 1
+
+
+def in_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Program:
+    """The program of such a convolution."""
+    size, ic = fmt(problem.src).bits // 8, problem.ic // problem.groups
+    moved = size * _BLOCK * ic * problem.kh * (1 + problem.kw) + 4 * _BLOCK * _BLOCK
+    product = Lines(name, problem, unit, dot, replace(options, apart=("wei",) * (moved > _FIRST_LEVEL), ahead=False))
+    blocks = in_tiles(product)
+    compensation = Compensation(product, blocks.layout, compensated(product))
+    sums = Chains(product)
+    plan = epilogue_of(product, compensation.by)
+    tiles = BufferedTiles(product, blocks, sums, plan, accumulation if dot.acc == "f32" else "")
+    return Gemm(product, blocks, PackedWeights(product, blocks.layout), sums, compensation, plan, tiles).program
