@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from math import ceil
 from typing import Any
@@ -19,6 +20,7 @@ from simdnn.kernels.common.spec import ConvProblem, Epilogue, MatmulProblem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.amx import TILED_U8, tiled_gemm
 from simdnn.kernels.x86.amx_blocks import Blocks
+from simdnn.kernels.x86.amx_lines import goes_on, in_lines
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.direct import direct
 from simdnn.kernels.x86.dots import BF16, F16_LOADED, FMA, MADDUBS, VNNI, Dot
@@ -281,6 +283,24 @@ def test_what_is_timed_on_tiles_multiplies(m: int, k: int, n: int) -> None:
     inputs = gemm.product.inputs(program, gemm.weights.arrays)
     found = numerics.run(program, inputs(src, wei, {}))["dst"]
     assert (found.reshape(m, n) == src.astype(np.int32) @ wei.astype(np.int32)).all()
+
+
+def test_what_is_timed_of_lines_on_tiles_convolves() -> None:
+    """Rows between two lines are computed, too: two of each ten here."""
+    rng = np.random.default_rng(1)
+    src, wei = (
+        rng.integers(0, 99, (1, 70, 8, 8)).astype(np.uint8),
+        rng.integers(-99, 99, (40, 70, 3, 3)).astype(np.int8),
+    )
+    problem = ConvProblem(1, 70, 8, 8, 40, 3, 3, "u8", "s8", Epilogue("s32"), padding=(1,) * 4, tiles="onednn")
+    options = cut_for_tiles(TILED_U8, "avx512_core_amx", problem)
+    assert goes_on(problem) and not goes_on(replace(problem, strides=(2, 2)))
+    gemm = in_lines("t", problem, unit_of("avx512_core_amx"), TILED_U8, "", options)
+    inputs = gemm.product.inputs(gemm.program, gemm.weights.arrays)
+    found = numerics.run(gemm.program, inputs(src, wei, {}))["dst"].reshape(78, 40)
+    expected = simdnn.convolution(src, wei, padding=1, machine="spr").output[0]
+    for line in range(8):
+        assert (found[10 * line : 10 * line + 8] == expected[:, line].T).all()
 
 
 def test_lines_of_weights_are_packed_four_times_from_the_first_cache() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import simdnn
 from isa_models.errors import MachineFileError
-from isa_models.machines.cpu_record import Machine
+from isa_models.machines.cpu_record import Machine, TileStores
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.shipped import MACHINES_DIR
 from simdnn.timing.cpu.pipeline import Step, block_cycles, loop_cycles
@@ -134,6 +136,16 @@ def test_products_do_not_overtake_stores_of_tiles(steps: int, measured: float) -
     """Else they would hide behind the next block's products: 64 cycles a step and no more."""
     found = loop_cycles(machine("spr"), a_block(steps)).cycles
     assert 64 * steps + 40 < found and found == pytest.approx(measured, rel=0.11)
+
+
+@pytest.mark.parametrize(("k", "more"), [(512, 0), (4096, 640)])
+def test_a_store_of_tiles_long_behind_the_last_takes_longer(k: int, more: int) -> None:
+    """On a Granite Rapids nothing up to 2240 cycles, 540 to 790 from 2650 on."""
+    target = machine("gnr")
+    awake = replace(target, core=replace(target.core, tile_stores=TileStores()))
+    how: dict[str, Any] = {"m": 32, "n": 32, "k": k, "dt": "bf16:bf16:f32", "dispatch": "onednn"}
+    rested, other = (simdnn.estimate("matmul", machine=one, **how).cycles for one in (target, awake))
+    assert rested - other == pytest.approx(more)
 
 
 def test_tiles_wait_for_their_configuration() -> None:

@@ -22,7 +22,6 @@ from simdnn.kernels.x86.product import Product
 from simdnn.kernels.x86.reduction import Chains
 from simdnn.kernels.x86.source_steps import Reading, reading
 from simdnn.kernels.x86.weights import PackedWeights
-from simdnn.program.records import Program
 
 _MOST = 256  # rows of a call
 _FIRST_LEVEL = 48 * 1024
@@ -63,8 +62,8 @@ def goes_on(p: ConvProblem) -> bool:
     return plain and fits and p.kh * p.kw > 1
 
 
-def in_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Program:
-    """The program of such a convolution."""
+def in_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Gemm:
+    """Such a convolution. Weights come past the first cache where that does not hold what a block of sums takes."""
     size, ic = fmt(problem.src).bits // 8, problem.ic // problem.groups
     moved = size * _BLOCK * ic * problem.kh * (1 + problem.kw) + 4 * _BLOCK * _BLOCK
     product = Lines(name, problem, unit, dot, replace(options, apart=("wei",) * (moved > _FIRST_LEVEL), ahead=False))
@@ -73,4 +72,4 @@ def in_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation
     sums = Chains(product)
     plan = epilogue_of(product, compensation.by)
     tiles = BufferedTiles(product, blocks, sums, plan, accumulation if dot.acc == "f32" else "")
-    return Gemm(product, blocks, PackedWeights(product, blocks.layout), sums, compensation, plan, tiles).program
+    return Gemm(product, blocks, PackedWeights(product, blocks.layout), sums, compensation, plan, tiles)

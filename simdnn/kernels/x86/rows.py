@@ -108,7 +108,8 @@ def on_tiles(row: Row, name: str, problem: Problem, machine: Machine) -> Kernel:
         from simdnn.kernels.x86.amx_lines import goes_on, in_lines  # a library's
 
         if goes_on(problem):
-            return replace(kernel, timed=in_lines(name, problem, unit, dot, order, replace(options, cut=0)))
+            cut = replace(options, cut=0)
+            return replace(kernel, timed=in_lines(name, problem, unit, dot, order, cut).program)
     return kernel
 
 

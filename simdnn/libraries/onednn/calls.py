@@ -27,6 +27,10 @@ EXECUTION = 1100.0  # cycles: arguments, scratchpad, threads asked for, and back
 KERNEL = 150.0  # cycles of a call: its parameters, its registers saved, the last turns of its loops foreseen wrongly
 KERNEL_OF_TWO_ROWS = 250.0  # the same with one or two rows, which hide nothing of how weights start to flow again
 KERNEL_ON_TILES = 240.0  # the same on tiles
+#: cycles of a line that a call on tiles fetches ahead for the next one (`prefetcht1`), from L2 and from L3: a loop of
+#: two blocks of 32 rows over a panel of 384 elements of K takes 2150 cycles without, 2401 with 384 of them from L2;
+#: 4767 and 5626 from L3
+FETCHED, FETCHED_FROM_L3 = 0.65, 2.2
 LINE = 250.0  # cycles of a line of outputs by a block of columns: a call, and the addresses of its taps one by one
 #: cycles a weight of the older GEMM's copy, where lines of 16 columns are gone before the next 16 come, which are in
 #: the same lines: 0.21 to 0.24 at five such strides of rows, 0.10 at three others (its loop, timed by itself on a
@@ -75,6 +79,7 @@ def around(problem: Problem, row: str, machine: Machine, threads: int = 1) -> fl
     kernel = KERNEL_ON_TILES if blocks else KERNEL if problem.m > 2 else KERNEL_OF_TWO_ROWS
     count = _calls_on_tiles(problem, blocks) if blocks else _calls(problem)
     calls = kernel * (problem.batch.count * count - 1)
+    calls += _fetched(problem, blocks, machine) * problem.batch.count if blocks else 0.0
     each = _copied(problem, machine) + _summed(problem, machine) if packs(problem, row) else 0.0
     return EXECUTION + (calls + each * problem.k * problem.n * problem.batch.count) / threads
 
@@ -170,6 +175,19 @@ def _row(p: MatmulProblem) -> int:
 def _calls_on_tiles(p: MatmulProblem, blocks: TileBlocks) -> int:
     rows, columns = (blocks.rows, blocks.block_columns) if blocks.across else (blocks.block_rows, blocks.columns)
     return -(-p.m // rows) * -(-p.n // columns) * -(-p.k // blocks.k)
+
+
+def _fetched(p: MatmulProblem, blocks: TileBlocks, machine: Machine) -> float:
+    """Cycles of the lines of the next rows, or the next panel, that calls on tiles fetch meanwhile."""
+    if not blocks.fetches:
+        return 0.0
+    of_weights = blocks.fetches == "wei"
+    size, length = fmt(p.src).bits // 8, p.n if of_weights else p.m
+    step = blocks.columns if of_weights else blocks.rows
+    times = -(-p.m // blocks.block_rows) if of_weights else -(-p.n // blocks.block_columns)
+    far = length * p.k * size > machine.caches[1].size_bytes
+    lines = times * (length - step) * p.k * size / machine.caches[0].line_bytes
+    return lines * (FETCHED_FROM_L3 if far else FETCHED)
 
 
 def _calls(p: MatmulProblem) -> int:
