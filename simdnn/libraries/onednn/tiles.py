@@ -177,12 +177,14 @@ def _not_for_tiles(p: ConvProblem) -> bool:
     """
     ic, oc = p.ic // p.groups, p.oc // p.groups
     most = _FIRST_LEVEL * 7 // 8 // (2 if pointwise(p) else 1)
-    if before_or_behind(p) or (p.od * p.oh * p.ow <= 4 and ic <= 512 and p.mb * p.groups * ic * oc <= most):
+    few = p.src != "f16" and p.od * p.oh * p.ow <= 4 and ic <= 512 and p.mb * p.groups * ic * oc <= most
+    if before_or_behind(p) or few:
         return True
     row = 512 // fmt(p.src).bits
     if not pointwise(p) or p.src == "f32":
         return False
-    return (p.groups > 1 and ic > row and ic % row > 0) or (p.src != "bf16" and ic % 4 > 0 and p.strides == (1, 1))
+    odd = not fmt(p.src).is_float and ic % 4 > 0 and p.strides == (1, 1)
+    return odd or (p.groups > 1 and ic > row and ic % row > 0)
 
 
 def cut_for_tiles(dot: DotProduct, isa: str, problem: Problem) -> Options:
