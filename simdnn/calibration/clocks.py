@@ -28,7 +28,7 @@ SAMPLES = 50  # taken in one call
 LOOP_CYCLES = LATER * SAMPLE_CYCLES  # of each sample
 
 
-class Kind(NamedTuple):
+class ClockedCode(NamedTuple):
     """Code by which a machine's clock is told: the cap that it takes, lines before a loop, and of its each of twelve
     steps, with `i` for the step's number and `at` for a line of data; cycles of a step.
     """
@@ -39,18 +39,18 @@ class Kind(NamedTuple):
     cycles: int = 1
 
 
-def _products(bits: int, register: str) -> Kind:
+def _products(bits: int, register: str) -> ClockedCode:
     step = f"vfmadd231ps {register}{{i}}, {register}14, [rsi+{{at}}]"
-    return Kind("avx512_core" if bits == 512 else "avx2", (f"vmovups {register}14, [rsi+{PAGE}]",), (step,))
+    return ClockedCode("avx512_core" if bits == 512 else "avx2", (f"vmovups {register}14, [rsi+{PAGE}]",), (step,))
 
 
 #: by the figures of a machine's `frequency`
 KINDS = {
-    "base_ghz": Kind("", (), ("add r8, [rsi+{at}]", "add r9, r8", "add r10, r9")),
+    "base_ghz": ClockedCode("", (), ("add r8, [rsi+{at}]", "add r9, r8", "add r10, r9")),
     "avx2_ghz": _products(256, "ymm"),
-    "avx512_light_ghz": Kind("avx512_core", (), ("vpaddd zmm{i}, zmm{i}, [rsi+{at}]",)),
+    "avx512_light_ghz": ClockedCode("avx512_core", (), ("vpaddd zmm{i}, zmm{i}, [rsi+{at}]",)),
     "avx512_ghz": _products(512, "zmm"),
-    "amx_ghz": Kind(
+    "amx_ghz": ClockedCode(
         "avx512_core_amx",
         (f"tileloadd tmm7, [rsi+r15+{4 * PAGE}]",),
         ("tileloadd tmm6, [rsi+r15+{at}]", "tdpbusd tmm{tile}, tmm6, tmm7"),
@@ -67,7 +67,7 @@ def clocks() -> dict[str, float]:
     return {figure: statistics.median(ghz) for figure, ghz in met.items() if ghz}
 
 
-def _ghz(kind: Kind) -> float | None:
+def _ghz(kind: ClockedCode) -> float | None:
     """The median clock of the second half of the time; None where the yardsticks never agreed."""
     body = [line.format(i=i, tile=i % 4, at=LINE * i) for i in range(12) for line in kind.step]
     code = Sampler(body, kind.cap.endswith("amx"), Frame(kind.before), canary=canary())

@@ -19,7 +19,7 @@ from simdnn import Attr, Quant, numerics
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, MatmulProblem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.amx import TILED_U8, tiled_gemm
-from simdnn.kernels.x86.amx_blocks import Blocks
+from simdnn.kernels.x86.amx_blocks import NestInBlocks
 from simdnn.kernels.x86.amx_lines import goes_on, in_lines
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.direct import direct
@@ -279,7 +279,7 @@ def test_what_is_timed_on_tiles_multiplies(m: int, k: int, n: int) -> None:
     options = cut_for_tiles(TILED_U8, "avx512_core_amx", problem)
     assert options.blocks
     gemm = tiled_gemm("t", problem, unit_of("avx512_core_amx"), TILED_U8, "", options, compressed=False)
-    program = Blocks(gemm, options.blocks).program()
+    program = NestInBlocks(gemm, options.blocks).program()
     inputs = gemm.product.inputs(program, gemm.weights.arrays)
     found = numerics.run(program, inputs(src, wei, {}))["dst"]
     assert (found.reshape(m, n) == src.astype(np.int32) @ wei.astype(np.int32)).all()

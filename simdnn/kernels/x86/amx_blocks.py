@@ -33,11 +33,13 @@ def in_blocks(name: str, problem: MatmulProblem, unit: Unit, dot: Dot, accumulat
     """The program of a matmul whose options have blocks."""
     assert options.blocks
     made = replace(options, apart=options.blocks.apart)
-    return Blocks(tiled_gemm(name, problem, unit, dot, accumulation, made, compressed=False), options.blocks).program()
+    return NestInBlocks(
+        tiled_gemm(name, problem, unit, dot, accumulation, made, compressed=False), options.blocks
+    ).program()
 
 
 @dataclass(frozen=True)
-class Part:
+class KParts:
     """Equal parts of K: how many, the number of steps of 64 bytes before the first and in each; whether sums begin."""
 
     times: int
@@ -46,7 +48,7 @@ class Part:
     begins: bool
 
 
-def parts_of(steps: int, each: int, chunk: int) -> list[list[Part]]:
+def parts_of(steps: int, each: int, chunk: int) -> list[list[KParts]]:
     """Parts of `each` steps, by chunk.
 
     >>> [[(part.times, str(part.first), part.steps) for part in parts] for parts in parts_of(9, 2, 4)]
@@ -56,18 +58,18 @@ def parts_of(steps: int, each: int, chunk: int) -> list[list[Part]]:
     found = []
     for first in range(0, whole + (rest > 0), chunk):
         full, begins = min(first + chunk, whole) - first, first == 0 < whole
-        parts = [Part(1, Affine(), each, True)] if begins else []
+        parts = [KParts(1, Affine(), each, True)] if begins else []
         if full > begins:
             at = Affine((first + begins) * each) + Affine.var("kb") * (each if full > begins + 1 else 0)
-            parts.append(Part(full - begins, at, each, False))
+            parts.append(KParts(full - begins, at, each, False))
         if rest and first + chunk > whole:
-            parts.append(Part(1, Affine(whole * each), rest, whole == 0))
+            parts.append(KParts(1, Affine(whole * each), rest, whole == 0))
         found.append(parts)
     return found
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class NestInBlocks:
     """The nest of one matmul."""
 
     gemm: Gemm
@@ -90,7 +92,7 @@ class Blocks:
         return chain.steps // _STEPS
 
     @cached_property
-    def chunks(self) -> list[list[Part]]:
+    def chunks(self) -> list[list[KParts]]:
         size = fmt(self.tiles.dot.src).bits // 8
         return parts_of(self.steps, -(-self.cut.k * size // _LINE), self.cut.chunk)
 
@@ -145,13 +147,13 @@ class Blocks:
         last = [*([(rest, _moved(panel, Affine(times * each)))] if rest else []), *panels[1:]]
         return [*found, *([(1, last)] if last else [])]
 
-    def block(self, row: Affine, panel: Panel, part: Part) -> Code:
+    def block(self, row: Affine, panel: Panel, part: KParts) -> Code:
         """The sums of a block over a part of K; `row` is its first. Where a buffer has them, all of K is one part."""
         tiles, c, k = self.tiles, self.tiles.product.conv, Affine.var("k")
         if tiles.buffered(panel):
             if not part.begins:
                 return []
-            part = Part(1, Affine(), self.steps, True)
+            part = KParts(1, Affine(), self.steps, True)
         ((chain,),) = (repeat.chains for repeat in tiles.sums.sums(panel.step))
         r = tiles.product.reading
         firsts = [sum(tiles.heights[:i]) for i in range(len(tiles.heights))]

@@ -28,7 +28,7 @@ _FIRST_LEVEL = 48 * 1024
 _BLOCK = 32  # rows and columns of sums at a time
 
 
-class Lines(Product):
+class LinesAtOnce(Product):
     """A product whose rows are those of several lines."""
 
     def __init__(self, name: str, problem: ConvProblem, unit: Unit, dot: Dot, options: Options) -> None:
@@ -66,7 +66,9 @@ def in_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation
     """Such a convolution. Weights come past the first cache where that does not hold what a block of sums takes."""
     size, ic = fmt(problem.src).bits // 8, problem.ic // problem.groups
     moved = size * _BLOCK * ic * problem.kh * (1 + problem.kw) + 4 * _BLOCK * _BLOCK
-    product = Lines(name, problem, unit, dot, replace(options, apart=("wei",) * (moved > _FIRST_LEVEL), ahead=False))
+    product = LinesAtOnce(
+        name, problem, unit, dot, replace(options, apart=("wei",) * (moved > _FIRST_LEVEL), ahead=False)
+    )
     blocks = in_tiles(product)
     compensation = Compensation(product, blocks.layout, compensated(product))
     sums = Chains(product)
