@@ -132,7 +132,7 @@ def test_formats_say_what_they_are() -> None:
 
 #: below the primitives: where a scale or a zero point changes is a `Param` there, which alone puts it in words
 BELOW = ("simdnn/kernels", "simdnn/libraries", "simdnn/explanations", "simdnn/numerics", "simdnn/timing")
-WORDING = {"simdnn/kernels/common/params.py", "simdnn/kernels/common/spec.py"}
+WORDING = {"simdnn/kernels/common/params.py", "simdnn/kernels/common/epilogue.py"}
 WORDS = {"per_token", "grouped"}
 
 

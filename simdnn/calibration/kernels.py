@@ -21,8 +21,10 @@ from isa_models.machines.cpu_record import Machine
 from isa_models.readings.arrays import on_a_line
 from simdnn.calibration.programs import LEAST, measure
 from simdnn.kernels import ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, kernels
+from simdnn.kernels.common.epilogue import Decompression
+from simdnn.kernels.common.kernel import KernelKind
 from simdnn.kernels.common.params import Param
-from simdnn.kernels.common.spec import Decompression, KernelKind, Problem
+from simdnn.kernels.common.problems import Problem
 from simdnn.program.records import Program
 from simdnn.progress import Progress
 from simdnn.timing.estimate import estimate_program

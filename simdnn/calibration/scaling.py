@@ -17,7 +17,7 @@ from simdnn.calibration.cores import chosen, share_a_core
 from simdnn.calibration.kernels import Variant, against, build, frame_of, inputs
 from simdnn.calibration.programs import LEAST
 from simdnn.calibration.team import Team, measure
-from simdnn.kernels.common.spec import Problem
+from simdnn.kernels.common.problems import Problem
 from simdnn.progress import Progress
 from simdnn.timing.estimate import estimate_program
 

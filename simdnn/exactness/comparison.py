@@ -21,7 +21,8 @@ from simdnn.exactness.pairs import saturated_pairs
 from simdnn.explanations.departures import HALVED as HALVED_KIND
 from simdnn.explanations.departures import PAIR, SUM
 from simdnn.kernels import kernels
-from simdnn.kernels.common.spec import Epilogue, MatmulProblem, Parameters, Problem
+from simdnn.kernels.common.epilogue import Epilogue, Parameters
+from simdnn.kernels.common.problems import MatmulProblem, Problem
 from simdnn.late import frames, pd
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.convolution import convolution

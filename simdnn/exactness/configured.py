@@ -15,7 +15,8 @@ from isa_models.block_encoders import ENCODED
 from isa_models.readings.arrays import Array, ArrayValue
 from simdnn.exactness.probes import Probe
 from simdnn.kernels.common.edges import taps_inside
-from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Parameters, Problem
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.convolution import convolution
 from simdnn.primitives.convolution import problem_of as convolution_of

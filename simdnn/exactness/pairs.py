@@ -20,8 +20,10 @@ from isa_models.readings.intervals import IntervalValue, Watch
 from simdnn.kernels import kernels
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.edges import taps_inside
+from simdnn.kernels.common.epilogue import Epilogue, Parameters
+from simdnn.kernels.common.kernel import Kernel
 from simdnn.kernels.common.origin import origins_of
-from simdnn.kernels.common.spec import ConvProblem, Epilogue, Kernel, Parameters, Problem
+from simdnn.kernels.common.problems import ConvProblem, Problem
 from simdnn.late import pd
 from simdnn.primitives.costs import built
 from simdnn.primitives.result import Estimate, Result

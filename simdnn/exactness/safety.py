@@ -18,7 +18,9 @@ from simdnn.explanations.departures import limit_of
 from simdnn.kernels import kernels
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.edges import taps_inside
-from simdnn.kernels.common.spec import ConvProblem, Epilogue, Kernel, MatmulProblem, Problem
+from simdnn.kernels.common.epilogue import Epilogue
+from simdnn.kernels.common.kernel import Kernel
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.late import frames, pd
 from simdnn.primitives import Attr, arrays, estimate
 from simdnn.primitives.checks import integer, keywords, one_of, pair

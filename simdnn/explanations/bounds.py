@@ -20,8 +20,10 @@ from isa_models.readings.arrays import Array
 from isa_models.readings.shades import COUNTS, DRIFT, EXACT, HELD, KINDS, SIZE, SPREAD, WORST, beside_exact, count
 from isa_models.roundoff import roundoff
 from simdnn.explanations.departures import Departures
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.kernel import Kernel
 from simdnn.kernels.common.origin import Origin, origins_of
-from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.late import frames, pd
 
 Shades = dict[str, tuple[Array, str]]

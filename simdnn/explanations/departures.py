@@ -26,8 +26,10 @@ from isa_models.errors import shortly, what_is_allowed
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.explanations.exact import Sums
+from simdnn.kernels.common.epilogue import Epilogue, Parameters
+from simdnn.kernels.common.kernel import Kernel
 from simdnn.kernels.common.pack import halved
-from simdnn.kernels.common.spec import Epilogue, Kernel, MatmulProblem, Parameters, Problem
+from simdnn.kernels.common.problems import MatmulProblem, Problem
 from simdnn.late import frames, pd
 from simdnn.progress import working
 

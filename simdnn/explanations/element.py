@@ -18,8 +18,9 @@ from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.readings.arrays import Array
 from isa_models.readings.traced import LEAVES, Exact, Lane, Number, TracedValue, history, origins, read_as
 from simdnn.explanations.steps import PADDING, ExplainedStep, Explanation, Wording, loss, real, shown, source_of
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.kernel import Kernel
 from simdnn.kernels.common.origin import Origin, origins_of
-from simdnn.kernels.common.spec import Kernel, Parameters
 from simdnn.numerics.slicing import Slices
 from simdnn.numerics.traced import Event, Replayer, Trace
 from simdnn.progress import working

@@ -14,7 +14,8 @@ import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.spec import ConvProblem, Parameters, Problem
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.problems import ConvProblem, Problem
 
 _EXACT_F32, _EXACT_F64 = 1 << 24, 1 << 53
 

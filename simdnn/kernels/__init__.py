@@ -1,6 +1,8 @@
 """Kernels: generators of Programs. `kernels` is the table that dispatch chooses from, `KERNELS` what it ships with."""
 
-from simdnn.kernels.common.spec import ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Parameters, Problem
+from simdnn.kernels.common.epilogue import Epilogue, Parameters
+from simdnn.kernels.common.kernel import Kernel, KernelKind
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.table import kernels, kind_of, own_kernels, register
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import Any
 
 from isa_models.gpu.platforms import PLATFORMS
 from isa_models.plugins import Registry, load
-from simdnn.kernels.common.spec import KernelKind
+from simdnn.kernels.common.kernel import KernelKind
 
 _TARGETS = ("x86", "intel_gpu", "nvidia")
 _NAMED: Registry[str, KernelKind] = Registry("kernel")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from isa_models import InvalidArgument
 from isa_models.errors import did_you_mean
-from simdnn.kernels.common.spec import Problem
+from simdnn.kernels.common.problems import Problem
 from simdnn.libraries import fbgemm, ggml, onednn, onnxruntime
 from simdnn.libraries.model import Form, Library, LineSums, OperatorCall, OperatorForm, Pick, refuses
 from simdnn.libraries.onednn.limits import MOST_DIMS, MOST_POST_OPS

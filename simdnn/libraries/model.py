@@ -10,7 +10,7 @@ from isa_models import Machine, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
 from simdnn.kernels.common.params import Param, Params
-from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.windows import ImageWindows
 
 

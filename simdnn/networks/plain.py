@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from isa_models import SimdnnError
 from isa_models.formats import fmt
-from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.primitives import Attr
 from simdnn.primitives.mathmode import EXACT_INT8
 from simdnn.primitives.problems import CONV_WEI_TAGS, WEI_TAGS

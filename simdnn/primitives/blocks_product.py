@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.block_formats import BLOCK_FORMATS, block_format
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.spec import Epilogue, MatmulProblem, Parameters
+from simdnn.kernels.common.epilogue import Epilogue, Parameters
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.primitives import arrays
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.prepared import Prepared

@@ -11,7 +11,9 @@ from typing import NamedTuple
 from isa_models import GpuMachine, Machine
 from isa_models.formats import fmt
 from isa_models.isa import strongest
-from simdnn.kernels.common.spec import Epilogue, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.common.epilogue import Epilogue
+from simdnn.kernels.common.kernel import KernelKind
+from simdnn.kernels.common.problems import MatmulProblem, Problem
 from simdnn.kernels.gpu.problem import GpuConvProblem
 from simdnn.kernels.table import kernels
 from simdnn.libraries import LIBRARIES, Pick

@@ -9,8 +9,9 @@ import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.narrow import NARROW
-from simdnn.kernels.common.spec import ConvProblem, Parameters
+from simdnn.kernels.common.problems import ConvProblem
 from simdnn.primitives import arrays, narrow
 from simdnn.primitives.again import at_once
 from simdnn.primitives.attr import Attr

@@ -12,7 +12,8 @@ from isa_models import GpuMachine, InvalidArgument, Machine, UnknownTiming
 from simdnn.garbage import collected_later
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.batched import repeated
-from simdnn.kernels.common.spec import Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.common.kernel import Kernel, KernelKind
+from simdnn.kernels.common.problems import MatmulProblem, Problem
 from simdnn.program.check import drafts
 from simdnn.program.records import Program
 

@@ -10,8 +10,9 @@ conversion between types of one size, and is refused. A library may read the mod
 from __future__ import annotations
 
 from isa_models import Unimplemented
+from simdnn.kernels.common.epilogue import Decompression
 from simdnn.kernels.common.params import Param
-from simdnn.kernels.common.spec import Decompression, MatmulProblem
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.libraries import Library
 from simdnn.primitives import compatible
 from simdnn.primitives.resolve import Resolved

@@ -17,8 +17,9 @@ from isa_models.display import InNotebooks
 from isa_models.errors import did_you_mean, shortly
 from isa_models.formats import fmt
 from isa_models.keywords import keywords_of_class
+from simdnn.kernels.common.kernel import Kernel
 from simdnn.kernels.common.pack import Blocked
-from simdnn.kernels.common.spec import Kernel, MatmulProblem, Problem
+from simdnn.kernels.common.problems import MatmulProblem, Problem
 from simdnn.primitives.checks import integer
 from simdnn.primitives.postops import output_shape
 

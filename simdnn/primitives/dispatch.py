@@ -18,7 +18,8 @@ from isa_models.errors import what_is_allowed
 from isa_models.isa import caps, strongest
 from isa_models.plugins import with_failures
 from simdnn.garbage import collected_later
-from simdnn.kernels.common.spec import Kernel, KernelKind, Problem
+from simdnn.kernels.common.kernel import Kernel, KernelKind
+from simdnn.kernels.common.problems import Problem
 from simdnn.kernels.table import kernels, kind_of
 from simdnn.late import frames, pd
 from simdnn.libraries import LIBRARIES, UNKNOWN, modelled

@@ -11,7 +11,7 @@ from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.block_formats import block_format
 from isa_models.formats import FORMATS, fmt
 from simdnn.kernels.common.layouts import Layouts
-from simdnn.kernels.common.spec import Problem
+from simdnn.kernels.common.problems import Problem
 from simdnn.primitives import arrays, blocks_product
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.blocks_product import is_blocks

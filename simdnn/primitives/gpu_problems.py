@@ -17,9 +17,9 @@ from isa_models import GpuMachine, Unimplemented
 from isa_models.formats import fmt
 from isa_models.nvidia.mma import MIXED
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.epilogue import Decompression, Epilogue, Parameters, ZeroPoints
 from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.params import Param
-from simdnn.kernels.common.spec import Decompression, Epilogue, Parameters, ZeroPoints
 from simdnn.kernels.gpu import depthwise
 from simdnn.kernels.gpu.problem import GpuConvProblem, GpuMatmulProblem
 from simdnn.kernels.gpu.rows import FLOATS, INTEGERS

@@ -9,8 +9,8 @@ import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.epilogue import Epilogue, GroupScales, Parameters
 from simdnn.kernels.common.params import Param, Params
-from simdnn.kernels.common.spec import Epilogue, GroupScales, Parameters
 from simdnn.primitives.placed import Valued
 from simdnn.primitives.resolve import Resolved, floats
 

@@ -11,9 +11,10 @@ import numpy as np
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.block_formats import block_format
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.layouts import ANY_LAYOUTS, Layouts
 from simdnn.kernels.common.postops import sums_differ
-from simdnn.kernels.common.spec import MatmulProblem, Parameters
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.libraries import Form
 from simdnn.primitives import arrays, narrow
 from simdnn.primitives.again import at_once

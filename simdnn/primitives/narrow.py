@@ -9,9 +9,10 @@ import numpy as np
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.epilogue import Decompression, Epilogue, Parameters
 from simdnn.kernels.common.narrow import NARROW, Narrow
 from simdnn.kernels.common.params import Param
-from simdnn.kernels.common.spec import Decompression, Epilogue, MatmulProblem, Parameters
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.libraries import Library
 from simdnn.primitives.decompress import computes as computes_of_source
 from simdnn.primitives.placed import Valued

@@ -8,8 +8,8 @@ import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.epilogue import Epilogue, Parameters
 from simdnn.kernels.common.params import Param
-from simdnn.kernels.common.spec import Epilogue, Parameters
 
 _COMMON = Param("wei", 0, 0, "f32")
 

@@ -17,9 +17,10 @@ import numpy as np
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.activations import power_of
+from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.postops import BINARY, PostOp, previous_type
-from simdnn.kernels.common.spec import MatmulProblem, Parameters, Problem
+from simdnn.kernels.common.problems import MatmulProblem, Problem
 from simdnn.primitives.arrays import native, type_of
 from simdnn.primitives.attr import PostOpEntry, Quant
 

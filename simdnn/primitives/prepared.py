@@ -22,9 +22,11 @@ from isa_models.plugins import Registry
 from isa_models.readings.arrays import Array, copied_to_a_line, is_masked
 from isa_models.readings.turned import copied_in_order
 from simdnn import verbose
+from simdnn.kernels.common.epilogue import Epilogue, Parameters
 from simdnn.kernels.common.kept import InPanels, Known, Made, keep, kept
+from simdnn.kernels.common.kernel import Apart, Kernel
 from simdnn.kernels.common.pack import Blocked
-from simdnn.kernels.common.spec import Apart, ConvProblem, Epilogue, Kernel, Parameters, Problem
+from simdnn.kernels.common.problems import ConvProblem, Problem
 from simdnn.libraries import VARIABLES
 from simdnn.primitives import arrays, mathmode
 from simdnn.primitives.attr import Attr

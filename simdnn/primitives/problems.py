@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from isa_models import InvalidArgument
+from simdnn.kernels.common.epilogue import Epilogue
 from simdnn.kernels.common.layouts import ANY_LAYOUTS, Layouts
-from simdnn.kernels.common.spec import ConvProblem, Depth, Epilogue, MatmulProblem, Problem
+from simdnn.kernels.common.problems import ConvProblem, Depth, MatmulProblem, Problem
 from simdnn.kernels.gpu.problem import GpuConvProblem
 from simdnn.primitives.checks import around, integer, one_of, padding_of, pair, sides, single, three
 from simdnn.primitives.placed import Shape

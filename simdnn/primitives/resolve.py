@@ -17,9 +17,9 @@ import numpy.typing as npt
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.epilogue import Epilogue, Parameters
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.postops import PostOp
-from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.primitives import postops
 from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.checks import one_of

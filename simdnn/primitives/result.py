@@ -17,7 +17,8 @@ from isa_models.alike import Alike
 from isa_models.display import InNotebooks
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.spec import INNER, ConvProblem, Kernel, MatmulProblem, Problem
+from simdnn.kernels.common.kernel import Kernel
+from simdnn.kernels.common.problems import INNER, ConvProblem, MatmulProblem, Problem
 from simdnn.late import frames, pd
 from simdnn.libraries import is_reference
 from simdnn.primitives import descriptors as memory

@@ -19,7 +19,9 @@ from isa_models.plugins import Registry
 from isa_models.readings.arrays import Array
 from simdnn.garbage import collected_later
 from simdnn.kernels.common.batched import as_batched
-from simdnn.kernels.common.spec import Finish, Kernel, MatmulProblem, Parameters, Problem
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.kernel import Finish, Kernel
+from simdnn.kernels.common.problems import MatmulProblem, Problem
 from simdnn.kernels.table import rows_for
 from simdnn.libraries import LIBRARIES, Library, is_reference
 from simdnn.primitives import arrays, narrow

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from isa_models.formats import fmt
-from simdnn.kernels.common.spec import MatmulProblem, Problem
+from simdnn.kernels.common.problems import MatmulProblem, Problem
 from simdnn.primitives.attr import ARGUMENTS, Attr
 from simdnn.primitives.placed import Shape, Valued
 from simdnn.primitives.postops import AppliedPostOp

@@ -11,7 +11,7 @@ import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.spec import NO_REDUCTIONS, Parameters, ZeroPoints
+from simdnn.kernels.common.epilogue import NO_REDUCTIONS, Parameters, ZeroPoints
 from simdnn.libraries import Library
 from simdnn.primitives.resolve import Resolved
 

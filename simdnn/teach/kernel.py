@@ -10,7 +10,7 @@ import simdnn
 from isa_models import Machine
 from isa_models.machines.loader import machine
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.spec import Kernel
+from simdnn.kernels.common.kernel import Kernel
 from simdnn.numerics.watched import Path, innermost, watch
 from simdnn.primitives.result import Result
 from simdnn.program.records import listing

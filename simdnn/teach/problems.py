@@ -9,7 +9,7 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.table import kernels
 from simdnn.libraries import LIBRARIES
 from simdnn.primitives import Attr

@@ -16,7 +16,7 @@ import simdnn
 from isa_models.readings.arrays import Array, ArrayValue
 from isa_models.readings.orders import OrderValue
 from simdnn.cli import main
-from simdnn.kernels.common.spec import Parameters
+from simdnn.kernels.common.epilogue import Parameters
 from simdnn.numerics.reference import Interpreter
 from simdnn.numerics.sampled import sample
 from simdnn.program.records import Op

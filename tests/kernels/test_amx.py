@@ -14,9 +14,9 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn import libraries, numerics
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem
+from simdnn.kernels.common.epilogue import Decompression, GroupScales
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.postops import RELU
-from simdnn.kernels.common.spec import Decompression, GroupScales
 from simdnn.numerics.compiled import compile_program
 from simdnn.numerics.tiles import dot_function
 from simdnn.program.records import Memory

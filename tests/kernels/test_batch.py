@@ -19,7 +19,7 @@ from isa_models.machines.loader import gpu_machine
 from simdnn import Attr, Quant
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.batched import as_batched
-from simdnn.kernels.common.spec import KernelKind
+from simdnn.kernels.common.kernel import KernelKind
 from simdnn.primitives.costs import built
 from simdnn.primitives.run import values
 from simdnn.program.check import is_proved

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels import Epilogue, KernelKind, MatmulProblem, Parameters
+from simdnn.kernels.common.epilogue import Decompression
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.postops import RELU
-from simdnn.kernels.common.spec import Decompression
 from simdnn.kernels.x86.dots import F16_CHAIN
 from simdnn.kernels.x86.rows import KERNELS
 from tests.effort import examples

@@ -14,7 +14,8 @@ from isa_models.formats import fmt
 from isa_models.machines.loader import gpu_machine
 from isa_models.machines.shipped import gpu_machine_names
 from simdnn import Attr
-from simdnn.kernels.common.spec import ConvProblem, Epilogue
+from simdnn.kernels.common.epilogue import Epilogue
+from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.gpu.implicit import pixels
 from tests.effort import examples
 from tests.primitives.problems import exact_sums

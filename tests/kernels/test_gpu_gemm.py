@@ -16,7 +16,7 @@ from isa_models.formats import fmt
 from isa_models.machines.loader import gpu_machine
 from isa_models.machines.shipped import gpu_machine_names
 from simdnn import Attr
-from simdnn.kernels.common.spec import Epilogue
+from simdnn.kernels.common.epilogue import Epilogue
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.intel_gpu.copy import is_copied
 from simdnn.kernels.intel_gpu.gemm import GpuGemm

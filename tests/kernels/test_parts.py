@@ -10,8 +10,9 @@ import pytest
 import simdnn.kernels
 from isa_models.machines.loader import gpu_machine
 from simdnn.kernels.common.batch import Batch
+from simdnn.kernels.common.epilogue import Decompression, Epilogue, ZeroPoints
 from simdnn.kernels.common.params import Param
-from simdnn.kernels.common.spec import Decompression, Epilogue, MatmulProblem, ZeroPoints
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.intel_gpu.compute import GpuComputeGemm

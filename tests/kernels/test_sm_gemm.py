@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import simdnn
 from isa_models import Unimplemented, instruction, machine
 from isa_models.machines.loader import gpu_machine
-from simdnn.kernels.common.spec import ConvProblem, Epilogue
+from simdnn.kernels.common.epilogue import Epilogue
+from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.gpu.implicit import view_copies
 from simdnn.kernels.gpu.problem import product_of
 from simdnn.kernels.nvidia.gemm import SmGemm

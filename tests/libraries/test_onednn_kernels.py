@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import simdnn
 from isa_models import machine
 from simdnn import Attr, Quant, numerics
-from simdnn.kernels.common.spec import ConvProblem, Epilogue, MatmulProblem
+from simdnn.kernels.common.epilogue import Epilogue
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.amx import TILED_U8, tiled_gemm
 from simdnn.kernels.x86.amx_blocks import NestInBlocks

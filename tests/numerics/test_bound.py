@@ -12,7 +12,8 @@ import simdnn
 from isa_models.environment import variable
 from isa_models.memory import address
 from simdnn import numerics
-from simdnn.kernels.common.spec import Apart, Parameters
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.kernel import Apart
 from simdnn.numerics import compiled
 from simdnn.numerics.bound import Inputs
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from isa_models.machines.shipped import gpu_machine_names
 from simdnn import Attr
-from simdnn.kernels.common.spec import ConvProblem
+from simdnn.kernels.common.problems import ConvProblem
 
 TYPES = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "u8": np.uint8, "s8": np.int8, "s32": np.int32}
 TARGETS = [

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import simdnn
 from simdnn import Attr, InvalidArgument, Quant, SimdnnError, Unimplemented
+from simdnn.kernels.common.epilogue import Decompression, Epilogue
 from simdnn.kernels.common.params import Param
-from simdnn.kernels.common.spec import Decompression, Epilogue
 from simdnn.libraries import LIBRARIES
 from simdnn.primitives.compatible import allowed
 from simdnn.primitives.decompress import decompression

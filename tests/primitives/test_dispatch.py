@@ -14,7 +14,7 @@ from isa_models import Machine, Unimplemented, UnknownTiming, cpu_machine, machi
 from isa_models.isa import implied
 from simdnn import Attr, libraries
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Problem
-from simdnn.kernels.common.spec import Decompression
+from simdnn.kernels.common.epilogue import Decompression
 from simdnn.primitives.candidates import Request
 from simdnn.primitives.costs import estimate_program, least_cycles
 from simdnn.primitives.dispatch import Choice, choose

@@ -15,7 +15,8 @@ import simdnn
 from isa_models import InvalidArgument, Unimplemented, UnknownName, instruction
 from simdnn import Attr, MemoryDesc
 from simdnn.kernels.common.batched import as_batched
-from simdnn.kernels.common.spec import ConvProblem, Parameters
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.x86.rounding import ahead
 from simdnn.kernels.x86.rows import KERNELS
 from simdnn.primitives import compatible

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from isa_models.block_formats import block_format
+from simdnn.kernels.common.epilogue import Decompression, Epilogue, GroupScales, ZeroPoints
 from simdnn.kernels.common.params import Param
-from simdnn.kernels.common.spec import Decompression, Epilogue, GroupScales, MatmulProblem, Problem, ZeroPoints
+from simdnn.kernels.common.problems import MatmulProblem, Problem
 from simdnn.kernels.x86.repacked_steps import TYPES
 from simdnn.kernels.x86.rows_blocks import MULTIPLIED
 from simdnn.kernels.x86.vec_dot_k import STEPS

@@ -22,8 +22,10 @@ from isa_models.block_formats import block_format
 from isa_models.formats import fmt
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.provenance import Provenance
+from simdnn.kernels.common.epilogue import Epilogue
+from simdnn.kernels.common.kernel import KernelKind
 from simdnn.kernels.common.postops import RELU
-from simdnn.kernels.common.spec import ConvProblem, Epilogue, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.x86.rows import KERNELS as KERNEL_TABLE
 from simdnn.numerics import reference
 from simdnn.program.check import verify

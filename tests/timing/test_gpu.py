@@ -21,7 +21,7 @@ from isa_models.machines.loader import gpu_machine
 from isa_models.machines.shipped import gpu_machine_names
 from isa_models.nvidia.vector import CAPS
 from simdnn.kernels.common.dynamic import Dynamic
-from simdnn.kernels.common.spec import Epilogue
+from simdnn.kernels.common.epilogue import Epilogue
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.intel_gpu.dynamic import GpuQuantization
 from simdnn.kernels.intel_gpu.gemm import GpuGemm

@@ -12,8 +12,10 @@ from isa_models.instruction import REGISTRY, define
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.shipped import machine_names
+from simdnn.kernels.common.epilogue import Epilogue
+from simdnn.kernels.common.kernel import KernelKind
 from simdnn.kernels.common.postops import RELU
-from simdnn.kernels.common.spec import ConvProblem, Epilogue, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.x86.rows import KERNELS
 from simdnn.program.records import Program
 from simdnn.timing.cpu.stream import Stream

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from isa_models.formats import fmt
 from isa_models.machines.cpu_record import CacheLevel, Machine
 from isa_models.machines.loader import cpu_machine as machine
-from simdnn.kernels.common.spec import Epilogue, MatmulProblem
+from simdnn.kernels.common.epilogue import Epilogue
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.x86.rows import KERNELS
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
 from simdnn.timing.estimate import estimate_program

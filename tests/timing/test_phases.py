@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isa_models.machines.loader import cpu_machine as machine
-from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.x86.rows import KERNELS
 from simdnn.program.records import Affine, Loop, Program
 from simdnn.timing.cpu.walk import core_time

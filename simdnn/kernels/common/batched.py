@@ -14,8 +14,9 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.batch import SIDES, Batch, joined
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.kernel import HELD, Finish, Kernel
 from simdnn.kernels.common.postops import PostOp
-from simdnn.kernels.common.spec import HELD, Finish, Kernel, Parameters
 from simdnn.program.check import verify
 from simdnn.program.records import Loop, Program, Statement, Tensor, walk
 

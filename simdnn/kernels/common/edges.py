@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.spec import ConvProblem
+from simdnn.kernels.common.problems import ConvProblem
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ import numpy as np
 
 from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.spec import Kernel, Parameters
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.kernel import Kernel
 
 _SOURCES = ("src", "matrix", "vector")
 

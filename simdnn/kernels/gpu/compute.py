@@ -6,9 +6,9 @@ from math import gcd
 
 from isa_models import GpuMachine
 from simdnn.kernels.common.elementwise import MapProblem, elementwise
+from simdnn.kernels.common.epilogue import Decompression
 from simdnn.kernels.common.expression import trace
 from simdnn.kernels.common.params import Param
-from simdnn.kernels.common.spec import Decompression
 from simdnn.kernels.gpu.vocabulary import GpuVocabulary
 from simdnn.program.records import Program
 

@@ -19,10 +19,12 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from isa_models.readings.turned import in_order
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.kernel import Kernel
 from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.postops import RELU
+from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.roles import PARAMETERS
-from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
 from simdnn.kernels.common.vocabulary import filled, steps_of
 from simdnn.kernels.gpu.grid import lanes_for, spread
 from simdnn.kernels.gpu.postop import BlockPostOps

@@ -19,8 +19,10 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from isa_models.readings.turned import in_order
 from simdnn.kernels.common.batch import Batch, joined
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.kernel import Finish, Kernel
 from simdnn.kernels.common.postops import PostOp
-from simdnn.kernels.common.spec import ConvProblem, Finish, Kernel, Parameters
+from simdnn.kernels.common.problems import ConvProblem
 from simdnn.program.records import Program
 
 

@@ -16,10 +16,10 @@ from isa_models import instruction
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, nest, op
+from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.pointwise import formula_on_gpus
 from simdnn.kernels.common.postops import RELU, PostOp, previous_type
 from simdnn.kernels.common.roles import PARAMETERS
-from simdnn.kernels.common.spec import Parameters
 from simdnn.kernels.gpu.formula import GpuFormula
 from simdnn.kernels.gpu.words import Words
 from simdnn.program.records import Affine, Memory, Op, Place, Register, Tensor

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simdnn.kernels.common.batch import Batch
-from simdnn.kernels.common.spec import ConvProblem, Decompression, MatmulProblem, ZeroPoints
+from simdnn.kernels.common.epilogue import Decompression, ZeroPoints
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class GpuMatmulProblem(MatmulProblem):
 def product_of(p: ConvProblem, **more: Any) -> GpuMatmulProblem:
     """The matmul of one group's pixels, of all planes, by its output channels; `more` of its fields.
 
-    >>> from simdnn.kernels.common.spec import Epilogue
+    >>> from simdnn.kernels.common.epilogue import Epilogue
     >>> p = product_of(ConvProblem(2, 8, 5, 5, 32, 3, 3, "f16", "f16", Epilogue("f32"), groups=4))
     >>> p.m, p.n, p.k, p.batch.count
     (18, 8, 18, 4)

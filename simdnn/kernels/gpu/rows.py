@@ -14,8 +14,8 @@ from isa_models import GpuMachine, Unimplemented
 from isa_models.errors import OutOfRegisters
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import Platform
+from simdnn.kernels.common.kernel import Kernel, KernelKind
 from simdnn.kernels.common.narrow import NARROW
-from simdnn.kernels.common.spec import Kernel, KernelKind
 from simdnn.kernels.gpu import depthwise
 from simdnn.kernels.gpu.implicit import as_convolution, view_copies
 from simdnn.kernels.gpu.problem import GpuConvProblem, GpuMatmulProblem

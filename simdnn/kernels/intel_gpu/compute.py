@@ -20,8 +20,8 @@ from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.epilogue import Decompression, Parameters
 from simdnn.kernels.common.roles import ARGUMENTS
-from simdnn.kernels.common.spec import Decompression, Parameters
 from simdnn.kernels.gpu.compute import group_of, inside, scale_type
 from simdnn.kernels.gpu.narrow import codes_type, integers
 from simdnn.kernels.gpu.operands import ByGroup

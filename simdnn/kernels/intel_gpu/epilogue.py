@@ -11,9 +11,9 @@ import numpy as np
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.epilogue import Epilogue, Parameters
 from simdnn.kernels.common.postops import RELU
 from simdnn.kernels.common.roles import PARAMETERS
-from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.kernels.gpu.cut import Cut
 from simdnn.kernels.gpu.postop import BlockPostOps
 from simdnn.kernels.gpu.words import INTEL

@@ -18,7 +18,8 @@ from functools import cached_property
 
 from isa_models import GpuMachine
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.spec import Kernel, Parameters
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.kernel import Kernel
 from simdnn.kernels.gpu.cut import Cut
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.gpu.tile import Budget, Tile, choose_tile

@@ -8,8 +8,8 @@ from isa_models.formats import fmt
 from isa_models.intel_gpu.packing import pack_a, pack_b
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.roles import ARGUMENTS
-from simdnn.kernels.common.spec import Parameters
 from simdnn.kernels.intel_gpu.partition import BlockPartition
 from simdnn.program.records import Affine, Memory, Register, Tensor
 

@@ -10,7 +10,8 @@ from isa_models.formats import fmt
 from isa_models.gpu.platforms import Platform
 from isa_models.intel_gpu.dpas import DEPTH, Shape
 from isa_models.intel_gpu.platforms import PLATFORMS
-from simdnn.kernels.common.spec import NO_REDUCTIONS, Kernel, KernelKind
+from simdnn.kernels.common.epilogue import NO_REDUCTIONS
+from simdnn.kernels.common.kernel import Kernel, KernelKind
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.gpu.rows import FLOATS, INTEGERS, STORED, GpuRow, Want, depthwise_kind
 from simdnn.kernels.intel_gpu.block import VECTOR_K

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
-from simdnn.kernels.common.spec import GroupScales, Parameters
+from simdnn.kernels.common.epilogue import GroupScales, Parameters
 from simdnn.kernels.gpu.partition import by_group
 from simdnn.kernels.intel_gpu.products import BlockProducts, cleared
 from simdnn.kernels.intel_gpu.zero_parts import SourceZeros, ZeroPart

@@ -18,7 +18,7 @@ from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.common.spec import Parameters
+from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.gpu.partition import by_group
 from simdnn.kernels.gpu.problem import GpuMatmulProblem

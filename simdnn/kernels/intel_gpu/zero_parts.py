@@ -8,7 +8,7 @@ from isa_models.formats import fmt
 from isa_models.intel_gpu.packing import pack_b
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.common.spec import Parameters
+from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.gpu.partition import by_group
 from simdnn.kernels.intel_gpu.partition import BlockPartition, load_narrow, stored

@@ -17,7 +17,7 @@ from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code
-from simdnn.kernels.common.spec import Decompression, Parameters
+from simdnn.kernels.common.epilogue import Decompression, Parameters
 from simdnn.kernels.gpu.compute import group_of
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.gpu.tile import Budget

@@ -10,8 +10,8 @@ import numpy as np
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.roles import ARGUMENTS
-from simdnn.kernels.common.spec import Parameters
 from simdnn.kernels.gpu.partition import Partition
 from simdnn.program.records import Affine, Memory, Op, Place, Register, Tensor
 

@@ -25,7 +25,8 @@ from isa_models.gpu.blocks import BLOCK
 from isa_models.nvidia.mma import Shape
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
-from simdnn.kernels.common.spec import Kernel, Parameters
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.kernel import Kernel
 from simdnn.kernels.gpu.cut import Cut
 from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.gpu.partition import Partition

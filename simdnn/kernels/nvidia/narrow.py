@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code
+from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.narrow import Fields
-from simdnn.kernels.common.spec import Parameters
 from simdnn.kernels.gpu.narrow import integers
 from simdnn.kernels.nvidia.stored import StoredFragments
 from simdnn.program.records import Register

@@ -10,7 +10,7 @@ from isa_models.formats import fmt
 from isa_models.gpu.platforms import Platform, WarpProduct
 from isa_models.nvidia.mma import MIXED, results_of
 from isa_models.nvidia.platforms import CUDA_CORES, PLATFORMS
-from simdnn.kernels.common.spec import Kernel, KernelKind
+from simdnn.kernels.common.kernel import Kernel, KernelKind
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.gpu.rows import STORED, GpuRow, depthwise_kind
 from simdnn.kernels.nvidia.compute import SmComputeGemm

@@ -11,7 +11,7 @@ import numpy as np
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.common.spec import Decompression, Parameters
+from simdnn.kernels.common.epilogue import Decompression, Parameters
 from simdnn.kernels.gpu.compute import inside, scale_type
 from simdnn.kernels.gpu.narrow import codes_type
 from simdnn.kernels.gpu.operands import ByGroup

@@ -22,7 +22,7 @@ from isa_models.formats import fmt
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
 from simdnn.kernels.common.code import Code, along, loop, op
-from simdnn.kernels.common.spec import Problem
+from simdnn.kernels.common.problems import Problem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.code import Unit, fetch, load32, store32
 from simdnn.kernels.x86.compensation import Compensation, compensated

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, loop, op, pieces
-from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.common.sums import Options, TileBlocks
 from simdnn.kernels.x86.amx import AmxTiles, tiled_gemm
 from simdnn.kernels.x86.code import Unit

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from isa_models.formats import fmt
-from simdnn.kernels.common.spec import ConvProblem
+from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.amx import AmxTiles, in_tiles
 from simdnn.kernels.x86.code import Unit

@@ -12,7 +12,9 @@ from functools import partial
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters, Prepare
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.kernel import Kernel, Prepare
+from simdnn.kernels.common.problems import MatmulProblem
 
 WIDENED = ("u8", "s4", "u4")
 _MIDDLE = 128

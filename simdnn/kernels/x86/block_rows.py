@@ -12,7 +12,9 @@ from isa_models.instruction import instruction
 from isa_models.isa import implied
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop
-from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.kernel import Kernel
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.vec_dot_32 import Blocks32, Blocks64
 from simdnn.kernels.x86.vec_dot_code import Constants256

@@ -13,7 +13,7 @@ from math import lcm
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
-from simdnn.kernels.common.spec import Parameters
+from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.x86.code import fill_zero, zero
 from simdnn.kernels.x86.decompressor import Decompressor, lengths, nest
 from simdnn.kernels.x86.product import PanelBlocks, Product

@@ -17,8 +17,9 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.epilogue import Decompression, Parameters
 from simdnn.kernels.common.params import Param
-from simdnn.kernels.common.spec import Decompression, MatmulProblem, Parameters
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.x86.code import broadcast32, load32, load_float
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.dots import Dot

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simdnn.kernels.common.code import Code, loop, nest, op
-from simdnn.kernels.common.spec import ConvProblem
+from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import RegisterTile
 from simdnn.kernels.x86.code import Unit, broadcast32, load_float, zero
 from simdnn.kernels.x86.direct import OutputKind, blocks_along, kinds_along, on_image

@@ -18,7 +18,7 @@ from itertools import groupby
 
 from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, loop, nest, op
-from simdnn.kernels.common.spec import ConvProblem, SpatialAxis
+from simdnn.kernels.common.problems import ConvProblem, SpatialAxis
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import SECOND_LEVEL, row_blocks
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero

@@ -16,9 +16,9 @@ from isa_models.isa import implied
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.epilogue import Epilogue, Parameters
 from simdnn.kernels.common.postops import BINARY, RELU, PostOp, previous_type, sums_first
 from simdnn.kernels.common.roles import PARAMETERS
-from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.kernels.x86 import formula_pass, postop
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_float, store32, store_bytes, zero
 from simdnn.kernels.x86.rounding import nearest_even, rounding_constants, without_denormals

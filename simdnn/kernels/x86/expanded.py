@@ -22,8 +22,10 @@ from isa_models.formats import fmt
 from isa_models.isa import implied
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.kernel import Kernel, Prepare
 from simdnn.kernels.common.pack import Blocked, per_channel
-from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters, Prepare
+from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, unit_of
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.narrow import Decoding, in_runs, is_narrow

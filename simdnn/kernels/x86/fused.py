@@ -18,7 +18,9 @@ from functools import cached_property
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.code import Code, loop
-from simdnn.kernels.common.spec import Decompression, Kernel, MatmulProblem, Parameters
+from simdnn.kernels.common.epilogue import Decompression, Parameters
+from simdnn.kernels.common.kernel import Kernel
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import row_blocks
 from simdnn.kernels.x86.code import Unit, broadcast32, zero

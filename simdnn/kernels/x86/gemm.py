@@ -21,7 +21,9 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.code import Code, loop, nest, pieces
-from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters, Problem, Saturating
+from simdnn.kernels.common.epilogue import Epilogue, Parameters
+from simdnn.kernels.common.kernel import Kernel, Saturating
+from simdnn.kernels.common.problems import Problem
 from simdnn.kernels.common.sums import Options, RegisterTile
 from simdnn.kernels.x86.blocking import ALL, SECOND_LEVEL, choose, chunk, fitting, row_blocks
 from simdnn.kernels.x86.code import Unit

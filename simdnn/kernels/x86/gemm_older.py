@@ -19,7 +19,9 @@ import numpy as np
 from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.code import Code, loop, op, pieces
-from simdnn.kernels.common.spec import Apart, Kernel, MatmulProblem, Parameters
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.kernel import Apart, Kernel
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile
 from simdnn.program.check import verify

@@ -14,8 +14,10 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from isa_models.readings.turned import in_order
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.kernel import Apart, Kernel
 from simdnn.kernels.common.pack import filled, inputs_of
-from simdnn.kernels.common.spec import Apart, ConvProblem, Kernel, MatmulProblem, Parameters
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.columns import Columns
 from simdnn.kernels.x86.epilogue import Plan

@@ -10,8 +10,9 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
+from simdnn.kernels.common.epilogue import GroupScales, Parameters
 from simdnn.kernels.common.params import Param
-from simdnn.kernels.common.spec import GroupScales, MatmulProblem, Parameters
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.x86.product import Product
 from simdnn.kernels.x86.tile import Chain, Group, Repeat, TapLoop
 from simdnn.program.records import SCALES, ZEROS, Tensor

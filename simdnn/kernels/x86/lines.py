@@ -13,7 +13,7 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.pack import filled
-from simdnn.kernels.common.spec import Depth
+from simdnn.kernels.common.problems import Depth
 from simdnn.kernels.x86.code import Unit, broadcast32, fill_zero, store_bytes, zero
 from simdnn.kernels.x86.columns import WindowCopy
 from simdnn.kernels.x86.source import Source

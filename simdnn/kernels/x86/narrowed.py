@@ -23,9 +23,11 @@ import numpy as np
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, along, loop
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.kernel import HELD, Kernel
 from simdnn.kernels.common.narrow import Narrow
 from simdnn.kernels.common.postops import previous_type
-from simdnn.kernels.common.spec import HELD, ConvProblem, Kernel, MatmulProblem, Parameters
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem
 from simdnn.kernels.x86.code import Unit, load32, store32, typed, unit_of
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.line_sums import horizontal

@@ -14,7 +14,9 @@ import numpy as np
 from isa_models.readings.arrays import Array
 from isa_models.readings.turned import in_order
 from simdnn.kernels.common import pack
-from simdnn.kernels.common.spec import Apart, ConvProblem, MatmulProblem, Parameters, Problem
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.kernel import Apart
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import SECOND_LEVEL
 from simdnn.kernels.x86.code import Unit

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.spec import Parameters
+from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.sums import Part
 from simdnn.kernels.x86.product import Product
 from simdnn.kernels.x86.tile import Chain, Repeat, TapLoop

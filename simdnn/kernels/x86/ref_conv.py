@@ -19,8 +19,10 @@ import numpy as np
 from isa_models.readings.arrays import Array
 from isa_models.readings.turned import in_order
 from simdnn.kernels.common.code import Code, along, loop, nest, op, pieces
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.kernel import Kernel
 from simdnn.kernels.common.pack import filled, inputs_of
-from simdnn.kernels.common.spec import ConvProblem, Depth, Kernel, Parameters
+from simdnn.kernels.common.problems import ConvProblem, Depth
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile

@@ -24,8 +24,10 @@ import numpy as np
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common.code import Code, loop, op, pieces
+from simdnn.kernels.common.epilogue import Parameters, ZeroPoints
+from simdnn.kernels.common.kernel import Kernel
 from simdnn.kernels.common.pack import filled, inputs_of
-from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters, ZeroPoints
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.kernels.x86.stored import widen

@@ -14,7 +14,8 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
-from simdnn.kernels.common.spec import MatmulProblem, Parameters
+from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.x86.block_rows import BlockKernel
 from simdnn.kernels.x86.code import Unit, zero
 from simdnn.kernels.x86.repacked_code import COLUMNS, LANES, EightColumns

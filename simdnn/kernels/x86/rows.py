@@ -11,7 +11,8 @@ from functools import partial
 from isa_models import Machine
 from isa_models.errors import OutOfRegisters
 from isa_models.isa import implied
-from simdnn.kernels.common.spec import ConvProblem, Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.common.kernel import Kernel, KernelKind
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import Options, Order
 from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, accumulation_of, tiled_gemm
 from simdnn.kernels.x86.around import around

@@ -8,7 +8,9 @@ from functools import partial
 from typing import Any
 
 from isa_models.block_formats import BLOCK_FORMATS
-from simdnn.kernels.common.spec import Epilogue, Kernel, KernelKind, MatmulProblem, Want
+from simdnn.kernels.common.epilogue import Epilogue
+from simdnn.kernels.common.kernel import Kernel, KernelKind, Want
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.x86.block_rows import built
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.repacked import Repacked

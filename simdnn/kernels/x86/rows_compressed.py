@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import partial
 
 from isa_models import Machine
+from simdnn.kernels.common.kernel import Kernel, KernelKind
 from simdnn.kernels.common.narrow import NARROW
-from simdnn.kernels.common.spec import Kernel, KernelKind, MatmulProblem
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, accumulation_of, tiled_gemm
 from simdnn.kernels.x86.around import around

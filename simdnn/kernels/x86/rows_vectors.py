@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from isa_models import Machine
-from simdnn.kernels.common.spec import ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem
+from simdnn.kernels.common.epilogue import Epilogue
+from simdnn.kernels.common.kernel import Kernel, KernelKind
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem
 from simdnn.kernels.x86.code import Unit, unit_of
 from simdnn.kernels.x86.gemv import FORMS, Gemv
 

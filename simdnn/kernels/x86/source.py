@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, loop, op
-from simdnn.kernels.common.spec import Depth
+from simdnn.kernels.common.problems import Depth
 from simdnn.kernels.x86.code import Unit, fill_zero, load_float, store32, zero
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.rounding import constants, round_f32

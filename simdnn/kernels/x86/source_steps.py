@@ -14,7 +14,7 @@ import numpy as np
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, nest, op
-from simdnn.kernels.common.spec import ConvProblem, Depth
+from simdnn.kernels.common.problems import ConvProblem, Depth
 from simdnn.kernels.common.sums import Order
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.columns import Columns

@@ -20,7 +20,7 @@ import numpy as np
 
 from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, loop, nest, op, pieces
-from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.x86.block_rows import BlockKernel
 from simdnn.kernels.x86.code import Unit, typed, zero
 from simdnn.kernels.x86.repacked_code import registers_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from isa_models.isa import implied
 from simdnn.kernels.common.params import Params
-from simdnn.kernels.common.spec import MatmulProblem, Problem
+from simdnn.kernels.common.problems import MatmulProblem, Problem
 from simdnn.libraries.model import Form, Library, Pick, refuses
 from simdnn.libraries.onnxruntime import choice
 

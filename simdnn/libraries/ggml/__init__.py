@@ -11,7 +11,7 @@ from collections.abc import Callable
 from isa_models import Unimplemented
 from isa_models.block_formats import block_format
 from isa_models.isa import implied
-from simdnn.kernels.common.spec import MatmulProblem, Problem
+from simdnn.kernels.common.problems import MatmulProblem, Problem
 from simdnn.libraries.model import Library, Pick, refuses
 
 #: caps that it has code of its own for, the strongest first

@@ -9,7 +9,7 @@ a time; else a step fetches a line of each vector ahead, as far as it has rows.
 from __future__ import annotations
 
 from simdnn.kernels.common.activations import is_formula
-from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, RegisterTile
 from simdnn.libraries.onednn.blocks import considers
 from simdnn.libraries.onednn.order import by_int8_gemm, odd_bias, shared_by_pixels

@@ -7,7 +7,7 @@ kernel reads in the first. Which of several widths of blocks it prefers, it esti
 from __future__ import annotations
 
 from isa_models.formats import fmt
-from simdnn.kernels.common.spec import ConvProblem
+from simdnn.kernels.common.problems import ConvProblem
 
 #: bytes of the first and the second cache that it counts on, of CPUs that have 1 to 2 MiB a core
 _CACHES = ((32 * 1024 * 7 // 8, 1024 * 1024 * 3 // 4), (48 * 1024 * 7 // 8, 2048 * 1024 * 3 // 4))

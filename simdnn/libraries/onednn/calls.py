@@ -15,7 +15,7 @@ from math import gcd, prod
 from isa_models import Machine
 from isa_models.formats import fmt
 from isa_models.isa import implied
-from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import TileBlocks
 from simdnn.libraries.model import OperatorCall, OperatorForm
 from simdnn.libraries.onednn import loops
@@ -66,7 +66,7 @@ def around(problem: Problem, row: str, machine: Machine, threads: int = 1) -> fl
     """Cycles of an execution on a number of threads beside its kernels' own; `row` stands for them.
 
     >>> from isa_models import machine
-    >>> from simdnn.kernels.common.spec import Epilogue
+    >>> from simdnn.kernels.common.epilogue import Epilogue
     >>> product = MatmulProblem(16, 768, 768, "u8", "s8", Epilogue(), tiles="onednn")
     >>> around(product, "gemm:avx512_core_vnni", machine("spr")) == EXECUTION + 23 * KERNEL
     True

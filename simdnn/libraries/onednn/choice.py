@@ -9,9 +9,10 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.isa import implied
+from simdnn.kernels.common.epilogue import Decompression
 from simdnn.kernels.common.layouts import ANY_LAYOUTS
 from simdnn.kernels.common.postops import sums_differ, sums_first, sums_late
-from simdnn.kernels.common.spec import ConvProblem, Decompression, MatmulProblem, Problem
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.model import Pick
 from simdnn.libraries.onednn import in_rows, mixed, narrow, older_gemm
 from simdnn.libraries.onednn.layouts import by_gemm_for_layouts, named_last, way

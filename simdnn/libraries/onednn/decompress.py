@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from isa_models import Unimplemented
 from simdnn.kernels.common.params import Param
-from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.libraries.model import Form
 from simdnn.libraries.onednn.refusals import refuse_float_bias
 from simdnn.libraries.onednn.tile_cuts import compressed_copy_is_small

@@ -6,7 +6,7 @@ kernel is one tap and nothing follows the sums, multiplies weights by the image.
 from __future__ import annotations
 
 from isa_models import Unimplemented
-from simdnn.kernels.common.spec import ConvProblem
+from simdnn.kernels.common.problems import ConvProblem
 from simdnn.libraries.onednn.order import dense_and_pointwise
 
 

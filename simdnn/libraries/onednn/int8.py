@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from isa_models import Unimplemented
 from simdnn.kernels.common.params import Param, Params
-from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.libraries.model import Form
 from simdnn.libraries.onednn.sharing import left_to_reference
 from simdnn.libraries.onednn.tiles import leaves_tiles

@@ -13,7 +13,7 @@ from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.common.layouts import Layouts
 from simdnn.kernels.common.params import Params
-from simdnn.kernels.common.spec import ConvProblem, MatmulProblem
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem
 
 _USUAL = frozenset({"any", "last", "brought"})
 _ROWS = frozenset({"any", "rows"})
@@ -71,7 +71,7 @@ def way(p: ConvProblem, wide: bool = True) -> str:
     """Who takes a convolution: "" as if no layout of images were named; "gemm" over rows, or "gemm over pixels", whose
     channels are last, of integers `wide` (AVX-512) alone; "reference".
 
-    >>> from simdnn.kernels.common.spec import Epilogue
+    >>> from simdnn.kernels.common.epilogue import Epilogue
     >>> def of(src, *layouts):
     ...     return way(ConvProblem(1, 32, 9, 9, 8, 3, 3, src, src, Epilogue("f32"), layouts=Layouts(*layouts)))
     >>> of("bf16", "rows", "any", "rows"), of("u8", "any", "last", "any"), of("bf16", "last", "any", "rows")

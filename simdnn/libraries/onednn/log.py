@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isa_models.formats import fmt
-from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 
 
 def family(name: str) -> str:

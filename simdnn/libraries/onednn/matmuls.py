@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from isa_models.isa import implied
 from simdnn.kernels.common.postops import sums_late
-from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.libraries.onednn import older_gemm
 from simdnn.libraries.onednn.refusals import (
     refuse_dots_of_s8,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.common.postops import sums_differ
-from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
     brgemm_convolution,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.common.params import Param
-from simdnn.kernels.common.spec import ConvProblem, MatmulProblem
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem
 
 _INTEGERS = ("s8", "u8", "s4", "u4")
 F8 = ("f8_e4m3", "f8_e5m2")

@@ -4,7 +4,7 @@ cut. Its matrices lie column by column: its m is N here, its n M, its first oper
 
 from __future__ import annotations
 
-from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.common.sums import RegisterTile
 
 _FEW_ROWS = 16  # under which AVX-512 has a kernel for weights along K
@@ -79,7 +79,7 @@ def parts(p: MatmulProblem, wide: bool) -> tuple[int, tuple[int, int] | None]:
     """How many products a chain adds up before a sum restarts, 0 for all, and the lengths of the last two chains where
     they halve what is left.
 
-    >>> from simdnn.kernels.common.spec import Epilogue
+    >>> from simdnn.kernels.common.epilogue import Epilogue
     >>> parts(MatmulProblem(30, 20, 1000, "f32", "f32", Epilogue()), True)
     (384, (308, 308))
     """

@@ -13,7 +13,7 @@ from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.common.layouts import ANY_LAYOUTS
 from simdnn.kernels.common.postops import PostOp, sums_first
-from simdnn.kernels.common.spec import ConvProblem, Depth
+from simdnn.kernels.common.problems import ConvProblem, Depth
 from simdnn.kernels.common.sums import DotProduct, Order, Part
 from simdnn.libraries.onednn.layouts import by_gemm_for_layouts, named_last, way
 

@@ -6,7 +6,7 @@ from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.common.layouts import ANY_LAYOUTS
 from simdnn.kernels.common.postops import BINARY, COMPARISONS, ELTWISE, previous_type, sums_first
-from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.onednn.blocks import may_cut_channels
 from simdnn.libraries.onednn.layouts import by_gemm_for_layouts
 from simdnn.libraries.onednn.older_gemm import (

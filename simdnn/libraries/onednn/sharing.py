@@ -13,7 +13,7 @@ from math import prod
 from isa_models import Unimplemented
 from simdnn.kernels.common.params import Params
 from simdnn.kernels.common.postops import PostOp, sums_differ, sums_late
-from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.common.problems import MatmulProblem
 
 _ANY_DIMS = frozenset({"scalar", "none"})
 #: what brg_matmul takes of a number of dimensions, and what its GEMMs do

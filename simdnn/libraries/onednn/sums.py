@@ -12,7 +12,7 @@ from isa_models.isa import implied
 from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.layouts import ANY_LAYOUTS
 from simdnn.kernels.common.postops import sums_differ, sums_late
-from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, Options, Order, Part
 from simdnn.libraries.onednn import in_rows, older_gemm
 from simdnn.libraries.onednn.blocking import convolution_tile, register_tile

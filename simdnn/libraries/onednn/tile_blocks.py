@@ -5,7 +5,7 @@ Compared with its code (`ONEDNN_JIT_DUMP=1`) for 11 shapes.
 
 from __future__ import annotations
 
-from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.common.sums import TileBlocks
 from simdnn.libraries.onednn.tile_cuts import BlocksEstimate, estimate_of, instructions
 

@@ -17,7 +17,7 @@ from isa_models.formats import fmt
 from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.postops import PostOp
-from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.libraries.onednn.tile_cuts_compressed import Compressed, chain_of
 
 _FIRST_CACHE, _SECOND_CACHE = 48 * 1024, 2 * 1024 * 1024  # bytes, of the CPUs that have tiles

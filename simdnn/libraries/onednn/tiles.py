@@ -5,7 +5,7 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.common.postops import previous_type
-from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, Options, Order
 from simdnn.libraries.onednn.older_gemm import starts_from_sum
 from simdnn.libraries.onednn.order import (

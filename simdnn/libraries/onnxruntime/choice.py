@@ -13,7 +13,7 @@ from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.common.params import Params
 from simdnn.kernels.common.postops import PostOp
-from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.windows import ImageWindows
 from simdnn.libraries.model import Form, Pick
 from simdnn.libraries.onnxruntime.sums import block_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isa_models.isa import implied
-from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, Options, Order
 
 _PACKED = 256  # of K that are added up from zero, where weights are packed ahead of time
