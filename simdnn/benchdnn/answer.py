@@ -13,13 +13,14 @@ from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownTimin
 from isa_models.block_formats import BLOCK_FORMATS
 from isa_models.formats import fmt
 from simdnn.benchdnn import fused, values
+from simdnn.benchdnn.asked import task
 from simdnn.benchdnn.attributes import Parameter
 from simdnn.benchdnn.layouts import Moved
 from simdnn.benchdnn.operator_calls import BUILDERS
 from simdnn.benchdnn.operator_calls import task as operator_task
 from simdnn.benchdnn.operator_tasks import OperatorTask
 from simdnn.benchdnn.options import Case, Unread
-from simdnn.benchdnn.tasks import Task, task
+from simdnn.benchdnn.tasks import Task
 from simdnn.primitives import estimate
 from simdnn.primitives.result import Estimate
 from simdnn.primitives.run import Target

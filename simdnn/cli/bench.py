@@ -18,10 +18,10 @@ from isa_models import InvalidArgument, SimdnnError, machine
 from simdnn import verbose
 from simdnn.benchdnn import SUBSET, Answer, Case, Unread, answer, read
 from simdnn.benchdnn.answer import cost
+from simdnn.benchdnn.asked import task
 from simdnn.benchdnn.log import MARKER, Executed, executed
 from simdnn.benchdnn.options import Line
 from simdnn.benchdnn.subset import IGNORED, NEUTRAL, OPERATORS
-from simdnn.benchdnn.tasks import task
 from simdnn.cli import output, words
 from simdnn.cli.folding import terminal_width
 from simdnn.cli.options import machine_with

@@ -15,9 +15,9 @@ from isa_models.errors import unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.instruction import GPU_REGISTRY, Family
 from isa_models.plugins import with_failures
+from simdnn.benchdnn.asked import task
 from simdnn.benchdnn.descriptors import Axis, conv_dims, matmul_dims
 from simdnn.benchdnn.options import Unread, read
-from simdnn.benchdnn.tasks import task
 from simdnn.benchdnn.values import parameter_values
 from simdnn.cli import output, words
 from simdnn.cli.options import machine_with

@@ -11,7 +11,7 @@ import pytest
 import simdnn
 from simdnn.benchdnn import values
 from simdnn.benchdnn.answer import cost
-from simdnn.benchdnn.tasks import task
+from simdnn.benchdnn.asked import task
 from tests.benchdnn.lines import answers, cases
 
 # answers

@@ -19,8 +19,8 @@ from isa_models.intel_gpu import FLOAT_MODELS
 from simdnn import verbose
 from simdnn.benchdnn import answer, read
 from simdnn.benchdnn.answer import cost
+from simdnn.benchdnn.asked import task
 from simdnn.benchdnn.log import Executed, executed
-from simdnn.benchdnn.tasks import task
 from simdnn.cli import main
 from simdnn.kernels import ConvProblem
 from simdnn.primitives import dispatch, verbose_line
