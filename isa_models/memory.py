@@ -81,8 +81,9 @@ def _used(size: int, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> Arr
 
 def _new(make: Callable[..., Array], size: int, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> Array:
     small = size < _LEAST
-    step = _PAGE if size >= _PAGE else LINE
-    memory = make((size if small else _rounded(size)) + step, np.uint8)
+    whole = size if small else _rounded(size)
+    step = _PAGE if whole >= _PAGE else LINE
+    memory = make(whole + step, np.uint8)
     first = -address(memory) % step
     if small:
         return np.ndarray((size // dtype.itemsize,) if shape is None else shape, dtype, memory, first)

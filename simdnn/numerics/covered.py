@@ -22,6 +22,7 @@ from simdnn.program.records import Loop, Memory, Op, Program, Statement, Tensor
 
 _LEAST = 1 << 17  # bytes of a tensor for which it is worth to look
 _MOST = 8  # runs of elements that are left out, up to which only they are cleared
+_SHARE = 0.75  # of a tensor's elements that are written at the least: of new memory the system gives zeros
 Left = tuple[slice, ...]  # runs of elements
 _found: dict[tuple[str, str], Left | None] = {}
 
@@ -71,10 +72,18 @@ class _Marks:
             body = tuple(takewhile(lambda statement: not self._reads((statement,)), body))
         elif not self._reads_own(body, frozenset()):
             return None
+        if not self._stores(body):
+            return None
         marks = np.zeros(self.tensor.size, bool)
         self._mark(body, {}, marks)
+        if np.count_nonzero(marks) < _SHARE * marks.size:
+            return None
         ends = np.flatnonzero(np.diff(marks, prepend=True, append=True))
         return None if len(ends) > 2 * _MOST else tuple(map(slice, ends[::2].tolist(), ends[1::2].tolist()))
+
+    def _stores(self, body: Sequence[Statement]) -> bool:
+        """Whether any instruction writes all lanes of a place in the tensor."""
+        return any(self._stores(s.body) if isinstance(s, Loop) else self._is_store(s) for s in body)
 
     def _reads(self, body: Sequence[Statement]) -> bool:
         """Whether any instruction reads the tensor."""
