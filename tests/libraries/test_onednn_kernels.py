@@ -418,3 +418,17 @@ def test_copies_of_compressed_weights_read_what_there_is(dt: str, sizes: tuple[i
     attr = Attr(fpmath="bf16" if dt.startswith("bf16") else "strict", apply_to_int=True, scales={"wei": scale})
     found = simdnn.estimate("matmul", m=m, n=n, k=k, dt=dt, attr=attr, machine="zen4", dispatch="onednn")
     assert found.library.startswith("brg_matmul") and found.cycles > 0
+
+
+def test_windows_of_few_channels_are_copied_a_line_at_a_time() -> None:
+    """The room of one line of outputs serves all, in what is timed; values come from windows of the whole image."""
+    problem = ConvProblem(1, 8, 9, 9, 32, 3, 3, "bf16", "bf16", Epilogue("f32"), padding=(1,) * 4, groups=2)
+    own = simdnn.estimate("convolution", dt="bf16", machine="gnr", dispatch="onednn", **_sizes(problem)).kernel
+    assert own.timed
+    whole, line = (next(t for t in p.tensors if t.name == "lines").size for p in (own.program, own.timed))
+    assert whole == 9 * line
+
+
+def _sizes(p: ConvProblem) -> dict[str, int]:
+    sizes = {name: getattr(p, name) for name in ("ic", "oc", "ih", "iw", "kh", "kw", "groups")}
+    return {**sizes, "padding": p.padding[0]}

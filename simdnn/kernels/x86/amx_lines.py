@@ -2,7 +2,8 @@
 
 oneDNN goes on from a line of outputs to the next (`is_os_blocking`, `use_M_mask` in jit_brgemm_conv_utils.cpp):
 rows are neighbours in the copied image, and those that lie between two lines are computed and left out. Sums go to a
-buffer, and from there to the destination. Here they go to a destination that has the rows between, too.
+buffer, and from there to the destination. Here they go to a destination that has the rows between, too. Windows of few
+channels it copies some lines at a time, into a buffer of the thread (`maybe_conv_inp` in brgemm_convolution.cpp).
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.amx import AmxTiles, in_tiles
 from simdnn.kernels.x86.code import Unit
+from simdnn.kernels.x86.columns import WindowCopy
 from simdnn.kernels.x86.compensation import Compensation, compensated
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.gemm import Gemm, epilogue_of
+from simdnn.kernels.x86.lines import TapLines
 from simdnn.kernels.x86.product import Product
 from simdnn.kernels.x86.reduction import Chains
 from simdnn.kernels.x86.source_steps import Reading, reading
 from simdnn.kernels.x86.weights import PackedWeights
+from simdnn.program.records import Program
 
 _MOST = 256  # rows of a call
 _FIRST_LEVEL = 48 * 1024
@@ -43,6 +47,19 @@ class LinesAtOnce(Product):
     def reading(self) -> Reading:
         found = reading(self.image, self.unit, self.dot, self.options.order, False)
         return replace(found, line=found.line * self.together)
+
+
+class LineByLine(Product):
+    """A product whose windows are copied a line of outputs at a time, so that the room of one line serves all.
+
+    Here copies of all lines come before all products, which asks as much of the core and of the caches.
+    """
+
+    @cached_property
+    def reading(self) -> Reading:
+        found = super().reading
+        assert isinstance(found.planes, WindowCopy)
+        return replace(found, planes=replace(found.planes, reused=True), image=0, line=0, plane=0)
 
 
 class BufferedTiles(AmxTiles):
@@ -69,9 +86,25 @@ def in_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation
     product = LinesAtOnce(
         name, problem, unit, dot, replace(options, apart=("wei",) * (moved > _FIRST_LEVEL), ahead=False)
     )
+    return tiled(product, accumulation, BufferedTiles)
+
+
+def tiled(product: Product, accumulation: str, tiles: type[AmxTiles]) -> Gemm:
+    """The nest of a product on tiles, its weights in the kernel's own layout."""
     blocks = in_tiles(product)
     compensation = Compensation(product, blocks.layout, compensated(product))
-    sums = Chains(product)
-    plan = epilogue_of(product, compensation.by)
-    tiles = BufferedTiles(product, blocks, sums, plan, accumulation if dot.acc == "f32" else "")
-    return Gemm(product, blocks, PackedWeights(product, blocks.layout), sums, compensation, plan, tiles)
+    sums, plan = Chains(product), epilogue_of(product, compensation.by)
+    order = accumulation if product.dot.acc == "f32" else ""
+    made = tiles(product, blocks, sums, plan, order)
+    return Gemm(product, blocks, PackedWeights(product, blocks.layout), sums, compensation, plan, made)
+
+
+def as_library(
+    name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options
+) -> Program | None:
+    """The library's way; None where it is that of `amx.py`."""
+    if options.order.fold:
+        if not isinstance(Product(name, problem, unit, dot, options).reading.planes, TapLines):
+            return None
+        return tiled(LineByLine(name, problem, unit, dot, options), accumulation, AmxTiles).program
+    return in_lines(name, problem, unit, dot, accumulation, options).program if goes_on(problem) else None

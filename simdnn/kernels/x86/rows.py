@@ -105,12 +105,10 @@ def on_tiles(row: Row, name: str, problem: Problem, machine: Machine) -> Kernel:
         from simdnn.kernels.x86.amx_blocks import in_blocks  # a library's
 
         return replace(kernel, timed=in_blocks(name, problem, unit, dot, order, replace(options, cut=0)))
-    if isinstance(problem, ConvProblem) and problem.tiles and not options.order.fold:
-        from simdnn.kernels.x86.amx_lines import goes_on, in_lines  # a library's
+    if isinstance(problem, ConvProblem) and problem.tiles:
+        from simdnn.kernels.x86.amx_lines import as_library  # a library's
 
-        if goes_on(problem):
-            cut = replace(options, cut=0)
-            return replace(kernel, timed=in_lines(name, problem, unit, dot, order, cut).program)
+        return replace(kernel, timed=as_library(name, problem, unit, dot, order, replace(options, cut=0)))
     return kernel
 
 
