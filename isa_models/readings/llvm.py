@@ -103,20 +103,25 @@ class Emitter:
         """The name of a pure expression, emitted now unless a dominating block has it; with `here` unless this one has,
         since LLVM looks at one block when it makes one instruction of several.
         """
-        for scope in self._known[-1:] if here else reversed(self._known):
-            if expression in scope:
-                return scope[expression]
+        if found := self._met(expression, here):
+            return found
         name = self.name()
         self.line(f"{name} = {expression}")
         self._known[-1][expression] = name
         return name
 
+    def _met(self, key: str, here: bool = False) -> str | None:
+        """The name under which a dominating block, or with `here` this one, has something."""
+        for scope in self._known[-1:] if here else reversed(self._known):
+            if key in scope:
+                return scope[key]
+        return None
+
     def place_of(self, vector: LlvmValue) -> str:
         """Memory that holds a vector, stored there now unless a dominating block did that."""
         key = f"place of {vector.name}"
-        for scope in reversed(self._known):
-            if key in scope:
-                return scope[key]
+        if found := self._met(key):
+            return found
         assert self.places is not None
         place = self._known[-1][key] = self.name("place")
         self.places.append(f"  {place} = alloca {vector.type}, align 64")

@@ -37,6 +37,7 @@ class ClockedCode(NamedTuple):
     before: tuple[str, ...]
     step: tuple[str, ...]
     cycles: int = 1
+    tiles: bool = False
 
 
 def _products(bits: int, register: str) -> ClockedCode:
@@ -55,6 +56,7 @@ KINDS = {
         (f"tileloadd tmm7, [rsi+r15+{4 * PAGE}]",),
         ("tileloadd tmm6, [rsi+r15+{at}]", "tdpbusd tmm{tile}, tmm6, tmm7"),
         16,
+        True,
     ),
 }
 
@@ -70,7 +72,7 @@ def clocks() -> dict[str, float]:
 def _ghz(kind: ClockedCode) -> float | None:
     """The median clock of the second half of the time; None where the yardsticks never agreed."""
     body = [line.format(i=i, tile=i % 4, at=LINE * i) for i in range(12) for line in kind.step]
-    code = Sampler(body, kind.cap.endswith("amx"), Frame(kind.before), canary=canary())
+    code = Sampler(body, kind.tiles, Frame(kind.before), canary=canary())
     turns, first = LOOP_CYCLES // (12 * kind.cycles), _numbers().ctypes.data
     seen: list[float] = []
     start = time.perf_counter()

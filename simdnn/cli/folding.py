@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 NARROWEST = 12  # characters of a column of words
 LONGEST = 36  # of a word that stays whole
@@ -80,7 +81,7 @@ def _filled(parts: Sequence[str], most: int) -> list[str]:
 
 
 def _widths(columns: Sequence[Column], most: int | None) -> tuple[list[int], int]:
-    """Of the columns that stand beside one another, their widths, and how many they are: all, where they can."""
+    """The widths of the columns that a row shows beside one another, and how many columns these are."""
     widths = [column.width for column in columns]
     if most is None:
         return widths, len(columns)
@@ -97,12 +98,10 @@ def _line(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]
     """A row in as many lines as its longest cell takes."""
     parts = [fold(cell, width) for cell, width in zip(cells, widths, strict=True)]
     lines = []
-    for number in range(max(map(len, parts), default=0)):
+    for texts in zip_longest(*parts, fillvalue=""):
         padded = (
-            (part[number] if number < len(part) else "").rjust(width)
-            if column.right
-            else (part[number] if number < len(part) else "").ljust(width)
-            for part, column, width in zip(parts, columns, widths, strict=True)
+            text.rjust(width) if column.right else text.ljust(width)
+            for text, column, width in zip(texts, columns, widths, strict=True)
         )
         lines.append("  ".join(padded).rstrip())
     return lines

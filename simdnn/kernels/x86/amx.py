@@ -81,17 +81,29 @@ def tiled_gemm(
     rounded by the program, as `panels` does it.
     """
     product = Product(name, problem, unit, dot, options)
-    blocks = in_tiles(product)
-    compensation = Compensation(product, blocks.layout, "" if compressed else compensated(product))
-    sums = Chains(product)
+    return tiled(product, accumulation, panels=panels if compressed else None)
+
+
+def tiled(
+    product: Product,
+    accumulation: str,
+    tiles: type[AmxTiles] | None = None,
+    panels: type[PanelWeights] | None = None,
+) -> Gemm:
+    """The nest of a product on `tiles`, those of this module where none are given; its weights are in the kernel's own
+    layout, or come by `panels`.
+    """
+    blocks, sums = in_tiles(product), Chains(product)
+    compensation = Compensation(product, blocks.layout, "" if panels else compensated(product))
     weights: PackedWeights | PanelWeights
-    if compressed:
+    if panels:
         weights = panels(product, blocks)
         plan = weights.decompressor.epilogue()
     else:
         weights, plan = PackedWeights(product, blocks.layout), epilogue_of(product, compensation.by)
-    tiles = AmxTiles(product, blocks, sums, plan, accumulation if dot.acc == "f32" else "")
-    return Gemm(product, blocks, weights, sums, compensation, plan, tiles)
+    order = accumulation if product.dot.acc == "f32" else ""
+    made = (tiles or AmxTiles)(product, blocks, sums, plan, order)
+    return Gemm(product, blocks, weights, sums, compensation, plan, made)
 
 
 def in_tiles(product: Product) -> PanelBlocks:
@@ -199,7 +211,7 @@ class AmxTiles:
                 opening, closing = p == c == 0, p == len(pieces) - 1 and c == len(repeat.chains) - 1
                 at = chain.at(of_tiles + turn * over.source, panel.base + turn * over.weights)
                 body += self.cleared(panel) + self.products(panel, chain, at, numbers[0] if closing else None)
-                body += self.stored(panel, _EARLIER if opening and not closing else _SUMS, numbers)
+                body += self.stored(panel, numbers, _EARLIER if opening and not closing else _SUMS)
                 body += [] if opening or closing else self.added(panel)
             if p == len(pieces) - 1:
                 body += self.finish_rows(panel, self.buffered(panel), position[0], numbers[0])
@@ -211,9 +223,17 @@ class AmxTiles:
         of = [self.accumulator(i, j, "u32") for i in range(len(self.heights)) for j in range(panel.vectors)]
         return [op("tilezero", bits, bits) for bits in of]
 
-    def stored(self, panel: Panel, buffer: str, numbers: Steps) -> Code:
+    def loaded(self, panel: Panel, numbers: Steps) -> Code:
+        """Accumulators from where they were stored."""
+        return [op("tileloadd", bits, place) for bits, place in self.places(panel, numbers)]
+
+    def stored(self, panel: Panel, numbers: Steps, buffer: str = _SUMS) -> Code:
         """Accumulators in a buffer, or in dst where they are what it wants."""
-        code: Code = []
+        return [op("tilestored", place, bits) for bits, place in self.places(panel, numbers, buffer)]
+
+    def places(self, panel: Panel, numbers: Steps, buffer: str = _SUMS) -> list[tuple[Register, Memory]]:
+        """Accumulators, and where each is stored: in a buffer, or in dst where they are what it wants."""
+        found: list[tuple[Register, Memory]] = []
         buffered, width, oc = self.buffered(panel), panel.vectors * _COLUMNS, self.product.conv.oc
         for i in range(len(self.heights)):
             at = sum(self.heights[:i])
@@ -222,8 +242,8 @@ class AmxTiles:
                     place = self.rows_at(i, buffer, Affine(at * width + j * _COLUMNS), width)
                 else:
                     place = self.rows_at(i, "dst", numbers[at] * oc + panel.dst + j * _COLUMNS, oc)
-                code.append(op("tilestored", place, self.accumulator(i, j, "u32")))
-        return code
+                found.append((self.accumulator(i, j, "u32"), place))
+        return found
 
     def added(self, panel: Panel) -> Code:
         """The sums of a chain onto those of the ones before it."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from isa_models.formats import fmt
-from simdnn.kernels.common.code import Code, loop, op, pieces
+from simdnn.kernels.common.code import Code, loop, pieces
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.common.sums import Options, TileBlocks
 from simdnn.kernels.x86.amx import AmxTiles, tiled_gemm
@@ -149,28 +149,17 @@ class NestInBlocks:
 
     def block(self, row: Affine, panel: Panel, part: KParts) -> Code:
         """The sums of a block over a part of K; `row` is its first. Where a buffer has them, all of K is one part."""
-        tiles, c, k = self.tiles, self.tiles.product.conv, Affine.var("k")
+        tiles, k = self.tiles, Affine.var("k")
         if tiles.buffered(panel):
             if not part.begins:
                 return []
             part = KParts(1, Affine(), self.steps, True)
         ((chain,),) = (repeat.chains for repeat in tiles.sums.sums(panel.step))
         r = tiles.product.reading
-        firsts = [sum(tiles.heights[:i]) for i in range(len(tiles.heights))]
-        sources = (row * r.column).steps(r.column * tiles.heights[0], len(firsts))
+        sources = (row * r.column).steps(r.column * tiles.heights[0], len(tiles.heights))
         rows, weights = chain.at(sources, panel.base)
-        stored: Code = []
-        begun: Code = []
-        buffered = tiles.buffered(panel)
-        width = panel.vectors * _COLUMNS
-        for i, at in enumerate(firsts):
-            for j in range(panel.vectors):
-                bits = tiles.accumulator(i, j, "u32")
-                place = tiles.rows_at(i, "dst", (row + at) * c.oc + panel.dst + j * _COLUMNS, c.oc)
-                if j in buffered:
-                    place = tiles.rows_at(i, "sums", Affine(at * width + j * _COLUMNS), width)
-                begun.append(op("tilezero", bits, bits) if part.begins else op("tileloadd", bits, place))
-                stored.append(op("tilestored", place, bits))
+        numbers = row.steps(1, tiles.rows)
+        begun = tiles.cleared(panel) if part.begins else tiles.loaded(panel, numbers)
         each = -(-tiles.rows // part.steps)
         asking, rest = divmod(tiles.rows, each)
         code = tiles.asked(panel, row, Affine(asking * each), rest)
@@ -178,7 +167,8 @@ class NestInBlocks:
         code += loop("k", asking, body)
         if part.steps > asking:
             code += loop("k", part.steps - asking, tiles.step(panel, rows, weights, k + part.first + asking))
-        return [*begun, *code, *stored, *tiles.finish_rows(panel, buffered, row * self.beside, row)]
+        code += tiles.stored(panel, numbers)
+        return [*begun, *code, *tiles.finish_rows(panel, tiles.buffered(panel), row * self.beside, row)]
 
     @property
     def beside(self) -> int:

@@ -14,17 +14,14 @@ from functools import cached_property
 from isa_models.formats import fmt
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import Options
-from simdnn.kernels.x86.amx import AmxTiles, in_tiles
+from simdnn.kernels.x86.amx import AmxTiles, tiled
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.columns import WindowCopy
-from simdnn.kernels.x86.compensation import Compensation, compensated
 from simdnn.kernels.x86.dots import Dot
-from simdnn.kernels.x86.gemm import Gemm, epilogue_of
+from simdnn.kernels.x86.gemm import Gemm
 from simdnn.kernels.x86.lines import TapLines
 from simdnn.kernels.x86.product import Product
-from simdnn.kernels.x86.reduction import Chains
 from simdnn.kernels.x86.source_steps import Reading, reading
-from simdnn.kernels.x86.weights import PackedWeights
 from simdnn.program.records import Program
 
 _MOST = 256  # rows of a call
@@ -89,16 +86,6 @@ def in_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation
     return tiled(product, accumulation, BufferedTiles)
 
 
-def tiled(product: Product, accumulation: str, tiles: type[AmxTiles]) -> Gemm:
-    """The nest of a product on tiles, its weights in the kernel's own layout."""
-    blocks = in_tiles(product)
-    compensation = Compensation(product, blocks.layout, compensated(product))
-    sums, plan = Chains(product), epilogue_of(product, compensation.by)
-    order = accumulation if product.dot.acc == "f32" else ""
-    made = tiles(product, blocks, sums, plan, order)
-    return Gemm(product, blocks, PackedWeights(product, blocks.layout), sums, compensation, plan, made)
-
-
 def as_library(
     name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options
 ) -> Program | None:
@@ -106,5 +93,5 @@ def as_library(
     if options.order.fold:
         if not isinstance(Product(name, problem, unit, dot, options).reading.planes, TapLines):
             return None
-        return tiled(LineByLine(name, problem, unit, dot, options), accumulation, AmxTiles).program
+        return tiled(LineByLine(name, problem, unit, dot, options), accumulation).program
     return in_lines(name, problem, unit, dot, accumulation, options).program if goes_on(problem) else None

@@ -48,7 +48,7 @@ _KNOWN = (
     "gemm:avx2_by_f16",
     "gemm:avx2_vnni",
     "gemm:avx512_core",
-    *ON_TILES,
+    "gemm:avx512_core_amx_int8",
     "gemm:avx512_core_bf16",
     "gemm:avx512_core_by_bf16",
     "gemm:avx512_core_by_f16",
@@ -57,7 +57,6 @@ _KNOWN = (
     "gemm:avx512_core_vnni",
     "wdec:avx2",
     "wdec:avx512_core",
-    "wdec:avx512_core_amx",
     "wdec:avx512_core_bf16",
 )
 

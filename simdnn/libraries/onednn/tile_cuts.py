@@ -18,10 +18,9 @@ from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.postops import PostOp
 from simdnn.kernels.common.problems import MatmulProblem
-from simdnn.libraries.onednn.tile_cuts_compressed import Compressed, chain_of
+from simdnn.libraries.onednn.tile_cuts_compressed import SECOND, SECOND_CACHE, Compressed, ProductSizes, chain_of
 
-_FIRST_CACHE, _SECOND_CACHE = 48 * 1024, 2 * 1024 * 1024  # bytes, of the CPUs that have tiles
-_FIRST, _SECOND = _FIRST_CACHE * 5 // 6, _SECOND_CACHE * 3 // 4  # what the library fills of them
+_FIRST = 48 * 1024 * 5 // 6  # bytes that the library fills of the first cache of the CPUs that have tiles
 _WAYS, _PAGE = 16, 4096
 _WORD = 4  # bytes of a sum
 _LINE = 64
@@ -167,17 +166,11 @@ def _groups(size: int, unit: int) -> Iterator[int]:
 
 
 @dataclass(frozen=True)
-class BlocksEstimate:
-    """Sizes of one product, and what the library estimates of its blocks; `out`: bytes of an output, `whole`: outputs
-    are of the sums' type, `size`: bytes of an element.
+class BlocksEstimate(ProductSizes):
+    """A product, and the library's estimate of its blocks; `size`: bytes of an element, `whole`: outputs are of the
+    sums' type.
     """
 
-    m: int
-    k: int
-    n: int
-    out: int
-    tag: str
-    products: int
     instructions: float
     size: int
     whole: bool
@@ -245,11 +238,11 @@ class BlocksEstimate:
 
     def worth(self, across: bool, k: int, chunks: int, long: int, twice: bool) -> float:
         """Products a byte of such a strip; 0 where it does not fit."""
-        if self.in_second(across, k, chunks, long, twice) > _SECOND:
+        if self.in_second(across, k, chunks, long, twice) > SECOND:
             return 0
         rows, columns = (self.high, long) if across else (long, self.wide)
         deep = min(k * chunks, self.k)
-        stays = self.with_sums(across, k, chunks, long) < _SECOND or deep == self.k
+        stays = self.with_sums(across, k, chunks, long) < SECOND or deep == self.k
         return rows * deep * columns / ((rows + columns) * deep * self.size + (not stays) * rows * columns * _WORD)
 
     def best(self, across: bool, k: int, twice: bool = False, least: int = 0) -> tuple[int, int]:
@@ -295,7 +288,7 @@ class BlocksEstimate:
     def goes_down(self, k: int, chunks: int) -> bool:
         """Whether strips of columns have all of K, and results that do not meet in few sets of the second cache."""
         step = self.n * self.out % _PAGE or _PAGE
-        way = _SECOND_CACHE // _WAYS
+        way = SECOND_CACHE // _WAYS
         crowded = way % step == 0 and _up(step * self.m, way) >= _WAYS * 3 // 4
         return _up(self.k, k * chunks) == 1 and not crowded
 
@@ -323,7 +316,7 @@ class BlocksEstimate:
         one, other = self.cycles(a), self.cycles(b)
         if one != other or b.across:
             return one < other or (one == other and a.strips > b.strips)
-        return not (self.m * (self.k + self.n) < _SECOND and a.past)
+        return not (self.m * (self.k + self.n) < SECOND and a.past)
 
     def cycles(self, w: _Way) -> float:
         """Cycles of one product, as `calculate_blocking_scores` has them."""
@@ -346,5 +339,5 @@ class BlocksEstimate:
         if not (brought and w.across):
             each += brought * all_short / _MEMORY
             return (all_long + all_short + results) / _MEMORY + (strips - 1) * each
-        fits = self.in_second(True, w.k, w.chunks, w.columns, True) < _SECOND
+        fits = self.in_second(True, w.k, w.chunks, w.columns, True) < SECOND
         return all_long / _MEMORY + (each if fits else all_long / _LAST) + (strips - 1) * each

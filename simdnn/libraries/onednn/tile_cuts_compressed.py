@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-_SECOND = 2 * 1024 * 1024 * 3 // 4  # bytes of the second cache that the library fills
+SECOND_CACHE = 2 * 1024 * 1024  # bytes, of the CPUs that have tiles
+SECOND = SECOND_CACHE * 3 // 4  # what the library fills of it
 _ROW = 32  # elements of a tile's row
 _FLOAT = 2  # bytes of what is multiplied
 _SUM = 4
 
 
 @dataclass(frozen=True)
-class Compressed:
-    """Sizes of one product; `out`: bytes of an output, `read_on`: whether K may be read beyond its end."""
+class ProductSizes:
+    """Sizes of one of `products`; `out`: bytes of an output, `tag`: the layout of the weights."""
 
     m: int
     k: int
@@ -28,6 +29,12 @@ class Compressed:
     out: int
     tag: str
     products: int
+
+
+@dataclass(frozen=True)
+class Compressed(ProductSizes):
+    """A product with compressed weights; `read_on`: whether K may be read beyond its end."""
+
     read_on: bool
 
 
@@ -54,7 +61,7 @@ class _Group:
         """Products of a chain: rows of tiles, in as equal parts as leave the group in the cache."""
         tiles = -(-self.p.k // _ROW)
         size = self.bytes(tiles, _ROW, self.p.k % _ROW > 0, False)
-        least, most = size // _SECOND, -(-size // _SECOND)
+        least, most = size // SECOND, -(-size // SECOND)
         power = self.p.k >= 512 and self.p.k & (self.p.k - 1) == 0
         if least <= (2 if power else 0) or tiles == 1:
             return tiles * _ROW
@@ -82,7 +89,7 @@ class _Group:
         block = min(chain, p.k) if whole else _ROW
         apart = p.k > chain or p.k % block > 0
         size = self.bytes(chain // _ROW, block, apart, copied) if chain <= p.k else self._whole(block, apart, copied)
-        filled = 1 - abs(_SECOND - size) / max(_SECOND, size)
+        filled = 1 - abs(SECOND - size) / max(SECOND, size)
         again = min(self.rows / min(p.m, 256), 1) + min(self.columns / min(p.n, 256 if copied else 64), 1)
         return (filled + again / 2) / 2
 
