@@ -26,7 +26,7 @@ import difflib
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from math import inf
 from pathlib import Path
@@ -352,6 +352,15 @@ class CacheLevel(InNotebooks):
     ways: int = 0  # lines of a set; 0: which set a line goes to is not known (hashed), so lines spread evenly
     stores_apart: tuple[tuple[float, float], ...] = ()  # (bytes from a stored line to the next, share of the rate)
     keeps: tuple[tuple[float, float], ...] = ((1.0, 1.0),)  # (lines for a place, share that stays) of a cyclic walk
+    own_ghz: float = 0.0  # the core's clock at which rates and latency are as told, of a level that does not go by it
+
+    def beside(self, ghz: float) -> CacheLevel:
+        """The level beside a core at a clock: one that goes by another moves fewer bytes in shorter cycles."""
+        if not self.own_ghz:
+            return self
+        share = self.own_ghz / ghz
+        rates = {name: getattr(self, name) * share for name in ("load_bytes_per_cycle", "store_bytes_per_cycle")}
+        return replace(self, **rates, latency_cycles=self.latency_cycles / share)
 
 
 @dataclass(frozen=True, slots=True)

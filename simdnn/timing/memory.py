@@ -115,16 +115,18 @@ def transfers(
     fetched = Fetched(tree, machine.caches, cold, whole, apart)
     levels = [_first_level(tree, machine)]
     kind = kind_of_code(program)
+    ghz = machine.frequency.ghz(*kind)
     tiles = _share_of_tiles(program) if kind.tiles else 0.0
     loading, storing = (_loading(program, machine), _storing(program)) if kind.tiles else (0.0, 0)
     for inner, outer, found in zip(machine.caches, machine.caches[1:], fetched.missed, strict=False):
         keys = f"caches.{inner.name}.size_bytes", f"caches.{outer.name}.load_bytes_per_cycle"
+        outer = outer.beside(ghz)
         rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle * _share_of_rows(program, outer, asked)
         tiled = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed)
         exposed = tiled, outer.exposed, outer.exposed_fetched, outer.exposed_walked
         levels.append(_level(outer.name, found, inner.line_bytes, rates, machine.confidence_of(*keys), exposed))
     last = machine.caches[-1]
-    per_cycle = machine.dram.gb_s_core / machine.frequency.ghz(*kind)
+    per_cycle = machine.dram.gb_s_core / ghz
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")
     rates = per_cycle, per_cycle
     exposed = (machine.dram.exposed,) * 4

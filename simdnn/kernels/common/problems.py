@@ -128,6 +128,8 @@ class ConvProblem:
     depth: Depth | None = field(default=None, kw_only=True)
     # the library as whose kernel the clock sees it; "": as here
     tiles: str = field(default="", kw_only=True, metadata=INNER)
+    # the type of weights that this library's kernel makes f32 of as it loads them; "": that of `wei`
+    read: str = field(default="", kw_only=True, metadata=INNER)
     line: bool = field(default=False, kw_only=True)  # of one spatial dimension, written as an image of one row
     layouts: Layouts = field(default=ANY_LAYOUTS, kw_only=True, metadata=INNER)  # which a library's choice goes by
 

@@ -49,7 +49,7 @@ def _plain_convolution(source: str, problem: ConvProblem) -> ConvProblem:
     Beside f32 sources weights of bf16 or f16 become f32, as narrow ones do.
     """
     if (problem.src, source) == ("f32", "f32") and problem.wei in ("bf16", "f16"):
-        return replace(problem, wei="f32")
+        return replace(problem, wei="f32", read=problem.wei if problem.tiles else "")
     if not is_narrow(problem.src) or not source:
         return problem
     found = as_f32(problem) if is_narrow(problem.epilogue.dst) else problem

@@ -58,7 +58,7 @@ class Walk:
         pixels = p.mb * p.oh * p.ow
         tensors = [
             Tensor("src", p.src, p.mb * p.ih * p.iw * p.ic, role=SOURCE),
-            Tensor("wei", p.wei, p.kh * p.kw * p.ic, role=WEIGHTS),
+            Tensor("wei", p.read or p.wei, p.kh * p.kw * p.ic, role=WEIGHTS),
             *([Tensor.constant("constants", "u32", bytes([255] * 4 + [128] * 4))] if self.integer else []),
             *self.plan.tensors(self.unit, p.oc, 1, pixels * p.oc),
             Tensor("dst", p.epilogue.dst, pixels * p.oc, "output"),
@@ -183,6 +183,8 @@ class Walk:
 
     def weights(self, register: str, at: Affine) -> Code:
         unit, p = self.unit, self.problem
+        if p.read:
+            return load_float(unit, register, "wei", p.read, at, unit.lanes)
         if p.wei != "s8":
             return self._float(register, "wei", p.wei, at)
         if not unit.masks:

@@ -67,6 +67,8 @@ from simdnn.program.check import drafts
 Sums = Callable[[Dot, str, Problem], Options]
 Multiplies = Callable[["Row", str, Problem, Machine], Kernel]
 _INT8 = ("u8", "s8")
+#: a library's dot product by the type of weights that it makes f32 of as it loads them
+_READ = {"bf16": BF16_STORED, "f16": F16}
 
 
 # -- products: a matmul, or a convolution, of a dot product on a unit -------------------------------------------------
@@ -83,7 +85,8 @@ def on_vectors(row: Row, name: str, problem: Problem, machine: Machine) -> Kerne
 
         kernel = gemm(name, problem, unit, dot, replace(options, tile=None)).kernel()
         narrower = replace(unit, width=32 * options.lanes) if options.lanes else unit
-        return replace(kernel, timed=direct(name, problem, narrower, F16_LOADED if dot == F16 else dot, options))
+        loading = F16_LOADED if dot == F16 else _READ.get(problem.read, dot)
+        return replace(kernel, timed=direct(name, problem, narrower, loading, options))
     kernel = gemm(name, problem, unit, dot, replace(options, packs=0, tile=None) if options.packs else options).kernel()
     if options.packs and dot.wei == "f16":
         return replace(kernel, timed=gemm(name, problem, unit, FMA, options).program)
