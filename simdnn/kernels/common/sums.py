@@ -42,7 +42,8 @@ class Order:
 @dataclass(frozen=True)
 class RegisterTile:
     """Sums of `rows` x `vectors` registers, where a library decides it; with `one_load` the source's rows are broadcast
-    first, and one vector of weights is loaded at a time. A panel of weights meets `block` rows before the next does.
+    first, and one vector of weights is loaded at a time. A panel of weights meets `block` rows before the next does, or
+    with `by_panel` all rows, block by block.
     """
 
     rows: int
@@ -51,6 +52,9 @@ class RegisterTile:
     block: int = 0  # 0: all rows
     held: bool = False  # a depthwise kernel's pixels stay in registers from one column of taps to the next
     fetches: bool = False  # a step fetches a line of each vector of weights ahead, as far as it has rows
+    together: int = 0  # vectors of a block of columns, which tiles of `vectors` and one of what is left cut; 0: these
+    by_panel: bool = False
+    last: RegisterTile | None = None  # the tile of the last block of columns, where that is narrower
 
 
 @dataclass(frozen=True)

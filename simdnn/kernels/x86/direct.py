@@ -19,8 +19,8 @@ from itertools import groupby
 from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, loop, nest, op
 from simdnn.kernels.common.problems import ConvProblem, SpatialAxis
-from simdnn.kernels.common.sums import Options
-from simdnn.kernels.x86.blocking import SECOND_LEVEL, row_blocks
+from simdnn.kernels.common.sums import Options, RegisterTile
+from simdnn.kernels.x86.blocking import SECOND_LEVEL, fitting, row_blocks
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.compensation import Compensation, compensated
 from simdnn.kernels.x86.dots import Dot, accumulators, emitted
@@ -168,17 +168,30 @@ class Direct:
         around = [("n", c.mb), ("g", c.groups)]
         code = self.lacking() if self.lacks else []
         if r.weights * c.oc * fmt(p.dot.wei).bits // 8 > 2 * SECOND_LEVEL:  # each panel is read for all lines at once
-            for panels, panel in self.gemm.weights.panels():
+            for panels, panel, tile in self.panels():
                 body: Code = []
                 for some in kinds_along(c.axes[0]):
-                    body += nest([("e", some.times), ("y", some.count)], self.line(panel, some))
+                    body += nest([("e", some.times), ("y", some.count)], self.line(panel, tile, some))
                 code += nest([*around, ("j", panels)], body, parallel=True)
             return code
         for some in kinds_along(c.axes[0]):
-            for panels, panel in self.gemm.weights.panels():
+            for panels, panel, tile in self.panels():
                 loops = [*around, ("j", panels), ("e", some.times), ("y", some.count)]
-                code += nest(loops, self.line(panel, some), parallel=True)
+                code += nest(loops, self.line(panel, tile, some), parallel=True)
         return code
+
+    def panels(self) -> Iterator[tuple[int, Panel, RegisterTile]]:
+        """(how many, the columns of a tile in each of some panels, the tile)."""
+        product, widest = self.gemm.product, self.gemm.blocks
+        given = product.options.tile
+        for panels, panel in self.gemm.weights.panels():
+            tile = RegisterTile(widest.highest, panel.vectors)
+            if given:
+                cut = given.last if given.last and panel.tensor != "wei" else given
+                rows = fitting(cut, product.unit, product.dot, product.shifted).rows
+                tile = replace(cut, rows=min(rows, widest.highest) if cut is given else rows)
+            for first in range(0, panel.vectors, tile.vectors):
+                yield panels, panel.part(first, tile.vectors, product.unit.lanes, product.dot.depth), tile
 
     def tensors(self) -> list[Tensor]:
         size = len(runs_along(self.gemm.product.conv.axes[0])) * self.gemm.product.conv.ow * self.sums_of_line
@@ -229,7 +242,7 @@ class Direct:
         """The register of ones that a dot product wants."""
         return [broadcast32(self.gemm.product.unit.reg("ones"), "ones", Affine())] if self.gemm.product.dot.ones else []
 
-    def line(self, panel: Panel, lines: OutputKind) -> Code:
+    def line(self, panel: Panel, tile: RegisterTile, lines: OutputKind) -> Code:
         """All tiles of a line."""
         c, r = self.gemm.product.conv, self.gemm.product.reading
         axis, pixels = c.axes
@@ -237,13 +250,15 @@ class Direct:
         source = Affine.var("n") * r.image + Affine.var("g") * r.group + y * r.line
         source = source + (lines.tap * axis.dilation + -axis.before) * r.source.row
         number = Affine.var("n") * (c.oh * c.ow) + y * c.ow
-        return [s for block in self.pixels(pixels) for s in self.tile(panel, source, number, lines, *block)]
+        return [s for block in self.pixels(pixels, tile) for s in self.tile(panel, source, number, lines, *block)]
 
-    def pixels(self, axis: SpatialAxis) -> list[tuple[int, int, int, list[tuple[int, int, range]]]]:
+    def pixels(self, axis: SpatialAxis, tile: RegisterTile) -> list[tuple[int, int, int, list[tuple[int, int, range]]]]:
         """Blocks of pixels of a line, those alike together: (first, height, how many, `taps_of` each)."""
+        most = tile.block or axis.o
         blocks = [
-            (first + i * height, height)
-            for first, height, count in row_blocks(axis.o, self.gemm.blocks.highest, evenly(self.gemm.product))
+            (begin + first + i * height, height)
+            for begin in range(0, axis.o, most)
+            for first, height, count in row_blocks(min(most, axis.o - begin), tile.rows, evenly(self.gemm.product))
             for i in range(count)
         ]
         alike = groupby(blocks, lambda block: (block[1], taps_of(axis, *block)))

@@ -106,15 +106,23 @@ class Gemm:
         return code
 
     def in_blocks(self, given: RegisterTile) -> Code:
-        """Each panel meets all rows of a block, tiles of every height, before the next panel does."""
+        """Each panel meets all rows of a block, tiles of every height, before the next panel does; or all blocks."""
+        blocks = pieces("m", self.product.rows, given.block or self.product.rows)
         code: Code = []
-        for times, begin, rows in pieces("m", self.product.rows, given.block or self.product.rows):
+        if given.by_panel:
             for panels, panel in self.weights.panels():
-                body: Code = []
-                for first, height, count in row_blocks(rows, self.blocks.highest, evenly(self.product)):
-                    body += nest(*self.block(begin + first, height, count, panel))
-                code += nest([("m", times), ("j", panels)], body, parallel=True)
+                every = [s for times, *block in blocks for s in loop("m", times, self.in_block(*block, panel))]
+                code += loop("j", panels, every, parallel=True)
+            return code
+        for times, *block in blocks:
+            for panels, panel in self.weights.panels():
+                code += nest([("m", times), ("j", panels)], self.in_block(*block, panel), parallel=True)
         return code
+
+    def in_block(self, begin: Affine, rows: int, panel: Panel) -> Code:
+        """A panel and a block of rows."""
+        heights = row_blocks(rows, self.blocks.highest, evenly(self.product))
+        return [s for first, *block in heights for s in nest(*self.block(begin + first, *block, panel))]
 
     def panels_outside(self, weights: PanelWeights) -> Code:
         """Each panel's weights are brought into its buffer, and stay there for all rows."""
@@ -339,7 +347,7 @@ def in_registers(product: Product, columns: int) -> PanelBlocks:
     """Blocks for tiles of vector registers, of a matrix with a number of columns."""
     unit, dot, given, shifted = product.unit, product.dot, product.options.tile, product.shifted
     blocking = fitting(given, unit, dot, shifted) if given else choose(unit, dot, product.rows, columns, shifted)
-    blocks, layout = row_blocks(product.rows, blocking.rows, evenly(product)), panels_of(product, blocking.vectors)
+    blocks, layout = row_blocks(product.rows, blocking.rows, evenly(product)), panels_of(product, (given and given.together) or blocking.vectors)
     return PanelBlocks(blocks, layout, ALL if given or product.options.packs else SECOND_LEVEL)
 
 

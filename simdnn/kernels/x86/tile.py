@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import cycle
 
@@ -40,6 +40,13 @@ class Panel:
     @property
     def vectors(self) -> int:
         return len(self.lanes)
+
+    def part(self, first: int, vectors: int, lanes: int, depth: int) -> Panel:
+        """Some of its vectors of `lanes` columns, whose weights lie `depth` to a lane."""
+        at = first * lanes
+        columns = self.dst + at, self.channel + at
+        place = self.lanes[first : first + vectors], self.base + at * depth
+        return replace(self, lanes=place[0], base=place[1], dst=columns[0], channel=columns[1])
 
 
 @dataclass(frozen=True)

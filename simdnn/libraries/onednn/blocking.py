@@ -11,7 +11,7 @@ from __future__ import annotations
 from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, RegisterTile
-from simdnn.libraries.onednn.blocks import considers
+from simdnn.libraries.onednn.convolution_blocks import tile_of_block
 from simdnn.libraries.onednn.order import by_int8_gemm, odd_bias, shared_by_pixels
 from simdnn.libraries.onednn.tiles import leaves_convolution_to_gemm
 
@@ -92,22 +92,8 @@ def register_tile(problem: MatmulProblem, dot: DotProduct, wide: bool) -> Regist
     """The tile of a matmul whose weights are in the library's own layout; `wide`: AVX-512."""
     lanes = 16 if wide else 8
     vectors = max(1, min(4, min(_COLUMNS, problem.n) // lanes))
-    return _tile(problem, dot, wide, min(problem.m, _ROWS), vectors)[1]
-
-
-def convolution_tile(problem: ConvProblem, dot: DotProduct, wide: bool) -> RegisterTile:
-    """The tile of a convolution, whose blocks of rows are lines of outputs, or all pixels where there is one tap."""
-    lanes = 16 if wide else 8
-    columns = problem.oc // problem.groups
-    alone = problem.kh == problem.kw == 1
-    block = min(problem.oh * problem.ow, _ROWS) if alone and problem.strides == (1, 1) else problem.ow
-    most = min(4, -(-columns // lanes))
-    found = []
-    for vectors in range(most, 0, -1):
-        if alone or considers(problem, vectors, wide, lanes):
-            score, tile = _tile(problem, dot, wide, block, vectors)
-            found.append((score * columns / (-(-columns // (vectors * lanes)) * vectors * lanes), tile))
-    return max(found, key=lambda one: one[0])[1]
+    shifted = problem.wei == problem.src == "s8"
+    return tile_of_block(dot, wide, min(problem.m, _ROWS), vectors, shifted)
 
 
 def _by_brdgmm(problem: ConvProblem, row: str) -> bool:
@@ -149,18 +135,3 @@ def words_tile(problem: ConvProblem, wide: bool) -> RegisterTile:
         left = 25 if wide else 9
     rows = (left - p.kw + stride) // (vectors + stride) if shares else left // vectors
     return RegisterTile(max(1, min(rows, p.ow)), vectors, held=shares)
-
-
-def _tile(problem: Problem, dot: DotProduct, wide: bool, block: int, vectors: int) -> tuple[float, RegisterTile]:
-    """The tile of `vectors` registers of columns for blocks of rows, and the library's score of it."""
-    registers, one_load = (32 if wide else 16), vectors == 4 and not wide
-    shift = problem.wei == problem.src == "s8"  # what is added to the source
-    pairs = 2 * dot.saturates  # a register of ones, and one for sums of pairs
-    left = registers - shift - pairs - (1 if one_load else vectors + 1)
-
-    def score(rows: int) -> float:
-        filled = block / (-(-block // rows) * rows)
-        return round(filled * vectors * rows / (vectors + rows), 6)
-
-    rows = max(range(left // (vectors + one_load), 0, -1), key=score)
-    return score(rows), RegisterTile(rows, vectors, one_load, block, fetches=not one_load)

@@ -11,7 +11,7 @@ from simdnn.kernels.common.problems import ConvProblem
 
 #: bytes of the first and the second cache that it counts on, of CPUs that have 1 to 2 MiB a core
 _CACHES = ((32 * 1024 * 7 // 8, 1024 * 1024 * 3 // 4), (48 * 1024 * 7 // 8, 2048 * 1024 * 3 // 4))
-_ROWS = {True: (28, 14, 9, 6), False: (14, 6, 4, 3)}  # pixels of a tile, of AVX-512 and AVX2, by its vectors
+MOST_ROWS = {True: (28, 14, 9, 6), False: (14, 6, 4, 3)}  # pixels of a tile, of AVX-512 and AVX2, by its vectors
 _MOST = 5  # blocks of channels that a register holds times this, at most
 
 
@@ -28,28 +28,30 @@ def may_cut_channels(p: ConvProblem, wide: bool) -> bool:
 def _cuts(p: ConvProblem, wide: bool, count: int, lanes: int) -> bool:
     """Whether a tile of some height and `count` vectors leaves the sums cut, on some CPU."""
     lines = {-(-p.ow // parts) for parts in range(1, p.ow + 1)}
-    heights = {min(line, _ROWS[wide][count - 1]) for line in lines}
-    return any(_block(p, wide, count * lanes, rows, *c) < p.ic // p.groups for rows in heights for c in _CACHES)
+    heights = {min(line, MOST_ROWS[wide][count - 1]) for line in lines}
+    return any(channels_of_block(p, wide, count * lanes, rows, *c) < p.ic // p.groups for rows in heights for c in _CACHES)
 
 
 def considers(p: ConvProblem, vectors: int, wide: bool, lanes: int) -> bool:
     """Whether tiles of this many vectors are among those estimated."""
     size = -(-(p.oc // p.groups) // lanes) * lanes
-    stored, whole = size * fmt(p.wei).bits // 8, size % (vectors * lanes) == 0
+    stored, whole = size * fmt(p.read or p.wei).bits // 8, size % (vectors * lanes) == 0
     if vectors * lanes == 64:
-        return whole and stored < 192 * 4
+        return not fmt(p.src).is_float or whole and stored < 192 * 4
     if vectors * lanes == 48:
         return whole and stored <= 384 * 4 and p.ih * p.iw > 81 * p.strides[0] * p.strides[1]
     return True
 
 
-def _block(p: ConvProblem, wide: bool, columns: int, rows: int, first: int, second: int) -> int:
-    """Channels of a block, for tiles of `rows` pixels by `columns`."""
+def channels_of_block(
+    p: ConvProblem, wide: bool, columns: int, rows: int, first: int, second: int, taps: int = 0
+) -> int:
+    """Channels of a block, for tiles of `rows` pixels by `columns`, and rows of `taps` (0: all)."""
     size = fmt(p.src).bits // 8
     lanes = (64 if wide else 32) // size
     whole = -(-(p.ic // p.groups) // lanes)  # registers of channels
     pixels = min(p.iw, (rows - 1) * p.strides[1] + (p.kw - 1) * p.dilation[1] + 1)
-    each = p.tap_rows * (p.kw * columns + pixels) * size  # bytes a channel
+    each = (taps or p.tap_rows) * (p.kw * columns + pixels) * size  # bytes a channel
     most = min(_MOST * lanes, whole)
     if p.kw > 1:
         most = min(most, first // (pixels * size * lanes))

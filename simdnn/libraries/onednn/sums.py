@@ -15,7 +15,8 @@ from simdnn.kernels.common.postops import sums_differ, sums_late
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, Options, Order, Part
 from simdnn.libraries.onednn import in_rows, older_gemm
-from simdnn.libraries.onednn.blocking import convolution_tile, register_tile
+from simdnn.libraries.onednn.blocking import register_tile
+from simdnn.libraries.onednn.convolution_blocks import convolution_tile
 from simdnn.libraries.onednn.layouts import by_gemm_for_layouts, named_last, way
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,

@@ -1,0 +1,253 @@
+"""Blocks of oneDNN 3.13's convolutions on vectors (`brg_conv_fwd`, `brgconv_1x1`): columns, pixels and tiles.
+
+It estimates for up to four vectors of columns, and for lines of outputs in equal parts, how well registers are used and
+what source, weights and outputs cost as they come from two caches and from memory, and takes the best
+(`est_eff`, `est_eff_1x1` and `calc_blocks` in jit_brgemm_conv_utils.cpp, `brgemm_blocking_vmm` in brgemm_utils.cpp).
+Here stands that estimate for one thread and images of two dimensions. It held for the tiles of all 350 kernels that the
+library made for 41 shapes under nine pairs of types and caps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+
+from isa_models.formats import fmt
+from simdnn.kernels.common.problems import ConvProblem
+from simdnn.kernels.common.sums import DotProduct, RegisterTile
+from simdnn.libraries.onednn.blocks import MOST_ROWS, channels_of_block, considers
+
+#: bytes of the first and the second cache that it counts on, of a CPU with 48 KiB and 2 MiB a core
+_CACHE = 48 * 1024
+_FIRST, _SECOND = _CACHE * 7 // 8, 2048 * 1024 * 3 // 4
+_NEAR, _FAR = 2.3, 17.0  # what an element of the second cache, and one from behind it, costs beside the first's
+_CALL = 1000.0
+_POINTWISE_ROWS = 251  # pixels of a block of one tap, at most, with sums of four bytes
+
+
+def rows_of_tile(dot: DotProduct, wide: bool, vectors: int, shifted: bool) -> int:
+    """The rows of a tile that there are registers for beside what a step wants."""
+    one_load = vectors == 4 and not wide
+    left = (32 if wide else 16) - shifted - 2 * dot.saturates  # a register of ones, and one for sums of pairs
+    return (left - (1 if one_load else vectors + 1)) // (vectors + one_load)
+
+
+def tile_of_block(
+    dot: DotProduct, wide: bool, block: int, columns: int, shifted: bool, padding: int = 0, source: int = 0
+) -> RegisterTile:
+    """The tile for blocks of `block` pixels by `columns` vectors: as wide as it can be where the last tile's pixels are
+    no fewer than the padding, and among its heights that which wastes fewest pixels and loads least; the first cache
+    holds its pixels of `source` bytes.
+    """
+    for most in range(4, 0, -1):
+        vectors = min(most, columns)
+        highest = rows_of_tile(dot, wide, vectors, shifted)
+        if (block % highest or highest) >= padding:
+            break
+    one_load = vectors == 4 and not wide
+
+    def score(rows: int) -> float:
+        return round(block / (-(-block // rows) * rows) * vectors * rows / (vectors + rows), 6)
+
+    heights = [rows for rows in range(highest, max(1, padding) - 1, -1) if rows * source <= _CACHE]
+    rows = max(heights, key=score, default=highest)
+    return RegisterTile(rows, vectors, one_load, block, fetches=not one_load, together=columns)
+
+
+def convolution_tile(problem: ConvProblem, dot: DotProduct, wide: bool) -> RegisterTile:
+    """The tile of a convolution, and the blocks of pixels and columns that it is in."""
+    best = max(_candidates(problem, dot, wide), key=lambda one: one.score)
+    left = -(-best.oc // best.lanes) % best.vectors
+    return replace(best.whole, last=best.tile(left)) if left and best.oc > best.columns else best.whole
+
+
+def _candidates(p: ConvProblem, dot: DotProduct, wide: bool) -> Iterator[_Candidate]:
+    lanes = 16 if wide else 8
+    count = min(4, -(-(p.oc // p.groups) // lanes))
+    if not wide and p.oh * p.ow >= 150 * 150 and not _pointwise(p):
+        count = min(2, count)
+    for vectors in range(count, 0, -1):
+        if not (_considers_pointwise(p, vectors, lanes) if _pointwise(p) else considers(p, vectors, wide, lanes)):
+            continue
+        for rows, pixels in product(sorted({p.kh, 1}, reverse=True), _parts(_pixels(p))):
+            yield _Candidate(p, dot, wide, vectors, rows, pixels)
+
+
+def _pointwise(p: ConvProblem) -> bool:
+    return p.kh == p.kw == 1
+
+
+def _in_a_row(p: ConvProblem) -> bool:
+    """Whether the pixels of an image are one line."""
+    return _pointwise(p) and p.strides[0] == 1 and p.iw % p.strides[1] == 0
+
+
+def _pixels(p: ConvProblem) -> int:
+    return p.oh * p.ow if _in_a_row(p) else p.ow
+
+
+def _parts(pixels: int) -> list[int]:
+    """The sizes of equal parts of some pixels, but for the last."""
+    most = pixels if pixels <= _POINTWISE_ROWS else _POINTWISE_ROWS
+    return [size for size in dict.fromkeys(-(-pixels // n) for n in range(1, pixels + 1)) if size <= most]
+
+
+def _considers_pointwise(p: ConvProblem, vectors: int, lanes: int) -> bool:
+    """Whether blocks of this many vectors are among those estimated, of one tap."""
+    columns, block = -(-(p.oc // p.groups) // lanes) * lanes, vectors * lanes
+    if block == 64:
+        return columns % 64 == 0 and p.oh * p.ow >= 64 * p.strides[0] * p.strides[1]
+    oc = p.oc // p.groups
+    return block != 48 or oc >= 0.95 * (-(-oc // 48) * 48)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """One choice: vectors of columns in a block, rows of the kernel that a call takes, pixels of a block."""
+
+    p: ConvProblem
+    dot: DotProduct
+    wide: bool
+    vectors: int
+    taps: int  # rows of them
+    pixels: int
+
+    @property
+    def lanes(self) -> int:
+        return 16 if self.wide else 8
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+    @property
+    def oc(self) -> int:
+        return self.p.oc // self.p.groups
+
+    @property
+    def ic(self) -> int:
+        return self.p.ic // self.p.groups
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element of the source."""
+        return fmt(self.p.src).bits // 8
+
+    @property
+    def register(self) -> int:
+        """Elements of the source that a register holds, by which the library rounds sizes up."""
+        return (64 if self.wide else 32) // self.size
+
+    @property
+    def padding(self) -> int:
+        return 0 if _pointwise(self.p) else max(self.p.padding[1], self.p.padding[3])
+
+    @cached_property
+    def whole(self) -> RegisterTile:
+        return self.tile(self.vectors)
+
+    def tile(self, vectors: int) -> RegisterTile:
+        """The tile of a block of some vectors of columns."""
+        shifted = self.p.wei == self.p.src == "s8"
+        line = self.channels * self.size
+        found = tile_of_block(self.dot, self.wide, self.pixels, vectors, shifted, self.padding, line)
+        return replace(found, by_panel=not self.columns_first)
+
+    @cached_property
+    def channels(self) -> int:
+        """Channels of the source that a call takes."""
+        rows = min(self.pixels, MOST_ROWS[self.wide][self.vectors - 1])
+        return channels_of_block(self.p, self.wide, self.columns, rows, _FIRST, _SECOND, self.taps)
+
+    @cached_property
+    def score(self) -> float:
+        """What the library maximizes."""
+        rows, vectors, pixels = self.whole.rows, min(self.whole.vectors, self.vectors), self.pixels
+        every = _pixels(self.p)
+        filled = self.oc / _up(self.oc, self.columns) * every / _up(every, pixels) * pixels / _up(pixels, rows)
+        registers = vectors * rows / ((vectors + rows) * (32 if self.wide else 16))
+        long = (1 + rows * (2 - min(1.9, rows / pixels)) / 64) / 2
+        lines = 1 if _in_a_row(self.p) else self.p.oh
+        return filled * registers * long * self.p.mb * lines * every * self.ic * self.oc / self.cost
+
+    @property
+    def columns_first(self) -> bool:
+        """Whether all blocks of columns meet the same pixels before the next ones come (`loop_ndhwgc`)."""
+        p, wei = self.p, fmt(self.p.read or self.p.wei).bits // 8
+        source, weights = p.ih * p.iw * self.size, self.oc * wei
+        if not _pointwise(p):
+            source, weights = source * self.ic, weights * p.kh * p.kw * self.ic
+        return source >= weights
+
+    def image(self, pixels: int, channels: int) -> int:
+        """Elements of the source that a row of taps reads for some pixels in a row."""
+        p = self.p
+        if _pointwise(p):
+            return pixels * _up(channels, self.register)
+        wide = min(p.iw, (pixels - 1) * p.strides[1] + (p.kw - 1) * p.dilation[1] + 1)
+        if p.strides[1] == 1 and channels >= self.ic:
+            return _up(wide * channels, self.register)
+        return wide * _up(channels, self.register)
+
+    @cached_property
+    def cost(self) -> float:
+        p, ic, block = self.p, self.ic, self.channels
+        first, narrow = self.columns_first, self.whole.vectors
+        taps, size, wei = p.kh * p.kw, self.register, fmt(p.read or p.wei).bits // 8
+        calls, parts = -(-ic // block), -(-p.kh // self.taps)
+        blocks, spans = -(-self.oc // self.columns), -(-_pixels(p) // self.pixels)
+        heights, lines = -(-self.pixels // self.whole.rows), 1 if _in_a_row(p) else p.oh
+        stored = -(-min(self.oc, blocks * self.columns) // size)
+        of_step = stored if first else narrow
+        alone = _pointwise(p)
+
+        def near(of_source: bool, source: float, weights: float, outputs: float) -> float:
+            bytes_ = source * self.size + weights * wei + outputs * fmt(p.epilogue.dst).bits / 8
+            if of_source and source * self.size < _FIRST:
+                return 1.0
+            return _NEAR if bytes_ < _SECOND else _FAR
+
+        def through(loops: list[tuple[float, tuple[float, float, float]]], of_source: bool) -> float:
+            each = _FAR
+            for times, sizes in loops:
+                each = (each + near(of_source, *sizes) * (times - 1)) / times
+            return each
+
+        tile = self.taps * self.image(self.pixels, block), self.taps * p.kw * self.columns * block
+        span = p.kh * self.image(self.pixels, ic), taps * self.columns * ic
+        line = p.kh * self.image(_pixels(p), ic if not alone else block)
+        weights, outputs = taps * of_step * ic * size, of_step * size
+        short = self.image(self.whole.rows, block)
+        row = min(p.iw, (self.whole.rows - 1) * p.strides[1] + (p.kw - 1) * p.dilation[1] + 1)
+        from_source = [(blocks, (*span, self.pixels * self.columns))]
+        if not first:
+            from_source = [(blocks, (lines * line, taps * self.columns * ic, self.columns * lines * _pixels(p)))]
+        if not alone:
+            from_source.append((p.kw, (short, self.columns * block, 0)))
+        from_source.append((self.lanes, ((self.whole.rows if alone else row) * size, self.columns, 0)))
+        to_outputs = [
+            (calls, (p.kh * self.image(self.pixels, block), taps * self.columns * block, self.pixels * self.columns)),
+            (parts, (*tile, self.pixels * self.columns)),
+        ]
+        from_weights = [
+            (p.mb, (lines * line, taps * stored * size * ic, lines * _pixels(p) * stored * size)),
+            (lines, (line, weights, _pixels(p) * outputs)),
+            (spans, (p.kh * self.image(self.pixels, block if alone else ic), weights, self.pixels * outputs)),
+            (heights, (self.taps * short, tile[1], self.whole.rows * self.columns)),
+        ]
+        reads = p.mb * lines * _pixels(p) * taps * (block if alone else ic) * blocks
+        writes = p.mb * lines * _pixels(p) * stored * parts * calls
+        loads = taps * stored * ic * heights * spans * lines * p.mb
+        jobs = lines * spans * p.mb * p.groups * blocks
+        return (
+            through(from_source, True) * reads
+            + through(to_outputs, False) * writes
+            + through(from_weights, False) * loads
+            + _CALL * jobs * calls * parts
+        )
+
+
+def _up(number: int, step: int) -> int:
+    return -(-number // step) * step
