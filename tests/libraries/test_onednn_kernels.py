@@ -25,8 +25,9 @@ from simdnn.kernels.x86.amx_lines import goes_on, in_lines
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.direct import direct
 from simdnn.kernels.x86.dots import BF16, F16_LOADED, FMA, MADDUBS, VNNI, Dot
-from simdnn.libraries.onednn.blocking import convolution_tile, depthwise_tile
+from simdnn.libraries.onednn.blocking import depthwise_tile
 from simdnn.libraries.onednn.calls import COLLIDING, EXECUTION, LINE, SUMMED, around
+from simdnn.libraries.onednn.convolution_blocks import convolution_tile
 from simdnn.libraries.onednn.tile_blocks import tile_blocks
 from simdnn.libraries.onednn.tiles import cut_for_tiles
 from simdnn.program.records import Program
@@ -85,6 +86,40 @@ def test_a_convolution_computes_the_taps_on_the_image_alone(
     lines_of_zero = min(run(problem, axis) for axis in (0, 1)) == 0  # a line or a column that sees padding alone
     expected = on_image(problem) * ceil(ic / dot.depth) * ceil(problem.oc / unit.lanes)
     assert lines_of_zero or executed(program)[name] == expected
+
+
+_CONVOLUTIONS = [  # channels, image, outputs, taps, stride, padding; AVX-512 or not; weights; the code that was made
+    ((64, 56, 64, 3, 1, 1), True, "f32", (6, 4)),
+    ((256, 14, 256, 3, 1, 1), True, "f32", (14, 2)),
+    ((256, 14, 256, 3, 1, 1), True, "bf16", (5, 4)),
+    ((192, 35, 192, 3, 1, 1), True, "f32", (9, 3)),
+    ((64, 28, 96, 5, 1, 2), True, "f32", (14, 2)),  # a block of three vectors, cut for the padding's sake
+    ((2048, 7, 512, 1, 1, 0), True, "f32", (9, 3)),
+    ((128, 28, 128, 3, 1, 1), False, "f32", (4, 3)),
+    ((64, 28, 96, 5, 1, 2), False, "f32", (4, 3)),  # of four
+    ((512, 14, 512, 3, 1, 1), False, "f32", (5, 2)),
+    ((512, 28, 128, 1, 1, 0), False, "f16", (6, 2)),
+]
+
+
+@pytest.mark.parametrize(("sizes", "wide", "read", "expected"), _CONVOLUTIONS)
+def test_tiles_of_convolutions_are_the_librarys(
+    sizes: tuple[int, ...], wide: bool, read: str, expected: tuple[int, int]
+) -> None:
+    ic, size, oc, taps, stride, padding = sizes
+    problem = ConvProblem(1, ic, size, size, oc, taps, taps, "f32", "f32", Epilogue("f32"), read=read)
+    tile = convolution_tile(replace(problem, padding=(padding,) * 4, strides=(stride, stride)), FMA, wide)
+    assert (tile.rows, tile.vectors) == expected
+
+
+@pytest.mark.parametrize(("wei", "name"), [("bf16", "vpmovzxwd"), ("f16", "vcvtph2ps")])
+def test_a_convolution_of_f32_widens_its_weights_as_it_loads_them(wei: str, name: str) -> None:
+    image = {"mb": 1, "ic": 32, "oc": 64, "ih": 12, "iw": 12, "kh": 3, "kw": 3, "padding": 1}
+    how: dict[str, Any] = {"machine": "spr", "isa": "avx512_core", "dispatch": "onednn"}
+    kernel = simdnn.estimate("convolution", **image, dt=f"f32:{wei}:f32", **how).kernel
+    assert kernel.timed is not None
+    steps = executed(kernel.timed)
+    assert steps[name] and steps["vfmadd231ps"] <= 6 * steps[name]  # a vector for at most six pixels
 
 
 def run(p: ConvProblem, axis: int) -> int:

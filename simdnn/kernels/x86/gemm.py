@@ -111,18 +111,20 @@ class Gemm:
         code: Code = []
         if given.by_panel:
             for panels, panel in self.weights.panels():
-                every = [s for times, *block in blocks for s in loop("m", times, self.in_block(*block, panel))]
+                every = [s for times, begin, rows in blocks for s in loop("m", times, self.rows(begin, rows, panel))]
                 code += loop("j", panels, every, parallel=True)
             return code
-        for times, *block in blocks:
+        for times, begin, rows in blocks:
             for panels, panel in self.weights.panels():
-                code += nest([("m", times), ("j", panels)], self.in_block(*block, panel), parallel=True)
+                code += nest([("m", times), ("j", panels)], self.rows(begin, rows, panel), parallel=True)
         return code
 
-    def in_block(self, begin: Affine, rows: int, panel: Panel) -> Code:
+    def rows(self, begin: int | Affine, rows: int, panel: Panel) -> Code:
         """A panel and a block of rows."""
-        heights = row_blocks(rows, self.blocks.highest, evenly(self.product))
-        return [s for first, *block in heights for s in nest(*self.block(begin + first, *block, panel))]
+        code: Code = []
+        for first, height, count in row_blocks(rows, self.blocks.highest, evenly(self.product)):
+            code += nest(*self.block(begin + first, height, count, panel))
+        return code
 
     def panels_outside(self, weights: PanelWeights) -> Code:
         """Each panel's weights are brought into its buffer, and stay there for all rows."""
@@ -347,7 +349,9 @@ def in_registers(product: Product, columns: int) -> PanelBlocks:
     """Blocks for tiles of vector registers, of a matrix with a number of columns."""
     unit, dot, given, shifted = product.unit, product.dot, product.options.tile, product.shifted
     blocking = fitting(given, unit, dot, shifted) if given else choose(unit, dot, product.rows, columns, shifted)
-    blocks, layout = row_blocks(product.rows, blocking.rows, evenly(product)), panels_of(product, (given and given.together) or blocking.vectors)
+    together = given.together if given else 0
+    blocks = row_blocks(product.rows, blocking.rows, evenly(product))
+    layout = panels_of(product, together or blocking.vectors)
     return PanelBlocks(blocks, layout, ALL if given or product.options.packs else SECOND_LEVEL)
 
 

@@ -29,7 +29,8 @@ def _cuts(p: ConvProblem, wide: bool, count: int, lanes: int) -> bool:
     """Whether a tile of some height and `count` vectors leaves the sums cut, on some CPU."""
     lines = {-(-p.ow // parts) for parts in range(1, p.ow + 1)}
     heights = {min(line, MOST_ROWS[wide][count - 1]) for line in lines}
-    return any(channels_of_block(p, wide, count * lanes, rows, *c) < p.ic // p.groups for rows in heights for c in _CACHES)
+    blocks = (channels_of_block(p, wide, count * lanes, rows, *caches) for rows in heights for caches in _CACHES)
+    return any(block < p.ic // p.groups for block in blocks)
 
 
 def considers(p: ConvProblem, vectors: int, wide: bool, lanes: int) -> bool:

@@ -3,8 +3,8 @@
 It estimates for up to four vectors of columns, and for lines of outputs in equal parts, how well registers are used and
 what source, weights and outputs cost as they come from two caches and from memory, and takes the best
 (`est_eff`, `est_eff_1x1` and `calc_blocks` in jit_brgemm_conv_utils.cpp, `brgemm_blocking_vmm` in brgemm_utils.cpp).
-Here stands that estimate for one thread and images of two dimensions. It held for the tiles of all 350 kernels that the
-library made for 41 shapes under nine pairs of types and caps.
+Here stands that estimate for one thread and images of two dimensions. The sums that a tile keeps are those of the code
+that the library made for all of 40 to 42 shapes under each of eight pairs of types and caps.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _CACHE = 48 * 1024
 _FIRST, _SECOND = _CACHE * 7 // 8, 2048 * 1024 * 3 // 4
 _NEAR, _FAR = 2.3, 17.0  # what an element of the second cache, and one from behind it, costs beside the first's
 _CALL = 1000.0
+_Loop = tuple[int, tuple[int, int, int]]  # turns; elements of source, weights and outputs of one
 _POINTWISE_ROWS = 251  # pixels of a block of one tap, at most, with sums of four bytes
 
 
@@ -53,7 +54,7 @@ def tile_of_block(
 
     heights = [rows for rows in range(highest, max(1, padding) - 1, -1) if rows * source <= _CACHE]
     rows = max(heights, key=score, default=highest)
-    return RegisterTile(rows, vectors, one_load, block, fetches=not one_load, together=columns)
+    return RegisterTile(rows, vectors, one_load, block, fetches=not one_load, together=columns * (columns > vectors))
 
 
 def convolution_tile(problem: ConvProblem, dot: DotProduct, wide: bool) -> RegisterTile:
@@ -136,6 +137,11 @@ class _Candidate:
         return fmt(self.p.src).bits // 8
 
     @property
+    def stored(self) -> int:
+        """Bytes of a weight."""
+        return fmt(self.p.read or self.p.wei).bits // 8
+
+    @property
     def register(self) -> int:
         """Elements of the source that a register holds, by which the library rounds sizes up."""
         return (64 if self.wide else 32) // self.size
@@ -169,14 +175,13 @@ class _Candidate:
         filled = self.oc / _up(self.oc, self.columns) * every / _up(every, pixels) * pixels / _up(pixels, rows)
         registers = vectors * rows / ((vectors + rows) * (32 if self.wide else 16))
         long = (1 + rows * (2 - min(1.9, rows / pixels)) / 64) / 2
-        lines = 1 if _in_a_row(self.p) else self.p.oh
-        return filled * registers * long * self.p.mb * lines * every * self.ic * self.oc / self.cost
+        return filled * registers * long * self.p.mb * self.lines * every * self.ic * self.oc / self.cost
 
     @property
     def columns_first(self) -> bool:
         """Whether all blocks of columns meet the same pixels before the next ones come (`loop_ndhwgc`)."""
-        p, wei = self.p, fmt(self.p.read or self.p.wei).bits // 8
-        source, weights = p.ih * p.iw * self.size, self.oc * wei
+        p = self.p
+        source, weights = p.ih * p.iw * self.size, self.oc * self.stored
         if not _pointwise(p):
             source, weights = source * self.ic, weights * p.kh * p.kw * self.ic
         return source >= weights
@@ -186,67 +191,125 @@ class _Candidate:
         p = self.p
         if _pointwise(p):
             return pixels * _up(channels, self.register)
-        wide = min(p.iw, (pixels - 1) * p.strides[1] + (p.kw - 1) * p.dilation[1] + 1)
         if p.strides[1] == 1 and channels >= self.ic:
-            return _up(wide * channels, self.register)
-        return wide * _up(channels, self.register)
+            return _up(self.reach(pixels) * channels, self.register)
+        return self.reach(pixels) * _up(channels, self.register)
 
+    # -- how often each loop turns ---------------------------------------------------------------------------------
+    @property
+    def lines(self) -> int:
+        """Lines of outputs, of an image."""
+        return 1 if _in_a_row(self.p) else self.p.oh
+
+    @property
+    def spans(self) -> int:
+        """Blocks of pixels of a line."""
+        return -(-_pixels(self.p) // self.pixels)
+
+    @property
+    def heights(self) -> int:
+        """Tiles of a block, one below the other."""
+        return -(-self.pixels // self.whole.rows)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of columns."""
+        return -(-self.oc // self.columns)
+
+    @property
+    def calls(self) -> int:
+        """Parts of the sums of a block: steps of channels by steps of rows of taps."""
+        return self.steps * -(-self.p.kh // self.taps)
+
+    @property
+    def steps(self) -> int:
+        return -(-self.ic // self.channels)
+
+    # -- and what is read and written in it ------------------------------------------------------------------------
     @cached_property
     def cost(self) -> float:
-        p, ic, block = self.p, self.ic, self.channels
-        first, narrow = self.columns_first, self.whole.vectors
-        taps, size, wei = p.kh * p.kw, self.register, fmt(p.read or p.wei).bits // 8
-        calls, parts = -(-ic // block), -(-p.kh // self.taps)
-        blocks, spans = -(-self.oc // self.columns), -(-_pixels(p) // self.pixels)
-        heights, lines = -(-self.pixels // self.whole.rows), 1 if _in_a_row(p) else p.oh
-        stored = -(-min(self.oc, blocks * self.columns) // size)
-        of_step = stored if first else narrow
-        alone = _pointwise(p)
+        """The library's estimate of what source, weights, outputs and calls cost."""
+        calls = self.lines * self.spans * self.p.mb * self.p.groups * self.blocks * self.calls
+        return self.of_source + self.of_outputs + self.of_weights + _CALL * calls
 
-        def near(of_source: bool, source: float, weights: float, outputs: float) -> float:
-            bytes_ = source * self.size + weights * wei + outputs * fmt(p.epilogue.dst).bits / 8
-            if of_source and source * self.size < _FIRST:
-                return 1.0
-            return _NEAR if bytes_ < _SECOND else _FAR
+    @property
+    def of_source(self) -> float:
+        p, alone, tile = self.p, _pointwise(self.p), self.whole.rows
+        span = p.kh * self.image(self.pixels, self.ic), self.weights(self.columns, self.ic), self.pixels * self.columns
+        row = tile if alone else self.reach(tile)
+        loops: list[_Loop] = [(self.blocks, span)]
+        if not self.columns_first:
+            every = self.lines * p.kh * self.image(_pixels(p), self.channels if alone else self.ic)
+            loops = [(self.blocks, (every, span[1], self.columns * self.lines * _pixels(p)))]
+        loops.append((p.kw, (self.image(tile, self.channels), self.columns * self.channels, 0)))
+        loops.append((self.lanes, (row * self.register, self.columns, 0)))
+        each = _FAR
+        for times, sizes in loops:
+            near = sizes[0] * self.size < _FIRST
+            each = _mean(each, 1.0 if near else self.behind_first(sizes), times)
+        channels = self.channels if alone else self.ic
+        return each * p.mb * self.lines * _pixels(p) * p.kh * p.kw * channels * self.blocks
 
-        def through(loops: list[tuple[float, tuple[float, float, float]]], of_source: bool) -> float:
-            each = _FAR
-            for times, sizes in loops:
-                each = (each + near(of_source, *sizes) * (times - 1)) / times
-            return each
-
-        tile = self.taps * self.image(self.pixels, block), self.taps * p.kw * self.columns * block
-        span = p.kh * self.image(self.pixels, ic), taps * self.columns * ic
-        line = p.kh * self.image(_pixels(p), ic if not alone else block)
-        weights, outputs = taps * of_step * ic * size, of_step * size
-        short = self.image(self.whole.rows, block)
-        row = min(p.iw, (self.whole.rows - 1) * p.strides[1] + (p.kw - 1) * p.dilation[1] + 1)
-        from_source = [(blocks, (*span, self.pixels * self.columns))]
-        if not first:
-            from_source = [(blocks, (lines * line, taps * self.columns * ic, self.columns * lines * _pixels(p)))]
-        if not alone:
-            from_source.append((p.kw, (short, self.columns * block, 0)))
-        from_source.append((self.lanes, ((self.whole.rows if alone else row) * size, self.columns, 0)))
-        to_outputs = [
-            (calls, (p.kh * self.image(self.pixels, block), taps * self.columns * block, self.pixels * self.columns)),
-            (parts, (*tile, self.pixels * self.columns)),
+    @property
+    def of_outputs(self) -> float:
+        p, block, outputs = self.p, self.channels, self.pixels * self.columns
+        loops: list[_Loop] = [
+            (self.steps, (p.kh * self.image(self.pixels, block), self.weights(self.columns, block), outputs)),
+            (-(-p.kh // self.taps), (*self.of_call(self.pixels), outputs)),
         ]
-        from_weights = [
-            (p.mb, (lines * line, taps * stored * size * ic, lines * _pixels(p) * stored * size)),
-            (lines, (line, weights, _pixels(p) * outputs)),
-            (spans, (p.kh * self.image(self.pixels, block if alone else ic), weights, self.pixels * outputs)),
-            (heights, (self.taps * short, tile[1], self.whole.rows * self.columns)),
+        return self.through(loops) * p.mb * self.lines * _pixels(p) * self.registers * self.calls
+
+    @property
+    def of_weights(self) -> float:
+        p, every, alone = self.p, _pixels(self.p), _pointwise(self.p)
+        together = (self.registers if self.columns_first else self.whole.vectors) * self.register
+        line = p.kh * self.image(every, self.channels if alone else self.ic)
+        span = p.kh * self.image(self.pixels, self.channels if alone else self.ic)
+        weights, all_columns = self.weights(together, self.ic), self.registers * self.register
+        loops: list[_Loop] = [
+            (p.mb, (self.lines * line, self.weights(all_columns, self.ic), self.lines * every * all_columns)),
+            (self.lines, (line, weights, every * together)),
+            (self.spans, (span, weights, self.pixels * together)),
+            (self.heights, (*self.of_call(self.whole.rows), self.whole.rows * self.columns)),
         ]
-        reads = p.mb * lines * _pixels(p) * taps * (block if alone else ic) * blocks
-        writes = p.mb * lines * _pixels(p) * stored * parts * calls
-        loads = taps * stored * ic * heights * spans * lines * p.mb
-        jobs = lines * spans * p.mb * p.groups * blocks
-        return (
-            through(from_source, True) * reads
-            + through(to_outputs, False) * writes
-            + through(from_weights, False) * loads
-            + _CALL * jobs * calls * parts
-        )
+        loaded = p.kh * p.kw * self.registers * self.ic
+        return self.through(loops) * loaded * self.heights * self.spans * self.lines * p.mb
+
+    @property
+    def registers(self) -> int:
+        """Registers of columns, as the library counts them: of as many elements as those of the source."""
+        return -(-min(self.oc, self.blocks * self.columns) // self.register)
+
+    def of_call(self, pixels: int) -> tuple[int, int]:
+        """Elements of the source and of weights that a call takes for some pixels."""
+        taps = self.taps * self.p.kw
+        return self.taps * self.image(pixels, self.channels), taps * self.columns * self.channels
+
+    def weights(self, columns: int, channels: int) -> int:
+        return self.p.kh * self.p.kw * columns * channels
+
+    def reach(self, pixels: int) -> int:
+        """Pixels of a line of the image that some outputs in a row read."""
+        p = self.p
+        return min(p.iw, (pixels - 1) * p.strides[1] + (p.kw - 1) * p.dilation[1] + 1)
+
+    def through(self, loops: list[_Loop]) -> float:
+        """What an element costs that loops, the outermost first, come back to."""
+        each = _FAR
+        for times, sizes in loops:
+            each = _mean(each, self.behind_first(sizes), times)
+        return each
+
+    def behind_first(self, sizes: tuple[int, int, int]) -> float:
+        """What an element costs where this much lies between two uses of it."""
+        source, weights, outputs = sizes
+        bytes_ = source * self.size + weights * self.stored + outputs * fmt(self.p.epilogue.dst).bits // 8
+        return _NEAR if bytes_ < _SECOND else _FAR
+
+
+def _mean(first: float, others: float, times: int) -> float:
+    """The mean of a first cost and the others'."""
+    return (first + others * (times - 1)) / times
 
 
 def _up(number: int, step: int) -> int:
