@@ -108,6 +108,7 @@ def _core(table: Table) -> Core:
         ports_lost_to_512=table.figure_strings("ports_lost_to_512", ports),
         addend_chain_use=_points(table, "addend_chain_use"),
         narrow_as_512=table.has("narrow_as_512") and table.figure_flag("narrow_as_512"),
+        exposes_work=table.has("exposes_work") and table.figure_flag("exposes_work"),
         ports_lost_to_tiles=table.figure_strings("ports_lost_to_tiles", ports, ()),
         ones_idioms=frozenset(table.figure_strings("ones_idioms", None, ())),
         uop_cache_line=table.figure_integer("uop_cache_line", 0, 64, 0),

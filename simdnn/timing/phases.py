@@ -9,7 +9,9 @@ the slowest of what it asks for, and their times add up:
 - so are a loop's first iteration, which fetches what stays for the others, and those others,
 - and so is what stands around long loops, such as the stores at the end of a tile, which come all at once.
 
-What a level leaves exposed (`exposed` in the machine's file) adds to the core's own time in every phase. Tiles are
+What a level leaves exposed (`exposed` in the machine's file) adds to the core's own time in every phase; where that is
+the shorter, and the core is known for it (`core.exposes_work`), the share is of the core's time and adds to the level's:
+loads that wait fill the scheduler, and those of the next lines begin later. Tiles are
 loaded one after the other, beside products: there it adds to the time of the loads, and shows where that is the longer.
 Stores of tiles that lie far apart in time each take longer (`core.tile_stores`).
 """
@@ -49,7 +51,10 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
     for phase in phases(machine, core.span, moved):
         working, slowest = slower * phase.core, max(phase.levels)
         shown = max(0.0, phase.shown - idle * working)
-        cycles += phase.times * (max(working + shown, slowest) - working)
+        longer = max(working + shown, slowest)
+        if machine.core.exposes_work and slowest > working and not moved.loading:
+            longer = slowest + shown * working / slowest
+        cycles += phase.times * (longer - working)
         if slowest > working:
             votes[own] -= phase.times * working
             votes[others[phase.levels.index(slowest)].level] += phase.times * slowest
