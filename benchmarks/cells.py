@@ -67,11 +67,20 @@ _SWEEP_CONVOLUTIONS = (
     "1x256x28x256x1x1x0x4 4x64x28x128x3x1x1x1 2x256x14x64x1x1x0x1 1x256x56x256x3x2x1x1 1x512x28x512x3x1x1x1 "
     "1x80x73x192x3x1x0x1 1x48x35x64x5x1x2x1 8x16x16x16x3x1x1x1"
 ).split()
+#: drawn by chance when the rules of a Granite Rapids' kernels were made: odd sizes, layers of transformers, of ResNet
+_FRESH_MATMULS = (
+    "177x284x225 1x1360x836 90x787x1153 64x1280x5120 10x1536x384 1x768x2304 96x896x896 4x2304x768 10x1280x1280"
+).split()
+_FRESH_CONVOLUTIONS = (
+    "1x256x28x128x3x1x1x1 1x64x56x64x3x2x1x1 1x256x14x256x3x2x1x1 1x512x28x128x1x2x0x1 1x512x14x512x3x2x1x1 "
+    "1x15x22x74x1x1x0x1 1x19x59x40x5x1x1x1 1x48x56x48x3x1x1x48"
+).split()
 #: sets of matmuls and convolutions
 SETS = {
     "first": (_MATMULS, _CONVOLUTIONS),
     "later": (_LATER_MATMULS, _LATER_CONVOLUTIONS),
     "sweep": (_SWEEP_MATMULS, _SWEEP_CONVOLUTIONS),
+    "fresh": (_FRESH_MATMULS, _FRESH_CONVOLUTIONS),
 }
 
 

@@ -9,10 +9,10 @@ the slowest of what it asks for, and their times add up:
 - so are a loop's first iteration, which fetches what stays for the others, and those others,
 - and so is what stands around long loops, such as the stores at the end of a tile, which come all at once.
 
-What a level leaves exposed (`exposed` in the machine's file) adds to the core's own time in every phase; where that is
-the shorter, and the core is known for it (`core.exposes_work`), the share is of the core's time and adds to the level's:
-loads that wait fill the scheduler, and those of the next lines begin later. Tiles are
-loaded one after the other, beside products: there it adds to the time of the loads, and shows where that is the longer.
+What a level leaves exposed (`exposed` in the machine's file) adds to the core's own time in every phase. Where that is
+the shorter, and the core is known for it (`core.exposes_work`), it is a share of the core's time and adds to the
+level's: what waits for loads fills the scheduler, and the next loads begin later. Tiles are loaded one after the other,
+beside products: there it adds to the time of the loads, and shows where that is the longer.
 Stores of tiles that lie far apart in time each take longer (`core.tile_stores`).
 """
 
