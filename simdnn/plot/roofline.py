@@ -104,7 +104,7 @@ def levels(machine: Machine | GpuMachine, threads: int = 1) -> dict[str, float]:
         found = {name: cache.bytes_per_cycle * cores * machine.ghz for name, cache in caches.items()}
         return found | {"DRAM": machine.sustained_gb_s * machine.stacks}
     ghz = machine.frequency.ghz(512 if machine.supports("avx512_core") else 256)
-    found = {cache.name: cache.load_bytes_per_cycle * ghz * threads for cache in machine.caches}
+    found = {cache.name: cache.beside(ghz).load_bytes_per_cycle * ghz * threads for cache in machine.caches}
     return found | {"DRAM": min(machine.dram.gb_s_core * threads, machine.dram.gb_s_socket)}
 
 

@@ -66,7 +66,7 @@ def share_out(
     ghz = machine.frequency.ghz(*kind_of_code(program))
     private = sum(level.shared_by == 1 for level in machine.caches)
     sharing = machine.caches[private:]
-    channels = [Channel(c.name, c.load_bytes_per_cycle * min(c.shared_by, threads), c.shared_by) for c in sharing]
+    channels = [_channel(c.beside(ghz), threads) for c in sharing]
     channels.append(Channel("DRAM", machine.dram.gb_s_socket / ghz))
     warm = _stays(program, machine, threads)
     narrow = machine if warm else replace(machine, caches=(*machine.caches[:private], *_shares(sharing, threads)))
@@ -90,6 +90,11 @@ def share_out(
     found = simulate(system, stages, spans)
     total = tuple(_total(rows) for rows in zip(*levels, strict=True))
     return Shared(found, system, tuple(times), total, tuple(stages), tuple(bounds))
+
+
+def _channel(cache: CacheLevel, threads: int) -> Channel:
+    """A shared cache, as fast as its cores at work together."""
+    return Channel(cache.name, cache.load_bytes_per_cycle * min(cache.shared_by, threads), cache.shared_by)
 
 
 @dataclass(frozen=True)
