@@ -169,7 +169,7 @@ class _Candidate:
 
     @cached_property
     def score(self) -> float:
-        """What the library maximizes."""
+        """The number that the library maximizes."""
         rows, vectors, pixels = self.whole.rows, min(self.whole.vectors, self.vectors), self.pixels
         every = _pixels(self.p)
         filled = self.oc / _up(self.oc, self.columns) * every / _up(every, pixels) * pixels / _up(pixels, rows)
@@ -294,14 +294,14 @@ class _Candidate:
         return min(p.iw, (pixels - 1) * p.strides[1] + (p.kw - 1) * p.dilation[1] + 1)
 
     def through(self, loops: list[_Loop]) -> float:
-        """What an element costs that loops, the outermost first, come back to."""
+        """The cost of an element that loops, the outermost first, come back to."""
         each = _FAR
         for times, sizes in loops:
             each = _mean(each, self.behind_first(sizes), times)
         return each
 
     def behind_first(self, sizes: tuple[int, int, int]) -> float:
-        """What an element costs where this much lies between two uses of it."""
+        """The cost of an element where this much lies between two uses of it."""
         source, weights, outputs = sizes
         bytes_ = source * self.size + weights * self.stored + outputs * fmt(self.p.epilogue.dst).bits // 8
         return _NEAR if bytes_ < _SECOND else _FAR
