@@ -235,7 +235,10 @@ PAST_L1 = (
     "rwc: one in 18.5 cycles, from L1 and from L2 alike "
     "(rows 1088 bytes apart 17 to 18.5, 1024 19.3; 8 rows 9.5, 4 5.5)"
 )
-BEHIND = "latency as the throughput: 4 products and 4 stores of their sums take 116 cycles"
+BEHIND = (
+    "a store takes the unit as long as a product: rwc, blocks of n steps of four loads and four products with four "
+    "stores 64 n + 61 to 86 cycles, n pairs of a product and a store of its sum 28.5 n; emr 64 n + 61 to 67"
+)
 
 
 def tile_rows(
@@ -249,7 +252,7 @@ def tile_rows(
     moves = [
         Row("tileloadd", "tmm,m8192", 31, 1, (("TLOAD",),), f"{load}; {LINES}", "estimated", occupancy=8),
         Row("tileloaddt1", "tmm,m8192", 31, 1, (("TLOAD",),), f"{PAST_L1}; {LINES}", "estimated", occupancy=19),
-        Row("tilestored", "m8192,tmm", 16, 1, (("p4",),), f"{stored}; {BEHIND}", "estimated", occupancy=16),
+        Row("tilestored", "m8192,tmm", 16, 1, (("TMUL",),), f"{stored}; {BEHIND}", "estimated", occupancy=16),
         Row("tilezero", "tmm", 0, 1, (), zero, "documented"),
     ]
     return [*unit, *moves, config]

@@ -208,6 +208,23 @@ class TileStores:
 
 
 @dataclass(frozen=True, slots=True)
+class TileCrossing:
+    """How much longer a load of a tile takes for rows that cross from a line to the next.
+
+    That is `each` cycles a row, or `cycles` a row less `spared`, whichever is more; past the first cache `past` a row.
+    """
+
+    each: float = 0.0
+    cycles: float = 0.0
+    spared: float = 0.0
+    past: float = 0.0
+
+    def longer(self, rows: int, past: bool) -> float:
+        """The cycles of a number of such rows; `past`: of a load past the first cache."""
+        return self.past * rows if past else max(self.each * rows, self.cycles * rows - self.spared)
+
+
+@dataclass(frozen=True, slots=True)
 class OtherUnit:
     """How much later operations of 512 bits have an operand that the other of two units for them yields.
 
@@ -283,6 +300,7 @@ class Core:
     crowding: tuple[Crowding, ...] = ()  # of the widths that crowd each other
     other_unit: OtherUnit = OtherUnit()
     tile_stores: TileStores = TileStores()
+    tile_crossing: TileCrossing = TileCrossing()
     late_results: LateResults = LateResults()
     destination_ignored: tuple[str, ...] = ()  # mnemonics (patterns) that don't wait for what a mask lets them keep
     lanes_as_loads: tuple[str, ...] = ()  # mnemonics (patterns) whose lanes are loads of one place

@@ -30,6 +30,7 @@ from isa_models.machines.cpu_record import (
     OtherUnit,
     Scheduler,
     StoreWidth,
+    TileCrossing,
     TileStores,
 )
 from isa_models.machines.rows import Key, names
@@ -124,6 +125,7 @@ def _core(table: Table) -> Core:
         crowding=_crowding(table) if table.has("crowding") else (),
         other_unit=_other_unit(table.table("other_unit")) if table.has("other_unit") else OtherUnit(),
         tile_stores=_tile_stores(table.table("tile_stores")) if table.has("tile_stores") else TileStores(),
+        tile_crossing=_tile_crossing(table.table("tile_crossing")) if table.has("tile_crossing") else TileCrossing(),
         late_results=_late_results(table.table("late_results")) if table.has("late_results") else LateResults(),
         destination_ignored=table.figure_strings("destination_ignored", None, ()),
         lanes_as_loads=table.figure_strings("lanes_as_loads", None, ()),
@@ -226,6 +228,11 @@ def _other_unit(table: Table) -> OtherUnit:
 def _tile_stores(table: Table) -> TileStores:
     table.provenance()
     return TileStores(table.number("after", 0, 10**6), table.number("cycles", 0, 10**5))
+
+
+def _tile_crossing(table: Table) -> TileCrossing:
+    table.provenance()
+    return TileCrossing(*(table.number(name, 0, 1000) for name in ("each", "cycles", "spared", "past")))
 
 
 def _late_results(table: Table) -> LateResults:

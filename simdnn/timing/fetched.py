@@ -14,7 +14,7 @@ from simdnn.timing.bundles import Lines
 from simdnn.timing.cpu.translate import fields_of
 from simdnn.timing.cpu.translated import Translated
 from simdnn.timing.cpu.walk import Iteration
-from simdnn.timing.flows import ASKED, WALKED, Flows
+from simdnn.timing.flows import OTHER, Flows
 from simdnn.timing.footprint import Region
 
 if TYPE_CHECKING:
@@ -29,13 +29,14 @@ _PHASES = 256  # that there is room for at first
 
 class Phase(NamedTuple):
     """A part of a run, `times` alike: the core's cycles, those of each level from the second on, and how many of these
-    add to the core's.
+    add to the core's; `stored`: of what is stored beside tiles, which no rest of their loads hides.
     """
 
     times: float
     core: float
     levels: tuple[float, ...]
     shown: float
+    stored: float
 
 
 class Fetched:
@@ -73,7 +74,7 @@ class Fetched:
     @property
     def _most_demands(self) -> int:
         """Demands at once: of each flow, and those of a phase."""
-        return self._most_flows + 5 * len(self.caches)
+        return self._most_flows + 3 * len(self.caches)
 
     def stays(self) -> list[float]:
         """The share of each tensor's lines, by cache, that is there for the next run; none where nothing is touched."""
@@ -152,12 +153,11 @@ class Fetched:
         span: Iteration,
         least: int,
         levels: Sequence[LevelTraffic],
-        asked: Collection[str],
-        walked: Collection[str],
+        kinds: Mapping[str, int],
         ahead: Mapping[str, float],
     ) -> list[Phase]:
         """The phases of a run; shorter ones than `least` instructions are none. `span` has the core's time of the same
-        parts, `levels` stand behind the caches; `asked`, `walked` and `ahead` are those of `memory.Transfers`.
+        parts, `levels` stand behind the caches; `kinds` and `ahead` are those of `memory.Transfers`.
         """
         spans = [(span, True), *_spans(span, iter(self.parts[1:]), least)]
         names = {name: number for number, name in enumerate(self.names)}
@@ -165,10 +165,10 @@ class Fetched:
         self._give(
             np.int64,
             instructions=[part.instructions for part, _ in spans],
-            asked=[ASKED if name in asked else WALKED if name in walked else 0 for name in self.names],
+            kinds=[kinds.get(name, OTHER) for name in self.names],
             ahead=[names[name] for name in known],
         )
-        told = ("exposed", "exposed_asked", "exposed_fetched", "exposed_walked")
+        told = ("exposed", "exposed_asked", "exposed_fetched", "exposed_walked", "exposed_stored")
         self._give(
             np.float64,
             core=[part.cycles if asked else 0.0 for part, asked in spans],
@@ -187,17 +187,17 @@ class Fetched:
         )
         most = _PHASES
         while True:
-            self._make(times=most, core_cycles=most, busy=most * caches, shown=most)
+            self._make(times=most, core_cycles=most, busy=most * caches, shown=most, stored=most)
             self._set(most_phases=most)
             count = self._ask("cut")
             if count <= most:
                 break
             most = count
         busy = self.array("busy").reshape(-1, caches)[:count].tolist()
-        columns = (self.array(name)[:count].tolist() for name in ("times", "core_cycles", "shown"))
+        columns = (self.array(name)[:count].tolist() for name in ("times", "core_cycles", "shown", "stored"))
         return [
-            Phase(times, core, tuple(of_levels), shown)
-            for times, core, shown, of_levels in zip(*columns, busy, strict=True)
+            Phase(times, core, tuple(of_levels), shown, stored)
+            for times, core, shown, stored, of_levels in zip(*columns, busy, strict=True)
         ]
 
     # -- the record of the state ------------------------------------------------------------------------------------

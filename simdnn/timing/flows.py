@@ -12,7 +12,10 @@ from simdnn.timing.cpu.translate import Floats, Ints
 from simdnn.timing.keeping import Keeping
 
 NOTHING = -1  # a part that a cache fetches nothing for again
-ASKED, WALKED = 1, 2  # tensors that `memory.Transfers` tells apart
+# Tensors that `memory.Transfers` tells apart: those whose lines are asked for ahead of stores or loaded past the first
+# cache, those read a few bytes a row, those stored to beside tiles, and those that tiles are stored to.
+OTHER, ASKED, WALKED, STORED, TILED = 0, 1, 2, 3, 4
+ANY = -1
 
 
 class Flows(Keeping):
@@ -39,7 +42,8 @@ class Flows(Keeping):
     exposed_asked: Floats
     exposed_fetched: Floats
     exposed_walked: Floats
-    asked: Ints  # by tensor: ASKED, WALKED, or 0
+    exposed_stored: Floats
+    kinds: Ints  # by tensor
     aheads: int
     ahead: Ints
     ahead_share: Floats
@@ -50,6 +54,7 @@ class Flows(Keeping):
     core_cycles: Floats
     busy: Floats  # by phase and level
     shown: Floats
+    stored: Floats  # the same of tensors that are STORED or TILED
 
     def cut(self) -> int:
         """The number of phases of a run; the first `most_phases` are told."""
@@ -202,6 +207,7 @@ class Flows(Keeping):
         self.times[at] = times
         self.core_cycles[at] = core
         self.shown[at] = 0.0
+        self.stored[at] = 0.0
         for level in range(self.caches):
             self.busy[at * self.caches + level] = 0.0
         for flow in range(first, last):
@@ -210,32 +216,35 @@ class Flows(Keeping):
                 continue
             every = self.cycles(level, demand)
             self.busy[at * self.caches + level] = every
-            asked, walked, ahead = self.new_demand(), self.new_demand(), self.new_demand()
-            base = demand * self.tensors
-            for place in range(base, base + self.count[demand]):
-                if self.asked[self.tensor[place]] == ASKED:
-                    self.add(asked, self.tensor[place], self.fetched[place], self.returned[place])
-                elif self.asked[self.tensor[place]] == WALKED:
-                    self.add(walked, self.tensor[place], self.fetched[place], self.returned[place])
+            ahead, base = self.new_demand(), demand * self.tensors
             for number in range(self.aheads):
                 for place in range(base, base + self.count[demand]):
-                    if self.tensor[place] == self.ahead[number] and self.asked[self.ahead[number]] == 0:
+                    if self.tensor[place] == self.ahead[number] and self.kinds[self.ahead[number]] == OTHER:
                         share = self.ahead_share[number]
                         touched, written = self.fetched[place] * share, self.returned[place] * share
                         self.add(ahead, self.ahead[number], touched, written)
-            of_asked, of_walked = self.cycles(level, asked), self.cycles(level, walked)
+            of_asked, of_walked = self.of_kind(level, demand, ASKED), self.of_kind(level, demand, WALKED)
+            of_stored, of_tiles = self.of_kind(level, demand, STORED), self.of_kind(level, demand, TILED)
             of_ahead = self.cycles(level, ahead)
-            shown = self.exposed[level] * (every - (of_asked + of_walked + of_ahead))
-            shown += self.exposed_asked[level] * of_asked + self.exposed_walked[level] * of_walked
-            self.shown[at] += shown + self.exposed_fetched[level] * of_ahead
+            rest = every - (of_asked + of_walked + of_stored + of_tiles + of_ahead)
+            shown = self.exposed[level] * rest + self.exposed_asked[level] * of_asked
+            shown += self.exposed_walked[level] * of_walked + self.exposed_fetched[level] * of_ahead
+            self.shown[at] += shown
+            behind = of_tiles if level > 0 else min(of_tiles, every - of_tiles)  # loads wait behind stores
+            self.stored[at] += self.exposed[level] * of_stored + self.exposed_stored[level] * behind
 
     def cycles(self, level: int, demand: int) -> float:
         """The time that a level takes for the lines of a demand."""
+        return self.of_kind(level, demand, ANY)
+
+    def of_kind(self, level: int, demand: int, kind: int) -> float:
+        """The time that it takes for those of tensors of one kind."""
         touched, written = 0.0, 0.0
         base = demand * self.tensors
         for place in range(base, base + self.count[demand]):
-            touched += self.fetched[place]
-            written += self.returned[place]
+            if kind == ANY or self.kinds[self.tensor[place]] == kind:
+                touched += self.fetched[place]
+                written += self.returned[place]
         read, returned = touched * self.line_bytes, written * self.line_bytes
         return (read - returned) / self.load_rate[level] + returned / self.store_rate[level]
 

@@ -32,8 +32,9 @@ from isa_models.machines.cpu_record import CacheLevel, Machine
 from isa_models.machines.provenance import Confidence
 from simdnn.program.records import Loop, Program, Straight
 from simdnn.timing.bundles import Lines
-from simdnn.timing.cpu.stream import form, mnemonic
+from simdnn.timing.cpu.stream import Stream, form, mnemonic
 from simdnn.timing.fetched import Fetched
+from simdnn.timing.flows import ASKED, STORED, TILED, WALKED
 from simdnn.timing.footprint import Region, crossing, moves_in_lines, parts
 
 Floats = npt.NDArray[np.float64]
@@ -63,6 +64,7 @@ class LevelTraffic:
     exposed_asked: float = 0.0  # the same of lines asked for ahead of their stores, or loaded past the first cache
     exposed_fetched: float = 0.0  # the same of lines fetched ahead of their loads
     exposed_walked: float = 0.0  # the same of lines that are read one of each row, which nothing fetches ahead
+    exposed_stored: float = 0.0  # the same of lines that tiles are stored to
 
     @property
     def bytes(self) -> int:
@@ -92,8 +94,7 @@ class Transfers:
 
     levels: tuple[LevelTraffic, ...]
     fetched: Fetched
-    asked: frozenset[str]  # tensors whose lines the program asks for ahead of stores, or loads past the first cache
-    walked: frozenset[str]  # tensors that it reads a few bytes a row, row after row
+    kinds: Mapping[str, int]  # tensors that are told apart (`flows.ASKED` and those beside it)
     ahead: Mapping[str, float]  # tensors whose lines it fetches ahead of their loads: the share of them
     kind: KindOfCode
     loading: float = 0.0  # cycles that tiles take on their way to registers, where L1 holds them
@@ -123,15 +124,19 @@ def transfers(
         outer = outer.beside(ghz)
         rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle * _share_of_rows(program, outer, asked)
         tiled = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed)
-        exposed = tiled, outer.exposed, outer.exposed_fetched, outer.exposed_walked
+        behind = outer.exposed_to_tiles if inner is machine.caches[0] else outer.exposed
+        exposed = tiled, outer.exposed, outer.exposed_fetched, outer.exposed_walked, behind
         levels.append(_level(outer.name, found, inner.line_bytes, rates, machine.confidence_of(*keys), exposed))
     last = machine.caches[-1]
     per_cycle = machine.dram.gb_s_core / ghz
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")
     rates = per_cycle, per_cycle
-    exposed = (machine.dram.exposed,) * 4
+    exposed = (machine.dram.exposed,) * 5
     levels.append(_level("DRAM", fetched.missed[-1], last.line_bytes, rates, confidence, exposed))
-    return Transfers(tuple(levels), fetched, asked | apart, _walked(program), _ahead(program), kind, loading, storing)
+    kinds = dict.fromkeys(_walked(program), WALKED) | dict.fromkeys(asked | apart, ASKED)
+    if kind.tiles:
+        kinds = dict.fromkeys(_stored(program), STORED) | kinds | dict.fromkeys(_tiled(program), TILED)
+    return Transfers(tuple(levels), fetched, kinds, _ahead(program), kind, loading, storing)
 
 
 def _apart(program: Program) -> frozenset[str]:
@@ -142,6 +147,18 @@ def _apart(program: Program) -> frozenset[str]:
 def _asked(program: Program) -> frozenset[str]:
     """Tensors whose lines are asked for ahead of being stored to."""
     return _tensors_of(program, [form.number for form in program.forms if form.definition.ahead == "store"])
+
+
+def _stored(program: Program) -> frozenset[str]:
+    """Tensors that are stored to."""
+    return frozenset([memory.tensor for ops, _ in program.straight for memory, stores, *_ in ops.alike if stores])
+
+
+def _tiled(program: Program) -> frozenset[str]:
+    """Tensors that tiles are stored to."""
+    return _tensors_of(
+        program, [form.number for form in program.forms if form.definition.tile and form.dst is form.memory]
+    )
 
 
 def _ahead(program: Program) -> dict[str, float]:
@@ -192,11 +209,12 @@ def _share_of_tiles(program: Program) -> float:
 
 def _loading(program: Program, machine: Machine) -> float:
     """Cycles that loads of tiles take one after the other."""
-    cycles = 0.0
+    cycles, stream = 0.0, Stream(program)
     for op, times in program.ops():
-        if op.definition.tile and op.memory is not None:
+        if op.definition.tile and op.memory is not None and op.memory is not op.dst:
             row = machine.instructions.get((mnemonic(op), form(op)))  # bytes may be asked of a machine without tiles
-            cycles += times * row.occupancy * op.memory.rows / TILE_ROWS if row and row.load_bits else 0.0
+            longer = machine.core.tile_crossing.longer(stream.crossing(op), op.definition.apart)
+            cycles += times * (row.occupancy * op.memory.rows / TILE_ROWS + longer) if row else 0.0
     return cycles
 
 
@@ -317,7 +335,7 @@ def _level(
     line: int,
     rates: tuple[float, float],
     confidence: Confidence,
-    exposed: tuple[float, float, float, float],
+    exposed: tuple[float, float, float, float, float],
 ) -> LevelTraffic:
     read, written = round(missed[0] * line), round(missed[1] * line)
     return LevelTraffic(name, read, written, *rates, transfer_cycles(read, written, *rates), confidence, *exposed)

@@ -12,7 +12,9 @@ the slowest of what it asks for, and their times add up:
 What a level leaves exposed (`exposed` in the machine's file) adds to the core's own time in every phase. Where that is
 the shorter, and the core is known for it (`core.exposes_work`), it is a share of the core's time and adds to the
 level's: what waits for loads fills the scheduler, and the next loads begin later. Tiles are loaded one after the other,
-beside products: there it adds to the time of the loads, and shows where that is the longer.
+beside products: there it adds to the time of the loads, and shows where that is the longer. What is stored shows beside
+them, whether its lines were asked for ahead or not: of stores of tiles the second cache's time as far as that has loads
+to hand up, which wait behind them.
 Stores of tiles that lie far apart in time each take longer (`core.tile_stores`).
 """
 
@@ -50,7 +52,7 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
     votes = defaultdict(float, {own: cycles})
     for phase in phases(machine, core.span, moved):
         working, slowest = slower * phase.core, max(phase.levels)
-        shown = max(0.0, phase.shown - idle * working)
+        shown = max(0.0, phase.shown - idle * working) + phase.stored
         longer = max(working + shown, slowest)
         if machine.core.exposes_work and slowest > working and not moved.loading:
             longer = slowest + shown * working / slowest
@@ -68,4 +70,4 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
 def phases(machine: Machine, span: Iteration, moved: Transfers) -> list[Phase]:
     """The phases of a run in which any level but the first has something to do."""
     least = LONG * machine.core.reorder_buffer
-    return moved.fetched.phases(span, least, moved.levels[1:], moved.asked, moved.walked, moved.ahead)
+    return moved.fetched.phases(span, least, moved.levels[1:], moved.kinds, moved.ahead)

@@ -29,6 +29,7 @@ from simdnn.libraries.onednn.blocking import depthwise_tile
 from simdnn.libraries.onednn.calls import COLLIDING, EXECUTION, LINE, SUMMED, around
 from simdnn.libraries.onednn.convolution_blocks import convolution_tile
 from simdnn.libraries.onednn.tile_blocks import tile_blocks
+from simdnn.libraries.onednn.tile_lines import lines_at_once
 from simdnn.libraries.onednn.tiles import cut_for_tiles
 from simdnn.program.records import Program
 from tests.effort import examples
@@ -455,15 +456,26 @@ def test_copies_of_compressed_weights_read_what_there_is(dt: str, sizes: tuple[i
     assert found.library.startswith("brg_matmul") and found.cycles > 0
 
 
-def test_windows_of_few_channels_are_copied_a_line_at_a_time() -> None:
-    """The room of one line of outputs serves all, in what is timed; values come from windows of the whole image."""
-    problem = ConvProblem(1, 8, 9, 9, 32, 3, 3, "bf16", "bf16", Epilogue("f32"), padding=(1,) * 4, groups=2)
-    own = simdnn.estimate("convolution", dt="bf16", machine="gnr", dispatch="onednn", **_sizes(problem)).kernel
+@pytest.mark.parametrize(
+    ("problem", "lines"),
+    [
+        (ConvProblem(1, 8, 9, 9, 32, 3, 3, "bf16", "bf16", Epilogue("f32"), padding=(1,) * 4, groups=2), 9),
+        (ConvProblem(1, 3, 224, 224, 32, 3, 3, "u8", "s8", Epilogue("s32"), padding=(1,) * 4, strides=(2, 2)), 2),
+        (ConvProblem(1, 3, 64, 64, 32, 3, 3, "bf16", "bf16", Epilogue("f32"), padding=(1,) * 4), 1),
+    ],
+)
+def test_pixels_of_few_channels_are_copied_for_the_lines_of_a_call(problem: ConvProblem, lines: int) -> None:
+    """Their room serves all calls, in what is timed; values come from windows of the whole image."""
+    assert lines_at_once(problem) == lines
+    types = {"bf16": "bf16:bf16:f32", "u8": "u8:s8:s32"}[problem.src]
+    own = simdnn.estimate("convolution", dt=types, machine="gnr", dispatch="onednn", **_sizes(problem)).kernel
     assert own.timed
-    whole, line = (next(t for t in p.tensors if t.name == "lines").size for p in (own.program, own.timed))
-    assert whole == 9 * line
+    room = next(tensor for tensor in own.timed.tensors if tensor.name == "lines").size
+    wide, channels = problem.iw + 2, problem.ic // problem.groups
+    rows = (lines - 1) * problem.strides[0] + problem.kh
+    assert rows * wide * channels <= room <= (rows + 1) * wide * channels * 3 + 2048
 
 
 def _sizes(p: ConvProblem) -> dict[str, int]:
     sizes = {name: getattr(p, name) for name in ("ic", "oc", "ih", "iw", "kh", "kw", "groups")}
-    return {**sizes, "padding": p.padding[0]}
+    return {**sizes, "padding": p.padding[0], "strides": p.strides[0]}

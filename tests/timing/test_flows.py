@@ -16,7 +16,7 @@ from simdnn.timing import fetched
 from simdnn.timing.cpu.translate import fields_of
 from simdnn.timing.cpu.walk import core_time
 from simdnn.timing.fetched import Fetched, Phase
-from simdnn.timing.flows import Flows
+from simdnn.timing.flows import ASKED, TILED, Flows
 from simdnn.timing.footprint import parts
 from simdnn.timing.memory import transfers
 from tests.effort import examples
@@ -55,8 +55,9 @@ def everything(
     found = kind(tree, caches, cold, parts(program) if ways else None, some)
     levels = [replace(level, exposed=0.3) for level in transfers(program, target).levels[1:]]
     shares = dict.fromkeys(reversed(some), 0.7)
-    walked = [tensor.name for tensor in program.tensors[::2]]
-    return found.missed, found.stays(), found.phases(core.span, 2000, levels, cold, walked, shares)
+    kinds = {tensor.name: number % (TILED + 1) for number, tensor in enumerate(program.tensors)}
+    kinds |= dict.fromkeys(cold, ASKED)
+    return found.missed, found.stays(), found.phases(core.span, 2000, levels, kinds, shares)
 
 
 @examples(60)
@@ -80,7 +81,7 @@ def test_as_many_phases_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     core, moved = core_time(program, target), transfers(program, target, cold=("A", "B"))
 
     def phases() -> list[Phase]:
-        return moved.fetched.phases(core.span, 2000, moved.levels[1:], (), (), {})
+        return moved.fetched.phases(core.span, 2000, moved.levels[1:], {}, {})
 
     every = phases()
     monkeypatch.setattr(fetched, "_PHASES", 1)

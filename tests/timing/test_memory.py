@@ -18,11 +18,13 @@ from simdnn.kernels.common.epilogue import Epilogue
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.x86.rows import KERNELS
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
+from simdnn.timing.cpu.walk import core_time
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.fetched import Fetched
-from simdnn.timing.flows import Flows
+from simdnn.timing.flows import ASKED, TILED, WALKED, Flows
 from simdnn.timing.footprint import Accesses, crossing, distinct_lines, moves_in_lines, parts
 from simdnn.timing.memory import borrowed, misses, transfers
+from simdnn.timing.phases import phases
 from tests.effort import examples
 from tests.timing.programs import adds, gemm, loads, streamed
 
@@ -333,10 +335,32 @@ def of_tensors(found: Fetched) -> dict[str, float]:
 def test_lines_that_are_asked_for_show_as_little_as_those_of_vectors() -> None:
     spr = machine("spr")
     late, early = (transfers(tiles_twice("tileloaddt1", ahead), spr) for ahead in (False, True))
-    assert late.asked == {"b"} and early.asked == {"b", "c"}
+    assert late.kinds == early.kinds == {"b": ASKED, "c": TILED}  # what tiles are stored to has a share of its own
     assert early.levels[1].exposed_asked == spr.cache("L2").exposed < early.levels[1].exposed
     assert early.levels[1].store_bytes_per_cycle == spr.cache("L2").store_bytes_per_cycle
     assert late.levels[1].store_bytes_per_cycle < 0.6 * early.levels[1].store_bytes_per_cycle
+
+
+def test_stores_of_tiles_show_as_far_as_loads_wait_behind_them() -> None:
+    """Lines of `c` come from the second cache where the first is small: beside `b`'s they show, alone they do not."""
+    spr = machine("spr")
+    small = replace(spr, caches=(replace(spr.caches[0], size_bytes=2048, ways=0), *spr.caches[1:]))
+    shown = []
+    for program in (tiles_twice("tileloaddt1"), tiles_alone()):
+        moved = transfers(program, small)
+        found = phases(small, core_time(program, small).span, moved)
+        shown.append(sum(phase.times * phase.stored for phase in found))
+    every_line = spr.cache("L2").exposed_to_tiles * 4 * 16 * 64 / moved.levels[1].store_bytes_per_cycle
+    assert shown[0] == pytest.approx(every_line) and shown[1] < 0.1 * every_line
+
+
+def tiles_alone() -> Program:
+    """The same without `b`."""
+    program = tiles_twice("tileloadd")
+    (turn,) = program.body
+    assert isinstance(turn, Loop)
+    body = tuple([statement for statement in turn.body if not isinstance(statement, Loop)])
+    return replace(program, body=(replace(turn, body=body),))
 
 
 def down_columns(bytes_: int, rows: int, apart: int) -> Program:
@@ -351,9 +375,9 @@ def test_of_lines_that_nothing_fetches_ahead_all_time_shows() -> None:
     """Parts of lines, row after row, farther apart than a prefetcher follows, and more of them than a kernel's taps."""
     spr = machine("spr")
     program = down_columns(16, 1024, 4096)
-    assert transfers(program, spr).walked == {"a"}
+    assert transfers(program, spr).kinds == {"a": WALKED}
     assert not any(
-        transfers(down_columns(*other), spr).walked for other in ((16, 8, 4096), (16, 64, 2048), (64, 64, 4096))
+        transfers(down_columns(*other), spr).kinds for other in ((16, 8, 4096), (16, 64, 2048), (64, 64, 4096))
     )
     l3 = replace(spr.cache("L3"), exposed_walked=spr.cache("L3").exposed)
     hiding = replace(spr, caches=(*spr.caches[:2], l3))

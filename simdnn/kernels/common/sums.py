@@ -93,6 +93,7 @@ class Options:
     apart: tuple[str, ...] = ()  # operands whose tiles pass the first cache by: "src", "wei"
     tile: RegisterTile | None = None  # None: this package's choice
     blocks: TileBlocks | None = None  # of a library on tiles: its time has them
+    lines: int = 1  # of outputs that a library's convolution on tiles takes at a time: its time has them
     lanes: int = 0  # of a library's registers, where they are narrower than an ISA cap's: its time is theirs
     packs: int = 0  # rows of weights that a library packs at a time, panel by panel, in every run: its time has that
     direct: bool = False  # a library's convolution leaves out taps beside the image, and copies none: its time has that

@@ -169,6 +169,11 @@ class AmxTiles:
         first = -(-self.rows // 2) if self.product.options.blocks else TILE_ROWS
         return first, self.rows - first
 
+    @property
+    def distance(self) -> int:
+        """Elements of the source from a row of a tile to the next."""
+        return self.product.reading.column
+
     # -- tile registers: accumulators, tiles of rows, tiles of columns in turn ----------------------------------------
     def accumulator(self, i: int, j: int, dtype: str) -> Register:
         return Register.of(TILES[i * self.vectors + j], "u32", self.heights[i] * _COLUMNS).as_(dtype)
@@ -298,7 +303,7 @@ class AmxTiles:
         body: Code = []
         for i, row in enumerate(rows + k * (_STEPS * dot.depth)):
             reading, tile = self.product.reading, self.of_rows(i, "u32")
-            load = _load(self.load("src"), tile, reading.tensor, self.heights[i], reading.column)
+            load = _load(self.load("src"), tile, reading.tensor, self.heights[i], self.distance)
             body.append(load.at(row))
         first = weights + k * (_STEPS * panel.step)
         for j, at in enumerate(first.steps(_COLUMNS * dot.depth, panel.vectors)):
@@ -338,8 +343,12 @@ class AmxTiles:
         """The epilogue of the tiles of columns named, from the buffer, as many rows at a time as registers hold."""
         if not columns:
             return []
-        together = min(self.rows, max(1, _VECTORS // len(columns)))
-        return along(self.rows, together, partial(self.finish_group, panel, columns, position, number), var="e")
+        finish = partial(self.finish_group, panel, columns, position, number)
+        return along(self.rows, self.together(columns), finish, var="e")
+
+    def together(self, columns: Sequence[int]) -> int:
+        """Rows that the epilogue takes at a time, of the tiles of columns named."""
+        return min(self.rows, max(1, _VECTORS // len(columns)))
 
     def finish_group(
         self, panel: Panel, columns: Sequence[int], position: Affine, number: Affine, first: Affine, count: int

@@ -14,12 +14,11 @@ from functools import cached_property
 from isa_models.formats import fmt
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import Options
-from simdnn.kernels.x86.amx import AmxTiles, tiled
+from simdnn.kernels.x86.amx import tiled
+from simdnn.kernels.x86.amx_pixels import BufferedTiles, ChannelsInPlace, FewChannels, few_channels, panels_first
 from simdnn.kernels.x86.code import Unit
-from simdnn.kernels.x86.columns import WindowCopy
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.gemm import Gemm
-from simdnn.kernels.x86.lines import TapLines
 from simdnn.kernels.x86.product import Product
 from simdnn.kernels.x86.source_steps import Reading, reading
 from simdnn.program.records import Program
@@ -46,27 +45,6 @@ class LinesAtOnce(Product):
         return replace(found, line=found.line * self.together)
 
 
-class LineByLine(Product):
-    """A product whose windows are copied a line of outputs at a time, so that the room of one line serves all.
-
-    Here copies of all lines come before all products, which asks as much of the core and of the caches.
-    """
-
-    @cached_property
-    def reading(self) -> Reading:
-        found = super().reading
-        assert isinstance(found.planes, WindowCopy)
-        return replace(found, planes=replace(found.planes, reused=True), image=0, line=0, plane=0)
-
-
-class BufferedTiles(AmxTiles):
-    """Tiles whose sums all go through the buffer."""
-
-    @cached_property
-    def stored_as_is(self) -> bool:
-        return False
-
-
 def goes_on(p: ConvProblem) -> bool:
     """Whether tiles of a convolution go from a line to the next here: with strides of 1, and of kernels that no padding
     reaches over; those with strides, and channels made of taps, stay line by line.
@@ -81,17 +59,25 @@ def in_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation
     size, ic = fmt(problem.src).bits // 8, problem.ic // problem.groups
     moved = size * _BLOCK * ic * problem.kh * (1 + problem.kw) + 4 * _BLOCK * _BLOCK
     product = LinesAtOnce(
-        name, problem, unit, dot, replace(options, apart=("wei",) * (moved > _FIRST_LEVEL), ahead=False)
+        name, problem, unit, dot, replace(options, apart=("wei",) * (moved > _FIRST_LEVEL), ahead=True)
     )
-    return tiled(product, accumulation, BufferedTiles)
+    return panels_first(tiled(product, accumulation, BufferedTiles))
 
 
 def as_library(
     name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options
 ) -> Program | None:
     """The library's way; None where it is that of `amx.py`."""
+    if options.order.fold in ("row", "window") and options.order.together <= 1 and not problem.depth:
+        return few_channels(FewChannels(name, problem, unit, dot, options), accumulation)
     if options.order.fold:
-        if not isinstance(Product(name, problem, unit, dot, options).reading.planes, TapLines):
-            return None
-        return tiled(LineByLine(name, problem, unit, dot, options), accumulation).program
+        return None
+    if in_place(problem, dot):
+        return few_channels(ChannelsInPlace(name, problem, unit, dot, options), accumulation)
     return in_lines(name, problem, unit, dot, accumulation, options).program if goes_on(problem) else None
+
+
+def in_place(p: ConvProblem, dot: Dot) -> bool:
+    """Whether channels fill a part of a tile's row, and lie as the library takes them."""
+    ic, alone = p.ic // p.groups, p.kh * p.kw == 1 and not any(p.padding) and p.depth is None
+    return alone and ic < dot.whole and ic % dot.depth == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,7 +24,6 @@ class WindowCopy(ABC):
 
     source: Source
     problem: ConvProblem
-    reused: bool = field(default=False, kw_only=True)  # windows of all lines of outputs go to the room of one
 
     @property
     @abstractmethod
@@ -58,25 +57,17 @@ class WindowCopy(ABC):
         p, s = self.problem, self.source
         n, y, x, g = (Affine.var(name) for name in "nyxg")
         window = n * s.image + y * (p.strides[0] * s.row) + x * (p.strides[1] * s.pixel) + g * s.ic
-        line = x * self.pixel + g * self.line
-        if not self.reused:
-            line = line + n * self.image + y * self.row
+        line = n * self.image + y * self.row + x * self.pixel + g * self.line
         if p.depth is None:
             return window, line
         d = Affine.var("d")
-        return window + d * (p.depth.stride * s.plane), line if self.reused else line + d * self.plane
-
-    @property
-    def room(self) -> int:
-        """Elements of all lines."""
-        return self.row if self.reused else self.problem.mb * self.image
+        return window + d * (p.depth.stride * s.plane), line + d * self.plane
 
     def each(self, body: Code) -> Code:
         """`body` for every window of every group."""
         p = self.problem
         planes = [("d", p.od)] if p.depth else []
-        windows = nest([("x", p.ow), ("g", p.groups)], body, parallel=True)
-        return nest([("n", p.mb), *planes, ("y", p.oh)], windows, parallel=not self.reused)
+        return nest([("n", p.mb), *planes, ("y", p.oh), ("x", p.ow), ("g", p.groups)], body, parallel=True)
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class WindowLines(WindowCopy):
         return self.source.ic * (self.problem.kw if together else 1)
 
     def tensor(self) -> Tensor:
-        return Tensor("lines", self.source.read, self.room, "scratch")
+        return Tensor("lines", self.source.read, self.problem.mb * self.image, "scratch")
 
     def stage(self, unit: Unit) -> Code:
         """The copy, a window an iteration."""
@@ -113,7 +113,7 @@ class TapLines(WindowCopy):
         return self.part * (self.taps // self.used)
 
     def tensor(self) -> Tensor:
-        return Tensor("lines", self.source.read, self.room, "scratch")
+        return Tensor("lines", self.source.read, self.problem.mb * self.image, "scratch")
 
     def stage(self, unit: Unit) -> Code:
         """The copy, a window an iteration; of one group, columns of a row are neighbours in the image, too."""

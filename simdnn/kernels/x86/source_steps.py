@@ -8,6 +8,7 @@ the rows of the kernel side by side ("window").
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -74,8 +75,11 @@ class Planes:
         return nest([("n", s.mb), ("g", s.groups), ("y", self.lines)], body, parallel=True)
 
 
-#: what stands between the source and the tiles, where taps are folded
-Copy = Planes | Columns | TapLines | WindowLines
+class Copy(Protocol):
+    """A copy between the source and the tiles, where taps are folded."""
+
+    def tensor(self) -> Tensor: ...
+    def stage(self, unit: Unit) -> Code: ...
 
 
 @dataclass(frozen=True)

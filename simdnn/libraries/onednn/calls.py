@@ -19,9 +19,17 @@ from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import TileBlocks
 from simdnn.libraries.model import OperatorCall, OperatorForm
 from simdnn.libraries.onednn import loops
-from simdnn.libraries.onednn.blocking import BYTES_WITHOUT_VNNI, CONVOLUTIONS, ON_TILES, packs, words_tile
+from simdnn.libraries.onednn.blocking import (
+    BYTES_WITHOUT_VNNI,
+    CONVOLUTIONS,
+    CONVOLUTIONS_ON_TILES,
+    ON_TILES,
+    packs,
+    words_tile,
+)
 from simdnn.libraries.onednn.sums import by_older_kernel
 from simdnn.libraries.onednn.tile_blocks import tile_blocks
+from simdnn.libraries.onednn.tile_lines import columns_of, lines_at_once
 
 EXECUTION = 1100.0  # cycles: arguments, scratchpad, threads asked for, and back, with one call of a kernel
 KERNEL = 150.0  # cycles of a call: its parameters, its registers saved, the last turns of its loops foreseen wrongly
@@ -74,7 +82,8 @@ def around(problem: Problem, row: str, machine: Machine, threads: int = 1) -> fl
     if not problem.tiles or problem.wei_tag != "any":
         return EXECUTION
     if isinstance(problem, ConvProblem):
-        return EXECUTION + (LINE * _lines(problem, row) + KERNEL * _lines_of_words(problem, row)) / threads
+        calls = LINE * _lines(problem, row) + KERNEL * _lines_of_words(problem, row)
+        return EXECUTION + (calls + KERNEL_ON_TILES * _blocks_on_tiles(problem, row)) / threads
     blocks = tile_blocks(problem) if row in ON_TILES else None
     kernel = KERNEL_ON_TILES if blocks else KERNEL if problem.m > 2 else KERNEL_OF_TWO_ROWS
     count = _calls_on_tiles(problem, blocks) if blocks else _calls(problem)
@@ -124,6 +133,13 @@ def _lines(p: ConvProblem, row: str) -> int:
         return 0
     columns = _COLUMNS if "avx512_core" in implied(isa) else _COLUMNS // 2
     return p.mb * p.groups * p.oh * -(-(p.oc // p.groups) // columns)
+
+
+def _blocks_on_tiles(p: ConvProblem, row: str) -> int:
+    """Blocks of lines of outputs, and of columns, that a kernel of several taps on tiles is called for."""
+    if row not in CONVOLUTIONS_ON_TILES or p.kh * p.kw == 1:
+        return 0
+    return p.mb * p.od * p.groups * -(-p.oh // lines_at_once(p)) * -(-(p.oc // p.groups) // columns_of(p))
 
 
 def _lines_of_words(p: ConvProblem, row: str) -> int:

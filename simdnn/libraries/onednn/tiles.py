@@ -26,6 +26,7 @@ from simdnn.libraries.onednn.order import (
 from simdnn.libraries.onednn.refusals import refuse_raw, refuse_scaled_parts, refuse_sum_in_gemm
 from simdnn.libraries.onednn.tile_blocks import tile_blocks
 from simdnn.libraries.onednn.tile_cuts import TileCut, copy_is_small, cut_of, is_unsure
+from simdnn.libraries.onednn.tile_lines import lines_at_once
 
 AMX = "avx10_1_512_amx"  # oneDNN's name of the cap
 _FIRST_LEVEL = 48 * 1024  # bytes of the first cache of the CPUs that have tiles
@@ -193,7 +194,8 @@ def cut_for_tiles(dot: DotProduct, isa: str, problem: Problem) -> Options:
         block = rounded_block(problem) if problem.src == "f32" and problem.tiles else 0
         if 0 < block < problem.ic // problem.groups:
             return Options(cut=-(-block // 32) * 32, order=Order("filled", block=block) if block % 32 else Order())
-        return Options(merged_scales=dot.acc == "s32", order=_order(problem))
+        lines = lines_at_once(problem) if problem.tiles else 1
+        return Options(merged_scales=dot.acc == "s32", order=_order(problem), lines=lines)
     d = problem.decompression
     own = problem.src in ("bf16", "f16") and problem.left_to != "gemm" and (not d or fmt(problem.wei).is_float)
     chain, even, _ = cut_of(problem) if own else TileCut(0, 0)

@@ -26,7 +26,6 @@ class CoreModel(CoreMemory):
     """One run over `turns` times `size` ops; `advance` executes one cycle."""
 
     sent: Ints  # where the uops of the op that is renamed have gone
-    tile_store: int  # the last store of a tile
     # The ends of a loop's turns, and the work on each port by then.
     ends: int
     end_at: Ints
@@ -352,11 +351,6 @@ class CoreModel(CoreMemory):
         if self.accumulator[row] != NOWHERE:
             self.operand(row, node, self.value_of[self.accumulator[row]], self.gain[row])
         self.unissued[node] = self.uops[row]
-        if self.is_tile[row] != 0:
-            if self.store_tensor[row] != NOWHERE:
-                self.tile_store = node
-            elif self.uops[row] > 0 and self.load_tensor[row] == NOWHERE != self.tile_store:
-                self.depend(node, self.tile_store, 0.0)  # measured: products do not overtake stores of tiles
         for uop in range(first, last):
             if self.sent[uop - first] != NO_PORT:
                 self.entered(node, self.sent[uop - first])

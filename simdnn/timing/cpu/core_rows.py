@@ -143,7 +143,6 @@ class Places:
             "load_room": core.load_queue,
             "store_room": core.store_queue,
             "counted_at": -1,
-            "tile_store": NOWHERE,
             "last_tensor": NOWHERE,
         }
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from isa_models.instruction import TILE_ROWS
+from isa_models.instruction import TILE_ROWS, instruction
 from isa_models.machines.cpu_record import InstructionTiming, LoadWidth, Machine, StoreWidth
 
 _NARROW = re.compile(r"\br(8|16|32)\b")
@@ -57,6 +57,7 @@ class Step:
     load: MemRef | None = None
     store: MemRef | None = None
     rows: int = 0  # of a tile instruction's destination (stores: source): what its time goes by
+    crossing: int = 0  # rows in memory that lie in two lines each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,6 +203,8 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
     choices, load, store = kind.choices, kind.load, kind.store
     rows = step.rows or full  # a tile's memory operand is one of 512 bits for each row
     occupancy = -(-row.occupancy * rows // full)
+    if step.crossing and row.load_bits:
+        occupancy += round(core.tile_crossing.longer(step.crossing, kind.past))
     sooner = row.occupancy - occupancy  # a tile with fewer rows is through the unit by so much earlier
     if row.tile and not (row.load_bits or row.store_bits):
         occupancy = row.occupancy  # which a product keeps busy with all rows of its second operand
@@ -233,7 +236,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         blocked_latency=load.blocked_latency,
         store=(step.store or MemRef("?", None, row.store_bits // 8)) if row.store_bits else None,
         store_addresses=store.addresses if row.store_bits else 0,
-        commit_cycles=store.commit_cycles * rows,
+        commit_cycles=store.commit_cycles * (rows + step.crossing),
         other_line_cycles=store.other_line_cycles * rows,
         crossing_cycles=store.crossing_cycles,
         from_other_unit=kind.from_other_unit if not nothing else 0.0,
@@ -256,6 +259,7 @@ class _Kind:
     stored: LoadWidth  # of what it stores
     load_share: float
     ignores_destination: bool
+    past: bool  # whether its lines pass the first cache by
     from_other_unit: float
     late_result: float
 
@@ -280,6 +284,7 @@ def _kind(machine: Machine, mnemonic: str, form: str, jump: str, wide: bool, til
         core.load(row.store_bits // full, general) if row.store_bits else load,
         core.load_share(load),
         core.ignores_destination_of(mnemonic),
+        row.tile and row.load_bits > 0 and instruction(mnemonic).apart,
         core.other_unit.cycles_to(timed) if choices else 0.0,
         core.late_results.cycles_of(timed) if choices else 0.0,
     )

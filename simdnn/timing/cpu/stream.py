@@ -8,6 +8,7 @@ around such a loop, where the add also takes it back.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -17,6 +18,7 @@ from isa_models.formats import fmt
 from simdnn.program.records import Loop, Memory, Op, Place, Program, Register, Straight
 from simdnn.timing.cpu.steps import MemRef, Step
 
+LINE = 64  # bytes
 _CONFIGURATION = "tilecfg"  # a register that all tile instructions read
 
 
@@ -116,6 +118,7 @@ class Stream:
                 elif not op.definition.ahead:
                     loaded.add(memory.tensor)
         self.both = stored & loaded  # tensors through which a store may feed a load
+        self.tiles = any([form.definition.tile for form in program.forms])
 
     def line(self, op: Op, at: Mapping[str, int], moving: str = "") -> CountedStep:
         """The line of an op where the variables stand `at`; `moving` is the variable of the loop that repeats it."""
@@ -134,6 +137,8 @@ class Stream:
     def placed(self, op: Op) -> CountedStep:
         """The line of an op without an address."""
         fixed = _line_of(op)
+        if crossing := self.crossing(op):
+            fixed = CountedStep(fixed.counted, replace(fixed.step, crossing=crossing))
         if not (memory := self._shared(op)):
             return fixed
         ref = MemRef(memory.tensor, None, memory.bits // memory.rows // 8 + abs(self._reach(memory)))
@@ -144,10 +149,12 @@ class Stream:
         """For each op a key that is equal for ops whose lines are equal."""
         if not self.shares(ops):
             return [*ops.forms]
-        shared, reach = self._shared, self._reach
+        shared, reach, crossing = self._shared, self._reach, self.crossing
         return [
-            (number, memory.tensor, reach(memory)) if (memory := shared(op)) else number
-            for number, op in zip(ops.forms, ops, strict=True)
+            (number, memory.tensor if memory else "", reach(memory) if memory else 0, rows)
+            if memory or rows
+            else number
+            for number, memory, rows in zip(ops.forms, map(shared, ops), map(crossing, ops), strict=True)
         ]
 
     def address(self, op: Op) -> tuple[int | None, tuple[tuple[str, int], ...]]:
@@ -173,8 +180,20 @@ class Stream:
         return memory if memory is not None and memory.tensor in self.both else None
 
     def shares(self, ops: Straight) -> bool:
-        """Whether some of the ops touch a tensor that is both stored to and loaded from."""
+        """Whether some of the ops touch a tensor that is both stored to and loaded from, or rows that cross lines."""
+        if self.tiles and any(map(self.crossing, ops)):
+            return True
         return bool(self.both) and any([memory.tensor in self.both for memory, *_ in ops.alike])
+
+    def crossing(self, op: Op) -> int:
+        """About how many rows of a tile in memory lie in two lines each, wherever loops move it."""
+        memory = op.memory
+        if memory is None or not op.definition.tile:
+            return 0
+        unit = self._unit(memory)
+        moves = math.gcd(LINE, *[step * unit for _, step in memory.index.terms])
+        apart, size = memory.stride * unit if memory.rows > 1 else 0, memory.bits // memory.rows // 8
+        return _crossing_rows(memory.index.const * unit % LINE, apart % LINE, memory.rows, size, moves)
 
     def _unit(self, memory: Memory) -> int:
         return fmt(self.program.tensor[memory.tensor].dtype).bits // 8
@@ -224,6 +243,13 @@ def _collect_streams(
             moving = [depth_of[name] for name, _ in memory.index.terms if name in depth_of]
             if moving:
                 around[max(moving)].add((memory.tensor, memory.index.terms))
+
+
+@lru_cache(maxsize=1024)
+def _crossing_rows(start: int, apart: int, rows: int, size: int, moves: int) -> int:
+    """Rows of `size` bytes that cross from a line to the next, where loops move the first by multiples of `moves`."""
+    places = [(start + row * apart + move) % LINE for row in range(rows) for move in range(0, LINE, moves)]
+    return round(sum([place + size > LINE for place in places]) * moves / LINE)
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,190 @@
+"""A convolution of few channels on AMX tiles as a library goes through it, for the clock alone: `amx.py` has the bits.
+
+oneDNN makes channels of a kernel row's columns, or of all taps (`conv_brgemm_relo_type_t` in its
+jit_brgemm_conv_utils.cpp). Pixels are copied one by one with masked moves (`maybe_conv_inp` in jit_brgemm_conv.cpp),
+for a block of lines of outputs, into a buffer of the thread; lines of the padding are cleared in the same way. A row of
+a tile is a window of that buffer, as it lies: rows overlap, and cross from a line of the cache to the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
+
+from isa_models.formats import fmt
+from simdnn.kernels.common.code import Code, along, loop, nest
+from simdnn.kernels.common.problems import ConvProblem
+from simdnn.kernels.common.sums import Options
+from simdnn.kernels.x86.amx import AmxTiles, tiled
+from simdnn.kernels.x86.code import Unit, fill_zero, zero
+from simdnn.kernels.x86.dots import Dot
+from simdnn.kernels.x86.gemm import Gemm
+from simdnn.kernels.x86.lines import copied
+from simdnn.kernels.x86.product import Product
+from simdnn.kernels.x86.source import Source
+from simdnn.kernels.x86.source_steps import Reading
+from simdnn.kernels.x86.tile import Chain, Panel
+from simdnn.program.records import Affine, Program, Steps, Tensor
+
+_ROOM = 64 * 32  # elements of rows of tiles behind the last pixel
+
+
+@dataclass(frozen=True)
+class PixelLines:
+    """A buffer of pixels, copied for `together` lines of outputs at a time.
+
+    Its order is (line, x, c); (x, line, c) where `beside`, with the lines of a kernel side by side.
+    """
+
+    source: Source
+    problem: ConvProblem
+    together: int
+    beside: bool
+    apart: int  # elements from one pixel to the next
+
+    @property
+    def wide(self) -> int:
+        """Pixels of a line, with the padding."""
+        p = self.problem
+        return p.iw + p.padding[1] + p.padding[3]
+
+    @property
+    def row(self) -> int:
+        """Elements from one line of the image to the next."""
+        return self.source.ic if self.beside else self.wide * self.apart
+
+    @property
+    def lines(self) -> int:
+        """Lines of the image that a block of lines of outputs takes."""
+        p = self.problem
+        return (self.together - 1) * p.strides[0] + p.kh
+
+    @property
+    def copied(self) -> int:
+        """Lines that the buffer does not have from the block before: side by side, those of one group move on."""
+        p = self.problem
+        return min(p.kh, p.strides[0]) if self.beside and p.groups == 1 else self.lines
+
+    def tensor(self) -> Tensor:
+        size = self.lines * self.row + self.wide * self.apart
+        return Tensor("lines", self.source.read, size + _ROOM, "scratch")
+
+    def stage(self, unit: Unit) -> Code:
+        """The copies of all blocks; lines of the padding cost what lines of the image do."""
+        p, s, kind = self.problem, self.source, f"u{fmt(self.source.read).bits}"
+        blocks, i, x = -(-p.oh // self.together), Affine.var("i"), Affine.var("x")
+        count = min(self.copied, p.ih)
+        step = (p.ih - count) // max(1, blocks - 1)
+        stored = Affine.var("n") * s.image + (Affine.var("y") * step + i) * s.row + x * s.pixel + Affine.var("g") * s.ic
+        at = i * self.row + (x + p.padding[1]) * self.apart
+        line: Code = [zero(unit.reg("z"))]
+        for first, edge in ((0, p.padding[1]), (p.padding[1] + p.iw, p.padding[3])):
+            place = i * self.row + (x + first) * self.apart
+            line += loop("x", edge, fill_zero(unit, "lines", s.read, place, s.ic, "f", "z")) if edge else []
+        line += loop("x", p.iw, copied(unit, kind, (s.tensor, stored), ("lines", at), s.ic))
+        return nest([("n", p.mb), ("y", blocks), ("g", p.groups)], loop("i", count, line))
+
+
+class FewChannels(Product):
+    """A product whose rows are windows of such a buffer."""
+
+    def __init__(self, name: str, problem: ConvProblem, unit: Unit, dot: Dot, options: Options) -> None:
+        super().__init__(name, problem, unit, dot, options)
+        self.beside = options.order.fold == "window"
+
+    @property
+    def taps(self) -> int:
+        """Elements of a sum that lie beside each other."""
+        c = self.conv
+        return c.kw * (c.kh if self.beside else 1) * self.ic
+
+    @cached_property
+    def reading(self) -> Reading:
+        c, whole = self.conv, self.dot.whole
+        pixel = self.ic * (c.kh if self.beside else 1)
+        s = Source(c.src, self.dot.src, c.mb, c.ih, c.iw, c.groups, self.ic, self.ic)
+        lines = PixelLines(s, c, self.options.lines, self.beside, pixel)
+        down, kh = (0, 1) if self.beside else (lines.row, c.kh)
+        padded = -(-self.taps // whole) * whole
+        return Reading(s, "lines", 0, 0, c.strides[1] * pixel, 0, down, 0, kh, 1, padded, planes=lines)
+
+
+class ChannelsInPlace(Product):
+    """A product of one tap whose rows are as short as the channels of the image, where they lie."""
+
+    @property
+    def taps(self) -> int:
+        """Elements of a sum that lie beside each other."""
+        return self.ic
+
+    @cached_property
+    def reading(self) -> Reading:
+        c, whole = self.conv, self.dot.whole
+        s = WithRoom(c.src, self.dot.src, c.mb, c.ih, c.iw, c.groups, self.ic, self.ic)
+        line, column = c.strides[0] * s.row, c.strides[1] * s.pixel
+        return Reading(s, "src", s.image, line, column, self.ic, 0, 0, 1, 1, -(-self.ic // whole) * whole)
+
+
+class WithRoom(Source):
+    """An image with room behind it for rows of tiles that are taken as whole ones."""
+
+    def tensors(self) -> list[Tensor]:
+        return [replace(tensor, size=tensor.size + _ROOM) for tensor in super().tensors()]
+
+
+@dataclass(frozen=True, eq=False)
+class ShortRows(AmxTiles):
+    """Tiles whose rows are no longer than what is summed: they do not cross lines here, each in a line of its own."""
+
+    @property
+    def distance(self) -> int:
+        return self.dot.whole
+
+
+@dataclass(frozen=True, eq=False)
+class BufferedTiles(AmxTiles):
+    """Tiles whose sums all go through the buffer; the lines that they go to are asked for while products run.
+
+    Here that is before all products of a block, in the steps in which they are stored.
+    """
+
+    @cached_property
+    def stored_as_is(self) -> bool:
+        return False
+
+    def products(self, panel: Panel, chain: Chain, at: tuple[Steps, Affine], number: Affine | None) -> Code:
+        code = super().products(panel, chain, at, None)
+        if number is None or not self.product.options.ahead:
+            return code
+        return along(self.rows, self.together(self.buffered(panel)), partial(self.asked, panel, number), var="e") + code
+
+
+@dataclass(frozen=True, eq=False)
+class ShortBufferedTiles(BufferedTiles, ShortRows):
+    """Tiles of short rows whose sums all go through the buffer."""
+
+
+def few_channels(product: FewChannels | ChannelsInPlace, accumulation: str) -> Program:
+    """The program of such a product."""
+    short = product.taps <= product.dot.whole
+    buffered = isinstance(product, FewChannels)
+    kind = (ShortBufferedTiles if short else BufferedTiles) if buffered else ShortRows
+    return panels_first(tiled(product, accumulation, kind)).program
+
+
+class PanelsFirst(Gemm):
+    """A nest in which a panel of weights meets all rows of a line before the next does, those of the last block too."""
+
+    def rows_outside(self) -> Code:
+        code: Code = []
+        for panels, panel in self.weights.panels():
+            blocks = [self.block(*block, panel) for block in self.blocks.rows]
+            code += nest([*blocks[0][0], ("j", panels)], [s for _, body in blocks for s in body], parallel=True)
+        return code
+
+
+def panels_first(gemm: Gemm) -> Gemm:
+    """Such a nest of a product's; where rows are one run, as it is."""
+    if gemm.product.flat:
+        return gemm
+    return PanelsFirst(**{part.name: getattr(gemm, part.name) for part in fields(gemm)})
