@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from typing import Any
 
 
@@ -32,6 +33,22 @@ def variables(names: tuple[str, ...]) -> tuple[str | None, ...]:
     if known.keys().isdisjoint(keys := _keys(names)):
         return (None,) * len(names)
     return _decoded(tuple(map(known.get, keys)))
+
+
+def noted(names: tuple[str, ...]) -> Callable[[], tuple[object, ...]]:
+    """A function that tells the values of several as the environment has them: others where one of them has changed.
+
+    >>> note = noted(("SIMDNN_EXAMPLE",))
+    >>> note() == note()
+    True
+    """
+    keys = _keys(names)
+
+    def note() -> tuple[object, ...]:
+        known = getattr(os.environ, "_data", None)
+        return tuple(map(os.environ.get, names) if known is None else map(known.get, keys))
+
+    return note
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""Memory of large arrays, each from the beginning of a cache line, kept for the next array once nobody holds it.
+"""Memory of arrays, each from the beginning of a cache line, kept for the next array once nobody holds it.
 
 A new page costs the system more than a kernel takes to fill it, and allocators give large arrays new pages each time.
 Arrays that fill pages of 2 MB begin one: NumPy asks Linux for such pages, whose addresses a core keeps more of.
@@ -11,6 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ Array = npt.NDArray[Any]
 
 LINE = 64  # bytes of a cache line
 _PAGE = 1 << 21  # bytes of a large page
-_LEAST = 1 << 17  # bytes from which memory is kept: allocators keep what is smaller themselves
+_LEAST = 1 << 12  # bytes from which memory is kept: of what is smaller an allocator's own takes as long
 _MOST = 1 << 27  # bytes kept of each size, and when new memory is asked for of all
 _OCTETS = np.dtype(np.uint8)
 _kept: dict[int, deque[_Home]] = {}  # by size; each operation on it is one that no other thread comes between
@@ -70,13 +71,36 @@ class _Home(weakref.ref[_Loan]):
     memory: Array
 
 
+def taker(size: int, dtype: np.dtype[Any] = _OCTETS, shape: tuple[int, ...] | None = None) -> Callable[[], Array]:
+    """`empty` for who asks for arrays of one kind again and again: what that takes to know is found once.
+
+    >>> take = taker(1 << 18, np.dtype("f4"), (256, 256))
+    >>> take().shape, take().ctypes.data % LINE
+    ((256, 256), 0)
+    """
+    whole = (size // dtype.itemsize,) if shape is None else shape
+    if size < _LEAST:
+        return partial(_new, np.empty, size, dtype, whole)
+    several = _several(_rounded(size))
+
+    def take() -> Array:
+        try:
+            home = several.pop()
+        except IndexError:
+            return _new(np.empty, size, dtype, whole)
+        return _lent(home.memory, several, dtype, whole)
+
+    return take
+
+
 def _used(size: int, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> Array | None:
     """Memory that somebody else had before."""
+    several = _several(_rounded(size))
     try:
-        home = _kept[_rounded(size)].pop()
-    except (KeyError, IndexError):
+        home = several.pop()
+    except IndexError:
         return None
-    return _lent(home.memory, size, dtype, shape)
+    return _lent(home.memory, several, dtype, (size // dtype.itemsize,) if shape is None else shape)
 
 
 def _new(make: Callable[..., Array], size: int, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> Array:
@@ -88,18 +112,22 @@ def _new(make: Callable[..., Array], size: int, dtype: np.dtype[Any], shape: tup
     if small:
         return np.ndarray((size // dtype.itemsize,) if shape is None else shape, dtype, memory, first)
     _keep_few()
-    return _lent(memory[first : memory.size - step + first], size, dtype, shape)
+    memory = memory[first : memory.size - step + first]
+    return _lent(memory, _several(whole), dtype, (size // dtype.itemsize,) if shape is None else shape)
 
 
-def _lent(memory: Array, size: int, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> Array:
-    several = _kept.get(memory.size)
-    if several is None:
-        several = _kept.setdefault(memory.size, deque(maxlen=_MOST // memory.size))
+def _lent(memory: Array, several: deque[_Home], dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     holder = memory.view(_Loan)
     loan = holder.view()
     holder.home = home = _Home(loan, several.append)
     home.memory = memory
-    return np.ndarray((size // dtype.itemsize,) if shape is None else shape, dtype, loan)
+    return np.ndarray(shape, dtype, loan)
+
+
+def _several(size: int) -> deque[_Home]:
+    """The memory of a size that is kept."""
+    found = _kept.get(size)
+    return _kept.setdefault(size, deque(maxlen=_MOST // size)) if found is None else found
 
 
 def _keep_few() -> None:

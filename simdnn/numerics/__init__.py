@@ -11,6 +11,8 @@ from simdnn.numerics import compiled, reference
 from simdnn.numerics.bound import Inputs as Inputs
 from simdnn.numerics.bound import unbound
 from simdnn.numerics.buffers import buffers_of
+from simdnn.numerics.calls import call_of as call_of
+from simdnn.numerics.calls import filling_of as filling_of
 from simdnn.numerics.covered import maker
 from simdnn.program.check import verify
 from simdnn.program.records import Program

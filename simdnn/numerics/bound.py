@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy import ndarray
 
@@ -28,6 +28,7 @@ class Inputs(dict[str, Any]):
     """Inputs that stay, and the program that is bound to them."""
 
     bound: Bound | None = None
+    call: Any = None  # what runs the program on them at once, for who made it ready; False where nothing does
 
     def to(self, program: Program) -> Bound:
         """The program, bound to these."""
@@ -36,18 +37,38 @@ class Inputs(dict[str, Any]):
         return self.bound
 
 
+class Given(NamedTuple):
+    """An input that comes with each run: its place among the tensors, and the bytes whose multiple its address is."""
+
+    place: int
+    tensor: Tensor
+    dtype: Any
+    line: int
+
+
+class Room(NamedTuple):
+    """Memory that a run writes: its place among the tensors, bytes, and what makes it as a run may find it."""
+
+    place: int
+    name: str
+    size: int
+    dtype: Any
+    make: Any
+    comes_back: bool
+    private: bool
+
+
 class Bound:
     """A proved program with some of its inputs, which nobody changes any more."""
 
     def __init__(self, program: Program, inputs: Mapping[str, Any]) -> None:
         self.program = verify(program)
-        self._code: compiled.Compiled | None = None
-        self._addresses: list[int] = []
+        self.code: compiled.Compiled | None = None  # once it is made well
+        self.addresses: list[int] = []  # 0 for those that a run has to find
         self._held: list[Array] = []  # arrays at those addresses
-        #: places among the tensors, the tensors, their types, and the bytes whose multiples are their addresses
-        self._given: list[tuple[int, Tensor, Any, int]] = []
-        self._rooms: list[tuple[int, str, int, Any, Any, bool]] = []
-        self._large = self.program.executed >= compiled.SHARED_OPS
+        self.given: list[Given] = []
+        self.rooms: list[Room] = []
+        self.large = self.program.executed >= compiled.SHARED_OPS
         read = _bytes_read(program)
         for place, tensor in enumerate(program.tensors):
             place_of = 0
@@ -57,31 +78,31 @@ class Bound:
                 place_of = address(array)
             elif tensor.kind == "input":
                 once = read[tensor.name] <= tensor.nbytes  # no more than a copy to the beginning of a line would
-                self._given.append((place, tensor, fmt(tensor.dtype).dtype, 1 if once else LINE))
+                self.given.append(Given(place, tensor, fmt(tensor.dtype).dtype, 1 if once else LINE))
             else:
                 make, dtype = maker(program, tensor), fmt(tensor.dtype).dtype
-                size = tensor.size * dtype.itemsize
-                self._rooms.append((place, tensor.name, size, dtype, make, tensor.kind == "output"))
-            self._addresses.append(place_of)
-        self._packed = Struct(f"{len(self._addresses)}P").pack
+                size, back, private = tensor.size * dtype.itemsize, tensor.kind == "output", tensor.kind == "private"
+                self.rooms.append(Room(place, tensor.name, size, dtype, make, back, private))
+            self.addresses.append(place_of)
+        self._packed = Struct(f"{len(self.addresses)}P").pack
 
     def run(self, others: Mapping[str, Any]) -> dict[str, Array] | None:
         """The outputs, from the inputs that are not bound; None where a run wants more than one call a stage, raises
         the alarm, or finds no memory: `numerics.run` does it then.
         """
-        code = self._ready() if self._large or self._code is None else self._code
+        code = self.ready() if self.large or self.code is None else self.code
         if code is None:
             return None
-        addresses, outputs = self._addresses.copy(), {}
+        addresses, outputs = self.addresses.copy(), {}
         held = []  # until the program has run
-        for place, tensor, dtype, line in self._given:
+        for place, tensor, dtype, line in self.given:
             array: Any = others.get(tensor.name)
             plain = type(array) is ndarray and array.dtype == dtype and array.size == tensor.size
             if not (plain and array.flags.c_contiguous) or address(array) % line:
                 array = input_of(self.program, tensor, others)
             addresses[place] = address(array)
             held.append(array)
-        for place, name, size, dtype, make, comes_back in self._rooms:
+        for place, name, size, dtype, make, comes_back, _ in self.rooms:
             try:
                 array = make(size, dtype)
             except MemoryError:
@@ -96,12 +117,12 @@ class Bound:
                 return None
         return outputs
 
-    def _ready(self) -> compiled.Compiled | None:
+    def ready(self) -> compiled.Compiled | None:
         """The machine code, kept once it is made well; of a large program asked for each time, which more cores may
         share by now.
         """
         code = compiled.at_once(self.program)
-        self._code = None if code is None or code.hasty else code
+        self.code = None if code is None or code.hasty else code
         return code
 
 

@@ -74,23 +74,23 @@ def execute(program: Program, buffers: dict[str, Array], threads: int = 1, nativ
         _run(compile_program(program, native, optimistic=False, hasty=hasty), program, buffers, threads)
 
 
-def at_once(program: Program) -> Compiled | None:
-    """Machine code for a run whose stages are a call each, on one core; None where the program's are not."""
+def at_once(program: Program, runs: int = 1) -> Compiled | None:
+    """Machine code for some runs whose stages are a call each, on one core; None where the program's are not."""
     if program.executed >= SHARED_OPS and host_threads() > 1:
         return None
-    code = compile_program(program, hasty=_EXECUTED[program.signature] + program.executed <= HASTY_OPS)
+    code = compile_program(program, hasty=_EXECUTED[program.signature] + runs * program.executed <= HASTY_OPS)
     if not code.brief:
         return None
     if code.hasty:
-        _in_haste(program)  # which counts it
+        _in_haste(program, runs)  # which counts them
     return code
 
 
-def _in_haste(program: Program) -> bool:
-    """Whether a run that begins now makes do with hasty code: all runs of the program until then are short together."""
+def _in_haste(program: Program, runs: int = 1) -> bool:
+    """Whether runs that begin now make do with hasty code: all of the program until then are short together."""
     with _LOCK:
         if (before := _EXECUTED[program.signature]) <= HASTY_OPS:
-            _EXECUTED[program.signature] = before = before + program.executed
+            _EXECUTED[program.signature] = before = before + runs * program.executed
         return before <= HASTY_OPS
 
 

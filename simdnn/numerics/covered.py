@@ -20,7 +20,7 @@ from isa_models.memory import empty, zeros
 from isa_models.readings.arrays import Array
 from simdnn.program.records import Loop, Memory, Op, Program, Statement, Tensor
 
-_LEAST = 1 << 17  # bytes of a tensor for which it is worth to look
+_LEAST = 1 << 8  # bytes of a tensor for which it is worth to look
 _MOST = 8  # runs of elements that are left out, up to which only they are cleared
 _SHARE = 0.75  # of a tensor's elements that are written at the least: of new memory the system gives zeros
 Left = tuple[slice, ...]  # runs of elements

@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable
 from contextlib import ContextDecorator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from isa_models import InvalidArgument
 from isa_models.environment import variable as variable_of
@@ -36,6 +36,7 @@ class _Thread(threading.local):
     """The defaults that one thread has set, by setting."""
 
     defaults: tuple[tuple[Setting[Any], Any], ...] = ()
+    any_set: ClassVar[bool] = False  # whether a thread ever set one
 
 
 _THREAD = _Thread()
@@ -74,6 +75,7 @@ class Setting(Generic[T]):
     def set_default(self, value: T | None) -> None:
         """Set this thread's default; None gives the word back to the environment."""
         others = tuple(one for one in _THREAD.defaults if one[0] is not self)
+        _Thread.any_set = True
         _THREAD.defaults = others if value is None else (*others, (self, self.check(value)))
 
     def _from_environment(self, variable: str, text: str) -> T:
@@ -148,6 +150,11 @@ def in_force() -> Hashable:
     entered = _SCOPES.get()
     scopes: Hashable = tuple([(scope.setting, scope.value) for scope in entered]) if entered else ()
     return scopes, _THREAD.defaults
+
+
+def none_in_force() -> bool:
+    """Whether settings go by nothing but the environment."""
+    return not (_SCOPES.get() or _Thread.any_set and _THREAD.defaults)
 
 
 @keywords

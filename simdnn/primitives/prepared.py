@@ -18,12 +18,13 @@ from isa_models import Unimplemented
 from isa_models.alike import alike
 from isa_models.environment import variables
 from isa_models.forks import ForkLock
+from isa_models.memory import address, empty
 from isa_models.plugins import Registry
 from isa_models.readings.arrays import Array, copied_to_a_line, is_masked
 from isa_models.readings.turned import copied_in_order
 from simdnn import verbose
 from simdnn.kernels.common.epilogue import Epilogue, Parameters
-from simdnn.kernels.common.kept import InPanels, Known, Made, keep, kept
+from simdnn.kernels.common.kept import InPanels, Known, Made, borrowed, keep, kept, recalled
 from simdnn.kernels.common.kernel import Apart, Kernel
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.problems import ConvProblem, Problem
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from simdnn.explanations.steps import Explanation
     from simdnn.numerics.bound import Inputs
 
-_VARIABLES = (*mathmode.VARIABLES, *verbose.VARIABLES, *VARIABLES)  # of the environment that calls go by
+READ = (*mathmode.VARIABLES, *verbose.VARIABLES, *VARIABLES)  # variables of the environment that calls go by
 _MOST = 256  # kinds of calls that are known
 _LOCK = ForkLock()
 _known: dict[Hashable, Prepared] = {}
@@ -135,6 +136,51 @@ class Prepared:
         if self.verbose:
             note(result, written(self.given, self.problem))
         return result
+
+    def takes(self, weights: Array | Reordered) -> bool:
+        """Whether `again` takes weights like these, as they are."""
+        if isinstance(weights, Reordered):
+            return weights._known.values.shape == self.weights
+        return weights.shape == self.weights and weights.dtype.isnative
+
+    def again(self, src: Array, weights: Array | Known) -> Result:
+        """`run` without a bias on arrays of this machine's byte order: one call of machine code where that is ready for
+        the weights, and one that packs them where no product met them before.
+        """
+        known = weights if isinstance(weights, Known) else recalled(weights)
+        inputs: Any = self._latest.get(None) if known is None else known.made.get((self, None))
+        call = None if inputs is None else inputs.call
+        if call and src.flags.c_contiguous and not LOG.isEnabledFor(INFO):
+            own = self._in_panels(weights) if known is None else known  # type: ignore[arg-type]  # an array is not known
+            if own is not None and (made := call(src, *own.tensors.values())) is not None:
+                copied, output = made
+                return Result.of(self._estimate, output, Operands(self, copied, own, self.parameters))
+            call = inputs.call = None
+        known = borrowed(weights) if known is None else known  # type: ignore[arg-type]
+        result = self.run(src, known)
+        if call is None:
+            self._have_call(known, result)
+        return result
+
+    def _in_panels(self, weights: Array) -> InPanels | None:
+        """Weights packed by a program, where there is one."""
+        blocked, found = self.kernel.blocked, self._packer and self._packer(weights)
+        return InPanels(found, blocked, self.weights) if found and blocked else None
+
+    def _have_call(self, known: Known, result: Result) -> None:
+        """Make ready what runs the program at once, where it reads and leaves the very arrays of a result."""
+        inputs: Any = known.made.get((self, None)) if known.stays else self._latest.get(None)
+        if inputs is None or inputs.bound is None or self.apart is None:
+            return
+        inputs.call = False
+        if self.verbose or self.kernel.scales or not (known.stays or self._panels):
+            return
+        names = () if known.stays or self._panels is None else tuple(self._panels.sizes)
+        src, output = result._operands.src, result.output
+        left = {room.name: empty(room.size, room.dtype) for room in inputs.bound.rooms if room.comes_back}
+        read = [*self.apart.source(src).values(), *left.values()]
+        if [*map(_place, read)] == [_place(src), _place(self.kernel.finish(left))]:
+            inputs.call = engines().call_of(inputs.bound, src, output, *names)
 
     def _outputs(self, src: Array, known: Known, parameters: Parameters) -> Mapping[str, Array]:
         """All that the program leaves."""
@@ -272,6 +318,11 @@ def _shaped(array: Array, shape: tuple[int, ...]) -> Array:
     return array if array.shape == shape else array.reshape(shape)
 
 
+def _place(array: Array) -> tuple[int, int, bool]:
+    """Where the elements of an array lie, and whether in C order."""
+    return address(array), array.nbytes, array.flags.c_contiguous
+
+
 def _kept(choice: Choice) -> Kernel:
     """The kernel that ran."""
     return choice.kernel
@@ -288,7 +339,7 @@ def prepared_of(result: Result) -> Prepared:
 
 def circumstances() -> tuple[Hashable, ...]:
     """All that calls go by beside their arguments: modes in force, the environment, what has been registered."""
-    return mathmode.in_force(), variables(_VARIABLES), Registry.changes
+    return mathmode.in_force(), variables(READ), Registry.changes
 
 
 def kind_of_call(

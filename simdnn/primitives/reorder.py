@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from os import PathLike
@@ -186,13 +186,21 @@ class Packer:
     def __init__(self, blocked: Blocked, tag: str, dtype: str) -> None:
         self.what, self.names = (tag, dtype, blocked), tuple(blocked.sizes)
         self.met = 0  # weights
+        self.fill: Any = None  # what runs the program at once; False where nothing does
 
     def __call__(self, weights: Array) -> Mapping[str, Array] | None:
         """The panels; None the first times, which take longer to compile the program than NumPy to pack."""
         self.met += 1
         if weights.nbytes < _LEAST or self.met < _OFTEN:
             return None
-        made = self._run(self._program, {"plain": weights.reshape(-1)}, engine="compiled")
+        if self.fill is None:
+            self.fill = self._engines.filling_of(self._program)
+        if self.fill and weights.flags.c_contiguous:
+            found: Mapping[str, Array] | None = self.fill(weights)
+            if found is not None:
+                return found
+            self.fill = None
+        made = self._engines.run(self._program, {"plain": weights.reshape(-1)}, engine="compiled")
         return {name: made[name] for name in self.names}
 
     @functools.cached_property
@@ -200,10 +208,10 @@ class Packer:
         return packing.reorder(*self.what)
 
     @functools.cached_property
-    def _run(self) -> Callable[..., Mapping[str, Array]]:
+    def _engines(self) -> Any:
         from simdnn import numerics  # brings LLVM
 
-        return numerics.run
+        return numerics
 
 
 @functools.lru_cache(maxsize=256)

@@ -325,14 +325,25 @@ class Result(Estimate):
     def of(
         cls, estimate: Mapping[str, Any], output: Array, operands: Operands, dst_scales: Array | None = None
     ) -> Result:
-        """A result of a call whose fields of an estimate are known: `Result(**estimate, …)` in a quarter of the time,
-        as it sets a field of a frozen record by itself.
+        """A result that shares the fields of an estimate with others of its kind. `Result(**estimate, …)` would copy
+        them, and to touch each takes longer than a small product.
         """
         made = object.__new__(cls)
-        object.__setattr__(
-            made, "__dict__", {**estimate, "output": output, "_operands": operands, "dst_scales": dst_scales}
-        )
+        own = {"output": output, "_operands": operands, "dst_scales": dst_scales, "_shared": estimate}
+        object.__setattr__(made, "__dict__", own)
         return made
+
+    if not TYPE_CHECKING:  # for which the fields are those of the dataclass
+
+        def __getattr__(self, name: str) -> Any:
+            """A field that is shared."""
+            try:
+                return vars(self)["_shared"][name]
+            except KeyError:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *vars(self).get("_shared", ())})
 
     @cached_property
     def departed(self) -> Departures:

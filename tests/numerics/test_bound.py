@@ -51,7 +51,7 @@ def test_hasty_code_is_not_kept() -> None:
         compiled._EXECUTED[kernel.program.signature] = before
         outputs = bound.run(kernel.prepare.source(src))
         assert outputs is not None and (outputs["dst"] == 24).all()
-        assert (bound._code is not None) == kept
+        assert (bound.code is not None) == kept
 
 
 @pytest.mark.parametrize("slice_s", [0.0, 1e9])

@@ -14,8 +14,9 @@ import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -31,7 +32,7 @@ _LEAST = 1 << 10  # bytes of weights that are kept: fewer are made again as fast
 _MOST = 1 << 32  # bytes kept in all, or fewer: a process on each core keeps a quarter of the memory together
 _FEW = 4096  # weights that are remembered as met, and that are kept
 _WAYS = 16  # things that are kept of the same weights
-_ENDS, _BETWEEN = 256, 64  # bytes of weights by which they are looked up
+_SAMPLES = 96  # elements of weights by which they are looked up
 #: bytes of weights that are watched, and how often they are compared before: four comparisons of a page (0.3 us each in
 #: cold caches of a Zen 4) take as long as its first write while it is watched (1.2 us)
 _WATCHED, _COMPARED = 1 << 17, 4
@@ -43,6 +44,8 @@ _Look = tuple[tuple[int, ...], np.dtype[Any], Hashable]
 @dataclass(eq=False)
 class Known:
     """Weights that nobody changes, and tensors made of them by what they are made for."""
+
+    tensors: ClassVar[Made] = {}  # beside those that a program is bound to
 
     values: Array
     look: _Look | None = field(default=None, compare=False)  # where they are found
@@ -97,7 +100,7 @@ class Known:
             return False
         # another thread that finds something written takes the watch away before it renews it
         if (watch := self._watch) and watch.at == at and not watch.written() and self._watch is watch:
-            return all(self._alike(at, first, end) for first, end in watch.beside)
+            return not watch.beside or all(self._alike(at, first, end) for first, end in watch.beside)
         if self.stays and ours.nbytes >= _WATCHED:
             return self._found_same(weights, at)
         return self._alike(at, at, at + ours.nbytes)
@@ -168,39 +171,66 @@ def kept(weights: Array) -> Known:
     """A copy in C order that nobody changes: the one of an earlier call where the content is the same. Where it is new
     the caller's own, which is to be asked for its `own` before the caller may change it.
     """
-    if (of_caller := _of_callers.get(address(weights))) and (known := of_caller()) and known.same(weights):
+    return recalled(weights) or borrowed(weights)
+
+
+def borrowed(weights: Array) -> Known:
+    """A record of weights that no product met before: of those that lie in C order the caller's own."""
+    own = _own(weights) is None and weights.nbytes >= _LEAST and weights.flags.c_contiguous
+    return Known(weights.view(), borrowed=True) if own else Known(copied_to_a_line(weights))
+
+
+def recalled(weights: Array) -> Known | None:
+    """The record of weights that products met twice, or None; from now on they count as met."""
+    at = address(weights)
+    if (of_caller := _of_callers.get(at)) and (known := of_caller()) and known.same(weights):
         try:
             _known.move_to_end(known.look)  # type: ignore[arg-type]  # what callers have has been looked up
         except KeyError:  # forgotten since
             with _LOCK:
                 _keep(known)
         return known
-    if met := known_of(weights):
-        return met
-    memory: object = (whole := owner(weights)).base
-    if isinstance(memory, bytes) and not whole.flags.writeable:  # which nobody changes either
-        fix(whole)
-    own = _fixed.get(id(whole))
+    own = None
+    if not weights.flags.writeable:
+        if met := known_of(weights):
+            return met
+        own = _own(weights)
     if weights.nbytes < _LEAST or own is None and not weights.flags.c_contiguous:
-        return Known(copied_to_a_line(weights))
+        return None
     look = _look(weights) if own is None else _place(weights, own)
-    with _LOCK:
-        known, again = _known.get(look), look in _met
-        _met[look] = None
-        _met.move_to_end(look)
-        if len(_met) > _FEW:
-            _met.popitem(last=False)
+    known = _known.get(look)
+    if not _again(look) and known is None:
+        return None
     if known is None or own is None and not known.same(weights):
-        if not again:
-            return Known(weights.view(), borrowed=True) if own is None else Known(copied_to_a_line(weights))
         known = Known(copied_to_a_line(weights), look, stays=True)
     with _LOCK:
         _keep(known)
         if own is None:
-            _of_callers[address(weights)] = weakref.ref(known)
+            _of_callers[at] = weakref.ref(known)
             if len(_of_callers) > _FEW:
                 del _of_callers[next(iter(_of_callers))]
     return known
+
+
+def _own(weights: Array) -> int | None:
+    """The number of the array whose memory it is, where nobody changes that."""
+    whole = owner(weights)
+    if isinstance(whole.base, bytes) and not whole.flags.writeable:  # which nobody changes either
+        fix(whole)
+    return _fixed.get(id(whole))
+
+
+def _again(look: _Look) -> bool:
+    """Whether weights were met before; now they were."""
+    if look in _met:
+        with suppress(KeyError):  # another thread's look
+            _met.move_to_end(look)
+        return True
+    _met[look] = None
+    if len(_met) > _FEW:
+        with suppress(KeyError):
+            _met.popitem(last=False)
+    return False
 
 
 def known_of(weights: Array) -> Known | None:
@@ -250,10 +280,9 @@ def _forget() -> None:
 
 
 def _look(weights: Array) -> _Look:
-    """Shape, type and some bytes of an array: arrays of the same content have them in common, and few others."""
-    raw = weights.reshape(-1).view(np.uint8)
-    some = raw[:_ENDS], raw[_ENDS :: max(1, raw.size // _BETWEEN)], raw[-_ENDS:]
-    return weights.shape, weights.dtype, b"".join(part.tobytes() for part in some)
+    """Shape, type and some elements of an array: arrays of the same content have them in common, and few others."""
+    flat = weights.reshape(-1)
+    return weights.shape, weights.dtype, flat[:: max(1, flat.size // _SAMPLES)].tobytes()
 
 
 def _place(weights: Array, own: int) -> _Look:
