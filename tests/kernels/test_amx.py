@@ -19,7 +19,7 @@ from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.postops import RELU
 from simdnn.numerics.compiled import compile_program
 from simdnn.numerics.tiles import dot_function
-from simdnn.program.records import Memory
+from simdnn.program.records import Memory, Op
 from simdnn.timing.estimate import estimate_program
 from tests.isa_models.test_amx import manual
 from tests.kernels.test_engines import data, parameters, run_all
@@ -263,6 +263,54 @@ def test_tiles_have_their_rows() -> None:
     assert rows == {16, 1}
     loads = [op.memory for op, _ in program.ops() if op.instruction.startswith("tileload")]
     assert {m.rows for m in loads if isinstance(m, Memory)} == {16, 1}
+
+
+@pytest.mark.parametrize(
+    ("batch", "lines", "width", "stride"), [(1, 7, 7, 1), (1, 2, 16, 1), (2, 3, 5, 2), (1, 1, 7, 1)]
+)
+def test_two_lines_of_a_tile_each_read_weights_once(batch: int, lines: int, width: int, stride: int) -> None:
+    """An odd one is alone. The sums are exact, whatever comes behind them."""
+    h, w = ((size - 1) * stride + 1 for size in (lines, width))
+    e = Epilogue("f32", zp_src=True, src_scale=True, bias=True, post_ops=(RELU,))
+    problem = ConvProblem(batch, 70, h, w, 40, 3, 3, "u8", "s8", e, (stride, stride), (1, 1, 1, 1))
+    kernel = build(INT8.replace("gemm", "conv"), problem)
+    products, loads = (
+        sum(times for op, times in kernel.program.ops() if op.instruction == name and _of_weights(op, name))
+        for name in ("tdpbusd", "tileloadd")
+    )
+    tiles, steps = 3, 2 * 9  # of columns, and of 64 bytes of channels
+    assert products == batch * lines * tiles * steps
+    assert loads == batch * -(-lines // 2) * tiles * steps
+    rng = np.random.default_rng(lines)
+    src, weights = data(rng, (batch, 70, h, w), "u8"), data(rng, (40, 70, 3, 3), "s8")
+    given = Parameters(zp_src=3, src_scale=0.5, bias=np.arange(-20, 20, dtype=np.float32) * 1000)
+    found = run_all(kernel, src, weights, given, portable=False)
+    padded = np.pad(src.astype(np.int64) - 3, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[:, :, ::stride, ::stride]
+    sums = np.einsum("nchwij,ocij->nohw", windows, weights.astype(np.int64))
+    exact = sums * 0.5 + given.bias[:, None, None]  # type: ignore[index]
+    np.testing.assert_array_equal(found, np.maximum(exact, 0).astype(np.float32))
+
+
+def _of_weights(op: Op, name: str) -> bool:
+    return name == "tdpbusd" or isinstance(op.memory, Memory) and op.memory.tensor.startswith("wei")
+
+
+def test_a_library_goes_line_by_line() -> None:
+    """Its time has that, and the kernel with its bits has two lines at a time."""
+    image = {"mb": 1, "ic": 64, "ih": 14, "iw": 14, "oc": 64, "kh": 3, "kw": 3, "strides": 2, "padding": 1}
+    kernel = simdnn.estimate("convolution", **image, dt="u8:s8:s32", machine="gnr", dispatch="onednn").kernel
+    assert kernel.timed is not None
+    rows = [
+        {op.memory.rows for op, _ in program.ops() if op.instruction == "tilestored" and op.memory}
+        for program in (kernel.program, kernel.timed)
+    ]
+    assert rows == [{7}, {7}]
+    loads = [
+        sum(times for op, times in program.ops() if op.instruction.startswith("tileload") and _of_weights(op, ""))
+        for program in (kernel.program, kernel.timed)
+    ]
+    assert loads == [4 * 4 * 9, 7 * 4 * 9]
 
 
 @pytest.mark.parametrize(

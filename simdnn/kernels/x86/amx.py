@@ -107,11 +107,17 @@ def tiled(
 
 
 def in_tiles(product: Product) -> PanelBlocks:
-    """Two tiles of rows and up to two of columns; of few rows one tile, and up to four of columns.
+    """Two tiles of rows and up to two of columns; of few rows one tile, and up to four of columns. Where a line of
+    outputs is one tile, a block has two of them, which then read each tile of weights once.
 
-    Tiles are configured once, so all blocks have one height: the last one computes some rows a second time.
+    Tiles are configured once, so all tiles have one height: the last block computes some rows a second time, or has
+    one line alone.
     """
     rows, columns, blocks = product.rows, -(-product.oc // _COLUMNS), product.options.blocks
+    if (lines := lines_of(product)) > 1:
+        count, rest = divmod(product.conv.oh, lines)
+        cut = [(0, lines * rows, count), *([(count * lines, rows, 1)] if rest else [])]
+        return PanelBlocks(cut, panels_of(product, min(2, columns)), _SECOND_LEVEL, lines)
     if blocks:
         height, most = blocks.rows, 2
     elif rows <= TILE_ROWS:
@@ -121,6 +127,12 @@ def in_tiles(product: Product) -> PanelBlocks:
     count, rest = divmod(rows, height)
     cut = [(0, height, count), *([(rows - height, height, 1)] if rest else [])]
     return PanelBlocks(cut, panels_of(product, min(most, columns)), _SECOND_LEVEL)
+
+
+def lines_of(product: Product) -> int:
+    """Lines of outputs in a block."""
+    apart = product.flat or product.options.line_by_line or product.rows > TILE_ROWS
+    return 1 if apart else min(2, product.conv.oh)
 
 
 # Loads of tiles, where their index is zero, and their products are made once: programs of all shapes have them alike.
@@ -145,6 +157,7 @@ class AmxTiles:
     sums: Chains
     plan: Plan
     accumulation: str
+    one_line: bool = False  # of a block's several
     apart = False
 
     @property
@@ -154,7 +167,7 @@ class AmxTiles:
     @property
     def rows(self) -> int:
         """Rows of a block."""
-        return self.blocks.highest
+        return sum(self.used)
 
     @property
     def vectors(self) -> int:
@@ -163,11 +176,19 @@ class AmxTiles:
 
     @cached_property
     def heights(self) -> tuple[int, ...]:
-        """Rows of each tile of a block."""
-        if self.rows <= TILE_ROWS:
-            return (self.rows,)
-        first = -(-self.rows // 2) if self.product.options.blocks else TILE_ROWS
-        return first, self.rows - first
+        """Rows of each tile that a block may have."""
+        rows = self.blocks.highest
+        if (lines := self.blocks.lines) > 1:
+            return (rows // lines,) * lines
+        if rows <= TILE_ROWS:
+            return (rows,)
+        first = -(-rows // 2) if self.product.options.blocks else TILE_ROWS
+        return first, rows - first
+
+    @property
+    def used(self) -> tuple[int, ...]:
+        """Rows of each tile that this block has."""
+        return self.heights[:1] if self.one_line else self.heights
 
     @property
     def distance(self) -> int:
@@ -206,7 +227,10 @@ class AmxTiles:
     # -- one block of rows times one panel ----------------------------------------------------------------------------
     def tile(self, panel: Panel, sources: Steps, position: Steps, numbers: Steps) -> list[TilePart]:
         """Chain after chain from zero: the first one's sums are kept, those of others are added to them."""
-        of_tiles = sources.first.steps(sources.step * TILE_ROWS, len(self.heights))
+        if len(numbers) < self.rows:
+            return replace(self, one_line=True).tile(panel, sources, position, numbers)
+        apart = self.product.reading.line if self.blocks.lines > 1 else sources.step * TILE_ROWS
+        of_tiles = sources.first.steps(apart, len(self.used))
         parts, pieces = list[TilePart](), turns(self.sums.sums(panel.step))
         for p, (repeat, begin, count) in enumerate(pieces):
             over = repeat.over
@@ -225,7 +249,7 @@ class AmxTiles:
 
     def cleared(self, panel: Panel) -> Code:
         """All accumulators."""
-        of = [self.accumulator(i, j, "u32") for i in range(len(self.heights)) for j in range(panel.vectors)]
+        of = [self.accumulator(i, j, "u32") for i in range(len(self.used)) for j in range(panel.vectors)]
         return [op("tilezero", bits, bits) for bits in of]
 
     def loaded(self, panel: Panel, numbers: Steps) -> Code:
@@ -240,7 +264,7 @@ class AmxTiles:
         """Accumulators, and where each is stored: in a buffer, or in dst where they are what it wants."""
         found: list[tuple[Register, Memory]] = []
         buffered, width, oc = self.buffered(panel), panel.vectors * _COLUMNS, self.product.conv.oc
-        for i in range(len(self.heights)):
+        for i in range(len(self.used)):
             at = sum(self.heights[:i])
             for j in range(panel.vectors):
                 if j in buffered:

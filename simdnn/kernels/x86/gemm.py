@@ -99,7 +99,18 @@ class Gemm:
         return self.in_blocks(tile) if tile else self.rows_outside()
 
     def rows_outside(self) -> Code:
+        """All panels meet the blocks of one height before those of the next; where blocks have several lines, a panel
+        meets all of them.
+        """
         code: Code = []
+        for panels, panel in self.weights.panels() if self.blocks.lines > 1 else ():
+            (loops, body), *others = (self.block(*block, panel) for block in self.blocks.rows)
+            apart = [other for other in others if other[0] != loops]
+            body = body + [s for around, other in others if around == loops for s in other]
+            for around, one in [(loops, body), *apart]:
+                code += nest([*around, ("j", panels)], one, parallel=True)
+        if code:
+            return code
         for block in self.blocks.rows:
             for panels, panel in self.weights.panels():
                 code += self.nest(*block, panels, panel)
@@ -218,9 +229,14 @@ class Gemm:
             inner = together
             block = block + Affine.var("q") * (height * together)
         else:
-            together = lines_together = chunk(c.oh, r.line * size, self.blocks.second_level)
-            outer += [("n", c.mb), *([("d", c.od)] if c.depth else []), ("q", c.oh // together)]
+            each = self.blocks.lines
+            number = c.oh if each == 1 else count
+            together = lines_together = chunk(number, each * r.line * size, self.blocks.second_level)
+            outer += [("n", c.mb), *([("d", c.od)] if c.depth else []), ("q", number // together)]
             lines = Affine.var("q") * together + Affine.var("y")
+            if each > 1:
+                turns = lines if number > together else Affine.var("y")
+                lines, block, first, inner = turns * each + first, Affine(), 0, 1
             base_source = Affine.var("n") * r.image + lines * r.line + r.origin
             base_row = Affine.var("n") * (c.od * c.oh * c.ow) + lines * c.ow
             if c.depth:

@@ -146,9 +146,10 @@ def _beside(program: Program, parts: Iterable[Makes], weights: Array, parameters
 class PanelBlocks:
     """How the destination is cut into tiles: blocks of rows, and panels of columns, which `layout` tells."""
 
-    rows: list[tuple[int, int, int]]  # (first row, height, how many)
+    rows: list[tuple[int, int, int]]  # (first row, or line where a block has several, height, how many)
     layout: pack.Layout
     second_level: int = SECOND_LEVEL  # bytes of source kept beside the weights
+    lines: int = 1  # of outputs in a block
 
     @cached_property
     def highest(self) -> int:
