@@ -6,8 +6,7 @@ What a call of a small primitive takes is Python's time, most of it for arrays t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from struct import Struct
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from numpy import ndarray
@@ -18,6 +17,7 @@ from isa_models.readings.arrays import Array
 from simdnn.numerics import compiled
 from simdnn.numerics.buffers import constant_of, input_of
 from simdnn.numerics.covered import maker
+from simdnn.numerics.runner import runner
 from simdnn.program.check import verify
 from simdnn.program.records import Program, Tensor, walk
 
@@ -84,7 +84,8 @@ class Bound:
                 size, back, private = tensor.size * dtype.itemsize, tensor.kind == "output", tensor.kind == "private"
                 self.rooms.append(Room(place, tensor.name, size, dtype, make, back, private))
             self.addresses.append(place_of)
-        self._packed = Struct(f"{len(self.addresses)}P").pack
+        self._running: compiled.Compiled | None = None  # the code that `_run` calls
+        self._run: Callable[..., int] = max
 
     def run(self, others: Mapping[str, Any]) -> dict[str, Array] | None:
         """The outputs, from the inputs that are not bound; None where a run wants more than one call a stage, raises
@@ -93,29 +94,26 @@ class Bound:
         code = self.ready() if self.large or self.code is None else self.code
         if code is None:
             return None
-        addresses, outputs = self.addresses.copy(), {}
-        held = []  # until the program has run
-        for place, tensor, dtype, line in self.given:
+        if code is not self._running:
+            places = [*(one.place for one in self.given), *(room.place for room in self.rooms)]
+            self._run, self._running = runner(code.stages, self.addresses, places), code
+        arrays: list[Array] = []
+        for _, tensor, dtype, line in self.given:
             array: Any = others.get(tensor.name)
             plain = type(array) is ndarray and array.dtype == dtype and array.size == tensor.size
-            if not (plain and array.flags.c_contiguous) or address(array) % line:
+            if not (plain and array.flags.c_contiguous) or line > 1 and address(array) % line:
                 array = input_of(self.program, tensor, others)
-            addresses[place] = address(array)
-            held.append(array)
-        for place, name, size, dtype, make, comes_back, _ in self.rooms:
+            arrays.append(array)
+        outputs: dict[str, Array] = {}
+        for _, name, size, dtype, make, comes_back, _ in self.rooms:
             try:
                 array = make(size, dtype)
             except MemoryError:
                 return None
-            addresses[place] = address(array)
-            held.append(array)
+            arrays.append(array)
             if comes_back:
                 outputs[name] = array
-        pointers = self._packed(*addresses)
-        for function, extent in code.stages:
-            if function(pointers, 0, extent):
-                return None
-        return outputs
+        return None if self._run(arrays[0], *arrays) else outputs
 
     def ready(self) -> compiled.Compiled | None:
         """The machine code, kept once it is made well; of a large program asked for each time, which more cores may

@@ -1,24 +1,19 @@
-"""Bound programs as one call of machine code each: from a source to its copy and the output.
-
-Where other work has driven Python's code and tables out of near caches, each function of a run takes longer than its
-work. So one function of machine code copies the source, finds where all arrays lie, and runs the stages.
+"""Bound programs as one call each, from a source to its copy and the output, and for arrays that are always alike: what
+a run asks of them is known ahead.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from struct import Struct
 from typing import Any, Literal
 
-from isa_models.machine_code import linked
 from isa_models.memory import empty, taker
 from isa_models.readings.arrays import Array
 from simdnn.numerics import compiled
 from simdnn.numerics.bound import Bound, unbound
+from simdnn.numerics.runner import runner
 from simdnn.program.records import Program
 
 #: (the copy of a source, what the program leaves) by a source and other inputs; None where only a run that is watched
@@ -94,100 +89,12 @@ def _runner(bound: Bound, places: list[int], size: int) -> Callable[..., int] | 
         if (code := compiled.at_once(bound.program, runs)) is None:
             return None
         left = iter(range(runs)) if code.hasty else None
-    stages = [part for function, extent in code.stages for part in (_address_of(function), extent)]
-    plan = _words(len(bound.addresses), len(places), len(code.stages), size, *bound.addresses, *places, *stages)
-    pack, function = Struct(f"{1 + len(places)}P").pack, _function()
+    whole = runner(code.stages, bound.addresses, places, size)
 
     def run(*arrays: Array) -> int:
-        if left is not None and next(left, None) is None:
-            return _OVER
-        return function(plan, pack(*map(id, arrays)))
+        return _OVER if left is not None and next(left, None) is None else whole(*arrays)
 
-    keeping: Any = run
-    keeping.kept = bound, code  # whose memory the plan's addresses are of
-    return run
-
-
-def _address_of(function: Any) -> int:
-    address: int = ctypes.cast(function, ctypes.c_void_p).value or 0
-    return address
-
-
-def _words(*words: int) -> bytes:
-    return Struct(f"{len(words)}Q").pack(*words)
-
-
-@functools.cache
-def _function() -> Callable[[bytes, bytes], int]:
-    """Machine code that runs a plan on arrays, told by where their objects lie; nonzero for an alarm.
-
-    The plan: how many tensors, arrays but the first, and stages there are; the bytes to copy from the first array to
-    the second; the addresses of tensors that stay; which tensors the arrays are; of each stage its function and its
-    iterations. An array's object has the address of its elements behind its head (`isa_models.memory.address`).
-    """
-    name = "simdnn_call"
-    library = linked(name, _TEXT.format(name=name, head=object.__basicsize__), [name])
-    made: Any = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_char_p)(library[name])
-    made.keep = library  # which owns the code
-    found: Callable[[bytes, bytes], int] = made
-    return found
-
-
-_TEXT = """
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-define i32 @{name}(ptr %plan, ptr %arrays) nounwind {{
-entry:
-  %tensors = load i64, ptr %plan
-  %to_count = getelementptr i64, ptr %plan, i64 1
-  %count = load i64, ptr %to_count
-  %to_stages = getelementptr i64, ptr %plan, i64 2
-  %stages = load i64, ptr %to_stages
-  %to_size = getelementptr i64, ptr %plan, i64 3
-  %size = load i64, ptr %to_size
-  %addresses = getelementptr i64, ptr %plan, i64 4
-  %places = getelementptr i64, ptr %addresses, i64 %tensors
-  %functions = getelementptr i64, ptr %places, i64 %count
-  %pointers = alloca ptr, i64 %tensors
-  %bytes = mul i64 %tensors, 8
-  call void @llvm.memcpy.p0.p0.i64(ptr %pointers, ptr %addresses, i64 %bytes, i1 false)
-  %first = load ptr, ptr %arrays
-  %of_first = getelementptr i8, ptr %first, i64 {head}
-  %source = load ptr, ptr %of_first
-  br label %place
-place:
-  %i = phi i64 [ 0, %entry ], [ %next, %place ]
-  %next = add i64 %i, 1
-  %to_array = getelementptr ptr, ptr %arrays, i64 %next
-  %array = load ptr, ptr %to_array
-  %of_array = getelementptr i8, ptr %array, i64 {head}
-  %elements = load ptr, ptr %of_array
-  %to_place = getelementptr i64, ptr %places, i64 %i
-  %at = load i64, ptr %to_place
-  %slot = getelementptr ptr, ptr %pointers, i64 %at
-  store ptr %elements, ptr %slot
-  %more = icmp ult i64 %next, %count
-  br i1 %more, label %place, label %copy
-copy:
-  %first_place = load i64, ptr %places
-  %to_copy = getelementptr ptr, ptr %pointers, i64 %first_place
-  %target = load ptr, ptr %to_copy
-  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %source, i64 %size, i1 false)
-  br label %stage
-stage:
-  %s = phi i64 [ 0, %copy ], [ %behind, %went ]
-  %twice = mul i64 %s, 2
-  %to_function = getelementptr ptr, ptr %functions, i64 %twice
-  %function = load ptr, ptr %to_function
-  %to_turns = getelementptr i64, ptr %to_function, i64 1
-  %turns = load i64, ptr %to_turns
-  %alarm = call i32 %function(ptr %pointers, i64 0, i64 %turns)
-  %well = icmp eq i32 %alarm, 0
-  br i1 %well, label %went, label %stop
-went:
-  %behind = add i64 %s, 1
-  %again = icmp ult i64 %behind, %stages
-  br i1 %again, label %stage, label %stop
-stop:
-  ret i32 %alarm
-}}
-"""
+    keeping: Any = run if left is not None else whole
+    keeping.kept = bound, code  # whose memory the addresses are of
+    made: Callable[..., int] = keeping
+    return made

@@ -16,6 +16,7 @@ from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Apart
 from simdnn.numerics import compiled
 from simdnn.numerics.bound import Inputs
+from simdnn.program.records import Program, Tensor
 
 
 @pytest.mark.parametrize(("m", "k", "n"), [(1, 40, 20), (7, 33, 70), (20, 64, 64)])
@@ -52,6 +53,13 @@ def test_hasty_code_is_not_kept() -> None:
         outputs = bound.run(kernel.prepare.source(src))
         assert outputs is not None and (outputs["dst"] == 24).all()
         assert (bound.code is not None) == kept
+
+
+def test_a_program_without_statements_leaves_zeros() -> None:
+    tensors = Tensor("a", "f32", 16), Tensor("o", "f32", 16, "output")
+    program = Program("nothing", "avx512_core", tensors, ())
+    left = numerics.run(program, {"a": np.ones(16, np.float32)}, engine="compiled")
+    assert (left["o"] == 0).all()
 
 
 @pytest.mark.parametrize("slice_s", [0.0, 1e9])
