@@ -44,7 +44,13 @@ LINE = 250.0  # cycles of a line of outputs by a block of columns: a call, and t
 #: the same lines: 0.21 to 0.24 at five such strides of rows, 0.10 at three others (its loop, timed by itself on a
 #: Golden Cove); where a machine has a cache's `set_cycles`, these tell it
 COLLIDING = 0.14
-SUMMED = 1.3  # cycles a weight of sums along K, column after column: a chain of adds, where a column's lines stay
+#: cycles that an execution of the older GEMM takes beside, by the source (its buffers, for s8 one of sums more), and
+#: cycles an element of the source that it copies: 44 products on a Redwood Cove, 1 to 256 rows by 16 to 256 columns
+OLDER = {"u8": 600.0, "s8": 2400.0}
+SOURCE_COPIED = {"u8": 0.08, "s8": 0.08, "bf16": 0.14}
+#: cycles a weight of sums along K, column after column, where a column's lines stay: a chain of adds, 1.0 by loops of a
+#: Redwood Cove
+SUMMED, SUMMED_THERE = 1.3, 1.0
 #: the same where lines come from the second cache anew: bytes read down columns of 256 to 2048 rows, 512, 768 or 1536
 #: bytes apart, take 2.1 to 3.5 cycles on a Redwood Cove, 1.0 where a column's lines stay
 SUMMED_FROM_L2 = 3.4
@@ -89,8 +95,8 @@ def around(problem: Problem, row: str, machine: Machine, threads: int = 1) -> fl
     count = _calls_on_tiles(problem, blocks) if blocks else _calls(problem)
     calls = kernel * (problem.batch.count * count - 1)
     calls += _fetched(problem, blocks, machine) * problem.batch.count if blocks else 0.0
-    each = _copied(problem, machine) + _summed(problem, machine) if packs(problem, row) else 0.0
-    return EXECUTION + (calls + each * problem.k * problem.n * problem.batch.count) / threads
+    older = _older(problem, machine) if packs(problem, row) else 0.0
+    return EXECUTION + (calls + older * problem.batch.count) / threads
 
 
 def around_operator(call: OperatorCall, form: OperatorForm, threads: int) -> float:
@@ -150,6 +156,12 @@ def _lines_of_words(p: ConvProblem, row: str) -> int:
     return p.mb * p.oh * -(-p.ic // ((16 if wide else 8) * words_tile(p, wide).vectors))
 
 
+def _older(p: MatmulProblem, machine: Machine) -> float:
+    """Cycles of the older GEMM's copies and sums beyond those that the clock sees, and of what is around them."""
+    each = _copied(p, machine) + _summed(p, machine)
+    return OLDER.get(p.src, 0.0) + SOURCE_COPIED[p.src] * p.m * p.k + each * p.k * p.n
+
+
 def _copied(p: MatmulProblem, machine: Machine) -> float:
     """Cycles a weight of the older GEMM's copy beyond those that the clock sees, where lines meet in few sets."""
     first, second = machine.caches[:2]
@@ -170,7 +182,7 @@ def _summed(p: MatmulProblem, machine: Machine) -> float:
     if (p.src, p.wei) != ("s8", "s8"):
         return 0.0
     if p.k <= sets * first.ways:
-        return SUMMED
+        return SUMMED if first.set_cycles else SUMMED_THERE
     if not first.set_cycles:
         return SUMMED_FROM_L2
     return max(first.line_bytes / second.load_bytes_per_cycle, first.set_cycles / sets)
