@@ -84,9 +84,15 @@ REDWOOD_COVE: list[Override] = [
         "zmm.*",
         {"latency": 10, "source": "rwc: as other products, a cycle from unit to unit apart", "confidence": "estimated"},
     ),
+    ("vpermw", "[yz]mm,[yz]mm,([yz]mm|m256|m512)", {"latency": 4, "source": "rwc: four in a chain 16.0 cycles"}),
     (
-        "vpbroadcast[bw]",
-        "[xyz]mm(\\{k\\})?,m(8|16)",
+        "vps(ll|rl|ra)[wdq]",
+        "(ymm,ymm|zmm,zmm),xmm",
+        {"accumulator_latency": 1, "source": "rwc: four in a chain of what is shifted 4.0 cycles"},
+    ),
+    (
+        "vpbroadcastw",
+        "[xyz]mm,m16",
         {"uops": (), "latency": 0, "source": "rwc: vpbroadcastw, 2 (512 bits) and 3 (256 bits) a cycle: no port's"},
     ),
     ("vp?gatherd(ps|d)", "zmm.*", {"interval": 8.2, "source": "rwc: one in 8.2 cycles"}),

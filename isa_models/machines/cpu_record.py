@@ -246,6 +246,32 @@ class OtherUnit:
 
 
 @dataclass(frozen=True, slots=True)
+class NarrowMasks:
+    """Cycles that a mask adds to operations on elements of less than 32 bits, whether it merges or zeroes.
+
+    `cycles` of the mnemonics `of` (patterns as in a shell); `half_cycles` of `halves`, up to 256 bits.
+    """
+
+    cycles: float = 0.0
+    of: tuple[str, ...] = ()
+    half_cycles: float = 0.0
+    halves: tuple[str, ...] = ()
+
+    def cycles_of(self, mnemonic: str, form: str) -> float:
+        """Cycles by which the masked form of an instruction takes longer.
+
+        >>> from isa_models import machine
+        >>> masks = machine("gnr").core.narrow_masks
+        >>> masks.cycles_of("vpaddb", "zmm{k},zmm,zmm"), masks.cycles_of("vpaddd", "zmm{k},zmm,zmm")
+        (2, 0.0)
+        """
+        if any(fnmatchcase(mnemonic, name) for name in self.of):
+            return self.cycles
+        halves = not form.startswith("zmm") and any(fnmatchcase(mnemonic, name) for name in self.halves)
+        return self.half_cycles if halves else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class LateResults:
     """Cycles that results of up to 256 bits of the mnemonics `of` (patterns as in a shell) come later to all others."""
 
@@ -302,7 +328,9 @@ class Core:
     tile_stores: TileStores = TileStores()
     tile_crossing: TileCrossing = TileCrossing()
     late_results: LateResults = LateResults()
+    narrow_masks: NarrowMasks = NarrowMasks()
     destination_ignored: tuple[str, ...] = ()  # mnemonics (patterns) that don't wait for what a mask lets them keep
+    destination_awaited: tuple[str, ...] = ()  # mnemonics (patterns) that wait for what they overwrite
     lanes_as_loads: tuple[str, ...] = ()  # mnemonics (patterns) whose lanes are loads of one place
     microcode_slots: int = 0  # from which one has dispatch groups for itself, and below which it is in one; 0: neither
     mask_registers: int = 0  # that masks and results in flight share; 0: never too few
@@ -328,6 +356,10 @@ class Core:
     def ignores_destination_of(self, mnemonic: str) -> bool:
         """Whether an instruction doesn't wait for what its destination, its first written register, held before."""
         return any(fnmatchcase(mnemonic, name) for name in self.destination_ignored)
+
+    def awaits_destination_of(self, mnemonic: str) -> bool:
+        """Whether an instruction waits for what its destination held before, though nothing of it stays."""
+        return any(fnmatchcase(mnemonic, name) for name in self.destination_awaited)
 
     def lanes_of(self, row: InstructionTiming) -> int:
         """The lanes of an instruction that are loads of one place, 0 of all others."""

@@ -27,6 +27,7 @@ from isa_models.machines.cpu_record import (
     LateResults,
     LoadWidth,
     Machine,
+    NarrowMasks,
     OtherUnit,
     Scheduler,
     StoreWidth,
@@ -127,6 +128,8 @@ def _core(table: Table) -> Core:
         tile_stores=_tile_stores(table.table("tile_stores")) if table.has("tile_stores") else TileStores(),
         tile_crossing=_tile_crossing(table.table("tile_crossing")) if table.has("tile_crossing") else TileCrossing(),
         late_results=_late_results(table.table("late_results")) if table.has("late_results") else LateResults(),
+        narrow_masks=_narrow_masks(table.table("narrow_masks")) if table.has("narrow_masks") else NarrowMasks(),
+        destination_awaited=table.figure_strings("destination_awaited", None, ()),
         destination_ignored=table.figure_strings("destination_ignored", None, ()),
         lanes_as_loads=table.figure_strings("lanes_as_loads", None, ()),
         loop_buffer=_loop_buffer(table) if table.has("loop_buffer") else (),
@@ -238,6 +241,13 @@ def _tile_crossing(table: Table) -> TileCrossing:
 def _late_results(table: Table) -> LateResults:
     table.provenance()
     return LateResults(table.number("cycles", 0, 100), table.strings("of"))
+
+
+def _narrow_masks(table: Table) -> NarrowMasks:
+    table.provenance()
+    halves = table.strings("halves") if table.has("halves") else ()
+    half_cycles = table.number("half_cycles", 0, 100, 0.0)
+    return NarrowMasks(table.number("cycles", 0, 100), table.strings("of"), half_cycles, halves)
 
 
 def _loop_buffer(table: Table) -> tuple[tuple[int, int], ...]:

@@ -30,6 +30,8 @@ _ADDEND = re.compile(r"vfn?m(add|sub)231[ps]s|vpdp\w+|vdpbf16ps|tdp\w+|vp?gather
 _GATHERS = re.compile(r"vp?gather[dq]")
 #: they keep lanes of a source as they are
 _MERGES = re.compile(r"v?cvt(si2s[sd]|ss2sd|sd2ss)|v?(rcp|rsqrt|sqrt)s[sd]|v?rounds[sd]|v?pinsr[bwdq]")
+#: by a count in a register, which has a longer way
+_SHIFTS_BY_COUNT = re.compile(r"v?ps(ll|rl|ra)[wdq]")
 _LEAVES = {
     iced.FlowControl.RETURN: "returns",
     iced.FlowControl.INDIRECT_BRANCH: "jumps where nobody knows",
@@ -198,6 +200,8 @@ def _late(one: Decoded, reads: Sequence[str], writes: Sequence[str]) -> str | No
         kept = registers[1] if one.mnemonic[0] == "v" else registers[0]
         sources = registers[2:] if one.mnemonic[0] == "v" else registers[1:]
         return kept if kept in reads and kept not in sources else None
+    if _SHIFTS_BY_COUNT.fullmatch(one.mnemonic) and len(registers) == 3:
+        return registers[1] if registers[1] != registers[2] else None
     if _ADDEND.fullmatch(one.mnemonic) and registers and registers[0] in reads and registers[0] in writes:
         return registers[0] if registers[0] not in registers[1:] else None
     return None

@@ -90,6 +90,7 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
 _CHANGED_BY_A_MASK = re.compile(r"v(p?mov(?!ddup|s[hl]dup)|p?broadcast|cvt|p?expand|p?compress|p?gather|p?scatter)\w*")
 _OWN_UNDER_A_MASK = re.compile(r"vmov\w*|vpmov[sz]x\w*")  # and one of their spellings is another one
 _MASKED_MOVES = re.compile(r"vmov([au]p[sd]|dq[au](32|64))")  # of bytes and words merging is an operation of its own
+_VECTOR_MASK = re.compile(r"[xyz]mm\{k\}")
 CALL = "call", "-"
 _SCALAR_SPELLINGS = {
     "sub": "add",
@@ -259,13 +260,26 @@ class Rows:
         for other in spellings(mnemonic, form):
             row = self.base.instructions.get(other)
             if row is not None and (not row.eliminated or "mov" in other[0]):  # small sums at rename are a form's own
-                return self._renamed(row, mnemonic, form, "as")
+                return self._masked(self._renamed(row, mnemonic, form, "as"), other)
         for name, shape in spellings(mnemonic, form):
             for registers in _registers_for_memory(shape):
                 for other in spellings(name, registers):
                     if other in self.base.instructions and not self.base.instructions[other].eliminated:
-                        return self._renamed(self.base.instructions[other], mnemonic, form, "a load and")
+                        made = self._renamed(self.base.instructions[other], mnemonic, form, "a load and")
+                        return self._masked(made, other)
         return None
+
+    def _masked(self, row: InstructionTiming, found: tuple[str, str]) -> InstructionTiming:
+        """A row that was made from the one `found`, with the cycles that a mask of narrow elements adds to that."""
+        masks = self.base.core.narrow_masks
+        longer = masks.cycles_of(row.mnemonic, row.form)
+        if "{k}" in found[1]:
+            longer -= masks.cycles_of(*found)
+        if longer <= 0 or not _VECTOR_MASK.match(row.form):
+            return row
+        latency, source = row.latency + longer, f"{row.source}; its mask {longer:g} cycles more"
+        provenance = Provenance(source, row.confidence)
+        return replace(row, latency=latency, accumulator_latency=latency, provenance=provenance)
 
     @staticmethod
     def _renamed(row: InstructionTiming, mnemonic: str, form: str, how: str) -> InstructionTiming:

@@ -363,8 +363,12 @@ class CoreModel(CoreMemory):
         """
         if producer == NOWHERE:
             return
-        if self.late_result[row] == 0 and self.uops[row] > 0:
-            self.longer[node] = max(self.longer[node], self.late_result[self.row(producer)])
+        if self.late_result[row] == 0:
+            late = self.late_result[self.row(producer)]
+            if self.uops[row] > 0:
+                self.longer[node] = max(self.longer[node], late)
+            else:
+                gain -= late  # of a store, whose data come later
         own, other = self.unit[node], self.unit[producer]
         if own != other and own != NO_PORT and other != NO_PORT:
             self.depend(node, producer, gain - self.from_other_unit[row])

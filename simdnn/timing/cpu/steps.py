@@ -200,6 +200,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
     moves = step.reads[0] if row.eliminated and len(step.reads) == 1 else None
     nothing = zero or moves is not None
     ignored = step.writes[:1] if kind.ignores_destination else ()
+    awaited = step.writes[:1] if kind.awaits_destination else ()
     choices, load, store = kind.choices, kind.load, kind.store
     rows = step.rows or full  # a tile's memory operand is one of 512 bits for each row
     occupancy = -(-row.occupancy * rows // full)
@@ -222,7 +223,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         interval=0 if nothing else row.interval * rows / full,
         reads=()
         if zero or ones
-        else tuple([r for r in dict.fromkeys(step.reads) if r != step.accumulator and r not in ignored]),
+        else tuple([r for r in dict.fromkeys(step.reads + awaited) if r != step.accumulator and r not in ignored]),
         accumulator=step.accumulator if step.accumulator not in ignored else None,
         writes=step.writes,
         moves=moves,
@@ -259,6 +260,7 @@ class _Kind:
     stored: LoadWidth  # of what it stores
     load_share: float
     ignores_destination: bool
+    awaits_destination: bool
     past: bool  # whether its lines pass the first cache by
     from_other_unit: float
     late_result: float
@@ -284,6 +286,7 @@ def _kind(machine: Machine, mnemonic: str, form: str, jump: str, wide: bool, til
         core.load(row.store_bits // full, general) if row.store_bits else load,
         core.load_share(load),
         core.ignores_destination_of(mnemonic),
+        core.awaits_destination_of(mnemonic),
         row.tile and row.load_bits > 0 and instruction(mnemonic).apart,
         core.other_unit.cycles_to(timed) if choices else 0.0,
         core.late_results.cycles_of(timed) if choices else 0.0,
