@@ -75,7 +75,7 @@ def loops_of(path: Path, most: int, seed: int = 0) -> Iterator[tuple[str, list[s
 def standing(lines: list[str]) -> dict[str, Any] | None:
     """The loop as `benchmarks.loops` takes one, made to stand still; None where that cannot be done.
 
-    >>> lines = ["vmovups ymm0, [rsi]", "vmovups [rdi], ymm0", "add rsi, 0x20", "add rdi, 0x20", "cmp rsi, rdx", "jne 0"]
+    >>> lines = ["vmovups ymm0, [rsi]", "vmovups [rdi], ymm0", "add rsi, 0x20", "add rdi, 0x20", "cmp rsi, r8", "jne 0"]
     >>> standing(lines)["body"]
     ['vmovups ymm0, [rsi]', 'vmovups [rdi], ymm0', 'add rsi, r15', 'add rdi, r15', 'dec rax', 'jnz .L']
     """
