@@ -103,7 +103,7 @@ def standing(lines: list[str]) -> dict[str, Any] | None:
 
 
 def measured(loop: dict[str, Any]) -> float | None:
-    """Its cycles a round, by a process of its own, as it may touch what is not there; None without a quiet moment."""
+    """Cycles a round of a loop, by a process of its own, as it may touch what is not there; None where none was quiet."""
     reader, writer = os.pipe()
     if not (child := os.fork()):
         try:
