@@ -53,7 +53,7 @@ def libraries() -> list[Path]:
 
 
 def loops_of(path: Path, most: int, seed: int = 0) -> Iterator[tuple[str, list[str]]]:
-    """Names and lines of a library's inner loops, at most so many, by chance; none alike but for numbers."""
+    """Names and lines of up to `most` inner loops of a library, drawn by chance; none alike but for numbers."""
     library, seen = ObjectFile(path.read_bytes()), set()
     names = [name for name, symbol in library.functions.items() if 48 < symbol.size < 40_000]
     random.Random(seed).shuffle(names)
@@ -103,7 +103,7 @@ def standing(lines: list[str]) -> dict[str, Any] | None:
 
 
 def measured(loop: dict[str, Any]) -> float | None:
-    """Cycles a round of a loop, by a process of its own, as it may touch what is not there; None where none was quiet."""
+    """Cycles a round of a loop, by a process of its own, which a fault may end; None where no moment was quiet."""
     reader, writer = os.pipe()
     if not (child := os.fork()):
         try:
