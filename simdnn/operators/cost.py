@@ -54,7 +54,7 @@ def cost(
         raise InvalidArgument(f"{primitive} without {', '.join(needed)}")
     target = Target.of(**where, engine="auto")
     if primitive == "deconvolution" and turned.taken(sources, shape, end, target):
-        return turned.price(sources, shape, end, where)
+        return turned.price(sources, shape, end, target)
     made = graph_of(primitive, sources, shape, end, target)
     kernels = Fusing(replace(target, dispatch="fastest"), Attr(), values=False, lanes=made.lanes)
     found = Network(made.graph).estimate_by(kernels, {n: a.shape for n, a in made.feeds.items()})

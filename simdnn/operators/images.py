@@ -128,7 +128,7 @@ def deconvolution(
     taps = {"strides": strides, "padding": padding, "dilation": dilation, "output_padding": output_padding}
     sources = gathered("deconvolution", {"src": src, "weights": weights, "bias": bias})
     options = {"groups": groups, **taps}
-    if turned.taken(sources, options, end, Target.of(machine, isa, threads, engine, dispatch)):
-        where = {"machine": machine, "isa": isa, "threads": threads, "engine": engine, "dispatch": dispatch}
-        return turned.run(sources, options, end, where)
+    target = Target.of(machine, isa, threads, engine, dispatch)
+    if turned.taken(sources, options, end, target):
+        return turned.run(sources, options, end, target)
     return ran("deconvolution", sources, options, end, (machine, isa, threads, engine, dispatch))

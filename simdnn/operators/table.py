@@ -78,13 +78,19 @@ def graph_of(
     return replace(made, around=around, lanes=form.lanes, streamed=streamed)
 
 
+def _shape_of(operand: np.ndarray[Any, Any], rank: int) -> tuple[int, ...]:
+    """The sizes of an operand in as many dimensions as it broadcasts to: (C, 1, 1) of images as (1, C, 1, 1)."""
+    return (*(1,) * (rank - operand.ndim), *operand.shape)
+
+
 def call_of(
     primitive: str, sources: Mapping[str, Any], options: Mapping[str, Any], end: Ending, target: Target
 ) -> OperatorCall:
     """The facts of a primitive that a library is asked about; its arguments are checked."""
     several = sources["sources"] if "sources" in sources else [sources[name] for name in GRAPHS[primitive][1]]
     asked = [(op,) if isinstance(op, str) else tuple(op) for op in end.post_ops]
-    post_ops = tuple(tuple(x.shape if isinstance(x, np.ndarray) else x for x in op) for op in asked)
+    rank = several[0].ndim
+    post_ops = tuple(tuple(_shape_of(x, rank) if isinstance(x, np.ndarray) else x for x in op) for op in asked)
     usual = label(several[0].dtype)
     if primitive == "deconvolution":
         options = {**options, **windows.taps_of(several[0], options)}

@@ -10,7 +10,6 @@ import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
-from simdnn.libraries import LIBRARIES
 from simdnn.networks.types import is_float, label
 from simdnn.operators import windows
 from simdnn.operators.draft import Ending
@@ -18,8 +17,8 @@ from simdnn.operators.table import call_of
 from simdnn.operators.windows import axes_of, padding_around, spatial_rank
 from simdnn.primitives import Attr, Quant
 from simdnn.primitives.checks import integer
-from simdnn.primitives.convolution import convolution
-from simdnn.primitives.estimate import estimate
+from simdnn.primitives.convolution import convolution_on
+from simdnn.primitives.estimate import estimate_on
 from simdnn.primitives.result import Estimate, Result
 from simdnn.primitives.run import Target
 
@@ -42,19 +41,19 @@ def taken(sources: Data, options: Data, end: Ending, target: Target) -> bool:
     return library.deconvolution(call_of("deconvolution", sources, options, end, target)) == "convolution"
 
 
-def run(sources: Data, options: Data, end: Ending, where: Data) -> Result:
-    """Values and cost; `where`: machine, isa, threads, engine, dispatch."""
+def run(sources: Data, options: Data, end: Ending, target: Target) -> Result:
+    """Values and cost."""
     src, weights = sources["src"], sources["weights"]
     shared = _shared(src, weights, options, end)
     spatial = range(2, weights.ndim)
     turned = np.ascontiguousarray(np.flip(weights, tuple(spatial)))
     groups = shared["groups"]
     turned = turned.reshape(groups, -1, *weights.shape[1:]) if groups > 1 else turned
-    found = convolution(src, turned, sources.get("bias"), **shared, into=end.into, **where)
-    return replace(found, library=_named(src, weights, found.library, where))
+    found = convolution_on(target, src, turned, sources.get("bias"), **shared, into=end.into, turned=True)
+    return replace(found, library=_named(src, weights, found.library, target))
 
 
-def price(sources: Data, options: Data, end: Ending, where: Data) -> Estimate:
+def price(sources: Data, options: Data, end: Ending, target: Target) -> Estimate:
     """The cost alone, from sources without values."""
     src, weights = sources["src"], sources["weights"]
     shared = _shared(src, weights, options, end)
@@ -66,14 +65,14 @@ def price(sources: Data, options: Data, end: Ending, where: Data) -> Estimate:
     }
     sizes |= {"mb": src.shape[0], "ic": src.shape[1], "oc": weights.shape[0]}
     types = f"{label(src.dtype)}:{label(weights.dtype)}:{shared.pop('dst')}"
-    found = estimate("convolution", dt=types, bias="bias" in sources, **shared, **sizes, **where)
-    return replace(found, library=_named(src, weights, found.library, where))
+    found = estimate_on(target, "convolution", types, "bias" in sources, turned=True, **shared, **sizes)
+    return replace(found, library=_named(src, weights, found.library, target))
 
 
-def _named(src: Array, weights: Array, implementation: str, where: Data) -> str:
+def _named(src: Array, weights: Array, implementation: str, target: Target) -> str:
     """The library's name; raises `Unimplemented` where it does not leave this one to the convolution."""
-    library, target = LIBRARIES[where["dispatch"]], Target.of(**{"engine": "auto", **where})
-    return library.name_deconvolution(label(src.dtype), implementation, weights.shape[1], target.caps)
+    assert target.library
+    return target.library.name_deconvolution(label(src.dtype), implementation, weights.shape[1], target.caps)
 
 
 def _shared(src: Array, weights: Array, options: Data, end: Ending) -> dict[str, Any]:
@@ -101,5 +100,12 @@ def _shared(src: Array, weights: Array, options: Data, end: Ending) -> dict[str,
         "dilation": gaps,
         "groups": integer("groups", options.get("groups", 1)),
         "dst": usual if end.dst is None else end.dst,
-        "attr": Attr(scales=scales, zero_points=points, post_ops=list(end.post_ops)),
+        "attr": Attr(scales=scales, zero_points=points, post_ops=[_whole(op, src.ndim) for op in end.post_ops]),
     }
+
+
+def _whole(op: Any, rank: int) -> Any:
+    """A post-operation whose operand has as many dimensions as it broadcasts to."""
+    if isinstance(op, str):
+        return op
+    return tuple(x.reshape(*(1,) * (rank - x.ndim), *x.shape) if isinstance(x, np.ndarray) else x for x in op)

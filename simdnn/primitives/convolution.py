@@ -113,9 +113,12 @@ def convolution_on(
     padding: int | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
+    turned: bool = False,
 ) -> Result:
-    """`convolution` for who has checked once where it runs; `tags` of source, weights and destination."""
-    taps = strides, padding, dilation, groups
+    """`convolution` for who has checked once where it runs; `tags` of source, weights and destination. `turned`: of a
+    transposed convolution.
+    """
+    taps = strides, padding, dilation, groups, turned
     kind = kind_of_call(target, src, weights, bias, into, attr, dst, exact(tags), exact(taps))
     ready = prepared(kind, lambda: _prepared(target, src, weights, bias, dst, attr, tags, into, *taps))
     return ready.run(src, known_or_plain(weights), bias)
@@ -134,12 +137,13 @@ def _prepared(
     padding: int | Sequence[int],
     dilation: int | Sequence[int],
     groups: int,
+    turned: bool,
 ) -> Prepared:
     """The primitive made ready for any numbers, or the refusal."""
     values, wei = plain_of(weights)
     types = arrays.type_of("src", src), wei
     spatial = 3 if src.ndim == 5 else 1 if src.ndim == 3 and _of_lines(values, groups) else 2
-    taps = Taps.of(strides, padding, dilation, groups, spatial)
+    taps = Taps.of(strides, padding, dilation, groups, spatial, turned)
     dims = ("N", "IC", *("ID", "IH", "IW")[3 - spatial :])
     arrays.check_shape("src", src, dims, "; one image is src[None]" if src.ndim == 3 else "")
     oihw = _oihw(values, taps.groups, spatial)

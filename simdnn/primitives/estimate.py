@@ -94,9 +94,10 @@ def estimate_on(
     dt: str = "f32",
     bias: bool = False,
     attr: Attr | None = None,
+    turned: bool = False,
     **shape: int | str | Sequence[int],
 ) -> Estimate:
-    """`estimate` of a product for who has checked once where it runs."""
+    """`estimate` of a product for who has checked once where it runs; `turned`: of a transposed convolution's."""
     if not isinstance(bias, bool):
         raise InvalidArgument(f"bias is a {type(bias).__name__}; True or False is needed: an estimate reads no data")
     names, given = _SIZES[primitive], dict(_OPTIONS[primitive])
@@ -110,6 +111,7 @@ def estimate_on(
     if given.get("id") or given.get("kd"):
         sizes |= {name: integer(name, given[name]) for name in ("id", "kd")}
     given["spatial"] = 3 if "kd" in sizes else 1 if line else 2
+    given["turned"] = turned
     problem, modes = _problem(primitive, sizes, given, _types(dt), target, attr, bias)
     arrays.check_sizes(tensors(problem))
     return priced(chosen(problem, target, modes), target)
@@ -162,7 +164,7 @@ def _problem(
         given = resolved(asked.of_types(*operands), attr, target, dst)
         return matmul_of(asked, given, dst, bias, wei_tag, target)[0], given
     strides, padding, dilation, groups = (options[name] for name in ("strides", "padding", "dilation", "groups"))
-    taps = Taps.of(strides, padding, dilation, groups, options["spatial"])
+    taps = Taps.of(strides, padding, dilation, groups, options["spatial"], options["turned"])
     given = resolved(conv_shape(sizes, taps, *operands), attr, target)
     tags = options["src_tag"], options["wei_tag"], options["dst_tag"]
     return convolution_of(sizes, taps, given, dst, bias, tags, target)[0], given

@@ -37,21 +37,25 @@ class Taps:
     groups: int
     depth: tuple[int, int, int, int] | None = None  # stride, dilation, padding in front and behind
     line: bool = False  # of one spatial dimension
+    turned: bool = False  # of a transposed convolution
 
     @staticmethod
-    def of(strides: object, padding: object, dilation: object, groups: object, spatial: int = 2) -> Taps:
+    def of(
+        strides: object, padding: object, dilation: object, groups: object, spatial: int = 2, turned: bool = False
+    ) -> Taps:
         """The taps that a caller writes: one integer or several for each, of one to three `spatial` dimensions."""
         count, hint = integer("groups", groups), "1 means dense taps, which oneDNN writes 0"
         if spatial == 1:  # a row of an image
-            step, gap = single("strides", strides), single("dilation", dilation, hint=hint)
+            along, apart = single("strides", strides), single("dilation", dilation, hint=hint)
             left, right = sides(padding)
-            return Taps((1, step), (0, left, 0, right), (1, gap), count, line=True)
+            return Taps((1, along), (0, left, 0, right), (1, apart), count, None, True, turned)
         if spatial == 2:
-            return Taps(pair("strides", strides), padding_of(padding), pair("dilation", dilation, hint=hint), count)
+            step, gap = pair("strides", strides), pair("dilation", dilation, hint=hint)
+            return Taps(step, padding_of(padding), gap, count, turned=turned)
         steps, gaps = three("strides", strides), three("dilation", dilation, hint=hint)
         (front, top, left), (back, bottom, right) = around(padding)
         planes = steps[0], gaps[0], front, back
-        return Taps(steps[1:], (top, left, bottom, right), gaps[1:], count, planes)
+        return Taps(steps[1:], (top, left, bottom, right), gaps[1:], count, planes, turned=turned)
 
 
 def matmul_problem(shape: Shape, epilogue: Epilogue, wei_tag: object, layouts: Layouts = ANY_LAYOUTS) -> MatmulProblem:

@@ -132,6 +132,8 @@ class ConvProblem:
     read: str = field(default="", kw_only=True, metadata=INNER)
     line: bool = field(default=False, kw_only=True)  # of one spatial dimension, written as an image of one row
     layouts: Layouts = field(default=ANY_LAYOUTS, kw_only=True, metadata=INNER)  # which a library's choice goes by
+    # of a transposed convolution, whose turned taps a library may not make channels of
+    turned: bool = field(default=False, kw_only=True, metadata=INNER)
 
     @property
     def od(self) -> int:

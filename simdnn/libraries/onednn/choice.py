@@ -376,16 +376,22 @@ def _deep_floats(p: ConvProblem, caps: frozenset[str], isa: str, tiled: tuple[st
         return _deep_floats_by_depth(p, tier, emulated)
     if emulated:
         return _emulated(p)
-    if p.src == "bf16" and p.ic == p.groups and p.depth and p.depth.i == 1 and p.kw > 1 and not by_gemm(p, False):
+    if _pairs_of_taps(p):
         raise _unknown_in_depth(p, isa)  # pairs are made of taps
     if p.src == "f16":
         return "conv:avx512_core_f16", f"{brgemm_convolution(p)}:{_FP16}"
     return _by_gemm_on_tiles(p, caps) or _convolution(p, tier)
 
 
+def _pairs_of_taps(p: ConvProblem) -> bool:
+    """Whether the library makes pairs of a flat image's taps."""
+    flat = p.depth is not None and p.depth.i == 1 and p.kw > 1 and not p.turned
+    return p.src == "bf16" and p.ic == p.groups and flat and not by_gemm(p, False)
+
+
 def _deep_floats_by_depth(p: ConvProblem, tier: str, emulated: bool) -> tuple[str, str]:
     """Depthwise floats, whose kernels are those of other convolutions here."""
-    dense = not (is_dilated(p) or depthwise_by_gemm(p) or p.epilogue.dst in ("s8", "u8"))
+    dense = not (p.turned or is_dilated(p) or depthwise_by_gemm(p) or p.epilogue.dst in ("s8", "u8"))
     if p.src == "f16":
         base = brgemm_convolution(p)
         return (
@@ -453,7 +459,7 @@ def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
 
 def _depthwise_f16(p: ConvProblem) -> str:
     """Whose kernel takes a depthwise convolution of f16."""
-    others = p.line or shared_by_pixels(p) or p.epilogue.dst in ("s8", "u8")
+    others = p.turned or p.line or shared_by_pixels(p) or p.epilogue.dst in ("s8", "u8")
     if others or p.dilation != (1, 1) and sees_padding_alone(p):
         return brgemm_convolution(p)
     return "brdgmm_dw" if p.dilation == (1, 1) else "jit_dw"

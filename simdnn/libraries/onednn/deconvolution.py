@@ -7,8 +7,6 @@ is the gradient of a convolution towards its source in f32, by older kernels and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -18,6 +16,8 @@ from isa_models.formats import fmt
 from simdnn.libraries.model import OperatorCall, OperatorForm
 from simdnn.libraries.onednn.endings import BYTES, WHOLE, Refused, by_kernel, refuse_ending
 from simdnn.libraries.onednn.log import family, instructions
+from simdnn.libraries.onednn.tiles import on_tiles
+from simdnn.libraries.onednn.transposed import Transposed
 
 #: types of biases that its kernels read; its reference reads floats
 _BIASES = {"f32": ("f32",), "bf16": ("f32", "bf16"), "f16": ("f32", "f16")}
@@ -26,98 +26,6 @@ _WORKS = "what works: dispatch='fastest'"
 _MOST_CHANNELS = 256  # sums of more were not looked at
 _LANES = 16
 _FIRST_CUT = 96  # channels that AVX2's GEMM of floats sums before it cuts
-
-
-@dataclass(frozen=True)
-class Transposed:
-    """A transposed convolution: channels of a group, axes with the innermost last; `behind` is cut off the end."""
-
-    src: str
-    groups: int
-    ic: int
-    oc: int
-    size: tuple[int, ...]
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilation: tuple[int, ...]
-    before: tuple[int, ...]
-    behind: tuple[int, ...]
-    images: int = 1
-
-    @classmethod
-    def of(cls, call: OperatorCall) -> Transposed:
-        (images, channels, *size), (oc, ic, *kernel) = call.shapes
-        options, rank = call.options, len(size)
-        pads = options["padding"]
-        behind = tuple(a - b for a, b in zip(pads[rank:], options["output_padding"], strict=True))
-        return cls(
-            call.types[0],
-            channels // ic,
-            ic,
-            oc * ic // channels,
-            tuple(size),
-            tuple(kernel),
-            tuple(options["strides"]),
-            tuple(options["dilation"]),
-            tuple(pads[:rank]),
-            behind,
-            images,
-        )
-
-    @cached_property
-    def out(self) -> tuple[int, ...]:
-        every = zip(self.size, self.strides, self.reach, self.before, self.behind, strict=True)
-        return tuple((n - 1) * s + r - a - b for n, s, r, a, b in every)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The output's."""
-        return (self.images, self.groups * self.oc, *self.out)
-
-    @cached_property
-    def reach(self) -> tuple[int, ...]:
-        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
-
-    @property
-    def stepped(self) -> bool:
-        return max(self.strides) > 1
-
-    @property
-    def depthwise(self) -> bool:
-        return self.groups > 1 and self.ic == self.oc == 1
-
-    @property
-    def outside(self) -> bool:
-        """Whether what is cut off on some side is as wide as the whole kernel."""
-        return any(r <= max(a, b) for r, a, b in zip(self.reach, self.before, self.behind, strict=True))
-
-    @property
-    def both(self) -> bool:
-        """Whether strides and dilation come together along an axis."""
-        return any(s > 1 and d > 1 for s, d in zip(self.strides, self.dilation, strict=True))
-
-    def strided(self, lanes: int) -> bool:
-        """Whether the kernel for strides takes it: not dilated, in one group or in groups of many channels, of integers
-        and narrow floats by fours.
-        """
-        if not self.stepped or max(self.dilation) > 1:
-            return False
-        fours = self.src == "f32" or (self.ic % 4 == 0 and self.oc % 4 == 0)
-        return not (self.groups > 1 and self.ic <= lanes and fours)
-
-    @property
-    def single_tap(self) -> bool:
-        """Whether an older kernel of one tap takes it."""
-        return max(self.kernel) == 1 and not self.stepped and self.groups == 1 and self.out == self.size
-
-    def divided_by(self, *blocks: int) -> bool:
-        """Whether there is one group, or some block of channels divides both sides of each."""
-        return self.groups == 1 or any(self.ic % block == 0 and self.oc % block == 0 for block in blocks)
-
-    @property
-    def block(self) -> int:
-        """Channels that an older kernel takes together under AVX-512."""
-        return 16 if self.groups == 1 else next(b for b in (16, 8, 4) if self.ic % b == 0 and self.oc % b == 0)
 
 
 def _by_kernel(call: OperatorCall, p: Transposed, whole: bool = True) -> bool:
@@ -129,7 +37,7 @@ def _by_kernel(call: OperatorCall, p: Transposed, whole: bool = True) -> bool:
 def _in_any_order(call: OperatorCall, p: Transposed, order: str) -> bool:
     """Whether a kernel of floats sums channels that lie last as it sums rows."""
     emulated = p.src == "bf16" and "avx512_core_bf16" not in call.caps
-    return order == "strided" or (order == "chain" and p.depthwise) or (order == "blocks" and emulated)
+    return order in ("strided", "tiles") or (order == "chain" and p.depthwise) or (order == "blocks" and emulated)
 
 
 def form(call: OperatorCall) -> OperatorForm:
@@ -140,10 +48,10 @@ def form(call: OperatorCall) -> OperatorForm:
     p = Transposed.of(call)
     if p.src == "bf16" and "avx512_core" not in call.caps:
         raise Refused("bf16 needs avx512_core")
-    if p.src in ("f32", "bf16"):
-        found = _f32(call, p) if p.src == "f32" else _bf16(call, p)
+    if floats := {"f32": _f32, "bf16": _bf16, "f16": _f16}.get(p.src):
+        found = floats(call, p)
         avx2 = p.src == "f32" and "avx512_core" not in call.caps and found.order == "products"
-        if not avx2 and p.ic > _MOST_CHANNELS:
+        if not avx2 and found.order != "tiles" and p.ic > _MOST_CHANNELS:
             raise Refused("sums of more than 256 channels, which it may cut")
     elif p.src in BYTES:
         found = _bytes(call, p)
@@ -227,17 +135,43 @@ def _by_jit_avx2(p: Transposed) -> bool:
     return best > 0 and not (right * columns > tile or split and (tile % columns or p.behind[-1] + rest < 0))
 
 
+#: of floats of 16 bits: caps with a kernel for strides, their names in oneDNN's log, and its order
+_STRIDED = {
+    "bf16": (("avx512_core_amx", "avx10_1_512_amx", "tiles"), ("avx512_core_bf16", "avx512_core_bf16", "strided")),
+    "f16": (("avx512_core_amx_fp16", "avx10_1_512_amx_fp16", "tiles"), ("avx512_core_fp16", "avx10_1_512", "strided")),
+}
+
+
+def _by_strides(call: OperatorCall, p: Transposed) -> OperatorForm | None:
+    """The kernel for strides of floats of 16 bits, by itself or ahead of the reference's end."""
+    for cap, isa, order in _STRIDED[p.src]:
+        if cap in call.caps and (p.strided_on_tiles() if order == "tiles" else p.strided(_LANES)):
+            if _by_kernel(call, p):
+                if order == "tiles" and (call.post_ops or call.bias) and not p.pointwise and p.seen != p.out:
+                    raise Refused("on tiles it adds no bias, and does nothing, where outputs see no source")
+                return OperatorForm(f"brg_deconv:{isa}+brgconv_strided:{isa}", False, order, slopes="no greater")
+            return OperatorForm(f"conv:any+brgconv_strided:{isa}", True, order)
+    return None
+
+
+def _f16(call: OperatorCall, p: Transposed) -> OperatorForm:
+    if call.types[1] != "f16" or call.dst not in ("f16", "f32"):
+        raise Refused("f16 to other types is not followed")
+    if "avx512_core_fp16" not in call.caps:
+        raise Refused("f16 needs avx512_core_fp16")
+    if found := _by_strides(call, p):
+        return found
+    raise Refused("its reference for f16 is not followed")
+
+
 def _bf16(call: OperatorCall, p: Transposed) -> OperatorForm:
     if call.types[1] != "bf16" or call.dst not in ("bf16", "f32"):
         raise Refused("bf16 to other types is not followed")
+    if found := _by_strides(call, p):
+        return found
+    if "avx512_core_amx" in call.caps and p.older_on_tiles():
+        raise Refused("its older kernel on tiles is not followed")
     isa = "avx512_core_bf16" if "avx512_core_bf16" in call.caps else "avx512_core"
-    native = isa == "avx512_core_bf16"
-    if "avx512_core_amx" in call.caps and p.strided(16) and not p.depthwise:
-        raise Refused("its kernel on tiles is not followed")
-    if native and p.strided(16):
-        if _by_kernel(call, p):
-            return _strided(isa)
-        return OperatorForm(f"conv:any+brgconv_strided:{isa}", True, "strided")
     if p.depthwise and len(p.size) == 2 and max(p.dilation) == 1:
         return OperatorForm(f"conv:any+jit_dw:{isa}", True, "chain")
     if p.single_tap:
@@ -299,12 +233,6 @@ def _by_kernel_of_bytes(call: OperatorCall, p: Transposed) -> OperatorForm | Non
     return None
 
 
-def _seeing(size: int, kernel: int, stride: int, before: int, out: int) -> int:
-    """How many outputs along an axis see the source."""
-    places = {i * stride + tap - before for i in range(size) for tap in range(kernel)}
-    return sum(0 <= place < out for place in places)
-
-
 def _shifts_right(p: Transposed, by_source: bool) -> bool:
     """Whether the kernel for strides adds right what a shift of the source makes of its sums: an s8 one's, `by_source`,
     which it adds to zeros around it, too, or a zero point's.
@@ -313,7 +241,7 @@ def _shifts_right(p: Transposed, by_source: bool) -> bool:
     lie behind their end, also those of rows that see nothing; and for an s8 source those of the middle output, which
     may not see all taps, stand for all.
     """
-    seen = [_seeing(*axis) for axis in zip(p.size, p.kernel, p.strides, p.before, p.out, strict=True)]
+    seen = p.seen
     if not all(seen):
         return False  # it crashes
     width, step, size = p.out[-1], p.strides[-1], p.size[-1]
@@ -390,25 +318,30 @@ def _by_gemm_of_bytes(call: OperatorCall, p: Transposed, exact: bool) -> Operato
 
 
 def way(call: OperatorCall) -> str:
-    """How it is asked for here: as a "convolution" of turned weights, which integers and f16 of two dimensions with
-    strides of 1 are; or as sums of its own.
+    """How it is asked for here: as a "convolution" of turned weights, which those of integers and f16 with strides of 1
+    are, and of bf16 on tiles; or as sums of its own.
     """
     p = Transposed.of(call)
     if p.stepped:
         return "sums"
+    usual = not p.depthwise and not (p.groups > 1 and p.ic <= _LANES and p.fours)
     if p.src == "f16":
-        return "convolution" if len(p.size) == 2 else "sums"
-    if p.src not in BYTES and not call.named_last:
-        return "sums"
-    fours = p.ic % 4 == 0 and p.oc % 4 == 0
-    usual = not p.depthwise and not (p.groups > 1 and p.ic <= _LANES and fours)
-    inside = all(r > max(a, b) for r, a, b in zip(p.reach, p.before, p.behind, strict=True))
+        usual = "avx512_core_fp16" in call.caps
+    elif p.src not in BYTES and not call.named_last:  # another layout of its own is tiles' alone
+        usual = p.src == "bf16" and _on_tiles(call, p)
     wide = bool(call.caps & {"avx512_core", "avx2_vnni"}) or p.src == "f32"
     if p.src == "bf16":
         wide = "avx512_core_bf16" in call.caps
     by_channel = np.ndim(call.zero_points.get("dst", 0))  # which no kernel takes
-    own = wide and usual and inside and not by_channel and _by_kernel(call, p)
+    own = wide and usual and not p.outside and not by_channel and _by_kernel(call, p)
     return "convolution" if own else "sums"
+
+
+def _on_tiles(call: OperatorCall, p: Transposed) -> bool:
+    """Whether the convolution of turned weights runs on tiles."""
+    return (
+        "avx512_core_amx" in call.caps and on_tiles(p.convolution(call.types[1], call.dst), call.caps, "") is not None
+    )
 
 
 def name(src: str, implementation: str, channels: int, caps: frozenset[str]) -> str:

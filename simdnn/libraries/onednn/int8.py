@@ -68,12 +68,12 @@ def _gemm(p: MatmulProblem, params: Params) -> bool:
 
 
 def _referred_by_bias(p: MatmulProblem, caps: frozenset[str]) -> bool:
-    """Whether the type of the bias leaves a matmul to the reference: all but f32 and u8 beside 4-bit weights, 16 bits
-    below AVX-512, f16 without AVX512_FP16.
+    """Whether the type of the bias leaves a matmul to the reference: beside other weights than s8 all but f32 and the
+    source's (`check_bias` in brgemm_matmul.cpp), 16 bits below AVX-512, f16 without AVX512_FP16.
     """
     stored = p.epilogue.bias_stored if p.epilogue.bias else "f32"
-    if p.wei in _NIBBLES:
-        return stored not in ("f32", "u8")
+    if p.wei != "s8":
+        return stored not in ("f32", p.src)
     without = stored == "f16" and "avx512_core_fp16" not in caps
     return stored in ("bf16", "f16") and ("avx512_core" not in caps or without)
 

@@ -33,7 +33,7 @@ def order_of(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order
         return Order("line")
     if p.depth and p.depthwise and wide and dot.saturates and not halved:
         return Order("gemm")
-    if p.depth and wide and dot.wei == "f32" and (p.ic, p.dilation[1]) == (1, 1) and p.kw > 1:
+    if p.depth and wide and dot.wei == "f32" and (p.ic, p.dilation[1]) == (1, 1) and p.kw > 1 and not p.turned:
         return Order()  # it makes channels of columns
     if wide and dot.wei in ("f32", "bf16") and jit_takes(p):
         return in_blocks(p) if dot.depth > 1 else Order()
@@ -43,7 +43,7 @@ def order_of(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order
 def _of_single_channels(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order | None:
     """The order where groups have one input channel, and of sums that no order changes; None: it is that of others."""
     neighbours = p.kw > 1 and p.dilation[1] == 1
-    single = p.ic == p.groups
+    single = p.ic == p.groups and not p.turned
     if dot.acc == "s32" and (halved or not dot.saturates):
         return Order("row" if single and neighbours and p.groups == 1 else "")
     if single and wide and not (dot.depth == 1 and (p.groups > 1 or _folds_columns(p) or dot.wei == "f16")):
@@ -63,6 +63,8 @@ def order_on_tiles(p: ConvProblem) -> Order:
     """The taps that the library makes channels of where few channels, or such as fill rows badly, meet tiles
     (rule 14): columns that strides step over whole, all columns of a kernel row, or all taps.
     """
+    if p.turned:
+        return Order()
     ic, oc, row = p.ic // p.groups, p.oc // p.groups, 512 // fmt(p.src).bits
     planes = p.depth.i if p.depth else 1
     together = columns_on_tiles(p)

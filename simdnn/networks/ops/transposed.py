@@ -23,6 +23,7 @@ from simdnn.networks.ops.shape import view
 from simdnn.networks.types import is_float, label
 
 F32, S32 = np.dtype(np.float32), np.dtype(np.int32)
+_OF_A_TILE = 32  # products of bf16 that a tile sums before they are added to what is there
 _SHORT = 8  # products of bf16 after which a GEMM's sum restarts where a side of it is a vector
 
 # Of the GEMM of AVX2: products of a sum, rows and columns of a block, then of a tile and how many are few, which has
@@ -194,15 +195,22 @@ class TransposedSums:
         row = f"conv:{isa}"
         if kind == "f32" and kernel.shape[:2] == (groups, 1) and len(gaps) == 2 and groups > 1:
             row = "dw:avx512_core" if "avx512_core" in self.k.target.caps else "dw:avx2"
-        elif kind == "bf16":
-            native = "avx512_core_bf16" in self.k.target.caps
-            row = "conv:avx512_core_bf16" if native else "conv:avx512_core_bf16_emulated"
+        elif kind in ("bf16", "f16"):
+            row = self._row_of_halves(kind, kernel.shape[:2] == (groups, 1) and groups > 1)
         elif kind != "f32":
             row = "conv:avx512_core_vnni"
         where = replace(self.k, target=replace(self.k.target, dispatch=row))
         dst = "f32" if is_float(image.dtype) else "s32"
-        options: dict[str, Any] = {"dilation": tuple(gaps), "groups": groups, "dst": dst}
+        options: dict[str, Any] = {"dilation": tuple(gaps), "groups": groups, "dst": dst, "turned": True}
         return where.convolution(image, kernel, **options)
+
+    def _row_of_halves(self, kind: str, depthwise: bool) -> str:
+        """The row for floats of 16 bits."""
+        if self.order == "tiles":
+            return f"conv:avx512_core_amx{'_fp16' * (kind == 'f16')}"
+        if kind == "f16":
+            return f"conv:avx512_core_f16{'_taps' * depthwise}"
+        return f"conv:avx512_core_bf16{'_emulated' * ('avx512_core_bf16' not in self.k.target.caps)}"
 
 
 @operator("TransposedSums", domain=OWN)
@@ -304,9 +312,10 @@ def _multiplied(k: Kernels, rows: Array, weights: Array, plane: int) -> Array:
     depth, columns = weights.shape
     vector = 1 in (columns, plane)
     if label(rows.dtype) == "bf16":
-        native = "avx512_core_bf16" in k.target.caps
-        row = "gemm:avx512_core_bf16" if native else "gemm:avx512_core_bf16_emulated"
-        step = _SHORT if vector else depth
+        tiles = "avx512_core_amx" in k.target.caps and not vector
+        native = f"gemm:avx512_core_{'amx' if tiles else 'bf16'}"
+        row = native if "avx512_core_bf16" in k.target.caps else "gemm:avx512_core_bf16_emulated"
+        step = _SHORT if vector else _OF_A_TILE if tiles else depth
         return _summed(k, rows, weights, row, [slice(i, i + step) for i in range(0, depth, step)])
     if "avx512_core" in k.target.caps:
         return _summed(k, rows, weights, "gemm:avx512_core", [slice(None)])
