@@ -94,13 +94,13 @@ def estimate_on(
     dt: str = "f32",
     bias: bool = False,
     attr: Attr | None = None,
-    turned: bool = False,
     **shape: int | str | Sequence[int],
 ) -> Estimate:
-    """`estimate` of a product for who has checked once where it runs; `turned`: of a transposed convolution's."""
+    """`estimate` of a product for who has checked once where it runs; `turned`: of a transposed convolution."""
     if not isinstance(bias, bool):
         raise InvalidArgument(f"bias is a {type(bias).__name__}; True or False is needed: an estimate reads no data")
     names, given = _SIZES[primitive], dict(_OPTIONS[primitive])
+    turned = bool(shape.pop("turned", False))
     line = primitive == "convolution" and {"iw", "kw"} == {"ih", "iw", "kh", "kw", "id", "kd"} & set(shape)
     shape = shape | {"ih": 1, "kh": 1} if line else shape
     for key, value in shape.items():

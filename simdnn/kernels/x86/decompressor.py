@@ -56,7 +56,7 @@ class Decompressor:
         """The plan of the epilogue, with the scale where it does not multiply the weights."""
         epilogue = self.product.conv.epilogue
         if not self.problem.decompression:  # f32 weights: their scale is the epilogue's
-            return Plan(epilogue, integer=False)
+            return Plan(epilogue, integer=False, merged_scales=self.product.options.merged_scales)
         scale = self.compressed.scale
         after = None if self.in_weights else scale
         each = epilogue.src_scale and not self.dot.scaled

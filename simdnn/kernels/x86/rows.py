@@ -363,6 +363,7 @@ _ROWS = (
     Row(
         MULTIPLY_ADD_BF16, "avx512_core", ("bf16",), "bf16", "_bf16_ref", not_cut, "onednn", operations=(MatmulProblem,)
     ),
+    Row(MULTIPLY_ADD_F16, "avx512_core", ("f16",), "f16", "_f16_ref", not_cut, "onednn", operations=(MatmulProblem,)),
     *(_mixed(dot, isa, "f16") for dot in (F16, MULTIPLY_ADD_F16) for isa in ("avx512_core", "avx2")),
     *(_mixed(dot, isa, "bf16") for dot in (BF16_STORED, MULTIPLY_ADD_BF16) for isa in ("avx512_core", "avx2")),
     Row(FMA, "avx512_core", ("f32",), "f32", "_sgemm", cut_as_sgemm, "onnxruntime", operations=(MatmulProblem,)),

@@ -43,6 +43,7 @@ from simdnn.libraries.onednn.refusals import (
     refuse_float_attributes,
     refuse_gemm,
     refuse_int8_gemm,
+    refuse_left_out_planes,
     refuse_lost_constants,
     refuse_missing,
     refuse_scaled_parts,
@@ -134,12 +135,11 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
     apart = isinstance(problem, MatmulProblem) and problem.epilogue.dst in ("s8", "u8", "f16")
     brgemm = problem.src != "bf16" or "avx512_core_bf16" in caps
     by_rows = isinstance(problem, MatmulProblem) and left_to_reference(problem, brgemm)
-    if by_rows and problem.src == "f16":
-        raise Unimplemented(
-            "oneDNN's reference takes post-operations by row of a matmul of f16, not modelled: dispatch='fastest' works"
-        )
     if (apart or by_rows) and problem.src == "bf16" and "avx512_core" in caps:
         return "gemm:avx512_core_bf16_ref", "ref:any"
+    if isinstance(problem, MatmulProblem) and problem.src == "f16" and (by_rows or problem.left_to == "gemm"):
+        _refuse_halves(problem, caps, isa)
+        return "gemm:avx512_core_f16_ref", "ref:any"
     if tiled:
         return tiled
     _refuse_halves(problem, caps, isa)
@@ -333,6 +333,8 @@ def _deep(p: ConvProblem, caps: frozenset[str], isa: str, tiled: tuple[str, str]
         return _deep_bytes_by_depth(p, tier)
     if tiled:
         return tiled
+    if "avx512_core" in caps:
+        refuse_left_out_planes(p)
     if (tier, p.src, p.ic) == ("avx512_core", "u8", p.groups) and p.kw > 1 and p.depth and p.depth.i == 1:
         raise _unknown_in_depth(p, isa)  # pairs are made of taps
     return _convolution(p, tier)

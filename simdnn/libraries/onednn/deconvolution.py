@@ -223,7 +223,7 @@ def _by_kernel_of_bytes(call: OperatorCall, p: Transposed) -> OperatorForm | Non
         if unsure and {name for name, *_ in call.post_ops} & {"div", "sqrt", "pow", "log"}:
             raise Refused("whether a kernel of 256 bits takes it, which makes another number of a NaN, is not known")
         if wide:
-            return OperatorForm(f"jit_deconvolution:{isa}", False, "products", merged=True, slopes="no greater")
+            return OperatorForm(f"jit_deconvolution:{isa}", False, "products", slopes="no greater")
         of_nan = "greatest" if call.dst == "s8" else "bounded"
         return OperatorForm(f"jit_uni_int8:{isa}", False, "products", merged=True, slopes="sign", integers=of_nan)
     if "avx512_core_vnni" in caps and not first and own and _by_older_kernel_of_bytes(call, p, 8):

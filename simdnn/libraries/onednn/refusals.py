@@ -98,6 +98,18 @@ def refuse_int8_gemm(p: ConvProblem) -> None:
         )
 
 
+def refuse_left_out_planes(p: ConvProblem) -> None:
+    """Raises where columns of one channel become channels in the first plane's weights alone, as the image has a single
+    plane, and those of the kernel's other planes are left out (`relo_supported_shape` in jit_brgemm_conv_utils.cpp).
+    """
+    d, folds = p.depth, p.ic == p.groups and p.kw > 1 and p.dilation[1] == 1 and not p.turned
+    if d and d.i == 1 < d.k and folds:
+        raise Unimplemented(
+            f"oneDNN leaves weights of this {d.k}x{p.kh}x{p.kw} kernel out, as the image has one plane: several input "
+            "channels work, and dispatch='fastest'"
+        )
+
+
 def refuse_lost_constants(p: Problem) -> None:
     """Raises where a depthwise kernel of bytes to bf16 overwrites a constant of its rounding by the first result.
 

@@ -136,26 +136,21 @@ class Transposed:
 
     def convolution(self, wei: str, dst: str) -> ConvProblem:
         """The convolution of turned weights that it is with strides of 1."""
-        ones, zeros = (1,) * (3 - len(self.size)), (0,) * (3 - len(self.size))
+        rank = len(self.size)
         reach = [r - 1 for r in self.reach]
-        before = (*zeros, *(r - a for r, a in zip(reach, self.before, strict=True)))
-        behind = (*zeros, *(r - a for r, a in zip(reach, self.behind, strict=True)))
-        size, kernel, gaps = ((*ones, *axes) for axes in (self.size, self.kernel, self.dilation))
-        deep = Depth(size[0], kernel[0], 1, gaps[0], before[0], behind[0]) if len(self.size) == 3 else None
+        front, top, left = (0,) * (3 - rank) + tuple(r - a for r, a in zip(reach, self.before, strict=True))
+        back, bottom, right = (0,) * (3 - rank) + tuple(r - a for r, a in zip(reach, self.behind, strict=True))
+        (planes, ih, iw), (kd, kh, kw), (e, f, g) = (
+            (1,) * (3 - rank) + axes for axes in (self.size, self.kernel, self.dilation)
+        )
+        channels, filters = self.groups * self.ic, self.groups * self.oc
         return ConvProblem(
-            self.images,
-            self.groups * self.ic,
-            *size[1:],
-            self.groups * self.oc,
-            *kernel[1:],
-            self.src,
-            wei,
-            Epilogue(dst),
-            padding=(*before[1:], *behind[1:]),
-            dilation=(gaps[1], gaps[2]),
+            *(self.images, channels, ih, iw, filters, kh, kw, self.src, wei, Epilogue(dst)),
+            padding=(top, left, bottom, right),
+            dilation=(f, g),
             groups=self.groups,
-            depth=deep,
-            line=len(self.size) == 1,
+            depth=Depth(planes, kd, 1, e, front, back) if rank == 3 else None,
+            line=rank == 1,
             turned=True,
         )
 
