@@ -390,6 +390,11 @@ _ROWS = (
     _tiles(TILED_BF16, "avx512_core_amx", ("f32",), "f32", "_down"),
     _tiles(TILED_F16, "avx512_core_amx_fp16", ("f16",), "f16"),
     _tiles(TILED_F16, "avx512_core_amx_fp16", ("f32",), "f32", "_down"),
+    Row(
+        *(TILED_F16, "avx512_core_amx_fp16", ("f16",), "f16", "_taps", cut_for_tiles, "onednn", on_tiles),
+        operations=(ConvProblem,),
+        depthwise=True,
+    ),
     _tiles(TILED_U8, "avx512_core_amx", _INT8, "s8", "_int8"),
 )
 _DEPTHWISE: tuple[tuple[str, tuple[str, ...], DepthwiseDot, str, bool, str], ...] = (

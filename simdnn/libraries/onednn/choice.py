@@ -19,6 +19,7 @@ from simdnn.libraries.onednn.layouts import by_gemm_for_layouts, named_last, way
 from simdnn.libraries.onednn.matmuls import VNNI, by_width, int8_row, is_vector, matmul, plain
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
+    before_or_behind,
     beyond_older_kernels,
     brgemm_convolution,
     by_gemm,
@@ -149,7 +150,7 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
     if emulated:
         return _emulated(problem)
     if problem.src == "f16":
-        return _f16(problem)
+        return _f16(problem, caps)
     tier = next(c for c in (_FLOAT_TIERS if fmt(problem.src).is_float else _INT8_TIERS) if c in caps)
     if isinstance(problem, MatmulProblem):
         name, library = matmul(problem, tier)
@@ -268,16 +269,27 @@ def _emulated(p: Problem) -> tuple[str, str]:
     )
 
 
-def _f16(problem: Problem) -> tuple[str, str]:
+def _f16(problem: Problem, caps: frozenset[str]) -> tuple[str, str]:
     """Products in f32, in the orders of f32, but that vectors are summed in 16 lanes."""
     if isinstance(problem, MatmulProblem):
         vector = f"gemv:avx512_core_f16{plain(problem)}"
         return vector if is_vector(problem) else "gemm:avx512_core_f16", f"brg_matmul:{_FP16}"
     if problem.depthwise:
         name = _depthwise_f16(problem)
-        by_columns = name in ("brgconv_1x1", "brg_conv_fwd")
-        return ("conv:avx512_core_f16_taps" if by_columns else "dw:avx512_core_f16"), f"{name}:{_FP16}"
+        if name in ("brgconv_1x1", "brg_conv_fwd"):
+            return _f16_by_taps(problem, caps)
+        return "dw:avx512_core_f16", f"{name}:{_FP16}"
     return "conv:avx512_core_f16", f"{brgemm_convolution(problem)}:{_FP16}"
+
+
+def _f16_by_taps(p: ConvProblem, caps: frozenset[str]) -> tuple[str, str]:
+    """Depthwise f16 that a kernel for blocks takes, on tiles where there are some."""
+    tiles, name = "avx512_core_amx_fp16" in caps and not before_or_behind(p), brgemm_convolution(p)
+    return (
+        ("conv:avx512_core_amx_fp16_taps", f"{name}:{AMX}_fp16")
+        if tiles
+        else ("conv:avx512_core_f16_taps", f"{name}:{_FP16}")
+    )
 
 
 def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
@@ -375,7 +387,7 @@ def _deep_floats(p: ConvProblem, caps: frozenset[str], isa: str, tiled: tuple[st
         return f"ref_conv:{by_width(isa)}", "ref:any"
     tier = next(c for c in _FLOAT_TIERS if c in caps)
     if p.depthwise:
-        return _deep_floats_by_depth(p, tier, emulated)
+        return _deep_floats_by_depth(p, caps, tier, emulated)
     if emulated:
         return _emulated(p)
     if _pairs_of_taps(p):
@@ -391,19 +403,11 @@ def _pairs_of_taps(p: ConvProblem) -> bool:
     return p.src == "bf16" and p.ic == p.groups and flat and not by_gemm(p, False)
 
 
-def _deep_floats_by_depth(p: ConvProblem, tier: str, emulated: bool) -> tuple[str, str]:
+def _deep_floats_by_depth(p: ConvProblem, caps: frozenset[str], tier: str, emulated: bool) -> tuple[str, str]:
     """Depthwise floats, whose kernels are those of other convolutions here."""
     dense = not (p.turned or is_dilated(p) or depthwise_by_gemm(p) or p.epilogue.dst in ("s8", "u8"))
     if p.src == "f16":
-        base = brgemm_convolution(p)
-        return (
-            ("conv:avx512_core_f16", f"brdgmm_dw:{_FP16}")
-            if dense
-            else (
-                "conv:avx512_core_f16_taps",
-                f"{base}:{_FP16}",
-            )
-        )
+        return ("conv:avx512_core_f16", f"brdgmm_dw:{_FP16}") if dense else _f16_by_taps(p, caps)
     if p.layouts.wei == "kept":
         return "conv:avx512_core", f"{brgemm_convolution(p)}:avx512_core"
     if named_last(p) and not dense:

@@ -7,12 +7,15 @@ is the gradient of a convolution towards its source in f32, by older kernels and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.formats import fmt
+from simdnn.kernels.common.postops import BINARY
 from simdnn.libraries.model import OperatorCall, OperatorForm
 from simdnn.libraries.onednn.endings import BYTES, WHOLE, Refused, by_kernel, refuse_ending
 from simdnn.libraries.onednn.log import family, instructions
@@ -80,7 +83,7 @@ def _f32(call: OperatorCall, p: Transposed) -> OperatorForm:
             return OperatorForm(f"conv:any+jit_dw:{isa}", True, "chain")
         if p.single_tap:
             return OperatorForm(f"conv:any+jit_1x1:{isa}", True, *_of_single_taps(p, isa))
-        if isa == "avx512_core" and p.divided_by(16, 8, 4) and not (p.outside or p.both):
+        if isa == "avx512_core" and p.divided_by(16, 8, 4) and not (p.outside or p.both) and p.fits_registers():
             return OperatorForm(f"conv:any+jit:{isa}", True, "blocks", (p.block, 1))
         if isa == "avx2" and _by_jit_avx2(p):
             together = 1 if len(p.size) == 3 else 4 if p.size[-1] < 15 else 2 if p.size[-1] < 40 else 1
@@ -147,11 +150,24 @@ def _by_strides(call: OperatorCall, p: Transposed) -> OperatorForm | None:
     for cap, isa, order in _STRIDED[p.src]:
         if cap in call.caps and (p.strided_on_tiles() if order == "tiles" else p.strided(_LANES)):
             if _by_kernel(call, p):
-                if order == "tiles" and (call.post_ops or call.bias) and not p.pointwise and p.seen != p.out:
-                    raise Refused("on tiles it adds no bias, and does nothing, where outputs see no source")
+                if order == "tiles":
+                    _refuse_unseen(call, p)
                 return OperatorForm(f"brg_deconv:{isa}+brgconv_strided:{isa}", False, order, slopes="no greater")
             return OperatorForm(f"conv:any+brgconv_strided:{isa}", True, order)
+        if cap == "avx512_core_amx" in call.caps and p.older_on_tiles() and not any(map(_of_two, call.post_ops)):
+            raise Refused("its older kernel on tiles is not followed")
     return None
+
+
+def _of_two(op: Sequence[Any]) -> bool:
+    """Whether a post-operation has a second operand."""
+    return op[0] in BINARY or op[0] == "prelu"
+
+
+def _refuse_unseen(call: OperatorCall, p: Transposed) -> None:
+    """Raises where the kernel for strides on tiles leaves outputs that see no source as zeros, whatever follows."""
+    if (call.post_ops or call.bias or "dst" in call.zero_points) and not p.pointwise and p.seen != p.out:
+        raise Refused("on tiles it adds no bias, and does nothing else, where outputs see no source")
 
 
 def _f16(call: OperatorCall, p: Transposed) -> OperatorForm:
@@ -169,14 +185,12 @@ def _bf16(call: OperatorCall, p: Transposed) -> OperatorForm:
         raise Refused("bf16 to other types is not followed")
     if found := _by_strides(call, p):
         return found
-    if "avx512_core_amx" in call.caps and p.older_on_tiles():
-        raise Refused("its older kernel on tiles is not followed")
     isa = "avx512_core_bf16" if "avx512_core_bf16" in call.caps else "avx512_core"
     if p.depthwise and len(p.size) == 2 and max(p.dilation) == 1:
         return OperatorForm(f"conv:any+jit_dw:{isa}", True, "chain")
     if p.single_tap:
         return OperatorForm(f"conv:any+jit_bf16_1x1:{isa}", True, *_of_single_taps(p, isa))
-    if p.divided_by(16, 8, 4) and not (p.outside or p.both):
+    if p.divided_by(16, 8, 4) and not (p.outside or p.both) and p.fits_registers():
         return OperatorForm(f"conv:any+jit_bf16:{isa}", True, "blocks", (p.block, 0))
     if prod(p.size) == 1:
         raise Refused("the order of its GEMM for one pixel is not known")
@@ -205,11 +219,18 @@ def _by_kernel_of_bytes(call: OperatorCall, p: Transposed) -> OperatorForm | Non
     isa = ("avx512_core_vnni" if "avx512_core_vnni" in caps else "avx512_core") if wide else "avx2"
     own = _by_kernel(call, p)
     if wide and own and p.strided(16):
+        tiles = "avx512_core_amx" in caps and p.strided_on_tiles()
+        if tiles:
+            _refuse_unseen(call, p)
+            if call.zero_points.get("src") and {"src", "wei"} <= call.scales.keys():
+                raise Refused("whether scales come multiplied with each other, as on tiles, is not known here")
         shifted = p.src == "s8" or call.zero_points.get("src")
         if shifted and not _shifts_right(p, p.src == "s8"):
             raise Refused("what it adds for an s8 source or zero point is wrong at edges, or memory not written")
         order = "strided" if isa == "avx512_core_vnni" and not p.depthwise else "products"
-        return OperatorForm(f"brg_deconv:{isa}+brgconv_strided:{isa}", False, order, slopes="no greater")
+        isa = "avx10_1_512_amx" if tiles else isa
+        name = f"brg_deconv:{isa}+brgconv_strided:{isa}"
+        return OperatorForm(name, False, order, slopes="no greater", merged=tiles)
     if not wide and own and p.single_tap:
         return OperatorForm(
             "jit_deconvolution:avx2+jit_uni_int8_1x1:avx2", False, "products", merged=True, slopes="sign"

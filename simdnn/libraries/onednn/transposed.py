@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from isa_models.formats import fmt
 from simdnn.kernels.common.epilogue import Epilogue
 from simdnn.kernels.common.problems import ConvProblem, Depth
 from simdnn.libraries.model import OperatorCall
@@ -112,10 +113,10 @@ class Transposed:
         return tuple(found)
 
     def strided_on_tiles(self) -> bool:
-        """Whether the kernel for strides takes it on tiles: not odd channels, small groups by fours of several taps,
-        nor few outputs (`init_jcp` in jit_brgemm_conv_bwd_utils.cpp).
+        """Whether the kernel for strides takes it on tiles: whole words of channels, no small groups by fours of
+        several taps, nor few outputs (`init_jcp` in jit_brgemm_conv_bwd_utils.cpp).
         """
-        if not self.stepped or max(self.dilation) > 1 or self.ic % 2:
+        if not self.stepped or max(self.dilation) > 1 or self.ic * fmt(self.src).bits % 32:
             return False
         one_tap = self.pointwise
         if self.groups > 1 and max(self.ic, self.oc) < _ROW_OF_TILES and self.fours and not one_tap:
@@ -158,6 +159,19 @@ class Transposed:
     def single_tap(self) -> bool:
         """Whether an older kernel of one tap takes it."""
         return max(self.kernel) == 1 and not self.stepped and self.groups == 1 and self.out == self.size
+
+    def fits_registers(self, most: int = 28) -> bool:
+        """Whether what a line's edges reach over stays in a tile of up to `most` outputs, as older kernels ask
+        (`init_conf` of the gradient in jit_avx512_common_conv_kernel.cpp).
+        """
+        width, step, reach = self.out[-1], self.strides[-1], self.reach[-1] - 1
+        tile = width if width <= most else most // step * step
+        rest = width % tile
+        left, right = (
+            max(0, reach - given) // step * step for given in (self.before[-1], max(0, self.behind[-1] + rest))
+        )
+        whole = width <= tile or self.behind[-1] + rest >= 0
+        return max(left, right) <= tile and whole
 
     def divided_by(self, *blocks: int) -> bool:
         """Whether there is one group, or some block of channels divides both sides of each."""

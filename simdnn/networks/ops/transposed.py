@@ -133,6 +133,16 @@ class TransposedSums:
         step = together or len(every)
         return [every[i : i + step] for i in range(0, len(every), step)]
 
+    def _places(self, channels: int, kind: str) -> Array:
+        """Where channels of a block lie: on tiles each step takes as many as the largest even divisor says that a row
+        has room for (`rd_block` in brgemm_utils.cpp).
+        """
+        each = np.arange(channels)
+        if self.order != "tiles" or channels <= _OF_A_TILE:
+            return each
+        step = max(n for n in range(2, _OF_A_TILE + 1, 2) if channels % n == 0)
+        return each // step * _OF_A_TILE + each % step
+
     def _convolved(
         self,
         x: Array,
@@ -146,19 +156,20 @@ class TransposedSums:
         groups, oc = w.shape[:2]
         first = wide.start - run[0] * wide.gap
         wide = replace(wide, taps=tuple(wide.taps[i] for i in run), start=first)
-        channels = max(map(len, blocks))
+        places = self._places(max(map(len, blocks)), label(x.dtype))
+        channels = int(places[-1]) + 1
         channels += -channels % (2 if label(x.dtype) == "bf16" else 1)
         n, planes = x.shape[0], len(blocks) * len(deep.taps)
         image_shape = (n * deep.count, groups * channels, planes, high.read, wide.read)
         kernel_shape = (groups * oc, channels, planes, len(high.taps), len(wide.taps))
         if self.k.values:
-            image = self._image(x.reshape(n, groups, -1, *x.shape[2:]), where[:2], wide, blocks, channels)
+            image = self._image(x.reshape(n, groups, -1, *x.shape[2:]), where[:2], wide, blocks, places, channels)
             image = image.reshape(image_shape)
             kernel = np.zeros((groups, oc, len(blocks), channels, *(len(a.taps) for a in (deep, high, wide))), w.dtype)
             for i, block in enumerate(blocks):
-                kernel[:, :, i, : len(block)] = w[:, :, block][..., list(deep.taps), :, :][..., list(high.taps), :][
-                    ..., list(wide.taps)
-                ]
+                kernel[:, :, i, places[: len(block)]] = w[:, :, block][..., list(deep.taps), :, :][
+                    ..., list(high.taps), :
+                ][..., list(wide.taps)]
             kernel = np.ascontiguousarray(np.moveaxis(kernel, 2, 3).reshape(kernel_shape))
         else:
             image, kernel = shadow(image_shape, x.dtype), shadow(kernel_shape, w.dtype)
@@ -173,7 +184,13 @@ class TransposedSums:
         return np.ascontiguousarray(turned)
 
     def _image(
-        self, x: Array, ahead: Sequence[AxisLine], wide: AxisLine, blocks: Sequence[range], channels: int
+        self,
+        x: Array,
+        ahead: Sequence[AxisLine],
+        wide: AxisLine,
+        blocks: Sequence[range],
+        places: Array,
+        channels: int,
     ) -> Array:
         """(N, output planes, groups, channels, blocks * planes, rows, columns) of x (N, groups, ic, D, H, W)."""
         deep, high = ahead
@@ -185,7 +202,7 @@ class TransposedSums:
         for i, block in enumerate(blocks):
             for t in range(len(deep.taps)):
                 place = slice(t * deep.gap, t * deep.gap + deep.count)
-                found[:, :, :, : len(block), i, t] = np.moveaxis(planes[:, :, block, place], 3, 1)
+                found[:, :, :, places[: len(block)], i, t] = np.moveaxis(planes[:, :, block, place], 3, 1)
         return found
 
     def _convolution(self, image: Array, kernel: Array, groups: int, gaps: Sequence[int]) -> Array:
