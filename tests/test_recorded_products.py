@@ -3,7 +3,7 @@ found otherwise than it was here (tests/vectors/onednn_products), then its older
 convolutions over layouts that are named (onednn_layouts), then denormals, exp of a NaN and single output pixels
 (onednn_edges), matmuls over layouts that are named and what their groups decide (onednn_matrices). Last, problems on
 AMX tiles: as the library saw the CPUID of an Emerald Rapids on a Zen 4, and a handler of illegal instructions did what
-its tiles ask for (onednn_tiles), and on the tiles of a Granite Rapids (onednn_amx; onednn_gnr with transposed convolutions).
+its tiles ask for (onednn_tiles), and on a Granite Rapids (onednn_amx; onednn_gnr, transposed convolutions among them).
 """
 
 from __future__ import annotations
