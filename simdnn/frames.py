@@ -92,10 +92,21 @@ def _names(*names: str) -> pd.Index[str]:
 
 
 def _array(column: Sequence[Any], kind: str) -> Any:
-    """The values of a column; `pd.array` would look anew for the kind of strings each time."""
-    if kind == "str":
-        return _STRINGS._from_sequence(column, dtype=_STRINGS.dtype)  # type: ignore[attr-defined]  # an extension's
-    return np.array(column, kind)
+    """The values of a column; `pd.array` would look anew for the kind of strings each time. Those of a tuple, which
+    other frames may have, too, are made once, and stand in an array of this frame's own.
+    """
+    if kind != "str":
+        return np.array(column, kind)
+    return _texts(column).copy() if type(column) is tuple else _strings(column)
+
+
+@lru_cache(maxsize=256)
+def _texts(column: tuple[str, ...]) -> Any:
+    return _strings(column)
+
+
+def _strings(column: Sequence[str]) -> Any:
+    return _STRINGS._from_sequence(column, dtype=_STRINGS.dtype)  # type: ignore[attr-defined]  # an extension's
 
 
 def _over(widths: Iterable[int]) -> int:

@@ -105,8 +105,8 @@ class Choice:
         first = chosen + sorted(times.keys() - chosen, key=lambda place: (times[place].cycles, place))
         order = first + [place for place in range(len(kinds)) if place not in first]
         columns = {
-            "implementation": ("str", [kinds[place].name for place in order]),
-            "isa": ("str", [kinds[place].isa for place in order]),
+            "implementation": ("str", tuple([kinds[place].name for place in order])),
+            "isa": ("str", tuple([kinds[place].isa for place in order])),
             "cycles": ("float64", [times[place].cycles if place in times else math.nan for place in order]),
             "chosen": ("bool", [kinds[place] is self.kind for place in order]),
             "reason": ("str", [reasons[place] for place in order]),
@@ -240,7 +240,10 @@ def picked(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> 
 
 def in_tiles_of_library(request: Request, kind: KernelKind) -> Request:
     """The request with a library's own tiles for a kind, where it has such a kernel and they are known."""
-    library, plain = LIBRARIES.get(request.dispatch), replace(request.problem, tiles="")
+    library = LIBRARIES.get(request.dispatch)
+    if library is None and not request.problem.tiles:
+        return request
+    plain = replace(request.problem, tiles="")
     own = library is not None and library.tiles(plain, kind.name)
     return replace(request, problem=replace(plain, tiles=request.dispatch if own else ""))
 

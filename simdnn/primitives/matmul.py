@@ -195,7 +195,8 @@ def problem_of(
         problem, parameters = narrow.problem_of(given, dst, bias, wei_tag, target.library, target.caps)
     else:
         problem, parameters = _on_cpu(asked, given.folded, dst, bias, wei_tag, target)
-    problem = replace(problem, batch=asked.batch)
+    if problem.batch != asked.batch:
+        problem = replace(problem, batch=asked.batch)
     if target.library:
         refuse_choices(given.post_ops, target.dispatch)
         target.library.check_dimensions(problem)

@@ -179,7 +179,7 @@ def choice_of(problem: Problem, target: Target, given: Modes) -> Choice:
         target.library.check(problem)
     acc_mode, every = parted(given.acc_mode)
     request = Request(
-        replace(problem, promote=every),
+        problem if problem.promote == every else replace(problem, promote=every),
         target.machine,
         target.caps,
         exact_int8=given.exact_int8,

@@ -139,13 +139,26 @@ class _Checker:
             _keep_use(key, use)
 
     def use_of(self, ops: Straight) -> RegisterUse | None:
-        """The registers of ops, where each of their forms has been looked at and none works on tiles, whose shapes are
-        due to their place.
+        """The registers of ops; None where one is of no sound form, or works on tiles, whose shapes are due to their
+        place.
         """
-        for number, op in dict(zip(ops.forms, ops, strict=True)).items():
-            if self.program.isa not in _SOUND.get(number, ()) or op.definition.tile or op.definition.configures:
-                return None
+        try:
+            for number, op in dict(zip(ops.forms, ops, strict=True)).items():
+                if op.definition.tile or op.definition.configures:
+                    return None
+                self.look_at_form(number, op)
+        except SimdnnError:
+            return None  # it is told of the first op that breaks a rule, which may stand before this one
         return RegisterUse.of(ops)
+
+    def look_at_form(self, number: int, op: Op) -> None:
+        """What holds of an op wherever it stands, once for all of its form."""
+        sound = _SOUND.get(number)
+        if sound is None or self.program.isa not in sound:
+            self.form(op)
+            if len(_SOUND) >= _MOST_SOUND:
+                _SOUND.clear()
+            _SOUND[number] = {self.program.isa, *(sound or ())}
 
     def accesses(self, ops: Straight, extents: dict[str, int]) -> None:
         """The memory operands of straight code: of those that move alike the lowest and the highest address."""
@@ -196,12 +209,7 @@ class _Checker:
             form = op.form
         except SimdnnError as error:
             raise self.fail(op.instruction, str(error)) from None
-        sound = _SOUND.get(form.number)
-        if sound is None or self.program.isa not in sound:
-            self.form(op)
-            if len(_SOUND) >= _MOST_SOUND:
-                _SOUND.clear()
-            _SOUND[form.number] = {self.program.isa, *(sound or ())}
+        self.look_at_form(form.number, op)
         definition = form.definition
         if definition.configures:
             self.configure(op, extents)

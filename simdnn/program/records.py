@@ -97,6 +97,13 @@ class Op(Record):
         """Whether it works on tiles, the bits of its widest register, whether it adds to what its result held."""
         return self.definition.tile, self.width, self.definition.accumulates
 
+    @Derived
+    def registers(self) -> tuple[tuple[tuple[str, int], ...], str | None, int]:
+        """The registers whose values it reads, by name, with their bits; the one that it writes, and its bits."""
+        read = () if self.is_zero_idiom else self.srcs
+        reads = tuple([(place.name, place.bits) for place in read if type(place) is Register])
+        return (reads, self.dst.name, self.dst.bits) if type(self.dst) is Register else (reads, None, 0)
+
     @property
     def rows(self) -> int:
         """Rows of the tile that goes through a tile instruction; 0 for others."""

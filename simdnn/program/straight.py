@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simdnn.program.records import Op, Register
+from simdnn.program.records import Op
 from simdnn.program.tiles import TILES
 
 
@@ -24,18 +24,16 @@ class RegisterUse:
         use = RegisterUse({}, {}, {})
         needs, leaves, widest = use.needs, use.leaves, use.widest
         for op in ops:
-            for place in op.srcs:
-                if type(place) is not Register:
-                    continue
-                left, bits = leaves.get(place.name), place.bits
-                if left is not None and left >= bits or op.form.is_zero_idiom:
-                    continue
-                if left is not None:
+            reads, written, bits = op.form.registers
+            for name, asked in reads:
+                left = leaves.get(name)
+                if left is None:
+                    if needs.get(name, 0) < asked:
+                        needs[name] = asked
+                elif left < asked:
                     return None
-                needs[place.name] = max(bits, needs.get(place.name, 0))
-            if type(op.dst) is Register:
-                name, bits = op.dst.name, op.dst.bits
-                leaves[name] = bits
-                if name not in TILES and not op.form.definition.ahead:
-                    widest[name] = max(bits, widest.get(name, 0))
+            if written is not None:
+                leaves[written] = bits
+                if widest.get(written, 0) < bits and written not in TILES and not op.form.definition.ahead:
+                    widest[written] = bits
         return use if all([name.isidentifier() for name in leaves]) else None

@@ -21,7 +21,7 @@ from simdnn.timing.bundles import NOBODYS, Accesses, Bundles, Dims, Extents, Lin
 Repeated = tuple[Accesses, Extents]  # accesses and the loops that they run through
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Region:
     """A loop with what it runs (`loops` and the `accesses` directly in it), or the whole program (extent 1).
 
@@ -83,24 +83,25 @@ def _part(
 ) -> Region:
     """A part, `loops` around what it runs; its bundles, and those of its loops, are added."""
     accesses, places, count = list[Accesses](), list[Sequence[int]](), 0
+    inner: list[Loop] = []
     for part in whole.parts:
-        if type(part) is not Loop:
-            for alike in part.alike:  # type: ignore[union-attr]  # ops
-                accesses.append(_accesses(alike, units))
-                places.append([count + place for place in alike.places] if count else alike.places)
-            count += len(part)  # type: ignore[arg-type]
-    first, own = bundles.add(accesses, loops)
-    inside = [
-        _part(part, part.var, part.extent, (*loops, (part.var, part.extent)), units, bundles)
-        for part in whole.parts
-        if type(part) is Loop
-    ]
+        if type(part) is Loop:
+            inner.append(part)
+            continue
+        for alike in part.alike:  # type: ignore[union-attr]  # ops
+            accesses.append(_accesses(alike, units))
+            places.append([count + place for place in alike.places] if count else alike.places)
+        count += len(part)  # type: ignore[arg-type]
+    first, own = bundles.add(accesses, loops) if accesses else (len(bundles.all), 0)
+    inside = tuple(
+        [_part(part, part.var, part.extent, (*loops, (part.var, part.extent)), units, bundles) for part in inner]
+    )
     last, deep = len(bundles.all), len(loops)
     only_a_loop = len(inside) == 1 and not accesses
     of_one = inside[0].of_all if only_a_loop else bundles.want((first, last, deep))
     of_all = of_one if extent == 1 else bundles.want((first, last, deep - 1))
     of_own = bundles.want((first, own, deep) if accesses else NOBODYS) if inside else of_one
-    return Region(var, extent, tuple(accesses), tuple(places), tuple(inside), bundles, of_own, of_one, of_all)
+    return Region(var, extent, tuple(accesses), tuple(places), inside, bundles, of_own, of_one, of_all)
 
 
 def _accesses(alike: AlikeAccesses, units: Mapping[str, int]) -> Accesses:

@@ -15,14 +15,14 @@ translated in no time (docs/validation/memory.md has what pages cost).
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,14 +31,13 @@ from isa_models.instruction import TILE_ROWS
 from isa_models.machines.cpu_record import CacheLevel, Machine
 from isa_models.machines.provenance import Confidence
 from simdnn.program.records import Loop, Program, Straight
-from simdnn.timing.bundles import Lines
+from simdnn.timing.bundles import Dims, Lines
 from simdnn.timing.cpu.stream import Stream, form, mnemonic
 from simdnn.timing.fetched import Fetched
 from simdnn.timing.flows import ASKED, STORED, TILED, WALKED
 from simdnn.timing.footprint import Region, crossing, moves_in_lines, parts
 
 Floats = npt.NDArray[np.float64]
-_Taken = tuple[int, list[float]]  # the place of an op, and the cycles that each of its rows takes
 LINE_BYTES = 64  # that an instruction fetches ahead
 _PART_OF_A_LINE = 128  # bits
 _FOLLOWED = 2048  # bytes from load to load that a prefetcher still follows (Intel's optimization manual)
@@ -112,10 +111,11 @@ def transfers(
     """
     tree = parts(program, machine.caches[0].line_bytes)
     whole = parts(within, tree.line_bytes) if within else None
-    apart, asked = _apart(program), _asked(program)
+    forms = _forms(program)
+    apart, asked = _tensors_of(program, forms.apart), _tensors_of(program, forms.asking)
     fetched = Fetched(tree, machine.caches, cold, whole, apart)
     levels = [_first_level(tree, machine)]
-    kind = kind_of_code(program)
+    kind = _kind_of(forms)
     ghz = machine.frequency.ghz(*kind)
     tiles = _share_of_tiles(program) if kind.tiles else 0.0
     loading, storing = (_loading(program, machine), _storing(program)) if kind.tiles else (0.0, 0)
@@ -135,18 +135,28 @@ def transfers(
     levels.append(_level("DRAM", fetched.missed[-1], last.line_bytes, rates, confidence, exposed))
     kinds = dict.fromkeys(_walked(program), WALKED) | dict.fromkeys(asked | apart, ASKED)
     if kind.tiles:
-        kinds = dict.fromkeys(_stored(program), STORED) | kinds | dict.fromkeys(_tiled(program), TILED)
-    return Transfers(tuple(levels), fetched, kinds, _ahead(program), kind, loading, storing)
+        tiled = _tensors_of(program, forms.tiled)
+        kinds = dict.fromkeys(_stored(program), STORED) | kinds | dict.fromkeys(tiled, TILED)
+    return Transfers(tuple(levels), fetched, kinds, _ahead(program, forms.fetching), kind, loading, storing)
 
 
-def _apart(program: Program) -> frozenset[str]:
-    """Tensors whose lines pass the first cache by."""
-    return _tensors_of(program, [form.number for form in program.forms if form.definition.apart])
+class _Forms(NamedTuple):
+    """The forms of ops in a row: their kinds (`Op.kind`), and the numbers of those whose lines pass the first cache by,
+    of those that ask for lines ahead of stores, or of loads, and of those that store tiles.
+    """
+
+    kinds: frozenset[tuple[bool, int, bool]] = frozenset()
+    apart: frozenset[int] = frozenset()
+    asking: frozenset[int] = frozenset()
+    fetching: frozenset[int] = frozenset()
+    tiled: frozenset[int] = frozenset()
+
+    def __or__(self, other: tuple[Any, ...]) -> _Forms:
+        return _Forms(*map(operator.or_, self, other))
 
 
-def _asked(program: Program) -> frozenset[str]:
-    """Tensors whose lines are asked for ahead of being stored to."""
-    return _tensors_of(program, [form.number for form in program.forms if form.definition.ahead == "store"])
+_MOST_FORMS = 1 << 14
+_forms_known: dict[tuple[int, ...], _Forms] = {}  # by the numbers of the forms
 
 
 def _stored(program: Program) -> frozenset[str]:
@@ -154,16 +164,33 @@ def _stored(program: Program) -> frozenset[str]:
     return frozenset([memory.tensor for ops, _ in program.straight for memory, stores, *_ in ops.alike if stores])
 
 
-def _tiled(program: Program) -> frozenset[str]:
-    """Tensors that tiles are stored to."""
-    return _tensors_of(
-        program, [form.number for form in program.forms if form.definition.tile and form.dst is form.memory]
-    )
+def _forms(program: Program) -> _Forms:
+    """Those of all ops."""
+    found = {_forms_of(ops) for ops, _ in program.straight}
+    return functools.reduce(operator.or_, found, _Forms())
 
 
-def _ahead(program: Program) -> dict[str, float]:
-    """Tensors whose lines are fetched ahead of their loads, and the share of the loaded bytes that these lines are."""
-    forms = {form.number for form in program.forms if form.definition.ahead == "load"}
+def _forms_of(ops: Straight) -> _Forms:
+    found = _forms_known.get(ops.forms)
+    if found is None:
+        if len(_forms_known) >= _MOST_FORMS:
+            _forms_known.clear()
+        forms = {number: op.form for number, op in zip(ops.forms, ops, strict=True)}
+        ahead = {way: {n for n, form in forms.items() if form.definition.ahead == way} for way in ("store", "load")}
+        found = _forms_known[ops.forms] = _Forms(
+            frozenset([form.kind for form in forms.values()]),
+            frozenset([number for number, form in forms.items() if form.definition.apart]),
+            frozenset(ahead["store"]),
+            frozenset(ahead["load"]),
+            frozenset([n for n, form in forms.items() if form.definition.tile and form.dst is form.memory]),
+        )
+    return found
+
+
+def _ahead(program: Program, forms: Collection[int]) -> dict[str, float]:
+    """Tensors whose lines ops of some forms fetch ahead of their loads, and the share of the loaded bytes that these
+    lines are.
+    """
     fetched, loaded = Counter[str](), Counter[str]()
     for op, times in program.ops() if forms else ():
         if op.memory is not None:
@@ -175,27 +202,33 @@ def _ahead(program: Program) -> dict[str, float]:
 def _walked(program: Program) -> frozenset[str]:
     """Tensors whose loads take a part of a line, row after row, farther apart than any prefetcher follows."""
     found = set[str]()
-    for loop in _innermost(program.parts):
-        for part in loop.parts if loop.extent >= _WALK else ():
+    for loop in _innermost(program.parts, []):
+        for part in loop.parts:
             for memory, stores, *_ in part.alike:  # type: ignore[union-attr]  # ops
-                step = dict(memory.index.terms).get(loop.var, 0) * memory.bits // (8 * memory.lanes)
-                if not stores and memory.bits <= _PART_OF_A_LINE and abs(step) > _FOLLOWED:
-                    found.add(memory.tensor)
+                if not stores and memory.bits <= _PART_OF_A_LINE:
+                    step = dict(memory.index.terms).get(loop.var, 0) * memory.bits // (8 * memory.lanes)
+                    if abs(step) > _FOLLOWED:
+                        found.add(memory.tensor)
     return frozenset(found)
 
 
-def _innermost(parts: Sequence[Straight | Loop]) -> Iterator[Loop]:
+def _innermost(parts: Sequence[Straight | Loop], found: list[Loop]) -> list[Loop]:
+    """Loops with none inside that take a walk's turns, behind those `found`."""
     for part in parts:
         if type(part) is Loop:
-            if all(type(inner) is not Loop for inner in part.parts):
-                yield part
-            yield from _innermost(part.parts)
+            inner = part.parts
+            if len(inner) > 1 or type(inner[0]) is Loop:
+                _innermost(inner, found)
+            elif part.extent >= _WALK:
+                found.append(part)
+    return found
 
 
 def _tensors_of(program: Program, forms: Collection[int]) -> frozenset[str]:
     """The tensors that ops of some forms touch."""
-    straight = program.straight if forms else ()
-    return frozenset([m.tensor for ops, _ in straight for m, _, op, *_ in ops.alike if op.form.number in forms])
+    if not forms:
+        return frozenset()
+    return frozenset([m.tensor for ops, _ in program.straight for m, _, op, *_ in ops.alike if op.form.number in forms])
 
 
 def _share_of_tiles(program: Program) -> float:
@@ -250,10 +283,13 @@ def _share_of_rows(program: Program, cache: CacheLevel, asked: Collection[str]) 
 
 def kind_of_code(program: Program) -> KindOfCode:
     """The kind of a program's code: heavy where it multiplies and adds, or sums products, in its widest registers."""
-    kinds = {form.kind for form in program.forms}
-    tiles = any([tile for tile, _, _ in kinds])
-    bits = 512 if tiles else max([width for _, width, _ in kinds], default=128)
-    return KindOfCode(bits, any([sums and width >= bits for _, width, sums in kinds]), tiles)
+    return _kind_of(_forms(program))
+
+
+def _kind_of(forms: _Forms) -> KindOfCode:
+    tiles = any([tile for tile, _, _ in forms.kinds])
+    bits = 512 if tiles else max([width for _, width, _ in forms.kinds], default=128)
+    return KindOfCode(bits, any([sums and width >= bits for _, width, sums in forms.kinds]), tiles)
 
 
 def misses(tree: Region, cache: CacheLevel, cold: Collection[str] | None = None, whole: Region | None = None) -> Lines:
@@ -296,30 +332,37 @@ def _first_level(tree: Region, machine: Machine) -> LevelTraffic:
     """
     level, line_bytes = machine.caches[0], tree.line_bytes
     moved = [0, 0]  # loads, stores: bytes
-    taken: tuple[list[float], list[float]] = [], []  # and cycles of their ports
+    busy = [0.0, 0.0]  # and cycles of their ports: one after the other, in the text's order
     for part, loops in tree.parts_below():
+        if not part.accesses:
+            continue
         times = prod([extent for _, extent in loops])
-        by_op: tuple[list[_Taken], list[_Taken]] = [], []
+        taken: tuple[dict[int, Sequence[float]], dict[int, Sequence[float]]] = {}, {}  # of each op, by its place
         for (_, starts, size, strides, stores, rows, apart), places in zip(part.accesses, part.places, strict=True):
             each = times * _port_cycles(machine, size, stores)
             moves = moves_in_lines(strides, loops, line_bytes)
             begins = [start % line_bytes for start in starts]
-            found = dict[int, list[float]]()
-            for begin in set(begins):
-                lines = [(begin + row * apart) % line_bytes for row in range(rows)]
-                found[begin] = [each * (1 + crossing(line, size, moves, line_bytes)) for line in lines]
-            by_op[stores].extend(zip(places, [found[begin] for begin in begins], strict=True))
+            of_place = {begin: _of_rows(begin, size, moves, rows, apart, each, line_bytes) for begin in set(begins)}
+            taken[stores].update(zip(places, map(of_place.__getitem__, begins), strict=True))
             moved[stores] += times * size * rows * len(starts)
-        for met, of_ops in zip(taken, by_op, strict=True):
-            of_ops.sort(key=itemgetter(0))  # in the text's order
-            for _, of_rows in of_ops:
-                met += of_rows
-    busy = [functools.reduce(operator.add, met, 0.0) for met in taken]  # one after the other, as they are met
+        for way, of_ops in enumerate(taken):
+            in_order = map(of_ops.__getitem__, sorted(of_ops))
+            busy[way] = functools.reduce(operator.add, itertools.chain.from_iterable(in_order), busy[way])
     rates = level.load_bytes_per_cycle, level.store_bytes_per_cycle
     loaded, stored = moved
     cycles = max(*busy, loaded / rates[0], stored / rates[1])
     confidence = machine.confidence_of(*(f"caches.{level.name}.{way}_bytes_per_cycle" for way in ("load", "store")))
     return LevelTraffic(level.name, loaded, stored, *rates, cycles, confidence)
+
+
+def _of_rows(
+    begin: int, size: int, moves: Dims, rows: int, apart: int, each: float, line_bytes: int
+) -> Sequence[float]:
+    """Cycles of the ports for each row of an op whose first begins at a place in a line; `each` for one in a line."""
+    if rows == 1:
+        return (each * (1 + crossing(begin, size, moves, line_bytes)),)
+    lines = [(begin + row * apart) % line_bytes for row in range(rows)]
+    return [each * (1 + crossing(line, size, moves, line_bytes)) for line in lines]
 
 
 @lru_cache(maxsize=1024)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
-from simdnn import Attr, Quant, timing
+from simdnn import Attr, Quant, frames, timing
 from tests.effort import examples
 
 
@@ -89,6 +89,15 @@ def test_json(result: simdnn.Result) -> None:
         "simdnn": simdnn.__version__,
         "program": result.kernel.program.signature,
     }
+
+
+def test_frames_of_the_same_texts_are_each_their_own() -> None:
+    """Who writes into one changes no other, nor those made later."""
+    one, other, later = (frames.framed({"isa": ("str", ("sse41", "avx2"))}, ["isa"]) for _ in range(3))
+    one.loc[0, "isa"] = "mine"
+    other.iloc[1, 0] = "mine, too"
+    told = [frame["isa"].tolist() for frame in (one, other, later)]
+    assert told == [["mine", "avx2"], ["sse41", "mine, too"], ["sse41", "avx2"]]
 
 
 def test_text(result: simdnn.Result) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -30,6 +30,7 @@ from simdnn.timing.cpu.steps import CoreOp, Step, core_op, fused_with
 from simdnn.timing.cpu.stream import CountedAs, CountedStep, Stream
 
 Ints = npt.NDArray[np.int64]
+Run = tuple[int, int]  # lines of a text that stand in a row, executed together: the first, and the one behind the last
 Answer = TypeVar("Answer")
 
 
@@ -37,13 +38,13 @@ Answer = TypeVar("Answer")
 class Stretch:
     """Lines in a row, told one by one only to who asks for them.
 
-    Those of one number `alike` have the same lines, repeated alike, wherever their bytes lie. `ranges` are their lines
-    in the program's text, in the order in which they are met, `count` how many they are with all repetitions, `steps`
+    Those of one number `alike` have the same lines, repeated alike, wherever their bytes lie. `runs` are their lines in
+    the program's text, in the order in which they are met, `count` how many they are with all repetitions, `steps`
     what these execute, fused ones counted apart. `placed`: some have addresses that others may meet.
     """
 
     alike: int
-    ranges: tuple[range, ...]
+    runs: tuple[Run, ...]
     count: int
     steps: int
     placed: bool
@@ -79,21 +80,20 @@ class _KnownLines:
         self._alike: dict[object, int] = {}
         self._numbers_alike = itertools.count()  # which are given once, so that none stands for another later
         self._of_op: dict[object, int] = {}
-        self._of_straight: dict[tuple[int, ...], tuple[int, ...]] = {}  # by the forms of ops in a row
+        self._of_straight: dict[tuple[object, ...], tuple[int, ...]] = {}  # by the keys of ops in a row
         self._of_loop: dict[tuple[str, int], tuple[int, ...]] = {}
         self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}
+        self._counted: dict[int, tuple[tuple[int, int], ...]] = {}  # by the number of stretches that are alike
 
     def straight(self, stream: Stream, ops: Straight) -> tuple[int, ...]:
         """The numbers of the lines of ops in a row. Raises `UnknownTiming`."""
-        if stream.shares(ops):
-            return self._ops(stream, ops)
-        key = ops.forms
-        found = self._of_straight.get(key)
+        keys = stream.keys(ops)
+        found = self._of_straight.get(keys)
         if found is None:
-            found = self._ops(stream, ops)
+            found = self._ops(stream, ops, keys)
             if len(self._of_straight) >= _MOST_ANSWERS:
                 self._of_straight.clear()
-            self._of_straight[key] = found
+            self._of_straight[keys] = found
         return found
 
     def alike(self, key: object) -> int:
@@ -102,8 +102,20 @@ class _KnownLines:
             self._alike.clear()
         return self._alike.setdefault(key, next(self._numbers_alike))
 
-    def _ops(self, stream: Stream, ops: Straight) -> tuple[int, ...]:
-        known, keys = self._of_op, stream.keys(ops)
+    def counted(self, alike: int, numbers: Sequence[int], begin: int, end: int) -> tuple[tuple[int, int], ...]:
+        """Keys by number, and how often each is met, in lines from one to before another of a text; `alike` is their
+        number.
+        """
+        found = self._counted.get(alike)
+        if found is None:
+            if len(self._counted) >= _MOST_ANSWERS:
+                self._counted.clear()
+            met = Counter([key for number in numbers[begin:end] for key in self.keys_of[number]])
+            found = self._counted[alike] = tuple(met.items())
+        return found
+
+    def _ops(self, stream: Stream, ops: Straight, keys: Sequence[object]) -> tuple[int, ...]:
+        known = self._of_op
         for key, op in zip(keys, ops, strict=True):
             if key not in known:
                 with _LOCK:
@@ -180,12 +192,15 @@ def _known(machine: Machine) -> _KnownLines:
 
 
 class _Place(NamedTuple):
-    """Where a loop stands: its first line, the first one behind its control, the one behind its last; and its turns."""
+    """Where a loop stands: its first line, the first one behind its control, the one behind its last; its turns; and
+    its runs, by number.
+    """
 
     begin: int
     within: int
     end: int
     turns: int
+    runs: slice
 
 
 class _Text:
@@ -193,38 +208,36 @@ class _Text:
 
     def __init__(self, known: _KnownLines, stream: Stream) -> None:
         self.known, self.stream = known, stream
-        self.numbers, self.at = list[int](), list[int]()
+        self.numbers = list[int]()
+        self.at: dict[int, int] = {}  # addresses, by place, of lines whose bytes something else may meet
         self.moves: dict[str, tuple[list[int], list[int]]] = {}  # by variable: places, and what a step adds there
-        self.times = list[int]()  # that each is executed
+        self.runs: dict[Run, int] = {}  # and how often each is executed
         self.loops: dict[int, _Place] = {}  # by a loop's identity
-        self.parts: dict[int, list[tuple[int, int] | Loop]] = {}  # by the identity of a body: straight code, and loops
+        self.parts: dict[int, list[Run | Loop]] = {}  # by the identity of a body: straight code, and loops
 
     def add(self, whole: Program | Loop, times: int = 1) -> None:
         """The lines of a program, or of a loop's body that is executed so often, after those added before."""
         parts = self.parts[id(whole.body)] = []
         numbers, known, stream = self.numbers, self.known, self.stream
         for part in whole.parts:
-            begin = len(numbers)
+            begin, first = len(numbers), len(self.runs)
             if type(part) is Loop:
                 turns = times * part.extent
                 numbers.extend(known.control(stream, part))
                 within = len(numbers)
-                self._place(within - begin, turns)
+                if within > begin:
+                    self.runs[begin, within] = turns
                 parts.append(part)
                 self.add(part, turns)
-                self.loops[id(part)] = _Place(begin, within, len(numbers), turns)
+                self.loops[id(part)] = _Place(begin, within, len(numbers), turns, slice(first, len(self.runs)))
                 continue
             numbers.extend(known.straight(stream, part))  # type: ignore[arg-type]  # ops
-            self._place(len(numbers) - begin, times)
-            parts.append((begin, len(numbers)))
+            run = begin, len(numbers)
+            self.runs[run] = times
+            parts.append(run)
             for alike in part.alike if stream.both else ():  # type: ignore[union-attr]  # ops
                 if alike.memory.tensor in stream.both:
                     self._move(begin, alike)
-
-    def _place(self, count: int, times: int) -> None:
-        """Lines that are executed so often, of addresses that nothing else meets."""
-        self.at.extend([UNPLACED] * count)
-        self.times.extend([times] * count)
 
     def _move(self, begin: int, alike: AlikeAccesses) -> None:
         """The addresses of lines, behind that where their code begins, where all variables are zero, and what a step of
@@ -261,32 +274,35 @@ class ProgramLines:
         text.add(program)
         self._loops, self._parts = text.loops, text.parts
         self._numbers, self._number_of = np.array(text.numbers, np.int64), tuple(text.numbers)
-        self._text = np.array([range(len(text.numbers)), text.at], np.int64)
-        self._times, times = text.times, np.array(text.times, np.int64)
+        self._text = np.empty((2, len(text.numbers)), np.int64)
+        self._text[0], self._text[1] = np.arange(len(text.numbers)), UNPLACED
+        self._text[1, [*text.at]] = [*text.at.values()]
+        self._runs, self._times_of = [*text.runs], text.runs
+        times = np.repeat(np.array([*text.runs.values()], np.int64), [end - begin for begin, end in text.runs])
         self._moves = {name: self._column(*found) for name, found in text.moves.items()}
         lengths, wide, tiles, self._loads, self._stores = self._known.facts.values[:, self._numbers]
         summed = _before([wide, tiles, lengths, lengths * times, self._text[1] != UNPLACED])
         self._wide_before, self._tiles_before, self._steps_before, self._executed_before, self._placed_before = summed
         self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}
+        self._stretches: dict[tuple[int, int], Stretch] = {}
 
     def _column(self, places: Sequence[int], steps: Sequence[int]) -> Ints:
         column = np.zeros(len(self._numbers), np.int64)
         column[places] = steps
         return column
 
-    def parts(self, body: Sequence[Statement]) -> Iterator[Stretch | Loop]:
+    def parts(self, body: Sequence[Statement]) -> list[Stretch | Loop]:
         """The loops of a body, and the stretches of straight code between them."""
-        return (part if isinstance(part, Loop) else self._stretch(*part) for part in self._parts[id(body)])
+        return [part if type(part) is Loop else self._stretch(*part) for part in self._parts[id(body)]]  # type: ignore[misc]
 
     def control(self, loop: Loop) -> Stretch:
         """The lines that end each turn of a loop."""
         place = self._loops[id(loop)]
         return self._stretch(place.begin, place.within)
 
-    def within(self, loop: Loop) -> range:
+    def within(self, loop: Loop) -> Sequence[Run]:
         """All lines of a loop, its control first."""
-        place = self._loops[id(loop)]
-        return range(place.begin, place.end)
+        return self._runs[self._loops[id(loop)].runs]
 
     def steps_of_a_turn(self, loop: Loop) -> int:
         """All steps that one turn of a loop executes, fused ones counted apart."""
@@ -294,14 +310,20 @@ class ProgramLines:
         return (before[place.end] - before[place.begin]) // place.turns
 
     def _stretch(self, begin: int, end: int) -> Stretch:
-        lines = slice(begin, end)
+        """Lines in a row of the text, which are asked for again and again."""
+        if (begin, end) not in self._stretches:
+            self._stretches[begin, end] = self._stretch_of(begin, end)
+        return self._stretches[begin, end]
+
+    def _stretch_of(self, begin: int, end: int) -> Stretch:
+        text, lines = self._text, slice(begin, end)
         placed = self._placed_before[end] > self._placed_before[begin]
         alike, steps = self._known.alike(self._number_of[lines]), self._steps_before[end] - self._steps_before[begin]
-
-        return Stretch(alike, (range(begin, end),), end - begin, steps, placed, lambda: self._text[:, lines])
+        return Stretch(alike, ((begin, end),), end - begin, steps, placed, lambda: text[:, lines])
 
     def joined(self, parts: Sequence[Stretch]) -> Stretch:
-        """All parts, one behind the other."""
+        """All parts, one behind the other; those without lines change nothing."""
+        parts = [part for part in parts if part.count] or parts[:1]
         if len(parts) == 1:
             return parts[0]
 
@@ -310,7 +332,7 @@ class ProgramLines:
 
         return Stretch(
             self._known.alike(("joined", *[part.alike for part in parts])),
-            tuple([lines for part in parts for lines in part.ranges]),
+            tuple([run for part in parts for run in part.runs]),
             sum([part.count for part in parts]),
             sum([part.steps for part in parts]),
             any([part.placed for part in parts]),
@@ -337,20 +359,16 @@ class ProgramLines:
             return found.reshape(2, -1)
 
         alike = self._known.alike(("turns", one.alike, count))
-        return Stretch(alike, one.ranges, one.count * count, one.steps * count, one.placed, find)
+        return Stretch(alike, one.runs, one.count * count, one.steps * count, one.placed, find)
 
-    def executed(self, order: Iterable[int]) -> Counter[CountedAs]:
-        """The executions of all lines, told in the order in which lines are named."""
-        numbers, times = self._number_of, self._times
-        of_line: dict[int, int] = {}
-        for line in order:
-            number = numbers[line]
-            of_line[number] = of_line.get(number, 0) + times[line]
-        of_key: dict[int, int] = {}
-        for number, count in of_line.items():
-            for key in self._known.keys_of[number]:
-                of_key[key] = of_key.get(key, 0) + count
-        return Counter({self._known.keys[key]: count for key, count in of_key.items()})
+    def executed(self, order: Iterable[Run]) -> Counter[CountedAs]:
+        """The executions of all lines, told in the order in which runs are named."""
+        found: dict[int, int] = {}
+        for run in order:
+            times = self._times_of[run]
+            for key, count in self._known.counted(self._stretch(*run).alike, self._number_of, *run):
+                found[key] = found.get(key, 0) + count * times
+        return Counter({self._known.keys[key]: count for key, count in found.items()})
 
     def once(self, what: str, stretch: Stretch, find: Callable[[], Answer]) -> Answer:
         """An answer about the lines of a stretch, wherever their bytes lie; found once for all that are alike."""
@@ -390,8 +408,8 @@ class ProgramLines:
         """
         wide, tiles = self._wide_before, self._tiles_before
         beside = (
-            any([wide[lines.stop] > wide[lines.start] for lines in stretch.ranges]),
-            any([tiles[lines.stop] > tiles[lines.start] for lines in stretch.ranges]),
+            any([wide[end] > wide[begin] for begin, end in stretch.runs]),
+            any([tiles[end] > tiles[begin] for begin, end in stretch.runs]),
         )
         if beside not in self._rows:
             self._rows[beside] = self._known.rows(self._numbers, beside)

@@ -110,15 +110,15 @@ class Stream:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        stored, loaded = set[str](), set[str]()
+        stored, loaded, self.tiles = set[str](), set[str](), False
         for ops, _ in program.straight:
             for memory, stores, op, *_ in ops.alike:
+                self.tiles = self.tiles or op.definition.tile
                 if stores:
                     stored.add(memory.tensor)
                 elif not op.definition.ahead:
                     loaded.add(memory.tensor)
         self.both = stored & loaded  # tensors through which a store may feed a load
-        self.tiles = any([form.definition.tile for form in program.forms])
 
     def line(self, op: Op, at: Mapping[str, int], moving: str = "") -> CountedStep:
         """The line of an op where the variables stand `at`; `moving` is the variable of the loop that repeats it."""
@@ -145,17 +145,19 @@ class Stream:
         load, store = (ref, None) if fixed.step.load else (None, ref)
         return CountedStep(fixed.counted, replace(fixed.step, load=load, store=store))
 
-    def keys(self, ops: Straight) -> list[object]:
+    def keys(self, ops: Straight) -> tuple[object, ...]:
         """For each op a key that is equal for ops whose lines are equal."""
         if not self.shares(ops):
-            return [*ops.forms]
-        shared, reach, crossing = self._shared, self._reach, self.crossing
-        return [
-            (number, memory.tensor if memory else "", reach(memory) if memory else 0, rows)
-            if memory or rows
-            else number
-            for number, memory, rows in zip(ops.forms, map(shared, ops), map(crossing, ops), strict=True)
-        ]
+            return ops.forms
+        keys: list[object] = [*ops.forms]
+        for memory, _, op, _, places in ops.alike:
+            shared = memory.tensor in self.both
+            of_memory = (memory.tensor, self._reach(memory)) if shared else ("", 0)
+            for place in places if shared or op.definition.tile else ():
+                rows = self.crossing(ops[place])
+                if shared or rows:
+                    keys[place] = keys[place], *of_memory, rows
+        return tuple(keys)
 
     def address(self, op: Op) -> tuple[int | None, tuple[tuple[str, int], ...]]:
         """The address in bytes where all variables are zero, and what a step of each adds; None where nothing else in

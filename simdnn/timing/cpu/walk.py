@@ -12,7 +12,6 @@ Not modelled: mispredicted branches at the ends of loops, instruction fetch, and
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,7 @@ from isa_models.machines.provenance import Confidence, weakest
 from simdnn.program.records import Loop, Program, Statement
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.core_run import CoreRun
-from simdnn.timing.cpu.lines import ProgramLines, Stretch
+from simdnn.timing.cpu.lines import ProgramLines, Run, Stretch
 from simdnn.timing.cpu.pipeline import LoopRate, Turning, confidence_of
 from simdnn.timing.cpu.steps import CoreOp
 from simdnn.timing.cpu.stream import CountedAs
@@ -52,6 +51,9 @@ Pieces = dict[str, Piece]
 
 
 def _add(total: Pieces, more: Pieces, times: int = 1) -> None:
+    if not total and times == 1:
+        total.update(more)
+        return
     for name, (_, iterations, cycles, bound) in more.items():
         _, before, already, bound = total.get(name, (name, 0, 0.0, bound))
         total[name] = Piece(name, before + iterations * times, already + cycles * times, bound)
@@ -71,7 +73,7 @@ class Shortened(NamedTuple):
 
     lines: Stretch
     skipped: Pieces
-    left: dict[int, None]  # lines that were left out in some turns, in the order in which they are met
+    left: dict[Run, None]  # lines that were left out in some turns, in the order in which they are met
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +131,7 @@ class _Walk:
         self.confidences.add(mix.confidence)
         pieces: Pieces = {"": Piece("", 1, cycles, _bound(mix.limits, cycles))}
         _add(pieces, whole.skipped)
-        executed = self.lines.executed(whole.left | dict.fromkeys(itertools.chain(*whole.lines.ranges)))
+        executed = self.lines.executed(whole.left | dict.fromkeys(whole.lines.runs))
         cycles = sum(piece.cycles for piece in pieces.values())
         loops = tuple([self.span(part) for part in self.program.parts if type(part) is Loop])
         span = Iteration(executed.total(), loops, lambda: cycles)
@@ -154,10 +156,13 @@ class _Walk:
 
     def body(self, body: Sequence[Statement], path: str, *end: Stretch) -> Shortened:
         """One pass over statements and what ends them, inner loops cut short."""
+        within = self.lines.parts(body)
+        if len(within) == 1 and type(within[0]) is Loop and not any([lines.count for lines in end]):
+            return self.loop(within[0], path)
         parts: list[Stretch] = []
         skipped: Pieces = {}
-        left: dict[int, None] = {}
-        for part in self.lines.parts(body):
+        left: dict[Run, None] = {}
+        for part in within:
             if isinstance(part, Stretch):
                 parts.append(part)
                 continue
@@ -177,6 +182,8 @@ class _Walk:
         """A loop's first iterations, enough to fill the window, and the others at its steady rate."""
         path = f"{outer}/{loop.var}" if outer else loop.var
         one = self.first(loop, path)
+        if loop.extent == 1:
+            return one
         size = max(1, one.lines.steps)
         kept = min(loop.extent, -(-self.window // size))
         if kept < loop.extent and max(self.rate(loop, path).values(), key=lambda p: p.cycles).bound == "latency":
@@ -200,7 +207,7 @@ class _Walk:
         takes.
         """
         if id(loop) in self.rates:
-            return sum(piece.cycles for piece in self.rates[id(loop)].values())
+            return sum([piece.cycles for piece in self.rates[id(loop)].values()])
         parts = [*self.lines.parts(loop.body), self.lines.control(loop)]
         inner = [part for part in parts if isinstance(part, Loop)]
         straight = self.lines.joined([part for part in parts if isinstance(part, Stretch)])
