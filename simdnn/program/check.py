@@ -152,7 +152,7 @@ class _Checker:
         return RegisterUse.of(ops)
 
     def look_at_form(self, number: int, op: Op) -> None:
-        """What holds of an op wherever it stands, once for all of its form."""
+        """Checks that hold of an op wherever it stands, once for all of its form."""
         sound = _SOUND.get(number)
         if sound is None or self.program.isa not in sound:
             self.form(op)

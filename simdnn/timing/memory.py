@@ -135,8 +135,8 @@ def transfers(
     levels.append(_level("DRAM", fetched.missed[-1], last.line_bytes, rates, confidence, exposed))
     kinds = dict.fromkeys(_walked(program), WALKED) | dict.fromkeys(asked | apart, ASKED)
     if kind.tiles:
-        tiled = _tensors_of(program, forms.tiled)
-        kinds = dict.fromkeys(_stored(program), STORED) | kinds | dict.fromkeys(tiled, TILED)
+        by_tiles = _tensors_of(program, forms.tiled)
+        kinds = dict.fromkeys(_stored(program), STORED) | kinds | dict.fromkeys(by_tiles, TILED)
     return Transfers(tuple(levels), fetched, kinds, _ahead(program, forms.fetching), kind, loading, storing)
 
 
@@ -165,7 +165,7 @@ def _stored(program: Program) -> frozenset[str]:
 
 
 def _forms(program: Program) -> _Forms:
-    """Those of all ops."""
+    """The forms of all ops of a program."""
     found = {_forms_of(ops) for ops, _ in program.straight}
     return functools.reduce(operator.or_, found, _Forms())
 
