@@ -21,8 +21,10 @@ Array = npt.NDArray[Any]
 
 LINE = 64  # bytes of a cache line
 _PAGE = 1 << 21  # bytes of a large page
-_LEAST = 1 << 12  # bytes from which memory is kept: of what is smaller an allocator's own takes as long
-_MOST = 1 << 27  # bytes kept of each size, and when new memory is asked for of all
+_LEAST = 1 << 17  # bytes from which memory is kept: allocators keep what is smaller themselves
+_LEAST_OFTEN = 1 << 12  # bytes from which it is kept for who asks again and again
+_FEW = 16  # arrays kept of each size below `_LEAST`
+_MOST = 1 << 27  # bytes kept of each larger size, and of all when large memory is asked for
 _OCTETS = np.dtype(np.uint8)
 _kept: dict[int, deque[_Home]] = {}  # by size; each operation on it is one that no other thread comes between
 
@@ -79,7 +81,7 @@ def taker(size: int, dtype: np.dtype[Any] = _OCTETS, shape: tuple[int, ...] | No
     ((256, 256), 0)
     """
     whole = (size // dtype.itemsize,) if shape is None else shape
-    if size < _LEAST:
+    if size < _LEAST_OFTEN:
         return partial(_new, np.empty, size, dtype, whole)
     several = _several(_rounded(size))
 
@@ -87,7 +89,7 @@ def taker(size: int, dtype: np.dtype[Any] = _OCTETS, shape: tuple[int, ...] | No
         try:
             home = several.pop()
         except IndexError:
-            return _new(np.empty, size, dtype, whole)
+            return _new(np.empty, size, dtype, whole, keep=True)
         return _lent(home.memory, several, dtype, whole)
 
     return take
@@ -103,15 +105,18 @@ def _used(size: int, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> Arr
     return _lent(home.memory, several, dtype, (size // dtype.itemsize,) if shape is None else shape)
 
 
-def _new(make: Callable[..., Array], size: int, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> Array:
-    small = size < _LEAST
+def _new(
+    make: Callable[..., Array], size: int, dtype: np.dtype[Any], shape: tuple[int, ...] | None, keep: bool = False
+) -> Array:
+    small = size < _LEAST and not keep
     whole = size if small else _rounded(size)
     step = _PAGE if whole >= _PAGE else LINE
     memory = make(whole + step, np.uint8)
     first = -address(memory) % step
     if small:
         return np.ndarray((size // dtype.itemsize,) if shape is None else shape, dtype, memory, first)
-    _keep_few()
+    if whole >= _LEAST:
+        _keep_few()
     memory = memory[first : memory.size - step + first]
     return _lent(memory, _several(whole), dtype, (size // dtype.itemsize,) if shape is None else shape)
 
@@ -127,7 +132,8 @@ def _lent(memory: Array, several: deque[_Home], dtype: np.dtype[Any], shape: tup
 def _several(size: int) -> deque[_Home]:
     """The memory of a size that is kept."""
     found = _kept.get(size)
-    return _kept.setdefault(size, deque(maxlen=_MOST // size)) if found is None else found
+    most = _MOST // size if size >= _LEAST else _FEW
+    return _kept.setdefault(size, deque(maxlen=most)) if found is None else found
 
 
 def _keep_few() -> None:

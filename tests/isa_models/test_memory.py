@@ -48,6 +48,23 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 3 << 20 < sum(home.memory.nbytes for kept in memory._kept.values() for home in kept) <= 4 << 20
 
 
+@pytest.mark.parametrize("size", [1 << 10, 1 << 13, 3 << 16])
+def test_who_asks_again_and_again_has_memory_that_was_used(size: int) -> None:
+    take = memory.taker(size, np.dtype("f4"), (4, size // 16))
+    first, second = take(), take()
+    assert first.shape == (4, size // 16) and not np.shares_memory(first, second)
+    assert first.ctypes.data % memory.LINE == second.ctypes.data % memory.LINE == 0
+    place, view = first.ctypes.data, first[1:]
+    del first
+    assert take().ctypes.data != place  # which the view still shows
+    del view, second
+    many = [take() for _ in range(40)]
+    assert len({array.ctypes.data for array in many}) == 40
+    del many
+    kept = sum(map(len, memory._kept.values()))
+    assert kept == (0 if size == 1 << 10 else 16 if size == 1 << 13 else 40)
+
+
 def test_an_interrupt_is_never_lost() -> None:
     """Memory comes back without a line of Python, whose exceptions a destructor would swallow."""
     lines: list[str] = []
