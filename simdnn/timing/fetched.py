@@ -29,7 +29,8 @@ _PHASES = 256  # that there is room for at first
 
 class Phase(NamedTuple):
     """A part of a run, `times` alike: the core's cycles, those of each level from the second on, and how many of these
-    add to the core's; `stored`: of what is stored beside tiles, which no rest of their loads hides.
+    add to the core's; `stored` and `tiled`: of what is stored beside tiles, and by them, which no rest
+    of their loads hides.
     """
 
     times: float
@@ -37,6 +38,7 @@ class Phase(NamedTuple):
     levels: tuple[float, ...]
     shown: float
     stored: float
+    tiled: float
 
 
 class Fetched:
@@ -187,17 +189,17 @@ class Fetched:
         )
         most = _PHASES
         while True:
-            self._make(times=most, core_cycles=most, busy=most * caches, shown=most, stored=most)
+            self._make(times=most, core_cycles=most, busy=most * caches, shown=most, stored=most, tiled=most)
             self._set(most_phases=most)
             count = self._ask("cut")
             if count <= most:
                 break
             most = count
         busy = self.array("busy").reshape(-1, caches)[:count].tolist()
-        columns = (self.array(name)[:count].tolist() for name in ("times", "core_cycles", "shown", "stored"))
+        columns = (self.array(name)[:count].tolist() for name in ("times", "core_cycles", "shown", "stored", "tiled"))
         return [
-            Phase(times, core, tuple(of_levels), shown, stored)
-            for times, core, shown, stored, of_levels in zip(*columns, busy, strict=True)
+            Phase(times, core, tuple(of_levels), shown, stored, tiled)
+            for times, core, shown, stored, tiled, of_levels in zip(*columns, busy, strict=True)
         ]
 
     # -- the record of the state ------------------------------------------------------------------------------------

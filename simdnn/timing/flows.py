@@ -12,9 +12,10 @@ from simdnn.timing.cpu.translate import Floats, Ints
 from simdnn.timing.keeping import Keeping
 
 NOTHING = -1  # a part that a cache fetches nothing for again
-# Tensors that `memory.Transfers` tells apart: those whose lines are asked for ahead of stores or loaded past the first
-# cache, those read a few bytes a row, those stored to beside tiles, and those that tiles are stored to.
-OTHER, ASKED, WALKED, STORED, TILED = 0, 1, 2, 3, 4
+# Tensors that `memory.Transfers` tells apart: those whose lines are asked for ahead of stores, those read a few bytes a
+# row, those stored to beside tiles, those that tiles are stored to, and those loaded past the first cache, which are as
+# if they were asked for where the second cache has them.
+OTHER, ASKED, WALKED, STORED, TILED, APART = 0, 1, 2, 3, 4, 5
 ANY = -1
 
 
@@ -54,7 +55,8 @@ class Flows(Keeping):
     core_cycles: Floats
     busy: Floats  # by phase and level
     shown: Floats
-    stored: Floats  # the same of tensors that are STORED or TILED
+    stored: Floats  # the same of tensors that are STORED
+    tiled: Floats  # the same of tensors that are TILED
 
     def cut(self) -> int:
         """The number of phases of a run; the first `most_phases` are told."""
@@ -208,6 +210,7 @@ class Flows(Keeping):
         self.core_cycles[at] = core
         self.shown[at] = 0.0
         self.stored[at] = 0.0
+        self.tiled[at] = 0.0
         for level in range(self.caches):
             self.busy[at * self.caches + level] = 0.0
         for flow in range(first, last):
@@ -224,6 +227,8 @@ class Flows(Keeping):
                         touched, written = self.fetched[place] * share, self.returned[place] * share
                         self.add(ahead, self.ahead[number], touched, written)
             of_asked, of_walked = self.of_kind(level, demand, ASKED), self.of_kind(level, demand, WALKED)
+            if level == 0:
+                of_asked += self.of_kind(level, demand, APART)
             of_stored, of_tiles = self.of_kind(level, demand, STORED), self.of_kind(level, demand, TILED)
             of_ahead = self.cycles(level, ahead)
             rest = every - (of_asked + of_walked + of_stored + of_tiles + of_ahead)
@@ -231,7 +236,8 @@ class Flows(Keeping):
             shown += self.exposed_walked[level] * of_walked + self.exposed_fetched[level] * of_ahead
             self.shown[at] += shown
             behind = of_tiles if level > 0 else min(of_tiles, every - of_tiles)  # loads wait behind stores
-            self.stored[at] += self.exposed[level] * of_stored + self.exposed_stored[level] * behind
+            self.stored[at] += self.exposed[level] * of_stored
+            self.tiled[at] += self.exposed_stored[level] * behind
 
     def cycles(self, level: int, demand: int) -> float:
         """The time that a level takes for the lines of a demand."""

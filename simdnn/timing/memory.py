@@ -34,7 +34,7 @@ from simdnn.program.records import Loop, Program, Straight
 from simdnn.timing.bundles import Dims, Lines
 from simdnn.timing.cpu.stream import Stream, form, mnemonic
 from simdnn.timing.fetched import Fetched
-from simdnn.timing.flows import ASKED, STORED, TILED, WALKED
+from simdnn.timing.flows import APART, ASKED, STORED, TILED, WALKED
 from simdnn.timing.footprint import Region, crossing, moves_in_lines, parts
 
 Floats = npt.NDArray[np.float64]
@@ -133,7 +133,7 @@ def transfers(
     rates = per_cycle, per_cycle
     exposed = (machine.dram.exposed,) * 5
     levels.append(_level("DRAM", fetched.missed[-1], last.line_bytes, rates, confidence, exposed))
-    kinds = dict.fromkeys(_walked(program), WALKED) | dict.fromkeys(asked | apart, ASKED)
+    kinds = dict.fromkeys(_walked(program), WALKED) | dict.fromkeys(apart, APART) | dict.fromkeys(asked, ASKED)
     if kind.tiles:
         by_tiles = _tensors_of(program, forms.tiled)
         kinds = dict.fromkeys(_stored(program), STORED) | kinds | dict.fromkeys(by_tiles, TILED)

@@ -14,7 +14,7 @@ the shorter, and the core is known for it (`core.exposes_work`), it is a share o
 level's: what waits for loads fills the scheduler, and the next loads begin later. Tiles are loaded one after the other,
 beside products: there it adds to the time of the loads, and shows where that is the longer. What is stored shows beside
 them, whether its lines were asked for ahead or not: of stores of tiles the second cache's time as far as that has loads
-to hand up, which wait behind them.
+to hand up, which wait behind them. Of tiles that alone shows where a level is the longer.
 Stores of tiles that lie far apart in time each take longer (`core.tile_stores`).
 """
 
@@ -52,10 +52,11 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
     votes = defaultdict(float, {own: cycles})
     for phase in phases(machine, core.span, moved):
         working, slowest = slower * phase.core, max(phase.levels)
-        shown = max(0.0, phase.shown - idle * working) + phase.stored
+        shown = max(0.0, phase.shown - idle * working) + phase.stored + phase.tiled
         longer = max(working + shown, slowest)
-        if machine.core.exposes_work and slowest > working and not moved.loading:
-            longer = slowest + shown * working / slowest
+        if machine.core.exposes_work and slowest > working:
+            of_work = (phase.tiled if moved.loading else shown) * working / slowest
+            longer = max(longer, slowest + of_work) if moved.loading else slowest + of_work
         cycles += phase.times * (longer - working)
         if slowest > working:
             votes[own] -= phase.times * working

@@ -21,7 +21,7 @@ from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, 
 from simdnn.timing.cpu.walk import core_time
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.fetched import Fetched
-from simdnn.timing.flows import ASKED, TILED, WALKED, Flows
+from simdnn.timing.flows import APART, TILED, WALKED, Flows
 from simdnn.timing.footprint import Accesses, crossing, distinct_lines, moves_in_lines, parts
 from simdnn.timing.memory import borrowed, misses, transfers
 from simdnn.timing.phases import phases
@@ -335,7 +335,7 @@ def of_tensors(found: Fetched) -> dict[str, float]:
 def test_lines_that_are_asked_for_show_as_little_as_those_of_vectors() -> None:
     spr = machine("spr")
     late, early = (transfers(tiles_twice("tileloaddt1", ahead), spr) for ahead in (False, True))
-    assert late.kinds == early.kinds == {"b": ASKED, "c": TILED}  # what tiles are stored to has a share of its own
+    assert late.kinds == early.kinds == {"b": APART, "c": TILED}  # what tiles are stored to has a share of its own
     assert early.levels[1].exposed_asked == spr.cache("L2").exposed < early.levels[1].exposed
     assert early.levels[1].store_bytes_per_cycle == spr.cache("L2").store_bytes_per_cycle
     assert late.levels[1].store_bytes_per_cycle < 0.6 * early.levels[1].store_bytes_per_cycle
@@ -349,7 +349,7 @@ def test_stores_of_tiles_show_as_far_as_loads_wait_behind_them() -> None:
     for program in (tiles_twice("tileloaddt1"), tiles_alone()):
         moved = transfers(program, small)
         found = phases(small, core_time(program, small).span, moved)
-        shown.append(sum(phase.times * phase.stored for phase in found))
+        shown.append(sum(phase.times * phase.tiled for phase in found))
     every_line = spr.cache("L2").exposed_to_tiles * 4 * 16 * 64 / moved.levels[1].store_bytes_per_cycle
     assert shown[0] == pytest.approx(every_line) and shown[1] < 0.1 * every_line
 
