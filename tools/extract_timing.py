@@ -105,6 +105,7 @@ GENERAL_FORMS = """
     M512, K, ZMM / M256, K, YMM: vcompresspd vcompressps vpcompressb vpcompressd vpcompressq vpcompressw
     M64, I8: bt bts
     M64, R64: adc movbe movnti
+    M16, R16 / M32, R32 / R16, M16 / R32, M32 / R64, M64: movbe
     M8: setz
     MM, MM: paddw
     MM, MM, I8 / MM, M64, I8: pshufw

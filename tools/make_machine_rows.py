@@ -86,6 +86,8 @@ BRANCHES = {  # what is known of an operation and a jump fused
     ("zen5", "dec"): "core: 16 lea with dec/jnz take 4.00 cycles, so it holds no ALU",
     ("amd", ""): "core: as dec/jnz",
     ("intel", ""): "macro-fused; a taken branch runs on port 6 (known)",
+    ("golden cove", ""): "macro-fused; loops of emr and rwc are nearer with ports 0 and 6 than with 6 alone "
+    "(docs/validation/intel-core.md)",
 }
 COSTS_SLOTS_ONLY = ("nop", "prefetcht0", "vzeroupper")
 ALUS = ("p0", "p1", "p5", "p6", "pB")
@@ -309,15 +311,17 @@ class Generator:
     def fused(self, rows: dict[tuple[str, str], Row]) -> Iterator[Row]:
         """An integer operation and the jcc behind it as one macro-op."""
         zen4, zen = self.machine == "zen4", self.machine in AMD
+        kind = "amd" if zen else "golden cove" if UARCH[self.machine] == "Alder Lake-P" else "intel"
+        ports = {"amd": ZEN_ALUS if zen4 else ("BR0",), "golden cove": ("p0", "p6"), "intel": ("p6",)}[kind]
         for (mnemonic, form), row in rows.items():
             if mnemonic in FUSED and "m" not in form:
                 yield replace(
                     row,
                     mnemonic=f"{mnemonic}+jnz",
-                    uops=(ZEN_ALUS,) if zen4 else (("BR0",),) if zen else (("p6",),),
+                    uops=(ports,),
                     slots=1,
                     latency=1,
-                    source=BRANCHES.get((self.machine, mnemonic), BRANCHES["amd" if zen else "intel", ""]),
+                    source=BRANCHES.get((self.machine, mnemonic), BRANCHES[kind, ""]),
                     confidence="measured" if zen and mnemonic == "dec" else "estimated",
                 )
 

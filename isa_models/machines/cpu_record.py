@@ -226,7 +226,7 @@ class TileCrossing:
 
 @dataclass(frozen=True, slots=True)
 class OtherUnit:
-    """How much later operations of 512 bits have an operand that the other of two units for them yields.
+    """How much later operations of 512 bits on the second of two units for them have an operand of the first one.
 
     Those of one cycle, and those whose mnemonics `spares` matches (patterns as in a shell), lose nothing.
     """
@@ -235,6 +235,13 @@ class OtherUnit:
     spares: tuple[str, ...] = ()
     half_cycles: float = 0.0  # that those lose whose mnemonics `halves` matches
     halves: tuple[str, ...] = ()
+    slow_on_first: tuple[str, ...] = ()  # those take the cycles longer on the first unit, whatever their operands
+    slow_on_second: tuple[str, ...] = ()
+
+    def cycles_on(self, row: InstructionTiming) -> float:
+        """The cycles that an instruction takes longer on the second unit, below 0: on the first."""
+        slow = [any(fnmatchcase(row.mnemonic, name) for name in of) for of in (self.slow_on_second, self.slow_on_first)]
+        return self.cycles * (slow[0] - slow[1]) if row.vector_bits == 512 else 0.0
 
     def cycles_to(self, row: InstructionTiming) -> float:
         """The cycles that an instruction loses so."""
@@ -242,7 +249,8 @@ class OtherUnit:
             return 0.0
         if any(fnmatchcase(row.mnemonic, name) for name in self.halves):
             return self.half_cycles
-        return 0.0 if any(fnmatchcase(row.mnemonic, name) for name in self.spares) else self.cycles
+        spared = any(fnmatchcase(row.mnemonic, name) for name in self.spares)
+        return 0.0 if spared or self.cycles_on(row) else self.cycles
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,8 +224,9 @@ def _crowding(table: Table) -> tuple[Crowding, ...]:
 
 def _other_unit(table: Table) -> OtherUnit:
     table.provenance()
-    spares, halves = table.strings("spares"), table.strings("halves") if table.has("halves") else ()
-    return OtherUnit(table.number("cycles", 0, 100), spares, table.number("half_cycles", 0, 100, 0.0), halves)
+    names = {name: table.strings(name) for name in ("halves", "slow_on_first", "slow_on_second") if table.has(name)}
+    half = table.number("half_cycles", 0, 100, 0.0)
+    return OtherUnit(table.number("cycles", 0, 100), table.strings("spares"), half, **names)
 
 
 def _tile_stores(table: Table) -> TileStores:

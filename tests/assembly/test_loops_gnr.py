@@ -38,7 +38,7 @@ def test_recorded_loops() -> None:
     assert len(every) >= 58
     assert statistics.mean(every) < 0.021
     assert statistics.median(every) < 0.005
-    assert max(statistics.mean(category) for category in errors().values()) < 0.055
+    assert max(statistics.mean(category) for category in errors().values()) < 0.06
 
 
 @pytest.mark.parametrize("part", ["seen", "kept out"])
@@ -50,7 +50,7 @@ def test_loops_of_other_files(part: str) -> None:
         found.append(abs(predicted / loop["cycles_per_iteration"] - 1))
     assert len(found) >= 200
     assert statistics.median(found) < 0.01
-    assert statistics.mean(found) < 0.035
+    assert statistics.mean(found) < 0.027
 
 
 def cycles(lines: list[str], **figures: object) -> float:
@@ -58,15 +58,31 @@ def cycles(lines: list[str], **figures: object) -> float:
     return simdnn.analyze("\n".join(["1:", *lines, "dec rcx", "jnz 1b"]), machine=target).cycles_per_iteration
 
 
-def test_an_operand_of_the_other_unit_comes_a_cycle_later() -> None:
-    """Measured a step: vmulps 3.5 (256 bits 3), vpdpbusd 5.44 in one chain and 5.06 in two, vfmadd231ps 4.00.
+@pytest.mark.parametrize(
+    ("operation", "chains", "measured"),
+    [
+        ("vpdpbusd zmm{0}, zmm30, zmm31", 1, 5.42),
+        ("vpdpbusd zmm{0}, zmm30, zmm31", 2, 5.07),
+        ("vpdpbusd zmm{0}, zmm30, zmm31", 3, 5.44),
+        ("vpdpbusd zmm{0}, zmm30, zmm31", 4, 5.08),
+        ("vpmaddwd zmm{0}, zmm{0}, zmm31", 6, 5.11),
+        ("vmulps zmm{0}, zmm{0}, zmm31", 1, 3.51),
+        ("vmulps zmm{0}, zmm{0}, zmm31", 2, 3.52),
+        ("vmulps zmm{0}, zmm{0}, zmm31", 6, 3.88),
+        ("vaddps zmm{0}, zmm{0}, zmm31", 1, 3.43),
+        ("vaddps zmm{0}, zmm{0}, zmm31", 6, 3.89),
+        ("vfmadd231ps zmm{0}, zmm30, zmm31", 1, 4.00),
+    ],
+)
+def test_the_second_unit_for_512_bits(operation: str, chains: int, measured: float) -> None:
+    """A step of chains. One and three change their unit at every step, which costs a cycle every other time."""
+    lines = [operation.format(i) for i in range(chains)] * (24 // chains)
+    assert cycles(lines) / (24 // chains) == pytest.approx(measured, rel=0.035)
 
-    One chain changes its unit at every step in the model, and at every second one on the core.
-    """
-    assert cycles(["vmulps zmm0, zmm0, zmm1"] * 24) / 24 == pytest.approx(4, abs=0.1)
+
+def test_only_512_bits_have_a_second_unit() -> None:
     assert cycles(["vmulps ymm0, ymm0, ymm1"] * 24) / 24 == pytest.approx(3, abs=0.01)
-    assert cycles(["vpdpbusd zmm0, zmm2, zmm3", "vpdpbusd zmm1, zmm2, zmm3"] * 12) / 12 == pytest.approx(5.05, abs=0.1)
-    spared = {"cycles": 1, "spares": ["vmul*"], "source": "a test", "confidence": "estimated"}
+    spared = {"cycles": 1, "spares": ["vmul*"], "slow_on_second": [], "source": "a test", "confidence": "estimated"}
     assert cycles(["vmulps zmm0, zmm0, zmm1"] * 24, other_unit=spared) / 24 == pytest.approx(3, abs=0.01)
 
 

@@ -248,6 +248,7 @@ class CoreModel(CoreMemory):
         slots, before, pairs = width, 0, 0  # before: ops in the group, those of several slots as several
         if self.has_room_for_group() == 0 or self.has_masks_for_group() == 0:
             return
+        self.begin_group()
         while self.ages < self.total and slots > 0:
             row = self.row_of[self.ages % self.size]
             left = self.slots[row]
@@ -340,10 +341,17 @@ class CoreModel(CoreMemory):
     def operate(self, row: int, node: int, read: int, place: int) -> None:
         """Send the uops of an operation to the schedulers, and tie it to its operands."""
         first, last = self.first_uop[row], self.first_uop[row] + self.uops[row]
+        ahead = place + max(0, self.slots[row] - self.uops[row])
+        final = min(place + self.slots[row], self.dispatch_slots) - 1
         for uop in range(first, last):
-            self.sent[uop - first] = self.send(node, uop, place)
+            lane = min(ahead + uop - first, final) if self.by_lanes != 0 else place
+            self.sent[uop - first] = self.send(node, uop, lane)
         if self.from_other_unit[row] > 0:
             self.unit[node] = self.sent[0]
+        gap = self.on_other_unit[row]
+        if gap != 0:
+            is_first = self.sent[0] == self.port_lists[self.uop_first[first]]
+            self.longer[node] = max(0.0, -gap if is_first else gap)
         if read != NOWHERE:
             self.depend(node, read, 0.0)
         for at in range(self.first_read[row], self.first_read[row] + self.reads[row]):
@@ -370,7 +378,7 @@ class CoreModel(CoreMemory):
             else:
                 gain -= late  # of a store, whose data come later
         own, other = self.unit[node], self.unit[producer]
-        if own != other and own != NO_PORT and other != NO_PORT:
+        if own > other and other != NO_PORT:  # the units are numbered in their order
             self.depend(node, producer, gain - self.from_other_unit[row])
         else:
             self.depend(node, producer, gain)

@@ -35,7 +35,8 @@ _NAMED = (  # numbers that are given when the rows stand beside each other
 _FLOATS = (
     *("latency", "gain", "interval", "load_pipes", "load_share", "load_latency", "crossing_pipes"),
     *("crossing_latency", "forward_latency", "blocked_latency"),
-    *("commit_cycles", "other_line_cycles", "crossing_cycles", "from_other_unit", "late_result"),
+    *("commit_cycles", "other_line_cycles", "crossing_cycles", "from_other_unit", "on_other_unit"),
+    "late_result",
 )
 
 
@@ -91,7 +92,8 @@ def _row(machine: Machine, op: CoreOp) -> _Row:
     floats = (
         *(op.latency, op.accumulator_gain, op.interval, op.load_pipes, op.load_share, op.load_latency),
         *(op.crossing_pipes, op.crossing_latency, op.forward_latency, op.blocked_latency),
-        *(op.commit_cycles, op.other_line_cycles, op.crossing_cycles, op.from_other_unit, op.late_result),
+        *(op.commit_cycles, op.other_line_cycles, op.crossing_cycles, op.from_other_unit, op.on_other_unit),
+        op.late_result,
     )
     return _Row(tuple(map(int, ints)), tuple(map(float, floats)), wanted)
 
@@ -129,7 +131,8 @@ class Places:
             "ports": len(core.ports),
             "schedulers": len(core.schedulers),
             "dispatch_slots": core.dispatch_slots,
-            "in_turn": {"pairs": 2, "order": len(core.ports)}.get(core.binding, 0),
+            "in_turn": int(core.binding in ("pairs", "order")),
+            "by_lanes": int(core.binding == "order"),
             "retire_slots": core.retire_slots,
             "line_bytes": machine.caches[0].line_bytes,
             "pipes": len(core.load_ports),
@@ -169,8 +172,10 @@ class CoreRows:
         self.machine, self.ops = machine, list[CoreOp]()
         self.registers, self.tensors, self.mnemonics = dict[str, int](), dict[str, int](), dict[str, int]()
         self._ints, self._floats = Numbers(*_INTS, *_NAMED), Numbers(*_FLOATS, dtype=np.float64)
+        self._classes = dict[tuple[int, ...], int]()  # of ports
         self._lists, self._ports = Numbers("registers"), Numbers("port_lists")
-        self._uops, self._wanted = Numbers("uop_first", "uop_ports"), Numbers("wanted_places", "wanted_rooms")
+        self._uops = Numbers("uop_first", "uop_ports", "uop_class")
+        self._wanted = Numbers("wanted_places", "wanted_rooms")
         self._tables = self._ints, self._floats, self._lists, self._ports, self._uops, self._wanted
         self._given: tuple[list[Ints], Ints, Mapping[str, Any]] | None = None  # behind what it was found from
         self.most_uops = self.most_waits = 0  # of one op: uops, and registers that it waits for
@@ -181,7 +186,7 @@ class CoreRows:
     def add(self, ops: Sequence[CoreOp]) -> None:
         """Further ops, behind those that are there."""
         ints, floats = list[tuple[int, ...]](), list[tuple[float, ...]]()
-        lists, ports, uops, wanted = list[int](), list[int](), list[tuple[int, int]](), list[tuple[int, int]]()
+        lists, ports, uops, wanted = list[int](), list[int](), list[tuple[int, int, int]](), list[tuple[int, int]]()
         for op in ops:
             row = _row(self.machine, op)
             pointers = op.load.registers if op.load else ()
@@ -197,7 +202,8 @@ class CoreRows:
                 *(first, first + len(op.reads), first + len(op.reads) + len(op.writes)),
             )
             for choices in op.uops:
-                uops.append((self._ports.count + len(ports), len(choices)))
+                kind = self._classes.setdefault(choices, len(self._classes))
+                uops.append((self._ports.count + len(ports), len(choices), kind))
                 ports += choices
             wanted += row.wanted
             if op.load and op.load_pipes < 1:  # so more loads than pipes may be looked at in a cycle

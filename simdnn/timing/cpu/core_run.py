@@ -22,6 +22,7 @@ from simdnn.timing.cpu import core_model
 from simdnn.timing.cpu.core_model import CoreModel
 from simdnn.timing.cpu.core_rows import FIELDS, SLOT, CoreRows, Ints, places_of
 from simdnn.timing.cpu.core_state import LOAD, NODES, NOWHERE, OPERATION, UNPLACED
+from simdnn.timing.cpu.schedulers import RING, SLID
 from simdnn.timing.cpu.steps import CoreOp, MemRef
 from simdnn.timing.cpu.translated import Translated
 
@@ -31,6 +32,7 @@ _CORE = Translated(CoreModel, {"meet": [], "run": [_INTEGER], "settle": [_INTEGE
 SPACES = (  # arrays to write on, and what they have a number of their own for: first those that begin with zeros
     *((name, "scheduler") for name in ("queue_first", "queue_last", "filled_at")),
     *((name, "port") for name in ("pending", "last_bound", "counted", "free_at", "busy", "results", "results_from")),
+    *((name, "port_cycle") for name in ("bound_in", "issued_in")),
     *(("heaped", "heap"), ("next_of", "mnemonic"), ("stores", "tensor")),
     *(("value_of", "register"), ("room", "pool")),  # these begin with other numbers, and all behind them with any
     *((name, "queue") for name in ("queued_node", "queued_uop", "queued_place")),
@@ -41,7 +43,7 @@ SPACES = (  # arrays to write on, and what they have a number of their own for: 
     *((name, "edge") for name in ("edge_next", "edge_user", "edge_gain")),
     *((name, "uop") for name in ("bound_next", "bound_port")),
     *((name, "stored") for name in ("stored_from", "stored_to", "stored_age")),
-    *(("places", "load"), ("place_ends", "load"), ("sent", "widest"), ("unit_does", "unit")),
+    *(("places", "load"), ("place_ends", "load"), ("sent", "widest"), ("unit_does", "unit"), ("lanes", "lane")),
     *(("end_at", "end"), ("busy_at", "end_port")),
 )
 _PLACE = {name: place for place, (name, _) in enumerate(SPACES)}
@@ -155,6 +157,8 @@ def _layout(
     counts = {
         "scheduler": ways,
         "port": ports,
+        "port_cycle": ports * RING,
+        "lane": core.dispatch_slots + SLID,
         "pool": len(places.room),
         "heap": heaps,
         "unit": max(1, core.address_units),

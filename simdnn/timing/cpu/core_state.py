@@ -56,7 +56,8 @@ class CoreState(Schedulers):
     latency: Floats
     gain: Floats  # cycles by which the accumulator may come later than the other operands
     interval: Floats
-    from_other_unit: Floats  # cycles that an operand takes longer to come from the other unit for wide operations
+    from_other_unit: Floats  # cycles that an operand takes longer from the first to the second unit for wide operations
+    on_other_unit: Floats  # cycles that it takes longer on the second one, below 0: on the first
     late_result: Floats  # cycles that a result comes later to operations without such results
     mnemonic: Ints
     first_uop: Ints

@@ -11,6 +11,12 @@ from __future__ import annotations
 from simdnn.timing.cpu.translate import Ints
 
 FAR_MORE = 3  # uops by which a port must have more than the one with the fewest not to be taken in its turn
+# Of lanes, measured on a Redwood Cove (docs/validation/intel-core.md):
+FAR_LANES = 5  # the same
+BINDS_SEEN, ISSUES_SEEN = 2, 7  # cycles until a port's count of waiting uops knows of one more, and of one less
+RING = 8  # the last cycles, whose binds and issues are remembered: more than either is late
+SLID = 2  # lanes before a uop's that it looks at
+NO_CLASS = -1  # of a lane whose uop has one port, or none
 # Of banks, measured on a Zen 4 (docs/validation/cpu-loops.md):
 FAR_BANK = 12  # uops by which the port in a place's bank must have more than the one in the other to lose the uop
 FAR_PORT = 8  # the same of two ports of a bank
@@ -27,7 +33,8 @@ class Schedulers:
     ports: int  # how many
     schedulers: int
     dispatch_slots: int
-    in_turn: int  # how many of a uop's ports, by what waits there, the places of a group take in turn; 0: not so
+    in_turn: int  # whether the places of a group take a uop's ports in turn, by what waits there
+    by_lanes: int  # all of them, as `rank_in_group` says, not two
     scheduler_of: Ints  # by port
     pool_of: Ints  # by port: the place among `room` of its pool
     banked: Ints  # by port
@@ -40,6 +47,9 @@ class Schedulers:
     bindings: int
     counted_at: int  # the cycle of `counted`
     counted: Ints  # by port
+    bound_in: Ints  # by port in each of the last cycles: uops bound, and issued, that `counted` has not
+    issued_in: Ints
+    lanes: Ints  # by place in the group, and as many before it: the class of its uop
     # uops in order before each scheduler: rings of `ring` places each, a power of two
     ring: int
     queue_first: Ints
@@ -51,6 +61,7 @@ class Schedulers:
     # the ports of each uop of each row, and where the uops of a row want room: the place among `room`, and how much
     uop_first: Ints
     uop_ports: Ints
+    uop_class: Ints  # uops of one class have the same ports
     port_lists: Ints
     wanted_places: Ints
     wanted_rooms: Ints
@@ -94,10 +105,14 @@ class Schedulers:
         """A uop has left for its port."""
         self.pending[port] -= 1
         self.room[self.pool_of[port]] += 1
+        if self.by_lanes != 0:
+            self.count()
+            self.issued_in[(self.cycle & RING - 1) * self.ports + port] += 1
 
     def bind(self, port: int, uop: int) -> None:
-        if self.in_turn > 2:  # pairs have been compared with loops as counted at a cycle's first choice
+        if self.by_lanes != 0:  # pairs have been compared with loops as counted at a cycle's first choice
             self.count()
+            self.bound_in[(self.cycle & RING - 1) * self.ports + port] += 1
         self.bindings += 1
         if self.banked[port] == 0 or self.uop_ports[uop] != STAYS:
             self.last_bound[port] = self.bindings
@@ -115,7 +130,9 @@ class Schedulers:
         if count == 1 or self.banked[port] != 0:
             return port
         if self.in_turn != 0:
-            return self.in_order(first, first + count, place % min(self.in_turn, max(2, count - 1)))
+            if self.by_lanes != 0:
+                return self.in_order(first, first + count, self.rank_in_group(self.uop_class[uop], place), FAR_LANES)
+            return self.in_order(first, first + count, place % 2, FAR_MORE)
         for at in range(first + 1, first + count):
             if self.is_before(self.port_lists[at], port, place & 1) != 0:
                 port = self.port_lists[at]
@@ -129,12 +146,43 @@ class Schedulers:
             return 1 if one & 1 == parity else 0
         return 1 if self.last_bound[one] < self.last_bound[other] else 0
 
+    def begin_group(self) -> None:
+        for place in range(self.dispatch_slots + SLID):
+            self.lanes[place] = NO_CLASS
+
+    def rank_in_group(self, kind: int, place: int) -> int:
+        """How many ports of a uop of this class were dealt out before it; notes that it stands there.
+
+        Measured on a Redwood Cove, for all sets of places before it: of the two places before its own those count that
+        have a uop of its class, further ones all count. Intel's patent US 12,190,157 has it so: ports are dealt out to
+        all places, and slide where the type of a uop does not match.
+        """
+        self.lanes[place + SLID] = kind
+        rank = max(0, place - SLID)
+        for before in range(place, place + SLID):
+            if self.lanes[before] == kind:
+                rank += 1
+        return rank
+
     def count(self) -> None:
         """Note what waits at each port when a cycle begins to bind: all that it binds goes by that."""
-        if self.counted_at != self.cycle:
+        if self.by_lanes != 0:
+            self.count_late()
+        elif self.counted_at != self.cycle:
             self.counted_at = self.cycle
             for port in range(self.ports):
                 self.counted[port] = self.pending[port]
+
+    def count_late(self) -> None:
+        """Let the counts know of uops that were bound, and have issued, some cycles ago."""
+        for behind in range(min(self.cycle - self.counted_at, RING)):
+            bound = (self.cycle - behind - BINDS_SEEN & RING - 1) * self.ports
+            issued = (self.cycle - behind - ISSUES_SEEN & RING - 1) * self.ports
+            for port in range(self.ports):
+                self.counted[port] += self.bound_in[bound + port] - self.issued_in[issued + port]
+                self.bound_in[bound + port] = 0
+                self.issued_in[issued + port] = 0
+        self.counted_at = self.cycle
 
     def of_banks(self, first: int, last: int, parity: int) -> int:
         """The port in the bank that a place's parity names, or in the other, where far fewer wait or the first is full.
@@ -167,22 +215,20 @@ class Schedulers:
             return 1 if more < 0 else 0
         return 1 if self.last_bound[one] < self.last_bound[other] else 0
 
-    def in_order(self, first: int, last: int, rank: int) -> int:
-        """The port before which `rank` others come by what waits there, or the next before it that has not far more.
+    def in_order(self, first: int, last: int, rank: int, far: int) -> int:
+        """The port that a rank has where ports are dealt out in a circle, by what waits there, the fewest first.
 
-        So places of a group take a uop's ports in turn, from the one with the fewest uops. A. Abel and J. Reineke found
-        Intel's cores of four slots to do so with the first two ports ("uiCA", ICS 2022); Intel's patent US 12,190,157
-        (for cores with more slots) deals out all ports in a circle, but the one with the most uops. What a group binds
-        counts from the next.
+        Ports with `far` more than the fewest are left out. A. Abel and J. Reineke found Intel's cores of four slots to
+        take the first two ports so ("uiCA", ICS 2022); Intel's patent US 12,190,157 (for cores with more slots) has it
+        of all ports. What a group binds counts for later ones.
         """
         self.count()
-        least = self.with_rank(first, last, 0)
-        while rank > 0:
-            port = self.with_rank(first, last, rank)
-            if self.counted[port] < self.counted[least] + FAR_MORE:
-                return port
-            rank -= 1
-        return least
+        least = self.counted[self.with_rank(first, last, 0)]
+        near = 0
+        for at in range(first, last):
+            if self.counted[self.port_lists[at]] < least + far:
+                near += 1
+        return self.with_rank(first, last, rank % near)
 
     def with_rank(self, first: int, last: int, rank: int) -> int:
         """The port before which `rank` others come: those with fewer uops, of equals the last ones."""

@@ -89,7 +89,8 @@ class CoreOp:
     commit_cycles: float
     other_line_cycles: float  # of the commit, where it isn't joined by one to the same line
     crossing_cycles: float  # of the commit of a store that crosses from a line to the next
-    from_other_unit: float  # cycles that an operand takes longer to come from the other unit for wide operations
+    from_other_unit: float  # cycles that an operand takes longer from the first to the second unit for wide operations
+    on_other_unit: float  # cycles that it takes longer on the second one, below 0: on the first
     late_result: float  # cycles that its result comes later to operations without such results
     masks: int  # mask registers that it takes until it retires
     split: int  # of one fused that goes into the core as two: its group has fewer ops before it; 0: it is one
@@ -241,6 +242,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         other_line_cycles=store.other_line_cycles * rows,
         crossing_cycles=store.crossing_cycles,
         from_other_unit=kind.from_other_unit if not nothing else 0.0,
+        on_other_unit=kind.on_other_unit if not nothing else 0.0,
         late_result=kind.late_result if not nothing else 0.0,
         masks=int(row.mask),
         split=split,
@@ -263,6 +265,7 @@ class _Kind:
     awaits_destination: bool
     past: bool  # whether its lines pass the first cache by
     from_other_unit: float
+    on_other_unit: float
     late_result: float
 
 
@@ -289,5 +292,6 @@ def _kind(machine: Machine, mnemonic: str, form: str, jump: str, wide: bool, til
         core.awaits_destination_of(mnemonic),
         row.tile and row.load_bits > 0 and instruction(mnemonic).apart,
         core.other_unit.cycles_to(timed) if choices else 0.0,
+        core.other_unit.cycles_on(timed) if choices else 0.0,
         core.late_results.cycles_of(timed) if choices else 0.0,
     )
