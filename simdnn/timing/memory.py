@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models.instruction import TILE_ROWS
-from isa_models.machines.cpu_record import CacheLevel, Machine
+from isa_models.machines.cpu_record import CacheLevel, InstructionTiming, Machine
 from isa_models.machines.provenance import Confidence
 from simdnn.program.records import Loop, Program, Straight
 from simdnn.timing.bundles import Dims, Lines
@@ -242,10 +242,13 @@ def _share_of_tiles(program: Program) -> float:
 
 def _loading(program: Program, machine: Machine) -> float:
     """Cycles that loads of tiles take one after the other."""
-    cycles, stream = 0.0, Stream(program)
+    cycles, stream, rows = 0.0, Stream(program), dict[int, InstructionTiming | None]()
     for op, times in program.ops():
         if op.definition.tile and op.memory is not None and op.memory is not op.dst:
-            row = machine.instructions.get((mnemonic(op), form(op)))  # bytes may be asked of a machine without tiles
+            number = op.form.number
+            if number not in rows:  # bytes may be asked of a machine without tiles
+                rows[number] = machine.instructions.get((mnemonic(op), form(op)))
+            row = rows[number]
             longer = machine.core.tile_crossing.longer(stream.crossing(op), op.definition.apart)
             cycles += times * (row.occupancy * op.memory.rows / TILE_ROWS + longer) if row else 0.0
     return cycles

@@ -110,10 +110,9 @@ class Stream:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        stored, loaded, self.tiles = set[str](), set[str](), False
+        stored, loaded = set[str](), set[str]()
         for ops, _ in program.straight:
             for memory, stores, op, *_ in ops.alike:
-                self.tiles = self.tiles or op.definition.tile
                 if stores:
                     stored.add(memory.tensor)
                 elif not op.definition.ahead:
@@ -146,18 +145,16 @@ class Stream:
         return CountedStep(fixed.counted, replace(fixed.step, load=load, store=store))
 
     def keys(self, ops: Straight) -> tuple[object, ...]:
-        """For each op a key that is equal for ops whose lines are equal."""
-        if not self.shares(ops):
-            return ops.forms
-        keys: list[object] = [*ops.forms]
+        """For each op a key that is equal for ops whose lines are equal: its form, and what its place adds to it."""
+        found: dict[int, object] = {}
         for memory, _, op, _, places in ops.alike:
             shared = memory.tensor in self.both
             of_memory = (memory.tensor, self._reach(memory)) if shared else ("", 0)
             for place in places if shared or op.definition.tile else ():
                 rows = self.crossing(ops[place])
                 if shared or rows:
-                    keys[place] = keys[place], *of_memory, rows
-        return tuple(keys)
+                    found[place] = ops.forms[place], *of_memory, rows
+        return tuple([found.get(place, number) for place, number in enumerate(ops.forms)]) if found else ops.forms
 
     def address(self, op: Op) -> tuple[int | None, tuple[tuple[str, int], ...]]:
         """The address in bytes where all variables are zero, and what a step of each adds; None where nothing else in
@@ -180,12 +177,6 @@ class Stream:
         """The memory operand of an op whose tensor is both stored to and loaded from."""
         memory = op.memory
         return memory if memory is not None and memory.tensor in self.both else None
-
-    def shares(self, ops: Straight) -> bool:
-        """Whether some of the ops touch a tensor that is both stored to and loaded from, or rows that cross lines."""
-        if self.tiles and any(map(self.crossing, ops)):
-            return True
-        return bool(self.both) and any([memory.tensor in self.both for memory, *_ in ops.alike])
 
     def crossing(self, op: Op) -> int:
         """About how many rows of a tile in memory lie in two lines each, wherever loops move it."""
