@@ -140,7 +140,7 @@ def transfers(
     return Transfers(tuple(levels), fetched, kinds, _ahead(program, forms.fetching), kind, loading, storing)
 
 
-class _Forms(NamedTuple):
+class _Walks(NamedTuple):
     """The forms of ops in a row: their kinds (`Op.kind`), and the numbers of those whose lines pass the first cache by,
     of those that ask for lines ahead of stores, or of loads, and of those that store tiles.
     """
@@ -151,12 +151,12 @@ class _Forms(NamedTuple):
     fetching: frozenset[int] = frozenset()
     tiled: frozenset[int] = frozenset()
 
-    def __or__(self, other: tuple[Any, ...]) -> _Forms:
-        return _Forms(*map(operator.or_, self, other))
+    def __or__(self, other: tuple[Any, ...]) -> _Walks:
+        return _Walks(*map(operator.or_, self, other))
 
 
 _MOST_FORMS = 1 << 14
-_forms_known: dict[tuple[int, ...], _Forms] = {}  # by the numbers of the forms
+_forms_known: dict[tuple[int, ...], _Walks] = {}  # by the numbers of the forms
 
 
 def _stored(program: Program) -> frozenset[str]:
@@ -164,20 +164,20 @@ def _stored(program: Program) -> frozenset[str]:
     return frozenset([memory.tensor for ops, _ in program.straight for memory, stores, *_ in ops.alike if stores])
 
 
-def _forms(program: Program) -> _Forms:
+def _forms(program: Program) -> _Walks:
     """The forms of all ops of a program."""
     found = {_forms_of(ops) for ops, _ in program.straight}
-    return functools.reduce(operator.or_, found, _Forms())
+    return functools.reduce(operator.or_, found, _Walks())
 
 
-def _forms_of(ops: Straight) -> _Forms:
+def _forms_of(ops: Straight) -> _Walks:
     found = _forms_known.get(ops.forms)
     if found is None:
         if len(_forms_known) >= _MOST_FORMS:
             _forms_known.clear()
         forms = {number: op.form for number, op in zip(ops.forms, ops, strict=True)}
         ahead = {way: {n for n, form in forms.items() if form.definition.ahead == way} for way in ("store", "load")}
-        found = _forms_known[ops.forms] = _Forms(
+        found = _forms_known[ops.forms] = _Walks(
             frozenset([form.kind for form in forms.values()]),
             frozenset([number for number, form in forms.items() if form.definition.apart]),
             frozenset(ahead["store"]),
@@ -289,7 +289,7 @@ def kind_of_code(program: Program) -> KindOfCode:
     return _kind_of(_forms(program))
 
 
-def _kind_of(forms: _Forms) -> KindOfCode:
+def _kind_of(forms: _Walks) -> KindOfCode:
     tiles = any([tile for tile, _, _ in forms.kinds])
     bits = 512 if tiles else max([width for _, width, _ in forms.kinds], default=128)
     return KindOfCode(bits, any([sums and width >= bits for _, width, sums in forms.kinds]), tiles)

@@ -39,6 +39,12 @@ def test_a_mask_of_bytes_words_or_halves_takes_longer(operation: str, plain: flo
     assert cycles(*[f"{operation} ymm1{mask}, ymm1, ymm3"] * 4) / 4 == pytest.approx(masked, rel=0.03)
 
 
+@pytest.mark.parametrize("operation", ["vpaddb", "vpsubw", "vpackssdw", "vpermb"])
+def test_a_mask_of_512_bits_loses_nothing_from_unit_to_unit(operation: str) -> None:
+    step = 3.0 if operation in ("vpaddb", "vpsubw") else 5.0
+    assert cycles(*[f"{operation} zmm1{{k1}}, zmm1, zmm3"] * 4) / 4 == pytest.approx(step, rel=0.03)
+
+
 @pytest.mark.parametrize(("form", "step"), [("vpmovm2b ymm1, k7", 3.0), ("vpmovm2w ymm1, k7", 3.0)])
 def test_masks_spread_over_a_register_wait_for_what_it_held(form: str, step: float) -> None:
     assert cycles(form) == pytest.approx(step, rel=0.02)
