@@ -8,7 +8,7 @@ a tile is a window of that buffer, as it lies: rows overlap, and cross from a li
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from isa_models.formats import fmt
@@ -172,19 +172,6 @@ def few_channels(product: FewChannels | ChannelsInPlace, accumulation: str) -> P
     return panels_first(tiled(product, accumulation, kind)).program
 
 
-class PanelsFirst(Gemm):
-    """A nest in which a panel of weights meets all rows of a line before the next does, those of the last block too."""
-
-    def rows_outside(self) -> Code:
-        code: Code = []
-        for panels, panel in self.weights.panels():
-            blocks = [self.block(*block, panel) for block in self.blocks.rows]
-            code += nest([*blocks[0][0], ("j", panels)], [s for _, body in blocks for s in body], parallel=True)
-        return code
-
-
 def panels_first(gemm: Gemm) -> Gemm:
-    """Such a nest of a product's; where rows are one run, as it is."""
-    if gemm.product.flat:
-        return gemm
-    return PanelsFirst(**{part.name: getattr(gemm, part.name) for part in fields(gemm)})
+    """The nest in which a panel of weights meets all rows of a line; where rows are one run, as it is."""
+    return gemm if gemm.product.flat else replace(gemm, blocks=replace(gemm.blocks, panel_first=True))

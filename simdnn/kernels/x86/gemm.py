@@ -99,11 +99,12 @@ class Gemm:
         return self.in_blocks(tile) if tile else self.rows_outside()
 
     def rows_outside(self) -> Code:
-        """All panels meet the blocks of one height before those of the next; where blocks have several lines, a panel
-        meets all of them.
+        """All panels meet the blocks of one height before those of the next; where blocks have several lines, or say
+        so, a panel meets all of them.
         """
         code: Code = []
-        for panels, panel in self.weights.panels() if self.blocks.lines > 1 else ():
+        panel_first = self.blocks.panel_first or self.blocks.lines > 1
+        for panels, panel in self.weights.panels() if panel_first else ():
             (loops, body), *others = (self.block(*block, panel) for block in self.blocks.rows)
             apart = [other for other in others if other[0] != loops]
             body = body + [s for around, other in others if around == loops for s in other]

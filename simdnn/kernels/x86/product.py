@@ -150,6 +150,7 @@ class PanelBlocks:
     layout: pack.Layout
     second_level: int = SECOND_LEVEL  # bytes of source kept beside the weights
     lines: int = 1  # of outputs in a block
+    panel_first: bool = False  # whether a panel meets the blocks of all heights before the next panel does
 
     @cached_property
     def highest(self) -> int:
