@@ -161,7 +161,7 @@ def _by_strides(call: OperatorCall, p: Transposed) -> OperatorForm | None:
 
 def _of_two(op: Sequence[Any]) -> bool:
     """Whether a post-operation has a second operand."""
-    return op[0] in BINARY or op[0] == "prelu"
+    return op[0] in (*BINARY, "prelu")
 
 
 def _refuse_unseen(call: OperatorCall, p: Transposed) -> None:
