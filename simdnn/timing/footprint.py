@@ -74,8 +74,12 @@ class Region:
 
 def parts(program: Program, line_bytes: int = 64) -> Region:
     """The program as a tree of parts."""
-    units = {tensor.name: fmt(tensor.dtype).bits // 8 for tensor in program.tensors}
-    return _part(program, "", 1, (), units, Bundles(line_bytes))
+    return _part(program, "", 1, (), units_of(program), Bundles(line_bytes))
+
+
+def units_of(program: Program) -> dict[str, int]:
+    """The bytes of each tensor's elements, by its name."""
+    return {tensor.name: fmt(tensor.dtype).bits // 8 for tensor in program.tensors}
 
 
 def _part(

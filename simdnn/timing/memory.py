@@ -35,7 +35,7 @@ from simdnn.timing.bundles import Dims, Lines
 from simdnn.timing.cpu.stream import Stream, form, mnemonic
 from simdnn.timing.fetched import Fetched
 from simdnn.timing.flows import APART, ASKED, STORED, TILED, WALKED
-from simdnn.timing.footprint import Region, crossing, moves_in_lines, parts
+from simdnn.timing.footprint import Region, crossing, moves_in_lines, parts, units_of
 
 Floats = npt.NDArray[np.float64]
 LINE_BYTES = 64  # that an instruction fetches ahead
@@ -201,13 +201,13 @@ def _ahead(program: Program, forms: Collection[int]) -> dict[str, float]:
 
 def _walked(program: Program) -> frozenset[str]:
     """Tensors whose loads take a part of a line, row after row, farther apart than any prefetcher follows."""
-    found = set[str]()
+    found, units = set[str](), units_of(program)
     for loop in _innermost(program.parts, []):
         for part in loop.parts:
             for memory, stores, *_ in part.alike:  # type: ignore[union-attr]  # ops
                 if not stores and memory.bits <= _PART_OF_A_LINE:
-                    step = dict(memory.index.terms).get(loop.var, 0) * memory.bits // (8 * memory.lanes)
-                    if abs(step) > _FOLLOWED:
+                    step = dict(memory.index.terms).get(loop.var, 0)
+                    if abs(step) * units[memory.tensor] > _FOLLOWED:
                         found.add(memory.tensor)
     return frozenset(found)
 
