@@ -175,7 +175,7 @@ def _next(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
         return
     if mnemonic in _SCALAR_SPELLINGS:
         yield _SCALAR_SPELLINGS[mnemonic], form
-    if mnemonic in ("div", "idiv", "mul"):  # each width has its own time
+    if mnemonic in ("div", "idiv", "mul", "movbe"):  # each width has its own time
         return
     for narrow in (r"^r(16|32)\b", r"\br(8|16|32)\b"):
         wide = re.sub(narrow, "r64", form)
