@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from isa_models.machines.cpu_record import form_widths
+from isa_models.machines.instruction_row import form_widths
 from tools.machine_row import VECTOR, Row, port_bound
 
 TABLES = Path(__file__).resolve().parent

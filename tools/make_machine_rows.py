@@ -44,7 +44,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from isa_models.machines.content import content  # noqa: E402
-from isa_models.machines.cpu_record import form_widths  # noqa: E402
+from isa_models.machines.instruction_row import form_widths  # noqa: E402
 from tools.extract_timing import timings  # noqa: E402
 from tools.machine_measured import as_measured, as_zen5, emerald_rapids, instlatx64_zen5, small_sums  # noqa: E402
 from tools.machine_overrides import ADDED, OVERRIDES  # noqa: E402

@@ -15,18 +15,12 @@ from typing import Any, cast
 from isa_models.frozen import Frozen
 from isa_models.isa import caps
 from isa_models.machines.content import open_table
-from isa_models.machines.cpu_record import (
-    AMX_ACCUMULATIONS,
+from isa_models.machines.core_record import (
     BINDINGS,
-    CacheLevel,
     Core,
     Crowding,
-    Dram,
-    Frequency,
-    InstructionTiming,
     LateResults,
     LoadWidth,
-    Machine,
     NarrowMasks,
     OtherUnit,
     Scheduler,
@@ -34,6 +28,8 @@ from isa_models.machines.cpu_record import (
     TileCrossing,
     TileStores,
 )
+from isa_models.machines.cpu_record import AMX_ACCUMULATIONS, CacheLevel, Dram, Frequency, Machine
+from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.machines.rows import Key, names
 from isa_models.machines.timing_rows import InstructionRows, WrittenRow, given
 from isa_models.machines.toml_table import Table

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from isa_models.machines.cpu_record import InstructionTiming
+from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.machines.provenance import Confidence, Provenance
 from isa_models.machines.rows import Key, source_of
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
-from isa_models.machines.cpu_record import InstructionTiming
+from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.machines.loader import AnyMachine
 from simdnn.assembly import TOOLS
 from simdnn.primitives.checks import one_of

@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from isa_models.machines.cpu_record import InstructionTiming, Machine
+from isa_models.machines.cpu_record import Machine
+from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.machines.provenance import Provenance, weakest
 
 #: (mnemonic, form) patterns and their replacement, tried in this order, each on the outcome of those before it

@@ -16,7 +16,8 @@ import pandas as pd
 from isa_models.errors import SimdnnError
 from isa_models.isa import caps, host_caps
 from isa_models.machines.content import content
-from isa_models.machines.cpu_record import InstructionTiming, Machine
+from isa_models.machines.cpu_record import Machine
+from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.rows import single
 from isa_models.machines.shipped import host_path, machine_names

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from isa_models import GpuMachine, Machine, gpu_machine_names, machine_names, what_if
-from isa_models.machines.cpu_record import InstructionTiming
+from isa_models.machines.instruction_row import InstructionTiming
 from simdnn.teach.forms import Field, FieldGroup, Query
 
 AnyMachine = Machine | GpuMachine

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from isa_models import GpuMachine, Machine
 from isa_models.intel_gpu.dpas import DpasForm
-from isa_models.machines.cpu_record import InstructionTiming
+from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.readings.arrays import ArrayValue
 from simdnn.assembly.timeline import InFlight, Timeline
 from simdnn.numerics.watched import Left, Path

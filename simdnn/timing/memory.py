@@ -28,7 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models.instruction import TILE_ROWS
-from isa_models.machines.cpu_record import CacheLevel, InstructionTiming, Machine
+from isa_models.machines.cpu_record import CacheLevel, Machine
+from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.machines.provenance import Confidence
 from simdnn.program.records import Loop, Program, Straight
 from simdnn.timing.bundles import Dims, Lines

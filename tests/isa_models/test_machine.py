@@ -9,7 +9,7 @@ import pytest
 from isa_models.errors import UnknownName, UnknownTiming
 from isa_models.instruction import REGISTRY
 from isa_models.isa import caps, implied
-from isa_models.machines.cpu_record import form_widths
+from isa_models.machines.instruction_row import form_widths
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.provenance import CONFIDENCES, weakest
 from isa_models.machines.shipped import COMPILERS_NAMES, machine_names

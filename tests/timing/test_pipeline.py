@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isa_models.errors import InvalidArgument, SimdnnError, UnknownTiming
-from isa_models.machines.cpu_record import InstructionTiming
+from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.provenance import Provenance
 from simdnn.timing.cpu import bounds, core_model

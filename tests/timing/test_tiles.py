@@ -10,7 +10,8 @@ import pytest
 
 import simdnn
 from isa_models.errors import MachineFileError
-from isa_models.machines.cpu_record import Machine, TileStores
+from isa_models.machines.core_record import TileStores
+from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.shipped import MACHINES_DIR
 from simdnn.program.records import Affine, Memory, Op, Program, Register, Tensor

@@ -6,7 +6,9 @@ import functools
 from dataclasses import replace
 from types import MappingProxyType
 
-from isa_models.machines.cpu_record import InstructionTiming, Machine, Scheduler
+from isa_models.machines.core_record import Scheduler
+from isa_models.machines.cpu_record import Machine
+from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.provenance import Provenance
 

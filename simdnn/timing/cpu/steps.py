@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from isa_models.instruction import TILE_ROWS, instruction
-from isa_models.machines.cpu_record import InstructionTiming, LoadWidth, Machine, StoreWidth
+from isa_models.machines.core_record import LoadWidth, StoreWidth
+from isa_models.machines.cpu_record import Machine
+from isa_models.machines.instruction_row import InstructionTiming
 
 _NARROW = re.compile(r"\br(8|16|32)\b")
 _FUSED = [

@@ -1,0 +1,282 @@
+"""A CPU's core as its machine file tells it: dispatch, ports, schedulers, loads, stores, and what was measured beyond.
+
+Each mechanism that some cores have is a record of its own with its figures, and a default that does nothing; which core
+has which, and by what measurement, is in docs/core_model.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from math import inf
+from typing import TypeVar
+
+from isa_models.machines.instruction_row import InstructionTiming
+
+#: "banks": the bank in which least waits and there the first port, unless that or the bank has far more; without banks
+#: the port with the fewest. "pairs": uops at even places of the dispatch group go to that port, those at odd ones to
+#: the next, unless that has three more. "order": places take the ports of a uop in turn so, of more than two all but
+#: the one with the most
+BINDINGS = ("banks", "pairs", "order")
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """A pool of waiting uops in front of some ports.
+
+    `queue` uops can wait in order before it. `banks`, where given, are its two halves of `size` entries each.
+    """
+
+    name: str
+    ports: tuple[str, ...]
+    size: int
+    queue: int
+    banks: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadWidth:
+    """Loads of up to `bits`; `general`: into general registers, where a machine tells them from vector loads."""
+
+    bits: int
+    pipes: float  # load pipes that one takes; 1.5: it takes one, but only two of three pipes can
+    latency: float  # cycles, load to use
+    forward_latency: float  # cycles from the data of a store still in flight to the use
+    blocked_latency: float  # from the commit of a store that wrote only a part of what is read to the use
+    general: bool = False
+    crossing_pipes: float = 0.0  # the least pipes that an access across two lines takes
+    crossing_latency: float = 0.0  # cycles that such an access takes longer
+    update_latency: float | None = None  # as forward_latency, of an operation of a register on memory; None: the same
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWidth:
+    """Stores of up to `bits`: cycles that one holds the commit of the store queue (1/2: two a cycle)."""
+
+    bits: int
+    commit_cycles: float
+    other_line_cycles: float  # of one alone, where two commit together to one line only (else as commit_cycles)
+    general: bool = False  # from general registers, where a machine tells them from vector stores
+    crossing_cycles: float = 0.0  # of one that crosses from a line to the next
+    load_pipes: float = 0.0  # what it takes of the load pipes, on the average
+    addresses: int = 1  # of the units that form addresses, where a machine tells them
+
+
+@dataclass(frozen=True, slots=True)
+class Crowding:
+    """Shares of a cycle that loads, stores and operations of `bits` take, all together, of what the core moves at once.
+
+    So a core may do less than its ports could. Operations by latency: `simple` ones of a cycle, and shuffles of up to
+    three on one port; `add` to `add_cycles`, `multiply` four, `product` more. `beside`: what a simple operation gives
+    back for which there is a multiplication.
+    """
+
+    bits: int
+    load: float
+    store: float
+    simple: float
+    add: float
+    multiply: float
+    product: float
+    beside: float
+    add_cycles: float = 3.0
+
+    def kind(self, latency: float, one_port: bool) -> str:
+        """Which of the shares is an operation's uop's."""
+        if latency <= 1 or one_port and latency <= 3:
+            return "simple"
+        return "add" if latency <= self.add_cycles else "multiply" if latency <= 4 else "product"
+
+
+@dataclass(frozen=True, slots=True)
+class TileStores:
+    """How many cycles a store of a tile takes more that comes later than `after` cycles behind the last one."""
+
+    after: float = inf
+    cycles: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TileCrossing:
+    """How much longer a load of a tile takes for rows that cross from a line to the next.
+
+    That is `each` cycles a row, or `cycles` a row less `spared`, whichever is more; past the first cache `past` a row.
+    """
+
+    each: float = 0.0
+    cycles: float = 0.0
+    spared: float = 0.0
+    past: float = 0.0
+
+    def longer(self, rows: int, past: bool) -> float:
+        """The cycles of a number of such rows; `past`: of a load past the first cache."""
+        return self.past * rows if past else max(self.each * rows, self.cycles * rows - self.spared)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherUnit:
+    """How much later operations of 512 bits on the second of two units for them have an operand of the first one.
+
+    Those of one cycle, and those whose mnemonics `spares` matches (patterns as in a shell), lose nothing.
+    """
+
+    cycles: float = 0.0
+    spares: tuple[str, ...] = ()
+    half_cycles: float = 0.0  # that those lose whose mnemonics `halves` matches
+    halves: tuple[str, ...] = ()
+    slow_on_first: tuple[str, ...] = ()  # those take the cycles longer on the first unit, whatever their operands
+    slow_on_second: tuple[str, ...] = ()
+
+    def cycles_on(self, row: InstructionTiming) -> float:
+        """The cycles that an instruction takes longer on the second unit, below 0: on the first."""
+        slow = [any(fnmatchcase(row.mnemonic, name) for name in of) for of in (self.slow_on_second, self.slow_on_first)]
+        return self.cycles * (slow[0] - slow[1]) if row.vector_bits == 512 else 0.0
+
+    def cycles_to(self, row: InstructionTiming) -> float:
+        """The cycles that an instruction loses so."""
+        if row.vector_bits < 512 or row.latency <= 1:
+            return 0.0
+        if any(fnmatchcase(row.mnemonic, name) for name in self.halves):
+            return self.half_cycles
+        spared = any(fnmatchcase(row.mnemonic, name) for name in self.spares)
+        return 0.0 if spared or self.cycles_on(row) else self.cycles
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowMasks:
+    """Cycles that a mask adds to operations on elements of less than 32 bits, whether it merges or zeroes.
+
+    `cycles` of the mnemonics `of` (patterns as in a shell); `half_cycles` of `halves`, up to 256 bits.
+    """
+
+    cycles: float = 0.0
+    of: tuple[str, ...] = ()
+    half_cycles: float = 0.0
+    halves: tuple[str, ...] = ()
+
+    def cycles_of(self, mnemonic: str, form: str) -> float:
+        """Cycles by which the masked form of an instruction takes longer.
+
+        >>> from isa_models import machine
+        >>> masks = machine("gnr").core.narrow_masks
+        >>> masks.cycles_of("vpaddb", "zmm{k},zmm,zmm"), masks.cycles_of("vpaddd", "zmm{k},zmm,zmm")
+        (2, 0.0)
+        """
+        if any(fnmatchcase(mnemonic, name) for name in self.of):
+            return self.cycles
+        halves = not form.startswith("zmm") and any(fnmatchcase(mnemonic, name) for name in self.halves)
+        return self.half_cycles if halves else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LateResults:
+    """Cycles that results of up to 256 bits of the mnemonics `of` (patterns as in a shell) come later to all others."""
+
+    cycles: float = 0.0
+    of: tuple[str, ...] = ()
+
+    def cycles_of(self, row: InstructionTiming) -> float:
+        """Cycles by which the result of an instruction is late; 0 of one that such a result reaches in its latency."""
+        late = 0 < row.vector_bits < 512 and any(fnmatchcase(row.mnemonic, name) for name in self.of)
+        return self.cycles if late else 0.0
+
+
+Width = TypeVar("Width", LoadWidth, StoreWidth)
+
+
+def _of_width(rows: tuple[Width, ...], bits: int, general: bool) -> Width:
+    """The narrowest row that holds `bits`; a machine without rows for general registers has one kind."""
+    mine = [row for row in rows if row.general == general] or [row for row in rows if not row.general]
+    return next((row for row in mine if bits <= row.bits), mine[-1])
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Core:
+    """The out-of-order core: what `simdnn.timing.cpu.pipeline` needs beside the instruction rows."""
+
+    dispatch_slots: int
+    retire_slots: int
+    reorder_buffer: int
+    load_queue: int
+    store_queue: int
+    vector_registers: Mapping[int, int]  # architectural registers by vector bits
+    ports: tuple[str, ...]
+    load_ports: tuple[str, ...]
+    store_data_ports: tuple[str, ...]
+    store_address_ports: tuple[str, ...]
+    schedulers: tuple[Scheduler, ...]
+    loads: tuple[LoadWidth, ...]
+    stores: tuple[StoreWidth, ...]
+    zero_idioms: frozenset[str]  # with one source register twice: no uop, no dependence
+    ports_lost_to_512: tuple[str, ...]  # closed to vector uops while 512-bit instructions are in flight
+    addend_chain_use: tuple[tuple[float, float], ...]  # (slack in cycles a step, share of the ports reached)
+    splits_indexed: int = 0  # operations on memory at two registers are two, with fewer before them in a group; 0: one
+    exposes_work: bool = False  # where a transfer takes longer than the work beside it, that share of the work shows
+    narrow_as_512: bool = False  # beside 512-bit instructions narrow ones run on the ports of their own 512-bit form
+    ports_lost_to_tiles: tuple[str, ...] = ()  # beside tiles, to 512-bit uops whose 256-bit form doesn't run there
+    ones_idioms: frozenset[str] = frozenset()  # with one source register twice: no dependence
+    uop_cache_line: int = 0  # slots of a loop that come from the uop cache in a cycle, none across its end; 0: any
+    uop_cache_evex: int = 0  # EVEX instructions behind a line's first that take a further place of it together; 0: none
+    address_units: int = 0  # that loads and stores take in turn, wide loads two at once; 0: each pipe has its own
+    loads_of_a_place: int = 0  # loads a cycle that read one byte of their lines; 0: any
+    binding: str = "banks"  # how a uop gets its port: one of `BINDINGS`
+    crowding: tuple[Crowding, ...] = ()  # of the widths that crowd each other
+    other_unit: OtherUnit = OtherUnit()
+    tile_stores: TileStores = TileStores()
+    tile_crossing: TileCrossing = TileCrossing()
+    late_results: LateResults = LateResults()
+    narrow_masks: NarrowMasks = NarrowMasks()
+    destination_ignored: tuple[str, ...] = ()  # mnemonics (patterns) that don't wait for what a mask lets them keep
+    destination_awaited: tuple[str, ...] = ()  # mnemonics (patterns) that wait for what they overwrite
+    lanes_as_loads: tuple[str, ...] = ()  # mnemonics (patterns) whose lanes are loads of one place
+    microcode_slots: int = 0  # from which one has dispatch groups for itself, and below which it is in one; 0: neither
+    mask_registers: int = 0  # that masks and results in flight share; 0: never too few
+    result_ports: tuple[str, ...] = ()  # that yield one result a cycle: a second one comes in the next that is free
+    retire_delay: int = 0  # cycles from a result to its retirement at least
+    loop_buffer: tuple[tuple[int, int], ...] = ()  # (slots up to which a loop is kept so, its copies there)
+
+    def __repr__(self) -> str:
+        width = f"{self.dispatch_slots} slots a cycle, {self.reorder_buffer} in flight"
+        return f"Core({width}, ports {' '.join(self.ports)}, {len(self.schedulers)} schedulers)"
+
+    def loop_copies(self, slots: int) -> int:
+        """How often the loop buffer holds a loop of some fused slots; a dispatch group ends with the last copy.
+
+        0: the buffer doesn't hold it, and groups go on across its end.
+
+        >>> from isa_models import machine
+        >>> machine("icx").core.loop_copies(10), machine("skx").core.loop_copies(10)
+        (3, 0)
+        """
+        return next((copies for most, copies in self.loop_buffer if slots <= most), 0)
+
+    def ignores_destination_of(self, mnemonic: str) -> bool:
+        """Whether an instruction doesn't wait for what its destination, its first written register, held before."""
+        return any(fnmatchcase(mnemonic, name) for name in self.destination_ignored)
+
+    def awaits_destination_of(self, mnemonic: str) -> bool:
+        """Whether an instruction waits for what its destination held before, though nothing of it stays."""
+        return any(fnmatchcase(mnemonic, name) for name in self.destination_awaited)
+
+    def lanes_of(self, row: InstructionTiming) -> int:
+        """The lanes of an instruction that are loads of one place, 0 of all others."""
+        if not any(fnmatchcase(row.mnemonic, name) for name in self.lanes_as_loads):
+            return 0
+        return row.vector_bits // row.load_bits
+
+    def load_share(self, load: LoadWidth) -> float:
+        """The share of the pipes together that a load takes: where two pipes of three take wide ones, two wide ones
+        leave no room for a third, and one leaves room for two others.
+        """
+        pipes = len(self.load_ports)
+        wide = max((row.pipes for row in self.loads if row.pipes % 1), default=load.pipes)
+        return load.pipes if load.pipes == wide or pipes == 1 else (pipes - wide) / (pipes - 1)
+
+    def load(self, bits: int, general: bool = False) -> LoadWidth:
+        """The cost of a load of `bits`."""
+        return _of_width(self.loads, bits, general)
+
+    def store(self, bits: int, general: bool = False) -> StoreWidth:
+        """The cost of a store of `bits`."""
+        return _of_width(self.stores, bits, general)
