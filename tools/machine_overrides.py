@@ -28,6 +28,7 @@ DIVISION = (
     "uops.info's, latency an upper bound"
 )
 ZEN_SCALARS: list[Override] = [
+    ("movbe", "r\\d+,m\\d+", {"latency": 1, "source": "uops: 5 cycles of 32 and 64 bits, a load's and one"}),
     ("sh[lr]|sar|ro[lr]", "r64,cl", {"latency": 1, "source": "core: 1 cycle from the register and from cl"}),
     ("cmovz|setz|adc|sbb", "r64,r64|r8", TWO_ALUS),
 ]
@@ -165,9 +166,22 @@ ZEN4_TRANSFERS: list[Override] = [
     ("vmov[dq]", "xmm,r(32|64)", {"latency": 3, "source": "core: to and fro 6 cycles"}),
     ("kmov[bdwq]", "k,r(32|64)", {"latency": 6, "source": "core: to and fro 9 cycles, kmovq 10"}),
 ]
+
+
+def _merged(core: str = "") -> Override:
+    """movbe into a register of 16 bits, which waits for the rest of it."""
+    source = f"uops: MOVBE (R16, M16) MOVBE{core}; latency from the register that it is merged into"
+    return "movbe", "r16,m16", {"latency": 1, "source": source, "confidence": "estimated"}
+
+
+_SWAPPED = "a Redwood Cove: eight of 16 bits to memory take 4.5 cycles (uops.info: one each); latency is an upper bound"
+_STORED_SWAPPED: Override = ("movbe", "m16,r16", {"interval": 0.0, "source": _SWAPPED, "confidence": "estimated"})
 OVERRIDES: dict[str, list[Override]] = {
-    "skx": [(*FMA, SERVER_FMA)],
-    "clx": [(*FMA, SERVER_FMA)],
+    "hsw": [_merged()],
+    "skx": [(*FMA, SERVER_FMA), _merged()],
+    "clx": [(*FMA, SERVER_FMA), _merged()],
+    "icx": [_merged(", client core")],
+    "adl-p": [_merged(), _STORED_SWAPPED],
     "zen4": [
         *ZEN_SCALARS,
         *ZEN4_GATHERS,
@@ -228,8 +242,8 @@ OVERRIDES: dict[str, list[Override]] = {
         ("vdivpd", "zmm.*", {"occupancy": 6, "confidence": "estimated", "source": DIVISION}),
     ],
     "zen5": ZEN_SCALARS,
-    "spr": [*GOLDEN_COVE, (_F16_SUMS, "[xy]mm.*", _F16_FOUR)],
-    "gnr": [*GOLDEN_COVE, *REDWOOD_COVE],
+    "spr": [*GOLDEN_COVE, _merged(", Alder Lake-P"), _STORED_SWAPPED, (_F16_SUMS, "[xy]mm.*", _F16_FOUR)],
+    "gnr": [*GOLDEN_COVE, _merged(", Alder Lake-P"), _STORED_SWAPPED, *REDWOOD_COVE],
 }
 # Tile instructions, which no table of uops lists. "optman": Intel's Optimization Reference Manual 248966-050, Table
 # 20-2, read at second hand; "bench": a third party's measurements on a Xeon 6962P. Loads and stores of a tile's lines

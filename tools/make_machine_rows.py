@@ -104,7 +104,8 @@ def operands_of(text: str, mnemonic: str) -> str | None:
     operands = [part.strip() for part in text.split(",")]
     if not text:
         return "-"
-    if any(o in {"SEG", "AL", "AX", "EAX", "RAX", "0", "I64", "R16", "R8l", "R8h"} for o in operands):
+    unused = {"SEG", "AL", "AX", "EAX", "RAX", "0", "I64", "R8l", "R8h"} | ({"R16"} if mnemonic != "MOVBE" else set())
+    if not unused.isdisjoint(operands):
         return None
     if mnemonic[0] == "V" and operands[1:2] == ["K"] and len(operands) > 2:  # two: the mask is the source
         operands = [operands[0] + "{k}", *operands[2:]]
