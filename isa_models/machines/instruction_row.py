@@ -1,4 +1,4 @@
-"""What one instruction costs on a machine, in one form of its operands, and what a form says by itself."""
+"""The cost of an instruction on a machine, in one form of its operands, and what the form says by itself."""
 
 from __future__ import annotations
 
