@@ -17,12 +17,14 @@ import mmap
 import os
 import random
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from benchmarks.apart import apart
 from isa_models.errors import SimdnnError
 from isa_models.machines.loader import cpu_machine as machine
 from simdnn.assembly.addresses import references
@@ -98,16 +100,7 @@ def measured(blocks: Sequence[str]) -> Iterator[tuple[str, float | None]]:
     memory = Memory()
     yardsticks(), usual_ratio()  # known once for all
     for code in blocks:
-        reader, writer = os.pipe()
-        if child := os.fork():
-            os.close(writer)
-            with os.fdopen(reader) as line:
-                found = line.read()
-            os.waitpid(child, 0)
-            yield code, json.loads(found) if found else None
-            continue
-        os.write(writer, json.dumps(memory.time(code)).encode())
-        os._exit(0)
+        yield code, apart(partial(memory.time, code))
 
 
 class Memory:

@@ -10,17 +10,18 @@ is measured and what is predicted is this loop, not the library's.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import re
 import statistics
 from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from benchmarks.apart import apart
 from benchmarks.loops import frame, memory
 from isa_models.errors import SimdnnError
 from isa_models.machines.loader import cpu_machine as machine
@@ -103,20 +104,10 @@ def standing(lines: list[str]) -> dict[str, Any] | None:
 
 
 def measured(loop: dict[str, Any]) -> float | None:
-    """Cycles a round of a loop, by a process of its own, which a fault may end; None where no moment was quiet."""
-    reader, writer = os.pipe()
-    if not (child := os.fork()):
-        try:
-            memory().fill(0)
-            found = measure(loop["body"][:-2], patience_s=1.0, around=frame(loop))
-            os.write(writer, str(found.cycles if found else "").encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as answer:
-        text = answer.read()
-    os.waitpid(child, 0)
-    return float(text) if text else None
+    """Cycles a round of a loop; None where no moment was quiet."""
+    memory().fill(0)
+    found = measure(loop["body"][:-2], patience_s=1.0, around=frame(loop))
+    return found and found.cycles
 
 
 def main() -> None:
@@ -136,7 +127,7 @@ def main() -> None:
             except SimdnnError as error:
                 refused.append(f"{name}: {error}")
                 continue
-            if cycles := measured(loop):
+            if cycles := apart(partial(measured, loop)):
                 lines.append((name, cycles, analysis.cycles_per_iteration))
     shown = pd.DataFrame(lines, columns=["loop", "measured", "predicted"])
     shown["predicted/measured"] = shown["predicted"] / shown["measured"]

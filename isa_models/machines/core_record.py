@@ -6,7 +6,8 @@ has which, and by what measurement, is in docs/core_model.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import inf
@@ -19,6 +20,11 @@ from isa_models.machines.instruction_row import InstructionTiming
 #: the next, unless that has three more. "order": places take the ports of a uop in turn so, of more than two all but
 #: the one with the most
 BINDINGS = ("banks", "pairs", "order")
+
+
+def is_among(mnemonic: str, patterns: Iterable[str]) -> bool:
+    """Whether a mnemonic is one of some patterns, as in a shell."""
+    return any(fnmatchcase(mnemonic, pattern) for pattern in patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +136,20 @@ class OtherUnit:
 
     def cycles_on(self, row: InstructionTiming) -> float:
         """The cycles that an instruction takes longer on the second unit, below 0: on the first."""
-        slow = [any(fnmatchcase(row.mnemonic, name) for name in of) for of in (self.slow_on_second, self.slow_on_first)]
+        slow = [is_among(row.mnemonic, of) for of in (self.slow_on_second, self.slow_on_first)]
         return self.cycles * (slow[0] - slow[1]) if row.vector_bits == 512 else 0.0
 
     def cycles_to(self, row: InstructionTiming) -> float:
         """The cycles that an instruction loses so."""
         if row.vector_bits < 512 or row.latency <= 1:
             return 0.0
-        if any(fnmatchcase(row.mnemonic, name) for name in self.halves):
+        if is_among(row.mnemonic, self.halves):
             return self.half_cycles
-        spared = any(fnmatchcase(row.mnemonic, name) for name in self.spares)
+        spared = is_among(row.mnemonic, self.spares)
         return 0.0 if spared or self.cycles_on(row) else self.cycles
+
+
+_MASKED = re.compile(r"[xyz]mm\{k\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +165,18 @@ class NarrowMasks:
     halves: tuple[str, ...] = ()
 
     def cycles_of(self, mnemonic: str, form: str) -> float:
-        """Cycles by which the masked form of an instruction takes longer.
+        """Cycles by which a form takes longer than that without a mask; 0 of one that has none.
 
         >>> from isa_models import machine
         >>> masks = machine("gnr").core.narrow_masks
         >>> masks.cycles_of("vpaddb", "zmm{k},zmm,zmm"), masks.cycles_of("vpaddd", "zmm{k},zmm,zmm")
         (2, 0.0)
         """
-        if any(fnmatchcase(mnemonic, name) for name in self.of):
+        if not _MASKED.match(form):
+            return 0.0
+        if is_among(mnemonic, self.of):
             return self.cycles
-        halves = not form.startswith("zmm") and any(fnmatchcase(mnemonic, name) for name in self.halves)
+        halves = not form.startswith("zmm") and is_among(mnemonic, self.halves)
         return self.half_cycles if halves else 0.0
 
 
@@ -178,7 +189,7 @@ class LateResults:
 
     def cycles_of(self, row: InstructionTiming) -> float:
         """Cycles by which the result of an instruction is late; 0 of one that such a result reaches in its latency."""
-        late = 0 < row.vector_bits < 512 and any(fnmatchcase(row.mnemonic, name) for name in self.of)
+        late = 0 < row.vector_bits < 512 and is_among(row.mnemonic, self.of)
         return self.cycles if late else 0.0
 
 
@@ -253,15 +264,15 @@ class Core:
 
     def ignores_destination_of(self, mnemonic: str) -> bool:
         """Whether an instruction doesn't wait for what its destination, its first written register, held before."""
-        return any(fnmatchcase(mnemonic, name) for name in self.destination_ignored)
+        return is_among(mnemonic, self.destination_ignored)
 
     def awaits_destination_of(self, mnemonic: str) -> bool:
         """Whether an instruction waits for what its destination held before, though nothing of it stays."""
-        return any(fnmatchcase(mnemonic, name) for name in self.destination_awaited)
+        return is_among(mnemonic, self.destination_awaited)
 
     def lanes_of(self, row: InstructionTiming) -> int:
         """The lanes of an instruction that are loads of one place, 0 of all others."""
-        if not any(fnmatchcase(row.mnemonic, name) for name in self.lanes_as_loads):
+        if not is_among(row.mnemonic, self.lanes_as_loads):
             return 0
         return row.vector_bits // row.load_bits
 

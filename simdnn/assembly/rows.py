@@ -91,7 +91,6 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
 _CHANGED_BY_A_MASK = re.compile(r"v(p?mov(?!ddup|s[hl]dup)|p?broadcast|cvt|p?expand|p?compress|p?gather|p?scatter)\w*")
 _OWN_UNDER_A_MASK = re.compile(r"vmov\w*|vpmov[sz]x\w*")  # and one of their spellings is another one
 _MASKED_MOVES = re.compile(r"vmov([au]p[sd]|dq[au](32|64))")  # of bytes and words merging is an operation of its own
-_VECTOR_MASK = re.compile(r"[xyz]mm\{k\}")
 CALL = "call", "-"
 _SCALAR_SPELLINGS = {
     "sub": "add",
@@ -273,10 +272,8 @@ class Rows:
     def _masked(self, row: InstructionTiming, found: tuple[str, str]) -> InstructionTiming:
         """A row that was made from the one `found`, with the cycles that a mask of narrow elements adds to that."""
         masks = self.base.core.narrow_masks
-        longer = masks.cycles_of(row.mnemonic, row.form)
-        if "{k}" in found[1]:
-            longer -= masks.cycles_of(*found)
-        if longer <= 0 or not _VECTOR_MASK.match(row.form):
+        longer = masks.cycles_of(row.mnemonic, row.form) - masks.cycles_of(*found)
+        if longer <= 0:
             return row
         latency, source = row.latency + longer, f"{row.source}; its mask {longer:g} cycles more"
         provenance = Provenance(source, row.confidence)

@@ -78,7 +78,7 @@ def graph_of(
     return replace(made, around=around, lanes=form.lanes, streamed=streamed)
 
 
-def _shape_of(operand: np.ndarray[Any, Any], rank: int) -> tuple[int, ...]:
+def shape_of(operand: np.ndarray[Any, Any], rank: int) -> tuple[int, ...]:
     """The sizes of an operand in as many dimensions as it broadcasts to: (C, 1, 1) of images as (1, C, 1, 1)."""
     return (*(1,) * (rank - operand.ndim), *operand.shape)
 
@@ -90,7 +90,7 @@ def call_of(
     several = sources["sources"] if "sources" in sources else [sources[name] for name in GRAPHS[primitive][1]]
     asked = [(op,) if isinstance(op, str) else tuple(op) for op in end.post_ops]
     rank = several[0].ndim
-    post_ops = tuple(tuple(_shape_of(x, rank) if isinstance(x, np.ndarray) else x for x in op) for op in asked)
+    post_ops = tuple(tuple(shape_of(x, rank) if isinstance(x, np.ndarray) else x for x in op) for op in asked)
     usual = label(several[0].dtype)
     if primitive == "deconvolution":
         options = {**options, **windows.taps_of(several[0], options)}

@@ -13,7 +13,7 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.types import is_float, label
 from simdnn.operators import windows
 from simdnn.operators.draft import Ending
-from simdnn.operators.table import call_of
+from simdnn.operators.table import call_of, shape_of
 from simdnn.operators.windows import axes_of, padding_around, spatial_rank
 from simdnn.primitives import Attr, Quant
 from simdnn.primitives.checks import integer
@@ -108,4 +108,4 @@ def _whole(op: Any, rank: int) -> Any:
     """A post-operation whose operand has as many dimensions as it broadcasts to."""
     if isinstance(op, str):
         return op
-    return tuple(x.reshape(*(1,) * (rank - x.ndim), *x.shape) if isinstance(x, np.ndarray) else x for x in op)
+    return tuple(x.reshape(shape_of(x, rank)) if isinstance(x, np.ndarray) else x for x in op)

@@ -117,7 +117,7 @@ def in_tiles(product: Product) -> PanelBlocks:
     if (lines := lines_of(product)) > 1:
         count, rest = divmod(product.conv.oh, lines)
         cut = [(0, lines * rows, count), *([(count * lines, rows, 1)] if rest else [])]
-        return PanelBlocks(cut, panels_of(product, min(2, columns)), _SECOND_LEVEL, lines)
+        return PanelBlocks(cut, panels_of(product, min(2, columns)), _SECOND_LEVEL, lines, panel_first=True)
     if blocks:
         height, most = blocks.rows, 2
     elif rows <= TILE_ROWS:

@@ -99,22 +99,25 @@ class Gemm:
         return self.in_blocks(tile) if tile else self.rows_outside()
 
     def rows_outside(self) -> Code:
-        """All panels meet the blocks of one height before those of the next; where blocks have several lines, or say
-        so, a panel meets all of them.
-        """
+        """All panels meet the blocks of one height before those of the next, or a panel those of all heights."""
         code: Code = []
-        panel_first = self.blocks.panel_first or self.blocks.lines > 1
-        for panels, panel in self.weights.panels() if panel_first else ():
-            (loops, body), *others = (self.block(*block, panel) for block in self.blocks.rows)
-            apart = [other for other in others if other[0] != loops]
-            body = body + [s for around, other in others if around == loops for s in other]
-            for around, one in [(loops, body), *apart]:
-                code += nest([*around, ("j", panels)], one, parallel=True)
-        if code:
+        if self.blocks.panel_first:
+            for panels, panel in self.weights.panels():
+                code += self.all_heights(panels, panel)
             return code
         for block in self.blocks.rows:
             for panels, panel in self.weights.panels():
                 code += self.nest(*block, panels, panel)
+        return code
+
+    def all_heights(self, panels: int, panel: Panel) -> Code:
+        """Each of some panels and the blocks of all heights; those in the same loops share them."""
+        (loops, body), *others = (self.block(*block, panel) for block in self.blocks.rows)
+        apart = [other for other in others if other[0] != loops]
+        body = body + [s for around, other in others if around == loops for s in other]
+        code: Code = []
+        for around, one in [(loops, body), *apart]:
+            code += nest([*around, ("j", panels)], one, parallel=True)
         return code
 
     def in_blocks(self, given: RegisterTile) -> Code:

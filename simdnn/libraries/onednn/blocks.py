@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from isa_models.formats import fmt
 from simdnn.kernels.common.problems import ConvProblem
+from simdnn.libraries.onednn.caches import FIRST, SECOND
 
 #: bytes of the first and the second cache that it counts on, of CPUs that have 1 to 2 MiB a core
-_CACHES = ((32 * 1024 * 7 // 8, 1024 * 1024 * 3 // 4), (48 * 1024 * 7 // 8, 2048 * 1024 * 3 // 4))
+_CACHES = ((32 * 1024 * 7 // 8, 1024 * 1024 * 3 // 4), (FIRST, SECOND))
 MOST_ROWS = {True: (28, 14, 9, 6), False: (14, 6, 4, 3)}  # pixels of a tile, of AVX-512 and AVX2, by its vectors
 _MOST = 5  # blocks of channels that a register holds times this, at most
 

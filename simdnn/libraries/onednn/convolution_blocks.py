@@ -18,10 +18,8 @@ from isa_models.formats import fmt
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import DotProduct, RegisterTile
 from simdnn.libraries.onednn.blocks import MOST_ROWS, channels_of_block, considers
+from simdnn.libraries.onednn.caches import FIRST, FIRST_LEVEL, SECOND
 
-#: bytes of the first and the second cache that it counts on, of a CPU with 48 KiB and 2 MiB a core
-_CACHE = 48 * 1024
-_FIRST, _SECOND = _CACHE * 7 // 8, 2048 * 1024 * 3 // 4
 _NEAR, _FAR = 2.3, 17.0  # what an element of the second cache, and one from behind it, costs beside the first's
 _CALL = 1000.0
 _Loop = tuple[int, tuple[int, int, int]]  # turns; elements of source, weights and outputs of one
@@ -52,7 +50,7 @@ def tile_of_block(
     def score(rows: int) -> float:
         return round(block / (-(-block // rows) * rows) * vectors * rows / (vectors + rows), 6)
 
-    heights = [rows for rows in range(highest, max(1, padding) - 1, -1) if rows * source <= _CACHE]
+    heights = [rows for rows in range(highest, max(1, padding) - 1, -1) if rows * source <= FIRST_LEVEL]
     rows = max(heights, key=score, default=highest)
     return RegisterTile(rows, vectors, one_load, block, fetches=not one_load, together=columns * (columns > vectors))
 
@@ -165,7 +163,7 @@ class _Candidate:
     def channels(self) -> int:
         """Channels of the source that a call takes."""
         rows = min(self.pixels, MOST_ROWS[self.wide][self.vectors - 1])
-        return channels_of_block(self.p, self.wide, self.columns, rows, _FIRST, _SECOND, self.taps)
+        return channels_of_block(self.p, self.wide, self.columns, rows, FIRST, SECOND, self.taps)
 
     @cached_property
     def score(self) -> float:
@@ -245,7 +243,7 @@ class _Candidate:
         loops.append((self.lanes, (row * self.register, self.columns, 0)))
         each = _FAR
         for times, sizes in loops:
-            near = sizes[0] * self.size < _FIRST
+            near = sizes[0] * self.size < FIRST
             each = _mean(each, 1.0 if near else self.behind_first(sizes), times)
         channels = self.channels if alone else self.ic
         return each * p.mb * self.lines * _pixels(p) * p.kh * p.kw * channels * self.blocks
@@ -304,7 +302,7 @@ class _Candidate:
         """The cost of an element where this much lies between two uses of it."""
         source, weights, outputs = sizes
         bytes_ = source * self.size + weights * self.stored + outputs * fmt(self.p.epilogue.dst).bits // 8
-        return _NEAR if bytes_ < _SECOND else _FAR
+        return _NEAR if bytes_ < SECOND else _FAR
 
 
 def _mean(first: float, others: float, times: int) -> float:

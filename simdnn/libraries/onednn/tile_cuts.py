@@ -18,9 +18,9 @@ from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.postops import PostOp
 from simdnn.kernels.common.problems import MatmulProblem
-from simdnn.libraries.onednn.tile_cuts_compressed import SECOND, SECOND_CACHE, Compressed, ProductSizes, chain_of
+from simdnn.libraries.onednn.caches import FIRST_BESIDE_TILES, SECOND, SECOND_LEVEL
+from simdnn.libraries.onednn.tile_cuts_compressed import Compressed, ProductSizes, chain_of
 
-_FIRST = 48 * 1024 * 5 // 6  # bytes that the library fills of the first cache of the CPUs that have tiles
 _WAYS, _PAGE = 16, 4096
 _WORD = 4  # bytes of a sum
 _LINE = 64
@@ -218,7 +218,7 @@ class BlocksEstimate(ProductSizes):
     def in_first(self, side: int) -> int:
         """Products of a block whose `side` rows or columns of an operand stay in the first cache."""
         tile = min(self.row, self.k)
-        most = (_FIRST - self.results) // (side * self.size) // tile
+        most = (FIRST_BESIDE_TILES - self.results) // (side * self.size) // tile
         tiles = _up(self.k, tile)
         return min(_up(tiles, _up(tiles, most)) * tile, self.k)
 
@@ -288,18 +288,18 @@ class BlocksEstimate(ProductSizes):
     def goes_down(self, k: int, chunks: int) -> bool:
         """Whether strips of columns have all of K, and results that do not meet in few sets of the second cache."""
         step = self.n * self.out % _PAGE or _PAGE
-        way = SECOND_CACHE // _WAYS
+        way = SECOND_LEVEL // _WAYS
         crowded = way % step == 0 and _up(step * self.m, way) >= _WAYS * 3 // 4
         return _up(self.k, k * chunks) == 1 and not crowded
 
     def strips_of_rows(self, k: int, found: tuple[int, int], twice: bool) -> _Way:
         source, past = k * self.high * self.size, False
-        crowded = k < self.k and _up(self.k, k) * source + self.results > _FIRST
+        crowded = k < self.k and _up(self.k, k) * source + self.results > FIRST_BESIDE_TILES
         chunks, along = found
         if crowded or self.is_bound(k):  # the first cache is given up
             chunks, along = self.best(True, self.row, twice, k // self.row)
             k, chunks, past = min(self.row * chunks, self.k), 1, True
-        if k * self.high * self.size + self.results <= _FIRST and self.k >= 256 // self.size:
+        if k * self.high * self.size + self.results <= FIRST_BESIDE_TILES and self.k >= 256 // self.size:
             past = False
         return _Way(True, k, chunks, self.high, min(along * self.wide, self.n), _up(self.m, self.high), past)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-SECOND_CACHE = 2 * 1024 * 1024  # bytes, of the CPUs that have tiles
-SECOND = SECOND_CACHE * 3 // 4  # what the library fills of it
+from simdnn.libraries.onednn.caches import SECOND
+
 _ROW = 32  # elements of a tile's row
 _FLOAT = 2  # bytes of what is multiplied
 _SUM = 4

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from isa_models.formats import fmt
 from simdnn.kernels.common.problems import ConvProblem
+from simdnn.libraries.onednn.caches import FIRST, SECOND
 from simdnn.libraries.onednn.order import order_on_tiles
 
-_FIRST = 48 * 1024 * 7 // 8  # bytes that the library fills of the two caches
-_SECOND = 2048 * 1024 * 3 // 4
 _LEAST = 128  # pixels of a block that is made smaller for the first cache
 _ROWS = 16
 
@@ -25,12 +24,12 @@ def lines_at_once(p: ConvProblem) -> int:
     ic, columns, wide = p.ic // p.groups, columns_of(p), p.iw + p.padding[1] + p.padding[3]
     line = 2 * size * ic * wide + out * p.ow * columns
     other = size * p.tap_rows * p.kw * ic * columns + 8 * _ROWS * columns
-    room = min(_SECOND // 2, max(0, _SECOND - other))
+    room = min(SECOND // 2, max(0, SECOND - other))
     lines = p.oh
     if (p.ih + p.padding[0] + p.padding[2]) * line > room:
         lines = min(p.oh, max(1, room // line))
     short = size * ic * wide + out * p.ow * columns
-    most = min(p.oh, max(1, _FIRST // short)) if short < _FIRST else lines
+    most = min(p.oh, max(1, FIRST // short)) if short < FIRST else lines
     fitting = (n for n in range(most, 0, -1) if p.oh > 0.9 * (-(-p.oh // n) * n) and n * wide > _LEAST)
     return next(fitting, lines)
 

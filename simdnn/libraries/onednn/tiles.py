@@ -7,6 +7,7 @@ from isa_models.formats import fmt
 from simdnn.kernels.common.postops import previous_type
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, Options, Order
+from simdnn.libraries.onednn.caches import FIRST, FIRST_BESIDE_TILES
 from simdnn.libraries.onednn.older_gemm import starts_from_sum
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
@@ -29,7 +30,6 @@ from simdnn.libraries.onednn.tile_cuts import TileCut, copy_is_small, cut_of, is
 from simdnn.libraries.onednn.tile_lines import lines_at_once
 
 AMX = "avx10_1_512_amx"  # oneDNN's name of the cap
-_FIRST_LEVEL = 48 * 1024  # bytes of the first cache of the CPUs that have tiles
 
 
 def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] | None:
@@ -177,7 +177,7 @@ def _not_for_tiles(p: ConvProblem) -> bool:
     behind the image (rule 14).
     """
     ic, oc = p.ic // p.groups, p.oc // p.groups
-    most = _FIRST_LEVEL * 7 // 8 // (2 if pointwise(p) else 1)
+    most = FIRST // (2 if pointwise(p) else 1)
     few = p.src != "f16" and p.od * p.oh * p.ow <= 4 and ic <= 512 and p.mb * p.groups * ic * oc <= most
     if before_or_behind(p) or few:
         return True
@@ -209,7 +209,7 @@ def tiles_apart(rows: int, row_bytes: int) -> tuple[str, ...]:
     """The operands that the library loads past the first cache (`tileloaddt1`): the one that streams, and both where
     the other is not used again or is too large: 32 rows or columns with room for two blocks of sums and one of results.
     """
-    left = _FIRST_LEVEL * 5 // 6 - 3 * 32 * 32 * 4
+    left = FIRST_BESIDE_TILES - 3 * 32 * 32 * 4
     return ("src",) if rows > 32 and 32 * row_bytes <= left else ("src", "wei")
 
 

@@ -10,9 +10,10 @@ from isa_models.formats import fmt
 from simdnn.kernels.common.epilogue import Epilogue
 from simdnn.kernels.common.problems import ConvProblem, Depth
 from simdnn.libraries.model import OperatorCall
+from simdnn.libraries.onednn.caches import FIRST_LEVEL
 
-_FIRST_LEVEL = 48 * 1024  # bytes of the first cache of the CPUs that have tiles
 _ROW_OF_TILES = 16  # channels under which groups are small on tiles
+_OUTPUTS = 28  # of a line, in a tile of AVX-512's older kernels
 _LARGE = 128  # planes, rows and columns of images of three dimensions that few channels on tiles are slow over
 
 
@@ -123,7 +124,7 @@ class Transposed:
             return False
         if len(self.size) == 3 and self.ic * self.oc <= 32 and min(self.out) >= _LARGE:
             return False
-        most = _FIRST_LEVEL // (2 if one_tap else 1)
+        most = FIRST_LEVEL // (2 if one_tap else 1)
         few = prod(self.out) <= 4 and self.ic <= 512
         return not (few and self.images * self.groups * self.ic * self.oc <= most)
 
@@ -160,12 +161,12 @@ class Transposed:
         """Whether an older kernel of one tap takes it."""
         return max(self.kernel) == 1 and not self.stepped and self.groups == 1 and self.out == self.size
 
-    def fits_registers(self, most: int = 28) -> bool:
-        """Whether what a line's edges reach over stays in a tile of up to `most` outputs, as older kernels ask
+    def fits_registers(self) -> bool:
+        """Whether what a line's edges reach over stays in a tile of up to 28 outputs, as older kernels ask
         (`init_conf` of the gradient in jit_avx512_common_conv_kernel.cpp).
         """
         width, step, reach = self.out[-1], self.strides[-1], self.reach[-1] - 1
-        tile = width if width <= most else most // step * step
+        tile = width if width <= _OUTPUTS else _OUTPUTS // step * step
         rest = width % tile
         left, right = (
             max(0, reach - given) // step * step for given in (self.before[-1], max(0, self.behind[-1] + rest))

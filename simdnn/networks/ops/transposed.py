@@ -133,7 +133,7 @@ class TransposedSums:
         step = together or len(every)
         return [every[i : i + step] for i in range(0, len(every), step)]
 
-    def _places(self, channels: int, kind: str) -> Array:
+    def _places(self, channels: int) -> Array:
         """Where channels of a block lie: on tiles each step takes as many as the largest even divisor says that a row
         has room for (`rd_block` in brgemm_utils.cpp).
         """
@@ -156,7 +156,7 @@ class TransposedSums:
         groups, oc = w.shape[:2]
         first = wide.start - run[0] * wide.gap
         wide = replace(wide, taps=tuple(wide.taps[i] for i in run), start=first)
-        places = self._places(max(map(len, blocks)), label(x.dtype))
+        places = self._places(max(map(len, blocks)))
         channels = int(places[-1]) + 1
         channels += -channels % (2 if label(x.dtype) == "bf16" else 1)
         n, planes = x.shape[0], len(blocks) * len(deep.taps)
