@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import numpy as np
+from matplotlib.axes import Axes
 
 LIMIT = 600  # seconds that a notebook may take
 
@@ -39,11 +42,31 @@ def executed(notebook: Any, folder: Path) -> Any:
     return found
 
 
+def hidden_marks(ax: Axes) -> Iterator[tuple[float, float]]:
+    """The points, drawn as marks, that lie beyond the limits of their axes, where nobody sees them."""
+    marked = [np.asarray(line.get_xydata()) for line in ax.lines if line.get_marker() not in (None, "", " ", "None")]
+    scattered = [
+        np.asarray(drawn.get_offsets()) for drawn in ax.collections if drawn.get_offset_transform() is ax.transData
+    ]
+    low, high = np.sort([ax.get_xlim(), ax.get_ylim()]).T
+    for points in (*marked, *scattered):
+        shown = np.isfinite(points).all(axis=-1)
+        out = ((points < low) | (points > high)).any(axis=-1)
+        yield from (tuple(point) for point in points[shown & out])
+
+
+def _draw(ax: Axes, *args: Any, _drawn: Any = Axes.draw, **kwargs: Any) -> None:
+    """Draw axes as ever; an error where a point is not to be seen."""
+    assert not (hidden := list(hidden_marks(ax))), f"points beyond the axes {ax.get_title()!r}: {hidden}"
+    _drawn(ax, *args, **kwargs)
+
+
 def _execute(path: Path) -> None:
     """Run all cells of a file in its folder, and write their outputs into it."""
     from ipykernel.inprocess.blocking import BlockingInProcessKernelClient
     from ipykernel.inprocess.manager import InProcessKernelManager
 
+    Axes.draw = _draw  # type: ignore[method-assign]
     os.chdir(path.parent)
     os.environ.update(SIMDNN_PROGRESS="0", SIMDNN_MODELS=str(path.parent / "models"))
     book = nbformat.read(path, 4)

@@ -15,8 +15,9 @@ from typing import Any
 
 import nbformat
 import pytest
+from matplotlib.figure import Figure
 
-from tests.lessons import executed
+from tests.lessons import executed, hidden_marks
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -73,6 +74,17 @@ def test_stored_outputs_are_for_everybody(notebook: Path) -> None:
         assert not re.search(r"\bat 0x[0-9a-f]{6,}|/(home|tmp|work|root|Users)/", text), f"{cell}: {text}"
     if notebook in LESSONS:
         assert sum(kind == "image/png" for _, kind, _ in given) >= 1, "a lesson shows pictures"
+
+
+def test_points_beyond_the_axes_are_found() -> None:
+    ax = Figure().subplots()
+    ax.plot([1, 2, float("nan")], [1, 1, 1], "o")
+    ax.scatter([1], [5])
+    ax.plot([0, 100], [0, 100])  # a line without marks may leave them
+    ax.set(xlim=(0, 1.5), ylim=(0, 2))
+    assert list(hidden_marks(ax)) == [(2.0, 1.0), (1.0, 5.0)]
+    ax.set(xlim=(3, 0), ylim=(0, 6))  # also of axes that run backwards
+    assert not list(hidden_marks(ax))
 
 
 def test_lessons_are_numbered_without_a_gap() -> None:

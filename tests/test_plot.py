@@ -80,6 +80,23 @@ def test_names_stand_apart_and_inside(accuracy: list[float]) -> None:
         assert figure.x0 <= place.x0 and place.x1 <= figure.x1 and figure.y0 <= place.y0 and place.y1 <= figure.y1
 
 
+def test_names_stand_apart_in_small_panels() -> None:
+    """Narrow pictures side by side: names are as wide as they are drawn, not as in a picture by itself."""
+    names = ["f32", "bf16", "s8-weights", "s4-g32", "mxfp8", "mxfp6", "mxfp4", "nvfp4", "int8-token"]
+    speeds = [
+        [1.0, 5.524, 3.878, 4.235, 3.553, 3.762, 4.581, 4.401, 4.837],
+        [1.0, 1.966, 1.579, 1.859, 1.218, 1.385, 2.109, 2.032, 3.898],
+    ]
+    perplexity = [39.40, 39.52, 39.51, 58.09, 41.67, 41.80, 106.0, 54.51, 41.15]
+    for ax, speed in zip(plot.panels(6, (4.6, 4.0), columns=3), speeds, strict=False):
+        frame = pd.DataFrame({"mode": names, "speed_up": speed, "perplexity": perplexity})
+        plot.plot_quality_speed(frame, "perplexity", "perplexity", ax, higher_is_better=False)
+        places, _ = boxes(ax)
+        for one, other in itertools.combinations(places, 2):
+            assert not one.overlaps(other)
+        assert all(ax.bbox.x0 <= place.x0 and place.x1 <= ax.bbox.x1 for place in places)
+
+
 def test_points_are_the_frame() -> None:
     ax = plot.plot_accuracy_speed(totals([0.9, 0.91, 0.92, 0.93, 0.94]))
     points = sorted(tuple(np.round(c.get_offsets().data[0], 6)) for c in ax.collections)

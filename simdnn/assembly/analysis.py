@@ -22,8 +22,10 @@ from isa_models.machines.provenance import Confidence
 from simdnn.assembly import elf
 from simdnn.assembly.assembler import assemble
 from simdnn.assembly.decode import Decoded
+from simdnn.assembly.dialects import as_gnu
 from simdnn.assembly.disassembly import Disassembly, is_disassembly
 from simdnn.assembly.files import hexadecimal, read_file
+from simdnn.assembly.listings import is_listing, of_listing
 from simdnn.assembly.loops import MARKS, Body, find_loop, marked, missing_rows, refuse, steps_of
 from simdnn.assembly.rows import Rows, rows
 from simdnn.assembly.text import SYNTAX_LINE, Syntax, read_text, syntax_of
@@ -318,11 +320,11 @@ def analyze(
 ) -> Analysis:
     """The loop in `code` on a machine, its data in the first cache.
 
-    `code` is assembly text or what `objdump -d` prints, the machine code itself (bytes; or text of hexadecimal digits
-    alone), or an object file (its bytes or its path); `function` names a function of one of these. The `syntax` of a
-    text is "intel" or "att", by default what its directives and registers show. Of code that branches back an innermost
-    loop is read (the `loop`-th by address, from 1 on; by default the deepest with most vector instructions); else all
-    of it is a loop's body. Different pointers count as different arrays.
+    `code` is assembly text, what `objdump -d` or gdb prints, the machine code itself (bytes; or text of hexadecimal
+    digits alone), or an object file (its bytes or its path); `function` names a function of one of these. The `syntax`
+    of a text is "intel" or "att", by default what its directives and registers show. Of code that branches back an
+    innermost loop is read (the `loop`-th by address, from 1 on; by default the deepest with most vector instructions);
+    else all of it is a loop's body. Different pointers count as different arrays.
 
     Calls of functions are read around: what is called costs `assume_call` cycles a call, which are added to the
     loop's; where that is not given, the cycles are those of the loop alone, and `at_least` is true.
@@ -387,12 +389,13 @@ def read_body(
 
 
 def _of_text(text: str, syntax: Syntax | None, function: str | None, loop: int | None) -> Body:
-    """The loop of assembly text, or of objdump's."""
+    """The loop of assembly text, or of what objdump or gdb prints."""
+    text = text.removeprefix("\ufeff")
     if is_disassembly(text):
         listed = Disassembly(text)
         places = {address: f"line {number}" for address, number in listed.lines.items()}
         return find_loop(_chosen(listed, "the text", function), syntax or syntax_of(text.splitlines()), places, loop)
-    source = read_text(text, syntax, function)
+    source = read_text(of_listing(text) if is_listing(text) else as_gnu(text), syntax, function)
     found = elf.ObjectFile(assemble(source))
     starts = {int(s.name.removeprefix(elf.LINE)): s.offset for s in found.symbols if s.name.startswith(elf.LINE)}
     code = marked(found.all_code())

@@ -19,12 +19,15 @@ from typing import IO
 from isa_models.errors import InvalidArgument, SimdnnError, did_you_mean
 from isa_models.forks import at_fork
 from simdnn.assembly.decode import MNEMONICS
-from simdnn.assembly.elf import ObjectFile
+from simdnn.assembly.elf import LINE, ObjectFile
 from simdnn.assembly.text import CleanText, read_text
 
 PATIENCE_S = 20.0
 _ERROR = re.compile(r"<inline asm>:(\d+):\d+: (.*)")
-_NO_MNEMONIC = re.compile(r"invalid instruction mnemonic '(\w+)'")
+_NO_MNEMONIC = re.compile(r"invalid instruction mnemonic '([\w.]+)'")
+_OTHER_CPU = re.compile(
+    r"\b(?:[vz]\d+\.(?:\d*[bhsd]|vv)|[xw]\d+|v\d+|[ast]\d|%r[ds]?\d+)\b"
+)  # registers of ARM, RISC-V, PTX
 
 
 class _Assembler:
@@ -104,9 +107,11 @@ def _refusal(complaint: str, text: str) -> SimdnnError:
     if found := _ERROR.search(complaint):
         number = int(found[1]) - 1
         lines = text.splitlines()
-        shown = lines[number].strip()[:60] if 0 < number < len(lines) else ""
+        shown = lines[number].strip().removeprefix(f"{LINE}{number}:").strip()[:60] if 0 < number < len(lines) else ""
         word = _NO_MNEMONIC.search(found[2])
         question = did_you_mean(word[1].lower(), MNEMONICS) if word else ""
+        if word and _OTHER_CPU.search(shown):
+            question = "x86-64 is read, and this looks like another CPU's"
         return InvalidArgument(f"line {number}: {found[2]}: {shown!r}{question and f'; {question}'}")
     return SimdnnError(f"LLVM's assembler failed on this text: {' '.join(complaint.split()[:20])}")
 

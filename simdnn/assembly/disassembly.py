@@ -17,8 +17,11 @@ _OFFSET = re.compile(r".*\+0x[0-9a-f]+")
 
 
 def is_disassembly(text: str) -> bool:
-    """Whether a text is objdump's: it has a line `ADDRESS <NAME>:`."""
-    return any(line[:1] in "0123456789abcdef" and _HEAD.fullmatch(line) for line in text.splitlines() if line)
+    """Whether a text is objdump's: it has a line `ADDRESS <NAME>:`, and bytes where it has instructions."""
+    lines = [line for line in text.splitlines() if line]
+    if not any(line[:1] in "0123456789abcdef" and _HEAD.fullmatch(line) for line in lines):
+        return False
+    return any(map(_BYTES.fullmatch, lines)) or not any(map(_NO_BYTES.fullmatch, lines))
 
 
 @dataclass

@@ -22,6 +22,13 @@ _OTHERS = {
     b"\x64\x86": "a COFF object file: compile for Linux (clang --target=x86_64-linux-gnu -c)",
     b"BC\xc0\xde": "LLVM bitcode: compile it (llc -filetype=obj)",
 }
+#: what makes assembly of source code, by the suffix of its file
+_SOURCES = {
+    **dict.fromkeys((".c", ".h"), "gcc -O3 -march=native -S"),
+    **dict.fromkeys((".cc", ".cpp", ".cxx", ".hpp"), "g++ -O3 -march=native -S"),
+    ".ll": "llc -O3 -mcpu=native",
+    ".rs": "rustc -O --emit asm",
+}
 
 
 def hexadecimal(text: str) -> bytes | None:
@@ -45,6 +52,8 @@ def hexadecimal(text: str) -> bytes | None:
 def read_file(path: Path) -> str | bytes:
     """A file's content: an object file's bytes, or text."""
     shown = str(path) if len(str(path)) < 200 else f"{str(path)[:200]}..."
+    if compiler := _SOURCES.get(path.suffix):
+        raise InvalidArgument(f"{shown} is source code: {compiler} makes assembly of it, which is read")
     try:
         if not path.is_file():
             kind = "a folder" if path.is_dir() else "no file" if path.exists() else "not there"

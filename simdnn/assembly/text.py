@@ -9,6 +9,7 @@ from typing import Literal
 
 from isa_models.errors import InvalidArgument, unknown_name
 from simdnn.assembly.decode import MNEMONICS, REGISTERS
+from simdnn.assembly.dialects import LINE_END
 from simdnn.assembly.elf import LINE
 
 Syntax = Literal["intel", "att"]
@@ -137,7 +138,7 @@ def read_text(text: str, syntax: Syntax | None = None, function: str | None = No
         raise InvalidArgument(f"the text has {len(text)} characters, at most {MOST_TEXT} are read")
     if bad := _UNREADABLE.search(text):
         raise InvalidArgument(f"the text is no assembly: it holds the character {bad[0]!r}")
-    lines = re.split(r"\r\n|[\n\r]", text)
+    lines = LINE_END.split(text)
     found = _Reading(syntax or syntax_of(lines), _region(lines))
     for number, line in enumerate(lines, 1):
         if len(line) > MOST_LINE and found.sections[-1]:
@@ -217,7 +218,7 @@ class _Reading:
                 break
             if piece[0][0] == ";":
                 first = not found and not "".join(parts).strip()
-                if self.syntax == "intel" and (first or not _is_statement(line[at : at + 80].lower())):
+                if self.syntax == "intel" and (first or not is_statement(line[at : at + 80].lower())):
                     break  # a comment, as in MASM and NASM
                 found.append("".join(parts))
                 parts = []
@@ -349,7 +350,7 @@ def _holds_code(rest: str) -> bool:
     return parts[0].startswith(".text") or "__text" in parts or len(parts) > 1 and "x" in parts[1]
 
 
-def _is_statement(text: str) -> bool:
+def is_statement(text: str) -> bool:
     """Whether what follows a semicolon can be a statement, and no comment."""
     if _LABEL.match(text) or _ASSIGNMENT.match(text) or _DIRECTIVE.match(text) or text.startswith("{"):
         return True

@@ -28,11 +28,11 @@ def add(subparsers: Any) -> None:
     """Describe the command to argparse."""
     parser = subparsers.add_parser(
         "analyze",
-        description="Reads a loop in assembly (Intel or AT&T syntax), as hexadecimal machine code, from an ELF object "
-        "file, or from what objdump -d prints, and says what an iteration costs on a machine, its data in the "
-        "first cache. Of code that branches back the innermost loop is read, or what stands between marks "
-        "(LLVM-MCA-BEGIN, OSACA-BEGIN, IACA's bytes); else all of it. Calls are read around. Exit status 1 "
-        "where the machine's table lacks an instruction. For example: clang -O3 -march=znver4 -S -o - "
+        description="Reads a loop in assembly (Intel or AT&T syntax, NASM and MASM too), as hexadecimal machine code, "
+        "from an ELF object file, or from what objdump -d or gdb's disassemble prints, and says what an iteration "
+        "costs on a machine, its data in the first cache. Of code that branches back the innermost loop is read, or "
+        "what stands between marks (LLVM-MCA-BEGIN, OSACA-BEGIN, IACA's bytes); else all of it. Calls are read "
+        "around. Exit status 1 where the machine's table lacks an instruction. For example: clang -O3 -march=znver4 -S -o - "
         "kernel.c | simdnn analyze - --function dot --machine znver4",
     )
     parser.add_argument(
@@ -114,6 +114,11 @@ def main(args: argparse.Namespace) -> int:
     if not args.values and not (args.iterations is None and args.seed is None and not registers):
         raise InvalidArgument(
             "--set REGISTER=VALUE, --iterations and --seed belong to --values; cycles are of endless iterations"
+        )
+    if "," in args.machine and not Path(args.machine).exists():
+        first, _, second = args.machine.partition(",")
+        raise InvalidArgument(
+            f"--machine {args.machine}: one is taken; --machine {first} --compare-with {second} sets two side by side"
         )
     code = read_stream(sys.stdin.buffer, "standard input") if args.file == "-" else _code(args.file)
     names = [machine_with(name, told) for name in (args.machine, args.compare_with) if name]
@@ -205,9 +210,11 @@ def _or(given: int | None, default: int) -> int:
 def _code(typed: str) -> str | Path:
     """Instructions as they were typed, or the file of that name."""
     from simdnn.assembly.decode import MNEMONICS, REGISTERS
+    from simdnn.assembly.text import is_statement
 
     began = re.match(r"\s*(?:[.\w]+:\s+)?(\w+)(\s|$)", typed.lower())  # behind a label, if there is one
-    is_code = began and (began[1] in MNEMONICS or not REGISTERS.isdisjoint(re.findall(r"\w+", typed.lower())[1:]))
+    words = re.findall(r"\w+", typed.lower())
+    is_code = began and (began[1] in MNEMONICS or not REGISTERS.isdisjoint(words[1:]) or is_statement(typed.lower()))
     if not typed.strip():
         return typed  # Path("") is the folder that one stands in
     return typed if is_code and not Path(typed).exists() else Path(typed)

@@ -13,10 +13,12 @@ from matplotlib.patheffects import withStroke
 from isa_models import InvalidArgument
 from isa_models.keywords import keywords
 from simdnn.networks.precision import MODES
-from simdnn.plot.canvas import MOST_NAMED, SYMBOLS, color, columns_of, ink, new_axes, sizes_apart
+from simdnn.plot.canvas import MOST_NAMED, SYMBOLS, color, columns_of, figure_of, ink, new_axes, sizes_apart
 from simdnn.study.pareto import pareto
 
 _PLACES = {name: place for place, name in enumerate(MODES)}
+AREA = 80  # of a mark, in square points, as `scatter` takes it
+MARK = AREA**0.5 / 2 + 1.5  # half of one with its ring, in points
 
 
 @keywords
@@ -97,7 +99,7 @@ def plot_quality_speed(
             linestyle=":",
             label="front",
         )
-    sizes = sizes_apart(ax, list(zip(points["x"], points["y"], strict=True)), 80)
+    sizes = sizes_apart(ax, list(zip(points["x"], points["y"], strict=True)), AREA)
     for point, size in zip(points.itertuples(), sizes, strict=True):
         own, marker = how[str(point.mode)]
         ring = ink() if point.best else "none"
@@ -124,17 +126,19 @@ def _label(ax: Axes, points: list[tuple[str, float, float]], colors: Mapping[str
     """
     within = ax.transData + ax.transAxes.inverted()
     at = [(float(x), float(y)) for x, y in (within.transform((x, y)) for _, x, y in points)]
-    taken = [(x - 0.015, x + 0.015, y) for x, y in at]
+    across, up = (MARK * figure_of(ax).dpi / 72 / pixels for pixels in (ax.bbox.width, ax.bbox.height))
+    taken = [(x - across, x + across, y) for x, y in at]
     for (name, _, _), (x, y) in zip(points, at, strict=True):
-        width = 0.012 * len(name)
-        places = _places(x, y, width, len(points))
-        start, height = next((place for place in places if _free(place, width, taken)), places[0])
-        taken.append((start, start + width, height))
         halo = [withStroke(linewidth=3, foreground=ax.get_facecolor())]  # above the front, and lines of the grid
-        ax.text(*_data(ax, start, height), name, va="center", color=colors[name], parse_math=False, path_effects=halo)
+        text = ax.text(0, 0, name, va="center", color=colors[name], parse_math=False, path_effects=halo)
+        width, line = text.get_window_extent().width / ax.bbox.width, text.get_window_extent().height / ax.bbox.height
+        places = _places((x, y), (width, line), (across, up), len(points))
+        start, height = next((place for place in places if _free(place, width, line, taken)), places[0])
+        taken.append((start, start + width, height))
+        text.set_position(_data(ax, start, height))
         nearest = min(max(x, start), start + width)
-        if abs(height - y) > 0.06 or abs(nearest - x) > 0.03:
-            ends = (_data(ax, x, y), _data(ax, nearest, height + (0.02 if height < y else -0.02)))
+        if abs(height - y) > 1.5 * line or abs(nearest - x) > 2 * across:
+            ends = (_data(ax, x, y), _data(ax, nearest, height + (line / 2 if height < y else -line / 2)))
             ax.plot(*zip(*ends, strict=True), color=colors[name], linewidth=0.7, zorder=2)
 
 
@@ -144,20 +148,31 @@ def _data(ax: Axes, x: float, y: float) -> tuple[float, float]:
     return float(found[0]), float(found[1])
 
 
-def _places(x: float, y: float, width: float, count: int) -> list[tuple[float, float]]:
-    """Where a name may begin, within the axes: right, below, above, left; then a line further away, and so on."""
-    found = [(x + 0.02, y), (x - width / 2, y - 0.05), (x - width / 2, y + 0.05), (x - width - 0.02, y)]
-    for step in range(1, count + 1):
-        for height in (y - 0.05 * step, y + 0.05 * step):
-            found += [(x + 0.02, height), (x - width - 0.02, height), (x - width / 2, height)]
-    inside = [(a, b) for a, b in found if a >= 0.01 and a + width <= 0.99 and 0.03 <= b <= 0.97]
+def _places(
+    point: tuple[float, float], size: tuple[float, float], mark: tuple[float, float], count: int
+) -> list[tuple[float, float]]:
+    """Where a name may begin, within the axes: right, below, above, left; then a line further away, and so on.
+
+    `size` is the name's, `mark` half of its point's, both in parts of the axes.
+    """
+    (x, y), (width, line), (across, up) = point, size, mark
+    right, middle, left = x + 1.3 * across, x - width / 2, x - width - 1.3 * across
+    lower, upper = (y + way * (up + 0.6 * line) for way in (-1, 1))
+    found = [(right, y), (middle, lower), (middle, upper), (left, y)]
+    for step in range(count):
+        for height in (lower - step * line, upper + step * line):
+            found += [(right, height), (left, height), (middle, height)]
+    edge = line / 2
+    inside = [(a, b) for a, b in found if a >= 0.01 and a + width <= 0.99 and edge <= b <= 1 - edge]
     return inside or found[:1]
 
 
-def _free(place: tuple[float, float], width: float, taken: Sequence[tuple[float, float, float]]) -> bool:
+def _free(place: tuple[float, float], width: float, line: float, taken: Sequence[tuple[float, float, float]]) -> bool:
     """Whether a name of that width at `place` covers none of the spans (from, to, height)."""
     start, height = place
-    return not any(start < end and start + width > begin and abs(height - other) < 0.045 for begin, end, other in taken)
+    return not any(
+        start < end and start + width > begin and abs(height - other) < 0.9 * line for begin, end, other in taken
+    )
 
 
 def _pad_y(ax: Axes, values: list[float], top: float | None) -> None:

@@ -415,3 +415,11 @@ def test_a_wrong_line_starts_no_process() -> None:
         assembler.assemble.cache_clear()
         assert machine_code("nop") == code
     assert assembler._assembler.process is process is not None
+
+
+def test_instructions_as_they_are_typed_and_one_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names that come behind a prefix are instructions, too; two machines are told how they stand side by side."""
+    assert main(["analyze", "rep movsb"]) == 1
+    assert "no timing for 'movsb m8,m8'" in capsys.readouterr().err
+    assert main(["analyze", "nop", "--machine", "icx,zen4"]) == 2
+    assert "--machine icx --compare-with zen4" in capsys.readouterr().err
