@@ -298,7 +298,7 @@ def instruction(name: str) -> Instruction:
     if (found := _found(name)) is not None:
         return found
     load()
-    if (found := _found(name)) is not None:
+    if (found := _found(name) or _found(name.lower())) is not None:  # as manuals write it
         return found
     raise with_failures(unknown_name("instruction", name, [*REGISTRY, *GPU_REGISTRY]))
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import workloads
-from isa_models import SimdnnError, gpu_machine_names, machine_names
+from isa_models import SimdnnError, gpu_machine_names, instruction, machine_names
 from simdnn import study
 from simdnn.calibration import hostcheck
 from simdnn.cli import main, output, run_kinds
@@ -265,7 +265,7 @@ def test_a_refused_layer_is_reported(
 
 
 def test_rows_of_a_machine_by_pattern(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["machines", "show", "icx", "--instruction", "vpdpbusds?"]) == 0
+    assert main(["machines", "show", "icx", "--instruction", "VPDPBUSD*"]) == 0
     assert capsys.readouterr().out.count("zmm,zmm,zmm") == 2
 
 
@@ -389,3 +389,29 @@ def test_a_reader_that_stops_early(small: str) -> None:
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_names_of_a_kind_by_a_pattern(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "instructions", "VPDPBUS*"]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert {"vpdpbusd", "vpdpbusds"} <= set(names) and all(name.startswith("vpdpbus") for name in names)
+    assert main(["list", "kernels", "*:xe2_*", "--machine", "b580"]) == 0
+    assert "gemm:xe2_dpas" in capsys.readouterr().out
+    assert main(["list", "instructions", "vpdpbusdd"]) == 2
+    assert "did you mean 'vpdpbusd'?" in capsys.readouterr().err
+
+
+def test_instructions_in_capitals_as_manuals_have_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "VPMADDUBSW", "--a", "255,255", "--b", "127,127"]) == 0
+    assert "64770 -> 32767" in capsys.readouterr().out
+    assert instruction("VPDPBUSD") is instruction("vpdpbusd")
+
+
+def test_an_option_for_other_arguments_names_each_of_them_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for option, kinds in (
+        (["--samples", "3"], "fetched networks and fetched language models"),
+        (["--prompt", "hi"], "fetched language models"),
+        (["--blame", "int8-fast"], "MODEL.onnx"),
+    ):
+        assert main(["run", "digits", *option]) == 2
+        assert f"{option[0]} is for {kinds}; it says nothing about" in capsys.readouterr().err

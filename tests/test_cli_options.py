@@ -109,7 +109,7 @@ def test_an_option_that_says_nothing_is_refused(
     [
         (["run", "digits", "--fpmath-layers", "conv*", "--modes", "f32"], "--fpmath-layers without a math mode"),
         (["run", "digits", "--seed", "0"], "--seed is for"),
-        (["run", "ocr", "--prompt=x"], "--prompt is for fetched language models with --prompt"),
+        (["run", "ocr", "--prompt=x"], "--prompt is for fetched language models; it"),
         (["verify", "--machine", "zen4"], "--machine is for --timing"),
         (["bench", "--from-verbose", "none.log", "--trace", "x.json"], "--trace is for problems"),
         (["explain", "vpdpbusd", "--json"], "-o and --json are for steps"),

@@ -89,6 +89,7 @@ SHOWN = "from simdnn.cli import main; main(['analyze', '-'])"
             "from simdnn import estimate; estimate('matmul', m=1, n=1, k=1, machine='zen4')",
             "matplotlib simdnn.networks simdnn.explanations simdnn.kernels.intel_gpu simdnn.kernels.nvidia",
         ),
+        ("from simdnn.cli import main; main(['bench', '--matmul', '--mode=P', '8x8:8x8'])", "pandas matplotlib"),
         ("import simdnn.cli; simdnn.cli._parser('').format_help()", "numpy pandas"),
         (SHOWN, "pandas matplotlib simdnn.kernels simdnn.numerics"),  # llvmlite runs the core model
     ],

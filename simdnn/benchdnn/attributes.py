@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.errors import did_you_mean, unknown_name
+from isa_models.errors import did_you_mean, shortly, unknown_name
 from simdnn.kernels.common.postops import BINARY, ELTWISE
 from simdnn.primitives.mathmode import FPMATH_MODES
 
@@ -212,9 +212,10 @@ def post_ops(text: str) -> tuple[str, ...]:
     for entry in found:
         kind = entry.split(":")[0]
         if kind not in _POST_OPS:
-            question = did_you_mean(kind, _POST_OPS)
-            said = f"--attr-post-ops: unknown post-operation {kind[:40]!r}; {question}{' ' * bool(question)}"
-            raise InvalidArgument(f"{said}relu, sum, add work")
+            raise InvalidArgument(
+                f"unknown post-operation in --attr-post-ops {shortly(kind)}; {did_you_mean(kind, _POST_OPS)} "
+                f"Known: {', '.join(sorted(_POST_OPS))}"
+            )
     return found
 
 

@@ -47,7 +47,8 @@ def chosen(threads: int, system: Path = SYSTEM) -> list[int]:
     """A processor of each of several cores; `InvalidArgument` where the host has fewer."""
     own = [cpus[0] for cpus in cores(system)]
     if threads > len(own):
-        raise InvalidArgument(f"{threads} threads: this process may use {len(own)} cores (processors {own}), one each")
+        may = f"{len(own)} core{'s' * (len(own) > 1)} (processors {own})"
+        raise InvalidArgument(f"{threads} threads: this process may use {may}, one each")
     return own[:threads]
 
 

@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-import pandas as pd
-
 from isa_models import InvalidArgument, SimdnnError, machine
 from simdnn import verbose
 from simdnn.benchdnn import SUBSET, Answer, Case, Unread, answer, read
@@ -25,6 +23,7 @@ from simdnn.benchdnn.subset import IGNORED, NEUTRAL, OPERATORS
 from simdnn.cli import output, words
 from simdnn.cli.folding import terminal_width
 from simdnn.cli.options import machine_with
+from simdnn.late import pd
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
 from simdnn.progress import each, print_beside, shown
 from simdnn.reporting.provenance import provenance

@@ -89,6 +89,8 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     if not plain:
         raise InvalidArgument("nothing to explain; an instruction, e.g. vpmaddubsw, or matmul or conv is needed")
     subject, *rest = plain
+    if not _is_instruction(subject) and _is_instruction(subject.lower()):
+        subject = subject.lower()  # as manuals write it
     path = Path(options.pop("output")) if "output" in options else None
     output.check_path(path, output.FILE_FORMATS)
     options.pop("force", None)  # `simdnn.cli.main` reads it

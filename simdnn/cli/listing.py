@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import isa_models
-from isa_models import GpuMachine, InvalidArgument, Machine, MachineFileError
-from isa_models.errors import some
+from isa_models import GpuMachine, InvalidArgument, Machine, MachineFileError, UnknownName
+from isa_models.errors import shortly, some, what_is_known
 from isa_models.isa import caps, host_caps, implied
 from isa_models.machines.loader import gpu_machine
 from isa_models.plugins import failures, load
@@ -30,6 +31,7 @@ def add(subparsers: Any) -> None:
         description="Lists what there is of a kind; without one, which kinds there are and how many of each.",
     )
     parser.add_argument("what", nargs="?", choices=tuple(LISTS), help="the kind (a line for each)")
+    parser.add_argument("pattern", nargs="?", metavar="PATTERN", help="only names like this, as 'vpdp*' or '*:xe2_*'")
     parser.add_argument("--machine", metavar="M", help="of the kernels, those that can run on this machine")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of tables")
     parser.set_defaults(function=main)
@@ -45,6 +47,12 @@ def main(args: argparse.Namespace) -> int:
 
         able = Target.of(args.machine, None, 1, "auto", "fastest").caps
         tables["kernels"] = [row for row in tables["kernels"] if row["isa"] in able]
+    if args.pattern:
+        known = [_name(row) for row in tables[args.what]]
+        tables[args.what] = [row for row in tables[args.what] if fnmatchcase(_name(row).lower(), args.pattern.lower())]
+        if not tables[args.what]:
+            others = what_is_known(args.pattern, known, f"simdnn list {args.what}")
+            raise UnknownName(f"none of {args.what} is like {shortly(args.pattern)}{others}")
     for failure in failures():
         _warn(failure)
     if args.json:
@@ -59,7 +67,11 @@ def main(args: argparse.Namespace) -> int:
 
 def _overview(what: str, rows: Rows) -> dict[str, Any]:
     """A kind in a line; the first column of its rows is the name."""
-    return {"kind": what, "count": len(rows), "names": some([str(next(iter(row.values()))) for row in rows], NAMED)}
+    return {"kind": what, "count": len(rows), "names": some([_name(row) for row in rows], NAMED)}
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return str(next(iter(row.values())))
 
 
 def _sound(read: Callable[[str], M], names: Iterable[str]) -> list[M]:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from isa_models import (
     GpuMachine,
     InvalidArgument,
     Machine,
-    SimdnnError,
     UnknownName,
     difference_file,
     gpu_machine_names,
     machine,
     machine_names,
 )
+from isa_models.errors import unknown_name
 from isa_models.machines.figures import figure_rows
 from isa_models.machines.provenance import CONFIDENCES
 from isa_models.machines.shipped import HOST, host_path
@@ -29,6 +27,7 @@ from simdnn.assembly import TOOLS
 from simdnn.assembly.export import machine_file
 from simdnn.cli import output
 from simdnn.cli.options import Takes, add_set, check, machine_with
+from simdnn.late import pd
 
 TAKES: Takes = {
     "list": frozenset({"json"}),
@@ -50,7 +49,7 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("what", choices=tuple(TAKES))
     parser.add_argument("names", nargs="*", metavar="MACHINE", help="names or files (all that ship)")
-    parser.add_argument("--instruction", metavar="PATTERN", help="for show: rows whose mnemonic matches alone")
+    parser.add_argument("--instruction", metavar="PATTERN", help="for show: rows of these mnemonics alone, as 'vpdp*'")
     parser.add_argument(
         "--for",
         dest="tool",
@@ -127,13 +126,11 @@ def shown(target: Machine | GpuMachine, pattern: str | None) -> pd.DataFrame:
             f"--instruction {pattern!r}: GPU {target.name!r} has rates and latencies by pipe, no rows of "
             f"instructions; simdnn machines show {target.name}"
         )
-    try:
-        wanted = re.compile(pattern)
-    except re.error as error:
-        raise SimdnnError(f"--instruction {pattern!r} is no pattern: {error}") from None
-    rows = [row for row in target.instructions.values() if wanted.fullmatch(row.mnemonic)]
+    rows = [row for row in target.instructions.values() if fnmatchcase(row.mnemonic, pattern.lower())]
     if not rows:
-        raise UnknownName(f"machine {target.name!r} has no row of an instruction {pattern!r}")
+        known = {row.mnemonic for row in target.instructions.values()}
+        lists = f"simdnn machines show {target.name} --instruction '*'"
+        raise unknown_name(f"instruction on {target.name}", pattern, known, lists)
     return pd.DataFrame(
         [
             {

@@ -43,11 +43,9 @@ def check(args: argparse.Namespace, kind: str, takes: Takes) -> None:
             if not WRITING & args.given.keys():
                 raise InvalidArgument("--force is for files that are written; it says nothing without one")
         elif name not in takes[kind]:
-            raise InvalidArgument(f"{option} is for {' and '.join(_taking(name, takes))}; it says nothing about {kind}")
-
-
-def _taking(name: str, takes: Takes) -> Iterable[str]:
-    return (kind for kind, names in takes.items() if name in names)
+            taking = [other.replace(f" with {option}", "") for other, names in takes.items() if name in names]
+            whole = [other for other in taking if not any(other.startswith(f"{one} ") for one in taking)]
+            raise InvalidArgument(f"{option} is for {' and '.join(dict.fromkeys(whole))}; it says nothing about {kind}")
 
 
 SET = "another figure of the machine, by its key in the machine's file (core.dispatch_slots=8); any number of times"

@@ -8,8 +8,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 import isa_models
 import workloads
 from isa_models import InvalidArgument
@@ -17,6 +15,7 @@ from isa_models.errors import some
 from isa_models.machines.loader import AnyMachine
 from simdnn.cli import output, run_blame, run_kinds, run_porting, run_prompt, run_show
 from simdnn.cli.options import Takes, add_set, check, check_model, comma_list, machine_with
+from simdnn.late import pd
 from simdnn.libraries import LIBRARIES, versions
 from simdnn.networks.precision import MODES, Mode, choose, choose_each, recipe
 from simdnn.networks.runner import Frames

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from simdnn import study
 from simdnn.cli import output, run_show
 from simdnn.cli.options import add_set, add_workers, check_workers, figures
+from simdnn.late import pd
 from simdnn.progress import shown
 from simdnn.reporting.provenance import provenance
 from simdnn.study.exploration import FAILED, QUALITIES, results_path

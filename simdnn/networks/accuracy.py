@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 import isa_models
 from simdnn.exactness import measures
 from simdnn.explanations.departures import HALVED, SATURATED
-from simdnn.frames import shown
+from simdnn.late import frames, pd
 from simdnn.networks import sequential as network
 from simdnn.networks.precision import MODES, Mode
 from simdnn.networks.sequential import LayerRun, Place
@@ -70,7 +69,7 @@ def accuracy_table(
                 row: dict[str, Any] = about | {"weights": scheme.weights, "activations": scheme.activations}
                 row |= {"percentile": scheme.percentile} | _measured(kind, runs, reference, net)
                 rows.append(row | {"lost": exactly - row["accuracy"]})
-    return shown(pd.DataFrame(rows)[list(_COLUMNS)])
+    return frames.shown(pd.DataFrame(rows)[list(_COLUMNS)])
 
 
 def lossy_channels(
@@ -111,7 +110,7 @@ def lossy_channels(
                 }
             )
     frame = pd.DataFrame(rows)
-    return shown(frame).sort_values("error", ascending=False, kind="stable", ignore_index=True)
+    return frames.shown(frame).sort_values("error", ascending=False, kind="stable", ignore_index=True)
 
 
 def _strongest(machine: isa_models.Machine) -> str:

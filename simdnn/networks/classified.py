@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import pandas as pd
-
 import isa_models
 from isa_models import SimdnnError, Unimplemented, UnknownTiming
 from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from simdnn.exactness import measures
+from simdnn.late import pd
 from simdnn.networks import sequential as network
 from simdnn.networks.narrow import NarrowMode
 from simdnn.networks.precision import MODES, Mode, check_groups, check_layers, choose

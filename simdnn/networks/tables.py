@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 import isa_models
 from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownTiming
@@ -18,6 +17,7 @@ from isa_models.formats import fmt
 from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from simdnn.exactness import measures
+from simdnn.late import pd
 from simdnn.networks import sequential as network
 from simdnn.networks.narrow import NarrowMode
 from simdnn.networks.precision import MODES, Mode, choose, of_activations

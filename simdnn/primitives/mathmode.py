@@ -93,6 +93,15 @@ class Scope(ContextDecorator, Generic[T]):
         self.setting = setting
         self.value = value
 
+    def __repr__(self) -> str:
+        """What it stands for, and whether it does anything here.
+
+        >>> fpmath_mode("bf16")
+        Scope('bf16', which holds within `with` alone)
+        """
+        holds = "in force" if any(scope is self for scope in _SCOPES.get()) else "which holds within `with` alone"
+        return f"Scope({self.value!r}, {holds})"
+
     def __enter__(self) -> None:
         _SCOPES.set((*_SCOPES.get(), self))
 

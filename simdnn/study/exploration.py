@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from isa_models import InvalidArgument
 from isa_models.keywords import keywords
 from simdnn import workers
-from simdnn.frames import shown
+from simdnn.late import frames, pd
 from simdnn.networks.precision import CHOICES
 from simdnn.progress import Progress, shows
 from simdnn.study.kinds import KINDS
@@ -150,7 +148,7 @@ def _frame(space: Space, found: list[Outcome]) -> pd.DataFrame:
             frame[column] = frame[column].map(str, na_action="ignore")  # one type, as files want it
     if space.values:
         frame.insert(len(frame.columns) - 1, "pareto", _pareto(frame, space))
-    frame = shown(frame)
+    frame = frames.shown(frame)
     frame.attrs = {"study": space.name, "kind": space.kind, "axes": list(space.axes)}
     return frame
 
