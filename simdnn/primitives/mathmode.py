@@ -94,7 +94,7 @@ class Scope(ContextDecorator, Generic[T]):
         self.value = value
 
     def __repr__(self) -> str:
-        """What it stands for, and whether it does anything here.
+        """The value, and whether it is in force here.
 
         >>> fpmath_mode("bf16")
         Scope('bf16', which holds within `with` alone)
