@@ -67,6 +67,7 @@ class StoreWidth:
     crossing_cycles: float = 0.0  # of one that crosses from a line to the next
     load_pipes: float = 0.0  # what it takes of the load pipes, on the average
     addresses: int = 1  # of the units that form addresses, where a machine tells them
+    entries: int = 1  # of the store queue, and times in which its data are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +194,29 @@ class LateResults:
         return self.cycles if late else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class ThirdOperands:
+    """Operations that read a third operand by the way by which their bank reads what is stored.
+
+    Those are the mnemonics `of` (patterns as in a shell), and all that merge behind a mask, but `spared` ones.
+    """
+
+    of: tuple[str, ...] = ()
+    spared: tuple[str, ...] = ()
+
+    def has(self, mnemonic: str, merges: bool) -> bool:
+        """Whether an operation is one of them.
+
+        >>> from isa_models import machine
+        >>> third = machine("zen4").core.third_operands
+        >>> third.has("vpdpbusd", False), third.has("vmulps", True), third.has("vmulps", False)
+        (True, True, False)
+        """
+        if not self.of:
+            return False
+        return is_among(mnemonic, self.of) or merges and not is_among(mnemonic, self.spared)
+
+
 Width = TypeVar("Width", LoadWidth, StoreWidth)
 
 
@@ -238,6 +262,7 @@ class Core:
     tile_crossing: TileCrossing = TileCrossing()
     late_results: LateResults = LateResults()
     narrow_masks: NarrowMasks = NarrowMasks()
+    third_operands: ThirdOperands = ThirdOperands()
     destination_ignored: tuple[str, ...] = ()  # mnemonics (patterns) that don't wait for what a mask lets them keep
     destination_awaited: tuple[str, ...] = ()  # mnemonics (patterns) that wait for what they overwrite
     lanes_as_loads: tuple[str, ...] = ()  # mnemonics (patterns) whose lanes are loads of one place

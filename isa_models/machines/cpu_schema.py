@@ -25,6 +25,7 @@ from isa_models.machines.core_record import (
     OtherUnit,
     Scheduler,
     StoreWidth,
+    ThirdOperands,
     TileCrossing,
     TileStores,
 )
@@ -125,6 +126,9 @@ def _core(table: Table) -> Core:
         tile_crossing=_tile_crossing(table.table("tile_crossing")) if table.has("tile_crossing") else TileCrossing(),
         late_results=_late_results(table.table("late_results")) if table.has("late_results") else LateResults(),
         narrow_masks=_narrow_masks(table.table("narrow_masks")) if table.has("narrow_masks") else NarrowMasks(),
+        third_operands=_third_operands(table.table("third_operands"))
+        if table.has("third_operands")
+        else ThirdOperands(),
         destination_awaited=table.figure_strings("destination_awaited", None, ()),
         destination_ignored=table.figure_strings("destination_ignored", None, ()),
         lanes_as_loads=table.figure_strings("lanes_as_loads", None, ()),
@@ -199,7 +203,8 @@ def _stores(table: Table) -> tuple[StoreWidth, ...]:
         crossing = row.number("crossing_cycles", 0, 1000, other)
         taken = row.number("load_pipes", 0, 16, 0.0)
         addresses = row.integer("addresses", 1, 16) if row.has("addresses") else 1
-        found.append(StoreWidth(bits, commit, other, general, crossing, taken, addresses))
+        entries = row.integer("entries", 1, 16) if row.has("entries") else 1
+        found.append(StoreWidth(bits, commit, other, general, crossing, taken, addresses, entries))
     return tuple(sorted(found, key=lambda r: r.bits))
 
 
@@ -245,6 +250,11 @@ def _narrow_masks(table: Table) -> NarrowMasks:
     halves = table.strings("halves") if table.has("halves") else ()
     half_cycles = table.number("half_cycles", 0, 100, 0.0)
     return NarrowMasks(table.number("cycles", 0, 100), table.strings("of"), half_cycles, halves)
+
+
+def _third_operands(table: Table) -> ThirdOperands:
+    table.provenance()
+    return ThirdOperands(table.strings("of"), table.strings("spared"))
 
 
 def _loop_buffer(table: Table) -> tuple[tuple[int, int], ...]:

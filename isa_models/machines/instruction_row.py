@@ -41,6 +41,7 @@ class InstructionTiming(InNotebooks):
     vector_bits: int = field(init=False)  # of the widest register; 0: no vector register
     tile: bool = field(init=False)  # whether the figures are those of a full tile
     mask: bool = field(init=False)  # whether its result is in a mask register
+    masked: bool = field(init=False)  # whether its result is a vector of elements that a mask chooses
     evex: bool = field(init=False)  # encoded so whatever its registers are
 
     def __post_init__(self) -> None:
@@ -50,6 +51,7 @@ class InstructionTiming(InNotebooks):
         object.__setattr__(self, "vector_bits", vector_bits)
         object.__setattr__(self, "tile", "tmm" in self.form.split(","))
         object.__setattr__(self, "mask", self.form.split(",")[0] == "k")
+        object.__setattr__(self, "masked", self.form.startswith(("xmm{k}", "ymm{k}", "zmm{k}")))
         evex = vector_bits == 512 or "{k}" in self.form or "bcst" in self.form
         object.__setattr__(self, "evex", evex or bool(_EVEX_ALONE.fullmatch(self.mnemonic)))
 

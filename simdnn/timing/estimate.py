@@ -22,7 +22,7 @@ from isa_models.machines.provenance import Confidence, weakest
 from simdnn.late import frames, pd
 from simdnn.program.records import Program
 from simdnn.timing.causes import Work
-from simdnn.timing.cpu.steps import Step, lower
+from simdnn.timing.cpu.steps import STORED, Step, lower
 from simdnn.timing.cpu.stream import CountedAs
 from simdnn.timing.cpu.walk import NEAR, Piece, core_time, lower_bounds
 from simdnn.timing.memory import KindOfCode, LevelTraffic, kind_of_code, transfers
@@ -227,7 +227,8 @@ def _form(machine: Machine, key: CountedAs) -> tuple[tuple[str, str, str], int, 
     ports = ["/".join(machine.core.ports[p] for p in uop) for uop in op.uops]
     ports += ["/".join(machine.core.load_ports)] if op.load is not None else []
     if op.store is not None:
-        ports += ["/".join(p) for p in (machine.core.store_address_ports, machine.core.store_data_ports) if p]
+        stored = machine.core.store_address_ports, () if op.way == STORED else machine.core.store_data_ports
+        ports += ["/".join(p) for p in stored if p]
     name = key.counted or op.row.mnemonic, key.form, " + ".join(ports)
     return name, len(ports), max(lower_bounds(machine, ops).values())
 

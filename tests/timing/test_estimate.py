@@ -224,7 +224,7 @@ def test_vnni_reaches_four_times_f32_on_zen4() -> None:
         for k in ("f32", "bf16", "maddubs", "vnni")
     }
     ratios = [cycles["f32"] / cycles[k] for k in ("bf16", "maddubs", "vnni")]
-    assert ratios == pytest.approx([2, 2, 4], rel=0.01)
+    assert ratios == pytest.approx([2, 2, 4], rel=0.015)
 
 
 def test_a_stream_from_memory_is_bound_by_it() -> None:

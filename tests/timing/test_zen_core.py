@@ -6,7 +6,7 @@ import pytest
 
 import simdnn
 from isa_models.machines.loader import cpu_machine as machine
-from simdnn.timing.cpu.pipeline import block_cycles
+from simdnn.timing.cpu.pipeline import block_cycles, trace_loop
 from tests.timing.test_pipeline import parse
 
 MOVE, WIDE_MOVE = "mov rax, rdx", "vmovaps zmm0, zmm1"
@@ -234,3 +234,41 @@ def test_microcode_has_groups_for_itself(operation: str, moves: int, measured: f
 def test_an_instruction_of_two_slots_is_in_one_group(count: int, moves: int, measured: float) -> None:
     lines = [line for number in range(count) for line in [f"vcvtps2ph [rdi+{32 * number}], xmm15, 4", *[MOVE] * moves]]
     assert cycles(lines) == pytest.approx(measured, abs=0.05)
+
+
+FUSED, MERGED, ZEROED = "vfmadd231ps {0}, {1}, {2}", "vmulps {0}{{k1}}, {1}, {2}", "vmulps {0}{{k1}}{{z}}, {1}, {2}"
+
+
+@pytest.mark.parametrize(
+    ("operation", "width", "stores", "stored", "measured"),
+    [
+        *[(FUSED, "zmm", 6, "ymm", 27.4), (FUSED, "zmm", 12, "ymm", 32.7), (FUSED, "zmm", 6, "zmm", 33.4)],
+        *[(FUSED, "ymm", 0, "ymm", 12), (FUSED, "ymm", 6, "ymm", 16.5), (FUSED, "ymm", 12, "ymm", 19.7)],
+        *[(MERGED, "zmm", 12, "ymm", 32.8), (ZEROED, "zmm", 12, "ymm", 24)],
+        *[(f"{name} {{0}}, {{1}}, {{2}}", "zmm", 12, "ymm", 24) for name in ("vmulps", "vaddps", "vpmaddubsw")],
+    ],
+)
+def test_third_operands_and_stores_come_by_one_way(
+    operation: str, width: str, stores: int, stored: str, measured: float
+) -> None:
+    """24 operations beside stores of a register that holds its value: those of two operands lose nothing."""
+    lines = [operation.format(f"{width}{i}", f"{width}30", f"{width}31") for i in range(24)]
+    lines += [f"vmovups [rdi+{64 * i}], {stored}29" for i in range(stores)]
+    assert cycles(lines) == pytest.approx(measured, rel=0.11)
+
+
+@pytest.mark.parametrize(("stores", "measured"), [(0, 108), (27, 139)])
+def test_stores_hold_the_end_of_a_tile_back(stores: int, measured: float) -> None:
+    """27 sums of four products and their stores, of 512 bits: the next tile's products wait for a way to be free."""
+    lines = [f"vpxord zmm{i}, zmm{i}, zmm{i}" for i in range(27)]
+    lines += [f"vpdpbusd zmm{i % 27}, zmm30, zmm31" for i in range(4 * 27)]
+    lines += [f"vmovups [rdi+{64 * i}], zmm{i}" for i in range(stores)]
+    assert cycles(lines) == pytest.approx(measured, rel=0.04)
+
+
+@pytest.mark.parametrize(("stored", "room"), [("xmm", 64), ("ymm", 64), ("zmm", 32)])
+def test_wide_stores_take_two_entries_of_the_store_queue(stored: str, room: int) -> None:
+    """So many find room behind a chain of multiplications, which they must not pass."""
+    lines = [*["imul rax, rax"] * 40, *[f"vmovups [rdi+{64 * i}], {stored}9" for i in range(80)]]
+    found = trace_loop(machine("zen4"), [parse(line) for line in lines], 1)
+    assert sum(op.dispatched < found[39].done for op in found[40:]) == room

@@ -14,6 +14,7 @@ from simdnn.timing.cpu.core_memory import CoreMemory
 from simdnn.timing.cpu.core_nodes import LOW, PORTS
 from simdnn.timing.cpu.core_state import COMMIT, NODES, NOWHERE, OPERATION, UNKNOWN
 from simdnn.timing.cpu.schedulers import NO_PLACE, NO_PORT
+from simdnn.timing.cpu.steps import OWN_WAY, STORED, THIRD
 from simdnn.timing.cpu.translate import Floats, Ints
 
 FAR = 1 << 60  # a cycle that never comes
@@ -139,7 +140,8 @@ class CoreModel(CoreMemory):
                 self.load_room += 1
             if self.store_tensor[row] != NOWHERE:
                 self.commit_free = max(self.commit_free, float(now)) + self.line_cycles[self.retired]
-                self.add_commit()
+                for _ in range(self.store_entries[row]):
+                    self.add_commit()
                 if self.remembered[self.retired] != 0:
                     self.finish(NODES * self.retired + COMMIT, self.commit_free)
             self.retired += 1
@@ -152,7 +154,11 @@ class CoreModel(CoreMemory):
             self.push(entry % PORTS, entry // PORTS)
         for port in range(self.ports):
             if self.is_load_port[port] == 0 and self.heaped[port] > 0 and self.free_at[port] <= self.cycle:
-                self.issue_on(port)
+                passed = self.pass_by(port) if self.ways_are_shared != 0 else 0
+                if self.heaped[port] > 0:
+                    self.issue_on(port)
+                for at in range(passed):
+                    self.push(port, self.passed[at])
         if self.heaped[self.ports + 1] + self.heaped[self.ports + 2] + self.at_units > 0 or self.load_debt > 0:
             self.issue_loads()
 
@@ -170,6 +176,8 @@ class CoreModel(CoreMemory):
         self.pop(port)
         occupancy = self.occupancy[row]
         self.free_at[port] = now + occupancy
+        if self.way[row] == THIRD:
+            self.third_until[self.pool_of[port]] = max(self.third_until[self.pool_of[port]], now + occupancy)
         self.busy[port] += occupancy
         self.issued(port)
         if self.first_issue[node] == UNKNOWN:
@@ -182,7 +190,44 @@ class CoreModel(CoreMemory):
             if self.uops[row] > 1:  # latency counts from the first; the later ones fit in unless they were held up
                 soonest = self.first_issue[node] + self.latency[row] + self.longer[node]
                 done = max(soonest, done - (self.uops[row] - 1))
-            self.finish(node, done if done > now else now + 1.0)
+            self.finish(node, done if done > now or self.way[row] == STORED else now + 1.0)
+
+    def pass_by(self, port: int) -> int:
+        """Take out the first uops of a port that find the way of their bank taken; younger ones pass them: how many."""
+        passed = 0
+        while self.heaped[port] > 0 and self.waits_for_way(port) != 0:
+            self.passed[passed] = self.pop(port)
+            passed += 1
+        return passed
+
+    def waits_for_way(self, port: int) -> int:
+        """Whether the first uop of a port finds the way taken by which third operands and what is stored are read.
+
+        The oldest goes first. A store of one entry needs no way where a unit yields in this cycle what it stores.
+        Measured on a Zen 4 (docs/validation).
+        """
+        node, pool = self.heap[port * self.heap_size], self.pool_of[port]
+        way = self.way[self.row(node)]
+        if way == OWN_WAY:
+            return 0
+        if way == STORED:
+            return 1 if self.third_until[pool] > self.cycle and self.is_fresh(node) == 0 else 0
+        stores = self.store_port_of[pool]
+        if stores == NO_PORT:
+            return 0
+        if self.free_at[stores] > self.cycle:
+            return 1
+        first = self.heap[stores * self.heap_size]
+        if self.heaped[stores] == 0 or first > node or self.way[self.row(first)] != STORED:
+            return 0
+        return 1 - self.is_fresh(first)
+
+    def is_fresh(self, store: int) -> int:
+        """Whether a unit yields in this cycle what a store of one entry stores."""
+        source = self.source[store]
+        if source == NOWHERE or self.store_entries[self.row(store)] > 1:
+            return 0
+        return 1 if self.done[source] == self.cycle else 0
 
     def yielded(self, port: int, done: float, count: int) -> float:
         """The first cycle from `done` on from which a port has `count` cycles in a row left for results; takes them.
@@ -307,7 +352,7 @@ class CoreModel(CoreMemory):
             return 0
         if self.load_tensor[row] != NOWHERE and self.load_room == 0:
             return 0
-        if self.store_tensor[row] != NOWHERE and self.store_room == 0:
+        if self.store_tensor[row] != NOWHERE and self.store_room < self.store_entries[row]:
             return 0
         return self.has_room(self.first_wanted[row], self.wanted[row])
 
@@ -331,7 +376,7 @@ class CoreModel(CoreMemory):
         for at in range(self.first_write[row], self.first_write[row] + self.writes[row]):
             self.value_of[self.registers[at]] = value
         if self.store_tensor[row] != NOWHERE:
-            self.store_room -= 1
+            self.store_room -= self.store_entries[row]
             self.remember(row)
         self.dispatched_at[self.ages] = self.cycle
         self.rob_room -= self.slots[row]
@@ -356,6 +401,8 @@ class CoreModel(CoreMemory):
             self.depend(node, read, 0.0)
         for at in range(self.first_read[row], self.first_read[row] + self.reads[row]):
             self.operand(row, node, self.value_of[self.registers[at]], 0.0)
+        if self.way[row] == STORED:
+            self.source[node] = self.value_of[self.registers[self.first_read[row]]]
         if self.accumulator[row] != NOWHERE:
             self.operand(row, node, self.value_of[self.accumulator[row]], self.gain[row])
         self.unissued[node] = self.uops[row]

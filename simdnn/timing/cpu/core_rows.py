@@ -17,6 +17,7 @@ from isa_models.memory import address
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.core_model import CoreModel
 from simdnn.timing.cpu.core_state import NOWHERE
+from simdnn.timing.cpu.schedulers import NO_PORT
 from simdnn.timing.cpu.steps import CoreOp
 from simdnn.timing.cpu.translate import fields_of
 
@@ -26,7 +27,7 @@ FIELDS = fields_of(CoreModel)
 SLOT = {name: i for i, name in enumerate(FIELDS)}
 _INTS = (
     *("slots", "split", "occupancy", "uops", "wanted", "reads", "writes", "pointers", "is_move", "is_tile"),
-    *("only_loads", "load_bytes", "store_bytes", "store_addresses", "masks"),
+    *("only_loads", "load_bytes", "store_bytes", "store_addresses", "store_entries", "way", "masks"),
 )
 _NAMED = (  # numbers that are given when the rows stand beside each other
     *("mnemonic", "accumulator", "moves", "load_tensor", "store_tensor"),
@@ -87,7 +88,14 @@ def _row(machine: Machine, op: CoreOp) -> _Row:
     ints = (
         *(op.slots, op.split, op.occupancy, len(op.uops), len(wanted), len(op.reads), len(op.writes)),
         *(len(load.registers) if load else 0, op.moves is not None, op.row.tile, op.only_loads),
-        *(load.bytes if load else 0, store.bytes if store else 0, op.store_addresses, op.masks),
+        *(
+            load.bytes if load else 0,
+            store.bytes if store else 0,
+            op.store_addresses,
+            op.store_entries,
+            op.way,
+            op.masks,
+        ),
     )
     floats = (
         *(op.latency, op.accumulator_gain, op.interval, op.load_pipes, op.load_share, op.load_latency),
@@ -109,6 +117,7 @@ class Places:
         self.scheduler_of, self.pool_of, self.banked = [0] * count, [0] * count, [0] * count
         self.room = [scheduler.queue for scheduler in core.schedulers]
         self.parity_of = [0] * len(core.schedulers)
+        self.store_port_of = [NO_PORT] * len(core.schedulers)
         for index, scheduler in enumerate(core.schedulers):
             for bank, ports in enumerate(scheduler.banks or (scheduler.ports,)):
                 for port in ports:
@@ -116,11 +125,17 @@ class Places:
                     self.banked[number[port]] = int(bool(scheduler.banks))
                 self.room.append(scheduler.size)
                 self.parity_of.append(bank)
+                self.store_port_of.append(
+                    next((number[port] for port in ports if port in core.store_data_ports), NO_PORT)
+                )
         self.load_port = [number[port] for port in core.load_ports]
         self.is_load_port = [int(port in core.load_ports) for port in core.ports]
         self.is_result_port = [int(port in core.result_ports) for port in core.ports]
         lists = {
-            **{name: getattr(self, name) for name in ("scheduler_of", "pool_of", "banked", "parity_of")},
+            **{
+                name: getattr(self, name)
+                for name in ("scheduler_of", "pool_of", "banked", "parity_of", "store_port_of")
+            },
             **{name: getattr(self, name) for name in ("load_port", "is_load_port", "is_result_port")},
             "queue_of": [scheduler.queue for scheduler in core.schedulers],
             "size_of": [scheduler.size for scheduler in core.schedulers],
@@ -141,6 +156,7 @@ class Places:
             "store_queue": core.store_queue,
             "rob_room": core.reorder_buffer,
             "microcode": core.microcode_slots,
+            "ways_are_shared": int(bool(core.third_operands.of)),
             "masks_are_few": int(core.mask_registers > 0),
             "retire_delay": core.retire_delay,
             "load_room": core.load_queue,

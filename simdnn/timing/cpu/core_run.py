@@ -33,17 +33,27 @@ SPACES = (  # arrays to write on, and what they have a number of their own for: 
     *((name, "scheduler") for name in ("queue_first", "queue_last", "filled_at")),
     *((name, "port") for name in ("pending", "last_bound", "counted", "free_at", "busy", "results", "results_from")),
     *((name, "port_cycle") for name in ("bound_in", "issued_in")),
-    *(("heaped", "heap"), ("next_of", "mnemonic"), ("stores", "tensor")),
+    *(("heaped", "heap"), ("next_of", "mnemonic"), ("stores", "tensor"), ("third_until", "pool")),
     *(("value_of", "register"), ("room", "pool")),  # these begin with other numbers, and all behind them with any
     *((name, "queue") for name in ("queued_node", "queued_uop", "queued_place")),
     *(("commit_at", "commit"), ("heap", "heaps")),
     *((name, "op") for name in ("row_at", "retired_at", "dispatched_at", "line_cycles", "remembered", "meets")),
     *((name, "node") for name in ("waits", "ready", "done", "first_issue", "unissued", "first_user", "longer")),
-    *((name, "node") for name in ("first_bound", "next_work", "unit", "place", "pipes_of", "late", "unit_of", "parts")),
+    *(
+        (name, "node")
+        for name in ("first_bound", "next_work", "unit", "place", "pipes_of", "late", "unit_of", "parts", "source")
+    ),
     *((name, "edge") for name in ("edge_next", "edge_user", "edge_gain")),
     *((name, "uop") for name in ("bound_next", "bound_port")),
     *((name, "stored") for name in ("stored_from", "stored_to", "stored_age")),
-    *(("places", "load"), ("place_ends", "load"), ("sent", "widest"), ("unit_does", "unit"), ("lanes", "lane")),
+    *(
+        ("passed", "passed"),
+        ("places", "load"),
+        ("place_ends", "load"),
+        ("sent", "widest"),
+        ("unit_does", "unit"),
+        ("lanes", "lane"),
+    ),
     *(("end_at", "end"), ("busy_at", "end_port")),
 )
 _PLACE = {name: place for place, (name, _) in enumerate(SPACES)}
@@ -153,6 +163,7 @@ def _layout(
     core, places = machine.core, places_of(machine)
     ways, ports, widest = len(core.schedulers), len(core.ports), max(1, uops)
     flight = (core.reorder_buffer + 8) * widest + 64
+    most_entries = max(store.entries for store in core.stores)
     ring, heaps = 1 << (flight - 1).bit_length(), ports + 3 + core.address_units
     counts = {
         "scheduler": ways,
@@ -166,7 +177,7 @@ def _layout(
         "tensor": tensors,
         "register": registers,
         "queue": ways * ring,
-        "commit": total + core.store_queue,
+        "commit": most_entries * total + core.store_queue,
         "heaps": heaps * flight,
         "op": total,
         "node": NODES * total,
@@ -175,6 +186,7 @@ def _layout(
         "stored": tensors * core.store_queue,
         "load": core.load_queue + 64,
         "widest": widest,
+        "passed": flight,
         "end": ends,
         "end_port": ends * ports,
     }

@@ -38,6 +38,7 @@ class CoreState(Schedulers):
     store_queue: int
     retire_delay: int  # cycles from a result to its retirement at least
     microcode: int  # slots from which an op has groups for itself, and below which it is in one; 0: neither
+    ways_are_shared: int  # whether third operands and what is stored come by one way in a bank
     masks_are_few: int  # whether mask registers may run out
     stalled_after: int
     # The stream, and the rows of its ops.
@@ -79,6 +80,8 @@ class CoreState(Schedulers):
     load_bytes: Ints
     load_pipes: Floats
     store_addresses: Ints  # units that the address of its store takes
+    store_entries: Ints  # of the store queue
+    way: Ints  # what it reads by the way of its bank (`steps`)
     load_share: Floats
     load_latency: Floats
     crossing_pipes: Floats
@@ -109,6 +112,9 @@ class CoreState(Schedulers):
     dispatched_at: Ints
     # Ports, and the last writer of each register.
     free_at: Ints
+    third_until: Ints  # by pool: the cycle from which none of its third operands is read
+    store_port_of: Ints  # by pool
+    passed: Ints  # uops of a port that others passed in this cycle
     busy: Floats  # cycles of work done
     results: Ints  # by port: a bit for each cycle from `results_from` on that has its result
     results_from: Ints

@@ -160,7 +160,7 @@ class Turning:
         self.most = max(2 * self.warm + REPEATS * LONGEST_PERIOD, MOST_SLOTS // slots)
         ahead = -(-(core.reorder_buffer + AHEAD) // size)  # what is dispatched while the last ones that count retire
         self.run = CoreRun(turn, self.most + ahead, bounds.loop_copies(machine, ops, times) * size, self.most)
-        self.stores = [op.commit_cycles for op in ops if op.store is not None]
+        self.stores = [op.commit_cycles / op.store_entries for op in ops if op.store is not None]
 
     def rate(self) -> LoopRate:
         """Cycles per turn of what is repeated for ever, with what bounds them."""

@@ -23,6 +23,7 @@ _OF_ALL_NUMBERS = {  # sums and products of one number, and of all
     for kind in "sdh"
 }
 _NOT_OF_VEX = frozenset(f"{kind}mm{number}" for kind in "xyz" for number in range(16, 32))  # that take an EVEX prefix
+OWN_WAY, THIRD, STORED = range(3)  # what an operation reads by the way that third operands and stores' data share
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,8 @@ class CoreOp:
     blocked_latency: float
     store: MemRef | None
     store_addresses: int  # units that form addresses which its store takes
+    store_entries: int  # of the store queue
+    way: int  # what it reads by the way of its bank: `OWN_WAY` (nothing), `THIRD` or `STORED`
     commit_cycles: float
     other_line_cycles: float  # of the commit, where it isn't joined by one to the same line
     crossing_cycles: float  # of the commit of a store that crosses from a line to the next
@@ -220,7 +223,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         steps=2 if jump else 1,
         slots=max(1, row.slots) + bool(split),
         uops=() if nothing else choices,
-        occupancy=occupancy,
+        occupancy=store.entries if kind.way == STORED else occupancy,
         latency=0 if nothing else kind.timed.latency - sooner,
         accumulator_gain=kind.timed.latency - sooner - kind.timed.accumulator_latency,
         interval=0 if nothing else row.interval * rows / full,
@@ -240,6 +243,8 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         blocked_latency=load.blocked_latency,
         store=(step.store or MemRef("?", None, row.store_bits // 8)) if row.store_bits else None,
         store_addresses=store.addresses if row.store_bits else 0,
+        store_entries=store.entries if row.store_bits else 0,
+        way=kind.way_merging if step.writes and step.writes[0] in step.reads else kind.way,
         commit_cycles=store.commit_cycles * (rows + step.crossing),
         other_line_cycles=store.other_line_cycles * rows,
         crossing_cycles=store.crossing_cycles,
@@ -266,6 +271,8 @@ class _Kind:
     ignores_destination: bool
     awaits_destination: bool
     past: bool  # whether its lines pass the first cache by
+    way: int
+    way_merging: int  # where it keeps what a mask leaves out
     from_other_unit: float
     on_other_unit: float
     late_result: float
@@ -281,6 +288,10 @@ def _kind(machine: Machine, mnemonic: str, form: str, jump: str, wide: bool, til
     general = not row.vector_bits and not row.tile
     load, store = core.load(row.load_bits // full, general), core.store(row.store_bits // full, general)
     timed = _as_wide(machine, row, wide)
+    third = core.third_operands
+    way, merging = [THIRD if choices and third.has(mnemonic, merges) else OWN_WAY for merges in (False, row.masked)]
+    if third.of and row.vector_bits and row.store_bits and not choices:
+        choices, way, merging = (tuple([number[port] for port in core.store_data_ports]),), STORED, STORED
     return _Kind(
         row,
         timed,
@@ -293,6 +304,8 @@ def _kind(machine: Machine, mnemonic: str, form: str, jump: str, wide: bool, til
         core.ignores_destination_of(mnemonic),
         core.awaits_destination_of(mnemonic),
         row.tile and row.load_bits > 0 and instruction(mnemonic).apart,
+        way,
+        merging,
         core.other_unit.cycles_to(timed) if choices else 0.0,
         core.other_unit.cycles_on(timed) if choices else 0.0,
         core.late_results.cycles_of(timed) if choices else 0.0,
