@@ -3,10 +3,6 @@
 A program's nest is the way of the modelled machine, and the clock's. Values are the same on any way. Where every turn
 of the outer loops reads all of an operand that caches do not hold, a block of the inner loops' iterations, whose part
 of it they do hold, is taken through all turns of the outer loops before the next block.
-
-Products on tiles go along the lines of their destination: a block of rows stays in the first cache while panels of
-weights pass by from the second one, and neighbours in the destination are stored one after the other. Down the columns
-a tile's rows are on a page of memory each, and fall on few sets of the caches.
 """
 
 from __future__ import annotations
@@ -15,13 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from isa_models import ProgramError
-from simdnn.program.check import is_proved, verify
 from simdnn.program.records import Loop, Memory, Op, Program, Statement
 
 BLOCK = 1 << 21  # bytes of an operand that a block's iterations read: what any host's caches have for one core
 LARGE = 1 << 23  # bytes of an operand that they have not
-NEAR = 1 << 20  # bytes of weights beside tiles: what the second cache has room for, as tiles want all that it delivers
 
 
 @dataclass(frozen=True)
@@ -31,11 +24,6 @@ class EngineOrder:
     nest: Sequence[Loop]
     body: Sequence[Statement]
     blocks: InBlocks | None = None  # how the nest is cut; None: it is not
-
-    @property
-    def fastest(self) -> str:
-        """The variable that changes with every iteration."""
-        return next((loop.var for loop in reversed(self.nest) if loop.extent > 1), "")
 
 
 def order_of_program(statement: Statement) -> EngineOrder:
@@ -48,13 +36,10 @@ def order_of_program(statement: Statement) -> EngineOrder:
     return EngineOrder(nest, body)
 
 
-def order_of(program: Program, statement: Statement, tiled: bool) -> EngineOrder:
-    """The engine's order; `tiled`: products run on the host's own tiles."""
+def order_of(program: Program, statement: Statement) -> EngineOrder:
+    """The engine's order."""
     order = order_of_program(statement)
-    if not tiled:
-        return replace(order, blocks=blocks_of(program, order.nest, order.body))
-    nest = along_stores(order.nest, order.body)
-    return EngineOrder(nest, order.body, blocks_of(program, nest, order.body, NEAR, NEAR))
+    return replace(order, blocks=blocks_of(program, order.nest, order.body))
 
 
 @dataclass(frozen=True)
@@ -65,58 +50,16 @@ class InBlocks:
     width: int
 
 
-def freed(program: Program) -> Program:
-    """The program with further loops parallel: those that are all there is in the parallel loops around them, where
-    their iterations are independent as well; itself where they are not.
-    """
-    candidate = replace(program, body=tuple(map(_freed, program.body)))
-    try:
-        verify(candidate)
-    except ProgramError:
-        return program
-    return candidate if is_proved(candidate) else program
-
-
-def _freed(statement: Statement) -> Statement:
-    if isinstance(statement, Op):
-        return statement
-    body = statement.body
-    return replace(statement, parallel=True, body=(_freed(body[0]),) if len(body) == 1 else body)
-
-
-def along_stores(nest: Sequence[Loop], body: Sequence[Statement]) -> list[Loop]:
-    """The loops of a nest in the order of what their steps are in memory that is written, the longest step outside."""
-    steps = dict.fromkeys([loop.var for loop in nest], 0)
-    for place in _stores(body):
-        for name in steps.keys() & dict(place.index.terms).keys():
-            steps[name] = max(steps[name], abs(dict(place.index.terms)[name]))
-    return sorted(nest, key=lambda loop: -steps[loop.var])
-
-
-def _stores(body: Sequence[Statement]) -> Iterator[Memory]:
-    for statement in body:
-        if isinstance(statement, Loop):
-            yield from _stores(statement.body)
-        elif isinstance(statement.dst, Memory):
-            yield statement.dst
-
-
-def blocks_of(
-    program: Program, nest: Sequence[Loop], body: Sequence[Statement], block: int = 0, large: int = 0
-) -> InBlocks | None:
-    """How the iterations of a nest of parallel loops are best cut; None where the nest's own order is as good.
-
-    `block`: bytes of an operand that a block reads, of one of more than `large`; `BLOCK` and `LARGE` where not given.
-    """
-    block, large = block or BLOCK, large or LARGE
+def blocks_of(program: Program, nest: Sequence[Loop], body: Sequence[Statement]) -> InBlocks | None:
+    """How the iterations of a nest of parallel loops are best cut; None where the nest's own order is as good."""
     reads = dict(_reads(body, {}))
     for depth in range(len(nest) - 1, 0, -1):
         turns, iterations = (prod(loop.extent for loop in loops) for loops in (nest[:depth], nest[depth:]))
         outer, inner = ({loop.var for loop in loops} for loops in (nest[:depth], nest[depth:]))
         again = sum(size for memory, size in reads.items() if _varies(memory, inner) and not _varies(memory, outer))
-        if again * iterations <= large:
+        if again * iterations <= LARGE:
             continue
-        width = max(1, block // again)
+        width = max(1, BLOCK // again)
         once = {m.tensor for m in reads if _varies(m, outer) and not _varies(m, inner)}
         more = sum(program.tensor[name].nbytes for name in once) * (-(-iterations // width) - 1)
         return InBlocks(depth, width) if more < again * iterations * (turns - 1) else None

@@ -31,7 +31,7 @@ from isa_models.memory import address
 from isa_models.readings.arrays import Array, on_a_line
 from isa_models.readings.llvm import ZERO, Carried, Emitter, LlvmValue, vector_type
 from simdnn.numerics import tiles
-from simdnn.numerics.blocks import EngineOrder, freed, order_of, order_of_program
+from simdnn.numerics.blocks import EngineOrder, order_of, order_of_program
 from simdnn.numerics.native import native_call
 from simdnn.numerics.pieces import piece_by_piece
 from simdnn.numerics.turns import FIRST_OPS, SLICE_S, host_threads, in_turns, shared
@@ -178,8 +178,6 @@ def _compile(
 ) -> Compiled:
     """Machine code of a program; `stamped` is None where nobody times it."""
     caps = host_caps() if native else frozenset()
-    if stamped is None and tiles.is_native(program.body, caps):
-        program = freed(program)
     stages = [_Stage(program, caps, f"stage{i}", s, optimistic, stamped) for i, s in enumerate(program.body)]
     functions = {name: function for stage in stages for name, function in stage.functions.items()}
     declarations = dict.fromkeys(line for stage in stages for line in stage.emitter.declarations)
@@ -225,8 +223,8 @@ class _Stage:
         else:
             for tile in _tiles((statement,)):
                 emit.line(f"%{tile} = alloca <{TILE_ROWS * TILE_ROW_BITS // 8} x i8>, align 64")
-        order = order_of_program(statement) if self.timed else order_of(program, statement, self.native_tiles)
-        self.passing = order.fastest if self.native_tiles and not self.timed else ""
+        as_written = self.timed or self.native_tiles
+        order = order_of_program(statement) if as_written else order_of(program, statement)
         self.extent = _turns(order.nest)
         self.count = max(1, FIRST_OPS // sum(times for _, times in walk(order.body)))
         self.flat(order)
@@ -398,8 +396,7 @@ class _Stage:
             base, offset = self.base(op.memory, variables)
             if abs(offset) >= 1 << 31:  # else in the instruction, so that the operands of a loop share a pointer
                 base, offset = self.address(op.memory, variables), 0
-            name = tiles.load_of(op, self.passing) if self.passing else op.instruction
-            self.emitter.line(tiles.native(op, base, offset, self.stride(op.memory), name))
+            self.emitter.line(tiles.native(op, base, offset, self.stride(op.memory)))
 
     def portable_tile(self, op: Op, variables: dict[str, str]) -> None:
         """Tiles are in memory on the stack, their rows one behind the other."""

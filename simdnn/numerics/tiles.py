@@ -13,7 +13,7 @@ from isa_models import Instruction, instruction
 from isa_models.instruction import TILE_ROW_BITS
 from isa_models.machine_code import LinkedFunction
 from isa_models.readings.llvm import Carried, Emitter, LlvmValue, vector_type
-from simdnn.program.records import Memory, Op, Register, Statement, walk
+from simdnn.program.records import Op, Register, Statement, walk
 
 _ROW_BYTES = TILE_ROW_BITS // 8
 COPY = f"""define internal void @tile.copy(ptr %to, i64 %to.stride, ptr %from, i64 %from.stride, i64 %rows) nounwind {{
@@ -88,25 +88,14 @@ def configure(shapes: str) -> str:
 RELEASE = 'call void asm sideeffect "tilerelease", ""()'
 
 
-def load_of(op: Op, fastest: str) -> str:
-    """The instruction that moves a tile where `fastest` changes with every iteration: what is loaded from elsewhere
-    each time passes the first cache by, so that what is loaded again stays there.
-    """
-    memory = op.srcs[0]
-    if not isinstance(memory, Memory):
-        return op.instruction
-    return "tileloaddt1" if any(name == fastest for name, _ in memory.index.terms) else "tileloadd"
-
-
-def native(op: Op, address: str = "", offset: int = 0, stride: int = 0, name: str = "") -> str:
-    """The host's own instruction, of another `name` where one is given, which yields the same values. LLVM leaves tile
-    registers alone, so each of the program's is the host's.
+def native(op: Op, address: str = "", offset: int = 0, stride: int = 0) -> str:
+    """The host's own instruction. LLVM leaves tile registers alone, so each of the program's is the host's.
 
     A memory operand's rows stand `stride` bytes apart, the first one `offset` bytes behind the pointer `address`.
     """
     places = dict.fromkeys([op.dst] if op.is_zero_idiom else [op.dst, *op.srcs])  # an accumulator once
     names = [f"%{p.name}" if isinstance(p, Register) else f"{offset}($0,$1)" for p in places]
-    text = f"{name or op.instruction} {', '.join(reversed(names))}"  # AT&T order
+    text = f"{op.instruction} {', '.join(reversed(names))}"  # AT&T order
     if op.memory is None:
         return f'call void asm sideeffect "{text}", ""()'
     return f'call void asm sideeffect "{text}", "r,r,~{{memory}}"(ptr {address}, i64 {stride})'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +18,10 @@ from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, MatmulProblem
 from simdnn.kernels.common.epilogue import Decompression, GroupScales
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.postops import RELU
+from simdnn.kernels.x86 import amx, decompress
 from simdnn.numerics.compiled import compile_program
 from simdnn.numerics.tiles import dot_function
-from simdnn.program.records import Memory, Op
+from simdnn.program.records import Loop, Memory, Op, Program, Statement
 from simdnn.timing.estimate import estimate_program
 from tests.isa_models.test_amx import manual
 from tests.kernels.test_engines import data, parameters, run_all
@@ -29,6 +31,15 @@ from tests.timing.tiles import tiled
 
 KINDS = {kind.name: kind for kind in KERNELS}
 INT8 = "gemm:avx512_core_amx_int8"
+
+
+def loops(program: Program) -> list[Loop]:
+    """All loops."""
+
+    def within(body: Sequence[Statement]) -> list[Loop]:
+        return [one for loop in body if isinstance(loop, Loop) for one in (loop, *within(loop.body))]
+
+    return within(program.body)
 
 
 def build(name: str, problem: Problem, accumulation: str = "even_odd") -> Kernel:
@@ -95,6 +106,30 @@ def test_float_sums_in_the_manuals_order(name: str, dtype: str, accumulation: st
             for at in range(0, 96, 32):
                 total = manual(total, wide_a[i, at : at + 32].tolist(), wide_b[at : at + 32, j].tolist(), accumulation)
             assert out[i, j] == np.float32(total)
+
+
+@pytest.mark.parametrize("rows", [70, 33])
+@pytest.mark.parametrize("name", ["gemm:avx512_core_amx", "wdec:avx512_core_amx"])
+def test_values_do_not_depend_on_the_panels_that_rows_meet_in_turn(
+    monkeypatch: pytest.MonkeyPatch, name: str, rows: int
+) -> None:
+    """A buffer of decompressed weights has one panel, all, or some, the last of which have fewer; a narrower one."""
+    n, k, rng = 19 * 32 + 5, 64, np.random.default_rng(2)
+    compressed = name.startswith("wdec")
+    a = rng.standard_normal((rows, k)).astype(fmt("bf16").dtype)
+    b = data(rng, (k, n), "s4") if compressed else rng.standard_normal((k, n)).astype(fmt("bf16").dtype)
+    d = Decompression(("bf16",), Param("wei", 32, 1, "f32")) if compressed else None
+    problem = MatmulProblem(rows, n, k, "bf16", "s4" if compressed else "bf16", Epilogue("f32"), decompression=d)
+    p = Parameters(wei_scale=rng.uniform(0.01, 0.1, (k // 32, n)).astype(np.float32)) if compressed else Parameters()
+    monkeypatch.setattr(decompress, "_LEAST_TURNS", 1)
+    outputs, extents = set(), set()
+    for panels in (1, 3, 4, 100):
+        monkeypatch.setattr(amx, "_SECOND_LEVEL", panels * 32 * k * 2 * 4)
+        monkeypatch.setattr(decompress, "_MOST_AT_ONCE", panels)
+        kernel = build(name, problem)
+        extents.add(tuple(loop.extent for loop in loops(kernel.program) if loop.var == "j"))
+        outputs.add(run_all(kernel, a, b, p, portable=False).tobytes())
+    assert len(outputs) == 1 and len(extents) > 2
 
 
 def test_the_machine_says_the_order_and_the_result_tells_it() -> None:
@@ -315,10 +350,9 @@ def test_a_library_goes_line_by_line() -> None:
 
 @pytest.mark.parametrize(
     ("m", "n", "k", "apart"),
-    [(64, 64, 896, {"src"}), (33, 40, 960, {"src", "wei", "wei_tail"}), (32, 40, 64, {"src", "wei", "wei_tail"})],
+    [(64, 64, 320, set()), (64, 64, 896, {"wei"}), (33, 80, 896, {"wei", "wei_tail"})],
 )
-def test_operands_that_stream_pass_the_first_cache_by(m: int, n: int, k: int, apart: set[str]) -> None:
-    """The panel of weights stays there, unless it is too large, or there is one block of rows."""
+def test_weights_pass_the_first_cache_by_where_it_does_not_hold_them(m: int, n: int, k: int, apart: set[str]) -> None:
     program = build(INT8, MatmulProblem(m, n, k, "u8", "s8", Epilogue("s32"))).program
     assert {op.memory.tensor for op, _ in program.ops() if op.instruction == "tileloaddt1" and op.memory} == apart
 

@@ -1,6 +1,5 @@
 """The engine's own order of independent iterations: what it cuts, and that no value depends on it."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,13 +8,13 @@ import pytest
 import simdnn
 from isa_models.readings.arrays import Array
 from simdnn.numerics import blocks, compiled
-from simdnn.numerics.blocks import EngineOrder, InBlocks, freed, order_of, order_of_program
-from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
+from simdnn.numerics.blocks import EngineOrder, InBlocks, order_of, order_of_program
+from simdnn.program.records import Program, Statement
 
 
 def nests(program: Program) -> list[InBlocks | None]:
     """How the engine cuts each stage."""
-    return [order_of(program, statement, tiled=False).blocks for statement in program.body]
+    return [order_of(program, statement).blocks for statement in program.body]
 
 
 def test_weights_that_no_cache_holds_are_cut() -> None:
@@ -62,9 +61,9 @@ def test_what_is_timed_keeps_the_order_of_the_program(monkeypatch: pytest.Monkey
     program = simdnn.estimate("matmul", m=60, n=130, k=64, machine="zen4", dispatch="gemm:avx512_core").kernel.program
     asked: list[Program] = []
 
-    def noted(program: Program, statement: Statement, tiled: bool) -> EngineOrder:
+    def noted(program: Program, statement: Statement) -> EngineOrder:
         asked.append(program)
-        return order_of(program, statement, tiled)
+        return order_of(program, statement)
 
     monkeypatch.setattr(compiled, "order_of", noted)
     monkeypatch.setattr(compiled, "_CACHE", {})
@@ -77,21 +76,5 @@ def test_what_is_timed_keeps_the_order_of_the_program(monkeypatch: pytest.Monkey
 def test_products_on_tiles_go_along_the_lines_of_their_destination() -> None:
     how: dict[str, Any] = {"machine": "spr", "dt": "u8:s8:s32", "dispatch": "gemm:avx512_core_amx_int8"}
     program = simdnn.estimate("matmul", m=2048, n=2080, k=2048, **how).kernel.program
-    products = program.body[1]  # whole panels of 32 columns, behind the configuration
-    assert [loop.var for loop in order_of_program(products).nest] == ["q", "g", "j"]
-    own = order_of(freed(program), freed(program).body[1], tiled=True)
-    assert [loop.var for loop in own.nest if loop.extent > 1] == ["q", "r", "j"]
-    assert own.fastest == "j"
-    assert own.blocks == InBlocks(2, 16)  # panels of 64 KB
-
-
-def test_loops_that_depend_on_the_turn_before_stay_in_order() -> None:
-    lanes = Register.of("sum", "u32", 16)
-    add = Op("vpaddd", lanes.as_("s32"), (lanes.as_("s32"), Memory("a", Affine.var("i") * 16, "s32", 16)))
-    store = Op("vmovdqu", Memory("a", Affine.var("i") * 16 + 16, "u32", 16), (lanes,))
-    clear = Op("vpxor", lanes, (lanes, lanes))
-    chain = Loop("i", 3, (clear, add, store))
-    program = Program("chain", "avx512_core", (Tensor("a", "s32", 64, "output"),), (chain,))
-    assert freed(program) is program
-    apart = replace(chain, body=(clear, store))
-    assert order_of_program(freed(replace(program, body=(apart,))).body[0]).nest
+    nest = order_of_program(program.body[1]).nest  # whole panels of 32 columns, 64 KB each, behind the configuration
+    assert [(loop.var, loop.extent) for loop in nest if loop.extent > 1] == [("js", 5), ("r", 64), ("j", 13)]

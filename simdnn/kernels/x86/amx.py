@@ -43,6 +43,7 @@ _MOST_ACCUMULATORS = 4
 _VECTORS = 16  # registers that hold sums in the epilogue
 _LINE = 64  # bytes of a cache's line
 _SECOND_LEVEL = 1024 * 1024  # half the L2 of the CPUs that have tiles
+_FIRST_LEVEL = 40 * 1024  # of their first cache, beside a few rows
 _SUMS, _EARLIER = "sums", "earlier"
 
 
@@ -126,7 +127,25 @@ def in_tiles(product: Product) -> PanelBlocks:
         height, most = -(-rows // -(-rows // (2 * TILE_ROWS))), 2
     count, rest = divmod(rows, height)
     cut = [(0, height, count), *([(rows - height, height, 1)] if rest else [])]
-    return PanelBlocks(cut, panels_of(product, min(most, columns)), _SECOND_LEVEL)
+    return _in_turn(product, PanelBlocks(cut, panels_of(product, min(most, columns)), _SECOND_LEVEL))
+
+
+def _in_turn(product: Product, blocks: PanelBlocks) -> PanelBlocks:
+    """Blocks of rows that go along the destination's lines, over as many panels as the second cache keeps: down the
+    columns a tile's rows are on a page of memory each, and fall on few sets of the caches. A panel meets all rows where
+    the first cache keeps it for the many products of several taps, where one of each group is too much, in a library.
+    """
+    layout, conv, reading = blocks.layout, product.conv, product.reading
+    groups, panel = conv.groups, product.panel_bytes(layout.width)
+    kept = not product.flat and panel <= _FIRST_LEVEL
+    library = product.options.line_by_line or product.options.blocks
+    if library or kept or groups * panel > _SECOND_LEVEL:
+        return blocks
+    source = product.rows * reading.column if product.flat else conv.mb * reading.image
+    beside = source * fmt(reading.source.read).bits // 8 <= _SECOND_LEVEL  # it stays there from panel to panel
+    all_panels = groups * layout.full * panel
+    near = _SECOND_LEVEL // 4 if beside and all_panels > _SECOND_LEVEL else _SECOND_LEVEL
+    return replace(blocks, near=near, streamed=all_panels > _FIRST_LEVEL)
 
 
 def lines_of(product: Product) -> int:
@@ -339,7 +358,8 @@ class AmxTiles:
 
     def load(self, operand: str) -> str:
         """The instruction that loads an operand's tiles."""
-        return "tileloaddt1" if operand in self.product.options.apart else "tileloadd"
+        past = operand in self.product.options.apart or (operand == "wei" and self.blocks.streamed)
+        return "tileloaddt1" if past else "tileloadd"
 
     # -- from the accumulators to dst ---------------------------------------------------------------------------------
     def buffered(self, panel: Panel) -> list[int]:

@@ -143,8 +143,8 @@ class NestInBlocks:
         if each >= whole:
             return [(1, panels)]
         times, rest = divmod(whole, each)
-        found = [(times, [(each, _moved(panel, Affine.var("nb") * each))])]
-        last = [*([(rest, _moved(panel, Affine(times * each)))] if rest else []), *panels[1:]]
+        found = [(times, [(each, panel.moved("j", Affine.var("nb") * each))])]
+        last = [*([(rest, panel.moved("j", Affine(times * each)))] if rest else []), *panels[1:]]
         return [*found, *([(1, last)] if last else [])]
 
     def block(self, row: Affine, panel: Panel, part: KParts) -> Code:
@@ -174,11 +174,3 @@ class NestInBlocks:
     def beside(self) -> int:
         """Parameters of a row."""
         return self.tiles.product.conv.groups * self.tiles.blocks.layout.channels
-
-
-def _moved(panel: Panel, by: Affine) -> Panel:
-    """A panel that stands further among those of the loop `j`."""
-    base, dst, channel = (
-        place + by * dict(place.terms).get("j", 0) for place in (panel.base, panel.dst, panel.channel)
-    )
-    return replace(panel, base=base, dst=dst, channel=channel)

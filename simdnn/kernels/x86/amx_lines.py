@@ -14,7 +14,7 @@ from functools import cached_property
 from isa_models.formats import fmt
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import Options
-from simdnn.kernels.x86.amx import lines_of, tiled
+from simdnn.kernels.x86.amx import tiled
 from simdnn.kernels.x86.amx_pixels import BufferedTiles, ChannelsInPlace, FewChannels, few_channels, panels_first
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.dots import Dot
@@ -64,10 +64,8 @@ def in_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation
     return panels_first(tiled(product, accumulation, BufferedTiles))
 
 
-def as_library(
-    name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options
-) -> Program | None:
-    """The library's way, line by line; None where it is that of `amx.py`."""
+def as_library(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Program:
+    """The library's way: line by line, and a panel meets all rows."""
     options = replace(options, line_by_line=True)
     if options.order.fold in ("row", "window") and options.order.together <= 1 and not problem.depth:
         return few_channels(FewChannels(name, problem, unit, dot, options), accumulation)
@@ -75,8 +73,7 @@ def as_library(
         return few_channels(ChannelsInPlace(name, problem, unit, dot, options), accumulation)
     if not options.order.fold and goes_on(problem):
         return in_lines(name, problem, unit, dot, accumulation, options).program
-    own, alone = (Product(name, problem, unit, dot, replace(options, line_by_line=way)) for way in (False, True))
-    return tiled(alone, accumulation).program if lines_of(own) > 1 else None
+    return tiled(Product(name, problem, unit, dot, options), accumulation).program
 
 
 def in_place(p: ConvProblem, dot: Dot) -> bool:

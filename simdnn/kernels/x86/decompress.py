@@ -1,25 +1,31 @@
 """Weights decompressed panel by panel: each is brought to floating point just before its tiles, in a buffer that stays
 in the cache; then the products are those of any floating-point GEMM.
 
-    for each panel of columns:
+    for each panel of columns, or some of them:
         for each group of K:                 decompressed in registers (decompressor.py)
             for each pair of rows            into the buffer, as the dot product wants it
-        for each block of rows: a tile over the buffer
+        for each block of rows, each of these panels: a tile over the buffer
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import lcm
 
+from isa_models.instruction import TILE_ROWS
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.x86.blocking import row_blocks
 from simdnn.kernels.x86.code import fill_zero, zero
 from simdnn.kernels.x86.decompressor import Decompressor, lengths, nest
 from simdnn.kernels.x86.product import PanelBlocks, Product
 from simdnn.kernels.x86.rounding import round_f32
 from simdnn.kernels.x86.tile import Panel
 from simdnn.program.records import Affine, Memory, Tensor
+
+_MOST_AT_ONCE = 4  # panels
+_LEAST_TURNS = 12  # for threads to share
 
 #: the tensors that may hold the user's weights
 GIVEN = ("stored", "stored_tail", "plain")
@@ -33,7 +39,7 @@ class PanelWeights:
 
     def __init__(self, product: Product, blocks: PanelBlocks) -> None:
         self.decompressor = Decompressor(product, blocks.layout)
-        self.layout = blocks.layout
+        self.layout, self.most = blocks.layout, most_at_once(product, blocks)
         self.unit, self.dot, self.k = product.unit, product.dot, product.k
         self.stored, self.multiplied = self.decompressor.stored, self.decompressor.multiplied
 
@@ -43,8 +49,18 @@ class PanelWeights:
     def panels(self) -> list[tuple[int, Panel]]:
         return self.decompressor.panels()
 
+    def at_once(self) -> list[tuple[int, int, Panel]]:
+        """(how often, how many panels, the panel `j` of them) for the panels that a buffer has at a time."""
+        found = []
+        for panels, panel in self.panels():
+            for start, some, turns in row_blocks(panels, self.most if panel.tensor == "wei" else 1):
+                j = Affine.var("j") if some > 1 else Affine()
+                moved = panel.moved("panel", Affine.var("panel") * (some - 1) + j + start)
+                found.append((turns, some, replace(moved, base=j * (self.layout.icp * self.layout.width))))
+        return found
+
     def tensors(self) -> list[Tensor]:
-        sizes = ("wei", self.layout.full and self.layout.width), ("wei_tail", self.layout.tail)
+        sizes = ("wei", min(self.most, self.layout.full) * self.layout.width), ("wei_tail", self.layout.tail)
         buffers = [Tensor(name, self.multiplied, self.layout.icp * width, "private") for name, width in sizes if width]
         return [*self.decompressor.rows.tensors(), *buffers, *self.decompressor.parameter_tensors()]
 
@@ -143,3 +159,11 @@ class PanelWeights:
         code += self.decompressor.interleaved(r)
         store = Memory(panel.tensor, base + row * width, "u32", unit.lanes)
         return [*code, op("vmovdqu", store, unit.reg(r[0]))]
+
+
+def most_at_once(product: Product, blocks: PanelBlocks) -> int:
+    """How many panels a buffer has, where blocks of rows go along them: few enough for threads to share the rest."""
+    if not blocks.near or product.rows <= TILE_ROWS:
+        return 1
+    panel = product.panel_bytes(blocks.layout.width)
+    return max(1, min(_MOST_AT_ONCE, blocks.near // panel, blocks.layout.full // _LEAST_TURNS))

@@ -107,7 +107,16 @@ class Gemm:
             return code
         for block in self.blocks.rows:
             for panels, panel in self.weights.panels():
-                code += self.nest(*block, panels, panel)
+                code += self.near_rows(*block, panels, panel) if self.blocks.near else self.nest(*block, panels, panel)
+        return code
+
+    def near_rows(self, first: int, height: int, count: int, panels: int, panel: Panel) -> Code:
+        """Blocks of rows go along the panels that a cache keeps, all of them before the next panels come."""
+        size = self.product.conv.groups * self.product.panel_bytes(self.blocks.layout.width)
+        code: Code = []
+        for start, some, times in row_blocks(panels, max(1, self.blocks.near // size)):
+            by = Affine.var("js") * some + start if times > 1 else Affine(start)
+            code += loop("js", times, self.nest(first, height, count, some, panel.moved("j", by)), parallel=True)
         return code
 
     def all_heights(self, panels: int, panel: Panel) -> Code:
@@ -142,13 +151,14 @@ class Gemm:
         return code
 
     def panels_outside(self, weights: PanelWeights) -> Code:
-        """Each panel's weights are brought into its buffer, and stay there for all rows."""
+        """Some panels' weights are brought into a buffer, and stay there for all rows."""
         code: Code = []
-        for panels, panel in weights.panels():
+        for turns, some, panel in weights.at_once():
             body = weights.expand(panel, self.blocks.highest)
+            body = loop("j", some, body) if some > 1 else body
             for block in self.blocks.rows:
-                body += self.nest(*block, 1, panel, parallel=False)
-            code += loop("panel", panels, body, parallel=True)
+                body += self.nest(*block, some, panel, parallel=False)
+            code += loop("panel", turns, body, parallel=True)
         return code
 
     def widened_outside(self, weights: PanelWidened) -> Code:
@@ -208,6 +218,9 @@ class Gemm:
         """`count` tiles of one height over a panel, from row `first` on: the loops around, and what is in them."""
         p = self.product
         outer, lines, inner, parts = self.parts(first, height, count, panel)
+        if self.blocks.near:
+            every = [("y", lines)] * (not p.flat) + [("r", inner)]
+            return [*outer, *every, ("g", p.conv.groups)], [s for part in parts for s in part.whole]
         if self.by_parts(panel):
             body = [s for part in parts for s in replace(part, code=loop("r", inner, part.code)).whole]
         else:
@@ -228,7 +241,7 @@ class Gemm:
         base_source, base_row = Affine(), Affine()
         if p.flat:
             channels = p.options.cut if self.by_parts(panel) else r.column
-            together = chunk(count, height * channels * size, self.blocks.second_level)
+            together = count if self.blocks.near else chunk(count, height * channels * size, self.blocks.second_level)
             outer.append(("q", count // together))
             inner = together
             block = block + Affine.var("q") * (height * together)
@@ -258,8 +271,7 @@ class Gemm:
         holds a part of a panel's weights, and not all of them, and where a library does so.
         """
         p = self.product
-        size = p.reading.weights * panel.vectors * p.unit.lanes * fmt(p.dot.wei).bits // 8
-        together = p.options.tile is not None or size > 2 * SECOND_LEVEL
+        together = p.options.tile is not None or p.panel_bytes(panel.vectors * p.unit.lanes) > 2 * SECOND_LEVEL
         return self.tiles.apart and p.flat and self.sums.chained and self.sums.group is None and together
 
     # -- between the user's arrays and the program's tensors --------------------------------------------------------

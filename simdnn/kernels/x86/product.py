@@ -11,6 +11,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from isa_models.readings.turned import in_order
 from simdnn.kernels.common import pack
@@ -74,6 +75,10 @@ class Product:
         """Rows that tiles are cut from: all pixels, or one line of them."""
         c = self.conv
         return c.mb * c.od * c.oh * c.ow if self.flat else c.ow
+
+    def panel_bytes(self, width: int) -> int:
+        """Bytes of the weights of `width` columns as they are multiplied."""
+        return self.reading.weights * width * fmt(self.dot.wei).bits // 8
 
     @property
     def outputs(self) -> int:
@@ -151,6 +156,8 @@ class PanelBlocks:
     second_level: int = SECOND_LEVEL  # bytes of source kept beside the weights
     lines: int = 1  # of outputs in a block
     panel_first: bool = False  # whether a panel meets the blocks of all heights before the next panel does
+    near: int = 0  # bytes of weights that a block of rows meets before the next block does; 0: a panel meets all rows
+    streamed: bool = False  # whether tiles of weights pass the first cache by
 
     @cached_property
     def highest(self) -> int:

@@ -102,8 +102,11 @@ def on_tiles(row: Row, name: str, problem: Problem, machine: Machine) -> Kernel:
     dot = TILED_S8 if problem.src == "s8" else row.dot
     packed = row.narrows_weights and isinstance(problem, MatmulProblem) and problem.wei_tag != "any"
     unit, order, options = unit_of(row.isa), accumulation_of(machine), row.options(problem)
-    own = replace(options, blocks=None)
+    own = replace(options, blocks=None, apart=())
     kernel = tiled_gemm(name, problem, unit, dot, order, own, compressed=packed).kernel()
+    if isinstance(problem, MatmulProblem) and problem.tiles and not options.blocks:
+        library = replace(options, line_by_line=True)
+        return replace(kernel, timed=tiled_gemm(name, problem, unit, dot, order, library, compressed=packed).program)
     if options.blocks and isinstance(problem, MatmulProblem):
         from simdnn.kernels.x86.amx_blocks import in_blocks  # a library's
 

@@ -139,6 +139,7 @@ def _in_panels(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine:
     if not problem.tiles or is_narrow(problem.wei) or dot == TILED_F16:
         return kernel
     stored = replace(problem, wei_tag="ab") if problem.wei in ("s4", "u4") else problem
+    options = replace(options, line_by_line=True)
     return replace(kernel, timed=tiled_gemm(name, stored, unit, dot, order, options, True, LibraryWeights).program)
 
 

@@ -41,6 +41,12 @@ class Panel:
     def vectors(self) -> int:
         return len(self.lanes)
 
+    def moved(self, var: str, by: Affine) -> Panel:
+        """The panel that stands further among those of the loop `var`."""
+        places = (self.base, self.dst, self.channel, self.number)
+        base, dst, channel, number = (place + by * dict(place.terms).get(var, 0) for place in places)
+        return replace(self, base=base, dst=dst, channel=channel, number=number)
+
     def part(self, first: int, vectors: int, lanes: int, depth: int) -> Panel:
         """Some of its vectors of `lanes` columns, whose weights lie `depth` to a lane."""
         at = first * lanes
