@@ -175,7 +175,9 @@ def columns_of(frame: object, columns: Sequence[str]) -> pd.DataFrame:
         raise InvalidArgument(f"met {type(frame).__name__}; a pandas DataFrame with {', '.join(columns)} is needed")
     missing = [column for column in columns if column not in frame]
     if missing:
-        raise InvalidArgument(f"the frame lacks {', '.join(missing)}; it has {', '.join(map(str, frame.columns))}")
+        raise InvalidArgument(
+            f"the frame lacks {', '.join(missing)}; it has {', '.join(map(str, frame.columns)) or 'none'}"
+        )
     if frame.empty:
         raise InvalidArgument("the frame has no rows; nothing to draw")
     return frame

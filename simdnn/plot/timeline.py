@@ -187,6 +187,8 @@ def _of_events(events: Any) -> tuple[list[Span], str]:
     wanted = "a Result, spans, or a trace of `simdnn bench --trace` is needed"
     if not isinstance(events, Sequence) or isinstance(events, str | bytes):
         raise InvalidArgument(f"met {type(events).__name__}; {wanted}")
+    if others := [type(one).__name__ for one in events if not isinstance(one, Mapping)]:
+        raise InvalidArgument(f"met a list of {others[0]}; {wanted}")
     try:
         names = {
             (one["name"], one["pid"], one["tid"]): str(one["args"]["name"]) for one in events if one.get("ph") == "M"

@@ -32,8 +32,8 @@ def type_of(name: str, array: object, further: tuple[str, ...] = ()) -> str:
     """oneDNN's name for an array's type, or `InvalidArgument` where it is no array or of a type that nothing takes."""
     unmasked(name, array)
     if not isinstance(array, np.ndarray):
-        kind = type(array).__name__
-        raise InvalidArgument(f"{name} is a {kind}; a NumPy array is needed: np.asarray({name}, dtype=…)")
+        how = f"{name}.output" if hasattr(array, "output") else f"np.asarray({name}, dtype=…)"
+        raise InvalidArgument(f"{name} is a {type(array).__name__}; a NumPy array is needed: {how}")
     try:
         dtype = name_of(array.dtype)
     except UnknownName:
@@ -56,11 +56,10 @@ def check_types(primitive: str, src: str, wei: str, apply_to_int: bool) -> None:
         return
     if matmul and src in _SOURCES and wei in _INTEGERS:
         return
-    further = f", {', '.join(mixed)}, and "
+    further = f", {', '.join(mixed)}, "
     if matmul:
-        further += f"{' or '.join(_SOURCES)} with any of {', '.join(_INTEGERS)}"
-    else:
-        further += f"{' or '.join(_FLOATS)} with any of {', '.join(_FILTERS)}"
+        further += f"{' or '.join(_SOURCES)} with any of {', '.join(_INTEGERS)}, "
+    further += f"and {' or '.join(_FLOATS)} with any of {', '.join(_NARROW if matmul else _FILTERS)}"
     works = f"src:weights that work: {', '.join(SUPPORTED)}{further}"
     if src not in _FLOATS or wei not in _INTEGERS:
         raise Unimplemented(f"{src} source with {wei} weights: no kernel here; {works}")

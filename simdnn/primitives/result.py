@@ -122,6 +122,15 @@ class Estimate(Alike, Priced):
     find_conversion: Callable[[], Conversion | None]
     library: str  # a library's own name of its implementation, where `dispatch` asked what that picks; else ""
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """An error, which says of what only a run has how to come by it."""
+            said = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_") and name in {*vars(Result), *vars(Result)["__annotations__"]}:
+                said += ": it is a cost without values, which a primitive called on arrays has"
+            raise AttributeError(said, name=name, obj=self)
+
     @cached_property
     def kernel(self) -> Kernel:
         """The kernel: its program, and what it makes of operands."""
@@ -340,7 +349,12 @@ class Result(Estimate):
             try:
                 return vars(self)["_shared"][name]
             except KeyError:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
+                said = f"{type(self).__name__!r} object has no attribute {name!r}"
+                raise AttributeError(said, name=name, obj=self) from None  # Python names the nearest
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """The output, so that NumPy's functions take a result for it."""
+        return np.array(self.output, dtype, copy=bool(copy) or None)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *vars(self).get("_shared", ())})

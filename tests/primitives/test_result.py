@@ -183,3 +183,25 @@ def test_a_math_mode_is_a_hint(machine: str) -> None:
     rows = strict.dispatch.set_index("implementation")["reason"]
     narrow = rows[[name for name in rows.index if name == "gemm:avx512_core_bf16_down"]]
     assert len(narrow) and narrow.str.startswith("fpmath strict computes in f32" if machine == "zen4" else "isa").all()
+
+
+def test_numpy_takes_a_result_for_its_output() -> None:
+    r = simdnn.matmul(np.ones((4, 8), np.float32), np.ones((8, 4), np.float32), machine="zen4")
+    assert np.array_equal(np.asarray(r), r.output) and np.asarray(r, np.float64).dtype == np.float64
+    assert np.add(r, 1).dtype == np.float32
+    with pytest.raises(simdnn.InvalidArgument, match=r"src is a Result; a NumPy array is needed: src\.output"):
+        simdnn.matmul(r, np.ones((4, 4), np.float32), machine="zen4")  # type: ignore[arg-type]
+
+
+def test_what_is_not_there_is_told_with_the_nearest_or_the_way_to_it() -> None:
+    r = simdnn.matmul(np.ones((4, 8), np.float32), np.ones((8, 4), np.float32), machine="zen4")
+    with pytest.raises(AttributeError) as met:
+        r.cycle  # noqa: B018
+    assert met.value.name == "cycle" and met.value.obj is r  # what Python's "Did you mean: 'cycles'?" needs
+    cost = simdnn.estimate("matmul", m=4, n=4, k=8, machine="zen4")
+    for name in ("output", "saturation", "explain", "departures"):
+        with pytest.raises(AttributeError, match=f"{name!r}: it is a cost without values"):
+            getattr(cost, name)
+        assert not hasattr(cost, name)
+    with pytest.raises(AttributeError, match="no attribute 'cycle'$"):
+        cost.cycle  # noqa: B018
