@@ -102,9 +102,11 @@ GENERAL_FORMS = """
     K, YMM, YMM, I8 / K, ZMM, ZMM, I8: vpcmpb
     K, ZMM: vpmovd2m
     M32 / M64: div idiv mul
+    M64: lock-dec
+    M64, M64: pop push
     M512, K, ZMM / M256, K, YMM: vcompresspd vcompressps vpcompressb vpcompressd vpcompressq vpcompressw
-    M64, I8: bt bts
-    M64, R64: adc movbe movnti
+    M64, I8: bt bts lock-bts
+    M64, R64: adc cmpxchg lock-add lock-cmpxchg lock-xadd lock-xchg movbe movnti xadd
     M16, R16 / M32, R32 / R16, M16 / R32, M32 / R64, M64: movbe
     M8: setz
     MM, MM: paddw
@@ -117,7 +119,7 @@ GENERAL_FORMS = """
     R64, I8: adc bt bts rcl rol shr
     R64, M8 / R64, R8: movzx
     R64, R32: movsxd
-    R64, R64: adc adcx blsi blsmsk blsr bsr bt bts cmovz crc32 lzcnt popcnt sbb tzcnt
+    R64, R64: adc adcx blsi blsmsk blsr bsr bt bts cmovz cmpxchg crc32 lzcnt popcnt sbb tzcnt xadd xchg
     R64, R64, CL / R64, R64, I8: shld
     R64, R64, I8: imul rorx
     R64, R64, I32: imul
@@ -155,7 +157,12 @@ def general_forms() -> set[tuple[str, str]]:
     """(mnemonic, operands) of GENERAL_FORMS; a line that starts deeper continues the one above."""
     lines = re.sub(r"\n {8}", " ", GENERAL_FORMS).strip().splitlines()
     split = [line.strip().partition(":") for line in lines]
-    return {(name, form) for forms, _, names in split for form in forms.split(" / ") for name in names.split()}
+    return {
+        (name.replace("-", " "), form)
+        for forms, _, names in split
+        for form in forms.split(" / ")
+        for name in names.split()
+    }
 
 
 GENERAL = general_forms()
@@ -178,13 +185,16 @@ def wanted(mnemonic: str, operands: list[str]) -> bool:
 
 
 def plain(mnemonic: str, operands: str, encoding: str = "") -> str:
-    """Operands as the machine files have them: a low byte register is R8, a gather's addresses are its elements.
+    """Operands as the machine files have them: a low byte register is R8, a gather's addresses are its elements, and
+    what goes from memory to the stack or back has both.
 
     >>> plain("VGATHERDPS", "YMM, VSIB_YMM, YMM"), plain("MOVZX", "R64, R8l"), plain("LEA", "R64", "B_I_D8")
     ('YMM, M32, YMM', 'R64, R8', 'R64, AGEN3')
     """
     if mnemonic == "LEA":
         return f"{operands}, {SUMS.get(encoding, encoding)}"
+    if mnemonic in ("PUSH", "POP") and operands == "M64":
+        return "M64, M64"
     element = "M64" if mnemonic.endswith(("PD", "Q")) else "M32"
     return re.sub(r"VSIB_[XYZ]MM", element, operands).replace("R8l", "R8")
 
@@ -198,19 +208,20 @@ def rows_of(uarch: str, table: Path) -> Iterator[dict[str, str]]:
             if match is None:
                 continue
             encoding = match[2] or ""
-            if "LOCK" in encoding:
-                continue
             operands = plain(match[1], match[3] or "", encoding)
+            name = match[1]
+            if encoding == "LOCK" or name == "XCHG" and operands.startswith("M"):  # which locks without the prefix
+                name = f"LOCK {name}"
             known = not encoding or encoding in ENCODINGS or match[1] == "LEA" and encoding in SUMS
-            kernels = match[3] and match[1].lower() in MNEMONICS and known
-            if not (kernels and wanted(match[1], match[3].split(", "))) and (match[1].lower(), operands) not in GENERAL:
+            kernels = match[3] and name.lower() in MNEMONICS and known
+            if not (kernels and wanted(name, match[3].split(", "))) and (name.lower(), operands) not in GENERAL:
                 continue
-            if (match[1], operands) in seen:
+            if (name, operands) in seen:
                 continue
-            seen.add((match[1], operands))
+            seen.add((name, operands))
             figures = {key: row[key] for key in ("latency", "throughput", "uops", "ports")}
-            name = f"{row['family']} {encoding}".strip()
-            yield {"uarch": uarch, "instruction": match[1], "operands": operands, "encoding": name, **figures}
+            family = f"{row['family']} {encoding}".strip()
+            yield {"uarch": uarch, "instruction": name, "operands": operands, "encoding": family, **figures}
 
 
 def listed(uarch: str, listing: Path) -> Iterator[dict[str, str]]:

@@ -236,6 +236,10 @@ class Generator:
             return max(found, 1.0 * has_uops), bound
         if not has_uops:
             return 0.0, False
+        if mnemonic.startswith("lock "):  # so that a round through memory takes as long as the next one waits
+            memory = self.memory("load", load)
+            update = memory.get("update_latency", memory["forward_latency"])
+            return max(1.0, round(self.interval(mnemonic, form, row, [], 1, 1) - update)), False
         twin = None
         for register in ("xmm", "ymm", "zmm", "r64", "r32"):
             in_register = re.sub(r"m\d+(bcst)?", register, form)
@@ -293,6 +297,8 @@ class Generator:
         measured = float(raw["throughput"].split("/")[-1] or 0)
         if self.gets_port_5(mnemonic, form):
             measured /= 2
+        if mnemonic.startswith("lock "):
+            return measured
         if raw["encoding"].startswith("BASE") and mnemonic not in ("div", "idiv"):
             return 0.0  # integer instructions are not what this table is for; flags and stores blur their figures
         explained = max(port_bound(uops, occupancy), slots / self.core["dispatch_slots"]["value"])

@@ -75,8 +75,9 @@ class Crowding:
     """Shares of a cycle that loads, stores and operations of `bits` take, all together, of what the core moves at once.
 
     So a core may do less than its ports could. Operations by latency: `simple` ones of a cycle, and shuffles of up to
-    three on one port; `add` to `add_cycles`, `multiply` four, `product` more. `beside`: what a simple operation gives
-    back for which there is a multiplication.
+    three on one port; `add` three, or the mnemonics `adds` (patterns as in a shell), `multiply` four, `product` more.
+    `beside`: what a simple operation gives back for which there is a multiplication. `vain`: a load that comes again
+    (`load_replay`), each time. `narrower`: all that is narrower counts as well, general registers too.
     """
 
     bits: int
@@ -87,13 +88,21 @@ class Crowding:
     multiply: float
     product: float
     beside: float
-    add_cycles: float = 3.0
+    vain: float = 0.0
+    adds: tuple[str, ...] = ()
+    narrower: bool = False
 
-    def kind(self, latency: float, one_port: bool) -> str:
+    def counts(self, bits: int) -> bool:
+        """Whether it has the shares of an access or a register of so many bits."""
+        return bits == self.bits or self.narrower and bits < self.bits
+
+    def kind(self, row: InstructionTiming, one_port: bool) -> str:
         """Which of the shares is an operation's uop's."""
-        if latency <= 1 or one_port and latency <= 3:
+        if row.latency <= 1 or one_port and row.latency <= 3:
             return "simple"
-        return "add" if latency <= self.add_cycles else "multiply" if latency <= 4 else "product"
+        if is_among(row.mnemonic, self.adds) if self.adds else row.latency <= 3:
+            return "add"
+        return "multiply" if row.latency <= 4 else "product"
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +264,7 @@ class Core:
     uop_cache_evex: int = 0  # EVEX instructions behind a line's first that take a further place of it together; 0: none
     address_units: int = 0  # that loads and stores take in turn, wide loads two at once; 0: each pipe has its own
     loads_of_a_place: int = 0  # loads a cycle that read one byte of their lines; 0: any
+    load_replay: int = 0  # cycles until one more comes again; 0: it waits
     binding: str = "banks"  # how a uop gets its port: one of `BINDINGS`
     crowding: tuple[Crowding, ...] = ()  # of the widths that crowd each other
     other_unit: OtherUnit = OtherUnit()

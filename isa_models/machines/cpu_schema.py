@@ -114,6 +114,7 @@ def _core(table: Table) -> Core:
         uop_cache_evex=table.figure_integer("uop_cache_evex", 0, 64, 0),
         splits_indexed=table.figure_integer("splits_indexed", 0, 64, 0),
         address_units=table.figure_integer("address_units", 0, 16, 0),
+        load_replay=table.figure_integer("load_replay", 0, 64, 0),
         loads_of_a_place=table.figure_integer("loads_of_a_place", 0, 64, 0),
         microcode_slots=table.figure_integer("microcode_slots", 0, 100, 0),
         mask_registers=table.figure_integer("mask_registers", 0, 100_000, 0),
@@ -219,7 +220,9 @@ def _crowding(table: Table) -> tuple[Crowding, ...]:
             raise row.error(
                 "beside", f"at most what a simple operation and a multiplication take ({most:g})", shares["beside"]
             )
-        found.append(Crowding(bits, **shares, add_cycles=row.number("add_cycles", 1, 4, 3.0)))
+        adds = row.strings("adds") if row.has("adds") else ()
+        vain = row.number("vain", 0, 1, 0.0)
+        found.append(Crowding(bits, **shares, vain=vain, adds=adds, narrower=row.flag("narrower")))
     return tuple(found)
 
 

@@ -56,6 +56,11 @@ class InstructionTiming(InNotebooks):
         object.__setattr__(self, "evex", evex or bool(_EVEX_ALONE.fullmatch(self.mnemonic)))
 
     @property
+    def unit(self) -> str:
+        """By what an interval is counted: the mnemonic, and one for all that lock memory."""
+        return "lock" if self.mnemonic.startswith("lock ") else self.mnemonic
+
+    @property
     def confidence(self) -> Confidence:
         return self.provenance.confidence
 
@@ -68,9 +73,8 @@ class InstructionTiming(InNotebooks):
 #: registers, and nobody here defines them, so there is no definition to ask
 _ONLY_READ = frozenset("bt cmp div idiv imul jmp ldtilecfg mul nop test".split())
 _ONLY_READ |= frozenset(f"prefetch{where}" for where in ("nta", "t0", "t1", "t2", "w", "wt1"))
-_READ_AND_WRITTEN = frozenset(
-    "adc add and btc btr bts dec inc neg not or rcl rcr rol ror sar sbb shl shld shr shrd sub xadd xchg xor".split()
-)
+_READ_AND_WRITTEN = frozenset("adc add and btc btr bts cmpxchg dec inc neg not or rcl rcr rol ror sar sbb".split())
+_READ_AND_WRITTEN |= frozenset("shl shld shr shrd sub xadd xchg xor".split())
 
 
 @functools.lru_cache(maxsize=1 << 14)  # machines have the same forms
@@ -83,6 +87,7 @@ def form_widths(mnemonic: str, form: str) -> tuple[int, int, int]:
     (256, 0, 256)
     """
     load = store = vector = 0
+    mnemonic = mnemonic.removeprefix("lock ")
     for position, operand in enumerate(form.split(",")):
         if memory := re.match(r"m(\d+)", operand):
             bits = int(memory[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import iced_x86 as iced
@@ -59,7 +59,10 @@ _CONDITION_OF = {"j": "jnz", "cmov": "cmovz", "set": "setz"}
 _MASK = re.compile(r"^(vp?(?:gather|scatter)\w+ [^,]+), (k\d)")  # which the formatter writes as an operand
 #: which Intel's syntax has behind the last register
 _ROUNDING = re.compile(r"^(v[^,]+(?<! ))\{(r[nduz])?e?(-?sae)\}(.*?)(, (?:0x)?[0-9A-F]+)?$")
-_STACKED = {"push": {"r64": "m64,r64", "i8": "m64,i32", "i32": "m64,i32"}, "pop": {"r64": "r64,m64"}}
+_STACKED = {  # as which mov they are, or what they move
+    "push": {"r64": "m64,r64", "i8": "m64,i32", "i32": "m64,i32", "m64": "m64,m64"},
+    "pop": {"r64": "r64,m64", "m64": "m64,m64"},
+}
 _NO_RESULT = {"vzeroupper", "vzeroall"}  # they name every register, but nobody waits for them
 _SHIFTS = {"shl", "shr", "sal", "sar", "rol", "ror", "rcl", "rcr", "shld", "shrd"}
 _OTHER_NAMES = {"sal": "shl", "endbr64": "nop", "fnop": "nop"}
@@ -194,7 +197,11 @@ class Decoder:
         pair = sources[-2:] if memory is None else []
         form = "rel" if branch else "-" if called else self._form(raw, mnemonic, memory)
         if stack and form in _STACKED.get(mnemonic, ()):  # the stack engine moves rsp at no cost
-            form, mnemonic = _STACKED[mnemonic][form], "mov"
+            form = _STACKED[mnemonic][form]
+            if memory and form == "m64,m64":  # the operand that it names; no other has the bytes of the stack
+                memory = replace(memory, load=mnemonic == "push", store=mnemonic == "pop")
+            else:
+                mnemonic = "mov"
         if conditional := _CONDITIONAL.fullmatch(mnemonic):
             mnemonic = _CONDITION_OF[conditional[1]]
         if raw.has_lock_prefix or mnemonic == "xchg" and memory is not None:  # waits for every store before it

@@ -150,6 +150,9 @@ def spellings(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
 
 def _next(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
     parts = form.split(",")
+    if mnemonic.startswith("lock "):
+        yield from ((f"lock {name}", spelled) for name, spelled in _next(mnemonic.removeprefix("lock "), form))
+        return
     if "mm" in parts:
         yield mnemonic, ",".join("xmm" if part == "mm" else part for part in parts)
     if mnemonic[0] not in "vk" and (mnemonic[:3] == "cvt" or any(p.startswith(("xmm", "mm")) for p in parts)):

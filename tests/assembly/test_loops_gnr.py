@@ -36,7 +36,7 @@ def test_recorded_loops() -> None:
     """Three in a hundred off on most are the recording's: 17 cycles for 16 where wide operations were held back."""
     every = [error for category in errors().values() for error in category]
     assert len(every) >= 58
-    assert statistics.mean(every) < 0.021
+    assert statistics.mean(every) < 0.02
     assert statistics.median(every) < 0.005
     assert max(statistics.mean(category) for category in errors().values()) < 0.06
 
@@ -50,7 +50,7 @@ def test_loops_of_other_files(part: str) -> None:
         found.append(abs(predicted / loop["cycles_per_iteration"] - 1))
     assert len(found) >= 200
     assert statistics.median(found) < 0.01
-    assert statistics.mean(found) < 0.027
+    assert statistics.mean(found) < 0.023
 
 
 def cycles(lines: list[str], **figures: object) -> float:
@@ -119,6 +119,55 @@ def test_wide_results_loads_and_stores_of_a_cycle(loads: int, stores: int, expec
 
 
 @pytest.mark.parametrize(
+    ("line", "measured"),
+    [
+        ("nop", 5.42),
+        ("lea r9, [rax+rbx]", 6.07),
+        ("mov [r10+{0}], rax", 6.37),
+        ("vmovups ymm28, [r10+{1}]", 7.11),
+        ("vmovups zmm28, [r10+{2}]", 8.00),
+    ],
+)
+def test_narrow_work_takes_a_share_beside_wide(line: str, measured: float) -> None:
+    """Eight lines beside eight loads and eight operations of 512 bits, of which ports explain 4 to 4.7 cycles."""
+    lines = [f"vmovups zmm{i}, [rsi+{64 * i}]" for i in range(8)] + ["vpaddd zmm20, zmm30, zmm31"] * 8
+    lines += [line.format(8 * i, 32 * i, 64 * i) for i in range(8)]
+    assert cycles(lines) == pytest.approx(measured, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("halves", "nops", "measured"),
+    [
+        ("000", 0, 1.51), ("0001", 0, 1.62), ("00010", 0, 2.11), ("011111", 0, 2.56), ("010010", 4, 1.99),
+        ("000011", 0, 2.25), ("000011", 1, 2.25), ("000011", 5, 2.00), ("001100", 0, 2.25), ("001100", 2, 2.00),
+        ("001100", 5, 1.99), ("000101", 1, 2.24), ("000101", 5, 2.00), ("001101", 0, 2.00),
+    ],
+)  # fmt: skip
+def test_loads_of_one_byte_come_again(halves: str, nops: int, measured: float) -> None:
+    """Loads of 256 bits of halves of different lines: of three of one half one has used its pipe in vain."""
+    lines = [f"vmovups ymm{i}, [rsi+{64 * i + 32 * int(half)}]" for i, half in enumerate(halves)]
+    assert cycles(lines + ["nop"] * nops) == pytest.approx(measured, rel=0.035)
+
+
+@pytest.mark.parametrize(
+    ("lines", "measured"),
+    [
+        (["lock add qword ptr [rdi], rax"], 17.96),
+        (["lock xadd dword ptr [rdi], ebx"], 17.99),
+        (["lock inc qword ptr [rdi]", *["vpaddd xmm1, xmm2, xmm3"] * 16], 17.99),
+        (["xchg rbx, [rdi]"], 17.01),
+        (["lock cmpxchg [rdi], rbx"], 19.88),
+        (["lock add [rdi], rax", "lock xadd [rdi+64], rbx"], 33.92),
+        (["push qword ptr [rsi]"] * 4 + ["lea rsp, [rsp+32]"], 2.14),
+        (["lea rsp, [rsp-32]"] + ["pop qword ptr [rsi]"] * 4, 2.01),
+        (["push qword ptr [rsi]", "pop r11"] * 4, 2.67),
+    ],
+)
+def test_locked_and_stacked(lines: list[str], measured: float) -> None:
+    assert cycles(lines) == pytest.approx(measured, rel=0.07)
+
+
+@pytest.mark.parametrize(
     ("operation", "loads", "measured"),
     [
         ("vmulps ymm{}, ymm12, ymm13", 4, 2.59),
@@ -129,7 +178,7 @@ def test_wide_results_loads_and_stores_of_a_cycle(loads: int, stores: int, expec
     ],
 )
 def test_operations_of_256_bits_crowd_too(operation: str, loads: int, measured: float) -> None:
-    """Four beside loads and four stores, all independent; those of 128 bits take no share."""
+    """Four beside loads and four stores, all independent; those of 128 bits take shares that do not show."""
     width, size = ("y", 32) if "ymm" in operation else ("x", 16)
     lines = [operation.format(i) for i in range(4)]
     lines += [f"vmovups {width}mm{4 + i % 8}, [rsi+{size * i}]" for i in range(loads)]

@@ -324,5 +324,5 @@ def test_f16_takes_four_cycles_up_to_256_bits(line: str) -> None:
 def test_conversions_of_512_bits_to_memory_go_one_a_cycle() -> None:
     wide = [f"vcvtps2ph ymmword ptr [rdi+{32 * i}], zmm{i}, 0" for i in range(4)]
     narrow = [f"vcvtps2ph xmmword ptr [rdi+{16 * i}], ymm{i}, 0" for i in range(4)]
-    assert cycles("spr", wide) == pytest.approx(4.01, rel=0.02)  # as measured
+    assert cycles("spr", wide) == pytest.approx(4.01, rel=0.03)  # as measured
     assert cycles("spr", narrow) == pytest.approx(2.17, abs=0.05)  # 2.16 to 2.19

@@ -40,7 +40,7 @@ def port_load(ops: Sequence[CoreOp], times: Times = None) -> float:
     own: dict[str, float] = defaultdict(float)
     for op, count in _each(ops, times):
         if op.interval:
-            own[op.row.mnemonic] += op.interval * count
+            own[op.row.unit] += op.interval * count
     return max(busiest_ports(ops, times)[0], max(own.values(), default=0.0))
 
 
@@ -105,10 +105,10 @@ def crowding(machine: Machine, ops: Sequence[CoreOp], times: Times = None) -> fl
         kinds = Counter[str]()
         for op, count in _each(ops, times):
             if not op.row.tile:
-                kinds["load"] += count * (op.load is not None and op.row.load_bits == row.bits)
-                kinds["store"] += count * (op.store is not None and op.row.store_bits == row.bits)
-                for uop in op.uops if op.row.vector_bits == row.bits else ():
-                    kinds[row.kind(op.row.latency, len(uop) == 1)] += count
+                kinds["load"] += count * (op.load is not None and row.counts(op.row.load_bits))
+                kinds["store"] += count * (op.store is not None and row.counts(op.row.store_bits))
+                for uop in op.uops if row.counts(op.row.vector_bits) else ():
+                    kinds[row.kind(op.row, len(uop) == 1)] += count
         total += sum(getattr(row, kind) * count for kind, count in kinds.items())
         total -= row.beside * min(kinds["simple"], kinds["multiply"])
     return total

@@ -105,6 +105,9 @@ class CoreMemory(CoreMeetings):
         self.load_debt -= used
         if self.units > 0:
             self.issue_at_units(used)
+        if self.replay > 0:
+            self.issue_in_turn(used)
+            return
         count = 0
         while self.heaped[waiting] > 0 and used < self.pipes:
             node = self.heap[waiting * self.heap_size]
@@ -122,17 +125,71 @@ class CoreMemory(CoreMeetings):
             count += 1
             self.pop(waiting)
             self.acted = 1
-            here = min(need, self.pipes - used)  # a tile's lines take this cycle and the next ones
-            self.occupy_loads(used, here)
-            used += here
-            self.load_debt = need - here
-            later = math.ceil(self.load_debt / self.pipes)
-            self.first_issue[node] = float(now)
-            self.finish(node, now + later + self.load_latency[row] + self.late[node])
+            used += self.issue_load(node, need, used)
+
+    def issue_in_turn(self, used: float) -> None:
+        """The first load of each pipe, the oldest of them first.
+
+        A load is sent to its pipe before it is known which bytes of their lines the others read. If too many read one
+        of its own, it has used its pipe in vain and comes again `replay` cycles later.
+        """
+        share, count = used, 0
+        for pipe in range(self.pipes):
+            self.unit_does[pipe] = 0
+        while used < self.pipes:
+            pipe = self.oldest_at_pipes()
+            if pipe == NOWHERE:
+                return
+            node = self.first_at_pipe(pipe)
+            need, row = self.pipes_of[node], self.row(node)
+            if need <= self.pipes:
+                share += self.load_share[row]
+            if share > self.pipes or used + need > self.pipes and need <= self.pipes:
+                return
+            self.unit_does[pipe] = 1
+            self.pop(self.ports + 3 + pipe)
+            self.at_units -= 1
+            self.acted = 1
+            end = self.place[node] + self.load_bytes[row]
+            if self.taken(self.place[node], end, count) != 0:
+                self.push(self.ports + 1, (self.cycle + self.replay) * LOW + node)
+                self.occupy_loads(used, min(need, self.pipes - used))
+                used += need
+            else:
+                self.places[count] = self.place[node]
+                self.place_ends[count] = end
+                count += 1
+                used += self.issue_load(node, need, used)
+
+    def first_at_pipe(self, pipe: int) -> int:
+        """Measured on a Redwood Cove: the oldest dispatch group goes first, and of a group its last load."""
+        return LOW - 1 - self.heap[(self.ports + 3 + pipe) * self.heap_size] % LOW
+
+    def oldest_at_pipes(self) -> int:
+        """The pipe whose first load is the oldest, of those that have sent none in this cycle."""
+        found = NOWHERE
+        for pipe in range(self.pipes):
+            if self.unit_does[pipe] == 0 and self.heaped[self.ports + 3 + pipe] > 0:
+                if found == NOWHERE or self.first_at_pipe(pipe) < self.first_at_pipe(found):
+                    found = pipe
+        return found
+
+    def issue_load(self, node: int, need: float, used: float) -> float:
+        """Let a load take pipes behind those `used`: how many in this cycle. A tile's lines take the next ones, too."""
+        row, here = self.row(node), min(need, self.pipes - used)
+        self.occupy_loads(used, here)
+        self.load_debt = need - here
+        later = math.ceil(self.load_debt / self.pipes)
+        self.first_issue[node] = float(self.cycle)
+        self.finish(node, self.cycle + later + self.load_latency[row] + self.late[node])
+        return here
 
     def bind_load(self, load: int) -> None:
-        """Bind a load's address to the next unit; one of two pipes will take the unit behind it, too."""
-        if self.units > 0:
+        """Bind a load to the next pipe, or its address to the next unit; one of two pipes takes two units."""
+        if self.replay > 0:
+            self.unit_of[load] = self.next_unit
+            self.next_unit = (self.next_unit + 1) % self.pipes
+        elif self.units > 0:
             self.parts[load] = 1
             self.unit_of[load] = self.next_unit
             self.next_unit = (self.next_unit + (2 if self.pipes_of[load] > 1 else 1)) % self.units
@@ -169,6 +226,11 @@ class CoreMemory(CoreMeetings):
 
     def wait_for_pipe(self, node: int) -> None:
         """Let an access that is ready wait for a pipe, or for the units that it is bound to."""
+        if self.replay > 0:
+            self.at_units += 1
+            behind = LOW - 1 - node
+            self.push(self.ports + 3 + self.unit_of[node], self.dispatched_at[node // NODES] * LOW + behind)
+            return
         if self.units == 0:
             self.push(self.ports + 2, node)
             return
@@ -202,12 +264,7 @@ class CoreMemory(CoreMeetings):
             self.acted = 1
             self.parts[node] -= 1
             if self.load_tensor[self.row(node)] != NOWHERE:
-                self.occupy_loads(used, min(need, self.pipes - used))
-                self.load_debt = max(0.0, need - (self.pipes - used))
-                used = min(used + need, float(self.pipes))
-                self.first_issue[node] = float(self.cycle)
-                later = math.ceil(self.load_debt / self.pipes)
-                self.finish(node, self.cycle + later + self.load_latency[self.row(node)] + self.late[node])
+                used += self.issue_load(node, need, used)
             elif self.parts[node] == 0:
                 self.finish(node, float(self.cycle))
 

@@ -291,7 +291,7 @@ class CoreModel(CoreMemory):
         """Rename and send on one group of ops, in order, as far as there is room."""
         width = self.dispatch_slots
         slots, before, pairs = width, 0, 0  # before: ops in the group, those of several slots as several
-        if self.has_room_for_group() == 0 or self.has_masks_for_group() == 0:
+        if self.has_room_for_group() == 0 or self.has_masks_for_group() == 0 or self.has_store_queue_for_group() == 0:
             return
         self.begin_group()
         while self.ages < self.total and slots > 0:
@@ -342,6 +342,23 @@ class CoreModel(CoreMemory):
             if slots < 0:
                 return 1
             if masks < 0:
+                return 0
+            age += 1
+        return 1
+
+    def has_store_queue_for_group(self) -> int:
+        """Whether the stores of the next group find places in the queue, where groups wait as a whole."""
+        if self.by_lanes == 0 or self.store_room >= self.dispatch_slots:
+            return 1
+        stores, slots, age = self.store_room, self.dispatch_slots + self.partial, self.ages
+        while age < self.total:
+            row = self.row_of[age % self.size]
+            slots -= self.slots[row]
+            if slots < 0:
+                return 1
+            if self.store_tensor[row] != NOWHERE:
+                stores -= self.store_entries[row]
+            if stores < 0:
                 return 0
             age += 1
         return 1

@@ -153,6 +153,7 @@ class Places:
             "pipes": len(core.load_ports),
             "units": core.address_units,
             "of_a_place": core.loads_of_a_place or len(core.load_ports),
+            "replay": core.load_replay,
             "store_queue": core.store_queue,
             "rob_room": core.reorder_buffer,
             "microcode": core.microcode_slots,
@@ -209,7 +210,7 @@ class CoreRows:
             first = self._lists.count + len(lists)
             lists += [_numbered(self.registers, name) for name in (*op.reads, *op.writes, *pointers)]
             named = (
-                _numbered(self.mnemonics, op.row.mnemonic),
+                _numbered(self.mnemonics, op.row.unit),
                 NOWHERE if op.accumulator is None else _numbered(self.registers, op.accumulator),
                 NOWHERE if op.moves is None else _numbered(self.registers, op.moves),
                 _numbered(self.tensors, op.load.tensor) if op.load else NOWHERE,

@@ -164,7 +164,7 @@ def _layout(
     ways, ports, widest = len(core.schedulers), len(core.ports), max(1, uops)
     flight = (core.reorder_buffer + 8) * widest + 64
     most_entries = max(store.entries for store in core.stores)
-    ring, heaps = 1 << (flight - 1).bit_length(), ports + 3 + core.address_units
+    ring, heaps = 1 << (flight - 1).bit_length(), ports + 3 + max(core.address_units, len(core.load_ports))
     counts = {
         "scheduler": ways,
         "port": ports,
@@ -172,7 +172,7 @@ def _layout(
         "lane": core.dispatch_slots + SLID,
         "pool": len(places.room),
         "heap": heaps,
-        "unit": max(1, core.address_units),
+        "unit": max(len(core.load_ports), core.address_units),
         "mnemonic": mnemonics,
         "tensor": tensors,
         "register": registers,

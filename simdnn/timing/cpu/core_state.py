@@ -31,6 +31,7 @@ class CoreState(Schedulers):
     pipes: int  # load ports
     units: int  # that form addresses, to which memory operations are bound in turn; 0: each pipe has its own
     of_a_place: int  # loads a cycle that read one byte of their lines
+    replay: int  # cycles until one more comes again, and loads are bound to pipes in turn; 0: it waits for any
     places_matter: int  # whether more loads than that may be looked at in a cycle
     load_port: Ints  # by pipe
     is_load_port: Ints  # by port

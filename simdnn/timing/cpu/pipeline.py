@@ -166,6 +166,7 @@ class Turning:
         """Cycles per turn of what is repeated for ever, with what bounds them."""
         machine, ops = self.turn.machine, self.turn.ops
         steady, limits = self.steady, _limits(self.turn)
+        limits["crowding"] += self.in_vain()
         slack_free = _addend_bound(machine, ops, limits["compute"])
         cycles = max(steady.cycles, slack_free, *limits.values())
         chain = limits["latency"]
@@ -186,10 +187,25 @@ class Turning:
 
     def spent(self) -> list[float]:
         """The work on each port in the last periods."""
-        _, iterations, period = self.steady
-        early = -1 - period * max(1, iterations // (2 * period))  # loads are issued well ahead
-        before, after = self.run.busy_at(iterations + early), self.run.busy_at(iterations - 1)
+        iterations = self.steady.iterations
+        before, after = self.run.busy_at(iterations - 1 - self.last), self.run.busy_at(iterations - 1)
         return [b - a for a, b in zip(before, after, strict=True)]
+
+    @property
+    def last(self) -> int:
+        """The iterations of those periods: many, as loads are issued well ahead."""
+        _, iterations, period = self.steady
+        return period * max(1, iterations // (2 * period))
+
+    def in_vain(self) -> float:
+        """What loads that came again took in an iteration of what the core does at once (`Crowding`)."""
+        core, loads = self.turn.machine.core, [op for op in self.turn.ops if op.load is not None]
+        shares = [row.vain for op in loads for row in core.crowding if row.counts(op.row.load_bits)]
+        if not any(shares) or any(op.row.tile for op in loads):
+            return 0.0
+        ports = [core.ports.index(port) for port in core.load_ports]
+        used = sum(self.spent()[port] for port in ports) / self.last
+        return max(0.0, used - sum(op.load_pipes for op in loads)) * sum(shares) / len(shares)
 
 
 class _Steady(NamedTuple):
