@@ -93,7 +93,7 @@ class Crowding:
     narrower: bool = False
 
     def counts(self, bits: int) -> bool:
-        """Whether it has the shares of an access or a register of so many bits."""
+        """Whether an access or a register of `bits` takes these shares."""
         return bits == self.bits or self.narrower and bits < self.bits
 
     def kind(self, row: InstructionTiming, one_port: bool) -> str:

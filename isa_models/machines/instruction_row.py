@@ -57,7 +57,7 @@ class InstructionTiming(InNotebooks):
 
     @property
     def unit(self) -> str:
-        """By what an interval is counted: the mnemonic, and one for all that lock memory."""
+        """The unit that intervals keep busy: of the mnemonic, or of all that lock memory."""
         return "lock" if self.mnemonic.startswith("lock ") else self.mnemonic
 
     @property

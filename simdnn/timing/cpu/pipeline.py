@@ -198,7 +198,7 @@ class Turning:
         return period * max(1, iterations // (2 * period))
 
     def in_vain(self) -> float:
-        """What loads that came again took in an iteration of what the core does at once (`Crowding`)."""
+        """The share of an iteration that loads took which came again (`Crowding`)."""
         core, loads = self.turn.machine.core, [op for op in self.turn.ops if op.load is not None]
         shares = [row.vain for op in loads for row in core.crowding if row.counts(op.row.load_bits)]
         if not any(shares) or any(op.row.tile for op in loads):
