@@ -75,12 +75,23 @@ _FRESH_CONVOLUTIONS = (
     "1x256x28x128x3x1x1x1 1x64x56x64x3x2x1x1 1x256x14x256x3x2x1x1 1x512x28x128x1x2x0x1 1x512x14x512x3x2x1x1 "
     "1x15x22x74x1x1x0x1 1x19x59x40x5x1x1x1 1x48x56x48x3x1x1x48"
 ).split()
+#: drawn by chance a day later (`random.Random(20261129)`), from the same kinds, and not looked at before the last rule
+_DRAWN_MATMULS = (
+    "44x384x4096 2x512x2048 2x256x512 1x3072x2048 1x512x1536 96x2304x896 256x4096x1280 268x1141x612 25x462x1214 "
+    "2x904x466 1x1050x341 14x1183x1365 64x825x1513"
+).split()
+_DRAWN_CONVOLUTIONS = (
+    "1x256x56x256x1x2x0x1 1x64x56x64x1x2x0x1 1x512x28x128x1x1x0x1 1x2048x7x256x1x1x0x1 1x256x14x512x1x1x0x1 "
+    "1x72x14x72x3x1x1x72 1x144x28x144x3x1x1x144 1x64x28x64x5x1x2x64 1x320x14x16x1x1x0x1 1x160x56x192x1x1x0x1 "
+    "1x148x58x162x5x1x2x1 1x52x25x101x1x1x0x1 1x137x32x89x5x1x2x1 1x3x192x32x7x2x1x1"
+).split()
 #: sets of matmuls and convolutions
 SETS = {
     "first": (_MATMULS, _CONVOLUTIONS),
     "later": (_LATER_MATMULS, _LATER_CONVOLUTIONS),
     "sweep": (_SWEEP_MATMULS, _SWEEP_CONVOLUTIONS),
     "fresh": (_FRESH_MATMULS, _FRESH_CONVOLUTIONS),
+    "drawn": (_DRAWN_MATMULS, _DRAWN_CONVOLUTIONS),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import cycle
@@ -12,6 +12,9 @@ from simdnn.kernels.x86.code import Unit, broadcast32, fetch, load32, load_float
 from simdnn.kernels.x86.dots import Dot, Emit, accumulators, beside, emitted
 from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile
 from simdnn.program.records import Affine, Op, Steps
+
+_TURN = 4  # steps of a turn of a library's innermost loop (`rd_unroll` in its sources)
+_MOVES = 3  # instructions around it that keep a general register, and bring a byte there
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,31 @@ def steps(
     first: int = 0,
 ) -> Code:
     """The innermost loop: `count` dots for the accumulators of a tile's rows from `first` on."""
-    dot, at = reduction.dot, Affine.var("k")
+    def step(at: Affine) -> Code:
+        return _step(unit, reduction, panel, rows, weights, at, first)
+
+    if reduction.shifted and reduction.apart:
+        return _in_turns(unit, count, step)
+    return loop("k", count, step(Affine.var("k")))
+
+
+def _in_turns(unit: Unit, count: int, step: Callable[[Affine], Code]) -> Code:
+    """Steps as a library's loop has them, four a turn, which begins with the shift of s8 sources, brought from a
+    general register: shuffles stand for that.
+    """
+    shift = unit.reg("shift")
+    spread: Code = [op("vpermd", shift, shift, shift)] * (1 if unit.masks else 2)
+    moved: Code = [*[zero(unit.reg("p"))] * _MOVES, *spread]
+    whole, rest = divmod(count, _TURN)
+    code = loop("k", whole, moved + [s for u in range(_TURN) for s in step(Affine.var("k") * _TURN + u)])
+    return code + (moved if rest else []) + [s for u in range(count - rest, count) for s in step(Affine(u))]
+
+
+def _step(
+    unit: Unit, reduction: Reduction, panel: Panel, rows: Steps, weights: Affine, at: Affine, first: int
+) -> Code:
+    """One dot for the accumulators of a tile's rows."""
+    dot = reduction.dot
     columns = [*(weights + at * panel.step).steps(unit.lanes * dot.depth, panel.vectors)]
     moving = [*(rows + at * dot.depth)]
 
@@ -207,6 +234,10 @@ def steps(
     # line an address would leave its tensor.
     ahead = range(min(len(rows), panel.vectors) if reduction.fetches else 0)
     body: Code = [fetch("prefetcht0", panel.tensor, columns[j], dot.wei) for j in ahead]
+
+    def around(body: Code) -> Code:
+        return loop("k", count, body) if not (reduction.shifted and reduction.apart) else _by_fours(unit, count, body)
+
     if reduction.one_load:
         sources = ["a", "b0", *(f"a{i}" for i in range(2, len(rows)))][: len(rows)]  # two are the epilogue's later
         for i, a in enumerate(sources):
@@ -216,14 +247,14 @@ def steps(
             body += load(j, "p")
             for i, a in enumerate(sources):
                 body += emitted(dot.emit, unit, f"c{first + i}_{j}", a, "p", next(temporaries))
-        return loop("k", count, body)
+        return around(body)
     registers = weights_of(panel.vectors) if reduction.apart else [f"b{j}" for j in range(panel.vectors)]
     for j, register in enumerate(registers):
         body += load(j, register)
     for i in range(len(rows)):
         body += broadcast(i, "a")
         body += _products(dot.emit, unit, first + i, tuple(registers), _temporaries(dot), i * len(registers))
-    return loop("k", count, body)
+    return body
 
 
 def _temporaries(dot: Dot) -> tuple[str, ...]:

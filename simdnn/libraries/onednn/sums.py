@@ -74,7 +74,16 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
             return found
         return replace(found, packs=older_gemm.packed_rows(k, wide, dot.depth), tile=older_gemm.TILE_OF_BYTES)
     cut = found.cut or (0 if split else _most(problem, wide, row))
-    return replace(found, cut=cut, tile=register_tile(problem, dot, wide), packs=cut or k if dot.wei == "f16" else 0)
+    lifted = integer and shifts(dot, problem)
+    tile = register_tile(problem, dot, wide)
+    return replace(found, cut=cut, tile=tile, packs=cut or k if dot.wei == "f16" else 0, through_float=lifted)
+
+
+def shifts(dot: DotProduct, problem: Problem) -> bool:
+    """Whether s8 sources are shifted for an unsigned unit: what its sums then lack is added behind them, and all that
+    is goes through f32 on its way, to s32 too (`are_post_ops_applicable` in its sources).
+    """
+    return dot.unsigned and problem.src == "s8"
 
 
 def _direct(found: Options, dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) -> Options:
@@ -85,7 +94,8 @@ def _direct(found: Options, dot: DotProduct, isa: str, problem: ConvProblem, wid
     if found.order.fold or found.order.parts or formulas and (narrow or not wide):
         return found
     if not by_older_kernel(problem, isa):
-        return replace(found, direct=True, tile=convolution_tile(problem, dot, wide))
+        lifted = dot.acc == "s32" and shifts(dot, problem)
+        return replace(found, direct=True, tile=convolution_tile(problem, dot, wide), through_float=lifted)
     lanes = small_block(problem) if narrow else 0  # `simd_w` in its sources
     return replace(found, direct=True, lanes=lanes, through_float=dot.acc == "s32")
 
