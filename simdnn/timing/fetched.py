@@ -75,8 +75,8 @@ class Fetched:
 
     @property
     def _most_demands(self) -> int:
-        """Demands at once: of each flow, and those of a phase."""
-        return self._most_flows + 3 * len(self.caches)
+        """Demands at once: of each flow, and those of two phases."""
+        return self._most_flows + 4 * len(self.caches)
 
     def stays(self) -> list[float]:
         """The share of each tensor's lines, by cache, that is there for the next run; none where nothing is touched."""
@@ -157,9 +157,11 @@ class Fetched:
         levels: Sequence[LevelTraffic],
         kinds: Mapping[str, int],
         ahead: Mapping[str, float],
+        store_queue: int = 0,
     ) -> list[Phase]:
         """The phases of a run; shorter ones than `least` instructions are none. `span` has the core's time of the same
-        parts, `levels` stand behind the caches; `kinds` and `ahead` are those of `memory.Transfers`.
+        parts, `levels` stand behind the caches; `kinds` and `ahead` are those of `memory.Transfers`. As many lines as
+        the `store_queue` holds stores wait there beside other work.
         """
         spans = [(span, True), *_spans(span, iter(self.parts[1:]), least)]
         names = {name: number for number, name in enumerate(self.names)}
@@ -181,7 +183,7 @@ class Fetched:
         )
         caches, tensors, parts = len(levels), len(self.names), len(self.parts)
         flows = self._most_flows
-        self._set(least=least, aheads=len(known))
+        self._set(least=least, aheads=len(known), store_queue=store_queue)
         self._make(
             **dict.fromkeys(("level", "demanded", "again_of"), flows),
             **dict.fromkeys(("left_has", "left", "left_written"), flows * tensors),

@@ -37,6 +37,7 @@ class Flows(Keeping):
     last_inner: Ints  # by part and tensor: the last of its loops that touches it, or NOTHING
     # Levels.
     least: int  # instructions of a phase
+    store_queue: int  # stores that wait beside other work
     load_rate: Floats
     store_rate: Floats
     exposed: Floats
@@ -83,8 +84,8 @@ class Flows(Keeping):
 
     def iteration(self, part: int, first: int, last: int, times: float) -> None:
         """Add one iteration of a part, which also fetches what stays before its next: each tensor's lines where they
-        are touched first. What stands around long loops is a phase of its own, however short: the stores at a tile's
-        end.
+        are touched first. What stands around long loops is a phase of its own, however short. What it stores is
+        another one, beside all work of the iteration: stores wait in their buffer while that goes on.
         """
         flows, demands = self.flows, self.demands
         self.with_work(first, last)
@@ -112,13 +113,22 @@ class Flows(Keeping):
                     self.without_none(near + flow - below)
             self.flows = below
             self.demands = asked
-        some = 0
+        behind = self.demands
         for flow in range(first, last):
-            some += self.count[near + flow - first]
-        if some > 0:
+            self.to_queue(near + flow - first, self.new_demand())
+        if self.some(near, last - first) > 0:
             self.phase(times, max(0.0, core), first, last, near)
+        if self.some(behind, last - first) > 0:
+            self.phase(times, self.core[part], first, last, behind)
         self.flows = flows
         self.demands = demands
+
+    def some(self, first: int, many: int) -> int:
+        """How many tensors demands ask for that stand in a row."""
+        tensors = 0
+        for demand in range(first, first + many):
+            tensors += self.count[demand]
+        return tensors
 
     def flow_below(self, flow: int, part: int, loop: int) -> None:
         """A flow of what another fetches in one of a part's loops."""
@@ -279,6 +289,21 @@ class Flows(Keeping):
                 self.returned[last] = self.returned[place]
                 last += 1
         self.count[demand] = last - base
+
+    def to_queue(self, demand: int, other: int) -> None:
+        """Move lines of what is written from a demand to another one, if the store queue holds them."""
+        base = demand * self.tensors
+        lines = 0.0
+        for place in range(base, base + self.count[demand]):
+            lines += self.returned[place]
+        if lines == 0.0 or lines > self.store_queue:
+            return
+        for place in range(base, base + self.count[demand]):
+            if self.returned[place] != 0.0:
+                self.add(other, self.tensor[place], self.fetched[place], self.returned[place])
+                self.fetched[place] = 0.0
+                self.returned[place] = 0.0
+        self.without_none(demand)
 
     def new_flow(self, level: int, demand: int, again: int) -> None:
         """A level that fetches a demand once, and a part's lines again."""

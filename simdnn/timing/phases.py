@@ -7,7 +7,8 @@ the slowest of what it asks for, and their times add up:
 
 - loops side by side are phases of their own where they are long (`LONG` reorder buffers of instructions),
 - so are a loop's first iteration, which fetches what stays for the others, and those others,
-- and so is what stands around long loops, such as the stores at the end of a tile, which come all at once.
+- and so is what stands around long loops. What it stores waits in the store queue, if that holds it, while all else of
+  the iteration goes on: the stores at the end of a tile come all at once, and the next tile does not wait for them.
 
 What a level leaves exposed (`exposed` in the machine's file) adds to the core's own time in every phase. Where that is
 the shorter, and the core is known for it (`core.exposes_work`), it is a share of the core's time and adds to the
@@ -71,4 +72,5 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
 def phases(machine: Machine, span: Iteration, moved: Transfers) -> list[Phase]:
     """The phases of a run in which any level but the first has something to do."""
     least = LONG * machine.core.reorder_buffer
-    return moved.fetched.phases(span, least, moved.levels[1:], moved.kinds, moved.ahead)
+    queue = machine.core.store_queue
+    return moved.fetched.phases(span, least, moved.levels[1:], moved.kinds, moved.ahead, queue)

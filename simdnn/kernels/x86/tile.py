@@ -234,10 +234,6 @@ def _step(
     # line an address would leave its tensor.
     ahead = range(min(len(rows), panel.vectors) if reduction.fetches else 0)
     body: Code = [fetch("prefetcht0", panel.tensor, columns[j], dot.wei) for j in ahead]
-
-    def around(body: Code) -> Code:
-        return loop("k", count, body) if not (reduction.shifted and reduction.apart) else _by_fours(unit, count, body)
-
     if reduction.one_load:
         sources = ["a", "b0", *(f"a{i}" for i in range(2, len(rows)))][: len(rows)]  # two are the epilogue's later
         for i, a in enumerate(sources):
@@ -247,7 +243,7 @@ def _step(
             body += load(j, "p")
             for i, a in enumerate(sources):
                 body += emitted(dot.emit, unit, f"c{first + i}_{j}", a, "p", next(temporaries))
-        return around(body)
+        return body
     registers = weights_of(panel.vectors) if reduction.apart else [f"b{j}" for j in range(panel.vectors)]
     for j, register in enumerate(registers):
         body += load(j, register)
