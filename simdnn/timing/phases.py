@@ -22,7 +22,7 @@ Stores of tiles that lie far apart in time each take longer (`core.tile_stores`)
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from isa_models.machines.cpu_record import Machine
 from simdnn.timing.cpu.walk import CoreTime, Iteration
@@ -51,7 +51,7 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
     idle = max(0.0, 1 - moved.loading / max(1, core.cycles)) if moved.loading else 0.0
     own = core.bound if core.cycles >= first.cycles else first.level
     votes = defaultdict(float, {own: cycles})
-    for phase in phases(machine, core.span, moved):
+    for phase in phases(machine, core.span, moved, own == "front-end"):
         working, slowest = slower * phase.core, max(phase.levels)
         shown = max(0.0, phase.shown - idle * working) + phase.stored + phase.tiled
         longer = max(working + shown, slowest)
@@ -69,8 +69,9 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
     return Overlap(cycles * share, max(votes, key=lambda name: votes[name]))
 
 
-def phases(machine: Machine, span: Iteration, moved: Transfers) -> list[Phase]:
-    """The phases of a run in which any level but the first has something to do."""
-    least = LONG * machine.core.reorder_buffer
-    queue = machine.core.store_queue
-    return moved.fetched.phases(span, least, moved.levels[1:], moved.kinds, moved.ahead, queue)
+def phases(machine: Machine, span: Iteration, moved: Transfers, far: bool = False) -> list[Phase]:
+    """The phases of a run in which any level but the first has something to do; `far`: dispatch bounds the core."""
+    least, queue = LONG * machine.core.reorder_buffer, machine.core.store_queue
+    near, *behind, last = moved.levels[1:]
+    levels = [near, *(replace(level, exposed=0.0) if far else level for level in behind), last]
+    return moved.fetched.phases(span, least, levels, moved.kinds, moved.ahead, queue)

@@ -82,6 +82,12 @@ class Walk:
         """(first pixel, pixels, how many) of tiles alike."""
         return blocks_along(self.problem.axes[1], self.tile.rows)
 
+    @property
+    def over_both_edges(self) -> bool:
+        """Whether pixels reach over the image's end, too."""
+        axis = self.problem.axes[1]
+        return not on_image(axis, axis.o - 1, axis.k - 1)
+
     def inside(self, pixel: int, w: int) -> bool:
         """Whether a pixel's tap of a column lies on the image."""
         return on_image(self.problem.axes[1], pixel, w)
@@ -155,7 +161,7 @@ class Walk:
 
     def tap(self, at: Affine, vectors: int) -> Code:
         """The weights of a tap, behind what the library's code does to find it: a slot for each instruction."""
-        slots = (_SLOTS if self.problem.strides[1] == 1 else _SLOTS_ONE_SIDE) + (0 if self.held else _BRANCHES)
+        slots = (_SLOTS if self.over_both_edges else _SLOTS_ONE_SIDE) + (0 if self.held else _BRANCHES)
         found: Code = [zero(self.unit.reg("p"))] * (0 if self.emulated else slots)
         return found + [
             s
