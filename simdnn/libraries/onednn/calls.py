@@ -133,9 +133,12 @@ def _kernels(call: OperatorCall, form: OperatorForm) -> int:
 
 
 def _lines(p: ConvProblem, row: str) -> int:
-    """Lines of outputs by blocks of columns that its newer kernel of several taps is called for."""
+    """Lines of outputs by blocks of columns that its newer kernels are called for: of one tap where pixels are not
+    all next to each other (`is_os_blocking_ok` in its sources).
+    """
     isa = CONVOLUTIONS.get(row)
-    if isa is None or p.kh * p.kw == 1 or by_older_kernel(p, isa):
+    together = p.kh * p.kw == 1 and p.strides[0] == 1 and p.iw % p.strides[1] == 0
+    if isa is None or by_older_kernel(p, isa) or together:
         return 0
     columns = _COLUMNS if "avx512_core" in implied(isa) else _COLUMNS // 2
     return p.mb * p.groups * p.oh * -(-(p.oc // p.groups) // columns)
