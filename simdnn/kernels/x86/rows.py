@@ -311,6 +311,8 @@ def _depthwise_kernel(
     found = Depthwise(name, problem, unit, dot, halves and problem.src == "s8", merged, starts, reference)
     if problem.tiles != "onednn":
         return found.kernel()
+    channels = -(-problem.ic // unit.lanes) * unit.lanes  # a mask leaves some of the last vector out, in no less time
+    problem = replace(problem, ic=channels, oc=channels, groups=channels)
     from simdnn.kernels.x86.depthwise_direct import Walk  # a library's
     from simdnn.kernels.x86.depthwise_words import WordsWalk
 

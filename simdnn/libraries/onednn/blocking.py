@@ -76,7 +76,7 @@ def knows_tile(problem: Problem, row: str) -> bool:
             return True
         if problem.wei_tag != "any" or problem.depth is not None:
             return False
-        return row in CONVOLUTIONS or row in CONVOLUTIONS_ON_TILES or row in _DEPTHWISE and _by_brdgmm(problem, row)
+        return row in CONVOLUTIONS or row in CONVOLUTIONS_ON_TILES or row in _DEPTHWISE and _by_brdgmm(problem)
     return row in _KNOWN and problem.wei_tag == "any" or packs(problem, row)
 
 
@@ -96,11 +96,10 @@ def register_tile(problem: MatmulProblem, dot: DotProduct, wide: bool) -> Regist
     return tile_of_block(dot, wide, min(problem.m, _ROWS), vectors, shifted)
 
 
-def _by_brdgmm(problem: ConvProblem, row: str) -> bool:
-    """Whether a depthwise convolution of whole vectors of channels is brdgmm's, the library's kernel of them."""
+def _by_brdgmm(problem: ConvProblem) -> bool:
+    """Whether a depthwise convolution is brdgmm's, the library's kernel of them."""
     left = problem.line or problem.dilation != (1, 1) or shared_by_pixels(problem) or odd_bias(problem)
-    left = left or by_int8_gemm(problem, "avx512_core_vnni")
-    return not left and problem.ic % (16 if "avx512_core" in row else 8) == 0
+    return not (left or by_int8_gemm(problem, "avx512_core_vnni"))
 
 
 def depthwise_tile(problem: ConvProblem, wide: bool, emulated: bool = False) -> RegisterTile:

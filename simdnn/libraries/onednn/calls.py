@@ -51,8 +51,9 @@ SOURCE_COPIED = {"u8": 0.08, "s8": 0.08, "bf16": 0.14}
 #: cycles a weight of sums along K, column after column, where a column's lines stay: a chain of adds, 1.0 by loops of a
 #: Redwood Cove
 SUMMED, SUMMED_THERE = 1.3, 1.0
-#: the same where lines come from the second cache anew: bytes read down columns of 256 to 2048 rows, 512, 768 or 1536
-#: bytes apart, take 2.1 to 3.5 cycles on a Redwood Cove, 1.0 where a column's lines stay
+#: the same where lines come from the second cache anew, as they meet in few sets of the first: bytes read down columns
+#: of 256 to 3000 rows, 512, 768 or 1536 bytes apart, take 2.1 to 3.5 cycles on a Redwood Cove, 1.0 where a column's
+#: lines stay, and 1.3 to 1.4, the second cache's rate, where they are too many but in all sets (466, 903, 960, 1513)
 SUMMED_FROM_L2 = 3.4
 #: cycles of an execution of a primitive beside products, and of each call of its kernel, measured on a Zen 4 with the
 #: smallest problems (docs/validation/primitives-cost.md)
@@ -186,9 +187,10 @@ def _summed(p: MatmulProblem, machine: Machine) -> float:
         return 0.0
     if p.k <= sets * first.ways:
         return SUMMED if first.set_cycles else SUMMED_THERE
-    if not first.set_cycles:
-        return SUMMED_FROM_L2
-    return max(first.line_bytes / second.load_bytes_per_cycle, first.set_cycles / sets)
+    if first.set_cycles:
+        return max(first.line_bytes / second.load_bytes_per_cycle, first.set_cycles / sets)
+    meet = sets * first.line_bytes * first.ways < first.size_bytes
+    return SUMMED_FROM_L2 if meet else max(SUMMED_THERE, first.line_bytes / second.load_bytes_per_cycle)
 
 
 def _sets(p: MatmulProblem, machine: Machine) -> int:
