@@ -291,15 +291,18 @@ class Flows(Keeping):
         self.count[demand] = last - base
 
     def to_queue(self, demand: int, other: int) -> None:
-        """Move lines of what is written from a demand to another one, if the store queue holds them."""
+        """Move lines of what is written from a demand to another one, if the store queue holds them: of tensors that
+        are not told apart.
+        """
         base = demand * self.tensors
         lines = 0.0
         for place in range(base, base + self.count[demand]):
-            lines += self.returned[place]
+            if self.kinds[self.tensor[place]] == OTHER:
+                lines += self.returned[place]
         if lines == 0.0 or lines > self.store_queue:
             return
         for place in range(base, base + self.count[demand]):
-            if self.returned[place] != 0.0:
+            if self.returned[place] != 0.0 and self.kinds[self.tensor[place]] == OTHER:
                 self.add(other, self.tensor[place], self.fetched[place], self.returned[place])
                 self.fetched[place] = 0.0
                 self.returned[place] = 0.0

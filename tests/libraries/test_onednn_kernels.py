@@ -26,7 +26,17 @@ from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.direct import direct
 from simdnn.kernels.x86.dots import BF16, F16_LOADED, FMA, MADDUBS, VNNI, Dot
 from simdnn.libraries.onednn.blocking import depthwise_tile
-from simdnn.libraries.onednn.calls import COLLIDING, EXECUTION, LINE, OLDER, SOURCE_COPIED, SUMMED, SUMMED_THERE, around
+from simdnn.libraries.onednn.calls import (
+    COLLIDING,
+    EXECUTION,
+    LINE,
+    OLDER,
+    SOURCE_COPIED,
+    SUMMED,
+    SUMMED_FROM_L2,
+    SUMMED_THERE,
+    around,
+)
 from simdnn.libraries.onednn.convolution_blocks import convolution_tile
 from simdnn.libraries.onednn.tile_blocks import tile_blocks
 from simdnn.libraries.onednn.tile_lines import lines_at_once
@@ -368,6 +378,58 @@ def test_a_call_for_a_line_and_sums_of_weights_cost_what_was_measured() -> None:
     expected = [SUMMED, line, ZEN4.caches[0].set_cycles / 2]
     assert [sums(k, n) for k, n in ((64, 77), (1500, 77), (768, 2048))] == pytest.approx(expected)
     assert sums(64, 77, SPR) == pytest.approx(SUMMED_THERE)
+    spread, met = sums(1500, 77, SPR), sums(1500, 512, SPR)  # in all sets of the first cache, and in eight of them
+    assert [spread, met] == pytest.approx([64 / SPR.caches[1].load_bytes_per_cycle, SUMMED_FROM_L2])
+
+
+def test_one_tap_with_a_stride_is_called_line_by_line() -> None:
+    def lines(stride: int) -> float:
+        epilogue = Epilogue()
+        p = ConvProblem(2, 64, 14, 14, 96, 1, 1, "f32", "f32", epilogue, strides=(stride, stride), tiles="onednn")
+        return around(p, "conv:avx512_core", SPR) - EXECUTION
+
+    assert [lines(stride) for stride in (1, 2)] == [0, 2 * 7 * 2 * LINE]
+
+
+@pytest.mark.parametrize(("isa", "spread"), [("avx512_core_vnni", 1), ("avx2_vnni", 2)])
+def test_sums_of_a_shifted_source_go_through_f32_and_the_shift_is_brought_every_four_steps(
+    isa: str, spread: int
+) -> None:
+    """18 steps of K, of which the last two are a turn of their own, for each tile of 12 rows by 32 columns."""
+    how: dict[str, Any] = {"m": 12, "k": 72, "n": 32, "isa": isa, "machine": "gnr", "dispatch": "onednn"}
+    kernels = [simdnn.estimate("matmul", dt=f"{src}:s8:s32", **how).kernel for src in ("s8", "u8")]
+    signed, unsigned = (executed(kernel.timed or kernel.program) for kernel in kernels)
+    tiles, vectors = signed["vpermd"] // (5 * spread), signed["vcvtdq2ps"]
+    assert tiles * 5 * spread == signed["vpermd"] and vectors * (512 if spread == 1 else 256) == 12 * 32 * 32
+    assert signed["vcvtps2dq"] == signed["vminps"] == vectors and not unsigned["vcvtdq2ps"] and not unsigned["vpermd"]
+
+
+@pytest.mark.parametrize("isa", ["avx512_core_vnni", "avx2_vnni"])
+@pytest.mark.parametrize("convolves", [False, True])
+def test_a_long_sum_of_a_shifted_source_is_rounded_to_f32(isa: str, convolves: bool) -> None:
+    """Of s8 sources alone: the library has 66080512 for 4097 products of 127 by 127, 1 less than there is of u8."""
+    how: dict[str, Any] = {"dst": "s32", "machine": "gnr", "isa": isa, "dispatch": "onednn"}
+    for dtype, expected in ((np.int8, 66080512), (np.uint8, 66080513)):
+        src, weights = np.full((1, 4097), 127, dtype), np.full((4097, 32), 127, np.int8)
+        if convolves:
+            found = simdnn.convolution(src.reshape(1, -1, 1, 1), weights.T.reshape(32, -1, 1, 1), **how)
+        else:
+            found = simdnn.matmul(src, weights, **how)
+        assert (found.output == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("dt", "isa"), [("bf16:bf16:f32", "avx512_core"), ("u8:s8:s32", "avx512_core"), ("f32:f32:f32", "avx2")]
+)
+def test_channels_that_fill_no_vectors_go_the_librarys_way(dt: str, isa: str) -> None:
+    """A mask leaves some of the last vector out: it takes the time of a whole one."""
+
+    def cycles(channels: int) -> float:
+        image = {"mb": 1, "ic": channels, "oc": channels, "ih": 14, "iw": 14, "kh": 3, "kw": 3, "padding": 1}
+        how: dict[str, Any] = {"dt": dt, "isa": isa, "machine": "gnr", "dispatch": "onednn", "groups": channels}
+        return simdnn.estimate("convolution", **image, **how).cycles
+
+    assert cycles(76) == cycles(80)
 
 
 def test_lines_that_collide_are_copied_at_a_higher_cost() -> None:
@@ -410,7 +472,8 @@ def test_no_bit_of_a_convolution_depends_on_what_the_clock_sees(
     convolve = partial(simdnn.convolution, *given, padding=1, groups=groups, dst=dst, machine=machine, isa=isa)
     theirs = convolve(dispatch="onednn")
     ours = convolve(dispatch=theirs.implementation)
-    assert (theirs.output == ours.output).all() and theirs.kernel.program.body == ours.kernel.program.body
+    assert (theirs.output == ours.output).all()
+    assert src == "s8" or theirs.kernel.program.body == ours.kernel.program.body  # through f32, to s32 as well
     assert theirs.kernel.timed and theirs.kernel.timed != theirs.kernel.program
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from isa_models.machines.loader import cpu_machine as machine
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.x86.rows import KERNELS
-from simdnn.program.records import Affine, Loop, Program
+from simdnn.program.records import Affine, Loop, Op, Program, Register
 from simdnn.timing.cpu.walk import core_time
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.memory import transfers
@@ -54,6 +54,26 @@ def test_the_tile_that_brings_weights_from_memory_waits_for_them() -> None:
     assert cost.core_cycles > cost.levels[-1].cycles  # over the whole run the core has more to do
     assert cost.cycles == pytest.approx(cost.core_cycles + panels * (panel - tile), rel=0.02)
     assert cost.bound == "compute"
+
+
+def test_what_a_tile_stores_waits_in_the_store_queue() -> None:
+    """Tiles of 8 x 2 vectors, whose 16 lines go to L2: beside the next tile's products where the queue holds them."""
+    spr = machine("spr")
+    few, many = (replace(spr, core=replace(spr.core, store_queue=entries)) for entries in (4, 64))
+    without, beside = (estimate_program(gemm("f32", 512, 512, 256, 8, 2), one).cycles for one in (few, many))
+    assert without - beside > 0.4 * 512 * 512 * 4 / spr.caches[1].store_bytes_per_cycle
+
+
+def test_nothing_of_l3_shows_where_dispatch_bounds() -> None:
+    """Loads of lines among idioms of zero, which take a slot each."""
+    gnr = machine("gnr")
+    nothing = Register("zero", "u32", 16)
+    idioms = Loop("z", 80, (Op("vpxor", nothing, (nothing, nothing)),) * 8)
+    turn = (loads("i", 4, Affine.var("t") * 64), idioms)
+    cost = estimate_program(streamed(Loop("t", 32768, turn)), gnr)
+    l2, l3 = cost.levels[1:3]
+    assert cost.bound == "front-end"
+    assert cost.cycles - cost.core_cycles < l2.exposed * l2.cycles + 0.1 * l3.cycles
 
 
 @pytest.mark.parametrize("work", [150, 50])

@@ -189,6 +189,7 @@ def steps(
     first: int = 0,
 ) -> Code:
     """The innermost loop: `count` dots for the accumulators of a tile's rows from `first` on."""
+
     def step(at: Affine) -> Code:
         return _step(unit, reduction, panel, rows, weights, at, first)
 
@@ -209,9 +210,7 @@ def _in_turns(unit: Unit, count: int, step: Callable[[Affine], Code]) -> Code:
     return code + (moved if rest else []) + [s for u in range(count - rest, count) for s in step(Affine(u))]
 
 
-def _step(
-    unit: Unit, reduction: Reduction, panel: Panel, rows: Steps, weights: Affine, at: Affine, first: int
-) -> Code:
+def _step(unit: Unit, reduction: Reduction, panel: Panel, rows: Steps, weights: Affine, at: Affine, first: int) -> Code:
     """One dot for the accumulators of a tile's rows."""
     dot = reduction.dot
     columns = [*(weights + at * panel.step).steps(unit.lanes * dot.depth, panel.vectors)]
