@@ -63,11 +63,22 @@ class OperatorCall(NamedTuple):
     in_rows: bool = True  # whether the first source lies in rows
     channels_last: bool = False  # whether it lies with its channels last
     bias: str = ""  # its type, where there is one
+    operands: tuple[str, ...] = ()  # types of arrays among the post-operations
 
     @property
     def named_last(self) -> bool:
         """Whether the first source lies with its channels last, and not in rows as well."""
         return self.channels_last and not self.in_rows
+
+
+class Part(NamedTuple):
+    """A reorder inside of a primitive: by "loops" over elements, which add 0 to floats, by a "kernel" or a "copy"; how
+    f32 becomes an integer, by a key of `INTEGERS`; and whether denormals become zeros on their way to bf16.
+    """
+
+    by: str
+    integers: str = "bounded"
+    flushes: bool = False
 
 
 class OperatorForm(NamedTuple):
@@ -76,7 +87,9 @@ class OperatorForm(NamedTuple):
     sums where an implementation has several, with sizes that it speaks of. `slopes`: what a prelu behind it multiplies,
     what is "less" than 0, has the "sign" set, or is "no greater" than 0. `merged`: the scales of source and weights
     are multiplied first. `integers`: how f32 becomes one, by a key of `INTEGERS`. `lanes` of f32 in its registers,
-    where these are narrower than the widest. `streams`: whether it stores past the caches.
+    where these are narrower than the widest. `streams`: whether it stores past the caches. `flushes`: whether denormals
+    become zeros on their way to bf16 where no instruction does that. `parts`: of a primitive that reorders its sources
+    one by one, each one's implementation, and that of a reorder behind them.
     """
 
     name: str
@@ -88,6 +101,8 @@ class OperatorForm(NamedTuple):
     integers: str = "bounded"
     lanes: int = 0
     streams: bool = False
+    flushes: bool = False
+    parts: tuple[Part, ...] = ()
 
 
 #: bounded by the type's least and greatest number, where a NaN becomes the least, the greatest, or 0; or converted to

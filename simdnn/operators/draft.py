@@ -246,17 +246,21 @@ class Draft(Followed):
 
     def _rounded(self, name: str, dst: str, scale: Any, point: Any) -> OperatorGraph:
         """f32 values divided by the destination's scale, moved by its zero point, rounded once into its type."""
-        dtype = fmt(dst).dtype
         if point is not None or isinstance(scale, np.ndarray):
             name = name if scale is None else self.add("Div", name, self.number(scale))
             name, scale = name if point is None else self.add("Add", name, self.number(point)), None
+        name = name if scale is None else self.add("Div", name, self.number(scale))
+        how = ("bounded", False) if self.form is None else (self.form.integers, self.form.flushes)
+        return self.finished(self.stored(name, dst, *how), dst)
+
+    def stored(self, name: str, dst: str, integers: str, flushes: bool) -> str:
+        """f32 values rounded once into a type: integers by a key of `INTEGERS` of libraries; `flushes`: denormals of
+        bf16 become zeros.
+        """
+        dtype = fmt(dst).dtype
         if not is_float(dtype):
-            name = name if scale is None else self.add("Div", name, self.number(scale))
-            name = self.own("Quantize", name, to=number(dtype), how=self.form.integers if self.form else "bounded")
-        else:
-            name = name if scale is None else self.add("Div", name, self.number(scale))
-            name = self.narrowed(name, dst)
-        return self.finished(name, dst)
+            return self.own("Quantize", name, to=number(dtype), how=integers)
+        return self.narrowed(self.own("WithoutDenormals", name) if flushes else name, dst)
 
     def narrowed(self, name: str, dst: str) -> str:
         """f32 in another float type; into 8 bits by way of f16 and without saturation, as oneDNN does it."""

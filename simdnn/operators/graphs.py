@@ -14,6 +14,7 @@ import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.errors import shortly
+from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.networks.types import is_float, label
 from simdnn.operators.draft import (
@@ -331,7 +332,7 @@ def reduction(
     every = sorted({axis_of(a, src.ndim) for a in axes}) if isinstance(axes, (list, tuple, range)) else []
     if not every or len(every) < len(axes):
         raise InvalidArgument(f"axes={shortly(axes)}; a list is needed, as [1] or [2, 3], each axis once")
-    if end.exactly and algorithm not in ("max", "min"):
+    if end.exactly:
         return _library_reduction(draft, x, end, src, (every, algorithm, p, eps))
     along = draft.constant(np.array(every, np.int64))
     if algorithm in REDUCTIONS:
@@ -350,14 +351,23 @@ def _library_reduction(
     if lanes and "avx512_core" not in end.caps:
         lanes = 4 if {label(src.dtype), end.dst or label(src.dtype)} & {"s8", "u8"} else 8
     where = {"axes": axes, "lanes": lanes}
+    if algorithm in ("max", "min"):
+        of = fmt(label(src.dtype)) if not lanes and is_float(src.dtype) else fmt("f32")
+        x = draft.own("Reduce", x, kind=algorithm, last=of.greatest, **where)
+        return _ended(draft, x, end, src)
     if algorithm in REDUCTIONS:
         kind = "prod" if algorithm == "mul" else "sum"
-        if kind == "prod" and not lanes and not is_float(src.dtype):
-            return _ended(draft, draft.add("Cast", draft.own("Reduce", "src", kind=kind, **where), to=1), end, src)
+        own, dst = label(src.dtype), end.dst or label(src.dtype)
+        whole = own in ("s8", "u8") or (own == "s32" and dst in ("s8", "u8", "s32"))
+        if not lanes and whole and (kind == "prod" or own == "s32"):
+            total = draft.add("Cast", draft.own("Reduce", "src", kind=kind, **where), to=1)
+            if algorithm == "mean":
+                total = draft.add("Div", total, draft.number(float(prod(src.shape[axis] for axis in axes))))
+            return _ended(draft, total, end, src)
         return _ended(draft, draft.own("Reduce", x, kind=kind, mean=int(algorithm == "mean"), **where), end, src)
     joined, root = NORMS[algorithm]
     power = draft.function("pow", draft.add("Abs", x), 1.0, p)
-    total = draft.add(joined, draft.own("Reduce", power, kind="sum", **where), draft.number(eps))
+    total = draft.add(joined, draft.number(eps), draft.own("Reduce", power, kind="sum", **where))
     inverse = float(np.float32(1) / np.float32(p))
     return _ended(draft, draft.function("pow", total, 1.0, inverse) if root else total, end, src)
 

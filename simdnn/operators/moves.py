@@ -11,23 +11,30 @@ from isa_models import InvalidArgument
 from isa_models.errors import shortly
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.networks.types import label
+from simdnn.libraries import Part
+from simdnn.networks.types import is_float, label
 from simdnn.operators.draft import STORED, TYPES, Draft, Ending, OperatorGraph, axis_of, checked, numeric, scale_of
 from simdnn.primitives.checks import integer, one_of
 
 _SIDES = ("src", "dst")
+_ROUNDED = ("bf16", "f16", "f8_e4m3", "f8_e5m2")
+_NIBBLES = ("s4", "u4", "f4_e2m1")
 
 
 def conversion(src: Array, end: Ending) -> OperatorGraph:
-    draft, own = Draft(checked({"src": src}, STORED)), label(src.dtype)
+    draft, own = Draft(checked({"src": src}, STORED), form=end.form), label(src.dtype)
+    dst = own if end.dst is None else end.dst
     scales = {name: _values("scales", end.scales, name, src) for name in _SIDES}
     points = {name: _values("zero_points", end.zero_points, name, src) for name in _SIDES}
-    given = [*scales.values(), *points.values()]
-    unsigned = _loses_signs(end, own)
-    if end.dst in (None, own) and not end.post_ops and all(value is None for value in given) and not unsigned:
+    asked = bool(end.post_ops) or any(value is not None for value in (*scales.values(), *points.values()))
+    through = end.exactly and own in _ROUNDED  # a library's copy rounds what it has widened, too
+    if own == dst and not asked and not through:
         return draft.finished("src", own)
+    if end.exactly and own == dst == "s32" and not end.post_ops and not end.scales:
+        return draft.finished(_moved_whole(draft, points), "s32")
+    if end.by_reference and is_float(fmt(dst).dtype) and not {own, dst} & {*_NIBBLES}:
+        points["dst"] = 0.0  # loops over elements add one that is 0: -0 becomes 0
     x = draft.floats("src")
-    x = draft.add("Add", x, draft.number(0.0)) if unsigned else x
     x = x if points["src"] is None else draft.add("Sub", x, draft.number(points["src"]))
     x = x if scales["src"] is None else draft.add("Mul", x, draft.number(scales["src"]))
     ending = Ending(end.dst, None, end.post_ops, end.into, {"dst": points["dst"]}, end.form, end.caps)
@@ -39,11 +46,13 @@ def conversion(src: Array, end: Ending) -> OperatorGraph:
     return draft.ended(x, ending, own, inverse, STORED, multiplied=True)
 
 
-def _loses_signs(end: Ending, src: str) -> bool:
-    """Whether a library's loops over elements add 0 to what they read, so that -0 becomes 0."""
-    if not end.by_reference or "avx512_core_fp16" in end.caps:
-        return False
-    return fmt(src).is_float and not {src, end.dst} & {"s4", "u4", "f4_e2m1"}
+def _moved_whole(draft: Draft, points: Mapping[str, Any]) -> str:
+    """A source of s32 moved by zero points as an integer."""
+    x = "src"
+    for name, step in (("src", "Sub"), ("dst", "Add")):
+        if points[name] is not None:
+            x = draft.add(step, x, draft.constant(np.asarray(points[name]).astype(np.int32)))
+    return x
 
 
 def _values(what: str, given: Mapping[str, Any] | None, name: str, src: Array) -> Any:
@@ -89,10 +98,26 @@ def concat(sources: Sequence[Array], end: Ending, *, axis: int = 1) -> OperatorG
             raise InvalidArgument(f"sources of {first.shape} and {array.shape}; all but axis {place} must be the same")
     dst = label(first.dtype) if end.dst is None else one_of("dst", end.dst, TYPES)
     plain = not end.scales and not end.post_ops and end.into is None
-    if plain and all(label(array.dtype) == dst for array in sources):
+    if plain and not (end.form is not None and end.form.parts) and all(label(array.dtype) == dst for array in sources):
         return draft.finished(draft.add("Concat", *names, axis=place), dst)
     wide = [draft.floats(name, scale_of(end.scales, name, (*names, "dst"))) for name in names]
+    if end.form is not None and end.form.parts:
+        own = label(first.dtype)
+        kept = {name for name in names if name not in (end.scales or {}) and own == dst}
+        every = zip(names, wide, end.form.parts, strict=True)
+        stored = [
+            name if name in kept and (how.by == "kernel" or own not in _ROUNDED) else _stored(draft, x, dst, how)
+            for name, x, how in every
+        ]
+        return draft.finished(draft.add("Concat", *stored, axis=place), dst)
     return draft.ended(draft.add("Concat", *wide, axis=place), end, dst, scale_of(end.scales, "dst", (*names, "dst")))
+
+
+def _stored(draft: Draft, x: str, dst: str, how: Part) -> str:
+    """f32 in the destination's type, by a library's reorder."""
+    if how.by == "loops" and is_float(fmt(dst).dtype):
+        x = draft.add("Add", x, draft.number(0.0))
+    return draft.stored(x, dst, how.integers, how.flushes)
 
 
 def weighted_sum(sources: Sequence[Array], end: Ending, *, factors: Sequence[float] = ()) -> OperatorGraph:
@@ -106,13 +131,38 @@ def weighted_sum(sources: Sequence[Array], end: Ending, *, factors: Sequence[flo
         raise InvalidArgument(f"{len(names)} sources, {len(factors)} factors; one a source is needed, or none")
     if any(array.shape != sources[0].shape for array in sources):
         raise InvalidArgument(f"sources of {' and '.join(str(a.shape) for a in sources)}; one shape is needed")
+    numbers = [numeric("factor", factor) for factor in (factors if len(factors) else [1.0] * len(names))]
+    dst = label(sources[0].dtype) if end.dst is None else one_of("dst", end.dst, TYPES)
+    draft.form, form = end.form, end.form
+    if form is not None and form.order:
+        x = _in_pairs(draft, [*zip(names, numbers, strict=True)], form.order == "flushed pairs")
+        return draft.ended(x, end, dst, None)
+    parts = form.parts if form is not None else ()
     x = ""
-    for name, factor in zip(names, factors if len(factors) else [1.0] * len(names), strict=True):
+    for i, (name, number) in enumerate(zip(names, numbers, strict=True)):
         wide = draft.floats(name)
-        number = numeric("factor", factor)
         part = wide if number == 1 else draft.add("Mul", wide, draft.number(number))
         x = draft.add("Add", x, part) if x else part
-    return draft.ended(x, end, label(sources[0].dtype), None)
+        if parts and parts[i].by == "loops":
+            x = draft.add("Add", x, draft.number(0.0))
+    if parts and dst != "f32":
+        return draft.finished(_stored(draft, x, dst, parts[-1]), dst)
+    return draft.ended(x, end, dst, None)
+
+
+def _in_pairs(draft: Draft, given: Sequence[tuple[str, float]], flushed: bool) -> str:
+    """Sources times their factors onto 0, the second of each pair first, products not rounded: a library's dot products
+    of bf16; `flushed`: without denormals.
+    """
+
+    def clean(x: str) -> str:
+        return draft.own("WithoutDenormals", x) if flushed else x
+
+    total = draft.number(0.0)
+    for first in range(0, len(given), 2):
+        for name, factor in reversed(given[first : first + 2]):
+            total = clean(draft.own("MultiplyAdd", clean(draft.floats(name)), draft.number(factor), total))
+    return total
 
 
 def shuffle(src: Array, end: Ending | None = None, *, group: int, axis: int = 1) -> OperatorGraph:

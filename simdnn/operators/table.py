@@ -96,6 +96,8 @@ def call_of(
         options = {**options, **windows.taps_of(several[0], options)}
     if primitive == "pooling":
         options = {**options, **windows.pooled(several[0], options)}
+    if primitive == "resampling":
+        options = {**options, "out": windows.axes_of("size", options["size"], rank - 2)}
     return OperatorCall(
         primitive,
         tuple(label(array.dtype) for array in several),
@@ -109,4 +111,5 @@ def call_of(
         target.caps,
         *graphs.lies(several[0], end.last),
         label(sources["bias"].dtype) if "bias" in sources else "",
+        tuple(label(x.dtype) for op in asked for x in op if isinstance(x, np.ndarray)),
     )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
+from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.windows import window_count
 from simdnn.networks.types import is_float, label
@@ -101,6 +102,9 @@ def pooling(
     }
     own = label(src.dtype)
     greatest = draft.own if end.exactly and is_float(src.dtype) else draft.add
+    of_floats = {}
+    if end.exactly and is_float(src.dtype):
+        of_floats["least"] = -fmt(end.dst or own if end.by_reference else "f32").greatest
     exact = not (end.by_reference and own == "s32")  # a reference passes through f32
     if (
         exact
@@ -110,12 +114,12 @@ def pooling(
         and end.dst in (None, own)
         and end.into is None
     ):
-        return draft.finished(greatest("MaxPool", "src", **windows), own)
+        return draft.finished(greatest("MaxPool", "src", **windows, **of_floats), own)
     direct = end.exactly and not end.by_reference and not is_float(src.dtype)
     whole = direct and own == "s32" and algorithm != "max"
     x = "src" if whole else draft.floats("src", scale_of(end.scales, "src", ("src", "dst")))
     if algorithm == "max":
-        x = greatest("MaxPool", x, **windows)
+        x = greatest("MaxPool", x, **windows, **of_floats)
     else:
         average = draft.own if direct else draft.add
         x = average("AveragePool", x, **windows, count_include_pad=int(algorithm == "avg_include_padding"))

@@ -201,6 +201,7 @@ _POWERS: dict[str, Callable[[Element, Element, Element], Element]] = {
     "one": lambda x, alpha, beta: x * alpha,
     "two": lambda x, alpha, beta: (x * x) * alpha,
 }
+_NEGATIVE_INFINITY = 0xFF800000
 _KNOWN_POWERS = {-1.0: "reciprocal", 0.0: "zero", 0.5: "half", 1.0: "one", 2.0: "two"}
 #: powers as C's powf has them, by whether the exponent is odd, even or no integer
 _POWERS_OF_C = {
@@ -279,7 +280,15 @@ def _power(power: str, lanes: int, reference: bool) -> Callable[[Element, Elemen
     if called in _POWERS:
         return _POWERS[called]
     raised = partial(c_library.power, lanes=lanes) if lanes else _by_logarithm
-    return lambda x, alpha, beta: _POWERS_OF_C[called](x, beta, raised) * alpha
+    found = _POWERS_OF_C[called]
+    if called == "any" and lanes:
+        return lambda x, alpha, beta: found(_without_negative_infinity(x), beta, raised) * alpha
+    return lambda x, alpha, beta: found(x, beta, raised) * alpha
+
+
+def _without_negative_infinity(x: Element) -> Element:
+    """x, or infinity in place of the negative one, whose powers it has by an exponent that is no integer."""
+    return x.bits("xor", zero(x.bits("xor", _NEGATIVE_INFINITY).read_as("s32")).bits("and", SIGN))
 
 
 def _by_logarithm(x: Element, beta: Element) -> Element:

@@ -40,8 +40,11 @@ PLAIN: Mapping[str, Callable[..., Element]] = {
     "hardsigmoid": bounded,
     "hardswish": lambda x, alpha, beta: x * bounded(x, alpha, beta),
 }
-
-
+#: those of kernels on CPUs that differ: of a NaN and a number theirs take the number
+OF_KERNELS: Mapping[str, Callable[..., Element]] = {
+    **PLAIN,
+    "hardsigmoid": lambda x, alpha, beta: (x * alpha + beta).bounded_by(1.0).maximum(0.0),
+}
 #: those of oneDNN's reference that differ: no multiply-add is fused, and zeros have other signs
 OF_REFERENCE: Mapping[str, Callable[..., Element]] = {
     **PLAIN,

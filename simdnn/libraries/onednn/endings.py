@@ -68,11 +68,29 @@ def refuse_ending(call: OperatorCall, shape: Sequence[int], by_reference: bool, 
     for name, *given in call.post_ops:
         if name not in taken:
             raise Refused(f"it takes no {name} behind it")
+        if name == "select" and not _chooses(call, shape, given):
+            raise Refused("it reads the condition of select at other places")
         if name == "sum" and any(given[1:2]) and call.primitive != "deconvolution":
             raise Refused("its sum has no zero point")
         numbers = [number for number in given if not isinstance(number, tuple)]
         if alike and name not in _ALIKE and not (name == "sum" and _plain_sum(numbers)):
             raise Refused(f"which implementation takes it is not known, and {name} differs")
+
+
+def _chooses(call: OperatorCall, shape: Sequence[int], given: Sequence[Sequence[int]]) -> bool:
+    """Whether select behind a primitive reads its condition where it lies: one as large as the output, behind most as
+    large as the operand, too, and in rows.
+    """
+    whole = tuple((*call.shapes[0][:2], *call.options["out"]) if "out" in call.options else shape)
+    operand, condition = map(tuple, given)
+    if condition != whole:
+        return False
+    if call.primitive in ("eltwise", "reduction"):
+        return True
+    if operand != whole or not call.in_rows:
+        return False
+    innermost = call.options.get("axis", -1) % len(shape) == len(shape) - 1
+    return call.primitive != "softmax" or innermost and "avx512_core" in call.caps
 
 
 def _plain_sum(numbers: Sequence[float]) -> bool:

@@ -4,14 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.formats import fmt
-from simdnn.libraries.model import OperatorCall, OperatorForm
+from simdnn.libraries.model import OperatorCall, OperatorForm, Part
 from simdnn.libraries.onednn import deconvolution, reorders
 from simdnn.libraries.onednn.endings import BYTES, Refused, by_kernel, refuse_ending, sharing
 from simdnn.libraries.onednn.narrow import F8
@@ -27,6 +27,9 @@ _NEEDS = {
 #: functions of elements that an integer kernel has
 _OF_INTEGERS = ("relu", "linear", "clip")
 _NORMS = ("norm_lp_max", "norm_lp_sum", "norm_lp_power_p_max", "norm_lp_power_p_sum")
+#: primitives that its reorders make up
+_REORDERED = ("conversion", "concat", "weighted_sum")
+_PAIRED, _MANY = 8, 16  # arrays that its sums of bf16 take, and its simple loop
 JIT, REFERENCE = OperatorForm("jit"), OperatorForm("ref", True)
 
 
@@ -38,25 +41,34 @@ def form(call: OperatorCall) -> OperatorForm:
     known = (*_WIDE, *BYTES, "s32")
     try:
         asking = every
-        if call.primitive in ("weighted_sum", "concat"):
-            asking = tuple(dtype for dtype in every if dtype in F8)
-        elif call.primitive == "conversion":
+        if call.primitive in _REORDERED:
             asking = ()
         elif call.primitive == "deconvolution":
             asking = call.types  # its reference's end writes any
-        if missing := sorted({_NEEDS[dtype] for dtype in asking if dtype in _NEEDS} - call.caps):
+        if call.primitive != "resampling" or call.channels_last:  # a simple loop in rows takes any
+            asking = (*asking, *call.operands)
+        if missing := _missing(asking, call.caps):
+            every = (*every, *call.operands)
             raise Refused(f"{':'.join(every)} needs {' and '.join(missing)}")
-        if call.primitive != "conversion" and (other := [dtype for dtype in every if dtype not in known]):
+        other = [dtype for dtype in every if dtype not in known]
+        if other and call.primitive not in (*_REORDERED, "shuffle"):
             raise Refused(f"{other[0]} is its reference's, whose functions and zeros are not followed")
         rule = _RULES.get(call.primitive)
         if rule is None:
             raise Refused("its bits are not known")
         found = rule(call)
+        if call.primitive == "conversion" or found.parts:
+            return found
         return found if found.integers != "bounded" else found._replace(integers=_integers(call, found))
     except Refused as why:
         raise Unimplemented(
             f"dispatch='onednn' for {call.primitive} of {':'.join(every)}: {why}; what works: dispatch='fastest'"
         ) from None
+
+
+def _missing(types: Sequence[str], caps: frozenset[str]) -> list[str]:
+    """ISA caps that types need and that are not there."""
+    return sorted({_NEEDS[dtype] for dtype in types if dtype in _NEEDS} - caps)
 
 
 def _integers(call: OperatorCall, found: OperatorForm) -> str:
@@ -108,6 +120,10 @@ def _layer_normalization(call: OperatorCall) -> OperatorForm:
     _refuse_s32(call)
     _refuse_scaled(call)
     shape = call.shapes[0]
+    if not 2 <= len(shape) <= 5:
+        raise Refused(f"it has no layer normalization of {len(shape)} dimensions")
+    if not call.in_rows:
+        raise Refused("its reference takes what does not lie in rows, whose sums are not followed")
     if not by_kernel(call, shape, ("scalar", "channel" if len(shape) == 2 else "last")):
         return _ended(call, shape, False, OperatorForm("simple", True))
     return _ended(call, shape, True)
@@ -175,16 +191,15 @@ def _binary(call: OperatorCall) -> OperatorForm:
 
 def _shared_in_kernel(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
     """Whether the vector kernel of binary takes a second source that is shared so (`is_bcast_allowed` of
-    jit_uni_binary.cpp): spatial dimensions from the outermost one on, and with them images, channels, or both.
+    jit_uni_binary.cpp): spatial dimensions from the outermost one on, and with them images, channels, or both. A
+    dimension of 1 is shared.
     """
     whole = (*(1,) * (len(first) - len(second)), *second)
-    shared = [one != other for one, other in zip(first, whole, strict=True)]
-    pixels = shared[2:]
-    if not any(shared) or not pixels:
+    if whole == tuple(first) or len(first) < 3:
         return True
+    images, channels, *pixels = (one != other or one == 1 for one, other in zip(first, whole, strict=True))
     if pixels != sorted(pixels, reverse=True):
         return False
-    images, channels = shared[:2]
     if pixels[-1]:
         return all(pixels) and (images or not channels)
     return channels or not any(pixels)
@@ -223,6 +238,8 @@ def _pooling(call: OperatorCall) -> OperatorForm:
     (dtype,), (shape,), options = call.types, call.shapes, call.options
     spatial = len(shape) - 2
     dilated = max(options["dilation"]) > 1
+    if options.get("algorithm") == "avg_exclude_padding" and _sees_nothing(call):
+        raise Refused("means without padding have taps less than an image apart, and padding narrower than windows")
     floats = fmt(dtype).is_float
     out_ops = by_kernel(call, (*shape[:2], *[2] * spatial), ("scalar", "channel", "none"))
     same = dtype == call.dst and not dilated
@@ -234,11 +251,20 @@ def _pooling(call: OperatorCall) -> OperatorForm:
         if jit and not call.channels_last and _as_large(call, shape, options["out"]):
             raise Refused("in rows its kernel reads second operands as large as the output at other places")
     else:
-        jit = same and call.channels_last and not (options["algorithm"] == "max" and call.post_ops)
+        jit = same and call.channels_last and not (options.get("algorithm", "max") == "max" and call.post_ops)
         jit = jit and out_ops and _fits_registers(call)
         refuse_ending(call, (*shape[:2], *[2] * spatial), not jit)
         return OperatorForm("jit_int", integers="converted") if jit else REFERENCE
     return _ended(call, (*shape[:2], *[2] * spatial), jit and out_ops)
+
+
+def _sees_nothing(call: OperatorCall) -> bool:
+    """Whether its check fears that a window lies beside the image."""
+    options, shape = call.options, call.shapes[0]
+    rank = len(shape) - 2
+    ends = zip(options["padding"][:rank], options["padding"][rank:], strict=True)
+    every = zip(shape[2:], options["kernel"], options["dilation"], ends, strict=True)
+    return any(gap > n or max(pads) > (taps - 1) * gap for n, taps, gap, pads in every)
 
 
 def _as_large(call: OperatorCall, shape: tuple[int, ...], out: list[int]) -> bool:
@@ -269,8 +295,10 @@ def _fits_registers(call: OperatorCall) -> bool:
 def _resampling(call: OperatorCall) -> OperatorForm:
     _refuse_scales(call)
     (shape,) = call.shapes
+    if prod(shape[2:]) == prod(call.options["out"]) == 1:
+        raise Refused("from one pixel to one it writes to other memory")
     out = (*shape[:2], *[2] * (len(shape) - 2))
-    jit = by_kernel(call, out, ("scalar", "channel"))
+    jit = by_kernel(call, out, ("scalar", "channel")) and _missing(call.operands, call.caps) == []
     order = "corner by corner" if call.in_rows else "plane by plane"
     return _ended(call, out, jit, OperatorForm("simple" if call.in_rows else "ref", True, order))
 
@@ -280,19 +308,51 @@ def _concat(call: OperatorCall) -> OperatorForm:
         raise Refused("it takes scales of sources, and nothing behind them")
     if len({*call.types}) > 1:
         raise Refused("it takes sources of one type")
-    if {call.types[0], call.dst} == {"s32", "f16"}:
-        raise Refused("it has no reorder between s32 and f16")
-    outer = call.shapes[0][: call.options.get("axis", 1) % len(call.shapes[0])]
-    if {call.types[0], call.dst} == {"s32", "bf16"} and (
-        "avx512_core_bf16" not in call.caps or len(call.shapes) > 1 and prod(outer) > 1
-    ):
-        raise Refused("between s32 and bf16 it has copies alone, and needs avx512_core_bf16")
-    if {"f16", "f8_e4m3", "f8_e5m2"} & {call.types[0], call.dst} and "avx512_core_fp16" not in call.caps:
-        raise Refused(f"{call.types[0]}:{call.dst} needs avx512_core_fp16")
-    return JIT
+    src, dst = call.types[0], call.dst
+    if src == dst and not call.scales and src not in F8 and _NEEDS.get(src, "avx2") in call.caps:
+        return JIT
+    return OperatorForm("ref", parts=tuple(_joined(call, i) for i in range(len(call.types))))
 
 
-def _plain(call: OperatorCall) -> OperatorForm:
+def _joined(call: OperatorCall, i: int) -> Part:
+    """The reorder of a source into its part of the destination: between equal layouts along the first dimension."""
+    shape, axis = call.shapes[i], call.options.get("axis", 1) % len(call.shapes[i])
+    plain, src, dst = f"src{i}" not in call.scales, call.types[i], call.dst
+    by = reorders.implementation(src, dst, call.caps, plain, axis == 0)
+    if not by:
+        raise Refused(f"it has no reorder between {src} and {dst} here")
+    lines = call.in_rows and len(shape) in (3, 4) and prod(shape[:axis]) == 1
+    return reorders.part(src, dst, call.caps, "copy" if lines and plain and src == "f32" else by, plain, lines)
+
+
+def _weighted_sum(call: OperatorCall) -> OperatorForm:
+    """Dot products of pairs of bf16; a simple loop over one type; or a reorder of each source to f32, and of that."""
+    if call.scales or call.post_ops:
+        raise Refused("it takes no scales and no post-operations")
+    src, dst, caps = call.types[0], call.dst, call.caps
+    if {*call.types} == {src} and src in _WIDE and dst in (src, "f32") and _NEEDS.get(src, "avx2") in caps:
+        factors = call.options.get("factors", ())
+        if src == "bf16" and len(call.types) <= _PAIRED and all(map(_is_bf16, factors)):
+            return OperatorForm("jit_xf16", order="flushed pairs" if "avx512_core_bf16" in caps else "pairs")
+        if len(call.types) <= _MANY:
+            return JIT
+    parts = []
+    for dtype in call.types:
+        if not (by := reorders.implementation(dtype, "f32", caps, False)):
+            raise Refused(f"it has no reorder from {dtype} to f32 here")
+        parts.append(reorders.part(dtype, "f32", caps, by, False))
+    if not (by := reorders.implementation("f32", dst, caps)):
+        raise Refused(f"it has no reorder from f32 to {dst} here")
+    lines = call.in_rows and len(call.shapes[0]) in (3, 4)
+    return OperatorForm("ref", parts=(*parts, reorders.part("f32", dst, caps, by, True, lines)))
+
+
+def _is_bf16(number: float) -> bool:
+    """Whether a number of f32 is one of bf16."""
+    return not int(np.float32(number).view(np.uint32)) & 0xFFFF
+
+
+def _shuffle(call: OperatorCall) -> OperatorForm:
     if call.scales or call.post_ops:
         raise Refused("it takes no scales and no post-operations")
     return JIT
@@ -310,8 +370,8 @@ _RULES: dict[str, Callable[[OperatorCall], OperatorForm]] = {
     "pooling": _pooling,
     "resampling": _resampling,
     "concat": _concat,
-    "weighted_sum": _plain,
-    "shuffle": _plain,
+    "weighted_sum": _weighted_sum,
+    "shuffle": _shuffle,
     "conversion": reorders.form,
     "deconvolution": deconvolution.form,
 }

@@ -16,11 +16,12 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.activations import exp, function_of, log, power_of
 from simdnn.kernels.common.expression import Element
 from simdnn.kernels.common.masks import negative, opposite
-from simdnn.kernels.common.pointwise import OF_REFERENCE, PLAIN, function_on_gpus
+from simdnn.kernels.common.pointwise import OF_KERNELS, OF_REFERENCE, PLAIN, function_on_gpus
 from simdnn.kernels.common.postops import ELTWISE, PostOp
 from simdnn.kernels.common.resample import MOST_PIXELS, ResampleProblem, places_of, resampling
 from simdnn.networks.kernels import Formula, Kernels, shadow
 from simdnn.networks.model import Node
+from simdnn.networks.ops import extremes
 from simdnn.networks.ops.elementwise import by_numpy
 from simdnn.networks.ops.ordered import in_two_lanes
 from simdnn.networks.ops.pool import PoolWindows
@@ -29,13 +30,16 @@ from simdnn.networks.ops.registry import OWN, operator
 from simdnn.networks.ops.shape import view
 from simdnn.networks.types import bits, element, is_float, limits
 
+_AXES = 3  # planes, rows, columns
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 def formula(name: str, alpha: float, beta: float, lanes: int, reference: bool = False) -> Formula:
     """A function by oneDNN's name for registers of `lanes` lanes; 0 on GPUs, which look nothing up in registers.
     `reference`: as its loops over elements have it.
     """
     op = PostOp(name, len(ELTWISE[name]), power=power_of(beta) if name == "pow" else "")
-    plain = (OF_REFERENCE if reference else PLAIN).get(name)
+    plain = (OF_REFERENCE if reference else OF_KERNELS if lanes else PLAIN).get(name)
     found = plain or (function_of(op, lanes, reference) if lanes else function_on_gpus(op))
     numbers = (alpha, beta)[: op.numbers]
     return lambda x: found(x, *(x.same(number) for number in numbers))
@@ -111,6 +115,15 @@ def multiply_add(k: Kernels, node: Node, x: Array, factor: Array, addend: Array)
     return k.map(lambda a, b, c: a.fma(b, c), x, factor, addend, name="scale")
 
 
+@operator("WithoutDenormals", domain=OWN)
+def without_denormals(k: Kernels, node: Node, x: Array) -> Array:
+    """f32 with zeros in place of denormals, as instructions of bf16 and C++'s conversion have them: no time of its
+    own.
+    """
+    small = np.abs(x) < np.finfo(np.float32).tiny if k.values else False
+    return np.where(small, np.copysign(np.float32(0), x), x) if np.any(small) else x
+
+
 @operator("Accumulate", domain=OWN)
 def accumulate(k: Kernels, node: Node, x: Array, held: Array) -> Array:
     """x + scale * held, rounded once."""
@@ -134,12 +147,24 @@ def softmax(k: Kernels, node: Node, x: Array) -> Array:
 def _softmax(k: Kernels, x: Array, axis: int, logarithm: int) -> Array:
     axes, lanes = [axis], k.words.lanes
     top = k.reduce("max", x, axes)
+    if k.values and extremes.is_special(x):
+        top = _greatest(x, axis, lanes)
     powers = k.map(lambda v, t: exp(v - t), x, top, name="exp")
     total = k.reduce("sum", powers, axes, order="turns, rest first")
     if logarithm:
         total = k.map(lambda s: log(s, lanes), total, name="log")
         return k.map(lambda v, t, s: v - t - s, x, top, total, name="logsoftmax")
     return k.map(lambda v, s: v * s, powers, k.map(lambda s: 1.0 / s, total, name="reciprocal"), name="mul")
+
+
+def _greatest(x: Array, axis: int, lanes: int) -> Array:
+    """What the library's softmax takes for the greatest of each line, the innermost ones in registers; it may differ
+    from lane to lane where a NaN is among them.
+    """
+    if prod(x.shape[axis % x.ndim + 1 :]) == 1:
+        return extremes.in_turns(x.reshape(-1, x.shape[axis]), lanes, -_LARGEST).reshape(x.shape)
+    found = extremes.chained("max", extremes.lines_of(x, [axis]), -_LARGEST)
+    return np.expand_dims(found.reshape([n for i, n in enumerate(x.shape) if i != axis]), axis)
 
 
 @operator("LayerNormalization", domain=OWN)
@@ -190,8 +215,10 @@ def _averaged_by_lines(k: Kernels, x: Array, square: bool) -> Array:
 
 @operator("MaxPool", domain=OWN)
 def max_pool(k: Kernels, node: Node, x: Array) -> Array:
-    """The greatest of each window of floats; of two zeros the first."""
-    return PoolWindows(k, node, x).run(k, "max", None, first=True)
+    """The greatest of each window of floats, and of a number that is the `least`; of two zeros the first."""
+    found = PoolWindows(k, node, x).run(k, "max", None, first=True)
+    least = np.float32(node.number("least"))
+    return np.where(found > least, found, least).astype(x.dtype) if k.values and extremes.is_special(x) else found
 
 
 @operator("AveragePool", domain=OWN)
@@ -307,6 +334,8 @@ def _corner_by_corner(
         value = _taken(k, x, [(lo, hi)[bit] for bit, lo, hi in zip(corner, lows, highs, strict=True)])
         for axis, bit in enumerate(corner):
             value = k.map(lambda v, w: v * w, value, _along(pairs[axis][bit], axis, rank), name="resize")
+        if total is None and k.values:
+            value = value + np.float32(0)  # sums begin with 0: -0 becomes 0
         total = value if total is None else k.map(lambda a, b: a + b, total, value, name="resize")
     assert total is not None
     return total
@@ -315,8 +344,12 @@ def _corner_by_corner(
 def _plane_by_plane(
     k: Kernels, x: Array, lows: Sequence[Array], highs: Sequence[Array], pairs: Sequence[tuple[Array, Array]]
 ) -> Array:
-    """a * share + b * (1 - share) on the first axis, then on the one behind, all rounded."""
+    """a * share + b * (1 - share) on the first axis, then on the one behind, all rounded. Axes that images lack are
+    there with shares of 1 and 0, so that an infinity becomes a NaN.
+    """
     rank = len(lows)
+    if rank < _AXES and k.values and not np.isfinite(x).all():
+        x = np.where(np.isfinite(x), x, np.float32(np.nan))
     for axis in range(rank):
         whole = [np.arange(size) for size in x.shape[2:]]
         low, high = (_taken(k, x, [*whole[:axis], index[axis], *whole[axis + 1 :]]) for index in (lows, highs))

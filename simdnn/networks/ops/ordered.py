@@ -16,6 +16,7 @@ from simdnn.kernels.common.expression import Element
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy
+from simdnn.networks.ops.extremes import EXTREMES, chained, in_register, is_special, lines_of
 from simdnn.networks.ops.registry import OWN, operator
 from simdnn.networks.ops.shape import view
 from simdnn.networks.types import is_float
@@ -23,8 +24,6 @@ from simdnn.networks.types import is_float
 _STEPS: dict[str, Callable[[Element, Element], Element]] = {
     "sum": lambda a, b: a + b,
     "prod": lambda a, b: a * b,
-    "max": lambda a, b: a.maximum(b),
-    "min": lambda a, b: a.minimum(b),
 }
 _FOURS = 8  # elements: a compiler's loop over a run of as many has four lanes
 _BLOCK = 16  # pixels that its group normalization converts together
@@ -90,15 +89,18 @@ def _of_register(k: Kernels, kind: str, x: Array, lanes: int) -> Array:
 @operator("Reduce", domain=OWN)
 def reduce(k: Kernels, node: Node, x: Array) -> Array:
     """`kind` over `axes`, divided by their size where `mean`: a chain, or registers of `lanes` lanes along a line. Of
-    integers it is the product, as s32.
+    integers it is the sum or product, as s32. "max" and "min" begin with the `last` number of a type.
 
     What fills no register is joined by itself and goes onto the first lane.
     """
     kind, axes, lanes = node.text("kind"), node.integers("axes"), node.integer("lanes", 0)
-    if not is_float(x.dtype):  # the product of integers wraps
-        return by_numpy(k, lambda v: np.prod(v, tuple(axes), np.int32, keepdims=True), x, steps=1, dst=np.int32)
+    if not is_float(x.dtype):  # integers wrap
+        joined = np.prod if kind == "prod" else np.sum
+        return by_numpy(k, lambda v: joined(v, tuple(axes), np.int32, keepdims=True), x, steps=1, dst=np.int32)
     shape = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
     count = prod(x.shape[axis] for axis in axes)
+    if kind in EXTREMES:
+        return k.reduce(kind, x, axes, values=_extremes(node, x, lanes) if k.values and is_special(x) else None)
     if not lanes:
         total = chain(k, kind, x, axes)
     elif lanes == k.words.lanes:
@@ -108,12 +110,20 @@ def reduce(k: Kernels, node: Node, x: Array) -> Array:
     return k.map(lambda v: v / float(count), total, name="div") if node.integer("mean", 0) else total
 
 
+def _extremes(node: Node, x: Array, lanes: int) -> Callable[[], Array]:
+    """The greatest or least of lines by a library's registers or its loop, which begin with a type's last number."""
+    kind, axes = node.text("kind"), node.integers("axes")
+    nothing = (-1 if kind == "max" else 1) * node.number("last")
+    lines = lines_of(x, axes)
+    return lambda: in_register(kind, lines, lanes, nothing) if lanes else chained(kind, lines, nothing)
+
+
 def _of_line(k: Kernels, kind: str, x: Array, lanes: int) -> Array:
     """Rows (rows, n) to (rows, 1): one register of lanes along each."""
     rows, n = x.shape
     turns, rest = divmod(n, lanes)
     tail = _of_register(k, kind, _part(k, x, n - rest, n), lanes) if rest else None
-    nothing = {"prod": 1.0, "sum": 0.0, "max": -float(np.finfo(np.float32).max), "min": float(np.finfo(np.float32).max)}
+    nothing = {"prod": 1.0, "sum": 0.0}
     if not turns:
         assert tail is not None
         return k.map(lambda t: _STEPS[kind](t.same(nothing[kind]), t), tail, name=kind)
@@ -128,7 +138,7 @@ def _of_line(k: Kernels, kind: str, x: Array, lanes: int) -> Array:
 def in_two_lanes(k: Kernels, x: Array) -> Array:
     """Sums (rows, 1) of x (rows, n): of even and of odd elements, both, then what is left."""
     rows, n = x.shape
-    total = _part(k, x, 0, 1)
+    total = _part(k, x, 0, 1) + np.float32(0) if k.values else _part(k, x, 0, 1)  # from 0 on: -0 becomes 0
     if n > 1:
         pairs = view(k, _part(k, x, 0, n - n % 2), (rows, n // 2, 2))
         total = halves(k, "sum", view(k, chain(k, "sum", pairs, [1]), (rows, 2)), 1)
