@@ -1,7 +1,8 @@
 """Recorded outputs of oneDNN 3.13.2's primitives on a Zen 4, at up to four ISA caps: deconvolutions, reductions,
 statistics and what its reference ends (tests/vectors/onednn_orders); functions of C's library, NaN on its way to
 integers, inner products by its GEMM (tests/vectors/onednn_reference); images whose channels lie last, and biases of
-other types than f32 (tests/vectors/onednn_last).
+other types than f32 (tests/vectors/onednn_last). NaN, infinities, zeros of both signs and denormals on a Granite Rapids
+(tests/vectors/onednn_special).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from simdnn import Attr, Quant
 from simdnn.libraries.onednn.deconvolution import Transposed
 from tests.recorded import runs, typed
 
-FOLDERS = [Path(__file__).parent / "vectors" / name for name in ("onednn_orders", "onednn_reference", "onednn_last")]
+NAMES = ("onednn_orders", "onednn_reference", "onednn_last", "onednn_special")
+FOLDERS = [Path(__file__).parent / "vectors" / name for name in NAMES]
 CASES = [case for folder in FOLDERS for case in json.loads((folder / "manifest.json").read_text())["cases"]]
 STORED = {name: array for folder in FOLDERS for name, array in np.load(folder / "outputs.npz").items()}
 
@@ -48,13 +50,13 @@ def bits(array: Array) -> Array:
 @pytest.mark.parametrize(("case", "cap"), runs(CASES))
 def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
     options = {
-        n: tuple(v) if n in ("strides", "padding", "dilation") and isinstance(v, list) else v
+        n: tuple(v) if n in ("strides", "padding", "dilation", "kernel", "size") and isinstance(v, list) else v
         for n, v in read(case["options"]).items()
     }
     if case["call"] == "inner_product":
         quants = {n: Quant(v, "per_oc") if np.ndim(v) else np.float32(v) for n, v in options.pop("scales", {}).items()}
         options["attr"] = Attr(scales=quants, post_ops=options.pop("post_ops", []))
-    where: dict[str, Any] = {"machine": "zen4", "isa": cap.lower(), "dispatch": "onednn"}
+    where: dict[str, Any] = {"machine": case.get("machine", "zen4"), "isa": cap.lower(), "dispatch": "onednn"}
     result = getattr(simdnn, case["call"])(*read(case["args"]), **options, **where)
     assert getattr(result, "library", case["runs"][cap]["impl"]) == case["runs"][cap]["impl"]
     found = result.output

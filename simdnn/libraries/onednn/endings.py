@@ -87,10 +87,7 @@ def _chooses(call: OperatorCall, shape: Sequence[int], given: Sequence[Sequence[
         return False
     if call.primitive in ("eltwise", "reduction"):
         return True
-    if operand != whole or not call.in_rows:
-        return False
-    innermost = call.options.get("axis", -1) % len(shape) == len(shape) - 1
-    return call.primitive != "softmax" or innermost and "avx512_core" in call.caps
+    return call.primitive != "softmax" and operand == whole and call.in_rows
 
 
 def _plain_sum(numbers: Sequence[float]) -> bool:

@@ -186,7 +186,16 @@ def _binary(call: OperatorCall) -> OperatorForm:
     jit = jit and by_kernel(call, shape, ("scalar", "channel", "last", "none"))
     if "sum" in [kind for kind, *_ in call.post_ops] and call.types[0] != call.dst:
         jit = False
-    return _ended(call, shape, jit and _shared_in_kernel(first, second))
+    jit = jit and _shared_in_kernel(first, second)
+    beside = [part for _, *given in call.post_ops for part in given if isinstance(part, tuple)]
+    if jit and call.options["algorithm"] == "select" and any(_by_part(operand, shape) for operand in beside):
+        raise Refused("behind select it reads second operands by channel or column at other places")
+    return _ended(call, shape, jit)
+
+
+def _by_part(operand: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether an operand is neither one value nor as large as the output."""
+    return not {"scalar", "none"} & {*sharing(operand, shape)}
 
 
 def _shared_in_kernel(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
@@ -322,7 +331,8 @@ def _joined(call: OperatorCall, i: int) -> Part:
     if not by:
         raise Refused(f"it has no reorder between {src} and {dst} here")
     lines = call.in_rows and len(shape) in (3, 4) and prod(shape[:axis]) == 1
-    return reorders.part(src, dst, call.caps, "copy" if lines and plain and src == "f32" else by, plain, lines)
+    copied = lines and plain and src == "f32" and dst in BYTES
+    return reorders.part(src, dst, call.caps, "copy" if copied else by, plain, lines)
 
 
 def _weighted_sum(call: OperatorCall) -> OperatorForm:
