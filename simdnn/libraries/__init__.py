@@ -10,7 +10,7 @@ from isa_models import InvalidArgument
 from isa_models.errors import did_you_mean
 from simdnn.kernels.common.problems import Problem
 from simdnn.libraries import fbgemm, ggml, onednn, onnxruntime
-from simdnn.libraries.model import Form, Library, LineSums, OperatorCall, OperatorForm, Part, Pick, refuses
+from simdnn.libraries.model import Form, Library, LineSums, OperatorCall, OperatorForm, Pick, ReorderPart, refuses
 from simdnn.libraries.onednn.limits import MOST_DIMS, MOST_POST_OPS
 from simdnn.libraries.onednn.log import line as log_line
 from simdnn.libraries.onednn.refusals import no_reorder
@@ -42,7 +42,7 @@ __all__ = [
     "LineSums",
     "OperatorCall",
     "OperatorForm",
-    "Part",
+    "ReorderPart",
     "Pick",
     "choose",
     "is_reference",

@@ -71,7 +71,7 @@ class OperatorCall(NamedTuple):
         return self.channels_last and not self.in_rows
 
 
-class Part(NamedTuple):
+class ReorderPart(NamedTuple):
     """A reorder inside of a primitive: by "loops" over elements, which add 0 to floats, by a "kernel" or a "copy"; how
     f32 becomes an integer, by a key of `INTEGERS`; and whether denormals become zeros on their way to bf16.
     """
@@ -102,7 +102,7 @@ class OperatorForm(NamedTuple):
     lanes: int = 0
     streams: bool = False
     flushes: bool = False
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ReorderPart, ...] = ()
 
 
 #: bounded by the type's least and greatest number, where a NaN becomes the least, the greatest, or 0; or converted to

@@ -11,7 +11,7 @@ from isa_models import InvalidArgument
 from isa_models.errors import shortly
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.libraries import Part
+from simdnn.libraries import ReorderPart
 from simdnn.networks.types import is_float, label
 from simdnn.operators.draft import STORED, TYPES, Draft, Ending, OperatorGraph, axis_of, checked, numeric, scale_of
 from simdnn.primitives.checks import integer, one_of
@@ -113,7 +113,7 @@ def concat(sources: Sequence[Array], end: Ending, *, axis: int = 1) -> OperatorG
     return draft.ended(draft.add("Concat", *wide, axis=place), end, dst, scale_of(end.scales, "dst", (*names, "dst")))
 
 
-def _stored(draft: Draft, x: str, dst: str, how: Part) -> str:
+def _stored(draft: Draft, x: str, dst: str, how: ReorderPart) -> str:
     """f32 in the destination's type, by a library's reorder."""
     if how.by == "loops" and is_float(fmt(dst).dtype):
         x = draft.add("Add", x, draft.number(0.0))

@@ -104,7 +104,8 @@ def pooling(
     greatest = draft.own if end.exactly and is_float(src.dtype) else draft.add
     of_floats = {}
     if end.exactly and is_float(src.dtype):
-        of_floats["least"] = -fmt(end.dst or own if end.by_reference else "f32").greatest
+        of = fmt(end.dst or own if end.by_reference else "f32")
+        of_floats["least"] = -of.greatest if of.is_float else float(of.low)
     exact = not (end.by_reference and own == "s32")  # a reference passes through f32
     if (
         exact

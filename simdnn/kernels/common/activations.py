@@ -204,7 +204,7 @@ _POWERS: dict[str, Callable[[Element, Element, Element], Element]] = {
 _NEGATIVE_INFINITY = 0xFF800000
 _KNOWN_POWERS = {-1.0: "reciprocal", 0.0: "zero", 0.5: "half", 1.0: "one", 2.0: "two"}
 #: powers as C's powf has them, by whether the exponent is odd, even or no integer
-_POWERS_OF_C = {
+_POWERS_OF_C: dict[str, Callable[..., Element]] = {
     "odd": lambda x, beta, raised: raised(x.abs(), beta).bits("xor", x.bits("and", SIGN)),
     "even": lambda x, beta, raised: raised(x.abs(), beta),
     "any": lambda x, beta, raised: raised(x, beta),

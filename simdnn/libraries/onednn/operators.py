@@ -11,7 +11,7 @@ import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.formats import fmt
-from simdnn.libraries.model import OperatorCall, OperatorForm, Part
+from simdnn.libraries.model import OperatorCall, OperatorForm, ReorderPart
 from simdnn.libraries.onednn import deconvolution, reorders
 from simdnn.libraries.onednn.endings import BYTES, Refused, by_kernel, refuse_ending, sharing
 from simdnn.libraries.onednn.narrow import F8
@@ -307,7 +307,8 @@ def _resampling(call: OperatorCall) -> OperatorForm:
     if prod(shape[2:]) == prod(call.options["out"]) == 1:
         raise Refused("from one pixel to one it writes to other memory")
     out = (*shape[:2], *[2] * (len(shape) - 2))
-    jit = by_kernel(call, out, ("scalar", "channel")) and _missing(call.operands, call.caps) == []
+    jit = by_kernel(call, out, ("scalar", "channel")) and not _missing(call.operands, call.caps)
+    jit = jit and not (call.in_rows and prod(shape[2:]) == 1)  # which it takes for channels last, unlike the output
     order = "corner by corner" if call.in_rows else "plane by plane"
     return _ended(call, out, jit, OperatorForm("simple" if call.in_rows else "ref", True, order))
 
@@ -323,7 +324,7 @@ def _concat(call: OperatorCall) -> OperatorForm:
     return OperatorForm("ref", parts=tuple(_joined(call, i) for i in range(len(call.types))))
 
 
-def _joined(call: OperatorCall, i: int) -> Part:
+def _joined(call: OperatorCall, i: int) -> ReorderPart:
     """The reorder of a source into its part of the destination: between equal layouts along the first dimension."""
     shape, axis = call.shapes[i], call.options.get("axis", 1) % len(call.shapes[i])
     plain, src, dst = f"src{i}" not in call.scales, call.types[i], call.dst

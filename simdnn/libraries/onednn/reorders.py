@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from isa_models.formats import fmt
-from simdnn.libraries.model import OperatorCall, OperatorForm, Part
+from simdnn.libraries.model import OperatorCall, OperatorForm, ReorderPart
 from simdnn.libraries.onednn.endings import BYTES, WHOLE, Refused
 
 _LANES = 4  # of f32, whatever the cap: `process_unroll_generic_step` of jit_uni_reorder.cpp
@@ -82,17 +82,17 @@ def form(call: OperatorCall) -> OperatorForm:
     return OperatorForm("jit", lanes=_LANES, integers=how.integers)
 
 
-def part(src: str, dst: str, caps: frozenset[str], by: str, plain: bool = True, lines: bool = False) -> Part:
+def part(src: str, dst: str, caps: frozenset[str], by: str, plain: bool = True, lines: bool = False) -> ReorderPart:
     """A reorder by such an implementation. `lines`: whether it is of three or four dimensions in rows, which a reorder
     for recurrent layers takes from f32 to bytes.
     """
     if by == "loops":
-        return Part(by, "zero" if dst in BYTES else "bounded", dst == "bf16" and "avx512_core" not in caps)
+        return ReorderPart(by, "zero" if dst in BYTES else "bounded", dst == "bf16" and "avx512_core" not in caps)
     if by == "copy":
         if lines and src == "f32" and dst in BYTES:
-            return Part(by, "zero")
-        return Part(by, "greatest" if dst == "u8" and "avx512_core" in caps else "bounded")
-    return Part(by, "converted" if plain and src in (*_SIXTEEN, *_NARROW) else "bounded")
+            return ReorderPart(by, "zero")
+        return ReorderPart(by, "greatest" if dst == "u8" and "avx512_core" in caps else "bounded")
+    return ReorderPart(by, "converted" if plain and src in (*_SIXTEEN, *_NARROW) else "bounded")
 
 
 def _attributes(call: OperatorCall) -> bool:

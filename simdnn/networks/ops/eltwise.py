@@ -158,8 +158,8 @@ def _softmax(k: Kernels, x: Array, axis: int, logarithm: int) -> Array:
 
 
 def _greatest(x: Array, axis: int, lanes: int) -> Array:
-    """What the library's softmax takes for the greatest of each line, the innermost ones in registers; it may differ
-    from lane to lane where a NaN is among them.
+    """The greatest of each line as the library's softmax finds it, along the innermost axis in registers; it may differ
+    from lane to lane where a NaN is there.
     """
     if prod(x.shape[axis % x.ndim + 1 :]) == 1:
         return extremes.in_turns(x.reshape(-1, x.shape[axis]), lanes, -_LARGEST).reshape(x.shape)
@@ -218,7 +218,7 @@ def max_pool(k: Kernels, node: Node, x: Array) -> Array:
     """The greatest of each window of floats, and of a number that is the `least`; of two zeros the first."""
     found = PoolWindows(k, node, x).run(k, "max", None, first=True)
     least = np.float32(node.number("least"))
-    return np.where(found > least, found, least).astype(x.dtype) if k.values and extremes.is_special(x) else found
+    return np.where(found > least, found, least).astype(x.dtype) if k.values else found
 
 
 @operator("AveragePool", domain=OWN)

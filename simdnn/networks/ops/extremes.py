@@ -27,7 +27,7 @@ def is_special(x: Array) -> bool:
 
 
 def chained(kind: str, x: Array, nothing: float) -> Array:
-    """Of each line (rows, n), element after element from `nothing` on: (rows,)."""
+    """The extreme of each line (rows, n), element after element from `nothing` on: (rows,)."""
     found = np.full(x.shape[0], nothing, np.float32)
     for column in x.T:
         found = EXTREMES[kind](found, column)
@@ -35,8 +35,8 @@ def chained(kind: str, x: Array, nothing: float) -> Array:
 
 
 def in_register(kind: str, x: Array, lanes: int, nothing: float) -> Array:
-    """Of each line (rows, n), one register of lanes along it; what fills none is joined by itself and goes onto the
-    first lane.
+    """The extreme of each line (rows, n), by one register of lanes along it; what fills none is joined by itself and
+    goes onto the first lane.
     """
     rows, n = x.shape
     turns, rest = divmod(n, lanes)
@@ -49,7 +49,7 @@ def in_register(kind: str, x: Array, lanes: int, nothing: float) -> Array:
 
 
 def _scalar(kind: str, x: Array, lanes: int) -> Array:
-    """The lanes of a register, of which some may be empty, onto one: halves, then four one by one."""
+    """The lanes of a register, and some may be empty, onto one: halves, then four one by one."""
     count = x.shape[1]
     if lanes == 4:
         found = x[:, 0]
