@@ -150,6 +150,21 @@ def test_loads_of_one_byte_come_again(halves: str, nops: int, measured: float) -
 
 
 @pytest.mark.parametrize(
+    ("order", "measured"),
+    [
+        ("cccc", 4.26), ("caaa", 1.66), ("caaaa", 1.99), ("caaaaaa", 2.68), ("caaaaaaaa", 3.99), ("caacaa", 3.99),
+        ("ccaaaa", 2.99), ("caaacaaa", 3.33), ("caacaacaacaa", 7.99),
+    ],
+)  # fmt: skip
+def test_loads_that_cross_lines_come_twice(order: str, measured: float) -> None:
+    """Each (c) takes its pipe's turn twice, so three loads of which one crosses as long as two rounds of three."""
+    cross = [f"vmovups ymm{i}, [rsi+{256 * i + 56}]" for i in range(order.count("c"))]
+    apart = [f"mov rbp, [rdx+{64 * i + 24 + 8 * (i % 4)}]" for i in range(order.count("a"))]
+    lines = [cross.pop(0) if kind == "c" else apart.pop(0) for kind in order]
+    assert cycles(lines) == pytest.approx(measured, rel=0.065)
+
+
+@pytest.mark.parametrize(
     ("lines", "measured"),
     [
         (["lock add qword ptr [rdi], rax"], 17.96),

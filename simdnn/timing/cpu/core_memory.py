@@ -25,6 +25,8 @@ from simdnn.timing.cpu.core_nodes import LOW
 from simdnn.timing.cpu.core_state import COMMIT, LOAD, NODES, NOWHERE, OPERATION, UNKNOWN, UNPLACED
 from simdnn.timing.cpu.translate import Floats, Ints
 
+HALVES = 7  # loads at most that have read from the first of their two lines (measured on a Redwood Cove)
+
 
 class CoreMemory(CoreMeetings):
     """Loads and stores in flight."""
@@ -34,6 +36,7 @@ class CoreMemory(CoreMeetings):
     pipes_of: Floats
     late: Floats
     load_debt: float  # pipes that the last load has still to take, one of more lines than there are pipes
+    halves: int  # loads that have read from their first line, and not yet from their second
     places: Ints  # of the loads of this cycle: where in their lines they begin, and end
     place_ends: Ints
     # Units that form addresses: the one that the next address is bound to, how many wait, what each does in this cycle.
@@ -71,7 +74,8 @@ class CoreMemory(CoreMeetings):
             if self.places_matter != 0:
                 self.place[load] = met >> AT_PLACE & PLACES
             if met & CROSSES != 0:
-                self.pipes_of[load] = max(self.load_pipes[row], self.crossing_pipes[row])
+                if self.replay == 0 or self.load_share[row] > 1:
+                    self.pipes_of[load] = max(self.load_pipes[row], self.crossing_pipes[row])
                 self.late[load] = self.crossing_latency[row]
             if met >> AT_SOURCE != 0:
                 read = self.forwarded(row, load, (met >> AT_SOURCE) - 1, met & WHOLE)
@@ -131,7 +135,8 @@ class CoreMemory(CoreMeetings):
         """The first load of each pipe, the oldest of them first.
 
         A load is sent to its pipe before it is known which bytes of their lines the others read. If too many read one
-        of its own, it has used its pipe in vain and comes again `replay` cycles later.
+        of its own, it has used its pipe in vain and comes again `replay` cycles later. One that crosses from a line to
+        the next comes twice in any case, for the bytes of either.
         """
         share, count = used, 0
         for pipe in range(self.pipes):
@@ -147,6 +152,9 @@ class CoreMemory(CoreMeetings):
             if share > self.pipes or used + need > self.pipes and need <= self.pipes:
                 return
             self.unit_does[pipe] = 1
+            halves = self.late[node] > 0 and need <= self.pipes
+            if halves and self.halves >= HALVES:
+                continue
             self.pop(self.ports + 3 + pipe)
             self.at_units -= 1
             self.acted = 1
@@ -155,10 +163,20 @@ class CoreMemory(CoreMeetings):
                 self.push(self.ports + 1, (self.cycle + self.replay) * LOW + node)
                 self.occupy_loads(used, min(need, self.pipes - used))
                 used += need
+                continue
+            self.places[count] = self.place[node]
+            self.place_ends[count] = end
+            count += 1
+            if halves:
+                self.occupy_loads(used, need)
+                used += need
+                self.push(self.ports + 1, (self.cycle + math.ceil(self.late[node])) * LOW + node)
+                self.place[node] -= self.line_bytes
+                self.late[node] = 0.0
+                self.halves += 1
             else:
-                self.places[count] = self.place[node]
-                self.place_ends[count] = end
-                count += 1
+                if self.place[node] < 0 and self.place[node] != UNPLACED:
+                    self.halves -= 1
                 used += self.issue_load(node, need, used)
 
     def first_at_pipe(self, pipe: int) -> int:
