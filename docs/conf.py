@@ -30,6 +30,7 @@ exclude_patterns = [
 root_doc = "docs/index"
 
 nb_execution_mode = "off"  # the tests execute notebooks; pages show what is stored
+nb_render_markdown_format = "gfm"  # the answers of lessons have tables, which CommonMark has not
 myst_heading_anchors = 4  # as forges name headings
 myst_enable_extensions = ["colon_fence"]
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from isa_models.aliases import meant_by, nearest_to
 
 _FEW = 40  # names that still fit an error message
+_SHORT = 700  # characters of names that do where no command lists them
 _MOST = 1000  # characters of a message
 _MOST_QUOTED = 160  # of a value within it
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
@@ -191,8 +192,8 @@ def what_is_allowed(name: object, allowed: Sequence[str], like: Iterable[str] = 
     return f"{f': {question}' if question else '.'} Allowed: {', '.join(allowed) or 'none'}"
 
 
-def unknown_name(kind: str, name: object, known: Iterable[str], listed: str = "simdnn list") -> UnknownName:
-    """An `UnknownName` that names the closest known one, and all of them where they are few; else what lists them.
+def unknown_name(kind: str, name: object, known: Iterable[str], listed: str = "") -> UnknownName:
+    """An `UnknownName` that names the closest known one, and all where they are few; else the command `listed`.
 
     >>> print(unknown_name("machine", "zen", ["zen4", "skx"]))
     unknown machine 'zen': did you mean 'zen4'? Known: skx, zen4
@@ -200,18 +201,19 @@ def unknown_name(kind: str, name: object, known: Iterable[str], listed: str = "s
     return UnknownName(f"unknown {kind} {shortly(name)}{what_is_known(name, known, listed)}")
 
 
-def what_is_known(name: object, known: Iterable[str], listed: str = "simdnn list") -> str:
+def what_is_known(name: object, known: Iterable[str], listed: str = "") -> str:
     """The end of a message about an unknown name: the closest known one, and all of them where they are few; else the
-    command that lists them.
+    command `listed` that has them, if there is one.
 
     >>> print(what_is_known("zen", ["zen4", "skx"]))
     : did you mean 'zen4'? Known: skx, zen4
     """
-    names = sorted(known)
+    names = sorted({*known})
     question = did_you_mean(name, names)
     said = f": {question}" if question else "."
-    if len(names) <= _FEW:
-        return f"{said} Known: {', '.join(names)}"
+    every = ", ".join(names)
+    if len(names) <= _FEW or not listed and len(every) <= _SHORT:
+        return f"{said} Known: {every}"
     near = [one for one in nearest(name, names, 4) if one not in nearest(name, names)]
     others = f" Near: {', '.join(near)};" if near and not is_known(str(name).lower()) else ""
-    return f"{said}{others} {len(names)} are known (`{listed}`)"
+    return f"{said}{others} {len(names)} are known{listed and f' (`{listed}`)'}"

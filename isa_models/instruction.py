@@ -273,7 +273,7 @@ class Family(Instruction):
 
     def form(self, name: str) -> Instruction:
         """The form that a full name stands for; `UnknownName` where there is none."""
-        raise unknown_name("instruction", name, self.forms())
+        raise unknown_name("instruction", name, self.forms(), "simdnn list instructions")
 
     def forms(self) -> list[str]:
         """Full names of its forms; where these are too many, of some of each kind."""
@@ -300,7 +300,7 @@ def instruction(name: str) -> Instruction:
     load()
     if (found := _found(name) or _found(name.lower())) is not None:  # as manuals write it
         return found
-    raise with_failures(unknown_name("instruction", name, [*REGISTRY, *GPU_REGISTRY]))
+    raise with_failures(unknown_name("instruction", name, [*REGISTRY, *GPU_REGISTRY], "simdnn list instructions"))
 
 
 def _found(name: str) -> Instruction | None:

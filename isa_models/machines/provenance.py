@@ -42,5 +42,5 @@ def weakest_below(machine: _Machine, key: str) -> Confidence:
     """The weakest standing of a figure and of those below it; `UnknownName` where there is none."""
     below = [figure.confidence for k, figure in machine.provenance.items() if k == key or k.startswith(key + ".")]
     if not below:
-        raise unknown_name(f"figure of {machine.name}", key, machine.provenance)
+        raise unknown_name(f"figure of {machine.name}", key, machine.provenance, f"simdnn machines show {machine.name}")
     return weakest(below)

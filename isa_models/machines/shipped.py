@@ -111,7 +111,7 @@ def unknown_machine(name: str) -> UnknownName:
         ours = f"{COMPILERS_NAMES[near[0]]!r} ({near[0]})"
         error = UnknownName(f"unknown machine {name!r}: did you mean {ours}? Known: {', '.join(sorted(known))}")
         return with_failures(error)
-    return with_failures(unknown_name("machine", name, known))
+    return with_failures(unknown_name("machine", name, known, "simdnn list machines"))
 
 
 def host_path() -> Path:

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.errors import did_you_mean, shortly, unknown_name
+from isa_models.errors import unknown_name
 from simdnn.kernels.common.postops import BINARY, ELTWISE
 from simdnn.primitives.mathmode import FPMATH_MODES
 
@@ -212,10 +212,7 @@ def post_ops(text: str) -> tuple[str, ...]:
     for entry in found:
         kind = entry.split(":")[0]
         if kind not in _POST_OPS:
-            raise InvalidArgument(
-                f"unknown post-operation in --attr-post-ops {shortly(kind)}; {did_you_mean(kind, _POST_OPS)} "
-                f"Known: {', '.join(sorted(_POST_OPS))}"
-            )
+            raise unknown_name("post-operation in --attr-post-ops", kind[:40], _POST_OPS)
     return found
 
 

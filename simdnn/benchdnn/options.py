@@ -227,6 +227,8 @@ def _word(state: _State, word: str) -> None:
         known = [*table_of(state.driver), *FLAGS, *DRIVERS, *OPERATORS]
         near = nearest(name, known)
         hint = f"{word[:40]!r} needs a value" if name in known else f"unknown option {word[:40]!r}"
+        if name == "cfg":  # benchdnn's before oneDNN 3.0
+            hint += ": --dt=u8:s8:s32 took its place"
         raise InvalidArgument(f"{hint}{f': did you mean --{near[0]}?' if near and near[0] != name else '.'} {SUBSET}")
 
 

@@ -65,8 +65,14 @@ def data_types(option: str, counts: Sequence[int]) -> Callable[[str], object]:
     return check
 
 
+#: letters that stand together in a tag: of dimensions by number, of images, weights and sequences
+_DIMENSIONS = tuple(map(frozenset, ("abcdefghijkl", "ncdhw", "goidhw", "tnc", "ldnc", "ldigo")))
+
+
 def tag(text: str) -> object:
-    if not (text.isascii() and text.isalnum() and len(text) <= 40):
+    letters = {c.lower() for c in text if c.isalpha()} - {"x"}
+    known = text in ("any", "undef") or any(letters <= dims for dims in _DIMENSIONS)
+    if not (known and text.isascii() and text.isalnum() and len(text) <= 40):
         raise InvalidArgument(f"tag {text[:60]!r}; any, or letters such as ab, ba, abx, axb")
     return text
 

@@ -112,7 +112,12 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
             return 0
         found = _instruction(subject, options)
     else:
-        error = unknown_name("instruction or primitive", subject, [*REGISTRY, *GPU_REGISTRY, *PRIMITIVES, DOT])
+        error = unknown_name(
+            "instruction or primitive",
+            subject,
+            [*REGISTRY, *GPU_REGISTRY, *PRIMITIVES, DOT],
+            "simdnn list instructions",
+        )
         raise with_failures(type(error)(f"{error}; primitives: {', '.join([*PRIMITIVES, DOT])}"))
     _write(found, path, as_json)
     return 0

@@ -262,7 +262,7 @@ def recipe(modes: Mapping[str, str], name: str = "recipe") -> Mode:
         raise InvalidArgument(f"a recipe of {modes!r:.60}; a mode by layer is needed, as {{'conv1': 'bf16'}}")
     for mode in modes.values():
         if mode not in MODES:
-            raise unknown_name("mode", str(mode), MODES)
+            raise unknown_name("mode", str(mode), MODES, "simdnn run --help")
     title = "each layer in a mode of its own"
     return Mode(name, title, "", "", ANY_ISA, default=False, gpus=GPUS, layers=tuple(modes.items()))
 

@@ -172,7 +172,7 @@ def _modes(targets: Sequence[AnyMachine], names: Iterable[str] | None) -> dict[s
     wanted = [name for name, mode in MODES.items() if _usual(mode)] if names is None else list(dict.fromkeys(names))
     for name in wanted:
         if name not in MODES:
-            raise unknown_name("mode", str(name), MODES)
+            raise unknown_name("mode", str(name), MODES, "simdnn run --help")
         if MODES[name].by_token:
             raise InvalidArgument(f"mode {name!r} is of layer tables: no network here quantizes sources as it runs")
     if names is not None and len(targets) == 1:

@@ -158,3 +158,20 @@ def test_a_strategy_of_zero_points_by_name() -> None:
     assert "without zero_points" in refused.reason
     with pytest.raises(UnknownName, match="did you mean 'in_kernel'"):
         cases("--matmul", "--zero-point-strategy=inkernel", "2x3:3x4")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--matmul", "--wtag=foo", "8x8:8x8"], "tag 'foo'; any, or letters such as"),
+        (["--conv", "--stag=nchwy", "ic8ih4oc8kh1"], "tag 'nchwy'; any, or letters such as"),
+        (["--conv", "--cfg=u8s8s32", "ic8ih4oc8kh1"], "unknown option '--cfg=u8s8s32': --dt=u8:s8:s32 took its place"),
+        (["--eltwise", "--alg=gelu", "8x8"], "did you mean 'gelu_erf' or 'gelu_tanh'? Known: abs, add"),
+        (["--matmul", "--attr-post-ops=gelu", "8x8:8x8"], "did you mean 'gelu_erf' or 'gelu_tanh'? Known: abs, add"),
+    ],
+)
+def test_words_that_nobody_knows_are_refused_with_what_is_known(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *words]) == 2
+    assert said in capsys.readouterr().err
