@@ -415,3 +415,12 @@ def test_an_option_for_other_arguments_names_each_of_them_once(capsys: pytest.Ca
     ):
         assert main(["run", "digits", *option]) == 2
         assert f"{option[0]} is for {kinds}; it says nothing about" in capsys.readouterr().err
+
+
+def test_some_instructions_are_verified(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "VPADDB", "--all"]) == 0
+    out = capsys.readouterr().out
+    assert {line.split()[0] for line in out.splitlines()[1:-2]} == {"vpaddb"}
+    assert main(["verify", "vpaddbb"]) == 2
+    assert main(["verify", "--timing", "vpaddb"]) == 2
+    assert "--only vpaddb" in capsys.readouterr().err

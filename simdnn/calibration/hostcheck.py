@@ -6,6 +6,7 @@ import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from isa_models import REGISTRY, Instruction
+from isa_models.errors import unknown_name
 from isa_models.formats import Format, fmt, name_of
 from isa_models.instruction import TILE_ROWS
 from isa_models.intel_gpu import PLATFORMS
@@ -260,15 +262,18 @@ def compare(definition: Instruction, width: int, native: bool, vectors: int, rng
     return result
 
 
-def check_host(vectors: int = 1 << 16, seed: int = 0, jobs: int | None = None) -> pd.DataFrame:
+def check_host(vectors: int = 1 << 16, seed: int = 0, jobs: int | None = None, *, pattern: str = "*") -> pd.DataFrame:
     """Every instruction at every width: this CPU and the portable code against the reference reading, by worker
-    processes (`jobs`; None: as many as there are processors).
+    processes (`jobs`; None: as many as there are processors). `pattern`: those with names like this alone.
 
     A row each: instruction, width (bits), status ("ok", "mismatch", "not on this CPU"), vectors (compared with the CPU;
     loads, stores and broadcasts are the compiled code's own), portable_vectors, mismatches, first_mismatch.
     """
     load()
-    names = sorted(name for name, found in REGISTRY.items() if not found.configures)
+    every = sorted(name for name, found in REGISTRY.items() if not found.configures)
+    names = [name for name in every if fnmatchcase(name, pattern.lower())]
+    if not names:
+        raise unknown_name("instruction", pattern, every, "simdnn list instructions")
     rows: dict[str, list[Row]] = {}
     with shown() as line, crew(partial(_rows_of, vectors, seed), _lost, jobs=jobs or usual(len(names))) as workers:
         for name, found in workers(names):

@@ -29,6 +29,7 @@ def add(subparsers: Any) -> None:
         description="Runs every modelled instruction that this host's CPU has, and compares each bit with the model. "
         "Exit status 1 on any mismatch, which is then told.",
     )
+    parser.add_argument("pattern", nargs="?", metavar="PATTERN", help="only instructions like this, as 'vpdp*' (all)")
     parser.add_argument("--all", action="store_true", help="a line for each instruction and width")
     parser.add_argument(
         "--timing",
@@ -56,12 +57,14 @@ def add(subparsers: Any) -> None:
 def main(args: argparse.Namespace) -> int:
     """The command."""
     check(args, "--timing" if args.timing else "instructions", TAKES)
+    if args.timing and args.pattern:
+        raise InvalidArgument(f"{args.pattern!r} is for instructions; --only {args.pattern} picks rows of --timing")
     if args.timing:
         args.machine = machine_with(args.machine, args.set)
         return _timing(args)
     from simdnn.calibration.hostcheck import check_host
 
-    frame = check_host()
+    frame = check_host(pattern=args.pattern or "*")
     if args.json:
         output.print_json(output.records(frame))
     else:

@@ -213,47 +213,45 @@ def _title(narrow: NarrowMode) -> str:
     return f"{source}, {weights}" if narrow.source is None else f"{source}; {weights}"
 
 
-MODES: Mapping[str, Mode] = {
-    mode.name: mode
-    for mode in (
-        Mode("f32", "f32, fused multiply-add", "f32", "f32", _FLOAT, gpus=GPUS),
-        Mode("bf16", "bf16 products, f32 sums", "bf16", "bf16", _BF16, gpus=("Intel", *_TENSOR_CORES)),
-        *_int8("u8", per_tensor=False, default=True),
-        Mode("f16", "f16 data", "f16", "f16", ANY_ISA, default=False, gpus=GPUS),
-        *(
-            Mode(
-                f"fpmath-{mode}",
-                f"f32 data, {mode} allowed inside",
-                "f32",
-                "f32",
-                ANY_ISA,
-                fpmath=mode,
-                default=False,
-                gpus=GPUS,
-            )
-            for mode in ("tf32", "bf16", "f16")
-        ),
-        *(
-            Mode(
-                name,
-                f"f32 sources, {bits} weights a scale for up to {group} k each, bf16 allowed inside",
-                "f32",
-                bits,
-                ANY_ISA,
-                fpmath="bf16",
-                weight_group=group,
-                default=False,
-                gpus=GPUS,
-            )
-            for name, bits, group in (("s8-weights", "s8", 128), ("s4-weights", "s4", 128), ("s4-g32", "s4", 32))
-        ),
-        *_narrow(),
-        *_int8("u8", per_tensor=True),
-        *_int8("s8", per_tensor=False),
-        *_int8("s8", per_tensor=True),
-        *_by_group(),
-    )
-}
+_MODES = (
+    Mode("f32", "f32, fused multiply-add", "f32", "f32", _FLOAT, gpus=GPUS),
+    Mode("bf16", "bf16 products, f32 sums", "bf16", "bf16", _BF16, gpus=("Intel", *_TENSOR_CORES)),
+    *_int8("u8", per_tensor=False, default=True),
+    Mode("f16", "f16 data", "f16", "f16", ANY_ISA, default=False, gpus=GPUS),
+    *(
+        Mode(
+            f"fpmath-{mode}",
+            f"f32 data, {mode} allowed inside",
+            "f32",
+            "f32",
+            ANY_ISA,
+            fpmath=mode,
+            default=False,
+            gpus=GPUS,
+        )
+        for mode in ("tf32", "bf16", "f16")
+    ),
+    *(
+        Mode(
+            name,
+            f"f32 sources, {bits} weights a scale for up to {group} k each, bf16 allowed inside",
+            "f32",
+            bits,
+            ANY_ISA,
+            fpmath="bf16",
+            weight_group=group,
+            default=False,
+            gpus=GPUS,
+        )
+        for name, bits, group in (("s8-weights", "s8", 128), ("s4-weights", "s4", 128), ("s4-g32", "s4", 32))
+    ),
+    *_narrow(),
+    *_int8("u8", per_tensor=True),
+    *_int8("s8", per_tensor=False),
+    *_int8("s8", per_tensor=True),
+    *_by_group(),
+)
+MODES: Mapping[str, Mode] = {mode.name: mode for mode in _MODES}
 
 
 def recipe(modes: Mapping[str, str], name: str = "recipe") -> Mode:
