@@ -27,8 +27,8 @@ from simdnn.program.check import verify
 from simdnn.program.records import SOURCE, WEIGHTS, Affine, Memory, Op, Program, Register, Tensor
 
 #: instructions on general registers a tap, counted in the library's code: pointers, and how far the block reaches over
-#: the image's two edges, or over one
-_SLOTS, _SLOTS_ONE_SIDE = 18, 13
+#: the image's two edges; where it looks at one edge, or at none, taps take as long
+_SLOTS = 18
 #: slots that stay empty behind the four branches that are taken at a tap of pixels that are not held: half a group each
 _BRANCHES = 10
 
@@ -81,12 +81,6 @@ class Walk:
     def blocks(self) -> Iterator[tuple[int, int, int]]:
         """(first pixel, pixels, how many) of tiles alike."""
         return blocks_along(self.problem.axes[1], self.tile.rows)
-
-    @property
-    def over_both_edges(self) -> bool:
-        """Whether pixels reach over the image's end, too."""
-        axis = self.problem.axes[1]
-        return not on_image(axis, axis.o - 1, axis.k - 1)
 
     def inside(self, pixel: int, w: int) -> bool:
         """Whether a pixel's tap of a column lies on the image."""
@@ -161,7 +155,7 @@ class Walk:
 
     def tap(self, at: Affine, vectors: int) -> Code:
         """The weights of a tap, behind what the library's code does to find it: a slot for each instruction."""
-        slots = (_SLOTS if self.over_both_edges else _SLOTS_ONE_SIDE) + (0 if self.held else _BRANCHES)
+        slots = _SLOTS + (0 if self.held else _BRANCHES)
         found: Code = [zero(self.unit.reg("p"))] * (0 if self.emulated else slots)
         return found + [
             s
