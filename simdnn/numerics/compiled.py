@@ -31,6 +31,7 @@ from isa_models.memory import address
 from isa_models.readings.arrays import Array, on_a_line
 from isa_models.readings.llvm import ZERO, Carried, Emitter, LlvmValue, vector_type
 from simdnn.numerics import tiles
+from simdnn.numerics.ahead import CAP, lines_ahead
 from simdnn.numerics.blocks import EngineOrder, order_of, order_of_program
 from simdnn.numerics.native import native_call
 from simdnn.numerics.pieces import piece_by_piece
@@ -219,12 +220,13 @@ class _Stage:
         self.spaces: dict[str, str] = {}  # on the stack, for operands of functions
         self.native_tiles = tiles.is_native((statement,), caps)
         if self.native_tiles:
-            emit.line(tiles.configure(self.pointers[_shapes(program, statement)]))
+            emit.line(tiles.configure(self.pointers[tiles.shapes(program, statement)]))
         else:
             for tile in _tiles((statement,)):
                 emit.line(f"%{tile} = alloca <{TILE_ROWS * TILE_ROW_BITS // 8} x i8>, align 64")
         as_written = self.timed or self.native_tiles
         order = order_of_program(statement) if as_written else order_of(program, statement)
+        self.ahead = lines_ahead(program, order.body) if CAP in caps and not self.timed else {}
         self.extent = _turns(order.nest)
         self.count = max(1, FIRST_OPS // sum(times for _, times in walk(order.body)))
         self.flat(order)
@@ -300,6 +302,9 @@ class _Stage:
 
         def inside(counter: str) -> Carried:
             self.stamp(loop)
+            for place, further in self.ahead.get(id(loop), ()):
+                here = self.address(place, {**variables, loop.var: counter})
+                self.ask(self.emitter.value(f"getelementptr i8, ptr {here}, i64 {further}"), False)
             local = {**registers, **phis}
             self.statements(loop.body, {**variables, loop.var: counter}, local)
             after.update((name, local[name].view(phi.dtype).pad(phi.lanes)) for name, phi in phis.items())
@@ -346,10 +351,7 @@ class _Stage:
                 values.append(whole if whole.lanes == lanes else whole.permute(range(lanes)))
             else:
                 if definition.ahead:
-                    self.emitter.declarations["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
-                    where = self.address(place, variables)
-                    stores = int(definition.ahead == "store")
-                    self.emitter.line(f"call void @llvm.prefetch.p0(ptr {where}, i32 {stores}, i32 3, i32 1)")
+                    self.ask(self.address(place, variables), definition.ahead == "store")
                 values.append(self.load(place, lanes, variables))
         result = None
         if op.is_zero_idiom:
@@ -364,6 +366,11 @@ class _Stage:
             registers[op.dst.name] = result.pad(op.dst.bits // result.format.bits)
         else:
             self.store(op.dst, result, variables)
+
+    def ask(self, where: str, stores: bool) -> None:
+        """Ask for a line ahead."""
+        self.emitter.declarations["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
+        self.emitter.line(f"call void @llvm.prefetch.p0(ptr {where}, i32 {int(stores)}, i32 3, i32 1)")
 
     def matrices(self, op: Op, values: Sequence[LlvmValue]) -> LlvmValue:
         """A matrix instruction as a call, its operands in memory."""
@@ -460,17 +467,6 @@ class _Stage:
 def _turns(nest: Sequence[Loop]) -> int:
     """Iterations of a nest in all."""
     return math.prod(loop.extent for loop in nest)
-
-
-def _shapes(program: Program, before: Statement) -> str:
-    """The constant from which the tiles of a top-level statement are configured: that of the last `ldtilecfg`."""
-    found = ""
-    for statement in program.body:
-        if statement is before:
-            break
-        if isinstance(statement, Op) and statement.definition.configures and isinstance(statement.srcs[0], Memory):
-            found = statement.srcs[0].tensor
-    return found
 
 
 def _tiles(body: Sequence[Statement]) -> list[str]:

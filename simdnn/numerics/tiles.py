@@ -13,7 +13,7 @@ from isa_models import Instruction, instruction
 from isa_models.instruction import TILE_ROW_BITS
 from isa_models.machine_code import LinkedFunction
 from isa_models.readings.llvm import Carried, Emitter, LlvmValue, vector_type
-from simdnn.program.records import Op, Register, Statement, walk
+from simdnn.program.records import Memory, Op, Program, Register, Statement, walk
 
 _ROW_BYTES = TILE_ROW_BITS // 8
 COPY = f"""define internal void @tile.copy(ptr %to, i64 %to.stride, ptr %from, i64 %from.stride, i64 %rows) nounwind {{
@@ -78,6 +78,17 @@ def is_native(body: Sequence[Statement], caps: frozenset[str]) -> bool:
         and all(value == op.definition.choices[name][0] for name, value in op.choices)
         for op in ops
     )
+
+
+def shapes(program: Program, before: Statement) -> str:
+    """The constant from which the tiles of a top-level statement are configured: that of the last `ldtilecfg`."""
+    found = ""
+    for statement in program.body:
+        if statement is before:
+            break
+        if isinstance(statement, Op) and statement.definition.configures and isinstance(statement.srcs[0], Memory):
+            found = statement.srcs[0].tensor
+    return found
 
 
 def configure(shapes: str) -> str:
