@@ -56,7 +56,7 @@ class CacheLevel(InNotebooks):
     exposed_walked: float = 0.0  # the same of lines that it reads in part, row after row
     set_cycles: float = 0.0  # from a new line of a set to the next one there; 0: not known to be slower than others
     ways: int = 0  # lines of a set; 0: which set a line goes to is not known (hashed), so lines spread evenly
-    stores_apart: tuple[tuple[float, float], ...] = ()  # (bytes from a stored line to the next, share of the rate)
+    stores_apart: tuple[tuple[float, float], ...] = ()  # (the first cache's sets that lines go to, share of the rate)
     keeps: tuple[tuple[float, float], ...] = ((1.0, 1.0),)  # (lines for a place, share that stays) of a cyclic walk
     own_ghz: float = 0.0  # the core's clock at which rates and latency are as told, of a level that does not go by it
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -83,6 +84,19 @@ class Fetched:
         count = len(self.names)
         table = self.array("stays").reshape(len(self.caches), len(self.parts), count)
         return table[:, 0].ravel().tolist()  # type: ignore[no-any-return]
+
+    def missed_of(self, cache: int) -> dict[str, Lines]:
+        """Lines of each tensor that a cache fetches, and that it writes back: once, and again in all iterations."""
+        first, last = self.array("first_met")[self.array("one")[0] :][:2]
+        names = [self.names[tensor] for tensor in self.array("met")[first:last]]
+        columns = (self.array(name)[cache * len(self.names) :] for name in ("once", "once_written"))
+        found = {name: Lines(*lines) for name, *lines in zip(names, *columns, strict=False)}
+        again = cache * len(self.parts)
+        for place in range(again * len(self.names), again * len(self.names) + int(self.array("count")[again])):
+            more = (float(self.array(name)[place]) for name in ("fetched", "returned"))
+            name = self.names[self.array("tensor")[place]]
+            found[name] = Lines(*map(operator.add, found[name], more))
+        return found
 
     def _give_tree(self, tree: Region) -> None:
         numbers = {id(part): number for number, part in enumerate(self.parts)}
@@ -182,8 +196,11 @@ class Fetched:
             **{name: [getattr(level, name) for level in levels] for name in told},
         )
         caches, tensors, parts = len(levels), len(self.names), len(self.parts)
+        slower = [dict(level.slower) for level in levels]
+        self._give(np.float64, store_slower=[of.get(name, 1.0) for of in slower for name in self.names])
         flows = self._most_flows
-        self._set(least=least, aheads=len(known), store_queue=store_queue)
+        both_ways = sum(level.both_ways for level in levels)
+        self._set(least=least, aheads=len(known), store_queue=store_queue, both_ways=both_ways)
         self._make(
             **dict.fromkeys(("level", "demanded", "again_of"), flows),
             **dict.fromkeys(("left_has", "left", "left_written"), flows * tensors),

@@ -40,6 +40,8 @@ class Flows(Keeping):
     store_queue: int  # stores that wait beside other work
     load_rate: Floats
     store_rate: Floats
+    store_slower: Floats  # by level and tensor: how many times as long its stored lines take
+    both_ways: int  # levels whose lines come and go at once
     exposed: Floats
     exposed_asked: Floats
     exposed_fetched: Floats
@@ -228,7 +230,7 @@ class Flows(Keeping):
             if self.count[demand] == 0:
                 continue
             every = self.cycles(level, demand)
-            self.busy[at * self.caches + level] = every
+            self.busy[at * self.caches + level] = self.working(level, demand)
             ahead, base = self.new_demand(), demand * self.tensors
             for number in range(self.aheads):
                 for place in range(base, base + self.count[demand]):
@@ -250,7 +252,7 @@ class Flows(Keeping):
             self.tiled[at] += self.exposed_stored[level] * behind
 
     def cycles(self, level: int, demand: int) -> float:
-        """The time that a level takes for the lines of a demand."""
+        """The time that a level takes for the lines of a demand at its rates."""
         return self.of_kind(level, demand, ANY)
 
     def of_kind(self, level: int, demand: int, kind: int) -> float:
@@ -263,6 +265,19 @@ class Flows(Keeping):
                 written += self.returned[place]
         read, returned = touched * self.line_bytes, written * self.line_bytes
         return (read - returned) / self.load_rate[level] + returned / self.store_rate[level]
+
+    def working(self, level: int, demand: int) -> float:
+        """The time that a level takes for a demand, where lines of some tensors wait for each other. A level that sends
+        and takes lines at once takes the longer of the two times.
+        """
+        loaded, stored = 0.0, 0.0
+        base, slower = demand * self.tensors, level * self.tensors
+        for place in range(base, base + self.count[demand]):
+            loaded += self.fetched[place] - self.returned[place]
+            stored += self.returned[place] * self.store_slower[slower + self.tensor[place]]
+        loaded = loaded * self.line_bytes / self.load_rate[level]
+        stored = stored * self.line_bytes / self.store_rate[level]
+        return max(loaded, stored) if level < self.both_ways else loaded + stored
 
     # -- demands --------------------------------------------------------------------------------------------------
 

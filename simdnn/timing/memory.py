@@ -24,21 +24,15 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from isa_models.instruction import TILE_ROWS
 from isa_models.machines.cpu_record import CacheLevel, Machine
-from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.machines.provenance import Confidence
 from simdnn.program.records import Loop, Program, Straight
 from simdnn.timing.bundles import Dims, Lines
-from simdnn.timing.cpu.stream import Stream, form, mnemonic
 from simdnn.timing.fetched import Fetched
 from simdnn.timing.flows import APART, ASKED, STORED, TILED, WALKED
 from simdnn.timing.footprint import Region, crossing, moves_in_lines, parts, units_of
+from simdnn.timing.tile_rows import Slower, TileRows
 
-Floats = npt.NDArray[np.float64]
 LINE_BYTES = 64  # that an instruction fetches ahead
 _PART_OF_A_LINE = 128  # bits
 _FOLLOWED = 2048  # bytes from load to load that a prefetcher still follows (Intel's optimization manual)
@@ -65,10 +59,19 @@ class LevelTraffic:
     exposed_fetched: float = 0.0  # the same of lines fetched ahead of their loads
     exposed_walked: float = 0.0  # the same of lines that are read one of each row, which nothing fetches ahead
     exposed_stored: float = 0.0  # the same of lines that tiles are stored to
+    slower: tuple[Slower, ...] = ()  # tensors whose stored lines take longer
+    both_ways: bool = False  # whether it hands lines up and takes others at once
 
     @property
     def bytes(self) -> int:
         return self.read_bytes + self.written_bytes
+
+    def taking(self, slower: tuple[Slower, ...], missed: Mapping[str, Lines], line: int) -> LevelTraffic:
+        """The level beside tiles, where stored lines of some tensors take longer; `missed` are those of each."""
+        missing = Lines()
+        more = sum((times - 1) * line * missed.get(name, missing).written for name, times in slower)
+        more /= self.store_bytes_per_cycle
+        return replace(self, slower=slower, both_ways=True, cycles=self.cycles + more)
 
     def __mul__(self, times: float) -> LevelTraffic:
         read, written = round(self.read_bytes * times), round(self.written_bytes * times)
@@ -98,7 +101,7 @@ class Transfers:
     ahead: Mapping[str, float]  # tensors whose lines it fetches ahead of their loads: the share of them
     kind: KindOfCode
     loading: float = 0.0  # cycles that tiles take on their way to registers, where L1 holds them
-    storing: int = 0  # how often a run of tiles is stored
+    tiled: Program | None = None  # the program, where it works on tiles
 
 
 def transfers(
@@ -118,16 +121,18 @@ def transfers(
     levels = [_first_level(tree, machine)]
     kind = _kind_of(forms)
     ghz = machine.frequency.ghz(*kind)
-    tiles = _share_of_tiles(program) if kind.tiles else 0.0
-    loading, storing = (_loading(program, machine), _storing(program)) if kind.tiles else (0.0, 0)
-    for inner, outer, found in zip(machine.caches, machine.caches[1:], fetched.missed, strict=False):
+    rows = TileRows(program, machine) if kind.tiles else None
+    tiles, loading = (rows.share, rows.loading) if rows else (0.0, 0.0)
+    for place, (inner, outer) in enumerate(itertools.pairwise(machine.caches)):
         keys = f"caches.{inner.name}.size_bytes", f"caches.{outer.name}.load_bytes_per_cycle"
         outer = outer.beside(ghz)
-        rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle * _share_of_rows(program, outer, asked)
+        rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle
         tiled = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed)
         behind = outer.exposed_to_tiles if inner is machine.caches[0] else outer.exposed
         exposed = tiled, outer.exposed, outer.exposed_fetched, outer.exposed_walked, behind
-        levels.append(_level(outer.name, found, inner.line_bytes, rates, machine.confidence_of(*keys), exposed))
+        found, slower = fetched.missed[place], rows.slower(outer) if rows else ()
+        level = _level(outer.name, found, inner.line_bytes, rates, machine.confidence_of(*keys), exposed)
+        levels.append(level.taking(slower, fetched.missed_of(place), inner.line_bytes) if slower else level)
     last = machine.caches[-1]
     per_cycle = machine.dram.gb_s_core / ghz
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")
@@ -138,7 +143,9 @@ def transfers(
     if kind.tiles:
         by_tiles = _tensors_of(program, forms.tiled)
         kinds = dict.fromkeys(_stored(program), STORED) | kinds | dict.fromkeys(by_tiles, TILED)
-    return Transfers(tuple(levels), fetched, kinds, _ahead(program, forms.fetching), kind, loading, storing)
+    return Transfers(
+        tuple(levels), fetched, kinds, _ahead(program, forms.fetching), kind, loading, program if rows else None
+    )
 
 
 class _Walks(NamedTuple):
@@ -232,59 +239,6 @@ def _tensors_of(program: Program, forms: Collection[int]) -> frozenset[str]:
     return frozenset([m.tensor for ops, _ in program.straight for m, _, op, *_ in ops.alike if op.form.number in forms])
 
 
-def _share_of_tiles(program: Program) -> float:
-    """Which part of the bytes that a program loads and stores goes to and from tiles."""
-    bytes_ = {True: 0, False: 0}
-    for ops, times in program.straight:
-        for memory, _, op, constants, _ in ops.alike:
-            bytes_[op.definition.tile] += times * memory.bits * len(constants)
-    return bytes_[True] / max(1, sum(bytes_.values()))
-
-
-def _loading(program: Program, machine: Machine) -> float:
-    """Cycles that loads of tiles take one after the other."""
-    cycles, stream, rows = 0.0, Stream(program), dict[int, InstructionTiming | None]()
-    for op, times in program.ops():
-        if op.definition.tile and op.memory is not None and op.memory is not op.dst:
-            number = op.form.number
-            if number not in rows:  # bytes may be asked of a machine without tiles
-                rows[number] = machine.instructions.get((mnemonic(op), form(op)))
-            row = rows[number]
-            longer = machine.core.tile_crossing.longer(stream.crossing(op), op.definition.apart)
-            cycles += times * (row.occupancy * op.memory.rows / TILE_ROWS + longer) if row else 0.0
-    return cycles
-
-
-def _storing(program: Program) -> int:
-    """How often tiles are stored, those in a row together."""
-    return sum(
-        times
-        for ops, times in program.straight
-        if any(stores and op.definition.tile for _, stores, op, *_ in ops.alike)
-    )
-
-
-def _share_of_rows(program: Program, cache: CacheLevel, asked: Collection[str]) -> float:
-    """The share of a cache's store rate that a program's stores reach: tiles are stored row by row, a line each. Lines
-    that were `asked` for are there before they are stored to.
-    """
-    if not cache.stores_apart:
-        return 1.0
-    distances, shares = _columns(cache.stores_apart)
-    reached: dict[float, float] = {}  # by the distance of rows
-    stored, busy = 0.0, 0.0
-    for ops, times in program.straight:
-        for memory, stores, _ in ops.accesses:
-            if stores:
-                apart = memory.stride * memory.bits / memory.lanes / 8 if memory.rows > 1 else 0
-                apart *= memory.tensor not in asked
-                if apart not in reached:
-                    reached[apart] = float(np.interp(apart, distances, shares))
-                stored += times * memory.bits
-                busy += times * memory.bits / reached[apart]
-    return stored / busy if busy else 1.0
-
-
 def kind_of_code(program: Program) -> KindOfCode:
     """The kind of a program's code: heavy where it multiplies and adds, or sums products, in its widest registers."""
     return _kind_of(_forms(program))
@@ -321,12 +275,6 @@ def borrowed(program: Program, machine: Machine, levels: Sequence[LevelTraffic],
     share = last.size_bytes / last.shared_by * threads
     own = max((cache.size_bytes for cache in machine.caches if cache.shared_by == 1), default=0) * threads
     return (held, held / share) if last.shared_by > threads and held > max(share, own) else (0, 0.0)
-
-
-@lru_cache(maxsize=64)
-def _columns(rows: tuple[tuple[float, ...], ...]) -> Floats:
-    """The columns of a table of a cache's."""
-    return np.array(rows, np.float64).T
 
 
 def _first_level(tree: Region, machine: Machine) -> LevelTraffic:

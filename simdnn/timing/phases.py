@@ -16,7 +16,8 @@ level's: what waits for loads fills the scheduler, and the next loads begin late
 beside products: there it adds to the time of the loads, and shows where that is the longer. What is stored shows beside
 them, whether its lines were asked for ahead or not: of stores of tiles the second cache's time as far as that has loads
 to hand up, which wait behind them. Of tiles that alone shows where a level is the longer.
-Stores of tiles that lie far apart in time each take longer (`core.tile_stores`).
+Stores of tiles that lie far apart in time each take longer (`core.tile_stores`). Beside tiles the second cache takes
+lines and hands others up at once, so the longer of the two decides.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from isa_models.machines.cpu_record import Machine
 from simdnn.timing.cpu.walk import CoreTime, Iteration
 from simdnn.timing.fetched import Phase
 from simdnn.timing.memory import Transfers
+from simdnn.timing.tile_rests import late_stores
 
 LONG = 4  # reorder buffers of instructions: what is shorter overlaps with what is before and behind it
 
@@ -64,8 +66,8 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
             votes[others[phase.levels.index(slowest)].level] += phase.times * slowest
     cycles = max(cycles, *(level.cycles for level in others))  # whose bytes are rounded
     rests = machine.core.tile_stores
-    if moved.storing and cycles / moved.storing > rests.after:
-        cycles += moved.storing * rests.cycles
+    if moved.tiled and rests.cycles:
+        cycles += late_stores(moved.tiled, core.span, rests.after * core.cycles / cycles) * rests.cycles
     return Overlap(cycles * share, max(votes, key=lambda name: votes[name]))
 
 

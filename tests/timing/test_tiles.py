@@ -14,7 +14,7 @@ from isa_models.machines.core_record import TileStores
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.shipped import MACHINES_DIR
-from simdnn.program.records import Affine, Memory, Op, Program, Register, Tensor
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
 from simdnn.timing.cpu.pipeline import Step, block_cycles, loop_cycles
 from simdnn.timing.cpu.stream import Stream
 from tests.timing.tiles import tiled
@@ -202,3 +202,20 @@ def test_the_librarys_product_of_768_cubed() -> None:
     """oneDNN on a Granite Rapids takes 0.66 million cycles; 0.80 are predicted with the L3 of another one."""
     cycles = simdnn.estimate("matmul", m=768, n=768, k=768, dt="u8:s8:s32", machine="gnr", dispatch="onednn").cycles
     assert cycles == pytest.approx(0.66e6, rel=0.25)
+
+
+def test_groups_of_few_channels_go_on_from_line_to_line() -> None:
+    """As oneDNN's code for 8 groups of 8 channels: lines copied group by group, then blocks of five tiles of rows."""
+    image: dict[str, Any] = {"mb": 1, "ic": 64, "ih": 28, "iw": 28, "oc": 64, "kh": 3, "kw": 3, "groups": 8}
+    how: dict[str, Any] = {"dt": "u8:s8:s32", "isa": "avx512_core_amx", "machine": "gnr", "dispatch": "onednn"}
+    kernel = simdnn.estimate("convolution", **image, padding=1, **how).kernel
+    assert kernel is not None and kernel.timed is not None
+    program = kernel.timed
+    stored = {op.srcs[0].name for op, _ in program.ops() if op.instruction == "tilestored"}
+    assert stored == {f"tmm{i}" for i in range(5)}
+    (loop,) = (statement for statement in program.body if isinstance(statement, Loop))
+    around = [loop.var]
+    while isinstance(inner := loop.body[0], Loop) and len(loop.body) == 1:
+        loop = inner
+        around.append(loop.var)
+    assert around == ["n", "y", "q", "g"] and len(loop.body) > 1

@@ -108,8 +108,9 @@ def tiled(
 
 
 def in_tiles(product: Product) -> PanelBlocks:
-    """Two tiles of rows and up to two of columns; of few rows one tile, and up to four of columns. Where a line of
-    outputs is one tile, a block has two of them, which then read each tile of weights once.
+    """Two tiles of rows and up to two of columns; of few rows one tile, and up to four of columns; of a product with
+    `tiles_high` above two that many tiles of rows, and one of columns. Where a line of outputs is one tile, a block has
+    two of them, which then read each tile of weights once.
 
     Tiles are configured once, so all tiles have one height: the last block computes some rows a second time, or has
     one line alone.
@@ -119,6 +120,12 @@ def in_tiles(product: Product) -> PanelBlocks:
         count, rest = divmod(product.conv.oh, lines)
         cut = [(0, lines * rows, count), *([(count * lines, rows, 1)] if rest else [])]
         return PanelBlocks(cut, panels_of(product, min(2, columns)), _SECOND_LEVEL, lines, panel_first=True)
+    if product.tiles_high > 2 and rows > 2 * TILE_ROWS:
+        whole = min(product.tiles_high, rows // TILE_ROWS) * TILE_ROWS
+        count, rest = divmod(rows, whole)
+        last = -(-rest // TILE_ROWS) * TILE_ROWS
+        cut = [(0, whole, count), *([(rows - last, last, 1)] if rest else [])]
+        return PanelBlocks(cut, panels_of(product, 1), _SECOND_LEVEL)
     if blocks:
         height, most = blocks.rows, 2
     elif rows <= TILE_ROWS:
@@ -176,7 +183,7 @@ class AmxTiles:
     sums: Chains
     plan: Plan
     accumulation: str
-    one_line: bool = False  # of a block's several
+    count: int = 0  # of a block's tiles of rows; 0: all
     apart = False
 
     @property
@@ -201,13 +208,15 @@ class AmxTiles:
             return (rows // lines,) * lines
         if rows <= TILE_ROWS:
             return (rows,)
-        first = -(-rows // 2) if self.product.options.blocks else TILE_ROWS
-        return first, rows - first
+        if self.product.options.blocks:
+            return -(-rows // 2), rows // 2
+        whole, rest = divmod(rows, TILE_ROWS)
+        return (TILE_ROWS,) * whole + (rest,) * (rest > 0)
 
     @property
     def used(self) -> tuple[int, ...]:
         """Rows of each tile that this block has."""
-        return self.heights[:1] if self.one_line else self.heights
+        return self.heights[: self.count or None]
 
     @property
     def distance(self) -> int:
@@ -220,18 +229,23 @@ class AmxTiles:
 
     def of_rows(self, i: int, dtype: str) -> Register:
         first = len(self.heights) * self.vectors
-        return Register.of(TILES[first + i], "u32", self.heights[i] * _STEPS).as_(dtype)
+        return Register.of(TILES[first + i % self.at_once], "u32", self.heights[i] * _STEPS).as_(dtype)
 
     def of_columns(self, j: int, dtype: str) -> Register:
-        left = TILES[len(self.heights) * (self.vectors + 1) :]
+        left = TILES[len(self.heights) * self.vectors + self.at_once :]
         return Register.of(left[j % len(left)], "u32", TILE_ROWS * _COLUMNS).as_(dtype)
+
+    @property
+    def at_once(self) -> int:
+        """Tiles of the source that there are registers for, beside one of the weights."""
+        return min(len(self.heights), len(TILES) - len(self.heights) * self.vectors - 1)
 
     def setup(self) -> Code:
         data = Memory("tiles", Affine(), "u8", TILE_ROW_BITS // 8)
         return [op("ldtilecfg", Register("tilecfg", "u8", data.lanes), data)]
 
     def configuration(self) -> bytes:
-        rows = [height for height in self.heights for _ in range(self.vectors)] + list(self.heights)
+        rows = [height for height in self.heights for _ in range(self.vectors)] + list(self.heights[: self.at_once])
         return configuration([*rows, *[TILE_ROWS] * (len(TILES) - len(rows))])
 
     def tensors(self, panels: Sequence[Panel]) -> list[Tensor]:
@@ -247,7 +261,7 @@ class AmxTiles:
     def tile(self, panel: Panel, sources: Steps, position: Steps, numbers: Steps) -> list[TilePart]:
         """Chain after chain from zero: the first one's sums are kept, those of others are added to them."""
         if len(numbers) < self.rows:
-            return replace(self, one_line=True).tile(panel, sources, position, numbers)
+            return replace(self, count=len(self.used) - 1).tile(panel, sources, position, numbers)
         apart = self.product.reading.line if self.blocks.lines > 1 else sources.step * TILE_ROWS
         of_tiles = sources.first.steps(apart, len(self.used))
         parts, pieces = list[TilePart](), turns(self.sums.sums(panel.step))
@@ -343,15 +357,16 @@ class AmxTiles:
         """64 bytes of channels: `rows` and `weights` are where the first ones lie."""
         dot = self.dot
         choices = (("accumulation", self.accumulation),) if dot.acc == "f32" else ()
-        body: Code = []
+        tensor, loads = self.product.reading.tensor, list[Op]()
         for i, row in enumerate(rows + k * (_STEPS * dot.depth)):
-            reading, tile = self.product.reading, self.of_rows(i, "u32")
-            load = _load(self.load("src"), tile, reading.tensor, self.heights[i], self.distance)
-            body.append(load.at(row))
+            load = _load(self.load("src"), self.of_rows(i, "u32"), tensor, self.heights[i], self.distance)
+            loads.append(load.at(row))
+        body: Code = [*loads[: self.at_once]]
         first = weights + k * (_STEPS * panel.step)
         for j, at in enumerate(first.steps(_COLUMNS * dot.depth, panel.vectors)):
             body.append(_load(self.load("wei"), self.of_columns(j, "u32"), panel.tensor, TILE_ROWS, panel.step).at(at))
             for i in range(len(rows)):
+                body += loads[i : i + 1] if i >= self.at_once else []
                 operands = self.of_rows(i, dot.src), self.of_columns(j, dot.wei)
                 body.append(_product(dot.name, self.accumulator(i, j, dot.acc), *operands, choices))
         return body

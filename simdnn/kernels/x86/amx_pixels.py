@@ -8,10 +8,12 @@ a tile is a window of that buffer, as it lies: rows overlap, and cross from a li
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from isa_models.formats import fmt
+from isa_models.instruction import TILE_ROWS
 from simdnn.kernels.common.code import Code, along, loop, nest
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import Options
@@ -24,8 +26,10 @@ from simdnn.kernels.x86.product import Product
 from simdnn.kernels.x86.source import Source
 from simdnn.kernels.x86.source_steps import Reading
 from simdnn.kernels.x86.tile import Chain, Panel
-from simdnn.program.records import Affine, Program, Steps, Tensor
+from simdnn.program.records import Affine, Loop, Program, Statement, Steps, Tensor
 
+_HIGH = 5  # tiles of rows by one of columns, where outputs are no more
+_OUTER = ("n", "y", "q", "g")  # loops over images, lines of outputs, groups
 _ROOM = 64 * 32  # elements of rows of tiles behind the last pixel
 
 
@@ -90,20 +94,32 @@ class FewChannels(Product):
 
     def __init__(self, name: str, problem: ConvProblem, unit: Unit, dot: Dot, options: Options) -> None:
         super().__init__(name, problem, unit, dot, options)
-        self.beside = options.order.fold == "window"
+        self.beside, self.image, self.together = options.order.fold == "window", self.conv, options.lines
+        if self.goes_on:
+            self.tiles_high = 2 if self.oc > TILE_ROWS else _HIGH
+            c = self.conv
+            blocks = -(-c.oh // options.lines)
+            self.together = -(-c.oh // blocks)
+            rows = self.together * (c.ow + c.kw - 1) - (c.kw - 1)
+            self.conv = replace(c, ih=blocks + c.kh - 1, iw=rows + c.kw - 1, padding=(0, 0, 0, 0))
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether rows go on from a line of outputs to the next, with those that lie between them."""
+        return not self.beside and self.image.strides == (1, 1) == self.image.dilation
 
     @property
     def taps(self) -> int:
         """Elements of a sum that lie beside each other."""
-        c = self.conv
+        c = self.image
         return c.kw * (c.kh if self.beside else 1) * self.ic
 
     @cached_property
     def reading(self) -> Reading:
-        c, whole = self.conv, self.dot.whole
+        c, whole = self.image, self.dot.whole
         pixel = self.ic * (c.kh if self.beside else 1)
         s = Source(c.src, self.dot.src, c.mb, c.ih, c.iw, c.groups, self.ic, self.ic)
-        lines = PixelLines(s, c, self.options.lines, self.beside, pixel)
+        lines = PixelLines(s, c, self.together, self.beside, pixel)
         down, kh = (0, 1) if self.beside else (lines.row, c.kh)
         padded = -(-self.taps // whole) * whole
         return Reading(s, "lines", 0, 0, c.strides[1] * pixel, 0, down, 0, kh, 1, padded, planes=lines)
@@ -169,7 +185,36 @@ def few_channels(product: FewChannels | ChannelsInPlace, accumulation: str) -> P
     short = product.taps <= product.dot.whole
     buffered = isinstance(product, FewChannels)
     kind = (ShortBufferedTiles if short else BufferedTiles) if buffered else ShortRows
-    return panels_first(tiled(product, accumulation, kind)).program
+    program = panels_first(tiled(product, accumulation, kind)).program
+    return by_lines(program) if isinstance(product, FewChannels) and product.goes_on else program
+
+
+def by_lines(program: Program) -> Program:
+    """A program that copies the lines of a block, group by group, right before the products that read them."""
+    before = [statement for statement in program.body if not isinstance(statement, Loop)]
+    copies, *products = (statement for statement in program.body if isinstance(statement, Loop))
+    extents = {loop.var: loop.extent for statement in (copies, products[0]) for loop in _chain(statement)}
+    around = [(var, extents[var]) for var in _OUTER]
+    return replace(program, body=(*before, *nest(around, _within([copies, *products]), parallel=False)))
+
+
+def _chain(loop: Loop) -> list[Loop]:
+    """A loop, the first one in it, and so on."""
+    first = loop.body[0]
+    return [loop, *(_chain(first) if isinstance(first, Loop) else [])]
+
+
+def _within(statements: Sequence[Statement]) -> Code:
+    """Statements without the loops over images, blocks of lines and groups around them."""
+    found: Code = []
+    for statement in statements:
+        if not isinstance(statement, Loop):
+            found.append(statement)
+        elif statement.var in _OUTER:
+            found += _within(statement.body)
+        else:
+            found.append(replace(statement, body=tuple(_within(statement.body))))
+    return found
 
 
 def panels_first(gemm: Gemm) -> Gemm:
