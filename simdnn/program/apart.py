@@ -160,7 +160,7 @@ def _keep_apart(loop: Loop, accesses: list[IterationAccess]) -> bool:
     if len(strides) != 1 or len({access.around(loop.var) for access in alike}) != 1:
         return False
     stride = abs(strides.pop())
-    if stride == 0 or any(access.elements > _MAX_ENUMERATED for access in accesses):
+    if stride == 0:
         return False
     if any(_places_apart(loop, accesses, stride, row) for row in _rows(accesses, stride)):
         return True
@@ -190,7 +190,8 @@ def _places_apart(loop: Loop, accesses: Sequence[IterationAccess], stride: int, 
 def _differences_apart(loop: Loop, accesses: list[IterationAccess], stride: int) -> bool:
     """The exact answer: iterations meet where elements differ by one of the stride's first `extent` multiples.
 
-    Among elements of one remainder it is enough to look at neighbours: those further apart differ by more.
+    Among elements of one remainder it is enough to look at neighbours: those further apart differ by more. Where they
+    are too many to look at, it is not shown.
     """
     every = [(access.points(), access.store) for access in accesses]
     found = [(points, store) for points, store in every if points is not None]

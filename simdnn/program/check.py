@@ -80,7 +80,8 @@ def _verify_tensor(program: Program, tensor: Tensor) -> None:
     if tensor.role not in ("", *ROLES):
         raise ProgramError(f"{program.name}: tensor {tensor.name} has role {tensor.role!r}; one of {ROLES}, or none")
     if tensor.size < 1 or tensor.nbytes > _MAX_BYTES:
-        raise ProgramError(f"{program.name}: tensor {tensor.name} has {tensor.size} elements; 1 to {_MAX_BYTES} bytes")
+        allowed = f"as it is padded has {tensor.size} elements; 1 to {_MAX_BYTES} bytes work"
+        raise ProgramError(f"{program.name}: tensor {tensor.name} {allowed}")
     if fmt(tensor.dtype).bits % 8:
         raise ProgramError(f"{program.name}: tensor {tensor.name} of {tensor.dtype}: store nibbles as u8")
     if tensor.kind == "constant" and len(tensor.data) != tensor.nbytes:

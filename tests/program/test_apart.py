@@ -48,6 +48,12 @@ def test_panels_of_a_matmul_are_shown_so(monkeypatch: pytest.MonkeyPatch) -> Non
     simdnn.estimate("matmul", m=37, n=150, k=41, machine="icx", dt="u8:s8:s32")
 
 
+def test_outputs_too_large_to_look_at_are_shown_so() -> None:
+    """Tiles of int8 and bf16 that share the columns of more than a thousand million outputs."""
+    for dt in ("u8:s8:s32", "bf16"):
+        assert simdnn.estimate("matmul", m=40000, n=40001, k=16, machine="spr", dt=dt).cycles > 0
+
+
 @examples(100)
 @given(st.lists(st.tuples(SMALL, st.integers(1, 8), st.integers(1, 3), st.booleans()), min_size=1, max_size=8))
 def test_neighbours_that_move_alike_are_one(places: list[tuple[int, int, int, bool]]) -> None:
