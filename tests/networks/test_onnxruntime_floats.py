@@ -47,6 +47,46 @@ def test_a_line_waits_for_its_first_whole_register() -> None:
     assert eigen.reduced("sum", x, [1])[:, 0].tolist() == [float(one), float(one) + 2]
 
 
+@pytest.mark.parametrize("greatest", [np.inf, -np.inf, 80.0])
+def test_a_sum_of_powers_whose_greatest_is_infinite(greatest: float) -> None:
+    """Nothing is subtracted then: its logarithm is infinite, and no NaN."""
+    x = np.full((2, 9), -np.inf if greatest < 0 else 1, np.float32)
+    x[0, 4] = greatest
+    made = model([helper.make_node("ReduceLogSumExp", ["x", "a"], ["y"])], {"x": x}, {"a": np.array([1])}, opset=18)
+    with np.errstate(all="ignore"):
+        assert not differs(made, {"x": x})
+
+
+def test_denormals_stay_on_their_way_to_bf16() -> None:
+    """Where a CPU's instruction has zeros, too."""
+    x = (np.float32(2) ** np.arange(-149, -120) * np.float32([[1], [-1.37]])).astype(np.float32)
+    nodes = [helper.make_node("Cast", ["x"], ["b"], to=16), helper.make_node("Cast", ["b"], ["y"], to=1)]
+    made = model(nodes, {"x": x}, {})
+    found = simdnn.load(made).run({"x": x}, machine="gnr", dispatch="onnxruntime").outputs["y"]
+    assert found.tobytes() == peer.output(made, {"x": x}).tobytes()
+
+
+@pytest.mark.parametrize("ends", [(np.inf, 1), (-np.inf, 1), (np.inf, -np.inf)])
+def test_a_range_without_end_has_an_infinite_step(ends: tuple[float, float]) -> None:
+    """Of -infinity the zero point is the greatest number."""
+    x = np.zeros((1, 40), np.float32)
+    x[0, :2] = ends
+    names = ["y", "s", "z"]
+    made = model([helper.make_node("DynamicQuantizeLinear", ["x"], names)], {"x": x}, {})
+    with np.errstate(all="ignore"):
+        assert not differs(made, {"x": x})
+
+
+def test_what_is_no_zero_of_the_first_stands_else_the_second() -> None:
+    """Where of -0 and anything is 0, of anything and -0 is -0; means of -0 are 0."""
+    signs = np.array([[-0.0, 0, 1, -1, np.nan, np.inf]], np.float32)
+    feeds = {"c": np.array([[True], [False]]), "a": signs, "b": signs[:, ::-1].copy()}
+    assert not differs(model([helper.make_node("Where", ["c", "a", "b"], ["y"])], feeds, {}), feeds)
+    x = np.full((1, 2, 4, 4), -0.0, np.float32)
+    node = helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[2, 1])
+    assert not differs(model([node], {"x": x}, {}), {"x": x})
+
+
 def test_costs_are_those_of_kernels_that_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.ones((4, 40), np.float32)
     made = model([helper.make_node("ReduceMean", ["x"], ["y"], axes=[1])], {"x": x}, {}, opset=17)

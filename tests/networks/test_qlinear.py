@@ -152,15 +152,11 @@ def test_gemm(dtype: Any) -> None:
     compare("QGemm", {"a": np.ascontiguousarray(a.T)}, ["a", *own, b.T.copy(), np.float32(0.01), np.int8(3)], transA=1)
 
 
-def test_what_is_not_there() -> None:
-    found = model(
-        "QLinearGlobalAveragePool",
-        {"x": drawn(np.uint8, 1, 4, 4, 2)},
-        ["x", scale(), np.uint8(0), scale(), np.uint8(0)],
-        {"channels_last": 1},
-    )
-    with pytest.raises(simdnn.Unimplemented, match="channels_last=1"):
-        simdnn.load(found).run({"x": drawn(np.uint8, 1, 4, 4, 2)}, machine="zen4")
+def test_mean_pools_with_channels_last(dtype: Any) -> None:
+    given = ["x", scale(), drawn(dtype), scale(), drawn(dtype)]
+    compare("QLinearGlobalAveragePool", {"x": drawn(dtype, 2, 7, 5, 3)}, given, channels_last=1)
+    options: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 1], "channels_last": 1}
+    compare("QLinearAveragePool", {"x": drawn(dtype, 1, 9, 8, 6)}, given, **options)
 
 
 @pytest.mark.parametrize(

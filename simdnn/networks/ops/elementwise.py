@@ -289,6 +289,8 @@ def raised(k: Kernels, x: Array, exponent: Array) -> Array:
 @operator("Where")
 def where(k: Kernels, node: Node, condition: Array, yes: Array, no: Array) -> Array:
     need(yes.dtype == no.dtype, f"operands of {label(yes.dtype)} and {label(no.dtype)}; one type is needed")
+    if lines_of(k, yes) is not None and k.values:
+        yes = yes + np.float32(0)  # a library takes what is no 0 of the first, else the second: -0 becomes 0
     return by_numpy(k, lambda y, n, c: np.where(c, y, n), yes, no, condition, steps=2)
 
 
@@ -329,7 +331,8 @@ def cast_to(k: Kernels, x: Array, dtype: np.dtype[Any], saturate: bool = True) -
         return x
     kind = label(x.dtype), label(dtype)
     if kind in _CONVERTED and kind[0] in FLOATS:
-        return k.map(lambda v: v, x, dst=dtype, name="convert")
+        kept = kind[1] == "bf16" and lines_of(k, x) is not None  # a library's, which keeps denormals
+        return k.map(lambda v: v, x, dst=dtype, name="convert", values=(lambda: x.astype(dtype)) if kept else None)
     if kind in _CONVERTED:
         return k.map(lambda v: v.to_float(), x, dst=dtype, name="convert")
     if k.shadows(x) and dtype.kind != "O":

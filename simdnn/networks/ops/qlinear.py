@@ -5,11 +5,12 @@ Values follow its CPU kernels (onnxruntime/contrib_ops/cpu/quantization), which 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
 from simdnn.networks.kernels import Kernels
@@ -148,12 +149,26 @@ def _rescaled(k: Kernels, node: Node, x: Array, scale: Array, zero: Array, y_sca
     return quantize_linear(k, node, dequantize_linear(k, node, x, scale, zero), y_scale, y_zero)
 
 
+def _of_either_layout(pooling: Callable[..., Array]) -> Callable[..., Array]:
+    """A pooling of (N, C, …) that takes (N, …, C), too, where a node says `channels_last`: the means are the same."""
+
+    @functools.wraps(pooling)
+    def laid(k: Kernels, node: Node, x: Array, *rest: Array | None) -> Array:
+        if not node.integer("channels_last", 0):
+            return pooling(k, node, x, *rest)
+        first = np.moveaxis(x, -1, 1)
+        found = np.moveaxis(pooling(k, node, np.ascontiguousarray(first) if k.values else first, *rest), 1, -1)
+        return np.ascontiguousarray(found) if k.values else found
+
+    return laid
+
+
 @operator("QLinearAveragePool", domain=MICROSOFT)
+@_of_either_layout
 def pooled(
     k: Kernels, node: Node, x: Array, scale: Array, zero: Array | None, y_scale: Array, y_zero: Array | None = None
 ) -> Array:
     """Means in f32; the zero point is added before the rounding."""
-    _channels_first(node)
     means = average_pool_of_whole_windows(k, node, dequantize_linear(k, node, x, scale, zero))
     low, high = (0, 255) if label(x.dtype) == "u8" else (-128, 127)
 
@@ -165,11 +180,11 @@ def pooled(
 
 
 @operator("QLinearGlobalAveragePool", domain=MICROSOFT)
+@_of_either_layout
 def globally_pooled(
     k: Kernels, node: Node, x: Array, scale: Array, zero: Array, y_scale: Array, y_zero: Array
 ) -> Array:
     """Sums in s32, scaled once: x_scale / (y_scale * size)."""
-    _channels_first(node)
     need(x.ndim >= 3, f"an input of shape {x.shape}; (N, C, …) is needed")
     axes = tuple(range(2, x.ndim))
     size = int(np.prod(x.shape[2:]))
@@ -177,11 +192,6 @@ def globally_pooled(
     sums = (x.astype(np.int64).sum(axes, keepdims=True) - size * int(zero.item())).astype(np.int32)
     factor = scale.astype(F32).reshape(()) / (y_scale.astype(F32).reshape(()) * np.float32(size))
     return requantize_sums(k, k.plain(sums, x, steps=2), factor, y_zero)
-
-
-def _channels_first(node: Node) -> None:
-    if node.integer("channels_last", 0):
-        raise Unimplemented("channels_last=1; channels_last=0 (N, C, …) works")
 
 
 @operator("QGemm", domain=MICROSOFT)

@@ -152,7 +152,10 @@ def dynamic_quantize_linear(k: Kernels, node: Node, x: Array) -> tuple[Array, Ar
     scale = np.float32((np.float32(top) - np.float32(bottom)) / np.float32(255))
     if k.runs_models and top == bottom:  # zeros alone, for which ONNX has a scale of 0
         scale = np.float32(1)
-    point = np.rint(np.clip(-np.float32(bottom) / scale, 0, 255)) if scale else np.float32(0)
+    with np.errstate(invalid="ignore"):
+        point = np.rint(np.clip(-np.float32(bottom) / scale, 0, 255)) if scale else np.float32(0)
+    if np.isnan(point):  # of -infinity over infinity
+        point = np.float32(255 if k.runs_models else 0)
     zero = np.array(point, np.uint8)
     step = np.full((1,) * flat.ndim, scale or 1, F32)
     q = requantized(k, flat, step, zero.reshape((1,) * flat.ndim), np.dtype(np.uint8))

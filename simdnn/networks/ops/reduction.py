@@ -81,6 +81,7 @@ def _reduced_by_lines(k: Kernels, op: str, x: Array, axes: list[int], lines: Lin
         return k.reduce(kind, x, axes)
     if op == "ReduceLogSumExp":
         top = k.reduce("max", x, axes)
+        top = np.where(np.isinf(top), np.float32(0), top) if k.values else top
         powers = k.plain(lines.exponential(x - top) if k.values else x, x, steps=8)
         total = k.reduce("sum", powers, axes, values=lambda: lines.reduced("chain", powers, axes))
         return k.map(lambda s, t: s + t, _logarithm(k, total, lines), top, name="add")
