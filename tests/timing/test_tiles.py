@@ -208,7 +208,9 @@ def test_groups_of_few_channels_go_on_from_line_to_line() -> None:
     """As oneDNN's code for 8 groups of 8 channels: lines copied group by group, then blocks of five tiles of rows."""
     image: dict[str, Any] = {"mb": 1, "ic": 64, "ih": 28, "iw": 28, "oc": 64, "kh": 3, "kw": 3, "groups": 8}
     how: dict[str, Any] = {"dt": "u8:s8:s32", "isa": "avx512_core_amx", "machine": "gnr", "dispatch": "onednn"}
-    kernel = simdnn.estimate("convolution", **image, padding=1, **how).kernel
+    one, two = (simdnn.estimate("convolution", **image, padding=1, threads=threads, **how) for threads in (1, 2))
+    assert two.cycles < 0.6 * one.cycles
+    kernel = one.kernel
     assert kernel is not None and kernel.timed is not None
     program = kernel.timed
     stored = {op.srcs[0].name for op, _ in program.ops() if op.instruction == "tilestored"}

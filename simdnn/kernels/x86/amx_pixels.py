@@ -190,12 +190,16 @@ def few_channels(product: FewChannels | ChannelsInPlace, accumulation: str) -> P
 
 
 def by_lines(program: Program) -> Program:
-    """A program that copies the lines of a block, group by group, right before the products that read them."""
+    """A program that copies the lines of a block, group by group, right before the products that read them, into a
+    buffer of the thread. It is not proved: among the rows that tiles take are some between lines, which nobody copied.
+    """
     before = [statement for statement in program.body if not isinstance(statement, Loop)]
     copies, *products = (statement for statement in program.body if isinstance(statement, Loop))
     extents = {loop.var: loop.extent for statement in (copies, products[0]) for loop in _chain(statement)}
     around = [(var, extents[var]) for var in _OUTER]
-    return replace(program, body=(*before, *nest(around, _within([copies, *products]), parallel=False)))
+    tensors = tuple([replace(t, kind="private") if t.name == "lines" else t for t in program.tensors])
+    body = *before, *nest(around, _within([copies, *products]), parallel=True)
+    return replace(program, tensors=tensors, body=body)
 
 
 def _chain(loop: Loop) -> list[Loop]:
