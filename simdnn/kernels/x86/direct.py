@@ -282,7 +282,7 @@ class Direct:
         axis = c.axes[1]
         given = p.options.tile
         reduction = Reduction(p.dot, r.tensor, p.shifted, (), one_load=bool(given and given.one_load))
-        reduction = replace(reduction, fetches=bool(given and given.fetches), apart=bool(given))
+        reduction = replace(reduction, fetches=bool(given and given.fetches), apart=bool(given), again=bool(given))
         channels = r.ic // p.dot.depth
         tap = channels * panel.step
         pixel = Affine.var("r") * height + first

@@ -345,7 +345,8 @@ class RegisterTiles:
         p, c = self.product, self.product.conv
         chains, group = self.sums.sums(panel.step), self.sums.group
         given = p.options.tile or RegisterTile(0, 0)
-        how = p.options.starts, given.one_load, given.fetches, bool(given.rows or p.options.packs)
+        apart, packs = bool(given.rows or p.options.packs), bool(p.options.packs)
+        how = p.options.starts, given.one_load, given.fetches, apart, apart and not packs
         return tile(
             p.unit,
             Reduction(p.dot, p.reading.tensor, p.shifted, chains, group, self.first, *how),

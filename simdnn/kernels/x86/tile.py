@@ -145,6 +145,7 @@ class Reduction:
     one_load: bool = False  # the source's rows are broadcast first, and one vector of weights is loaded at a time
     fetches: bool = False  # a line of each vector of weights is fetched ahead in a step, as far as there are rows
     apart: bool = False  # parts of the sums do not follow each other at once, and the epilogue's registers hold weights
+    again: bool = False  # the shift is brought anew in each turn of a loop
 
     @property
     def joined(self) -> str:
@@ -193,7 +194,7 @@ def steps(
     def step(at: Affine) -> Code:
         return _step(unit, reduction, panel, rows, weights, at, first)
 
-    if reduction.shifted and reduction.apart:
+    if reduction.shifted and reduction.again:
         return _in_turns(unit, count, step)
     return loop("k", count, step(Affine.var("k")))
 
