@@ -14,9 +14,9 @@ _NASM = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _MASM = re.compile(r"^[ \t]*[^\s;#]+[ \t]+(?:proc|endp|segment|ends)\b", re.IGNORECASE | re.MULTILINE)
-_DEMANGLED = re.compile(
-    r"^((?:\(anonymous namespace\))?[A-Za-z_~:][^\s;#\"':]*(?:::|\(|<|\[|[ \t]).*):[ \t]*(?:[#;].*)?$", re.MULTILINE
-)
+_DEMANGLED = re.compile(r"([A-Za-z_~:(][^;#\"']*):[ \t]*(?:[#;].*)?")
+_OF_CPLUSPLUS = re.compile(r"::|[(<\[ \t]")
+_MOST_NAME = 4096  # characters of a line with a name, which compilers make long
 
 LINE_END = re.compile(r"\r\n|[\n\r]")
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
@@ -79,7 +79,8 @@ def as_gnu(text: str) -> str:
         return _by_line(text, _Nasm().line)
     if _MASM.search(text):
         return _by_line(text, _masm)
-    return _of_cplusplus(text) if _DEMANGLED.search(text) else text
+    lines = LINE_END.split(text)
+    return _of_cplusplus(lines) if any(map(_demangled, lines)) else text
 
 
 def _by_line(text: str, read: Callable[[int, str], str]) -> str:
@@ -155,15 +156,20 @@ def _msvc(name: str) -> str:
     return re.sub(r"[@?$]+", "_", name.lstrip("?").partition("@")[0]) or "_"
 
 
-def _of_cplusplus(text: str) -> str:
+def _demangled(line: str) -> str:
+    """The name of C++ that a line has for a label; "" for any other line."""
+    found = _DEMANGLED.fullmatch(line) if line[:1] not in ("", " ", "\t", ".", "#") and len(line) < _MOST_NAME else None
+    return found[1] if found and _OF_CPLUSPLUS.search(found[1]) else ""
+
+
+def _of_cplusplus(lines: list[str]) -> str:
     """Labels and calls of names as C++ has them, which Compiler Explorer shows, with symbols in their place."""
     symbols = Symbols()
 
-    def labelled(found: re.Match[str]) -> str:
-        return f"{symbols.of(found[1])}:"
-
-    def called(line: str) -> str:
-        found = _CALLED.fullmatch(line)
+    def spelled(line: str) -> str:
+        if name := _demangled(line):
+            return f"{symbols.of(name)}:"
+        found = _CALLED.fullmatch(line) if len(line) < _MOST_NAME else None
         return f"{found[1]}{symbols.of(found[2].removesuffix('@PLT'))}" if found else line
 
-    return "\n".join(map(called, LINE_END.split(_DEMANGLED.sub(labelled, text))))
+    return "\n".join(map(spelled, lines))

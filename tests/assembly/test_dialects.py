@@ -164,3 +164,11 @@ def test_source_code_is_told_how_to_become_assembly(suffix: str, compiler: str, 
     path.write_text("for (;;) {}\n")
     with pytest.raises(InvalidArgument, match=f"is source code: {compiler}"):
         analyze(path)
+
+
+@pytest.mark.parametrize("line", ["a" + "(" * 60000, "call a" + ":(<" * 20000, "f" + "<" * 60000 + ":", "a: " * 20000])
+def test_long_lines_of_names_are_answered_at_once(line: str) -> None:
+    """Where looking for names took the square of the length, these ran for minutes."""
+    for text in (line, f"section .text\n{line}", f"x PROC\n{line}"):
+        with pytest.raises(InvalidArgument):
+            analyze(f"{text}\n nop" if line.startswith("a: ") else text)
