@@ -40,7 +40,8 @@ WRITTEN = {
     ("simdnn/calibration/forms.py", "re.sub('[._-]', '', name)"),
     ("simdnn/cli/explain.py", "name.split('.')"),
     ("simdnn/cli/explain.py", "name.startswith('--')"),
-    ("simdnn/cli/machines.py", "wanted.fullmatch(row.mnemonic)"),
+    ("simdnn/cli/analyze.py", "',' in args.machine"),
+    ("simdnn/cli/analyze.py", "args.machine.partition(',')"),
     ("simdnn/cli/run.py", "' with ' not in args.machine"),
     # an implementation in a library's own words, which no kernel here is called
     ("simdnn/libraries/onednn/log.py", "name.partition(':')"),
@@ -48,6 +49,7 @@ WRITTEN = {
     ("simdnn/networks/runner.py", "implementation.split(' + ')"),
     # whose names: Python's, ONNX's and LLVM's, options of a form in the browser, columns of a report
     ("simdnn/__init__.py", "name.startswith('_')"),
+    ("simdnn/primitives/result.py", "name.startswith('_')"),
     ("simdnn/networks/ops/shape.py", "name.startswith('value_')"),
     ("simdnn/networks/ops/shape.py", "name.removesuffix('s')"),
     ("isa_models/isa.py", "name.startswith('amx-')"),

@@ -331,7 +331,7 @@ def cast_to(k: Kernels, x: Array, dtype: np.dtype[Any], saturate: bool = True) -
         return x
     kind = label(x.dtype), label(dtype)
     if kind in _CONVERTED and kind[0] in FLOATS:
-        kept = kind[1] == "bf16" and lines_of(k, x) is not None  # a library's, which keeps denormals
+        kept = dtype == ml_dtypes.bfloat16 and lines_of(k, x) is not None  # a library's, which keeps denormals
         return k.map(lambda v: v, x, dst=dtype, name="convert", values=(lambda: x.astype(dtype)) if kept else None)
     if kind in _CONVERTED:
         return k.map(lambda v: v.to_float(), x, dst=dtype, name="convert")

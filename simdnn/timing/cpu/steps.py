@@ -100,8 +100,8 @@ class CoreOp:
     masks: int  # mask registers that it takes until it retires
     split: int  # of one fused that goes into the core as two: its group has fewer ops before it; 0: it is one
 
-    only_loads: bool = field(init=False)  # nothing is done with what is loaded
-    evex: bool = field(init=False)  # whether it is encoded so
+    only_loads: bool = field(init=False, repr=False)  # nothing is done with what is loaded
+    evex: bool = field(init=False, repr=False)  # whether it is encoded so
 
     def __post_init__(self) -> None:
         waits = self.uops or self.store or self.latency or self.reads or self.accumulator is not None
