@@ -50,7 +50,7 @@ def test_processors_of_a_core(
     system = topology(tmp_path, siblings)
     assert cores(system) == expected
     assert chosen(len(expected), system) == [cpus[0] for cpus in expected]
-    with pytest.raises(InvalidArgument, match=f"may use {len(expected)} cores"):
+    with pytest.raises(InvalidArgument, match=f"may use {len(expected)} core"):
         chosen(len(expected) + 1, system)
 
 

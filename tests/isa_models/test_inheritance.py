@@ -163,9 +163,9 @@ def test_faults_name_file_and_key(text: str, said: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [MACHINES_DIR / "clx.toml", *sorted(GPU_MACHINES_DIR.glob("max1?[05]0*.toml"))])
 def test_a_relative_is_short(path: Path) -> None:
-    """A machine of a known family takes fewer than 60 lines of its own, without blank lines."""
+    """A machine of a known family takes fewer than 70 lines of its own, without blank lines."""
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    assert len(lines) < 60 or "base" not in tomllib.loads("\n".join(lines)), len(lines)
+    assert len(lines) < 70 or "base" not in tomllib.loads("\n".join(lines)), len(lines)
 
 
 def test_provenance_of_relatives() -> None:
