@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tools.machine_row import Row
@@ -52,6 +52,32 @@ GOLDEN_COVE: list[Override] = [
         },
     ),
 ]
+EXCHANGED = (
+    "rwc: cmpxchg of registers 5 cycles, in memory 4, and one for what stands between two, which is taken (three 16.0, "
+    "with a mov each 18.0; four in memory 17.1 and 20.0); 6 from rax to rax"
+)
+XADD = "rwc: one on one place 1.13 cycles, four on four lines 4.0, with 1 to 8 nops as four slots: from store to load 0"
+SCATTERS = (
+    "rwc: 3 cycles and half of one a lane, one for its mask and one for whatever else stands between two (16, 8 and 4 "
+    "lanes 12.0, 8.0, 6.0, with a load, a sum or one to eight nops 13.0, 9.1, 7.0, which is taken), lanes of one "
+    "address and apart alike, but 16 lanes in 16 lines 16.1; its stores among the cycles"
+)
+
+
+def _scatters() -> Iterator[Override]:
+    """The cycles of each form of a scatter, which go by its lanes."""
+    for mnemonics, form, lanes in (
+        ("v(pscatterdd|scatterdps)", "m32\\{k\\},zmm", 16),
+        ("v(pscatter[dq]d|scatter[dq]ps)", "m32\\{k\\},ymm", 8),
+        ("v(pscatterdd|scatterdps)", "m32\\{k\\},xmm", 4),
+        ("v(pscatter[dq]q|scatter[dq]pd)", "m64\\{k\\},zmm", 8),
+        ("v(pscatter[dq]q|scatter[dq]pd)", "m64\\{k\\},ymm", 4),
+        ("v(pscatter[dq]q|scatter[dq]pd)", "m64\\{k\\},xmm", 2),
+    ):
+        uops = (("p0",), ("p0",) if "zmm" in form else ("p0", "p1"), ("p0", "p1", "p5", "p6", "pB"))
+        yield mnemonics, form, {"interval": 5 + lanes / 2, "uops": uops, "source": SCATTERS}
+
+
 #: what Redwood Cove has otherwise; from one 512-bit unit to the other is `core.other_unit`'s
 REDWOOD_COVE: list[Override] = [
     (
@@ -91,6 +117,39 @@ REDWOOD_COVE: list[Override] = [
         "(ymm,ymm|zmm,zmm),xmm",
         {"accumulator_latency": 1, "source": "rwc: four in a chain of what is shifted 4.0 cycles"},
     ),
+    (
+        "vgf2p8affine(inv)?qb",
+        "[xyz]mm,.*",
+        {"latency": 3, "source": "rwc: four in a chain 12.0 cycles, by either operand"},
+    ),
+    (
+        "vp?(expand(p[sd]|[dq])|compress(p[sd]|[bwdq]))",
+        "[xyz]mm\\{k\\},.*",
+        {"latency": 3, "source": "rwc: four in a chain 12.0 cycles, by what is moved or kept; from the mask 6"},
+    ),
+    (
+        "vpexpand[bw]",
+        "[xyz]mm\\{k\\},.*",
+        {"latency": 5, "source": "rwc: four in a chain 20.0 cycles, by what is moved or kept; from the mask 8"},
+    ),
+    (
+        "vfc?m(ul|add)c[ps]h",
+        "[xy]mm,.*",
+        {"latency": 8, "source": "rwc: four in a chain 32.0 cycles, by an operand and by the sum"},
+    ),
+    (
+        "vfc?m(ul|add)cph",
+        "zmm,.*",
+        {
+            "latency": 10,
+            "uops": (("p0", "p5"),) * 2,
+            "source": "rwc: eight in 8.0 cycles; four in a chain 41 to 42, core.other_unit's cycles among them",
+        },
+    ),
+    ("cmpxchg", "r64,r64", {"latency": 6, "interval": 6, "source": EXCHANGED}),
+    ("cmpxchg", "m64,r64", {"interval": 5, "source": EXCHANGED}),
+    ("xadd", "m64,r64", {"latency": 1, "source": XADD}),
+    *_scatters(),
     (
         "vpbroadcastw",
         "[xyz]mm,m16",

@@ -166,13 +166,16 @@ _MASKED = re.compile(r"[xyz]mm\{k\}")
 class NarrowMasks:
     """Cycles that a mask adds to operations on elements of less than 32 bits, whether it merges or zeroes.
 
-    `cycles` of the mnemonics `of` (patterns as in a shell); `half_cycles` of `halves`, up to 256 bits.
+    `cycles` of the mnemonics `of` (patterns as in a shell); `half_cycles` of `halves`, up to 256 bits; `product_cycles`
+    of `products`, in Galois fields and of complex numbers.
     """
 
     cycles: float = 0.0
     of: tuple[str, ...] = ()
     half_cycles: float = 0.0
     halves: tuple[str, ...] = ()
+    product_cycles: float = 0.0
+    products: tuple[str, ...] = ()
 
     def cycles_of(self, mnemonic: str, form: str) -> float:
         """Cycles by which a form takes longer than that without a mask; 0 of one that has none.
@@ -184,6 +187,8 @@ class NarrowMasks:
         """
         if not _MASKED.match(form):
             return 0.0
+        if is_among(mnemonic, self.products):
+            return self.product_cycles
         if is_among(mnemonic, self.of):
             return self.cycles
         halves = not form.startswith("zmm") and is_among(mnemonic, self.halves)
@@ -275,6 +280,7 @@ class Core:
     third_operands: ThirdOperands = ThirdOperands()
     destination_ignored: tuple[str, ...] = ()  # mnemonics (patterns) that don't wait for what a mask lets them keep
     destination_awaited: tuple[str, ...] = ()  # mnemonics (patterns) that wait for what they overwrite
+    split_updates: tuple[str, ...] = ()  # mnemonics (patterns) whose store and load are apart: no `update_latency`
     lanes_as_loads: tuple[str, ...] = ()  # mnemonics (patterns) whose lanes are loads of one place
     microcode_slots: int = 0  # from which one has dispatch groups for itself, and below which it is in one; 0: neither
     mask_registers: int = 0  # that masks and results in flight share; 0: never too few
@@ -304,6 +310,10 @@ class Core:
     def awaits_destination_of(self, mnemonic: str) -> bool:
         """Whether an instruction waits for what its destination held before, though nothing of it stays."""
         return is_among(mnemonic, self.destination_awaited)
+
+    def is_split_update(self, mnemonic: str) -> bool:
+        """Whether an operation on memory loads and stores as a load and a store of their own do."""
+        return is_among(mnemonic, self.split_updates)
 
     def lanes_of(self, row: InstructionTiming) -> int:
         """The lanes of an instruction that are loads of one place, 0 of all others."""

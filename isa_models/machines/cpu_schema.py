@@ -131,6 +131,7 @@ def _core(table: Table) -> Core:
         if table.has("third_operands")
         else ThirdOperands(),
         destination_awaited=table.figure_strings("destination_awaited", None, ()),
+        split_updates=table.figure_strings("split_updates", None, ()),
         destination_ignored=table.figure_strings("destination_ignored", None, ()),
         lanes_as_loads=table.figure_strings("lanes_as_loads", None, ()),
         loop_buffer=_loop_buffer(table) if table.has("loop_buffer") else (),
@@ -252,7 +253,10 @@ def _narrow_masks(table: Table) -> NarrowMasks:
     table.provenance()
     halves = table.strings("halves") if table.has("halves") else ()
     half_cycles = table.number("half_cycles", 0, 100, 0.0)
-    return NarrowMasks(table.number("cycles", 0, 100), table.strings("of"), half_cycles, halves)
+    products = table.strings("products") if table.has("products") else ()
+    product_cycles = table.number("product_cycles", 0, 100, 0.0)
+    cycles, of = table.number("cycles", 0, 100), table.strings("of")
+    return NarrowMasks(cycles, of, half_cycles, halves, product_cycles, products)
 
 
 def _third_operands(table: Table) -> ThirdOperands:

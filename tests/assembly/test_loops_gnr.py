@@ -265,3 +265,32 @@ def test_no_lines_of_the_uop_cache(slots: int, expected: float) -> None:
 
 def test_a_pointer_round_a_ring_takes_a_cycle() -> None:
     assert cycles(["add rsi, 128", "and rsi, r9"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "measured"),
+    [
+        (["xadd [rsi], rax"], 1.13),
+        (["add [rsi], rax"], 7.43),
+        ([f"xadd [rsi+{64 * i}], {name}" for i, name in enumerate(["rax", "rbx", "r8", "r9"])], 3.99),
+        (["cmpxchg rbx, r8"], 6.0),
+        (["vmovdqu32 zmm2, [rdx]", "kxnorw k1, k1, k1", "vscatterdps [rsi+zmm2]{k1}, zmm1"], 13.02),
+        (["vmovdqu32 ymm2, [rdx]", "kxnorw k1, k1, k1", "vscatterdps [rsi+ymm2]{k1}, ymm1"], 9.1),
+        (["vmovdqu32 ymm2, [rdx]", "kxnorw k1, k1, k1", "vscatterdpd [rsi+ymm2]{k1}, zmm1"], 9.05),
+        (["vmovdqu32 xmm2, [rdx]", "kxnorw k1, k1, k1", "vscatterdps [rsi+xmm2]{k1}, xmm1"], 7.04),
+        (["vpexpandd zmm1{k1}, zmm2"] * 4, 12.02),
+        (["vpcompressb ymm1{k1}{z}, ymm1"] * 4, 11.97),
+        (["vpexpandw xmm1{k1}, xmm1"] * 4, 19.97),
+        (["vgf2p8mulb ymm1, ymm1, ymm2"] * 4, 11.97),
+        (["vgf2p8mulb ymm1{k1}{z}, ymm1, ymm2"] * 4, 27.9),
+        (["vgf2p8affineqb zmm1, zmm2, zmm1, 1"] * 4, 12.02),
+        (["vgf2p8affineqb zmm1{k1}, zmm3, zmm2, 1"] * 4, 27.9),
+        (["vfmaddcph ymm1, ymm2, ymm3"] * 4, 31.9),
+        (["vfmaddcph zmm1, zmm2, zmm3"] * 4, 42.3),
+        (["vfmulcph ymm1{k1}, ymm2, ymm3"] * 4, 48.1),
+        ([f"vfmulcph zmm{i}, zmm9, zmm10" for i in range(8)], 8.1),
+        (["vpsubsb zmm1, zmm1, zmm1"] * 4, 1.0),
+    ],
+)
+def test_rows_of_a_loop_each(lines: list[str], measured: float) -> None:
+    assert cycles(lines) == pytest.approx(measured, rel=0.06, abs=0.15)

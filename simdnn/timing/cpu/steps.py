@@ -216,7 +216,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
     if row.tile and not (row.load_bits or row.store_bits):
         occupancy = row.occupancy  # which a product keeps busy with all rows of its second operand
     split = core.splits_indexed if choices and row.slots == 1 and _has_three_sources(step) else 0
-    updates = load.update_latency is not None and row.load_bits and row.store_bits and step.reads
+    updates = row.load_bits and row.store_bits and step.reads and not core.is_split_update(step.mnemonic)
     forward = load.update_latency if updates and load.update_latency is not None else load.forward_latency
     return CoreOp(
         row=row,
