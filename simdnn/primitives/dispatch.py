@@ -232,9 +232,10 @@ def picked(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> 
         kind, library = max(able, key=lambda kind: caps().index(kind.isa)), ""
     if reason := kind.accepts(request.problem) or refused_sums(kind, replace(request, fpmath="any")):
         raise Unimplemented(f"{of.title} takes {library}, whose counterpart {name} cannot do this: {reason}")
-    if of.flushes(request.problem, library, request.caps):
-        flushing = replace(request.problem.epilogue, flushes=True)
-        request = replace(request, problem=replace(request.problem, epilogue=flushing))
+    flushes, lifted = of.flushes(request.problem, library, request.caps), of.lifts(request.problem, library)
+    if flushes or lifted:
+        epilogue = replace(request.problem.epilogue, flushes=flushes, lifted=lifted)
+        request = replace(request, problem=replace(request.problem, epilogue=epilogue))
     return Choice(in_tiles_of_library(request, kind), kind, candidates, library)
 
 

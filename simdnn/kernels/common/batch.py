@@ -18,7 +18,7 @@ from simdnn.program.records import Affine, Program
 LOOP = "group_b"
 #: tensors that follow an operand's products, and not all of them, or none as parameters do that all share
 SIDES = dict.fromkeys(("src", "codes", "matrix", "vector", "reductions"), "src") | dict.fromkeys(
-    ("wei", "neg_sums", "comp", "group_comp"), "wei"
+    ("wei", "neg_sums", "comp", "terms", "group_comp"), "wei"
 )
 
 

@@ -32,6 +32,9 @@ class Epilogue:
     rounds_first: bool = False  # the destination's zero point is added to rounded integers, not to what is rounded
 
     flushes: bool = False  # denormals become zeros on their way to bf16, where integer arithmetic rounds to it, too
+    #: an s32 sum is rounded to f32 even towards s32 ("sums"), where terms of zero points are added to it ("terms"), or
+    #: they and the shift of s8 sources ("all")
+    lifted: str = ""
 
     @property
     def in_float(self) -> bool:
@@ -43,7 +46,13 @@ class Epilogue:
             or self.bias
             or self.dst_scale
             or self.dst_zero_point
+            or self.lifted
         )
+
+    @property
+    def late_terms(self) -> bool:
+        """Whether terms of zero points are added to sums in f32."""
+        return self.lifted in ("terms", "all")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from simdnn.program.records import SCALES, SOURCE, WEIGHTS, ZEROS
 ARGUMENTS = {"src": SOURCE, "wei": WEIGHTS}
 PARAMETERS = {
     "comp": ZEROS,
+    "terms": ZEROS,
     "zp_src": ZEROS,
     "dst_zero_point": ZEROS,
     **dict.fromkeys(("src_scale", "wei_scale", "dst_scale"), SCALES),

@@ -24,15 +24,28 @@ from simdnn.kernels.x86.product import Product
 from simdnn.program.records import ZEROS, Affine, Memory, Register, Tensor
 
 
+_CONSTANT = "zp_both"  # what zero points of both operands, and the shift beside one, have in common
+
+
 def compensated(product: Product) -> str:
     """Whether a sum lacks something, one value a "channel" or a "position"; empty where it does not."""
     e = product.conv.epilogue
     if product.dot in COUNTERS or not (product.shifted or e.zp_src or e.zp_wei):
         return ""
+    if e.late_terms:
+        return "channel" if product.shifted else ""
     line = product.options.order.fold == "line"  # whose edges hold the zero point
     if line and "src" in e.by_channel:
         raise Unimplemented("zero points of the source by channel, in a kernel whose edges hold one for all")
     return "position" if e.zp_src and product.conv.padded and not line else "channel"
+
+
+def late_terms(product: Product) -> str:
+    """Whether terms of the source's zero point are added to sums in f32, one value a "channel" or a "position"."""
+    e = product.conv.epilogue
+    if product.dot in COUNTERS or not (e.late_terms and e.zp_src):
+        return ""
+    return "position" if product.conv.padded and product.options.order.fold != "line" else "channel"
 
 
 class Compensation:
@@ -41,6 +54,7 @@ class Compensation:
     def __init__(self, product: Product, layout: pack.Layout, by: str) -> None:
         self.product, self.layout, self.by = product, layout, by
         self.row_sums = product.conv.epilogue.zp_wei
+        self.late = late_terms(product)
 
     def tensors(self) -> list[Tensor]:
         if not self.row_sums:
@@ -50,6 +64,7 @@ class Compensation:
         c = self.product.conv
         return [
             Tensor("zp_wei", "s32", 1, role=ZEROS),
+            *([Tensor(_CONSTANT, "s32", 1, role=ZEROS)] if c.epilogue.late_terms else []),
             Tensor("rowsum", "s32", c.mb * c.od * c.oh * c.ow, "scratch", role=ZEROS),
             Tensor.constant("unit_weight", self.product.dot.wide, one.tobytes()),
         ]
@@ -75,6 +90,8 @@ class Compensation:
             code.append(broadcast32(unit.reg("shift"), "shift", Affine()))
         code += loop("k", r.column // dot.depth, body)
         code += [broadcast32(factor, "zp_wei", Affine()), op("vpmulld", total, total, factor)]
+        if p.conv.epilogue.late_terms:
+            code += [broadcast32(factor, _CONSTANT, Affine()), op("vpsubd", total, total, factor)]
         code.append(op("vmovd", Memory("rowsum", Affine.var("m"), "u32", 1), Register("c0_0", "u32", 4)))
         return loop("m", p.rows, code, parallel=True)
 
@@ -82,6 +99,8 @@ class Compensation:
         found = {"zp_wei": pack.wrap32(np.array([parameters.zp_wei]))}
         edge = 0 if np.ndim(parameters.zp_src) else int(parameters.zp_src)
         found[EDGE] = np.full(4, edge & 255, np.uint8)
+        if self.product.conv.epilogue.late_terms:
+            return found | self._late_values(weights, parameters)
         return found | ({"comp": self.values(weights, parameters)} if self.by else {})
 
     def sums(self, weights: Array) -> Array:
@@ -95,24 +114,51 @@ class Compensation:
         """Tensor `comp`. A padding pixel stands for the zero point, so it takes no part in the terms with zs; the shift
         by 128 it does take part in.
         """
+        constant, shift = self._constant(p), self._shift(weights)
+        if self.by == "channel":
+            return pack.per_channel(pack.wrap32(constant - shift + self._terms(weights, p)), self.layout)
+        edges = Edges.of(self.product.conv)
+        return self._spread(edges, constant - shift + self._terms(weights, p, edges))
+
+    def _late_values(self, weights: Array, p: Parameters) -> dict[str, Array]:
+        """The shift alone in `comp`; in `terms` those of the source's zero point, what two zero points have in common
+        being taken from the sums of rows.
+        """
+        found: dict[str, Array] = {_CONSTANT: pack.wrap32(np.array([self._constant(p)]))}
+        if self.by:
+            shift = pack.per_channel(pack.wrap32(-self._shift(weights)), self.layout)
+            found["comp"] = shift.astype(np.float32) if self.product.conv.epilogue.lifted == "all" else shift
+        if self.late == "channel":
+            terms = pack.per_channel(pack.wrap32(self._terms(weights, p)), self.layout)
+            found["terms"] = terms.astype(np.float32)
+        elif self.late:
+            edges = Edges.of(self.product.conv)
+            found["terms"] = self._spread(edges, self._terms(weights, p, edges)).astype(np.float32)
+        return found
+
+    def _spread(self, edges: Edges, values: Array) -> Array:
+        return edges.spread(pack.filled(pack.wrap32(values), self.layout.channels)).reshape(-1)
+
+    def _shift(self, weights: Array) -> Array:
+        total = self.sums(weights).sum(axis=(2, 3))
+        return 128 * total if self.product.shifted else np.zeros_like(total)
+
+    def _terms(self, weights: Array, p: Parameters, edges: Edges | None = None) -> Array:
+        """Those of the source's zero point, one a channel, or where `edges` are given one a position."""
         product, c = self.product, self.product.conv
-        by_tap = self.sums(weights)
-        total = by_tap.sum(axis=(2, 3))
-        shift = 128 * total if product.shifted else np.zeros_like(total)
-        e = c.epilogue
-        zs, zw = (p.zp_src if e.zp_src else 0), (int(p.zp_wei) if e.zp_wei else 0)
+        by_tap, zs = self.sums(weights), (p.zp_src if c.epilogue.zp_src else 0)
         if np.ndim(zs):  # one a channel, so that they are in the sums already
             rows = np.asarray(zs, np.int64).reshape(c.groups, 1, -1, 1, 1)
             by_tap, zs = (product.multiplied(weights) * rows).sum(axis=2, dtype=np.int64), 1
-        lacking = by_tap.sum(axis=(2, 3))
+        return -zs * (edges.sums(by_tap) if edges else by_tap.sum(axis=(2, 3)))
+
+    def _constant(self, p: Parameters) -> int:
+        """K zs zw, and the weights' zero point times the shift of sources."""
+        product, c = self.product, self.product.conv
+        e = c.epilogue
+        zw = int(p.zp_wei) if e.zp_wei else 0
         k = product.k if product.options.split_k else c.ic // c.groups * c.tap_rows * c.kw
-        constant = k * zs * zw
+        constant = k * int(p.zp_src) * zw if zw and e.zp_src else 0
         if product.shifted:  # the row sums are of shifted sources too, padded channels included
             constant += zw * 128 * c.tap_rows * c.kw * self.layout.icp
-        constant %= 1 << 32  # as all of it wraps in the end
-        if self.by == "channel":
-            values = constant - shift - zs * lacking
-            return pack.per_channel(pack.wrap32(values), self.layout)
-        edges = Edges.of(c)
-        values = constant - shift - zs * edges.sums(by_tap)
-        return edges.spread(pack.filled(pack.wrap32(values), self.layout.channels)).reshape(-1)
+        return constant % (1 << 32)  # as all of it wraps in the end

@@ -41,6 +41,11 @@ class Plan:
     nan_to_bound: bool = False  # a NaN becomes the upper bound of an integer destination
     scaled_inside: bool = False  # the weights' scale is on each product already
     summed: bool = False  # what the first post-operation adds is in the sums already
+    terms: str = ""  # "" | "channel" | "position": f32 tensor `terms`, added to sums in f32
+
+    @property
+    def shift_type(self) -> str:
+        return "f32" if self.epilogue.lifted == "all" else "s32"
 
     @property
     def in_float(self) -> bool:
@@ -51,7 +56,8 @@ class Plan:
         e = self.epilogue
         previous = previous_type(e.post_ops, e.dst)
         wanted = [
-            ("comp", "s32", channels * (positions if self.compensate == "position" else 1), bool(self.compensate)),
+            ("comp", self.shift_type, channels * (positions if self.compensate == "position" else 1), bool(self.compensate)),
+            ("terms", "f32", channels * (positions if self.terms == "position" else 1), bool(self.terms)),
             ("src_scale", "f32", 1, e.src_scale and not self.merged_scales),
             ("wei_scale", "f32", channels if self.scale_by_channel else 1, self.scale_pass),
             ("bias", "s32" if e.bias_in_sums else "f32", channels, e.bias),
@@ -178,12 +184,17 @@ def finish_tile(plan: Plan, tile: TileSums, rowsum: bool = False) -> Code:
     e, passes = plan.epilogue, _Passes(plan, tile)
     low, high = plan.bounds
     to_integer = e.dst in ("s32", "s8", "u8") and (plan.in_float or not plan.integer)
+    late = plan.shift_type == "f32"
     steps: tuple[tuple[bool, Callable[[], Code]], ...] = (
-        (plan.compensate == "channel", lambda: passes.per_channel("vpaddd", "s32", "comp")),
-        (plan.compensate == "position", passes.compensate_positions),
-        (rowsum, passes.subtract_row_sums),
+        (plan.compensate == "channel" and not late, lambda: passes.per_channel("vpaddd", "s32", "comp")),
+        (plan.compensate == "position", lambda: passes.per_position("vpaddd", "s32", "comp")),
+        (rowsum and not e.late_terms, passes.subtract_row_sums),
         (e.bias_in_sums, lambda: passes.per_channel("vpaddd", "s32", "bias")),
         (plan.in_float, lambda: passes.convert("vcvtdq2ps", "f32", "s32")),
+        (plan.compensate == "channel" and late, lambda: passes.per_channel("vaddps", "f32", "comp")),
+        (plan.terms == "channel", lambda: passes.per_channel("vaddps", "f32", "terms")),
+        (plan.terms == "position", lambda: passes.per_position("vaddps", "f32", "terms")),
+        (rowsum and e.late_terms, passes.subtract_row_sums),
         (plan.doubled, lambda: passes.common("vmulps", "two")),
         (e.src_scale and not plan.merged_scales, lambda: passes.common("vmulps", "src_scale")),
         (plan.scale_pass and not plan.scaled_inside and not plan.fuses_bias, passes.scale),
@@ -261,20 +272,24 @@ class _Passes:
             code += [op(name, acc, acc, self.value(dtype)) for acc in column]
         return code
 
-    def compensate_positions(self) -> Code:
+    def per_position(self, name: str, dtype: str, tensor: str) -> Code:
         unit = self.tile.unit
         code: Code = []
         for row, position in zip(self.tile.registers, self.tile.position, strict=True):
-            for j, acc in enumerate(acc.as_("s32") for acc in row):
-                code.append(load32(unit, self.value(), "comp", position + j * unit.lanes, unit.lanes))
-                code.append(op("vpaddd", acc, acc, self.value("s32")))
+            for j, acc in enumerate(acc.as_(dtype) for acc in row):
+                code.append(load32(unit, self.value(), tensor, position + j * unit.lanes, unit.lanes))
+                code.append(op(name, acc, acc, self.value(dtype)))
         return code
 
     def subtract_row_sums(self) -> Code:
+        late = self.plan.epilogue.late_terms
+        name, dtype = ("vsubps", "f32") if late else ("vpsubd", "s32")
         code: Code = []
         for row, number in zip(self.tile.registers, self.tile.row_number, strict=True):
             code.append(broadcast32(self.value(), "rowsum", number))
-            code += [op("vpsubd", acc, acc, self.value("s32")) for acc in (acc.as_("s32") for acc in row)]
+            if late:
+                code.append(op("vcvtdq2ps", self.value("f32"), self.value("s32")))
+            code += [op(name, acc, acc, self.value(dtype)) for acc in (acc.as_(dtype) for acc in row)]
         return code
 
     def scale(self) -> Code:

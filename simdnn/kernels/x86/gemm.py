@@ -27,7 +27,7 @@ from simdnn.kernels.common.problems import Problem
 from simdnn.kernels.common.sums import Options, RegisterTile
 from simdnn.kernels.x86.blocking import ALL, SECOND_LEVEL, choose, chunk, fitting, row_blocks
 from simdnn.kernels.x86.code import Unit
-from simdnn.kernels.x86.compensation import Compensation, compensated
+from simdnn.kernels.x86.compensation import Compensation, compensated, late_terms
 from simdnn.kernels.x86.decompress import PanelWeights
 from simdnn.kernels.x86.dots import COUNT, COUNT_SUMS, COUNTERS, MADDUBS, Dot
 from simdnn.kernels.x86.epilogue import Plan
@@ -281,7 +281,7 @@ class Gemm:
         return Kernel(
             p.name,
             self.program,
-            p.inputs(self.program, *parts, panels_alone=not (self.compensation.by or self.sums.group)),
+            p.inputs(self.program, *parts, panels_alone=not (self.compensation.by or self.compensation.late or self.sums.group)),
             p.finish,
             p.dot.compute,
             self.weights.given,
@@ -312,8 +312,7 @@ class Gemm:
         p, e = self.product, self.product.problem.epilogue
         own = tuple(name for name in e.by_channel if name == "src")
         problem = replace(p.problem, epilogue=Epilogue("s32", e.zp_src, e.zp_wei, by_channel=own))
-        options = replace(p.options, through_float=False)
-        return gemm(f"{p.name}, sums", problem, p.unit, dot, options).kernel()
+        return gemm(f"{p.name}, sums", problem, p.unit, dot, p.options).kernel()
 
 
 @dataclass(frozen=True, eq=False)
@@ -395,7 +394,16 @@ def epilogue_of(product: Product, compensate: str) -> Plan:
         return Plan(e, integer=True)
     epilogue = replace(e, src_scale=False) if product.dot.scaled else e
     integer = product.dot.integer
-    plan = Plan(epilogue, integer, compensate, o.halve, o.merged_scales, o.through_float, o.reference, o.nan_to_bound)
+    plan = Plan(
+        epilogue,
+        integer,
+        compensate,
+        o.halve,
+        o.merged_scales,
+        reference=o.reference,
+        nan_to_bound=o.nan_to_bound,
+        terms=late_terms(product),
+    )
     return replace(plan, scaled_inside=product.dot.scaled_weights)
 
 

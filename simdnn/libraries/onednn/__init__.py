@@ -34,6 +34,7 @@ LIBRARY = Library(
     vectors_apart=True,
     tiles=blocking.knows_tile,
     flushes=sums.flushes,
+    lifts=sums.lifts,
     around=calls.around,
     references=refusals.REFERENCES,
     asked=layouts.asked,

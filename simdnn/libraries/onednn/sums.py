@@ -74,16 +74,8 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
             return found
         return replace(found, packs=older_gemm.packed_rows(k, wide, dot.depth), tile=older_gemm.TILE_OF_BYTES)
     cut = found.cut or (0 if split else _most(problem, wide, row))
-    lifted = integer and shifts(dot, problem)
     tile = register_tile(problem, dot, wide)
-    return replace(found, cut=cut, tile=tile, packs=cut or k if dot.wei == "f16" else 0, through_float=lifted)
-
-
-def shifts(dot: DotProduct, problem: Problem) -> bool:
-    """Whether s8 sources are shifted for an unsigned unit: what its sums then lack is added behind them, and all that
-    is goes through f32 on its way, to s32 too (`are_post_ops_applicable` in its sources).
-    """
-    return dot.unsigned and problem.src == "s8"
+    return replace(found, cut=cut, tile=tile, packs=cut or k if dot.wei == "f16" else 0)
 
 
 def _direct(found: Options, dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) -> Options:
@@ -94,10 +86,9 @@ def _direct(found: Options, dot: DotProduct, isa: str, problem: ConvProblem, wid
     if found.order.fold or found.order.parts or formulas and (narrow or not wide):
         return found
     if not by_older_kernel(problem, isa):
-        lifted = dot.acc == "s32" and shifts(dot, problem)
-        return replace(found, direct=True, tile=convolution_tile(problem, dot, wide), through_float=lifted)
+        return replace(found, direct=True, tile=convolution_tile(problem, dot, wide))
     lanes = small_block(problem) if narrow else 0  # `simd_w` in its sources
-    return replace(found, direct=True, lanes=lanes, through_float=dot.acc == "s32")
+    return replace(found, direct=True, lanes=lanes)
 
 
 def by_older_kernel(p: ConvProblem, isa: str) -> bool:
@@ -258,6 +249,27 @@ def flushes(problem: Problem, name: str, caps: frozenset[str]) -> bool:
     if name in REFERENCES:
         return "avx512_core" not in caps or "avx512_core_bf16" in caps
     return problem.src == "f32"
+
+
+def lifts(problem: Problem, name: str) -> str:
+    """How far integer sums go through f32 by the implementation `name`: `Epilogue.lifted`.
+
+    Its newer kernels bring sums there where anything follows them (`are_post_ops_applicable` in brgemm_types.hpp), the
+    shift of s8 sources off tiles too; that for depthwise convolutions has zero points of the source in its sums. On
+    tiles, and in `jit_uni_int8_1x1`, terms of zero points are added behind that. Older ones do it always.
+    """
+    e, kernel = problem.epilogue, name.split(":")[0]
+    if fmt(problem.src).is_float or fmt(problem.wei).is_float or not name or name in REFERENCES:
+        return ""
+    if kernel == "jit_uni_int8_1x1":
+        return "all"
+    if not kernel.startswith("br"):
+        return "sums"
+    on_tiles, depthwise = "amx" in name, kernel == "brdgmm_dw"
+    if on_tiles and (e.zp_src or e.zp_wei):
+        return "terms"
+    behind = e.in_float or e.post_ops or (e.zp_src or e.zp_wei) and not depthwise
+    return "sums" if behind or problem.src == "s8" and not (on_tiles or depthwise) else ""
 
 
 def starts_from_bias(problem: ConvProblem, isa: str) -> bool:
