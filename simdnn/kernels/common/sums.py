@@ -84,6 +84,7 @@ class Options:
     cut: int = 0  # channels after which a sum restarts (floating point)
     split_k: int = 0  # matmul: K in parts of this length, dot products restart at each
     order: Order = Order()  # of a convolution's taps
+    through_float: bool = False  # an s32 sum is rounded to f32 on its way to an s32 destination
     reference: bool = False  # ends as oneDNN's reference does
     nan_to_bound: bool = False  # a NaN on its way to an integer becomes the upper bound, not what conversion gives
     bias_first: bool = False  # the bias is added to the first of several chains, before the others are

@@ -23,7 +23,6 @@ from simdnn.kernels.x86.lines import EDGE
 from simdnn.kernels.x86.product import Product
 from simdnn.program.records import ZEROS, Affine, Memory, Register, Tensor
 
-
 _CONSTANT = "zp_both"  # what zero points of both operands, and the shift beside one, have in common
 
 
@@ -55,6 +54,11 @@ class Compensation:
         self.product, self.layout, self.by = product, layout, by
         self.row_sums = product.conv.epilogue.zp_wei
         self.late = late_terms(product)
+
+    @property
+    def used(self) -> bool:
+        """Whether sums lack something that the weights decide."""
+        return bool(self.by or self.late)
 
     def tensors(self) -> list[Tensor]:
         if not self.row_sums:

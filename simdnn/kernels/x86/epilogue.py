@@ -55,9 +55,10 @@ class Plan:
         """The parameter tensors that the passes read; `channels` counts the padding of panels."""
         e = self.epilogue
         previous = previous_type(e.post_ops, e.dst)
+        sizes = {"channel": channels, "position": channels * positions, "": 0}
         wanted = [
-            ("comp", self.shift_type, channels * (positions if self.compensate == "position" else 1), bool(self.compensate)),
-            ("terms", "f32", channels * (positions if self.terms == "position" else 1), bool(self.terms)),
+            ("comp", self.shift_type, sizes[self.compensate], bool(self.compensate)),
+            ("terms", "f32", sizes[self.terms], bool(self.terms)),
             ("src_scale", "f32", 1, e.src_scale and not self.merged_scales),
             ("wei_scale", "f32", channels if self.scale_by_channel else 1, self.scale_pass),
             ("bias", "s32" if e.bias_in_sums else "f32", channels, e.bias),

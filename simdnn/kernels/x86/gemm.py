@@ -281,7 +281,7 @@ class Gemm:
         return Kernel(
             p.name,
             self.program,
-            p.inputs(self.program, *parts, panels_alone=not (self.compensation.by or self.compensation.late or self.sums.group)),
+            p.inputs(self.program, *parts, panels_alone=not (self.compensation.used or self.sums.group)),
             p.finish,
             p.dot.compute,
             self.weights.given,
@@ -312,7 +312,8 @@ class Gemm:
         p, e = self.product, self.product.problem.epilogue
         own = tuple(name for name in e.by_channel if name == "src")
         problem = replace(p.problem, epilogue=Epilogue("s32", e.zp_src, e.zp_wei, by_channel=own))
-        return gemm(f"{p.name}, sums", problem, p.unit, dot, p.options).kernel()
+        options = replace(p.options, through_float=False)
+        return gemm(f"{p.name}, sums", problem, p.unit, dot, options).kernel()
 
 
 @dataclass(frozen=True, eq=False)
@@ -400,8 +401,9 @@ def epilogue_of(product: Product, compensate: str) -> Plan:
         compensate,
         o.halve,
         o.merged_scales,
-        reference=o.reference,
-        nan_to_bound=o.nan_to_bound,
+        o.through_float,
+        o.reference,
+        o.nan_to_bound,
         terms=late_terms(product),
     )
     return replace(plan, scaled_inside=product.dot.scaled_weights)

@@ -46,6 +46,7 @@ from simdnn.libraries.onednn.refusals import (
     refuse_int8_gemm,
     refuse_left_out_planes,
     refuse_lost_constants,
+    refuse_lost_zero_point,
     refuse_missing,
     refuse_scaled_parts,
     refuse_single_pixel,
@@ -79,6 +80,8 @@ def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
     pick = _by_pairs(Pick(*_choice(problem, isa, fpmath)), implied(isa))
     if isinstance(problem, ConvProblem) and "brought" in problem.layouts:
         return Pick(pick.row, in_rows.name(problem, pick.name))
+    if isinstance(problem, ConvProblem) and not fmt(problem.src).is_float:
+        refuse_lost_zero_point(problem, pick.name)
     if pick.name == "jit_int8:avx512_core_vnni" and problem.epilogue.dst == "bf16":
         if "avx512_core_bf16" in implied(isa):
             return Pick(pick.row, "jit_int8:avx512_core_bf16")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.common.layouts import ANY_LAYOUTS
@@ -127,6 +129,20 @@ def refuse_lost_constants(p: Problem) -> None:
             "oneDNN rounds bytes of this depthwise convolution to bf16 wrong, by a unit in the last place, as its "
             f"kernel overwrites a constant: dst='f32' works, lines of fewer than {26 // together} outputs, and "
             "dispatch='fastest'"
+        )
+
+
+def refuse_lost_zero_point(p: ConvProblem, name: str) -> None:
+    """Raises where `brgconv_1x1` has nothing behind sums of s32 but a zero point of the destination, and then leaves
+    that out (`need_postwork_` in jit_brgemm_1x1_conv.cpp).
+    """
+    e, shifted = p.epilogue, p.src == "s8" and "amx" not in name
+    alone = replace(e, dst_zero_point=False)
+    behind = shifted or e.zp_src or e.post_ops or alone.in_float
+    if name.startswith("brgconv_1x1:") and e.dst_zero_point and not behind:
+        raise Unimplemented(
+            "oneDNN leaves out the zero point of an s32 destination of this 1x1 convolution, as nothing else stands "
+            "behind its sums: a zero point of the source, a bias, or relu work, and dispatch='fastest'"
         )
 
 

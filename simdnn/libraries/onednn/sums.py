@@ -88,7 +88,7 @@ def _direct(found: Options, dot: DotProduct, isa: str, problem: ConvProblem, wid
     if not by_older_kernel(problem, isa):
         return replace(found, direct=True, tile=convolution_tile(problem, dot, wide))
     lanes = small_block(problem) if narrow else 0  # `simd_w` in its sources
-    return replace(found, direct=True, lanes=lanes)
+    return replace(found, direct=True, lanes=lanes, through_float=dot.acc == "s32")
 
 
 def by_older_kernel(p: ConvProblem, isa: str) -> bool:
