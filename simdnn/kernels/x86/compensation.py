@@ -125,7 +125,7 @@ class Compensation:
         return self._spread(edges, constant - shift + self._terms(weights, p, edges))
 
     def _late_values(self, weights: Array, p: Parameters) -> dict[str, Array]:
-        """The shift alone in `comp`; in `terms` those of the source's zero point, what two zero points have in common
+        """The shift alone in `comp`; in `terms` what the source's zero point changes, what two zero points have in common
         being taken from the sums of rows.
         """
         found: dict[str, Array] = {_CONSTANT: pack.wrap32(np.array([self._constant(p)]))}
@@ -148,7 +148,7 @@ class Compensation:
         return 128 * total if self.product.shifted else np.zeros_like(total)
 
     def _terms(self, weights: Array, p: Parameters, edges: Edges | None = None) -> Array:
-        """Those of the source's zero point, one a channel, or where `edges` are given one a position."""
+        """Terms of the source's zero point, one a channel, or where `edges` are given one a position."""
         product, c = self.product, self.product.conv
         by_tap, zs = self.sums(weights), (p.zp_src if c.epilogue.zp_src else 0)
         if np.ndim(zs):  # one a channel, so that they are in the sums already
