@@ -29,7 +29,7 @@ from simdnn.kernels.common.kernel import Apart, Kernel
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.problems import ConvProblem, Problem
 from simdnn.libraries import VARIABLES
-from simdnn.primitives import arrays, mathmode
+from simdnn.primitives import arrays, mathmode, on_image
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.costs import Outlives, built
 from simdnn.primitives.descriptors import plain_weights
@@ -129,13 +129,28 @@ class Prepared:
         copied = self._copied(_shaped(src, self.src))
         left = self._outputs(copied, known, parameters)
         operands = Operands(self, copied, known.own(self._panels), parameters)
+        output = kernel.finish(left)
+        if self._is_odd(known.values):
+            target = self.target
+            again = functools.partial(values, kernel, copied, parameters=parameters, engine=target.engine)
+            output = on_image.outputs(cast("ConvProblem", self.problem), self._leaves_out, output, known.values, again)
         scales = kernel.scales(left) if kernel.scales else None
         if scales is not None and self.shape:
             scales = scales.reshape(*self.shape[:-1], -1)
-        result = Result.of(self._estimate, kernel.finish(left), operands, scales)
+        result = Result.of(self._estimate, output, operands, scales)
         if self.verbose:
             note(result, written(self.given, self.problem))
         return result
+
+    @functools.cached_property
+    def _leaves_out(self) -> str:
+        """Which taps beside the image a library's kernel leaves out."""
+        library = self.target.library
+        return library.leaves_out(self.problem, self.choice.library) if library else ""
+
+    def _is_odd(self, weights: Array) -> bool:
+        """Whether weights that are infinite or NaN tell taps that are left out from zeros."""
+        return bool(self._leaves_out) and not np.isfinite(weights).all()
 
     def takes(self, weights: Array | Reordered) -> bool:
         """Whether `again` takes weights like these, as they are."""
@@ -150,6 +165,8 @@ class Prepared:
         known = weights if isinstance(weights, Known) else recalled(weights)
         inputs: Any = self._latest.get(None) if known is None else known.made.get((self, None))
         call = None if inputs is None else inputs.call
+        if known is None and self._is_odd(cast("Array", weights)):
+            call = None
         if call and src.flags.c_contiguous and not LOG.isEnabledFor(INFO):
             own = self._in_panels(weights) if known is None else known  # type: ignore[arg-type]  # an array is not known
             if own is not None and (made := call(src, *own.tensors.values())) is not None:
@@ -173,6 +190,8 @@ class Prepared:
         if inputs is None or inputs.bound is None or self.apart is None:
             return
         inputs.call = False
+        if self._is_odd(known.values):
+            return
         if self.verbose or self.kernel.scales or not (known.stays or self._panels):
             return
         names = () if known.stays or self._panels is None else tuple(self._panels.sizes)

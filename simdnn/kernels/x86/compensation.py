@@ -125,8 +125,8 @@ class Compensation:
         return self._spread(edges, constant - shift + self._terms(weights, p, edges))
 
     def _late_values(self, weights: Array, p: Parameters) -> dict[str, Array]:
-        """The shift alone in `comp`; in `terms` what the source's zero point changes, what two zero points have in common
-        being taken from the sums of rows.
+        """The shift alone in `comp`, in `terms` what the source's zero point changes. What two zero points have in
+        common is taken from the sums of rows.
         """
         found: dict[str, Array] = {_CONSTANT: pack.wrap32(np.array([self._constant(p)]))}
         if self.by:

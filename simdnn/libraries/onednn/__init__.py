@@ -35,6 +35,7 @@ LIBRARY = Library(
     tiles=blocking.knows_tile,
     flushes=sums.flushes,
     lifts=sums.lifts,
+    leaves_out=sums.leaves_out,
     around=calls.around,
     references=refusals.REFERENCES,
     asked=layouts.asked,

@@ -46,7 +46,7 @@ def _of_single_channels(p: ConvProblem, dot: DotProduct, wide: bool, halved: boo
     single = p.ic == p.groups and not p.turned
     if dot.acc == "s32" and (halved or not dot.saturates):
         return Order("row" if single and neighbours and p.groups == 1 else "")
-    if single and wide and not (dot.depth == 1 and (p.groups > 1 or _folds_columns(p) or dot.wei == "f16")):
+    if single and wide and not (dot.depth == 1 and (p.groups > 1 or folds_columns(p) or dot.wei == "f16")):
         if p.kh > 1 and p.ow > 4 and p.dilation == (1, 1):
             return Order("window") if dot.depth > 1 else Order(columns_outside=True)
         if neighbours:
@@ -375,7 +375,7 @@ def planes_behind(d: Depth) -> int:
     return (d.o - 1) * d.stride + _reach(d) - d.i - d.front
 
 
-def _folds_columns(p: ConvProblem) -> bool:
+def folds_columns(p: ConvProblem) -> bool:
     """Whether oneDNN makes channels of neighbouring columns (and so a narrower kernel), which keeps the order."""
     return _columns_together(p, lambda n: True) > 1
 

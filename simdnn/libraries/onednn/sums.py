@@ -24,6 +24,7 @@ from simdnn.libraries.onednn.order import (
     by_int8_gemm,
     dense_and_pointwise,
     depthwise_by_gemm,
+    folds_columns,
     gemm_over_pixels,
     groups_by_fours,
     in_blocks,
@@ -270,6 +271,25 @@ def lifts(problem: Problem, name: str) -> str:
         return "terms"
     behind = e.in_float or e.post_ops or (e.zp_src or e.zp_wei) and not depthwise
     return "sums" if behind or problem.src == "s8" and not (on_tiles or depthwise) else ""
+
+
+def leaves_out(problem: Problem, name: str) -> str:
+    """Which taps beside the image a convolution of floats leaves out of its sums, so that an infinite or NaN weight
+    makes no NaN there: on vectors "all". On tiles, and in a GEMM, the image is copied with zeros around it; so it is
+    where taps of a single channel become channels, or its lines are, and then those of "rows" alone are left out.
+    """
+    p = problem
+    if not isinstance(p, ConvProblem) or not p.padded or p.turned or not fmt(p.wei).is_float:
+        return ""
+    if not name or "amx" in name or "gemm" in name:
+        return ""
+    single = p.ic == p.groups and p.groups < p.oc and (p.src == "bf16" or p.src == "f32" and p.groups == 1)
+    apart = p.src == "f32" and folds_columns(p)  # no padding is beside its columns
+    if apart or not single or not name.startswith(("brg_conv_fwd:avx512", "brg_conv_fwd:avx10")):
+        return "all"
+    if not p.depth and p.kh > 1 and p.ow > 4 and p.dilation == (1, 1):
+        return ""
+    return "rows" if p.kw > 1 and p.dilation[1] == 1 else "all"
 
 
 def starts_from_bias(problem: ConvProblem, isa: str) -> bool:
