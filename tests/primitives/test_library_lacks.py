@@ -114,7 +114,8 @@ def test_scales_of_each_k_beside_plain_weights_are_refused() -> None:
 @pytest.mark.parametrize(("src", "isa"), [(np.uint8, "avx512_core_vnni"), (np.int8, "avx512_core_amx")])
 def test_a_zero_point_that_a_library_leaves_out(src: type, isa: str) -> None:
     """Its 1x1 kernel has nothing behind sums of s32 but a zero point; other sums and kernels have more."""
-    a, point = np.ones((1, 64, 4, 4), src), {"dst": Quant(np.array([3], np.int32))}
+    a: Any = np.ones((1, 64, 4, 4), src)
+    point = {"dst": Quant(np.array([3], np.int32))}
     wide: dict[str, Any] = {"machine": "gnr", "isa": isa, "dispatch": "onednn", "dst": "s32"}
     one = np.ones((32, 64, 1, 1), np.int8)
     with pytest.raises(Unimplemented, match="leaves out the zero point of an s32 destination"):
