@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+import simdnn
 from isa_models import machine
 from simdnn.kernels import ConvProblem, Epilogue, kernels
 from simdnn.libraries.onednn.blocking import depthwise_tile, words_tile
@@ -35,7 +36,9 @@ def counted(program: Program, name: str) -> int:
 
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("src", ["u8", "s8"])
-@pytest.mark.parametrize(("size", "taps", "stride"), [(14, 3, 1), (14, 3, 2), (13, 5, 1), (12, 5, 2), (4, 7, 1)])
+@pytest.mark.parametrize(
+    ("size", "taps", "stride"), [(14, 3, 1), (14, 3, 2), (13, 5, 1), (12, 5, 2), (4, 7, 1), (26, 25, 1)]
+)
 def test_every_tap_once(row: str, src: str, size: int, taps: int, stride: int) -> None:
     """Taps that lie on the image; with a source that is shifted, those beside it, too."""
     name, lanes = ROWS[row]
@@ -51,6 +54,15 @@ def test_every_tap_once(row: str, src: str, size: int, taps: int, stride: int) -
         times * op.dst.lanes for op, times in program.ops() if isinstance(op.dst, Memory) and op.dst.tensor == "dst"
     )
     assert stored == p.oh * p.ow * p.oc
+
+
+@pytest.mark.parametrize("types", ["f32", "bf16:bf16:f32", "u8:s8:s32", "s8:s8:f32"])
+@pytest.mark.parametrize("columns", [12, 13, 14, 24, 64])
+def test_kernels_of_many_columns_have_a_cost(types: str, columns: int) -> None:
+    """Where registers do not hold the pixels of all columns, these are not shared."""
+    shape = {"ic": 64, "oc": 64, "groups": 64, "ih": 1, "iw": 100, "kh": 1, "kw": columns}
+    found = simdnn.estimate("convolution", **shape, dt=types, machine="zen4", dispatch="onednn")
+    assert found.cycles > 64 * columns * (101 - columns) / 32  # products of two vectors a cycle
 
 
 def test_tiles_as_its_kernels_have_them() -> None:

@@ -110,14 +110,16 @@ def depthwise_tile(problem: ConvProblem, wide: bool, emulated: bool = False) -> 
         return RegisterTile(min(4, problem.ow), min(4, -(-problem.ic // 16)))
     shares, plain = wide and problem.strides[1] == 1, wide and problem.src == "f32"
     integer = problem.wei == "s8"
-    taken = 4 + (not shares and not plain) + (integer and wide) + (problem.src == "s8")
-    left = (32 if wide else 16) - max(taken, _FORMULA * any(map(is_formula, problem.epilogue.post_ops)))
+    taken = 4 + (integer and wide) + (problem.src == "s8")
+    formula = _FORMULA * any(map(is_formula, problem.epilogue.post_ops))
     count = -(-problem.ic // (16 if wide else 8))
-    if not shares:
-        vectors = min(4, count)
-        return RegisterTile(min(left // vectors, problem.ow), vectors)
-    vectors = 1 + (min(4, count) % 2 == 0)
-    return RegisterTile(max(1, min((left // vectors - problem.kw + 1) // 2, problem.ow)), vectors, held=True)
+    left = 32 - max(taken, formula)
+    if shares and (left // 2 - problem.kw + 1) // 2 >= 1:  # else no registers for all columns (brgemm_utils.cpp)
+        vectors = 1 + (min(4, count) % 2 == 0)
+        return RegisterTile(max(1, min((left // vectors - problem.kw + 1) // 2, problem.ow)), vectors, held=True)
+    left = (32 if wide else 16) - max(taken + (not plain), formula)
+    vectors = min(4, count)
+    return RegisterTile(min(left // vectors, problem.ow), vectors)
 
 
 def words_tile(problem: ConvProblem, wide: bool) -> RegisterTile:
