@@ -18,6 +18,7 @@ from simdnn.libraries.onednn import in_rows, older_gemm
 from simdnn.libraries.onednn.blocking import register_tile
 from simdnn.libraries.onednn.convolution_blocks import convolution_tile
 from simdnn.libraries.onednn.layouts import by_gemm_for_layouts, named_last, way
+from simdnn.libraries.onednn.log import family, instructions
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
     by_gemm,
@@ -259,14 +260,14 @@ def lifts(problem: Problem, name: str) -> str:
     shift of s8 sources off tiles too; that for depthwise convolutions has zero points of the source in its sums. On
     tiles, and in `jit_uni_int8_1x1`, terms of zero points are added behind that. Older ones do it always.
     """
-    e, kernel = problem.epilogue, name.split(":")[0]
+    e, kernel = problem.epilogue, family(name)
     if fmt(problem.src).is_float or fmt(problem.wei).is_float or not name or name in REFERENCES:
         return ""
     if kernel == "jit_uni_int8_1x1":
         return "all"
-    if not kernel.startswith("br"):
+    if not family(name).startswith("br"):
         return "sums"
-    on_tiles, depthwise = "amx" in name, kernel == "brdgmm_dw"
+    on_tiles, depthwise = "amx" in instructions(name), kernel == "brdgmm_dw"
     if on_tiles and (e.zp_src or e.zp_wei):
         return "terms"
     behind = e.in_float or e.post_ops or (e.zp_src or e.zp_wei) and not depthwise
@@ -281,11 +282,12 @@ def leaves_out(problem: Problem, name: str) -> str:
     p = problem
     if not isinstance(p, ConvProblem) or not p.padded or p.turned or not fmt(p.wei).is_float:
         return ""
-    if not name or "amx" in name or "gemm" in name:
+    if not name or "amx" in instructions(name) or "gemm" in (family(name), family(instructions(name))):
         return ""
     single = p.ic == p.groups and p.groups < p.oc and (p.src == "bf16" or p.src == "f32" and p.groups == 1)
     apart = p.src == "f32" and folds_columns(p)  # no padding is beside its columns
-    if apart or not single or not name.startswith(("brg_conv_fwd:avx512", "brg_conv_fwd:avx10")):
+    wide = family(name) == "brg_conv_fwd" and instructions(name).startswith(("avx512", "avx10"))
+    if apart or not single or not wide:
         return "all"
     if not p.depth and p.kh > 1 and p.ow > 4 and p.dilation == (1, 1):
         return ""
