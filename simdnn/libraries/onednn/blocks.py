@@ -22,7 +22,7 @@ def may_cut_channels(p: ConvProblem, wide: bool) -> bool:
         return False
     lanes = 16 if wide else 8
     most = min(4, -(-(p.oc // p.groups) // lanes))
-    cuts = (_cuts(p, wide, count, lanes) for count in range(most, 0, -1) if considers(p, count, wide, lanes))
+    cuts = (_cuts(p, wide, count, lanes) for count in range(most, 0, -1) if considers(p, count, lanes))
     return next(cuts)  # narrower ones are slower, and not preferred to one that leaves sums whole
 
 
@@ -34,7 +34,7 @@ def _cuts(p: ConvProblem, wide: bool, count: int, lanes: int) -> bool:
     return any(block < p.ic // p.groups for block in blocks)
 
 
-def considers(p: ConvProblem, vectors: int, wide: bool, lanes: int) -> bool:
+def considers(p: ConvProblem, vectors: int, lanes: int) -> bool:
     """Whether tiles of this many vectors are among those estimated."""
     size = -(-(p.oc // p.groups) // lanes) * lanes
     stored, whole = size * fmt(p.read or p.wei).bits // 8, size % (vectors * lanes) == 0

@@ -68,7 +68,7 @@ def _candidates(p: ConvProblem, dot: DotProduct, wide: bool) -> Iterator[_Candid
     if not wide and p.oh * p.ow >= 150 * 150 and not _pointwise(p):
         count = min(2, count)
     for vectors in range(count, 0, -1):
-        if not (_considers_pointwise(p, vectors, lanes) if _pointwise(p) else considers(p, vectors, wide, lanes)):
+        if not (_considers_pointwise(p, vectors, lanes) if _pointwise(p) else considers(p, vectors, lanes)):
             continue
         for rows, pixels in product(sorted({p.kh, 1}, reverse=True), _parts(_pixels(p))):
             yield _Candidate(p, dot, wide, vectors, rows, pixels)

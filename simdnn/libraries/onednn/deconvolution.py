@@ -64,7 +64,7 @@ def form(call: OperatorCall) -> OperatorForm:
         raise Refused(f"its reference has no bias of {call.bias}: f32, bf16 and f16 work")
     if call.named_last and p.src not in BYTES and not _in_any_order(call, p, found.order):
         raise Refused("channels last in memory, over which its older kernels and GEMM sum in other orders")
-    refuse_ending(call, p.shape, found.by_reference)
+    refuse_ending(call, p.shape)
     return found
 
 

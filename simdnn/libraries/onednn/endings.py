@@ -62,7 +62,7 @@ def sharing(operand: Sequence[int], shape: Sequence[int]) -> tuple[str, ...]:
     return tuple(name for name, is_so in holds.items() if is_so)
 
 
-def refuse_ending(call: OperatorCall, shape: Sequence[int], by_reference: bool, alike: bool = False) -> None:
+def refuse_ending(call: OperatorCall, shape: Sequence[int], alike: bool = False) -> None:
     """Raises `Refused` where bits of post-operations are not known; `alike`: whose kernels and reference differ."""
     taken = (*COMPARISONS, "add", "sub", "mul", "div", "max", "min", "select", *_TAKEN[call.primitive])
     for name, *given in call.post_ops:

@@ -31,6 +31,15 @@ def instructions(name: str) -> str:
     return name.partition(":")[2]
 
 
+def is_on_tiles(name: str) -> bool:
+    """Whether the library's implementation is one of those for tiles.
+
+    >>> is_on_tiles("brg_matmul:avx10_1_512_amx"), is_on_tiles("brg_matmul:avx512_core_vnni")
+    (True, False)
+    """
+    return "amx" in instructions(name)
+
+
 def line(problem: Problem, implementation: str, words: Sequence[str], time: str) -> str:
     """The line of a problem; `words` tell its attribute and what else is to be said, `time` is in milliseconds."""
     if isinstance(problem, MatmulProblem):

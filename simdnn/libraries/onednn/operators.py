@@ -99,7 +99,7 @@ def _refuse_s32(call: OperatorCall) -> None:
 def _ended(call: OperatorCall, shape: tuple[int, ...], jit: bool, other: OperatorForm = REFERENCE) -> OperatorForm:
     """The kernel, or another implementation; refused where the ending is not known."""
     found = JIT if jit else other
-    refuse_ending(call, shape, found.by_reference)
+    refuse_ending(call, shape)
     return found
 
 
@@ -262,7 +262,7 @@ def _pooling(call: OperatorCall) -> OperatorForm:
     else:
         jit = same and call.channels_last and not (options.get("algorithm", "max") == "max" and call.post_ops)
         jit = jit and out_ops and _fits_registers(call)
-        refuse_ending(call, (*shape[:2], *[2] * spatial), not jit)
+        refuse_ending(call, (*shape[:2], *[2] * spatial))
         return OperatorForm("jit_int", integers="converted") if jit else REFERENCE
     return _ended(call, (*shape[:2], *[2] * spatial), jit and out_ops)
 
@@ -297,7 +297,7 @@ def _fits_registers(call: OperatorCall) -> bool:
     if "avx512_core" in call.caps or held >= 32:
         return True
     if held >= 16:
-        refuse_ending(call, (*shape[:2], *[2] * rank), False, alike=True)
+        refuse_ending(call, (*shape[:2], *[2] * rank), alike=True)
     return held >= 16
 
 

@@ -11,7 +11,7 @@ from simdnn.kernels.common.postops import BINARY, COMPARISONS, ELTWISE, previous
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.onednn.blocks import may_cut_channels
 from simdnn.libraries.onednn.layouts import by_gemm_for_layouts
-from simdnn.libraries.onednn.log import family, instructions
+from simdnn.libraries.onednn.log import family, is_on_tiles
 from simdnn.libraries.onednn.older_gemm import (
     copies,
     in_chains,
@@ -137,7 +137,7 @@ def refuse_lost_zero_point(p: ConvProblem, name: str) -> None:
     """Raises where `brgconv_1x1` has nothing behind sums of s32 but a zero point of the destination, and then leaves
     that out (`need_postwork_` in jit_brgemm_1x1_conv.cpp).
     """
-    e, shifted = p.epilogue, p.src == "s8" and "amx" not in instructions(name)
+    e, shifted = p.epilogue, p.src == "s8" and not is_on_tiles(name)
     alone = replace(e, dst_zero_point=False)
     behind = shifted or e.zp_src or e.post_ops or alone.in_float
     if family(name) == "brgconv_1x1" and e.dst_zero_point and not behind:

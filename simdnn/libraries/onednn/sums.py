@@ -18,7 +18,7 @@ from simdnn.libraries.onednn import in_rows, older_gemm
 from simdnn.libraries.onednn.blocking import register_tile
 from simdnn.libraries.onednn.convolution_blocks import convolution_tile
 from simdnn.libraries.onednn.layouts import by_gemm_for_layouts, named_last, way
-from simdnn.libraries.onednn.log import family, instructions
+from simdnn.libraries.onednn.log import family, instructions, is_on_tiles
 from simdnn.libraries.onednn.order import (
     as_large_as_outputs,
     by_gemm,
@@ -260,14 +260,14 @@ def lifts(problem: Problem, name: str) -> str:
     shift of s8 sources off tiles too; that for depthwise convolutions has zero points of the source in its sums. On
     tiles, and in `jit_uni_int8_1x1`, terms of zero points are added behind that. Older ones do it always.
     """
-    e, kernel = problem.epilogue, family(name)
+    e, of = problem.epilogue, family(name)
     if fmt(problem.src).is_float or fmt(problem.wei).is_float or not name or name in REFERENCES:
         return ""
-    if kernel == "jit_uni_int8_1x1":
+    if of == "jit_uni_int8_1x1":
         return "all"
-    if not family(name).startswith("br"):
+    if not of.startswith("br"):
         return "sums"
-    on_tiles, depthwise = "amx" in instructions(name), kernel == "brdgmm_dw"
+    on_tiles, depthwise = is_on_tiles(name), of == "brdgmm_dw"
     if on_tiles and (e.zp_src or e.zp_wei):
         return "terms"
     behind = e.in_float or e.post_ops or (e.zp_src or e.zp_wei) and not depthwise
@@ -282,7 +282,7 @@ def leaves_out(problem: Problem, name: str) -> str:
     p = problem
     if not isinstance(p, ConvProblem) or not p.padded or p.turned or not fmt(p.wei).is_float:
         return ""
-    if not name or "amx" in instructions(name) or "gemm" in (family(name), family(instructions(name))):
+    if not name or is_on_tiles(name) or "gemm" in (family(name), family(instructions(name))):
         return ""
     single = p.ic == p.groups and p.groups < p.oc and (p.src == "bf16" or p.src == "f32" and p.groups == 1)
     apart = p.src == "f32" and folds_columns(p)  # no padding is beside its columns
