@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from simdnn.networks.onnx_rewriting import PRODUCTS
 from simdnn.networks.opset import raised
-from simdnn.networks.rewriting import PRODUCTS
 from simdnn.tuning.judge import Judge
 from simdnn.tuning.subjects import ModelSubject
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import simdnn
 from simdnn import Attr
-from simdnn.primitives import compatible
+from simdnn.primitives import mathmode_types
 from simdnn.primitives.mathmode import FPMATH_MODES
 
 M, N, K = 64, 256, 512
@@ -32,7 +32,7 @@ def modes() -> str:
     rows = []
     for mode in FPMATH_MODES:
         found = [simdnn.estimate("matmul", m=M, n=N, k=K, machine=name, attr=Attr(fpmath=mode)) for name in machines]
-        rows.append([f"`{mode}`", ", ".join(compatible.computes(mode)), *(e.compute_dtype for e in found)])
+        rows.append([f"`{mode}`", ", ".join(mathmode_types.computes(mode)), *(e.compute_dtype for e in found)])
     return markdown(["mode", "allowed", *machines], rows)
 
 

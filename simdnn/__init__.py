@@ -62,6 +62,9 @@ if _typing.TYPE_CHECKING:
     from simdnn.operators.lines import softmax as softmax
     from simdnn.primitives.attr import Attr as Attr
     from simdnn.primitives.attr import Quant as Quant
+    from simdnn.primitives.block_scales import Blocks as Blocks
+    from simdnn.primitives.block_scales import quantize_mx as quantize_mx
+    from simdnn.primitives.block_scales import quantize_nvfp4 as quantize_nvfp4
     from simdnn.primitives.convolution import convolution as convolution
     from simdnn.primitives.descriptors import MemoryDesc as MemoryDesc
     from simdnn.primitives.dynamic import Quantized as Quantized
@@ -81,9 +84,6 @@ if _typing.TYPE_CHECKING:
     from simdnn.primitives.result import Conversion as Conversion
     from simdnn.primitives.result import Estimate as Estimate
     from simdnn.primitives.result import Result as Result
-    from simdnn.primitives.scaled import Blocks as Blocks
-    from simdnn.primitives.scaled import quantize_mx as quantize_mx
-    from simdnn.primitives.scaled import quantize_nvfp4 as quantize_nvfp4
     from simdnn.primitives.stored_blocks import ggml_blocks as ggml_blocks
     from simdnn.primitives.stored_blocks import quantize_ggml as quantize_ggml
     from simdnn.quantize import compress_weights as compress_weights

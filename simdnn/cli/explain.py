@@ -22,11 +22,11 @@ from simdnn.benchdnn.values import parameter_values
 from simdnn.cli import output, words
 from simdnn.cli.options import machine_with
 from simdnn.explanations.lanes import explain
+from simdnn.explanations.operand_text import arguments, example, whole
 from simdnn.explanations.steps import Explanation
-from simdnn.explanations.written import arguments, example, whole
 from simdnn.primitives import Attr, convolution, matmul
+from simdnn.primitives.block_scales import Blocks, quantize_mx, quantize_nvfp4
 from simdnn.primitives.result import Result
-from simdnn.primitives.scaled import Blocks, quantize_mx, quantize_nvfp4
 
 USAGE = """\
 simdnn explain INSTRUCTION [--OPERAND NUMBERS …] [--IMMEDIATE N]

@@ -143,7 +143,7 @@ def failures(frame: pd.DataFrame, what: list[str], slower_than: float | None) ->
 def _print(model: str, frame: pd.DataFrame, about: dict[str, Any], found: pd.DataFrame) -> None:
     rules = ", ".join(f"{name} (dispatch {rule})" for name, rule in about["dispatch"].items())
     print(f"{model} on {rules}{taken_as_1(about['taken_as_1'])}\n")
-    from simdnn.networks.rewriting import PRODUCTS
+    from simdnn.networks.onnx_rewriting import PRODUCTS
 
     product = (frame["macs"] > 0) | frame["op"].isin(PRODUCTS) & (frame["implementation"] != "constant")
     told = frame[product | frame["reference"] | (frame["implementation"] == "refused")]

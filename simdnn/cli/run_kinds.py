@@ -17,7 +17,7 @@ from isa_models.readings.arrays import Array
 from simdnn import workers
 from simdnn.cli.inspect import shapes_of, taken_as_1
 from simdnn.late import pd
-from simdnn.networks.classified import run_classifier
+from simdnn.networks.classifier import run_classifier
 from simdnn.networks.precision import MODES, Mode
 from simdnn.networks.runner import Frames
 from simdnn.networks.tables import run_table

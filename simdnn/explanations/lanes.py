@@ -25,7 +25,7 @@ def explain(name: str | Dotted, *operands: Any, lanes: int | None = None, **name
     """An instruction over operands given in its order or by their names (`isa_models.instruction(name).operands`).
 
     Blocks that share scales in place of a name: one element of their product, `explain(source, weights, at=(0, 0))`
-    (`simdnn.primitives.scaled.Blocks.explain_dot`).
+    (`simdnn.primitives.block_scales.Blocks.explain_dot`).
 
     Operands are arrays or numbers of the operands' types; immediates are named. Of an instruction on whole registers,
     operands shorter than one are filled up with zeros. `lanes`: of a broadcast's result (1). Raises `UnknownName` and

@@ -30,9 +30,7 @@ from simdnn.networks import schemas, shelf
 from simdnn.networks.load import DOMAINS, Loaded, graph_of, onnx_package, read
 from simdnn.networks.model import RANDOM, Graph
 from simdnn.networks.network import Network
-from simdnn.networks.ops.registry import OPERATORS
-from simdnn.networks.opset import raised, without_weights
-from simdnn.networks.rewriting import (
+from simdnn.networks.onnx_rewriting import (
     asked,
     bodies,
     expanded,
@@ -45,6 +43,8 @@ from simdnn.networks.rewriting import (
     refill,
     samples,
 )
+from simdnn.networks.ops.registry import OPERATORS
+from simdnn.networks.opset import raised, without_weights
 from simdnn.networks.tensors import FLOAT16, array_of, packed
 from simdnn.networks.types import number
 from simdnn.primitives.checks import one_of

@@ -15,7 +15,7 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.networks.load import DOMAINS, onnx_package
-from simdnn.networks.rewriting import bodies, fresh, names_read, refill
+from simdnn.networks.onnx_rewriting import bodies, fresh, names_read, refill
 from simdnn.networks.tensors import array_of
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, Unimplemented, UnknownTiming
-from simdnn.networks.behind import joined
 from simdnn.networks.calls import Call
-from simdnn.networks.casts import RUNNING
 from simdnn.networks.kernels import Kernels, shaded
 from simdnn.networks.memo import Memo
 from simdnn.networks.model import RANDOM, Graph, Node
 from simdnn.networks.ops import find, sequence
 from simdnn.networks.ops.function import body
 from simdnn.networks.ops.registry import QUANTIZED
+from simdnn.networks.passes.absorbed import joined
+from simdnn.networks.passes.f16_casts import RUNNING
 from simdnn.networks.precision import matches
 from simdnn.networks.result import NodeRun, described
 from simdnn.networks.types import bits

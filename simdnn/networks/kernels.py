@@ -32,7 +32,7 @@ from simdnn.kernels.x86.vocabulary import X86Vocabulary
 from simdnn.networks.calls import Build, Call, kernel_cost, quantization, words_for
 from simdnn.networks.model import Graph
 from simdnn.networks.narrow import NarrowForm, Scales
-from simdnn.networks.plain import layout_of
+from simdnn.networks.plain_weights import layout_of
 from simdnn.networks.types import bits, is_float, label
 from simdnn.primitives import Attr
 from simdnn.primitives.convolution import convolution_on

@@ -24,7 +24,6 @@ from isa_models.readings.arrays import Array
 from simdnn.exactness.safety import verdict
 from simdnn.late import frames, pd
 from simdnn.libraries import UNTIMED
-from simdnn.networks.elsewhere import Elsewhere
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.mixed import attr_of
 from simdnn.networks.model import Node
@@ -32,11 +31,12 @@ from simdnn.networks.modes import STORED, Calibrated, in_mode, listed_feeds, ran
 from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
 from simdnn.networks.ops.registry import op_of_model
-from simdnn.networks.plain import plain_cycles
+from simdnn.networks.plain_weights import plain_cycles
 from simdnn.networks.precision import MODES, Choice, Mode, choose, choose_each
 from simdnn.networks.result import NodeRun
 from simdnn.networks.sequential import prepare_layer
 from simdnn.networks.tables import TableLayer, select
+from simdnn.networks.unknown_orders import Elsewhere
 from simdnn.primitives import Attr
 from simdnn.primitives.result import Estimate
 from simdnn.primitives.run import Target

@@ -17,9 +17,9 @@ from isa_models.readings.arrays import Array, memory_bytes
 from simdnn.kernels.common.kept import fix
 from simdnn.networks import schemas
 from simdnn.networks.model import Graph, Node, Port
+from simdnn.networks.model_size import DEPTH, check_size
 from simdnn.networks.tensors import array_of, size_of
 from simdnn.networks.types import element
-from simdnn.networks.vet import DEPTH, check_size
 
 if TYPE_CHECKING:
     import onnx

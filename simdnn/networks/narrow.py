@@ -14,7 +14,7 @@ from isa_models.formats import encode, fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.scaled import RULES, Scaled, scaled
 from simdnn.primitives.attr import Quant, TwoLevelQuant
-from simdnn.primitives.scaled import Blocks, quantize_mx, quantize_nvfp4
+from simdnn.primitives.block_scales import Blocks, quantize_mx, quantize_nvfp4
 
 Scales = Mapping[str, Any]  # of a product, by argument
 #: what is said of a network in a mode whose weights are in blocks

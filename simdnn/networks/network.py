@@ -19,19 +19,19 @@ from isa_models.display import InNotebooks
 from isa_models.errors import shortly, some, unknown_name
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array, unmasked
-from simdnn.networks.as_run import as_run
 from simdnn.networks.fold import folded
 from simdnn.networks.graph_run import GraphRun, NodePlace, Watch
 from simdnn.networks.kernels import Kernels, shadow
-from simdnn.networks.known_sizes import known_integers
 from simdnn.networks.load import Loaded, graph_of, read
 from simdnn.networks.memo import Memo
 from simdnn.networks.model import Graph, Port, shorten
 from simdnn.networks.ops import find
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
 from simdnn.networks.opset import shapes_of
-from simdnn.networks.patterns import Shapes
-from simdnn.networks.qdq import fused
+from simdnn.networks.passes.constant_sizes import known_integers
+from simdnn.networks.passes.graph_rewriting import Shapes
+from simdnn.networks.passes.qdq import fused
+from simdnn.networks.passes.qdq_as_onnxruntime import as_run
 from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.networks.types import label
 from simdnn.primitives import Attr

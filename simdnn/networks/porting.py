@@ -13,17 +13,17 @@ from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.late import frames, pd
-from simdnn.networks.elsewhere import Elsewhere
-from simdnn.networks.in_blocks import LAID
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.modes import error_of, listed_feeds
 from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
 from simdnn.networks.ops.registry import op_of_model
-from simdnn.networks.patterns import first_of
+from simdnn.networks.passes.graph_rewriting import first_of
+from simdnn.networks.passes.nchwc import LAID
 from simdnn.networks.result import NetworkResult, NodeRun
 from simdnn.networks.types import is_float, label
+from simdnn.networks.unknown_orders import Elsewhere
 from simdnn.primitives import Attr
 from simdnn.primitives.run import Target
 from simdnn.progress import Progress, each, shows

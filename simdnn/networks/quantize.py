@@ -24,14 +24,13 @@ from isa_models.readings.arrays import Array
 from simdnn import quantize
 from simdnn.libraries import UNTIMED
 from simdnn.networks import shelf
+from simdnn.networks.constant_weights import settled
 from simdnn.networks.fold import folded
-from simdnn.networks.known import settled
 from simdnn.networks.load import DOMAINS, Loaded, graph_of, onnx_package, read
 from simdnn.networks.model import Node
 from simdnn.networks.narrow import NARROW_MODES, NarrowMode
 from simdnn.networks.network import Network
-from simdnn.networks.opset import raised, version
-from simdnn.networks.rewriting import (
+from simdnn.networks.onnx_rewriting import (
     PRODUCTS,
     asked,
     bodies,
@@ -45,6 +44,7 @@ from simdnn.networks.rewriting import (
     refill,
     samples,
 )
+from simdnn.networks.opset import raised, version
 from simdnn.networks.tensors import array_of
 from simdnn.networks.types import has_number, label
 from simdnn.primitives.checks import flag, integer, one_of

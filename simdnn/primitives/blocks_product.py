@@ -19,7 +19,7 @@ from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target, choice_of
 
 if TYPE_CHECKING:
-    from simdnn.primitives.scaled import Blocks
+    from simdnn.primitives.block_scales import Blocks
 
 WORKS = "f32 sums of f32 sources, with nothing after them, work: add or scale the outputs afterwards"
 

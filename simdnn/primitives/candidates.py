@@ -17,7 +17,7 @@ from simdnn.kernels.common.problems import MatmulProblem, Problem
 from simdnn.kernels.gpu.problem import GpuConvProblem
 from simdnn.kernels.table import kernels
 from simdnn.libraries import LIBRARIES, Pick
-from simdnn.primitives import compatible
+from simdnn.primitives import mathmode_types
 from simdnn.primitives.accumulation import TYPES
 from simdnn.primitives.costs import Estimator, estimate_program, least_cycles
 
@@ -140,7 +140,7 @@ def refused_sums(kind: KernelKind, request: Request) -> str:
         return ""
     if asked == "any" and "f16" in (request.problem.src, request.problem.epilogue.dst):
         return ""
-    allowed = compatible.allowed(request.fpmath, "f16")
+    allowed = mathmode_types.allowed(request.fpmath, "f16")
     return "" if allowed else f"adds up in {kind.compute_dtype}, which fpmath {request.fpmath} does not allow"
 
 
@@ -184,7 +184,7 @@ def computes_of(request: Request) -> tuple[str, ...]:
         return ()
     if isinstance(problem, (MatmulProblem, GpuConvProblem)) and problem.decompression:
         return problem.decompression.computes
-    return compatible.computes(request.fpmath) if problem.src == "f32" else ()
+    return mathmode_types.computes(request.fpmath) if problem.src == "f32" else ()
 
 
 def _adds_up_so(kind: KernelKind, request: Request) -> bool:

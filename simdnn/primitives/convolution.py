@@ -13,7 +13,6 @@ from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.primitives import arrays, narrow
-from simdnn.primitives.again import at_once
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.channel_groups import refuse_groups
 from simdnn.primitives.checks import keywords
@@ -22,6 +21,7 @@ from simdnn.primitives.postops import refuse_choices, with_operands
 from simdnn.primitives.prepared import Prepared, exact, kind_of_call, prepared
 from simdnn.primitives.problems import CONV_SIZES, Taps, conv_problem, conv_shape, layouts_of, tensors
 from simdnn.primitives.reorder import Reordered, known_or_plain, plain_of
+from simdnn.primitives.repeated_calls import at_once
 from simdnn.primitives.resolve import Resolved, need_values, resolve
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target, check_reordered, choice_of, resolved

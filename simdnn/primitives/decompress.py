@@ -14,7 +14,7 @@ from simdnn.kernels.common.epilogue import Decompression
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.libraries import Library
-from simdnn.primitives import compatible
+from simdnn.primitives import mathmode_types
 from simdnn.primitives.resolve import Resolved
 
 _COMPUTES = ("f32", "bf16", "f16")  # what kernels here decompress to
@@ -51,7 +51,7 @@ def computes(src: str, mode: str, has_bf16: bool) -> tuple[str, ...]:
             f"{src} source with fpmath {mode!r}: a conversion between types of one size; what works: fpmath={src!r}, "
             "'any', 'tf32' or 'strict'"
         )
-    return tuple(dtype for dtype in _COMPUTES if compatible.allowed(mode, dtype) and dtype != narrow)
+    return tuple(dtype for dtype in _COMPUTES if mathmode_types.allowed(mode, dtype) and dtype != narrow)
 
 
 def weights_params(given: Resolved) -> tuple[Param | None, Param | None]:

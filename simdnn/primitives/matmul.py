@@ -17,7 +17,6 @@ from simdnn.kernels.common.postops import sums_differ
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.libraries import Form
 from simdnn.primitives import arrays, narrow
-from simdnn.primitives.again import at_once
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.blocks_product import asked_of, multiply, nothing_beside
 from simdnn.primitives.checks import keywords
@@ -29,13 +28,14 @@ from simdnn.primitives.prepared import Prepared, kind_of_call, prepared
 from simdnn.primitives.problems import matmul_problem, matrices_of, tensors
 from simdnn.primitives.products import Products, products_of
 from simdnn.primitives.reorder import Reordered, known_or_plain, plain_of
+from simdnn.primitives.repeated_calls import at_once
 from simdnn.primitives.resolve import Resolved, beyond_s8, need_values, resolve
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target, check_reordered, choice_of, resolved
 from simdnn.primitives.zero_points import check_reductions, on_cpu, with_tables
 
 if TYPE_CHECKING:
-    from simdnn.primitives.scaled import Blocks
+    from simdnn.primitives.block_scales import Blocks
 
 
 @at_once
@@ -118,7 +118,7 @@ def matmul_on(
 ) -> Result:
     """`matmul` for who has checked once where its products run; the last three arguments are `simdnn.estimate`'s."""
     if not isinstance(weights, np.ndarray | Reordered):
-        from simdnn.primitives.scaled import Blocks  # which few programs have
+        from simdnn.primitives.block_scales import Blocks  # which few programs have
 
         if isinstance(weights, Blocks):
             asked = asked_of(src, weights)

@@ -31,6 +31,7 @@ from simdnn.kernels.common.problems import ConvProblem, Problem
 from simdnn.libraries import VARIABLES
 from simdnn.primitives import arrays, mathmode, on_image
 from simdnn.primitives.attr import Attr
+from simdnn.primitives.attribute_text import written
 from simdnn.primitives.costs import Outlives, built
 from simdnn.primitives.descriptors import plain_weights
 from simdnn.primitives.dispatch import Choice
@@ -39,7 +40,6 @@ from simdnn.primitives.resolve import Resolved, bias_values
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import LOG, Target, priced, told, values, whole
 from simdnn.primitives.verbose_line import note
-from simdnn.primitives.written import written
 
 if TYPE_CHECKING:
     from simdnn.explanations.departures import Departures

@@ -10,8 +10,8 @@ from isa_models.block_formats import BLOCK_FORMATS, BlockFormat, block_format
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.primitives import arrays
+from simdnn.primitives.block_scales import Blocks
 from simdnn.primitives.checks import integer, keywords, one_of
-from simdnn.primitives.scaled import Blocks
 
 _SOURCES = ("f32", "f16", "bf16")
 

@@ -5,7 +5,7 @@
 says how many there are). `explore` gives a row for each point of a space that a file describes.
 """
 
-from simdnn.networks.classified import run_network
+from simdnn.networks.classifier import run_network
 from simdnn.networks.runner import totals
 from simdnn.networks.tables import run_layers, select
 from simdnn.progress import Progress, print_progress

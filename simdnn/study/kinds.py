@@ -17,7 +17,7 @@ from isa_models.machines.toml_table import Table
 from simdnn.exactness import measures
 from simdnn.kernels.common.windows import window_count
 from simdnn.libraries import LIBRARIES
-from simdnn.networks.classified import run_network
+from simdnn.networks.classifier import run_network
 from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode
 from simdnn.networks.runner import totals
 from simdnn.networks.tables import run_layer, run_layers

@@ -12,8 +12,8 @@ from isa_models.instruction import GPU_REGISTRY, Family, Operand
 from isa_models.machines.loader import machine
 from isa_models.plugins import load
 from simdnn.explanations.lanes import explain
+from simdnn.explanations.operand_text import arguments, example
 from simdnn.explanations.steps import ExplainedStep
-from simdnn.explanations.written import arguments, example
 from simdnn.teach.forms import Field, FieldGroup, Query
 from simdnn.teach.machines import machine_field
 from simdnn.teach.numbers import Number, number, numbers

@@ -431,7 +431,7 @@ def test_an_instructions_steps_have_types_and_its_operands_lanes() -> None:
 
 def test_operands_as_they_are_written() -> None:
     from isa_models import instruction
-    from simdnn.explanations.written import arguments, example
+    from simdnn.explanations.operand_text import arguments, example
 
     definition = instruction("vpmaddubsw")
     assert arguments(definition, {"a": "0x10, 2", "b": "-1,1"}) == {"a": [16, 2], "b": [-1, 1]}

@@ -13,10 +13,10 @@ from onnx import helper  # noqa: E402
 
 import simdnn  # noqa: E402
 from simdnn import Unimplemented  # noqa: E402
-from simdnn.networks.as_run import as_run  # noqa: E402
 from simdnn.networks.kernels import Kernels  # noqa: E402
-from simdnn.networks.once import once  # noqa: E402
 from simdnn.networks.opset import shapes_of  # noqa: E402
+from simdnn.networks.passes.common_subexpressions import once  # noqa: E402
+from simdnn.networks.passes.qdq_as_onnxruntime import as_run  # noqa: E402
 from tests.networks import peer  # noqa: E402
 from tests.networks.peer import Arrays, differs, model  # noqa: E402
 

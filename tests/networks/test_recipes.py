@@ -12,7 +12,7 @@ import isa_models
 import workloads
 from isa_models import InvalidArgument, UnknownName
 from simdnn.networks import sequential
-from simdnn.networks.classified import ClassifierRun
+from simdnn.networks.classifier import ClassifierRun
 from simdnn.networks.modes import run_model
 from simdnn.networks.precision import MODES, Mode, choose, recipe
 from simdnn.networks.runner import run_modes

@@ -7,7 +7,7 @@ import pytest
 
 from isa_models import InvalidArgument
 from simdnn import study
-from simdnn.networks.classified import run_network
+from simdnn.networks.classifier import run_network
 from simdnn.networks.precision import MODES
 from simdnn.networks.tables import run_table
 from workloads import ConvLayer, MatmulLayer, Workload, digits

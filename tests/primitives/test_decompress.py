@@ -15,8 +15,8 @@ from simdnn import Attr, InvalidArgument, Quant, SimdnnError, Unimplemented
 from simdnn.kernels.common.epilogue import Decompression, Epilogue
 from simdnn.kernels.common.params import Param
 from simdnn.libraries import LIBRARIES
-from simdnn.primitives.compatible import allowed
 from simdnn.primitives.decompress import decompression
+from simdnn.primitives.mathmode_types import allowed
 from simdnn.primitives.placed import Shape
 from simdnn.primitives.problems import matmul_problem
 from simdnn.primitives.resolve import Resolved, resolve

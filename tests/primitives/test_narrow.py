@@ -263,7 +263,7 @@ def test_reorders_that_the_library_leaves_unwritten() -> None:
 
 def test_results_tell_what_they_are() -> None:
     """The line of the log, the chain of an element, JSON: of a destination whose scales are found, too."""
-    from simdnn.primitives.written import _FOUND
+    from simdnn.primitives.attribute_text import _FOUND
 
     attr = simdnn.Attr(scales={"dst": simdnn.Quant(mode="dynamic_mx")})
     a, w = normal((2, 32), "f8_e4m3"), normal((32, 32), "f8_e4m3", 1)

@@ -19,7 +19,7 @@ from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.x86.rounding import ahead
 from simdnn.kernels.x86.rows import KERNELS
-from simdnn.primitives import compatible
+from simdnn.primitives import mathmode_types
 from tests.effort import examples
 
 CONV = {"ic": 32, "ih": 14, "iw": 14, "oc": 64, "kh": 3, "kw": 3, "padding": 1}
@@ -48,7 +48,7 @@ def test_the_proposals_table_of_queries(primitive: str, mode: str) -> None:
     allows. Disabled, all stays f32.
     """
     sizes: dict[str, Any] = CONV if primitive == "convolution" else {"m": 64, "n": 96, "k": 128}
-    allowed = compatible.computes(mode)
+    allowed = mathmode_types.computes(mode)
     for machine, *plain in itertools.product(("zen4",), (False, True), (False, True), (False, True)):
         tags = [name if given else "any" for name, given in zip(PLAIN_TAGS[primitive], plain, strict=True)]
         named = dict(zip(("src_tag", "wei_tag", "dst_tag"), tags, strict=True))

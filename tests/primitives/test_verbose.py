@@ -24,10 +24,10 @@ from simdnn.benchdnn.log import Executed, executed
 from simdnn.cli import main
 from simdnn.kernels import ConvProblem
 from simdnn.primitives import dispatch, verbose_line
+from simdnn.primitives.attribute_text import written
 from simdnn.primitives.placed import Shape
 from simdnn.primitives.problems import CONV_SIZES, Taps, conv_shape
 from simdnn.primitives.resolve import Resolved
-from simdnn.primitives.written import written
 from simdnn.workers import WORTH_WORKERS
 from tests.effort import examples
 

@@ -20,7 +20,7 @@ import workloads
 from isa_models import InvalidArgument, SimdnnError, UnknownName
 from simdnn.cli import main
 from simdnn.networks import sequential
-from simdnn.networks.classified import ClassifierRun
+from simdnn.networks.classifier import ClassifierRun
 from simdnn.networks.precision import recipe
 from simdnn.networks.runner import run_modes
 from simdnn.study.results import Results

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from isa_models import written
+from isa_models import watched_pages
 from isa_models.forks import ForkLock
 from isa_models.memory import address, owner
 from isa_models.processors import processors
@@ -53,7 +53,7 @@ class Known:
     borrowed: bool = field(default=False, compare=False)  # whether the values are a caller's, who may change them
     made: dict[Hashable, Made] = field(default_factory=dict, compare=False)
     _compared: int = field(default=0, compare=False)  # times that a caller's array was found the same
-    _watch: written.WatchedPages | None = field(default=None, compare=False)  # over one of those
+    _watch: watched_pages.WatchedPages | None = field(default=None, compare=False)  # over one of those
     _bytes: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -114,21 +114,21 @@ class Known:
                 if self._compared <= _COMPARED:
                     return self._alike(at, at, at + weights.nbytes)
                 self.unwatch()
-                watch = written.watch(weights)
+                watch = watched_pages.watch(weights)
             self._watch, self._compared = None, 0
             noted = watch is not None and watch.renew()
             same = self._alike(at, at, at + weights.nbytes)
             if noted and same:
                 self._watch = watch
             elif watch:
-                written.leave(watch)
+                watched_pages.leave(watch)
             return same
 
     def unwatch(self) -> None:
         """Have all bytes of callers' arrays compared again."""
         watch, self._watch = self._watch, None
         if watch:
-            written.leave(watch)
+            watched_pages.leave(watch)
 
     def _alike(self, at: int, first: int, end: int) -> bool:
         """Whether the bytes from an address to another are those of the values, where these begin at `at`."""

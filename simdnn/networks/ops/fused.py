@@ -1,4 +1,4 @@
-"""Products of quantize-dequantize graphs (`simdnn.networks.qdq`): integers, and what they stand for, in one node."""
+"""Products of quantize-dequantize graphs (`networks.passes.qdq`): integers, and what they stand for, in one node."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _by_operators(
 ) -> Array:
     """The pattern as onnxruntime runs it: QLinearConv, QLinearMatMul or QGemm, with an s32 bias, where a QuantizeLinear
     to the source's type follows and no Relu that cuts; MatMulIntegerToFloat or QGemm where none does; else in f32.
-    Of sources of s8 it takes Gemm's alone, with s8 weights (`simdnn.networks.as_run` makes u8 of most).
+    Of sources of s8 it takes Gemm's alone, with s8 weights (`passes.qdq_as_onnxruntime` makes u8 of most).
     """
     y_scale, y_zero = target
     x, x_scale, x_zero = source

@@ -11,12 +11,12 @@ from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.pool import PoolProblem, pooling
 from simdnn.libraries import LineSums
-from simdnn.networks.in_blocks import LAID
 from simdnn.networks.kernels import Kernels, Values, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import has_kernel, lines_of, widened
 from simdnn.networks.ops.linear import windows
 from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.passes.nchwc import LAID
 from simdnn.networks.types import is_float, label
 
 F32 = np.dtype(np.float32)

@@ -13,7 +13,6 @@ import numpy as np
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import functions as f
 from simdnn.libraries import LineSums
-from simdnn.networks.in_blocks import LAID
 from simdnn.networks.kernels import FLOATS, Formula, Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy, has_kernel, lines_of, powers_of, widened
@@ -21,6 +20,7 @@ from simdnn.networks.ops.function import by_body
 from simdnn.networks.ops.in_f32 import in_f32
 from simdnn.networks.ops.registry import axis_of, need, operator
 from simdnn.networks.ops.shape import ints, transposed, view
+from simdnn.networks.passes.nchwc import LAID
 from simdnn.networks.types import is_float, label
 
 F32 = np.dtype(np.float32)

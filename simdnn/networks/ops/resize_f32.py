@@ -13,9 +13,9 @@ import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
-from simdnn.networks.in_blocks import LAID
 from simdnn.networks.model import Node
 from simdnn.networks.ops.registry import need
+from simdnn.networks.passes.nchwc import LAID
 from simdnn.networks.types import is_float, label
 
 F32 = np.float32

@@ -1,4 +1,4 @@
-"""Steps that onnxruntime takes with an f16 model ahead of its casts (`simdnn.networks.casts`).
+"""Steps that onnxruntime takes with an f16 model ahead of its casts (`simdnn.networks.passes.f16_casts`).
 
 1. Identities and casts to the type that a value has go; constants of equal values, of few elements, are one; what
    constants of f16 come to by operators that move elements is a constant.
@@ -20,12 +20,12 @@ import numpy as np
 from isa_models.readings.arrays import Array
 from simdnn.networks import schemas
 from simdnn.networks.kernels import Kernels
-from simdnn.networks.kinds import F16, F32, Kinds, kinds_of
 from simdnn.networks.model import Graph, Node
 from simdnn.networks.ops.function import body, schema_of, written_body
 from simdnn.networks.ops.qlinear import MICROSOFT
 from simdnn.networks.ops.registry import find
-from simdnn.networks.patterns import Rewriting, Shapes, first_of
+from simdnn.networks.passes.element_types import F16, F32, Kinds, kinds_of
+from simdnn.networks.passes.graph_rewriting import Rewriting, Shapes, first_of
 from simdnn.primitives import Attr
 from simdnn.primitives.run import Target
 

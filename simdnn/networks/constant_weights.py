@@ -15,7 +15,7 @@ from simdnn.libraries import UNTIMED
 from simdnn.networks.load import DOMAINS, graph_of, onnx_package
 from simdnn.networks.model import RANDOM
 from simdnn.networks.network import Network
-from simdnn.networks.rewriting import PRODUCTS, bodies, fresh, names_read, refill
+from simdnn.networks.onnx_rewriting import PRODUCTS, bodies, fresh, names_read, refill
 
 if TYPE_CHECKING:
     import onnx

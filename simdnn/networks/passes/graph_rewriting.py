@@ -9,7 +9,7 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.networks.model import Graph, Node, subgraphs
-from simdnn.networks.qdq import constants_of
+from simdnn.networks.passes.qdq import constants_of
 
 Shapes = Mapping[str, tuple[int | str, ...]]  # of values, as far as a model says them: open sizes by name, or ""
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from isa_models.readings.arrays import Array
-from simdnn.networks.in_blocks import ADDING
 from simdnn.networks.model import Graph, Node
-from simdnn.networks.qdq import constants_of
+from simdnn.networks.passes.nchwc import ADDING
+from simdnn.networks.passes.qdq import constants_of
 
 
 def joined(graph: Graph) -> dict[str, str]:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st  # noqa: E402
 from onnx import helper  # noqa: E402
 
 import simdnn  # noqa: E402
-from simdnn.networks.as_run import as_run  # noqa: E402
-from simdnn.networks.casts import PREFIX, RUNNING  # noqa: E402
 from simdnn.networks.opset import shapes_of  # noqa: E402
+from simdnn.networks.passes.f16_casts import PREFIX, RUNNING  # noqa: E402
+from simdnn.networks.passes.qdq_as_onnxruntime import as_run  # noqa: E402
 from tests.networks.peer import differs, model  # noqa: E402
 
 F16 = np.float16

@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from simdnn.networks.casts import RUNNING
 from simdnn.networks.model import Graph, Node
 from simdnn.networks.ops.qlinear import MICROSOFT
-from simdnn.networks.patterns import Rewriting, Shapes, first_of
+from simdnn.networks.passes.f16_casts import RUNNING
+from simdnn.networks.passes.graph_rewriting import Rewriting, Shapes, first_of
 
 _HAS_NORMALIZATION = 17  # the opset
 _SQRT_2_PI, _CUBIC = math.sqrt(2 / math.pi), 0.044715  # of a Gelu by Tanh

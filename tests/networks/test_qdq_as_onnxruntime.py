@@ -11,7 +11,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import helper, numpy_helper  # noqa: E402
 
 import simdnn  # noqa: E402
-from simdnn.networks.as_run import as_run  # noqa: E402
+from simdnn.networks.passes.qdq_as_onnxruntime import as_run  # noqa: E402
 from tests.networks import peer  # noqa: E402
 
 SIZES = [2, 4, 6, 6]

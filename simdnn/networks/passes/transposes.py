@@ -16,8 +16,8 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.networks.model import Graph, Node, subgraphs
-from simdnn.networks.patterns import Shapes
-from simdnn.networks.qdq import constants_of
+from simdnn.networks.passes.graph_rewriting import Shapes
+from simdnn.networks.passes.qdq import constants_of
 
 _ONE = (
     *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Celu", "Cos", "Cosh", "Erf", "Exp"),

@@ -13,7 +13,7 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.networks.model import Graph, Node
-from simdnn.networks.qdq import constants_of, fused
+from simdnn.networks.passes.qdq import constants_of, fused
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 _BETWEEN = ("Relu", "Clip")

@@ -4,7 +4,7 @@ A tensor of s8 that one node alone reads becomes u8. DequantizeLinear -> operato
 on integers (`OPERATORS`) where all its tensors have one type. A product of floats and dequantized weights becomes
 MatMulNBits; one that a constant is added to, or multiplied by, a product with a bias or a factor. A convolution of
 floats whose output one sum alone reads is formed onto the other summand. Products of dequantized operands are one node
-already (`simdnn.networks.qdq`), whose kernels ask for types.
+already (`simdnn.networks.passes.qdq`), whose kernels ask for types.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from dataclasses import replace
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from simdnn.networks.casts import check_bf16, with_casts
-from simdnn.networks.convolutions import Convolutions, with_constants_behind
-from simdnn.networks.halves import with_flat_products, with_plain_constants
-from simdnn.networks.in_blocks import ADDING, LAID, ImageBlocks
-from simdnn.networks.kinds import BF16, F16, kinds_of
-from simdnn.networks.known_sizes import with_known_sizes
 from simdnn.networks.model import Graph, Node
-from simdnn.networks.moved import with_moved_transposes
-from simdnn.networks.normal_forms import with_layer_normalizations, with_normal_forms, with_normalized_sums
-from simdnn.networks.once import once
 from simdnn.networks.ops.qlinear import MICROSOFT
-from simdnn.networks.patterns import Shapes, first_of
-from simdnn.networks.qdq import BYTES, DOMAIN
-from simdnn.networks.stored_weights import with_stored_weights
+from simdnn.networks.passes.common_subexpressions import once
+from simdnn.networks.passes.constant_sizes import with_known_sizes
+from simdnn.networks.passes.convolution_constants import Convolutions, with_constants_behind
+from simdnn.networks.passes.element_types import BF16, F16, kinds_of
+from simdnn.networks.passes.f16_casts import check_bf16, with_casts
+from simdnn.networks.passes.f16_steps import with_flat_products, with_plain_constants
+from simdnn.networks.passes.fusions import with_layer_normalizations, with_normal_forms, with_normalized_sums
+from simdnn.networks.passes.graph_rewriting import Shapes, first_of
+from simdnn.networks.passes.nchwc import ADDING, LAID, ImageBlocks
+from simdnn.networks.passes.qdq import BYTES, DOMAIN
+from simdnn.networks.passes.stored_weights import with_stored_weights
+from simdnn.networks.passes.transposes import with_moved_transposes
 from simdnn.networks.types import bits, label, limits
 
 #: operators of floats with one on integers, by the order of its inputs

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from isa_models import Unimplemented
-from simdnn.networks.halves import with_bodies
-from simdnn.networks.kinds import BF16, F16, F32, Kinds, formal_types, kinds_of
 from simdnn.networks.model import RANDOM, Graph, Node, subgraphs
 from simdnn.networks.ops.qlinear import MICROSOFT
+from simdnn.networks.passes.element_types import BF16, F16, F32, Kinds, formal_types, kinds_of
+from simdnn.networks.passes.f16_steps import with_bodies
 from simdnn.networks.types import bits, is_float, is_signed, number
 
 PREFIX = "InsertedPrecisionFreeCast_"  # as onnxruntime names them

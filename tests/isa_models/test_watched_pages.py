@@ -10,23 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isa_models import written
+from isa_models import watched_pages
 from isa_models.memory import address
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import kept
 
 SIZE = 1 << 18
-KNOWS = written.watch(np.zeros(SIZE, np.uint8)) is not None
+KNOWS = watched_pages.watch(np.zeros(SIZE, np.uint8)) is not None
 needs_the_system = pytest.mark.skipif(not KNOWS, reason="this system does not tell what is written")
 
 
-def watched(array: Array) -> written.WatchedPages:
-    watch = written.watch(array)
+def watched(array: Array) -> watched_pages.WatchedPages:
+    watch = watched_pages.watch(array)
     assert watch and watch.renew() and not watch.written()
     return watch
 
 
-def renewed(watch: written.WatchedPages) -> None:
+def renewed(watch: watched_pages.WatchedPages) -> None:
     assert watch.renew() and not watch.written()
 
 
@@ -66,7 +66,7 @@ def test_any_byte_is_on_a_page_or_beside(place: int) -> None:
     array[place] = 1
     at = address(array) + place
     assert watch.written() != any(first <= at < end for first, end in watch.beside)
-    written.leave(watch)
+    watched_pages.leave(watch)
     assert watch.written()
 
 
@@ -80,9 +80,9 @@ def test_one_of_two_over_the_same_pages_ends(array: Array) -> None:
 
 @needs_the_system
 def test_memory_of_others_is_not_watched(array: Array) -> None:
-    assert written.watch(np.frombuffer(bytearray(SIZE), np.uint8)) is None
-    assert written.watch(array[:100]) is None  # no page is its own
-    assert written.watch(array[SIZE // 2 :]) is not None
+    assert watched_pages.watch(np.frombuffer(bytearray(SIZE), np.uint8)) is None
+    assert watched_pages.watch(array[:100]) is None  # no page is its own
+    assert watched_pages.watch(array[SIZE // 2 :]) is not None
 
 
 @needs_the_system
@@ -90,7 +90,7 @@ def test_memory_of_others_is_not_watched(array: Array) -> None:
 def test_a_forked_child_has_none_of_its_parents_notes(array: Array) -> None:
     watch = watched(array)
     if not (child := os.fork()):
-        own = written.watch(array)
+        own = watched_pages.watch(array)
         good = own is not None and own.renew() and not own.written() and watch.written() and not watch.renew()
         array[0] = array[-1] = array[SIZE // 2] = 1
         os._exit(0 if good and own is not None and own.written() else 1)
@@ -108,7 +108,7 @@ def test_known_weights_are_what_the_caller_has(knows: bool, steps: list[tuple[in
     weights = np.random.default_rng(1).integers(0, 256, (300, 512), np.uint8)
     with pytest.MonkeyPatch.context() as patch:
         if not knows:
-            patch.setattr(written, "_system", lambda: None)
+            patch.setattr(watched_pages, "_system", lambda: None)
         for _ in range(9):
             known = kept.kept(weights)
         assert known.stays and kept.kept(weights) is known and (known._watch is not None) == knows

@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from simdnn.networks.kinds import F16, F32
 from simdnn.networks.model import Graph, Node
-from simdnn.networks.patterns import Rewriting, Shapes, first_of
+from simdnn.networks.passes.element_types import F16, F32
+from simdnn.networks.passes.graph_rewriting import Rewriting, Shapes, first_of
 
 
 def with_constants_behind(graph: Graph, kept: Sequence[str], shapes: Shapes) -> Graph:
