@@ -19,7 +19,8 @@ class WarpProduct:
 
     `copies`: how many threads hold each element of A, and of B. `sizes`: rows and columns of the workgroups that a
     library has kernels for; without any, those are taken that cost the least. `warps`: how many warps form the products
-    of neighbouring rows together, each its own, from one B that lies in shared memory (wgmma).
+    of neighbouring rows together, each its own, from one B that lies in shared memory (wgmma). `widest`: the most
+    columns, where there are forms of any multiple of `n` up to it.
     """
 
     m: int
@@ -28,6 +29,16 @@ class WarpProduct:
     copies: tuple[int, int] = (1, 1)
     sizes: Collection[tuple[int, int]] = ()
     warps: int = 1
+    widest: int = 0
+
+    def columns_for(self, columns: int) -> int:
+        """Columns of the widest form that a workgroup's columns are a multiple of.
+
+        >>> [WarpProduct(16, 8, 16, widest=256).columns_for(n) for n in (64, 208, 320)]
+        [64, 208, 160]
+        """
+        wide = range(max(self.n, self.widest), self.n - 1, -self.n)
+        return next((n for n in wide if columns % n == 0), self.n)
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,8 @@ class GpuMachine(Identical):
     path: Path
     conversion_share: float = 1.0  # rate of conversions between types over that of f32
     launch_us: float = 0.0  # between a kernel's end and the start of the next one in line; 0: not modelled
+    staged_us: float = 0.0  # beside, of a kernel whose threads bring operands into shared memory
+    read_gb_s: float = 0.0  # as `sustained_gb_s`, of a kernel that writes nothing; 0: the same
     mma_share: float = 1.0  # what mma of a single warp reaches of a rate that is wgmma's
     dpas_share: float = 1.0  # what DPAS reach of their rate, one after another
     f16_sums_share: float = 1.0  # rate of products with f16 sums over that with f32 sums
@@ -141,6 +143,19 @@ class GpuMachine(Identical):
         """
         taken = sum(share / self.full_load_ghz.get(kind, math.inf) for kind, share in load.items())
         return min(self.ghz, 1 / taken if taken else math.inf)
+
+    def stream_gb_s(self, read: float, written: float) -> float:
+        """GB/s that a stack's memory sustains. Bytes written, and twice as many bytes read, go at `sustained_gb_s`, a
+        triad's rate; the other bytes read go at `read_gb_s`.
+
+        >>> from isa_models import machine
+        >>> h100 = machine("h100")
+        >>> h100.stream_gb_s(2, 1) == h100.sustained_gb_s, h100.stream_gb_s(1, 0) == h100.read_gb_s
+        (True, True)
+        """
+        mixed = min(read + written, 3 * written)
+        seconds = mixed / self.sustained_gb_s + (read + written - mixed) / (self.read_gb_s or self.sustained_gb_s)
+        return (read + written) / seconds if seconds else self.sustained_gb_s
 
     def threads_of(self, registers: int) -> int:
         """Threads of an engine that use up to `registers` GRFs each: large-GRF mode halves them."""

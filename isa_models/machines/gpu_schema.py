@@ -44,9 +44,11 @@ def gpu_machine_of(top: Table, path: Path) -> GpuMachine:
     dram = top.table("dram")
     gb_s = dram.figure_number("gb_s", 0.1, 1e6)
     sustained = dram.figure_number("sustained_gb_s", 0.1, gb_s, gb_s)
-    launch_us = 0.0
+    reads = dram.figure_number("read_gb_s", 0.1, gb_s) if dram.has("read_gb_s") else 0.0
+    launch_us = staged_us = 0.0
     if top.has("launch"):
-        launch_us = top.table("launch").figure_number("us", 0, 1000)
+        launch = top.table("launch")
+        launch_us, staged_us = launch.figure_number("us", 0, 1000), launch.figure_number("staged_us", 0, 1000, 0.0)
     top.close_all()
     if bool(systolic) != platform.has_matrix_unit:
         raise top.error("engine.systolic_ops", f"rates exactly where {named} has a matrix unit", systolic)
@@ -74,6 +76,8 @@ def gpu_machine_of(top: Table, path: Path) -> GpuMachine:
         path,
         converts,
         launch_us,
+        staged_us,
+        reads,
         **shares,
         full_load_ghz=Frozen(limits),
     )

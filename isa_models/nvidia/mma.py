@@ -9,6 +9,7 @@ hopper.m16n8k16.f32.f16" (result and accumulator, operands; B's type last where 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -144,6 +145,11 @@ class Shape:
         return self.weights or self.operands
 
     @property
+    def warps(self) -> int:
+        """Warps that read B together, from shared memory."""
+        return 4 if self.instruction == "wgmma" else 1
+
+    @property
     def unit(self) -> Unit:
         """How its sums are formed; `UnknownName` or `Unimplemented` where no tensor core has the form."""
         archs = UNITS[self.instruction]
@@ -219,7 +225,7 @@ class MmaForm(Instruction):
         """Rows, and of a wgmma's 16 columns each: code for more takes LLVM longer and runs no faster."""
         assert self.shape is not None
         n = self.shape.n
-        part = _PIECE if n % _PIECE == 0 else n
+        part = math.gcd(n, _PIECE)
         return Pieces(mma_form(replace(self.shape, m=1, n=part)), self.shape.m, n // part)
 
 

@@ -5,6 +5,7 @@ A new one is a row of `PLATFORMS`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from isa_models.gpu.platforms import Platform, WarpProduct, register
@@ -17,6 +18,10 @@ CUDA_CORES = WarpProduct(8, WARP, 1, copies=(4, 8))
 _SM80 = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
 #: the same for wgmma, whose 64 rows are four warps'
 _SM90 = ((256, 128), (128, 256), (128, 128), (64, 256), (128, 64), (64, 128), (64, 64))
+#: cuBLASLt's for wgmma: a multiple of 64 rows by one of 8 columns, of up to 128 x 320 results. So 12.8.3.14 answered
+#: 1.77 million questions about f8 on an H100 PCIe (mmaemu 0.1.0, platform/data/heur_h100pcie_lt12.8.3.14.npz: 175
+#: sizes, also with sides exchanged); that f16 and bf16 have the same is inferred
+_CUBLASLT = tuple((m, n) for m in range(64, 513, 64) for n in range(8, 321, 8) if m * n <= 128 * 320)
 
 
 def _warp(k: int) -> WarpProduct:
@@ -24,9 +29,9 @@ def _warp(k: int) -> WarpProduct:
     return WarpProduct(16, 8, k, sizes=_SM80)
 
 
-def _group(k: int) -> WarpProduct:
-    """A warp's rows of wgmma.m64n64: a quarter of them. Wider ones read the same bytes for each product."""
-    return WarpProduct(16, 64, k, sizes=_SM90, warps=4)
+def _group(k: int, sizes: Collection[tuple[int, int]]) -> WarpProduct:
+    """A warp's rows of wgmma: a quarter of its 64; columns are a multiple of 8 up to 256."""
+    return WarpProduct(16, 8, k, sizes=sizes, warps=4, widest=256)
 
 
 _AMPERE = (("f16", _warp(16)), ("bf16", _warp(16)), ("tf32", _warp(8)), ("s8", _warp(32)), ("u8", _warp(32)))
@@ -80,9 +85,10 @@ PLATFORMS = register(
         # what wgmma multiplies lies in shared memory: weights that are decompressed in registers go by mma
         tensor_cores=(("f16", _warp(16)), ("bf16", _warp(16))),
         warp_groups=(
-            *((dtype, _group(16)) for dtype in ("f16", "bf16")),
-            ("tf32", _group(8)),
-            *((dtype, _group(32)) for dtype in (*_F8, "s8", "u8")),
+            *((dtype, _group(16, _CUBLASLT)) for dtype in ("f16", "bf16")),
+            ("tf32", _group(8, _SM90)),
+            *((dtype, _group(32, _CUBLASLT)) for dtype in _F8),
+            *((dtype, _group(32, _SM90)) for dtype in ("s8", "u8")),
         ),
         async_copies=True,
         cluster=2,  # the size in the names of cuBLAS's and CUTLASS's kernels for sm_90 (cga2x1x1); up to 8 are portable

@@ -36,14 +36,17 @@ from tests.effort import examples
 from tests.work import at_most
 
 INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]
-PRODUCTS = [*((name, "s8") for name in INTEL), ("v100", "f32"), ("v100", "f16")]
+PRODUCTS = [*((name, "s8") for name in INTEL), ("v100", "f32"), ("v100", "f16"), ("a100", "bf16"), ("rtx4090", "s8")]
+PRODUCTS += [("h100", "f16"), ("h200", "f8_e4m3"), ("l40s", "f8_e5m2")]
 
 
 def gemm(name: str, dtype: str, m: int, n: int, k: int) -> GpuGemm | SmGemm:
-    if name == "v100":
-        return SmGemm(GpuMatmulProblem(m, n, k, dtype, dtype, Epilogue("f32")), gpu_machine(name))
+    machine = gpu_machine(name)
+    if machine.nvidia:
+        unit = "wgmma" if dtype in dict(machine.platform.warp_groups) else ""
+        return SmGemm(GpuMatmulProblem(m, n, k, dtype, dtype, Epilogue("f32")), machine, unit)
     dst, model = ("s32", "") if dtype[0] in "su" else ("f32", "sequential")
-    return GpuGemm(GpuMatmulProblem(m, n, k, dtype, dtype, Epilogue(dst), float_model=model), gpu_machine(name))
+    return GpuGemm(GpuMatmulProblem(m, n, k, dtype, dtype, Epilogue(dst), float_model=model), machine)
 
 
 def test_one_thread_waits_for_latency_and_several_hide_it() -> None:
@@ -201,6 +204,45 @@ def test_long_loops_go_at_the_rate_that_threads_settle_to() -> None:
         for dst in ("f32", "f16")
     )
     assert f32 == pytest.approx(f16, rel=0.02)
+
+
+def test_memory_that_is_read_alone_gives_more() -> None:
+    """Weights of a row are read at the rate of reads; what a kernel writes slows it down to a triad's."""
+    h100 = gpu_machine("h100")
+    assert h100.sustained_gb_s < h100.read_gb_s and h100.stream_gb_s(0, 1) == h100.sustained_gb_s
+    between = h100.stream_gb_s(10, 1)
+    assert h100.sustained_gb_s < between < h100.read_gb_s and gpu_machine("b580").stream_gb_s(5, 0) == 456
+    row = gemm("h100", "f16", 16, 43008, 5376).program
+    found = estimate_gpu(row, h100, cold=True)
+    assert 0.85 * h100.read_gb_s < found.levels[2].bytes / found.seconds / 1e9 < h100.read_gb_s
+    slower = what_if("h100", {"dram.read_gb_s": 2970})
+    assert isinstance(slower, GpuMachine)
+    assert estimate_gpu(row, slower, cold=True).seconds > 1.04 * found.seconds
+
+
+def test_a_kernel_that_stages_operands_begins_and_ends() -> None:
+    """Its time is on top of the launch, once a kernel; one that adds two tensors has none."""
+    without = what_if("a100", {"launch.staged_us": 0})
+    for rows, columns in ((16, 64), (256, 4096)):
+        kernel = gemm("a100", "bf16", rows, columns, 512).program
+        assert isinstance(without, GpuMachine)
+        more = estimate_gpu(kernel, gpu_machine("a100")).seconds - estimate_gpu(kernel, without).seconds
+        assert more == pytest.approx(2.5e-6)
+    added = [
+        simdnn.estimate("binary", src0=(64, 64), src1=(64, 64), algorithm="add", machine=name).cycles
+        for name in ("a100", without)
+    ]
+    assert added[0] == added[1]
+
+
+def test_a_library_with_any_number_of_columns_leaves_few_cores_idle() -> None:
+    """33 times 64 columns: 128 or 256 at a time leave some of 132 cores without work."""
+    machine = gpu_machine("h100")
+    time = gpu_time(gemm("h100", "bf16", 1024, 2112, 7168).program, machine)
+    groups = time.stages[0].nest.group_count
+    assert 120 <= groups <= 132
+    powers = gpu_time(gemm("h100", "tf32", 1024, 2112, 7168).program, machine)
+    assert not 120 <= powers.stages[0].nest.group_count <= 132
 
 
 def test_memory_gives_what_it_sustains() -> None:

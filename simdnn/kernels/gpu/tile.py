@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from isa_models import GpuMachine
@@ -25,6 +25,7 @@ STAGED_BYTES = 64
 #: the same where copies are asynchronous: 64 f16, as in the names of cuBLAS's kernels for Ampere that profiles show
 #: (ampere_fp16_s16816gemm_fp16_128x256_ldg8_f2f_stages_64x3_tn), and of a row of 128 bytes that TMA swizzles
 STAGED_BYTES_ASYNC = 128
+Sizes = Collection[tuple[int, int]]  # rows and columns of workgroups; empty: any
 GROUP_LOOPS = ("group_m", "group_n")
 THREAD_LOOPS = ("thread_m", "thread_n")
 
@@ -73,6 +74,11 @@ class Block(ABC):
     def b_words(self) -> int:
         """Words of 32 bits that B takes."""
         return self.n * self.k * fmt(self.wei).bits // 32
+
+    @property
+    def read_words(self) -> tuple[int, float]:
+        """Words of A, and of B, that a thread reads from shared memory."""
+        return self.a_words * self.copies[0], self.b_words * self.copies[1] / self.warps
 
 
 @dataclass(frozen=True)
@@ -137,7 +143,8 @@ class Tile:
             acc += self.cols * -(-b.n // words) + 2 * -(-b.m * b.n // words)
         if b.widened:
             acc += -(-b.m * b.k // words) * self.rows + -(-b.k * b.n // words) * self.cols
-        return acc + self.rows * -(-b.a_words // words) + self.cols * -(-b.b_words // words) + RESERVED_GRFS
+        b_words = b.b_words if b.warps == 1 else 0  # where several read it together, it stays in shared memory
+        return acc + self.rows * -(-b.a_words // words) + self.cols * -(-b_words // words) + RESERVED_GRFS
 
 
 @dataclass(frozen=True)
@@ -156,53 +163,52 @@ class Budget:
 
 def choose_tile(
     machine: GpuMachine,
-    block: Block,
+    blocks: Mapping[Block, Sizes],
     m: int,
     n: int,
     k: int,
     budget: Budget | None = None,
     batch: int = 1,
-    sizes: Collection[tuple[int, int]] = (),
 ) -> Tile:
     """The tile of the least time, by rates alone: matrix pipe, L1, L2, DRAM, and how evenly groups fill the cores.
 
-    `sizes`: the workgroups' rows and columns that a library has kernels for; a problem too small for them has others.
+    `blocks`: those that there are, each with the workgroups' rows and columns that a library has kernels for; a problem
+    too small for all of them has others.
     """
     budget = budget or Budget()
-    best: tuple[tuple[float, float, float], Tile] | None = None
+    for allowed in (blocks, dict.fromkeys(blocks, ())):
+        tiles = [tile for block, sizes in allowed.items() for tile in _tiles(machine, block, m, n, budget, sizes)]
+        if tiles:
+            return min(tiles, key=lambda tile: _score(machine, tile, m, n, k, batch))
+    block = next(iter(blocks))
+    raise OutOfRegisters(f"no tile of {block.m}x{block.n} blocks leaves {budget.registers} registers of a thread")
+
+
+def _tiles(machine: GpuMachine, block: Block, m: int, n: int, budget: Budget, sizes: Sizes) -> Iterator[Tile]:
+    """The tiles that fit an m x n destination and the registers; of some `sizes`, or of any."""
+    grf = machine.platform.grf_bytes
     for rows, cols in itertools.product((1, 2, 4, 8), (1, 2, 4, 8)):
         if rows > 1 and block.m * (rows - 1) >= m or cols > 1 and block.n * (cols - 1) >= n:
             continue
-        for registers in (MOST_GRFS // 2, MOST_GRFS):
-            plain = Tile(block, rows, cols, (1, 1))
-            grf = machine.platform.grf_bytes
-            if plain.registers(grf, budget.copies) + budget.grfs(rows, cols, grf) > registers:
-                continue
-            capacity = machine.engines_per_core * machine.threads_of(registers)
-            for tile in _groups(plain, capacity, m, n):
-                if sizes and (tile.m, tile.n) not in sizes:
-                    continue
-                score = _score(machine, tile, m, n, k, batch)
-                if best is None or score < best[0]:
-                    best = score, tile
-            break
-    if best is None and sizes:
-        return choose_tile(machine, block, m, n, k, budget, batch)
-    if best is None:
-        raise OutOfRegisters(f"no tile of {block.m}x{block.n} blocks leaves {budget.registers} registers of a thread")
-    return best[1]
+        plain = Tile(block, rows, cols, (1, 1))
+        needed = plain.registers(grf, budget.copies) + budget.grfs(rows, cols, grf)
+        if needed <= MOST_GRFS:
+            capacity = machine.engines_per_core * machine.threads_of(needed)
+            yield from _groups(plain, capacity, m, n, sizes)
 
 
-def _groups(plain: Tile, capacity: int, m: int, n: int) -> list[Tile]:
-    """Workgroups of up to `capacity` threads, powers of two along each axis."""
-    sizes = [1 << i for i in range(capacity.bit_length())]
-    found = []
-    for down, across in itertools.product(sizes, sizes):
+def _groups(plain: Tile, capacity: int, m: int, n: int, sizes: Sizes) -> Iterator[Tile]:
+    """Workgroups of up to `capacity` threads: of some `sizes`, or powers of two along each axis."""
+    powers = [1 << i for i in range(capacity.bit_length())]
+    counts: Iterable[tuple[int, int]] = itertools.product(powers, powers)
+    if sizes:
+        whole = ((rows, cols) for rows, cols in sizes if rows % plain.m == 0 and cols % plain.n == 0)
+        counts = sorted((rows // plain.m, cols // plain.n) for rows, cols in whole)
+    for down, across in counts:
         spare_m = down > plain.block.warps and plain.m * (down // 2) >= m
         spare_n = across > 1 and plain.n * (across // 2) >= n
         if down * across <= capacity and not spare_m and not spare_n and down % plain.block.warps == 0:
-            found.append(Tile(plain.block, plain.rows, plain.cols, (down, across)))
-    return found
+            yield Tile(plain.block, plain.rows, plain.cols, (down, across))
 
 
 def _score(machine: GpuMachine, tile: Tile, m: int, n: int, k: int, batch: int) -> tuple[float, float, float]:
@@ -213,7 +219,8 @@ def _score(machine: GpuMachine, tile: Tile, m: int, n: int, k: int, batch: int) 
     steps, threads = -(-k // b.k), tile.threads[0] * tile.threads[1]
     per_engine = -(-threads // machine.engines_per_core)
     matrix = tile.rows * tile.cols * 2 * b.m * b.n * b.k / b.rate(machine) * per_engine
-    read = 4 * (tile.rows * b.a_words * b.copies[0] + tile.cols * b.b_words * b.copies[1]) * threads
+    of_a, of_b = b.read_words
+    read = 4 * (tile.rows * of_a + tile.cols * of_b) * threads
     a_bytes, b_bytes = 4 * tile.rows * b.a_words * tile.threads[0], 4 * tile.cols * b.b_words * tile.threads[1]
     shared = a_bytes + b_bytes
     latency = 2 * machine.latency.l1  # a step's loads, seen by a thread that has the engine to itself

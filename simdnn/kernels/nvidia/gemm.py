@@ -217,10 +217,13 @@ def sm_cut_of(problem: GpuMatmulProblem, machine: GpuMachine, unit: str, types: 
         asynchronous=platform.async_copies,
         arch=platform.name,
     )
+    blocks: dict[Block, list[tuple[int, int]]] = {} if warp.sizes else {block: []}
+    for rows, columns in warp.sizes:
+        blocks.setdefault(replace(block, n=warp.columns_for(columns)), []).append((rows, columns))
     if p.promote or p.sums:
         budget = replace(budget, copies=budget.copies + 1)
     budget = replace(budget, registers=budget.registers + p.spare)
-    tile = choose_tile(machine, block, p.m, p.n, p.k, budget, p.batch.count, warp.sizes)
+    tile = choose_tile(machine, blocks, p.m, p.n, p.k, budget, p.batch.count)
     return Cut(p.m, p.n, tile, p.batch)
 
 

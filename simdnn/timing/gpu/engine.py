@@ -145,6 +145,12 @@ def _mma(op: Op, definition: MmaForm, machine: GpuMachine, reads: tuple[str, ...
     return Issue(op.instruction, SYSTOLIC, work, machine.latency.mma, reads, writes, bytes=size, kind=kind)
 
 
+def readers(op: Op) -> int:
+    """Threads that read an instruction's operand in memory together."""
+    definition = op.definition
+    return definition.shape.warps if isinstance(definition, MmaForm) and definition.shape else 1
+
+
 def _unit(definition: Instruction) -> Instruction:
     """The instruction that the clock charges: the one that a block repeats, or the instruction itself."""
     return definition.unit if isinstance(definition, BlockForm) else definition

@@ -9,7 +9,8 @@ all workgroups of a cluster, neighbours along one axis, where the platform has s
 workgroups as there are cores work at a time, near a square of the grid, and so do they for DRAM; what they fetch stays
 for the next ones of their row of the grid if it fits L2, and the whole problem stays if that fits. A tensor may be a
 view whose elements are `copies` of fewer bytes of memory (a convolution's source by output pixels and taps): L2 hands
-out the view, DRAM the memory behind. A stage begins `launch_us` after the one before, where a machine names it. Not
+out the view, DRAM the memory behind. Memory that is read alone may be faster than `sustained_gb_s`. A stage begins
+`launch_us` after the one before, where a machine names it, and one that stages operands works `staged_us` later. Not
 modelled: cores that reach for another stack's memory.
 """
 
@@ -33,7 +34,7 @@ from simdnn.timing.gpu import engine
 from simdnn.timing.memory import LevelTraffic
 from simdnn.timing.system import Channel, Simulated, Stage, System, simulate
 
-CHUNKS = 6  # steps in which a workgroup's data come
+CHUNKS = 6
 NEAR = 0.9  # what takes at least this share of the time is what bounds it
 Copies = Mapping[str, float]  # by tensor
 NO_COPIES: Copies = Frozen({})
@@ -97,8 +98,9 @@ class GpuTime:
     ghz: float  # of all stages
 
     def launch(self, machine: GpuMachine) -> float:
-        """Cycles between the stages."""
-        return machine.launch_us * 1e3 * self.ghz * len(self.stages)
+        """Cycles between the stages, and until those that stage operands are at work."""
+        staged = sum(_staged_iterations(stage.nest.body) > 0 for stage in self.stages)
+        return (machine.launch_us * len(self.stages) + machine.staged_us * staged) * 1e3 * self.ghz
 
 
 def gpu_time(
@@ -150,14 +152,15 @@ def _stage(program: Program, statement: Statement, machine: GpuMachine, copies: 
     reads = writes = 0
     for op, times in walk(nest.body):
         if op.memory is not None:
-            size = op.memory.bits // 8 * times * nest.thread_count * nest.group_count
+            size = op.memory.bits // 8 * times * nest.thread_count * nest.group_count // engine.readers(op)
             reads, writes = (reads, writes + size) if op.memory is op.dst else (reads + size, writes)
     l2 = tuple(side * nest.group_count for side in group)
     dram = (0, 0) if copies is None else _dram(part, nest, machine, copies)
     tiles = -(-nest.group_count // machine.stacks)
     from_l2 = sum(group) / machine.l2.bytes_per_cycle
     cycles = max(time.cycles, from_l2)
-    bytes_ = {"L2": float(sum(group)), "DRAM": sum(dram) / machine.stacks / tiles}
+    as_a_triad = machine.sustained_gb_s / machine.stream_gb_s(*dram)  # the channel's rate is that of its bytes
+    bytes_ = {"L2": float(sum(group)), "DRAM": sum(dram) * as_a_triad / machine.stacks / tiles}
     bound = "L2" if from_l2 >= NEAR * cycles else _bound(time)
     chunks = max(1, min(CHUNKS, _iterations(nest.body)))
     stage = Stage(tiles, cycles, bytes_, chunks, _stage_name(program, statement))
@@ -291,7 +294,7 @@ def _levels(time: GpuTime, machine: GpuMachine, ghz: float) -> tuple[LevelTraffi
     rates = {
         "L1": machine.l1.bytes_per_cycle * cores,
         "L2": machine.l2.bytes_per_cycle * cores,
-        "DRAM": machine.sustained_gb_s * machine.stacks / ghz,
+        "DRAM": machine.stream_gb_s(*dram) * machine.stacks / ghz,
     }
     keys = {"L1": "caches.L1.bytes_per_cycle", "L2": "caches.L2", "DRAM": "dram"}
     return tuple(
