@@ -193,8 +193,10 @@ def by_lines(program: Program) -> Program:
     """A program that copies the lines of a block, group by group, right before the products that read them, into a
     buffer of the thread. It is not proved: among the rows that tiles take are some between lines, which nobody copied.
     """
-    before = [statement for statement in program.body if not isinstance(statement, Loop)]
-    copies, *products = (statement for statement in program.body if isinstance(statement, Loop))
+    loops = [statement for statement in program.body if isinstance(statement, Loop)]
+    first = next(i for i, one in enumerate(loops) if any(loop.var == "g" for loop in _chain(one)))  # behind a rounding
+    before = [statement for statement in program.body if statement not in loops[first:]]
+    copies, *products = loops[first:]
     extents = {loop.var: loop.extent for statement in (copies, products[0]) for loop in _chain(statement)}
     around = [(var, extents[var]) for var in _OUTER]
     tensors = tuple([replace(t, kind="private") if t.name == "lines" else t for t in program.tensors])

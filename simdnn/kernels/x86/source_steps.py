@@ -21,6 +21,7 @@ from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.columns import Columns
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.lines import EdgedSource, TapLines, WindowLines
+from simdnn.kernels.x86.runs import RunLines
 from simdnn.kernels.x86.source import Source, padded_channels
 from simdnn.program.records import Affine, Memory, Tensor
 
@@ -154,6 +155,12 @@ def reading(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool) -> 
         s = EdgedSource(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding)
         x = WindowLines(s, c, dot.depth)
         return Reading(s, "lines", x.image, x.row, x.pixel, x.line, 0, 0, 1, 1, x.line, planes=x)
+    if fold == "steps":
+        s = Source(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding, rounds, c.depth)
+        cut = RunLines(s, c, order.together, order.blocks, dot.whole)
+        return Reading(
+            s, "lines", cut.image, cut.row, cut.pixel, cut.line, 0, 0, 1, 1, cut.line, planes=cut, plane=cut.plane
+        )
     columns = order.together or c.kw
     k = columns * ic if fold == "row" else c.kw * c.kh * ic
     step = dot.whole or dot.depth
@@ -226,7 +233,7 @@ def fold_weights(weights: Array, order: Order, copy: Copy | None, step: int = 1)
     """goihw, or goidhw, weights with the folded taps as channels; `step`: channels of a whole step."""
     if not order.fold:
         return weights
-    if isinstance(copy, Columns | WindowLines):
+    if isinstance(copy, Columns | RunLines | WindowLines):
         return copy.weights(weights)
     groups, oc, ic, *rows, kw = weights.shape
     if order.fold == "filled":

@@ -28,6 +28,7 @@ from simdnn.libraries.onednn.refusals import refuse_raw, refuse_scaled_parts, re
 from simdnn.libraries.onednn.tile_blocks import tile_blocks
 from simdnn.libraries.onednn.tile_cuts import TileCut, copy_is_small, cut_of, is_unsure
 from simdnn.libraries.onednn.tile_lines import lines_at_once
+from simdnn.libraries.onednn.tile_rounded import rounded_options
 
 AMX = "avx10_1_512_amx"  # oneDNN's name of the cap
 
@@ -62,11 +63,6 @@ def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] |
             ic = p.ic // p.groups
             if pointwise(p) and ic < 64 and ic % 32:
                 return None
-            if not rounded_block(p):
-                raise Unimplemented(
-                    f"oneDNN rounds f32 to bf16 here, for tiles, in blocks that are no parts of {ic} channels, not "
-                    "modelled: multiples of 16 work, bf16 data, and dispatch='fastest'"
-                )
         if (p.src, p.wei, p.epilogue.dst) == ("f32", "f32", "bf16"):
             raise Unimplemented(
                 "oneDNN cannot make a convolution f32:f32:bf16 where there are tiles, or fails on the way: dst='f32' "
@@ -191,9 +187,8 @@ def _not_for_tiles(p: ConvProblem) -> bool:
 def cut_for_tiles(dot: DotProduct, isa: str, problem: Problem) -> Options:
     """Rule 14: a matmul of floats of 16 bits as they come is cut as `tile_cuts` says."""
     if not isinstance(problem, MatmulProblem):
-        block = rounded_block(problem) if problem.src == "f32" and problem.tiles else 0
-        if 0 < block < problem.ic // problem.groups:
-            return Options(cut=-(-block // 32) * 32, order=Order("filled", block=block) if block % 32 else Order())
+        if problem.src == "f32" and problem.tiles:
+            return rounded_options(problem)
         lines = lines_at_once(problem) if problem.tiles else 1
         return Options(merged_scales=dot.acc == "s32", order=_order(problem), lines=lines)
     d = problem.decompression
@@ -211,25 +206,6 @@ def tiles_apart(rows: int, row_bytes: int) -> tuple[str, ...]:
     """
     left = FIRST_BESIDE_TILES - 3 * 32 * 32 * 4
     return ("src",) if rows > 32 and 32 * row_bytes <= left else ("src", "wei")
-
-
-def rounded_block(p: ConvProblem) -> int:
-    """Channels of f32 that the library rounds to bf16 and takes through all taps before the next ones, whose sums are
-    added to theirs; 0: blocks that no kernel here takes, as each run of channels is cut into its largest even divisor.
-    """
-    ic, rows, fold = p.ic // p.groups, p.tap_rows, order_on_tiles(p).fold
-    if pointwise(p):
-        dense = p.strides[0] == 1 and p.iw % p.strides[1] == 0 and (p.depth is None or p.depth.stride == 1)
-        return (min(64, ic) if ic % 64 > 32 or ic % 2 == 0 else 0) if dense else ic  # of others a copy is made first
-    taps = {"": 1, "row": columns_on_tiles(p) if columns_on_tiles(p) > 1 else p.kw, "window": p.kh * p.kw}[fold]
-    if rows * ic * 4 > 8192:
-        most = -(-1024 // (rows * 4))
-        block = next((n for n in range(most, 7, -1) if ic % n == 0), ic)
-    else:
-        block = ic if ic <= 16 or fold else 16
-    run = block * taps
-    known = run % 2 == 0 and (run <= 32 or run % 32 == 0) and (fold or columns_on_tiles(p) == 1)
-    return block if known and ic % block == 0 else 0
 
 
 def _order(p: ConvProblem) -> Order:
