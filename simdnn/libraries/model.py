@@ -239,7 +239,7 @@ class Library:
     #: (problem, its name for its choice) -> how far s32 sums go through f32: `Epilogue.lifted`
     lifts: Callable[[Problem, str], str] = lambda problem, name: ""
     #: (problem, its name for its choice) -> which taps beside the image sums leave out, where others add zeros: "all",
-    #: or those of "rows" beside it
+    #: or those of "rows" or "planes" beside it
     leaves_out: Callable[[Problem, str], str] = lambda problem, name: ""
     #: (problem, the row of its choice, a CPU, threads) -> cycles of its own code around its kernels in an execution
     around: Callable[[Problem, str, Machine, int], float] = lambda problem, row, machine, threads: 0.0

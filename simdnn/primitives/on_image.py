@@ -16,8 +16,8 @@ from simdnn.kernels.common.problems import ConvProblem
 
 
 def outputs(c: ConvProblem, what: str, output: Array, weights: Array, run: Callable[[Array], Array]) -> Array:
-    """`output`, that of all `weights`, with taps beside the image left out, "all" or those of "rows" beside it; `run`
-    makes an output of other weights.
+    """`output`, that of all `weights`, with taps beside the image left out, "all" or those of "rows" or "planes" beside
+    it; `run` makes an output of other weights.
 
     >>> from simdnn import convolution
     >>> image, weights = np.ones((1, 1, 1, 3), np.float32), np.array([np.inf, 1, 1], np.float32).reshape(1, 1, 1, 3)
@@ -29,10 +29,13 @@ def outputs(c: ConvProblem, what: str, output: Array, weights: Array, run: Calla
     """
     edges, images = Edges.of(c), (c.mb, c.oc, -1, c.ow)
     taps = weights.reshape(*weights.shape[:2], c.tap_rows, c.kw)
+    kd = c.depth.k if c.depth else 1
     odd, found = ~np.isfinite(taps), np.array(output).reshape(images)
     for row, down in enumerate(edges.down):
+        if what == "planes":
+            down = np.repeat(down.reshape(kd, c.kh).any(1), c.kh)
         for column, across in enumerate(edges.across):
-            hidden = odd & ~(down[:, None] & (across | (what == "rows")))
+            hidden = odd & ~(down[:, None] & (across | (what != "all")))
             if hidden.any():
                 other = run(np.where(hidden, weights.dtype.type(0), taps).reshape(weights.shape)).reshape(images)
                 places = np.ix_(edges.row == row, edges.column == column)

@@ -27,11 +27,11 @@ class Order:
     `fold` makes channels of taps: "row" of the columns in a kernel row, all or `together` at a time, and "window" of
     all taps, column by column, where a group has few input channels; "gemm" of channels, rows and columns, one line,
     or "line" of rows, columns and channels, where padding holds the source's zero point. Neighbours of a line are
-    pairs. "filled" fills each `block` of channels up to a whole step of a dot product; "steps" cuts runs, the channels of
-    `together` neighbouring columns (0: of all taps, column by column), into blocks that go through all taps in turn, and
-    blocks into steps: `blocks` has the elements of each block and of its steps. `columns_outside` goes through the taps
-    column by column. `block`: channels that go through all taps before the next ones do; with "gemm", elements
-    of the line after which a sum restarts.
+    pairs. "filled" fills each `block` of channels up to a whole step of a dot product. "steps" cuts runs, the channels
+    of `together` neighbouring columns (0: of all taps, column by column), into blocks that go through all taps in turn,
+    and blocks into steps: `blocks` has the elements of each block and of its steps. `columns_outside` goes through the
+    taps column by column. `block`: channels that go through all taps before the next ones do; with "gemm", elements of
+    the line after which a sum restarts.
     """
 
     fold: str = ""

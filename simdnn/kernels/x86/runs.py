@@ -54,7 +54,9 @@ class RunLines(WindowCopy):
         z, u, w = (Affine.var(name) for name in "zuw")
         deep, columns = p.depth or Depth(1, 1), p.kw // n if n else 1
         window, line = self.first()
-        window = window + z * (deep.dilation * s.plane) + u * (p.dilation[0] * s.row) + w * (n * p.dilation[1] * s.pixel)
+        window = (
+            window + z * (deep.dilation * s.plane) + u * (p.dilation[0] * s.row) + w * (n * p.dilation[1] * s.pixel)
+        )
         body = [zero(unit.reg("z")), *fill_zero(unit, "lines", s.read, line, self.line, "f", "z")]
         rows, planes = (p.kh, deep.k) if n else (1, 1)
         first = 0
@@ -80,7 +82,7 @@ class RunLines(WindowCopy):
         return [(tap // rows * s.pixel + tap % rows * s.row, tap * s.ic, s.ic) for tap in taps]
 
     def moved(self, unit: Unit, stored: Affine, to: tuple[Affine, int], count: int, step: int) -> Code:
-        """Neighbouring elements of a run to where their steps lie: `to` has the block's place, and the first element."""
+        """Neighbouring elements of a run to where their steps lie: `to` has the block's place and the first element."""
         line, begin = to
         kind, tensor = f"u{fmt(self.source.read).bits}", self.source.tensor
 
@@ -89,7 +91,9 @@ class RunLines(WindowCopy):
 
         if begin == 0:
             k, (whole, rest) = Affine.var("k"), divmod(count, step)
-            code = loop("k", whole, copied(unit, kind, (tensor, stored + k * step), ("lines", line + k * self.depth), step))
+            code = loop(
+                "k", whole, copied(unit, kind, (tensor, stored + k * step), ("lines", line + k * self.depth), step)
+            )
             return code + (piece(whole * step, whole * self.depth, rest) if rest else [])
         code, at = [], 0
         while at < count:

@@ -32,6 +32,7 @@ from simdnn.libraries.onednn.order import (
     is_dilated,
     jit_takes,
     jit_with_avx_vnni,
+    lacks_room,
     odd_bias,
     pointwise,
     sees_padding_alone,
@@ -313,7 +314,7 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
             return f"conv:{by_width(tier)}", "x64:gemm:jit"
         if vector_of_f32(p):
             return "conv:avx2_pixel" if by_vectors(p) else f"conv:{by_width(tier)}", "x64:gemm:jit"
-        jit = tier != "avx2" and jit_takes(p)
+        jit = tier != "avx2" and (jit_takes(p) or lacks_room(p))
         wide = "avx2" if tier == "avx2" or (small and not jit and p.layouts.wei != "kept") else "avx512_core"
         return f"conv:{wide}", f"jit:{wide}" if jit else f"{base}:{wide}"
     if ends_as_reference(p, tier):

@@ -46,12 +46,37 @@ def _of_single_channels(p: ConvProblem, dot: DotProduct, wide: bool, halved: boo
     single = p.ic == p.groups and not p.turned
     if dot.acc == "s32" and (halved or not dot.saturates):
         return Order("row" if single and neighbours and p.groups == 1 else "")
-    if single and wide and not (dot.depth == 1 and (p.groups > 1 or folds_columns(p) or dot.wei == "f16")):
+    if (
+        single
+        and wide
+        and not lacks_room(p)
+        and not (dot.depth == 1 and (p.groups > 1 or folds_columns(p) or dot.wei == "f16"))
+    ):
         if p.kh > 1 and p.ow > 4 and p.dilation == (1, 1):
             return Order("window") if dot.depth > 1 else Order(columns_outside=True)
         if neighbours:
             return Order("row") if dot.depth > 1 else Order()
     return None
+
+
+def lacks_room(p: ConvProblem) -> bool:
+    """Whether the library's buffers for taps of a single channel of f32 that become channels would be more than 64 times
+    the tensors (`init_scratchpad` of its jit_brgemm_conv_utils.cpp), under AVX-512: an older kernel takes it.
+    """
+    folds = p.kw > 1 or p.kh > 1 and p.ow > 4
+    if (
+        p.src != "f32"
+        or p.wei != "f32"
+        or p.ic != 1
+        or p.turned
+        or p.dilation != (1, 1)
+        or not folds
+        or folds_columns(p)
+    ):
+        return False
+    taps, planes = p.tap_rows * p.kw, p.depth.i if p.depth else 1
+    tensors = p.mb * (planes * p.ih * p.iw + p.od * p.oh * p.ow * p.oc) + taps * -(-p.oc // 16) * 16
+    return 64 * 4 * tensors < 11 * 4096  # a page of each of four buffers, four of the copy, and where they begin
 
 
 def in_parts(p: ConvProblem) -> Order:
@@ -81,7 +106,8 @@ def order_on_tiles(p: ConvProblem) -> Order:
         rows = -(-taps * ic // row) / (taps * -(-ic // row))
         return ic < row // 2 or (taps * ic > row and rows < 0.5 and (whole or light))
 
-    across = p.kw > 1 and p.dilation[1] == 1 and pays(p.kw, False) and (planes == 1 or weights_stay_in_order(p, p.kw))
+    stays = p.src == "f32" or weights_stay_in_order(p, p.kw)  # f32 lies channel by channel
+    across = p.kw > 1 and p.dilation[1] == 1 and pays(p.kw, False) and (planes == 1 or stays)
     window = (
         not p.depth
         and p.kh > 1

@@ -28,7 +28,7 @@ from simdnn.libraries.onednn.refusals import refuse_raw, refuse_scaled_parts, re
 from simdnn.libraries.onednn.tile_blocks import tile_blocks
 from simdnn.libraries.onednn.tile_cuts import TileCut, copy_is_small, cut_of, is_unsure
 from simdnn.libraries.onednn.tile_lines import lines_at_once
-from simdnn.libraries.onednn.tile_rounded import rounded_options
+from simdnn.libraries.onednn.tile_rounded import has_room, rounded_options
 
 AMX = "avx10_1_512_amx"  # oneDNN's name of the cap
 
@@ -61,7 +61,7 @@ def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] |
         family, base = "conv", brgemm_convolution(p)
         if p.src == "f32" and fpmath in ("bf16", "any"):
             ic = p.ic // p.groups
-            if pointwise(p) and ic < 64 and ic % 32:
+            if pointwise(p) and ic < 64 and ic % 32 or not pointwise(p) and not has_room(p):
                 return None
         if (p.src, p.wei, p.epilogue.dst) == ("f32", "f32", "bf16"):
             raise Unimplemented(
@@ -112,6 +112,7 @@ def refuse_errors(p: ConvProblem) -> None:
     stride (`LDA` in `estimate_brgemm_ur` of jit_brgemm_conv_utils.cpp); its copy has the former alone. Of a kernel with
     planes, over an image that has one, it makes channels of a row's columns in the first plane's weights alone. Where
     taps as channels fill whole rows of a tile, and several, it goes through weights that stay in order by other steps.
+    Weights of f32 lie as they are read.
     """
     taken, works = columns_on_tiles(p), "isa='avx512_core_fp16' works, and dispatch='fastest'"
     if _in_lines(p) and p.ow == 1 and p.od * p.oh > 1 and p.kw > taken and p.strides[1] > taken:
@@ -119,7 +120,7 @@ def refuse_errors(p: ConvProblem) -> None:
             f"oneDNN reads other rows of the source here on tiles, as lines of one output step over {p.strides[1]} "
             f"columns: {works}, and a stride of 1 along rows"
         )
-    if taken > 1 or not (fold := order_on_tiles(p).fold):
+    if taken > 1 or p.src == "f32" or not (fold := order_on_tiles(p).fold):
         return
     taps = p.kw if fold == "row" else p.kh * p.kw
     stay = weights_stay_in_order(p, taps) and (fold == "row" or 1 in (p.kh, p.kw))
