@@ -60,8 +60,8 @@ def _of_single_channels(p: ConvProblem, dot: DotProduct, wide: bool, halved: boo
 
 
 def lacks_room(p: ConvProblem) -> bool:
-    """Whether the library's buffers for taps of a single channel of f32 that become channels would be more than 64 times
-    the tensors (`init_scratchpad` of its jit_brgemm_conv_utils.cpp), under AVX-512: an older kernel takes it.
+    """Whether the library's buffers for taps of a single channel of f32 that become channels would be more than 64
+    times the tensors (`init_scratchpad` of its jit_brgemm_conv_utils.cpp), under AVX-512: an older kernel takes it.
     """
     folds = p.kw > 1 or p.kh > 1 and p.ow > 4
     if (

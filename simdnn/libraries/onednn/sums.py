@@ -276,9 +276,9 @@ def lifts(problem: Problem, name: str) -> str:
 
 def leaves_out(problem: Problem, name: str) -> str:
     """Which taps beside the image a convolution of floats leaves out of its sums, so that an infinite or NaN weight
-    makes no NaN there: on vectors "all". On tiles, and in a GEMM, the image is copied with zeros around it, on tiles but
-    for "planes"; so it is where taps of a single channel become channels, or its lines are, and then those of "rows"
-    alone are left out.
+    makes no NaN there: on vectors "all". On tiles, and in a GEMM, the image is copied with zeros around it, on tiles
+    but for "planes"; so it is where taps of a single channel become channels, or its lines are, and then those of
+    "rows" alone are left out.
     """
     p = problem
     if not isinstance(p, ConvProblem) or not p.padded or p.turned or not fmt(p.wei).is_float:

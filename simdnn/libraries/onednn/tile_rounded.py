@@ -44,8 +44,8 @@ def has_room(p: ConvProblem) -> bool:
     """Whether the library's copy of the image and its buffers are no more than 64 times the tensors, beyond which it
     takes vectors (`init_scratchpad` of jit_brgemm_conv_utils.cpp). It copies all but wide lines of whole channels.
 
-    How many tiles its buffer of rounded operands has depends on blocks that are not modelled: raises where that decides.
-    Bounds that held for 1500 small problems.
+    How many tiles its buffer of rounded operands has depends on blocks that are not modelled: raises where that
+    decides, by bounds that held for 1500 small problems.
     """
     fold = order_on_tiles(p).fold
     ic, oc = p.ic // p.groups, p.oc // p.groups
@@ -69,7 +69,7 @@ def has_room(p: ConvProblem) -> bool:
     most += 2 * _PAGE
     if fixed + least <= 64 * tensors < fixed + most:
         raise Unimplemented(
-            "whether oneDNN takes tiles for a convolution this small, whose buffers are some 64 times its tensors, is not "
+            "whether oneDNN takes tiles for a convolution this small, of buffers some 64 times its tensors, is not "
             "known: larger images or more channels work, isa='avx512_core_fp16', and dispatch='fastest'"
         )
     return 64 * tensors >= fixed + most
