@@ -5,7 +5,8 @@ One of a list that is meant stands first; those of another kind than the one ask
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
 _TYPES = {
@@ -265,6 +266,7 @@ _FAMILIES |= {
     "iq*": ("q4_0",),
 }
 _PREFIXES = ("eltwise_", "binary_")
+_INTRINSIC = re.compile(r"_(mm(?:256|512)?|tile)_(?:maskz?_|mask3_)?(\w+?)(?:_(?:ep|p|s)[a-z]*\d*h?b?f?\d*)?")
 
 
 def _merged(*tables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -302,6 +304,18 @@ def nearest_to(word: str) -> tuple[str, ...]:
     if word in _NEAREST:
         return _NEAREST[word]
     return next((names for pattern, names in _FAMILIES.items() if fnmatchcase(word, pattern)), ())
+
+
+def instructions_like_intrinsic(word: str, names: Iterable[str]) -> list[str]:
+    """The instructions that are named as an intrinsic is, the shortest first; none for any other word.
+
+    >>> instructions_like_intrinsic("_mm512_mask_dpbusd_epi32", ["vpdpbusds", "vpdpbusd", "tdpbusd"])
+    ['vpdpbusd', 'vpdpbusds']
+    """
+    if (found := _INTRINSIC.fullmatch(word.lower())) is None:
+        return []
+    begins = (f"t{found[2]}",) if found[1] == "tile" else (f"v{found[2]}", f"vp{found[2]}")
+    return sorted((name for name in names if name.startswith(begins)), key=len)
 
 
 def _plain(word: str) -> str:

@@ -113,7 +113,7 @@ def nearest(name: object, known: Iterable[str], count: int = 1) -> list[str]:
     (['f8_e4m3', 'f8_e5m2'], ['run'], [])
     """
     names, word = sorted(known), str(name).lower()
-    if same := [one for one in names if one.lower() == word]:
+    if same := _same(word, names):
         return same[:count]
     for stands_for in (meant_by, nearest_to):
         if found := [one for one in dict.fromkeys(stands_for(word)) if one in names]:
@@ -125,6 +125,18 @@ def nearest(name: object, known: Iterable[str], count: int = 1) -> list[str]:
     turned = [one for one in names if sorted(one.lower()) == sorted(word)]
     found = list(dict.fromkeys([*sorted(begun, key=len), *alike, *turned]))[:count]
     return found or _begun_alike(word, names)
+
+
+def _same(word: str, names: Iterable[str]) -> list[str]:
+    """The names that a word is but for capitals, for what parts it, and for a maker's words in front; longest first.
+
+    >>> [_same(word, ["a770", "h100", "rtx4090", "zen4"]) for word in ("zen 4", "geforce rtx 4090", "arc_a770", "arc")]
+    [['zen4'], ['rtx4090'], ['a770'], []]
+    """
+    parts = re.split(r"[-_ ]+", word)
+    ends = {"".join(parts[i:]) for i in range(len(parts))} | {word}
+    same = [one for one in names if one.lower() == word or one.lower() in ends and len(one) >= _BEGUN]
+    return sorted(same, key=len, reverse=True)
 
 
 def _begun_alike(word: str, names: Iterable[str]) -> list[str]:
@@ -155,8 +167,8 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     found = nearest(name, known)
     if not found:
         return ""
-    told = " or ".join(map(repr, found))
-    if set(found) <= set(nearest_to(str(name).lower())) and not set(found) & set(meant_by(str(name).lower())):
+    told, word = " or ".join(map(repr, found)), str(name).lower()
+    if set(found) <= set(nearest_to(word)) and not set(found) & {*meant_by(word), *_same(word, found)}:
         return f"it is not here; the nearest {'is' if len(found) == 1 else 'are'} {told}."
     return f"did you mean {told}?"
 
@@ -168,6 +180,15 @@ def some(names: Sequence[str], most: int = 8) -> str:
     'a, b and 1 more'
     """
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number of things: `plural` where the noun takes more than an s.
+
+    >>> counted(1, "node"), counted(2, "node"), counted(0, "entry", "entries")
+    ('1 node', '2 nodes', '0 entries')
+    """
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def shortly(value: object, most: int = 60) -> str:

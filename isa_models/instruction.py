@@ -12,8 +12,9 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 
 from isa_models.algebra import Value
+from isa_models.aliases import instructions_like_intrinsic
 from isa_models.display import InNotebooks
-from isa_models.errors import InvalidArgument, unknown_name
+from isa_models.errors import InvalidArgument, UnknownName, counted, shortly, some, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.keywords import keywords
 from isa_models.plugins import Registry, load, with_failures
@@ -208,7 +209,9 @@ class Instruction(InNotebooks):
     def _check(self, arrays: Sequence[Any]) -> list[ArrayValue]:
         if len(arrays) != len(self.operands):
             names = ", ".join(f"{o.name}: {o.dtype}" for o in self.operands)
-            raise InvalidArgument(f"{self.name} takes {len(self.operands)} operands ({names}), met {len(arrays)}")
+            raise InvalidArgument(
+                f"{self.name} takes {counted(len(self.operands), 'operand')} ({names}), met {len(arrays)}"
+            )
         values = []
         lanes = None
         for operand, raw in zip(self.operands, arrays, strict=True):
@@ -222,15 +225,16 @@ class Instruction(InNotebooks):
                 )
             if operand.count > 1 and array.shape[-1] != operand.count:
                 raise InvalidArgument(
-                    f"{self.name}: operand {operand.name} has {array.shape[-1]} lanes, {operand.count} are needed"
+                    f"{self.name}: operand {operand.name} has {counted(array.shape[-1], 'lane')}; "
+                    f"{operand.count} are needed"
                 )
             if operand.per:
                 count = array.shape[-1] / operand.per
                 if count != int(count) or count < 1 or (lanes is not None and count != lanes):
                     raise InvalidArgument(
-                        f"{self.name}: operand {operand.name} has {array.shape[-1]} lanes, "
+                        f"{self.name}: operand {operand.name} has {counted(array.shape[-1], 'lane')}, "
                         f"but one lane of the result takes {operand.per:g} of {operand.dtype}"
-                        + (f" and the operands before it make {lanes} lanes" if lanes is not None else "")
+                        + (f" and the operands before it make {counted(lanes, 'lane')}" if lanes is not None else "")
                     )
                 lanes = int(count)
             values.append(ArrayValue(array.astype(fmt(operand.dtype).dtype, copy=False), operand.dtype))
@@ -290,6 +294,8 @@ FORMS: list[Callable[[str], Instruction | None]] = []
 def instruction(name: str) -> Instruction:
     """The instruction called `name`, or the form of one of its families.
 
+    An intrinsic's name is refused with the instructions that are named alike.
+
     >>> int(instruction("vpmaddubsw")(np.array([255, 255], "u1"), np.array([127, 127], "i1"))[0])
     32767
     """
@@ -300,6 +306,8 @@ def instruction(name: str) -> Instruction:
     load()
     if (found := _found(name) or _found(name.lower())) is not None:  # as manuals write it
         return found
+    if like := instructions_like_intrinsic(name, REGISTRY):
+        raise UnknownName(f"unknown instruction {shortly(name)}: an intrinsic; named alike are {some(like, 4)}")
     raise with_failures(unknown_name("instruction", name, [*REGISTRY, *GPU_REGISTRY], "simdnn list instructions"))
 
 

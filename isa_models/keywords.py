@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Literal, ParamSpec, TypeVar, Union
 
-from isa_models.errors import InvalidArgument, SimdnnError, shortly, what_is_allowed
+from isa_models.errors import InvalidArgument, SimdnnError, counted, shortly, what_is_allowed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,7 +72,7 @@ class Callee:
         allowed = f"{len(places)} ({', '.join(places)})" if places else "none"
         named = [name for name in self.names if name not in places]
         by_name = f"; by their names: {', '.join(named)}" if named else ""
-        return WrongCall(f"{self.name} met {given} arguments by their places; allowed: {allowed}{by_name}")
+        return WrongCall(f"{self.name} met {counted(given, 'argument')} by place; allowed: {allowed}{by_name}")
 
     def misfit(self, args: Sequence[object], named: Mapping[str, object]) -> Exception | None:
         """The error for the first argument that is not of the type that the signature names, or None.

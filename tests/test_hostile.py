@@ -125,7 +125,7 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: simdnn.matmul(F, machine="zen4"), "matmul without weights; needed: src, weights, machine"),  # type: ignore[call-arg]
     (
         lambda: simdnn.spellings("matmul", m=4, n=8, k=16),
-        "spellings met 1 arguments .*allowed: none; by their names: m,",
+        "spellings met 1 argument .*allowed: none; by their names: m,",
     ),  # type: ignore[call-arg, misc]
     (lambda: simdnn.matmul(F, W, src=F, machine="zen4"), "matmul is given src twice"),  # type: ignore[misc]
     (lambda: matmul(isa=[]), "ISA"),

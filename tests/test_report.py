@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import simdnn
+from isa_models import InvalidArgument
 from simdnn.cli import main
 from simdnn.reporting.provenance import provenance
 
@@ -101,6 +102,13 @@ def test_page(content: dict[str, Any], pictures: int, tmp_path: Path) -> None:
     assert said["simdnn"] == simdnn.__version__ and "as it is here" in said["machine zen4"]
     assert "not known here" in said["machine narrow"]
     assert "instructions of icx" in said and {"core.dispatch_slots"} <= {row[0] for row in page.rows}
+
+
+@pytest.mark.parametrize("content", [{}, {"a": 1}, {"rows": []}])
+def test_what_holds_no_result_makes_no_page(content: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="a report of .*has rows"):
+        simdnn.report(content, tmp_path / "report.html")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_names_are_text(tmp_path: Path) -> None:

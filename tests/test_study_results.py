@@ -122,7 +122,7 @@ def test_what_another_study_writes_while_one_runs_stays(tmp_path: Path) -> None:
     again = Results(path)
     again.close()
     assert set(again.known) == {"c"} and again.unreadable == 1
-    assert again.losses == [f"1 lines of {path} cannot be read and are left out"]
+    assert again.losses == [f"left out: 1 line of {path} that cannot be read"]
 
 
 class Short:

@@ -51,6 +51,10 @@ def meant(call: object) -> list[str]:
         ("machine", "zen3", "it is not here; the nearest is 'zen4'."),
         ("machine", "t4", "it is not here; the nearest is 'v100'."),
         ("machine", "i9-14900k", "it is not here; the nearest is 'adl-p'."),
+        ("machine", "Arc A750", "it is not here; the nearest is 'a770'."),
+        ("machine", "Arc A770", "did you mean 'a770'?"),
+        ("machine", "GeForce RTX 4090", "did you mean 'rtx4090'?"),
+        ("machine", "Zen 4", "did you mean 'zen4'?"),
         ("isa", "avx10.2", "it is not here; the nearest is 'avx512_core_fp16'."),
         ("isa", "avx512f", "did you mean 'avx512_core'?"),
     ],
@@ -59,6 +63,36 @@ def test_other_hardware_is_the_nearest_and_not_meant(where: str, word: str, said
     with pytest.raises(SimdnnError) as error:
         FOREIGN[where](word)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "here"), [("ZEN4", "zen4"), ("H100", "h100"), ("Max1550_Stack", "max1550_stack")])
+def test_capitals_do_not_matter_in_a_machines_name(name: str, here: str) -> None:
+    assert isa_models.machine(name) is isa_models.machine(here)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("_mm512_mask_dpbusd_epi32", "an intrinsic; named alike are vpdpbusd, vpdpbusds"),
+        ("_mm256_maddubs_epi16", "an intrinsic; named alike are vpmaddubsw"),
+        ("_mm_cvtneps_pbh", "an intrinsic; named alike are vcvtneps2bf16"),
+        ("_tile_dpbssd", "an intrinsic; named alike are tdpbssd"),
+        ("_mm512_nonsense_ps", "unknown instruction '_mm512_nonsense_ps'. "),
+    ],
+)
+def test_intrinsics_lead_to_instructions(name: str, said: str) -> None:
+    with pytest.raises(SimdnnError) as error:
+        isa_models.instruction(name)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("attr", "said"), [("bf16", "simdnn.Attr(fpmath='bf16')"), ({"fpmath": "bf16"}, "simdnn.Attr(**attr)")]
+)
+def test_what_is_no_attribute_is_told_how_it_becomes_one(attr: Any, said: str) -> None:
+    with pytest.raises(InvalidArgument) as error:
+        simdnn.matmul(*F32, machine="zen4", attr=attr)
+    assert str(error.value).endswith(f"a simdnn.Attr is needed: {said}")
 
 
 @pytest.mark.parametrize(

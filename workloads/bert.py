@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isa_models.errors import InvalidArgument, Unimplemented
+from isa_models.errors import InvalidArgument, Unimplemented, counted
 from workloads import untrusted
 from workloads.onnx_writer import Writer
 
@@ -53,7 +53,7 @@ class _Encoder:
         if self.heads < 1 or self.hidden < 1 or self.hidden % self.heads:
             raise InvalidArgument(f"config.json: {self.hidden} hidden units and {self.heads} heads, which must divide")
         if not 1 <= tokens <= self.places:
-            raise InvalidArgument(f"{tokens} tokens; this model takes 1 to {self.places}")
+            raise InvalidArgument(f"{counted(tokens, 'token')}; this model takes 1 to {self.places}")
 
     def model(self) -> onnx.ModelProto:
         w = self.writer

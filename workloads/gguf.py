@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.block_formats import BLOCK_FORMATS
-from isa_models.errors import InvalidArgument, SimdnnError, Unimplemented, unknown_name
+from isa_models.errors import InvalidArgument, SimdnnError, Unimplemented, counted, unknown_name
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
@@ -312,7 +312,7 @@ def _tensor(cursor: _Cursor) -> GgufTensor:
     """A tensor with its start counted from where the data begin."""
     name, rank = cursor.text(), cursor.number("I")
     if not 1 <= rank <= _MOST_DIMS:
-        raise InvalidArgument(f"tensor {name!r:.60} has {rank} dimensions; 1 to {_MOST_DIMS} are allowed")
+        raise InvalidArgument(f"tensor {name!r:.60} has {counted(rank, 'dimension')}; 1 to {_MOST_DIMS} are allowed")
     shape = tuple(cursor.number("Q") for _ in range(rank))[::-1]
     kind, start = cursor.number("I"), cursor.number("Q")
     if kind not in _NAMES:

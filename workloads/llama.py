@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.block_formats import BLOCK_FORMATS, block_format, nibbles
-from isa_models.errors import InvalidArgument, Unimplemented
+from isa_models.errors import InvalidArgument, Unimplemented, counted
 from workloads.gguf import Gguf
 from workloads.onnx_writer import Ports, Writer
 
@@ -117,7 +117,7 @@ def feeds(size: Sizes, tokens: Sequence[int], caches: Feeds | None = None, wante
     caches = blank(size, 0) if caches is None else caches
     past, count = caches["value_0"].shape[1], len(tokens)
     if not 1 <= count <= size.places - past:
-        raise InvalidArgument(f"{count} tokens after {past}; 1 to {size.places - past} are allowed")
+        raise InvalidArgument(f"{counted(count, 'token')} after {past}; 1 to {size.places - past} are allowed")
     places = past + np.arange(count)
     later = np.arange(past + count) > places[:, None]
     return {

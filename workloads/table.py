@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isa_models.display import Brief, InNotebooks
-from isa_models.errors import InvalidArgument
+from isa_models.errors import InvalidArgument, counted
 from workloads.layer import ConvLayer, Layer, MatmulLayer
 
 CONV_COLUMNS = ("layer", "ic", "ih", "iw", "oc", "oh", "ow", "kh", "kw", "stride", "pad", "groups", "count", "macs")
@@ -78,7 +78,7 @@ def _layers(
     for number, cells in enumerate(rows, start=1):
         where = f"workload file {str(path)!r}, layer {number}"
         if len(cells) != len(header):
-            raise InvalidArgument(f"{where}: {len(cells)} values under {len(header)} columns")
+            raise InvalidArgument(f"{where}: {counted(len(cells), 'value')} under {counted(len(header), 'column')}")
         row = dict(zip(header, (cell.strip() for cell in cells), strict=True))
         try:
             size = {key: _integer(key, value) for key, value in row.items() if key not in ("layer", "kind")}

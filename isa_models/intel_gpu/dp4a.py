@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from isa_models.algebra import Value
-from isa_models.errors import InvalidArgument
+from isa_models.errors import InvalidArgument, counted
 from isa_models.formats import fmt, name_of
 from isa_models.gpu.dots import dot
 from isa_models.instruction import GPU_REGISTRY, Family, define, example
@@ -72,7 +72,7 @@ class Dp4a(Family):
         `acc` s32 or u32 (…, lanes); `a` and `b` s8 or u8, four bytes a lane: (…, 4 * lanes) or (…, lanes, 4).
         """
         if len(arrays) != 3:
-            raise InvalidArgument(f"{self.name} takes acc, a and b; met {len(arrays)} operands")
+            raise InvalidArgument(f"{self.name} takes acc, a and b; met {counted(len(arrays), 'operand')}")
         if unknown := set(options) - {"saturate"}:
             raise InvalidArgument(f"{self.name}: unknown option {sorted(unknown)[0]!r}; allowed: saturate")
         if any(array is None for array in arrays):

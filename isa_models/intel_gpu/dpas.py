@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from isa_models.algebra import Value
-from isa_models.errors import InvalidArgument, Unimplemented, unknown_name
+from isa_models.errors import InvalidArgument, Unimplemented, counted, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.gpu.naming import WORD, Naming
 from isa_models.gpu.platforms import Platform
@@ -301,7 +301,7 @@ class Dpas(Family):
         `PLATFORMS`, or a GPU's name) what it lacks is refused by its name.
         """
         if len(arrays) != 3:
-            raise InvalidArgument(f"{self.name} takes acc (or None), a and b; met {len(arrays)} operands")
+            raise InvalidArgument(f"{self.name} takes acc (or None), a and b; met {counted(len(arrays), 'operand')}")
         if unknown := sorted(set(options) - set(_OPTIONS)):
             raise InvalidArgument(f"{self.name}: unknown option {unknown[0]!r}; allowed: {', '.join(_OPTIONS)}")
         return _called(self.name, *(held(f"{self.name}: an operand", a) for a in arrays), **options)

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isa_models.display import InNotebooks
-from isa_models.errors import UnknownTiming, nearest, unknown_name
+from isa_models.errors import UnknownTiming, counted, nearest, unknown_name
 from isa_models.identity import Identical
 from isa_models.machines.core_record import Core
 from isa_models.machines.instruction_row import InstructionTiming
@@ -128,8 +128,8 @@ class Machine(Identical):
     def __repr__(self) -> str:
         caches = ", ".join(f"{level.name} {level.size_bytes >> 10:,} KiB" for level in self.caches)
         return (
-            f"Machine({self.name!r}: {self.title}; {self.cores} cores at {self.frequency.base_ghz} GHz, up to "
-            f"{self.isa[-1]}; {caches}; {len(self.instructions):,} instruction forms; {self.path.name})"
+            f"Machine({self.name!r}: {self.title}; {counted(self.cores, 'core')} at {self.frequency.base_ghz} GHz, "
+            f"up to {self.isa[-1]}; {caches}; {len(self.instructions):,} instruction forms; {self.path.name})"
         )
 
     def supports(self, isa: str) -> bool:

@@ -83,11 +83,11 @@ def gpu_machine_names() -> tuple[str, ...]:
 def shipped_name(name: str) -> str:
     """The name under which a machine ships, of a compiler's or in capitals; any other name as it is.
 
-    >>> shipped_name("znver4"), shipped_name("SKX"), shipped_name("mine.toml")
-    ('zen4', 'skx', 'mine.toml')
+    >>> shipped_name("znver4"), shipped_name("H100"), shipped_name("mine.toml")
+    ('zen4', 'h100', 'mine.toml')
     """
     small = COMPILERS_NAMES.get(name.lower(), name.lower())
-    return small if small in _FILES and not is_gpu(small) else name
+    return small if small in _FILES else name
 
 
 def machine_file(name: str) -> Path | None:

@@ -228,7 +228,7 @@ def read_toml(path: Path) -> dict[str, object]:
     """A TOML file's content; `MachineFileError` for a file that is not TOML."""
     try:
         if not path.is_file():
-            raise broken(path, "", "a readable file", "a folder" if path.is_dir() else "no file of that name")
+            raise MachineFileError(f"{path} is {'a folder' if path.is_dir() else 'not there'}; a TOML file is needed")
         if (size := path.stat().st_size) > MOST_FILE:
             raise broken(path, "", f"at most {MOST_FILE} bytes", size)
         return _parsed(path, path.read_bytes())

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from isa_models.algebra import Value
-from isa_models.errors import InvalidArgument
+from isa_models.errors import InvalidArgument, counted
 from isa_models.formats import fmt, name_of
 from isa_models.gpu.dots import dot
 from isa_models.instruction import GPU_REGISTRY, Family, define, example
@@ -80,7 +80,7 @@ class Dots(Family):
         """(acc, a, b), for dp2a also `half`: "lo" (default) or "hi" bytes of b; elements in the last axis."""
         half = options.pop("half", "lo") if self.name == "dp2a" else ""
         if len(arrays) != 3 or options or half not in ("", "lo", "hi"):
-            met = f"{len(arrays)} operands, {options or f'half={half!r}'}"
+            met = f"{counted(len(arrays), 'operand')}, {options or f'half={half!r}'}"
             raise InvalidArgument(
                 f"{self.name} takes acc, a, b (dp2a: half='lo' or 'hi'), and never saturates; met {met}"
             )

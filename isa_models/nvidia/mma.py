@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from isa_models.algebra import Value
-from isa_models.errors import InvalidArgument, Unimplemented, unknown_name
+from isa_models.errors import InvalidArgument, Unimplemented, counted, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.gpu.naming import WORD, Naming
 from isa_models.instruction import GPU_REGISTRY, Family, Instruction, Operand, Pieces
@@ -294,7 +294,7 @@ class Mma(Family):
         tf32, whose 13 low bits are not read.
         """
         if len(arrays) != 3:
-            raise InvalidArgument(f"{self.name} takes acc (or None), a and b; met {len(arrays)} operands")
+            raise InvalidArgument(f"{self.name} takes acc (or None), a and b; met {counted(len(arrays), 'operand')}")
         unknown = [name for name in options if name not in ("arch", "a_dtype", "dst_dtype")]
         if unknown:
             raise InvalidArgument(f"{self.name} takes arch, a_dtype and dst_dtype; not known: {', '.join(unknown)}")

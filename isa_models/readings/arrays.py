@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models.algebra import Value
-from isa_models.errors import InvalidArgument
+from isa_models.errors import InvalidArgument, counted
 from isa_models.formats import Format, fmt
 from isa_models.memory import LINE, address, empty, zeros
 
@@ -289,7 +289,7 @@ def _packed(array: Array, form: Format) -> Array:
     """Lanes of fewer than 8 bits put together to bytes."""
     per = 8 // form.bits
     if array.shape[-1] % per:
-        raise InvalidArgument(f"{array.shape[-1]} lanes of {form.name} make no whole number of bytes")
+        raise InvalidArgument(f"{counted(array.shape[-1], 'lane')} of {form.name}: no whole number of bytes")
     octets = array if form.is_float else array.astype(np.int8)
     fields = octets.view(np.uint8) & ((1 << form.bits) - 1)
     shifts = np.arange(0, 8, form.bits, dtype=np.uint8)

@@ -14,7 +14,7 @@ from typing import Any
 
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
-from isa_models.errors import InvalidArgument, shortly, some, unknown_name
+from isa_models.errors import InvalidArgument, counted, shortly, some, unknown_name
 from isa_models.keywords import keywords
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine_of
@@ -58,7 +58,7 @@ class Analysis(Alike, InNotebooks):
 
     def __repr__(self) -> str:
         cost = f"{self.cycles_text} cycles an iteration, {self.ipc:.2f} instructions a cycle, {self.bound}"
-        return f"Analysis({len(self.body)} instructions on {self.machine.name}: {cost}; print() shows why)"
+        return f"Analysis({counted(len(self.body), 'instruction')} on {self.machine.name}: {cost}; print() shows why)"
 
     @property
     def cycles_per_iteration(self) -> float:
@@ -174,11 +174,11 @@ class Analysis(Alike, InNotebooks):
         """The limit of the loop, in one sentence."""
         said = _LIMITED_BY[self.bound](self)
         if self.calls:
-            count = "1 call" if self.calls == 1 else f"{self.calls} calls"
+            count = counted(self.calls, "call")
             cost = self.call_cycles
             said += f"; {count} not counted" if cost is None else f"; {count} of {cost:g} cycles added by assumption"
         many = len(self.assumed)
-        return f"{said} ({many} instruction{'s' * (many != 1)} assumed)." if many else f"{said}."
+        return f"{said} ({counted(many, 'instruction')} assumed)." if many else f"{said}."
 
     def __str__(self) -> str:
         return (

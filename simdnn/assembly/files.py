@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import BinaryIO
 
-from isa_models.errors import InvalidArgument
+from isa_models.errors import InvalidArgument, counted
 from simdnn.assembly.elf import is_elf
 
 MOST_FILE = 1 << 28  # bytes
@@ -45,7 +45,7 @@ def hexadecimal(text: str) -> bytes | None:
     digits = "".join(f"0{word[2]}" if len(word) == 3 and word[1] == "x" else word for word in words)
     digits = digits.replace("0x", "").replace("\\x", "")
     if len(digits) % 2:
-        raise InvalidArgument(f"hexadecimal machine code of {len(digits)} digits: half a byte is left over")
+        raise InvalidArgument(f"hexadecimal machine code of {counted(len(digits), 'digit')}: half a byte is left over")
     return bytes.fromhex(digits)
 
 

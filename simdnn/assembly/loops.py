@@ -10,7 +10,7 @@ from typing import Any
 
 import iced_x86 as iced
 
-from isa_models.errors import InvalidArgument, UnknownTiming, some
+from isa_models.errors import InvalidArgument, UnknownTiming, counted, some
 from isa_models.frozen import Frozen
 from isa_models.machines.cpu_record import unknown_timing
 from simdnn.assembly.addresses import references
@@ -72,7 +72,7 @@ def find_loop(code: Code, syntax: str, places: Mapping[int, str] = NO_PLACES, nu
     flow = Flow(raws)
     loops = sorted((loop for loop in flow.loops() if loop.is_innermost), key=lambda loop: loop.path[0])
     if number is not None and not 1 <= number <= len(loops):
-        many = f"{len(loops)} innermost loop{'s' * (len(loops) != 1)}"
+        many = counted(len(loops), "innermost loop")
         how = "counted from 1" if loops else "all of it is read where no loop is named"
         raise InvalidArgument(f"loop {number}: the code has {many}; {how}")
     stray = "goes to the middle of an instruction, and is never taken"
@@ -93,7 +93,9 @@ def find_loop(code: Code, syntax: str, places: Mapping[int, str] = NO_PLACES, nu
         if len(path) > 1 and raws[path[-1]].flow_control in ENDS:
             path = path[:-1]
         if left := len(raws) - len(path):
-            notes.append(f"no loop: {len(path)} instructions from the first on are read as one, {left} are not")
+            notes.append(
+                f"no loop: {counted(len(path), 'instruction')} from the first on are read as one, {left} are not"
+            )
     if len(path) > MOST_INSTRUCTIONS:
         raise InvalidArgument(f"the loop has {len(path)} instructions, at most {MOST_INSTRUCTIONS} are read")
     body = Decoder(syntax, code.names).decode([raws[index] for index in path])
@@ -150,7 +152,7 @@ def refuse(missing: Sequence[tuple[str, str]], rows: Rows) -> UnknownTiming:
         return UnknownTiming(f"{unknown_timing(rows.base, *missing[0]).args[0]}; {on}")
     names = (mnemonic if form == "-" else f"{mnemonic} {form}" for mnemonic, form in missing)
     shown = some([repr(name) for name in names], MOST_NAMED)
-    count = "1 instruction" if len(missing) == 1 else f"{len(missing)} instructions"
+    count = counted(len(missing), "instruction")
     stack = (
         f"; no machine has timings of the x87 unit ({', '.join(x87[:MOST_NAMED])}): compile without long double, and "
         "with -mfpmath=sse"

@@ -17,7 +17,7 @@ import numpy as np
 
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
-from isa_models.errors import InvalidArgument, Unimplemented
+from isa_models.errors import InvalidArgument, Unimplemented, counted
 from isa_models.formats import fmt
 from isa_models.instruction import Operand
 from isa_models.readings.arrays import Array, ArrayValue
@@ -144,8 +144,8 @@ class _Loop:
         if iced.RegisterExt.is_vector_register(kind):
             size = iced.RegisterExt.size(kind)
             if not isinstance(value, np.ndarray) or len(data) != size:
-                met = f"{len(data)} bytes" if isinstance(value, np.ndarray) else type(value).__name__
-                raise InvalidArgument(f"{name} takes a NumPy array of {size} bytes, met {met}")
+                met = counted(len(data), "byte") if isinstance(value, np.ndarray) else type(value).__name__
+                raise InvalidArgument(f"{name} takes a NumPy array of {counted(size, 'byte')}, met {met}")
             self.vectors[register_name(kind)] = np.pad(data, (0, _REGISTER - size))
         elif isinstance(value, np.ndarray):
             start.pop(name, None)

@@ -11,6 +11,7 @@ import numpy as np
 
 from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownTiming
 from isa_models.block_formats import BLOCK_FORMATS
+from isa_models.errors import counted
 from isa_models.formats import fmt
 from simdnn.benchdnn import fused, values
 from simdnn.benchdnn.asked import task
@@ -94,7 +95,7 @@ def answer(case: Case | Unread) -> Answer:
     note = f"lossy: halved weights, max error {found.loss:.3g} against exact arithmetic" if lossy else ""
     checked = replace(passed, max_error=_finite(found.max_error), loss=found.loss, note=_joined(note, passed.note))
     if found.wrong:
-        reason = f"{found.wrong} outputs beyond the bound, max_error {found.max_error:.3g}"
+        reason = f"{counted(found.wrong, 'output')} beyond the bound, max_error {found.max_error:.3g}"
         return replace(checked, status="FAILED", reason=reason)
     return checked
 

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from isa_models import Unimplemented
+from isa_models.errors import counted
 from simdnn.benchdnn.descriptors import Axis, ConvDims, IpDims, MatmulDims
 from simdnn.benchdnn.layouts import Moved, letters_of, matrix_layout, moved, plain_layouts, strided, user_strides
 from simdnn.benchdnn.options import Case
@@ -251,7 +252,9 @@ def _layout(dims: IpDims, name: str, tag: str, letters: str) -> str:
     if sorted(order) == sorted(known):
         order = order.translate(str.maketrans(known, own))
     if order and sorted(order) != list(own):
-        raise Unimplemented(f"--{name}={tag}: no plain layout of {dims.ndims} dimensions; what works: any, abx, axb")
+        raise Unimplemented(
+            f"--{name}={tag}: no plain layout of {counted(dims.ndims, 'dimension')}; what works: any, abx, axb"
+        )
     single = [axis for axis, size in zip(own[1:], (dims.ic, *dims.spatial), strict=True) if size == 1]
     return "".join(axis for axis in order if axis not in single)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import prod
 
 from isa_models import InvalidArgument, Unimplemented
+from isa_models.errors import counted
 from simdnn.libraries import MOST_DIMS
 
 _MOST_DIGITS = 12  # sizes beyond are refused as no tensor has them
@@ -40,7 +41,9 @@ class MatmulDims:
     def sizes(self) -> tuple[int, int, int, int]:
         """(batch, m, k, n); `Unimplemented` for dimensions that make no product."""
         if len(self.src) != len(self.wei) or len(self.src) < 2:
-            raise Unimplemented(f"{len(self.src)} dimensions of src, {len(self.wei)} of weights; what works: 2 each")
+            raise Unimplemented(
+                f"{counted(len(self.src), 'dimension')} of src, {len(self.wei)} of weights; what works: 2 each"
+            )
         if self.src[-1] != self.wei[-2]:
             raise Unimplemented(
                 f"K is {self.src[-1]} in src and {self.wei[-2]} in weights; what works: the same in both"

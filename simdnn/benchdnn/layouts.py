@@ -12,6 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from isa_models import Unimplemented
+from isa_models.errors import counted
 from isa_models.formats import fmt
 from simdnn.kernels.common.copy import CopyProblem, copying
 from simdnn.networks.calls import kernel_cost, words_for
@@ -78,7 +79,9 @@ def moved(name: str, tag: str, shape: tuple[int, ...], dtype: str) -> Moved:
     blocks = [(axis, int(count)) for count, axis in _BLOCK.findall(letters[len(outer) :])]
     spelled = outer + "".join(f"{count}{axis}" for axis, count in blocks)
     if spelled != letters or sorted(outer.lower()) != list(_LETTERS[: len(shape)]) or 0 in (n for _, n in blocks):
-        raise Unimplemented(f"--{name[0]}tag={tag}: no layout of {len(shape)} dimensions; what works: any, abx, axb")
+        raise Unimplemented(
+            f"--{name[0]}tag={tag}: no layout of {counted(len(shape), 'dimension')}; what works: any, abx, axb"
+        )
     inner = {axis: prod(n for a, n in blocks if a == axis) for axis in _LETTERS[: len(shape)]}
     pieces = [(c.lower(), -(-shape[_LETTERS.index(c.lower())] // inner[c.lower()])) for c in outer] + blocks
     strides = [prod(n for _, n in pieces[i + 1 :]) for i in range(len(pieces))]

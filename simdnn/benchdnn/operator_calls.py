@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from isa_models import Unimplemented
-from isa_models.errors import unknown_name
+from isa_models.errors import counted, unknown_name
 from isa_models.formats import fmt
 from simdnn.benchdnn import attributes
 from simdnn.benchdnn.descriptors import ConvDims, NormDims, WindowDims
@@ -130,7 +130,7 @@ def _types(case: Case, option: str, count: int) -> list[str]:
     """The type of each of `count` tensors, as an option has them: one for all, or one each."""
     found = case.options[option].split(":")
     if len(found) not in (1, count):
-        raise Unimplemented(f"--{option}={case.options[option]} for {count} tensors")
+        raise Unimplemented(f"--{option}={case.options[option]} for {counted(count, 'tensor')}")
     known = [dtype for dtype in TYPES if dtype != "s32" or case.driver not in _FLOATING]
     known = list(STORED) if case.driver == "reorder" else known
     for dtype in found:

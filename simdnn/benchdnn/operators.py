@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from isa_models import InvalidArgument
-from isa_models.errors import unknown_name
+from isa_models.errors import counted, unknown_name
 from simdnn.benchdnn import attributes
 from simdnn.benchdnn.descriptors import NormDims, WindowDims, norm_dims, pool_dims, resampling_dims
 from simdnn.benchdnn.subset import DIRECTIONS, OPERATORS, OPTIONS, Option, anything, data_types, integer, one_of, tags
@@ -45,7 +45,7 @@ def tensors(text: str, least: int, most: int) -> Tensors:
     parts = sizes.removesuffix("_").split(":")
     if not least <= len(parts) <= most or not all(map(_SIZES.fullmatch, parts)):
         example = ":".join(["8x64", "1x64", "1x64"][:least])
-        raise InvalidArgument(f"problem {text[:60]!r}; {least} shape{'s' * (least > 1)} needed, as in {example}")
+        raise InvalidArgument(f"problem {text[:60]!r}; {counted(least, 'shape')} needed, as in {example}")
     shapes = tuple(tuple(map(int, part.split("x"))) for part in parts)
     if any(0 in shape for shape in shapes) and not (most > 2 and len(set(map(len, shapes))) == 1 < len(shapes)):
         raise InvalidArgument(f"problem {text[:60]!r}: a dimension of 0; at least 1 is needed")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from isa_models.errors import InvalidArgument, Unimplemented
+from isa_models.errors import InvalidArgument, Unimplemented, counted
 from simdnn.calibration.sampler import CHAIN_CYCLES, SLOTS, WIDTH, Sampler, Samples
 from simdnn.calibration.team import Team
 from simdnn.calibration.timer import ALONE, QUIET, canary, usual_ratio
@@ -47,8 +47,8 @@ def chosen(threads: int, system: Path = SYSTEM) -> list[int]:
     """A processor of each of several cores; `InvalidArgument` where the host has fewer."""
     own = [cpus[0] for cpus in cores(system)]
     if threads > len(own):
-        may = f"{len(own)} core{'s' * (len(own) > 1)} (processors {own})"
-        raise InvalidArgument(f"{threads} threads: this process may use {may}, one each")
+        may = f"{counted(len(own), 'core')} (processors {own})"
+        raise InvalidArgument(f"{counted(threads, 'thread')}: this process may use {may}, one each")
     return own[:threads]
 
 

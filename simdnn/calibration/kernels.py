@@ -15,6 +15,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from isa_models.errors import counted
 from isa_models.formats import fmt
 from isa_models.isa import host_caps
 from isa_models.machines.cpu_record import Machine
@@ -242,7 +243,7 @@ def summary(frame: pd.DataFrame) -> str:
             f"mean absolute {np.abs(errors).mean():.1%}, worst {errors[worst]:+.1%} ({part['shape'].iloc[worst]})"
         )
     left_out = int((frame["quiet"] < LEAST).sum())
-    return "\n".join([*lines, f"{left_out} rows with fewer than {LEAST} quiet samples left out"])
+    return "\n".join([*lines, f"{counted(left_out, 'row')} with fewer than {LEAST} quiet samples left out"])
 
 
 def against(frame: pd.DataFrame, measured: str, predicted: str, ends: Sequence[float], **axes_are: str) -> Figure:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from isa_models.errors import counted
 from isa_models.machines.cpu_record import Machine
 from simdnn.calibration.cores import chosen, share_a_core
 from simdnn.calibration.kernels import Variant, against, build, frame_of, inputs
@@ -82,11 +83,14 @@ def summary(frame: pd.DataFrame) -> str:
         errors = (part["predicted_scaling"] / part["scaling"] - 1).to_numpy(float)
         worst = int(np.argmax(np.abs(errors)))
         lines.append(
-            f"{kernel}: {len(part)} shapes, {part['scaling'].median():.2f} times as fast in the median, predicted "
-            f"{part['predicted_scaling'].median():.2f}; mean absolute error of a row {np.abs(errors).mean():.1%}, "
+            f"{kernel}: {counted(len(part), 'shape')}, {part['scaling'].median():.2f} times as fast in the median, "
+            f"predicted {part['predicted_scaling'].median():.2f}; "
+            f"mean absolute error of a row {np.abs(errors).mean():.1%}, "
             f"worst {errors[worst]:+.1%} ({part['shape'].iloc[worst]})"
         )
-    return "\n".join([*lines, f"{len(frame) - len(quiet)} rows with fewer than {LEAST} quiet samples left out"])
+    return "\n".join(
+        [*lines, f"{counted(len(frame) - len(quiet), 'row')} with fewer than {LEAST} quiet samples left out"]
+    )
 
 
 def drawn(frame: pd.DataFrame, name: str) -> Figure:

@@ -133,7 +133,7 @@ def _main(argv: Sequence[str] | None) -> int:
         return 2
     args, unknown = parser.parse_known_args(words)
     if unknown:
-        parser.error(_unrecognized(unknown, args.options))
+        args.refuse(_unrecognized(unknown, args.options))
     from isa_models.errors import InvalidArgument, SimdnnError, UnknownName
     from simdnn import files, verbose
     from simdnn.cli.options import given
@@ -183,7 +183,8 @@ def _parser(wanted: str) -> argparse.ArgumentParser:
             subparsers.add_parser(name, help=title)
     for subparser in subparsers.choices.values():
         actions = subparser._actions
-        subparser.set_defaults(options={word: one.dest for one in actions for word in one.option_strings})
+        options = {word: one.dest for one in actions for word in one.option_strings}
+        subparser.set_defaults(options=options, refuse=subparser.error)
     return parser
 
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from isa_models.errors import counted
 from simdnn.cli import output
 from simdnn.progress import shown
 
@@ -66,9 +67,10 @@ def main(args: argparse.Namespace) -> int:
     formats = {"throughput": two, name: two, "latency": two, f"{name}_latency": two, "spread": "{:.1%}".format}
     print(output.table(differ.drop(columns=["stable", "accumulator"]), formats))
     print(f"\n{len(frame)} forms measured; above, the {len(differ)} with a throughput over 10 % off {name}'s")
-    print(f"{len(frame) - stable} forms whose two runs differ by over 3 % are marked in the file")
+    print(f"marked in the file: {counted(len(frame) - stable, 'form')} whose two runs differ by over 3 %")
     if found.dropped:
-        print(f"{found.dropped} forms had no quiet moment, or no time: they are the nearest machine's, and say so")
+        dropped = counted(found.dropped, "form")
+        print(f"without a quiet moment, or time: {dropped}, the nearest machine's in the file, which says so")
     for level, (loads, stores) in found.bandwidth.items():
         together = found.together.get(level)
         all_ = f"; by {found.cores} cores at once {together.per_cycle:.1f} loaded" if together else ""

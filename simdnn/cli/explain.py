@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import REGISTRY, Instruction, InvalidArgument, SimdnnError, instruction
-from isa_models.errors import unknown_name
+from isa_models.errors import counted, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.instruction import GPU_REGISTRY, Family
 from isa_models.plugins import with_failures
@@ -295,7 +295,7 @@ def _attr(primitive: str, problem: list[str], options: dict[str, str], src: Any,
     driver = "matmul" if primitive == "matmul" else "conv"
     cases = [case for line in read([*given, *problem], driver) for case in line.cases()]
     if len(cases) > 1:
-        raise InvalidArgument(f"{' '.join(given)} makes {len(cases)} problems; one is explained")
+        raise InvalidArgument(f"{' '.join(given)} makes {counted(len(cases), 'problem')}; one is explained")
     (case,) = cases
     if isinstance(case, Unread):
         raise InvalidArgument(f"{case.text}: {case.reason}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from isa_models import InvalidArgument
-from isa_models.errors import some, unknown_name
+from isa_models.errors import counted, some, unknown_name
 from simdnn.cli import output
 from simdnn.cli.inspect import shapes_of, taken_as_1
 from simdnn.cli.options import comma_list
@@ -154,7 +154,7 @@ def _print(model: str, frame: pd.DataFrame, about: dict[str, Any], found: pd.Dat
     print(output.table(shown.drop(columns="machine") if alike else shown, {"cycles": "{:.0f}".format}))
     rest = len(set(frame["node"]) - set(told["node"]))
     if rest:
-        print(f"\n{rest} node{'s' * (rest > 1)} without products: --json and -o have them")
+        print(f"\n{counted(rest, 'node')} without products: --json and -o have them")
     elif len(told):
         print()
     for text, part in told[told["note"] != ""].groupby("note", sort=False):

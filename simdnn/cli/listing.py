@@ -48,10 +48,11 @@ def main(args: argparse.Namespace) -> int:
         able = Target.of(args.machine, None, 1, "auto", "fastest").caps
         tables["kernels"] = [row for row in tables["kernels"] if row["isa"] in able]
     if args.pattern:
-        known = [_name(row) for row in tables[args.what]]
+        known, listed = [_name(row) for row in tables[args.what]], f"simdnn list {args.what}"
         tables[args.what] = [row for row in tables[args.what] if fnmatchcase(_name(row).lower(), args.pattern.lower())]
         if not tables[args.what]:
-            others = what_is_known(args.pattern, known, f"simdnn list {args.what}")
+            begun = any(name.lower().startswith(args.pattern.lower()) for name in known)
+            others = f": did you mean '{args.pattern}*'?" if begun else what_is_known(args.pattern, known, listed)
             raise UnknownName(f"none of {args.what} is like {shortly(args.pattern)}{others}")
     for failure in failures():
         _warn(failure)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import isa_models
 from isa_models import GpuMachine, SimdnnError
+from isa_models.errors import counted
 from simdnn.cli import output
 from simdnn.cli.inspect import shapes_of
 from simdnn.cli.run_kinds import read_feeds
@@ -96,7 +97,7 @@ def _helps(shown: pd.DataFrame, title: str) -> list[str]:
 def _some(nodes: pd.Series) -> str:
     """The first names, and how many there are."""
     names = list(dict.fromkeys(nodes))
-    return ", ".join(names[:4]) + (f", … ({len(names)} nodes)" if len(names) > 4 else "")
+    return ", ".join(names[:4]) + (f", … ({counted(len(names), 'node')})" if len(names) > 4 else "")
 
 
 def text(frame: Ported) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from isa_models.errors import counted
 from simdnn import study
 from simdnn.cli import output, run_show
 from simdnn.cli.options import add_set, add_workers, check_workers, figures
@@ -148,7 +149,7 @@ def _where(part: pd.DataFrame, axes: Sequence[str]) -> str:
     """The first point of some, and how many more there are."""
     first = " ".join(f"{axis}={_cell(part[axis].iloc[0])}" for axis in axes if not pd.isna(part[axis].iloc[0]))
     more = len(part) - 1
-    return f"{first} and {more} more point{'s' * (more > 1)}" if more else first or "the only point"
+    return f"{first} and {counted(more, 'more point')}" if more else first or "the only point"
 
 
 def _draw(frame: pd.DataFrame, path: Path) -> None:

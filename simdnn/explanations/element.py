@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine
+from isa_models.errors import counted
 from isa_models.readings.arrays import Array
 from isa_models.readings.traced import LEAVES, Exact, Lane, Number, TracedValue, history, origins, read_as
 from simdnn.explanations.steps import PADDING, ExplainedStep, Explanation, Wording, loss, real, shown, source_of
@@ -229,7 +230,9 @@ def _short(number: float | int | None) -> str:
 
 def _checked(index: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
     if len(index) != len(shape):
-        raise InvalidArgument(f"element {tuple(index)}; the output of shape {shape} has {len(shape)} dimensions")
+        raise InvalidArgument(
+            f"element {tuple(index)}; the output of shape {shape} has {counted(len(shape), 'dimension')}"
+        )
     place = []
     for number, size in zip(index, shape, strict=True):
         if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or not -size <= number < size:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import Instruction, InvalidArgument, Unimplemented, instruction
-from isa_models.errors import did_you_mean
+from isa_models.errors import counted, did_you_mean
 from isa_models.formats import fmt
 from isa_models.instruction import Family, Operand
 from isa_models.keywords import keywords
@@ -187,7 +187,7 @@ def _tiles(definition: Instruction, arrays: list[Any]) -> list[Any]:
         flat = np.asarray(array).reshape(-1)
         if flat.size > count * wide:
             raise InvalidArgument(
-                f"{definition.name}: operand {o.name} has {flat.size} elements, at most {count * wide}"
+                f"{definition.name}: operand {o.name} has {counted(flat.size, 'element')}, at most {count * wide}"
             )
         if not isinstance(array, np.ndarray):
             flat = flat.astype(np.float32).astype(fmt(o.dtype).dtype) if fmt(o.dtype).is_float else _plain(o, flat)

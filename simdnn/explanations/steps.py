@@ -17,6 +17,7 @@ import numpy as np
 
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
+from isa_models.errors import counted
 from isa_models.readings.traced import LEAVES, Lane, Number, TracedValue, copied, ideal, inside
 from simdnn.late import frames, pd
 
@@ -103,7 +104,7 @@ class Explanation(Alike, InNotebooks):
         return "\n".join(lines).rstrip()
 
     def __repr__(self) -> str:
-        return f"Explanation({self.title}: {len(self.rows)} steps; print() shows them, .steps is a frame)"
+        return f"Explanation({self.title}: {counted(len(self.rows), 'step')}; print() shows them, .steps is a frame)"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """The steps, where IPython shows what a line gives."""
@@ -120,7 +121,7 @@ class Explanation(Alike, InNotebooks):
         last = -1
         for i in sorted(kept):
             if i > last + 1:
-                yield None, f"  … {i - last - 1} steps"
+                yield None, f"  … {counted(i - last - 1, 'step')}"
             if rows[i].at.startswith("lane") and (last < 0 or rows[last].at != rows[i].at):
                 yield None, rows[i].at
             yield rows[i], ""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, Unimplemented, UnknownTiming
+from isa_models.errors import counted
 from simdnn.networks.calls import Call
 from simdnn.networks.kernels import Kernels, shaded
 from simdnn.networks.memo import Memo
@@ -211,7 +212,7 @@ def _apply(node: Node, values: MutableMapping[str, Any], k: Kernels) -> list[Any
         outputs = [shaded(v) if isinstance(v, np.ndarray) else v for v in outputs]
     wanted = len(node.outputs)
     if len(outputs) < wanted:
-        raise InvalidArgument(f"{node}: it has {wanted} outputs, and the operator gives {len(outputs)}")
+        raise InvalidArgument(f"{node}: it has {counted(wanted, 'output')}, and the operator gives {len(outputs)}")
     return outputs[:wanted]
 
 

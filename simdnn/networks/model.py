@@ -11,6 +11,7 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
+from isa_models.errors import counted
 from isa_models.readings.arrays import Array
 from simdnn.networks.types import label
 
@@ -108,7 +109,8 @@ class Graph(Alike):
     constants: Mapping[str, Array]
 
     def __repr__(self) -> str:
-        return f"Graph({shorten(self.name)!r}: {len(self.nodes)} nodes, {len(self.constants)} constants)"
+        nodes, constants = counted(len(self.nodes), "node"), counted(len(self.constants), "constant")
+        return f"Graph({shorten(self.name)!r}: {nodes}, {constants})"
 
     @property
     def every_node(self) -> list[Node]:

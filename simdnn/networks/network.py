@@ -16,7 +16,7 @@ import numpy as np
 from isa_models import GpuMachine, InvalidArgument, Machine, UnknownTiming
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
-from isa_models.errors import shortly, some, unknown_name
+from isa_models.errors import counted, shortly, some, unknown_name
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array, unmasked
 from simdnn.networks.fold import folded
@@ -89,8 +89,8 @@ class Network(Alike, Loaded, InNotebooks):
         counts = ", ".join(f"{count} {op}" for op, count in kinds[:3]) + (", …" if len(kinds) > 3 else "")
         ports = f"{_listed(self.inputs)} -> {_listed(self.outputs)}"
         return (
-            f"Network({shorten(self.graph.name)!r}: {len(self.graph.nodes)} nodes ({counts}), {self.parameters:,} "
-            f"parameters; {ports}; nodes in .graph)"
+            f"Network({shorten(self.graph.name)!r}: {counted(len(self.graph.nodes), 'node')} ({counts}), "
+            f"{self.parameters:,} parameters; {ports}; nodes in .graph)"
         )
 
     @property

@@ -12,6 +12,7 @@ from typing import Any
 from isa_models import GpuMachine, Machine, SimdnnError
 from isa_models.alike import Alike
 from isa_models.display import Brief
+from isa_models.errors import counted
 from isa_models.machines.provenance import Confidence, weakest
 from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
@@ -186,7 +187,8 @@ class NetworkEstimate(Alike):
             cost = f"{self.cycles:,.0f} cycles, {self.seconds * 1e6:,.1f} us, {self.confidence}"
         except SimdnnError as error:  # a figure is missing
             cost = f"no cost: {error}"
-        return f"{type(self).__name__}({len(self.nodes)} nodes on {self.machine.name}: {cost}; .to_frame() by node)"
+        nodes = counted(len(self.nodes), "node")
+        return f"{type(self).__name__}({nodes} on {self.machine.name}: {cost}; .to_frame() by node)"
 
     def _repr_html_(self) -> str:
         return str(self.to_frame().to_html(index=False, max_rows=40))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument
-from isa_models.errors import shortly
+from isa_models.errors import counted, shortly
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.libraries import OperatorForm
@@ -323,5 +323,5 @@ def row_of(name: str, row: Any, size: int) -> Array:
 
 def axis_of(axis: Any, rank: int) -> int:
     if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)) or not -rank <= axis < rank:
-        raise InvalidArgument(f"axis={axis!r} of an array with {rank} dimensions")
+        raise InvalidArgument(f"axis={axis!r} of an array with {counted(rank, 'dimension')}")
     return int(axis) % rank

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from isa_models import InvalidArgument
+from isa_models.errors import counted
 from simdnn.networks.result import NetworkEstimate
 from simdnn.primitives.result import Priced
 from simdnn.timing.causes import CAUSES, LAUNCH, MEMORY, RESULTS
@@ -41,7 +42,7 @@ def named(results: Any) -> dict[str, Costed]:
 def title(result: Costed) -> str:
     """The title of a result, for people."""
     if isinstance(result, NetworkEstimate):
-        return f"{len(result.nodes)} nodes on {result.machine.name}"
+        return f"{counted(len(result.nodes), 'node')} on {result.machine.name}"
     kernel, machine = getattr(result, "implementation", type(result).__name__), getattr(result, "machine", None)
     return f"{kernel} on {machine.name}" if machine else str(kernel)
 

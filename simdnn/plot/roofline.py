@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
 from isa_models import machine as machine_of
+from isa_models.errors import counted
 from isa_models.keywords import keywords
 from simdnn.networks.result import NetworkEstimate
 from simdnn.plot.canvas import MOST_NAMED, STYLES, SYMBOLS, color, columns_of, finite, ink, legend, new_axes
@@ -79,7 +80,7 @@ def plot_roofline(results: Any, machine: Any = None, ax: Axes | None = None) -> 
     _draw(ax, points, styles, marks)
     ax.set_xlabel("operations a byte moved by a level")
     ax.set_ylabel("speed (1e9 operations a second)")
-    cores = "" if isinstance(target, GpuMachine) else f", {threads} core{'s' * (threads > 1)}"
+    cores = "" if isinstance(target, GpuMachine) else f", {counted(threads, 'core')}"
     ax.set_title(f"{target.title or target.name}{cores}", parse_math=False, fontsize="medium")
     ax.grid(alpha=0.3, which="major")
     keys = [

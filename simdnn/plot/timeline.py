@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from isa_models import GpuMachine, InvalidArgument, Machine
+from isa_models.errors import counted
 from isa_models.keywords import keywords
 from simdnn.assembly.analysis import Analysis
 from simdnn.assembly.timeline import ITERATIONS, Timeline
@@ -108,9 +109,7 @@ def plot_timeline(analysis: Analysis | Estimate, iterations: int | None = None, 
     ax.set_xlim(-0.5, last + 0.5)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("cycle")
-    ax.set_title(
-        f"{loop.title} ({iterations} iteration{'s' * (iterations > 1)} drawn)", parse_math=False, fontsize="medium"
-    )
+    ax.set_title(f"{loop.title} ({counted(iterations, 'iteration')} drawn)", parse_math=False, fontsize="medium")
     ax.grid(axis="x", alpha=0.3)
     ax.set_axisbelow(True)
     line = ax.plot([], [], color=ink(), linewidth=1.6, marker="|", linestyle="none", markersize=9, label="dispatched")
@@ -166,7 +165,7 @@ def _spans(given: Any) -> tuple[list[Span], str, str]:
     if isinstance(given, Estimate):
         spans, ghz = trace.spans(given)
         scaled = [Span(s.place, s.name, s.start / ghz / 1e3, s.end / ghz / 1e3) for s in spans]
-        threads = "" if isinstance(given.machine, GpuMachine) else f", {given.threads} threads"
+        threads = "" if isinstance(given.machine, GpuMachine) else f", {counted(given.threads, 'thread')}"
         return scaled, "time (us)", title(given) + threads
     if isinstance(given, str | PathLike):
         try:

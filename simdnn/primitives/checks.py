@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from isa_models import GpuMachine, InvalidArgument, Machine, cpu_machine
 from isa_models import machine as any_machine
-from isa_models.errors import shortly, unknown_name, what_is_allowed
+from isa_models.errors import counted, shortly, unknown_name, what_is_allowed
 from isa_models.isa import caps, implied
 from isa_models.keywords import Callee, WrongCall, answering, unknown_keyword
 from simdnn.progress import unseen, working
@@ -135,7 +135,9 @@ def pair(what: str, value: Any, least: int = 1, hint: str = "") -> tuple[int, in
         number = integer(what, value, least, hint)
         return number, number
     if len(value) != 2:
-        raise InvalidArgument(f"{what}={value!r} has {len(value)} entries; one integer or (vertical, horizontal)")
+        raise InvalidArgument(
+            f"{what}={value!r} has {counted(len(value), 'entry', 'entries')}; one integer or (vertical, horizontal)"
+        )
     return integer(what, value[0], least, hint), integer(what, value[1], least, hint)
 
 
@@ -147,7 +149,9 @@ def single(what: str, value: Any, least: int = 1, hint: str = "") -> int:
     """
     entries = value if isinstance(value, (tuple, list)) else (value,)
     if len(entries) != 1:
-        raise InvalidArgument(f"{what}={value!r} has {len(entries)} entries; one integer is needed for one dimension")
+        raise InvalidArgument(
+            f"{what}={value!r} has {counted(len(entries), 'entry', 'entries')}; one integer is needed for one dimension"
+        )
     return integer(what, entries[0], least, hint)
 
 
@@ -171,7 +175,9 @@ def three(what: str, value: Any, least: int = 1, hint: str = "") -> tuple[int, i
     """
     entries = value if isinstance(value, (tuple, list)) else (value,) * 3
     if len(entries) != 3:
-        raise InvalidArgument(f"{what}={value!r} has {len(entries)} entries; one integer or 3 of them")
+        raise InvalidArgument(
+            f"{what}={value!r} has {counted(len(entries), 'entry', 'entries')}; one integer or 3 of them"
+        )
     depth, vertical, horizontal = (integer(what, v, least, hint) for v in entries)
     return depth, vertical, horizontal
 
@@ -201,7 +207,7 @@ def padding_of(value: Any) -> tuple[int, int, int, int]:
         return top, left, bottom, right
     if isinstance(value, (tuple, list)) and len(value) != 2:
         raise InvalidArgument(
-            f"padding={value!r} has {len(value)} entries; one integer, (vertical, horizontal) "
+            f"padding={value!r} has {counted(len(value), 'entry', 'entries')}; one integer, (vertical, horizontal) "
             "or (top, left, bottom, right)"
         )
     vertical, horizontal = pair("padding", value, 0)

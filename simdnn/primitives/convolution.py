@@ -8,6 +8,7 @@ from os import PathLike
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine
+from isa_models.errors import counted
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.narrow import NARROW
@@ -154,7 +155,7 @@ def _prepared(
     if ic != (wanted := group_ic * taps.groups):
         last = f"; the last dimension has {wanted}: np.moveaxis(src, -1, 1) is nchw" if src.shape[-1] == wanted else ""
         raise InvalidArgument(
-            f"src has {ic} channels, but weights {values.shape} with groups={taps.groups} take "
+            f"src has {counted(ic, 'channel')}, but weights {values.shape} with groups={taps.groups} take "
             f"{group_ic} x {taps.groups} = {wanted}{last}"
         )
     bias = arrays.bias_of(bias)
@@ -197,7 +198,9 @@ def problem_of(
     if target.library and target.library.one_factor and given.shape.integer:
         epilogue, parameters = with_one_factor(epilogue, parameters, bias, target.library.title)
     if (rows := np.size(parameters.zp_src)) not in (1, sizes["ic"]):
-        raise InvalidArgument(f"zero_points['src'] with {rows} values; allowed: 1, or {sizes['ic']}, one a channel")
+        raise InvalidArgument(
+            f"zero_points['src'] with {counted(rows, 'value')}; allowed: 1, or {sizes['ic']}, one a channel"
+        )
     refuse_strategy(given, ADDED, "a convolution on a CPU")
     problem = conv_problem(sizes, taps, given.shape, epilogue, "any" if library else tags[1], layouts)
     return (library.asked(problem, target.caps) if library and library.asked else problem), parameters

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models import InvalidArgument
+from isa_models.errors import counted
 from isa_models.formats import fmt
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array, held
@@ -64,7 +65,9 @@ def unpack_nibbles(packed: npt.NDArray[np.uint8], dtype: str, shape: int | Seque
     if max(sizes, default=0) > _LONGEST:
         raise InvalidArgument(f"shape={shape!r:.80}; sizes up to {_LONGEST} are allowed")
     if min(sizes, default=0) < 0 or packed.size != (count + 1) // 2:
-        raise InvalidArgument(f"{packed.size} bytes for shape {tuple(sizes)} of {dtype}; {(count + 1) // 2} are needed")
+        raise InvalidArgument(
+            f"{counted(packed.size, 'byte')} for shape {tuple(sizes)} of {dtype}; {(count + 1) // 2} are needed"
+        )
     nibbles = np.stack([packed & 15, packed >> 4], axis=-1).reshape(-1)[:count]
     if fmt(dtype).is_float:
         return nibbles.reshape(sizes).view(_TYPES[dtype])

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
+from isa_models.errors import counted
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.activations import power_of
 from simdnn.kernels.common.epilogue import Parameters
@@ -82,7 +83,7 @@ def _shared(kind: str, quant: Quant, channels: int, axis: int) -> tuple[int, int
         return _SHARED["common"]
     if values.ndim == 1 and values.size != channels:
         raise InvalidArgument(
-            f"post-operation {kind} with {values.size} values; allowed: 1, {channels}, or the output's"
+            f"post-operation {kind} with {counted(values.size, 'value')}; allowed: 1, {channels}, or the output's"
         )
     along = values.shape[axis] if values.ndim > 1 else values.size
     return _SHARED["per_oc"] if values.size == along == channels else _OWN

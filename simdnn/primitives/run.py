@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
-from isa_models.errors import shortly
+from isa_models.errors import counted, shortly
 from isa_models.formats import fmt
 from isa_models.isa import implied
 from isa_models.machines.shipped import own_file
@@ -31,7 +31,7 @@ from simdnn.primitives.candidates import Request
 from simdnn.primitives.checks import gpu_of, integer, one_of, target_of
 from simdnn.primitives.costs import Outlives, estimate_on_gpu, made, no_floor
 from simdnn.primitives.dispatch import Choice, check_dispatch, choose
-from simdnn.primitives.mathmode import COLD_WEIGHTS
+from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH_MODES
 from simdnn.primitives.placed import Shape
 from simdnn.primitives.reorder import Reordered, conversion
 from simdnn.primitives.resolve import Resolved
@@ -88,7 +88,7 @@ class Target:
         found, caps = target_of(machine, isa)
         count = integer("threads", threads)
         if count > found.cores:
-            said = f"threads={count}; machine {found.name!r} has {found.cores} cores"
+            said = f"threads={count}; machine {found.name!r} has {counted(found.cores, 'core')}"
             raise InvalidArgument(f"{said}, and two threads of a core (SMT) are not modelled")
         return Target(found, caps, count, one_of("engine", engine, ENGINES), check_dispatch(dispatch))
 
@@ -128,7 +128,9 @@ def attr_of(attr: object) -> Attr:
     if attr is None:
         return Attr()
     if not isinstance(attr, Attr):
-        raise InvalidArgument(f"attr={attr!r:.60}; a simdnn.Attr is needed")
+        mode = isinstance(attr, str) and attr in FPMATH_MODES
+        hint = ": simdnn.Attr(**attr)" if isinstance(attr, dict) else f": simdnn.Attr(fpmath={attr!r})" if mode else ""
+        raise InvalidArgument(f"attr={attr!r:.60}; a simdnn.Attr is needed{hint}")
     return attr
 
 

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from math import prod
 
 from isa_models import ProgramError, SimdnnError
-from isa_models.errors import OutOfRegisters
+from isa_models.errors import OutOfRegisters, counted
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import MOST_GRFS, PLATFORMS, RESERVED_GRFS, Platform
 from isa_models.instruction import TILE_ROW_BITS
@@ -232,7 +232,7 @@ class _Checker:
         """Operands by number, type and lanes, whatever registers and addresses they are."""
         definition = op.definition
         if len(op.srcs) != len(definition.operands):
-            raise self.fail(op, f"takes {len(definition.operands)} operands")
+            raise self.fail(op, f"takes {counted(len(definition.operands), 'operand')}")
         if tuple(sorted(n for n, _ in op.immediates)) != tuple(sorted(definition.immediates)):
             raise self.fail(op, f"takes the immediates {definition.immediates}")
         if not all(0 <= number <= op.definition.greatest_immediate for _, number in op.immediates):
@@ -250,7 +250,9 @@ class _Checker:
         if caps is None or not self.caps.intersection(caps):
             raise self.fail(op, f"not in {self.program.isa} at {op.width} bits")
         if definition.whole and op.lanes != definition.lanes(op.width):
-            raise self.fail(op, f"works on whole registers: {definition.lanes(op.width)} lanes of its result")
+            raise self.fail(
+                op, f"works on whole registers: {counted(definition.lanes(op.width), 'lane')} of its result"
+            )
         for operand, place in zip(definition.operands, op.srcs, strict=True):
             self.place(op, place, operand.dtype, definition.operand_lanes(operand, op.lanes))
         self.place(op, op.dst, definition.result, op.lanes)
@@ -294,7 +296,7 @@ class _Checker:
             raise self.fail(op, f"{place} should be {dtype}")
         if isinstance(place, Register):
             if place.lanes != lanes or lanes < 1:
-                raise self.fail(op, f"{place} should have {lanes} lanes")
+                raise self.fail(op, f"{place} should have {counted(lanes, 'lane')}")
             if place.bits % 8:
                 raise self.fail(op, f"{place} is no whole number of bytes")
             return

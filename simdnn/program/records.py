@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from isa_models import Instruction, ProgramError, instruction
+from isa_models.errors import counted
 from isa_models.formats import fmt
 from isa_models.frozen import Frozen
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
@@ -178,7 +179,7 @@ class Straight(tuple[Op, ...]):
     """Ops in a row, with no loop between them: what is asked of them again and again is found once."""
 
     def __repr__(self) -> str:
-        return f"Straight({len(self)} instructions; str() lists them)"
+        return f"Straight({counted(len(self), 'instruction')}; str() lists them)"
 
     def __str__(self) -> str:
         return "\n".join(map(str, self))
@@ -286,7 +287,8 @@ class Program(Record):
 
     def __repr__(self) -> str:
         count, kind = sum(1 for _ in self.ops()), self.name.partition(" ")[0]
-        return f"Program({kind!r}, {len(self.tensors)} tensors, {count} instructions; str() lists them)"
+        tensors, instructions = counted(len(self.tensors), "tensor"), counted(count, "instruction")
+        return f"Program({kind!r}, {tensors}, {instructions}; str() lists them)"
 
     def __str__(self) -> str:
         return f"{self.name}\n{listing(self.body)}"

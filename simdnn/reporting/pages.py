@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from isa_models import InvalidArgument, Machine
+from isa_models.errors import counted, shortly
 from isa_models.keywords import keywords
 from isa_models.machines.figures import figure_rows
 from isa_models.machines.provenance import CONFIDENCES
@@ -93,6 +94,8 @@ def page(name: str, content: Mapping[str, Any]) -> str:
 
 def _content(result: str | os.PathLike[str] | Mapping[str, Any] | Told) -> tuple[str, Mapping[str, Any]]:
     if isinstance(result, Mapping):
+        if not any(_tables(result)):
+            raise InvalidArgument(f"a report of {shortly(dict(result))}; the content of a file of results has rows")
         return "", result
     if hasattr(result, "to_json"):
         told = json.loads(result.to_json())
@@ -205,7 +208,7 @@ def _standing(name: str, content: Mapping[str, Any]) -> Iterator[tuple[str, str]
         if isinstance(target, Machine):
             counts = Counter(row.confidence for row in target.instructions.values())
             kinds = ", ".join(f"{counts[kind]} {kind}" for kind in CONFIDENCES if counts[kind])
-            said[f"instructions of {machine_name}"] = f"{len(target.instructions)} forms: {kinds}"
+            said[f"instructions of {machine_name}"] = f"{counted(len(target.instructions), 'form')}: {kinds}"
         tables += (
             f"<details><summary>Figures of {_text(machine_name)} and their sources</summary>{_table(rows)}</details>"
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from isa_models import InvalidArgument
+from isa_models.errors import counted
 from isa_models.keywords import keywords
 from simdnn import workers
 from simdnn.late import frames, pd
@@ -109,7 +110,7 @@ def _notes(space: Space, kept: Results, todo: list[Point], stamps: Mapping[str, 
             old, new = kept.known[point.key].stamp, stamps[point.key]
             stale[" and ".join(_WORDS[name] for name in new if old.get(name) != new[name])] += 1
     for reason, count in stale.items():
-        yield f"{count} points are computed again: {reason} has changed since"
+        yield f"computed again: {counted(count, 'point')}, as {reason} has changed since"
     yield from kept.losses
 
 

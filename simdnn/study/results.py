@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from isa_models import InvalidArgument, SimdnnError
+from isa_models.errors import counted
 from simdnn.study.points import Outcome, Stamp
 
 try:
@@ -98,9 +99,9 @@ class Results:
         """The lines that the file has lost, one each."""
         found = []
         if self.torn:
-            found.append(f"the last line of {self.path} was cut off: its {self.torn} bytes are dropped")
+            found.append(f"the last line of {self.path} was cut off: {counted(self.torn, 'byte')} dropped")
         if self.unreadable:
-            found.append(f"{self.unreadable} lines of {self.path} cannot be read and are left out")
+            found.append(f"left out: {counted(self.unreadable, 'line')} of {self.path} that cannot be read")
         return found
 
     def forget(self, keys: Iterable[str]) -> None:

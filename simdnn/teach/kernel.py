@@ -8,6 +8,7 @@ from typing import Any
 
 import simdnn
 from isa_models import Machine
+from isa_models.errors import counted
 from isa_models.machines.loader import machine
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.kernel import Kernel
@@ -103,7 +104,9 @@ def _longest(paths: list[Path]) -> int:
 
 def _name(path: Path) -> str:
     loop = path[-1]
-    return f"{'/'.join(one.var for one in path)}: {loop.extent} times {len(loop.body)} instructions"
+    return (
+        f"{'/'.join(one.var for one in path)}: {counted(loop.extent, 'time')} {counted(len(loop.body), 'instruction')}"
+    )
 
 
 def _inputs(result: Result) -> dict[str, Array]:

@@ -10,6 +10,7 @@ from math import inf, prod
 from typing import Any
 
 from isa_models import InvalidArgument
+from isa_models.errors import counted
 from isa_models.formats import fmt
 from simdnn.networks.narrow import NarrowMode
 from simdnn.networks.precision import MODES, Mode
@@ -279,7 +280,7 @@ class Finding:
         said = "; what borders cost was taken from whole networks in one mode" if learned else ""
         said = said if pairs or learned else "; borders were not priced beforehand"
         few, full = len(self.few.modes), len(self.full.modes)
-        ran = f"{few} of {_many(count)} recipes were run, in {rounds} round{'s' * (rounds > 1)}"
+        ran = f"{few} of {_many(count)} recipes were run, in {counted(rounds, 'round')}"
         notes = [
             f"{ran}, chosen by an additive model: a recipe that is better than the model says may be missing{said}"
         ]

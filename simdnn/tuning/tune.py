@@ -13,7 +13,7 @@ import numpy as np
 import isa_models
 import workloads
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
-from isa_models.errors import shortly, unknown_name
+from isa_models.errors import counted, shortly, unknown_name
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.late import frames, pd
@@ -233,7 +233,7 @@ def _subject(
         notes.append("judged on random data, seed 0: quality is that of noise, not of your data")
     judged = listed_feeds("feeds", feeds)
     given = judged if calibrate is None else listed_feeds("calibrate", calibrate)
-    counts = f"judged on {_counted(len(judged), 'feed')}; ranges are from {_counted(len(given), 'feed')}"
+    counts = f"judged on {counted(len(judged), 'feed')}; ranges are from {counted(len(given), 'feed')}"
     notes.append(overlap_of(judged, given) or f"{counts} apart from them")
     return ModelSubject(model, machine, judged, given), Judge(known, metric, not several), None, notes
 
@@ -287,10 +287,6 @@ def fetched(
     subject = ModelSubject(model, machine, data.samples, data.calibration, few, a_round=_A_ROUND, rounds=_ROUNDS)
     small = Judge(None, OwnScore(network, network.data(model, few, 0)), False) if few else None
     return subject, Judge(None, OwnScore(network, data), False), small, notes
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number > 1)}"
 
 
 def _frame(found: Finding) -> pd.DataFrame:

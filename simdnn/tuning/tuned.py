@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from isa_models import InvalidArgument
 from isa_models.alike import Alike
-from isa_models.errors import unknown_name
+from isa_models.errors import counted, unknown_name
 from simdnn import files
 from simdnn.late import pd
 from simdnn.networks.precision import MODES
@@ -145,7 +145,8 @@ class Tuned(Alike):
 
     def __repr__(self) -> str:
         kinds = ", ".join(dict.fromkeys(self.front["machine"]))
-        return f"Tuned({self.name!r} on {kinds}: {len(self.front)} recipes on the front of {len(self.runs)}; .front)"
+        front = counted(len(self.front), "recipe")
+        return f"Tuned({self.name!r} on {kinds}: {front} on the front of {len(self.runs)}; .front)"
 
     def _repr_html_(self) -> str:
         return str(self.front.to_html(max_rows=40))
@@ -167,7 +168,7 @@ def text_of(modes: Mapping[str, str]) -> str:
     most = max(layers, key=lambda mode: len(layers[mode]))
     short = len(layers[most]) > _SHORT
     return ", ".join(
-        f"{len(names)} layers {mode}" if short and mode == most else f"{' '.join(names)} {mode}"
+        f"{counted(len(names), 'layer')} {mode}" if short and mode == most else f"{' '.join(names)} {mode}"
         for mode, names in layers.items()
     )
 

@@ -277,7 +277,7 @@ def test_a_wrong_kernel_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(values, "matmul_on", wrong)
     for found in answers("--matmul", "--dt=f32,u8:s8:s32,u8:s8:u8", "4x8:8x8"):
-        assert found.status == "FAILED" and found.max_error == 1 and "1 outputs beyond" in found.reason
+        assert found.status == "FAILED" and found.max_error == 1 and "1 output beyond" in found.reason
 
 
 def test_a_crash_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

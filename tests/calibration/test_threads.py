@@ -113,7 +113,7 @@ def test_the_report(
     picture, table = tmp_path / "threads.png", tmp_path / "threads.csv"
     assert main(["verify", "--timing", "--threads", "2", "-o", str(picture)]) == 0
     said = capsys.readouterr().out
-    assert "f32: 1 shapes, 1.00 times as fast in the median, predicted 1.92" in said and "worst +92.3%" in said
+    assert "f32: 1 shape, 1.00 times as fast in the median, predicted 1.92" in said and "worst +92.3%" in said
     assert "pinned to processors 0, 1, which the system calls cores of their own, and a loop" in said
     assert picture.read_bytes()[:4] == b"\x89PNG"
     assert main(["verify", "--timing", "--threads", "3", "-o", str(table)]) == 0

@@ -130,7 +130,7 @@ def test_rows_do_not_know_each_other() -> None:
         (((17, 16), (17, 32), (16, 32)), {}, r"tile of 1 to 16 rows of 16 f32, met shape \(17, 16\)"),
         (((4, 16), (4, 16), (16, 32)), {}, r"operand a is a tile of 1 to 16 rows of 32 bf16"),
         (((4, 16), (3, 32), (16, 32)), {}, "operand a has 96 lanes"),
-        (((4, 16), (4, 32), (4, 32)), {}, "operand b has 128 lanes, 512 are needed"),
+        (((4, 16), (4, 32), (4, 32)), {}, "operand b has 128 lanes; 512 are needed"),
         (((4, 16), (4, 32), (16, 32)), {"accumulation": "pairwise"}, "one of even_odd, sequential"),
         (((4, 16), (4, 32), (16, 32)), {"imm": 1}, "not known"),
     ],

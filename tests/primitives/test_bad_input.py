@@ -103,7 +103,7 @@ CONVOLUTION: list[Case] = [
     (IMAGE, TAPS, {"dilation": 3}, InvalidArgument, "kernel of 7x7 pixels.*5x5"),
     (IMAGE, np.ones((6, 4, 6, 6), np.int8), {}, InvalidArgument, "kernel of 6x6"),
     (IMAGE, TAPS, {"padding": -1}, InvalidArgument, "padding=-1"),
-    (IMAGE, TAPS, {"padding": (1,)}, InvalidArgument, "1 entries"),
+    (IMAGE, TAPS, {"padding": (1,)}, InvalidArgument, "1 entry;"),
     (IMAGE, TAPS, {"padding": True}, InvalidArgument, "padding=True"),
     (IMAGE, TAPS, {"padding": 0.5}, InvalidArgument, "padding=0.5"),
     (IMAGE, TAPS, {"padding": 10**9, "strides": 10**9}, InvalidArgument, "padded source.*bytes"),

@@ -252,7 +252,7 @@ def test_what_a_row_depends_on(tmp_path: Path) -> None:
     assert ran == 4
     (tmp_path / "mine.toml").write_text(table.replace("\nghz = {value = 2.1", "\nghz = {value = 1.05"))
     after, ran, notes = explored(path)
-    assert ran == 4 and notes == ["4 points are computed again: the machine's table has changed since"]
+    assert ran == 4 and notes == ["computed again: 4 points, as the machine's table has changed since"]
     assert after["time_us"].to_numpy() == pytest.approx(2 * before["time_us"].to_numpy(), rel=0.2)
     kept = path.with_suffix(".jsonl")
     lines = kept.read_text().splitlines()
@@ -260,7 +260,7 @@ def test_what_a_row_depends_on(tmp_path: Path) -> None:
     record["stamp"]["simdnn"] = "0123456789abcdef"
     kept.write_text("\n".join([*lines[:-1], json.dumps(record)]) + "\n")
     _, ran, notes = explored(path)
-    assert ran == 1 and notes[1] == "1 points are computed again: this package has changed since"
+    assert ran == 1 and notes[1] == "computed again: 1 point, as this package has changed since"
 
 
 def test_numbers_come_back_as_they_were(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_a_line_that_is_no_row_is_left_out(line: str, tmp_path: Path, small: Pat
     with small.with_suffix(".jsonl").open("a") as file:
         file.write(line + "\n")
     _, ran, notes = explored(small)
-    assert ran == 0 and notes[1].startswith("1 lines of")
+    assert ran == 0 and notes[1].startswith("left out: 1 line of")
 
 
 def test_other_files_are_left_alone(tmp_path: Path, small: Path) -> None:
@@ -416,7 +416,7 @@ def test_command(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     content = json.loads(capsys.readouterr().out)
     assert content["axes"] == ["m", "mode"] and len(content["points"]) == 4 and "known from" in content["notes"][0]
     assert main(["study", str(tmp_path / "none.toml")]) == 2
-    assert "expected a readable file" in capsys.readouterr().err
+    assert "is not there; a TOML file is needed" in capsys.readouterr().err
     small.write_text(SMALL.replace('"f32", "int8-vnni"', '"f33"'))
     assert main(["study", str(small)]) == 2 and capsys.readouterr().err.count("\n") == 1
 

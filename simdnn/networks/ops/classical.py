@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument
+from isa_models.errors import counted
 from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
@@ -149,7 +150,7 @@ def label_encoder(k: Kernels, node: Node, x: Array) -> Array:
     """One value for another by a table; what the table lacks becomes the default."""
     keys, _, _ = _table(node, "keys")
     values, dtype, default = _table(node, "values")
-    need(len(keys) == len(values), f"{len(keys)} keys and {len(values)} values")
+    need(len(keys) == len(values), f"{counted(len(keys), 'key')} and {counted(len(values), 'value')}")
     known = dict(zip(keys, values, strict=True))
     of_nan = next((value for key, value in known.items() if key != key), default)  # NaN equals no key, itself included
     found = [of_nan if v != v else known.get(v, default) for v in x.reshape(-1).tolist()]

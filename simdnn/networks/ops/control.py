@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented, UnknownTiming
+from isa_models.errors import counted
 from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Graph, Node
@@ -50,7 +51,7 @@ def _unending(body: Graph) -> bool:
 def loop(k: Kernels, node: Node, trips: Array | None, condition: Array | None, *carried: Array) -> tuple[Any, ...]:
     """The body takes the turn, the condition and what is carried; what it gives besides is stacked."""
     body = _graph(node, "body")
-    need(len(body.inputs) == 2 + len(carried), f"a body of {len(body.inputs)} inputs for {2 + len(carried)}")
+    need(len(body.inputs) == 2 + len(carried), f"a body of {counted(len(body.inputs), 'input')} for {2 + len(carried)}")
     most = None if trips is None else int(trips.reshape(()))
     going = True if condition is None else _truth(k, condition)
     if going and _unending(body) and (most is None or most > _MOST_TURNS):

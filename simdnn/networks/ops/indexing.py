@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import UnknownTiming
+from isa_models.errors import counted
 from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
@@ -258,7 +259,7 @@ def cumulate(k: Kernels, node: Node, x: Array, axis: Array) -> Array:
 def center_crop_pad(k: Kernels, node: Node, x: Array, wanted: Array) -> Array:
     sizes = ints(wanted, "shape")
     axes = [axis_of(a, x.ndim) for a in node.integers("axes", list(range(x.ndim)))]
-    need(len(sizes) == len(axes), f"{len(sizes)} sizes for {len(axes)} axes")
+    need(len(sizes) == len(axes), f"{len(sizes)} sizes for {counted(len(axes), 'axis', 'axes')}")
     shape = list(x.shape)
     source, dest = [slice(None)] * x.ndim, [slice(None)] * x.ndim
     for axis, size in zip(axes, sizes, strict=True):

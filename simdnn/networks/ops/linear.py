@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isa_models import Unimplemented
+from isa_models.errors import counted
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.windows import ImageWindows, window_count
@@ -313,7 +314,7 @@ def conv_transpose(k: Kernels, node: Node, x: Array, w: Array, bias: Array | Non
     channels = w.shape[1]
     need(
         groups > 0 and x.shape[1] == w.shape[0] and x.shape[1] % groups == 0,
-        f"{x.shape[1]} channels, weights {w.shape}",
+        f"{counted(x.shape[1], 'channel')}, weights {w.shape}",
     )
     k.allocate((x.shape[0], groups * channels, *full), x.dtype, shadowed=not k.values)
     inside = x.shape[1] // groups

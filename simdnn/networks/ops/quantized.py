@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from isa_models import Unimplemented
+from isa_models.errors import counted
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
@@ -301,7 +302,10 @@ def integer_convolution(
         total = convolve(k, node, x, w, attr=attr)
     if w_zero is None or not w_zero.any():
         return total
-    need(w_zero.size in (1, w.shape[0]), f"{w_zero.size} weight zero points for {w.shape[0]} channels")
+    need(
+        w_zero.size in (1, w.shape[0]),
+        f"{counted(w_zero.size, 'weight zero point')} for {counted(w.shape[0], 'channel')}",
+    )
     ones = np.ones((1, *w.shape[1:]), np.int8)
     groups = node.integer("group", 1)
     every = np.repeat(ones, groups, 0)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.errors import what_is_known
+from isa_models.errors import counted, what_is_known
 from isa_models.plugins import Registry, with_failures
 from simdnn.networks.model import Node
 from simdnn.networks.ops.function import schema_of
@@ -103,7 +103,7 @@ def need(condition: bool, message: str) -> None:
 
 def axis_of(axis: int, rank: int, extra: int = 0) -> int:
     """A non-negative axis of an array of `rank` dimensions."""
-    need(-rank - extra <= axis < rank + extra, f"axis {axis} of an array with {rank} dimensions")
+    need(-rank - extra <= axis < rank + extra, f"axis {axis} of an array with {counted(rank, 'dimension')}")
     return axis % (rank + extra) if rank + extra else 0
 
 

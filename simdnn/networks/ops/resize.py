@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from isa_models.errors import counted
 from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
@@ -173,7 +174,10 @@ def _target(
     """Output sizes and scales of the axes."""
     lengths = [x.shape[a] for a in axes]
     if factors is not None and factors.size:
-        need(factors.size == len(axes) and bool((factors > 0).all()), f"{factors.size} scales for {len(axes)} axes")
+        need(
+            factors.size == len(axes) and bool((factors > 0).all()),
+            f"{counted(factors.size, 'scale')} for {counted(len(axes), 'axis', 'axes')}",
+        )
         scales = [float(s) for s in factors]
         return [
             int(np.floor(np.float32(n) * s)) for n, s in zip(lengths, factors.astype(np.float32), strict=True)

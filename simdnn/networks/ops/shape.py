@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
+from isa_models.errors import counted
 from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
@@ -33,7 +34,7 @@ def parameter(node: Node, name: str, given: Array | None, since: int) -> list[in
 
 def view(k: Kernels, x: Array, shape: Sequence[int]) -> Array:
     """x in another shape with as many elements; shadows stay shadows."""
-    need(prod(shape) == x.size, f"{x.size} elements of shape {x.shape} do not make {tuple(shape)}")
+    need(prod(shape) == x.size, f"{counted(x.size, 'element')} of shape {x.shape} for {tuple(shape)}")
     if not k.values and is_float(x.dtype) and x.size and not x.flags.owndata and set(x.strides) <= {0}:
         return shadow(shape, x.dtype)
     return x.reshape(tuple(shape))
@@ -87,7 +88,7 @@ def reshape(k: Kernels, node: Node, x: Array, wanted: Array | None = None) -> Ar
         sizes = [x.shape[i] if s == 0 else s for i, s in enumerate(sizes)]
     if -1 in sizes:
         others = prod(s for s in sizes if s != -1)
-        need(others > 0 and x.size % others == 0, f"{x.size} elements do not make {sizes}")
+        need(others > 0 and x.size % others == 0, f"{counted(x.size, 'element')} for {sizes}")
         sizes[sizes.index(-1)] = x.size // others
     return view(k, x, sizes)
 
@@ -123,7 +124,7 @@ def unsqueeze(k: Kernels, node: Node, x: Array, axes: Array | None = None) -> Ar
 @operator("Transpose")
 def transpose(k: Kernels, node: Node, x: Array) -> Array:
     order = node.integers("perm", list(range(x.ndim))[::-1])
-    need(sorted(order) == list(range(x.ndim)), f"perm {order} of an array with {x.ndim} dimensions")
+    need(sorted(order) == list(range(x.ndim)), f"perm {order} of an array with {counted(x.ndim, 'dimension')}")
     return transposed(k, x, order)
 
 
@@ -156,7 +157,9 @@ def split(k: Kernels, node: Node, x: Array, lengths: Array | None = None) -> tup
     length = x.shape[axis]
     if sizes is None:
         parts = node.integer("num_outputs", len(node.outputs))
-        need(0 < parts == len(node.outputs), f"num_outputs={parts} of a node with {len(node.outputs)} outputs")
+        need(
+            0 < parts == len(node.outputs), f"num_outputs={parts} of a node with {counted(len(node.outputs), 'output')}"
+        )
         each = -(-length // parts)
         sizes = [min(each, length - i * each) for i in range(parts)]
     need(sum(sizes) == length and min(sizes) >= 0, f"split {sizes} of a dimension of {length}")
@@ -225,7 +228,7 @@ def tile(k: Kernels, node: Node, x: Array, repeats: Array, axis: Array | None = 
         count[int(np.asarray(axis).reshape(-1)[0])] = int(np.asarray(repeats).reshape(-1)[0])
     else:
         count = _sizes(ints(repeats, "repeats"))
-    need(len(count) == x.ndim, f"{len(count)} repeats for {x.ndim} dimensions")
+    need(len(count) == x.ndim, f"{counted(len(count), 'repeat')} for {counted(x.ndim, 'dimension')}")
     k.allocate([n * c for n, c in zip(x.shape, count, strict=True)], x.dtype)
     return k.moved(np.tile(x, count), x.shape[-1] if x.ndim else 1)
 
@@ -239,7 +242,10 @@ def pad(
     need(amounts is not None, "no pads")
     amounts = amounts or []
     where = [axis_of(a, x.ndim) for a in ints(axes, "axes")] if axes is not None else list(range(x.ndim))
-    need(len(amounts) == 2 * len(where), f"{len(amounts)} pads for {len(where)} dimensions; two for each")
+    need(
+        len(amounts) == 2 * len(where),
+        f"{counted(len(amounts), 'pad')} for {counted(len(where), 'dimension')}; two for each",
+    )
     fill = (
         node.number("value", 0.0) if node.version < 11 else 0 if value is None or value.size == 0 else value.reshape(())
     )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from isa_models import InvalidArgument
+from isa_models.errors import counted
 from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
@@ -143,7 +144,7 @@ def tf_idf_vectorizer(k: Kernels, node: Node, x: Array) -> Array:
     known = _grams(node, shortest, longest)
     need(max(known.values(), default=0) < len(places), f"{len(places)} ngram_indexes for more n-grams")
     given = node.get("weights") or [1.0] * len(places)
-    need(len(given) == len(places), f"{len(given)} weights for {len(places)} n-grams")
+    need(len(given) == len(places), f"{counted(len(given), 'weight')} for {len(places)} n-grams")
     weights = np.array([1.0] * len(places) if mode == "TF" else given, np.float32)
     counts = np.zeros((x.shape[0] if x.ndim == 2 else 1, max(places) + 1), np.float32)
     for row, line in zip(counts, x.reshape(len(counts), -1).tolist(), strict=True):
