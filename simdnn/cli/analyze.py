@@ -214,8 +214,8 @@ def _code(typed: str) -> str | Path:
 
     began = re.match(r"\s*(?:[.\w]+:\s+)?(\w+)(\s|$)", typed.lower())  # behind a label, if there is one
     words = re.findall(r"\w+", typed.lower())
-    is_code = began and (began[1] in MNEMONICS or not REGISTERS.isdisjoint(words[1:]) or is_statement(typed.lower()))
-    is_code = is_code or re.match(r"\w+\s+[^\s,]+,", typed)  # another CPU's, which the assembler refuses by name
+    ours = began and (began[1] in MNEMONICS or not REGISTERS.isdisjoint(words[1:]) or is_statement(typed.lower()))
+    is_code = ours or re.match(r"\w+\s+[^\s,]+,", typed)  # another CPU's, which the assembler refuses by name
     if not typed.strip():
         return typed  # Path("") is the folder that one stands in
     return typed if is_code and not Path(typed).exists() else Path(typed)

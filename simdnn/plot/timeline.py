@@ -154,9 +154,8 @@ def plot_spans(given: Any, ax: Axes | None = None) -> Axes:
         ax.set_title(name, parse_math=False, fontsize="medium")
     ax.grid(axis="x", alpha=0.3)
     ax.set_axisbelow(True)
-    legend(
-        ax, [Patch(facecolor=face, hatch=hatch, edgecolor="white", label=what) for what, (face, hatch) in looks.items()]
-    )
+    if len(looks) > 1:
+        legend(ax, [Patch(facecolor=f, hatch=h, edgecolor="white", label=what) for what, (f, h) in looks.items()])
     return ax
 
 
