@@ -195,7 +195,7 @@ class Decoder:
         branch = raw.flow_control in _BRANCHES
         sources = operand_registers(raw)
         pair = sources[-2:] if memory is None else []
-        form = "rel" if branch else "-" if called else self._form(raw, mnemonic, memory)
+        form = "rel" if branch else "-" if called else self._form(raw, mnemonic)
         if stack and form in _STACKED.get(mnemonic, ()):  # the stack engine moves rsp at no cost
             form = _STACKED[mnemonic][form]
             if memory and form == "m64,m64":  # the operand that it names; no other has the bytes of the stack
@@ -288,7 +288,7 @@ class Decoder:
         return MemoryOperand(base, index, first.scale, displacement, size, load, store)
 
     @staticmethod
-    def _form(raw: Any, mnemonic: str, memory: MemoryOperand | None) -> str:
+    def _form(raw: Any, mnemonic: str) -> str:
         if mnemonic in ("nop", "endbr64"):
             return "r64"
         parts = []

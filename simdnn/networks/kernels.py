@@ -266,7 +266,7 @@ class Kernels:
         oc, _, *planes, kh, kw = weights.shape
         if into is None and self._by_vectors(src, weights, options):
             return self.convolved_as_products(ImageWindows.of(src.shape, weights.shape, **options), src, weights, bias)
-        target = self._for_convolution(src, weights)
+        target = self._for_convolution(src)
         if not self.values:
             types = f"{label(src.dtype)}:{label(weights.dtype)}:{dst or _default_dst(src)}"
             sizes = {"mb": mb, "ic": ic, "ih": ih, "iw": iw, "oc": oc, "kh": kh, "kw": kw}
@@ -283,7 +283,7 @@ class Kernels:
         self._noted(result, weights)
         return result.output
 
-    def _for_convolution(self, src: Array, weights: Array) -> Target:
+    def _for_convolution(self, src: Array) -> Target:
         """Where a convolution runs: of floats by the row that a library takes for weights that are no constants."""
         library, varies = self.target.library, not (self.constant_weights and self.constant_bias)
         if library is None or not (self.runs_models and varies and is_float(src.dtype)):

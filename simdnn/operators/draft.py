@@ -197,13 +197,13 @@ class Draft(Followed):
             said = "missing: what the destination held" if ending.into is None else "given, yet no 'sum' reads it"
             raise InvalidArgument(f"into is {said}")
         for place, op in enumerate(ending.post_ops):
-            x = self._after(x, op, place, ending.into, dst)
+            x = self._after(x, op, place, ending.into)
         points = ending.zero_points or {}
         if multiplied and scale is not None:
             x, scale = self.add("Mul", x, self.number(scale)), None
         return self._rounded(x, dst, scale, points.get("dst"))
 
-    def _after(self, x: str, op: Any, place: int, into: Array | None, dst: str) -> str:
+    def _after(self, x: str, op: Any, place: int, into: Array | None) -> str:
         name, *given = (op,) if isinstance(op, str) else op
         one_of("post-operation", name, (*ELTWISE, *BINARY, "prelu", "select", "sum"))
         if name in ELTWISE:

@@ -4,7 +4,7 @@ there): MultiHeadAttention, GroupQueryAttention, and the rotations of RotaryEmbe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -118,17 +118,14 @@ def group_query_attention(
     """
     refuse_flags(node, ("sliding_window_cache", "kv_cache_bit_width"))
     need(not any(a is not None for a in more), "scales of keys and values, or weights of their norms; none work")
+    if wanted(node, 3):
+        raise Unimplemented("scores as an output of GroupQueryAttention; outputs of values work")
     batch, steps, width = query.shape
     heads, groups = node.integer("num_heads"), node.integer("kv_num_heads")
     size = width // (heads + 2 * groups if key is None else max(1, heads))
     need(heads > 0 and groups > 0 and heads % groups == 0, f"{heads} heads by {groups} of keys")
     if key is None or value is None:
-        ends = [heads * size, (heads + groups) * size]
-        query, key, value = (
-            np.split(query, ends, 2)
-            if k.values
-            else (shadow((batch, steps, n * size), F32) for n in (heads, groups, groups))
-        )
+        query, key, value = _parted(k, query, [n * size for n in (heads, groups, groups)])
     query, key, value = split(k, query, heads), split(k, key, groups), split(k, value, groups)
     ahead = 0 if past_key is None else past_key.shape[2]
     total = int(longest.reshape(-1)[0]) if k.values else ahead + steps
@@ -150,24 +147,28 @@ def group_query_attention(
     form = AttentionForm(scale_of(node, size), onto, cap=node.number("softcap", 0.0), sink=own, inverse=True)
     given = (grouped(k, query, groups), *(view(k, a, (batch * groups, 1, *a.shape[2:])) for a in kept))
     seen_from = node.integer("local_window_size", -1)
-    plain = not form.cap and own is None and not wanted(node, 3) and not node.get(HALVES)
+    plain = not form.cap and own is None and not node.get(HALVES)
     tiled = k.runs_models and total > 1 and plain
-    found = []
-    for first, last in _alike(ends_at):
-        part = slice(first * groups, last * groups)
-        reach, past = int(ends_at[first]), int(before[first])
+
+    def of_images(first: int, last: int) -> Array:
+        """What images of equal length attend to."""
+        part, reach, past = slice(first * groups, last * groups), int(ends_at[first]), int(before[first])
         one = _part(form, part, reach, _seen(steps, reach, past, seen_from))
         mine = (given[0][part], given[1][part, :, :reach], given[2][part, :, :reach])
-        if tiled and steps == 1:
-            found.append(of_one_query(k, *mine, one))
-        elif tiled:
-            found.append(in_tiles(k, *mine, one, past))
-        else:
-            found.append(attended(k, *mine, one)[0])
+        if not tiled:
+            return attended(k, *mine, one)[0]
+        return of_one_query(k, *mine, one) if steps == 1 else in_tiles(k, *mine, one, past)
+
+    found = [of_images(first, last) for first, last in _alike(ends_at)]
     whole = found[0] if len(found) == 1 else _stacked(k, found)
-    if wanted(node, 3):
-        raise Unimplemented("scores as an output of GroupQueryAttention; outputs of values work")
     return _outputs(node, joined(k, whole, batch), *kept)
+
+
+def _parted(k: Kernels, packed: Array, widths: list[int]) -> Iterable[Array]:
+    """Arrays that lie beside each other in the last dimension, by their widths."""
+    if k.values:
+        return np.split(packed, np.cumsum(widths[:-1]), 2)
+    return [shadow((*packed.shape[:2], width), F32) for width in widths]
 
 
 def _stacked(k: Kernels, parts: list[Array]) -> Array:

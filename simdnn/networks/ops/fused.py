@@ -30,6 +30,7 @@ from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.types import label, limits
 
 Stored = tuple[Array, Array, Array | None]  # integers, their scale, their zero point
+Target = tuple[Array | None, Array | None]  # the scale and zero point that the pattern ends with; no scale: in floats
 
 
 @operator("QConv", "QMatMul", domain="simdnn")
@@ -94,7 +95,7 @@ def _of_volume(
     source: Stored,
     weights: Stored,
     bias: Array | None,
-    target: tuple[Array | None, Array | None],
+    target: Target,
     relu: bool,
 ) -> Array:
     """A convolution over three dimensions: integer sums of several kernels, then what one kernel has behind its own."""
@@ -109,7 +110,7 @@ def _of_volume(
         return scaled.maximum(0.0) if relu else scaled
 
     result = k.map(formula, total, factor, *added, dst=F32, name="dequantize")
-    return result if target[0] is None else quantize_linear(k, node, result, target[0], target[1])
+    return _behind(k, node, result, target, False)
 
 
 def _cutting(call: Call) -> Call:
@@ -124,7 +125,7 @@ def _by_operators(
     weights: Stored,
     bias: Array | None,
     bias_integers: Array | None,
-    target: tuple[Array | None, Array | None],
+    target: Target,
     relu: bool,
 ) -> Array:
     """The pattern as onnxruntime runs it: QLinearConv, QLinearMatMul or QGemm, with an s32 bias, where a QuantizeLinear
@@ -144,17 +145,13 @@ def _by_operators(
     if blocked and node.op == "QMatMul":
         rows = dequantize_linear(k, node, *source)
         result = as_library(k, rows.reshape(-1, w.shape[0]), of_columns(w, w_scale, w_zero), bias, INTEGERS)
-        result = result.reshape(*rows.shape[:-1], w.shape[1])
-        result = k.map(lambda v: v.maximum(0.0), result, name="relu") if relu else result
-        return result if y_scale is None else quantize_linear(k, node, result, y_scale, y_zero)
+        return _behind(k, node, result.reshape(*rows.shape[:-1], w.shape[1]), target, relu)
     if y_scale is None and k.followed:  # floats or integers, by the shape of what is added
         k = replace(k, followed="other")
     if bias is not None and not node.integer("fixed", 1) and x.ndim != 2:  # which is added by itself
         alone = replace(k, followed="")
         found = _by_operators(alone, node, source, weights, None, None, (None, None), False)
-        found = k.map(lambda v, b: v + b, found, bias, name="add")
-        found = k.map(lambda v: v.maximum(0.0), found, name="relu") if relu else found
-        return found if y_scale is None else quantize_linear(k, node, found, y_scale, y_zero)
+        return _behind(k, node, k.map(lambda v, b: v + b, found, bias, name="add"), target, relu)
     if cuts or left or other or signed_source or y_scale is not None and dtype != x.dtype:
         return _fused_in_f32(k, node, source, weights, bias, target, relu)
     convolves = node.op == "QConv"
@@ -193,7 +190,7 @@ def _fused_in_f32(
     source: Stored,
     weights: Stored,
     bias: Array | None,
-    target: tuple[Array | None, Array | None],
+    target: Target,
     relu: bool,
 ) -> Array:
     """The pattern as it is written."""
@@ -202,5 +199,10 @@ def _fused_in_f32(
     if k.runs_models:  # which dequantizes weights as it runs, as they lie, and so packs none ahead
         k = replace(k, constant_weights=False, transposed=("wei",) if node.integer("turned", 0) else ())
     result = convolve(k, node, x, w, bias) if node.op == "QConv" else products(k, x, w, bias)
-    result = k.map(lambda v: v.maximum(0.0), result, name="relu") if relu else result
-    return result if target[0] is None else quantize_linear(k, node, result, target[0], target[1])
+    return _behind(k, node, result, target, relu)
+
+
+def _behind(k: Kernels, node: Node, x: Array, target: Target, relu: bool) -> Array:
+    """Floats as the pattern ends: cut at 0 where it has a Relu, quantized where it has a scale for that."""
+    x = k.map(lambda v: v.maximum(0.0), x, name="relu") if relu else x
+    return x if target[0] is None else quantize_linear(k, node, x, target[0], target[1])

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.errors import counted
-from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
 from simdnn.networks.kernels import FLOATS, Kernels, shadow
 from simdnn.networks.model import Node
-from simdnn.networks.narrow import FORMS, Scales
 from simdnn.networks.ops.elementwise import cast_to, has_kernel, narrowed
-from simdnn.networks.ops.linear import checked_conv, converted, convolve, image_windows, in_floats, with_attr
-from simdnn.networks.ops.nbits import INTEGERS, CodeBlocks, as_library, by_floats, unpacked
+from simdnn.networks.ops.linear import checked_conv, convolve, image_windows, with_attr
 from simdnn.networks.ops.registry import axis_of, need, operator
-from simdnn.networks.ops.shape import padded, view
+from simdnn.networks.ops.shape import view
 from simdnn.networks.types import element, is_float, label, limits
-from simdnn.primitives import Attr, Quant
+from simdnn.primitives import Attr
 
 F16, F32 = np.dtype(np.float16), np.dtype(np.float32)
 #: operators, whatever their domain, that multiply integers, and which input their weights are
@@ -368,125 +363,3 @@ def qlinear_conv(
         total = k.plain((total.astype(np.int64) + added).astype(np.int32), total, added)
     factor = x_scale.astype(F32) * w_scale.astype(F32) / y_scale.astype(F32)
     return requantize_sums(k, total, factor.reshape(channel), y_zero)
-
-
-# -- weights of a few bits --------------------------------------------------------------------------------------------
-@operator("MatMulNBits", domain="com.microsoft")
-def matmul_nbits(
-    k: Kernels,
-    node: Node,
-    a: Array,
-    b: Array,
-    scales: Array,
-    zeros: Array | None = None,
-    groups: Array | None = None,
-    bias: Array | None = None,
-) -> Array:
-    """a x weights of 2, 4 or 8 bits in groups along K, decompressed by the kernel that the math mode allows; made
-    floats ahead where they have 2 bits or zero points in floats, or where `groups` tells the group of each k.
-    """
-    inner, columns = node.integer("K"), node.integer("N")
-    width, block, level = node.integer("bits", 4), node.integer("block_size"), node.integer("accuracy_level", 0)
-    need(
-        width in (2, 4, 8) and block >= 16 and inner > 0 and columns > 0,
-        f"bits={width}, block_size={block}, K={inner}, N={columns}",
-    )
-    blocks = -(-inner // block)
-    need(
-        b.size == columns * blocks * block * width // 8,
-        f"{b.size} bytes of weights for K={inner}, N={columns}, block_size={block}",
-    )
-    w = unpacked(b.reshape(columns, -1), width).T
-    scale = scales.reshape(columns, blocks).T.astype(np.float32)
-    if zeros is None:
-        zero = np.full((blocks, columns), 1 << (width - 1), np.uint8)
-    elif is_float(zeros.dtype):
-        zero = zeros.reshape(columns, blocks).T
-    else:
-        zero = unpacked(zeros.reshape(columns, -1), width)[:, :blocks].T
-    added = None if bias is None else converted(k, bias, F32)
-    grouped = groups is not None and groups.size > 0
-    if grouped or width == 2 or is_float(zero.dtype):
-        if k.runs_models and (width == 2 and level == INTEGERS or width == 8 or grouped and zeros is not None):
-            raise Unimplemented(
-                f"MatMulNBits of {width} bits, accuracy_level={level}{', g_idx' * grouped}: onnxruntime has none of 8 "
-                "bits with g_idx or zero points in floats, and its order for 2 bits at level 4, and for g_idx beside "
-                "zero points, is not known; 2 bits at other levels, and 4 bits with one of the two, work"
-            )
-        of = np.asarray(groups).reshape(-1)[:inner] if grouped else np.arange(inner) // block
-        need(of.size == inner and 0 <= int(of.min()) and int(of.max()) < blocks, f"g_idx for {blocks} groups")
-        rows = converted(k, a, F32).reshape(-1, inner)
-        result = by_floats(
-            k, rows, np.ascontiguousarray(w[:inner].T), scale[of].T, zero[of].T, added, grouped or is_float(zero.dtype)
-        )
-        return converted(k, result.reshape(*a.shape[:-1], columns), a.dtype)
-    if k.runs_models:
-        blocked = CodeBlocks(width, block, np.ascontiguousarray(w.T), scale.T, None if zeros is None else zero.T)
-        rows = converted(k, a, F32).reshape(-1, inner)
-        result = as_library(k, rows, blocked, added, level)
-        return converted(k, result.reshape(*a.shape[:-1], columns), a.dtype)
-    storage = np.dtype(ml_dtypes.uint4 if width == 4 else np.uint8)
-    attr = replace(
-        k.attr,
-        apply_to_int=True,
-        scales={"wei": Quant(np.ascontiguousarray(scale), groups=(block, 1))},
-        zero_points={"wei": Quant(np.ascontiguousarray(zero.astype(storage)), groups=(block, 1))},
-    )
-    flat = in_floats(k, a).reshape(-1, inner)
-    if missing := -inner % block:  # what fills the last block meets zeros
-        flat = padded(k, flat, [0, 0], [0, missing], "constant")
-    result = k.matmul(flat, np.ascontiguousarray(w).astype(storage), added, attr=attr, dst="f32")
-    return converted(k, result.reshape(*a.shape[:-1], columns), a.dtype)
-
-
-@operator("MatMulBlocks", domain="simdnn")
-def matmul_blocks(
-    k: Kernels,
-    node: Node,
-    a: Array,
-    codes: Array,
-    scales: Array,
-    common: Array | None = None,
-    bias: Array | None = None,
-) -> Array:
-    """a x weights (K, N) of narrow floats, with one scale, one a column, or one for each run of k in a column.
-
-    `common` is a factor of all sums. An attribute `dtype` names the type of codes that are bytes, as ONNX lacks it;
-    `source` the form that a is quantized to as it comes (`simdnn.networks.narrow`).
-    """
-    if kind := node.text("dtype", ""):
-        need(codes.dtype == np.uint8, f"{label(codes.dtype)} codes with dtype={kind!r}; u8 bytes of them are")
-        codes = codes.view(fmt(kind).dtype)
-    inner, columns = codes.shape
-    need(scales.ndim < 2 or inner % len(scales) == 0, f"scales {scales.shape} of weights {codes.shape}")
-    quant = Quant(scales, mask=0 if scales.size == 1 else 2)
-    if scales.ndim == 2:
-        quant = Quant(scales, mask=3, groups=(inner // len(scales), 1), dtype=label(scales.dtype))
-    given: Scales = {"wei": quant} | ({} if common is None else {"src": Quant(common)})
-    added = None if bias is None else converted(k, bias, F32)
-    rows = in_floats(k, a).reshape(-1, inner)
-    if name := node.text("source", ""):
-        need(name in FORMS, f"source={name!r}; {', '.join(FORMS)} are")
-        rows, given = k.quantized(rows, FORMS[name], given)
-    attr = replace(k.attr, apply_to_int=False, scales=given)
-    result = k.matmul(rows, codes, added, attr=attr, dst="f32")
-    return converted(k, result.reshape(*a.shape[:-1], columns), a.dtype)
-
-
-@operator("ConvBlocks", domain="simdnn")
-def conv_blocks(k: Kernels, node: Node, x: Array, codes: Array, scales: Array, bias: Array | None = None) -> Array:
-    """A convolution with weights of narrow floats that have one scale, or one an output channel.
-
-    An attribute `source` names the form that x is quantized to as it comes, one without blocks. Where no kernel has
-    such weights beside a source as it is, they are the floats that they stand for, made ahead of time.
-    """
-    given: Scales = {"wei": Quant(scales, mask="common" if scales.size == 1 else "per_oc")}
-    source = in_floats(k, x)
-    if name := node.text("source", ""):
-        need(name in FORMS and not FORMS[name].group, f"source={name!r}; a form of one scale is")
-        lines, given = k.quantized(source.reshape(x.shape[0] * x.shape[1], -1), FORMS[name], given)
-        source = lines.reshape(x.shape)
-    with contextlib.suppress(*([] if name else [Unimplemented])):
-        return convolve(k, node, source, codes, bias, attr=replace(k.attr, apply_to_int=False, scales=given))
-    factor = scales.reshape(-1, *[1] * (codes.ndim - 1)).astype(F32)
-    return convolve(k, node, source, codes.astype(F32) * factor, bias)

@@ -46,6 +46,8 @@ def _last(name: str, act: Formula, library: Library | None) -> Formula:
 
 
 LSTM = ["Sigmoid", "Tanh", "Tanh"]  # activations
+_WITH_BETA = ("affine", "scaledtanh", "hardsigmoid")
+_WITH_ALPHA = (*_WITH_BETA, "leakyrelu", "elu", "thresholdedrelu")
 
 
 def _without_packing(k: Kernels, x: Array, weights: Array, first: Array | None) -> Array:
@@ -82,8 +84,20 @@ class Layer:
         self.fused = library is None or library.fuses_functions
         self.x = x.transpose(1, 0, 2) if self.batch_first else x
         need(self.x.ndim == 3 and w.ndim == 3 and r.ndim == 3, f"shapes {x.shape}, {w.shape}, {r.shape}")
-        self.steps, self.batch, _ = self.x.shape
         self.w, self.r, self.gates = w, r, gates
+        self._find_sizes(node)
+        self.has_bias = bias is not None
+        self.bias = np.zeros((len(w), 2 * gates * self.hidden), x.dtype) if bias is None else bias
+        need(self.bias.shape == (len(w), 2 * gates * self.hidden), f"a bias of shape {self.bias.shape}")
+        self.lengths = np.full(self.batch, self.steps, np.int64) if lengths is None else lengths.astype(np.int64)
+        self.starts = [self._state(start) for start in starts]
+        self._find_activations(node, defaults, library)
+        self.clip = node.get("clip")
+
+    def _find_sizes(self, node: Node) -> None:
+        """Steps, batch, hidden size and directions, which the weights have to fit."""
+        w, r, gates = self.w, self.r, self.gates
+        self.steps, self.batch, _ = self.x.shape
         self.hidden = node.integer("hidden_size", r.shape[2])
         direction = node.text("direction", "forward")
         self.directions = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}.get(direction, [])
@@ -92,36 +106,29 @@ class Layer:
             w.shape[1:] == (gates * self.hidden, self.x.shape[2]) and r.shape[1:] == (gates * self.hidden, self.hidden),
             f"weights of shape {w.shape} and {r.shape} for hidden_size={self.hidden}",
         )
-        self.bias = np.zeros((len(w), 2 * gates * self.hidden), x.dtype) if bias is None else bias
-        self.has_bias = bias is not None
-        need(self.bias.shape == (len(w), 2 * gates * self.hidden), f"a bias of shape {self.bias.shape}")
-        self.lengths = np.full(self.batch, self.steps, np.int64) if lengths is None else lengths.astype(np.int64)
-        shape = (len(w), self.batch, self.hidden)
-        self.starts = []
-        for start in starts:
-            value = (
-                np.zeros(shape, x.dtype) if start is None else start.transpose(1, 0, 2) if self.batch_first else start
-            )
-            need(value.shape == shape, f"an initial state of shape {value.shape}; {shape} is needed")
-            self.starts.append(value)
+
+    def _state(self, given: Array | None) -> Array:
+        """A state that the layer starts from: (directions, batch, hidden), zeros where none is given."""
+        shape = (len(self.w), self.batch, self.hidden)
+        if given is None:
+            return np.zeros(shape, self.x.dtype)
+        state = given.transpose(1, 0, 2) if self.batch_first else given
+        need(state.shape == shape, f"an initial state of shape {state.shape}; {shape} is needed")
+        return state
+
+    def _find_activations(self, node: Node, defaults: list[str], library: Library | None) -> None:
+        """The activations of all gates, and their forms for a last gate; numbers go to those that take some."""
         names = node.get("activations", defaults * len(self.directions))
         alphas, betas = (iter(node.get(n, [])) for n in ("activation_alpha", "activation_beta"))
-        taking = ("affine", "leakyrelu", "scaledtanh", "hardsigmoid", "elu", "thresholdedrelu")
-        both = ("affine", "scaledtanh", "hardsigmoid")
         own = library.gates if library else {}
-        if self.plain and k.target.library is not None:
-            own = k.target.library.plain_gates
-        self.activations = [
-            _activation(
-                n,
-                next(alphas, None) if n.lower() in taking else None,
-                next(betas, None) if n.lower() in both else None,
-                own,
-            )
-            for n in names
-        ]
+        if self.plain and self.k.target.library is not None:
+            own = self.k.target.library.plain_gates
+        self.activations = []
+        for name in names:
+            alpha = next(alphas, None) if name.lower() in _WITH_ALPHA else None
+            beta = next(betas, None) if name.lower() in _WITH_BETA else None
+            self.activations.append(_activation(name, alpha, beta, own))
         self.last = [_last(n, act, library) for n, act in zip(names, self.activations, strict=True)]
-        self.clip = node.get("clip")
 
     def clipped(self, v: Element) -> Element:
         return v if self.clip is None else v.minimum(float(self.clip)).maximum(-float(self.clip))
