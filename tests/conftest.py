@@ -23,7 +23,7 @@ settings.load_profile("quick")
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays to the end, so the garbage collector need not walk it again and again.
+    """Collected tests stay to the end, so the garbage collector need not walk it again and again.
 
     A thorough run tries the code that long runs get: tests are short, and have code made in haste.
     """
@@ -35,7 +35,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def figures_closed() -> Iterator[None]:
-    """What a test has drawn is closed behind it: pyplot warns of figures that pile up."""
+    """Figures that a test has drawn are closed behind it: pyplot warns of figures that pile up."""
     yield
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close("all")

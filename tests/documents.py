@@ -1,4 +1,4 @@
-"""What the documents show, run as it stands. `python -m tests.documents FILE.md …` writes shown outputs anew.
+"""Code of the documents, run as it stands. `python -m tests.documents FILE.md …` writes shown outputs anew.
 
 A document is a session: its fenced blocks run in their order, in one empty folder, with the names of the blocks before.
 
@@ -137,7 +137,7 @@ class Session:
 
 
 def output(words: list[str]) -> tuple[str, int]:
-    """What a command prints on standard output, and on standard error where it fails; its exit status."""
+    """The text that a command prints (with standard error where it fails), and its exit status."""
     from simdnn.cli import main
 
     out, err = io.StringIO(), io.StringIO()

@@ -1,4 +1,4 @@
-"""What most lessons import and read first: tests/lessons.py has it ready in the process that it forks."""
+"""Modules and files that most lessons read first: tests/lessons.py has them ready in the process that it forks."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What a command wrote to its streams."""
+"""The text that a command wrote to its streams."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ PAGE = ROOT / "docs" / "architecture.md"
 
 
 def test_rooms_and_files_exist() -> None:
-    """What the page names is there, and every unit of the floors is on the page, but for small shared modules."""
+    """Rooms and files that the page names exist, and it has every unit of the floors but small shared modules."""
     text = PAGE.read_text(encoding="utf-8")
     for path in re.findall(r"`((?:simdnn|isa_models|tests)/[\w/.]+)`", text):
         assert (ROOT / path).exists(), path

@@ -74,7 +74,7 @@ def test_the_cells_that_are_near() -> None:
 
 
 def test_published_rates_beside_predicted_ones() -> None:
-    """What docs/validation/gpu-rates.md says of the rows that are recorded: they are the model's, and most are near."""
+    """Figures of docs/validation/gpu-rates.md about recorded rows: they are the model's, and most are near."""
     recorded = pd.read_csv(gpu_rates.PUBLISHED, keep_default_na=False)
     found = gpu_rates.table(recorded.drop(columns=["model", "error, %", "bound"]))
     pd.testing.assert_frame_equal(found, recorded)

@@ -1,4 +1,4 @@
-"""What bash offers at a tab, by the script that `simdnn completion bash` prints."""
+"""The words that bash offers at a tab, by the script that `simdnn completion bash` prints."""
 
 from __future__ import annotations
 

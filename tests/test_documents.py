@@ -1,4 +1,4 @@
-"""What the documents say can be done: links lead somewhere, Python and commands run as they stand."""
+"""The documents hold: links lead somewhere, Python and commands run as they stand."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_listed_command_runs(command: Listed, tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("command", LISTED, ids=lambda c: f"{c.document}:{c.line}")
 def test_listed_command_is_one(command: Listed) -> None:
-    """Those too that no test runs: their command, and its options where argparse reads them."""
+    """Commands that no test runs are checked, too: their name, and its options where argparse reads them."""
     name, *words = command.words[1:]
     assert name in {known for known, *_ in cli.COMMANDS}
     if name not in ("bench", "explain"):

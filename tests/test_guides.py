@@ -68,7 +68,7 @@ def test_a_guide_does_what_it_says(title: str, copy: Path) -> None:
 
 
 def test_a_gpus_kernel_is_a_row() -> None:
-    """What "Add a kernel" puts into a vendor's module of rows works there, the import of what it names included."""
+    """The code that "Add a kernel" puts into a module of rows works there, the import of what it names included."""
     from isa_models import GpuMachine, machine
     from simdnn.kernels.common.epilogue import Epilogue
     from simdnn.kernels.intel_gpu import rows

@@ -51,8 +51,9 @@ FLOORS = (
 
 
 def unit(module: str) -> str:
-    """What is one thing here: isa_models, workloads, and each package or module right below simdnn; the words that all
-    kernels share are apart from the rows that use them, as libraries stand in between.
+    """The unit that a module belongs to: isa_models, workloads, or a package or module right below simdnn.
+
+    Words that all kernels share are apart from the rows that use them, as libraries stand in between.
     """
     if module.startswith("simdnn.kernels.common."):
         return "simdnn.kernels.common"
@@ -150,7 +151,7 @@ def test_kernels_of_one_target_know_no_other_targets() -> None:
 
 
 def test_vendors_know_each_other_in_no_room() -> None:
-    """What instructions of both vendors' GPUs share stands in `isa_models.gpu`, which knows neither."""
+    """Instructions' shared parts of both vendors' GPUs stand in `isa_models.gpu`, which knows neither."""
     rooms: dict[str, set[str]] = defaultdict(set)
     for path in (ROOT / "isa_models").rglob("*.py"):
         names = (name.split(".") for name in imported(ast.parse(path.read_text(encoding="utf-8"))))

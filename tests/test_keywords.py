@@ -13,7 +13,7 @@ import simdnn
 
 
 def _takes_keywords() -> dict[str, Any]:
-    """What users call: functions, and the classes whose instances they make themselves."""
+    """Callables that users call: functions, and the classes whose instances they make themselves."""
     found = {f"simdnn.{name}": getattr(simdnn, name) for name in simdnn.__all__}
     found |= {f"isa_models.{name}": getattr(isa_models, name) for name in isa_models.__all__}
     made = {"simdnn.Attr", "simdnn.Quant", "simdnn.MemoryDesc"}

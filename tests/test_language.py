@@ -1,4 +1,4 @@
-"""What is written about the code can be read alone: in an editor, in `help`, in a page made of docstrings."""
+"""Text about the code can be read alone: in an editor, in `help`, in a page made of docstrings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is logged, and that nothing is said on standard error where nobody asked for it."""
+"""Log records, and that nothing is said on standard error where nobody asked for it."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def run(notebook: Path, folder: Path) -> Any:
 
 
 def outputs(cell: Any) -> Iterator[tuple[str, str]]:
-    """What a cell shows, as pairs of kind and text; of a picture the kind alone."""
+    """The outputs of a cell, as pairs of kind and text; of a picture the kind alone."""
     for output in cell.get("outputs", []):
         if output["output_type"] == "stream":
             yield output["name"], output["text"]
@@ -48,7 +48,7 @@ def outputs(cell: Any) -> Iterator[tuple[str, str]]:
 
 
 def shown(notebook: Any) -> dict[str, list[tuple[str, str]]]:
-    """What each cell of code shows, by the cell's number and first line."""
+    """The outputs of each cell of code, by the cell's number and first line."""
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     return {f"{i}: {cell.source.splitlines()[0]}": list(outputs(cell)) for i, cell in enumerate(cells)}
 

@@ -1,4 +1,4 @@
-"""What the package hands out pickles and deep-copies, and tells the same afterwards."""
+"""Objects that the package hands out pickle and deep-copy, and tell the same afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs away from Linux on x86-64: everything but what measures the host, which says so.
+"""Away from Linux on x86-64 all works but what measures the host, which says so.
 
 The other system is played: modules, functions and files that Windows and macOS on ARM lack are taken away before the
 package is imported, and the processor calls itself an ARM.
@@ -60,7 +60,7 @@ MEASURE = ("calibrate", "verify --timing --threads 2")
 
 @dataclass(frozen=True)
 class Done:
-    """What a command ended with, and what it said."""
+    """The end of a command: its status, and the text that it wrote."""
 
     status: int
     out: str

@@ -103,7 +103,7 @@ def test_lists_show_what_a_package_adds(example: Path) -> None:
 
 
 def test_one_that_fails_is_told_and_leaves_nothing(tmp_path: Path) -> None:
-    """What it had registered before is gone; others work; errors for unknown names speak of it, no others."""
+    """All that it had registered before is gone; others work; errors for unknown names speak of it, no others."""
     install(tmp_path, "broken", "broken_one", DEFINES.format(name="vhalf") + "    import nowhere_at_all\n")
     install(tmp_path, "whole", "whole_one", DEFINES.format(name="vtwice"))
     listed = python(tmp_path, "-m", "simdnn", "list", "instructions")

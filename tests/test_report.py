@@ -45,7 +45,7 @@ STUDY = {"study": "space", "axes": ["machine", "m"], "points": POINTS}
 
 
 class Page(HTMLParser):
-    """What a page holds: its tables' rows, its pictures, and every address in it."""
+    """The content of a page: its tables' rows, its pictures, and every address in it."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a notebook or a prompt shows of an object on its last line: a line or two, with sizes and where to look."""
+"""An object as a notebook or a prompt shows it: a line or two, with sizes and where to look."""
 
 from __future__ import annotations
 

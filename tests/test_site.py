@@ -32,14 +32,14 @@ def test_every_page_is_in_a_contents_list() -> None:
 
 
 def test_the_glossary_has_every_bound() -> None:
-    """Those of loops, of kernels and of GPUs."""
+    """Bounds of loops, of kernels and of GPUs."""
     text = (DOCS / "glossary.md").read_text(encoding="utf-8")
     explained = set(re.findall(r"`([\w-]+)`", " ".join(re.findall(r"(?m)^\| (`[^|]*)\|", text))))
     assert {*_LIMITED_BY, "L1", "L2", "L3", "DRAM", "launch"} == explained
 
 
 class _Fetched(HTMLParser):
-    """What a browser would fetch of a page by itself."""
+    """The addresses that a browser would fetch of a page by itself."""
 
     def __init__(self) -> None:
         super().__init__()

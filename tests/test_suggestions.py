@@ -1,4 +1,4 @@
-"""What an error suggests: the name that is meant, or none where nothing is like it."""
+"""The suggestion of an error: the name that is meant, or none where nothing is like it."""
 
 from __future__ import annotations
 

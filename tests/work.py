@@ -13,7 +13,7 @@ import pytest
 
 @dataclass
 class Work:
-    """What has been done so far."""
+    """Counts of the work done so far."""
 
     calls: int = 0
 

@@ -1,4 +1,4 @@
-"""What objdump prints: functions, bytes, and the names of what is called."""
+"""The output of objdump: functions, bytes, and the names of what is called."""
 
 from __future__ import annotations
 

@@ -358,7 +358,7 @@ def test_lowest_bytes_of_registers_by_both_names() -> None:
     ],
 )
 def test_broadcasts_and_roundings_as_gnu_writes_them(theirs: str, ours: str) -> None:
-    """What objdump of binutils 2.40 prints in Intel syntax for `ours`."""
+    """`theirs` is what objdump of binutils 2.40 prints in Intel syntax for `ours`."""
     assert machine_code(theirs) == machine_code(ours)
 
 

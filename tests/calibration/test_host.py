@@ -29,7 +29,7 @@ SEEN = Ports({"add": 1.99, "shift": 1.0}, {("add", "shift"): 0.97})
 
 
 def figures_of(name: str, factor: float = 1.0, spread: float = 0.01) -> dict[tuple[str, str], Figure]:
-    """What a perfect measurement of a shipped machine would find."""
+    """The figures that a perfect measurement of a shipped machine would find."""
     target = machine(name)
     return {
         key: Figure(factor * throughput_of(target, target.timing(*key)), target.timing(*key).latency or None, spread)

@@ -216,7 +216,7 @@ def test_rows_that_are_alike_are_computed_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_random_functions_know_what_is_equal() -> None:
-    """What IEEE 754 has equal for all numbers is so in the reading; what it has not, is not."""
+    """The reading has equal what IEEE 754 has equal for all numbers, and nothing else."""
     rng = np.random.default_rng(0)
     a, b, c = (OrderValue(rng.normal(size=64).astype(np.float32), "f32") for _ in range(3))
 

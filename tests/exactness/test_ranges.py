@@ -81,7 +81,7 @@ def test_convolution(seed: int) -> None:
 
 
 def test_the_pairs_are_those_of_each_kernel() -> None:
-    """Which neighbours make a pair depends on the cut of K under AVX2, and on taps with one input channel."""
+    """The neighbours that make a pair depend on the cut of K under AVX2, and on taps with one input channel."""
     weights = np.zeros((301, 2), np.int8)
     weights[[150, 151], 0] = 127  # a pair under AVX-512, neighbours of two parts under AVX2: K is cut at 151
     weights[[151, 152], 1] = 127

@@ -69,7 +69,7 @@ def test_no_value_leaves_its_range(name: str) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 255), st.integers(0, 255), st.integers(-128, 127)), min_size=2, max_size=2))
 def test_pairs_are_tight(pairs: list[tuple[int, int, int]]) -> None:
-    """What the watch says of a pair of vpmaddubsw is what trying the ends of all ranges finds."""
+    """The watch says of a pair of vpmaddubsw what trying the ends of all ranges finds."""
     low, high = (np.array([f(p[:2]) for p in pairs]) for f in (min, max))
     weights = np.array([p[2] for p in pairs])
     watch = Watch()

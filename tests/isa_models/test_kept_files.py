@@ -1,4 +1,4 @@
-"""What processes keep for each other."""
+"""Files that processes keep for each other."""
 
 from __future__ import annotations
 

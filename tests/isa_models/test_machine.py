@@ -159,7 +159,7 @@ def test_isa_and_rows_agree() -> None:
 
 @pytest.mark.parametrize("cap", caps())
 def test_a_machine_may_have_any_isa_cap(cap: str) -> None:
-    """What an instruction may need and a machine may have are one list."""
+    """ISA caps that instructions need and machines have are one list."""
     have = tuple(sorted(implied(cap), key=caps().index))
     assert what_if("zen4", {"isa": list(have)}).isa == have  # type: ignore[union-attr]  # a CPU
     assert {c for one in REGISTRY.values() for needed in one.caps.values() for c in needed} <= set(caps())
@@ -226,7 +226,7 @@ def test_unknown_timing_names_who_has_the_row() -> None:
 
 
 def test_rows_are_found_in_the_files_text() -> None:
-    """What the error for a missing row goes by."""
+    """The error for a missing row goes by this."""
     for name in ALL:
         table = machine(name).instructions
         assert all(_lists(name, *key) for key in list(table)[::50])

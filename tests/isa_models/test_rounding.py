@@ -229,7 +229,7 @@ def test_an_unknown_mode_is_refused() -> None:
     "form", [form for form in formats.FORMATS.values() if form.is_float], ids=lambda form: form.name
 )
 def test_a_formats_properties_are_its_array_types(form: Format) -> None:
-    """What the record says of infinities and of where values lie is what NumPy and ml_dtypes hold."""
+    """The record says of infinities and of where values lie as NumPy and ml_dtypes do."""
     assert bool(np.isinf(np.float32(np.inf).astype(form.dtype).astype(np.float32))) == form.infinity
     assert formats.FORMATS[form.lanes].dtype == form.dtype and formats.FORMATS[form.lanes].bits == form.bits
     assert form.container or form.bits == form.signed + form.exponent_bits + form.mantissa_bits

@@ -72,7 +72,7 @@ def test_any_byte_is_on_a_page_or_beside(place: int) -> None:
 
 @needs_the_system
 def test_one_of_two_over_the_same_pages_ends(array: Array) -> None:
-    """What one renews would hide from the other what was written before."""
+    """The pages that one renews would hide earlier writes from the other."""
     first, second = watched(array), watched(array[SIZE // 4 :])
     assert first.ended and first.written() and not first.renew()
     assert not second.written()

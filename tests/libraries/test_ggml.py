@@ -67,7 +67,7 @@ def test_recorded_products_of_a_scale_for_sixteen(machine: str, isa: str | None,
 @pytest.mark.parametrize("name", ["q4_0", "q4_K"])
 @pytest.mark.parametrize(("machine", "isa", "cap"), WHERE)
 def test_recorded_products_of_interleaved_rows(name: str, machine: str, isa: str | None, cap: str) -> None:
-    """What llama.cpp does by default: four rows of the source together, and those left over by another kernel."""
+    """llama.cpp by default: four rows of the source together, and those left over by another kernel."""
     x, stored, wanted = (REPACKED[f"{name}.{part}"] for part in ("x", "w", "dot"))
     options: dict[str, Any] = {"machine": machine, "isa": isa, "dispatch": "ggml-repack"}
     weights = simdnn.ggml_blocks(stored, name)

@@ -300,7 +300,7 @@ def test_blocks_and_cuts_of_the_library_move_no_bit(m: int, n: int, k: int, isa:
 @pytest.mark.parametrize("n", [1, 40, 100])
 @pytest.mark.parametrize(("m", "k"), [(1, 900), (9, 64), (3, 511)])
 def test_the_older_gemm_packs_its_weights_in_every_run(m: int, n: int, k: int) -> None:
-    """What a run takes grows by the weights' packing, and its bits are those of packed ones."""
+    """The time of a run grows by the weights' packing, and its bits are those of packed ones."""
     rng = np.random.default_rng(m)
     a, b = rng.integers(0, 256, (m, k)).astype(np.uint8), rng.integers(-128, 128, (k, n)).astype(np.int8)
     theirs, ours = (

@@ -67,7 +67,7 @@ def test_the_recorded_models_tell_cpus_apart() -> None:
 
 @pytest.mark.skipif(not host_caps().intersection(PLACES), reason="the library would take kernels of another CPU")
 def test_the_library_itself_beside_the_package() -> None:
-    """What is recorded for a cap is what the installed onnxruntime gives on a CPU that ends there."""
+    """Recorded outputs of a cap are what the installed onnxruntime gives on a CPU that ends there."""
     isa = [cap for cap in PLACES if cap in host_caps()][-1]
     runtime = pytest.importorskip("onnxruntime")
     options = runtime.SessionOptions()

@@ -53,7 +53,7 @@ def test_recorded_products(op: str, isa: str) -> None:
 
 @pytest.mark.parametrize("isa", PLACES)
 def test_recorded_convolutions(isa: str) -> None:
-    """Those whose weights are of s8 and have no zero points; others have no kernel here, but in a network."""
+    """Convolutions whose weights are of s8 and have no zero points; others have no kernel here, but in a network."""
     models = {name: found for name, found in recorded("QLinearConv").items() if not found[1][5].any()}
     models = {name: found for name, found in models.items() if found[1][3].dtype == np.int8}
     assert len(models) == 14

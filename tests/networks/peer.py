@@ -67,7 +67,7 @@ def model(nodes: list[Any], feeds: Arrays, constants: Arrays, opset: int = 19, o
 
 
 def differs(made: Any, feeds: Arrays) -> str:
-    """What onnxruntime gives and the package does not; "" where both have the same bits."""
+    """The difference between onnxruntime and the package; "" where both have the same bits."""
     wanted = output(made, feeds)
     found = simdnn.load(made).run(feeds, **ALIKE).outputs["y"]
     if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):

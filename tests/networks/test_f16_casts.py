@@ -28,7 +28,7 @@ def node(op: str, inputs: str, output: str, **attributes: Any) -> Any:
 
 
 def casts(nodes: list[Any], constants: dict[str, Any], opset: int = 17, feeds: Any = X) -> list[str]:
-    """What is cast as a model runs: the nodes that were put in, less those that constants are cast by."""
+    """The casts of a model as it runs: the nodes that were put in, less those that constants are cast by."""
     made = model(nodes, feeds, constants, opset)
     graph = as_run(simdnn.load(made).graph, (), shapes_of(made))
     assert not differs(made, feeds)

@@ -296,7 +296,7 @@ def test_wrong_arguments(bad: Any) -> None:
 
 @pytest.mark.parametrize("name", ["resnet50", "shufflenet"])
 def test_networks_of_the_onnx_package(name: str) -> None:
-    """Those whose activations stay in f16's range, as their weights are no real ones."""
+    """Networks whose activations stay in f16's range, as their weights are no real ones."""
     path = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"light_{name}.onnx"
     if not path.is_file():
         pytest.skip("this release of onnx ships no networks")

@@ -82,7 +82,7 @@ def test_a_longer_program_is_called_at_once_when_a_run_was_short(
 
 
 def test_weights_that_saturate_are_found_by_calls_that_are_bound() -> None:
-    """What a result tells of its operands is that of its own call."""
+    """A result tells of the operands of its own call."""
     weights = simdnn.reorder(
         np.full((64, 16), 127, np.int8),
         simdnn.matmul(np.zeros((2, 64), np.uint8), np.full((64, 16), 127, np.int8), machine="skx").weights_desc,

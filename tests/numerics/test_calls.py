@@ -23,7 +23,7 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture(autouse=True)
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What was made ready, and what ran so, in this order."""
+    """Names of calls that were made ready, and of those that ran so, in their order."""
     found: list[str] = []
 
     def noting(name: str, make: Callable[..., Any]) -> Callable[..., Any]:

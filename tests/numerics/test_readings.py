@@ -62,7 +62,7 @@ def test_a_million_lanes(name: str, native: bool) -> None:
 
 
 def test_the_table_covers_every_instruction_and_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it compares is compared above, on more vectors; here only the integer additions are."""
+    """The same instructions are compared above, on more vectors; here only the integer additions are."""
 
     def some(definition: Instruction, width: int, native: bool, vectors: int, rng: np.random.Generator) -> HostCheck:
         if definition.name.startswith("vpadd"):

@@ -1,4 +1,4 @@
-"""What a watched loop leaves is what a run of the whole program leaves there."""
+"""A watched loop leaves what a run of the whole program leaves there."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def sources(machine: str, isa: str | None) -> list[str]:
 
 
 def destinations(machine: str, src: str, isa: str | None) -> list[str]:
-    """What every kernel of a target stores."""
+    """The types that every kernel of a target stores."""
     if machine == "v100":
         return ["f32"]
     found = ["f32", "s8", "u8"] + (["s32"] if src in ("u8", "s8") else [])

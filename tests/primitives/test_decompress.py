@@ -359,7 +359,7 @@ def test_any_attribute(data: st.DataObject) -> None:
 def test_sixteen_registers_do_for_any_ending(
     wei: str, dst: str, m: int, n: int, scales: str, post_ops: list[str]
 ) -> None:
-    """What a destination and post-operations take beside the sums, decoded weights and their scales."""
+    """Registers that a destination and post-operations take beside the sums, decoded weights and their scales."""
     given_scales = {"column": np.ones(n, np.float32), "group": np.ones((2, n), np.float32)}
     attr = Attr(
         fpmath="any",

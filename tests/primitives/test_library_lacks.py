@@ -1,4 +1,4 @@
-"""What oneDNN 3.13 has no primitive for is refused where its choice is asked for, and "fastest" takes it."""
+"""A problem that oneDNN 3.13 has no primitive for is refused where its choice is asked for, and "fastest" takes it."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ def test_every_candidate_of_what_a_reference_computes_has_a_reason(dt: str) -> N
 @pytest.mark.parametrize("dst", ["f8_e4m3", "f8_e5m2", "f4_e2m1"])
 @pytest.mark.parametrize("batch", [(), (3,)])
 def test_a_sum_reads_codes(dst: str, batch: tuple[int, ...]) -> None:
-    """What the destination held is the same as a second operand of its values; a batch is its products one by one."""
+    """The old content of the destination acts as a second operand of its values; a batch is its products one by one."""
     a, w, held = normal((*batch, M, K), "bf16"), normal((*batch, K, N), "f8_e4m3", 1), normal((*batch, M, N), dst, 2)
     asked = {"machine": "zen4", "dst": dst}
     summed = simdnn.matmul(a, w, attr=simdnn.Attr(post_ops=[("sum", 1.0)]), into=held, **asked)

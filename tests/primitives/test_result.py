@@ -1,4 +1,4 @@
-"""What a result tells beside its values."""
+"""Facts that a result tells beside its values."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_values(number: int, dtype: str, machine: str, kernel: str) -> None:
     ],
 )
 def test_zero_points_around_the_planes(number: int, dtype: str, machine: str, kernel: str) -> None:
-    """What lies beside the image stands for the zero point, so it adds nothing."""
+    """Taps beside the image stand for the zero point, so it adds nothing."""
     shape = SHAPES[number]
     src, weights = operands(shape, dtype)
     named = {name: shape[name] for name in ("strides", "padding", "dilation")}

@@ -1,4 +1,4 @@
-"""What instructions are for: kernels of all targets show the purposes that their problems ask for, and no others."""
+"""Purposes of instructions: kernels of all targets show the purposes that their problems ask for, and no others."""
 
 from __future__ import annotations
 

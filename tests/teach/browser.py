@@ -64,7 +64,7 @@ class Browser:
         raise AssertionError(f"{condition} is not so after {seconds} s: {seen[:2000]}")
 
     def text(self, selector: str) -> str:
-        """What an element says, once it is there and says anything: a page is read while it is still being drawn."""
+        """The text of an element, once it is there and says anything: a page is read while it is still being drawn."""
         return str(self.until(f"document.querySelector({json.dumps(selector)})?.innerText.trim()"))
 
     def look(self, width: int, height: int, scheme: str) -> None:
@@ -79,7 +79,7 @@ class Browser:
         path.write_bytes(base64.b64decode(self.ask("screenshot", method="GET")))
 
     def complaints(self) -> list[str]:
-        """What the page's console says since the last call: errors, refused content."""
+        """Messages of the page's console since the last call: errors, refused content."""
         return [
             str(entry["message"]) for entry in self.ask("se/log", {"type": "browser"}) if entry["level"] == "SEVERE"
         ]

@@ -1,4 +1,4 @@
-"""What the page's views answer, without a browser: the package's own values and cycles, and its messages."""
+"""The answers of the page's views, without a browser: the package's own values and cycles, and its messages."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def operands_of(texts: dict[str, str]) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("name", ["zen4", "b580", "v100"])
 def test_the_last_turn_leaves_the_outputs(name: str) -> None:
-    """What the accumulators hold after the loop's last turn is what the kernel puts out."""
+    """The accumulators hold the kernel's outputs after the loop's last turn."""
     texts = {"machine": name, "m": "1", "k": "16", "n": "16", "turns": "8", "lanes": "16", "data": "small"}
     texts |= {"dt": "f32:f32:f32"} if name == "v100" else {"dt": "u8:s8:s32"}
     found = answered("kernel", texts)

@@ -1,4 +1,4 @@
-"""What caches fetch, and the phases of a run: machine code says what Python says, and that what NumPy says."""
+"""Lines that caches fetch, and the phases of a run: machine code says what Python says, and that what NumPy says."""
 
 from __future__ import annotations
 

@@ -302,7 +302,7 @@ def test_blocks_are_of_instructions_that_declare_them() -> None:
 
 @contextmanager
 def registered(registry: dict[str, Any], *names: str) -> Iterator[None]:
-    """What is registered under these names goes again."""
+    """Rows that are registered under these names go again."""
     try:
         yield
     finally:

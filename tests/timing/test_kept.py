@@ -1,4 +1,4 @@
-"""What estimates keep for those after them: it changes no answer, and a second product of a kind costs less work."""
+"""Things that estimates keep for later ones: this changes no answer, and a second product of a kind costs less work."""
 
 from __future__ import annotations
 

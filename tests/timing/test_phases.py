@@ -1,4 +1,4 @@
-"""What waits for memory: phases against hand-derived times, and nothing lost between them and the levels' traffic."""
+"""Waiting for memory: phases against hand-derived times, and nothing lost between them and the levels' traffic."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def test_a_mode_that_is_another_one_elsewhere_lends_nothing(model: Any, monkeypa
 
 
 def test_saturating_sums_are_lent_to_their_like(model: Any) -> None:
-    """What decides the bits: whether pairs of products may saturate, and not which registers hold them."""
+    """The bits are decided by one thing: whether pairs of products may saturate, and not which registers hold them."""
     images = workloads.cancer().test_images
     feeds = [{"images": images[at : at + 1]} for at in range(2)]
     judge = Judge(None, None, False)
@@ -256,7 +256,7 @@ def test_a_bound_says_which_recipes_are_confirmed(model: Any, monkeypatch: pytes
 
 
 def test_machines_side_by_side_share_the_search(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ran over few feeds on the first machine is priced on the others; their fronts run on them, over all."""
+    """Recipes that ran over few feeds on the first machine are priced on the others; their fronts run over all."""
     net, names = workloads.cancer(), ["f32", "bf16", "int8-vnni", "fpmath-bf16", "s8-weights"]
     monkeypatch.setattr(finding, "MOST_ALONE", 1)
     feeds = [{"images": net.test_images[at : at + 4]} for at in range(0, 16, 4)]

@@ -151,7 +151,7 @@ def group_query_attention(
     tiled = k.runs_models and total > 1 and plain
 
     def of_images(first: int, last: int) -> Array:
-        """What images of equal length attend to."""
+        """The outputs of images of equal length."""
         part, reach, past = slice(first * groups, last * groups), int(ends_at[first]), int(before[first])
         one = _part(form, part, reach, _seen(steps, reach, past, seen_from))
         mine = (given[0][part], given[1][part, :, :reach], given[2][part, :, :reach])
