@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,15 +103,7 @@ def quantize_onnx(
     names = names_of(proto.graph)
     proto = folded(proto, folder)
     graph = graph_of(proto, folder)
-    made = expanded(proto)
-    settled(made, folder)
-    made, stuck = raised(made, _OPSET)
-    if stuck:
-        raise InvalidArgument(f"opset {version(made)} has no scales for each channel, and it cannot be raised: {stuck}")
-    if weights == "s4" and any(node.op_type == "Conv" for node in made.graph.node):
-        made, _ = raised(made, _INT4_OPSET)  # where it cannot be raised, convolutions keep f32 weights
-    made.ir_version = max(made.ir_version, 4 if weights == "s8" else 10)
-    inline_data(made.graph, folder)
+    made = _with_room(proto, folder, weights)
     ranges: Ranges = {}
     if scheme == "static":
         if isinstance(calibration, Mapping):
@@ -133,6 +126,20 @@ def quantize_onnx(
         else:
             writer.packed(node, _BITS[weights], group)
     writer.finish()
+    return made
+
+
+def _with_room(proto: onnx.ModelProto, folder: Path | None, weights: str) -> onnx.ModelProto:
+    """The model with functions expanded and constants inside, in an operator set that has what `weights` need."""
+    made = expanded(proto)
+    settled(made, folder)
+    made, stuck = raised(made, _OPSET)
+    if stuck:
+        raise InvalidArgument(f"opset {version(made)} has no scales for each channel, and it cannot be raised: {stuck}")
+    if weights == "s4" and any(node.op_type == "Conv" for node in made.graph.node):
+        made, _ = raised(made, _INT4_OPSET)  # where it cannot be raised, convolutions keep f32 weights
+    made.ir_version = max(made.ir_version, 4 if weights == "s8" else 10)
+    inline_data(made.graph, folder)
     return made
 
 

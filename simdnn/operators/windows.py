@@ -166,11 +166,7 @@ def deconvolution(
     steps, gaps = axes_of("strides", strides, rank), axes_of("dilation", dilation, rank)
     pads, more = padding_around(padding, rank), axes_of("output_padding", output_padding, rank, 0)
     _check_output(src, weights, steps, gaps, pads, padding, more)
-    whole = not is_float(src.dtype)
-    widened = src.dtype == np.float32 and label(weights.dtype) in ("bf16", "f16")
-    if whole and label(weights.dtype) != "s8" or not whole and not widened and src.dtype != weights.dtype:
-        works = "one float type, f32 x bf16 or f16, or u8 or s8 x s8"
-        raise Unimplemented(f"{label(src.dtype)} x {label(weights.dtype)}; what works: {works}")
+    whole, widened = _integers_or_widened(src, weights)
     draft = Draft(sources)
     where = {"strides": steps, "dilations": gaps, "pads": pads, "group": groups, "output_padding": more, "wide": 1}
     if end.form is not None and end.form.order:
@@ -203,6 +199,16 @@ def deconvolution(
         dst_scale = float(np.float32(1) / np.float32(dst_scale))
     usual = "f32" if whole else label(src.dtype)
     return draft.ended(x, replace(end, zero_points=moved), usual, dst_scale, multiplied=inverted)
+
+
+def _integers_or_widened(src: Array, weights: Array) -> tuple[bool, bool]:
+    """Whether integers are multiplied, and whether narrower weights become f32; else both have one float type."""
+    whole = not is_float(src.dtype)
+    widened = src.dtype == np.float32 and label(weights.dtype) in ("bf16", "f16")
+    if whole and label(weights.dtype) != "s8" or not whole and not widened and src.dtype != weights.dtype:
+        works = "one float type, f32 x bf16 or f16, or u8 or s8 x s8"
+        raise Unimplemented(f"{label(src.dtype)} x {label(weights.dtype)}; what works: {works}")
+    return whole, widened
 
 
 def _bias_of(bias: Array, channels: int) -> Array:
