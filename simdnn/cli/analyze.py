@@ -94,11 +94,7 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--iterations", type=int, metavar="N", help="with --values: how many (1)")
     parser.add_argument("--seed", type=int, metavar="N", help="with --values: of the random numbers (0)")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="where the timeline or the table goes (standard output)"
-    )
-    output.add_force(parser)
-    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of text")
+    output.add_options(parser, "text", "where the timeline or the table goes (standard output)")
     parser.set_defaults(function=main)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from isa_models.errors import counted
@@ -22,9 +21,7 @@ def add(subparsers: Any) -> None:
         "shipped machine's, and says so. A quiet "
         "host gives better figures; disturbed samples are dropped, and rows whose runs disagree are marked.",
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="another file (.toml)")
-    output.add_force(parser)
-    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
+    output.add_options(parser, file="another file (.toml)")
     parser.set_defaults(function=main)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from isa_models.errors import InvalidArgument
@@ -29,9 +28,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "words", nargs="*", metavar="KEY=VALUE[,VALUE…]", help="a size, a type, a machine, a dispatch …"
     )
-    parser.add_argument("--json", action="store_true", help="table and witnesses as JSON")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the table as CSV, or all of it as JSON")
-    output.add_force(parser)
+    output.add_options(parser, "the table, witnesses too", "the table as CSV, or all of it as JSON")
     parser.set_defaults(function=main)
 
 

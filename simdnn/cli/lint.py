@@ -9,8 +9,7 @@ from typing import Any
 from isa_models import InvalidArgument
 from isa_models.errors import counted, some, unknown_name
 from simdnn.cli import output
-from simdnn.cli.inspect import shapes_of, taken_as_1
-from simdnn.cli.options import comma_list
+from simdnn.cli.options import add_shape, comma_list, shapes_of, taken_as_1
 from simdnn.late import pd
 from simdnn.libraries import LIBRARIES, versions
 
@@ -57,13 +56,7 @@ def add(subparsers: Any) -> None:
         help=f"how kernels are picked: as {versions()} does, or by estimated cycles (onednn; GPUs: fastest)",
     )
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of a kernel (1)")
-    parser.add_argument(
-        "--shape",
-        action="append",
-        default=[],
-        metavar="NAME=1,3,224,224",
-        help="of an input without; or N=8",
-    )
+    add_shape(parser)
     parser.add_argument("--feeds", type=Path, metavar="FILE.npz", help="inputs that int8 modes are calibrated with")
     parser.add_argument(
         "--fail-on",
@@ -78,9 +71,7 @@ def add(subparsers: Any) -> None:
         metavar="FACTOR",
         help="exit status 1 where a row takes more than so many times the cycles of the fastest mode at its node",
     )
-    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of the table")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write FILE.csv, .json or .parquet")
-    output.add_force(parser)
+    output.add_options(parser)
     parser.set_defaults(function=main)
 
 

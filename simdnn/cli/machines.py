@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 from isa_models import (
@@ -58,9 +57,7 @@ def add(subparsers: Any) -> None:
         help="for export: osaca (a file that it reads as ~/.osaca/data/NAME.yml for --arch NAME); llvm-mca has none",
     )
     add_set(parser)
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="for save (FILE.toml), export: where to")
-    output.add_force(parser)
-    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of tables")
+    output.add_options(parser, "tables", "for save (FILE.toml), export: where to")
     parser.set_defaults(function=main)
 
 

@@ -57,6 +57,46 @@ def add_set(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=SET)
 
 
+def add_shape(parser: argparse.ArgumentParser) -> None:
+    """The option `--shape NAME=SIZES`, in `args.shape`."""
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=1,3,224,224",
+        help="a model's input, or a size by its name (N=8), where the model leaves it open",
+    )
+
+
+def shapes_of(words: list[str]) -> dict[str, tuple[int, ...]]:
+    """The sizes that `--shape` gives.
+
+    >>> shapes_of(["x=1,3,8,8"])
+    {'x': (1, 3, 8, 8)}
+    """
+    found = {}
+    for word in words:
+        name, equals, text = word.rpartition("=")
+        try:
+            found[name] = tuple(int(part) for part in text.replace("x", ",").split(",") if part)
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise InvalidArgument(f"--shape {word!r}; NAME=1,3,224,224 is needed")
+    return found
+
+
+def taken_as_1(names: Sequence[str]) -> str:
+    """The message about sizes that the model leaves open.
+
+    >>> taken_as_1(["N", "T"])
+    '; N = T = 1, which the model leaves open (--shape)'
+    """
+    from simdnn.networks.modes import left_open
+
+    return f"; {left_open(names)} (--shape)" if names else ""
+
+
 def figures(words: Iterable[str]) -> dict[str, Any]:
     """The changes of `--set`: figures of a machine by dotted key, values as TOML has them (a word may lack its quotes).
 

@@ -94,8 +94,19 @@ def print_json(content: Any) -> None:
     print(json.dumps(content, indent=2, allow_nan=False))
 
 
-def add_force(parser: argparse.ArgumentParser) -> None:
-    """The option under which files are replaced whoever wrote them; `simdnn.cli.main` reads it."""
+def add_options(
+    parser: argparse.ArgumentParser,
+    instead_of: str = "the table",
+    file: str = "also write FILE.csv, .json or .parquet",
+    metavar: str = "FILE",
+) -> None:
+    """The options `--json` (`instead_of` what it prints; "": there is none), `-o` and `--force`.
+
+    Under the last one files are replaced whoever wrote them; `simdnn.cli.main` reads it.
+    """
+    if instead_of:
+        parser.add_argument("--json", action="store_true", help=f"JSON on standard output instead of {instead_of}")
+    parser.add_argument("-o", "--output", type=Path, metavar=metavar, help=file)
     parser.add_argument("--force", action="store_true", help="replace files that simdnn did not write, too")
 
 

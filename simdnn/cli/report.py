@@ -18,10 +18,8 @@ def add(subparsers: Any) -> None:
         epilog="RESULT is what simdnn run, study or bench wrote with -o FILE.json, or a study's own FILE.jsonl.",
     )
     parser.add_argument("result", type=Path, metavar="RESULT", help="a file of results")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE.html", help="the page (RESULT's name, with .html behind it)"
-    )
-    output.add_force(parser)
+    page = "the page (RESULT's name, with .html behind it)"
+    output.add_options(parser, instead_of="", file=page, metavar="FILE.html")
     parser.set_defaults(function=main)
 
 

@@ -14,7 +14,7 @@ from isa_models import InvalidArgument
 from isa_models.errors import some
 from isa_models.machines.loader import AnyMachine
 from simdnn.cli import output, run_blame, run_kinds, run_porting, run_prompt, run_show
-from simdnn.cli.options import Takes, add_set, check, check_model, comma_list, machine_with
+from simdnn.cli.options import Takes, add_set, add_shape, check, check_model, comma_list, machine_with
 from simdnn.late import pd
 from simdnn.libraries import LIBRARIES, versions
 from simdnn.networks.precision import MODES, Mode, choose, choose_each, recipe
@@ -126,13 +126,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--samples", type=_integer(1, 5000), metavar="N", help=f"how many a fetched network is judged by ({counts})"
     )
-    parser.add_argument(
-        "--shape",
-        action="append",
-        default=[],
-        metavar="NAME=1,3,224,224",
-        help="of an ONNX model's input that has no fixed one, or a size by its name: N=8",
-    )
+    add_shape(parser)
     parser.add_argument(
         "--feeds", type=Path, metavar="FILE.npz", help="an ONNX model's inputs, also several, or a folder (random ones)"
     )
@@ -146,10 +140,8 @@ def add(subparsers: Any) -> None:
         help="classes of --feeds: the totals have an ONNX model's accuracy",
     )
     parser.add_argument("--blame", metavar="MODE", help="which layers of an ONNX model make the error of a mode")
-    output.add_force(parser)
     parser.add_argument("--wide", action="store_true", help="all columns, also those that are alike in all rows")
-    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of the table")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write FILE.csv, .json or .parquet")
+    output.add_options(parser)
     parser.add_argument(
         "--plot",
         type=Path,

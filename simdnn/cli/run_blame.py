@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from simdnn.cli import output
-from simdnn.cli.inspect import shapes_of
+from simdnn.cli.options import shapes_of
 from simdnn.cli.run_kinds import read_feeds
 from simdnn.progress import shown
 

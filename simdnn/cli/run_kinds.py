@@ -15,7 +15,7 @@ import workloads
 from isa_models import InvalidArgument, SimdnnError
 from isa_models.readings.arrays import Array
 from simdnn import workers
-from simdnn.cli.inspect import shapes_of, taken_as_1
+from simdnn.cli.options import shapes_of, taken_as_1
 from simdnn.late import pd
 from simdnn.networks.classifier import run_classifier
 from simdnn.networks.precision import MODES, Mode

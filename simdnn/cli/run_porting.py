@@ -10,7 +10,7 @@ import isa_models
 from isa_models import GpuMachine, SimdnnError
 from isa_models.errors import counted
 from simdnn.cli import output
-from simdnn.cli.inspect import shapes_of
+from simdnn.cli.options import shapes_of
 from simdnn.cli.run_kinds import read_feeds
 from simdnn.late import pd
 from simdnn.libraries import LIBRARIES

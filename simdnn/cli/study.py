@@ -73,9 +73,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--results", type=Path, metavar="FILE.jsonl", help="where points are kept (beside FILE)")
     parser.add_argument("--fresh", action="store_true", help="forget what is kept of its points, run all")
     add_workers(parser)
-    output.add_force(parser)
-    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of the table")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write FILE.csv, .json or .parquet")
+    output.add_options(parser)
     parser.add_argument(
         "--plot",
         type=Path,

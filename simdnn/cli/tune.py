@@ -74,10 +74,8 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--results", type=Path, metavar="FILE.jsonl", help="keep what was run there, and go on from it")
     add_workers(parser)
     parser.add_argument("--save", type=Path, metavar="FILE", help="the recipe chosen, as FILE.json or FILE.onnx")
-    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of tables")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write FILE.csv, .json or .parquet")
+    output.add_options(parser, "tables")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the front into FILE.png, .pdf or .svg")
-    output.add_force(parser)
     parser.set_defaults(function=main)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from isa_models import InvalidArgument
@@ -46,11 +45,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--machine", default="zen4", help="with --timing: whose clock, a name or file (zen4)")
     add_set(parser)
     parser.add_argument("--only", default="", metavar="TEXT", help="with --timing: rows whose shape and kernel hold it")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="with --timing: a picture (.png …) or the table (.csv)"
-    )
-    output.add_force(parser)
-    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
+    output.add_options(parser, file="with --timing: a picture (.png …) or the table (.csv)")
     parser.set_defaults(function=main)
 
 
