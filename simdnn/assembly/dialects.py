@@ -13,7 +13,11 @@ _NASM = re.compile(
     r"|%(?:define|macro|include|rep|assign|if)\b)",
     re.IGNORECASE | re.MULTILINE,
 )
-_MASM = re.compile(r"^[ \t]*[^\s;#]+[ \t]+(?:proc|endp|segment|ends)\b", re.IGNORECASE | re.MULTILINE)
+_MASM = re.compile(
+    r"^[ \t]*(?:[^\s;#]+[ \t]+(?:proc|endp|segment|ends)\b|(?:[^\s;#]+:[ \t]*)?j[a-z]+[ \t]+short\b)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_STRING = re.compile(r'\s*"((?:[^"\\]|\\.)*)"\s*')  # a line of C's inline assembly
 _DEMANGLED = re.compile(r"([A-Za-z_~:(][^;#\"']*):[ \t]*(?:[#;].*)?")
 _OF_CPLUSPLUS = re.compile(r"::|[(<\[ \t]")
 _MOST_NAME = 4096  # characters of a line with a name, which compilers make long
@@ -21,6 +25,7 @@ _MOST_NAME = 4096  # characters of a line with a name, which compilers make long
 LINE_END = re.compile(r"\r\n|[\n\r]")
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 _CALLED = re.compile(r"(\s*(?:call|jmp|j[a-z]{1,3})\s+)([A-Za-z_~][^%\[\];#]*[:(<][^%\[\];#]*?)\s*", re.IGNORECASE)
+_HEX = re.compile(r"(?<![\w.$?@])(\d[0-9a-f]*)h\b", re.IGNORECASE)
 _FAR = re.compile(r"^((?:.*:\s*)?j[a-z]+\s+)(?:short|near)\s+(?:ptr\s+)?", re.IGNORECASE)
 
 # -- NASM --------------------------------------------------------------------------------------------------------------
@@ -75,17 +80,21 @@ def as_gnu(text: str) -> str:
     .Lf.top: vmovaps ymm0, ymmword ptr [rip + table]
     jnz .Lf.top
     """
+    lines = LINE_END.split(text)
+    if all(_STRING.fullmatch(line) for line in lines if line.strip()) and '"' in text:
+        lines = [_STRING.sub(r"\1", line).replace("\\n", " ").replace("\\t", " ").replace("%%", "%") for line in lines]
+        return "\n".join(lines)
     if _NASM.search(text):
         return _by_line(text, _Nasm().line)
     if _MASM.search(text):
         return _by_line(text, _masm)
-    lines = LINE_END.split(text)
     return _of_cplusplus(lines) if any(map(_demangled, lines)) else text
 
 
 def _by_line(text: str, read: Callable[[int, str], str]) -> str:
     lines = enumerate(LINE_END.split(text), 1)
-    return "\n".join(_FAR.sub(r"\1", read(number, _without_comment(line).strip())) for number, line in lines)
+    gnu = (_FAR.sub(r"\1", read(number, _without_comment(line).strip())) for number, line in lines)
+    return "\n".join(_HEX.sub(r"0x\1", line) for line in gnu)
 
 
 def _without_comment(line: str) -> str:

@@ -8,7 +8,7 @@ from simdnn.assembly.dialects import Symbols
 
 _HEAD = re.compile(r"[0-9a-f]{8,16} <(.+)>:\s*|Dump of assembler code for function (.+?):\s*")
 _LISTED = re.compile(
-    r"(?:=>)?\s*(?:0x)?(?P<address>[0-9a-f]+)(?: <\+\d+>)?:\s+(?:(?:[0-9a-f]{2}\s)+\s*)?"
+    r"(?:=>)?\s*(?:0x)?(?P<address>[0-9a-f]+)(?: <(?:[^<>]+)?\+\d+>)?:\s+(?:(?:[0-9a-f]{2}\s)+\s*)?"
     r"(?P<code>[a-z{][^#]*[^#\s])\s*(?:#.*)?"
 )
 _BRANCH = re.compile(
@@ -16,12 +16,19 @@ _BRANCH = re.compile(
     r"(?:0x)?(?P<to>[0-9a-f]+)(?:\s+<(?P<name>.+)>)?"
 )
 _RELOCATION = re.compile(r"\s*[0-9a-f]+:\s+R_X86_64_(?:PLT|PC)32\s+(\S+)-0x4\s*")
+#: lines of a listing that was pasted in part, without a head: gdb's have an offset, objdump's have bytes
+_PASTED = re.compile(
+    r"(?:=>)?\s*0x[0-9a-f]+ <(?:[^<>]+)?\+\d+>:\s.*|\s*[0-9a-f]+:\s+(?:[0-9a-f]{2} )*[0-9a-f]{2}\s+[a-z{].*|"
+    r"\s*[0-9a-f]+:\t(?:[0-9a-f]{2} )*[0-9a-f]{2}\s*"
+)
 _OFFSET = re.compile(r".*\+(?:0x[0-9a-f]+|\d+)")
 
 
 def is_listing(text: str) -> bool:
-    """Whether a text has the heads of functions that these tools print."""
-    return any("<" in line and _HEAD.fullmatch(line) or line.startswith("Dump of") for line in text.splitlines())
+    """Whether a text has the heads of functions that these tools print, or all its lines are some of theirs."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    heads = any("<" in line and _HEAD.fullmatch(line) or line.startswith("Dump of") for line in lines)
+    return heads or bool(lines) and all(map(_PASTED.fullmatch, lines))
 
 
 def of_listing(text: str) -> str:

@@ -94,7 +94,7 @@ def find_loop(code: Code, syntax: str, places: Mapping[int, str] = NO_PLACES, nu
             path = path[:-1]
         if left := len(raws) - len(path):
             notes.append(
-                f"no loop: {counted(len(path), 'instruction')} from the first on are read as one, {left} are not"
+                f"no loop: {counted(len(path), 'instruction')} from the first on, read as one; {left} left out"
             )
     if len(path) > MOST_INSTRUCTIONS:
         raise InvalidArgument(f"the loop has {len(path)} instructions, at most {MOST_INSTRUCTIONS} are read")

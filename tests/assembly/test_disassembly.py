@@ -80,3 +80,51 @@ def test_names_of_a_text_and_of_a_linked_program() -> None:
     assert [one.text for one in read_body("\n".join(shown)).instructions] == shown
     linked = "0000000000001110 <f>:\n    1110:\t0f 84 1a ff ff ff    \tje     1030 <expf@plt>\n"
     assert [one.text for one in read_body(linked, "intel").instructions] == ["je expf@plt"]
+
+
+PASTED = {
+    "objdump": """
+   0:\t62 f1 74 48 58 0e    \tvaddps (%rsi),%zmm1,%zmm1
+   6:\t48 83 c6 40          \tadd    $0x40,%rsi
+   a:\t48 39 d6             \tcmp    %rdx,%rsi
+   d:\t75 f1                \tjne    0 <sum+0x10>
+""",
+    "gdb": """
+=> 0x0000000000401010 <+16>:\tvaddps zmm1,zmm1,ZMMWORD PTR [rsi]
+   0x0000000000401016 <+22>:\tadd    rsi,0x40
+   0x000000000040101a <+26>:\tcmp    rsi,rdx
+   0x000000000040101d <+29>:\tjne    0x401010 <sum+16>
+""",
+    "gdb x/i": """
+   0x401010 <sum+16>:\tvaddps zmm1,zmm1,ZMMWORD PTR [rsi]
+   0x401016 <sum+22>:\tadd    rsi,0x40
+   0x40101a <sum+26>:\tcmp    rsi,rdx
+   0x40101d <sum+29>:\tjne    0x401010 <sum+16>
+""",
+    "inline assembly": r"""
+    "1:\n\t"
+    "vaddps (%%rsi), %%zmm1, %%zmm1\n\t"
+    "add $0x40, %%rsi\n\t"
+    "cmp %%rdx, %%rsi\n\t"
+    "jne 1b\n\t"
+""",
+    "MASM": """
+top: vaddps zmm1, zmm1, zmmword ptr [rsi] ; add
+    add rsi, 40h
+    cmp rsi, rdx
+    jne SHORT top
+""",
+}
+
+
+@pytest.mark.parametrize("tool", PASTED)
+def test_a_loop_is_read_as_it_was_pasted(tool: str) -> None:
+    """A part of a listing has no head; lines of C's inline assembly are strings."""
+    found = simdnn.analyze(PASTED[tool], "icx")
+    assert [one.mnemonic for one in found.body] == ["vaddps", "add", "cmp", "jnz"] and not found.notes
+    assert found.cycles_per_iteration == 4
+
+
+def test_labels_of_hexadecimal_letters_are_no_addresses() -> None:
+    assert len(simdnn.analyze("fade: vaddps zmm0, zmm0, zmm1\ndec rcx\njnz fade", "icx").body) == 3
+    assert len(simdnn.analyze("10: vaddps zmm0, zmm0, zmm1\ndec rcx\njnz 10b", "icx").body) == 3

@@ -279,7 +279,7 @@ def test_which_way_round() -> None:
 def test_code_without_a_loop() -> None:
     body = read_body("push rbx\nvaddps zmm0, zmm0, zmm1\nvzeroupper\nret\nint3\nint3")
     assert [one.mnemonic for one in body.instructions][-1] == "vzeroupper"
-    assert body.notes == ("no loop: 3 instructions from the first on are read as one, 3 are not",)
+    assert body.notes == ("no loop: 3 instructions from the first on, read as one; 3 left out",)
 
 
 @pytest.mark.parametrize("text", ["1: jmp 1b", "1: jnz 1b", "jmp 2f\n1: nop\n2: jmp 1b", "1: jmp 2f\n2: jmp 1b"])
