@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 import simdnn
-from isa_models import instruction
+from isa_models import Unimplemented, instruction
 from isa_models.formats import fmt
 from isa_models.machines.loader import gpu_machine
 from isa_models.nvidia.mma import Shape
-from simdnn import Attr
+from simdnn import Attr, Quant
+from simdnn.kernels.table import kernels
+from simdnn.program.records import Loop
 
 Array = np.ndarray[Any, Any]
 #: machine, instruction, its generation, elements of K of 16 bits
@@ -57,6 +59,50 @@ def test_a_product_is_a_chain_of_its_instruction(machine: str, unit: str, arch: 
     exact = a.astype(np.float64) @ b.astype(np.float64)
     loss = 0 if found.output.dtype == np.int32 else 2.0 ** (-10 if fmt(src).bits == 8 else -18)
     assert np.abs(found.output - exact).max() <= loss * np.abs(exact).max()
+
+
+@pytest.mark.parametrize(("machine", "unit", "arch", "src", "wei"), CASES)
+def test_parts_of_k_are_chains_that_are_added_up_in_order(
+    machine: str, unit: str, arch: str, src: str, wei: str
+) -> None:
+    a, b = drawn(src, (3, 1536), 5), drawn(wei, (1536, 40), 6)
+    name = f"gemm:{arch}_{unit}_split"
+    found, again = (
+        simdnn.matmul(a, b, machine=machine, dispatch=name, engine=engine) for engine in ("reference", "compiled")
+    )
+    assert found.kernel is not None
+    parts = found.kernel.program.body[0]
+    assert isinstance(parts, Loop) and parts.var == "group_k" and parts.extent > 1
+    total = None
+    for left, right in zip(np.split(a, parts.extent, axis=1), np.split(b, parts.extent), strict=True):
+        part = chained(unit, arch, left, right, 16 * 16 // fmt(src).bits)
+        total = part if total is None else total + part
+    assert found.output.tobytes() == again.output.tobytes() == np.asarray(total).tobytes()
+    assert found.explain(1, 7).value == found.output[1, 7]
+
+
+@pytest.mark.parametrize("wei", ["s8", "s4"])
+@pytest.mark.parametrize(("machine", "gain"), [("a100", 1.5), ("l40s", 1.0), ("h100", 1.4)])
+def test_rows_by_few_weights_take_less_time_than_by_many(machine: str, gain: float, wei: str) -> None:
+    """A row by weights from memory: fewer bytes of them, and K in parts where SMs would be idle."""
+    shape = {"m": 1, "n": 4096, "k": 14336}
+    attr = Attr(fpmath="f16", apply_to_int=True, scales={"wei": Quant(None, mask=2)})
+    with simdnn.cold_weights():
+        whole = simdnn.estimate("matmul", **shape, dt="f16:f16:f16", machine=machine)
+        few = simdnn.estimate("matmul", **shape, dt=f"f16:{wei}:f16", machine=machine, attr=attr)
+    assert few.seconds < 0.9 * whole.seconds
+    told = few.dispatch.set_index("implementation")["cycles"]
+    assert few.cycles * gain <= told[few.implementation.removesuffix("_split")]
+
+
+def test_what_has_no_parts_of_k_is_refused_by_name() -> None:
+    rng = np.random.default_rng(7)
+    for shape, told in (((4, 300, 8), "parts of 256 or more, not 300"), ((2000, 512, 800), "not 1600000")):
+        m, k, n = shape
+        a, b = (rng.standard_normal(size).astype(np.float16) for size in ((m, k), (k, n)))
+        with pytest.raises(Unimplemented, match=told):
+            simdnn.matmul(a, b, machine="a100", dispatch="gemm:ampere_mma_split")
+    assert not [kind.name for kind in kernels() if "volta" in kind.name and "split" in kind.name]
 
 
 def test_f8_loses_digits_on_ada_and_hopper() -> None:

@@ -38,12 +38,13 @@ _SHIFTS = {
 }
 
 
-def SmComputeGemm(problem: GpuMatmulProblem, machine: GpuMachine, unit: str = "") -> WarpGemm:
+def SmComputeGemm(problem: GpuMatmulProblem, machine: GpuMachine, unit: str = "", splits: int = 1) -> WarpGemm:
     """A matmul that names the type to `compute` in; `unit`: "", or the one to take."""
     p, compute, unit = problem, problem.compute, unit or unit_of(machine, problem.compute)
     parts = p.decompression or Decompression((compute,))
     budget = Budget(registers=24, per_row=2 * 4 * 64, per_column=2 * 4 * 64)
-    steps = pairs_of_steps(sm_cut_of(p, machine, unit, (compute, compute), budget), p.k, group_of(parts, p.k))
+    group = min(group_of(parts, p.k), p.k // splits)
+    steps = pairs_of_steps(sm_cut_of(p, machine, unit, (compute, compute), budget, splits), p.k, group)
     weights: Fragments
     if p.decompression:
         made = DecodedFragments if fmt(p.wei).is_float else DecompressedFragments
@@ -52,9 +53,8 @@ def SmComputeGemm(problem: GpuMatmulProblem, machine: GpuMachine, unit: str = ""
         ahead = p.wei == "f32" and p.wei_tag == "any"  # weights that are converted before the kernel runs
         weights = PlainFragments(Side("wei", steps), compute if ahead else p.wei, compute)
     suffix = "_wdec" if p.decompression else ""
-    return WarpGemm(
-        p, machine, steps, PlainFragments(Side("src", steps), p.src, compute), weights, suffix, grouped=True
-    )
+    source = PlainFragments(Side("src", steps), p.src, compute)
+    return WarpGemm(p, machine, steps, source, weights, suffix, grouped=True, splits=splits)
 
 
 @dataclass(frozen=True)

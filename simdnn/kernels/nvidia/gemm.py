@@ -5,6 +5,9 @@ for each workgroup, each warp of it:            parallel
     for each two steps of K:                    load the next step's fragments while this one's are multiplied
     epilogue: the weights' scale, bias, relu, to the destination's type; store
 
+Where K is split, each workgroup has a part of it and leaves its sums in memory. A second kernel adds them up, part
+after part, and has the epilogue.
+
 Rows and columns are filled up with zeros to whole blocks.
 
 Fragments are read with ld.shared. How a workgroup brings them into shared memory is not in the instructions, whose
@@ -15,9 +18,10 @@ The arithmetic of addresses costs nothing here.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 from isa_models import GpuMachine, Unimplemented
 from isa_models.formats import fmt
@@ -35,8 +39,9 @@ from simdnn.kernels.gpu.tile import Block, Budget, choose_tile
 from simdnn.kernels.nvidia.epilogue import SmEpilogue
 from simdnn.kernels.nvidia.fragments import Fragments, PlainFragments, Side
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Program, Register, Tensor
+from simdnn.program.records import Affine, Memory, Program, Register, Tensor
 
+LEAST_K, MOST_PARTS = 256, 32  # of a part, and parts of K
 SPARE = Budget(registers=20)  # the second copy of the fragments
 
 
@@ -79,6 +84,7 @@ class WarpGemm:
     weights: Fragments
     suffix: str = ""
     grouped: bool = False  # with a loop over groups of K, even where one is all there is
+    splits: int = 1  # parts of K, each with workgroups of its own
 
     @property
     def cut(self) -> Cut:
@@ -100,14 +106,53 @@ class WarpGemm:
     @cached_property
     def program(self) -> Program:
         acc = [[self.acc(i, j) for j in self.cut.cols] for i in self.cut.rows]
+        if self.splits > 1:
+            return self.verified([*self.part_of_k(acc), *self.cut.nest([*self.summed(acc), *self.epilogue.code(acc)])])
         if self.joins:
             totals = [[self.total(register) for register in row] for row in acc]
             code = [*cleared(totals), *self.load(Affine(), 0), *self.joined(acc, totals), *self.epilogue.code(totals)]
         else:
             code = [*cleared(acc), *self.load(Affine(), 0), *self.products(), *self.epilogue.code(acc)]
+        return self.verified(self.cut.nest(code))
+
+    def verified(self, code: Code) -> Program:
         p = self.problem
         text = f"{self.name} {p.m}x{p.k}:{p.k}x{p.n} {p.src}:{p.epilogue.dst}"
-        return verify(Program(text, self.machine.platform.name, tuple(self.tensors()), tuple(self.cut.nest(code))))
+        return verify(Program(text, self.machine.platform.name, tuple(self.tensors()), tuple(code)))
+
+    @property
+    def workgroups(self) -> int:
+        """All that multiply."""
+        return prod(self.cut.groups) * self.problem.batch.count * self.splits
+
+    def part_of_k(self, acc: Sequence[Sequence[Register]]) -> Code:
+        """The kernel that leaves the sums of each part of K in memory."""
+        first = Affine.var("group_k") * (self.steps.parts // self.splits)
+        code = [*cleared(acc), *self.load(first * self.steps.inside * 2, 0), *self.products(first)]
+        for (i, j), register in self.placed(acc):
+            code.append(op(f"st.global.{register.dtype}", self.partial(i, j, Affine.var("group_k")), register))
+        return loop("group_k", self.splits, self.cut.nest(code), parallel=True)
+
+    def summed(self, acc: Sequence[Sequence[Register]]) -> Code:
+        """The sums of all parts, in order."""
+        code: Code = []
+        for (i, j), total in self.placed(acc):
+            more = Register("more", total.dtype, total.lanes)
+            add = "add.rn.f32" if total.dtype == "f32" else "ptx_add.s32"
+            code.append(op(f"ld.global.{total.dtype}", total, self.partial(i, j, Affine())))
+            for part in range(1, self.splits):
+                code.append(op(f"ld.global.{total.dtype}", more, self.partial(i, j, Affine(part))))
+                code.append(op(add, total, total, more))
+        return code
+
+    def placed(self, acc: Sequence[Sequence[Register]]) -> list[tuple[tuple[int, int], Register]]:
+        """A thread's accumulators, with their block's row and column."""
+        return [((i, j), acc[i][j]) for i, j in self.cut.pairs]
+
+    def partial(self, i: int, j: int, part: Affine) -> Memory:
+        """Where the sums of a thread's block over a part of K stand."""
+        size = self.cut.block.m * self.cut.block.n
+        return Memory("partial", self.cut.place(i, j) * size + part * self.cut.outputs, self.cut.block.acc, size)
 
     def acc(self, i: int, j: int) -> Register:
         return Register(f"c_{i}_{j}", self.cut.block.acc, self.cut.block.m * self.cut.block.n)
@@ -135,13 +180,14 @@ class WarpGemm:
     def load(self, step: Affine, copy: int) -> Code:
         return [found for _, part in self.operands for found in part.load(step, copy)]
 
-    def products(self) -> Code:
-        """All steps of K, two by two; group by group where something changes along K."""
-        if not self.grouped:
-            return self.pairs(Affine(), self.steps.inside)
-        g = Affine.var("g")
+    def products(self, first: Affine | None = None) -> Code:
+        """All steps of K, or of a part from its `first` group on, two by two; group by group where that is asked."""
+        first, groups = first or Affine(), self.steps.parts // self.splits
+        if not self.grouped and groups == 1:
+            return self.pairs(first * self.steps.inside, self.steps.inside)
+        g = first + Affine.var("g")
         opening = [found for part in self.by_group for found in part.opening(g)]
-        return loop("g", self.steps.parts, [*opening, *self.pairs(g * self.steps.inside, self.steps.inside)])
+        return loop("g", groups, [*opening, *self.pairs(g * self.steps.inside, self.steps.inside)])
 
     def pairs(self, first: Affine, count: int) -> Code:
         """A number of pairs of steps of K, from one on."""
@@ -168,7 +214,8 @@ class WarpGemm:
     def tensors(self) -> list[Tensor]:
         operands = [side.tensor(part.in_memory) for side, part in self.operands]
         tables = [table for part in self.by_group for table in part.tables()]
-        return [*operands, *self.epilogue.tensors(), *tables]
+        sums = [Tensor("partial", self.cut.block.acc, self.splits * self.cut.outputs, "scratch")]
+        return [*operands, *self.epilogue.tensors(), *tables, *(sums if self.splits > 1 else [])]
 
     # -- between the user's arrays and the program's -----------------------------------------------------------------
     def kernel(self) -> Kernel:
@@ -201,7 +248,9 @@ def cleared(registers: Sequence[Sequence[Register]]) -> Code:
     return [op("xor.b32", *[register.as_("u32")] * 3) for row in registers for register in row]
 
 
-def sm_cut_of(problem: GpuMatmulProblem, machine: GpuMachine, unit: str, types: tuple[str, str], budget: Budget) -> Cut:
+def sm_cut_of(
+    problem: GpuMatmulProblem, machine: GpuMachine, unit: str, types: tuple[str, str], budget: Budget, splits: int = 1
+) -> Cut:
     """Blocks and tiles for operands multiplied in these types by a unit: fma | mma | wgmma."""
     p, platform = problem, machine.platform
     warp = platform.cuda_cores
@@ -220,10 +269,10 @@ def sm_cut_of(problem: GpuMatmulProblem, machine: GpuMachine, unit: str, types: 
     blocks: dict[Block, list[tuple[int, int]]] = {} if warp.sizes else {block: []}
     for rows, columns in warp.sizes:
         blocks.setdefault(replace(block, n=warp.columns_for(columns)), []).append((rows, columns))
-    if p.promote or p.sums:
+    if p.promote or p.sums or splits > 1:
         budget = replace(budget, copies=budget.copies + 1)
     budget = replace(budget, registers=budget.registers + p.spare)
-    tile = choose_tile(machine, blocks, p.m, p.n, p.k, budget, p.batch.count)
+    tile = choose_tile(machine, blocks, p.m, p.n, p.k // splits, budget, p.batch.count * splits)
     return Cut(p.m, p.n, tile, p.batch)
 
 
@@ -237,9 +286,20 @@ def unit_of(machine: GpuMachine, dtype: str) -> str:
     return "mma" if dtype in dict(machine.platform.tensor_cores) else "fma"
 
 
-def SmGemm(problem: GpuMatmulProblem, machine: GpuMachine, unit: str = "") -> WarpGemm:
+def SmGemm(problem: GpuMatmulProblem, machine: GpuMachine, unit: str = "", splits: int = 1) -> WarpGemm:
     """A matmul of operands that are multiplied as they are stored; `unit`: "", or the one to take."""
     p, unit = problem, unit or unit_of(machine, problem.src)
-    steps = pairs_of_steps(sm_cut_of(p, machine, unit, (p.src, p.wei), SPARE), p.k, p.k)
+    steps = pairs_of_steps(sm_cut_of(p, machine, unit, (p.src, p.wei), SPARE, splits), p.k, p.k // splits)
     source, weights = (PlainFragments(Side(name, steps), t, t) for name, t in (("src", p.src), ("wei", p.wei)))
-    return WarpGemm(problem, machine, steps, source, weights)
+    return WarpGemm(problem, machine, steps, source, weights, splits=splits)
+
+
+def parts_of_k(p: GpuMatmulProblem, machine: GpuMachine, made: Callable[[int], WarpGemm], group: int) -> WarpGemm:
+    """The kernel whose parts of K, of one `group` or of several, give work to the most SMs, none of them two of it; one
+    part where workgroups that have all of K are enough.
+    """
+    whole = p.k // group
+    counts = [n for n in range(2, p.k // LEAST_K + 1) if p.k % n == 0 and (whole == 1 or whole % n == 0)]
+    split = (made(n) for n in counts if n <= MOST_PARTS)
+    found = [kernel for kernel in split if kernel.workgroups <= machine.xe_cores * machine.stacks]
+    return max(found, key=lambda kernel: (kernel.workgroups, kernel.splits), default=None) or made(1)

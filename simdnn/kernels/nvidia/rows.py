@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from isa_models import GpuMachine
@@ -11,12 +12,15 @@ from isa_models.gpu.platforms import Platform, WarpProduct
 from isa_models.nvidia.mma import MIXED, results_of
 from isa_models.nvidia.platforms import CUDA_CORES, PLATFORMS
 from simdnn.kernels.common.kernel import Kernel, KernelKind
+from simdnn.kernels.gpu.compute import group_of
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.gpu.rows import STORED, GpuRow, depthwise_kind
 from simdnn.kernels.nvidia.compute import SmComputeGemm
-from simdnn.kernels.nvidia.gemm import SmGemm
+from simdnn.kernels.nvidia.gemm import LEAST_K, SmGemm, parts_of_k
 
 _TAGS = ("any", "ab")
+#: results of which K is split: cuBLASLt 12.8 splits none above 1.45 million (mmaemu 0.1.0, its table of an H100 PCIe)
+MOST_RESULTS = 1450000
 
 
 def _product(unit: str) -> partial[Kernel]:
@@ -25,6 +29,27 @@ def _product(unit: str) -> partial[Kernel]:
 
 def _kernel(unit: str, problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
     return (SmComputeGemm if problem.compute else SmGemm)(problem, machine, unit).kernel()
+
+
+def _of_parts(row: GpuRow) -> GpuRow:
+    """The row whose kernels split K."""
+    made, wants = partial(_kernel_of_parts, row.unit), (*row.wants, _has_parts)
+    return replace(row, generator=made, suffix=f"{row.suffix}_split", promotes=0, wants=wants)
+
+
+def _has_parts(platform: Platform, p: GpuMatmulProblem) -> str:
+    """Whether K is long and results are few."""
+    results = p.m * p.n * p.batch.count
+    if p.k < 2 * LEAST_K:
+        return f"splits K where it has parts of {LEAST_K} or more, not {p.k}"
+    return f"splits K of up to {MOST_RESULTS} results, not {results}" if results > MOST_RESULTS else ""
+
+
+def _kernel_of_parts(unit: str, problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
+    """The kernel of a problem whose K is split."""
+    made = partial(SmComputeGemm if problem.compute else SmGemm, problem, machine, unit)
+    group = group_of(problem.decompression, problem.k) if problem.decompression else problem.k
+    return parts_of_k(problem, machine, made, group).kernel()
 
 
 def _paired(platform: Platform, p: GpuMatmulProblem) -> str:
@@ -80,6 +105,8 @@ def _kinds() -> Iterator[KernelKind]:
     for platform in PLATFORMS.values():
         for row in _rows(platform):
             yield from row.kinds()
+            if platform.async_copies and not row.sums:  # products of V100's library took as long as one part
+                yield _of_parts(row).kinds()[0]
         yield depthwise_kind("nvidia", platform)
 
 
