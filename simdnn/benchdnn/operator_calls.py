@@ -146,7 +146,7 @@ def _pair(case: Case) -> list[str]:
     return _types(case, "dt", 2)
 
 
-def _to(case: Case) -> str:
+def _dst_type(case: Case) -> str:
     return _types(case, "ddt", 1)[0]
 
 
@@ -224,7 +224,7 @@ def _call(
 
 def _softmax(case: Case) -> OperatorTask:
     options = {"axis": int(case.options["axis"]), "logarithm": SOFTMAX[_chosen(case, SOFTMAX, "softmax")]}
-    (shape,), (src,), dst = _shapes(case), _types(case, "sdt", 1), _to(case)
+    (shape,), (src,), dst = _shapes(case), _types(case, "sdt", 1), _dst_type(case)
     return _call(case, "softmax", {"src": (shape, src)}, shape, dst, options)
 
 
@@ -251,7 +251,7 @@ def _binary(case: Case) -> OperatorTask:
     second = _broadcast(first, second)
     output = tuple(map(max, first, second))
     left, right, *_ = _types(case, "sdt", 2)
-    dst = _to(case)
+    dst = _dst_type(case)
     rows = {"condition": output} if options["algorithm"] == "select" else {}
     sources = {"src0": (first, left), "src1": (second, right)}
     return _call(case, "binary", sources, output, dst, options, _alike, rows=rows)
@@ -321,14 +321,14 @@ def _reduction(case: Case) -> OperatorTask:
     if not axes:
         raise Unimplemented(f"{output} of {shape}: no dimension is reduced")
     options = {"algorithm": name, "axes": axes, "p": float(case.options["p"]), "eps": float(case.options["eps"])}
-    (src,), dst = _types(case, "sdt", 1), _to(case)
+    (src,), dst = _types(case, "sdt", 1), _dst_type(case)
     steps = math.prod(shape) // math.prod(output)
     return _call(case, "reduction", {"src": (shape, src)}, output, dst, options, steps=steps)
 
 
 def _concat(case: Case) -> OperatorTask:
     shapes, axis = _shapes(case), int(case.options["axis"])
-    types, dst = _types(case, "sdt", 1) * len(shapes), _to(case)
+    types, dst = _types(case, "sdt", 1) * len(shapes), _dst_type(case)
     first = shapes[0]
     if axis >= len(first) or any(len(shape) != len(first) for shape in shapes):
         raise Unimplemented(f"--axis={axis} of {' and '.join(map(str, shapes))}")
@@ -344,7 +344,7 @@ def _concat(case: Case) -> OperatorTask:
 
 def _sum(case: Case) -> OperatorTask:
     (shape,) = _shapes(case)
-    types, dst = case.options["sdt"].split(":"), _to(case)
+    types, dst = case.options["sdt"].split(":"), _dst_type(case)
     types = _types(case, "sdt", max(2, len(types)))
     given = [float(part) for part in case.options["scales"].split(":") if part] or [1.0]
     factors = given * len(types) if len(given) == 1 else given
@@ -379,7 +379,7 @@ def _pooling(case: Case) -> OperatorTask:
 def _resampling(case: Case) -> OperatorTask:
     dims = case.dims
     assert isinstance(dims, WindowDims)
-    (shape,), (src,), dst = _shapes(case), _types(case, "sdt", 1), _to(case)
+    (shape,), (src,), dst = _shapes(case), _types(case, "sdt", 1), _dst_type(case)
     size = tuple(axis.o for axis in dims.axes)
     options = {"algorithm": RESAMPLING[_chosen(case, RESAMPLING, "nearest")], "size": size}
     output = (*shape[:2], *size)
@@ -419,7 +419,7 @@ def _deconvolution(case: Case) -> OperatorTask:
 
 def _reorder(case: Case) -> OperatorTask:
     options, (shape,) = case.options, _shapes(case)
-    (src,), dst = _types(case, "sdt", 1), _to(case)
+    (src,), dst = _types(case, "sdt", 1), _dst_type(case)
     tags, strides = (options["stag"], options["dtag"]), user_strides(options["strides"], len(shape), 2)
     own = "abcdefghijkl"[: len(shape)]
     layouts = [letters_of(tag, len(shape)) if tag not in _ANY else own for tag in tags]

@@ -187,7 +187,7 @@ class _Chain:
             exact, note = meant.number(lane), ""
         text = self.wording.equation(value, lane, shown(meant, lane))
         name = event.op.definition.mnemonic(event.op.width)
-        return ExplainedStep(self._at(event), name, text, meant.inner.array[lane].item(), real(exact), note)
+        return ExplainedStep(self._own_turns(event), name, text, meant.inner.array[lane].item(), real(exact), note)
 
     def _losses(self, value: TracedValue, lane: int) -> list[str]:
         """The loss of each step within the instruction that made a lane, as text, the last step first."""
@@ -206,7 +206,7 @@ class _Chain:
         text = f"{self.wording.label(value, lane, value.dtype, 0)} is read as {shown(value, lane)}, not {_short(exact)}"
         return ExplainedStep("", "(prepared)", text, number.item(), exact, "rounds")
 
-    def _at(self, event: Event) -> str:
+    def _own_turns(self, event: Event) -> str:
         """The turns of the loops that the element's own store does not stand in."""
         outer = self.trace.store.turns
         return " ".join(f"{name}={turn}" for name, turn in event.turns.items() if outer.get(name) != turn)

@@ -65,7 +65,7 @@ class ClassifierRun:
     def in_mode(self, mode: Mode, isa: str | None, reference: list[LayerRun]) -> InMode:
         """A row a layer: costs for one image of the batch, and alone; errors against the f32 layer's output."""
         for name in check_layers(mode, [layer.name for layer in self.net.layers]):
-            check_groups(mode.at(name))
+            check_groups(mode.of_layer(name))
         images = self.net.test_images
         place, scheme = replace(self.place, isa=isa), network.scheme_of(mode, self.percentile)
         prepared = network.prepare(self.net, mode, self._activations, self.fpmath_layers, scheme)
@@ -78,7 +78,7 @@ class ClassifierRun:
             row |= measures.cost(run.result, cap, shape.macs, times=1 / len(images), ahead=run.ahead)
             row |= measures.values(run.result, run.values, wanted.values)
             row["cycles_mb1"] = network.cycles_alone(step, shape, mode, place)
-            if notes := NarrowMode.kept(mode.at(shape.name).narrow, step.layer.kind == "conv"):
+            if notes := NarrowMode.kept(mode.of_layer(shape.name).narrow, step.layer.kind == "conv"):
                 row["note"] = notes[0]
             rows.append(row | {"accuracy": accuracy, "images": len(images), "refused": ""})
         return InMode(rows)

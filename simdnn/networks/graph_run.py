@@ -66,7 +66,7 @@ class GraphRun:
         self.folded = folded.setdefault(key, {}) if not feeds.keys() & graph.constants.keys() else {}
         self.whole = replace(k, values=True, calls=[])  # which computes constants, whether values are asked for or not
         self.allowed, self.strict = k.attr, replace(k.attr, fpmath="strict")
-        places = {place: _at(k, place) for place in set(placed.values())}
+        places = {place: _at_place(k, place) for place in set(placed.values())}
         self.apart = {name: places[place] for name, place in placed.items()}
         self.cold = _exceeds_caches(graph, t.machine)
         self.followed = joined(graph) if k.runs_models else {}
@@ -149,7 +149,7 @@ def _exceeds_caches(graph: Graph, machine: Machine | GpuMachine) -> bool:
     return sum(a.size * bits(a.dtype) for a in graph.constants.values()) > 8 * most
 
 
-def _at(k: Kernels, place: NodePlace) -> Kernels:
+def _at_place(k: Kernels, place: NodePlace) -> Kernels:
     """The kernels of a node with a place of its own; calls are noted together."""
     t = k.target
     target = Target.of(t.machine, place.isa, t.threads, t.engine, t.dispatch)

@@ -137,7 +137,7 @@ def rewritten(mixed: Mixable, mode: Mode, ranges: Ranges) -> onnx.ModelProto:
     """The model with each layer stored in the mode that a recipe gives it; `ranges` are of the f32 model's tensors. Its
     weights lie on the shelf, which must be open.
     """
-    model, own = mixed.model, {layer: mode.at(layer) for layer in mixed.layers}
+    model, own = mixed.model, {layer: mode.of_layer(layer) for layer in mixed.layers}
     known = dict(ranges)
     for dtype in _NARROW:
         layers = {layer for layer, one in own.items() if one.src == dtype}
@@ -162,7 +162,7 @@ def placed(network: Network, mode: Mode, machine: AnyMachine, cap: str | None) -
     found = {}
     for name, _, _ in nodes:
         if name in layers:
-            found[name] = NodePlace(mode.isa_at(name, machine, cap), attr_of(mode.at(name)))
+            found[name] = NodePlace(mode.isa_at(name, machine, cap), attr_of(mode.of_layer(name)))
         else:
             caps = {mode.isa_at(layer, machine, cap) for layer in above[name] | below[name]}
             found[name] = NodePlace(caps.pop() if len(caps) == 1 else cap, Attr())

@@ -111,9 +111,9 @@ def _check_ranges(mixed: Mixable, mode: Mode, ranges: Ranges) -> None:
     graph = mixed.model.graph
     runs = {name for node in graph.node for name in node.output} | {port.name for port in graph.input}
     for node in graph.node:
-        own = node.name in mixed.layers and mode.at(node.name).is_integer
+        own = node.name in mixed.layers and mode.of_layer(node.name).is_integer
         if own and node.input[0] in runs and node.input[0] not in ranges:
-            said = f"layer {node.name!r} is to be in {mode.at(node.name).name}, and the ranges lack its source"
+            said = f"layer {node.name!r} is to be in {mode.of_layer(node.name).name}, and the ranges lack its source"
             known = ", ".join(list(ranges)[:4]) or "none"
             raise InvalidArgument(f"{said} {node.input[0]!r} (they have {known}): are they of another model?")
 

@@ -130,14 +130,14 @@ class NarrowMode:
         return self.source.read(rows, weights) if self.source else (rows, weights)
 
 
-def _by(rule: str, name: str) -> str:
+def _with_rule(rule: str, name: str) -> str:
     """A name with a rule of powers of two; that of OCP's specification goes without saying."""
     return name if rule == "floor" else f"{name}-{rule}"
 
 
 _MX = {"mxfp8": "f8_e4m3", "mxfp6": "f6_e2m3", "mxfp4": "f4_e2m1"}
 FORMS: Mapping[str, NarrowForm] = {
-    **{_by(rule, name): NarrowForm(dtype, rule, 32) for name, dtype in _MX.items() for rule in RULES},
+    **{_with_rule(rule, name): NarrowForm(dtype, rule, 32) for name, dtype in _MX.items() for rule in RULES},
     "nvfp4": NarrowForm("f4_e2m1", "nvfp4", 16),
     "f8-tensor": NarrowForm("f8_e4m3", "tensor"),
     "f8-channel": NarrowForm("f8_e4m3", "channel"),
@@ -147,7 +147,7 @@ _PAIRS = (("mxfp8", "mxfp8"), ("mxfp8", "mxfp4"), ("mxfp4", "mxfp4"))
 NARROW_MODES: Mapping[str, NarrowMode] = {
     **{name: NarrowMode(form) for name, form in FORMS.items()},
     **{
-        _by(rule, f"{source}-{weights}"): NarrowMode(FORMS[_by(rule, weights)], _by(rule, source))
+        _with_rule(rule, f"{source}-{weights}"): NarrowMode(FORMS[_with_rule(rule, weights)], _with_rule(rule, source))
         for source, weights in _PAIRS
         for rule in RULES
     },

@@ -39,11 +39,11 @@ class Mode:
     gpus: tuple[str, ...] = ()
     layers: tuple[tuple[str, str], ...] = ()  # of a recipe: the mode of each layer by its name; others are f32
 
-    def at(self, layer: str) -> Mode:
+    def of_layer(self, layer: str) -> Mode:
         """The mode of one layer: of a recipe the layer's own, else this one.
 
         >>> mixed = recipe({"conv1": "bf16"})
-        >>> mixed.at("conv1").name, mixed.at("fc").name, MODES["f16"].at("fc").name
+        >>> mixed.of_layer("conv1").name, mixed.of_layer("fc").name, MODES["f16"].of_layer("fc").name
         ('bf16', 'f32', 'f16')
         """
         return MODES[self.by_layer.get(layer, "f32")] if self.layers else self
@@ -55,7 +55,7 @@ class Mode:
 
     def isa_at(self, layer: str, machine: Machine | GpuMachine, cap: str | None = None) -> str:
         """The ISA cap that one layer of a recipe runs under; `InvalidArgument` where the machine lacks its mode."""
-        own = self.at(layer)
+        own = self.of_layer(layer)
         found = own.isa(machine, cap)
         if found is None:
             able = ", ".join(mode.name for mode in MODES.values() if mode.isa(machine, cap) and not mode.by_token)
@@ -277,7 +277,7 @@ def check_layers(mode: Mode, layers: Sequence[str]) -> Sequence[str]:
 
 def check_filters(mode: Mode, layers: Iterable[str]) -> None:
     """`Unimplemented` where a recipe puts a convolution, one of `layers`, in a mode that is of products alone."""
-    for layer, own in ((layer, mode.at(layer)) for layer in layers):
+    for layer, own in ((layer, mode.of_layer(layer)) for layer in layers):
         if NarrowMode.kept(own.narrow, convolutions=True):
             works = ", ".join(name for name, one in NARROW_MODES.items() if one.of_filters)
             said = "a convolution has no weights in blocks along K"

@@ -224,7 +224,7 @@ def totals(frame: pd.DataFrame, wholes: Sequence[Row] = (), base: str = "f32") -
     if not wholes:
         keys = [key for key in ("mode", "phase") if key in frame]
         wholes = [dict(zip(keys, some, strict=True)) for some in frame[keys].drop_duplicates().itertuples(index=False)]
-    rows = [_total(whole, _of(frame, whole)) for whole in wholes]
+    rows = [_total(whole, _layers_of(frame, whole)) for whole in wholes]
     times = {row.get("phase"): row["time_us"] for row in rows if row["mode"] == base and "time_us" in row}
     for row in rows:
         row["speed_up"] = times.get(row.get("phase"), np.nan) / (row.get("time_us") or np.nan)
@@ -257,7 +257,7 @@ def computed(products: Iterable[tuple[str, float]]) -> str:
     return ", ".join(f"{name} {f'{share:.0%}' if share >= 0.005 else '<1%'}" for name, share in shares)
 
 
-def _of(frame: pd.DataFrame, whole: Row) -> pd.DataFrame:
+def _layers_of(frame: pd.DataFrame, whole: Row) -> pd.DataFrame:
     """The layers that a row of totals is about."""
     if frame.empty:
         return frame

@@ -142,7 +142,7 @@ def prepare(
     ask = stored if callable(stored) else lambda _: stored
     if mode.layers:
         check_filters(mode, (layer.name for layer in network.layers if layer.kind == "conv"))
-    modes = [mode.at(layer.name) for layer in network.layers]
+    modes = [mode.of_layer(layer.name) for layer in network.layers]
     sources = [ask(own)[index] if own.is_integer else None for index, own in enumerate(modes)]
     prepared = []
     for index, (layer, own, src_as) in enumerate(zip(network.layers, modes, sources, strict=True)):
@@ -187,10 +187,10 @@ def prepare_layer(
 def execute(prepared: list[PreparedLayer], images: F32, mode: Mode, target: Place) -> list[LayerRun]:
     """Feed `images` through prepared layers, each reading what the one before it wrote."""
     first = prepared[0]
-    x = source(images, first, mode.at(first.layer.name))
+    x = source(images, first, mode.of_layer(first.layer.name))
     runs = []
     for step in prepared:
-        run = execute_one(step, x, mode.at(step.layer.name), target.under(mode, step.layer.name))
+        run = execute_one(step, x, mode.of_layer(step.layer.name), target.under(mode, step.layer.name))
         x = run.result.output
         runs.append(run)
     return runs
@@ -255,7 +255,7 @@ def group_of(mode: Mode, k: int) -> int:
 
 def cycles_alone(prepared: PreparedLayer, shape: Layer, mode: Mode, target: Place) -> float:
     """Cycles of a prepared layer for an image that comes alone, with what quantizes its source as it comes."""
-    own = mode.at(prepared.layer.name)
+    own = mode.of_layer(prepared.layer.name)
     src, attr = prepared.src_as.dtype if prepared.src_as else own.src, prepared.attr(own)
     conv = prepared.layer.kind == "conv"
     narrow = NarrowMode.of(own.narrow, conv)

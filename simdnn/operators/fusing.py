@@ -176,7 +176,7 @@ def _in_lines(plan: GroupOperands) -> FusedKernel:
         LineOperand(label(a.dtype), (*lines, along[0][-1]))
         for a, lines, (_, along) in zip(plan.sources, steps, inner, strict=True)
     ]
-    passes = LineRuns(plan).found()
+    passes = LineRuns(plan).passes()
     made = [one for one in plan.numbers if isinstance(one, NotedPass)]
     operands += [LineOperand(whole=group.is_wide(one)) for one in made]
     assert group.line
@@ -255,7 +255,7 @@ class LineRuns:
                 stack += [one for one in step.operands if isinstance(one, NotedPass) and self.plan.inside(one)]
         return found
 
-    def found(self) -> list[LinePass]:
+    def passes(self) -> list[LinePass]:
         passes: list[LinePass] = []
         for end in self.ends:
             keeps = -1
@@ -263,13 +263,13 @@ class LineRuns:
                 if end.kind and step is end.operands[0]:
                     keeps = self.plan.number(step, ())
                 else:
-                    passes.append(self.one(step, self.plan.number(step, ())))
+                    passes.append(self.pass_up_to(step, self.plan.number(step, ())))
                     self.made.add(step)
-            passes.append(self.one(end, -1 if end is self.plan.out else self.plan.number(end, ()), keeps))
+            passes.append(self.pass_up_to(end, -1 if end is self.plan.out else self.plan.number(end, ()), keeps))
             self.made |= {end} | {step for step in self.kept if keeps >= 0 and self.plan.numbers[step] == keeps}
         return passes
 
-    def one(self, end: NotedPass, makes: int, keeps: int = -1) -> LinePass:
+    def pass_up_to(self, end: NotedPass, makes: int, keeps: int = -1) -> LinePass:
         """A pass up to a step."""
         plan = self.plan
 

@@ -69,10 +69,10 @@ def no_floor(kind: KernelKind, problem: Problem, machine: object) -> float:
 @functools.lru_cache(maxsize=256)
 def built(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
     """The kind's kernel for a problem, kept for who runs it again."""
-    return made(kind, problem, machine)
+    return just_built(kind, problem, machine)
 
 
-def make(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
+def build(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
     """The kind's kernel for a problem; those of CPUs know one product, whose program is repeated for a batch."""
     if not isinstance(problem, MatmulProblem) or problem.batch.count == 1 or isinstance(machine, GpuMachine):
         return kind.build(problem, machine)
@@ -82,9 +82,9 @@ def make(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> K
 
 
 @functools.lru_cache(maxsize=2)
-def made(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
+def just_built(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
     """The kind's kernel for a problem, kept for who asks it several things."""
-    return make(kind, problem, machine)
+    return build(kind, problem, machine)
 
 
 class Outlives(NamedTuple):
@@ -121,7 +121,7 @@ def timed(
     threads: int,
 ) -> Timed:
     """The kind's kernel for a problem, timed on a number of a machine's cores."""
-    kernel = make(kind, problem, machine)
+    kernel = build(kind, problem, machine)
     told: dict[str, Any] = {"threads": threads} if threads > 1 else {}
     told |= {"copies": kernel.copies} if kernel.copies else {}
     cold = (*kernel.weights, *kernel.beside) if cold_weights else ()
@@ -131,7 +131,7 @@ def timed(
 
 def _timed(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Program:
     """The program that the kind's cost for a problem was found from."""
-    kernel = made(kind, problem, machine)
+    kernel = just_built(kind, problem, machine)
     return kernel.timed or kernel.program
 
 

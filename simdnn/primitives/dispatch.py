@@ -24,7 +24,7 @@ from simdnn.kernels.table import kernels, kind_of
 from simdnn.late import frames, pd
 from simdnn.libraries import LIBRARIES, UNKNOWN, modelled
 from simdnn.primitives.candidates import Candidate, Kinds, Request, candidate_of, considered, out, refusal, refused_sums
-from simdnn.primitives.costs import Outlives, Timed, built, clock_at_peak, made, timed
+from simdnn.primitives.costs import Outlives, Timed, built, clock_at_peak, just_built, timed
 
 if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
@@ -80,7 +80,7 @@ class Choice:
         try:
             return _timed(self.kind, self.request, self.request.threads).told
         except UnknownTiming:
-            return Outlives.of(made(self.kind, self.problem, self.request.machine))
+            return Outlives.of(just_built(self.kind, self.problem, self.request.machine))
 
     @property
     def exactness_decided(self) -> bool:

@@ -27,7 +27,7 @@ _BYTES = ("s8", "u8")
 
 def takes_part(given: Resolved, dst: str | None) -> bool:
     """Whether a narrow float is among the types, or scales of the destination are to be found."""
-    return of_narrow(given.shape.src, given.shape.wei, dst) or bool(_found(given))
+    return of_narrow(given.shape.src, given.shape.wei, dst) or bool(_dst_scale_mode(given))
 
 
 def of_narrow(*types: str | None) -> bool:
@@ -35,7 +35,7 @@ def of_narrow(*types: str | None) -> bool:
     return any(isinstance(dtype, str) and dtype in NARROW for dtype in types)
 
 
-def _found(given: Resolved) -> str:
+def _dst_scale_mode(given: Resolved) -> str:
     """How scales of the destination are found; empty where they are given, or there are none."""
     scale = given.scales.get("dst")
     return scale.mode if scale and scale.mode != "static" else ""
@@ -68,7 +68,7 @@ def _reference_like(
         raise Unimplemented(f"dst {dst!r} of {shape.src} x {shape.wei}; what works: {', '.join(_DESTINATIONS)}")
     _refuse_zero_points(given)
     found = given.scales.get("dst")
-    dynamic = _found(given)
+    dynamic = _dst_scale_mode(given)
     src, wei = _params(given)
     narrow = Narrow(src, wei, dynamic, _columns(found, shape.n) if dynamic else 0, reference=True)
     epilogue = Epilogue(

@@ -29,7 +29,7 @@ from simdnn.primitives.accumulation import parted
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.candidates import Request
 from simdnn.primitives.checks import gpu_of, integer, one_of, target_of
-from simdnn.primitives.costs import Outlives, estimate_on_gpu, made, no_floor
+from simdnn.primitives.costs import Outlives, estimate_on_gpu, just_built, no_floor
 from simdnn.primitives.dispatch import Choice, check_dispatch, choose
 from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH_MODES
 from simdnn.primitives.placed import Shape
@@ -217,7 +217,7 @@ def priced(choice: Choice, target: Target) -> Estimate:
         target.machine,
         choice.kind.isa,
         choice.kind.name,
-        functools.partial(made, choice.kind, choice.problem, target.machine),
+        functools.partial(just_built, choice.kind, choice.problem, target.machine),
         functools.partial(_told, choice),
         target.threads,
         choice.request.fpmath,

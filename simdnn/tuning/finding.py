@@ -67,7 +67,7 @@ class Finding:
         apart = self.few is not self.full
         self.total = {True: searched, False: confirmed} if apart else {True: 0, False: searched}
 
-    def by(self, each: Each[Task, Ran] | None) -> Finding:
+    def run_by(self, each: Each[Task, Ran] | None) -> Finding:
         """This, its recipes run by somebody else (None: this process)."""
         self.full.each = self.few.each = each
         if each is None:

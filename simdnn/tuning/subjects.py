@@ -149,10 +149,10 @@ class TrainedSubject:
     def run(self, modes: Mapping[str, str], few: bool = False) -> RecipeRun:
         steps = self._prepared(modes)
         mode = recipe(modes)
-        x = sequential.source(self.net.test_images, steps[0], mode.at(steps[0].layer.name))
+        x = sequential.source(self.net.test_images, steps[0], mode.of_layer(steps[0].layer.name))
         met, cycles, seconds, kernels = _digest(x), 0.0, 0.0, []
         for step in steps:
-            own = mode.at(step.layer.name)
+            own = mode.of_layer(step.layer.name)
             key = (step.layer.name, own.name, step.dst, step.dst_as, met)
             if key not in self._held:
                 place = self.place.under(mode, step.layer.name)

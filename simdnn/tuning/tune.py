@@ -109,8 +109,8 @@ def tune(
                 found.told(progress)
             many = jobs or usual(0 if isinstance(subject, TrainedSubject) else WORTH_WORKERS)
             with crew(Running(subject), lost, jobs=many, dask=dask) as each, telling_open(_open(model, feeds)):
-                told = found.by(each).search(chosen[target.name])
-            found.by(None).keeps = None
+                told = found.run_by(each).search(chosen[target.name])
+            found.run_by(None).keeps = None
             measured[target.name], fronts[target.name] = found, _front(_frame(found), bounds, target.name)
             notes += [f"{target.name}: {line}" if len(targets) > 1 else line for line in (*told, *found.losses)]
     finally:

@@ -86,4 +86,4 @@ def test_what_a_recipe_may_not_say(cancer: Classifier) -> None:
         run_modes([part], {recipe({"fc9": "bf16"}): None}, isa="avx512_core")
     with pytest.raises(InvalidArgument, match=r"'fc1' in 'bf16' needs .*skx"):
         run_modes([part], {recipe({"fc1": "bf16"}): None}, isa="avx512_core")
-    assert MODES["f32"].at("fc1") is MODES["f32"]
+    assert MODES["f32"].of_layer("fc1") is MODES["f32"]

@@ -40,10 +40,10 @@ def gather(k: Kernels, node: Node, x: Array, indices: Array) -> Array:
 @operator("GatherElements")
 def gather_elements(k: Kernels, node: Node, x: Array, indices: Array) -> Array:
     axis = axis_of(node.integer("axis", 0), x.ndim)
-    return k.moved(_at(x, checked(indices, x.shape[axis]), axis), 1)
+    return k.moved(_picked_along(x, checked(indices, x.shape[axis]), axis), 1)
 
 
-def _at(x: Array, indices: Array, axis: int) -> Array:
+def _picked_along(x: Array, indices: Array, axis: int) -> Array:
     """x[i, indices[i, j], j] for an axis in the middle."""
     places: list[Any] = list(np.indices(indices.shape, sparse=True))
     places[axis] = indices
@@ -192,7 +192,7 @@ def top_k(k: Kernels, node: Node, x: Array, count: Array | None = None) -> tuple
         order = np.argsort(key, axis, kind="stable")
     order = np.take(order, np.arange(wanted), axis)
     steps = 4 * max(1, int(np.log2(max(2, x.shape[axis]))))  # compare and exchange, as in a sort
-    return k.plain(_at(x, order, axis), x, steps=steps), order.astype(np.int64)
+    return k.plain(_picked_along(x, order, axis), x, steps=steps), order.astype(np.int64)
 
 
 @operator("NonZero")

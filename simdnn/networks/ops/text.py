@@ -42,7 +42,7 @@ def _cased(text: str, case: str) -> str:
     return "".join(made if len(made := _CASES[case](c)) == 1 else c for c in text)
 
 
-def _made(k: Kernels, found: list[str], shape: tuple[int, ...], x: Array) -> Array:
+def _text_array(k: Kernels, found: list[str], shape: tuple[int, ...], x: Array) -> Array:
     """Text as an array."""
     result = np.empty(len(found), object)
     result[:] = found
@@ -51,7 +51,9 @@ def _made(k: Kernels, found: list[str], shape: tuple[int, ...], x: Array) -> Arr
 
 def _in_rows(k: Kernels, rows: list[list[str]], longest: int, pad: str, x: Array) -> Array:
     """Texts of each of x's elements along a new last dimension, as long as the longest."""
-    return _made(k, [text for row in rows for text in (*row, *[pad] * (longest - len(row)))], (*x.shape, longest), x)
+    return _text_array(
+        k, [text for row in rows for text in (*row, *[pad] * (longest - len(row)))], (*x.shape, longest), x
+    )
 
 
 @operator("StringNormalizer")
@@ -64,7 +66,7 @@ def string_normalizer(k: Kernels, node: Node, x: Array) -> Array:
     compared: Callable[[str], str] = str if exact else lambda text: _cased(text, "LOWER")
     stops = {compared(word) for word in node.get("stopwords") or []}
     kept = [_cased(text, case) for text in x.reshape(-1).tolist() if compared(text) not in stops] or [""]
-    return _made(k, kept, (*x.shape[:-1], len(kept)), x)
+    return _text_array(k, kept, (*x.shape[:-1], len(kept)), x)
 
 
 # -- tokens -----------------------------------------------------------------------------------------------------------
@@ -188,7 +190,7 @@ def string_concat(k: Kernels, node: Node, a: Array, b: Array) -> Array:
     _check_text(b)
     shape = k.broadcast(a, b)
     left, right = (np.broadcast_to(v, shape).reshape(-1).tolist() for v in (a, b))
-    return _made(k, [one + other for one, other in zip(left, right, strict=True)], shape, a)
+    return _text_array(k, [one + other for one, other in zip(left, right, strict=True)], shape, a)
 
 
 @operator("RegexFullMatch")
@@ -262,4 +264,4 @@ def category_mapper(k: Kernels, node: Node, x: Array) -> Array:
     need(x.dtype == np.int64, f"an input of {x.dtype}; text and s64 work")
     by_number = dict(zip(numbers, names, strict=True))
     absent = node.text("default_string", "_Unused")
-    return _made(k, [by_number.get(v, absent) for v in x.reshape(-1).tolist()], x.shape, x)
+    return _text_array(k, [by_number.get(v, absent) for v in x.reshape(-1).tolist()], x.shape, x)

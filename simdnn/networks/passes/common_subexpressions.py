@@ -22,8 +22,8 @@ def once(graph: Graph, kept: Sequence[str] = ()) -> Graph:
     left = []
     for node in graph.nodes:
         node = replace(node, inputs=tuple(names.get(name, name) for name in node.inputs))
-        what = _what(node)
-        same = None if what is None or held & set(node.outputs) else first.setdefault(what, node)
+        key = _merge_key(node)
+        same = None if key is None or held & set(node.outputs) else first.setdefault(key, node)
         if same is None or same is node:
             left.append(node)
         else:
@@ -31,7 +31,7 @@ def once(graph: Graph, kept: Sequence[str] = ()) -> Graph:
     return replace(graph, nodes=tuple(left))
 
 
-def _what(node: Node) -> Hashable:
+def _merge_key(node: Node) -> Hashable:
     """A key that nodes share which compute the same; None of one that is not to be merged."""
     if node.op in RANDOM or subgraphs(node):
         return None
