@@ -183,6 +183,7 @@ class Decoder:
         return tuple(self._one(raw) for raw in raws)
 
     def _one(self, raw: Any) -> Decoded:
+        """One instruction, by the names that machines' tables have for it."""
         facts = self.facts.info(raw)
         mnemonic = _MNEMONICS[raw.mnemonic]
         stack = raw.is_stack_instruction

@@ -149,6 +149,7 @@ def spellings(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
 
 
 def _next(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
+    """The names and forms, the nearest first, whose row an instruction may have in place of its own."""
     parts = form.split(",")
     if mnemonic.startswith("lock "):
         yield from ((f"lock {name}", spelled) for name, spelled in _next(mnemonic.removeprefix("lock "), form))
@@ -160,22 +161,30 @@ def _next(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
         yield "v" + mnemonic, form
         yield "v" + mnemonic, ",".join([parts[0], *parts])
         return
+    yield from _next_vector(mnemonic, form) if mnemonic[0] in "vk" else _next_scalar(mnemonic, form)
+
+
+def _next_vector(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
+    """The same for a VEX or EVEX encoding, or an operation of masks: other spellings, then the form without a mask."""
     if mnemonic == "vmovsd" and "{k}" in form:
         yield "vmovss", form.replace("m64", "m32")
     elif mnemonic == "vmovsd":
-        yield ("vmovq" if "m64" in parts else "vmovss"), form
-    if mnemonic[0] in "vk":
-        changed = "{k}" in form and _CHANGED_BY_A_MASK.fullmatch(mnemonic)
-        if changed and _OWN_UNDER_A_MASK.fullmatch(mnemonic):
-            if _MASKED_MOVES.fullmatch(mnemonic):
-                yield "vmovups", form
-            return
-        for pattern, spelled in _SPELLINGS:
-            if match := pattern.fullmatch(mnemonic):
-                yield match.expand(spelled), form
-        if "{k}" in form and not changed:
-            yield mnemonic, form.replace("{k}", "")
+        yield ("vmovq" if "m64" in form.split(",") else "vmovss"), form
+    changed = "{k}" in form and _CHANGED_BY_A_MASK.fullmatch(mnemonic)
+    if changed and _OWN_UNDER_A_MASK.fullmatch(mnemonic):
+        if _MASKED_MOVES.fullmatch(mnemonic):
+            yield "vmovups", form
         return
+    for pattern, spelled in _SPELLINGS:
+        if match := pattern.fullmatch(mnemonic):
+            yield match.expand(spelled), form
+    if "{k}" in form and not changed:
+        yield mnemonic, form.replace("{k}", "")
+
+
+def _next_scalar(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
+    """The same for general registers: other spellings, then wider registers, other constants, wider memory."""
+    parts = form.split(",")
     if mnemonic in _SCALAR_SPELLINGS:
         yield _SCALAR_SPELLINGS[mnemonic], form
     if mnemonic in ("div", "idiv", "mul", "movbe"):  # each width has its own time
@@ -192,10 +201,7 @@ def _next(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
         yield mnemonic, form.replace("i32", "i8")
     elif "i8" in parts:
         yield mnemonic, form.replace("i8", "i32")
-    if mnemonic in ("add", "sub") and parts[1:] in (
-        ["i8"],
-        ["i32"],
-    ):  # where small sums are done at rename, in 64 bits alone
+    if mnemonic in ("add", "sub") and parts[1:] in (["i8"], ["i32"]):  # small sums are done at rename in 64 bits alone
         yield mnemonic, f"{parts[0]},r64"
     wide = re.sub(r"\bm(8|16|32)\b", "m64", form)
     if wide != form and not mnemonic.startswith(("prefetch", "movs", "movz", "imul")):

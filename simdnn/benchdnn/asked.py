@@ -39,6 +39,7 @@ def task(case: Case) -> Task:
 
 
 def _matmul(case: Case, types: tuple[str, str, str]) -> Task:
+    """The matmul of a case: sizes, layouts with the reorders that they take, batch and bias."""
     dims = case.dims
     assert isinstance(dims, MatmulDims)
     batch, m, k, n = dims.sizes
@@ -111,6 +112,7 @@ def _move(
 
 
 def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
+    """The convolution of a case: sizes, layouts with the reorders that they take, bias."""
     dims, options = case.dims, case.options
     assert isinstance(dims, ConvDims)
     bias = _has_bias(case, "convolution")

@@ -199,6 +199,7 @@ def _joined(words: Iterable[str]) -> Iterator[str]:
 
 
 def _word(state: _State, word: str) -> None:
+    """Take one word of a command line or a batch file: an option, a driver, or a problem."""
     if re.fullmatch(r"-v\d{0,2}", word):
         return
     if not word.startswith("-"):

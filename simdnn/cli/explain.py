@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -246,13 +246,13 @@ def _element(primitive: str, words: Sequence[str], options: dict[str, str]) -> E
 
 
 def _result(primitive: str, words: Sequence[str], options: dict[str, str], exact: bool) -> Result:
+    """The product or convolution that a command line is about, run."""
     _check_options(primitive, bool(words), options)
     figures = options.get("set", "").splitlines()
     where: dict[str, Any] = {"machine": machine_with(options.get("machine", "zen4"), figures)}
     where |= {key: options[key] for key in ("isa", "dispatch") if key in options}
     src_type, wei_type, dst = _types(options.get("dt", "u8:s8:s32" if words else ""))
-    if dst:
-        where["dst"] = dst
+    where |= {"dst": dst} if dst else {}
     taps = {
         key: [whole(f"--{key}", w) for w in options[key].split(",")]
         for key in ("strides", "padding", "dilation")
@@ -260,29 +260,33 @@ def _result(primitive: str, words: Sequence[str], options: dict[str, str], exact
     }
     where |= {key: value[0] if len(value) == 1 else value for key, value in taps.items()}
     where |= {"groups": whole("--groups", options["groups"])} if "groups" in options else {}
+    src, weights, more = _operands(primitive, words, options, src_type, wei_type)
+    where |= more
+    problem = words[0] if words else ""
+    if not words and primitive == "matmul" and src.ndim == weights.ndim == 2:
+        problem = f"{src.shape[0]}x{src.shape[1]}:{weights.shape[0]}x{weights.shape[1]}"
+    types = f"{name_of(src.dtype)}:{name_of(weights.dtype)}:{dst or 'f32'}"
+    attr = _attr(primitive, [f"--dt={types}", problem], options, src, exact)
+    return (matmul if primitive == "matmul" else convolution)(src, weights, attr=attr, **where)
+
+
+def _operands(
+    primitive: str, words: Sequence[str], options: Mapping[str, str], src_type: str, wei_type: str
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Source and weights, random ones of a problem or those of two files, and what the problem says besides."""
     if words:
         if "src" in options or "weights" in options or len(words) > 1:
             raise InvalidArgument("one problem, or --src and --weights, is needed, not both")
         rng = np.random.default_rng(whole("--seed", options.get("seed", "0")))
         src_shape, wei_shape, more = _shapes(primitive, words[0])
-        src, weights = _random(rng, src_shape, src_type), _random(rng, wei_shape, wei_type)
-        where |= more
-    elif "src" in options and "weights" in options:
-        src, weights = _loaded(options["src"]), _loaded(options["weights"])
-        for array, name, wanted in ((src, "src", src_type), (weights, "weights", wei_type)):
-            if "dt" in options and name_of(array.dtype) != wanted:
-                raise InvalidArgument(f"--dt says {wanted} for --{name}, and {options[name]} holds {array.dtype}")
-    else:
+        return _random(rng, src_shape, src_type), _random(rng, wei_shape, wei_type), more
+    if "src" not in options or "weights" not in options:
         raise InvalidArgument("a problem is needed (64x512:512x64; ic16ih8oc8kh3ph1), or --src and --weights files")
-    if words:
-        problem = words[0]
-    elif primitive == "matmul" and src.ndim == weights.ndim == 2:
-        problem = f"{src.shape[0]}x{src.shape[1]}:{weights.shape[0]}x{weights.shape[1]}"
-    else:
-        problem = ""
-    types = f"{name_of(src.dtype)}:{name_of(weights.dtype)}:{dst or 'f32'}"
-    attr = _attr(primitive, [f"--dt={types}", problem], options, src, exact)
-    return (matmul if primitive == "matmul" else convolution)(src, weights, attr=attr, **where)
+    src, weights = _loaded(options["src"]), _loaded(options["weights"])
+    for array, name, wanted in ((src, "src", src_type), (weights, "weights", wei_type)):
+        if "dt" in options and name_of(array.dtype) != wanted:
+            raise InvalidArgument(f"--dt says {wanted} for --{name}, and {options[name]} holds {array.dtype}")
+    return src, weights, {}
 
 
 def _attr(primitive: str, problem: list[str], options: dict[str, str], src: Any, exact: bool) -> Attr:

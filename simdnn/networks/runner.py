@@ -267,6 +267,7 @@ def _layers_of(frame: pd.DataFrame, whole: Row) -> pd.DataFrame:
 
 
 def _total(whole: Row, part: pd.DataFrame) -> Row:
+    """A row of totals: what `whole` says, and the sums, weakest figures and worst errors of its layers."""
     row: Row = {"layer": "total", "mode": whole["mode"], "note": "", "refused": ""}
     if not len(part):
         return row | whole

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -104,15 +104,30 @@ def resize(k: Kernels, node: Node, x: Array, *more: Array | None) -> Array:
         return _as_library(
             k, node, mode, x, [(axis, scales[i], _ends(roi, i, axes)) for i, axis in enumerate(axes)], shape
         )
+    parts = [(axis, shape[axis], scales[i], _ends(roi, i, axes)) for i, axis in enumerate(axes)]
+    result, taps = _along_axes(k, node, mode, x, parts)
+    if not is_float(x.dtype) and mode != "nearest":
+        result = np.rint(result)
+    if mode == "nearest":
+        return k.moved(result.astype(x.dtype), 1)
+    return k.plain(np.ascontiguousarray(result).astype(x.dtype), x, steps=taps)
+
+
+def _along_axes(
+    k: Kernels, node: Node, mode: str, x: Array, parts: Sequence[tuple[int, int, float, tuple[float, float]]]
+) -> tuple[Array, int]:
+    """x with one axis after the other in another size, and the multiply-adds of an element.
+
+    `parts`: an axis, its new size, the scale, and where the region of interest begins and ends on it.
+    """
     result = x.astype(np.float64) if mode != "nearest" else x
     beyond = np.zeros((1,) * x.ndim, bool)
     taps = 1
-    for i, axis in enumerate(axes):
-        ends = _ends(roi, i, axes)
-        if shape[axis] == x.shape[axis] and scales[i] == 1 and ends == (0.0, 1.0):
+    for axis, size, scale, ends in parts:
+        if size == x.shape[axis] and scale == 1 and ends == (0.0, 1.0):
             continue
-        k.allocate((shape[axis], x.shape[axis]), np.dtype(np.float64))
-        weights, outside = _matrix(node, mode, shape[axis], x.shape[axis], scales[i], ends)
+        k.allocate((size, x.shape[axis]), np.dtype(np.float64))
+        weights, outside = _matrix(node, mode, size, x.shape[axis], scale, ends)
         if mode == "nearest":
             result = np.take(result, weights.argmax(1), axis)
         else:
@@ -121,13 +136,7 @@ def resize(k: Kernels, node: Node, x: Array, *more: Array | None) -> Array:
         beyond = beyond | outside.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
     if beyond.any():
         result = np.where(beyond, node.number("extrapolation_value", 0.0), result)
-    if not is_float(x.dtype) and mode != "nearest":
-        result = np.rint(result)
-    return (
-        k.plain(np.ascontiguousarray(result).astype(x.dtype), x, steps=taps)
-        if mode != "nearest"
-        else k.moved(result.astype(x.dtype), 1)
-    )
+    return result, taps
 
 
 def _ends(roi: Array | None, i: int, axes: list[int]) -> tuple[float, float]:
