@@ -165,7 +165,7 @@ def _next(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
 
 
 def _next_vector(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
-    """The same for a VEX or EVEX encoding, or an operation of masks: other spellings, then the form without a mask."""
+    """Names and forms for a VEX or EVEX encoding or an operation of masks: other spellings, then without the mask."""
     if mnemonic == "vmovsd" and "{k}" in form:
         yield "vmovss", form.replace("m64", "m32")
     elif mnemonic == "vmovsd":
@@ -183,7 +183,7 @@ def _next_vector(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
 
 
 def _next_scalar(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
-    """The same for general registers: other spellings, then wider registers, other constants, wider memory."""
+    """Names and forms for general registers: other spellings, then wider registers, other constants, wider memory."""
     parts = form.split(",")
     if mnemonic in _SCALAR_SPELLINGS:
         yield _SCALAR_SPELLINGS[mnemonic], form
