@@ -195,3 +195,14 @@ def test_stored_weights_pay_where_a_row_is_read(name: str) -> None:
 
     half, bytes_, nibbles = cycles("f16:f16:f16"), cycles("f16:s8:f16", 128), cycles("f16:s4:f16", 128)
     assert nibbles < bytes_ < half
+
+
+@pytest.mark.parametrize("wei", ["f4_e2m1", "f8_e4m3"])
+def test_a_tile_counts_what_conversions_take(wei: str) -> None:
+    """Threads below one another take the same weights apart, each for itself: few of them cost less."""
+    attr = Attr(fpmath="f16", apply_to_int=True, scales={"wei": Quant(None, mask=2)})
+    few, many = (
+        simdnn.estimate("matmul", m=m, n=1024, k=1454, dt=f"f16:{wei}:f16", machine="max1550_stack", attr=attr)
+        for m in (1858, 3716)
+    )
+    assert few.seconds < 0.9 * many.seconds and few.gops > 0.5 * many.gops

@@ -61,6 +61,11 @@ class Block(ABC):
         return self.sums or ("f32" if fmt(self.src).is_float else "s32")
 
     @property
+    def on_matrix_pipe(self) -> bool:
+        """Whether another pipe than the vector pipe multiplies."""
+        return self.unit in ("dpas", "mma", "wgmma")
+
+    @property
     def widened(self) -> bool:
         """Whether operands are brought to f32 in registers, for an instruction that takes no other floats."""
         return self.unit == "mad" and self.src != "f32"
@@ -155,6 +160,8 @@ class Budget:
     copies: int = 1  # accumulators of each block
     per_row: int = 0  # bytes beside each block of rows
     per_column: int = 0
+    #: operations on f32 lanes, about, that bring an element of A, and of B, to the type multiplied
+    converts: tuple[float, float] = (0.0, 0.0)
 
     def grfs(self, rows: int, cols: int, grf_bytes: int) -> int:
         """GRFs of a tile."""
@@ -170,7 +177,7 @@ def choose_tile(
     budget: Budget | None = None,
     batch: int = 1,
 ) -> Tile:
-    """The tile of the least time, by rates alone: matrix pipe, L1, L2, DRAM, and how evenly groups fill the cores.
+    """The tile of the least time, by rates alone: pipes, L1, L2, DRAM, and how evenly groups fill the cores.
 
     `blocks`: those that there are, each with the workgroups' rows and columns that a library has kernels for; a problem
     too small for all of them has others.
@@ -179,7 +186,7 @@ def choose_tile(
     for allowed in (blocks, dict.fromkeys(blocks, ())):
         tiles = [tile for block, sizes in allowed.items() for tile in _tiles(machine, block, m, n, budget, sizes)]
         if tiles:
-            return min(tiles, key=lambda tile: _score(machine, tile, m, n, k, batch))
+            return min(tiles, key=lambda tile: _score(machine, tile, m, n, k, batch, budget.converts))
     block = next(iter(blocks))
     raise OutOfRegisters(f"no tile of {block.m}x{block.n} blocks leaves {budget.registers} registers of a thread")
 
@@ -211,7 +218,9 @@ def _groups(plain: Tile, capacity: int, m: int, n: int, sizes: Sizes) -> Iterato
             yield Tile(plain.block, plain.rows, plain.cols, (down, across))
 
 
-def _score(machine: GpuMachine, tile: Tile, m: int, n: int, k: int, batch: int) -> tuple[float, float, float]:
+def _score(
+    machine: GpuMachine, tile: Tile, m: int, n: int, k: int, batch: int, converts: tuple[float, float]
+) -> tuple[float, float, float]:
     """Cycles of the whole problem by rates alone; among equals, bytes from L2, then those from shared memory where
     copies into it are asynchronous.
     """
@@ -219,6 +228,10 @@ def _score(machine: GpuMachine, tile: Tile, m: int, n: int, k: int, batch: int) 
     steps, threads = -(-k // b.k), tile.threads[0] * tile.threads[1]
     per_engine = -(-threads // machine.engines_per_core)
     matrix = tile.rows * tile.cols * 2 * b.m * b.n * b.k / b.rate(machine) * per_engine
+    elements = tile.rows * b.m * b.k * b.copies[0], tile.cols * b.n * b.k * b.copies[1]
+    converted = sum(count * each for count, each in zip(elements, converts, strict=True))
+    vector = converted / (machine.vector_ops["f32"] / 2) * per_engine
+    matrix = max(matrix, vector) if machine.co_issue and b.on_matrix_pipe else matrix + vector
     of_a, of_b = b.read_words
     read = 4 * (tile.rows * of_a + tile.cols * of_b) * threads
     a_bytes, b_bytes = 4 * tile.rows * b.a_words * tile.threads[0], 4 * tile.cols * b.b_words * tile.threads[1]

@@ -22,7 +22,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.epilogue import Decompression, Parameters
 from simdnn.kernels.common.roles import ARGUMENTS
-from simdnn.kernels.gpu.compute import group_of, inside, scale_type
+from simdnn.kernels.gpu.compute import converts, group_of, inside, scale_type
 from simdnn.kernels.gpu.narrow import codes_type, integers
 from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
@@ -45,7 +45,9 @@ def GpuComputeGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:
     p, compute = problem, problem.compute
     parts = p.decompression or Decompression((compute,))
     wide = 16 * 16 * 4 // machine.platform.grf_bytes  # of a block of weights on their way
-    budget = Budget(registers=wide, per_row=8 * 16 * (4 if p.src == "f32" else 2), per_column=16 * 16 * 2)
+    budget = Budget(
+        registers=wide, per_row=8 * 16 * (4 if p.src == "f32" else 2), per_column=16 * 16 * 2, converts=converts(p)
+    )
     partition = partition_of(p, machine, budget, group_of(parts, p.k), compute, compute)
     source: BlockOperand = Multiplied(partition, "src") if p.src == compute else RoundedFloats(partition, "src", p.src)
     weights: BlockOperand

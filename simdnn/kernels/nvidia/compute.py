@@ -18,7 +18,7 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code
 from simdnn.kernels.common.epilogue import Decompression, Parameters
-from simdnn.kernels.gpu.compute import group_of
+from simdnn.kernels.gpu.compute import converts, group_of
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.gpu.tile import Budget
 from simdnn.kernels.nvidia.fragments import Fragments, PlainFragments, Side
@@ -42,7 +42,7 @@ def SmComputeGemm(problem: GpuMatmulProblem, machine: GpuMachine, unit: str = ""
     """A matmul that names the type to `compute` in; `unit`: "", or the one to take."""
     p, compute, unit = problem, problem.compute, unit or unit_of(machine, problem.compute)
     parts = p.decompression or Decompression((compute,))
-    budget = Budget(registers=24, per_row=2 * 4 * 64, per_column=2 * 4 * 64)
+    budget = Budget(registers=24, per_row=2 * 4 * 64, per_column=2 * 4 * 64, converts=converts(p))
     group = min(group_of(parts, p.k), p.k // splits)
     steps = pairs_of_steps(sm_cut_of(p, machine, unit, (compute, compute), budget, splits), p.k, group)
     weights: Fragments
