@@ -3,8 +3,8 @@
 The loops are those of tests/vectors: for zen4 loops_zen4.json (kernels' inner loops), mixes_zen4.json (mixes of
 instruction classes that compete for ports) and loops_zen4_others.json (those of the files below that it runs), for spr
 loops_spr.json (both kinds, and tiles), loops_spr_compiled.json and loops_spr_kernels.json (a compiler's, and kernels'
-of other shapes; they name the registers that are pointers), for gnr loops_gnr.json and loops_gnr_others.json (as
-loops_zen4_others.json), with the cycles recorded there.
+of other shapes; they name the registers that are pointers), for gnr loops_gnr.json, loops_gnr_others.json (as
+loops_zen4_others.json) and loops_gnr_fresh.json (a generator's and a compiler's), with the cycles recorded there.
 Data are in the first cache; pointers point into different pages; vector registers and memory hold zeros.
 """
 
@@ -34,7 +34,7 @@ SPR = ("loops_spr.json", "loops_spr_compiled.json", "loops_spr_kernels.json")
 FILES = {
     "zen4": ("loops_zen4.json", "mixes_zen4.json", "loops_zen4_others.json"),
     "spr": SPR,
-    "gnr": ("loops_gnr.json", "loops_gnr_others.json"),
+    "gnr": ("loops_gnr.json", "loops_gnr_others.json", "loops_gnr_fresh.json"),
 }
 WRITTEN = ("mixes_zen4.json", *SPR)  # the others were measured elsewhere
 POINTERS = ["rsi", "rdx", "rdi", "r10"]  # of loops that name none

@@ -39,7 +39,18 @@ _F16_FOUR: dict[str, Any] = {
     "source": "emr: chains of vaddph, vsubph, vmulph, vmaxph, vfmadd213ph, vfmadd231ph, vaddsh, vmulsh and "
     "vfmadd231sh take 4.00 cycles a step up to 256 bits",
 }
+_SIGNED_LOAD: Override = (
+    "movsxd",
+    "r64,m32",
+    {
+        "latency": 1,
+        "source": "emr: one in 0.51 cycles; on a Redwood Cove 12 of them, of any width, each at the address that "
+        "the one before loaded, take 72.0 cycles (movzx, mov 60.0); uops: latency up to 6, movzx up to 5",
+        "confidence": "estimated",
+    },
+)
 GOLDEN_COVE: list[Override] = [
+    _SIGNED_LOAD,
     ("vmov[dq]", "r(32|64),xmm|xmm,r(32|64)", {"latency": 2, "source": "emr: to and fro 4.0 cycles"}),
     ("and|or|xor", "r64,i(8|32)", {"latency": 1, "source": "emr: 12 of them in a chain take 12.0 cycles"}),
     (_F16_EXTREMES, "[xy]mm.*", _F16_FOUR),
@@ -240,7 +251,7 @@ OVERRIDES: dict[str, list[Override]] = {
     "skx": [(*FMA, SERVER_FMA), _merged()],
     "clx": [(*FMA, SERVER_FMA), _merged()],
     "icx": [_merged(", client core")],
-    "adl-p": [_merged(), _STORED_SWAPPED],
+    "adl-p": [_merged(), _STORED_SWAPPED, _SIGNED_LOAD],
     "zen4": [
         *ZEN_SCALARS,
         *ZEN4_GATHERS,

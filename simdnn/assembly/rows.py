@@ -92,6 +92,7 @@ _CHANGED_BY_A_MASK = re.compile(r"v(p?mov(?!ddup|s[hl]dup)|p?broadcast|cvt|p?exp
 _OWN_UNDER_A_MASK = re.compile(r"vmov\w*|vpmov[sz]x\w*")  # and one of their spellings is another one
 _MASKED_MOVES = re.compile(r"vmov([au]p[sd]|dq[au](32|64))")  # of bytes and words merging is an operation of its own
 CALL = "call", "-"
+_EXTENDING_LOADS = {"movzx": ("movzx", "r64,m8"), "movsx": ("movsxd", "r64,m32")}  # of 8 and 16 bits, no ALU's work
 _SCALAR_SPELLINGS = {
     "sub": "add",
     "and": "add",
@@ -185,6 +186,8 @@ def _next_vector(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
 def _next_scalar(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
     """Names and forms for general registers: other spellings, then wider registers, other constants, wider memory."""
     parts = form.split(",")
+    if mnemonic in _EXTENDING_LOADS and parts[-1] in ("m8", "m16"):
+        yield _EXTENDING_LOADS[mnemonic]
     if mnemonic in _SCALAR_SPELLINGS:
         yield _SCALAR_SPELLINGS[mnemonic], form
     if mnemonic in ("div", "idiv", "mul", "movbe"):  # each width has its own time

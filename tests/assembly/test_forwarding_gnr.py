@@ -84,3 +84,33 @@ def test_the_count_of_a_shift_comes_a_longer_way(operation: str, width: str) -> 
 def test_a_byte_spread_from_memory_takes_a_port() -> None:
     assert cycles(*[f"vpbroadcastb ymm{i}, [rsi+{i}]" for i in range(4)]) == pytest.approx(4.0, rel=0.02)
     assert cycles(*[f"vpbroadcastw ymm{i}, [rsi+{2 * i}]" for i in range(4)]) == pytest.approx(1.33, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("register", "places", "operation", "steps", "apart", "measured", "within"),
+    [
+        ("xmm", 12, "vmulps", 1, False, 9.72, 0.04),
+        ("xmm", 16, "vmulps", 1, False, 11.8, 0.04),
+        ("xmm", 16, "vpaddd", 1, False, 10.5, 0.04),
+        ("ymm", 16, "vmulps", 1, True, 14.0, 0.07),
+        ("zmm", 8, "vmulps", 1, True, 12.9, 0.07),
+        ("zmm", 16, "vmulps", 1, True, 19.2, 0.04),
+        ("zmm", 8, "vpaddd", 3, False, 15.7, 0.06),
+        ("zmm", 16, "vpaddd", 3, False, 30.2, 0.03),
+        ("zmm", 16, "vpaddd", 8, False, 64.1, 0.02),
+    ],
+)
+def test_loads_are_sent_in_vain_before_what_they_read_is_stored(
+    register: str, places: int, operation: str, steps: int, apart: bool, measured: float, within: float
+) -> None:
+    """Places that are loaded, worked on and stored in each round, each store behind its own work or behind all."""
+    size = {"xmm": 16, "ymm": 32, "zmm": 64}[register]
+    lines, stores = list[str](), list[str]()
+    for i in range(places):
+        if steps == 1:
+            lines.append(f"{operation} {register}{i}, {register}15, [rdi+{size * i}]")
+        else:
+            lines.append(f"vmovups {register}{i}, [rdi+{size * i}]")
+            lines += [f"{operation} {register}{i}, {register}{i}, {register}20"] * steps
+        (stores if apart else lines).append(f"vmovups [rdi+{size * i}], {register}{i}")
+    assert cycles(*lines, *stores) == pytest.approx(measured, rel=within)

@@ -35,7 +35,7 @@ class CoreMemory(CoreMeetings):
     place: Ints
     pipes_of: Floats
     late: Floats
-    load_debt: float  # pipes that the last load has still to take, one of more lines than there are pipes
+    load_debt: float  # pipes still to take: by a load of more lines than there are pipes, or in vain
     halves: int  # loads that have read from their first line, and not yet from their second
     places: Ints  # of the loads of this cycle: where in their lines they begin, and end
     place_ends: Ints
@@ -84,7 +84,10 @@ class CoreMemory(CoreMeetings):
         return read
 
     def forwarded(self, row: int, load: int, source: int, whole: int) -> int:
-        """Where a load of what the op of an age stored reads: itself, behind that store, or its data."""
+        """Where a load of what the op of an age stored reads: itself, behind that store, or its data.
+
+        Where loads come again it is sent in vain before the data are there (measured on a Redwood Cove).
+        """
         data = NODES * source + OPERATION
         commit = NODES * source + COMMIT
         forward = max(self.forward_latency[row], self.forward_latency[self.row(data)])
@@ -92,6 +95,8 @@ class CoreMemory(CoreMeetings):
             return data  # a name of the same register from rename on
         if whole != 0:
             self.depend(load, data, self.load_latency[row] - forward)
+            if self.replay > 0 and (self.done[data] == UNKNOWN or self.done[data] > self.cycle + 1):
+                self.load_debt += max(self.pipes_of[load], self.load_share[row])
         else:
             self.depend(load, commit, self.load_latency[row] - self.blocked_latency[row])
         return load

@@ -21,6 +21,7 @@ from isa_models.machines.provenance import Confidence, weakest
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.chains import slowest_chain
 from simdnn.timing.cpu.core_run import CoreRun, Execution, Turn
+from simdnn.timing.cpu.core_state import NOWHERE
 from simdnn.timing.cpu.steps import CoreOp, MemRef, Step, lower
 
 __all__ = ["BlockTiming", "LoopTiming", "MemRef", "Step", "block_cycles", "block_timing", "loop_cycles", "trace_loop"]
@@ -159,7 +160,8 @@ class Turning:
         self.turn, self.warm = turn, max(8, -(-WARM_SLOTS * core.reorder_buffer // slots))
         self.most = max(2 * self.warm + REPEATS * LONGEST_PERIOD, MOST_SLOTS // slots)
         ahead = -(-(core.reorder_buffer + AHEAD) // size)  # what is dispatched while the last ones that count retire
-        self.run = CoreRun(turn, self.most + ahead, bounds.loop_copies(machine, ops, times) * size, self.most)
+        self.turns, self.buffered = self.most + ahead, bounds.loop_copies(machine, ops, times) * size
+        self.run = self.start()
         self.stores = [op.commit_cycles / op.store_entries for op in ops if op.store is not None]
 
     def rate(self) -> LoopRate:
@@ -167,6 +169,7 @@ class Turning:
         machine, ops = self.turn.machine, self.turn.ops
         steady, limits = self.steady, _limits(self.turn)
         limits["crowding"] += self.in_vain()
+        limits["store"] = max(limits["store"], self._lines_stored(steady))
         slack_free = _addend_bound(machine, ops, limits["compute"])
         cycles = max(steady.cycles, slack_free, *limits.values())
         chain = limits["latency"]
@@ -175,11 +178,26 @@ class Turning:
         confidence = confidence_of(machine, self.turn.counted[0], bound)
         return LoopRate(cycles=cycles, bound=bound, limits=limits, chain_cycles=chain, confidence=confidence)
 
+    def start(self) -> CoreRun:
+        return CoreRun(self.turn, self.turns, self.buffered, self.most)
+
     @cached_property
     def steady(self) -> _Steady:
-        """Cycles an iteration once the time between iterations repeats."""
+        """Cycles an iteration once the time between iterations repeats.
+
+        A store queue that is full would stay full, and what waits for it comes in other groups. So on cores whose
+        groups wait for places of all their stores it fills only where stores bind when it begins empty.
+        """
+        if self.stores and self.turn.machine.core.binding == "order":
+            found = self._settled()
+            if found.cycles >= self._lines_stored(found):
+                return found
+            self.run = self.start()
         if self.stores:
             self.run.fill_store_queue(max(self.stores))
+        return self._settled()
+
+    def _settled(self) -> _Steady:
         period = self.run.settle(self.warm, self.most, REPEATS, LONGEST_PERIOD)
         ends = self.run.ends.tolist()
         period = period or len(ends) - len(ends) // 4
@@ -188,14 +206,17 @@ class Turning:
     def spent(self) -> list[float]:
         """The work on each port in the last periods."""
         iterations = self.steady.iterations
-        before, after = self.run.busy_at(iterations - 1 - self.last), self.run.busy_at(iterations - 1)
+        before, after = self.run.busy_at(iterations - 1 - self.steady.last), self.run.busy_at(iterations - 1)
         return [b - a for a, b in zip(before, after, strict=True)]
 
-    @property
-    def last(self) -> int:
-        """The iterations of those periods: many, as loads are issued well ahead."""
-        _, iterations, period = self.steady
-        return period * max(1, iterations // (2 * period))
+    def _lines_stored(self, steady: _Steady) -> float:
+        """Cycles that the commit of an iteration's stores takes, by their lines, in the last periods."""
+        if not self.stores:
+            return 0.0
+        size, last = len(self.turn.order), steady.last
+        stored = self.turn.rows.column("store_tensor")[self.turn.order] != NOWHERE
+        ages = slice((steady.iterations - last) * size, steady.iterations * size)
+        return float(self.run.array("line_cycles")[ages].reshape(last, size)[:, stored].sum()) / last
 
     def in_vain(self) -> float:
         """The share of an iteration that loads took which came again (`Crowding`)."""
@@ -204,7 +225,7 @@ class Turning:
         if not any(shares) or any(op.row.tile for op in loads):
             return 0.0
         ports = [core.ports.index(port) for port in core.load_ports]
-        used = sum(self.spent()[port] for port in ports) / self.last
+        used = sum(self.spent()[port] for port in ports) / self.steady.last
         return max(0.0, used - sum(op.load_pipes for op in loads)) * sum(shares) / len(shares)
 
 
@@ -214,6 +235,11 @@ class _Steady(NamedTuple):
     cycles: float
     iterations: int
     period: int
+
+    @property
+    def last(self) -> int:
+        """The iterations of the last periods: many, as loads are issued well ahead."""
+        return self.period * max(1, self.iterations // (2 * self.period))
 
 
 def _port_cycles(machine: Machine, ops: Sequence[CoreOp], spent: Sequence[float], most: float) -> dict[str, float]:
