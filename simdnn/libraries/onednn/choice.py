@@ -314,7 +314,13 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
             return f"conv:{by_width(tier)}", "x64:gemm:jit"
         if vector_of_f32(p):
             return "conv:avx2_pixel" if by_vectors(p) else f"conv:{by_width(tier)}", "x64:gemm:jit"
-        jit = tier != "avx2" and (jit_takes(p) or lacks_room(p))
+        alone = tier != "avx2" and lacks_room(p)
+        if alone and p.epilogue.dst != "f32":
+            raise Unimplemented(
+                f"oneDNN's kernel for a single channel this small makes f32 alone, not {p.epilogue.dst}: dst='f32' "
+                "works, larger images, and dispatch='fastest'"
+            )
+        jit = tier != "avx2" and jit_takes(p) or alone
         wide = "avx2" if tier == "avx2" or (small and not jit and p.layouts.wei != "kept") else "avx512_core"
         return f"conv:{wide}", f"jit:{wide}" if jit else f"{base}:{wide}"
     if ends_as_reference(p, tier):

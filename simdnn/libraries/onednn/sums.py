@@ -43,6 +43,7 @@ from simdnn.libraries.onednn.order import (
     vector_of_f32,
 )
 from simdnn.libraries.onednn.refusals import REFERENCES
+from simdnn.libraries.onednn.tiles import in_lines
 
 
 def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
@@ -277,14 +278,14 @@ def lifts(problem: Problem, name: str) -> str:
 def leaves_out(problem: Problem, name: str) -> str:
     """Which taps beside the image a convolution of floats leaves out of its sums, so that an infinite or NaN weight
     makes no NaN there: on vectors "all". On tiles, and in a GEMM, the image is copied with zeros around it, on tiles
-    but for "planes"; so it is where taps of a single channel become channels, or its lines are, and then those of
-    "rows" alone are left out.
+    but for "planes", or "rows" where blocks are not of several lines; so it is where taps of a single channel become
+    channels, or its lines are, and then those of "rows" alone are left out.
     """
     p = problem
     if not isinstance(p, ConvProblem) or not p.padded or p.turned or not fmt(p.wei).is_float:
         return ""
     if not name or is_on_tiles(name) or "gemm" in (family(name), family(instructions(name))):
-        return "planes" if is_on_tiles(name) else ""
+        return ("planes" if in_lines(p) else "rows") if is_on_tiles(name) else ""
     single = p.ic == p.groups and p.groups < p.oc and (p.src == "bf16" or p.src == "f32" and p.groups == 1)
     apart = p.src == "f32" and folds_columns(p)  # no padding is beside its columns
     wide = family(name) == "brg_conv_fwd" and instructions(name).startswith(("avx512", "avx10"))

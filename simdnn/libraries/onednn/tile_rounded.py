@@ -7,9 +7,6 @@ time where their channels fill no whole rows.
 
 from __future__ import annotations
 
-import math
-
-from isa_models import Unimplemented
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import Options, Order
 from simdnn.libraries.onednn.order import columns_on_tiles, order_on_tiles, pointwise
@@ -17,7 +14,6 @@ from simdnn.libraries.onednn.tile_lines import lines_at_once
 
 _ROW = 16  # elements of f32 in a register
 _STEP = 32  # of bf16 in a row of a tile
-_PAGE = 4096
 _FEW = 8192  # bytes of all rows of a kernel in one pixel, up to which blocks have 16 channels
 
 
@@ -40,43 +36,11 @@ def rounded_options(p: ConvProblem) -> Options:
     return Options(cut=cut, order=order, last=(cut // 2, end // 2))
 
 
-def has_room(p: ConvProblem) -> bool:
-    """Whether the library's copy of the image and its buffers are no more than 64 times the tensors, beyond which it
-    takes vectors (`init_scratchpad` of jit_brgemm_conv_utils.cpp). It copies all but wide lines of whole channels.
-
-    How many tiles its buffer of rounded operands has depends on blocks that are not modelled: raises where that
-    decides, by bounds that held for 1500 small problems.
-    """
-    fold = order_on_tiles(p).fold
-    ic, oc = p.ic // p.groups, p.oc // p.groups
-    if p.ow > 50 and not (p.padded or fold) and (ic <= _ROW or ic % _ROW == 0):
-        return True
-    outputs, taps = p.mb * p.od * p.oh * p.ow, p.tap_rows * p.kw
-    planes = p.depth.i if p.depth else 1
-    pixels = p.mb * planes * p.ih * p.iw
-    tensors = 4 * (pixels * p.ic + p.groups * _up(oc, _ROW) * ic * taps + outputs * p.oc)
+def steps_of(p: ConvProblem) -> int:
+    """The steps of a call, at most: those of its longest block, for all taps."""
     together, blocks = _runs(p)
-    runs = taps // together if together else 1
-    columns = p.iw + p.padding[1] + p.padding[3]
-    lines = (p.ih + p.padding[0] + p.padding[2]) * planes * (p.kh if fold == "window" else 1)
-    copied = 4 * _up(lines * columns * p.ic, _PAGE)
-    weights = 4 * _up(p.groups * _up(oc, _ROW) * taps * ic, 1024) + _PAGE if fold else 0
-    steps = runs * max(math.ceil(elements / step) for elements, step in blocks)
-    fixed = 2 * _PAGE + copied + _PAGE + 2 * _PAGE + weights + _PAGE
-    high = min(5, 2 + -(-((p.oh - 1) * columns + p.ow) // 16))  # tiles of outputs, with those between lines, at most
-    wide = -(-min(oc, 64) // 16)
-    least, most = (_up(1024 * (steps * (tiles + wide) + tiles) + 1, _PAGE) for tiles in (1, high))
-    most += 2 * _PAGE
-    if fixed + least <= 64 * tensors < fixed + most:
-        raise Unimplemented(
-            "whether oneDNN takes tiles for a convolution this small, of buffers some 64 times its tensors, is not "
-            "known: larger images or more channels work, isa='avx512_core_fp16', and dispatch='fastest'"
-        )
-    return 64 * tensors >= fixed + most
-
-
-def _up(number: int, step: int) -> int:
-    return -(-number // step) * step
+    runs = p.tap_rows * p.kw // together if together else 1
+    return runs * max(-(-elements // step) for elements, step in blocks)
 
 
 def _is_plain(elements: int, step: int) -> bool:

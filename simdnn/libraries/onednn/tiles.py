@@ -28,7 +28,8 @@ from simdnn.libraries.onednn.refusals import refuse_raw, refuse_scaled_parts, re
 from simdnn.libraries.onednn.tile_blocks import tile_blocks
 from simdnn.libraries.onednn.tile_cuts import TileCut, copy_is_small, cut_of, is_unsure
 from simdnn.libraries.onednn.tile_lines import lines_at_once
-from simdnn.libraries.onednn.tile_rounded import has_room, rounded_options
+from simdnn.libraries.onednn.tile_room import has_room
+from simdnn.libraries.onednn.tile_rounded import rounded_options
 
 AMX = "avx10_1_512_amx"  # oneDNN's name of the cap
 
@@ -56,23 +57,27 @@ def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] |
             return None
         _refuse_unsure(p)
     else:
-        if p.depthwise or p.wei_tag != "any" or _not_for_tiles(p):
+        if p.depthwise or p.wei_tag != "any":
+            return None
+        if _not_for_tiles(p):
+            _refuse_older(p)
             return None
         family, base = "conv", brgemm_convolution(p)
         if p.src == "f32" and fpmath in ("bf16", "any"):
             ic = p.ic // p.groups
-            if pointwise(p) and ic < 64 and ic % 32 or not pointwise(p) and not has_room(p):
+            if pointwise(p) and ic < 64 and ic % 32:
                 return None
         if (p.src, p.wei, p.epilogue.dst) == ("f32", "f32", "bf16"):
             raise Unimplemented(
                 "oneDNN cannot make a convolution f32:f32:bf16 where there are tiles, or fails on the way: dst='f32' "
                 "works, isa='avx512_core_fp16', and dispatch='fastest'"
             )
-    if p.src == "f16":
-        isa = "avx512_core_amx_fp16"
-        return (f"{family}:{isa}", f"{base}:{AMX}_fp16") if isa in caps else None
-    if p.src == "f32" and fpmath not in ("bf16", "any"):
+    if p.src == "f16" and "avx512_core_amx_fp16" not in caps or p.src == "f32" and fpmath not in ("bf16", "any"):
         return None
+    if isinstance(p, ConvProblem) and not pointwise(p) and not has_room(p):
+        return None
+    if p.src == "f16":
+        return f"{family}:{isa}_fp16", f"{base}:{AMX}_fp16"
     if isinstance(p, MatmulProblem) and p.wei in ("s4", "u4"):
         refuse_raw(p, tiles=True)
     suffix = {"f32": "_down", "bf16": ""}.get(p.src, "_int8")
@@ -115,7 +120,7 @@ def refuse_errors(p: ConvProblem) -> None:
     Weights of f32 lie as they are read.
     """
     taken, works = columns_on_tiles(p), "isa='avx512_core_fp16' works, and dispatch='fastest'"
-    if _in_lines(p) and p.ow == 1 and p.od * p.oh > 1 and p.kw > taken and p.strides[1] > taken:
+    if in_lines(p) and p.ow == 1 and p.od * p.oh > 1 and p.kw > taken and p.strides[1] > taken:
         raise Unimplemented(
             f"oneDNN reads other rows of the source here on tiles, as lines of one output step over {p.strides[1]} "
             f"columns: {works}, and a stride of 1 along rows"
@@ -136,7 +141,7 @@ def refuse_errors(p: ConvProblem) -> None:
         )
 
 
-def _in_lines(p: ConvProblem) -> bool:
+def in_lines(p: ConvProblem) -> bool:
     """Whether blocks on tiles go from one line of outputs to the next: no padding is as large as the kernel."""
     d = p.depth
     sides = [(p.padding[0], p.kh), (below(p), p.kh), (p.padding[1], p.kw), (behind(p), p.kw)]
@@ -169,14 +174,29 @@ def leaves_tiles(p: MatmulProblem) -> bool:
     return (p.m == 1 and p.k == 256) or (p.m <= 32 and p.m * p.n <= 256) or p.k <= 16
 
 
+def has_few(p: ConvProblem) -> bool:
+    """Whether a convolution has as few outputs and channels as the library leaves to vectors, where both sides do."""
+    return p.od * p.oh * p.ow <= 4 and p.ic // p.groups <= 512
+
+
+def _refuse_older(p: ConvProblem) -> None:
+    """Raises where an older kernel on tiles takes what newer ones leave: bf16 of up to four channels and outputs."""
+    few = has_few(p) and not p.turned
+    flat = p.depth is None or (p.depth.i, p.depth.o, p.depth.k, p.depth.dilation) == (1, 1, 1, 1)
+    if p.src == "bf16" and p.groups == 1 and p.ic <= 4 <= p.ic * p.tap_rows * p.kw // 4 and flat and few:
+        raise Unimplemented(
+            "oneDNN's older kernel on tiles, which takes bf16 of up to four channels and outputs, is not modelled: "
+            "more outputs or channels work, isa='avx512_core_fp16', and dispatch='fastest'"
+        )
+
+
 def _not_for_tiles(p: ConvProblem) -> bool:
     """Whether the library leaves a convolution to the vector unit: few outputs, or a kernel in the padding before or
     behind the image (rule 14).
     """
     ic, oc = p.ic // p.groups, p.oc // p.groups
     most = FIRST // (2 if pointwise(p) else 1)
-    few = p.src != "f16" and p.od * p.oh * p.ow <= 4 and ic <= 512 and p.mb * p.groups * ic * oc <= most
-    if before_or_behind(p) or few:
+    if before_or_behind(p) or p.src != "f16" and has_few(p) and p.mb * p.groups * ic * oc <= most:
         return True
     row = 512 // fmt(p.src).bits
     if not pointwise(p) or p.src == "f32":
