@@ -108,7 +108,7 @@ GENERAL_FORMS = """
     M64, I8: bt bts lock-bts
     M64, R64: adc cmpxchg lock-add lock-cmpxchg lock-xadd lock-xchg movbe movnti xadd
     M16, R16 / M32, R32 / R16, M16 / R32, M32 / R64, M64: movbe
-    M8: setz
+    M8: mul setz
     MM, MM: paddw
     MM, MM, I8 / MM, M64, I8: pshufw
     R32: div idiv mul
@@ -124,7 +124,7 @@ GENERAL_FORMS = """
     R64, R64, I8: imul rorx
     R64, R64, I32: imul
     R64, R64, R64: andn bextr bzhi mulx pdep pext shlx
-    R8: setz
+    R8: mul setz
     XMM, M32, XMM: vgatherqps vpgatherqd
     XMM, M32, XMM / YMM, M32, YMM: vgatherdps vpgatherdd
     XMM, K, M32 / YMM, K, M32 / ZMM, K, M32: vgatherdps vgatherqps vpgatherdd vpgatherqd
@@ -137,7 +137,8 @@ GENERAL_FORMS = """
     XMM, R32: cvtsi2sd cvtsi2ss movd
     XMM, R64: cvtsi2sd cvtsi2ss movq
     XMM, XMM: cvtsd2ss cvtss2sd rcpss rsqrtss vptest
-    XMM, XMM / XMM, M128: blendvpd blendvps pblendvb
+    XMM, XMM / XMM, M128: blendvpd blendvps pblendvb sha1msg1 sha1msg2 sha1nexte sha256msg1 sha256msg2 sha256rnds2
+    XMM, XMM, I8 / XMM, M128, I8: sha1rnds4
     XMM, YMM: vpmovqd
     YMM, YMM: vplzcntd vpopcntd vptest
     YMM, YMM, I8: vprold

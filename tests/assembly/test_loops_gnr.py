@@ -331,3 +331,22 @@ def test_loads_that_extend_take_no_alu(lines: list[str], measured: float) -> Non
 def test_stores_to_different_lines_bind(stores: int, nops: int, measured: float) -> None:
     lines = [f"mov [rdi+{64 * i}], r8d" for i in range(stores)] + ["nop"] * nops
     assert cycles(lines) == pytest.approx(measured, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("lines", "measured"),
+    [
+        (["mul bl"], 3.00),
+        (["mul byte ptr [rsi]"], 3.00),
+        ([f"sha256rnds2 xmm{i}, xmm8" for i in range(1, 7)], 17.98),
+        ([f"sha256msg1 xmm{i}, xmm8" for i in range(1, 7)], 27.03),
+        ([f"sha256msg2 xmm{i}, xmm8" for i in range(1, 7)], 11.97),
+        (["sha256msg2 xmm1, xmm2"] * 4, 23.98),
+        (["sha256rnds2 xmm1, xmm2", "sha256rnds2 xmm2, xmm1"], 12.5),
+        (["sha1msg1 xmm1, xmm2"] * 4, 7.99),
+        (["sha1msg2 xmm1, xmm2"] * 4, 19.95),
+        (["sha1nexte xmm1, xmm2"] * 4, 11.98),
+    ],
+)
+def test_hashes_and_products_of_bytes(lines: list[str], measured: float) -> None:
+    assert cycles(lines) == pytest.approx(measured, rel=0.05)
