@@ -56,6 +56,17 @@ def source(rng: np.random.Generator, m: int, k: int, kind: str, dtype: str) -> A
     return values.astype(F32).astype(TYPES[dtype])
 
 
+def checked(a: Array, dtype: str, group: int, symmetric: bool, sums: bool, **where: Any) -> Any:
+    """`a` quantized, held against the formulas; symmetric u8 takes magnitudes."""
+    a = np.abs(a) if symmetric and dtype == "u8" else a
+    q = simdnn.quantize_dynamic(a, dtype, group=group, symmetric=symmetric, reductions=sums, **where)
+    output, scales, zeros, reductions = formulas(a, dtype, group, symmetric)
+    assert q.output.dtype == output.dtype and (q.output == output).all() and (q.scales == scales).all()
+    assert q.zero_points is None if symmetric else (q.zero_points == zeros).all()
+    assert (q.reductions == reductions).all() if sums else q.reductions is None
+    return q
+
+
 @given(
     st.integers(1, 4),
     st.integers(1, 3),
@@ -84,14 +95,8 @@ def test_bits(
     seed: int,
 ) -> None:
     a = source(np.random.default_rng(seed), m, parts * group, kind, src)
-    a = np.abs(a) if symmetric and dtype == "u8" else a
-    options: dict[str, Any] = {"group": group, "symmetric": symmetric, "reductions": sums}
-    q = simdnn.quantize_dynamic(a, dtype, machine="zen4", isa=isa, engine=engine, **options)
-    output, scales, zeros, reductions = formulas(a, dtype, group, symmetric)
-    assert q.isa == isa and q.output.dtype == output.dtype and (q.output == output).all()
-    assert q.scales.dtype == np.float32 and (q.scales == scales).all()
-    assert q.zero_points is None if symmetric else (q.zero_points == zeros).all()
-    assert (q.reductions == reductions).all() if sums else q.reductions is None
+    q = checked(a, dtype, group, symmetric, sums, machine="zen4", isa=isa, engine=engine)
+    assert q.isa == isa and q.scales.dtype == np.float32
 
 
 @given(
@@ -120,14 +125,7 @@ def test_same_bits_on_gpus(
     seed: int,
 ) -> None:
     a = source(np.random.default_rng(seed), m, parts * group, kind, src)
-    a = np.abs(a) if symmetric and dtype == "u8" else a
-    options: dict[str, Any] = {"group": group, "symmetric": symmetric, "reductions": sums}
-    q = simdnn.quantize_dynamic(a, dtype, machine=machine, engine="reference", **options)
-    output, scales, zeros, reductions = formulas(a, dtype, group, symmetric)
-    assert q.output.dtype == output.dtype and (q.output == output).all() and (q.scales == scales).all()
-    assert q.zero_points is None if symmetric else (q.zero_points == zeros).all()
-    assert (q.reductions == reductions).all() if sums else q.reductions is None
-    assert q.cycles > 0
+    assert checked(a, dtype, group, symmetric, sums, machine=machine, engine="reference").cycles > 0
 
 
 @pytest.mark.parametrize("reductions", [0, 64, 512, 4096])

@@ -63,11 +63,11 @@ class CodeBlocks:
         return BlockedWeights(n, count, self.bits, self.block, self.zeros is not None)
 
 
-def of_columns(w: Array, scale: Array, zero: Array | None, block: int = _BLOCK) -> CodeBlocks:
+def of_columns(w: Array, scale: Array, zero: Array | None) -> CodeBlocks:
     """Blocks of weights (K, N) with a scale and a zero point a column, or a block of a column, or one in all."""
     inner, n = w.shape
-    count, half = -(-inner // block), -limits(w.dtype)[0]
-    codes = np.zeros((n, count * block), np.uint8)
+    count, half = -(-inner // _BLOCK), -limits(w.dtype)[0]
+    codes = np.zeros((n, count * _BLOCK), np.uint8)
     codes[:, :inner] = (w.astype(np.int16) + half).T
 
     def spread(values: Array) -> Array:
@@ -76,7 +76,7 @@ def of_columns(w: Array, scale: Array, zero: Array | None, block: int = _BLOCK) 
 
     zeros = np.zeros(1, np.int16) if zero is None else zero.astype(np.int16)
     width = bits(w.dtype)
-    return CodeBlocks(width, block, codes, spread(scale).astype(F32), (spread(zeros) + half).astype(np.uint8))
+    return CodeBlocks(width, _BLOCK, codes, spread(scale).astype(F32), (spread(zeros) + half).astype(np.uint8))
 
 
 def as_library(k: Kernels, rows: Array, w: CodeBlocks, bias: Array | None, level: int) -> Array:
