@@ -242,6 +242,22 @@ _KEYWORDS = {
     **dict.fromkeys(("batch", "batch_size", "n"), ("mb", "src_batch")),
     **{size: (f"i{size}",) for size in "chw"},
 }
+#: fields of results, which no other list of names is asked for
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("time", "runtime", "elapsed", "duration", "wall_time", "time_s", "time_us"), ("seconds",)),
+    **dict.fromkeys(("latency", "cycle_count", "cycles_per_run"), ("cycles", "seconds")),
+    **dict.fromkeys(("flops", "gflops", "tflops", "throughput", "performance"), ("gops",)),
+    **dict.fromkeys(("values", "value", "outputs", "array", "numpy"), ("output",)),
+    **dict.fromkeys(("kernel_name", "impl", "algorithm"), ("implementation",)),
+    **dict.fromkeys(("bandwidth", "bytes"), ("traffic",)),
+    **dict.fromkeys(("bottleneck", "limit", "limiter"), ("bound",)),
+    **dict.fromkeys(("saturated", "saturations"), ("saturation",)),
+    **dict.fromkeys(("candidates", "alternatives"), ("dispatch",)),
+    **dict.fromkeys(("errors", "error"), ("error_bound",)),
+    **dict.fromkeys(("uops", "ports"), ("instructions",)),
+    **dict.fromkeys(("dataframe", "frame", "df", "to_pandas"), ("to_frame",)),
+    **dict.fromkeys(("json", "to_dict"), ("to_json",)),
+}
 #: families with a number behind them by a pattern of `fnmatch`, and what is nearest to them here
 _FAMILIES = {
     **dict.fromkeys(("h[0-9][0-9]*", "b[1-3]00*", "gb[0-9]*"), ("h100", "h200")),

@@ -13,7 +13,7 @@ import pytest
 import isa_models
 import simdnn
 from isa_models import InvalidArgument, SimdnnError, gpu_machine_names, machine_names
-from isa_models.aliases import ALIASES
+from isa_models.aliases import ALIASES, FIELDS
 from isa_models.errors import nearest
 from isa_models.formats import FORMATS
 from isa_models.isa import caps
@@ -152,6 +152,22 @@ def test_what_others_call_it_is_known_here() -> None:
     for word, names in ALIASES.items():
         assert names and set(names) <= known and word not in names, word
         assert nearest(word, names)[0] == names[0]
+
+
+def test_other_names_of_fields_lead_to_those_of_results() -> None:
+    result = simdnn.matmul(*F32, machine="zen4")
+    for word, names in FIELDS.items():
+        assert set(names) <= set(dir(result)) and not hasattr(result, word), word
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("time", "'seconds'"), ("latency", "'cycles' or 'seconds'"), ("flops", "'gops'"), ("bottleneck", "'bound'")],
+)
+def test_other_names_of_a_results_fields(name: str, meant: str) -> None:
+    for made in (simdnn.estimate("matmul", m=4, n=4, k=4, machine="zen4"), simdnn.matmul(*F32, machine="zen4")):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}': did you mean {meant}\\?"):
+            getattr(made, name)
 
 
 def product(**given: Any) -> None:

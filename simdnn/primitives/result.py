@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
+from isa_models.aliases import FIELDS
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
 from isa_models.machines.provenance import Confidence
@@ -50,6 +51,14 @@ class Conversion(InNotebooks):
 
     def _summary(self) -> dict[str, Any]:
         return vars(self)
+
+
+def _no_attribute(made: object, name: str) -> AttributeError:
+    """The error for a name that a result lacks: what others call so has its name here told."""
+    said = f"{type(made).__name__!r} object has no attribute {name!r}"
+    if meant := [one for one in FIELDS.get(name, ()) if one in dir(made)]:
+        return AttributeError(f"{said}: did you mean {' or '.join(map(repr, meant))}?")
+    return AttributeError(said, name=name, obj=made)  # Python names the nearest
 
 
 class Priced(ABC, InNotebooks):
@@ -126,10 +135,11 @@ class Estimate(Alike, Priced):
 
         def __getattr__(self, name: str) -> Any:
             """An error, which says of what only a run has how to come by it."""
-            said = f"{type(self).__name__!r} object has no attribute {name!r}"
             if not name.startswith("_") and name in {*vars(Result), *vars(Result)["__annotations__"]}:
+                said = f"{type(self).__name__!r} object has no attribute {name!r}"
                 said += ": it is a cost without values, which a primitive called on arrays has"
-            raise AttributeError(said, name=name, obj=self)
+                raise AttributeError(said, name=name, obj=self)
+            raise _no_attribute(self, name)
 
     @cached_property
     def kernel(self) -> Kernel:
@@ -349,8 +359,7 @@ class Result(Estimate):
             try:
                 return vars(self)["_shared"][name]
             except KeyError:
-                said = f"{type(self).__name__!r} object has no attribute {name!r}"
-                raise AttributeError(said, name=name, obj=self) from None  # Python names the nearest
+                raise _no_attribute(self, name) from None
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """The output, so that NumPy's functions take a result for it."""
