@@ -125,6 +125,7 @@ GENERAL_FORMS = """
     R64, R64, I32: imul
     R64, R64, R64: andn bextr bzhi mulx pdep pext shlx
     R8: mul setz
+    R8, M8 / R8, R8: mov
     XMM, M32, XMM: vgatherqps vpgatherqd
     XMM, M32, XMM / YMM, M32, YMM: vgatherdps vpgatherdd
     XMM, K, M32 / YMM, K, M32 / ZMM, K, M32: vgatherdps vgatherqps vpgatherdd vpgatherqd

@@ -186,6 +186,8 @@ def _next_vector(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
 def _next_scalar(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
     """Names and forms for general registers: other spellings, then wider registers, other constants, wider memory."""
     parts = form.split(",")
+    if mnemonic in ("mov", *_EXTENDING_LOADS) and parts[0] == "r16" and parts[1][0] in "rm":  # keeps the other bits
+        yield "mov", f"r8,{parts[1][0]}8"
     if mnemonic in _EXTENDING_LOADS and parts[-1] in ("m8", "m16"):
         yield _EXTENDING_LOADS[mnemonic]
     if mnemonic in _SCALAR_SPELLINGS:

@@ -350,3 +350,18 @@ def test_stores_to_different_lines_bind(stores: int, nops: int, measured: float)
 )
 def test_hashes_and_products_of_bytes(lines: list[str], measured: float) -> None:
     assert cycles(lines) == pytest.approx(measured, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("line", "measured"),
+    [
+        ("mov bl, r11b", 11.95),
+        ("mov bx, r11w", 11.90),
+        ("mov bl, byte ptr [rsi]", 11.98),
+        ("mov bx, word ptr [rsi]", 11.95),
+        ("movzx bx, byte ptr [rsi]", 11.90),
+        ("mov bl, byte ptr [rsi+rbx]", 71.46),
+    ],
+)
+def test_what_keeps_the_rest_of_a_register_waits_for_it(line: str, measured: float) -> None:
+    assert cycles([line] * 12) == pytest.approx(measured, rel=0.02)
