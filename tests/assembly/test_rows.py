@@ -28,8 +28,8 @@ def test_every_spelling_costs_the_same_where_tables_have_both() -> None:
 
     Zen 5's rows come from two sources, and MMX has ports of its own (its rows are marked as estimated). On Haswell
     uops.info counts the unpacks of quadwords from memory otherwise than the others. Golden Cove adds small constants at
-    rename, which no other spelling shares. On Zen 4 a legacy transfer from a general register takes a uop more. Moves to
-    8 bits keep the rest of their register.
+    rename, which no other spelling shares. On Zen 4 a legacy transfer from a general register takes a uop more. Moves
+    to 8 bits keep the rest of their register.
     """
     compared, wrong = 0, []
     for name in set(machine_names()) - {"zen5"}:
