@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simdnn
+from isa_models import InvalidArgument
 from simdnn.benchdnn import definitions
 
 RNG = np.random.default_rng(5)
@@ -434,3 +435,10 @@ def test_a_reorder_by_loops_loses_the_sign_of_a_zero(isa: str, kept: bool) -> No
     for dst in ("f32", "f16"):
         found = simdnn.conversion(zeros, dst=dst, machine="spr", isa=isa, dispatch="onednn").output
         assert np.signbit(found).tolist() == [kept, False, True]
+
+
+def test_errors_tell_of_the_primitive_and_not_of_its_graph() -> None:
+    src, other = np.ones((4, 8), np.float32), np.ones((8, 16), np.float32)
+    said = r"^binary: shapes \(4, 8\), \(8, 16\) do not broadcast$"
+    with pytest.raises(InvalidArgument, match=said):
+        simdnn.binary(src, other, "add", machine="zen4")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
-from isa_models import GpuMachine, Machine
+from isa_models import GpuMachine, Machine, SimdnnError
 from isa_models.readings.arrays import Array
 from simdnn.networks.network import Network
 from simdnn.networks.result import NetworkEstimate, NetworkResult
@@ -18,6 +20,7 @@ from simdnn.operators.table import gathered, graph_of
 from simdnn.primitives import Attr
 from simdnn.primitives.run import Target
 
+_NODE = re.compile(r"^node '[^']*' \([^)]*\): ")  # how a run of a network begins its errors
 Where = str | PathLike[str] | Machine | GpuMachine
 
 
@@ -40,6 +43,15 @@ class OperatorResult(OperatorEstimate, NetworkResult):
         return self.outputs["dst"]
 
 
+@contextmanager
+def told_of(primitive: str) -> Iterator[None]:
+    """Errors within tell of the primitive, in place of the node of its own graph that met them."""
+    try:
+        yield
+    except SimdnnError as error:
+        raise type(error)(_NODE.sub(f"{primitive}: ", str(error), count=1)) from None
+
+
 def ran(
     primitive: str,
     sources: Mapping[str, Any],
@@ -51,6 +63,7 @@ def ran(
     target = Target.of(*where)
     made = graph_of(primitive, gathered(primitive, sources), options, end, target)
     kernels = Fusing(replace(target, dispatch="fastest"), Attr(), lanes=made.lanes)
-    found = Network(made.graph).run_by(kernels, made.feeds)
+    with told_of(primitive):
+        found = Network(made.graph).run_by(kernels, made.feeds)
     nodes = fused(found.nodes, kernels, primitive, made.around(target.threads), made.streamed)
     return OperatorResult(found.machine, where[1], found.threads, nodes, found.outputs)

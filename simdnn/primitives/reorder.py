@@ -134,7 +134,8 @@ def reorder(
     found, caps = target_of(machine, isa)
     one_of("engine", engine, ("auto", "compiled", "reference"))
     if not isinstance(desc, MemoryDesc):
-        raise InvalidArgument(f"desc={desc!r:.60}; a simdnn.MemoryDesc is needed")
+        example = "simdnn.MemoryDesc(array.shape, 'bf16', 'ab')"
+        raise InvalidArgument(f"desc={desc!r:.60}; a simdnn.MemoryDesc is needed, as {example}")
     dtype = arrays.type_of("array", array, ("e8m0",))
     source = MemoryDesc(array.shape, dtype, PLAIN.get(array.ndim, ("any",))[0])
     if narrow_reorder.takes_part(dtype, desc.dtype):
