@@ -237,7 +237,7 @@ def _score(
     a_bytes, b_bytes = 4 * tile.rows * b.a_words * tile.threads[0], 4 * tile.cols * b.b_words * tile.threads[1]
     shared = a_bytes + b_bytes
     latency = 2 * machine.latency.l1  # a step's loads, seen by a thread that has the engine to itself
-    waiting = latency / per_engine if per_engine < 2 else 0.0
+    waiting = latency / per_engine if per_engine < 2 and b.on_matrix_pipe else 0.0
     from_shared = 0.0
     if b.asynchronous:
         from_shared = read = read + shared

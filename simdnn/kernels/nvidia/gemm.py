@@ -41,7 +41,7 @@ from simdnn.kernels.nvidia.fragments import Fragments, PlainFragments, Side
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Program, Register, Tensor
 
-LEAST_K, MOST_PARTS = 256, 32  # of a part, and parts of K
+LEAST_K, MOST_PARTS = 256, 8  # of a part, and parts of K: cuBLASLt has 2 to 6 on an H100 PCIe (rows.MOST_RESULTS)
 SPARE = Budget(registers=20)  # the second copy of the fragments
 
 
@@ -125,6 +125,11 @@ class WarpGemm:
         """All that multiply."""
         return prod(self.cut.groups) * self.problem.batch.count * self.splits
 
+    @property
+    def warps(self) -> int:
+        """Those of a workgroup."""
+        return prod(self.cut.tile.threads)
+
     def part_of_k(self, acc: Sequence[Sequence[Register]]) -> Code:
         """The kernel that leaves the sums of each part of K in memory."""
         first = Affine.var("group_k") * (self.steps.parts // self.splits)
@@ -134,15 +139,15 @@ class WarpGemm:
         return loop("group_k", self.splits, self.cut.nest(code), parallel=True)
 
     def summed(self, acc: Sequence[Sequence[Register]]) -> Code:
-        """The sums of all parts, in order."""
+        """The sums of all parts, in order: a part's loads, then its additions."""
+        dtype = self.cut.block.acc
+        add = "add.rn.f32" if dtype == "f32" else "ptx_add.s32"
         code: Code = []
-        for (i, j), total in self.placed(acc):
-            more = Register("more", total.dtype, total.lanes)
-            add = "add.rn.f32" if total.dtype == "f32" else "ptx_add.s32"
-            code.append(op(f"ld.global.{total.dtype}", total, self.partial(i, j, Affine())))
-            for part in range(1, self.splits):
-                code.append(op(f"ld.global.{total.dtype}", more, self.partial(i, j, Affine(part))))
-                code.append(op(add, total, total, more))
+        for part in range(self.splits):
+            more = [replace(total, name=f"more_{total.name}") if part else total for _, total in self.placed(acc)]
+            for (i, j), register in zip(self.cut.pairs, more, strict=True):
+                code.append(op(f"ld.global.{dtype}", register, self.partial(i, j, Affine(part))))
+            code += [op(add, t, t, m) for (_, t), m in zip(self.placed(acc), more, strict=True) if part]
         return code
 
     def placed(self, acc: Sequence[Sequence[Register]]) -> list[tuple[tuple[int, int], Register]]:
@@ -295,11 +300,11 @@ def SmGemm(problem: GpuMatmulProblem, machine: GpuMachine, unit: str = "", split
 
 
 def parts_of_k(p: GpuMatmulProblem, machine: GpuMachine, made: Callable[[int], WarpGemm], group: int) -> WarpGemm:
-    """The kernel whose parts of K, of one `group` or of several, give work to the most SMs, none of them two of it; one
-    part where workgroups that have all of K are enough.
+    """The kernel whose parts of K, of one `group` or of several, give work to the most SMs, one to each at most, or
+    one part where workgroups that have all of K are enough.
     """
     whole = p.k // group
     counts = [n for n in range(2, p.k // LEAST_K + 1) if p.k % n == 0 and (whole == 1 or whole % n == 0)]
     split = (made(n) for n in counts if n <= MOST_PARTS)
     found = [kernel for kernel in split if kernel.workgroups <= machine.xe_cores * machine.stacks]
-    return max(found, key=lambda kernel: (kernel.workgroups, kernel.splits), default=None) or made(1)
+    return max(found, key=lambda kernel: (kernel.workgroups, kernel.warps), default=None) or made(1)
