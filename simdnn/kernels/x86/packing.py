@@ -9,6 +9,7 @@ from math import gcd
 from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, loop, nest, op, pieces
 from simdnn.kernels.common.pack import Blocked
+from simdnn.kernels.x86.blocking import SECOND_LEVEL
 from simdnn.kernels.x86.code import Unit, unit_of, zero
 from simdnn.kernels.x86.rounding import constants, round_f32
 from simdnn.program.check import verify
@@ -117,6 +118,7 @@ class Packing:
         depth = self.blocked.layout.depth
         code: Code = []
         turns, rest = divmod(count, depth)
+        along = self.plain.oc == 1 and not self.alone and count * self.plain.ic * self.element > SECOND_LEVEL
         for tensor, panels, width, column in self.panels():
             body: Code = []
             for times, first, steps, rows in (
@@ -130,8 +132,10 @@ class Packing:
                 ]
                 parts = blocks if self.aliased(width) else [[o for block in blocks for o in block]]
                 part = [s for block in parts for s in loop("k", steps, nest(taps, block))]
+                if along:
+                    part = loop("j", panels, part, parallel=True)
                 body += loop("c", times, part, parallel=not self.alone)
-            code += body if self.alone else loop("j", panels, body, parallel=True)
+            code += body if self.alone or along else loop("j", panels, body, parallel=True)
         return code
 
     def aliased(self, columns: int) -> bool:
