@@ -55,6 +55,7 @@ class Known:
     _compared: int = field(default=0, compare=False)  # times that a caller's array was found the same
     _watch: watched_pages.WatchedPages | None = field(default=None, compare=False)  # over one of those
     _bytes: int | None = field(default=None, compare=False)
+    counted: int = field(default=0, compare=False)  # bytes of it among those of all that are kept
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
@@ -151,6 +152,7 @@ class InPanels:
 
 _LOCK, _COMPARING = ForkLock(), ForkLock()
 _known: OrderedDict[_Look, Known] = OrderedDict()  # the latest used at the end
+_held = 0  # bytes of those
 _met: OrderedDict[_Look, None] = OrderedDict()  # weights that products met, kept or not
 _of_values: WeakValueDictionary[int, Known] = WeakValueDictionary()  # by the numbers of arrays that nobody changes
 _of_callers: dict[int, weakref.ref[Known]] = {}  # by the addresses of arrays that held the same bytes
@@ -253,8 +255,8 @@ def keep(known: Known, what: Hashable, made: Made) -> None:
     """Keep what was made of weights, and forget others where that is too much."""
     with _LOCK:
         known.add(what, made)
-        if known.look in _known:
-            _forget()
+        if _known.get(known.look) is known:  # type: ignore[arg-type]  # what has no look is nowhere
+            _forget(known)
 
 
 def _keep(known: Known) -> None:
@@ -265,18 +267,28 @@ def _keep(known: Known) -> None:
     _known.move_to_end(known.look)
     if before is not known:
         if before:
-            before.unwatch()
-        _forget()
+            _leave(before)
+        _forget(known)
 
 
-def _forget() -> None:
-    """Forget weights used longest ago where there are too many. Under the lock."""
+def _forget(latest: Known) -> None:
+    """Count the bytes of the latest weights, and forget those used longest ago where there are too many. Under the
+    lock.
+    """
+    global _held
+    _held += latest.nbytes - latest.counted
+    latest.counted = latest.nbytes
     most = min(_MOST, memory_bytes() // (4 * processors()))
-    held = sum(known.nbytes for known in _known.values())
-    while _known and (held > most or len(_known) > _FEW):
-        known = _known.popitem(last=False)[1]
-        known.unwatch()
-        held -= known.nbytes
+    while _known and (_held > most or len(_known) > _FEW):
+        _leave(_known.popitem(last=False)[1])
+
+
+def _leave(known: Known) -> None:
+    """Count weights no more, which are kept no more. Under the lock."""
+    global _held
+    known.unwatch()
+    _held -= known.counted
+    known.counted = 0
 
 
 def _look(weights: Array) -> _Look:
