@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from isa_models.readings.llvm import Emitter, LlvmValue
 
+_WIDEST = 512  # bits of a register
 _Key = tuple[str, int, int]  # LLVM type, lanes, bound (0: lanes of i1, or-ed)
 
 
@@ -52,7 +53,8 @@ class Alarms:
             for operand in self.hands_on.get(test[1].name, ()):
                 self._hear(operand)
         else:
-            self._collect((test[1].type, test[1].lanes, test[2]), test[1])
+            least = self._least(test[1])
+            self._collect((least.type, least.lanes, test[2]), least)
 
     def _hear(self, name: str) -> None:
         """A NaN in `name`, or in what it was computed from, will be seen in a later float."""
@@ -61,6 +63,16 @@ class Alarms:
             frame.unchecked.pop(name, None)
         for operand in self.hands_on.get(name, ()):
             self._hear(operand)
+
+    def _least(self, value: LlvmValue) -> LlvmValue:
+        """The least of what goes to one lane, where a value's lanes fill several registers."""
+        while value.lanes * value.format.bits > _WIDEST and value.lanes % 2 == 0:
+            half = value.lanes // 2
+            low, high = value.permute(range(half)), value.permute(range(half, value.lanes))
+            function = f"llvm.umin.{lanes_suffix(low)}"
+            least = self.emitter.call(low.type, function, (low.type, low.name), (high.type, high.name))
+            value = type(value)(self.emitter, least, low.dtype, half)
+        return value
 
     def _collect(self, key: _Key, value: LlvmValue) -> None:
         type_, lanes, bound = key
