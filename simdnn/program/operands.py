@@ -130,19 +130,26 @@ class Affine(Record):
 @dataclass(eq=False, slots=True)
 class Steps(Sequence[Affine]):
     """Indices `step` elements apart, of the rows of a tile say: each is made when it is asked for. A number or an index
-    is added to all.
+    is added to all. Of rows that lie in several lines, the first of each line is `apart` elements from that before.
     """
 
     first: Affine
     step: int
     many: int
+    line: int = 0  # rows in one; 0: all
+    apart: int = 0
 
     def __len__(self) -> int:
         return self.many
 
     def __iter__(self) -> Iterator[Affine]:
         first, begin = self.first, self.first.const
-        return iter([first._moved(begin + self.step * place) for place in range(self.many)])
+        return iter([first._moved(begin + self._further(place)) for place in range(self.many)])
+
+    def _further(self, place: int) -> int:
+        """Elements from the first index to another."""
+        line, place = divmod(place, self.line) if self.line else (0, place)
+        return self.apart * line + self.step * place
 
     @overload
     def __getitem__(self, place: int) -> Affine: ...
@@ -151,10 +158,10 @@ class Steps(Sequence[Affine]):
     def __getitem__(self, place: int | slice) -> Affine | list[Affine]:
         if isinstance(place, slice):
             return [*self][place]
-        return self.first._moved(self.first.const + self.step * range(self.many)[place])
+        return self.first._moved(self.first.const + self._further(range(self.many)[place]))
 
     def __add__(self, other: Affine | int) -> Steps:
-        return Steps(self.first + other, self.step, self.many)
+        return Steps(self.first + other, self.step, self.many, self.line, self.apart)
 
 
 _new, _set = object.__new__, object.__setattr__

@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from isa_models.formats import fmt
+from isa_models.machines.loader import cpu_machine as machine
 from isa_models.readings.arrays import Array
 from simdnn.kernels import Epilogue, KernelKind, MatmulProblem, Parameters
 from simdnn.kernels.common.epilogue import Decompression
@@ -72,7 +73,7 @@ def test_decompression(kind: KernelKind, seed: int) -> None:
     problem = MatmulProblem(m, n, k, src, wei, epilogue, tag, d)
     assume("fused" not in kind.name or not kind.accepts(problem))  # it is choosy
     assert kind.accepts(problem) == ""
-    kernel = kind.build(problem, None)  # type: ignore[arg-type]  # kernels do not depend on the machine
+    kernel = kind.build(problem, machine("zen4"))
     a = rng.standard_normal((m, k)).astype(np.float32).astype(fmt(src).dtype)
     w = rng.integers(fmt(wei).low, fmt(wei).high + 1, (k, n))
     scales, zeros = values(rng, scale, k, n), values(rng, zero_point, k, n)
@@ -95,9 +96,9 @@ def test_f32_data_rounded_to_bf16_are_what_bf16_data_give() -> None:
     for m, n, k in ((5, 40, 33), (1, 16, 7)):
         a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
         stored = MatmulProblem(m, n, k, "bf16", "bf16", Epilogue("f32"))
-        kernel = kinds["gemm:avx512_core_bf16"].build(stored, None)  # type: ignore[arg-type]
+        kernel = kinds["gemm:avx512_core_bf16"].build(stored, machine("zen4"))
         expected = run_all(kernel, a.astype(bf16), b.astype(bf16), Parameters(), portable=m == 1)
         for tag in ("any", "ab"):
             problem = MatmulProblem(m, n, k, "f32", "f32", Epilogue("f32"), tag)
-            kernel = kinds["gemm:avx512_core_bf16_down"].build(problem, None)  # type: ignore[arg-type]
+            kernel = kinds["gemm:avx512_core_bf16_down"].build(problem, machine("zen4"))
             assert (run_all(kernel, a, b, Parameters(), portable=m == 1) == expected).all()

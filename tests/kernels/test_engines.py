@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import simdnn
 from isa_models.formats import fmt
+from isa_models.machines.loader import cpu_machine as machine
 from isa_models.readings.arrays import Array
 from simdnn import numerics
 from simdnn.kernels import ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Parameters, Problem
@@ -124,7 +125,7 @@ def test_matmul_engines_agree(kind: KernelKind, seed: int) -> None:
     rng = np.random.default_rng(seed)
     problem = matmul_problem(kind, rng)
     (m, n, k), e = (problem.m, problem.n, problem.k), problem.epilogue
-    kernel = kind.build(problem, None)  # type: ignore[arg-type]  # kernels do not depend on the machine
+    kernel = kind.build(problem, machine("zen4"))
     a, b, p = data(rng, (m, k), problem.src), data(rng, (k, n), problem.wei), parameters(rng, e, n)
     out = run_all(kernel, a, b, p, portable=seed % 2 == 0)  # the first of the examples is 0
     assert out.shape == (m, n)
@@ -161,7 +162,7 @@ def test_convolution_engines_agree(kind: KernelKind, seed: int) -> None:
     rng = np.random.default_rng(seed)
     c = conv_problem(kind, rng)
     assert kind.accepts(c) == ""
-    kernel = kind.build(c, None)  # type: ignore[arg-type]  # kernels do not depend on the machine
+    kernel = kind.build(c, machine("zen4"))
     src, wei = data(rng, (c.mb, c.ic, c.ih, c.iw), c.src), data(rng, (c.oc, c.ic // c.groups, c.kh, c.kw), c.wei)
     p = parameters(rng, c.epilogue, c.oc)
     # Portable code differs in instructions alone: products, and test_readings.py, try those in every run.
@@ -180,7 +181,7 @@ def test_saturated_pairs_are_counted(seed: int) -> None:
     src = str(rng.choice(["u8", "s8"]))
     a, b = data(rng, (m, k), src), data(rng, (k, n), "s8")
     problem: Problem = MatmulProblem(m, n, k, src, "s8", Epilogue("s32"))
-    kernel = KINDS["gemm:avx512_core_int8"].build(problem, None)  # type: ignore[arg-type]
+    kernel = KINDS["gemm:avx512_core_int8"].build(problem, machine("zen4"))
     (pairs_of,) = kernel.saturating
     counts = run_all(pairs_of.counting(), a, b, Parameters())
     shifted = np.pad(a.astype(np.int64) + (128 if src == "s8" else 0), ((0, 0), (0, k % 2)))

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from isa_models.machines.cpu_record import CacheLevel
+
 
 @dataclass(frozen=True)
 class Part:
@@ -95,6 +97,7 @@ class Options:
     starts: bool = False  # sums start from what comes first, which is then no addition to the first chain
     apart: tuple[str, ...] = ()  # operands whose tiles pass the first cache by: "src", "wei"
     tile: RegisterTile | None = None  # None: this package's choice
+    caches: tuple[CacheLevel, ...] = ()  # of a machine, whose waits that choice weighs
     blocks: TileBlocks | None = None  # of a library on tiles: its time has them
     lines: int = 1  # of outputs that a library's convolution on tiles takes at a time: its time has them
     lanes: int = 0  # of a library's registers, where they are narrower than an ISA cap's: its time is theirs

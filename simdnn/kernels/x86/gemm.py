@@ -25,7 +25,19 @@ from simdnn.kernels.common.epilogue import Epilogue, Parameters
 from simdnn.kernels.common.kernel import Kernel, Saturating
 from simdnn.kernels.common.problems import Problem
 from simdnn.kernels.common.sums import Options, RegisterTile
-from simdnn.kernels.x86.blocking import ALL, SECOND_LEVEL, choose, chunk, fitting, row_blocks
+from simdnn.kernels.x86.blocking import (
+    ALL,
+    FIRST_LEVEL,
+    NO_WAITS,
+    SECOND_LEVEL,
+    Waits,
+    choose,
+    chunk,
+    evenly_chunked,
+    fitting,
+    row_blocks,
+    waits_of,
+)
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.compensation import Compensation, compensated, late_terms
 from simdnn.kernels.x86.decompress import PanelWeights
@@ -41,6 +53,8 @@ from simdnn.program.check import verify
 from simdnn.program.records import Affine, Program, Steps, Tensor
 
 Sums = Chains | GroupedChains
+_HIGHEST = 14  # rows of a tile of vector registers, at most
+_USUAL = 4  # vectors of a panel where nothing waits for weights
 
 
 class Tiles(Protocol):
@@ -261,7 +275,7 @@ class Gemm:
                 base_row = base_row + Affine.var("d") * (c.oh * c.ow)
         numbers = (base_row + block + first).steps(1, height)
         source = base_source + (block + first) * r.column + Affine.var("g") * r.group
-        sources = source.steps(r.column, height)
+        sources = Steps(source, r.column, height, c.ow if self.blocks.lines > 1 else 0, r.line)
         beside = c.groups * self.blocks.layout.channels
         position = ((numbers[0] + Affine.var("n") * -(c.od * c.oh * c.ow)) * beside).steps(beside, height)
         return outer, lines_together, inner, self.tiles.tile(panel, sources, position, numbers)
@@ -381,11 +395,47 @@ def evenly(product: Product) -> bool:
 def in_registers(product: Product, columns: int) -> PanelBlocks:
     """Blocks for tiles of vector registers, of a matrix with a number of columns."""
     unit, dot, given, shifted = product.unit, product.dot, product.options.tile, product.shifted
-    blocking = fitting(given, unit, dot, shifted) if given else choose(unit, dot, product.rows, columns, shifted)
+    if given:
+        blocking = fitting(given, unit, dot, shifted)
+    else:
+        waits = waits_in(product)
+        if not product.flat and waits.vector and (found := over_lines(product, columns, waits)):
+            return found
+        blocking = choose(unit, dot, product.rows, columns, shifted, waits)
     together = given.together if given else 0
     blocks = row_blocks(product.rows, blocking.rows, evenly(product))
     layout = panels_of(product, together or blocking.vectors)
-    return PanelBlocks(blocks, layout, ALL if given or product.options.packs else SECOND_LEVEL)
+    if given or product.options.packs:
+        return PanelBlocks(blocks, layout, ALL)
+    if product.flat:
+        row = product.reading.column * fmt(product.reading.source.read).bits // 8
+        blocks = [part for block in blocks for part in evenly_chunked(*block, row, SECOND_LEVEL)]
+    return PanelBlocks(blocks, layout, SECOND_LEVEL)
+
+
+def over_lines(product: Product, columns: int, waits: Waits) -> PanelBlocks | None:
+    """Tiles of several lines of outputs, which then wait for each vector of weights once, where registers hold those of
+    two lines at least.
+    """
+    c = product.conv
+    for lines in range(min(c.oh, _HIGHEST // c.ow), 1, -1):
+        blocking = choose(product.unit, product.dot, lines * c.ow, columns, product.shifted, waits)
+        if blocking.rows == lines * c.ow:
+            count, rest = divmod(c.oh, lines)
+            cut = [(0, blocking.rows, count), *([(count * lines, rest * c.ow, 1)] if rest else [])]
+            layout = panels_of(product, blocking.vectors)
+            return PanelBlocks(cut, layout, SECOND_LEVEL, lines, panel_first=True)
+    return None
+
+
+def waits_in(product: Product) -> Waits:
+    """The waits of a product's steps: none where the first cache keeps a panel."""
+    r, lanes, caches = product.reading, product.unit.lanes, product.options.caches
+    if not caches or product.panel_bytes(_USUAL * lanes) <= FIRST_LEVEL:
+        return NO_WAITS
+    row = fmt(r.source.read).bits // 8
+    vector = lanes * product.dot.depth * fmt(product.dot.wei).bits // 8
+    return waits_of(caches, vector, product.dot.depth * row, r.column * row)
 
 
 def epilogue_of(product: Product, compensate: str) -> Plan:

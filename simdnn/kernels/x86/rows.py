@@ -17,6 +17,7 @@ from simdnn.kernels.common.sums import Options, Order
 from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, accumulation_of, tiled_gemm
 from simdnn.kernels.x86.around import around
 from simdnn.kernels.x86.as_s8 import WIDENED, as_s8, fed
+from simdnn.kernels.x86.blocking import outrun
 from simdnn.kernels.x86.code import Unit, unit_of
 from simdnn.kernels.x86.depthwise import FLOAT, INTEGER, PAIRS, Depthwise, DepthwiseDot
 from simdnn.kernels.x86.dots import (
@@ -79,7 +80,7 @@ def on_vectors(row: Row, name: str, problem: Problem, machine: Machine) -> Kerne
         return compressed_gemm(name, problem, unit, dot, row.options(problem)).kernel()
     if isinstance(problem, MatmulProblem) and problem.group_scales:
         return grouped_gemm(name, problem, unit, dot).kernel()
-    options = row.options(problem)
+    options = replace(row.options(problem), caches=outrun(machine, unit, dot))
     if options.direct and isinstance(problem, ConvProblem):
         from simdnn.kernels.x86.direct import direct  # a library's
 
