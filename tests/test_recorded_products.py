@@ -27,7 +27,7 @@ NAMES = (
     *("onednn_tiles", "onednn_amx", "onednn_gnr", "onednn_sums", "onednn_later"),
 )
 #: a machine for caps that a Zen 4 lacks
-MACHINES = {"avx512_core_fp16": "spr", "avx512_core_amx": "spr", "avx512_core_amx_fp16": "gnr"}
+MACHINES = {"avx2_vnni": "spr", "avx512_core_fp16": "spr", "avx512_core_amx": "spr", "avx512_core_amx_fp16": "gnr"}
 FOLDERS = [Path(__file__).parent / "vectors" / name for name in NAMES]
 CASES = [case for folder in FOLDERS for case in json.loads((folder / "manifest.json").read_text())["cases"]]
 STORED = {name: array for folder in FOLDERS for name, array in np.load(folder / "outputs.npz").items()}

@@ -214,11 +214,9 @@ def _bytes(call: OperatorCall, p: Transposed) -> OperatorForm:
 def _by_kernel_of_bytes(call: OperatorCall, p: Transposed) -> OperatorForm | None:
     caps = call.caps
     wide = "avx512_core" in caps
-    if not wide and "avx2_vnni" in caps:
-        raise Refused("kernels of 256 bits with VNNI are not followed")
-    isa = ("avx512_core_vnni" if "avx512_core_vnni" in caps else "avx512_core") if wide else "avx2"
-    own = _by_kernel(call, p)
-    if wide and own and p.strided(16):
+    isa: str = next(cap for cap in ("avx512_core_vnni", "avx512_core", "avx2_vnni", "avx2") if cap in caps)
+    own, with_vnni = _by_kernel(call, p), isa == "avx2_vnni"
+    if own and (p.strided(16) if wide else with_vnni and p.strided(8) and call.dst != "bf16"):
         tiles = "avx512_core_amx" in caps and p.strided_on_tiles()
         if tiles:
             _refuse_unseen(call, p)
@@ -227,11 +225,11 @@ def _by_kernel_of_bytes(call: OperatorCall, p: Transposed) -> OperatorForm | Non
         shifted = p.src == "s8" or call.zero_points.get("src")
         if shifted and not _shifts_right(p, p.src == "s8"):
             raise Refused("what it adds for an s8 source or zero point is wrong at edges, or memory not written")
-        order = "strided" if isa == "avx512_core_vnni" and not p.depthwise else "products"
+        order = "products" if isa == "avx512_core" or p.depthwise else "strided"
         isa = "avx10_1_512_amx" if tiles else isa
         name = f"brg_deconv:{isa}+brgconv_strided:{isa}"
-        return OperatorForm(name, False, order, slopes="no greater", merged=tiles)
-    if not wide and own and p.single_tap:
+        return OperatorForm(name, False, order, slopes="no greater" if wide else "sign", merged=tiles)
+    if not (wide or with_vnni) and own and p.single_tap and call.dst != "bf16":
         return OperatorForm(
             "jit_deconvolution:avx2+jit_uni_int8_1x1:avx2", False, "products", merged=True, slopes="sign"
         )
@@ -353,6 +351,8 @@ def way(call: OperatorCall) -> str:
     wide = bool(call.caps & {"avx512_core", "avx2_vnni"}) or p.src == "f32"
     if p.src == "bf16":
         wide = "avx512_core_bf16" in call.caps
+    if p.src in BYTES and call.dst == "bf16":  # which kernels of 256 bits do not write
+        wide = "avx512_core" in call.caps
     by_channel = np.ndim(call.zero_points.get("dst", 0))  # which no kernel takes
     own = wide and usual and not p.outside and not by_channel and _by_kernel(call, p)
     return "convolution" if own else "sums"
@@ -376,6 +376,11 @@ def name(src: str, implementation: str, channels: int, caps: frozenset[str]) -> 
         raise Unimplemented(
             f"dispatch='onednn' for a deconvolution of {src} with channels last, where a convolution is "
             f"{implementation}'s: the order of its sums is not followed; {_WORKS}, or rows in memory"
+        )
+    if kernel == "ref":
+        raise Unimplemented(
+            f"dispatch='onednn' for a deconvolution of {src}, where a convolution is its reference's: oneDNN has "
+            f"none, or takes another way; {_WORKS}"
         )
     if not (exact or (usual and (channels > 1 or src not in BYTES))):
         raise Unimplemented(

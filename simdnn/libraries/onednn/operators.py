@@ -276,6 +276,11 @@ def _sees_nothing(call: OperatorCall) -> bool:
     return any(gap > n or max(pads) > (taps - 1) * gap for n, taps, gap, pads in every)
 
 
+def _by_channel(call: OperatorCall) -> bool:
+    """Whether a second operand has a value for each of several channels."""
+    return any(isinstance(part, tuple) and prod(part) > 1 for _, *given in call.post_ops for part in given)
+
+
 def _as_large(call: OperatorCall, shape: tuple[int, ...], out: list[int]) -> bool:
     """Whether a second operand is as large as an output that has more than a pixel."""
     whole = (*shape[:2], *out)
@@ -309,6 +314,8 @@ def _resampling(call: OperatorCall) -> OperatorForm:
     out = (*shape[:2], *[2] * (len(shape) - 2))
     jit = by_kernel(call, out, ("scalar", "channel")) and not _missing(call.operands, call.caps)
     jit = jit and not (call.in_rows and prod(shape[2:]) == 1)  # which it takes for channels last, unlike the output
+    if jit and call.in_rows and shape[0] == prod(call.options["out"]) == 1 and _by_channel(call):
+        raise Refused("to one pixel in rows its kernel reads second operands by channel at other places")
     order = "corner by corner" if call.in_rows else "plane by plane"
     return _ended(call, out, jit, OperatorForm("simple" if call.in_rows else "ref", True, order))
 

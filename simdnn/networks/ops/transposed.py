@@ -215,7 +215,7 @@ class TransposedSums:
         elif kind in ("bf16", "f16"):
             row = self._row_of_halves(kind, kernel.shape[:2] == (groups, 1) and groups > 1)
         elif kind != "f32":
-            row = "conv:avx512_core_vnni"
+            row = next(f"conv:{isa}" for isa in ("avx512_core_vnni", "avx2_vnni") if isa in self.k.target.caps)
         where = replace(self.k, target=replace(self.k.target, dispatch=row))
         dst = "f32" if is_float(image.dtype) else "s32"
         options: dict[str, Any] = {"dilation": tuple(gaps), "groups": groups, "dst": dst, "turned": True}
