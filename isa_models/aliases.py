@@ -242,11 +242,12 @@ _KEYWORDS = {
     **dict.fromkeys(("batch", "batch_size", "n"), ("mb", "src_batch")),
     **{size: (f"i{size}",) for size in "chw"},
 }
-#: fields of results, which no other list of names is asked for
+#: fields of results and of loops, which no other list of names is asked for
 FIELDS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("cycles", "throughput", "rthroughput", "block_rthroughput"), ("cycles_per_iteration", "gops")),
     **dict.fromkeys(("time", "runtime", "elapsed", "duration", "wall_time", "time_s", "time_us"), ("seconds",)),
     **dict.fromkeys(("latency", "cycle_count", "cycles_per_run"), ("cycles", "seconds")),
-    **dict.fromkeys(("flops", "gflops", "tflops", "throughput", "performance"), ("gops",)),
+    **dict.fromkeys(("flops", "gflops", "tflops", "performance"), ("gops",)),
     **dict.fromkeys(("values", "value", "outputs", "array", "numpy"), ("output",)),
     **dict.fromkeys(("kernel_name", "impl", "algorithm"), ("implementation",)),
     **dict.fromkeys(("bandwidth", "bytes"), ("traffic",)),
@@ -255,6 +256,8 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("candidates", "alternatives"), ("dispatch",)),
     **dict.fromkeys(("errors", "error"), ("error_bound",)),
     **dict.fromkeys(("uops", "ports"), ("instructions",)),
+    **dict.fromkeys(("port_pressure", "pressure"), ("ports", "instructions")),
+    **dict.fromkeys(("critical_path", "dependencies"), ("chain",)),
     **dict.fromkeys(("dataframe", "frame", "df", "to_pandas"), ("to_frame",)),
     **dict.fromkeys(("json", "to_dict"), ("to_json",)),
 }

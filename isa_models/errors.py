@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-from isa_models.aliases import meant_by, nearest_to
+from isa_models.aliases import FIELDS, meant_by, nearest_to
 
 _FEW = 40  # names that still fit an error message
 _SHORT = 700  # characters of names that do where no command lists them
@@ -171,6 +171,14 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     if set(found) <= set(nearest_to(word)) and not set(found) & {*meant_by(word), *_same(word, found)}:
         return f"it is not here; the nearest {'is' if len(found) == 1 else 'are'} {told}."
     return f"did you mean {told}?"
+
+
+def no_attribute(made: object, name: str) -> AttributeError:
+    """The error for a name that a result lacks: what others call so has its name here told."""
+    said = f"{type(made).__name__!r} object has no attribute {name!r}"
+    if meant := [one for one in FIELDS.get(name, ()) if one in dir(made)]:
+        return AttributeError(f"{said}: did you mean {' or '.join(map(repr, meant))}?")
+    return AttributeError(said, name=name, obj=made)  # Python names the nearest
 
 
 def some(names: Sequence[str], most: int = 8) -> str:

@@ -155,9 +155,11 @@ def test_what_others_call_it_is_known_here() -> None:
 
 
 def test_other_names_of_fields_lead_to_those_of_results() -> None:
-    result = simdnn.matmul(*F32, machine="zen4")
+    made = simdnn.matmul(*F32, machine="zen4"), simdnn.analyze("nop", "zen4")
     for word, names in FIELDS.items():
-        assert set(names) <= set(dir(result)) and not hasattr(result, word), word
+        assert set(names) <= {*dir(made[0]), *dir(made[1])} and not all(hasattr(one, word) for one in made), word
+    with pytest.raises(AttributeError, match=r"'cycles': did you mean 'cycles_per_iteration'\?"):
+        made[1].cycles  # type: ignore[attr-defined]  # noqa: B018
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
-from isa_models.errors import InvalidArgument, counted, shortly, some, unknown_name
+from isa_models.errors import InvalidArgument, counted, no_attribute, shortly, some, unknown_name
 from isa_models.keywords import keywords
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine_of
@@ -55,6 +55,11 @@ class Analysis(Alike, InNotebooks):
     ops: tuple[CoreOp, ...] = field(repr=False, compare=False)  # equal where the instructions and the machine are
     parts: tuple[int, ...] = field(repr=False)  # steps of each instruction: 1, or the lanes of an assumed gather
     call_cycles: float | None = None  # that each call is assumed to add; None: unknown
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, name)
 
     def __repr__(self) -> str:
         cost = f"{self.cycles_text} cycles an iteration, {self.ipc:.2f} instructions a cycle, {self.bound}"

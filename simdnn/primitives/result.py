@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
-from isa_models.aliases import FIELDS
 from isa_models.alike import Alike
 from isa_models.display import InNotebooks
+from isa_models.errors import no_attribute
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.kernel import Kernel
@@ -51,14 +51,6 @@ class Conversion(InNotebooks):
 
     def _summary(self) -> dict[str, Any]:
         return vars(self)
-
-
-def _no_attribute(made: object, name: str) -> AttributeError:
-    """The error for a name that a result lacks: what others call so has its name here told."""
-    said = f"{type(made).__name__!r} object has no attribute {name!r}"
-    if meant := [one for one in FIELDS.get(name, ()) if one in dir(made)]:
-        return AttributeError(f"{said}: did you mean {' or '.join(map(repr, meant))}?")
-    return AttributeError(said, name=name, obj=made)  # Python names the nearest
 
 
 class Priced(ABC, InNotebooks):
@@ -139,7 +131,7 @@ class Estimate(Alike, Priced):
                 said = f"{type(self).__name__!r} object has no attribute {name!r}"
                 said += ": it is a cost without values, which a primitive called on arrays has"
                 raise AttributeError(said, name=name, obj=self)
-            raise _no_attribute(self, name)
+            raise no_attribute(self, name)
 
     @cached_property
     def kernel(self) -> Kernel:
@@ -359,7 +351,7 @@ class Result(Estimate):
             try:
                 return vars(self)["_shared"][name]
             except KeyError:
-                raise _no_attribute(self, name) from None
+                raise no_attribute(self, name) from None
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """The output, so that NumPy's functions take a result for it."""
