@@ -19,8 +19,9 @@ from isa_models.readings.llvm import Carried, Emitter
 _LEAST = 1 << 12  # elements that are worth a call
 _SOON = 1 << 22  # bytes that NumPy turns in about the time that compiling takes
 _SIDES = {1: 16, 2: 8, 4: 16, 8: 8}  # rows and columns of a block, by the bytes of an element
+_CHUNK, _NEAR = 32, 1 << 19  # blocks of columns that all rows go along before others, and the most bytes of those
 _FEW = 16  # columns that NumPy takes longer over than over as many copies
-_SIZES = ("rows", "columns", "row", "column", "times", "to_next", "from_next")
+_SIZES = ("rows", "columns", "row", "column", "times", "to_next", "from_next", "chunk")
 _waited: dict[int, int] = {}  # bytes that NumPy turned, by those of an element
 
 
@@ -95,7 +96,8 @@ def _turn(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> _Turn 
         )
         for at in product(*(range(axis.length) for axis in others))
     ]
-    sizes = rows.length, columns.length, rows.to, columns.start, *times
+    near = _CHUNK * _SIDES[size] * rows.length * size <= _NEAR  # each line is brought near once, then, and in order
+    sizes = rows.length, columns.length, rows.to, columns.start, *times, _CHUNK if near else columns.length
     return _Turn(starts, (ctypes.c_int64 * len(_SIZES))(*sizes))
 
 
@@ -111,7 +113,8 @@ def _merged(axes: Iterator[_Axis]) -> list[_Axis]:
 
 @functools.cache
 def _function(size: int) -> Callable[..., None]:
-    """Compiled code: to[row * r + size * c] = from[size * r + column * c], `times` times.
+    """Compiled code: to[row * r + size * c] = from[size * r + column * c], `times` times, some blocks of columns at a
+    time.
 
     Both dimensions hold a block. The last ones reach back over what others have moved already.
     """
@@ -124,19 +127,29 @@ def _function(size: int) -> Callable[..., None]:
     def each_time(number: str) -> Carried:
         to, start = _at(emit, "%to", (number, "%to_next")), _at(emit, "%from", (number, "%from_next"))
 
-        def each_row(number: str) -> Carried:
-            row = _first(emit, number, side, "%rows")
+        def each_chunk(number: str) -> Carried:
+            first = emit.value(f"mul i64 {number}, %chunk")
+            behind = emit.value(f"add i64 {first}, %chunk")
+            last = emit.call("i64", "llvm.umin.i64", ("i64", behind), ("i64", blocks))
 
-            def each_column(number: str) -> Carried:
-                column = _first(emit, number, side, "%columns")
-                block = _at(emit, start, (row, str(size)), (column, "%column"))
-                _move(emit, size, side, block, _at(emit, to, (row, "%row"), (column, str(size))))
+            def each_row(number: str) -> Carried:
+                row = _first(emit, number, side, "%rows")
+
+                def each_column(number: str) -> Carried:
+                    column = _first(emit, number, side, "%columns")
+                    block = _at(emit, start, (row, str(size)), (column, "%column"))
+                    _move(emit, size, side, block, _at(emit, to, (row, "%row"), (column, str(size))))
+                    return []
+
+                emit.loop(first, last, each_column)
                 return []
 
-            emit.loop("0", _count(emit, side, "%columns"), each_column)
+            emit.loop("0", _count(emit, side, "%rows"), each_row)
             return []
 
-        emit.loop("0", _count(emit, side, "%rows"), each_row)
+        blocks = _count(emit, side, "%columns")
+        rounded = emit.value(f"add i64 {emit.value('sub i64 %chunk, 1')}, {blocks}")
+        emit.loop("0", emit.value(f"udiv i64 {rounded}, %chunk"), each_chunk)
         return []
 
     emit.loop("0", "%times", each_time)

@@ -51,6 +51,20 @@ def test_blocks_that_reach_back(size: int, rows: int, columns: int) -> None:
     assert (turned.in_order(array) == array).all()
 
 
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+@pytest.mark.parametrize("near", [0, 1 << 19])
+def test_columns_of_several_chunks(size: int, near: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last chunk is not whole, and its last block reaches back."""
+    monkeypatch.setattr(turned, "_NEAR", near)
+    turned._turn.cache_clear()
+    columns = 2 * turned._CHUNK * turned._SIDES[size] + turned._SIDES[size] + 3
+    array = np.moveaxis(elements((2, columns, 40), size), 1, -1)
+    turn = turned._turn(array.shape, array.strides, size)
+    assert turn is not None and (turn.sizes[-1] == turned._CHUNK) == bool(near)
+    assert (turned.in_order(array) == array).all()
+    turned._turn.cache_clear()
+
+
 def test_blocks_are_taken() -> None:
     """Neither the shape that a convolution brings, nor its way back, is left to NumPy."""
     nchw = elements((2, 64, 14, 14), 4)
