@@ -198,6 +198,8 @@ def _tiles(machine: GpuMachine, block: Block, m: int, n: int, budget: Budget, si
         if rows > 1 and block.m * (rows - 1) >= m or cols > 1 and block.n * (cols - 1) >= n:
             continue
         plain = Tile(block, rows, cols, (1, 1))
+        if sizes and not any(down % plain.m == 0 and across % plain.n == 0 for down, across in sizes):
+            continue
         needed = plain.registers(grf, budget.copies) + budget.grfs(rows, cols, grf)
         if needed <= MOST_GRFS:
             capacity = machine.engines_per_core * machine.threads_of(needed)

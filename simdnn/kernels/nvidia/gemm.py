@@ -18,14 +18,15 @@ The arithmetic of addresses costs nothing here.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 from isa_models import GpuMachine, Unimplemented
 from isa_models.formats import fmt
 from isa_models.gpu.blocks import BLOCK
+from isa_models.gpu.platforms import WarpProduct
 from isa_models.nvidia.mma import Shape
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
@@ -35,7 +36,7 @@ from simdnn.kernels.gpu.cut import Cut
 from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.gpu.partition import Partition
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
-from simdnn.kernels.gpu.tile import Block, Budget, choose_tile
+from simdnn.kernels.gpu.tile import Block, Budget, Sizes, choose_tile
 from simdnn.kernels.nvidia.epilogue import SmEpilogue
 from simdnn.kernels.nvidia.fragments import Fragments, PlainFragments, Side
 from simdnn.program.check import verify
@@ -271,14 +272,22 @@ def sm_cut_of(
         asynchronous=platform.async_copies,
         arch=platform.name,
     )
-    blocks: dict[Block, list[tuple[int, int]]] = {} if warp.sizes else {block: []}
-    for rows, columns in warp.sizes:
-        blocks.setdefault(replace(block, n=warp.columns_for(columns)), []).append((rows, columns))
     if p.promote or p.sums or splits > 1:
         budget = replace(budget, copies=budget.copies + 1)
     budget = replace(budget, registers=budget.registers + p.spare)
-    tile = choose_tile(machine, blocks, p.m, p.n, p.k // splits, budget, p.batch.count * splits)
+    tile = choose_tile(machine, _by_width(block, warp), p.m, p.n, p.k // splits, budget, p.batch.count * splits)
     return Cut(p.m, p.n, tile, p.batch)
+
+
+@lru_cache(maxsize=256)
+def _by_width(block: SmBlock, warp: WarpProduct) -> Mapping[Block, Sizes]:
+    """The blocks of a unit's widths, each with the workgroups' sizes that it is the widest for."""
+    if not warp.sizes:
+        return {block: ()}
+    found: dict[Block, list[tuple[int, int]]] = {}
+    for rows, columns in warp.sizes:
+        found.setdefault(replace(block, n=warp.columns_for(columns)), []).append((rows, columns))
+    return found
 
 
 def pairs_of_steps(cut: Cut, k: int, group: int) -> Partition:
