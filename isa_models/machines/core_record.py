@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from isa_models.machines.instruction_row import InstructionTiming
 
-#: "banks": the bank in which least waits and there the first port, unless that or the bank has far more; without banks
-#: the port with the fewest. "pairs": uops at even places of the dispatch group go to that port, those at odd ones to
+#: "banks": two banks behind a queue by turns and by what waits (docs/validation/cpu-loops.md), other ports by the
+#: fewest that wait. "pairs": uops at even places of the dispatch group go to that port, those at odd ones to
 #: the next, unless that has three more. "order": places take the ports of a uop in turn so, of more than two all but
 #: the one with the most
 BINDINGS = ("banks", "pairs", "order")
@@ -39,6 +39,11 @@ class Scheduler:
     size: int
     queue: int
     banks: tuple[tuple[str, ...], ...]
+
+    @property
+    def is_split(self) -> bool:
+        """Whether it has two banks behind a queue."""
+        return self.queue > 0 and len(self.banks) > 1
 
 
 @dataclass(frozen=True, slots=True)

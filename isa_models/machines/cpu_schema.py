@@ -167,10 +167,14 @@ def _schedulers(table: Table, ports: tuple[str, ...]) -> tuple[Scheduler, ...]:
         if not isinstance(banks_raw, list) or len(banks_raw) > 2:
             raise row.error("banks", "a list of at most two lists of ports", banks_raw)
         banks = tuple(row.strings_of(f"banks[{i}]", bank, mine) for i, bank in enumerate(banks_raw))
+        if len({len(bank) for bank in banks}) > 1:
+            raise row.error("banks", "two lists of as many ports", banks_raw)
         queue = row.integer("queue", 0, 100_000, 0)
         name = row.text("name")
         row.provenance(f"core.scheduler.{name}")
         found.append(Scheduler(name, mine, row.integer("size", 1, 100_000), queue, banks))
+        if sum(scheduler.is_split for scheduler in found) > 1:
+            raise row.error("banks", "banks behind the queue of one scheduler alone", banks_raw)
     if missing := [port for port in ports if port not in taken]:
         raise table.error("scheduler", "a scheduler for every port", f"none for {', '.join(missing)}")
     return tuple(found)

@@ -33,4 +33,4 @@ def test_stable_loops(part: str) -> None:
     found = errors(part)
     assert len(found) >= 200
     assert statistics.median(found) < 0.002
-    assert statistics.mean(found) < 0.035
+    assert statistics.mean(found) < 0.02

@@ -88,6 +88,11 @@ MUTATIONS: list[tuple[Callable[[str], str], str]] = [
     (sub(r"rows = \[(.|\n)*\]", "rows = []"), "'instructions.rows'"),
     (sub(r"^\[dram\]", "[dram"), ""),
     (sub(r"^banks = .*", 'banks = [["FP0"], ["FP1"], ["FP2"]]'), "'core.scheduler[0].banks'"),
+    (sub(r"^banks = .*", 'banks = [["FP0", "FP2"], ["FP1"]]'), "'core.scheduler[0].banks'"),
+    (
+        sub(r'^name = "integer"', 'name = "integer"\nqueue = 9\nbanks = [["ALU0"], ["ALU1"]]'),
+        "'core.scheduler[2].banks'",
+    ),
     (sub(r"^dispatch_slots = \{value = 6", "dispatch_slots = {value = 1000000000"), "'core.dispatch_slots.value'"),
     (sub(r"^dispatch_slots = \{value = 6", "dispatch_slots = {value = 0x" + "f" * 9000), "'core.dispatch_slots.value'"),
     (sub(r"^dispatch_slots = \{value = 6", "dispatch_slots = {value = " + "9" * 9000), ""),

@@ -104,7 +104,7 @@ def test_measured_mixes() -> None:
     rows = table(MIXES)
     mean = sum(abs(error) for *_, error in rows) / len(rows)
     assert len(rows) >= 25
-    assert mean <= 0.09, f"mean error {100 * mean:.1f} %\n{shown(rows)}"
+    assert mean <= 0.04, f"mean error {100 * mean:.1f} %\n{shown(rows)}"
 
 
 def test_every_loop_is_at_least_its_bounds() -> None:

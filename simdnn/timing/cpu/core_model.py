@@ -1,15 +1,16 @@
 """The out-of-order core, cycle by cycle: dispatch, binding of uops to ports, issue in age order, retirement, commit.
 
-The core is one class that grows by idea, each over the one before: `schedulers` (where uops wait), `core_state` (the
-core, its stream, its windows), `core_nodes` (when a value is ready), `core_memory` (loads and stores), and here the
-stages of a cycle. All are written in the part of Python that `translate` compiles; `core_run` prepares the arrays and
-calls it.
+The core is one class that grows by idea, each over the one before: `schedulers` (where uops wait), `banks` (two of them
+behind a queue), `core_state` (the core, its stream, its windows), `core_nodes` (when a value is ready), `core_memory`
+(loads and stores), and here the stages of a cycle. All are written in the part of Python that `translate` compiles;
+`core_run` prepares the arrays and calls it.
 """
 
 from __future__ import annotations
 
 import math
 
+from simdnn.timing.cpu.banks import BY_PLACE, MODE_SEEN
 from simdnn.timing.cpu.core_memory import CoreMemory
 from simdnn.timing.cpu.core_nodes import LOW, PORTS
 from simdnn.timing.cpu.core_state import COMMIT, NODES, NOWHERE, OPERATION, UNKNOWN
@@ -86,6 +87,8 @@ class CoreModel(CoreMemory):
         self.issue()
         self.enter()
         self.dispatch()
+        if self.acted != 0:
+            self.acted_in = self.cycle
         self.cycle = self.cycle + 1 if self.acted != 0 else self.next_event()
         return 0 if self.cycle - self.last_retirement > self.stalled_after else 1
 
@@ -93,7 +96,7 @@ class CoreModel(CoreMemory):
         """The cycle that ends what all wait for: an operand, a port, a unit, the oldest result or a commit."""
         soonest = FAR
         future, load_future, load_waiting = self.ports, self.ports + 1, self.ports + 2
-        if self.heaped[load_waiting] + self.at_units > 0:
+        if self.heaped[load_waiting] + self.at_units > 0 or self.is_seen_late() != 0:
             return self.cycle + 1
         if self.heaped[future] > 0:
             soonest = min(soonest, self.heap[future * self.heap_size] // LOW)
@@ -111,6 +114,12 @@ class CoreModel(CoreMemory):
         if self.commits_first < self.commits_last:
             soonest = min(soonest, math.ceil(self.commit_at[self.commits_first]))
         return self.cycle + 1 if soonest == FAR else max(self.cycle + 1, soonest)
+
+    def is_seen_late(self) -> int:
+        """Whether uops wait in a queue that does not yet know how the banks behind it stand."""
+        if self.halved == NOWHERE or self.cycle >= self.acted_in + MODE_SEEN:
+            return 0
+        return 1 if self.queue_first[self.halved] < self.queue_last[self.halved] else 0
 
     # -- the stages --------------------------------------------------------------------------------------------------
 
@@ -149,6 +158,8 @@ class CoreModel(CoreMemory):
     def issue(self) -> None:
         """Issue on every free port the oldest ready uop bound to it; then the loads."""
         future = self.ports
+        if self.halved != NOWHERE:
+            self.release()
         while self.heaped[future] > 0 and self.heap[future * self.heap_size] // LOW <= self.cycle:
             entry = self.pop(future) % LOW
             self.push(entry % PORTS, entry // PORTS)
@@ -180,6 +191,8 @@ class CoreModel(CoreMemory):
             self.third_until[self.pool_of[port]] = max(self.third_until[self.pool_of[port]], now + occupancy)
         self.busy[port] += occupancy
         self.issued(port)
+        if self.banked[port] != 0 and occupancy > 1:
+            self.hold(port)
         if self.first_issue[node] == UNKNOWN:
             self.first_issue[node] = float(now)
         self.unissued[node] -= 1
@@ -257,25 +270,45 @@ class CoreModel(CoreMemory):
         return 0
 
     def enter(self) -> None:
-        """Move uops in order from the queues into the schedulers, as far as there is room.
+        """Move uops in order from the queues into the schedulers, as far as there is room."""
+        for index in range(self.schedulers):
+            if index == self.halved:
+                self.enter_banks(index)
+                continue
+            while self.queue_first[index] < self.queue_last[index]:
+                at = index * self.ring + (self.queue_first[index] & self.ring - 1)
+                port = self.port_for(self.queued_uop[at], max(0, self.queued_place[at]))
+                if port == NO_PORT:
+                    break
+                self.leave(index, at, port)
+
+    def enter_banks(self, index: int) -> None:
+        """Move uops from the queue into the banks behind it.
 
         Those that came into an empty queue have their places in the group; others (measured on a Zen 4: moves, loads
         and stores of general registers between them change nothing) those in which they leave the queue.
         """
-        for index in range(self.schedulers):
-            moved = 0
-            while self.queue_first[index] < self.queue_last[index]:
-                at = index * self.ring + (self.queue_first[index] & self.ring - 1)
-                place = self.queued_place[at]
-                port = self.port_for(self.queued_uop[at], moved if place == NO_PLACE else place)
-                if port == NO_PORT:
-                    break
-                moved += 1
-                self.queue_first[index] += 1
-                self.room[index] += 1
-                self.bind(port, self.queued_uop[at])
-                self.acted = 1
-                self.entered(self.queued_node[at], port)
+        count = min(self.may_leave(), self.queue_last[index] - self.queue_first[index])
+        bank, moved = self.first_of(count), 0
+        while moved < count:
+            at = index * self.ring + (self.queue_first[index] & self.ring - 1)
+            if self.mode == BY_PLACE:
+                bank = (moved if self.queued_place[at] == NO_PLACE else self.queued_place[at]) & 1
+            port = self.port_in(bank, self.queued_uop[at])
+            if self.room[self.pool_of[port]] == 0:
+                break
+            self.leave(index, at, port)
+            bank ^= 1
+            moved += 1
+        self.have_left(moved)
+
+    def leave(self, index: int, at: int, port: int) -> None:
+        """Let the first uop of a queue, at a place of it, wait at a port."""
+        self.queue_first[index] += 1
+        self.room[index] += 1
+        self.bind(port, self.queued_uop[at])
+        self.acted = 1
+        self.entered(self.queued_node[at], port)
 
     def entered(self, node: int, port: int) -> None:
         """Let a uop wait at its port, for its operands if it must, and in any case for the next cycle."""

@@ -122,21 +122,29 @@ class Places:
             for bank, ports in enumerate(scheduler.banks or (scheduler.ports,)):
                 for port in ports:
                     self.scheduler_of[number[port]], self.pool_of[number[port]] = index, len(self.room)
-                    self.banked[number[port]] = int(bool(scheduler.banks))
+                    self.banked[number[port]] = int(scheduler.is_split)
                 self.room.append(scheduler.size)
                 self.parity_of.append(bank)
                 self.store_port_of.append(
                     next((number[port] for port in ports if port in core.store_data_ports), NO_PORT)
                 )
+        split = next((index for index, found in enumerate(core.schedulers) if found.is_split), NOWHERE)
+        banks = [[number[port] for port in bank] for bank in core.schedulers[split].banks] if split != NOWHERE else []
+        self.twin_of = [NO_PORT] * count
+        for one, other in zip(*banks, strict=True) if banks else ():
+            self.twin_of[one], self.twin_of[other] = other, one
+        self.in_banks = [port for bank in banks for port in bank]
+        self.compared = [port for port in banks[0] if port not in self.store_port_of] if banks else []
         self.load_port = [number[port] for port in core.load_ports]
         self.is_load_port = [int(port in core.load_ports) for port in core.ports]
         self.is_result_port = [int(port in core.result_ports) for port in core.ports]
         lists = {
             **{
                 name: getattr(self, name)
-                for name in ("scheduler_of", "pool_of", "banked", "parity_of", "store_port_of")
+                for name in ("scheduler_of", "pool_of", "banked", "parity_of", "store_port_of", "twin_of")
             },
             **{name: getattr(self, name) for name in ("load_port", "is_load_port", "is_result_port")},
+            **{name: getattr(self, name) for name in ("in_banks", "compared")},
             "queue_of": [scheduler.queue for scheduler in core.schedulers],
             "size_of": [scheduler.size for scheduler in core.schedulers],
         }
@@ -146,6 +154,11 @@ class Places:
             "ports": len(core.ports),
             "schedulers": len(core.schedulers),
             "dispatch_slots": core.dispatch_slots,
+            "halved": split,
+            "first_pool": self.pool_of[banks[0][0]] if banks else 0,
+            "bank_ports": len(self.in_banks),
+            "compared_ports": len(self.compared),
+            "gone_in": NOWHERE,
             "in_turn": int(core.binding in ("pairs", "order")),
             "by_lanes": int(core.binding == "order"),
             "retire_slots": core.retire_slots,

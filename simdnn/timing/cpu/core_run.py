@@ -19,6 +19,7 @@ from isa_models.errors import SimdnnError
 from isa_models.machines.cpu_record import Machine
 from isa_models.memory import address
 from simdnn.timing.cpu import core_model
+from simdnn.timing.cpu.banks import ENDS
 from simdnn.timing.cpu.core_model import CoreModel
 from simdnn.timing.cpu.core_rows import FIELDS, SLOT, CoreRows, Ints, places_of
 from simdnn.timing.cpu.core_state import LOAD, NODES, NOWHERE, OPERATION, UNPLACED
@@ -32,6 +33,7 @@ _CORE = Translated(CoreModel, {"meet": [], "run": [_INTEGER], "settle": [_INTEGE
 SPACES = (  # arrays to write on, and what they have a number of their own for: first those that begin with zeros
     *((name, "scheduler") for name in ("queue_first", "queue_last", "filled_at")),
     *((name, "port") for name in ("pending", "last_bound", "counted", "free_at", "busy", "results", "results_from")),
+    *(("rooms_at", "bank_cycle"), ("waited_at", "bank_port_cycle"), ("uneven_at", "end_of_cycle"), ("held", "bank")),
     *((name, "port_cycle") for name in ("bound_in", "issued_in")),
     *(("heaped", "heap"), ("next_of", "mnemonic"), ("stores", "tensor"), ("third_until", "pool")),
     *(("value_of", "register"), ("room", "pool")),  # these begin with other numbers, and all behind them with any
@@ -169,6 +171,10 @@ def _layout(
         "scheduler": ways,
         "port": ports,
         "port_cycle": ports * RING,
+        "end_of_cycle": ENDS,
+        "bank": 2,
+        "bank_cycle": 2 * ENDS,
+        "bank_port_cycle": ports * ENDS,
         "lane": core.dispatch_slots + SLID,
         "pool": len(places.room),
         "heap": heaps,

@@ -8,7 +8,7 @@ The class is written in the part of Python that `translate` compiles.
 
 from __future__ import annotations
 
-from simdnn.timing.cpu.schedulers import Schedulers
+from simdnn.timing.cpu.banks import Banks
 from simdnn.timing.cpu.translate import Floats, Ints
 
 UNKNOWN = -1.0
@@ -18,7 +18,7 @@ NODES = 3
 OPERATION, LOAD, COMMIT = 0, 1, 2  # of an op's nodes
 
 
-class CoreState(Schedulers):
+class CoreState(Banks):
     """A core's figures, the stream of `turns` times `size` ops, and what is in flight.
 
     Rows are the different ops, everything by number: registers, tensors, mnemonics. Lists of a row
@@ -108,6 +108,7 @@ class CoreState(Schedulers):
     store_room: int
     last_retirement: int
     acted: int  # whether anything happened in this cycle
+    acted_in: int  # the last cycle in which anything happened
     row_at: Ints  # by age, of those dispatched
     retired_at: Ints  # by age
     dispatched_at: Ints

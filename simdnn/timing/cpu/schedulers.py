@@ -17,11 +17,7 @@ BINDS_SEEN, ISSUES_SEEN = 2, 7  # cycles until a port's count of waiting uops kn
 RING = 8  # the last cycles, whose binds and issues are remembered: more than either is late
 SLID = 2  # lanes before a uop's that it looks at
 NO_CLASS = -1  # of a lane whose uop has one port, or none
-# Of banks, measured on a Zen 4 (docs/validation/cpu-loops.md):
-FAR_BANK = 12  # uops by which the port in a place's bank must have more than the one in the other to lose the uop
-FAR_PORT = 8  # the same of two ports of a bank
-NEAR_FULL = 7  # entries that a bank has left where it loses uops to the other, if that has more
-STAYS = 3  # ports of uops that do not move the turn of a bank's ports on
+ANY_PORT = 4  # ports of a uop of banks (`banks`) that moves the turn of a bank's ports on
 NO_PORT = -1
 NO_PLACE = -1
 
@@ -37,7 +33,7 @@ class Schedulers:
     by_lanes: int  # all of them, as `rank_in_group` says, not two
     scheduler_of: Ints  # by port
     pool_of: Ints  # by port: the place among `room` of its pool
-    banked: Ints  # by port
+    banked: Ints  # by port: whether it is one of two banks behind a queue
     queue_of: Ints  # by scheduler: uops that can wait in order before it
     size_of: Ints  # by scheduler: entries of each pool
     room: Ints  # free places of each queue, and free entries of each pool
@@ -114,7 +110,7 @@ class Schedulers:
             self.count()
             self.bound_in[(self.cycle & RING - 1) * self.ports + port] += 1
         self.bindings += 1
-        if self.banked[port] == 0 or self.uop_ports[uop] != STAYS:
+        if self.banked[port] == 0 or self.uop_ports[uop] == ANY_PORT:
             self.last_bound[port] = self.bindings
         self.pending[port] += 1
         self.room[self.pool_of[port]] -= 1
@@ -123,11 +119,9 @@ class Schedulers:
         """The port for a uop that can go to one of several; NO_PORT where its pool has no room."""
         first, count = self.uop_first[uop], self.uop_ports[uop]
         port = self.port_lists[first]
-        if self.banked[port] != 0 and count > 1:
-            port = self.of_banks(first, first + count, place & 1)
         if self.room[self.pool_of[port]] == 0:
             return NO_PORT
-        if count == 1 or self.banked[port] != 0:
+        if count == 1:
             return port
         if self.in_turn != 0:
             if self.by_lanes != 0:
@@ -183,37 +177,6 @@ class Schedulers:
                 self.bound_in[bound + port] = 0
                 self.issued_in[issued + port] = 0
         self.counted_at = self.cycle
-
-    def of_banks(self, first: int, last: int, parity: int) -> int:
-        """The port in the bank that a place's parity names, or in the other, where far fewer wait or the first is full.
-
-        By what waited at the beginning of the cycle. Measured on a Zen 4 with uops that all wait for one operand, and
-        a last one whose delay counts those before it at its port: 12 to 16 uops go to one bank's port before one goes
-        to the other's, 24 of the 32 entries fill where uops can go to two ports of a bank, and its ports take turns
-        until one has 8 more. Uops of three ports (unpacking) do not move the turn on.
-        """
-        self.count()
-        own, other = NO_PORT, NO_PORT
-        for at in range(first, last):
-            port = self.port_lists[at]
-            if self.parity_of[self.pool_of[port]] == parity:
-                if own == NO_PORT or self.is_sooner(port, own) != 0:
-                    own = port
-            elif other == NO_PORT or self.is_sooner(port, other) != 0:
-                other = port
-        if own == NO_PORT or other == NO_PORT:
-            return max(own, other)
-        left = self.room[self.pool_of[own]]
-        if self.counted[own] >= self.counted[other] + FAR_BANK:
-            return other
-        return other if left <= NEAR_FULL and left < self.room[self.pool_of[other]] else own
-
-    def is_sooner(self, one: int, other: int) -> int:
-        """Whether a port of a bank is taken before another: in turn, unless far more wait there."""
-        more = self.counted[one] - self.counted[other]
-        if more >= FAR_PORT or more <= -FAR_PORT:
-            return 1 if more < 0 else 0
-        return 1 if self.last_bound[one] < self.last_bound[other] else 0
 
     def in_order(self, first: int, last: int, rank: int, far: int) -> int:
         """The port that a rank has where ports are dealt out in a circle, by what waits there, the fewest first.
