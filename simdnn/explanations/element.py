@@ -18,7 +18,17 @@ from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.errors import counted
 from isa_models.readings.arrays import Array
 from isa_models.readings.traced import LEAVES, Exact, Lane, Number, TracedValue, history, origins, read_as
-from simdnn.explanations.steps import PADDING, ExplainedStep, Explanation, Wording, loss, real, shown, source_of
+from simdnn.explanations.steps import (
+    PADDING,
+    ExplainedStep,
+    Explanation,
+    Wording,
+    loss,
+    multiplies_zero,
+    real,
+    shown,
+    source_of,
+)
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Kernel
 from simdnn.kernels.common.origin import Origin, origins_of
@@ -29,13 +39,16 @@ from simdnn.progress import working
 
 @dataclass(frozen=True, eq=False)
 class Explainer:
-    """A kernel with its operands: what `Result.explain` asks."""
+    """A kernel with its operands: what `Result.explain` asks. `on_image`: a library's kernel leaves out the products
+    with padding that this one adds.
+    """
 
     kernel: Kernel
     src: Array
     weights: Array
     parameters: Parameters
     machine: Machine | GpuMachine
+    on_image: bool = False
 
     @cached_property
     def _inputs(self) -> dict[str, Array]:
@@ -150,7 +163,8 @@ class _Chain:
                 rows += [self._changed(value, lane)] if self.exact.of(value, lane) != value.number(lane) else []
             elif value.op not in LEAVES and (value.order, lane) in told:
                 row = self._row(value, lane)
-                rows += [row] if row.note or not self.wording.says_nothing(value, lane) else []
+                left_out = self.explainer.on_image and multiplies_zero(value, lane)
+                rows += [row] if row.note or not (left_out or self.wording.says_nothing(value, lane)) else []
         return rows
 
     def _event(self, value: TracedValue) -> int:

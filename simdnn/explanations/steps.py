@@ -280,6 +280,14 @@ class Wording:
         return False
 
 
+def multiplies_zero(value: TracedValue, lane: int) -> bool:
+    """Whether a step adds a product with a zero that the program itself wrote, as it does around an image."""
+    if value.op != "fma":
+        return False
+    found = (source_of(*factor) for factor in value.sources(lane)[:2])
+    return any(one is not None and (one[0].op, one[0].text) == ("literal", "0") for one in found)
+
+
 def _addends(node: TracedValue, at: int) -> list[Addend]:
     """The terms that a sum adds up, in its order; empty for what is no sum."""
     sources = node.sources(at)

@@ -307,7 +307,11 @@ class Operands:
 
     def explain(self, *index: int) -> Explanation:
         """How an element of the output came about."""
-        return self._explainer(*index)
+        ready = self.ready
+        if not ready._leaves_out:
+            return self._explainer(*index)
+        weights = on_image.seen(cast("ConvProblem", ready.problem), ready._leaves_out, self.weights, index)
+        return replace(self._explainer, weights=weights, on_image=ready._leaves_out == "all")(*index)
 
     @functools.cached_property
     def _explainer(self) -> Explainer:

@@ -440,3 +440,17 @@ def test_operands_as_they_are_written() -> None:
         arguments(definition, {"a": "1,x"})
     with pytest.raises(simdnn.InvalidArgument, match="no operand 'c'; it takes a, b"):
         arguments(definition, {"c": "1"})
+
+
+def test_taps_beside_the_image_that_a_library_leaves_out() -> None:
+    """No product with padding is told, and the value is the output's where such a weight is infinite."""
+    image, weights = np.ones((1, 1, 2, 3), np.float32), np.ones((1, 1, 3, 3), np.float32)
+    weights[0, 0, 0, 0] = np.inf
+    r = simdnn.convolution(image, weights, padding=1, machine="zen4", dispatch="onednn")
+    corner = r.explain(0, 0, 0, 0)
+    assert float(corner.value) == r.output[0, 0, 0, 0] == 4
+    assert sum(corner.steps["instruction"].str.startswith("vfmadd")) == 4
+    own = simdnn.convolution(image, np.where(np.isinf(weights), 1, weights), padding=1, machine="zen4")
+    assert sum(own.explain(0, 0, 0, 0).steps["instruction"].str.startswith("vfmadd")) == 9
+    with pytest.raises(simdnn.InvalidArgument, match="dimensions"):
+        r.explain(0, 0, 0)
