@@ -57,15 +57,15 @@ def test_loops_of_other_files(part: str) -> None:
 
 @pytest.mark.parametrize("part", ["seen", "kept out"])
 def test_fresh_loops(part: str) -> None:
-    """Half of them drawn by a generator, half by a compiler; one meets masked loads whose masks are empty."""
-    target, found = rows(machine("gnr")), dict[str, float]()
+    """Half of them drawn by a generator, half by a compiler."""
+    target, found = rows(machine("gnr")), list[float]()
     for loop in (loop for loop in FRESH if loop["stable"] and loop["part"] == part):
         body = read_body("\n".join(loop["body"]))
         predicted = analyze_body(body, target, start=loop["start"]).cycles_per_iteration
-        found[loop["name"]] = abs(predicted / loop["cycles_per_iteration"] - 1)
-    assert len(found) >= 54
-    assert statistics.median(found.values()) < 0.005
-    assert statistics.mean(error for name, error in found.items() if name != "mask0_z4_1") < 0.03
+        found.append(abs(predicted / loop["cycles_per_iteration"] - 1))
+    assert len(found) >= 57
+    assert statistics.median(found) < 0.0065
+    assert statistics.mean(found) < 0.03
 
 
 def cycles(lines: list[str], **figures: object) -> float:
