@@ -30,7 +30,7 @@ from simdnn import Attr, Quant
 from simdnn.cli.output import table
 
 RECORDED = Path(__file__).parent.parent / "docs" / "validation" / "data"
-#: M x K x N
+#: M x K x N; of inner products images, input channels, image size, output channels
 _MATMULS = (
     "64x64x64 128x128x128 256x256x256 512x512x512 768x768x768 1024x1024x1024 "
     "1x768x768 4x768x768 16x768x768 32x768x768 64x768x768 128x768x768 1x768x3072 4x768x3072 16x768x3072 128x768x3072 "
@@ -85,13 +85,27 @@ _DRAWN_CONVOLUTIONS = (
     "1x72x14x72x3x1x1x72 1x144x28x144x3x1x1x144 1x64x28x64x5x1x2x64 1x320x14x16x1x1x0x1 1x160x56x192x1x1x0x1 "
     "1x148x58x162x5x1x2x1 1x52x25x101x1x1x0x1 1x137x32x89x5x1x2x1 1x3x192x32x7x2x1x1"
 ).split()
-#: sets of matmuls and convolutions
+#: drawn by chance (`random.Random(20261130)`) when rules for tiles were made, and looked at by none of them
+_BESIDE_MATMULS = (
+    "952x72x273 605x230x438 2x512x256 803x256x2560 2x3840x1024 9x395x1595 250x1664x2432 97x316x178 124x896x3520 "
+    "560x1024x64 11x2816x320 1422x2176x768 5x262x631 1570x73x40 1191x384x896 1167x384x128 42x384x3712 345x1787x42 "
+    "2x179x44 1485x3968x64 3805x384x1856 247x128x1408 5x2560x128 18x128x2496 "
+    "175x768x1x256 125x512x3x256 16x256x1x1000 3x256x1x3072 259x768x1x3072 14x1024x7x1024 11x512x3x10 30x256x1x1000"
+).split()
+_BESIDE_CONVOLUTIONS = (
+    "1x32x56x128x1x1x0x1 1x512x10x96x5x1x2x1 1x96x28x96x3x1x1x1 1x175x33x101x3x1x1x1 1x512x7x512x3x1x1x16 "
+    "1x128x7x192x3x1x1x1 1x128x56x384x1x1x0x1 1x128x56x128x3x1x1x4 1x384x28x64x1x2x0x1 1x384x28x256x3x1x1x1 "
+    "1x96x7x128x1x1x0x1 2x192x40x512x1x1x0x1 4x128x7x1024x3x1x1x1 1x3x96x32x7x1x3x1 1x192x7x1024x3x2x1x1 "
+    "1x3x96x24x3x2x1x1 1x197x26x77x3x1x1x1 1x1024x10x512x1x1x0x1 4x32x56x384x3x1x1x1 2x128x10x96x3x2x1x1"
+).split()
+#: sets of products and convolutions
 SETS = {
     "first": (_MATMULS, _CONVOLUTIONS),
     "later": (_LATER_MATMULS, _LATER_CONVOLUTIONS),
     "sweep": (_SWEEP_MATMULS, _SWEEP_CONVOLUTIONS),
     "fresh": (_FRESH_MATMULS, _FRESH_CONVOLUTIONS),
     "drawn": (_DRAWN_MATMULS, _DRAWN_CONVOLUTIONS),
+    "beside": (_BESIDE_MATMULS, _BESIDE_CONVOLUTIONS),
 }
 
 
@@ -107,6 +121,7 @@ class Column:
 
 
 _INTO_BF16, _INTO_F32 = ({"fpmath": mode, "apply_to_int": True} for mode in ("bf16", "strict"))
+_INNER = 4  # sizes of an inner product
 _AGREE = 0.03  # by how much two rounds may differ
 COLUMNS = (
     Column("f32", "f32:f32:f32", "avx512_core"),
@@ -143,7 +158,7 @@ def shapes(column: Column, names: Sequence[str]) -> list[str]:
     matmuls, convolutions = ([shape for name in names for shape in SETS[name][kind]] for kind in (0, 1))
     if not column.group:
         return [*matmuls, *convolutions]
-    return [shape for shape in matmuls if int(shape.split("x")[1]) % column.group == 0]
+    return [shape for shape in matmuls if shape.count("x") == 2 and int(shape.split("x")[1]) % column.group == 0]
 
 
 def kind_of(shape: str) -> str:
@@ -152,6 +167,8 @@ def kind_of(shape: str) -> str:
     if len(sizes) == 3:
         m = sizes[0]
         return "matmul, M = 1" if m == 1 else "matmul, M = 2 to 16" if m <= 16 else "matmul, larger M"
+    if len(sizes) == _INNER:
+        return "inner product"
     _, channels, _, _, taps, _, _, groups = sizes
     if groups > 1:
         return "depthwise" if groups == channels else "groups"
@@ -190,12 +207,12 @@ def _child(column: Column, sets: list[str]) -> None:
     if hasattr(os, "sched_setaffinity"):  # the library's runtime takes as many threads as it sees cores
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     from benchmarks.inside import timed
-    from benchmarks.onednn import Compressed, Convolution, Matmul
+    from benchmarks.onednn import Compressed, Convolution, InnerProduct, Matmul
 
     for shape in shapes(column, sets):
         sizes = tuple(map(int, shape.split("x")))
         try:
-            kind = Convolution if len(sizes) > 3 else Matmul
+            kind = InnerProduct if len(sizes) == _INNER else Convolution if len(sizes) > _INNER else Matmul
             primitive = Compressed(column.types, column.group, *sizes) if column.group else kind(column.types, *sizes)
         except SystemExit as error:
             print(f"{column.name} {shape}: {error}", file=sys.stderr)
@@ -234,6 +251,9 @@ def predicted(column: Column, shape: str, machine: str) -> simdnn.Estimate:
     how["attr"] = Attr(**column.attr, **scales)
     if len(sizes) == 3:
         return simdnn.estimate("matmul", m=sizes[0], k=sizes[1], n=sizes[2], **how)
+    if len(sizes) == _INNER:
+        mb, ic, size, oc = sizes
+        return simdnn.estimate("inner_product", mb=mb, ic=ic, oc=oc, spatial=(size, size), **how)
     mb, ic, size, oc, taps, stride, padding, groups = sizes
     image = {"mb": mb, "ic": ic, "ih": size, "iw": size, "oc": oc, "kh": taps, "kw": taps}
     return simdnn.estimate("convolution", **image, strides=stride, padding=padding, groups=groups, **how)
@@ -277,7 +297,7 @@ def _report(recorded: pd.DataFrame, machine: str) -> None:
     print("predicted / measured")
     print(grid.loc[cells["shape"].unique(), cells["column"].unique()].round(2).to_string(na_rep=""))
     cells["kind"], cells["kept out"] = cells["shape"].map(kind_of), cells["shape"].map(kept_out)
-    cells["family"] = ["matmul" if shape.count("x") == 2 else "convolution" for shape in cells["shape"]]
+    cells["family"] = ["convolution" if shape.count("x") > _INNER else "matmul" for shape in cells["shape"]]
     f32 = cells[cells["column"] == "f32"].set_index("shape")["ratio"]
     cells["error"], cells["absolute"] = 100 * (cells["ratio"] - 1), 100 * (cells["ratio"] - 1).abs()
     faster = 100 * (cells["shape"].map(f32) / cells["ratio"] - 1).abs()

@@ -260,6 +260,23 @@ class Convolution(Matmul):
         self._call(create, ctypes.byref(plan), self.engine, INFERENCE, _DIRECT, *of, None)
 
 
+class InnerProduct(Matmul):
+    """A oneDNN inner product at inference of (mb, ic, side, side) by (oc, ic, side, side), in its own layouts."""
+
+    asked: ClassVar = {"src": ANY, "wei": ANY, "dst": ANY}
+
+    def shapes(self, *sizes: int) -> tuple[tuple[int, ...], ...]:
+        """The shapes of source, weights and destination."""
+        mb, ic, side, oc = sizes
+        return (mb, ic, side, side), (oc, ic, side, side), (mb, oc)
+
+    def plan(self, plan: ctypes.c_void_p, given: dict[str, ctypes.c_void_p], *sizes: int) -> None:
+        """Have the library choose an implementation."""
+        of = given["src"], given["wei"], None, given["dst"]
+        create = "dnnl_inner_product_forward_primitive_desc_create"
+        self._call(create, ctypes.byref(plan), self.engine, INFERENCE, *of, None)
+
+
 def main() -> None:
     """The child process: one core, NumPy and oneDNN in turn."""
     if hasattr(os, "sched_setaffinity"):  # the library's runtime takes as many threads as it sees cores

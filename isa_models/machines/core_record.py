@@ -111,11 +111,15 @@ class Crowding:
 
 
 @dataclass(frozen=True, slots=True)
-class TileStores:
-    """How many cycles a store of a tile takes more that comes later than `after` cycles behind the last one."""
+class TileRests:
+    """How many cycles a store of a tile takes more that comes later than `after` cycles behind the last one, and a
+    product of tiles behind the last one. The mnemonics `awake` (patterns as in a shell) count as stores of tiles do.
+    """
 
     after: float = inf
-    cycles: float = 0.0
+    store: float = 0.0
+    product: float = 0.0
+    awake: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +282,7 @@ class Core:
     binding: str = "banks"  # how a uop gets its port: one of `BINDINGS`
     crowding: tuple[Crowding, ...] = ()  # of the widths that crowd each other
     other_unit: OtherUnit = OtherUnit()
-    tile_stores: TileStores = TileStores()
+    tile_rests: TileRests = TileRests()
     tile_crossing: TileCrossing = TileCrossing()
     late_results: LateResults = LateResults()
     narrow_masks: NarrowMasks = NarrowMasks()

@@ -27,7 +27,7 @@ from isa_models.machines.core_record import (
     StoreWidth,
     ThirdOperands,
     TileCrossing,
-    TileStores,
+    TileRests,
 )
 from isa_models.machines.cpu_record import AMX_ACCUMULATIONS, CacheLevel, Dram, Frequency, Machine
 from isa_models.machines.instruction_row import InstructionTiming
@@ -123,7 +123,7 @@ def _core(table: Table) -> Core:
         binding=table.figure_among("binding", BINDINGS),
         crowding=_crowding(table) if table.has("crowding") else (),
         other_unit=_other_unit(table.table("other_unit")) if table.has("other_unit") else OtherUnit(),
-        tile_stores=_tile_stores(table.table("tile_stores")) if table.has("tile_stores") else TileStores(),
+        tile_rests=_tile_rests(table.table("tile_rests")) if table.has("tile_rests") else TileRests(),
         tile_crossing=_tile_crossing(table.table("tile_crossing")) if table.has("tile_crossing") else TileCrossing(),
         late_results=_late_results(table.table("late_results")) if table.has("late_results") else LateResults(),
         narrow_masks=_narrow_masks(table.table("narrow_masks")) if table.has("narrow_masks") else NarrowMasks(),
@@ -238,9 +238,10 @@ def _other_unit(table: Table) -> OtherUnit:
     return OtherUnit(table.number("cycles", 0, 100), table.strings("spares"), half, **names)
 
 
-def _tile_stores(table: Table) -> TileStores:
+def _tile_rests(table: Table) -> TileRests:
     table.provenance()
-    return TileStores(table.number("after", 0, 10**6), table.number("cycles", 0, 10**5))
+    cycles = {name: table.number(name, 0, 10**6) for name in ("after", "store", "product")}
+    return TileRests(**cycles, awake=table.strings("awake"))
 
 
 def _tile_crossing(table: Table) -> TileCrossing:

@@ -26,12 +26,13 @@ _FLOWS = Translated(Flows, {"fetch": [], "cut": []})
 _SLOT = {name: place for place, name in enumerate(fields_of(Flows))}
 _KINDS = {name: np.float64 if kind == "double*" else np.int64 for name, kind in fields_of(Flows).items()}
 _PHASES = 256  # that there is room for at first
+_OF_A_PHASE = "times", "core_cycles", "shown", "stored", "tiled", "waiting"
 
 
 class Phase(NamedTuple):
     """A part of a run, `times` alike: the core's cycles, those of each level from the second on, and how many of these
-    add to the core's; `stored` and `tiled`: of what is stored beside tiles, and by them, which no rest
-    of their loads hides.
+    add to the core's; `stored` and `tiled`: of what is stored beside tiles, and by them, which no rest of their loads
+    hides. `waiting`: those in which lines that tiles are stored to wait for each other.
     """
 
     times: float
@@ -40,6 +41,7 @@ class Phase(NamedTuple):
     shown: float
     stored: float
     tiled: float
+    waiting: float
 
 
 class Fetched:
@@ -208,17 +210,17 @@ class Fetched:
         )
         most = _PHASES
         while True:
-            self._make(times=most, core_cycles=most, busy=most * caches, shown=most, stored=most, tiled=most)
+            self._make(busy=most * caches, **dict.fromkeys(_OF_A_PHASE, most))
             self._set(most_phases=most)
             count = self._ask("cut")
             if count <= most:
                 break
             most = count
         busy = self.array("busy").reshape(-1, caches)[:count].tolist()
-        columns = (self.array(name)[:count].tolist() for name in ("times", "core_cycles", "shown", "stored", "tiled"))
+        columns = (self.array(name)[:count].tolist() for name in _OF_A_PHASE)
         return [
-            Phase(times, core, tuple(of_levels), shown, stored, tiled)
-            for times, core, shown, stored, tiled, of_levels in zip(*columns, busy, strict=True)
+            Phase(times, core, tuple(of_levels), *others)
+            for times, core, *others, of_levels in zip(*columns, busy, strict=True)
         ]
 
     # -- the record of the state ------------------------------------------------------------------------------------

@@ -13,10 +13,11 @@ from simdnn.timing.keeping import Keeping
 
 NOTHING = -1  # a part that a cache fetches nothing for again
 # Tensors that `memory.Transfers` tells apart: those whose lines are asked for ahead of stores, those read a few bytes a
-# row, those stored to beside tiles, those that tiles are stored to, and those loaded past the first cache, which are as
-# if they were asked for where the second cache has them.
-OTHER, ASKED, WALKED, STORED, TILED, APART = 0, 1, 2, 3, 4, 5
+# row, those stored to beside tiles, those that tiles are stored to, those loaded past the first cache, which are as if
+# they were asked for where the second cache has them, and those that tiles are stored to and that are asked for.
+OTHER, ASKED, WALKED, STORED, TILED, APART, TILED_ASKED = 0, 1, 2, 3, 4, 5, 6
 ANY = -1
+WAITING = 1.25  # times as long as others that stored lines take, which then let no loads pass
 
 
 class Flows(Keeping):
@@ -60,6 +61,7 @@ class Flows(Keeping):
     shown: Floats
     stored: Floats  # the same of tensors that are STORED
     tiled: Floats  # the same of tensors that are TILED
+    waiting: Floats  # cycles in which lines that tiles are stored to wait for each other
 
     def cut(self) -> int:
         """The number of phases of a run; the first `most_phases` are told."""
@@ -223,6 +225,7 @@ class Flows(Keeping):
         self.shown[at] = 0.0
         self.stored[at] = 0.0
         self.tiled[at] = 0.0
+        self.waiting[at] = 0.0
         for level in range(self.caches):
             self.busy[at * self.caches + level] = 0.0
         for flow in range(first, last):
@@ -231,6 +234,8 @@ class Flows(Keeping):
                 continue
             every = self.cycles(level, demand)
             self.busy[at * self.caches + level] = self.working(level, demand)
+            if level < self.both_ways:
+                self.waiting[at] += self.waited(level, demand)
             ahead, base = self.new_demand(), demand * self.tensors
             for number in range(self.aheads):
                 for place in range(base, base + self.count[demand]):
@@ -241,7 +246,8 @@ class Flows(Keeping):
             of_asked, of_walked = self.of_kind(level, demand, ASKED), self.of_kind(level, demand, WALKED)
             if level == 0:
                 of_asked += self.of_kind(level, demand, APART)
-            of_stored, of_tiles = self.of_kind(level, demand, STORED), self.of_kind(level, demand, TILED)
+            of_stored = self.of_kind(level, demand, STORED)
+            of_tiles = self.of_kind(level, demand, TILED) + self.of_kind(level, demand, TILED_ASKED)
             of_ahead = self.cycles(level, ahead)
             rest = every - (of_asked + of_walked + of_stored + of_tiles + of_ahead)
             shown = self.exposed[level] * rest + self.exposed_asked[level] * of_asked
@@ -267,8 +273,8 @@ class Flows(Keeping):
         return (read - returned) / self.load_rate[level] + returned / self.store_rate[level]
 
     def working(self, level: int, demand: int) -> float:
-        """The time that a level takes for a demand, where lines of some tensors wait for each other. A level that sends
-        and takes lines at once takes the longer of the two times.
+        """The time that a level takes for a demand, where lines of some tensors wait for each other. Some levels take
+        lines that were asked for while they send others, and the longer of the two times counts; others come in turn.
         """
         loaded, stored = 0.0, 0.0
         base, slower = demand * self.tensors, level * self.tensors
@@ -277,7 +283,31 @@ class Flows(Keeping):
             stored += self.returned[place] * self.store_slower[slower + self.tensor[place]]
         loaded = loaded * self.line_bytes / self.load_rate[level]
         stored = stored * self.line_bytes / self.store_rate[level]
-        return max(loaded, stored) if level < self.both_ways else loaded + stored
+        if level < self.both_ways:
+            in_turn = self.in_turn(level, demand)
+            return max(loaded + in_turn, stored - in_turn)
+        return loaded + stored
+
+    def in_turn(self, level: int, demand: int) -> float:
+        """The time that it takes for stored lines that nobody asked for ahead, or that wait for each other."""
+        lines = 0.0
+        base, slower = demand * self.tensors, level * self.tensors
+        for place in range(base, base + self.count[demand]):
+            times, kind = self.store_slower[slower + self.tensor[place]], self.kinds[self.tensor[place]]
+            if kind == ASKED or (kind == TILED_ASKED and times <= WAITING):
+                continue
+            lines += self.returned[place] * times
+        return lines * self.line_bytes / self.store_rate[level]
+
+    def waited(self, level: int, demand: int) -> float:
+        """The time that it takes for lines that tiles are stored to and that wait for each other."""
+        lines = 0.0
+        base, slower = demand * self.tensors, level * self.tensors
+        for place in range(base, base + self.count[demand]):
+            times, kind = self.store_slower[slower + self.tensor[place]], self.kinds[self.tensor[place]]
+            if times > WAITING and (kind == TILED or kind == TILED_ASKED):
+                lines += self.returned[place] * times
+        return lines * self.line_bytes / self.store_rate[level]
 
     # -- demands --------------------------------------------------------------------------------------------------
 

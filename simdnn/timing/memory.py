@@ -29,7 +29,7 @@ from isa_models.machines.provenance import Confidence
 from simdnn.program.records import Loop, Program, Straight
 from simdnn.timing.bundles import Dims, Lines
 from simdnn.timing.fetched import Fetched
-from simdnn.timing.flows import APART, ASKED, STORED, TILED, WALKED
+from simdnn.timing.flows import APART, ASKED, STORED, TILED, TILED_ASKED, WALKED
 from simdnn.timing.footprint import Region, crossing, moves_in_lines, parts, units_of
 from simdnn.timing.tile_rows import Slower, TileRows
 
@@ -67,11 +67,14 @@ class LevelTraffic:
         return self.read_bytes + self.written_bytes
 
     def taking(self, slower: tuple[Slower, ...], missed: Mapping[str, Lines], line: int) -> LevelTraffic:
-        """The level beside tiles, where stored lines of some tensors take longer; `missed` are those of each."""
+        """The level beside tiles, where stored lines of some tensors take longer; `missed` are those of each. The
+        longer of its two ways counts.
+        """
         missing = Lines()
         more = sum((times - 1) * line * missed.get(name, missing).written for name, times in slower)
-        more /= self.store_bytes_per_cycle
-        return replace(self, slower=slower, both_ways=True, cycles=self.cycles + more)
+        loaded = (self.read_bytes - self.written_bytes) / self.load_bytes_per_cycle
+        stored = (self.written_bytes + more) / self.store_bytes_per_cycle
+        return replace(self, slower=slower, both_ways=True, cycles=max(loaded, stored))
 
     def __mul__(self, times: float) -> LevelTraffic:
         read, written = round(self.read_bytes * times), round(self.written_bytes * times)
@@ -142,7 +145,8 @@ def transfers(
     kinds = dict.fromkeys(_walked(program), WALKED) | dict.fromkeys(apart, APART) | dict.fromkeys(asked, ASKED)
     if kind.tiles:
         by_tiles = _tensors_of(program, forms.tiled)
-        kinds = dict.fromkeys(_stored(program), STORED) | kinds | dict.fromkeys(by_tiles, TILED)
+        kinds = dict.fromkeys(_stored(program), STORED) | kinds
+        kinds |= {name: TILED_ASKED if name in asked else TILED for name in by_tiles}
     return Transfers(
         tuple(levels), fetched, kinds, _ahead(program, forms.fetching), kind, loading, program if rows else None
     )

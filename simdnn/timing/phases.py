@@ -15,9 +15,10 @@ the shorter, and the core is known for it (`core.exposes_work`), it is a share o
 level's: what waits for loads fills the scheduler, and the next loads begin later. Tiles are loaded one after the other,
 beside products: there it adds to the time of the loads, and shows where that is the longer. What is stored shows beside
 them, whether its lines were asked for ahead or not: of stores of tiles the second cache's time as far as that has loads
-to hand up, which wait behind them. Of tiles that alone shows where a level is the longer.
-Stores of tiles that lie far apart in time each take longer (`core.tile_stores`). Beside tiles the second cache takes
-lines and hands others up at once, so the longer of the two decides.
+to hand up, which wait behind them. Where the second cache is the longer, a share of the time of those loads shows, less
+what goes on while stored lines wait for each other; where it is another level, what tiles are stored to alone.
+Stores of tiles, and products, that lie far apart in time each take longer (`core.tile_rests`). Beside tiles the second
+cache takes lines that were asked for while it hands others up, so the longer of the two decides.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from isa_models.machines.cpu_record import Machine
 from simdnn.timing.cpu.walk import CoreTime, Iteration
 from simdnn.timing.fetched import Phase
 from simdnn.timing.memory import Transfers
-from simdnn.timing.tile_rests import late_stores
+from simdnn.timing.tile_rests import rested
 
 LONG = 4  # reorder buffers of instructions: what is shorter overlaps with what is before and behind it
 
@@ -58,16 +59,17 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
         shown = max(0.0, phase.shown - idle * working) + phase.stored + phase.tiled
         longer = max(working + shown, slowest)
         if machine.core.exposes_work and slowest > working:
-            of_work = (phase.tiled if moved.loading else shown) * working / slowest
+            near = slowest == phase.levels[0]
+            left = max(0.0, (1 - idle) * working - phase.waiting)
+            of_work = (shown if near or not moved.loading else phase.tiled) * left / slowest
             longer = max(longer, slowest + of_work) if moved.loading else slowest + of_work
         cycles += phase.times * (longer - working)
         if slowest > working:
             votes[own] -= phase.times * working
             votes[others[phase.levels.index(slowest)].level] += phase.times * slowest
     cycles = max(cycles, *(level.cycles for level in others))  # whose bytes are rounded
-    rests = machine.core.tile_stores
-    if moved.tiled and rests.cycles:
-        cycles += late_stores(moved.tiled, core.span, rests.after * core.cycles / cycles) * rests.cycles
+    if moved.tiled and machine.core.tile_rests.store:
+        cycles += rested(moved.tiled, core.span, machine.core.tile_rests, cycles / core.cycles)
     return Overlap(cycles * share, max(votes, key=lambda name: votes[name]))
 
 

@@ -1,61 +1,91 @@
-"""How often a tile is stored long behind the last one: the unit that stores tiles has fallen asleep.
+"""How often a tile is stored, or multiplied, long behind the last one: a unit for tiles has fallen asleep.
 
-A part of a program is what comes before its first store, behind its last, and between them; parts follow each other,
-and a run the run before.
+A part of a program is what comes before its first use of a unit, behind its last, and between them; parts follow each
+other, and a run the run before.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import NamedTuple
 
-from simdnn.program.records import Loop, Program, Straight
+from isa_models.machines.core_record import TileRests, is_among
+from simdnn.program.records import Loop, Op, Program, Straight
+from simdnn.timing.cpu.stream import mnemonic
 from simdnn.timing.cpu.walk import Iteration
 
 
+class Use(Enum):
+    """A use of a unit by straight code: none, one that keeps it awake, or one for tiles."""
+
+    NONE, AWAKE, TILES = range(3)
+
+
 class Between(NamedTuple):
-    """Cycles of a part, those before its first store of a tile and from its last one on, and how many came late."""
+    """Cycles of a part, those before its first use of a unit and from its last one on, and how many came late;
+    `waits`: whether the first one does, if it is late.
+    """
 
     cycles: float
     before: float
     behind: float
     late: int = 0
-    stores: bool = True
+    uses: bool = True
+    waits: bool = True
 
     def then(self, other: Between, after: float) -> Between:
         """This part, and another behind it."""
         cycles = self.cycles + other.cycles
-        if not self.stores:
+        if not self.uses:
             return other._replace(cycles=cycles, before=self.cycles + other.before)
-        if not other.stores:
+        if not other.uses:
             return self._replace(cycles=cycles, behind=self.behind + other.cycles)
-        late = self.late + other.late + (self.behind + other.before > after)
-        return Between(cycles, self.before, other.behind, late)
+        late = self.late + other.late + (other.waits and self.behind + other.before > after)
+        return Between(cycles, self.before, other.behind, late, True, self.waits)
 
     def repeated(self, times: int, after: float) -> Between:
         """This part so often."""
         late = self.late * times + (times - 1) * self.again(after)
-        before = self.before if self.stores else self.cycles * times
+        before = self.before if self.uses else self.cycles * times
         return self._replace(cycles=self.cycles * times, before=before, late=late)
 
     def again(self, after: float) -> bool:
-        """Whether its first store comes late behind its last."""
-        return self.stores and self.behind + self.before > after
+        """Whether its first use comes late behind its last."""
+        return self.uses and self.waits and self.behind + self.before > after
 
 
-_NONE = Between(0.0, 0.0, 0.0, stores=False)
+_Uses = Callable[[Op], Use]
+_NONE = Between(0.0, 0.0, 0.0, uses=False)
 
 
-def late_stores(program: Program, core: Iteration, after: float) -> int:
-    """How many runs of stores of tiles come later than `after` cycles behind the last in a program; its core takes
-    `core`, and was in the same program before.
+def rested(program: Program, core: Iteration, rests: TileRests, slower: float) -> float:
+    """Cycles that late stores and products of tiles take more in a program; its core takes `core`, the whole run so
+    many times that, and it was in the same program before.
     """
-    found = _parts(program.parts, core, after)
+    after = rests.after / slower
+    stores = _late(program, core, after, functools.partial(_stores, rests))
+    return stores * rests.store + _late(program, core, after, _multiplies) * rests.product
+
+
+def _stores(rests: TileRests, op: Op) -> Use:
+    if op.definition.tile:
+        return Use.TILES if op.dst is op.memory else Use.NONE
+    return Use.AWAKE if is_among(mnemonic(op), rests.awake) else Use.NONE
+
+
+def _multiplies(op: Op) -> Use:
+    return Use.TILES if op.definition.tile and op.definition.accumulates else Use.NONE
+
+
+def _late(program: Program, core: Iteration, after: float, use: _Uses) -> int:
+    """How many runs of uses of a unit come later than `after` cycles behind the last."""
+    found = _parts(program.parts, core, after, use)
     return found.late + found.again(after)
 
 
-def _parts(parts: Sequence[Straight | Loop], core: Iteration, after: float) -> Between:
+def _parts(parts: Sequence[Straight | Loop], core: Iteration, after: float, use: _Uses) -> Between:
     """The parts in a row that take `core`."""
     loops, found = iter(core.loops), list[Between]()
     extents = [part.extent for part in parts if isinstance(part, Loop)]
@@ -63,9 +93,10 @@ def _parts(parts: Sequence[Straight | Loop], core: Iteration, after: float) -> B
     ops = max(1, sum(len(part) for part in parts if not isinstance(part, Loop)))
     for part in parts:
         if isinstance(part, Loop):
-            found.append(_parts(part.parts, next(loops), after).repeated(part.extent, after))
+            found.append(_parts(part.parts, next(loops), after, use).repeated(part.extent, after))
             continue
         cycles = max(0.0, alone) * len(part) / ops
-        stores = any([op.definition.tile and op.dst is op.memory for op in part])
-        found.append(Between(cycles, 0.0, cycles) if stores else Between(cycles, cycles, 0.0, stores=False))
+        first = next((how for op in part if (how := use(op)) is not Use.NONE), Use.NONE)
+        uses = first is not Use.NONE
+        found.append(Between(cycles, 0.0 if uses else cycles, cycles if uses else 0.0, 0, uses, first is Use.TILES))
     return functools.reduce(lambda one, other: one.then(other, after), found, _NONE)

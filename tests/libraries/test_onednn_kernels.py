@@ -38,7 +38,7 @@ from simdnn.libraries.onednn.calls import (
     around,
 )
 from simdnn.libraries.onednn.convolution_blocks import convolution_tile
-from simdnn.libraries.onednn.tile_blocks import tile_blocks
+from simdnn.libraries.onednn.tile_blocks import compressed_blocks, tile_blocks
 from simdnn.libraries.onednn.tile_lines import lines_at_once
 from simdnn.libraries.onednn.tiles import cut_for_tiles
 from simdnn.program.records import Program
@@ -277,6 +277,21 @@ def test_what_is_timed_on_tiles_multiplies(m: int, k: int, n: int) -> None:
     inputs = gemm.product.inputs(program, gemm.weights.arrays)
     found = numerics.run(program, inputs(src, wei, {}))["dst"]
     assert (found.reshape(m, n) == src.astype(np.int32) @ wei.astype(np.int32)).all()
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "rows", "apart"), [(8, 512, 8, ()), (32, 256, 32, ()), (128, 256, 16, ("src",)), (256, 640, 32, ())]
+)
+def test_blocks_over_compressed_weights(m: int, k: int, rows: int, apart: tuple[str, ...]) -> None:
+    """As the library's code has them; what is timed stores all results once."""
+    found = compressed_blocks(MatmulProblem(m, 544, k, "bf16", "s8", Epilogue("f32"), tiles="onednn"))
+    assert (found.rows, found.columns, found.apart) == (rows, 64, apart)
+    attr = simdnn.Attr(fpmath="bf16", apply_to_int=True)
+    how: dict[str, Any] = {"isa": "avx512_core_amx", "machine": "gnr", "dispatch": "onednn", "attr": attr}
+    kernel = simdnn.estimate("matmul", m=m, k=k, n=544, dt="bf16:s8:f32", **how).kernel
+    assert kernel and kernel.timed
+    stored = [times * op.rows for op, times in kernel.timed.ops() if op.instruction == "tilestored"]
+    assert sum(stored) == m * 544 // 16
 
 
 def test_what_is_timed_of_lines_on_tiles_convolves() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import simdnn
 from isa_models.errors import MachineFileError
-from isa_models.machines.core_record import TileStores
+from isa_models.machines.core_record import TileRests
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.shipped import MACHINES_DIR
@@ -186,10 +186,43 @@ def test_images_of_three_channels(shape: tuple[int, int, int], measured: int) ->
 def test_a_store_of_tiles_long_behind_the_last_takes_longer(k: int, more: int) -> None:
     """On a Granite Rapids nothing up to 2240 cycles, 540 to 790 from 2650 on."""
     target = machine("gnr")
-    awake = replace(target, core=replace(target.core, tile_stores=TileStores()))
+    awake = replace(target, core=replace(target.core, tile_rests=TileRests()))
     how: dict[str, Any] = {"m": 32, "n": 32, "k": k, "dt": "bf16:bf16:f32", "dispatch": "onednn"}
     rested, other = (simdnn.estimate("matmul", machine=one, **how).cycles for one in (target, awake))
     assert rested - other == pytest.approx(more)
+
+
+@pytest.mark.parametrize(("wei", "panels"), [("bf16", 0), ("s8", 8)])
+def test_a_product_long_behind_the_last_takes_longer(wei: str, panels: int) -> None:
+    """On a Granite Rapids 720 to 1030 cycles. Copies of weights multiply, and keep what stores tiles awake."""
+    target = machine("gnr")
+    awake = replace(target, core=replace(target.core, tile_rests=TileRests()))
+    how: dict[str, Any] = {"m": 16, "n": 512, "k": 512, "dt": f"bf16:{wei}:f32", "isa": "avx512_core_amx"}
+    if wei == "s8":
+        scales = {"wei": simdnn.Quant(None, groups=(128, 1), dtype="f32")}
+        how["attr"] = simdnn.Attr(fpmath="bf16", apply_to_int=True, scales=scales)
+    rested, other = (simdnn.estimate("matmul", machine=one, dispatch="onednn", **how).cycles for one in (target, awake))
+    assert rested - other == pytest.approx(880 * panels)
+
+
+@pytest.mark.parametrize(
+    ("problem", "measured"),
+    [
+        ((512, 64, 544), 80200),
+        ((512, 256, 544), 111764),
+        ((512, 1024, 544), 459478),
+        ((256, 640, 544), 120196),
+        ((32, 256, 512), 17842),
+        ((32, 640, 512), 26097),
+        ((192, 128, 1056), 67393),
+        ((64, 256, 128), 6022),
+    ],
+)
+def test_what_stores_of_tiles_take_beside_loads(problem: tuple[int, int, int], measured: int) -> None:
+    """oneDNN on a Granite Rapids, u8s8: rows 2048 bytes apart wait for each other, others come beside loads."""
+    m, k, n = problem
+    how: dict[str, Any] = {"dt": "u8:s8:s32", "isa": "avx512_core_amx", "machine": "gnr", "dispatch": "onednn"}
+    assert simdnn.estimate("matmul", m=m, k=k, n=n, **how).cycles == pytest.approx(measured, rel=0.1)
 
 
 def test_tiles_wait_for_their_configuration() -> None:

@@ -127,7 +127,7 @@ def in_tiles(product: Product) -> PanelBlocks:
         cut = [(0, whole, count), *([(rows - last, last, 1)] if rest else [])]
         return PanelBlocks(cut, panels_of(product, 1), _SECOND_LEVEL)
     if blocks:
-        height, most = blocks.rows, 2
+        height, most = blocks.rows, -(-blocks.columns // _COLUMNS)
     elif rows <= TILE_ROWS:
         height, most = rows, _MOST_ACCUMULATORS
     else:

@@ -18,15 +18,17 @@ from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, loop, pieces
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.common.sums import Options, TileBlocks
-from simdnn.kernels.x86.amx import AmxTiles, tiled_gemm
+from simdnn.kernels.x86.amx import AmxTiles, tiled, tiled_gemm
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.gemm import Gemm
-from simdnn.kernels.x86.tile import Panel
-from simdnn.program.records import Affine, Program
+from simdnn.kernels.x86.library_weights import LibraryWeights
+from simdnn.kernels.x86.product import Product
+from simdnn.kernels.x86.tile import Panel, TilePart
+from simdnn.program.records import Affine, Program, Steps
 
 _LINE = 64  # bytes of a cache's line
-_STEPS = _COLUMNS = 16  # doublewords of a tile's row: of channels, and of sums
+_ROWS = _STEPS = _COLUMNS = 16  # doublewords of a tile's row: of channels, and of sums
 
 
 def in_blocks(name: str, problem: MatmulProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Program:
@@ -36,6 +38,35 @@ def in_blocks(name: str, problem: MatmulProblem, unit: Unit, dot: Dot, accumulat
     return NestInBlocks(
         tiled_gemm(name, problem, unit, dot, accumulation, made, compressed=False), options.blocks
     ).program()
+
+
+def decompressed(
+    name: str, problem: MatmulProblem, unit: Unit, dot: Dot, accumulation: str, options: Options, blocks: TileBlocks
+) -> Program:
+    """The program of a matmul that makes floats of a panel's weights before its blocks of rows."""
+    made = replace(options, line_by_line=True, ahead=True, blocks=blocks, apart=blocks.apart)
+    tiles = TwoPanels if blocks.rows > _ROWS else AmxTiles
+    return tiled(Product(name, problem, unit, dot, made), accumulation, tiles, LibraryWeights).program
+
+
+@dataclass(frozen=True, eq=False)
+class TwoPanels(AmxTiles):
+    """Blocks of two tiles of rows by two of columns, in panels of more."""
+
+    @cached_property
+    def heights(self) -> tuple[int, ...]:
+        return _ROWS, self.blocks.highest - _ROWS
+
+    @property
+    def vectors(self) -> int:
+        return min(2, super().vectors)
+
+    def tile(self, panel: Panel, sources: Steps, position: Steps, numbers: Steps) -> list[TilePart]:
+        parts: list[TilePart] = []
+        for first in range(0, panel.vectors, 2):
+            half = panel.part(first, 2, _COLUMNS, self.dot.depth)
+            parts += super().tile(half, sources, position, numbers)
+        return parts
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,8 @@ def as_library(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulati
         return few_channels(ChannelsInPlace(name, problem, unit, dot, options), accumulation)
     if not options.order.fold and goes_on(problem):
         return in_lines(name, problem, unit, dot, accumulation, options).program
-    return tiled(Product(name, problem, unit, dot, options), accumulation).program
+    ahead = problem.kh * problem.kw == 1  # a library asks for lines of its outputs
+    return tiled(Product(name, problem, unit, dot, replace(options, ahead=ahead)), accumulation).program
 
 
 def in_place(p: ConvProblem, dot: Dot) -> bool:

@@ -12,6 +12,7 @@ from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, accumulation_of, tiled_gemm
+from simdnn.kernels.x86.amx_blocks import decompressed
 from simdnn.kernels.x86.around import around
 from simdnn.kernels.x86.as_s8 import WIDENED
 from simdnn.kernels.x86.code import Unit, unit_of
@@ -19,10 +20,10 @@ from simdnn.kernels.x86.decompressor import refuses_groups
 from simdnn.kernels.x86.dots import BF16, FMA, FP16, MULTIPLY_ADD, Dot
 from simdnn.kernels.x86.fused import fused_gemm, refuses_fusion
 from simdnn.kernels.x86.gemm import compressed_gemm
-from simdnn.kernels.x86.library_weights import LibraryWeights
 from simdnn.kernels.x86.narrow import is_narrow
 from simdnn.kernels.x86.widened import from_codes
 from simdnn.libraries.onednn.sums import cut_by_channels, cut_decompressed
+from simdnn.libraries.onednn.tile_blocks import compressed_blocks
 from simdnn.libraries.onednn.tile_cuts import compressed_chain
 from simdnn.libraries.onednn.tiles import cut_for_tiles
 
@@ -139,8 +140,7 @@ def _in_panels(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine:
     if not problem.tiles or is_narrow(problem.wei) or dot == TILED_F16:
         return kernel
     stored = replace(problem, wei_tag="ab") if problem.wei in ("s4", "u4") else problem
-    options = replace(options, line_by_line=True)
-    return replace(kernel, timed=tiled_gemm(name, stored, unit, dot, order, options, True, LibraryWeights).program)
+    return replace(kernel, timed=decompressed(name, stored, unit, dot, order, options, compressed_blocks(problem)))
 
 
 def _fused(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine: Machine) -> Kernel:
