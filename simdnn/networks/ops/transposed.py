@@ -244,7 +244,7 @@ def transposed_sums(k: Kernels, node: Node, x: Array, w: Array) -> Array:
     w6 = view(k, w, (groups, w.shape[0] // groups, w.shape[1], *ones, *w.shape[2:]))
     if order == "chain" and label(x.dtype) == "bf16" and w.shape[1] == 1 == w.shape[0] // groups:
         x3, w6 = (k.map(lambda v: v * 1.0, a, dst=F32, name="convert") for a in (x3, w6))  # a depthwise kernel widens
-    if order in ("products", "exact", "halved"):
+    if order in ("products", "exact", "halved", "lifted"):
         found = _products(k, x3, w6, out, strides, gaps, before, rank == 3, order)
     else:
         every = zip(x3.shape[2:], w6.shape[3:], strides, gaps, before, out, strict=True)
@@ -265,7 +265,7 @@ def _products(
     order: str,
 ) -> Array:
     """The products of each tap, added where they fall: tap after tap; `turned`: the last one first. Of bytes "exact"
-    ones without pairs that saturate; "halved" ones by halves of weights.
+    ones without pairs that saturate; "halved" ones by halves of weights, "lifted" ones doubled in f32.
     """
     n, (groups, oc, ic), taps = x.shape[0], w.shape[:3], w.shape[3:]
     size, columns = x.shape[2:], oc * prod(taps)
@@ -288,7 +288,20 @@ def _products(
         for tap in reversed(every) if turned else every:
             _fall(target, np.moveaxis(shaped[(..., *tap)], -1, 1), tap, strides, gaps, before)
         k.plain(parts, parts)
-    return result if k.values else shadow(result.shape, dtype)
+    if not k.values:
+        return shadow(result.shape, dtype)
+    return _lifted(result, w) if order == "lifted" else result
+
+
+def _lifted(sums: Array, w: Array) -> Array:
+    """Doubled sums by halves of weights, as a kernel of 256 bits makes f32 of them: those of the shifted source first,
+    then what the shift of all taps, padding's too, has added is taken off.
+    """
+    halves = np.rint(w * np.float32(0.5)).astype(np.int64)
+    shift = 128 * halves.sum(axis=tuple(range(2, w.ndim))).reshape(-1, *[1] * (sums.ndim - 2))
+    lifted = (sums // 2 + shift).astype(F32) - shift.astype(F32)
+    doubled: Array = (lifted * np.float32(2)).astype(np.int32)
+    return doubled
 
 
 def _of_bytes(k: Kernels, rows: Array, weights: Array, order: str) -> Array:
@@ -298,7 +311,7 @@ def _of_bytes(k: Kernels, rows: Array, weights: Array, order: str) -> Array:
     if not row:
         row = f"gemm:{'avx512_core' if 'avx512_core' in caps else 'avx2'}_int8" + "_exact" * (order == "exact")
     where = replace(k, target=replace(k.target, dispatch=row))
-    if order != "halved":
+    if order not in ("halved", "lifted"):
         return where.matmul(rows, weights, dst="s32")
     if k.values:
         weights = np.rint(weights * np.float32(0.5)).astype(np.int8)
