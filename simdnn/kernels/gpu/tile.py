@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
 
 from isa_models import GpuMachine
 from isa_models.errors import OutOfRegisters
@@ -25,7 +29,7 @@ STAGED_BYTES = 64
 #: the same where copies are asynchronous: 64 f16, as in the names of cuBLAS's kernels for Ampere that profiles show
 #: (ampere_fp16_s16816gemm_fp16_128x256_ldg8_f2f_stages_64x3_tn), and of a row of 128 bytes that TMA swizzles
 STAGED_BYTES_ASYNC = 128
-Sizes = Collection[tuple[int, int]]  # rows and columns of workgroups; empty: any
+Sizes = tuple[tuple[int, int], ...]  # rows and columns of workgroups; empty: any
 GROUP_LOOPS = ("group_m", "group_n")
 THREAD_LOOPS = ("thread_m", "thread_n")
 
@@ -152,6 +156,9 @@ class Tile:
         return acc + self.rows * -(-b.a_words // words) + self.cols * -(-b_words // words) + RESERVED_GRFS
 
 
+Blocks = tuple[tuple[Block, Sizes], ...]
+
+
 @dataclass(frozen=True)
 class Budget:
     """Registers that a kernel needs beside the plain GEMM's."""
@@ -169,13 +176,7 @@ class Budget:
 
 
 def choose_tile(
-    machine: GpuMachine,
-    blocks: Mapping[Block, Sizes],
-    m: int,
-    n: int,
-    k: int,
-    budget: Budget | None = None,
-    batch: int = 1,
+    machine: GpuMachine, blocks: Blocks, m: int, n: int, k: int, budget: Budget | None = None, batch: int = 1
 ) -> Tile:
     """The tile of the least time, by rates alone: pipes, L1, L2, DRAM, and how evenly groups fill the cores.
 
@@ -183,30 +184,55 @@ def choose_tile(
     too small for all of them has others.
     """
     budget = budget or Budget()
-    for allowed in (blocks, dict.fromkeys(blocks, ())):
-        tiles = [tile for block, sizes in allowed.items() for tile in _tiles(machine, block, m, n, budget, sizes)]
-        if tiles:
-            return min(tiles, key=lambda tile: _score(machine, tile, m, n, k, batch, budget.converts))
-    block = next(iter(blocks))
+    for allowed in (blocks, tuple((block, ()) for block, _ in blocks)):
+        tile = _tiles(machine, allowed, budget).fastest(m, n, k, batch)
+        if tile:
+            return tile
+    block = blocks[0][0]
     raise OutOfRegisters(f"no tile of {block.m}x{block.n} blocks leaves {budget.registers} registers of a thread")
 
 
-def _tiles(machine: GpuMachine, block: Block, m: int, n: int, budget: Budget, sizes: Sizes) -> Iterator[Tile]:
-    """The tiles that fit an m x n destination and the registers; of some `sizes`, or of any."""
+@dataclass(frozen=True, eq=False)
+class _Tiles:
+    """Tiles on a machine, and what is known of each whatever the problem."""
+
+    machine: GpuMachine
+    tiles: tuple[Tile, ...]
+    figures: npt.NDArray[np.float64]  # a column for each tile: `_figures`
+
+    def fastest(self, m: int, n: int, k: int, batch: int) -> Tile | None:
+        """The tile of the least time; None where all are too large for the problem."""
+        if not self.tiles:
+            return None
+        fitting = np.flatnonzero((self.figures[0] < m) & (self.figures[1] < n))
+        if not fitting.size:
+            return None
+        cycles, from_l2, from_shared = _scores(self.machine, self.figures[2:, fitting], m, n, k, batch)
+        alike = np.flatnonzero(cycles == cycles.min()).tolist()
+        best = min(alike, key=lambda i: (from_l2[i], from_shared[i]))
+        return self.tiles[int(fitting[best])]
+
+
+@lru_cache(maxsize=256)
+def _tiles(machine: GpuMachine, blocks: Blocks, budget: Budget) -> _Tiles:
+    """The tiles of some blocks that fit the registers."""
+    tiles = tuple(tile for block, sizes in blocks for tile in _of_block(machine, block, budget, sizes))
+    figures = [_figures(machine, tile, budget.converts) for tile in tiles]
+    return _Tiles(machine, tiles, np.array(figures, np.float64).T)
+
+
+def _of_block(machine: GpuMachine, block: Block, budget: Budget, sizes: Sizes) -> Iterator[Tile]:
+    """The tiles of a block that fit the registers; of some `sizes`, or of any."""
     grf = machine.platform.grf_bytes
     for rows, cols in itertools.product((1, 2, 4, 8), (1, 2, 4, 8)):
-        if rows > 1 and block.m * (rows - 1) >= m or cols > 1 and block.n * (cols - 1) >= n:
-            continue
         plain = Tile(block, rows, cols, (1, 1))
-        if sizes and not any(down % plain.m == 0 and across % plain.n == 0 for down, across in sizes):
-            continue
         needed = plain.registers(grf, budget.copies) + budget.grfs(rows, cols, grf)
         if needed <= MOST_GRFS:
             capacity = machine.engines_per_core * machine.threads_of(needed)
-            yield from _groups(plain, capacity, m, n, sizes)
+            yield from _groups(plain, capacity, sizes)
 
 
-def _groups(plain: Tile, capacity: int, m: int, n: int, sizes: Sizes) -> Iterator[Tile]:
+def _groups(plain: Tile, capacity: int, sizes: Sizes) -> Iterator[Tile]:
     """Workgroups of up to `capacity` threads: of some `sizes`, or powers of two along each axis."""
     powers = [1 << i for i in range(capacity.bit_length())]
     counts: Iterable[tuple[int, int]] = itertools.product(powers, powers)
@@ -214,20 +240,18 @@ def _groups(plain: Tile, capacity: int, m: int, n: int, sizes: Sizes) -> Iterato
         whole = ((rows, cols) for rows, cols in sizes if rows % plain.m == 0 and cols % plain.n == 0)
         counts = sorted((rows // plain.m, cols // plain.n) for rows, cols in whole)
     for down, across in counts:
-        spare_m = down > plain.block.warps and plain.m * (down // 2) >= m
-        spare_n = across > 1 and plain.n * (across // 2) >= n
-        if down * across <= capacity and not spare_m and not spare_n and down % plain.block.warps == 0:
+        if down * across <= capacity and down % plain.block.warps == 0:
             yield Tile(plain.block, plain.rows, plain.cols, (down, across))
 
 
-def _score(
-    machine: GpuMachine, tile: Tile, m: int, n: int, k: int, batch: int, converts: tuple[float, float]
-) -> tuple[float, float, float]:
-    """Cycles of the whole problem by rates alone; among equals, bytes from L2, then those from shared memory where
-    copies into it are asynchronous.
+def _figures(machine: GpuMachine, tile: Tile, converts: tuple[float, float]) -> tuple[float, ...]:
+    """Figures of a tile: rows and columns that are too few for it; its own, and k of a step; an engine's cycles of a
+    step; bytes of A, of B that a workgroup fetches for one; those from shared memory where copies are asynchronous.
     """
-    b, (gm, gn) = tile.block, tile.groups(m, n)
-    steps, threads = -(-k // b.k), tile.threads[0] * tile.threads[1]
+    b, (down, across) = tile.block, tile.threads
+    threads = down * across
+    few_rows = max(b.m * (tile.rows - 1), b.m * tile.rows * (down // 2) if down > b.warps else 0)
+    few_columns = max(b.n * (tile.cols - 1), b.n * tile.cols * (across // 2))
     per_engine = -(-threads // machine.engines_per_core)
     matrix = tile.rows * tile.cols * 2 * b.m * b.n * b.k / b.rate(machine) * per_engine
     elements = tile.rows * b.m * b.k * b.copies[0], tile.cols * b.n * b.k * b.copies[1]
@@ -236,24 +260,34 @@ def _score(
     matrix = max(matrix, vector) if machine.co_issue and b.on_matrix_pipe else matrix + vector
     of_a, of_b = b.read_words
     read = 4 * (tile.rows * of_a + tile.cols * of_b) * threads
-    a_bytes, b_bytes = 4 * tile.rows * b.a_words * tile.threads[0], 4 * tile.cols * b.b_words * tile.threads[1]
-    shared = a_bytes + b_bytes
+    a_bytes, b_bytes = 4 * tile.rows * b.a_words * down, 4 * tile.cols * b.b_words * across
     latency = 2 * machine.latency.l1  # a step's loads, seen by a thread that has the engine to itself
     waiting = latency / per_engine if per_engine < 2 and b.on_matrix_pipe else 0.0
     from_shared = 0.0
     if b.asynchronous:
-        from_shared = read = read + shared
+        from_shared = read = read + a_bytes + b_bytes
         waiting = 0.0  # loads stand among the products
     elif not machine.platform.block_loads and tile.is_staged:  # staged: in step, so the first one's loads are seen
         waiting += machine.latency.slm + read / threads / (machine.l1.bytes_per_cycle / machine.engines_per_core)
-        read += 2 * shared  # on their way into shared memory
-    size = machine.platform.cluster
-    saved = [part * (1 - 1 / size) for part, count in ((a_bytes, gn), (b_bytes, gm)) if 1 < size <= count]
-    from_l2 = shared - max(saved, default=0)
-    step = max(matrix + waiting, read / machine.l1.bytes_per_cycle, from_l2 / machine.l2.bytes_per_cycle)
+        read += 2 * (a_bytes + b_bytes)  # on their way into shared memory
+    step = max(matrix + waiting, read / machine.l1.bytes_per_cycle)
+    return few_rows, few_columns, tile.m, tile.n, b.k, step, a_bytes, b_bytes, from_shared
+
+
+def _scores(
+    machine: GpuMachine, figures: npt.NDArray[np.float64], m: int, n: int, k: int, batch: int
+) -> tuple[npt.NDArray[np.float64], ...]:
+    """Cycles of the whole problem by rates alone; among equals, bytes from L2, then those from shared memory where
+    copies into it are asynchronous.
+    """
+    rows, columns, step_k, engine, a_bytes, b_bytes, from_shared = figures
+    gm, gn, steps = np.ceil(m / rows), np.ceil(n / columns), np.ceil(k / step_k)
+    size, shared = machine.platform.cluster, a_bytes + b_bytes
+    saved = [np.where(count >= size, part * (1 - 1 / size), 0.0) for part, count in ((a_bytes, gn), (b_bytes, gm))]
+    step = np.maximum(engine, (shared - np.maximum(*saved)) / machine.l2.bytes_per_cycle)
     cores = machine.xe_cores * machine.stacks
-    rounds = -(-gm * gn * batch // cores)
-    together = float(min(gm * gn, cores)) ** 0.5  # groups at work share rows, columns
-    fetched = float(shared * steps * gm * gn * batch) / together
-    dram = fetched / (machine.sustained_gb_s * machine.stacks / machine.ghz)
-    return max(rounds * (step * steps + machine.latency.dram), dram), float(shared * steps * gm * gn), from_shared
+    rounds = np.ceil(gm * gn * batch / cores)
+    together = np.sqrt(np.minimum(gm * gn, cores))  # groups at work share rows, columns
+    fetched = shared * steps * gm * gn
+    dram = fetched * batch / together / (machine.sustained_gb_s * machine.stacks / machine.ghz)
+    return np.maximum(rounds * (step * steps + machine.latency.dram), dram), fetched, from_shared

@@ -18,7 +18,7 @@ The arithmetic of addresses costs nothing here.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
@@ -36,7 +36,7 @@ from simdnn.kernels.gpu.cut import Cut
 from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.gpu.partition import Partition
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
-from simdnn.kernels.gpu.tile import Block, Budget, Sizes, choose_tile
+from simdnn.kernels.gpu.tile import Block, Blocks, Budget, Sizes, choose_tile
 from simdnn.kernels.nvidia.epilogue import SmEpilogue
 from simdnn.kernels.nvidia.fragments import Fragments, PlainFragments, Side
 from simdnn.program.check import verify
@@ -280,14 +280,15 @@ def sm_cut_of(
 
 
 @lru_cache(maxsize=256)
-def _by_width(block: SmBlock, warp: WarpProduct) -> Mapping[Block, Sizes]:
+def _by_width(block: SmBlock, warp: WarpProduct) -> Blocks:
     """The blocks of a unit's widths, each with the workgroups' sizes that it is the widest for."""
     if not warp.sizes:
-        return {block: ()}
-    found: dict[Block, list[tuple[int, int]]] = {}
-    for rows, columns in warp.sizes:
-        found.setdefault(replace(block, n=warp.columns_for(columns)), []).append((rows, columns))
-    return found
+        return ((block, ()),)
+    found: dict[Block, Sizes] = {}
+    for size in warp.sizes:
+        wide = replace(block, n=warp.columns_for(size[1]))
+        found[wide] = (*found.get(wide, ()), size)
+    return tuple(found.items())
 
 
 def pairs_of_steps(cut: Cut, k: int, group: int) -> Partition:
