@@ -55,7 +55,7 @@ def test_greatest_bytes_are_compared_a_pixel_a_call(
 ) -> None:
     src = np.zeros((1, size, size, channels), dtype).transpose(0, 3, 1, 2)
     found = simdnn.pooling(src, kernel, machine="zen4", dispatch="onednn", strides=stride, padding=padding)
-    assert found.cycles == pytest.approx(cycles, rel=0.18)
+    assert found.cycles == pytest.approx(cycles, rel=0.2)
 
 
 def batch_normalized(channels: int, size: int, dtype: type, last: bool) -> Any:
