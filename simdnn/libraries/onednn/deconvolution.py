@@ -40,13 +40,17 @@ def _by_kernel(call: OperatorCall, p: Transposed, whole: bool = True) -> bool:
 def _in_any_order(call: OperatorCall, p: Transposed, order: str) -> bool:
     """Whether a kernel of floats sums channels that lie last as it sums rows."""
     emulated = p.src == "bf16" and "avx512_core_bf16" not in call.caps
-    return order in ("strided", "tiles") or (order == "chain" and p.depthwise) or (order == "blocks" and emulated)
+    return (
+        order in ("strided", "tiles", "reference")
+        or (order == "chain" and p.depthwise)
+        or (order == "blocks" and emulated)
+    )
 
 
 def form(call: OperatorCall) -> OperatorForm:
     """The implementation that takes a transposed convolution, by its name in oneDNN's log, and its order of sums:
     "strided", "chain", "blocks" (sizes: channels of a block, and how many blocks are summed from zero,
-    0: all), "products" of a tap each. Raises `Refused`.
+    0: all), "products" of a tap each, the "reference"'s loops (sizes as of blocks). Raises `Refused`.
     """
     p = Transposed.of(call)
     if p.src == "bf16" and "avx512_core" not in call.caps:
@@ -54,7 +58,7 @@ def form(call: OperatorCall) -> OperatorForm:
     if floats := {"f32": _f32, "bf16": _bf16, "f16": _f16}.get(p.src):
         found = floats(call, p)
         avx2 = p.src == "f32" and "avx512_core" not in call.caps and found.order == "products"
-        if not avx2 and found.order != "tiles" and p.ic > _MOST_CHANNELS:
+        if not avx2 and found.order not in ("tiles", "reference") and p.ic > _MOST_CHANNELS:
             raise Refused("sums of more than 256 channels, which it may cut")
     elif p.src in BYTES:
         found = _bytes(call, p)
@@ -177,7 +181,12 @@ def _f16(call: OperatorCall, p: Transposed) -> OperatorForm:
         raise Refused("f16 needs avx512_core_fp16")
     if found := _by_strides(call, p):
         return found
-    raise Refused("its reference for f16 is not followed")
+    if not (p.stepped or p.outside):
+        raise Refused("the gradient of a convolution with strides of 1 by its newer kernel is not followed")
+    if "avx512_core_amx_fp16" in call.caps and p.older_on_tiles():
+        raise Refused("its older kernel on tiles is not followed")
+    channels_first = p.ic <= p.kernel[-1]  # as blocks of one channel; else an output's taps come first
+    return OperatorForm("conv:any+ref:any", True, "reference", (1, 0) if channels_first else ())
 
 
 def _bf16(call: OperatorCall, p: Transposed) -> OperatorForm:

@@ -7,7 +7,7 @@ convolution in order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -51,6 +51,12 @@ class AxisLine:
     def read(self) -> int:
         """Elements that are read, those outside of the source among them."""
         return self.count + (len(self.taps) - 1) * self.gap
+
+    @property
+    def around(self) -> tuple[int, int]:
+        """Elements that are read outside of the source, ahead of it as it is turned round and behind."""
+        ahead = min(max(0, self.start + 1 - self.size), self.read)
+        return ahead, min(max(0, self.read - 1 - self.start), self.read - ahead)
 
     def outputs(self) -> slice:
         return slice(self.offset, None, self.stride)
@@ -117,6 +123,8 @@ class TransposedSums:
             runs = [range(len(wide.taps))] if parts is None else parts
             blocks = self._blocks(ic, *sizes)
             total: Array | None = None
+            if self.order == "reference" and any(sum(line.around) == line.read for line in (high, wide)):
+                continue
             for run, channels in product(runs, blocks):
                 found = self._convolved(x, w, (deep, high, wide), run, channels)
                 total = found if total is None else self.k.map(lambda a, b: a + b, total, found, name="add")
@@ -176,7 +184,12 @@ class TransposedSums:
         gaps = [high.gap, wide.gap]
         if planes == 1:  # as images of two dimensions
             image, kernel = (view(self.k, a, (*a.shape[:2], *a.shape[3:])) for a in (image, kernel))
-        found = self._convolution(image, kernel, groups, gaps if planes == 1 else [1, *gaps])
+        options: dict[str, Any] = {"dilation": tuple(gaps if planes == 1 else [1, *gaps])}
+        if self.order == "reference":  # which skips taps beside the source, infinite weights among them
+            (top, bottom), (left, right) = high.around, wide.around
+            image = _laid(self.k, image[..., top : high.read - bottom, left : wide.read - right])
+            options["padding"] = (top, left, bottom, right) if planes == 1 else (0, top, left, 0, bottom, right)
+        found = self._convolution(image, kernel, groups, options)
         shape = (n, deep.count, groups * oc, high.count, wide.count)
         if not self.k.values:
             return shadow((n, groups * oc, deep.count, *shape[3:]), found.dtype)
@@ -205,24 +218,25 @@ class TransposedSums:
                 found[:, :, :, places[: len(block)], i, t] = np.moveaxis(planes[:, :, block, place], 3, 1)
         return found
 
-    def _convolution(self, image: Array, kernel: Array, groups: int, gaps: Sequence[int]) -> Array:
+    def _convolution(self, image: Array, kernel: Array, groups: int, where: Mapping[str, Any]) -> Array:
         """A convolution in one chain: by a row of the kernel table whose order knows no exception here."""
         kind, alone = label(image.dtype), groups > 1 or kernel.shape[1] == 1
         isa = "avx512_core" if "avx512_core" in self.k.target.caps and not (kind == "f32" and alone) else "avx2"
         row = f"conv:{isa}"
-        if kind == "f32" and kernel.shape[:2] == (groups, 1) and len(gaps) == 2 and groups > 1:
+        if kind == "f32" and kernel.shape[:2] == (groups, 1) and len(where["dilation"]) == 2 and groups > 1:
             row = "dw:avx512_core" if "avx512_core" in self.k.target.caps else "dw:avx2"
         elif kind in ("bf16", "f16"):
             row = self._row_of_halves(kind, kernel.shape[:2] == (groups, 1) and groups > 1)
         elif kind != "f32":
             row = next(f"conv:{isa}" for isa in ("avx512_core_vnni", "avx2_vnni") if isa in self.k.target.caps)
-        where = replace(self.k, target=replace(self.k.target, dispatch=row))
+        kernels = replace(self.k, target=replace(self.k.target, dispatch=row))
         dst = "f32" if is_float(image.dtype) else "s32"
-        options: dict[str, Any] = {"dilation": tuple(gaps), "groups": groups, "dst": dst, "turned": True}
-        return where.convolution(image, kernel, **options)
+        return kernels.convolution(image, kernel, **where, groups=groups, dst=dst, turned=True)
 
     def _row_of_halves(self, kind: str, depthwise: bool) -> str:
         """The row for floats of 16 bits."""
+        if self.order == "reference":
+            return "ref_conv:avx512_core"
         if self.order == "tiles":
             return f"conv:avx512_core_amx{'_fp16' * (kind == 'f16')}"
         if kind == "f16":
