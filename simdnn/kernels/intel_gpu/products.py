@@ -49,9 +49,11 @@ class BlockProducts:
         rows, cols = ([register for register, _ in side] for side in sides)
         if cut.block.unit == "mad":
             return code + self.mads(rows, cols)
+        name = cut.block.instruction
         for j, b in enumerate(cols):  # columns outside: neighbours share B, which the array keeps
             for i, a in enumerate(rows):
-                code.append(op(cut.block.instruction, self.acc(i, j), self.acc(i, j), b, a))
+                acc = self.acc(i, j)
+                code.append(op(name, acc, acc, b, a))
         return code
 
     def mads(self, rows: list[Register], cols: list[Register]) -> Code:

@@ -211,10 +211,12 @@ class WarpGemm:
 
     def multiply(self, step: Affine, copy: int) -> Code:
         code = [found for side, part in self.operands for n in side.numbers for found in part.convert(n, copy)]
+        name, rows = self.cut.block.instruction, [self.source.operand(step, i, copy) for i in self.cut.rows]
         for j in self.cut.cols:
-            for i in self.cut.rows:
-                a, b = self.source.operand(step, i, copy), self.weights.operand(step, j, copy)
-                code.append(op(self.cut.block.instruction, self.acc(i, j), self.acc(i, j), a, b))
+            b = self.weights.operand(step, j, copy)
+            for i, a in enumerate(rows):
+                acc = self.acc(i, j)
+                code.append(op(name, acc, acc, a, b))
         return code
 
     def tensors(self) -> list[Tensor]:
