@@ -140,8 +140,8 @@ class LineSums(Protocol):
         ...
 
     def reduced(self, kind: str, x: Array, axes: Sequence[int]) -> Array:
-        """A reduction over `axes`, which stay as ones: "sum", "mean", "sum_abs", "sum_square", "prod"; "sum_log", the
-        sum that a logarithm is taken of; "chain", a sum of one element after the other.
+        """A reduction over `axes`, which stay as ones: "sum", "mean", "sum_abs", "sum_square", "prod", "max", "min";
+        "sum_log", the sum that a logarithm is taken of; "chain", a sum of one element after the other.
         """
         ...
 

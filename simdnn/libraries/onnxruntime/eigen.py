@@ -19,24 +19,35 @@ from isa_models.readings.arrays import Array
 _LANES = 4  # whose places in memory are multiples of their size
 _GROUP = 4  # rows that a product of a row of ones adds up before what was there
 Step = Callable[[Array, Array], Array]
+#: of two numbers what was there first stays where neither is greater, or one is NaN
+_STEPS: dict[str, Step] = {
+    "prod": np.multiply,
+    "max": lambda a, b: np.where(b > a, b, a),
+    "min": lambda a, b: np.where(b < a, b, a),
+}
 _OF_EACH: dict[str, Callable[[Array], Array]] = {"sum_abs": np.abs, "sum_square": lambda v: v * v}
 
 
 def reduced(kind: str, x: Array, axes: Iterable[int]) -> Array:
-    """x reduced over `axes`, which stay as ones: "sum", "mean", "sum_abs", "sum_square", "prod"; "sum_log", the sum of
-    a logarithm; "chain", a sum of one element after the other.
+    """x reduced over `axes`, which stay as ones: "sum", "mean", "sum_abs", "sum_square", "prod", "max", "min";
+    "sum_log", the sum of a logarithm; "chain", a sum of one element after the other.
     """
     along = set(axes)
     shape = [1 if axis in along else n for axis, n in enumerate(x.shape)]
     pattern, sizes = _merged(x.shape, along)
     each = np.ascontiguousarray(_OF_EACH[kind](x) if kind in _OF_EACH else x, np.float32)
-    step: Step = np.multiply if kind == "prod" else np.add
-    mean = kind in ("sum", "mean")
-    if pattern == "R" and kind != "chain" or mean and (pattern == "KR" or pattern == "RKR" and sizes[1] > 1):
+    step = _STEPS.get(kind, np.add)
+    mean, extreme = kind in ("sum", "mean"), kind in ("max", "min")
+    by_lines = (mean or extreme) and (pattern == "KR" or pattern == "RKR" and sizes[1] > 1)
+    if by_lines or pattern == "R" and kind != "chain":
         length, rows = sizes[-1], prod(sizes[:-1])
         found = _lines(step, each.reshape(rows, length))
         if pattern == "RKR":
-            found = _in_turn(step, found.reshape(sizes[:-1]), {0})
+            found = found.reshape(sizes[:-1])
+            found = np.concatenate([each.reshape(sizes)[:1, :, 0], found]) if extreme else found
+            found = _in_turn(step, found, {0})
+    elif extreme and pattern == "KRK" and sizes[0] > 1:
+        found = _columns(step, each.reshape(sizes))
     elif mean and pattern == "KRK" and sizes[0] > 1:
         found = _in_fours(each.reshape(sizes))
     else:
@@ -74,6 +85,22 @@ def _in_fours(x: Array) -> Array:
         total = total + _in_turn(np.add, x[:, first : first + rows], {1})
         first += rows
     return total
+
+
+def _columns(step: Step, x: Array) -> Array:
+    """The middle of three dimensions reduced: in whole registers of outputs four rows at once behind the first, as
+    pairs; elsewhere, and of what is left, one after the other.
+    """
+    together, first, count = x[:, 0], 1, x.shape[1]
+    while first < (count - 1) // _GROUP * _GROUP:
+        a, b, c, d = (x[:, first + i] for i in range(_GROUP))
+        together, first = step(together, step(step(a, b), step(c, d))), first + _GROUP
+    for i in range(first, count):
+        together = step(together, x[:, i])
+    heads = -(np.arange(len(x)) * x.shape[2]) % _LANES
+    place = np.arange(x.shape[2]) - heads[:, None]
+    whole = (x.shape[2] - heads)[:, None] // _LANES * _LANES
+    return np.where((place >= 0) & (place < whole), together, _in_turn(step, x, {1}))
 
 
 def _lines(step: Step, x: Array) -> Array:

@@ -78,19 +78,30 @@ def _reduced_by_lines(k: Kernels, op: str, x: Array, axes: list[int], lines: Lin
     """A reduction of f32 in a library's order."""
     kind, _ = _REDUCTIONS[op]
     if kind in ("max", "min"):
-        return k.reduce(kind, x, axes)
+        return k.reduce(kind, x, axes, values=lambda: lines.reduced(kind, x, axes))
     if op == "ReduceLogSumExp":
-        top = k.reduce("max", x, axes)
-        top = np.where(np.isinf(top), np.float32(0), top) if k.values else top
+        top = k.reduce("max", x, axes, values=lambda: _greatest_finite(x, axes))
         powers = k.plain(lines.exponential(x - top) if k.values else x, x, steps=8)
         total = k.reduce("sum", powers, axes, values=lambda: lines.reduced("chain", powers, axes))
-        return k.map(lambda s, t: s + t, _logarithm(k, total, lines), top, name="add")
+        found = k.map(lambda s, t: s + t, _logarithm(k, total, lines), top, name="add")
+        if k.values and len(axes) == x.ndim:  # an infinite greatest is the result, a NaN behind it or none
+            greatest = lines.reduced("max", x, axes)
+            return np.where(np.isinf(greatest), greatest, found)
+        return found
     divisor = prod(x.shape[a] for a in axes) if op == "ReduceMean" else 1
     order = {"ReduceMean": "mean", "ReduceLogSum": "sum_log"}.get(op, kind)
     total = k.reduce(kind, x, axes, divisor, values=lambda: lines.reduced(order, x, axes))
     if op == "ReduceLogSum":
         return _logarithm(k, total, lines)
     return k.map(lambda v: v.sqrt(), total, name="sqrt") if op == "ReduceL2" else total
+
+
+def _greatest_finite(x: Array, axes: Sequence[int]) -> Array:
+    """The greatest finite number, or 0 where there is none; one search begins at 0 in place of an infinity."""
+    first = x[tuple(slice(0, 1) if axis in axes else slice(None) for axis in range(x.ndim))]
+    found = np.max(np.where(np.isfinite(x), x, -np.inf), tuple(axes), keepdims=True)
+    found = np.where(np.isinf(first), np.maximum(found, 0), found)
+    return np.where(np.isinf(found), 0, found).astype(F32)
 
 
 def _logarithm(k: Kernels, x: Array, lines: LineSums) -> Array:

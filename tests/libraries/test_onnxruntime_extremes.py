@@ -1,0 +1,39 @@
+"""Reductions of onnxruntime to the greatest and the least number and to the logarithm of a sum of powers, over data
+with NaN, infinities and zeros of both signs: its bits as recorded (tests/vectors/onnxruntime/extremes.npz).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simdnn
+
+onnx = pytest.importorskip("onnx")
+STORED = np.load(Path(__file__).parents[1] / "vectors" / "onnxruntime" / "extremes.npz")
+NAMES = sorted({key.split("/")[0] for key in STORED})
+OPERATORS = ("ReduceMax", "ReduceMin", "ReduceLogSumExp")
+
+
+def model(operator: str, name: str) -> Any:
+    """One reduction over the axes of a recorded problem."""
+    x = STORED[f"{name}/x"]
+    node = onnx.helper.make_node(operator, ["x", "axes"], ["y"], keepdims=1)
+    axes = onnx.numpy_helper.from_array(STORED[f"{name}/axes"], "axes")
+    ports = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in (("x", x.shape), ("y", None))]
+    graph = onnx.helper.make_graph([node], "g", ports[:1], ports[1:], [axes])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_nan_has_its_place(operator: str, name: str) -> None:
+    made = simdnn.load(model(operator, name))
+    found = made.run({"x": STORED[f"{name}/x"]}, machine="gnr", dispatch="onnxruntime").outputs["y"]
+    wanted = STORED[f"{name}/{operator}"]
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    held = ~np.isnan(wanted)
+    np.testing.assert_array_equal(found[held].view(np.uint32), wanted[held].view(np.uint32))
