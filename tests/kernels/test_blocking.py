@@ -41,7 +41,15 @@ def test_rows_that_share_a_set_are_fewer() -> None:
     caches = cpu_machine("gnr").caches
     apart, together = (waits_of(caches, 64, 4, row) for row in (4096 + 64, 4096))
     assert choose(ZMM, FMA, 2048, 2048, False, apart).rows > 12
-    assert choose(ZMM, FMA, 2048, 2048, False, together).rows <= caches[0].ways - 4
+    assert choose(ZMM, FMA, 2048, 2048, False, together).rows <= 8
+
+
+def test_rows_that_share_a_set_fill_it_at_most() -> None:
+    """Of eight ways seven rows are taken, and not two tiles of fewer, each of which all weights would pass."""
+    caches = cpu_machine("clx").caches
+    assert caches[0].ways == 8
+    together = waits_of(caches, 64, 4, 8192)
+    assert [choose(ZMM, FMA, rows, 2048, False, together).rows for rows in (7, 2048)] == [7, 8]
 
 
 @pytest.mark.parametrize("k", [64, 192])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -74,6 +76,21 @@ def test_floating_point_sums(src: str, data: st.DataObject, seed: int) -> None:
     got, library = computed(p, isa, src_values, wei)
     order = rules.chains(p, library)
     np.testing.assert_array_equal(got.view(np.uint32), rules.sum_floats(src_values, wei, p, order).view(np.uint32))
+
+
+def test_small_convolutions_that_the_older_kernel_refuses() -> None:
+    """A single channel, so small that the older kernel takes it, but for padding that holds the whole kernel: then the
+    AVX2 kernel does, which sums columns of the kernel apart from each other.
+    """
+    p = ConvProblem(1, 1, 1, 2, 2, 1, 3, "f32", "f32", Epilogue("f32"), padding=(0, 0, 0, 3))
+    src, wei = operands(p, 0)
+    got, library = computed(p, "avx512_core", src, wei)
+    assert library == "brg_conv_fwd:avx2"
+    assert computed(replace(p, padding=(0, 0, 0, 2)), "avx512_core", src, wei)[1] == "jit:avx512_core"
+    librarys = [1033793136, 3118664675, 0, 1059447454, 3174065707, 0]  # oneDNN 3.13.2 on a Granite Rapids
+    assert got.view(np.uint32).ravel().tolist() == librarys
+    one_chain = rules.sum_floats(src, wei, p, [[(0, 0, 0), (0, 1, 0)]])
+    assert one_chain.view(np.uint32)[0, 0, 0, 0] == librarys[0] + 1
 
 
 @pytest.mark.parametrize("src", ["u8", "s8"])

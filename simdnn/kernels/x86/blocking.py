@@ -15,7 +15,7 @@ from simdnn.kernels.x86.dots import Dot, emitted
 
 FIRST_LEVEL = 32 * 1024  # bytes of the smallest first cache among the machines
 SECOND_LEVEL = 256 * 1024  # bytes of source kept beside the weights: half of the smallest L2 among the machines
-_BESIDE = 4  # ways of a set of the first cache that weights take beside rows of the source
+_SHARED = 8  # rows of one set of the first cache, at most: more were slower in a set of twelve
 ALL = 1 << 60  # bytes: a library's block of rows is one chunk, whatever its size
 
 
@@ -108,7 +108,7 @@ def waits_of(caches: Sequence[CacheLevel], vector: int, row: int, apart: int) ->
     first, second = caches[:2]
     byte = second.exposed / second.load_bytes_per_cycle
     shared = first.ways and apart % (first.size_bytes // first.ways) == 0  # set of all rows
-    return Waits(vector * byte, row * byte, first.line_bytes * byte, first.ways - _BESIDE if shared else ALL)
+    return Waits(vector * byte, row * byte, first.line_bytes * byte, min(_SHARED, first.ways) if shared else ALL)
 
 
 def _fixed(dot: Dot, shifted: bool) -> int:

@@ -320,8 +320,9 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
                 f"oneDNN's kernel for a single channel this small makes f32 alone, not {p.epilogue.dst}: dst='f32' "
                 "works, larger images, and dispatch='fastest'"
             )
-        jit = tier != "avx2" and jit_takes(p) or alone
-        wide = "avx2" if tier == "avx2" or (small and not jit and p.layouts.wei != "kept") else "avx512_core"
+        jit = tier != "avx2" and jit_takes(p) or alone and not is_copied(p)
+        left = (small or alone) and not jit and p.layouts.wei != "kept"
+        wide = "avx2" if tier == "avx2" or left else "avx512_core"
         return f"conv:{wide}", f"jit:{wide}" if jit else f"{base}:{wide}"
     if ends_as_reference(p, tier):
         return f"conv:{by_width(tier)}_int8_exact", "ref:any"
