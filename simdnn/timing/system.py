@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -86,7 +87,10 @@ def simulate(system: System, stages: Sequence[Stage], spans: bool = False) -> Si
     """Run all stages; `spans` keeps what every core and channel did (of the rounds that were simulated)."""
     total = Simulated(0.0, {c.name: 0.0 for c in system.channels}, 0.0, 0.0, ())
     for stage in stages:
-        found = _stage(system, stage, spans)
+        if spans:
+            found = _stage(system, stage, spans)
+        else:
+            found = _without_spans(system, stage.tiles, stage.cycles, tuple(stage.bytes.items()), stage.chunks)
         late = tuple(Span(s.place, s.name, s.start + total.cycles, s.end + total.cycles) for s in found.spans)
         total = Simulated(
             total.cycles + found.cycles + system.barrier,
@@ -106,6 +110,14 @@ def floor(system: System, stage: Stage) -> float:
         bytes_ = stage.bytes.get(channel.name, 0.0) * stage.tiles
         bounds.append(bytes_ / (channel.bytes_per_cycle * channel.instances(min(system.cores, stage.tiles))))
     return max(bounds)
+
+
+@lru_cache(maxsize=64)
+def _without_spans(
+    system: System, tiles: int, cycles: float, moved: tuple[tuple[str, float], ...], chunks: int
+) -> Simulated:
+    """A stage by its figures, kept for kernels alike."""
+    return _stage(system, Stage(tiles, cycles, dict(moved), chunks), False)
 
 
 def _stage(system: System, stage: Stage, spans: bool) -> Simulated:

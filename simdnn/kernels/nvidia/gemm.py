@@ -311,12 +311,14 @@ def SmGemm(problem: GpuMatmulProblem, machine: GpuMachine, unit: str = "", split
     return WarpGemm(problem, machine, steps, source, weights, splits=splits)
 
 
-def parts_of_k(p: GpuMatmulProblem, machine: GpuMachine, made: Callable[[int], WarpGemm], group: int) -> WarpGemm:
+def parts_of_k(
+    p: GpuMatmulProblem, machine: GpuMachine, made: Callable[[int], WarpGemm], group: int
+) -> WarpGemm | None:
     """The kernel whose parts of K, of one `group` or of several, give work to the most SMs, one to each at most, or
-    one part where workgroups that have all of K are enough.
+    None where workgroups that have all of K are enough.
     """
     whole = p.k // group
     counts = [n for n in range(2, p.k // LEAST_K + 1) if p.k % n == 0 and (whole == 1 or whole % n == 0)]
     split = (made(n) for n in counts if n <= MOST_PARTS)
     found = [kernel for kernel in split if kernel.workgroups <= machine.xe_cores * machine.stacks]
-    return max(found, key=lambda kernel: (kernel.workgroups, kernel.warps), default=None) or made(1)
+    return max(found, key=lambda kernel: (kernel.workgroups, kernel.warps), default=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 
 from isa_models import GpuMachine
 from isa_models.formats import fmt
@@ -27,7 +27,9 @@ def _product(unit: str) -> partial[Kernel]:
     return partial(_kernel, unit)
 
 
+@lru_cache(maxsize=1)
 def _kernel(unit: str, problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
+    """The kernel of all of K, kept for the row behind, whose K may have no parts."""
     return (SmComputeGemm if problem.compute else SmGemm)(problem, machine, unit).kernel()
 
 
@@ -46,10 +48,11 @@ def _has_parts(platform: Platform, p: GpuMatmulProblem) -> str:
 
 
 def _kernel_of_parts(unit: str, problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
-    """The kernel of a problem whose K is split."""
+    """The kernel of a problem whose K is split, or that of all of K where it is as good in one part."""
     made = partial(SmComputeGemm if problem.compute else SmGemm, problem, machine, unit)
     group = group_of(problem.decompression, problem.k) if problem.decompression else problem.k
-    return parts_of_k(problem, machine, made, group).kernel()
+    found = parts_of_k(problem, machine, made, group)
+    return found.kernel() if found else _kernel(unit, problem, machine)
 
 
 def _paired(platform: Platform, p: GpuMatmulProblem) -> str:
