@@ -175,6 +175,23 @@ class LineSums(Protocol):
         """Means over all dimensions behind the second, which stay as ones; whole blocks of channels may be `laid`."""
         ...
 
+    def greatest_of_images(self, x: Array, caps: frozenset[str], laid: bool) -> Array:
+        """The greatest over all dimensions behind the second, which stay as ones."""
+        ...
+
+    def greatest_of_windows(
+        self,
+        x: Array,
+        taps: Array,
+        inside: Array,
+        strides: Sequence[int],
+        padding: Sequence[int],
+        plain: bool,
+        caps: frozenset[str],
+    ) -> Array:
+        """The greatest of windows, whose elements are the last dimensions of `taps`, among those `inside` the image."""
+        ...
+
     def mean_of_windows(
         self,
         x: Array,

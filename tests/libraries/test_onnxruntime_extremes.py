@@ -1,5 +1,6 @@
-"""Reductions of onnxruntime to the greatest and the least number and to the logarithm of a sum of powers, over data
-with NaN, infinities and zeros of both signs: its bits as recorded (tests/vectors/onnxruntime/extremes.npz).
+"""Reductions of onnxruntime to the greatest and the least number and to the logarithm of a sum of powers, and the
+greatest of windows, over data with NaN, infinities and zeros of both signs: its bits as recorded
+(tests/vectors/onnxruntime/extremes.npz).
 """
 
 from __future__ import annotations
@@ -14,25 +15,37 @@ import simdnn
 
 onnx = pytest.importorskip("onnx")
 STORED = np.load(Path(__file__).parents[1] / "vectors" / "onnxruntime" / "extremes.npz")
-NAMES = sorted({key.split("/")[0] for key in STORED})
+NAMES = sorted({key.split("/")[0] for key in STORED if key.endswith("/axes")})
+POOLS = sorted({key.split("/")[0] for key in STORED if key.endswith("/MaxPool")})
 OPERATORS = ("ReduceMax", "ReduceMin", "ReduceLogSumExp")
 
 
-def model(operator: str, name: str) -> Any:
-    """One reduction over the axes of a recorded problem."""
+def model(name: str, node: Any, *held: Any) -> Any:
+    """One node over a recorded source."""
     x = STORED[f"{name}/x"]
-    node = onnx.helper.make_node(operator, ["x", "axes"], ["y"], keepdims=1)
-    axes = onnx.numpy_helper.from_array(STORED[f"{name}/axes"], "axes")
     ports = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in (("x", x.shape), ("y", None))]
-    graph = onnx.helper.make_graph([node], "g", ports[:1], ports[1:], [axes])
+    graph = onnx.helper.make_graph([node], "g", ports[:1], ports[1:], held)
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_a_nan_has_its_place(operator: str, name: str) -> None:
-    made = simdnn.load(model(operator, name))
-    found = made.run({"x": STORED[f"{name}/x"]}, machine="gnr", dispatch="onnxruntime").outputs["y"]
+    axes = onnx.numpy_helper.from_array(STORED[f"{name}/axes"], "axes")
+    compare(name, operator, model(name, onnx.helper.make_node(operator, ["x", "axes"], ["y"], keepdims=1), axes))
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_a_nan_has_its_place_in_windows(name: str) -> None:
+    """Windows as large as the recorded kernel, and the whole image."""
+    where = {key: STORED[f"{name}/{key}"].tolist() for key in ("kernel_shape", "strides", "pads", "dilations")}
+    compare(name, "MaxPool", model(name, onnx.helper.make_node("MaxPool", ["x"], ["y"], **where)))
+    compare(name, "GlobalMaxPool", model(name, onnx.helper.make_node("GlobalMaxPool", ["x"], ["y"])))
+
+
+def compare(name: str, operator: str, graph: Any) -> None:
+    """The recorded numbers, bit for bit, and NaN where they are."""
+    found = simdnn.load(graph).run({"x": STORED[f"{name}/x"]}, machine="gnr", dispatch="onnxruntime").outputs["y"]
     wanted = STORED[f"{name}/{operator}"]
     np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
     held = ~np.isnan(wanted)

@@ -19,6 +19,9 @@ from simdnn.libraries.onnxruntime.eigen import of_images
 from simdnn.libraries.onnxruntime.eigen import reduced as reduced
 from simdnn.libraries.onnxruntime.eigen import squares_of_rows as squares_of_rows
 from simdnn.libraries.onnxruntime.elements import of_elements as of_elements
+from simdnn.libraries.onnxruntime.greatest import MOST_COLUMNS, MOST_TAPS
+from simdnn.libraries.onnxruntime.greatest import greatest_of_images as greatest_of_images
+from simdnn.libraries.onnxruntime.greatest import greatest_of_windows as greatest_of_windows
 from simdnn.libraries.onnxruntime.libm import exponential as exponential
 from simdnn.libraries.onnxruntime.libm import logarithm as logarithm
 from simdnn.libraries.onnxruntime.libm import power as power
@@ -27,8 +30,6 @@ from simdnn.libraries.onnxruntime.sums import block_of
 _LANES = 8
 _DOUBLES = 4  # lanes of f64
 _SHORT = {True: 8, False: 16}  # lines below this length, around their mean or zero, have no kernel
-#: kernels of windows up to this size, and rows of an image up to this one, are taken a column of a window at a time
-_MOST_TAPS, _MOST_COLUMNS = 32, 2045
 _FUNCTORS_SINCE = 19  # the opset from which means of windows are plain loops
 
 
@@ -185,7 +186,7 @@ def mean_of_windows(
     if by_kernels and kernel == x.shape[2:] and {*strides} == {1} and not any(padding):
         return mean_of_images(x, caps)
     inner = taps.reshape(*taps.shape[:-dims], prod(kernel[:-1]), kernel[-1])
-    if by_kernels and dims > 1 and strides[-1] <= 2 and max(kernel) <= _MOST_TAPS and reach <= _MOST_COLUMNS:
+    if by_kernels and dims > 1 and strides[-1] <= 2 and max(kernel) <= MOST_TAPS and reach <= MOST_COLUMNS:
         total = _in_turn(_in_turn(np.swapaxes(inner, -1, -2)))
     else:
         total = _in_turn(inner.reshape(*inner.shape[:-2], -1))

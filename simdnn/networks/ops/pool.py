@@ -168,7 +168,15 @@ class PoolWindows:
 @operator("MaxPool")
 def max_pool(k: Kernels, node: Node, x: Array) -> Any:
     pool = PoolWindows(k, node, x)
-    result = pool.run(k, "max", None)
+    lines = lines_of(k, x)
+
+    def greatest() -> Array:
+        assert lines is not None
+        taps, inside = pool.windows(pool.padded(x, 0)), pool.windows(pool.padded(np.ones(pool.size, bool), False))
+        padding, plain = (*pool.before, *pool.after), max(pool.dilations) == len(node.outputs) == 1
+        return lines.greatest_of_windows(x, taps, inside, pool.strides, padding, plain, k.target.caps)
+
+    result = pool.run(k, "max", None, values=None if lines is None else greatest)
     if len(node.outputs) < 2:
         return result
     numbers = np.arange(x.size, dtype=np.int64).reshape(x.shape)
@@ -231,10 +239,11 @@ def global_pool(k: Kernels, node: Node, x: Array) -> Array:
     if not has_kernel(x):
         find = np.mean if node.op == "GlobalAveragePool" else np.max
         return k.plain(np.asarray(find(x, axis=tuple(axes), keepdims=True), x.dtype), x)
+    lines, laid = lines_of(k, x), bool(node.get(LAID, 1))
     if node.op == "GlobalMaxPool":
-        return k.reduce("max", x, axes)
-    lines = lines_of(k, x)
-    means = None if lines is None else lambda: lines.mean_of_images(x, k.target.caps, bool(node.get(LAID, 1)))
+        greatest = None if lines is None else lambda: lines.greatest_of_images(x, k.target.caps, laid)
+        return k.reduce("max", x, axes, values=greatest)
+    means = None if lines is None else lambda: lines.mean_of_images(x, k.target.caps, laid)
     return k.reduce("sum", x, axes, prod(x.shape[2:]), values=means)
 
 
