@@ -136,7 +136,8 @@ class _Checker:
             return
         for op in ops:  # one after the other, so that the first that breaks a rule is named
             self.op(op, defined, extents)
-        if key is not None and self.configured == key[1] and (use := RegisterUse.of(ops)) is not None:
+        configures = any([op.definition.configures for op in ops])  # to what it reads, which may be another constant
+        if key is not None and not configures and (use := RegisterUse.of(ops)) is not None:
             _keep_use(key, use)
 
     def use_of(self, ops: Straight) -> RegisterUse | None:

@@ -278,18 +278,19 @@ class _Asked:
 
 def _united(groups: Mapping[Dims, Sequence[tuple[Ints, Ints, bool]]], line_bytes: int) -> Runs:
     """Lines of the union of all groups, each repeated along its dimensions."""
-    more = 0
+    more, gap = 0, line_bytes - 1  # bytes between two runs that hold no whole line
     exact: list[tuple[Ints, Ints]] = []
     for dims, rows in groups.items():
-        starts, ends = _merge(np.concatenate([row[0] for row in rows]), np.concatenate([row[1] for row in rows]))
+        starts, ends = (np.concatenate([row[end] for row in rows]) for end in (0, 1))
+        starts, ends = _merge(starts, ends, gap)
         for position, (stride, count) in enumerate(dims):
-            if len(starts) == 1 and ends[0] - starts[0] >= stride:
+            if len(starts) == 1 and ends[0] - starts[0] + gap >= stride:
                 ends = ends + stride * (count - 1)
-            elif len(starts) * count <= MOST_RUNS and (ends - starts >= stride).all():  # each run goes on without gaps
-                starts, ends = _merge(starts, ends + stride * (count - 1))
+            elif len(starts) * count <= MOST_RUNS and (ends - starts + gap >= stride).all():  # none ends
+                starts, ends = _merge(starts, ends + stride * (count - 1), gap)
             elif len(starts) * count <= MOST_RUNS:
                 shifts = stride * np.arange(count, dtype=np.int64)
-                starts, ends = _merge((starts[:, None] + shifts).ravel(), (ends[:, None] + shifts).ravel())
+                starts, ends = _merge((starts[:, None] + shifts).ravel(), (ends[:, None] + shifts).ravel(), gap)
             else:
                 more += _multiplied(starts, ends, dims[position:], line_bytes)
                 break
@@ -300,13 +301,13 @@ def _united(groups: Mapping[Dims, Sequence[tuple[Ints, Ints, bool]]], line_bytes
     return Runs(*_merge(np.concatenate([s for s, _ in exact]), np.concatenate([e for _, e in exact])), more)
 
 
-def _merge(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """The union of half-open runs as disjoint runs in order."""
+def _merge(starts: Ints, ends: Ints, gap: int = 0) -> tuple[Ints, Ints]:
+    """The union of half-open runs as disjoint runs in order; those no farther apart than a gap become one."""
     if len(starts) == 1:
         return starts, ends
     order = np.argsort(starts, kind="stable")
     starts, reach = starts[order], np.maximum.accumulate(ends[order])
-    first = np.concatenate([[True], starts[1:] > reach[:-1]])
+    first = np.concatenate([[True], starts[1:] > reach[:-1] + gap])
     last = np.concatenate([first[1:], [True]])
     return starts[first], reach[last]
 

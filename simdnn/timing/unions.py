@@ -1,7 +1,8 @@
 """Lines of memory that runs of bytes touch, when they are repeated along loops: the union of all, as machine code.
 
 Runs of a tensor that move alike are repeated along one loop after the other, those of the smallest steps first; where
-gaps close, runs become one. Then they are cut to lines, and brought together with those that move in another way.
+gaps close, runs become one: a gap without a whole line's length holds no line that the runs leave out, wherever they
+move. Then they are cut to lines, and brought together with those that move in another way.
 
 The class is written in the part of Python that `translate` compiles.
 """
@@ -156,7 +157,7 @@ class Unions:
                     self.gathered[other] = 1
                     if self.gather(other) < 0:
                         return TOO_MANY
-            self.merge()
+            self.merge(self.line_bytes - 1)
             if self.repeat(bundle) < 0 or self.lines + self.count > ROOM:
                 return TOO_MANY
             for run in range(self.count):
@@ -167,7 +168,7 @@ class Unions:
         for run in range(self.lines):
             self.low[run] = self.line_low[run]
             self.high[run] = self.line_high[run]
-        self.merge()
+        self.merge(0)
         self.lines = self.count
         for run in range(self.lines):
             self.line_low[run] = self.low[run]
@@ -203,14 +204,14 @@ class Unions:
             shortest = self.high[0] - self.low[0]
             for run in range(self.count):
                 shortest = min(shortest, self.high[run] - self.low[run])
-            if shortest >= step and (self.count == 1 or self.count * turns <= MOST_RUNS):
+            if shortest + self.line_bytes > step and (self.count == 1 or self.count * turns <= MOST_RUNS):
                 for run in range(self.count):
                     self.high[run] += reach
             elif self.count * turns > ROOM:
                 return TOO_MANY
             else:
                 self.copy(step, turns)
-            self.merge()
+            self.merge(self.line_bytes - 1)
         return 0
 
     def copy(self, step: int, turns: int) -> None:
@@ -221,12 +222,12 @@ class Unions:
                 self.high[turn * self.count + run] = self.high[run] + turn * step
         self.count *= turns
 
-    def merge(self) -> None:
-        """Sort the runs at work, and make one of those that meet."""
+    def merge(self, gap: int) -> None:
+        """Sort the runs at work, and make one of those that lie no farther apart than a gap."""
         self.sort()
         last = 0
         for run in range(1, self.count):
-            if self.low[run] <= self.high[last]:
+            if self.low[run] <= self.high[last] + gap:
                 self.high[last] = max(self.high[last], self.high[run])
             else:
                 last += 1

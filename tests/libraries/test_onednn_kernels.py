@@ -263,10 +263,12 @@ def test_blocks_on_tiles_are_the_librarys(
 
 
 @pytest.mark.parametrize(
-    ("m", "k", "n"), [(5, 100, 40), (33, 129, 65), (64, 1500, 70), (70, 60, 300), (100, 3000, 33), (40, 200, 20)]
+    ("m", "k", "n"),
+    [(5, 100, 40), (33, 129, 65), (64, 1500, 70), (70, 60, 300), (100, 3000, 33), (40, 200, 20)]
+    + [(97, 200, 90), (125, 200, 70), (62, 200, 150)],
 )
 def test_what_is_timed_on_tiles_multiplies(m: int, k: int, n: int) -> None:
-    """Whole blocks and the rests of them, sums that lie in the destination between parts of K."""
+    """Whole blocks and the rests of them, sums that lie in the destination between parts of K, tiles of a few rows."""
     rng = np.random.default_rng(k)
     src, wei = rng.integers(0, 99, (m, k)).astype(np.uint8), rng.integers(-99, 99, (k, n)).astype(np.int8)
     problem = MatmulProblem(m, n, k, "u8", "s8", Epilogue("s32"), tiles="onednn")
@@ -277,6 +279,22 @@ def test_what_is_timed_on_tiles_multiplies(m: int, k: int, n: int) -> None:
     inputs = gemm.product.inputs(program, gemm.weights.arrays)
     found = numerics.run(program, inputs(src, wei, {}))["dst"]
     assert (found.reshape(m, n) == src.astype(np.int32) @ wei.astype(np.int32)).all()
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "low", "products"),
+    [(97, 256, 178, 1, 1552), (605, 256, 438, 1, 6496), (345, 1787, 42, 5, 840), (97, 256, 174, 0, 0)],
+)
+def test_low_tiles_multiply_as_often_as_in_the_librarys_code(m: int, k: int, n: int, low: int, products: int) -> None:
+    """Where neither rows nor columns of a call are whole tiles; counted in what it makes for bf16."""
+    how = {"isa": "avx512_core_amx", "machine": "gnr", "dispatch": "onednn"}
+    kernel = simdnn.estimate("matmul", m=m, k=k, n=n, dt="bf16:bf16:f32", **how).kernel
+    assert kernel and kernel.timed
+    counted = Counter[int]()
+    for op, times in kernel.timed.ops():
+        if op.instruction == "tdpbf16ps":
+            counted[op.dst.lanes // 16] += times
+    assert counted[low] == products
 
 
 @pytest.mark.parametrize(

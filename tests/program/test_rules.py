@@ -490,3 +490,14 @@ def test_a_draft_passes_and_is_no_proved_program() -> None:
     assert not check.is_proved(wrong)
     with pytest.raises(ProgramError, match="read before it is written"):
         numerics.run(wrong, {"a": np.zeros(64, np.float32)})
+
+
+def test_tiles_are_configured_anew_by_each_constant() -> None:
+    """One that configures them as they are is no reason to pass over the next, of another constant."""
+    source = (Memory("t", Affine(), "u8", 64),)
+    again = Op("ldtilecfg", Register("cfg", "u8", 64), source)
+    other = Op("ldtilecfg", Register("cfg", "u8", 64), (replace(source[0], tensor="u"),))
+    made, four = tiles(5), tiles(4).body[1]
+    verify(replace(made, body=(made.body[0], again, made.body[1])))
+    tensors = (*made.tensors, Tensor.constant("u", "u8", configuration([4])))
+    verify(replace(made, tensors=tensors, body=(*made.body, other, four)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,3 +64,32 @@ def test_many_runs_are_taken_by_arrays(rows: int, step: int) -> None:
     assert lines == (rows if step == 256 else -(-4 * rows // 64))
     found = row._asked.answers([(0, 1, 0)])
     assert (found is None) == (step == 256 and rows > bundles.ROOM)
+
+
+def test_lines_that_are_asked_for_and_stored_are_the_same() -> None:
+    """A request names a few bytes of each line of a row: however many there are, they are the lines of the rows."""
+    row = Bundles(64)
+    loops = (("i", 512), ("j", 64))
+    moves = (("i", 32 * 8192), ("j", 128))
+    asked = Accesses("a", [8192 * r + 64 * line for r in range(30) for line in range(2)], 4, moves, False)
+    stored = Accesses("a", [0, 64], 64, moves, True, 32, 8192)
+    row.add([asked, stored], loops)
+    assert row.touched(0, 2, 0).lines["a"] == (512 * 32 * 128, 512 * 32 * 128)
+
+
+@examples(100)
+@given(st.lists(accesses, min_size=1, max_size=4), st.tuples(*[st.integers(1, 12)] * 3), st.sampled_from([64, 128]))
+def test_lines_are_those_of_all_bytes(some: list[Accesses], extents: tuple[int, ...], line_bytes: int) -> None:
+    row = Bundles(line_bytes)
+    loops = tuple(zip(LOOPS, extents, strict=True))
+    row.add(some, loops)
+    lines: dict[str, set[int]] = {}
+    for one in some:
+        strides = dict(one.strides)
+        for at in itertools.product(*map(range, extents)):
+            moved = sum(strides.get(name, 0) * turn for name, turn in zip(LOOPS, at, strict=True))
+            for start in (start + moved + r * one.apart for start in one.starts for r in range(one.rows)):
+                met = range(start // line_bytes, -(-(start + one.size) // line_bytes))
+                lines.setdefault(one.tensor, set()).update(met)
+    found = row.touched(0, len(row.all), 0).lines
+    assert {name: met.touched for name, met in found.items()} == {name: len(met) for name, met in lines.items()}

@@ -240,8 +240,8 @@ class AmxTiles:
         """Tiles of the source that there are registers for, beside one of the weights."""
         return min(len(self.heights), len(TILES) - len(self.heights) * self.vectors - 1)
 
-    def setup(self) -> Code:
-        data = Memory("tiles", Affine(), "u8", TILE_ROW_BITS // 8)
+    def setup(self, name: str = "tiles") -> Code:
+        data = Memory(name, Affine(), "u8", TILE_ROW_BITS // 8)
         return [op("ldtilecfg", Register("tilecfg", "u8", data.lanes), data)]
 
     def configuration(self) -> bytes:

@@ -5,13 +5,15 @@
             for each panel of columns, or block of rows:
                 clear the accumulators, or load the sums of the part before; products; store them to dst
 
-Sums lie in dst between two parts of K. Where it takes them in another type, or not all columns of a tile, a buffer has
+Of some rows by some columns a library's call takes lower tiles than these (`low_tiles`). Sums lie in dst between two
+parts of K. Where it takes them in another type, or not all columns of a tile, a buffer has
 them, the epilogue follows, and K is not cut.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 from isa_models.formats import fmt
@@ -25,9 +27,10 @@ from simdnn.kernels.x86.gemm import Gemm
 from simdnn.kernels.x86.library_weights import LibraryWeights
 from simdnn.kernels.x86.product import Product
 from simdnn.kernels.x86.tile import Panel, TilePart
-from simdnn.program.records import Affine, Program, Steps
+from simdnn.program.records import Affine, Program, Statement, Steps, Tensor
 
 _LINE = 64  # bytes of a cache's line
+_LOW, _WIDE = 12, 64  # rows of a low tile, columns that a block of higher ones has side by side, at most
 _ROWS = _STEPS = _COLUMNS = 16  # doublewords of a tile's row: of channels, and of sums
 
 
@@ -67,6 +70,35 @@ class TwoPanels(AmxTiles):
             half = panel.part(first, 2, _COLUMNS, self.dot.depth)
             parts += super().tile(half, sources, position, numbers)
         return parts
+
+
+def low_tiles(rows: int, columns: int) -> int:
+    """Rows of a tile in a call of oneDNN 3.13's kernel for columns that are no whole tiles, where it takes two tiles of
+    rows by one of columns: the most that divide its rows (`brgemm_blocking_tmm` in its brgemm_utils.cpp). 0: tiles as
+    elsewhere.
+
+    >>> low_tiles(97, 18), low_tiles(29, 438), low_tiles(25, 42), low_tiles(32, 438), low_tiles(32, 42)
+    (1, 1, 5, 16, 0)
+    """
+    if columns % _COLUMNS == 0 or min(rows, columns) <= _ROWS or max(rows, columns) <= 2 * _ROWS:
+        return 0
+    high = max(height for height in range(1, _ROWS + 1) if rows % height == 0)
+    return 0 if high > _LOW and columns <= _WIDE else high
+
+
+@dataclass(frozen=True, eq=False)
+class LowTiles(AmxTiles):
+    """Blocks of two tiles of `low` rows by one of columns."""
+
+    low: int = 1
+
+    @cached_property
+    def heights(self) -> tuple[int, ...]:
+        return self.low, self.low
+
+
+def _turns(panels: int, body: Code) -> Code:
+    return loop("j", panels, body) if panels else body
 
 
 @dataclass(frozen=True)
@@ -113,8 +145,23 @@ class NestInBlocks:
         return tiles
 
     def program(self) -> Program:
-        code = self.across() if self.cut.across else self.down()
-        return self.gemm.program_of(loop("g", 1, loop("q", 1, code), parallel=True), self.gemm.tensors())
+        """Calls with tiles as they are configured at first, then those with lower ones of each height."""
+        code, tensors, configured = list[Statement](), self.gemm.tensors(), self.tiles.configuration()
+        for low in range(_ROWS + 1):
+            calls = self.across(low) if self.cut.across else self.down(low)
+            if not calls:
+                continue
+            if (shapes := self.lower(low).configuration()) != configured:
+                name, configured = f"tiles{low}", shapes
+                tensors.append(Tensor.constant(name, "u8", shapes))
+                code += self.tiles.setup(name)
+            code += loop("g", 1, loop("q", 1, calls), parallel=True)
+        return self.gemm.program_of(code, tensors)
+
+    def lower(self, low: int) -> AmxTiles:
+        """Tiles of `low` rows; 0: those of the nest."""
+        tiles = self.tiles
+        return LowTiles(**{f.name: getattr(tiles, f.name) for f in fields(tiles)}, low=low) if low else tiles
 
     @cached_property
     def steps(self) -> int:
@@ -127,44 +174,72 @@ class NestInBlocks:
         size = fmt(self.tiles.dot.src).bits // 8
         return parts_of(self.steps, -(-self.cut.k * size // _LINE), self.cut.chunk)
 
-    def across(self) -> Code:
-        """Rows meet one panel after the other, of a block of columns."""
+    def across(self, low: int) -> Code:
+        """Rows meet one panel after the other, of a block of columns, in calls with tiles of `low` rows."""
         code: Code = []
         for times, panels in self.blocks_of_columns():
+            columns = sum(n * sum(panel.lanes) for n, panel in panels)
             for parts in self.chunks:
                 body: Code = []
-                for begin, count in self.rows(0, self.tiles.product.rows):
+                for begin, count, rows in self.rows(0, self.tiles.product.rows):
+                    if low_tiles(rows, columns) != low:
+                        continue
                     inner: Code = []
                     for part in parts:
-                        one = [s for n, panel in panels for s in loop("j", n, self.block(begin, panel, part))]
-                        inner += loop("kb", part.times, one)
+                        inner += loop("kb", part.times, self.call(low, begin, rows, panels, part))
                     body += loop("r", count, inner)
-                code += loop("nb", times, body)
+                code += loop("nb", times, body) if body else []
         return code
 
-    def down(self) -> Code:
-        """A panel meets all rows of a block."""
+    def down(self, low: int) -> Code:
+        """A panel meets all rows of a block, in calls with tiles of `low` rows."""
         code: Code = []
         for times, first, rows in pieces("mb", self.tiles.product.rows, self.cut.block_rows):
             for parts in self.chunks:
                 body: Code = []
                 for count, panel in self.gemm.weights.panels():
+                    if low_tiles(rows, sum(panel.lanes)) != low:
+                        continue
                     inner: Code = []
                     for part in parts:
                         one: Code = []
-                        for begin, blocks in self.rows(first, rows):
-                            one += loop("r", blocks, self.block(begin, panel, part))
+                        for begin, blocks, _ in [(first, 1, rows)] if low else self.rows(first, rows):
+                            one += loop("r", blocks, self.call(low, begin, rows, [(0, panel)], part))
                         inner += loop("kb", part.times, one)
                     body += loop("j", count, inner)
-                code += loop("mb", times, body)
+                code += loop("mb", times, body) if body else []
         return code
 
-    def rows(self, first: Affine | int, count: int) -> list[tuple[Affine, int]]:
-        """Blocks of rows: where each begins, and how many there are; the last computes some a second time."""
+    def call(self, low: int, begin: Affine | int, rows: int, panels: Sequence[tuple[int, Panel]], part: KParts) -> Code:
+        """Rows of a block by panels: two tiles of rows by two of columns, or low ones of all `rows` by one. Each panel
+        comes with how many of its like a loop here goes through; 0: one around this does.
+        """
+        begin = Affine() + begin
+        if not low:
+            begin += min(0, rows - self.cut.rows) if self.cut.across else 0
+            return [s for n, panel in panels for s in _turns(n, self.block(self.tiles, begin, panel, part))]
+        code, lower = list[Statement](), self.lower(low)
+        pairs, odd = divmod(rows // low, 2)
+        for tiles, count, first in (
+            (lower, pairs, Affine.var("lr") * (2 * low) if pairs > 1 else Affine()),
+            (replace(lower, count=1), odd, Affine(rows - low)),
+        ):
+            inner: Code = []
+            for n, panel in panels:
+                each = [panel.part(at, 1, _COLUMNS, tiles.dot.depth) for at in range(panel.vectors)]
+                inner += _turns(n, [s for one in each for s in self.block(tiles, begin + first, one, part)])
+            code += loop("lr", count, inner) if count else []
+        return code
+
+    def rows(self, first: Affine | int, count: int) -> list[tuple[Affine, int, int]]:
+        """Blocks of rows: where each begins, how many there are, and their rows; where tiles are not lower the last one
+        begins as far ahead as makes it whole.
+        """
         height = self.cut.rows
         times, rest = divmod(count, height)
-        found = [(Affine.var("r") * height + first, times)] if times else []
-        return [*found, *([(Affine(count - height) + first, 1)] if rest else [])]
+        found = [(Affine.var("r") * height + first, times, height)] if times else []
+        ahead = 0 if self.cut.across else height - rest
+        return [*found, *([(Affine(count - rest - ahead) + first, 1, rest)] if rest else [])]
 
     def blocks_of_columns(self) -> list[tuple[int, list[tuple[int, Panel]]]]:
         """Blocks of panels: how many of them, and the panels of one."""
@@ -178,16 +253,16 @@ class NestInBlocks:
         last = [*([(rest, panel.moved("j", Affine(times * each)))] if rest else []), *panels[1:]]
         return [*found, *([(1, last)] if last else [])]
 
-    def block(self, row: Affine, panel: Panel, part: KParts) -> Code:
+    def block(self, tiles: AmxTiles, row: Affine, panel: Panel, part: KParts) -> Code:
         """The sums of a block over a part of K; `row` is its first. Where a buffer has them, all of K is one part."""
-        tiles, k = self.tiles, Affine.var("k")
+        k = Affine.var("k")
         if tiles.buffered(panel):
             if not part.begins:
                 return []
             part = KParts(1, Affine(), self.steps, True)
         ((chain,),) = (repeat.chains for repeat in tiles.sums.sums(panel.step))
         r = tiles.product.reading
-        sources = (row * r.column).steps(r.column * tiles.heights[0], len(tiles.heights))
+        sources = (row * r.column).steps(r.column * tiles.heights[0], len(tiles.used))
         rows, weights = chain.at(sources, panel.base)
         numbers = row.steps(1, tiles.rows)
         begun = tiles.cleared(panel) if part.begins else tiles.loaded(panel, numbers)
