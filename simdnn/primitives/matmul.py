@@ -221,6 +221,8 @@ def _on_cpu(
 ) -> tuple[MatmulProblem, Parameters]:
     """A matmul on a CPU, and its numbers."""
     library, shape, asked_for = target.library, given.shape, params_of(given)
+    if wei_tag == "ba" and shape.k == 1 < shape.n and shape.wei in ("s4", "u4"):
+        wei_tag = "ab"  # the same places in memory, where columns of one nibble share bytes
     given = given.without_single_groups
     zeros = on_cpu(given, library, wei_tag)
     epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias)
