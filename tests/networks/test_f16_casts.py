@@ -73,6 +73,15 @@ def test_a_body_stands_in_for_what_has_no_kernel(op: str, opset: int, kept: bool
     assert not differs(made, X)
 
 
+@pytest.mark.parametrize(("opset", "kept"), [(18, False), (19, True), (21, True)])
+def test_nodes_of_a_body_have_the_opset_of_the_model(opset: int, kept: bool) -> None:
+    """Mish is written with a Softplus, which has a body in turn at opset 18 alone."""
+    feeds = {"x": np.linspace(-12, 3, 1500).astype(np.float16)}
+    made = model([node("Mish", "x", "y")], feeds, {}, opset)
+    assert ("Softplus" in [n.op for n in as_run(simdnn.load(made).graph).nodes]) is kept
+    assert not differs(made, feeds)
+
+
 @pytest.mark.parametrize(
     ("op", "biased"), [("Gelu", False), ("FastGelu", False), ("FastGelu", True), ("QuickGelu", False)]
 )

@@ -260,14 +260,20 @@ def _since(op: str, version: int) -> int:
 
 
 def _renamed(graph: Graph, node: Node) -> Graph:
-    """A body whose values have names of their own in the graph around it."""
+    """A body whose values have names of their own in the graph around it, and whose nodes have its opset."""
     outside = {*node.inputs, *node.outputs, ""}
 
     def named(names: Sequence[str]) -> tuple[str, ...]:
         return tuple(name if name in outside else f"{node.outputs[0]}/{name}" for name in names)
 
     nodes = tuple(
-        replace(n, name=f"{node.name}/{n.op}_{at}", inputs=named(n.inputs), outputs=named(n.outputs))
+        replace(
+            n,
+            name=f"{node.name}/{n.op}_{at}",
+            version=node.version if n.domain == node.domain else n.version,
+            inputs=named(n.inputs),
+            outputs=named(n.outputs),
+        )
         for at, n in enumerate(graph.nodes)
     )
     return replace(graph, nodes=nodes)
