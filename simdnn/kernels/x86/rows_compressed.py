@@ -15,6 +15,7 @@ from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, accumulation_of, tiled
 from simdnn.kernels.x86.amx_blocks import decompressed
 from simdnn.kernels.x86.around import around
 from simdnn.kernels.x86.as_s8 import WIDENED
+from simdnn.kernels.x86.blocking import outrun
 from simdnn.kernels.x86.code import Unit, unit_of
 from simdnn.kernels.x86.decompressor import refuses_groups
 from simdnn.kernels.x86.dots import BF16, FMA, FP16, MULTIPLY_ADD, Dot
@@ -128,7 +129,9 @@ def _computes(dot: Dot, problem: MatmulProblem) -> str:
 def _in_panels(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine: Machine) -> Kernel:
     options = _cuts(dot, unit, problem)
     if dot not in (TILED_BF16, TILED_F16):
-        kernel = compressed_gemm(name, problem, unit, dot, replace(options, tile=None)).kernel()
+        kernel = compressed_gemm(
+            name, problem, unit, dot, replace(options, tile=None, caches=outrun(machine, unit, dot))
+        ).kernel()
         if not options.tile:
             return kernel
         stored = replace(problem, wei_tag="ab") if problem.wei in ("s4", "u4") else problem
