@@ -61,6 +61,14 @@ def test_pages_are_no_longer_than_a_reader_takes() -> None:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
+def test_rows_of_tables_have_the_cells_of_their_head(name: str) -> None:
+    """A bar within code or behind a backslash is none of the table's."""
+    for part in re.findall(r"(?m)(?:^ *\|.*\n)+", outside_fences(name)):
+        cells = {row: len(re.split(r"(?<!\\)\|", re.sub(r"`[^`]*`", "", row))) for row in part.strip().splitlines()}
+        assert set(cells.values()) == {next(iter(cells.values()))}, cells
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_links_lead_somewhere(name: str) -> None:
     document = ROOT / name
     for target in re.findall(r"\]\(([^)\s]+)\)", outside_fences(name)):
