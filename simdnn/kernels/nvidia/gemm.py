@@ -123,12 +123,12 @@ class WarpGemm:
 
     @property
     def workgroups(self) -> int:
-        """All that multiply."""
+        """Workgroups that multiply, of all parts of K and all batches."""
         return prod(self.cut.groups) * self.problem.batch.count * self.splits
 
     @property
     def warps(self) -> int:
-        """Those of a workgroup."""
+        """Warps of a workgroup."""
         return prod(self.cut.tile.threads)
 
     def part_of_k(self, acc: Sequence[Sequence[Register]]) -> Code:

@@ -128,13 +128,12 @@ def _computes(dot: Dot, problem: MatmulProblem) -> str:
 
 def _in_panels(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine: Machine) -> Kernel:
     options = _cuts(dot, unit, problem)
+    stored = replace(problem, wei_tag="ab") if problem.wei in ("s4", "u4") else problem
     if dot not in (TILED_BF16, TILED_F16):
-        kernel = compressed_gemm(
-            name, problem, unit, dot, replace(options, tile=None, caches=outrun(machine, unit, dot))
-        ).kernel()
+        own = replace(options, tile=None, caches=outrun(machine, unit, dot))
+        kernel = compressed_gemm(name, problem, unit, dot, own).kernel()
         if not options.tile:
             return kernel
-        stored = replace(problem, wei_tag="ab") if problem.wei in ("s4", "u4") else problem
         return replace(kernel, timed=compressed_gemm(name, stored, unit, dot, options).program)
     if options.split_k:
         return _ahead(name, unit, dot, problem, machine)
@@ -142,7 +141,6 @@ def _in_panels(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine:
     kernel = tiled_gemm(name, problem, unit, dot, order, options, compressed=True).kernel()
     if not problem.tiles or is_narrow(problem.wei) or dot == TILED_F16:
         return kernel
-    stored = replace(problem, wei_tag="ab") if problem.wei in ("s4", "u4") else problem
     return replace(kernel, timed=decompressed(name, stored, unit, dot, order, options, compressed_blocks(problem)))
 
 

@@ -28,8 +28,7 @@ def rounded_options(p: ConvProblem) -> Options:
             return Options(cut=first)
     if together == 1 and first % step == 0 and all(block == (first, step) for block in others):
         return Options(cut=first // step * _STEP * bool(others), order=Order("filled", block=step))
-    runs = p.tap_rows * p.kw // together if together else 1
-    cut, *_, end = [runs * -(-elements // some) * _STEP for elements, some in blocks] + [0] * (not others)
+    cut, *_, end = [count * _STEP for count in _counts(p, together, blocks)] + [0] * (not others)
     order = Order("steps", together, blocks=blocks)
     if end in (0, cut):
         return Options(cut=cut * bool(others), order=order)
@@ -38,9 +37,13 @@ def rounded_options(p: ConvProblem) -> Options:
 
 def steps_of(p: ConvProblem) -> int:
     """The steps of a call, at most: those of its longest block, for all taps."""
-    together, blocks = _runs(p)
+    return max(_counts(p, *_runs(p)))
+
+
+def _counts(p: ConvProblem, together: int, blocks: tuple[tuple[int, int], ...]) -> list[int]:
+    """The steps of each block, for all runs of a window."""
     runs = p.tap_rows * p.kw // together if together else 1
-    return runs * max(-(-elements // step) for elements, step in blocks)
+    return [runs * -(-elements // step) for elements, step in blocks]
 
 
 def _is_plain(elements: int, step: int) -> bool:
