@@ -1,0 +1,110 @@
+"""Kernels on tiles as oneDNN goes through them, for the clock: their blocks, and that they multiply."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simdnn
+from simdnn import numerics
+from simdnn.kernels.common.epilogue import Epilogue
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem
+from simdnn.kernels.x86.amx import TILED_U8, tiled_gemm
+from simdnn.kernels.x86.amx_blocks import NestInBlocks
+from simdnn.kernels.x86.amx_lines import goes_on, in_lines
+from simdnn.kernels.x86.code import unit_of
+from simdnn.libraries.onednn.tile_blocks import compressed_blocks, tile_blocks
+from simdnn.libraries.onednn.tiles import cut_for_tiles
+
+_BLOCKS = [  # rows, columns, rows and columns of a block, K of a part: in code that the library made
+    ((16, 512, 512), "u8", (16, 32, 16, 512, 512)),
+    ((33, 129, 65), "bf16", (22, 32, 33, 65, 129)),
+    ((64, 768, 768), "bf16", (32, 32, 64, 768, 384)),
+    ((256, 2048, 2048), "bf16", (32, 32, 256, 2048, 416)),
+    ((128, 128, 128), "bf16", (32, 32, 32, 128, 128)),
+    ((512, 128, 512), "bf16", (32, 32, 32, 512, 128)),
+    ((512, 512, 512), "bf16", (32, 32, 32, 512, 512)),
+    ((768, 768, 768), "u8", (32, 32, 32, 768, 768)),
+]
+
+
+@pytest.mark.parametrize(("sizes", "src", "expected"), _BLOCKS)
+def test_blocks_on_tiles_are_the_librarys(
+    sizes: tuple[int, int, int], src: str, expected: tuple[int, int, int, int, int]
+) -> None:
+    m, k, n = sizes
+    wei, dst = ("bf16", "f32") if src == "bf16" else ("s8", "s32")
+    found = tile_blocks(MatmulProblem(m, n, k, src, wei, Epilogue(dst)))
+    assert found and (found.rows, found.columns, found.block_rows, found.block_columns, found.k) == expected
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n"),
+    [(5, 100, 40), (33, 129, 65), (64, 1500, 70), (70, 60, 300), (100, 3000, 33), (40, 200, 20)]
+    + [(97, 200, 90), (125, 200, 70), (62, 200, 150)],
+)
+def test_what_is_timed_on_tiles_multiplies(m: int, k: int, n: int) -> None:
+    """Whole blocks and the rests of them, sums that lie in the destination between parts of K, tiles of a few rows."""
+    rng = np.random.default_rng(k)
+    src, wei = rng.integers(0, 99, (m, k)).astype(np.uint8), rng.integers(-99, 99, (k, n)).astype(np.int8)
+    problem = MatmulProblem(m, n, k, "u8", "s8", Epilogue("s32"), tiles="onednn")
+    options = cut_for_tiles(TILED_U8, "avx512_core_amx", problem)
+    assert options.blocks
+    gemm = tiled_gemm("t", problem, unit_of("avx512_core_amx"), TILED_U8, "", options, compressed=False)
+    program = NestInBlocks(gemm, options.blocks).program()
+    inputs = gemm.product.inputs(program, gemm.weights.arrays)
+    found = numerics.run(program, inputs(src, wei, {}))["dst"]
+    assert (found.reshape(m, n) == src.astype(np.int32) @ wei.astype(np.int32)).all()
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "low", "products"),
+    [(97, 256, 178, 1, 1552), (605, 256, 438, 1, 6496), (345, 1787, 42, 5, 840), (97, 256, 174, 0, 0)],
+)
+def test_low_tiles_multiply_as_often_as_in_the_librarys_code(m: int, k: int, n: int, low: int, products: int) -> None:
+    """Where neither rows nor columns of a call are whole tiles; counted in what it makes for bf16."""
+    how = {"isa": "avx512_core_amx", "machine": "gnr", "dispatch": "onednn"}
+    kernel = simdnn.estimate("matmul", m=m, k=k, n=n, dt="bf16:bf16:f32", **how).kernel
+    assert kernel and kernel.timed
+    counted = Counter[int]()
+    for op, times in kernel.timed.ops():
+        if op.instruction == "tdpbf16ps":
+            counted[op.dst.lanes // 16] += times
+    assert counted[low] == products
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "rows", "apart"), [(8, 512, 8, ()), (32, 256, 32, ()), (128, 256, 16, ("src",)), (256, 640, 32, ())]
+)
+def test_blocks_over_compressed_weights(m: int, k: int, rows: int, apart: tuple[str, ...]) -> None:
+    """As the library's code has them; what is timed stores all results once."""
+    found = compressed_blocks(MatmulProblem(m, 544, k, "bf16", "s8", Epilogue("f32"), tiles="onednn"))
+    assert (found.rows, found.columns, found.apart) == (rows, 64, apart)
+    attr = simdnn.Attr(fpmath="bf16", apply_to_int=True)
+    how: dict[str, Any] = {"isa": "avx512_core_amx", "machine": "gnr", "dispatch": "onednn", "attr": attr}
+    kernel = simdnn.estimate("matmul", m=m, k=k, n=544, dt="bf16:s8:f32", **how).kernel
+    assert kernel and kernel.timed
+    stored = [times * op.rows for op, times in kernel.timed.ops() if op.instruction == "tilestored"]
+    assert sum(stored) == m * 544 // 16
+
+
+def test_what_is_timed_of_lines_on_tiles_convolves() -> None:
+    """Rows between two lines are computed, too: two of each ten here."""
+    rng = np.random.default_rng(1)
+    src, wei = (
+        rng.integers(0, 99, (1, 70, 8, 8)).astype(np.uint8),
+        rng.integers(-99, 99, (40, 70, 3, 3)).astype(np.int8),
+    )
+    problem = ConvProblem(1, 70, 8, 8, 40, 3, 3, "u8", "s8", Epilogue("s32"), padding=(1,) * 4, tiles="onednn")
+    options = cut_for_tiles(TILED_U8, "avx512_core_amx", problem)
+    assert goes_on(problem) and not goes_on(replace(problem, strides=(2, 2)))
+    gemm = in_lines("t", problem, unit_of("avx512_core_amx"), TILED_U8, "", options)
+    inputs = gemm.product.inputs(gemm.program, gemm.weights.arrays)
+    found = numerics.run(gemm.program, inputs(src, wei, {}))["dst"].reshape(78, 40)
+    expected = simdnn.convolution(src, wei, padding=1, machine="spr").output[0]
+    for line in range(8):
+        assert (found[10 * line : 10 * line + 8] == expected[:, line].T).all()
