@@ -13,12 +13,12 @@ import numpy as np
 
 from isa_models.algebra import Value
 from isa_models.aliases import instructions_like_intrinsic
-from isa_models.display import InNotebooks
 from isa_models.errors import InvalidArgument, UnknownName, counted, shortly, some, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.keywords import keywords
 from isa_models.plugins import Registry, load, with_failures
 from isa_models.readings.arrays import Array, ArrayValue, held, unwarned
+from isa_models.records.display import InNotebooks
 
 TILE_ROWS = 16  # of a whole tile register, of AMX's palette 1
 TILE_ROW_BITS = 512

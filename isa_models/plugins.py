@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from isa_models.errors import InvalidArgument, SimdnnError
-from isa_models.forks import ForkLock
+from isa_models.host.forks import ForkLock
 
 GROUP = "simdnn"
 K = TypeVar("K")

@@ -19,7 +19,7 @@ from time import monotonic, perf_counter, sleep
 from typing import Any, ParamSpec, TypeVar
 
 from isa_models import InvalidArgument
-from isa_models.environment import variable
+from isa_models.host.environment import variable
 
 Progress = Callable[[int, int, str], None]  # done, of how many, what
 P = ParamSpec("P")

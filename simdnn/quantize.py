@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models import InvalidArgument
-from isa_models.alike import Alike
-from isa_models.display import InNotebooks, shape_and_type
 from isa_models.formats import Format, fmt, name_of
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array
+from isa_models.records.alike import Alike
+from isa_models.records.display import InNotebooks, shape_and_type
 from simdnn.primitives import Attr, Quant, arrays
 from simdnn.primitives.attr import MASK_NAMES
 from simdnn.primitives.checks import integer, one_of

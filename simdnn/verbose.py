@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from isa_models.environment import variables
 from isa_models.errors import InvalidArgument
+from isa_models.host.environment import variables
 
 _STREAM = "SIMDNN_VERBOSE_STREAM"  # "stderr": not to standard output
 VARIABLES = ("SIMDNN_VERBOSE", "ONEDNN_VERBOSE")  # that ask for lines

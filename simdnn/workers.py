@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from isa_models import InvalidArgument, SimdnnError
 from isa_models.errors import how_to_install, shortly
-from isa_models.processors import processors
+from isa_models.host.processors import processors
 from simdnn.garbage import collect_seldom
 
 T = TypeVar("T")

@@ -54,7 +54,7 @@ WRITTEN = {
     ("simdnn/networks/ops/shape.py", "name.removesuffix('s')"),
     ("isa_models/isa.py", "name.startswith('amx-')"),
     ("isa_models/aliases.py", "name.startswith(begins)"),  # of instructions that an intrinsic's name is like
-    ("isa_models/forks.py", "name.split('.')"),
+    ("isa_models/host/forks.py", "name.split('.')"),
     ("simdnn/teach/forms.py", "name.startswith(prefix)"),
     ("simdnn/teach/forms.py", "name.removeprefix(prefix)"),
     ("simdnn/reporting/pages.py", "name.endswith('_share')"),

@@ -23,7 +23,7 @@ import simdnn
 import simdnn.study
 import workloads
 from isa_models import errors
-from isa_models.alike import alike
+from isa_models.records.alike import alike
 from simdnn.program.records import Affine, Loop
 from tests import objects
 
@@ -176,7 +176,7 @@ def test_names_of_others_are_escaped_in_notebooks() -> None:
 
 
 def test_one_module_writes_html_of_texts() -> None:
-    """A form for notebooks is that of `isa_models.display`, or a frame's own."""
+    """A form for notebooks is that of `isa_models.records.display`, or a frame's own."""
     root = Path(simdnn.__file__).parents[1]
     files = [path for name in objects.PACKAGES for path in (root / name).rglob("*.py")]
     own = {path.name for path in files if "def _repr_html_" in path.read_text(encoding="utf-8")}

@@ -15,7 +15,7 @@ import pytest
 
 import isa_models
 import simdnn
-from isa_models.frozen import Frozen
+from isa_models.records.frozen import Frozen
 from simdnn.kernels.table import KERNELS
 from simdnn.primitives.attr import Quant
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from math import prod
 
-from isa_models.display import InNotebooks
 from isa_models.errors import InvalidArgument
+from isa_models.records.display import InNotebooks
 
 MATMUL_KINDS = ("weight", "act")
 

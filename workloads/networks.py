@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from isa_models.alike import Alike
-from isa_models.display import Brief, InNotebooks
 from isa_models.errors import InvalidArgument
+from isa_models.records.alike import Alike
+from isa_models.records.display import Brief, InNotebooks
 from workloads.layer import ConvLayer, Layer, MatmulLayer
 from workloads.table import Workload
 

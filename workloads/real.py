@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isa_models.alike import Alike
-from isa_models.display import Brief, InNotebooks
+from isa_models.records.alike import Alike
+from isa_models.records.display import Brief, InNotebooks
 
 if TYPE_CHECKING:
     import onnx

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from isa_models.display import Brief, InNotebooks
 from isa_models.errors import InvalidArgument, counted
+from isa_models.records.display import Brief, InNotebooks
 from workloads.layer import ConvLayer, Layer, MatmulLayer
 
 CONV_COLUMNS = ("layer", "ic", "ih", "iw", "oc", "oh", "ow", "kh", "kw", "stride", "pad", "groups", "count", "macs")

@@ -27,13 +27,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from isa_models.display import InNotebooks
 from isa_models.errors import UnknownTiming, counted, nearest, unknown_name
-from isa_models.identity import Identical
 from isa_models.machines.core_record import Core
+from isa_models.machines.identity import Identical
 from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.machines.provenance import Confidence, Provenance, weakest, weakest_below
 from isa_models.machines.shipped import lists_row, machine_names
+from isa_models.records.display import InNotebooks
 
 #: in which order a tile dot product adds up a row's products (`isa_models.x86.amx`); the first unless a machine says
 AMX_ACCUMULATIONS = ("even_odd", "sequential")

@@ -12,7 +12,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
 
-from isa_models.frozen import Frozen
 from isa_models.isa import caps
 from isa_models.machines.content import open_table
 from isa_models.machines.core_record import (
@@ -34,6 +33,7 @@ from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.machines.rows import Key, names
 from isa_models.machines.timing_rows import InstructionRows, WrittenRow, given
 from isa_models.machines.toml_table import Table
+from isa_models.records.frozen import Frozen
 
 
 def read_machine(path: Path) -> Machine:

@@ -18,12 +18,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from isa_models.display import InNotebooks
 from isa_models.errors import UnknownTiming, unknown_name
-from isa_models.frozen import Frozen
 from isa_models.gpu.platforms import MOST_GRFS, Platform
-from isa_models.identity import Identical
+from isa_models.machines.identity import Identical
 from isa_models.machines.provenance import Confidence, Provenance, weakest, weakest_below
+from isa_models.records.display import InNotebooks
+from isa_models.records.frozen import Frozen
 
 #: operand types that a file may have rates of
 SYSTOLIC_TYPES = ("tf32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "s8", "s4")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from isa_models.frozen import Frozen
 from isa_models.gpu.platforms import PLATFORMS, Platform
 from isa_models.machines.content import open_table
 from isa_models.machines.gpu_record import SYSTOLIC_TYPES, GpuCache, GpuMachine, Latency
 from isa_models.machines.toml_table import Table
+from isa_models.records.frozen import Frozen
 
 
 def read_gpu_machine(path: Path) -> GpuMachine:

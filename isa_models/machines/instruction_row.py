@@ -6,8 +6,8 @@ import functools
 import re
 from dataclasses import dataclass, field
 
-from isa_models.display import InNotebooks
 from isa_models.machines.provenance import Confidence, Provenance
+from isa_models.records.display import InNotebooks
 
 #: mnemonics that no VEX instruction has, of those that also work on 128 and 256 bits
 _EVEX_ALONE = re.compile(

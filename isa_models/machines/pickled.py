@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from isa_models.identity import alive, content
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.gpu_record import GpuMachine
+from isa_models.machines.identity import alive, content
 from isa_models.machines.loader import AnyMachine, machine
 from isa_models.machines.shipped import machine_file
 

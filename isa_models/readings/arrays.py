@@ -19,7 +19,7 @@ import numpy.typing as npt
 from isa_models.algebra import Value
 from isa_models.errors import InvalidArgument, counted
 from isa_models.formats import Format, fmt
-from isa_models.memory import LINE, address, empty, zeros
+from isa_models.host.memory import LINE, address, empty, zeros
 
 Array = npt.NDArray[Any]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
-from isa_models.memory import LINE, address, empty
+from isa_models.host.memory import LINE, address, empty
 from isa_models.readings.arrays import Array
 from isa_models.readings.llvm import Carried, Emitter
 
@@ -118,7 +118,7 @@ def _function(size: int) -> Callable[..., None]:
 
     Both dimensions hold a block. The last ones reach back over what others have moved already.
     """
-    from isa_models.machine_code import linked  # brings LLVM
+    from isa_models.host.machine_code import linked  # brings LLVM
 
     emit, side = Emitter(), _SIDES[size]
     for number, sized in enumerate(_SIZES):

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isa_models.alike import Alike
-from isa_models.display import InNotebooks
 from isa_models.errors import InvalidArgument, counted, no_attribute, shortly, some, unknown_name
 from isa_models.keywords import keywords
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine_of
 from isa_models.machines.provenance import Confidence
+from isa_models.records.alike import Alike
+from isa_models.records.display import InNotebooks
 from simdnn.assembly import elf
 from simdnn.assembly.assembler import assemble
 from simdnn.assembly.decode import Decoded

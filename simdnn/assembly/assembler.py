@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from isa_models.errors import InvalidArgument, SimdnnError, did_you_mean
-from isa_models.forks import at_fork
+from isa_models.host.forks import at_fork
 from simdnn.assembly.decode import MNEMONICS
 from simdnn.assembly.elf import LINE, ObjectFile
 from simdnn.assembly.text import CleanText, read_text

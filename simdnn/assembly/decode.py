@@ -10,8 +10,8 @@ from typing import Any
 import iced_x86 as iced
 
 from isa_models.errors import InvalidArgument
-from isa_models.frozen import Frozen
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
+from isa_models.records.frozen import Frozen
 
 MOST_CODE = 1 << 20  # bytes, in which a loop is looked for
 

@@ -11,8 +11,8 @@ from typing import Any
 import iced_x86 as iced
 
 from isa_models.errors import InvalidArgument, UnknownTiming, counted, some
-from isa_models.frozen import Frozen
 from isa_models.machines.cpu_record import unknown_timing
+from isa_models.records.frozen import Frozen
 from simdnn.assembly.addresses import references
 from simdnn.assembly.decode import Decoded, Decoder, instructions, operand_registers
 from simdnn.assembly.elf import Code

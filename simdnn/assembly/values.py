@@ -15,12 +15,12 @@ from typing import Any
 import iced_x86 as iced
 import numpy as np
 
-from isa_models.alike import Alike
-from isa_models.display import InNotebooks
 from isa_models.errors import InvalidArgument, Unimplemented, counted
 from isa_models.formats import fmt
 from isa_models.instruction import Operand
 from isa_models.readings.arrays import Array, ArrayValue
+from isa_models.records.alike import Alike
+from isa_models.records.display import InNotebooks
 from simdnn.assembly.addresses import State, Sum, Terms, as_written, follow
 from simdnn.assembly.decode import Decoded, MemoryOperand, part_name, register_name
 from simdnn.assembly.semantics import CLEARED, Elements, Meaning, elements_of, is_vector, meaning_of

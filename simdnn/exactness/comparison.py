@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument, Machine
-from isa_models.alike import Alike
-from isa_models.display import InNotebooks
 from isa_models.formats import fmt, name_of
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array
+from isa_models.records.alike import Alike
+from isa_models.records.display import InNotebooks
 from simdnn.exactness import measures
 from simdnn.exactness.pairs import saturated_pairs
 from simdnn.explanations.departures import HALVED as HALVED_KIND

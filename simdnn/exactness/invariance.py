@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.alike import Alike
-from isa_models.display import InNotebooks
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array, ArrayValue
 from isa_models.readings.orders import OrderValue
+from isa_models.records.alike import Alike
+from isa_models.records.display import InNotebooks
 from simdnn.exactness.configured import Configured, Outputs
 from simdnn.exactness.probes import KINDS, Probe
 from simdnn.late import frames, pd

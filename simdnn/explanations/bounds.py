@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from isa_models import Unimplemented
-from isa_models.alike import Alike
-from isa_models.display import InNotebooks, shape_and_type
 from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
 from isa_models.readings.shades import COUNTS, DRIFT, EXACT, HELD, KINDS, SIZE, SPREAD, WORST, beside_exact, count
+from isa_models.records.alike import Alike
+from isa_models.records.display import InNotebooks, shape_and_type
 from isa_models.roundoff import roundoff
 from simdnn.explanations.departures import Departures
 from simdnn.kernels.common.epilogue import Parameters

@@ -20,11 +20,11 @@ from functools import cached_property
 import numpy as np
 
 from isa_models import InvalidArgument
-from isa_models.alike import Alike
-from isa_models.display import InNotebooks
 from isa_models.errors import shortly, what_is_allowed
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
+from isa_models.records.alike import Alike
+from isa_models.records.display import InNotebooks
 from simdnn.explanations.exact import Sums
 from simdnn.kernels.common.epilogue import Epilogue, Parameters
 from simdnn.kernels.common.kernel import Kernel

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from isa_models.alike import Alike
-from isa_models.display import InNotebooks
 from isa_models.errors import counted
 from isa_models.readings.traced import LEAVES, Lane, Number, TracedValue, copied, ideal, inside
+from isa_models.records.alike import Alike
+from isa_models.records.display import InNotebooks
 from simdnn.late import frames, pd
 
 _SIGNS = {

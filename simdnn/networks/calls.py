@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from isa_models import GpuMachine, Machine, Unimplemented
-from isa_models.alike import Alike
-from isa_models.display import Brief
 from isa_models.machines.provenance import Confidence
+from isa_models.records.alike import Alike
+from isa_models.records.display import Brief
 from simdnn.kernels.common.scaled import Scaled
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary
 from simdnn.kernels.gpu.vocabulary import GpuVocabulary

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import InvalidArgument
-from isa_models.display import InNotebooks
 from isa_models.errors import shortly, what_is_known
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array
+from isa_models.records.display import InNotebooks
 from simdnn.libraries import UNTIMED
 from simdnn.networks import schemas, shelf
 from simdnn.networks.load import DOMAINS, Loaded, graph_of, onnx_package, read

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument
-from isa_models.alike import Alike
-from isa_models.display import InNotebooks
 from isa_models.errors import counted
 from isa_models.readings.arrays import Array
+from isa_models.records.alike import Alike
+from isa_models.records.display import InNotebooks
 from simdnn.networks.types import label
 
 Dims = tuple[int | str, ...]  # a name stands for a size that a feed decides

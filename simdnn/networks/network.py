@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, UnknownTiming
-from isa_models.alike import Alike
-from isa_models.display import InNotebooks
 from isa_models.errors import counted, shortly, some, unknown_name
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array, unmasked
+from isa_models.records.alike import Alike
+from isa_models.records.display import InNotebooks
 from simdnn.networks.fold import folded
 from simdnn.networks.graph_run import GraphRun, NodePlace, Watch
 from simdnn.networks.kernels import Kernels, shadow

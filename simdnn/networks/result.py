@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import Any
 
 from isa_models import GpuMachine, Machine, SimdnnError
-from isa_models.alike import Alike
-from isa_models.display import Brief
 from isa_models.errors import counted
 from isa_models.machines.provenance import Confidence, weakest
 from isa_models.readings.arrays import Array
+from isa_models.records.alike import Alike
+from isa_models.records.display import Brief
 from simdnn.exactness import measures
 from simdnn.explanations.departures import COLUMNS, Departures
 from simdnn.late import frames, pd

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from numpy import ndarray
 
 from isa_models.formats import fmt
-from isa_models.memory import LINE, address
+from isa_models.host.memory import LINE, address
 from isa_models.readings.arrays import Array
 from simdnn.numerics import compiled
 from simdnn.numerics.buffers import constant_of, input_of

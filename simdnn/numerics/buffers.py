@@ -9,7 +9,7 @@ import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.formats import fmt
-from isa_models.memory import zeros
+from isa_models.host.memory import zeros
 from isa_models.readings.arrays import Array, to_a_line, unmasked
 from simdnn.program.records import Program, Tensor
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
-from isa_models.memory import empty, taker
+from isa_models.host.memory import empty, taker
 from isa_models.readings.arrays import Array
 from simdnn.numerics import compiled
 from simdnn.numerics.bound import Bound, unbound

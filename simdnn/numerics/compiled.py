@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from isa_models.forks import ForkLock
 from isa_models.formats import fmt
+from isa_models.host.forks import ForkLock
+from isa_models.host.machine_code import LinkedCode, LinkedFunction, linked
+from isa_models.host.memory import address
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.isa import host_caps
-from isa_models.machine_code import LinkedCode, LinkedFunction, linked
-from isa_models.memory import address
 from isa_models.readings.arrays import Array, on_a_line
 from isa_models.readings.llvm import ZERO, Carried, Emitter, LlvmValue, vector_type
 from simdnn.numerics import tiles

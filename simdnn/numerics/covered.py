@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from isa_models.formats import fmt
-from isa_models.memory import empty, zeros
+from isa_models.host.memory import empty, zeros
 from isa_models.readings.arrays import Array
 from simdnn.program.records import Loop, Memory, Op, Program, Statement, Tensor
 

@@ -9,8 +9,8 @@ import functools
 
 from isa_models import instruction
 from isa_models.formats import fmt
+from isa_models.host.machine_code import LinkedFunction
 from isa_models.instruction import Operand
-from isa_models.machine_code import LinkedFunction
 from isa_models.readings.llvm import Carried, Emitter, LlvmValue, vector_type
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
-from isa_models.machine_code import linked
+from isa_models.host.machine_code import linked
 from isa_models.readings.arrays import Array
 
 
@@ -49,7 +49,7 @@ def _function() -> Callable[[bytes, bytes], int]:
 
     The plan: how many tensors, arrays but the first, and stages there are; the bytes to copy from the first array to
     the second; the addresses of tensors that stay; which tensors the arrays are; of each stage its function and its
-    iterations. An array's object has the address of its elements behind its head (`isa_models.memory.address`).
+    iterations. An array's object has the address of its elements behind its head (`isa_models.host.memory.address`).
     """
     name = "simdnn_call"
     library = linked(name, _TEXT.format(name=name, head=object.__basicsize__), [name])

@@ -10,8 +10,8 @@ import functools
 from collections.abc import Sequence
 
 from isa_models import Instruction, instruction
+from isa_models.host.machine_code import LinkedFunction
 from isa_models.instruction import TILE_ROW_BITS
-from isa_models.machine_code import LinkedFunction
 from isa_models.readings.llvm import Carried, Emitter, LlvmValue, vector_type
 from simdnn.program.records import Memory, Op, Program, Register, Statement, walk
 

@@ -15,8 +15,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from multiprocessing import parent_process
 
-from isa_models.forks import at_fork
-from isa_models.processors import processors
+from isa_models.host.forks import at_fork
+from isa_models.host.processors import processors
 
 FIRST_OPS = 1 << 20  # instructions of a program in the first call: about a millisecond of native code
 SLICE_S = 0.02

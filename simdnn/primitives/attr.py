@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented, UnknownName
-from isa_models.display import InNotebooks
 from isa_models.formats import fmt, name_of
 from isa_models.intel_gpu import FLOAT_MODELS
 from isa_models.keywords import keywords_of_class
 from isa_models.readings.arrays import Array, held
+from isa_models.records.display import InNotebooks
 from simdnn.kernels.common.narrow import DYNAMIC
 from simdnn.kernels.common.postops import BINARY, ELTWISE
 from simdnn.libraries import MOST_POST_OPS

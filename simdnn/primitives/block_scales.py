@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models import InvalidArgument, Machine, Unimplemented
-from isa_models.alike import Alike
 from isa_models.block_formats import block_format
-from isa_models.display import shape_and_type
 from isa_models.errors import shortly
 from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
+from isa_models.records.alike import Alike
+from isa_models.records.display import shape_and_type
 from simdnn.explanations.block_dot import DotSide, explain_dot
 from simdnn.explanations.blocks import explain_block, explain_stored
 from simdnn.explanations.steps import Explanation

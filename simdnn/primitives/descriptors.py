@@ -13,10 +13,10 @@ from math import prod
 from types import NoneType
 
 from isa_models import InvalidArgument
-from isa_models.display import InNotebooks
 from isa_models.errors import did_you_mean, shortly
 from isa_models.formats import fmt
 from isa_models.keywords import keywords_of_class
+from isa_models.records.display import InNotebooks
 from simdnn.kernels.common.kernel import Kernel
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.problems import MatmulProblem, Problem

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
-from isa_models.alike import Alike
-from isa_models.display import shape_and_type
 from isa_models.readings.arrays import Array
+from isa_models.records.alike import Alike
+from isa_models.records.display import shape_and_type
 from simdnn.kernels.common.dynamic import Dynamic
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.dynamic import outputs_of, quantization

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from isa_models import InvalidArgument
-from isa_models.environment import variable as variable_of
+from isa_models.host.environment import variable as variable_of
 from isa_models.keywords import keywords
 from simdnn.primitives.checks import one_of
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from isa_models import Unimplemented
-from isa_models.alike import alike
-from isa_models.environment import variables
-from isa_models.forks import ForkLock
-from isa_models.memory import address, empty
+from isa_models.host.environment import variables
+from isa_models.host.forks import ForkLock
+from isa_models.host.memory import address, empty
 from isa_models.plugins import Registry
 from isa_models.readings.arrays import Array, copied_to_a_line, is_masked
 from isa_models.readings.turned import copied_in_order
+from isa_models.records.alike import alike
 from simdnn import verbose
 from simdnn.kernels.common.epilogue import Epilogue, Parameters
 from simdnn.kernels.common.kept import InPanels, Known, Made, borrowed, keep, kept, recalled

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
-from isa_models.alike import Alike
 from isa_models.formats import fmt
 from isa_models.isa import implied
 from isa_models.readings.arrays import Array
+from isa_models.records.alike import Alike
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.kept import Known
 from simdnn.kernels.common.pack import Blocked, Layout

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, ParamSpec, cast
 import numpy as np
 
 from isa_models import GpuMachine, Machine
-from isa_models.environment import noted
+from isa_models.host.environment import noted
 from isa_models.machines.shipped import own_file
 from isa_models.plugins import Registry
 from simdnn.primitives.attr import Attr

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
-from isa_models.alike import Alike
-from isa_models.display import InNotebooks
 from isa_models.errors import no_attribute
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array
+from isa_models.records.alike import Alike
+from isa_models.records.display import InNotebooks
 from simdnn.kernels.common.kernel import Kernel
 from simdnn.kernels.common.problems import INNER, ConvProblem, MatmulProblem, Problem
 from simdnn.late import frames, pd

@@ -1,7 +1,7 @@
 """Proof that a Program is sound: types, lane counts, registers, every address inside its tensor, no races.
 
 What passes runs in every engine without fault and gives one answer; what fails is refused with the instruction named.
-Records of a program hold plain data that can't change (`isa_models.plain`), so what was proved once stays proved.
+Records of a program hold plain data that can't change (`isa_models.records.plain`), so what was proved stays proved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from isa_models.formats import fmt
 from isa_models.gpu.platforms import MOST_GRFS, PLATFORMS, RESERVED_GRFS, Platform
 from isa_models.instruction import TILE_ROW_BITS
 from isa_models.isa import implied
-from isa_models.plain import MOST
+from isa_models.records.plain import MOST
 from simdnn.program.apart import verify_apart
 from simdnn.program.private import verify_private
 from simdnn.program.records import ROLES, Loop, Memory, Op, Place, Program, Register, Straight, Tensor, parts

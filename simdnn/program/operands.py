@@ -1,6 +1,6 @@
 """Operands of instructions: tensors, indices that are affine in loop variables, registers, and memory operands.
 
-Records of plain data (`isa_models.plain`); `records` has the instructions, loops and programs over them.
+Records of plain data (`isa_models.records.plain`); `records` has the instructions, loops and programs over them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import overload
 
 from isa_models import ProgramError
 from isa_models.formats import fmt
-from isa_models.plain import MOST, Derived, Record, integer
+from isa_models.records.plain import MOST, Derived, Record, integer
 
 #: what a tensor holds, as far as that tells what the instructions on it are for (`purposes`); `ZEROS` are zero points,
 #: and what they are multiplied with

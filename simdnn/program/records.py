@@ -1,8 +1,8 @@
 """The one description of a kernel: loops over instructions, with registers and affine memory operands.
 
 A `Program` is data. Engines run it (`simdnn.numerics`), the clock times it (`simdnn.timing`), `check` proves it
-sound before either looks at it. Its records, and those of `operands`, hold plain data only (`isa_models.plain`), so
-that what was proved stays so.
+sound before either looks at it. Its records, and those of `operands`, hold plain data only
+(`isa_models.records.plain`), so that what was proved stays so.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import NamedTuple
 from isa_models import Instruction, ProgramError, instruction
 from isa_models.errors import counted
 from isa_models.formats import fmt
-from isa_models.frozen import Frozen
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
-from isa_models.plain import Derived, Record
+from isa_models.records.frozen import Frozen
+from isa_models.records.plain import Derived, Record
 from simdnn.program.operands import ROLES as ROLES
 from simdnn.program.operands import SCALES as SCALES
 from simdnn.program.operands import SOURCE as SOURCE

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from isa_models.memory import address
+from isa_models.host.memory import address
 from simdnn.timing.cpu.translate import fields_of
 from simdnn.timing.cpu.translated import Translated
 from simdnn.timing.unions import MOST_RUNS, ROOM, TOO_MANY, Unions

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from isa_models import GpuMachine
-from isa_models.alike import Alike
 from isa_models.machines.cpu_record import Machine
+from isa_models.records.alike import Alike
 from simdnn.program.purposes import CONTROL, PURPOSES, purposes
 from simdnn.program.records import Loop, Op, Program, Statement
 from simdnn.timing.cpu.steps import CoreOp, lower

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from isa_models.alike import Alike
-from isa_models.display import InNotebooks
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.provenance import Confidence, weakest
+from isa_models.records.alike import Alike
+from isa_models.records.display import InNotebooks
 from simdnn.late import frames, pd
 from simdnn.program.records import Program
 from simdnn.timing.causes import Work

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from isa_models.host.memory import address
 from isa_models.machines.cpu_record import CacheLevel
-from isa_models.memory import address
 from simdnn.timing.bundles import Lines
 from simdnn.timing.cpu.translate import fields_of
 from simdnn.timing.cpu.translated import Translated

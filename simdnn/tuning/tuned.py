@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isa_models import InvalidArgument
-from isa_models.alike import Alike
 from isa_models.errors import counted, unknown_name
+from isa_models.records.alike import Alike
 from simdnn import files
 from simdnn.late import pd
 from simdnn.networks.precision import MODES

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import simdnn
+from isa_models.host.machine_code import linked
 from isa_models.isa import host_caps
-from isa_models.machine_code import linked
 
 BYTES = 256
 LOOPS = {

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from isa_models import kept_files
-from isa_models.kept_files import keep, kept
+from isa_models.host import kept_files
+from isa_models.host.kept_files import keep, kept
 from isa_models.machines import toml_table
 from isa_models.machines.shipped import machine_file
 from isa_models.machines.toml_table import read_toml

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import simdnn
-from isa_models import memory
+from isa_models.host import memory
 from isa_models.readings.arrays import copied_to_a_line, on_a_line
 
 SIZE = 3 << 20

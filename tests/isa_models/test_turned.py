@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isa_models.memory import LINE
+from isa_models.host.memory import LINE
 from isa_models.readings import turned
 
 SIZES = st.sampled_from([1, 2, 4, 8, 3])  # no compiled code moves three bytes

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isa_models import watched_pages
-from isa_models.memory import address
+from isa_models.host import watched_pages
+from isa_models.host.memory import address
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import kept
 

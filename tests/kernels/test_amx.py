@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import simdnn
-from isa_models import instruction, machine_code
+from isa_models import instruction
 from isa_models.formats import fmt
+from isa_models.host import machine_code
 from isa_models.readings.arrays import Array
 from simdnn import libraries, numerics
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import simdnn
-from isa_models.environment import variable
-from isa_models.memory import address
+from isa_models.host.environment import variable
+from isa_models.host.memory import address
 from simdnn import numerics
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Apart

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import simdnn
-from isa_models import forks, machine_code, plugins
+from isa_models import plugins
+from isa_models.host import forks, machine_code
 from simdnn.numerics import compiled
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -72,7 +73,7 @@ def test_while_another_thread_compiles(compiling: None) -> None:
 
 def test_while_another_thread_holds_the_lock_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fork does not wait for ever: the child has locks of its own."""
-    monkeypatch.setattr("isa_models.forks.PATIENCE_S", 0.1)
+    monkeypatch.setattr("isa_models.host.forks.PATIENCE_S", 0.1)
     held, enough = threading.Event(), threading.Event()
 
     def hold() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import simdnn
-from isa_models.processors import processors
+from isa_models.host.processors import processors
 from simdnn.numerics import compiled, turns
 from simdnn.numerics.turns import host_threads, shared
 

@@ -5,7 +5,8 @@ import re
 import llvmlite.binding as llvm
 import pytest
 
-from isa_models import instruction, machine_code
+from isa_models import instruction
+from isa_models.host import machine_code
 from isa_models.isa import host_caps
 from isa_models.readings.llvm import Emitter, LlvmValue
 

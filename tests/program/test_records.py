@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isa_models import InvalidArgument, ProgramError
-from isa_models.plain import MOST
+from isa_models.records.plain import MOST
 from simdnn import numerics
 from simdnn.numerics import buffers
 from simdnn.program.check import verify

@@ -21,10 +21,10 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from isa_models import watched_pages
-from isa_models.forks import ForkLock
-from isa_models.memory import address, owner
-from isa_models.processors import processors
+from isa_models.host import watched_pages
+from isa_models.host.forks import ForkLock
+from isa_models.host.memory import address, owner
+from isa_models.host.processors import processors
 from isa_models.readings.arrays import Array, copied_to_a_line, memory_bytes
 from simdnn.kernels.common.pack import Blocked, plain
 

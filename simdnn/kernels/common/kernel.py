@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
-from isa_models.alike import Alike
-from isa_models.display import InNotebooks
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
+from isa_models.records.alike import Alike
+from isa_models.records.display import InNotebooks
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from isa_models.frozen import Frozen
+from isa_models.records.frozen import Frozen
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.expression import Expression
 from simdnn.kernels.common.vocabulary import Load

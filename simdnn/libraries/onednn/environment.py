@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.environment import variables
+from isa_models.host.environment import variables
 from isa_models.isa import caps
 
 VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")  # the first that is set counts

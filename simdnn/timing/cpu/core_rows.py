@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from isa_models.host.memory import address
 from isa_models.machines.cpu_record import Machine
-from isa_models.memory import address
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.core_model import CoreModel
 from simdnn.timing.cpu.core_state import NOWHERE

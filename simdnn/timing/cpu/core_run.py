@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isa_models.errors import SimdnnError
+from isa_models.host.memory import address
 from isa_models.machines.cpu_record import Machine
-from isa_models.memory import address
 from simdnn.timing.cpu import core_model
 from simdnn.timing.cpu.banks import ENDS
 from simdnn.timing.cpu.core_model import CoreModel

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from isa_models.forks import ForkLock
+from isa_models.host.forks import ForkLock
 from isa_models.machines.cpu_record import Machine
-from isa_models.plain import Derived
+from isa_models.records.plain import Derived
 from simdnn.program.records import AlikeAccesses, Loop, Program, Statement, Straight
 from simdnn.timing.cpu.core_rows import CoreRows, Numbers
 from simdnn.timing.cpu.core_run import CoreRun, Turn

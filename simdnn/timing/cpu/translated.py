@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from isa_models.forks import ForkLock
+from isa_models.host.forks import ForkLock
 from simdnn.timing.cpu.translate import compiled
 
 MOST_KEPT = 1 << 23  # numbers that a thread keeps room for between two calls

@@ -23,8 +23,8 @@ from functools import partial
 from math import prod
 
 from isa_models import GpuMachine, Unimplemented
-from isa_models.frozen import Frozen
 from isa_models.machines.provenance import Confidence, weakest
+from isa_models.records.frozen import Frozen
 from simdnn.program.records import Loop, Memory, Program, Statement, walk
 from simdnn.timing.bundles import Lines
 from simdnn.timing.causes import Work

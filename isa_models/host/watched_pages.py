@@ -19,8 +19,8 @@ from contextlib import suppress
 from struct import Struct
 from weakref import WeakSet
 
-from isa_models.forks import ForkLock, at_fork
-from isa_models.memory import Array, address, owner
+from isa_models.host.forks import ForkLock, at_fork
+from isa_models.host.memory import Array, address, owner
 
 _USERFAULTFD = {"x86_64": 323, "aarch64": 282}  # the system call's number
 _USER_MODE_ONLY, _API, _ASYNC, _UNPOPULATED, _WRITE_PROTECT = 1, 0xAA, 1 << 15, 1 << 13, 1 << 1

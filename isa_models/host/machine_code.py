@@ -14,7 +14,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from isa_models.forks import ForkLock, at_fork
+from isa_models.host.forks import ForkLock, at_fork
 
 _RARELY = '!0 = !{!"branch_weights", i32 1, i32 100000}'  # what a branch that is hardly ever taken refers to
 _NUMBERS = itertools.count()  # of libraries, whose names must differ

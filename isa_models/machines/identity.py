@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import Any, Self
 from weakref import WeakSet
 
-from isa_models.display import InNotebooks
-from isa_models.frozen import Frozen
+from isa_models.records.display import InNotebooks
+from isa_models.records.frozen import Frozen
 
 _ALIVE: dict[tuple[type[Any], str], WeakSet[Any]] = {}  # by name: files and what-ifs may share one
 

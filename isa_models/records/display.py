@@ -8,7 +8,7 @@ from dataclasses import fields
 from reprlib import Repr
 from typing import Any
 
-from isa_models.alike import alike
+from isa_models.records.alike import alike
 
 
 class InNotebooks:

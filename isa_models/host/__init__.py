@@ -1,0 +1,1 @@
+"""The system underneath: processors, memory, environment; machine code in this process, files kept between runs."""

@@ -1,0 +1,1 @@
+"""Behaviour that records share: equality where they hold arrays, forms for prompts, fields that cannot change."""
