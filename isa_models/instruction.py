@@ -88,7 +88,7 @@ class Instruction(InNotebooks):
     rate: Rate = "f32"  # the vector operations of a GPU that are as fast
     warp: int = 0  # lanes of each register, where a GPU has one number for all; 0: registers of any number of lanes
     family: str = ""  # the instruction whose operands' types choose this form of it
-    ways: tuple[str, ...] = ()  # how a run of them goes through a block of rows (`isa_models.gpu.blocks`)
+    ways: tuple[str, ...] = ()  # how a run of them goes through a block of rows (`isa_models.gpu.block_forms`)
     copies: int = 1  # threads of a warp that execute it on the same element, each into a register of its own
     takes_lanes: bool = field(default=False)  # the function wants `lanes` (a broadcast cannot know it)
 

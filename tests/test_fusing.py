@@ -17,7 +17,7 @@ from isa_models.errors import OutOfRegisters
 from simdnn import numerics
 from simdnn.kernels.common.pool import PoolProblem, pool_inputs, pool_output
 from simdnn.networks.calls import words_for
-from simdnn.operators import fusing, noted
+from simdnn.operators import fusing, recorded_passes
 from simdnn.primitives.run import Target
 
 TYPES: dict[str, Any] = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "s8": np.int8, "u8": np.uint8}
@@ -35,7 +35,7 @@ def checked(patch: pytest.MonkeyPatch, machine: str, call: Any, *args: Any, **op
     found: list[fusing.FusedKernel] = []
     true = fusing.kernel_of
 
-    def noting(group: noted.PassGroup) -> fusing.FusedKernel:
+    def noting(group: recorded_passes.PassGroup) -> fusing.FusedKernel:
         found.append(true(group))
         return found[-1]
 
@@ -116,7 +116,7 @@ def test_windows(src: str, algorithm: str, dispatch: str, machine: str, monkeypa
     found: list[fusing.FusedKernel] = []
     true = fusing.kernel_of
 
-    def noting(group: noted.PassGroup) -> fusing.FusedKernel:
+    def noting(group: recorded_passes.PassGroup) -> fusing.FusedKernel:
         found.append(true(group))
         return found[-1]
 

@@ -1,7 +1,7 @@
 """Intel GPU instructions: matrix (DPAS, DP4A), vector and messages; importing this package registers them."""
 
 from isa_models.gpu.platforms import Platform
-from isa_models.intel_gpu import blocks, dp4a, dpas, vector
+from isa_models.intel_gpu import dp4a, dpas, product_steps, vector
 from isa_models.intel_gpu.packing import join_a, pack_a, pack_b, split_a, unpack_a, unpack_b
 from isa_models.intel_gpu.platforms import PLATFORMS, platform
 from isa_models.intel_gpu.sums import FLOAT_MODELS
@@ -10,13 +10,13 @@ __all__ = [
     "FLOAT_MODELS",
     "PLATFORMS",
     "Platform",
-    "blocks",
     "dp4a",
     "dpas",
     "join_a",
     "pack_a",
     "pack_b",
     "platform",
+    "product_steps",
     "split_a",
     "unpack_a",
     "unpack_b",

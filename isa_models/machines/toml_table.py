@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from isa_models.errors import MachineFileError, nearest
-from isa_models.host.kept_files import keep, kept
+from isa_models.host.file_cache import keep, kept
 from isa_models.machines.provenance import CONFIDENCES, Confidence, Provenance
 
 _MISSING = object()

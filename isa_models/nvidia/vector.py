@@ -4,7 +4,7 @@ Source: PTX ISA, "Floating Point Instructions", "Half Precision Floating Point I
 Conversion Instructions". `.rn` rounds to nearest even; subnormals count in full (no `.ftz`). A NaN result is the
 canonical one, 7FFFFFFFH of f32 and 7FFFH of f16.
 
-Runs of them over a block of M rows are written as one form (`isa_models.gpu.blocks`): "fma.rn.f32.8x32.outer",
+Runs of them over a block of M rows are written as one form (`isa_models.gpu.block_forms`): "fma.rn.f32.8x32.outer",
 "add.rn.f32.8x32.row".
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from isa_models.algebra import Value
 from isa_models.formats import fmt
-from isa_models.gpu.blocks import block_form
+from isa_models.gpu.block_forms import block_form
 from isa_models.gpu.naming import NAME, Naming
 from isa_models.instruction import FORMS, GPU_REGISTRY, Instruction, Operand, define, example
 from isa_models.nvidia.platforms import PLATFORMS, WARP

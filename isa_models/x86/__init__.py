@@ -3,7 +3,7 @@
 from isa_models.x86 import (
     amx,
     bf16,
-    blocks,
+    block_shuffles,
     compares,
     convert,
     dot,
@@ -21,7 +21,7 @@ from isa_models.x86 import (
 __all__ = [
     "amx",
     "bf16",
-    "blocks",
+    "block_shuffles",
     "compares",
     "convert",
     "dot",

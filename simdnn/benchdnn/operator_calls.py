@@ -15,7 +15,7 @@ from simdnn.benchdnn.descriptors import ConvDims, NormDims, WindowDims
 from simdnn.benchdnn.layouts import Moved, letters_of, moved, strided, user_strides
 from simdnn.benchdnn.operator_tasks import OperatorTask
 from simdnn.benchdnn.operators import POOLING, RESAMPLING, SOFTMAX, Tensors, plain
-from simdnn.operators.draft import BINARY, ELTWISE, STORED, TYPES
+from simdnn.operators.graph_builder import BINARY, ELTWISE, STORED, TYPES
 from simdnn.operators.graphs import NORMS, REDUCTIONS
 from simdnn.primitives.run import Target
 

@@ -13,7 +13,7 @@ from isa_models.errors import counted, unknown_name
 from simdnn.benchdnn import attributes
 from simdnn.benchdnn.descriptors import NormDims, WindowDims, norm_dims, pool_dims, resampling_dims
 from simdnn.benchdnn.subset import DIRECTIONS, OPERATORS, OPTIONS, Option, anything, data_types, integer, one_of, tags
-from simdnn.operators.draft import BINARY, ELTWISE
+from simdnn.operators.graph_builder import BINARY, ELTWISE
 from simdnn.operators.graphs import NORMS, REDUCTIONS
 
 SOFTMAX = {"softmax": False, "softmax_accurate": False, "logsoftmax": True, "softmax_log": True}

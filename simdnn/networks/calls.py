@@ -17,7 +17,7 @@ from simdnn.kernels.gpu.vocabulary import GpuVocabulary
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.scaled import scaled_quantization
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
-from simdnn.networks.narrow import NarrowForm
+from simdnn.networks.narrow_weights import NarrowForm
 from simdnn.primitives.run import Target
 from simdnn.program.records import Program
 

@@ -26,7 +26,7 @@ from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array
 from isa_models.records.display import InNotebooks
 from simdnn.libraries import UNTIMED
-from simdnn.networks import schemas, shelf
+from simdnn.networks import large_tensors, schemas
 from simdnn.networks.load import DOMAINS, Loaded, graph_of, onnx_package, read
 from simdnn.networks.model import RANDOM, Graph
 from simdnn.networks.network import Network
@@ -441,13 +441,13 @@ class _Transpiler:
 
     def _converted(self, label: str, values: Array, name: str) -> Any:
         """A narrow TensorProto; what overflows or vanishes is noted under `label`."""
-        result, overflow, underflow = shelf.once(values, self.dtype, lambda: narrowed(values, self.dtype))
+        result, overflow, underflow = large_tensors.once(values, self.dtype, lambda: narrowed(values, self.dtype))
         self.report.parameters += 1
         if overflow:
             self.report.overflow[label] = overflow
         if underflow:
             self.report.underflow[label] = underflow
-        here = shelf.named(self.onnx.TensorProto, name, result)
+        here = large_tensors.named(self.onnx.TensorProto, name, result)
         if here is not None:
             return here
         return self.onnx.helper.make_tensor(name, self.element, values.shape, packed(result), raw=True)

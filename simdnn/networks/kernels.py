@@ -31,7 +31,7 @@ from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
 from simdnn.networks.calls import Build, Call, kernel_cost, quantization, words_for
 from simdnn.networks.model import Graph
-from simdnn.networks.narrow import NarrowForm, Scales
+from simdnn.networks.narrow_weights import NarrowForm, Scales
 from simdnn.networks.plain_weights import layout_of
 from simdnn.networks.types import bits, is_float, label
 from simdnn.primitives import Attr

@@ -14,7 +14,7 @@ import workloads
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.errors import how_to_install, nearest
 from isa_models.readings.arrays import Array, memory_bytes
-from simdnn.kernels.common.kept import fix
+from simdnn.kernels.common.weight_cache import fix
 from simdnn.networks import schemas
 from simdnn.networks.model import Graph, Node, Port
 from simdnn.networks.model_size import DEPTH, check_size

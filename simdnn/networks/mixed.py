@@ -23,12 +23,12 @@ from simdnn.networks.constant_weights import settled
 from simdnn.networks.float16 import transpile_float16
 from simdnn.networks.fold import folded
 from simdnn.networks.graph_run import NodePlace
+from simdnn.networks.large_tensors import Shelf, lying
 from simdnn.networks.load import DOMAINS, Loaded, onnx_package, read
 from simdnn.networks.network import Network, load
 from simdnn.networks.onnx_rewriting import PRODUCTS, expanded, fresh, inline_data, node_name
 from simdnn.networks.precision import Mode
 from simdnn.networks.quantize import Ranges, quantize_onnx, why_floats
-from simdnn.networks.shelf import Shelf, lying
 from simdnn.networks.tensors import array_of, packed
 from simdnn.primitives import Attr
 

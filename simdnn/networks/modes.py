@@ -22,7 +22,7 @@ from simdnn.networks.float16 import float16_report, transpile_float16
 from simdnn.networks.graph_run import Watch
 from simdnn.networks.mixed import Mixable, attr_of, mixable, placed, rewritten, storage_of
 from simdnn.networks.model import Node
-from simdnn.networks.narrow import NarrowMode
+from simdnn.networks.narrow_weights import NarrowMode
 from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import stands_for
 from simdnn.networks.ops.registry import QUANTIZED

@@ -13,8 +13,8 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.errors import did_you_mean, shortly, some
 from isa_models.readings.arrays import Array
+from simdnn.networks.large_tensors import lying
 from simdnn.networks.load import inlined, onnx_package
-from simdnn.networks.shelf import lying
 from simdnn.networks.tensors import array_of, packed
 from simdnn.progress import each
 

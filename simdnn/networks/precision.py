@@ -10,7 +10,7 @@ from functools import cached_property
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownName
 from isa_models.errors import did_you_mean, some, unknown_name
 from isa_models.isa import caps, implied
-from simdnn.networks.narrow import NARROW_MODES, NarrowMode
+from simdnn.networks.narrow_weights import NARROW_MODES, NarrowMode
 from simdnn.primitives.attr import STRATEGIES
 
 
@@ -33,7 +33,7 @@ class Mode:
     acc_mode: str | None = None  # the type of sums that is asked for, as in `Attr`
     weight_group: int = 0  # k of stored weights that share a scale (u8 and u4: and a zero point) in a channel; 0: none
     zero_points: str = "auto"  # of integer products: the strategy by which weights' zero points are taken off
-    narrow: str = ""  # of weights stored as floats of 8 or 4 bits: how (`simdnn.networks.narrow`)
+    narrow: str = ""  # of weights stored as floats of 8 or 4 bits: how (`simdnn.networks.narrow_weights`)
     per_tensor: bool = False  # integer weights have one scale, not one for each output channel
     default: bool = True  # among those that run where none is named
     gpus: tuple[str, ...] = ()

@@ -24,12 +24,12 @@ from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array
 from simdnn import quantize
 from simdnn.libraries import UNTIMED
-from simdnn.networks import shelf
+from simdnn.networks import large_tensors
 from simdnn.networks.constant_weights import settled
 from simdnn.networks.fold import folded
 from simdnn.networks.load import DOMAINS, Loaded, graph_of, onnx_package, read
 from simdnn.networks.model import Node
-from simdnn.networks.narrow import NARROW_MODES, NarrowMode
+from simdnn.networks.narrow_weights import NARROW_MODES, NarrowMode
 from simdnn.networks.network import Network
 from simdnn.networks.onnx_rewriting import (
     PRODUCTS,
@@ -294,7 +294,7 @@ class _Writer:
             return
         axis = 0 if self.turned(node) else 1
         w = self.known[node.input[1]]
-        values, scales = shelf.once(w, ("static", axis, self.per_channel), lambda: self.integers(w, axis))
+        values, scales = large_tensors.once(w, ("static", axis, self.per_channel), lambda: self.integers(w, axis))
         zeros: Any = np.zeros(scales.size, np.int8) if self.per_channel else np.int8(0)
         parts = {"s8": values, "scale": scales if self.per_channel else scales[0], "zero": zeros}
         integers = [self.hold(f"{node.input[1]}_{part}", v) for part, v in parts.items()]
@@ -366,7 +366,7 @@ class _Writer:
         inner = w.shape[1]
         group = min(group, max(_LEAST_GROUP, inner & -inner))  # the largest that divides K
         held = self.known[node.input[1]]
-        stored, scales = shelf.once(held, (bits, group, self.turned(node)), lambda: _by_groups(w, bits, group))
+        stored, scales = large_tensors.once(held, (bits, group, self.turned(node)), lambda: _by_groups(w, bits, group))
         names = [self.hold(f"{node.input[1]}_s{bits}", stored), self.hold(f"{node.input[1]}_scale", scales.reshape(-1))]
         more = ["", "", self.hold(f"{bias}_flat", self.known[bias].reshape(-1))] if bias else []
         self.put(
@@ -395,7 +395,7 @@ class _Writer:
             self.nodes.append(node)
             return
         held, form = self.known[node.input[1]], mode.weights
-        codes, scales = shelf.once(held, (form, self.turned(node)), lambda: form.store(np.ascontiguousarray(w)))
+        codes, scales = large_tensors.once(held, (form, self.turned(node)), lambda: form.store(np.ascontiguousarray(w)))
         named = {} if has_number(codes.dtype) else {"dtype": form.dtype}  # bytes, whose type the node tells
         codes = codes.view(np.uint8) if named else codes
         names = [self.hold(f"{node.input[1]}_{form.dtype}", codes)]
@@ -413,7 +413,7 @@ class _Writer:
         if not mode.of_filters:
             self.nodes.append(node)
             return
-        codes, scales = shelf.once(w, (form, "filters"), lambda: form.filters(w, len(w)))
+        codes, scales = large_tensors.once(w, (form, "filters"), lambda: form.filters(w, len(w)))
         parts = {form.dtype: codes, "wei_scale": _values(scales["wei"])}
         names = [self.hold(f"{node.input[1]}_{part}", values) for part, values in parts.items()]
         named = {"source": mode.reads} if mode.reads else {}
@@ -450,7 +450,7 @@ class _Writer:
     def hold(self, name: str, values: Any) -> str:
         name = self.fresh(name)
         values = np.asarray(values)
-        here = shelf.named(self.onnx.TensorProto, name, values)
+        here = large_tensors.named(self.onnx.TensorProto, name, values)
         self.graph.initializer.append(self.onnx.numpy_helper.from_array(values, name) if here is None else here)
         return name
 

@@ -20,7 +20,7 @@ from isa_models.formats import fmt
 from isa_models.machines.loader import AnyMachine
 from simdnn import quantize
 from simdnn.networks.calls import quantization
-from simdnn.networks.narrow import NarrowMode
+from simdnn.networks.narrow_weights import NarrowMode
 from simdnn.networks.plain_weights import layout_of
 from simdnn.networks.precision import MODES, Mode, check_filters
 from simdnn.primitives import Attr, convolution, estimate, matmul

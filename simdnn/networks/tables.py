@@ -19,7 +19,7 @@ from isa_models.machines.loader import AnyMachine
 from simdnn.exactness import measures
 from simdnn.late import pd
 from simdnn.networks import sequential as network
-from simdnn.networks.narrow import NarrowMode
+from simdnn.networks.narrow_weights import NarrowMode
 from simdnn.networks.precision import MODES, Mode, choose, of_activations
 from simdnn.networks.runner import (
     Frames,

@@ -15,7 +15,7 @@ import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array, memory_bytes
-from simdnn.networks import shelf
+from simdnn.networks import large_tensors
 from simdnn.networks.types import bits, element, is_float, is_signed
 
 _MOST = 1 << 33  # elements of one tensor
@@ -33,7 +33,7 @@ def array_of(tensor: Any, folder: Path | None) -> Array:
         raise Unimplemented(f"{what} is stored in segments; whole tensors work")
     if dtype.kind == "O":
         return _text(tensor, what, shape, count)
-    if (shelved := shelf.lying(tensor)) is not None:
+    if (shelved := large_tensors.lying(tensor)) is not None:
         return shelved
     if tensor.data_location == 1:  # EXTERNAL
         return _unpacked(_external(tensor, what, folder, _bytes(count, dtype)), dtype, count).reshape(shape)

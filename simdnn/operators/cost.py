@@ -15,10 +15,10 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import shadow
 from simdnn.networks.network import Network
-from simdnn.operators import turned
-from simdnn.operators.draft import STORED, TYPES, Ending
+from simdnn.operators import deconvolution_as_convolution
 from simdnn.operators.fusing import fused
-from simdnn.operators.noted import Fusing
+from simdnn.operators.graph_builder import STORED, TYPES, Ending
+from simdnn.operators.recorded_passes import RecordingKernels
 from simdnn.operators.results import OperatorEstimate, told_of
 from simdnn.operators.table import GRAPHS, graph_of
 from simdnn.primitives import Attr
@@ -53,10 +53,10 @@ def cost(
     if needed:
         raise InvalidArgument(f"{primitive} without {', '.join(needed)}")
     target = Target.of(**where, engine="auto")
-    if primitive == "deconvolution" and turned.taken(sources, shape, end, target):
-        return turned.price(sources, shape, end, target)
+    if primitive == "deconvolution" and deconvolution_as_convolution.taken(sources, shape, end, target):
+        return deconvolution_as_convolution.price(sources, shape, end, target)
     made = graph_of(primitive, sources, shape, end, target)
-    kernels = Fusing(replace(target, dispatch="fastest"), Attr(), values=False, lanes=made.lanes)
+    kernels = RecordingKernels(replace(target, dispatch="fastest"), Attr(), values=False, lanes=made.lanes)
     with told_of(primitive):
         found = Network(made.graph).estimate_by(kernels, {n: a.shape for n, a in made.feeds.items()})
     nodes = fused(found.nodes, kernels, primitive, made.around(found.threads), made.streamed)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isa_models.readings.arrays import Array
-from simdnn.operators.draft import Ending, PostOps, Scales
+from simdnn.operators.graph_builder import Ending, PostOps, Scales
 from simdnn.operators.results import OperatorResult, Where, ran
 from simdnn.primitives.checks import keywords
 

@@ -28,7 +28,7 @@ from simdnn.networks.calls import Build, Call, kernel_cost
 from simdnn.networks.kernels import strides_of
 from simdnn.networks.result import NodeRun
 from simdnn.networks.types import label
-from simdnn.operators.noted import Fusing, NotedPass, PassGroup, grouped, place_of
+from simdnn.operators.recorded_passes import PassGroup, RecordedPass, RecordingKernels, grouped, place_of
 from simdnn.primitives.run import Target
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class FusedKernel:
     problem: MapProblem | LinesProblem | PoolProblem
     sources: list[Array]
     made: Array
-    light: set[NotedPass]
+    light: set[RecordedPass]
 
 
 class _Unfit(Exception):
@@ -55,31 +55,31 @@ class _Unfit(Exception):
 class GroupOperands:
     """The operands of a group's kernel by number: arrays first, then what its passes make."""
 
-    def __init__(self, group: PassGroup, out: NotedPass) -> None:
+    def __init__(self, group: PassGroup, out: RecordedPass) -> None:
         self.group, self.out = group, out
         self.sources: list[Array] = []
         self.strides: list[tuple[int, ...]] = []
         self.numbers: dict[Any, int] = {}  # by array or step
-        self.light: set[NotedPass] = set()  # that others have made, and these do again
+        self.light: set[RecordedPass] = set()  # that others have made, and these do again
         wide = [one for one in group.steps if group.is_wide(one)]
         self.shape = wide[0].shape if wide else next(one for one in group.steps if one.kind).shapes[0]
         for step in group.steps:
             for operand, shape in zip(step.operands, step.shapes, strict=True):
                 self.read(step, operand, shape)
 
-    def inside(self, operand: Array | NotedPass) -> bool:
-        return isinstance(operand, NotedPass) and operand in self.group.steps
+    def inside(self, operand: Array | RecordedPass) -> bool:
+        return isinstance(operand, RecordedPass) and operand in self.group.steps
 
-    def read(self, step: NotedPass, operand: Array | NotedPass, shape: tuple[int, ...]) -> None:
+    def read(self, step: RecordedPass, operand: Array | RecordedPass, shape: tuple[int, ...]) -> None:
         """Number an operand that a step reads in a shape: an array from memory, or those of a light step."""
         if self.inside(operand):
             return
-        if isinstance(operand, NotedPass) and operand.is_light:
+        if isinstance(operand, RecordedPass) and operand.is_light:
             self.light.add(operand)
             for inner, own in zip(operand.operands, operand.shapes, strict=True):
                 self.read(step, inner, shape if own == operand.shape else own)
             return
-        array = operand.made if isinstance(operand, NotedPass) else operand
+        array = operand.made if isinstance(operand, RecordedPass) else operand
         key = self.key(array, shape)
         if key not in self.numbers:
             self.numbers[key] = len(self.sources)
@@ -90,7 +90,7 @@ class GroupOperands:
     def key(array: Array, shape: tuple[int, ...]) -> tuple[Any, ...]:
         return (place_of(array), array.dtype, shape)
 
-    def steps_through(self, step: NotedPass, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def steps_through(self, step: RecordedPass, shape: tuple[int, ...]) -> tuple[int, ...]:
         """An array's element strides along the dimensions of the group's shape."""
         whole = step.shapes[0] if step.kind else step.shape
         if prod(shape) == 1:
@@ -103,38 +103,38 @@ class GroupOperands:
             return strides_of((*lines[:behind], *[1] * (rank - behind)), lines)
         raise _Unfit
 
-    def number(self, operand: Array | NotedPass, shape: tuple[int, ...]) -> int:
+    def number(self, operand: Array | RecordedPass, shape: tuple[int, ...]) -> int:
         if self.inside(operand):
             return self.numbers.setdefault(operand, len(self.numbers))
-        return self.numbers[self.key(operand.made if isinstance(operand, NotedPass) else operand, shape)]
+        return self.numbers[self.key(operand.made if isinstance(operand, RecordedPass) else operand, shape)]
 
     def types(self, made: int) -> list[str]:
         return [label(a.dtype) for a in self.sources] + ["f32"] * made
 
-    def value(self, elements: Sequence[Element], step: NotedPass, known: dict[NotedPass, Element]) -> Element:
+    def value(self, elements: Sequence[Element], step: RecordedPass, known: dict[RecordedPass, Element]) -> Element:
         """A step's value from those of the operands; `known` are steps that others have made."""
         if step not in known:
             known[step] = self.of(step, [self.given(elements, *one, known) for one in self.operands(step)])
         return known[step]
 
-    def operands(self, step: NotedPass) -> Iterator[tuple[Array | NotedPass, tuple[int, ...]]]:
+    def operands(self, step: RecordedPass) -> Iterator[tuple[Array | RecordedPass, tuple[int, ...]]]:
         return zip(step.operands, step.shapes, strict=True)
 
-    def of(self, step: NotedPass, values: Sequence[Element]) -> Element:
+    def of(self, step: RecordedPass, values: Sequence[Element]) -> Element:
         assert step.formula is not None
         return step.formula(*values)
 
     def given(
         self,
         elements: Sequence[Element],
-        operand: Array | NotedPass,
+        operand: Array | RecordedPass,
         shape: tuple[int, ...],
-        known: dict[NotedPass, Element],
+        known: dict[RecordedPass, Element],
     ) -> Element:
         """An operand as a step reads it in a shape."""
-        if isinstance(operand, NotedPass) and self.inside(operand):
+        if isinstance(operand, RecordedPass) and self.inside(operand):
             return self.value(elements, operand, known)
-        if isinstance(operand, NotedPass) and operand.is_light:
+        if isinstance(operand, RecordedPass) and operand.is_light:
             inner = [(one, shape if own == operand.shape else own) for one, own in self.operands(operand)]
             return self.of(operand, [self.given(elements, *one, known) for one in inner])
         return elements[self.number(operand, shape)]
@@ -177,7 +177,7 @@ def _in_lines(plan: GroupOperands) -> FusedKernel:
         for a, lines, (_, along) in zip(plan.sources, steps, inner, strict=True)
     ]
     passes = LineRuns(plan).passes()
-    made = [one for one in plan.numbers if isinstance(one, NotedPass)]
+    made = [one for one in plan.numbers if isinstance(one, RecordedPass)]
     operands += [LineOperand(whole=group.is_wide(one)) for one in made]
     assert group.line
     problem = LinesProblem(outer, group.line, tuple(operands), tuple(passes), out.dtype)
@@ -200,8 +200,8 @@ def _in_windows(group: PassGroup, problem: PoolProblem) -> FusedKernel:
     """The kernel of windows whose source is read as it is stored, and what comes behind them."""
     pool, *behind = group.steps
     (source,), light = pool.operands, set()
-    if isinstance(source, NotedPass):
-        if not source.is_light or len(source.operands) > 1 or isinstance(source.operands[0], NotedPass):
+    if isinstance(source, RecordedPass):
+        if not source.is_light or len(source.operands) > 1 or isinstance(source.operands[0], RecordedPass):
             raise _Unfit
         light, source = {source}, source.operands[0]
     if not light and not behind:
@@ -239,11 +239,11 @@ class LineRuns:
         self.kept = {one for one in set(counts) if counts.count(one) > 1 and one.is_long}
         if len(self.kept) > 1:
             raise _Unfit
-        self.made: set[NotedPass] = set()
+        self.made: set[RecordedPass] = set()
 
-    def under(self, end: NotedPass) -> set[NotedPass]:
+    def under(self, end: RecordedPass) -> set[RecordedPass]:
         """The steps along the line that one pass works out."""
-        found: set[NotedPass] = set()
+        found: set[RecordedPass] = set()
         stack = [end]
         while stack:
             step = stack.pop()
@@ -252,7 +252,7 @@ class LineRuns:
             if self.group.is_wide(step):
                 found.add(step)
             if self.group.is_wide(step) or step is end:
-                stack += [one for one in step.operands if isinstance(one, NotedPass) and self.plan.inside(one)]
+                stack += [one for one in step.operands if isinstance(one, RecordedPass) and self.plan.inside(one)]
         return found
 
     def passes(self) -> list[LinePass]:
@@ -269,7 +269,7 @@ class LineRuns:
             self.made |= {end} | {step for step in self.kept if keeps >= 0 and self.plan.numbers[step] == keeps}
         return passes
 
-    def pass_up_to(self, end: NotedPass, makes: int, keeps: int = -1) -> LinePass:
+    def pass_up_to(self, end: RecordedPass, makes: int, keeps: int = -1) -> LinePass:
         """A pass up to a step."""
         plan = self.plan
 
@@ -297,7 +297,7 @@ def lines(problem: LinesProblem, words: Vocabulary) -> Spread:
 
 # -- what it costs ----------------------------------------------------------------------------------------------------
 def fused(
-    nodes: Sequence[NodeRun], kernels: Fusing, name: str, around: float, streamed: int = 0
+    nodes: Sequence[NodeRun], kernels: RecordingKernels, name: str, around: float, streamed: int = 0
 ) -> tuple[NodeRun, ...]:
     """The nodes of a primitive's program, calls of steps that go together being one, of the last of their nodes; the
     last of all takes some cycles `around` it, too, and stores `streamed` bytes past the caches.
@@ -305,7 +305,7 @@ def fused(
     noted = {id(step.call): step for step in kernels.steps.values()}
     steps = [noted[id(call)] for node in nodes for call in node.calls if id(call) in noted]
     instead: dict[int, Call | None] = {}
-    again: set[NotedPass] = set()  # light steps that kernels have within
+    again: set[RecordedPass] = set()  # light steps that kernels have within
     groups = grouped(steps, isinstance(kernels.words, X86Vocabulary))
     for group in [*(one for one in groups if one.steps[0].pooling is None), *_of_windows(groups)]:
         try:
@@ -338,7 +338,7 @@ def _seconds(written: int, target: Target) -> float:
     return written / min(dram.gb_s_core * target.threads, dram.gb_s_socket) / 1e9
 
 
-def _call(found: FusedKernel, kernels: Fusing, name: str) -> Call:
+def _call(found: FusedKernel, kernels: RecordingKernels, name: str) -> Call:
     target = kernels.target
     cost = functools.partial(kernel_cost, found.build, found.problem, kernels.words, target.machine, target.threads)
     return Call(f"{name}:{kernels.words.isa}", cost, task=name)

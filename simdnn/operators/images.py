@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isa_models.readings.arrays import Array
-from simdnn.operators import turned
-from simdnn.operators.draft import Ending, PostOps, Scales
+from simdnn.operators import deconvolution_as_convolution
+from simdnn.operators.graph_builder import Ending, PostOps, Scales
 from simdnn.operators.results import OperatorResult, Where, ran
 from simdnn.operators.table import gathered
 from simdnn.primitives.checks import keywords
@@ -129,6 +129,6 @@ def deconvolution(
     sources = gathered("deconvolution", {"src": src, "weights": weights, "bias": bias})
     options = {"groups": groups, **taps}
     target = Target.of(machine, isa, threads, engine, dispatch)
-    if turned.taken(sources, options, end, target):
-        return turned.run(sources, options, end, target)
+    if deconvolution_as_convolution.taken(sources, options, end, target):
+        return deconvolution_as_convolution.run(sources, options, end, target)
     return ran("deconvolution", sources, options, end, (machine, isa, threads, engine, dispatch))

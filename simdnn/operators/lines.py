@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isa_models.readings.arrays import Array
-from simdnn.operators.draft import Ending, PostOps, Scales
+from simdnn.operators.graph_builder import Ending, PostOps, Scales
 from simdnn.operators.results import OperatorResult, Where, ran
 from simdnn.primitives.checks import keywords
 

@@ -13,7 +13,17 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.libraries import ReorderPart
 from simdnn.networks.types import is_float, label
-from simdnn.operators.draft import STORED, TYPES, Draft, Ending, OperatorGraph, axis_of, checked, numeric, scale_of
+from simdnn.operators.graph_builder import (
+    STORED,
+    TYPES,
+    Ending,
+    GraphBuilder,
+    OperatorGraph,
+    axis_of,
+    checked,
+    numeric,
+    scale_of,
+)
 from simdnn.primitives.checks import integer, one_of
 
 _SIDES = ("src", "dst")
@@ -22,36 +32,36 @@ _NIBBLES = ("s4", "u4", "f4_e2m1")
 
 
 def conversion(src: Array, end: Ending) -> OperatorGraph:
-    draft, own = Draft(checked({"src": src}, STORED), form=end.form), label(src.dtype)
+    builder, own = GraphBuilder(checked({"src": src}, STORED), form=end.form), label(src.dtype)
     dst = own if end.dst is None else end.dst
     scales = {name: _values("scales", end.scales, name, src) for name in _SIDES}
     points = {name: _values("zero_points", end.zero_points, name, src) for name in _SIDES}
     asked = bool(end.post_ops) or any(value is not None for value in (*scales.values(), *points.values()))
     through = end.exactly and own in _ROUNDED  # a library's copy rounds what it has widened, too
     if own == dst and not asked and not through:
-        return draft.finished("src", own)
+        return builder.finished("src", own)
     if end.exactly and own == dst == "s32" and not end.post_ops and not end.scales:
-        return draft.finished(_moved_whole(draft, points), "s32")
+        return builder.finished(_moved_whole(builder, points), "s32")
     if end.by_reference and is_float(fmt(dst).dtype) and not {own, dst} & {*_NIBBLES}:
         points["dst"] = 0.0  # loops over elements add one that is 0: -0 becomes 0
-    x = draft.floats("src")
-    x = x if points["src"] is None else draft.add("Sub", x, draft.number(points["src"]))
-    x = x if scales["src"] is None else draft.add("Mul", x, draft.number(scales["src"]))
+    x = builder.floats("src")
+    x = x if points["src"] is None else builder.add("Sub", x, builder.number(points["src"]))
+    x = x if scales["src"] is None else builder.add("Mul", x, builder.number(scales["src"]))
     ending = Ending(end.dst, None, end.post_ops, end.into, {"dst": points["dst"]}, end.form, end.caps)
     if scales["dst"] is None:
-        return draft.ended(x, ending, own, None, STORED)
+        return builder.ended(x, ending, own, None, STORED)
     if end.by_reference:
-        return draft.ended(x, ending, own, np.asarray(scales["dst"], np.float32), STORED)
+        return builder.ended(x, ending, own, np.asarray(scales["dst"], np.float32), STORED)
     inverse = np.float32(1) / np.asarray(scales["dst"], np.float32)  # as oneDNN: found once, then multiplied
-    return draft.ended(x, ending, own, inverse, STORED, multiplied=True)
+    return builder.ended(x, ending, own, inverse, STORED, multiplied=True)
 
 
-def _moved_whole(draft: Draft, points: Mapping[str, Any]) -> str:
+def _moved_whole(builder: GraphBuilder, points: Mapping[str, Any]) -> str:
     """A source of s32 moved by zero points as an integer."""
     x = "src"
     for name, step in (("src", "Sub"), ("dst", "Add")):
         if points[name] is not None:
-            x = draft.add(step, x, draft.constant(np.asarray(points[name]).astype(np.int32)))
+            x = builder.add(step, x, builder.constant(np.asarray(points[name]).astype(np.int32)))
     return x
 
 
@@ -88,8 +98,8 @@ def _listed(sources: object) -> dict[str, Array]:
 
 
 def concat(sources: Sequence[Array], end: Ending, *, axis: int = 1) -> OperatorGraph:
-    draft = Draft(_listed(sources))
-    names = list(draft.sources)
+    builder = GraphBuilder(_listed(sources))
+    names = list(builder.sources)
     place, first = axis_of(axis, sources[0].ndim), sources[0]
     for array in sources:
         if array.ndim != first.ndim or any(
@@ -99,30 +109,32 @@ def concat(sources: Sequence[Array], end: Ending, *, axis: int = 1) -> OperatorG
     dst = label(first.dtype) if end.dst is None else one_of("dst", end.dst, TYPES)
     plain = not end.scales and not end.post_ops and end.into is None
     if plain and not (end.form is not None and end.form.parts) and all(label(array.dtype) == dst for array in sources):
-        return draft.finished(draft.add("Concat", *names, axis=place), dst)
-    wide = [draft.floats(name, scale_of(end.scales, name, (*names, "dst"))) for name in names]
+        return builder.finished(builder.add("Concat", *names, axis=place), dst)
+    wide = [builder.floats(name, scale_of(end.scales, name, (*names, "dst"))) for name in names]
     if end.form is not None and end.form.parts:
         own = label(first.dtype)
         kept = {name for name in names if name not in (end.scales or {}) and own == dst}
         every = zip(names, wide, end.form.parts, strict=True)
         stored = [
-            name if name in kept and (how.by == "kernel" or own not in _ROUNDED) else _stored(draft, x, dst, how)
+            name if name in kept and (how.by == "kernel" or own not in _ROUNDED) else _stored(builder, x, dst, how)
             for name, x, how in every
         ]
-        return draft.finished(draft.add("Concat", *stored, axis=place), dst)
-    return draft.ended(draft.add("Concat", *wide, axis=place), end, dst, scale_of(end.scales, "dst", (*names, "dst")))
+        return builder.finished(builder.add("Concat", *stored, axis=place), dst)
+    return builder.ended(
+        builder.add("Concat", *wide, axis=place), end, dst, scale_of(end.scales, "dst", (*names, "dst"))
+    )
 
 
-def _stored(draft: Draft, x: str, dst: str, how: ReorderPart) -> str:
+def _stored(builder: GraphBuilder, x: str, dst: str, how: ReorderPart) -> str:
     """f32 in the destination's type, by a library's reorder."""
     if how.by == "loops" and is_float(fmt(dst).dtype):
-        x = draft.add("Add", x, draft.number(0.0))
-    return draft.stored(x, dst, how.integers, how.flushes)
+        x = builder.add("Add", x, builder.number(0.0))
+    return builder.stored(x, dst, how.integers, how.flushes)
 
 
 def weighted_sum(sources: Sequence[Array], end: Ending, *, factors: Sequence[float] = ()) -> OperatorGraph:
-    draft = Draft(_listed(sources))
-    names = list(draft.sources)
+    builder = GraphBuilder(_listed(sources))
+    names = list(builder.sources)
     if end.scales:
         raise InvalidArgument(f"scales={shortly(end.scales)}; a sum has none: its factors scale the sources")
     if not isinstance(factors, (list, tuple)) and not (isinstance(factors, np.ndarray) and factors.ndim == 1):
@@ -133,46 +145,46 @@ def weighted_sum(sources: Sequence[Array], end: Ending, *, factors: Sequence[flo
         raise InvalidArgument(f"sources of {' and '.join(str(a.shape) for a in sources)}; one shape is needed")
     numbers = [numeric("factor", factor) for factor in (factors if len(factors) else [1.0] * len(names))]
     dst = label(sources[0].dtype) if end.dst is None else one_of("dst", end.dst, TYPES)
-    draft.form, form = end.form, end.form
+    builder.form, form = end.form, end.form
     if form is not None and form.order:
-        x = _in_pairs(draft, [*zip(names, numbers, strict=True)], form.order == "flushed pairs")
-        return draft.ended(x, end, dst, None)
+        x = _in_pairs(builder, [*zip(names, numbers, strict=True)], form.order == "flushed pairs")
+        return builder.ended(x, end, dst, None)
     parts = form.parts if form is not None else ()
     x = ""
     for i, (name, number) in enumerate(zip(names, numbers, strict=True)):
-        wide = draft.floats(name)
-        part = wide if number == 1 else draft.add("Mul", wide, draft.number(number))
-        x = draft.add("Add", x, part) if x else part
+        wide = builder.floats(name)
+        part = wide if number == 1 else builder.add("Mul", wide, builder.number(number))
+        x = builder.add("Add", x, part) if x else part
         if parts and parts[i].by == "loops":
-            x = draft.add("Add", x, draft.number(0.0))
+            x = builder.add("Add", x, builder.number(0.0))
     if parts and dst != "f32":
-        return draft.finished(_stored(draft, x, dst, parts[-1]), dst)
-    return draft.ended(x, end, dst, None)
+        return builder.finished(_stored(builder, x, dst, parts[-1]), dst)
+    return builder.ended(x, end, dst, None)
 
 
-def _in_pairs(draft: Draft, given: Sequence[tuple[str, float]], flushed: bool) -> str:
+def _in_pairs(builder: GraphBuilder, given: Sequence[tuple[str, float]], flushed: bool) -> str:
     """Sources times their factors onto 0, the second of each pair first, products not rounded: a library's dot products
     of bf16; `flushed`: without denormals.
     """
 
     def clean(x: str) -> str:
-        return draft.own("WithoutDenormals", x) if flushed else x
+        return builder.own("WithoutDenormals", x) if flushed else x
 
-    total = draft.number(0.0)
+    total = builder.number(0.0)
     for first in range(0, len(given), 2):
         for name, factor in reversed(given[first : first + 2]):
-            total = clean(draft.own("MultiplyAdd", clean(draft.floats(name)), draft.number(factor), total))
+            total = clean(builder.own("MultiplyAdd", clean(builder.floats(name)), builder.number(factor), total))
     return total
 
 
 def shuffle(src: Array, end: Ending | None = None, *, group: int, axis: int = 1) -> OperatorGraph:
-    draft, place = Draft(checked({"src": src})), axis_of(axis, src.ndim)
+    builder, place = GraphBuilder(checked({"src": src})), axis_of(axis, src.ndim)
     size = src.shape[place]
     if size % integer("group", group):
         raise InvalidArgument(f"group={group} of {size} along axis {place}; it must divide them")
     before, after = src.shape[:place], src.shape[place + 1 :]
-    split = draft.add("Reshape", "src", draft.constant(np.array([*before, size // group, group, *after])))
+    split = builder.add("Reshape", "src", builder.constant(np.array([*before, size // group, group, *after])))
     order = [*range(place), place + 1, place, *range(place + 2, src.ndim + 1)]
-    turned = draft.add("Transpose", split, perm=order)
-    whole = draft.add("Reshape", turned, draft.constant(np.array(src.shape)))
-    return draft.finished(whole, label(src.dtype))
+    turned = builder.add("Transpose", split, perm=order)
+    whole = builder.add("Reshape", turned, builder.constant(np.array(src.shape)))
+    return builder.finished(whole, label(src.dtype))

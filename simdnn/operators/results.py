@@ -13,9 +13,9 @@ from isa_models import GpuMachine, Machine, SimdnnError
 from isa_models.readings.arrays import Array
 from simdnn.networks.network import Network
 from simdnn.networks.result import NetworkEstimate, NetworkResult
-from simdnn.operators.draft import Ending
 from simdnn.operators.fusing import fused
-from simdnn.operators.noted import Fusing
+from simdnn.operators.graph_builder import Ending
+from simdnn.operators.recorded_passes import RecordingKernels
 from simdnn.operators.table import gathered, graph_of
 from simdnn.primitives import Attr
 from simdnn.primitives.run import Target
@@ -62,7 +62,7 @@ def ran(
     """Values and cost on a machine, which with isa, threads, engine and dispatch makes up `where`."""
     target = Target.of(*where)
     made = graph_of(primitive, gathered(primitive, sources), options, end, target)
-    kernels = Fusing(replace(target, dispatch="fastest"), Attr(), lanes=made.lanes)
+    kernels = RecordingKernels(replace(target, dispatch="fastest"), Attr(), lanes=made.lanes)
     with told_of(primitive):
         found = Network(made.graph).run_by(kernels, made.feeds)
     nodes = fused(found.nodes, kernels, primitive, made.around(target.threads), made.streamed)

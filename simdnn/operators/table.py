@@ -16,7 +16,7 @@ from isa_models.readings.arrays import is_masked
 from simdnn.libraries import LIBRARIES, OperatorCall
 from simdnn.networks.types import label
 from simdnn.operators import graphs, moves, windows
-from simdnn.operators.draft import Ending, OperatorGraph
+from simdnn.operators.graph_builder import Ending, OperatorGraph
 from simdnn.primitives.run import Target
 
 #: graphs by the primitives' names, and their sources; "sources" are several

@@ -13,7 +13,7 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.windows import window_count
 from simdnn.networks.types import is_float, label
-from simdnn.operators.draft import Draft, Ending, OperatorGraph, checked, row_of, scale_of
+from simdnn.operators.graph_builder import Ending, GraphBuilder, OperatorGraph, checked, row_of, scale_of
 from simdnn.primitives import arrays
 from simdnn.primitives.checks import around, integer, one_of, padding_of, pair, sides, single, three
 
@@ -92,7 +92,7 @@ def pooling(
     dilation: Numbers = 1,
 ) -> OperatorGraph:
     one_of("algorithm", algorithm, POOLING)
-    draft = Draft(checked({"src": src}))
+    builder = GraphBuilder(checked({"src": src}))
     rank = spatial_rank(src)
     windows = {
         "kernel_shape": axes_of("kernel", kernel, rank),
@@ -101,7 +101,7 @@ def pooling(
         "pads": padding_around(padding, rank),
     }
     own = label(src.dtype)
-    greatest = draft.own if end.exactly and is_float(src.dtype) else draft.add
+    greatest = builder.own if end.exactly and is_float(src.dtype) else builder.add
     of_floats = {}
     if end.exactly and is_float(src.dtype):
         of = fmt(end.dst or own if end.by_reference else "f32")
@@ -115,31 +115,31 @@ def pooling(
         and end.dst in (None, own)
         and end.into is None
     ):
-        return draft.finished(greatest("MaxPool", "src", **windows, **of_floats), own)
+        return builder.finished(greatest("MaxPool", "src", **windows, **of_floats), own)
     direct = end.exactly and not end.by_reference and not is_float(src.dtype)
     whole = direct and own == "s32" and algorithm != "max"
-    x = "src" if whole else draft.floats("src", scale_of(end.scales, "src", ("src", "dst")))
+    x = "src" if whole else builder.floats("src", scale_of(end.scales, "src", ("src", "dst")))
     if algorithm == "max":
         x = greatest("MaxPool", x, **windows, **of_floats)
     else:
-        average = draft.own if direct else draft.add
+        average = builder.own if direct else builder.add
         x = average("AveragePool", x, **windows, count_include_pad=int(algorithm == "avg_include_padding"))
-    return draft.ended(x, end, own, scale_of(end.scales, "dst", ("src", "dst")))
+    return builder.ended(x, end, own, scale_of(end.scales, "dst", ("src", "dst")))
 
 
 def resampling(src: Array, end: Ending, *, size: Numbers, algorithm: str = "nearest") -> OperatorGraph:
     one_of("algorithm", algorithm, RESAMPLING)
-    draft, rank = Draft(checked({"src": src})), spatial_rank(src)
-    x = draft.floats("src", scale_of(end.scales, "src", ("src", "dst")))
+    builder, rank = GraphBuilder(checked({"src": src})), spatial_rank(src)
+    x = builder.floats("src", scale_of(end.scales, "src", ("src", "dst")))
     if end.exactly:
         sizes, last = axes_of("size", size, rank), int(end.last)
         order = end.form.order if end.form else ""
-        x = draft.own("Resize", x, sizes=sizes, mode=algorithm, channels_last=last, how=order)
-        return draft.ended(x, end, label(src.dtype), None)
-    wanted = draft.constant(np.array([*src.shape[:2], *axes_of("size", size, rank)], np.int64))
+        x = builder.own("Resize", x, sizes=sizes, mode=algorithm, channels_last=last, how=order)
+        return builder.ended(x, end, label(src.dtype), None)
+    wanted = builder.constant(np.array([*src.shape[:2], *axes_of("size", size, rank)], np.int64))
     how = {"mode": algorithm, "coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
-    x = draft.add("Resize", x, "", "", wanted, **how)
-    return draft.ended(x, end, label(src.dtype), scale_of(end.scales, "dst", ("src", "dst")))
+    x = builder.add("Resize", x, "", "", wanted, **how)
+    return builder.ended(x, end, label(src.dtype), scale_of(end.scales, "dst", ("src", "dst")))
 
 
 # -- transposed convolution -------------------------------------------------------------------------------------------
@@ -167,38 +167,38 @@ def deconvolution(
     pads, more = padding_around(padding, rank), axes_of("output_padding", output_padding, rank, 0)
     _check_output(src, weights, steps, gaps, pads, padding, more)
     whole, widened = _integers_or_widened(src, weights)
-    draft = Draft(sources)
+    builder = GraphBuilder(sources)
     where = {"strides": steps, "dilations": gaps, "pads": pads, "group": groups, "output_padding": more, "wide": 1}
     if end.form is not None and end.form.order:
         out = [size + m for size, m in zip(_sizes(src, weights, steps, gaps, pads), more, strict=True)]
-        draft.form, order = end.form, end.form.order
+        builder.form, order = end.form, end.form.order
         how = {**where, "pads": pads[:rank], "out": out, "order": order, "sizes": list(end.form.sizes)}
 
         def sums(x: str) -> str:
-            return draft.own("TransposedSums", x, "weights", **how)
+            return builder.own("TransposedSums", x, "weights", **how)
 
     else:
-        turned = _turned(draft, draft.floats("weights") if widened else "weights", weights.shape, groups)
+        turned = _turned(builder, builder.floats("weights") if widened else "weights", weights.shape, groups)
 
         def sums(x: str) -> str:
-            return draft.add("ConvTranspose", x, turned, **where)
+            return builder.add("ConvTranspose", x, turned, **where)
 
     x = sums("src")
     points = _points(end, src, oc)
     if "src" in points:
-        x = draft.add("Sub", x, _compensation(draft, points["src"], src, sums))
-    x = draft.add("Cast", x, to=1) if whole else x
+        x = builder.add("Sub", x, _compensation(builder, points["src"], src, sums))
+    x = builder.add("Cast", x, to=1) if whole else x
     scales = end.scales or {}
     dst_scale = scale_of({n: v for n, v in scales.items() if n != "wei"}, "dst", ("src", "dst"))
-    x = _scaled(draft, x, scales, oc, rank, apart=end.form is not None and not end.form.merged)
-    x = x if bias is None else draft.add("Add", x, _by_channel(draft, "bias", rank))
+    x = _scaled(builder, x, scales, oc, rank, apart=end.form is not None and not end.form.merged)
+    x = x if bias is None else builder.add("Add", x, _by_channel(builder, "bias", rank))
     behind = points.get("dst", 0)
     moved = {"dst": behind.reshape(-1, *[1] * rank) if isinstance(behind, np.ndarray) else behind or None}
     inverted = end.exactly and not end.by_reference and dst_scale is not None  # kernels multiply by it
     if inverted:
         dst_scale = float(np.float32(1) / np.float32(dst_scale))
     usual = "f32" if whole else label(src.dtype)
-    return draft.ended(x, replace(end, zero_points=moved), usual, dst_scale, multiplied=inverted)
+    return builder.ended(x, replace(end, zero_points=moved), usual, dst_scale, multiplied=inverted)
 
 
 def _integers_or_widened(src: Array, weights: Array) -> tuple[bool, bool]:
@@ -241,13 +241,13 @@ def _sizes(src: Array, weights: Array, steps: Sequence[int], gaps: Sequence[int]
     return [(n - 1) * step + (k - 1) * gap + 1 - a - b for n, k, step, gap, a, b in every]
 
 
-def _turned(draft: Draft, weights: str, shape: tuple[int, ...], groups: int) -> str:
+def _turned(builder: GraphBuilder, weights: str, shape: tuple[int, ...], groups: int) -> str:
     """Weights of a `shape` (OC, IC/G, …) as ONNX keeps them: (IC, OC/G, …)."""
     oc, inside, *kernel = shape
-    split = draft.add("Reshape", weights, draft.constant(np.array([groups, oc // groups, inside, *kernel])))
+    split = builder.add("Reshape", weights, builder.constant(np.array([groups, oc // groups, inside, *kernel])))
     order = [0, 2, 1, *range(3, 3 + len(kernel))]
-    flat = draft.constant(np.array([inside * groups, oc // groups, *kernel]))
-    return draft.add("Reshape", draft.add("Transpose", split, perm=order), flat)
+    flat = builder.constant(np.array([inside * groups, oc // groups, *kernel]))
+    return builder.add("Reshape", builder.add("Transpose", split, perm=order), flat)
 
 
 def _points(end: Ending, src: Array, oc: int) -> dict[str, int | Array]:
@@ -268,25 +268,25 @@ def _points(end: Ending, src: Array, oc: int) -> dict[str, int | Array]:
     return found
 
 
-def _compensation(draft: Draft, point: int | Array, src: Array, sums: Callable[[str], str]) -> str:
+def _compensation(builder: GraphBuilder, point: int | Array, src: Array, sums: Callable[[str], str]) -> str:
     """Sums over a source of nothing but its zero points: s32, of one image."""
     shape = (1, *src.shape[1:])
     if isinstance(point, int):
-        ones = sums(draft.constant(np.ones(shape, np.uint8)))
-        return draft.add("Mul", ones, draft.constant(np.array(point, np.int32)))
+        ones = sums(builder.constant(np.ones(shape, np.uint8)))
+        return builder.add("Mul", ones, builder.constant(np.array(point, np.int32)))
     dtype = np.int8 if point.min() < 0 else np.uint8
     if (point != point.astype(dtype)).any():
         raise Unimplemented(f"zero points by channel from {point.min()} to {point.max()}; what works: s8, or u8")
     image = np.broadcast_to(point.astype(dtype).reshape(-1, *[1] * (src.ndim - 2)), shape)
-    return sums(draft.constant(np.ascontiguousarray(image)))
+    return sums(builder.constant(np.ascontiguousarray(image)))
 
 
-def _by_channel(draft: Draft, row: str, rank: int) -> str:
+def _by_channel(builder: GraphBuilder, row: str, rank: int) -> str:
     """A row (OC,) as it broadcasts over (N, OC, …)."""
-    return draft.add("Reshape", row, draft.constant(np.array([-1, *[1] * rank])))
+    return builder.add("Reshape", row, builder.constant(np.array([-1, *[1] * rank])))
 
 
-def _scaled(draft: Draft, x: str, scales: Mapping[str, Any], oc: int, rank: int, apart: bool) -> str:
+def _scaled(builder: GraphBuilder, x: str, scales: Mapping[str, Any], oc: int, rank: int, apart: bool) -> str:
     """Sums times the scales of source and weights; those of the weights may be one an output channel.
 
     `apart`: one after the other, as oneDNN does it, and not by their product.
@@ -297,12 +297,12 @@ def _scaled(draft: Draft, x: str, scales: Mapping[str, Any], oc: int, rank: int,
     parts = [scale_of(common, name, known) for name in ("src", "wei")]
     given = [part for part in parts if part is not None]
     if rows:
-        draft.sources["wei_scales"] = row_of("scales['wei']", wei, oc)
-        row = _by_channel(draft, "wei_scales", rank)
+        builder.sources["wei_scales"] = row_of("scales['wei']", wei, oc)
+        row = _by_channel(builder, "wei_scales", rank)
         if given and not apart:
-            return draft.add("Mul", x, draft.add("Mul", row, draft.number(given[0])))
-        x = x if not given else draft.add("Mul", x, draft.number(given[0]))
-        return draft.add("Mul", x, row)
+            return builder.add("Mul", x, builder.add("Mul", row, builder.number(given[0])))
+        x = x if not given else builder.add("Mul", x, builder.number(given[0]))
+        return builder.add("Mul", x, row)
     for factor in given if apart else [float(np.prod(np.array(given, np.float32)))] * bool(given):
-        x = draft.add("Mul", x, draft.number(factor))
+        x = builder.add("Mul", x, builder.number(factor))
     return x

@@ -20,7 +20,7 @@ from isa_models.intel_gpu import FLOAT_MODELS
 from isa_models.keywords import keywords_of_class
 from isa_models.readings.arrays import Array, held
 from isa_models.records.display import InNotebooks
-from simdnn.kernels.common.narrow import DYNAMIC
+from simdnn.kernels.common.narrow_floats import DYNAMIC
 from simdnn.kernels.common.postops import BINARY, ELTWISE
 from simdnn.libraries import MOST_POST_OPS
 from simdnn.primitives.accumulation import check_acc_mode

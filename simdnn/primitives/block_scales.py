@@ -19,7 +19,7 @@ from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from isa_models.records.display import shape_and_type
 from simdnn.explanations.block_dot import DotSide, explain_dot
-from simdnn.explanations.blocks import explain_block, explain_stored
+from simdnn.explanations.scaled_block import explain_block, explain_stored
 from simdnn.explanations.steps import Explanation
 from simdnn.kernels.common.scaled import ELEMENTS, RULES, Scaled, scaled
 from simdnn.kernels.x86.code import unit_of

@@ -11,9 +11,9 @@ from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.errors import counted
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.epilogue import Parameters
-from simdnn.kernels.common.narrow import NARROW
+from simdnn.kernels.common.narrow_floats import NARROW
 from simdnn.kernels.common.problems import ConvProblem
-from simdnn.primitives import arrays, narrow
+from simdnn.primitives import arrays, narrow_problems
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.channel_groups import refuse_groups
 from simdnn.primitives.checks import keywords
@@ -192,7 +192,7 @@ def problem_of(
     if target.library:
         refuse_choices(given.post_ops, target.dispatch)
     if given.shape.src in NARROW:
-        epilogue, parameters = narrow.of_convolution(given, dst, bias, target.library)
+        epilogue, parameters = narrow_problems.of_convolution(given, dst, bias, target.library)
     else:
         epilogue, parameters = resolve(given, dst, bias)
     if target.library and target.library.one_factor and given.shape.integer:

@@ -18,14 +18,14 @@ from isa_models.formats import fmt
 from isa_models.nvidia.mma import MIXED
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.epilogue import Decompression, Epilogue, Parameters, ZeroPoints
-from simdnn.kernels.common.narrow import NARROW
+from simdnn.kernels.common.narrow_floats import NARROW
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.gpu import depthwise
 from simdnn.kernels.gpu.problem import GpuConvProblem, GpuMatmulProblem
 from simdnn.kernels.gpu.rows import FLOATS, INTEGERS
 from simdnn.kernels.intel_gpu import compute as intel_compute
 from simdnn.kernels.nvidia import compute as nvidia_compute
-from simdnn.primitives import arrays, narrow
+from simdnn.primitives import arrays, narrow_problems
 from simdnn.primitives.channel_groups import refuse_groups, scale_by_groups
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.decompress import weights_params
@@ -158,7 +158,7 @@ def units(machine: GpuMachine) -> tuple[str, ...]:
 def _computed(machine: GpuMachine, given: Resolved) -> tuple[str, ...]:
     """The types that compressed weights may be multiplied in."""
     taken = ("f32", *units(machine))
-    wanted = narrow.computed(given, "bf16" in taken)
+    wanted = narrow_problems.computed(given, "bf16" in taken)
     return tuple(dtype for dtype in wanted if dtype in taken)
 
 

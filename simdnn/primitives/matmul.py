@@ -16,7 +16,7 @@ from simdnn.kernels.common.layouts import ANY_LAYOUTS, Layouts
 from simdnn.kernels.common.postops import sums_differ
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.libraries import Form
-from simdnn.primitives import arrays, narrow
+from simdnn.primitives import arrays, narrow_problems
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.blocks_product import asked_of, multiply, nothing_beside
 from simdnn.primitives.checks import keywords
@@ -190,9 +190,9 @@ def problem_of(
         from simdnn.primitives import gpu_problems  # with kernels that CPUs do not need
 
         return gpu_problems.matmul_problem(target.gpu, asked, given.folded, dst, bias, wei_tag)
-    _refuse_layouts(asked.layouts, target, narrow.takes_part(given, dst))
-    if narrow.takes_part(given, dst):
-        problem, parameters = narrow.problem_of(given, dst, bias, wei_tag, target.library, target.caps)
+    _refuse_layouts(asked.layouts, target, narrow_problems.takes_part(given, dst))
+    if narrow_problems.takes_part(given, dst):
+        problem, parameters = narrow_problems.problem_of(given, dst, bias, wei_tag, target.library, target.caps)
     else:
         problem, parameters = _on_cpu(asked, given.folded, dst, bias, wei_tag, target)
     if problem.batch != asked.batch:

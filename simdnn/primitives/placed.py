@@ -10,7 +10,7 @@ import numpy as np
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.narrow import NARROW
+from simdnn.kernels.common.narrow_floats import NARROW
 from simdnn.kernels.common.params import Param
 from simdnn.primitives.attr import Quant
 

@@ -20,14 +20,14 @@ from isa_models.host.forks import ForkLock
 from isa_models.host.memory import address, empty
 from isa_models.plugins import Registry
 from isa_models.readings.arrays import Array, copied_to_a_line, is_masked
-from isa_models.readings.turned import copied_in_order
+from isa_models.readings.transposed_copy import copied_in_order
 from isa_models.records.alike import alike
 from simdnn import verbose
 from simdnn.kernels.common.epilogue import Epilogue, Parameters
-from simdnn.kernels.common.kept import InPanels, Known, Made, borrowed, keep, kept, recalled
 from simdnn.kernels.common.kernel import Apart, Kernel
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.problems import ConvProblem, Problem
+from simdnn.kernels.common.weight_cache import InPanels, Known, Made, borrowed, keep, kept, recalled
 from simdnn.libraries import VARIABLES
 from simdnn.primitives import arrays, mathmode, on_image
 from simdnn.primitives.attr import Attr

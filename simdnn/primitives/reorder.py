@@ -17,8 +17,8 @@ from isa_models.isa import implied
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from simdnn.kernels.common import pack
-from simdnn.kernels.common.kept import Known
 from simdnn.kernels.common.pack import Blocked, Layout
+from simdnn.kernels.common.weight_cache import Known
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.x86 import packing
 from simdnn.primitives import arrays, narrow_reorder

@@ -24,7 +24,7 @@ from simdnn.kernels.common.kernel import Finish, Kernel
 from simdnn.kernels.common.problems import MatmulProblem, Problem
 from simdnn.kernels.table import rows_for
 from simdnn.libraries import LIBRARIES, Library, is_reference
-from simdnn.primitives import arrays, narrow
+from simdnn.primitives import arrays, narrow_problems
 from simdnn.primitives.accumulation import parted
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.candidates import Request
@@ -152,7 +152,7 @@ def resolved(shape: Shape, attr: object, target: Target, dst: object = None, blo
         from simdnn.primitives import gpu_problems  # with kernels that CPUs do not need
 
         gpu_problems.check_types(target.gpu, shape, said.apply_to_int)
-    elif shape.primitive == "matmul" and narrow.of_narrow(shape.src, shape.wei, str(dst)):
+    elif shape.primitive == "matmul" and narrow_problems.of_narrow(shape.src, shape.wei, str(dst)):
         arrays.check_narrow_types(shape.src, shape.wei, said.apply_to_int)
     else:
         arrays.check_types(shape.primitive, shape.src, shape.wei, said.apply_to_int)

@@ -12,7 +12,7 @@ from typing import Any
 from isa_models import InvalidArgument
 from isa_models.errors import counted
 from isa_models.formats import fmt
-from simdnn.networks.narrow import NarrowMode
+from simdnn.networks.narrow_weights import NarrowMode
 from simdnn.networks.precision import MODES, Mode
 from simdnn.progress import Progress
 from simdnn.study.results import Results

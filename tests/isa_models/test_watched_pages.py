@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from isa_models.host import watched_pages
 from isa_models.host.memory import address
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common import kept
+from simdnn.kernels.common import weight_cache
 
 SIZE = 1 << 18
 KNOWS = watched_pages.watch(np.zeros(SIZE, np.uint8)) is not None
@@ -110,13 +110,13 @@ def test_known_weights_are_what_the_caller_has(knows: bool, steps: list[tuple[in
         if not knows:
             patch.setattr(watched_pages, "_system", lambda: None)
         for _ in range(9):
-            known = kept.kept(weights)
-        assert known.stays and kept.kept(weights) is known and (known._watch is not None) == knows
+            known = weight_cache.kept(weights)
+        assert known.stays and weight_cache.kept(weights) is known and (known._watch is not None) == knows
         for row, column, change, times in steps:
             weights[row, column] ^= change
             for _ in range(times):
-                np.testing.assert_array_equal(kept.kept(weights).values, weights)
-        np.testing.assert_array_equal(kept.kept(weights.copy()).values, weights)
+                np.testing.assert_array_equal(weight_cache.kept(weights).values, weights)
+        np.testing.assert_array_equal(weight_cache.kept(weights.copy()).values, weights)
 
 
 @needs_the_system
@@ -126,8 +126,8 @@ def test_weights_in_memory_that_was_anothers() -> None:
     for number in range(12):
         weights = rng.integers(0, 2, (512, 512), np.uint8) + np.uint8(number)
         for _ in range(7):
-            np.testing.assert_array_equal(kept.kept(weights).values, weights)
+            np.testing.assert_array_equal(weight_cache.kept(weights).values, weights)
         if number % 3:
             weights[number, 7] = 99
-            np.testing.assert_array_equal(kept.kept(weights).values, weights)
+            np.testing.assert_array_equal(weight_cache.kept(weights).values, weights)
         del weights

@@ -11,7 +11,7 @@ import pytest
 import simdnn
 from isa_models.formats import decode, fmt
 from simdnn import Attr, Quant
-from simdnn.kernels.common.narrow import NARROW
+from simdnn.kernels.common.narrow_floats import NARROW
 
 Array = np.ndarray[Any, np.dtype[Any]]
 GPUS = ("b580", "a770", "max1550", "dg1", "v100", "titan_xp")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import simdnn
 from simdnn.kernels.common.resample import places_of
-from simdnn.networks.ops import eltwise
+from simdnn.networks.ops import onednn_eltwise
 
 RNG = np.random.default_rng(4)
 
@@ -33,9 +33,18 @@ def test_bits(
     how = {"machine": machine, "dispatch": "onednn"}
     one = simdnn.resampling(image, out, algorithm, **how)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(eltwise, "MOST_PIXELS", 0)
+        patch.setattr(onednn_eltwise, "MOST_PIXELS", 0)
         several = simdnn.resampling(image, out, algorithm, **how)
     np.testing.assert_array_equal(one.output.view(np.uint32), several.output.view(np.uint32))
+
+
+def test_more_shares_than_registers() -> None:
+    """Four rows by two columns take twelve shares, which 16 registers do not hold beside the corners."""
+    image = RNG.standard_normal((1, 1, 3, 8), np.float32).transpose(0, 3, 1, 2)
+    few, many = (
+        simdnn.resampling(image, [4, 6], "linear", machine=machine, dispatch="onednn") for machine in ("hsw", "zen4")
+    )
+    np.testing.assert_array_equal(few.output.view(np.uint32), many.output.view(np.uint32))
 
 
 def test_a_size_twice_as_large_reads_beyond_its_edges() -> None:

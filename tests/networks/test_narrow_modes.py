@@ -14,7 +14,7 @@ import simdnn
 import workloads
 from simdnn.cli import main
 from simdnn.networks.modes import Calibrated, in_mode
-from simdnn.networks.narrow import NARROW_MODES
+from simdnn.networks.narrow_weights import NARROW_MODES
 from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.networks.tables import run_table
 from workloads import MatmulLayer

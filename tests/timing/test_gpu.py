@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import simdnn
 from isa_models import GpuMachine, ProgramError, Unimplemented, UnknownName, UnknownTiming, instruction, what_if
 from isa_models.formats import fmt
-from isa_models.gpu.blocks import block_form
+from isa_models.gpu.block_forms import block_form
 from isa_models.instruction import GPU_REGISTRY, define
 from isa_models.machines.loader import gpu_machine
 from isa_models.machines.shipped import gpu_machine_names

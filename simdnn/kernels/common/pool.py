@@ -15,7 +15,7 @@ import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from isa_models.readings.turned import in_order
+from isa_models.readings.transposed_copy import in_order
 from simdnn.kernels.common.code import Code, loop
 from simdnn.kernels.common.expression import Expression
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary, filled, inside, steps_of

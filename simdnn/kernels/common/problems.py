@@ -9,7 +9,7 @@ from typing import NamedTuple
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.epilogue import Decompression, Epilogue, GroupScales, ZeroPoints
 from simdnn.kernels.common.layouts import ANY_LAYOUTS, Layouts
-from simdnn.kernels.common.narrow import Narrow
+from simdnn.kernels.common.narrow_floats import Narrow
 from simdnn.kernels.common.windows import window_count
 
 #: marks a field of a problem that kernels and libraries know, and that no user gave

@@ -17,11 +17,11 @@ import numpy as np
 from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from isa_models.readings.turned import in_order
+from isa_models.readings.transposed_copy import in_order
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Kernel
-from simdnn.kernels.common.narrow import NARROW
+from simdnn.kernels.common.narrow_floats import NARROW
 from simdnn.kernels.common.postops import RELU
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.roles import PARAMETERS

@@ -17,7 +17,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from isa_models.readings.turned import in_order
+from isa_models.readings.transposed_copy import in_order
 from simdnn.kernels.common.batch import Batch, joined
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Finish, Kernel

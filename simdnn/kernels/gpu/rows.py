@@ -15,7 +15,7 @@ from isa_models.errors import OutOfRegisters
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import Platform
 from simdnn.kernels.common.kernel import Kernel, KernelKind
-from simdnn.kernels.common.narrow import NARROW
+from simdnn.kernels.common.narrow_floats import NARROW
 from simdnn.kernels.gpu import depthwise
 from simdnn.kernels.gpu.implicit import as_convolution, view_copies
 from simdnn.kernels.gpu.problem import GpuConvProblem, GpuMatmulProblem

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from isa_models import GpuMachine
 from isa_models.formats import fmt
-from isa_models.intel_gpu.blocks import DOT, PRODUCT
 from isa_models.intel_gpu.dpas import Shape
+from isa_models.intel_gpu.product_steps import DOT, PRODUCT
 from simdnn.kernels.gpu.tile import Block
 
 VECTOR_K = 8  # k of a step on the vector pipe: 32 bytes of f32 in a row of A

@@ -23,13 +23,13 @@ from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.epilogue import Decompression, Parameters
 from simdnn.kernels.common.roles import ARGUMENTS
 from simdnn.kernels.gpu.compute import converts, group_of, inside, scale_type
-from simdnn.kernels.gpu.narrow import codes_type, integers
 from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
+from simdnn.kernels.gpu.stored_codes import codes_type, integers
 from simdnn.kernels.gpu.tile import Budget
+from simdnn.kernels.intel_gpu.decode_to_f16 import to_f16
 from simdnn.kernels.intel_gpu.gemm import BlockGemm
 from simdnn.kernels.intel_gpu.groups import partition_of
-from simdnn.kernels.intel_gpu.narrow import to_f16
 from simdnn.kernels.intel_gpu.operands import BlockOperand, Multiplied
 from simdnn.kernels.intel_gpu.partition import BlockPartition, in_pairs, load_narrow, stored
 from simdnn.kernels.intel_gpu.products import BlockProducts

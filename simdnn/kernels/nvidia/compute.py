@@ -21,9 +21,9 @@ from simdnn.kernels.common.epilogue import Decompression, Parameters
 from simdnn.kernels.gpu.compute import converts, group_of
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.gpu.tile import Budget
+from simdnn.kernels.nvidia.decoded_fragments import DecodedFragments
 from simdnn.kernels.nvidia.fragments import Fragments, PlainFragments, Side
 from simdnn.kernels.nvidia.gemm import WarpGemm, pairs_of_steps, sm_cut_of, unit_of
-from simdnn.kernels.nvidia.narrow import DecodedFragments
 from simdnn.kernels.nvidia.stored import StoredFragments
 from simdnn.program.records import Register
 

@@ -25,7 +25,7 @@ from math import prod
 
 from isa_models import GpuMachine, Unimplemented
 from isa_models.formats import fmt
-from isa_models.gpu.blocks import BLOCK
+from isa_models.gpu.block_forms import BLOCK
 from isa_models.gpu.platforms import WarpProduct
 from isa_models.nvidia.mma import Shape
 from isa_models.readings.arrays import Array

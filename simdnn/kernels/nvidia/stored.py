@@ -13,8 +13,8 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.epilogue import Decompression, Parameters
 from simdnn.kernels.gpu.compute import inside, scale_type
-from simdnn.kernels.gpu.narrow import codes_type
 from simdnn.kernels.gpu.operands import ByGroup
+from simdnn.kernels.gpu.stored_codes import codes_type
 from simdnn.kernels.nvidia.fragments import Side
 from simdnn.program.records import SCALES, Affine, Memory, Register, Tensor
 

@@ -16,7 +16,7 @@ from simdnn.kernels.common import pack
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.edges import Edges
 from simdnn.kernels.common.epilogue import Parameters
-from simdnn.kernels.common.kept import made_of
+from simdnn.kernels.common.weight_cache import made_of
 from simdnn.kernels.x86.code import broadcast32, zero
 from simdnn.kernels.x86.dots import COUNTERS, MADDUBS
 from simdnn.kernels.x86.lines import EDGE

@@ -10,14 +10,14 @@ import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from isa_models.readings.turned import in_order
+from isa_models.readings.transposed_copy import in_order
 from simdnn.kernels.common.code import Code, loop, nest, op, pieces
 from simdnn.kernels.common.edges import Edges
 from simdnn.kernels.common.epilogue import Parameters
-from simdnn.kernels.common.kept import made_of
 from simdnn.kernels.common.kernel import Apart, Kernel
 from simdnn.kernels.common.pack import Blocked, Layout, filled, halved, inputs_of, wrap32
 from simdnn.kernels.common.problems import ConvProblem, SpatialAxis
+from simdnn.kernels.common.weight_cache import made_of
 from simdnn.kernels.x86.code import Unit, load32, load_float, zero
 from simdnn.kernels.x86.direct import OutputRun, blocks_along, on_image, runs_along
 from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile

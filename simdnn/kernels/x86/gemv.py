@@ -17,10 +17,10 @@ import numpy as np
 from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common.code import Code, along, loop, nest, op
 from simdnn.kernels.common.epilogue import Parameters
-from simdnn.kernels.common.kept import made_of
 from simdnn.kernels.common.kernel import Apart, Kernel
 from simdnn.kernels.common.pack import Blocked, Layout, inputs_of
 from simdnn.kernels.common.problems import MatmulProblem
+from simdnn.kernels.common.weight_cache import made_of
 from simdnn.kernels.x86 import folds
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_float, store32, zero
 from simdnn.kernels.x86.dots import BF16_EMULATED

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from isa_models.readings.turned import in_order
+from isa_models.readings.transposed_copy import in_order
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Apart, Kernel
 from simdnn.kernels.common.pack import filled, inputs_of

@@ -16,7 +16,7 @@ import numpy as np
 
 from isa_models.formats import Format, decode, fmt
 from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.common.narrow import Fields
+from simdnn.kernels.common.narrow_floats import Fields
 from simdnn.kernels.x86.code import Unit, load_float, store_bytes, typed, zero
 from simdnn.kernels.x86.constants import Constants
 from simdnn.program.records import Affine, Memory, Register, Tensor
@@ -50,8 +50,8 @@ def load(c: Constants, register: str, tensor: str, dtype: str, at: Affine, lanes
 
 @dataclass(frozen=True)
 class Decoding:
-    """Codes one a byte made f32 by way of f16, in half as many bits (`simdnn.kernels.common.narrow`): the fields of a
-    code are brought to where f16 has its own, and one product makes up for the exponent's bias.
+    """Codes one a byte made f32 by way of f16, in half as many bits (`kernels.common.narrow_floats`): fields of a code
+    are brought to where f16 has its own, and one product makes up for the exponent's bias.
 
     Constants stay in registers, which `setup` loads.
     """

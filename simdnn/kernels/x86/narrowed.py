@@ -25,7 +25,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, along, loop
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import HELD, Kernel
-from simdnn.kernels.common.narrow import Narrow
+from simdnn.kernels.common.narrow_floats import Narrow
 from simdnn.kernels.common.postops import previous_type
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem
 from simdnn.kernels.x86.code import Unit, load32, store32, typed, unit_of

@@ -13,7 +13,7 @@ import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from isa_models.readings.turned import in_order
+from isa_models.readings.transposed_copy import in_order
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Apart

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from isa_models.readings.turned import in_order
+from isa_models.readings.transposed_copy import in_order
 from simdnn.kernels.common.code import Code, along, loop, nest, op, pieces
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Kernel

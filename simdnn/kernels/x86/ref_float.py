@@ -21,7 +21,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, along, loop, op, pieces
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Kernel
-from simdnn.kernels.common.narrow import Narrow
+from simdnn.kernels.common.narrow_floats import Narrow
 from simdnn.kernels.common.pack import filled, inputs_of
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.problems import MatmulProblem

@@ -8,7 +8,7 @@ from functools import partial
 
 from isa_models import Machine
 from simdnn.kernels.common.kernel import Kernel, KernelKind
-from simdnn.kernels.common.narrow import NARROW
+from simdnn.kernels.common.narrow_floats import NARROW
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, accumulation_of, tiled_gemm

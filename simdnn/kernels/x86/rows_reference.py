@@ -6,7 +6,7 @@ from functools import partial
 
 from isa_models import Machine
 from simdnn.kernels.common.kernel import Kernel, KernelKind
-from simdnn.kernels.common.narrow import NARROW, Narrow
+from simdnn.kernels.common.narrow_floats import NARROW, Narrow
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem
 from simdnn.kernels.x86.as_s8 import WIDENED
 from simdnn.kernels.x86.code import Unit, unit_of

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from isa_models.formats import decode, fmt
 from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.common.kept import made_of
 from simdnn.kernels.common.pack import Blocked, Layout, filled
+from simdnn.kernels.common.weight_cache import made_of
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, zero
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.narrow import Decoding, LookUp, is_narrow

@@ -11,7 +11,7 @@ from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.code import Code, loop, pieces
 from simdnn.kernels.common.epilogue import Parameters
-from simdnn.kernels.common.kept import made_of
+from simdnn.kernels.common.weight_cache import made_of
 from simdnn.kernels.x86.code import load_float, store32
 from simdnn.kernels.x86.packing import Packing, stored
 from simdnn.kernels.x86.product import Product, runs

@@ -1,10 +1,8 @@
 """ONNX operators over a machine's kernels. Importing this package registers them all."""
 
 from simdnn.networks.ops import (  # noqa: F401  # each registers its own
-    activated,
     activation,
     attention,
-    blocks,
     by_heads,
     by_reference,
     classical,
@@ -12,14 +10,17 @@ from simdnn.networks.ops import (  # noqa: F401  # each registers its own
     distances,
     dynamic,
     elementwise,
-    eltwise,
     ensembles,
-    fused,
+    few_bit_products,
+    fused_activations,
     indexing,
     linear,
     nbits,
-    ordered,
+    onednn_deconvolutions,
+    onednn_eltwise,
+    onednn_sums,
     pool,
+    qdq_products,
     qlinear,
     quantized,
     recurrent,
@@ -30,7 +31,6 @@ from simdnn.networks.ops import (  # noqa: F401  # each registers its own
     support_vectors,
     text,
     transformer,
-    transposed,
 )
 from simdnn.networks.ops.registry import OPERATORS as OPERATORS
 from simdnn.networks.ops.registry import VIEWS as VIEWS

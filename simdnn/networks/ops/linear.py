@@ -13,7 +13,7 @@ import numpy as np
 from isa_models import Unimplemented
 from isa_models.errors import counted
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.narrow import NARROW
+from simdnn.kernels.common.narrow_floats import NARROW
 from simdnn.kernels.common.windows import ImageWindows, window_count
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node

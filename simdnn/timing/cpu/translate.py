@@ -22,7 +22,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from isa_models.host.kept_files import keep, kept
+from isa_models.host.file_cache import keep, kept
 
 Ints = list[int]
 Floats = list[float]

@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 
 from isa_models import GpuMachine, Instruction
 from isa_models.formats import fmt
-from isa_models.gpu.blocks import BlockForm
+from isa_models.gpu.block_forms import BlockForm
 from isa_models.intel_gpu.dpas import DpasForm
 from isa_models.machines.provenance import Confidence
 from isa_models.nvidia.mma import MmaForm

@@ -1,4 +1,4 @@
-"""Weights stored as floats of at most a byte, decoded on CUDA cores by arithmetic (`simdnn.kernels.common.narrow`).
+"""Weights stored as floats of at most a byte, decoded on CUDA cores by arithmetic (`kernels.common.narrow_floats`).
 
 A word holds four or eight codes, each at the top of its field. Shifted left by whole fields it has one at the top of
 each half, or of the word; a shift to the right by the bits that the wider exponent has more brings the magnitude to its
@@ -13,8 +13,8 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code
 from simdnn.kernels.common.epilogue import Parameters
-from simdnn.kernels.common.narrow import Fields
-from simdnn.kernels.gpu.narrow import integers
+from simdnn.kernels.common.narrow_floats import Fields
+from simdnn.kernels.gpu.stored_codes import integers
 from simdnn.kernels.nvidia.stored import StoredFragments
 from simdnn.program.records import Register
 

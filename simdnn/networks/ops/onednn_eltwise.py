@@ -12,6 +12,7 @@ from math import prod
 
 import numpy as np
 
+from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.activations import exp, function_of, log, power_of
 from simdnn.kernels.common.expression import Element
@@ -23,7 +24,7 @@ from simdnn.networks.kernels import Formula, Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops import extremes
 from simdnn.networks.ops.elementwise import by_numpy
-from simdnn.networks.ops.ordered import in_two_lanes
+from simdnn.networks.ops.onednn_sums import in_two_lanes
 from simdnn.networks.ops.pool import PoolWindows
 from simdnn.networks.ops.quantized import S32_IN_F32, bounded
 from simdnn.networks.ops.registry import OWN, operator
@@ -276,7 +277,9 @@ def resize(k: Kernels, node: Node, x: Array) -> Array:
 def _resampled(
     k: Kernels, x: Array, indices: Sequence[tuple[Array, ...]], shares: Sequence[tuple[Array, Array]] = ()
 ) -> Array | None:
-    """The one kernel of images of two dimensions whose sizes are in a ratio of few pixels; None for others."""
+    """The one kernel of images of two dimensions whose sizes are in a ratio of few pixels; None for others, and where
+    it asks for more registers than there are.
+    """
     if len(indices) != 2 or x.dtype != np.float32 or 0 in x.shape:
         return None
     size = (x.shape[2], x.shape[3])
@@ -285,7 +288,10 @@ def _resampled(
     if rows is None or columns is None or len(rows) * len(columns) > MOST_PIXELS:
         return None
     problem = ResampleProblem(x.shape[0], x.shape[1], size, out, (rows, columns))
-    run = k.called("resize", resampling, problem)
+    try:
+        run = k.called("resize", resampling, problem)
+    except Unimplemented:  # the shares of its pixels take more registers than the unit has
+        return None
     if not k.values:
         return shadow((*x.shape[:2], *out), x.dtype)
     given = {"src": np.ascontiguousarray(x.transpose(0, 2, 3, 1))}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isa_models.host.memory import LINE
-from isa_models.readings import turned
+from isa_models.readings import transposed_copy
 
 SIZES = st.sampled_from([1, 2, 4, 8, 3])  # no compiled code moves three bytes
 
@@ -18,12 +18,12 @@ SIZES = st.sampled_from([1, 2, 4, 8, 3])  # no compiled code moves three bytes
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled code from the first copy on, however small."""
-    monkeypatch.setattr(turned, "_SOON", 0)
-    monkeypatch.setattr(turned, "_LEAST", 1)
-    turned._turn.cache_clear()
+    monkeypatch.setattr(transposed_copy, "_SOON", 0)
+    monkeypatch.setattr(transposed_copy, "_LEAST", 1)
+    transposed_copy._turn.cache_clear()
 
 
-def elements(shape: tuple[int, ...], size: int) -> turned.Array:
+def elements(shape: tuple[int, ...], size: int) -> transposed_copy.Array:
     count = int(np.prod(shape))
     numbers = np.random.default_rng(count).integers(0, 256, count * size, np.uint8)
     return numbers.view(f"V{size}" if size == 3 else f"u{size}").reshape(shape)
@@ -37,7 +37,7 @@ def test_elements_of_any_view(shape: list[int], size: int, data: st.DataObject) 
         for _ in shape
     ]
     array = array[tuple(cut)]
-    copy = turned.copied_in_order(array)
+    copy = transposed_copy.copied_in_order(array)
     assert copy.tobytes() == array.tobytes() and copy.shape == array.shape and copy.dtype == array.dtype
     assert copy.flags.c_contiguous and copy.ctypes.data % LINE == 0 and not np.shares_memory(copy, array)
 
@@ -48,47 +48,47 @@ def test_elements_of_any_view(shape: list[int], size: int, data: st.DataObject) 
 def test_blocks_that_reach_back(size: int, rows: int, columns: int) -> None:
     """Of both dimensions with a part of a block at the end, in two images."""
     array = np.moveaxis(elements((2, rows, 3, columns), size), 1, -1)
-    assert (turned.in_order(array) == array).all()
+    assert (transposed_copy.in_order(array) == array).all()
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 @pytest.mark.parametrize("near", [0, 1 << 19])
 def test_columns_of_several_chunks(size: int, near: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last chunk is not whole, and its last block reaches back."""
-    monkeypatch.setattr(turned, "_NEAR", near)
-    turned._turn.cache_clear()
-    columns = 2 * turned._CHUNK * turned._SIDES[size] + turned._SIDES[size] + 3
+    monkeypatch.setattr(transposed_copy, "_NEAR", near)
+    transposed_copy._turn.cache_clear()
+    columns = 2 * transposed_copy._CHUNK * transposed_copy._SIDES[size] + transposed_copy._SIDES[size] + 3
     array = np.moveaxis(elements((2, columns, 40), size), 1, -1)
-    turn = turned._turn(array.shape, array.strides, size)
-    assert turn is not None and (turn.sizes[-1] == turned._CHUNK) == bool(near)
-    assert (turned.in_order(array) == array).all()
-    turned._turn.cache_clear()
+    turn = transposed_copy._turn(array.shape, array.strides, size)
+    assert turn is not None and (turn.sizes[-1] == transposed_copy._CHUNK) == bool(near)
+    assert (transposed_copy.in_order(array) == array).all()
+    transposed_copy._turn.cache_clear()
 
 
 def test_blocks_are_taken() -> None:
     """Neither the shape that a convolution brings, nor its way back, is left to NumPy."""
     nchw = elements((2, 64, 14, 14), 4)
     for array in (np.moveaxis(nchw, 1, -1), np.moveaxis(nchw.reshape(2, 14, 14, 64), -1, 1)):
-        assert turned._turn(array.shape, array.strides, 4) is not None
+        assert transposed_copy._turn(array.shape, array.strides, 4) is not None
 
 
 def test_what_is_in_order_stays() -> None:
-    array = turned.in_order(elements((4, 5), 4))
-    assert turned.in_order(array) is array
+    array = transposed_copy.in_order(elements((4, 5), 4))
+    assert transposed_copy.in_order(array) is array
 
 
 def test_few_elements_are_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code is compiled once so much was turned that it had been worth it."""
-    monkeypatch.setattr(turned, "_SOON", 1 << 12)
-    monkeypatch.setattr(turned, "_waited", {})
+    monkeypatch.setattr(transposed_copy, "_SOON", 1 << 12)
+    monkeypatch.setattr(transposed_copy, "_waited", {})
     compiled: list[int] = []
 
     def function(size: int) -> Callable[..., None]:
         compiled.append(size)
         return lambda *_: None
 
-    monkeypatch.setattr(turned, "_function", function)
+    monkeypatch.setattr(transposed_copy, "_function", function)
     array = elements((32, 32), 2).T
     for _ in range(3):  # 2048 bytes each
-        turned.copied_in_order(array)
+        transposed_copy.copied_in_order(array)
     assert compiled == [2]

@@ -12,7 +12,7 @@ from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.networks.types import is_float, label
 from simdnn.operators import windows
-from simdnn.operators.draft import Ending
+from simdnn.operators.graph_builder import Ending
 from simdnn.operators.table import call_of, shape_of
 from simdnn.operators.windows import axes_of, padding_around, spatial_rank
 from simdnn.primitives import Attr, Quant

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from isa_models.host import kept_files
-from isa_models.host.kept_files import keep, kept
+from isa_models.host import file_cache
+from isa_models.host.file_cache import keep, kept
 from isa_models.machines import toml_table
 from isa_models.machines.shipped import machine_file
 from isa_models.machines.toml_table import read_toml
@@ -40,9 +40,9 @@ loads = tomllib.loads
 def test_files_that_nobody_asks_for_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "simdnn" / "models").mkdir(parents=True)
-    for number in range(kept_files._MOST + 3):
+    for number in range(file_cache._MOST + 3):
         keep(f"{number}", b"data")
         os.utime(tmp_path / "simdnn" / f"{number}", (number, number))
         assert kept("0") == b"data"  # asked for each time
     names = {file.name for file in (tmp_path / "simdnn").iterdir()}
-    assert "models" in names and len(names) == kept_files._MOST + 1 and "0" in names and not {"1", "2", "3"} & names
+    assert "models" in names and len(names) == file_cache._MOST + 1 and "0" in names and not {"1", "2", "3"} & names

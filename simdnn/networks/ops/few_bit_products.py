@@ -15,7 +15,7 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
-from simdnn.networks.narrow import FORMS, Scales
+from simdnn.networks.narrow_weights import FORMS, Scales
 from simdnn.networks.ops.linear import converted, convolve, in_floats
 from simdnn.networks.ops.nbits import INTEGERS, CodeBlocks, as_library, by_floats, unpacked
 from simdnn.networks.ops.registry import need, operator
@@ -158,7 +158,7 @@ def matmul_blocks(
     """a x weights (K, N) of narrow floats, with one scale, one a column, or one for each run of k in a column.
 
     `common` is a factor of all sums. An attribute `dtype` names the type of codes that are bytes, as ONNX lacks it;
-    `source` the form that a is quantized to as it comes (`simdnn.networks.narrow`).
+    `source` the form that a is quantized to as it comes (`simdnn.networks.narrow_weights`).
     """
     if kind := node.text("dtype", ""):
         need(codes.dtype == np.uint8, f"{label(codes.dtype)} codes with dtype={kind!r}; u8 bytes of them are")

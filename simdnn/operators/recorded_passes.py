@@ -1,4 +1,4 @@
-"""Passes of a primitive's program as they are noted: what each reads and makes, and which go together in one kernel."""
+"""Passes of a primitive's program, recorded as they run: what each reads and makes, and which share a kernel."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _CONVERSION = {"input", "constant", "float", "mul"}  # steps of a value that is 
 
 
 @dataclass(eq=False)
-class NotedPass:
+class RecordedPass:
     """A pass: a formula over operands, which are arrays in memory or what other steps make; or, of a `kind`, one along
     `axes`.
     """
 
     call: Call
     made: Array
-    operands: tuple[Array | NotedPass, ...]
+    operands: tuple[Array | RecordedPass, ...]
     shapes: tuple[tuple[int, ...], ...]  # of the operands as they are read
     formula: Formula | None = None
     kind: str = ""
@@ -41,12 +41,12 @@ class NotedPass:
     order: str = ""
     pooling: PoolProblem | None = None  # of windows, whose padded source the operand is without padding
     counts: Array | None = None  # what their sums are divided by
-    readers: list[NotedPass] = field(default_factory=list)
+    readers: list[RecordedPass] = field(default_factory=list)
 
     @functools.cached_property
     def formula_steps(self) -> tuple[FormulaStep, ...]:
         assert self.formula is not None
-        types = [label(one.made.dtype if isinstance(one, NotedPass) else one.dtype) for one in self.operands]
+        types = [label(one.made.dtype if isinstance(one, RecordedPass) else one.dtype) for one in self.operands]
         return trace(self.formula, types).steps
 
     @functools.cached_property
@@ -64,7 +64,7 @@ class NotedPass:
         alike = all(shape == self.shape or prod(shape) == 1 for shape in self.shapes)
         converts = _CONVERSION.issuperset(step.op for step in self.formula_steps)
         as_many = all(one.size == self.size for one in self.readers)
-        inner = all(one.is_light for one in self.operands if isinstance(one, NotedPass))
+        inner = all(one.is_light for one in self.operands if isinstance(one, RecordedPass))
         return alike and inner and (as_many or converts)
 
     @property
@@ -92,12 +92,12 @@ class NotedPass:
 
 
 @dataclass
-class Fusing(Kernels):
-    """Kernels that note their steps: `steps` by where in memory they left what they made. `lanes` of f32 in their
+class RecordingKernels(Kernels):
+    """Kernels that record their steps: `steps` by where in memory they left what they made. `lanes` of f32 in their
     registers (0: of the widest).
     """
 
-    steps: dict[int, NotedPass] = field(default_factory=dict)
+    steps: dict[int, RecordedPass] = field(default_factory=dict)
     lanes: int = 0
 
     @functools.cached_property
@@ -115,7 +115,7 @@ class Fusing(Kernels):
         values: Values | None = None,
     ) -> Array:
         found = super().map(formula, *operands, dst=dst, name=name, values=values)
-        return self.noted(found, operands, formula=formula)
+        return self.recorded(found, operands, formula=formula)
 
     def reduce(
         self,
@@ -129,7 +129,7 @@ class Fusing(Kernels):
     ) -> Array:
         found = super().reduce(kind, x, axes, divisor, dst, order, values)
         along = tuple(a % x.ndim for a in axes) if x.ndim else ()
-        return self.noted(found, (x,), kind=kind, axes=along, divisor=divisor, order=order)
+        return self.recorded(found, (x,), kind=kind, axes=along, divisor=divisor, order=order)
 
     def pool(
         self,
@@ -140,19 +140,21 @@ class Fusing(Kernels):
         source: Array | None = None,
     ) -> Array:
         found = super().pool(problem, padded, counts, values, source)
-        return self.noted(found, (padded if source is None else source,), kind="pool", pooling=problem, counts=counts)
+        return self.recorded(
+            found, (padded if source is None else source,), kind="pool", pooling=problem, counts=counts
+        )
 
-    def noted(self, made: Array, operands: Sequence[Array], **what: Any) -> Array:
-        """`made`, by the call that was noted last."""
+    def recorded(self, made: Array, operands: Sequence[Array], **what: Any) -> Array:
+        """`made`, by the call that was recorded last."""
         if made.size:
             read = tuple(self.maker(a) for a in operands)
-            step = NotedPass(self.calls[-1], made, read, tuple(a.shape for a in operands), **what)
-            for one in dict.fromkeys(s for s in read if isinstance(s, NotedPass)):
+            step = RecordedPass(self.calls[-1], made, read, tuple(a.shape for a in operands), **what)
+            for one in dict.fromkeys(s for s in read if isinstance(s, RecordedPass)):
                 one.readers.append(step)
             self.steps[place_of(made)] = step
         return made
 
-    def maker(self, operand: Array) -> Array | NotedPass:
+    def maker(self, operand: Array) -> Array | RecordedPass:
         """The step that made an array, which is seen whole and in its order; else the array."""
         step = self.steps.get(place_of(operand))
         if step is None or step.made.size != operand.size or operand.dtype != step.made.dtype:
@@ -173,12 +175,12 @@ class PassGroup:
 
     size: int
     line: int | None = 0
-    steps: list[NotedPass] = field(default_factory=list)
+    steps: list[RecordedPass] = field(default_factory=list)
     before: set[PassGroup] = field(default_factory=set)  # whose values it reads
 
-    def takes(self, step: NotedPass) -> bool:
+    def takes(self, step: RecordedPass) -> bool:
         """Whether a step that reads what these make may be one of them."""
-        makers = [one for one in step.operands if isinstance(one, NotedPass) and one in self.steps]
+        makers = [one for one in step.operands if isinstance(one, RecordedPass) and one in self.steps]
         if self.line is None or any(one.dtype not in ("f32", "s32") for one in makers):
             return False  # or it is rounded on its way
         if step.kind:
@@ -186,25 +188,25 @@ class PassGroup:
         return step.size == self.size or self.line > 1 and step.size * self.line == self.size
 
     @property
-    def left(self) -> list[NotedPass]:
+    def left(self) -> list[RecordedPass]:
         """The steps whose values are read by others than these."""
         return [one for one in self.steps if not one.readers or not set(one.readers) <= set(self.steps)]
 
-    def is_wide(self, step: NotedPass) -> bool:
+    def is_wide(self, step: RecordedPass) -> bool:
         """Whether a step makes a value at each place of a line."""
         return not step.kind and step.size == self.size
 
 
-def grouped(steps: Sequence[NotedPass], in_lines: bool) -> list[PassGroup]:
+def grouped(steps: Sequence[RecordedPass], in_lines: bool) -> list[PassGroup]:
     """Steps in their order, each with those whose values it reads where it may; `in_lines`: along lines, too. Light
     ones that somebody reads are in none: who reads them works them out.
     """
     groups: list[PassGroup] = []
-    at: dict[NotedPass, PassGroup] = {}
+    at: dict[RecordedPass, PassGroup] = {}
     for step in steps:
         if step.is_light:
             continue
-        read = {at[one] for one in step.operands if isinstance(one, NotedPass) and one in at}
+        read = {at[one] for one in step.operands if isinstance(one, RecordedPass) and one in at}
         home = next((one for one in read if one.takes(step) and not any(one in other.before for other in read)), None)
         if home is None or step.kind and not in_lines:
             home = PassGroup(step.size)

@@ -29,9 +29,9 @@ OPSET = 21
 TYPES = ("f32", "bf16", "f16", "f8_e4m3", "f8_e5m2", "s8", "u8", "s32")
 STORED = (*TYPES, "s4", "u4", "f4_e2m1")  # and what a conversion alone reads and writes
 _BY_F16 = ("f8_e4m3", "f8_e5m2")
-#: functions of an element by oneDNN's names that ONNX's operators compute alike, or nearer: nodes of (draft, source,
+#: functions of an element by oneDNN's names that ONNX's operators compute alike, or nearer: nodes of (builder, source,
 #: alpha, beta)
-_ALIKE: dict[str, Callable[[Draft, str, float, float], str]] = {
+_ALIKE: dict[str, Callable[[GraphBuilder, str, float, float], str]] = {
     "relu": lambda c, x, a, b: c.add("LeakyRelu", x, alpha=a) if a else c.add("Relu", x),
     "abs": lambda c, x, a, b: c.add("Abs", x),
     "sqrt": lambda c, x, a, b: c.add("Sqrt", x),
@@ -41,7 +41,7 @@ _ALIKE: dict[str, Callable[[Draft, str, float, float], str]] = {
     "clip": lambda c, x, a, b: c.add("Clip", x, c.number(a), c.number(b)),
     "clip_v2": lambda c, x, a, b: c.add("Clip", x, c.number(a), c.number(b)),
 }
-#: and those that have formulas of its own (`simdnn.networks.ops.eltwise`)
+#: and those that have formulas of its own (`simdnn.networks.ops.onednn_eltwise`)
 _OWN = (
     *("tanh", "elu", "logistic", "exp", "gelu_tanh", "gelu_erf", "swish", "mish", "soft_relu", "pow"),
     *("linear", "hardsigmoid", "hardswish"),
@@ -112,7 +112,7 @@ class Ending(Followed):
 
 
 @dataclass
-class Draft(Followed):
+class GraphBuilder(Followed):
     """A program over sources in the types that the caller gives; `form` as `Ending` has it."""
 
     sources: dict[str, Array]
@@ -125,7 +125,7 @@ class Draft(Followed):
         return self._node(op, "", inputs, attributes)
 
     def own(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """A node of this package's (`simdnn.networks.ops.eltwise`)."""
+        """A node of this package's (`simdnn.networks.ops.onednn_eltwise`)."""
         return self._node(op, OWN, inputs, attributes)
 
     def several(self, op: str, count: int, *inputs: str, **attributes: Any) -> tuple[str, ...]:

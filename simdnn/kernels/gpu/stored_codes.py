@@ -1,6 +1,6 @@
 """Weights stored as floats of at most a byte on GPUs: how their codes lie in memory.
 
-Kernels decode by the fields of a wider float (`simdnn.kernels.common.narrow`).
+Kernels decode by the fields of a wider float (`simdnn.kernels.common.narrow_floats`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.narrow import NARROW
+from simdnn.kernels.common.narrow_floats import NARROW
 
 
 def codes_type(dtype: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simdnn
-from simdnn.networks import mixed, quantize, shelf
+from simdnn.networks import large_tensors, mixed, quantize
 from simdnn.networks.memo import Memo
 from simdnn.networks.modes import Calibrated, in_recipe
 from simdnn.networks.precision import MODES, recipe
@@ -61,7 +61,7 @@ def test_recipes_from_a_shelf_are_those_without_one(monkeypatch: pytest.MonkeyPa
     assert len(shared.mixable.model.SerializeToString()) < 5000 < len(MODEL.SerializeToString())
     found = [(outputs(shared, modes, memo), subject.onnx(modes)) for modes in RECIPES]
     again = [outputs(shared, modes) for modes in RECIPES]
-    monkeypatch.setattr(mixed, "Shelf", lambda: shelf.Shelf(least=1 << 40))
+    monkeypatch.setattr(mixed, "Shelf", lambda: large_tensors.Shelf(least=1 << 40))
     for modes, (values, made), second in zip(RECIPES, found, again, strict=True):
         alone, theirs = Calibrated(MODEL, [FEED]), ModelSubject(MODEL, ZEN4, [FEED], [FEED])
         assert len(alone.mixable.model.SerializeToString()) > 5000
@@ -84,7 +84,7 @@ def test_weights_are_stored_once_in_each_form(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_was_made_is_forgotten_beyond_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf, "_MOST", 1)
+    monkeypatch.setattr(large_tensors, "_MOST", 1)
     shared = Calibrated(MODEL, [FEED])
     wanted = outputs(shared, RECIPES[0])
     assert len(shared.mixable.shelf._made) == 3

@@ -1,10 +1,10 @@
-"""Codes of floats of at most a byte in 16-bit lanes, made f16 by arithmetic (`simdnn.kernels.common.narrow`)."""
+"""Codes of floats of at most a byte in 16-bit lanes, made f16 by arithmetic (`simdnn.kernels.common.narrow_floats`)."""
 
 from __future__ import annotations
 
 from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.common.narrow import Fields
+from simdnn.kernels.common.narrow_floats import Fields
 from simdnn.program.records import Register
 
 

@@ -12,7 +12,7 @@ import pytest
 import simdnn
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common import kept, pack
+from simdnn.kernels.common import pack, weight_cache
 
 RNG = np.random.default_rng(0)
 SRC = RNG.integers(0, 256, (9, 200), np.uint8)
@@ -30,11 +30,11 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Array]]:
         return own(weights, layout)
 
     monkeypatch.setattr(pack, "pack", noted)
-    monkeypatch.setattr(kept, "_LEAST", 1 << 13)
+    monkeypatch.setattr(weight_cache, "_LEAST", 1 << 13)
     monkeypatch.setattr(importlib.import_module("simdnn.primitives.reorder"), "_LEAST", 1 << 16)  # NumPy packs fewer
     for name in ("_known", "_met"):
-        monkeypatch.setattr(kept, name, OrderedDict())
-    monkeypatch.setattr(kept, "_held", 0)
+        monkeypatch.setattr(weight_cache, name, OrderedDict())
+    monkeypatch.setattr(weight_cache, "_held", 0)
     yield seen
 
 
@@ -46,7 +46,7 @@ def test_weights_that_are_known_are_packed_once(packed: list[Array]) -> None:
     weights = WEIGHTS.copy()
     first = product(weights)
     np.testing.assert_array_equal(first, SRC.astype(int) @ weights)
-    assert not kept._known  # met once
+    assert not weight_cache._known  # met once
     for _ in range(3):
         np.testing.assert_array_equal(first, product(weights.copy()))
     assert len(packed) == 2
@@ -79,13 +79,13 @@ def test_sums_of_weights_are_those_of_the_weights() -> None:
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "_MOST", 100_000)
-    monkeypatch.setattr(kept, "_FEW", 5)
+    monkeypatch.setattr(weight_cache, "_MOST", 100_000)
+    monkeypatch.setattr(weight_cache, "_FEW", 5)
     for number in range(6):
         for _ in range(2):
             product(np.roll(WEIGHTS, number))
-        assert kept._held == sum(known.nbytes for known in kept._known.values()) <= 100_000
-    assert len(kept._known) == 1 and len(kept._met) == 5
+        assert weight_cache._held == sum(known.nbytes for known in weight_cache._known.values()) <= 100_000
+    assert len(weight_cache._known) == 1 and len(weight_cache._met) == 5
 
 
 def test_reordered_weights_are_unpacked_once(packed: list[Array], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,9 +122,9 @@ def test_weights_that_change_are_packed_by_a_program_in_time(packed: list[Array]
 
 def test_weights_of_a_model_are_known_however_they_are_turned(packed: list[Array]) -> None:
     """They are not compared, and a view is another matrix than what it views."""
-    stored, before = WEIGHTS.T.copy(), set(kept._fixed.values())
-    kept.fix(stored)
-    own = set(kept._fixed.values()) - before
+    stored, before = WEIGHTS.T.copy(), set(weight_cache._fixed.values())
+    weight_cache.fix(stored)
+    own = set(weight_cache._fixed.values()) - before
     with pytest.raises(ValueError, match="read-only"):
         stored[0, 0] = 1
     for _ in range(4):
@@ -136,7 +136,7 @@ def test_weights_of_a_model_are_known_however_they_are_turned(packed: list[Array
     assert len(packed) == 4
     del stored, half  # its memory may be another array's next
     gc.collect()
-    assert own and own.isdisjoint(kept._fixed.values())
+    assert own and own.isdisjoint(weight_cache._fixed.values())
 
 
 def test_weights_in_bytes_are_not_compared(packed: list[Array], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_weights_in_bytes_are_not_compared(packed: list[Array], monkeypatch: pyt
     for number in range(2):
         weights = np.frombuffer((WEIGHTS + number).tobytes(), np.int8).reshape(WEIGHTS.shape)
         with monkeypatch.context() as patch:
-            patch.setattr(kept, "_compare", None)
+            patch.setattr(weight_cache, "_compare", None)
             for _ in range(3):
                 np.testing.assert_array_equal(product(weights[:, 1:]), SRC.astype(int) @ weights[:, 1:])
         del weights

@@ -10,7 +10,7 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.epilogue import Decompression, Epilogue, Parameters
-from simdnn.kernels.common.narrow import NARROW, Narrow
+from simdnn.kernels.common.narrow_floats import NARROW, Narrow
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.libraries import Library

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 
 from isa_models.algebra import Value
-from isa_models.gpu.blocks import BlockForm, block_of
+from isa_models.gpu.block_forms import BlockForm, block_of
 from isa_models.gpu.naming import Naming
 from isa_models.instruction import FORMS, GPU_REGISTRY
 from isa_models.intel_gpu.dpas import DEPTH, Shape, multiply
