@@ -35,7 +35,7 @@ from simdnn.networks.narrow_weights import NarrowForm, Scales
 from simdnn.networks.plain_weights import layout_of
 from simdnn.networks.types import bits, is_float, label
 from simdnn.primitives import Attr
-from simdnn.primitives.convolution import convolution_on
+from simdnn.primitives.convolution import ConvolutionCall, convolution_on
 from simdnn.primitives.estimate import estimate_on
 from simdnn.primitives.matmul import matmul_on
 from simdnn.primitives.result import Estimate, Result
@@ -279,7 +279,8 @@ class Kernels:
         engine = self._engine(
             mb * oc * prod(deep) * ih * iw * weights[0].size, src.shape, src.dtype, weights.shape, weights.dtype
         )
-        result = convolution_on(replace(target, engine=engine), src, weights, bias, dst, attr, **options, into=into)
+        call = ConvolutionCall(src, weights, bias, dst, attr, into=into, **options)
+        result = convolution_on(replace(target, engine=engine), call)
         self._noted(result, weights)
         return result.output
 

@@ -27,15 +27,11 @@ Left = tuple[slice, ...]  # runs of elements
 _found: dict[tuple[str, str], Left | None] = {}
 
 
-def written_whole(program: Program, tensor: Tensor) -> bool:
-    """Whether each run of a program writes every element of a large output, and reads what it wrote at most; or all of
-    a tensor that one part of it leaves to those behind.
-    """
-    return left_out(program, tensor) == ()
-
-
 def left_out(program: Program, tensor: Tensor) -> Left | None:
-    """The elements that runs do not write so, where they are few runs; None where all have to be zeros ahead."""
+    """The elements of a large output that a run of a program does not write before it reads them, where they are few
+    runs of elements; None where all have to be zeros ahead. Of a scratch tensor: those that the part of the program
+    ahead of its first read leaves out.
+    """
     if tensor.kind not in ("output", "scratch") or tensor.nbytes < _LEAST:
         return None
     key = program.signature, tensor.name

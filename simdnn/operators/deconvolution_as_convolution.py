@@ -17,7 +17,7 @@ from simdnn.operators.table import call_of, shape_of
 from simdnn.operators.windows import axes_of, padding_around, spatial_rank
 from simdnn.primitives import Attr, Quant
 from simdnn.primitives.checks import integer
-from simdnn.primitives.convolution import convolution_on
+from simdnn.primitives.convolution import ConvolutionCall, convolution_on
 from simdnn.primitives.estimate import estimate_on
 from simdnn.primitives.result import Estimate, Result
 from simdnn.primitives.run import Target
@@ -49,7 +49,8 @@ def run(sources: Data, options: Data, end: Ending, target: Target) -> Result:
     turned = np.ascontiguousarray(np.flip(weights, tuple(spatial)))
     groups = shared["groups"]
     turned = turned.reshape(groups, -1, *weights.shape[1:]) if groups > 1 else turned
-    found = convolution_on(target, src, turned, sources.get("bias"), **shared, into=end.into, turned=True)
+    call = ConvolutionCall(src, turned, sources.get("bias"), **shared, into=end.into, turned=True)
+    found = convolution_on(target, call)
     return replace(found, library=_named(src, weights, found.library, target))
 
 

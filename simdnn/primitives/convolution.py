@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from os import PathLike
+from typing import NamedTuple
 
 import numpy as np
 
@@ -83,68 +84,48 @@ def convolution(
     >>> r.output.shape, r.output[0, 0, :2, :2].tolist()
     ((1, 32, 6, 6), [[64.0, 96.0], [96.0, 144.0]])
     """
-    target = Target.of(machine, isa, threads, engine, dispatch)
-    return convolution_on(
-        target,
-        src,
-        weights,
-        bias,
-        dst,
-        attr,
-        (src_tag, wei_tag, dst_tag),
-        into,
-        strides=strides,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
-    )
+    tags = src_tag, wei_tag, dst_tag
+    call = ConvolutionCall(src, weights, bias, dst, attr, tags, into, strides, padding, dilation, groups)
+    return convolution_on(Target.of(machine, isa, threads, engine, dispatch), call)
 
 
-def convolution_on(
-    target: Target,
-    src: Array,
-    weights: Array | Reordered,
-    bias: Array | None = None,
-    dst: str | None = None,
-    attr: Attr | None = None,
-    tags: tuple[str, str, str] = ("any", "any", "any"),
-    into: Array | None = None,
-    *,
-    strides: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-    turned: bool = False,
-) -> Result:
-    """`convolution` for who has checked once where it runs; `tags` of source, weights and destination. `turned`: of a
-    transposed convolution.
+class ConvolutionCall(NamedTuple):
+    """The arguments of `convolution` as its caller writes them, but for where it runs; `tags` of source, weights and
+    destination. `turned`: of a transposed convolution.
     """
-    taps = strides, padding, dilation, groups, turned
-    kind = kind_of_call(target, src, weights, bias, into, attr, dst, exact(tags), exact(taps))
-    ready = prepared(kind, lambda: _prepared(target, src, weights, bias, dst, attr, tags, into, *taps))
-    return ready.run(src, known_or_plain(weights), bias)
+
+    src: Array
+    weights: Array | Reordered
+    bias: Array | None = None
+    dst: str | None = None
+    attr: Attr | None = None
+    tags: tuple[str, str, str] = ("any", "any", "any")
+    into: Array | None = None
+    strides: int | Sequence[int] = 1
+    padding: int | Sequence[int] = 0
+    dilation: int | Sequence[int] = 1
+    groups: int = 1
+    turned: bool = False
+
+    def kind(self, target: Target) -> Hashable:
+        """All that the decisions of a call go by."""
+        taps = self.strides, self.padding, self.dilation, self.groups, self.turned
+        operands = self.src, self.weights, self.bias, self.into
+        return kind_of_call(target, *operands, self.attr, self.dst, exact(self.tags), exact(taps))
 
 
-def _prepared(
-    target: Target,
-    src: Array,
-    weights: Array | Reordered,
-    bias: Array | None,
-    dst: str | None,
-    attr: Attr | None,
-    tags: tuple[str, str, str],
-    into: Array | None,
-    strides: int | Sequence[int],
-    padding: int | Sequence[int],
-    dilation: int | Sequence[int],
-    groups: int,
-    turned: bool,
-) -> Prepared:
+def convolution_on(target: Target, call: ConvolutionCall) -> Result:
+    """`convolution` for who has checked once where it runs."""
+    ready = prepared(call.kind(target), lambda: _prepared(target, call))
+    return ready.run(call.src, known_or_plain(call.weights), call.bias)
+
+
+def _prepared(target: Target, call: ConvolutionCall) -> Prepared:
     """The primitive made ready for any numbers, or the refusal."""
-    values, wei = plain_of(weights)
+    src, (values, wei) = call.src, plain_of(call.weights)
     types = arrays.type_of("src", src), wei
-    spatial = 3 if src.ndim == 5 else 1 if src.ndim == 3 and _of_lines(values, groups) else 2
-    taps = Taps.of(strides, padding, dilation, groups, spatial, turned)
+    spatial = 3 if src.ndim == 5 else 1 if src.ndim == 3 and _of_lines(values, call.groups) else 2
+    taps = Taps.of(call.strides, call.padding, call.dilation, call.groups, spatial, call.turned)
     dims = ("N", "IC", *("ID", "IH", "IW")[3 - spatial :])
     arrays.check_shape("src", src, dims, "; one image is src[None]" if src.ndim == 3 else "")
     oihw = _oihw(values, taps.groups, spatial)
@@ -158,17 +139,17 @@ def _prepared(
             f"src has {counted(ic, 'channel')}, but weights {values.shape} with groups={taps.groups} take "
             f"{group_ic} x {taps.groups} = {wanted}{last}"
         )
-    bias = arrays.bias_of(bias)
+    bias = arrays.bias_of(call.bias)
     sizes = dict(zip(CONV_SIZES, (mb, ic, *image[-2:], oc, *kernel[-2:]), strict=True))
     sizes |= {"id": image[0], "kd": kernel[0]} if spatial == 3 else {}
-    given = resolved(conv_shape(sizes, taps, *types), attr, target)
+    given = resolved(conv_shape(sizes, taps, *types), call.attr, target)
     need_values(given)
-    problem, parameters = problem_of(sizes, taps, given, dst, bias, tags, target)
+    problem, parameters = problem_of(sizes, taps, given, call.dst, bias, call.tags, target)
     arrays.check_memory(tensors(problem))
     shape = (mb, oc, problem.ow) if spatial == 1 else ()
-    parameters = with_operands(parameters, given.post_ops, problem, into, shape)
+    parameters = with_operands(parameters, given.post_ops, problem, call.into, shape)
     choice = choice_of(problem, target, given)
-    check_reordered(weights, choice, target)
+    check_reordered(call.weights, choice, target)
     return Prepared(choice, target, given, parameters, src.shape, oihw, shape)
 
 

@@ -24,7 +24,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
-from isa_models.machines.cpu_record import CacheLevel, Machine
+from isa_models.machines.cpu_record import Machine
 from isa_models.machines.provenance import Confidence
 from simdnn.program.records import Loop, Program, Straight
 from simdnn.timing.bundles import Dims, Lines
@@ -252,16 +252,6 @@ def _kind_of(forms: _Walks) -> KindOfCode:
     tiles = any([tile for tile, _, _ in forms.kinds])
     bits = 512 if tiles else max([width for _, width, _ in forms.kinds], default=128)
     return KindOfCode(bits, any([sums and width >= bits for _, width, sums in forms.kinds]), tiles)
-
-
-def misses(tree: Region, cache: CacheLevel, cold: Collection[str] | None = None, whole: Region | None = None) -> Lines:
-    """Lines that a cache fetches for one run, and lines that it writes back.
-
-    The run before left behind what stays, except for the tensors named in `cold` (None: all of them): what stays of the
-    `whole`, and the tree is a part of that.
-    """
-    (missed,) = Fetched(tree, (cache,), cold, whole).missed
-    return missed
 
 
 def fits(part: Region, capacity_bytes: int) -> bool:

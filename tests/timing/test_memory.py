@@ -19,12 +19,13 @@ from simdnn.kernels.common.epilogue import Epilogue
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.x86.rows import KERNELS
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
+from simdnn.timing.bundles import Lines
 from simdnn.timing.cpu.walk import core_time
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.fetched import Fetched
 from simdnn.timing.flows import APART, TILED, TILED_ASKED, WALKED, Flows
-from simdnn.timing.footprint import Accesses, crossing, distinct_lines, moves_in_lines, parts
-from simdnn.timing.memory import borrowed, misses, transfers
+from simdnn.timing.footprint import Accesses, Region, crossing, distinct_lines, moves_in_lines, parts
+from simdnn.timing.memory import borrowed, transfers
 from simdnn.timing.phases import phases
 from simdnn.timing.tile_rows import TileRows
 from tests.effort import examples
@@ -116,6 +117,12 @@ def lines_touched(program: Program) -> Iterator[tuple[str, int]]:
                     yield memory.tensor, line
 
     return run(program.body, {})
+
+
+def misses(tree: Region, cache: CacheLevel) -> Lines:
+    """Lines that a cache fetches in one run, as the clock counts them."""
+    (missed,) = Fetched(tree, (cache,), None).missed
+    return missed
 
 
 def lru_misses(program: Program, capacity_bytes: int, ways: int = 0) -> int:

@@ -5,7 +5,7 @@ there): MultiHeadAttention, GroupQueryAttention, and the rotations of RotaryEmbe
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -120,48 +120,86 @@ def group_query_attention(
     need(not any(a is not None for a in more), "scales of keys and values, or weights of their norms; none work")
     if wanted(node, 3):
         raise Unimplemented("scores as an output of GroupQueryAttention; outputs of values work")
-    batch, steps, width = query.shape
-    heads, groups = node.integer("num_heads"), node.integer("kv_num_heads")
-    size = width // (heads + 2 * groups if key is None else max(1, heads))
-    need(heads > 0 and groups > 0 and heads % groups == 0, f"{heads} heads by {groups} of keys")
-    if key is None or value is None:
-        query, key, value = _parted(k, query, [n * size for n in (heads, groups, groups)])
-    query, key, value = split(k, query, heads), split(k, key, groups), split(k, value, groups)
-    ahead = 0 if past_key is None else past_key.shape[2]
-    total = int(longest.reshape(-1)[0]) if k.values else ahead + steps
-    ends_at = lengths.reshape(-1).astype(int) + 1 if k.values else np.full(batch, total)
-    first_call = total == steps
-    before = np.zeros(batch, int) if first_call else ends_at - steps
+    batch, steps, _ = query.shape
+    query, key, value = _group_heads(k, node, query, key, value)
+    groups = key.shape[1]
+    here = ImagePlaces.of(k, lengths, longest, 0 if past_key is None else past_key.shape[2], batch, steps)
     if node.integer("do_rotary", 0):
         assert cosines is not None and sines is not None
-        at = places if places is not None else before[:, None] + np.arange(steps)
+        at = places if places is not None else here.before[:, None] + np.arange(steps)
         interleaved = bool(node.integer("rotary_interleaved", 0))
         query, key = (rotated(k, a, at, cosines, sines, interleaved) for a in (query, key))
         if node.get(HALVES):
             query, key = rounded(k, query), rounded(k, key)
-    kept = tuple(_kept(k, past, new, before, max(ahead, total)) for past, new in ((past_key, key), (past_value, value)))
+    kept = tuple(_kept(k, past, new, here) for past, new in ((past_key, key), (past_value, value)))
+    form = _group_form(node, query, groups, added, sink)
+    given = (grouped(k, query, groups), *(view(k, a, (batch * groups, 1, *a.shape[2:])) for a in kept))
+    return _outputs(node, joined(k, _by_lengths(k, node, form, given, here, steps), batch), *kept)
+
+
+@dataclass(frozen=True)
+class ImagePlaces:
+    """The places of each image: `ends` with the new steps, `before` without them; `most` that arrays of keys hold."""
+
+    ends: Array
+    before: Array
+    most: int
+    total: int  # places of the longest image
+
+    @staticmethod
+    def of(k: Kernels, lengths: Array, longest: Array, ahead: int, batch: int, steps: int) -> ImagePlaces:
+        """The places of `batch` images by a node's inputs, `ahead` in the past arrays; without values all are alike."""
+        total = int(longest.reshape(-1)[0]) if k.values else ahead + steps
+        ends = lengths.reshape(-1).astype(int) + 1 if k.values else np.full(batch, total)
+        first_call = total == steps
+        return ImagePlaces(ends, np.zeros(batch, int) if first_call else ends - steps, max(ahead, total), total)
+
+    def alike(self) -> list[tuple[int, int]]:
+        """Runs of images that are worked out together: all where they are equally long, else one after the other."""
+        if len(set(self.ends.tolist())) == 1:
+            return [(0, len(self.ends))]
+        return [(i, i + 1) for i in range(len(self.ends))]
+
+
+def _group_heads(k: Kernels, node: Node, query: Array, key: Array | None, value: Array | None) -> Iterable[Array]:
+    """Queries, keys and values (images, heads or groups, steps, size), from three tensors or from one that has all."""
+    heads, groups = node.integer("num_heads"), node.integer("kv_num_heads")
+    need(heads > 0 and groups > 0 and heads % groups == 0, f"{heads} heads by {groups} of keys")
+    if key is None or value is None:
+        size = query.shape[2] // (heads + 2 * groups)
+        query, key, value = _parted(k, query, [n * size for n in (heads, groups, groups)])
+    return split(k, query, heads), split(k, key, groups), split(k, value, groups)
+
+
+def _group_form(node: Node, query: Array, groups: int, added: Array | None, sink: Array | None) -> AttentionForm:
+    """What becomes of the scores of queries by heads: scale, cap, what is added, and a sink of the softmax."""
+    batch, heads, _, size = query.shape
     onto = () if added is None else (over_groups(added, batch, heads, groups),)
     own = None if sink is None else np.tile(sink.reshape(groups, -1), (batch, 1))[..., None, None]
     if sink is None and node.integer("smooth_softmax", 0):
         own = np.zeros((1, 1, 1, 1), F32)
-    form = AttentionForm(scale_of(node, size), onto, cap=node.number("softcap", 0.0), sink=own, inverse=True)
-    given = (grouped(k, query, groups), *(view(k, a, (batch * groups, 1, *a.shape[2:])) for a in kept))
-    seen_from = node.integer("local_window_size", -1)
-    plain = not form.cap and own is None and not node.get(HALVES)
-    tiled = k.runs_models and total > 1 and plain
+    return AttentionForm(scale_of(node, size), onto, cap=node.number("softcap", 0.0), sink=own, inverse=True)
+
+
+def _by_lengths(
+    k: Kernels, node: Node, form: AttentionForm, given: tuple[Array, ...], here: ImagePlaces, steps: int
+) -> Array:
+    """The outputs of all images: of queries, keys and values by groups, those of equal length together."""
+    groups = len(given[0]) // len(here.ends)
+    window = node.integer("local_window_size", -1)
+    plain = not form.cap and form.sink is None and not node.get(HALVES)
+    tiled = k.runs_models and here.total > 1 and plain
 
     def of_images(first: int, last: int) -> Array:
-        """The outputs of images of equal length."""
-        part, reach, past = slice(first * groups, last * groups), int(ends_at[first]), int(before[first])
-        one = _part(form, part, reach, _seen(steps, reach, past, seen_from))
+        part, reach, past = slice(first * groups, last * groups), int(here.ends[first]), int(here.before[first])
+        one = _part(form, part, reach, _seen(steps, reach, past, window))
         mine = (given[0][part], given[1][part, :, :reach], given[2][part, :, :reach])
         if not tiled:
             return attended(k, *mine, one)[0]
         return of_one_query(k, *mine, one) if steps == 1 else in_tiles(k, *mine, one, past)
 
-    found = [of_images(first, last) for first, last in _alike(ends_at)]
-    whole = found[0] if len(found) == 1 else _stacked(k, found)
-    return _outputs(node, joined(k, whole, batch), *kept)
+    outputs = [of_images(first, last) for first, last in here.alike()]
+    return outputs[0] if len(outputs) == 1 else _stacked(k, outputs)
 
 
 def _parted(k: Kernels, packed: Array, widths: list[int]) -> Iterable[Array]:
@@ -178,13 +216,6 @@ def _stacked(k: Kernels, parts: list[Array]) -> Array:
     return shadow((sum(len(part) for part in parts), *parts[0].shape[1:]), F32)
 
 
-def _alike(ends: Array) -> list[tuple[int, int]]:
-    """Runs of images that are worked out together: all where they are equally long, else one after the other."""
-    if len(set(ends.tolist())) == 1:
-        return [(0, len(ends))]
-    return [(i, i + 1) for i in range(len(ends))]
-
-
 def _part(form: AttentionForm, part: slice, reach: int, seen: Array) -> AttentionForm:
     """The form of some images, of the places that they have."""
     added = tuple((a if len(a) == 1 else a[part])[..., :reach] for a in form.added)
@@ -199,13 +230,13 @@ def _seen(steps: int, reach: int, past: int, window: int) -> Array:
     return (places <= own) & ((places > np.minimum(own, reach - 1) - window) if window >= 0 else True)
 
 
-def _kept(k: Kernels, past: Array | None, new: Array, before: Array, places: int) -> Array:
+def _kept(k: Kernels, past: Array | None, new: Array, here: ImagePlaces) -> Array:
     """Keys or values for later steps, (images, groups, places, size): of each image earlier places, then new ones."""
     batch, groups, steps, size = new.shape
     if not k.values:
-        return k.moved(shadow((batch, groups, places, size), F32))
-    found = np.zeros((batch, groups, places, size), F32)
-    for image, start in enumerate(before):
+        return k.moved(shadow((batch, groups, here.most, size), F32))
+    found = np.zeros((batch, groups, here.most, size), F32)
+    for image, start in enumerate(here.before):
         if past is not None:
             found[image, :, :start] = past[image, :, :start]
         found[image, :, start : start + steps] = new[image]
