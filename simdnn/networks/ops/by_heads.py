@@ -172,7 +172,7 @@ def _group_heads(k: Kernels, node: Node, query: Array, key: Array | None, value:
 
 
 def _group_form(node: Node, query: Array, groups: int, added: Array | None, sink: Array | None) -> AttentionForm:
-    """What becomes of the scores of queries by heads: scale, cap, what is added, and a sink of the softmax."""
+    """The form of attention over queries by heads: the scale and cap of scores, addends, a sink of the softmax."""
     batch, heads, _, size = query.shape
     onto = () if added is None else (over_groups(added, batch, heads, groups),)
     own = None if sink is None else np.tile(sink.reshape(groups, -1), (batch, 1))[..., None, None]
