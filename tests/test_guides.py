@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md's guides followed literally: a GPU generation of each vendor, an ISA extension, a mode, in a copy."""
+"""CONTRIBUTING.md's guides followed literally, in a copy: an instruction, a GPU generation of each vendor …"""
 
 from __future__ import annotations
 
@@ -24,19 +24,31 @@ def section(title: str) -> list[tuple[str, str, str]]:
     return [(language, where, textwrap.dedent(block)) for language, where, block in BLOCK.findall(text)]
 
 
-def written_into(path: Path, name: str, text: str) -> None:
-    """The text at the end of what a module assigns to a name, or in place of that where it assigns the name itself."""
+def written(path: Path, kind: str, name: str, text: str) -> None:
+    """The text at the "end" of a module, or "ahead" of what it assigns to a name, or "into" the end of that; in its
+    place where the text assigns the name itself.
+    """
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    nodes = (node for node in ast.parse("".join(lines)).body if isinstance(node, ast.Assign | ast.AnnAssign))
+    if kind == "end":
+        lines += ["\n\n", text]
+    else:
+        start, end = assigned("".join(lines), name)
+        first = start if kind == "ahead" or text.startswith(name) else end - 1
+        lines[first : end if text.startswith(name) else first] = [text]
+    path.unlink()  # a link to this repository's own
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def assigned(text: str, name: str) -> tuple[int, int]:
+    """The first line, from 0 on, of what a module assigns to a name, and the one behind its last."""
+    nodes = (node for node in ast.parse(text).body if isinstance(node, ast.Assign | ast.AnnAssign))
     targets = ((node, node.targets[0] if isinstance(node, ast.Assign) else node.target) for node in nodes)
     ((start, end),) = [
         (node.lineno - 1, node.end_lineno or 0)
         for node, target in targets
         if isinstance(target, ast.Name) and target.id == name
     ]
-    lines[start if text.startswith(name) else end - 1 : end if text.startswith(name) else end - 1] = [text]
-    path.unlink()  # a link to this repository's own
-    path.write_text("".join(lines), encoding="utf-8")
+    return start, end
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +60,16 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("title", ["Add a GPU generation", "Add an ISA extension", "Add a precision mode"])
+@pytest.mark.parametrize(
+    "title",
+    [
+        "Add an instruction",
+        "Add a GPU generation",
+        "Add an ISA extension",
+        "Add a kernel",
+        "Add a precision mode",
+    ],
+)
 def test_a_guide_does_what_it_says(title: str, copy: Path) -> None:
     blocks = section(title)
     session = "".join(text for _, where, text in blocks if not where)
@@ -57,9 +78,9 @@ def test_a_guide_does_what_it_says(title: str, copy: Path) -> None:
         kind, _, place = where.partition("=")
         if kind == "file":
             (copy / place).write_text(text, encoding="utf-8")
-        elif kind == "into":
+        elif kind:
             path, _, name = place.partition(":")
-            written_into(copy / path, name, text)
+            written(copy / path, kind, name, text)
     (copy / "session.txt").write_text(session)
     code = [sys.executable, "-m", "doctest", "session.txt"]
     env = {"PYTHONPATH": str(copy), "PATH": "/usr/bin:/bin", "HOME": str(copy)}
