@@ -13,7 +13,7 @@ import pandas as pd
 WIDTH = 80
 _ROWS = 20
 _TEXT = 16  # characters that a column of text keeps at least
-_STRINGS = pd.array([], dtype="str")
+_STRINGS = pd.Series([], dtype="str").array  # pd.array of it would be fixed in width before pandas 3
 
 
 class ShownFrame(pd.DataFrame):

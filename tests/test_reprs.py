@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -100,6 +102,21 @@ def test_frames_show_their_point_on_80_columns() -> None:
     again = pickle.loads(pickle.dumps(fast.dispatch))
     assert repr(again) == repr(fast.dispatch)
     assert fast.dispatch.shape[1] == 5
+
+
+def test_frames_hold_whole_texts_where_pandas_keeps_them_as_objects() -> None:
+    """As pandas 2 does, which an option of pandas 3 brings back: texts were cut to their first letter."""
+    code = """
+import pandas as pd
+pd.set_option("future.infer_string", False)
+import simdnn
+found = simdnn.estimate("matmul", m=8, n=64, k=64, dt="u8:s8:s32", machine="skx")
+print(found.implementation in found.dispatch["implementation"].tolist())
+"""
+    if pd.__version__.startswith("2."):
+        code = code.replace('pd.set_option("future.infer_string", False)', "")
+    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+    assert ran.stdout == "True\n", ran.stderr
 
 
 def test_parts_of_frames_print_like_the_whole() -> None:

@@ -30,7 +30,7 @@ from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode, check_filters,
 from simdnn.networks.quantize import STORING, Ranges, quantize_onnx, ranges_of, why_floats
 from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.networks.runner import Frames, InMode, Row, check_scoped, computed, run_modes
-from simdnn.networks.types import is_float
+from simdnn.networks.types import is_float, number
 from simdnn.primitives import Attr
 from simdnn.progress import Progress
 
@@ -168,9 +168,7 @@ def at_work(
 
 def _holds(model: onnx.ModelProto, dtype: str) -> bool:
     """Whether a parameter has a type, or a cast gives it."""
-    import onnx
-
-    wanted = onnx.helper.np_dtype_to_tensor_dtype(fmt(dtype).dtype)
+    wanted = number(fmt(dtype).dtype)
     casts = (node for node in model.graph.node if node.op_type == "Cast")
     given = (attribute.i for node in casts for attribute in node.attribute if attribute.name == "to")
     return wanted in {*(values.data_type for values in model.graph.initializer), *given}
