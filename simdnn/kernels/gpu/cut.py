@@ -23,6 +23,7 @@ class Cut:
     n: int
     tile: Tile
     batch: Batch
+    cycles: float = 0.0  # of its products, by rates alone (`choose_tile`)
 
     @property
     def block(self) -> Block:

@@ -177,17 +177,17 @@ class Budget:
 
 def choose_tile(
     machine: GpuMachine, blocks: Blocks, m: int, n: int, k: int, budget: Budget | None = None, batch: int = 1
-) -> Tile:
-    """The tile of the least time, by rates alone: pipes, L1, L2, DRAM, and how evenly groups fill the cores.
+) -> tuple[Tile, float]:
+    """The tile of the least time and its cycles, by rates alone: pipes, L1, L2, DRAM, how evenly groups fill the cores.
 
     `blocks`: those that there are, each with the workgroups' rows and columns that a library has kernels for; a problem
     too small for all of them has others.
     """
     budget = budget or Budget()
     for allowed in (blocks, tuple((block, ()) for block, _ in blocks)):
-        tile = _tiles(machine, allowed, budget).fastest(m, n, k, batch)
-        if tile:
-            return tile
+        found = _tiles(machine, allowed, budget).fastest(m, n, k, batch)
+        if found:
+            return found
     block = blocks[0][0]
     raise OutOfRegisters(f"no tile of {block.m}x{block.n} blocks leaves {budget.registers} registers of a thread")
 
@@ -200,8 +200,8 @@ class _Tiles:
     tiles: tuple[Tile, ...]
     figures: npt.NDArray[np.float64]  # a column for each tile: `_figures`
 
-    def fastest(self, m: int, n: int, k: int, batch: int) -> Tile | None:
-        """The tile of the least time; None where all are too large for the problem."""
+    def fastest(self, m: int, n: int, k: int, batch: int) -> tuple[Tile, float] | None:
+        """The tile of the least time and its cycles; None where all are too large for the problem."""
         if not self.tiles:
             return None
         fitting = np.flatnonzero((self.figures[0] < m) & (self.figures[1] < n))
@@ -210,7 +210,7 @@ class _Tiles:
         cycles, from_l2, from_shared = _scores(self.machine, self.figures[2:, fitting], m, n, k, batch)
         alike = np.flatnonzero(cycles == cycles.min()).tolist()
         best = min(alike, key=lambda i: (from_l2[i], from_shared[i]))
-        return self.tiles[int(fitting[best])]
+        return self.tiles[int(fitting[best])], float(cycles[best])
 
 
 @lru_cache(maxsize=256)
@@ -270,7 +270,8 @@ def _figures(machine: GpuMachine, tile: Tile, converts: tuple[float, float]) -> 
     elif not machine.platform.block_loads and tile.is_staged:  # staged: in step, so the first one's loads are seen
         waiting += machine.latency.slm + read / threads / (machine.l1.bytes_per_cycle / machine.engines_per_core)
         read += 2 * (a_bytes + b_bytes)  # on their way into shared memory
-    step = max(matrix + waiting, read / machine.l1.bytes_per_cycle)
+    share = machine.l1.bytes_per_cycle / machine.engines_per_core  # of each engine, however few of them have a thread
+    step = max(matrix + waiting, read / threads * per_engine / share)
     return few_rows, few_columns, tile.m, tile.n, b.k, step, a_bytes, b_bytes, from_shared
 
 

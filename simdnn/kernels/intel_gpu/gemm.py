@@ -103,7 +103,8 @@ def cut_of(problem: GpuMatmulProblem, machine: GpuMachine, budget: Budget, src: 
         size = 4 * block.m * block.n
         budget = replace(budget, registers=budget.registers + 4 * -(-size // machine.platform.grf_bytes))
     budget = replace(budget, registers=budget.registers + p.spare)
-    return Cut(p.m, p.n, choose_tile(machine, ((block, ()),), p.m, p.n, p.k, budget, p.batch.count), p.batch)
+    tile, cycles = choose_tile(machine, ((block, ()),), p.m, p.n, p.k, budget, p.batch.count)
+    return Cut(p.m, p.n, tile, p.batch, cycles)
 
 
 def GpuGemm(problem: GpuMatmulProblem, machine: GpuMachine, registers: int = 0) -> BlockGemm:

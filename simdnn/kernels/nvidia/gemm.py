@@ -131,6 +131,13 @@ class WarpGemm:
         """Warps of a workgroup."""
         return prod(self.cut.tile.threads)
 
+    @property
+    def sums_cycles(self) -> float:
+        """An engine's cycles, by rates alone, that store the sums of a part of K and load those of all parts."""
+        engines, block = self.machine.engines_per_core, self.cut.block
+        sums = 4 * self.cut.tile.rows * self.cut.tile.cols * block.m * block.n * -(-self.warps // engines)
+        return (1 + self.splits) * sums / (self.machine.l1.bytes_per_cycle / engines)
+
     def part_of_k(self, acc: Sequence[Sequence[Register]]) -> Code:
         """The kernel that leaves the sums of each part of K in memory."""
         first = Affine.var("group_k") * (self.steps.parts // self.splits)
@@ -277,8 +284,9 @@ def sm_cut_of(
     if p.promote or p.sums or splits > 1:
         budget = replace(budget, copies=budget.copies + 1)
     budget = replace(budget, registers=budget.registers + p.spare)
-    tile = choose_tile(machine, _by_width(block, warp), p.m, p.n, p.k // splits, budget, p.batch.count * splits)
-    return Cut(p.m, p.n, tile, p.batch)
+    blocks, batch = _by_width(block, warp), p.batch.count * splits
+    tile, cycles = choose_tile(machine, blocks, p.m, p.n, p.k // splits, budget, batch)
+    return Cut(p.m, p.n, tile, p.batch, cycles)
 
 
 @lru_cache(maxsize=256)
@@ -314,11 +322,11 @@ def SmGemm(problem: GpuMatmulProblem, machine: GpuMachine, unit: str = "", split
 def parts_of_k(
     p: GpuMatmulProblem, machine: GpuMachine, made: Callable[[int], WarpGemm], group: int
 ) -> WarpGemm | None:
-    """The kernel whose parts of K, of one `group` or of several, give work to the most SMs, one to each at most, or
-    None where workgroups that have all of K are enough.
+    """The kernel whose parts of K, of one `group` or of several, take the least time by rates alone, with one workgroup
+    to each SM at most, or None where workgroups that have all of K are enough.
     """
     whole = p.k // group
     counts = [n for n in range(2, p.k // LEAST_K + 1) if p.k % n == 0 and (whole == 1 or whole % n == 0)]
     split = (made(n) for n in counts if n <= MOST_PARTS)
     found = [kernel for kernel in split if kernel.workgroups <= machine.xe_cores * machine.stacks]
-    return max(found, key=lambda kernel: (kernel.workgroups, kernel.warps), default=None)
+    return min(found, key=lambda kernel: kernel.cut.cycles + kernel.sums_cycles, default=None)
