@@ -67,9 +67,10 @@ def considered(request: Request) -> tuple[Candidate, ...]:
     are the normal kernels. Where a normal one can run, those that may saturate are out even if they take fewer cycles:
     a CPU with VNNI gives exact sums.
     """
+    problem = request.problem
     reasons = {
-        kind: out(kind, request) if kind.isa not in request.caps else refused or out(kind, request)
-        for kind, refused in _of_form(request.kinds, request.problem.form)
+        kind: refused or kind.accepts(problem, of_form=not kind.sizes) or later
+        for kind, refused, later in _of_form(replace(request, problem=problem.form))
     }
     if request.integer and not request.exact_int8:
         able = [kind for kind, reason in reasons.items() if not reason]
@@ -85,9 +86,16 @@ def considered(request: Request) -> tuple[Candidate, ...]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _of_form(kinds: Kinds, form: Problem) -> tuple[tuple[KernelKind, str], ...]:
-    """The kinds of a problem's operation, each with why it takes no problem of that form; empty where some it may."""
-    return tuple([(kind, kind.refuses(form)) for kind in kinds if isinstance(form, kind.operation)])
+def _of_form(request: Request) -> tuple[tuple[KernelKind, str, str], ...]:
+    """The kinds of the operation of a request for a problem's form, each with why it takes no problem of that form, and
+    why it is out of those that it takes; empty where it may be taken.
+    """
+    form, found = request.problem, list[tuple[KernelKind, str, str]]()
+    for kind in request.kinds:
+        if isinstance(form, kind.operation):
+            refused = _refused_isa(kind, request) or kind.refuses(form)
+            found.append((kind, refused, "" if refused else _out_of_accepted(kind, request)))
+    return tuple(found)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -98,10 +106,15 @@ def candidate_of(kind: KernelKind, reason: str) -> Candidate:
 
 def out(kind: KernelKind, request: Request) -> str:
     """Why a kind cannot do what is asked; empty where it can."""
-    if kind.isa not in request.caps:
-        return f"isa: needs {kind.isa}"
-    if reason := kind.accepts(request.problem):
-        return reason
+    return _refused_isa(kind, request) or kind.accepts(request.problem) or _out_of_accepted(kind, request)
+
+
+def _refused_isa(kind: KernelKind, request: Request) -> str:
+    return "" if kind.isa in request.caps else f"isa: needs {kind.isa}"
+
+
+def _out_of_accepted(kind: KernelKind, request: Request) -> str:
+    """Why a kind that accepts the problem is out all the same, whatever its sizes are; empty where it is not."""
     if request.integer and request.exact_int8 and not kind.exact:
         return "exact_int8: some step can saturate or round"
     if kind.library and request.dispatch == "fastest":

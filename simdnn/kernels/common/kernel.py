@@ -159,12 +159,12 @@ class KernelKind:
         """Whether products are added up in fewer than 32 bits, which a mode must allow."""
         return any(fmt(acc).bits < 32 for acc in self.accumulates)
 
-    def accepts(self, problem: Problem) -> str:
-        """Why this kind cannot do a problem; empty where it can."""
+    def accepts(self, problem: Problem, of_form: bool = False) -> str:
+        """Why this kind cannot do a problem; empty where it can. `of_form`: its form is known to be taken."""
         if not isinstance(problem, self.operation):
             return f"computes {'matmul' if issubclass(self.operation, MatmulProblem) else 'convolution'} only"
         plain = self.plain(problem)
-        for want in (*self.sizes, self._refused_form, *self.wants):
+        for want in self.wants if of_form else (*self.sizes, self._refused_form, *self.wants):
             if reason := want(plain):
                 return reason
         return ""

@@ -12,7 +12,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 
@@ -62,6 +62,19 @@ class Stretch:
         return order
 
 
+class Known(NamedTuple):
+    """Lines in a row that texts of programs have, by number: the number of stretches of such lines, the steps that they
+    execute, fused ones counted apart, whether any has 512-bit registers, or tiles, and how often each key is met.
+    """
+
+    numbers: tuple[int, ...]
+    alike: int
+    steps: int
+    wide: bool
+    tiles: bool
+    counted: tuple[tuple[int, int], ...]
+
+
 class _KnownLines:
     """The lines that programs had on a machine so far, by number: each a step, or two that the core fuses.
 
@@ -80,17 +93,16 @@ class _KnownLines:
         self._alike: dict[object, int] = {}
         self._numbers_alike = itertools.count()  # which are given once, so that none stands for another later
         self._of_op: dict[object, int] = {}
-        self._of_straight: dict[tuple[object, ...], tuple[int, ...]] = {}  # by the keys of ops in a row
-        self._of_loop: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._of_straight: dict[tuple[object, ...], Known] = {}  # by the keys of ops in a row
+        self._of_loop: dict[tuple[str, int], Known] = {}
         self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}
-        self._counted: dict[int, tuple[tuple[int, int], ...]] = {}  # by the number of stretches that are alike
 
-    def straight(self, stream: Stream, ops: Straight) -> tuple[int, ...]:
-        """The numbers of the lines of ops in a row. Raises `UnknownTiming`."""
+    def straight(self, stream: Stream, ops: Straight) -> Known:
+        """The lines of ops in a row. Raises `UnknownTiming`."""
         keys = stream.keys(ops)
         found = self._of_straight.get(keys)
         if found is None:
-            found = self._ops(stream, ops, keys)
+            found = self._known(self._ops(stream, ops, keys))
             if len(self._of_straight) >= _MOST_ANSWERS:
                 self._of_straight.clear()
             self._of_straight[keys] = found
@@ -102,17 +114,10 @@ class _KnownLines:
             self._alike.clear()
         return self._alike.setdefault(key, next(self._numbers_alike))
 
-    def counted(self, alike: int, numbers: Sequence[int], begin: int, end: int) -> tuple[tuple[int, int], ...]:
-        """Keys by number, and how often each is met, in lines from one to before another of a text; `alike` is their
-        number.
-        """
-        found = self._counted.get(alike)
-        if found is None:
-            if len(self._counted) >= _MOST_ANSWERS:
-                self._counted.clear()
-            met = Counter([key for number in numbers[begin:end] for key in self.keys_of[number]])
-            found = self._counted[alike] = tuple(met.items())
-        return found
+    def _known(self, numbers: tuple[int, ...]) -> Known:
+        lengths, wide, tiles, *_ = self.facts.values[:, numbers].tolist()
+        counted = Counter([key for number in numbers for key in self.keys_of[number]])
+        return Known(numbers, self.alike(numbers), sum(lengths), any(wide), any(tiles), tuple(counted.items()))
 
     def _ops(self, stream: Stream, ops: Straight, keys: Sequence[object]) -> tuple[int, ...]:
         known = self._of_op
@@ -122,15 +127,16 @@ class _KnownLines:
                     known[key] = self._add([stream.placed(op)])[0]
         return tuple([known[key] for key in keys])
 
-    def control(self, stream: Stream, loop: Loop) -> tuple[int, ...]:
-        """The numbers of the lines that end each iteration of a loop."""
+    def control(self, stream: Stream, loop: Loop) -> Known | None:
+        """The lines that end each iteration of a loop; None where there are none."""
         pointers = stream.pointers(loop)
         if pointers is None:
-            return ()
+            return None
         found = self._of_loop.get((loop.var, pointers))
         if found is None:
             with _LOCK:
-                found = self._of_loop[loop.var, pointers] = self._add(stream.control(loop))
+                numbers = self._add(stream.control(loop))
+            found = self._of_loop[loop.var, pointers] = self._known(numbers)
         return found
 
     def _add(self, lines: Sequence[CountedStep]) -> tuple[int, ...]:
@@ -192,15 +198,30 @@ def _known(machine: Machine) -> _KnownLines:
 
 
 class _Place(NamedTuple):
-    """Where a loop stands: its first line, the first one behind its control, the one behind its last; its turns; and
-    its runs, by number.
+    """Where a loop stands: the lines of its control, the steps that a turn of it executes, and its runs, by number."""
+
+    control: Stretch
+    steps: int
+    runs: slice
+
+
+class _Lines:
+    """The number of each line in the order of the text, and where its bytes lie.
+
+    Stretches ask for that, so it knows none of them: cycles of records would stay until Python looks for garbage.
     """
 
-    begin: int
-    within: int
-    end: int
-    turns: int
-    runs: slice
+    def __init__(self) -> None:
+        self.numbers = list[int]()
+        self.at: dict[int, int] = {}  # addresses, by place, of lines whose bytes something else may meet
+
+    @cached_property
+    def placed(self) -> Ints:
+        """The place of each line, and its address, or `UNPLACED`, where all variables are zero."""
+        found = np.empty((2, len(self.numbers)), np.int64)
+        found[0], found[1] = np.arange(len(self.numbers)), UNPLACED
+        found[1, [*self.at]] = [*self.at.values()]
+        return found
 
 
 class _Text:
@@ -208,36 +229,46 @@ class _Text:
 
     def __init__(self, known: _KnownLines, stream: Stream) -> None:
         self.known, self.stream = known, stream
-        self.numbers = list[int]()
-        self.at: dict[int, int] = {}  # addresses, by place, of lines whose bytes something else may meet
+        self.lines = _Lines()
         self.moves: dict[str, tuple[list[int], list[int]]] = {}  # by variable: places, and what a step adds there
-        self.runs: dict[Run, int] = {}  # and how often each is executed
+        self.runs: dict[Run, tuple[Known, int]] = {}  # the lines of each, and how often they are executed
         self.loops: dict[int, _Place] = {}  # by a loop's identity
-        self.parts: dict[int, list[Run | Loop]] = {}  # by the identity of a body: straight code, and loops
+        self.parts: dict[int, list[Stretch | Loop]] = {}  # by the identity of a body: straight code, and loops
+        self.nothing = Stretch(known.alike(()), (), 0, 0, False, lambda: _NO_LINES)
 
-    def add(self, whole: Program | Loop, times: int = 1) -> None:
-        """The lines of a program, or of a loop's body that is executed so often, after those added before."""
+    def add(self, whole: Program | Loop, times: int = 1) -> int:
+        """The lines of a program, or of a loop's body that is executed so often, after those added before; the steps
+        that a turn of it executes.
+        """
         parts = self.parts[id(whole.body)] = []
-        numbers, known, stream = self.numbers, self.known, self.stream
+        known, stream, steps = self.known, self.stream, 0
         for part in whole.parts:
-            begin, first = len(numbers), len(self.runs)
             if type(part) is Loop:
-                turns = times * part.extent
-                numbers.extend(known.control(stream, part))
-                within = len(numbers)
-                if within > begin:
-                    self.runs[begin, within] = turns
+                first, turns, lines = len(self.runs), times * part.extent, known.control(stream, part)
+                control = self._run(lines, turns, False) if lines else self.nothing
                 parts.append(part)
-                self.add(part, turns)
-                self.loops[id(part)] = _Place(begin, within, len(numbers), turns, slice(first, len(self.runs)))
+                turn = control.steps + self.add(part, turns)
+                self.loops[id(part)] = _Place(control, turn, slice(first, len(self.runs)))
+                steps += part.extent * turn
                 continue
-            numbers.extend(known.straight(stream, part))  # type: ignore[arg-type]  # ops
-            run = begin, len(numbers)
-            self.runs[run] = times
-            parts.append(run)
-            for alike in part.alike if stream.both else ():  # type: ignore[union-attr]  # ops
-                if alike.memory.tensor in stream.both:
-                    self._move(begin, alike)
+            lines, begin = known.straight(stream, part), len(self.lines.numbers)  # type: ignore[arg-type]  # ops
+            met = [alike for alike in part.alike if alike.memory.tensor in stream.both] if stream.both else []  # type: ignore[union-attr]
+            parts.append(self._run(lines, times, bool(met)))
+            steps += lines.steps
+            for alike in met:
+                self._move(begin, alike)
+        return steps
+
+    def _run(self, lines: Known, times: int, placed: bool) -> Stretch:
+        """Lines behind those added before, which are executed so often."""
+        of_text = self.lines
+        begin = len(of_text.numbers)
+        of_text.numbers.extend(lines.numbers)
+        end = len(of_text.numbers)
+        self.runs[begin, end] = lines, times
+        return Stretch(
+            lines.alike, ((begin, end),), end - begin, lines.steps, placed, lambda: of_text.placed[:, begin:end]
+        )
 
     def _move(self, begin: int, alike: AlikeAccesses) -> None:
         """The addresses of lines, behind that where their code begins, where all variables are zero, and what a step of
@@ -245,18 +276,11 @@ class _Text:
         """
         first, unit, strides = self.stream.placement(alike.memory)
         for const, place in zip(alike.constants, alike.places, strict=True):
-            self.at[begin + place] = first + const * unit
+            self.lines.at[begin + place] = first + const * unit
         for name, stride in strides:
             places, steps = self.moves.setdefault(name, ([], []))
             places += [begin + place for place in alike.places]
             steps += [stride] * len(alike.places)
-
-
-def _before(rows: Sequence[Ints | npt.NDArray[np.bool_]]) -> list[list[int]]:
-    """The sums of a row's values before each place, and before the end, for each of some rows."""
-    found = np.zeros((len(rows), len(rows[0]) + 1), np.int64)
-    np.cumsum(rows, axis=1, out=found[:, 1:])
-    return found.tolist()
 
 
 def _digest(*parts: Ints) -> bytes:
@@ -269,57 +293,39 @@ class ProgramLines:
     def __init__(self, program: Program, machine: Machine) -> None:
         self.program, self.machine = program, machine
         self._known = _known(machine)
-        stream = Stream(program)
-        text = _Text(self._known, stream)
-        text.add(program)
-        self._loops, self._parts = text.loops, text.parts
-        self._numbers, self._number_of = np.array(text.numbers, np.int64), tuple(text.numbers)
-        self._text = np.empty((2, len(text.numbers)), np.int64)
-        self._text[0], self._text[1] = np.arange(len(text.numbers)), UNPLACED
-        self._text[1, [*text.at]] = [*text.at.values()]
-        self._runs, self._times_of = [*text.runs], text.runs
-        times = np.repeat(np.array([*text.runs.values()], np.int64), [end - begin for begin, end in text.runs])
-        self._moves = {name: self._column(*found) for name, found in text.moves.items()}
-        lengths, wide, tiles, self._loads, self._stores = self._known.facts.values[:, self._numbers]
-        summed = _before([wide, tiles, lengths, lengths * times, self._text[1] != UNPLACED])
-        self._wide_before, self._tiles_before, self._steps_before, self._executed_before, self._placed_before = summed
+        self._text = _Text(self._known, Stream(program))
+        self._text.add(program)
+        self._runs = [*self._text.runs]
         self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}
-        self._stretches: dict[tuple[int, int], Stretch] = {}
 
-    def _column(self, places: Sequence[int], steps: Sequence[int]) -> Ints:
-        column = np.zeros(len(self._numbers), np.int64)
-        column[places] = steps
-        return column
+    @cached_property
+    def _numbers(self) -> Ints:
+        """The number of each line."""
+        return np.array(self._text.lines.numbers, np.int64)
+
+    @cached_property
+    def _moves(self) -> dict[str, Ints]:
+        """The distance that a step of a variable adds to the address of each line."""
+        columns = {name: np.zeros(len(self._numbers), np.int64) for name in self._text.moves}
+        for name, (places, steps) in self._text.moves.items():
+            columns[name][places] = steps
+        return columns
 
     def parts(self, body: Sequence[Statement]) -> list[Stretch | Loop]:
         """The loops of a body, and the stretches of straight code between them."""
-        return [part if type(part) is Loop else self._stretch(*part) for part in self._parts[id(body)]]  # type: ignore[misc]
+        return self._text.parts[id(body)]
 
     def control(self, loop: Loop) -> Stretch:
         """The lines that end each turn of a loop."""
-        place = self._loops[id(loop)]
-        return self._stretch(place.begin, place.within)
+        return self._text.loops[id(loop)].control
 
     def within(self, loop: Loop) -> Sequence[Run]:
         """All lines of a loop, its control first."""
-        return self._runs[self._loops[id(loop)].runs]
+        return self._runs[self._text.loops[id(loop)].runs]
 
     def steps_of_a_turn(self, loop: Loop) -> int:
         """All steps that one turn of a loop executes, fused ones counted apart."""
-        place, before = self._loops[id(loop)], self._executed_before
-        return (before[place.end] - before[place.begin]) // place.turns
-
-    def _stretch(self, begin: int, end: int) -> Stretch:
-        """Lines in a row of the text, which are asked for again and again."""
-        if (begin, end) not in self._stretches:
-            self._stretches[begin, end] = self._stretch_of(begin, end)
-        return self._stretches[begin, end]
-
-    def _stretch_of(self, begin: int, end: int) -> Stretch:
-        text, lines = self._text, slice(begin, end)
-        placed = self._placed_before[end] > self._placed_before[begin]
-        alike, steps = self._known.alike(self._number_of[lines]), self._steps_before[end] - self._steps_before[begin]
-        return Stretch(alike, ((begin, end),), end - begin, steps, placed, lambda: text[:, lines])
+        return self._text.loops[id(loop)].steps
 
     def joined(self, parts: Sequence[Stretch]) -> Stretch:
         """All parts, one behind the other; those without lines change nothing."""
@@ -365,8 +371,8 @@ class ProgramLines:
         """The executions of all lines, told in the order in which runs are named."""
         found: dict[int, int] = {}
         for run in order:
-            times = self._times_of[run]
-            for key, count in self._known.counted(self._stretch(*run).alike, self._number_of, *run):
+            lines, times = self._text.runs[run]
+            for key, count in lines.counted:
                 found[key] = found.get(key, 0) + count * times
         return Counter({self._known.keys[key]: count for key, count in found.items()})
 
@@ -406,11 +412,8 @@ class ProgramLines:
         """The rows of all lines of the program as the core sees them beside those of a stretch: 512-bit registers, and
         tiles, change how others run.
         """
-        wide, tiles = self._wide_before, self._tiles_before
-        beside = (
-            any([wide[end] > wide[begin] for begin, end in stretch.runs]),
-            any([tiles[end] > tiles[begin] for begin, end in stretch.runs]),
-        )
+        lines = [self._text.runs[run][0] for run in stretch.runs]
+        beside = any([of_run.wide for of_run in lines]), any([of_run.tiles for of_run in lines])
         if beside not in self._rows:
             self._rows[beside] = self._known.rows(self._numbers, beside)
         return self._rows[beside]
@@ -424,5 +427,6 @@ class ProgramLines:
         told[1] = told[3] = at
         told[2] = told[4] = self.moves(order, moving)
         if stretch.placed:
-            told[1][self._loads[order] == 0] = told[3][self._stores[order] == 0] = UNPLACED
+            *_, loads, stores = self._known.facts.values[:, self._numbers[order]]
+            told[1][loads == 0] = told[3][stores == 0] = UNPLACED
         return Turn(rows, told)
