@@ -84,11 +84,12 @@ def verify_apart(program: Program, parts: Sequence[Straight | Loop], nest: bool 
 
 def _verify_independent(program: Program, loop: Loop, nest: bool) -> None:
     operands: dict[str, list[Operand]] = {}
+    skipped = ("input", "constant", *["private"] * nest)  # nobody stores to it; each iteration has its own
+    kept = {tensor.name for tensor in program.tensors if tensor.kind not in skipped}
     for operand in _operands(loop, {}):
-        operands.setdefault(operand[0].memory.tensor, []).append(operand)
+        if (name := operand[0].memory.tensor) in kept:
+            operands.setdefault(name, []).append(operand)
     for tensor, found in operands.items():
-        if nest and program.tensor[tensor].kind == "private":
-            continue  # each iteration has its own
         stored = any([alike.stores for alike, _ in found])
         if stored and not _far_apart(program, loop, found) and not _keep_apart(loop, _joined(program, found)):
             raise ProgramError(

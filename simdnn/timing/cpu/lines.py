@@ -115,7 +115,7 @@ class _KnownLines:
         return self._alike.setdefault(key, next(self._numbers_alike))
 
     def _known(self, numbers: tuple[int, ...]) -> Known:
-        lengths, wide, tiles, *_ = self.facts.values[:, numbers].tolist()
+        lengths, wide, tiles = self.facts.values[:3, numbers].tolist()
         counted = Counter([key for number in numbers for key in self.keys_of[number]])
         return Known(numbers, self.alike(numbers), sum(lengths), any(wide), any(tiles), tuple(counted.items()))
 
@@ -304,6 +304,12 @@ class ProgramLines:
         return np.array(self._text.lines.numbers, np.int64)
 
     @cached_property
+    def _loads_and_stores(self) -> Ints:
+        """Whether each line loads, and whether it stores."""
+        found: Ints = self._known.facts.values[3:, self._numbers]
+        return found
+
+    @cached_property
     def _moves(self) -> dict[str, Ints]:
         """The distance that a step of a variable adds to the address of each line."""
         columns = {name: np.zeros(len(self._numbers), np.int64) for name in self._text.moves}
@@ -427,6 +433,6 @@ class ProgramLines:
         told[1] = told[3] = at
         told[2] = told[4] = self.moves(order, moving)
         if stretch.placed:
-            *_, loads, stores = self._known.facts.values[:, self._numbers[order]]
-            told[1][loads == 0] = told[3][stores == 0] = UNPLACED
+            loads, stores = self._loads_and_stores
+            told[1][loads[order] == 0] = told[3][stores[order] == 0] = UNPLACED
         return Turn(rows, told)
