@@ -38,7 +38,7 @@ def small(tmp_path: Path) -> str:
 
 
 def process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "simdnn.cli", *arguments]
+    command = [sys.executable, "-m", "simdnn", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
 
 
@@ -367,7 +367,7 @@ def test_streams_and_status_of_a_process(small: str) -> None:
 
 @pytest.mark.parametrize(("closed", "arguments", "status"), [("1", "list isa", 0), ("2", "run nothing", 2)])
 def test_a_stream_that_is_closed(closed: str, arguments: str, status: int) -> None:
-    command = f"exec {sys.executable} -m simdnn.cli {arguments} {closed}>&-"
+    command = f"exec {sys.executable} -m simdnn {arguments} {closed}>&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
 
@@ -375,7 +375,7 @@ def test_a_stream_that_is_closed(closed: str, arguments: str, status: int) -> No
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_disk_that_is_full() -> None:
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "simdnn.cli", "list", "isa"]
+        command = [sys.executable, "-m", "simdnn", "list", "isa"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 1 and done.stderr == "simdnn: error: [Errno 28] No space left on device\n"
 
@@ -385,7 +385,7 @@ def test_a_reader_that_stops_early(small: str) -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", "simdnn.cli", "list"], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60
+        [sys.executable, "-m", "simdnn", "list"], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")

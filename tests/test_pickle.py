@@ -16,7 +16,7 @@ import pytest
 import isa_models
 import simdnn
 from isa_models.records.frozen import Frozen
-from simdnn.kernels.table import KERNELS
+from simdnn.kernels import KERNELS
 from simdnn.primitives.attr import Quant
 
 RNG = np.random.default_rng(0)

@@ -45,6 +45,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from isa_models.machines.content import content  # noqa: E402
 from isa_models.machines.instruction_row import form_widths  # noqa: E402
+from simdnn.assembly.loops import MERGES  # noqa: E402
 from tools.extract_timing import timings  # noqa: E402
 from tools.machine_measured import as_measured, as_zen5, emerald_rapids, instlatx64_zen5, small_sums  # noqa: E402
 from tools.machine_overrides import ADDED, OVERRIDES  # noqa: E402
@@ -79,7 +80,6 @@ F16_TWIN = {
 SERVER_UNIT = re.compile(r"vfn?m(add|sub)(132|213|231)ps")  # seen at two a cycle on Sapphire Rapids
 FUSED = ("dec", "inc", "add", "sub", "cmp", "test", "and")  # with a jcc behind them: one macro-op
 #: scalar instructions whose first source gives the upper lanes alone, which a loop carries as it does an accumulator
-MERGES = re.compile(r"v?cvt(si2s[sd]|ss2sd|sd2ss)|v?(rcp|rsqrt|sqrt)s[sd]|v?rounds[sd]|v?pinsr[bwdq]")
 FROM_GENERAL = re.compile(r"xmm,(xmm,)?r(32|64)(,i8)?")  # a value goes from a general register to a vector
 BRANCHES = {  # what is known of an operation and a jump fused
     ("zen4", "dec"): "core: 3 to 16 integer instructions of each of 15 kinds and it take a cycle for four of them",

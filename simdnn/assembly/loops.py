@@ -29,7 +29,7 @@ _X87 = re.compile(r"f(?!xsave|xrstor|emms)")
 _ADDEND = re.compile(r"vfn?m(add|sub)231[ps]s|vpdp\w+|vdpbf16ps|tdp\w+|vp?gather\w+")
 _GATHERS = re.compile(r"vp?gather[dq]")
 #: they keep lanes of a source as they are
-_MERGES = re.compile(r"v?cvt(si2s[sd]|ss2sd|sd2ss)|v?(rcp|rsqrt|sqrt)s[sd]|v?rounds[sd]|v?pinsr[bwdq]")
+MERGES = re.compile(r"v?cvt(si2s[sd]|ss2sd|sd2ss)|v?(rcp|rsqrt|sqrt)s[sd]|v?rounds[sd]|v?pinsr[bwdq]")
 #: by a count in a register, which has a longer way
 _SHIFTS_BY_COUNT = re.compile(r"v?ps(ll|rl|ra)[wdq]")
 _LEAVES = {
@@ -198,7 +198,7 @@ def _step(one: Decoded, place: MemRef | None, carried: frozenset[str]) -> Step:
 def _late(one: Decoded, reads: Sequence[str], writes: Sequence[str]) -> str | None:
     """The register that is needed late: an addend, or one whose upper lanes alone are kept."""
     registers = one.registers
-    if _MERGES.fullmatch(one.mnemonic) and "xmm" in one.form[:3]:
+    if MERGES.fullmatch(one.mnemonic) and "xmm" in one.form[:3]:
         kept = registers[1] if one.mnemonic[0] == "v" else registers[0]
         sources = registers[2:] if one.mnemonic[0] == "v" else registers[1:]
         return kept if kept in reads and kept not in sources else None

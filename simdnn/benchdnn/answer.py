@@ -114,7 +114,7 @@ def cost(wanted: Task) -> Estimate:
     if wanted.pixels:
         wanted.weights_tag(attr)
     types = ":".join(wanted.types)
-    found = estimate(wanted.primitive, dt=types, bias=wanted.bias, attr=attr, **wanted.where, **wanted.sizes)
+    found = estimate(wanted.primitive, dt=types, bias=wanted.bias, attr=attr, **wanted.case.where, **wanted.sizes)
     return replace(found, library=wanted.library_name(found.library))
 
 
@@ -160,7 +160,7 @@ def finds_scales(wanted: Task) -> str:
 
 def _passed(wanted: Task, priced: Estimate) -> Answer:
     moved = sum(t.nbytes for t in priced.kernel.program.tensors if t.kind in ("input", "output"))
-    target = Target.of(**wanted.where, threads=1, engine="auto")
+    target = Target.of(**wanted.case.where, threads=1, engine="auto")
     copies = {move: move.cost(target) for move in wanted.moves}
     longer = 1 + sum(copy.cycles for copy in copies.values()) / priced.cycles
     return Answer(
@@ -183,7 +183,7 @@ def _priced(wanted: OperatorTask) -> Answer:
     """The figures of an operator, its copies and the passes beside it included."""
     priced = wanted.cost()
     beside = [one.cost() for one in wanted.more]
-    target = Target.of(**wanted.where, threads=1, engine="auto")
+    target = Target.of(**wanted.case.where, threads=1, engine="auto")
     copies = {move: move.cost(target) for move in wanted.moves}
     every: list[Any] = [priced, *beside, *copies.values()]
     cycles, seconds = sum(one.cycles for one in every), sum(one.seconds for one in every)

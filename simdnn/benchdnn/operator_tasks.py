@@ -57,15 +57,9 @@ class OperatorTask:
     steps: int = 1  # elements of the source that an output reads
 
     @property
-    def where(self) -> dict[str, Any]:
-        """The keyword arguments that say on what it runs."""
-        options = self.case.options
-        return {"machine": options["machine"], "isa": options["isa"] or None, "dispatch": options["dispatch"]}
-
-    @property
     def _library(self) -> bool:
         """Whether a library's bits are asked for, whose programs scale results by themselves."""
-        return bool(self.where["dispatch"] != "fastest")
+        return bool(self.case.where["dispatch"] != "fastest")
 
     def cost(self) -> OperatorEstimate:
         """The cost of one call, without data and without copies."""
@@ -76,7 +70,7 @@ class OperatorTask:
         rows: dict[str, Any] = {name: True for name in self.rows if name != "wei_scales"}
         rows |= {"tag": "axb"} if self.last else {}
         given = {**shapes, **rows, **self.options, **self._ending(_shadow)}
-        found: OperatorEstimate = estimate(self.primitive, dt=types, **self.where, **given)
+        found: OperatorEstimate = estimate(self.primitive, dt=types, **self.case.where, **given)
         return found
 
     def _ending(self, make: Make) -> dict[str, Any]:
@@ -174,7 +168,7 @@ class OperatorTask:
         call: Callable[..., Any] = getattr(simdnn, self.primitive)
         operands = [sources] if self.listed else sources
         dst = {} if self.primitive == "shuffle" else {"dst": self.dst}
-        found = call(*operands, **rows, **self.options, **self.where, **dst, **ending).output
+        found = call(*operands, **rows, **self.options, **self.case.where, **dst, **ending).output
         return definitions.compared(found, self._wanted(sources, rows, ending), self.dst)
 
     def _type_of_row(self, name: str) -> str:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from isa_models import InvalidArgument, SimdnnError
 from isa_models.errors import nearest
@@ -64,6 +65,11 @@ class Case:
     dims: Dims
     options: Mapping[str, str]
     text: str
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """The keyword arguments that say on what it runs."""
+        return {name: self.options[name] for name in ("machine", "dispatch")} | {"isa": self.options["isa"] or None}
 
 
 @dataclass(frozen=True)

@@ -43,15 +43,9 @@ class Task:
     pixels: int = 0
 
     @property
-    def where(self) -> dict[str, Any]:
-        """The keyword arguments that say on what it runs."""
-        options = self.case.options
-        return {"machine": options["machine"], "isa": options["isa"] or None, "dispatch": options["dispatch"]}
-
-    @property
     def target(self) -> Target:
         """Where it is asked for, on one thread."""
-        return Target.of(**self.where, threads=1, engine="auto")
+        return Target.of(**self.case.where, threads=1, engine="auto")
 
     def weights_tag(self, attr: Attr | None) -> str:
         """The layout of the weights of an inner product in a library. Raises `Unimplemented` for what it has not."""

@@ -124,9 +124,9 @@ def _powers(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 def _run(task: Task, src: Array, wei: Array, bias: Array | None, attr: Attr, into: Array | None) -> Result:
-    shared = task.where | {"dst": task.types[2], "attr": attr, "engine": "compiled", "into": into}
+    shared = task.case.where | {"dst": task.types[2], "attr": attr, "engine": "compiled", "into": into}
     if task.primitive == "matmul":
-        where = Target.of(**task.where, threads=1, engine="compiled")
+        where = Target.of(**task.case.where, threads=1, engine="compiled")
         told = {name: task.sizes[name] for name in _OF_MATMULS if name in task.sizes}
         return matmul_on(where, src, wei, bias, task.types[2], attr, into=into, **told)
     named = {name: task.sizes[name] for name in _OF_CONVOLUTIONS}

@@ -74,12 +74,6 @@ def _rows_for(platform: str, changes: int) -> tuple[KernelKind, ...]:
     return tuple([kind for kind in _NAMED.values() if kind.target == "x86"])
 
 
-def __getattr__(name: str) -> tuple[KernelKind, ...]:
-    if name == "KERNELS":
-        return own_kernels()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 def _reduced(kind: KernelKind) -> str | tuple[Any, ...]:
     """A row of the table pickles and copies by its name."""
     return (kind_of, (kind.name,)) if kind_of(kind.name) is kind else kind.__reduce_ex__(2)

@@ -18,8 +18,8 @@ from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.scaled import scaled_quantization
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
 from simdnn.networks.narrow_weights import NarrowForm
+from simdnn.primitives.costs import warm_cost
 from simdnn.primitives.run import Target
-from simdnn.program.records import Program
 
 if TYPE_CHECKING:
     from simdnn.explanations.departures import Departures
@@ -44,7 +44,7 @@ class Call(Alike, Brief):
 @functools.lru_cache(maxsize=4096)
 def kernel_cost(build: Build, problem: Any, words: Vocabulary, machine: Machine | GpuMachine, threads: int) -> Cost:
     """The clock's answer for a kernel's program."""
-    return _cost_of(build(problem, words).program, machine, threads)
+    return warm_cost(build(problem, words).program, machine, threads)
 
 
 def quantization(form: NarrowForm, m: int, k: int, src: str, target: Target) -> Call:
@@ -62,17 +62,7 @@ def quantization(form: NarrowForm, m: int, k: int, src: str, target: Target) -> 
 @functools.lru_cache(maxsize=4096)
 def _quantization_cost(problem: Scaled, isa: str, machine: Machine, threads: int) -> Cost:
     """The clock's answer for the kernel that quantizes a source by blocks."""
-    return _cost_of(scaled_quantization(problem, unit_of(isa)), machine, threads)
-
-
-def _cost_of(program: Program, machine: Machine | GpuMachine, threads: int) -> Cost:
-    if isinstance(machine, GpuMachine):
-        from simdnn.timing.gpu.estimate import estimate_gpu
-
-        return estimate_gpu(program, machine)
-    from simdnn.timing.estimate import estimate_program
-
-    return estimate_program(program, machine, threads=threads)
+    return warm_cost(scaled_quantization(problem, unit_of(isa)), machine, threads)
 
 
 def words_for(machine: Machine | GpuMachine, caps: frozenset[str]) -> Vocabulary:

@@ -33,7 +33,7 @@ from simdnn.networks.calls import Build, Call, kernel_cost, quantization, words_
 from simdnn.networks.model import Graph
 from simdnn.networks.narrow_weights import NarrowForm, Scales
 from simdnn.networks.plain_weights import layout_of
-from simdnn.networks.types import bits, is_float, label
+from simdnn.networks.types import F32, bits, is_float, label
 from simdnn.primitives import Attr
 from simdnn.primitives.convolution import ConvolutionCall, convolution_on
 from simdnn.primitives.estimate import estimate_on
@@ -252,7 +252,7 @@ class Kernels:
             m, n = prod((*batch, m)), weights.output.shape[1]
             found = estimate_on(self.target, "matmul", f"f32:{name}:f32", m=m, n=n, k=k)
             self._noted(found, stored)
-            return shadow((*a.shape[:-1], n), np.dtype(np.float32))
+            return shadow((*a.shape[:-1], n), F32)
         engine = self._engine(prod(batch) * m * weights.output.size)
         result = matmul_on(replace(self.target, engine=engine), a, weights)
         self._noted(result, stored)

@@ -30,7 +30,7 @@ from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode, check_filters,
 from simdnn.networks.quantize import STORING, Ranges, quantize_onnx, ranges_of, why_floats
 from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.networks.runner import Frames, InMode, Row, check_scoped, computed, run_modes
-from simdnn.networks.types import is_float, number
+from simdnn.networks.types import F32, is_float, number
 from simdnn.primitives import Attr
 from simdnn.progress import Progress
 
@@ -183,7 +183,7 @@ def random_feeds(network: Network, shapes: Mapping[str, Sequence[int]], seed: in
     sizes, _ = network.sizes(shapes)
     found: dict[str, Array] = {}
     for port in network.inputs:
-        dtype, dims = port.dtype or np.dtype(np.float32), sizes[port.name]
+        dtype, dims = port.dtype or F32, sizes[port.name]
         data = rng.normal(size=dims) if is_float(dtype) else rng.integers(0, 2 if dtype.kind == "b" else 10, dims)
         found[port.name] = data.astype(dtype)
     return found

@@ -33,7 +33,7 @@ from simdnn.networks.passes.graph_rewriting import Shapes
 from simdnn.networks.passes.qdq import fused
 from simdnn.networks.passes.qdq_as_onnxruntime import as_run
 from simdnn.networks.result import NetworkEstimate, NetworkResult
-from simdnn.networks.types import label
+from simdnn.networks.types import F32, label
 from simdnn.primitives import Attr
 from simdnn.primitives.run import Target, attr_of
 from simdnn.progress import shown, working
@@ -321,7 +321,7 @@ class Network(Alike, Loaded, InNotebooks):
                 )
             sizes = [int(d) for d in dims]
             _check_size(port, sizes)
-            found[port.name] = shadow(sizes, port.dtype or np.dtype(np.float32))
+            found[port.name] = shadow(sizes, port.dtype or F32)
         checked = self._fed({name: found.get(name, np.zeros(0)) for name in {*feeds, *found}})
         return {name: found[name] for name in checked}
 

@@ -11,6 +11,8 @@ import numpy as np
 from isa_models import InvalidArgument, Unimplemented, UnknownName
 from isa_models.formats import name_of
 
+F32, F16, BF16 = np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
+S32 = np.dtype(np.int32)
 _NAMES = {
     1: "float32",
     2: "uint8",

@@ -9,15 +9,15 @@ import numpy as np
 from isa_models import InvalidArgument, Unimplemented, UnknownName
 from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array, held, memory_bytes, unmasked
+from simdnn.kernels.common.narrow_floats import NARROW
 
 SUPPORTED = ("f32:f32", "bf16:bf16", "f16:f16", "u8:s8", "s8:s8")  # src:weights that every primitive takes as they are
 #: that matmuls on CPUs take, and convolutions those of f32: both are widened to f32
 _MIXED = ("f32:bf16", "f32:f16", "bf16:f16", "f16:bf16")
 _INTEGERS = ("s8", "u8", "s4", "u4")  # weights of a matmul, with an integer source or decompressed for a floating one
-_SOURCES, _FLOATS = ("u8", "s8"), ("f32", "bf16", "f16")
-_NARROW = ("f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2", "f4_e2m1")  # floats of at most a byte
-_FILTERS = _NARROW[:4]  # that a convolution of wider floats takes as its weights
-_STORED = ("f32", "bf16", "f16", "u8", "s8", "s4", "u4", *_NARROW)  # what a source or weights may be stored in
+_SOURCES, FLOATS = ("u8", "s8"), ("f32", "bf16", "f16")
+_FILTERS = NARROW[:4]  # that a convolution of wider floats takes as its weights
+_STORED = ("f32", "bf16", "f16", "u8", "s8", "s4", "u4", *NARROW)  # what a source or weights may be stored in
 _HINTS = {
     "f64": "pass .astype(np.float32)",
     "s64": "pass .astype(np.int8) or .astype(np.uint8)",
@@ -51,7 +51,7 @@ def check_types(primitive: str, src: str, wei: str, apply_to_int: bool) -> None:
     answers "unimplemented" to the question left open, and not "invalid arguments".
     """
     matmul, mixed = primitive == "matmul", _MIXED if primitive == "matmul" else _MIXED[:2]
-    filters = src == wei and src in _NARROW or src in _FLOATS and wei in _FILTERS
+    filters = src == wei and src in NARROW or src in FLOATS and wei in _FILTERS
     if f"{src}:{wei}" in (*SUPPORTED, *mixed) or not matmul and filters:
         return
     if matmul and src in _SOURCES and wei in _INTEGERS:
@@ -59,9 +59,9 @@ def check_types(primitive: str, src: str, wei: str, apply_to_int: bool) -> None:
     further = f", {', '.join(mixed)}, "
     if matmul:
         further += f"{' or '.join(_SOURCES)} with any of {', '.join(_INTEGERS)}, "
-    further += f"and {' or '.join(_FLOATS)} with any of {', '.join(_NARROW if matmul else _FILTERS)}"
+    further += f"and {' or '.join(FLOATS)} with any of {', '.join(NARROW if matmul else _FILTERS)}"
     works = f"src:weights that work: {', '.join(SUPPORTED)}{further}"
-    if src not in _FLOATS or wei not in _INTEGERS:
+    if src not in FLOATS or wei not in _INTEGERS:
         raise Unimplemented(f"{src} source with {wei} weights: no kernel here; {works}")
     ambiguous = f"{src} source with {wei} weights is ambiguous"
     if not apply_to_int:
@@ -74,7 +74,7 @@ def check_types(primitive: str, src: str, wei: str, apply_to_int: bool) -> None:
 def check_narrow_types(src: str, wei: str, apply_to_int: bool) -> None:
     """`Unimplemented`, naming what works, for types that no matmul has beside a float of at most a byte."""
     if not fmt(src).is_float:
-        floats = ", ".join(("f32", "bf16", "f16", *_NARROW))
+        floats = ", ".join(("f32", "bf16", "f16", *NARROW))
         raise Unimplemented(f"{src} source beside floats of at most a byte: no kernel here; sources: {floats}")
     if wei in _INTEGERS and not apply_to_int:
         raise Unimplemented(

@@ -26,7 +26,7 @@ from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.scaled import scaled_quantization
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr, Quant, TwoLevelQuant
-from simdnn.primitives.checks import gpu_of, integer, keywords, one_of, target_of
+from simdnn.primitives.checks import gpu_of, integer, keywords, one_of, target_of, vector_cap
 from simdnn.primitives.costs import priced_program
 from simdnn.primitives.result import Priced
 from simdnn.program.records import Program
@@ -34,8 +34,6 @@ from simdnn.program.records import Program
 if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
 
-_SOURCES = ("f32", "f16", "bf16")
-_UNITS = ("avx512_core", "avx2")
 _GROUP = 16  # elements of a block of NVFP4
 
 
@@ -332,8 +330,8 @@ def _positive(value: Any) -> np.float32:
 def _problem(array: Array, dtype: str, group: int, rule: str, axis: int) -> tuple[Scaled, int]:
     """The arguments checked; the axis counted from the first."""
     source = arrays.type_of("array", array)
-    if source not in _SOURCES:
-        raise InvalidArgument(f"array of {source}; floats are quantized: {', '.join(_SOURCES)}")
+    if source not in arrays.FLOATS:
+        raise InvalidArgument(f"array of {source}; floats are quantized: {', '.join(arrays.FLOATS)}")
     along = integer("axis", axis, -array.ndim)
     if not array.ndim or not array.size or along >= array.ndim:
         raise InvalidArgument(f"axis={axis} of an array of shape {array.shape}; an axis with elements is needed")
@@ -373,7 +371,7 @@ def _on_cpu(p: Scaled, array: Array, given: np.float32 | None, machine: Any, isa
     if gpu_of(machine) is not None:
         raise Unimplemented(f"blocks on {machine!r:.40}: no kernel here for GPUs; CPUs work, and machine=None")
     where, caps = target_of(machine, isa)
-    cap = next((cap for cap in _UNITS if cap in caps), "")
+    cap = vector_cap(caps)
     if not cap:
         raise Unimplemented(f"blocks on {where.name}: the kernel needs avx2")
     program = scaled_quantization(p, unit_of(cap))

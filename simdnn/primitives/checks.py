@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from os import PathLike
 from typing import Any, ParamSpec, TypeVar
 
@@ -219,6 +219,11 @@ def gpu_of(machine: object) -> GpuMachine | None:
     if isinstance(machine, (str, PathLike)):
         machine = any_machine(machine)  # type: ignore[arg-type]  # a path-like of text
     return machine if isinstance(machine, GpuMachine) else None
+
+
+def vector_cap(caps: Collection[str]) -> str:
+    """The cap of the widest registers among some caps that kernels without products are written for; "" below AVX2."""
+    return next((cap for cap in ("avx512_core", "avx2") if cap in caps), "")
 
 
 def target_of(name: object, isa: object) -> tuple[Machine, frozenset[str]]:

@@ -39,6 +39,13 @@ def estimate_on_gpu(
     return estimate_gpu(program, machine, cold=bool(cold), copies=dict(copies))
 
 
+def warm_cost(program: Program, machine: Machine | GpuMachine, threads: int) -> Cost:
+    """The cost of a program whose data lie in the caches, on a number of a CPU's cores or on a GPU."""
+    if isinstance(machine, GpuMachine):
+        return estimate_on_gpu(program, machine, ())
+    return estimate_program(program, machine, (), threads)
+
+
 def least_cycles(kind: KernelKind, problem: Problem, machine: Machine) -> float:
     """The cycles that the multiply-accumulates take at the peak rate of the kind's unit; 0 where no unit is known."""
     from simdnn.timing.cpu.peak import peak_macs_per_cycle

@@ -19,16 +19,14 @@ from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.dynamic import outputs_of, quantization
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
-from simdnn.primitives.checks import flag, integer, keywords, one_of
+from simdnn.primitives.checks import flag, integer, keywords, one_of, vector_cap
+from simdnn.primitives.costs import warm_cost
 from simdnn.primitives.result import Priced
 from simdnn.primitives.run import Target
 from simdnn.program.records import Program
 
 if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
-
-_SOURCES = ("f32", "f16", "bf16")
-_UNITS = ("avx512_core", "avx2")
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +145,7 @@ class _Made:
 
 
 def _on_cpu(problem: Dynamic, target: Target) -> _Made:
-    cap = next((cap for cap in _UNITS if cap in target.caps), "")
+    cap = vector_cap(target.caps)
     if not cap:
         raise Unimplemented(f"quantize_dynamic on {target.machine.name} up to {max(target.caps)}: needs avx2")
     program = quantization(problem, unit_of(cap))
@@ -168,8 +166,8 @@ def _on_gpu(problem: Dynamic, machine: GpuMachine) -> _Made:
 def _problem(src: Array, dtype: str, group: int | None, symmetric: bool, reductions: bool | int) -> Dynamic:
     """The arguments checked."""
     source = arrays.type_of("src", src)
-    if source not in _SOURCES:
-        raise InvalidArgument(f"src of {source}; floats are quantized: {', '.join(_SOURCES)}")
+    if source not in arrays.FLOATS:
+        raise InvalidArgument(f"src of {source}; floats are quantized: {', '.join(arrays.FLOATS)}")
     arrays.check_shape("src", src, ("M", "K"))
     one_of("dtype", dtype, ("s8", "u8"))
     flag("symmetric", symmetric)
@@ -203,12 +201,4 @@ def _check_values(values: Array, p: Dynamic) -> None:
         raise InvalidArgument("src has a group whose greatest less least value is beyond f32; symmetric=True takes it")
 
 
-@functools.lru_cache(maxsize=512)
-def _cost(program: Program, machine: Machine | GpuMachine, threads: int) -> Cost:
-    if isinstance(machine, GpuMachine):
-        from simdnn.timing.gpu.estimate import estimate_gpu
-
-        return estimate_gpu(program, machine)
-    from simdnn.timing.estimate import estimate_program
-
-    return estimate_program(program, machine, threads=threads)
+_cost = functools.lru_cache(maxsize=512)(warm_cost)

@@ -12,6 +12,7 @@ from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.narrow import is_narrow
 from simdnn.libraries import no_reorder
 from simdnn.primitives import arrays
+from simdnn.primitives.checks import vector_cap
 from simdnn.primitives.descriptors import MemoryDesc
 from simdnn.program.records import Program
 
@@ -33,7 +34,7 @@ def conversion(source: MemoryDesc, desc: MemoryDesc, machine: Machine, caps: fro
         said = no_reorder(source.dtype, desc.dtype)
         works = "; ".join(f"{name} to {', '.join(targets)}" for name, targets in convert.PAIRS.items())
         raise Unimplemented(f"reorder of {source.dtype} to {desc.dtype}: {said}; what works: {works}")
-    cap = next((cap for cap in ("avx512_core", "avx2") if cap in caps), "")
+    cap = vector_cap(caps)
     if not cap:
         raise Unimplemented(f"reorder of {source.dtype} to {desc.dtype} on {machine.name}: needs avx2")
     size = int(np.prod(source.shape))

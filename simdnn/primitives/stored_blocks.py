@@ -13,8 +13,6 @@ from simdnn.primitives import arrays
 from simdnn.primitives.block_scales import Blocks
 from simdnn.primitives.checks import integer, keywords, one_of
 
-_SOURCES = ("f32", "f16", "bf16")
-
 
 @keywords
 def quantize_ggml(array: Array, dtype: str, *, axis: int = -1) -> Blocks:
@@ -37,8 +35,8 @@ def quantize_ggml(array: Array, dtype: str, *, axis: int = -1) -> Blocks:
         raise Unimplemented(f"dtype {dtype!r} is read from a GGUF file alone, by ggml_blocks; what works: {works}")
     one_of("dtype", dtype, ENCODED)
     source = arrays.type_of("array", array)
-    if source not in _SOURCES:
-        raise InvalidArgument(f"array of {source}; floats are quantized: {', '.join(_SOURCES)}")
+    if source not in arrays.FLOATS:
+        raise InvalidArgument(f"array of {source}; floats are quantized: {', '.join(arrays.FLOATS)}")
     along, form = integer("axis", axis, -array.ndim), block_format(dtype)
     if not array.ndim or not array.size or along >= array.ndim:
         raise InvalidArgument(f"axis={axis} of an array of shape {array.shape}; an axis with elements is needed")

@@ -17,9 +17,10 @@ import simdnn
 from isa_models import InvalidArgument, Unimplemented, formats, gpu_machine_names
 from simdnn import Attr
 from simdnn.cli import main
+from simdnn.kernels import KERNELS
 from simdnn.kernels.common.epilogue import Epilogue, GroupScales
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem
-from simdnn.kernels.table import KERNELS, rows_for
+from simdnn.kernels.table import rows_for
 from tests.effort import examples
 from tests.params import along_k
 

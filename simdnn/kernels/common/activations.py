@@ -7,27 +7,19 @@ License 2.0, Intel Corporation). For powers other than -1, 0, 1/2, 1 and 2 the l
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from functools import lru_cache, partial
 
 from simdnn.kernels.common import c_library, functions
 from simdnn.kernels.common.activation_tables import ERF, LOG, TANH, Table
 from simdnn.kernels.common.expression import Element, Expression, trace
-from simdnn.kernels.common.functions import horner
+from simdnn.kernels.common.functions import float_of, horner
 from simdnn.kernels.common.masks import SIGN, below, lookup, negative, select, zero
 from simdnn.kernels.common.postops import PostOp
 
-_LARGEST = 3.4028234663852886e38
-
-
-def _float(bits: int) -> float:
-    """The f32 of these bits."""
-    return float(struct.unpack("=f", struct.pack("=I", bits))[0])
-
 
 def _floats(*words: int) -> list[float]:
-    return [_float(word) for word in words]
+    return [float_of(word) for word in words]
 
 
 _LOG2E, _LN2 = _floats(0x3FB8AA3B, 0x3F317218)
@@ -98,7 +90,7 @@ def swish(x: Element, alpha: Element) -> Element:
 
 def mish(x: Element) -> Element:
     """x tanh(log(1 + e**x)) as x (s - 1) / (s + 1), s being (e**x + 1)**2."""
-    more = _exp_or_nan(x.minimum(_float(0x42317217))) + 1.0
+    more = _exp_or_nan(x.minimum(float_of(0x42317217))) + 1.0
     square = more * more
     return (square - 1.0) / (square + 1.0) * x
 
@@ -114,7 +106,7 @@ def soft_relu(x: Element, alpha: Element) -> Element:
     exponent = total.shift("shr", 23).to_float() - 126.0
     mantissa = total.bits("and", 0x807FFFFF).bits("or", 0x3F000000) - 1.0
     found = exponent * _LN2 + horner(mantissa, _LOG1P) + turns
-    found = found + (scaled.maximum(_LARGEST) - _LARGEST)  # infinity and NaN
+    found = found + (scaled.maximum(functions.LARGEST) - functions.LARGEST)  # infinity and NaN
     return select(below(x.same(_EXP_MOST), scaled), scaled, found) / alpha
 
 
@@ -132,15 +124,15 @@ def tanh(x: Element, lanes: int) -> Element:
     start = (size.read_as("s32") - 0x39800000).bits("and", 0xFFC00000)
     low = size.bits("and", 0xFFC00000)
     found = _piecewise(size - low, start.shift("shr", 22), TANH, lanes)
-    found = select(below(size, _float(0x41102CB3)), found, x.same(1.0))
-    small = (size - _float(0x39DDB3D7)).bits("or", size.read_as("s32").same(0x7F800000) - size.read_as("s32"))
+    found = select(below(size, float_of(0x41102CB3)), found, x.same(1.0))
+    small = (size - float_of(0x39DDB3D7)).bits("or", size.read_as("s32").same(0x7F800000) - size.read_as("s32"))
     return select(negative(small), size, found).bits("xor", x.bits("and", SIGN))  # small ones, and NaN
 
 
 def gelu_tanh(x: Element, lanes: int) -> Element:
     """x / 2 (1 + tanh(sqrt(2 / pi) x (1 + 0.044715 x**2)))."""
     square = x * x
-    inner = square.fma(_float(0x3D372713), 1.0) * x * _float(0x3F4C422A)
+    inner = square.fma(float_of(0x3D372713), 1.0) * x * float_of(0x3F4C422A)
     return (tanh(inner, lanes) + 1.0) * 0.5 * x
 
 
@@ -151,7 +143,7 @@ def gelu_erf(x: Element, lanes: int) -> Element:
     size = x.abs()
     index = (size.read_as("s32") + 0xC21FFFFF).shift("sar", 21)
     index = index.at_least(1).at_most(24)
-    beyond = below(x.same(_float(0x40B15CEE)), size)
+    beyond = below(x.same(float_of(0x40B15CEE)), size)
     index = select(beyond, index.same(23), index)
     found = _piecewise(size, index, ERF, lanes).bits("xor", x.bits("and", SIGN))
     return x * (found + 1.0) * 0.5
@@ -159,8 +151,8 @@ def gelu_erf(x: Element, lanes: int) -> Element:
 
 def _gelu_by_exp(x: Element) -> Element:
     """erf by e**(-x**2) times a polynomial of 1 / (1 + p |x|)."""
-    scaled = x * _float(0x3F3504F3)
-    t = 1.0 / scaled.abs().fma(_float(0x3EA7BA05), 1.0)
+    scaled = x * float_of(0x3F3504F3)
+    t = 1.0 / scaled.abs().fma(float_of(0x3EA7BA05), 1.0)
     tail = (-_exp_or_nan(-(scaled * scaled))) * t
     erf = tail.fma(horner(t, _ERFC), 1.0).bits("xor", x.bits("and", SIGN))
     half = x * 0.5
@@ -180,7 +172,7 @@ def log(x: Element, lanes: int) -> Element:
     head = exponent.fma(_LN2, lookup(index, logarithms, lanes))
     total = tail + head
     found = total + ((total - head) - tail)
-    found = found + (x.maximum(_LARGEST) - _LARGEST)  # infinity and NaN
+    found = found + (x.maximum(functions.LARGEST) - functions.LARGEST)  # infinity and NaN
     found = select(zero((x - 1.0).read_as("s32")), x.same(0.0), found)
     found = select(below(x, 0.0), x.same(float("nan")), found)
     return select(zero(x.abs().read_as("s32")), x.same(float("-inf")), found)

@@ -10,21 +10,15 @@ the bits are theirs; 2.41 and later round them right, and others of the last pla
 
 from __future__ import annotations
 
-import struct
 from math import log as ln
 
 from simdnn.kernels.common import functions, pairs
 from simdnn.kernels.common.expression import Element
+from simdnn.kernels.common.functions import float_of
 from simdnn.kernels.common.masks import SIGN, Table, below, lookup, negative, opposite, select, zero
 from simdnn.kernels.common.pairs import Pair, added, ordered
 
 _OVERFLOW = 88.72283172607421875  # e**x is infinite beyond
-_LARGEST = 3.4028234663852886e38
-
-
-def _of(bits: int) -> float:
-    """The f32 of these bits."""
-    return float(struct.unpack("=f", struct.pack("=I", bits))[0])
 
 
 def _hexadecimals(*texts: str) -> list[float]:
@@ -158,8 +152,8 @@ def expm1(x: Element) -> Element:
     near = size * 1.4426950216 + 0.5
     turns = near.nearest()
     turns = turns + negative(near - turns.to_float())  # the integer at or below
-    turns = select(below(size, _of(0x3F851592)), turns.same(1), turns)
-    turns = turns.bits("and", below(size.same(_of(0x3EB17218)), size))
+    turns = select(below(size, float_of(0x3F851592)), turns.same(1), turns)
+    turns = turns.bits("and", below(size.same(float_of(0x3EB17218)), size))
     sign = negative(x).read_as("s32")
     k = turns.bits("xor", sign) - sign
     n = k.to_float()
@@ -191,15 +185,15 @@ def _put_together(x: Element, k: Element, r: Element, error: Element) -> Element
     found = select(_equal(k, 1), one, found)
     found = select(_equal(k, 0), part, found)
     found = select(_equal(k, -1), part * 0.5 - 0.5, found)
-    found = select(below(x, -_of(0x4195B844)), x.same(-1.0), found)
-    most = _of(0x42B17217)
+    found = select(below(x, -float_of(0x4195B844)), x.same(-1.0), found)
+    most = float_of(0x42B17217)
     found = select(below(x.same(most), x.maximum(most)), x.same(float("inf")), found)
     return (found + _not_finite(x)).bits("or", x.bits("and", SIGN))
 
 
 def _not_finite(x: Element) -> Element:
     """0, but infinity and NaN of themselves."""
-    return x.maximum(_LARGEST) - _LARGEST
+    return x.maximum(functions.LARGEST) - functions.LARGEST
 
 
 def _equal(x: Element, number: int) -> Element:
@@ -221,7 +215,7 @@ _LOG1P = (1.4798198640e-01, 1.5313838422e-01, 1.8183572590e-01, 2.2222198546e-01
 
 def log1p(x: Element) -> Element:
     """log1pf of numbers from 0 up that are not infinite, as k ln 2 + log(1 + f)."""
-    small = below(x, _of(0x3ED413D7))
+    small = below(x, float_of(0x3ED413D7))
     u = x + 1.0
     bits = u.read_as("s32")
     k = (bits + 0x004AFB09).shift("sar", 23) - 127  # a mantissa from sqrt(2) on counts as half of it
@@ -284,7 +278,7 @@ def _erfc(x: Element) -> Element:
     """erfc of 5/4 to 6."""
     inverse = 1.0 / (x * x)
     far = _quotient(inverse, _ERFC_FAR)
-    ratio = select(below(x, _of(0x4036DB6E)), _quotient(inverse, _ERFC_NEAR), far)
+    ratio = select(below(x, float_of(0x4036DB6E)), _quotient(inverse, _ERFC_NEAR), far)
     z = x.bits("and", 0xFFFFF000)
     second = exp((z - x) * (z + x) + ratio)
     return exp(-(z * z) - 0.5625) * second / x

@@ -8,6 +8,7 @@ finite arguments, are in the docstrings; the tests hold them.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Sequence
 from functools import wraps
 from math import factorial, log2
@@ -18,6 +19,14 @@ import numpy as np
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
 from simdnn.kernels.common.values import HostValues
+
+LARGEST = 3.4028234663852886e38  # of f32
+
+
+def float_of(bits: int) -> float:
+    """The f32 of these bits."""
+    return float(struct.unpack("=f", struct.pack("=I", bits))[0])
+
 
 Function = Callable[[Element], Element]
 
@@ -46,8 +55,8 @@ def horner(x: Element, coefficients: Sequence[float]) -> Element:
     return total
 
 
-def _power_of_two(n: Element) -> Element:
-    """2**n for an s32 n from -126 to 128 (infinity)."""
+def power_of_two(n: Element) -> Element:
+    """2**n for an s32 n from -126 to 128, which gives infinity."""
     return (n + 127).shift("shl", 23).read_as("f32")
 
 
@@ -66,14 +75,14 @@ def exp(x: Element) -> Element:
     """e**x; error up to 1 ulp, overflow to infinity and gradual underflow as IEEE has them."""
     n, r = _reduced(x.minimum(89.0).maximum(-104.0))
     half = n.shift("sar", 1)  # in two steps, as 2**n itself may be no normal number
-    return horner(r, [*_EXPM1, 1.0]) * _power_of_two(half) * _power_of_two(n - half)
+    return horner(r, [*_EXPM1, 1.0]) * power_of_two(half) * power_of_two(n - half)
 
 
 @_known(np.expm1)
 def expm1(x: Element) -> Element:
     """e**x - 1 for x up to 88; error up to 2 ulp."""
     n, r = _reduced(x.minimum(88.0).maximum(-40.0))
-    scale = _power_of_two(n)
+    scale = power_of_two(n)
     return scale.fma(r * horner(r, _EXPM1), scale - 1.0)
 
 
@@ -95,7 +104,6 @@ def sigmoid(x: Element) -> Element:
     return 1.0 / (exp(-x) + 1.0)
 
 
-_LARGEST = 3.4028234663852886e38
 _SQRT_HALF_BITS = 0x3F3504F3
 #: (log(1 + t) - t + t**2 / 2) / t**3 on sqrt(1/2) - 1 .. sqrt(2) - 1, highest power first
 _LOG1P = (
@@ -122,7 +130,7 @@ def log(x: Element) -> Element:
     square = t * t
     tail = n.fma(_LN2_LOW, (t * square) * horner(t, _LOG1P))
     usual = n.fma(_LN2_HIGH, square.fma(-0.5, tail) + t)
-    usual = usual + (x.maximum(_LARGEST) - _LARGEST)  # infinity and NaN
+    usual = usual + (x.maximum(LARGEST) - LARGEST)  # infinity and NaN
     below = bits.bits("or", bits - 0x00800000).shift("sar", 31)  # all ones: zero, a denormal, or negative
     other = bits.shift("sar", 31).bits("and", 0x00400000).bits("or", 0xFF800000)  # NaN below zero, else -infinity
     return usual.bits("and", below.bits("xor", 0xFFFFFFFF)).bits("or", other.bits("and", below))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from simdnn.kernels.common import functions
 from simdnn.kernels.common.expression import Element
-from simdnn.kernels.common.functions import horner
+from simdnn.kernels.common.functions import horner, power_of_two
 from simdnn.kernels.common.masks import below, negative, select, zero
 
 _LN2 = (0.693145751953125, 1.428606765330187e-06, 5.497923e-14)  # 16 bits, 24 bits, and what is left
@@ -69,11 +69,6 @@ def added(a: Element, b: Element) -> Pair:
     total = a + b
     back = total - a
     return Pair(total, (a - (total - back)) + (b - back))
-
-
-def power_of_two(n: Element) -> Element:
-    """2**n for an s32 n from -126 to 127."""
-    return (n + 127).shift("shl", 23).read_as("f32")
 
 
 def expm1_of_reduced(r: Pair) -> Pair:

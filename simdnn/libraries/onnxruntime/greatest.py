@@ -46,7 +46,7 @@ def greatest_of_images(x: Array, caps: frozenset[str], laid: bool = True) -> Arr
     """
     line = x.reshape(*x.shape[:2], -1)
     n = line.shape[-1]
-    if laid and _in_blocks(x, caps):
+    if laid and in_blocks(x, caps):
         total = _chain(_in_register, line, np.ones(n, bool))
     else:
         whole = n - n % _LANES
@@ -59,7 +59,8 @@ def greatest_of_images(x: Array, caps: frozenset[str], laid: bool = True) -> Arr
     return total.reshape(*x.shape[:2], *[1] * (x.ndim - 2))
 
 
-def _in_blocks(x: Array, caps: frozenset[str]) -> bool:
+def in_blocks(x: Array, caps: frozenset[str]) -> bool:
+    """Whether images lie in whole blocks of channels there."""
     return x.ndim == 4 and x.shape[1] % block_of(caps) == 0
 
 
@@ -78,7 +79,7 @@ def greatest_of_windows(
     dims = x.ndim - 2
     kernel, reach = taps.shape[-dims:], padding[dims - 1] + padding[-1] + x.shape[-1]
     flat, flat_inside = (a.reshape(*a.shape[:-dims], -1) for a in (taps, inside))
-    if _in_blocks(x, caps):
+    if in_blocks(x, caps):
         return _chain(_in_register, flat, flat_inside)
     if not plain:
         return _chain(_alone, flat, flat_inside, from_least=False)

@@ -19,13 +19,12 @@ from simdnn.libraries.onnxruntime.eigen import of_images
 from simdnn.libraries.onnxruntime.eigen import reduced as reduced
 from simdnn.libraries.onnxruntime.eigen import squares_of_rows as squares_of_rows
 from simdnn.libraries.onnxruntime.elements import of_elements as of_elements
-from simdnn.libraries.onnxruntime.greatest import MOST_COLUMNS, MOST_TAPS
+from simdnn.libraries.onnxruntime.greatest import MOST_COLUMNS, MOST_TAPS, in_blocks
 from simdnn.libraries.onnxruntime.greatest import greatest_of_images as greatest_of_images
 from simdnn.libraries.onnxruntime.greatest import greatest_of_windows as greatest_of_windows
 from simdnn.libraries.onnxruntime.libm import exponential as exponential
 from simdnn.libraries.onnxruntime.libm import logarithm as logarithm
 from simdnn.libraries.onnxruntime.libm import power as power
-from simdnn.libraries.onnxruntime.sums import block_of
 
 _LANES = 8
 _DOUBLES = 4  # lanes of f64
@@ -154,7 +153,7 @@ def mean_of_images(x: Array, caps: frozenset[str], laid: bool = True) -> Array:
     """
     line = x.reshape(*x.shape[:2], -1)
     n = line.shape[-1]
-    whole = 0 if laid and _in_blocks(x, caps) else n - n % 4
+    whole = 0 if laid and in_blocks(x, caps) else n - n % 4
     lanes = np.zeros((*x.shape[:2], 4), np.float32)
     for first in range(0, whole, 4):
         lanes = lanes + line[..., first : first + 4]
@@ -162,10 +161,6 @@ def mean_of_images(x: Array, caps: frozenset[str], laid: bool = True) -> Array:
     for i in range(whole, n):
         total = total + line[..., i]
     return np.asarray(total / np.float32(n), np.float32).reshape(*x.shape[:2], *[1] * (x.ndim - 2))
-
-
-def _in_blocks(x: Array, caps: frozenset[str]) -> bool:
-    return x.ndim == 4 and x.shape[1] % block_of(caps) == 0
 
 
 def mean_of_windows(
@@ -182,7 +177,7 @@ def mean_of_windows(
     """
     dims = x.ndim - 2
     kernel, reach = taps.shape[-dims:], padding[dims - 1] + padding[-1] + x.shape[-1]
-    by_kernels = opset < _FUNCTORS_SINCE and not _in_blocks(x, caps)
+    by_kernels = opset < _FUNCTORS_SINCE and not in_blocks(x, caps)
     if by_kernels and kernel == x.shape[2:] and {*strides} == {1} and not any(padding):
         return mean_of_images(x, caps)
     inner = taps.reshape(*taps.shape[:-dims], prod(kernel[:-1]), kernel[-1])

@@ -16,7 +16,7 @@ from simdnn.kernels.common.expression import Element
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy, computed, formula_of, lines_of, sigmoid
-from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.ops.registry import MICROSOFT, need, operator
 from simdnn.networks.types import is_float
 
 
@@ -112,7 +112,7 @@ def _gelu_tanh_numpy(x: Array) -> Array:
 
 
 @operator("Gelu")
-@operator("Gelu", domain="com.microsoft")
+@operator("Gelu", domain=MICROSOFT)
 def gelu(k: Kernels, node: Node, x: Array) -> Array:
     kind = node.text("approximate", "none")
     need(kind in ("none", "tanh"), f"approximate={kind!r}; allowed: none, tanh")
@@ -121,19 +121,19 @@ def gelu(k: Kernels, node: Node, x: Array) -> Array:
     return fast_gelu(k, node, x)
 
 
-@operator("BiasGelu", domain="com.microsoft")
+@operator("BiasGelu", domain=MICROSOFT)
 def bias_gelu(k: Kernels, node: Node, x: Array, bias: Array) -> Array:
     return gelu(k, node, computed(k, "add", lambda a, b: a + b, x, bias))
 
 
-@operator("FastGelu", domain="com.microsoft")
+@operator("FastGelu", domain=MICROSOFT)
 def fast_gelu(k: Kernels, node: Node, x: Array, bias: Array | None = None) -> Array:
     total = x if bias is None else computed(k, "add", lambda a, b: a + b, x, bias)
     formula = formula_of(k, "FastGelu", f.gelu_by_tanh)
     return computed(k, "gelu_tanh", formula, total, plain=_gelu_tanh_numpy, steps=20)
 
 
-@operator("QuickGelu", domain="com.microsoft")
+@operator("QuickGelu", domain=MICROSOFT)
 def quick_gelu(k: Kernels, node: Node, x: Array) -> Array:
     """x times the sigmoid of alpha * x."""
     alpha = node.number("alpha", 1.702)

@@ -15,7 +15,6 @@ from simdnn.networks.ops.by_heads import rotated, wanted, with_past
 from simdnn.networks.ops.elementwise import lines_of
 from simdnn.networks.ops.function import by_body
 from simdnn.networks.ops.heads import (
-    F32,
     LEAST,
     capped,
     found_by,
@@ -31,6 +30,7 @@ from simdnn.networks.ops.in_f32 import HALVES, in_f32, rounded
 from simdnn.networks.ops.reduction import softmax_kernel
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.ops.shape import view
+from simdnn.networks.types import F32
 
 #: what the fourth output holds, by `qk_matmul_output_mode`
 _SCALED, _CAPPED, _MASKED, _SHARES = range(4)

@@ -15,7 +15,6 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.heads import (
-    F32,
     AttentionForm,
     attended,
     grouped,
@@ -27,10 +26,10 @@ from simdnn.networks.ops.heads import (
     split,
 )
 from simdnn.networks.ops.in_f32 import HALVES, in_f32, rounded
-from simdnn.networks.ops.qlinear import MICROSOFT
-from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.ops.registry import MICROSOFT, need, operator
 from simdnn.networks.ops.shape import view
 from simdnn.networks.ops.transformer import outside, refuse_flags
+from simdnn.networks.types import F32
 
 
 def wanted(node: Node, i: int) -> bool:

@@ -17,14 +17,12 @@ from isa_models.errors import counted
 from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
-from simdnn.networks.ops import scores as s
 from simdnn.networks.ops.linear import converted, in_parts, products
-from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.ops.registry import ML, need, operator
+from simdnn.networks.ops.scores import both_of_one, exponential_of, finished, transform_of
 from simdnn.networks.ops.shape import concat, ints, view
-from simdnn.networks.types import label
+from simdnn.networks.types import F32, label
 
-F32 = np.dtype(np.float32)
-ML = "ai.onnx.ml"
 _KERNEL_TYPES = ("f32", "f16", "bf16", "s32", "u8", "s8")
 
 
@@ -203,8 +201,8 @@ def _scores(k: Kernels, node: Node, x: Array, count: int) -> Array:
 @operator("LinearRegressor", domain=ML)
 def linear_regressor(k: Kernels, node: Node, x: Array) -> Array:
     """Scores of targets; one alone has no transform, as onnxruntime has it."""
-    kind, scores = s.transform_of(node), _scores(k, node, x, node.integer("targets", 1))
-    return s.finished(k, scores, kind) if scores.shape[1] > 1 else scores
+    kind, scores = transform_of(node), _scores(k, node, x, node.integer("targets", 1))
+    return finished(k, scores, kind) if scores.shape[1] > 1 else scores
 
 
 @operator("LinearClassifier", domain=ML)
@@ -216,11 +214,11 @@ def linear_classifier(k: Kernels, node: Node, x: Array) -> tuple[Array, Array]:
     scores = _scores(k, node, x, count)
     if count == 1 and len(names) == 2:
         chosen = (scores[:, 0] > 0).astype(np.int64)
-        scores = k.plain(s.both_of_one(scores[:, 0], s.transform_of(node), s.exponential_of(k), True), scores)
+        scores = k.plain(both_of_one(scores[:, 0], transform_of(node), exponential_of(k), True), scores)
     else:
         need(count == len(names), f"{count} scores and {len(names)} labels")
         chosen = np.argmax(scores, 1)
-        scores = s.finished(k, scores, s.transform_of(node))
+        scores = finished(k, scores, transform_of(node))
     table = np.array(names, np.int64 if node.get("classlabels_ints") else object)
     k.plain(chosen, scores)  # the search for the greatest
     return picked(k, table, chosen), scores

@@ -14,10 +14,10 @@ from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy, has_kernel, lines_of
 from simdnn.networks.ops.linear import in_parts, products
-from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.ops.registry import MICROSOFT, need, operator
 
 
-@operator("CDist", domain="com.microsoft")
+@operator("CDist", domain=MICROSOFT)
 def distances(k: Kernels, node: Node, a: Array, b: Array) -> Array:
     """Distances (M, N) of rows a (M, K) from rows b (N, K), or their squares: |a|**2 + |b|**2 - 2 a b, not below 0."""
     metric = node.text("metric", "sqeuclidean")

@@ -13,10 +13,10 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
-from simdnn.networks.ops.qlinear import MICROSOFT
-from simdnn.networks.ops.quantized import F32, dynamic_quantize_linear, integer_product
+from simdnn.networks.ops.quantized import dynamic_quantize_linear, integer_product
 from simdnn.networks.ops.recurrent import LSTM, Layer, long_short
-from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.ops.registry import MICROSOFT, need, operator
+from simdnn.networks.types import F32
 
 
 @operator("MatMulIntegerToFloat", domain=MICROSOFT)

@@ -17,9 +17,18 @@ from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
-from simdnn.networks.ops import scores as s
-from simdnn.networks.ops.classical import ML, picked
-from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.ops.classical import picked
+from simdnn.networks.ops.registry import ML, need, operator
+from simdnn.networks.ops.scores import (
+    TRANSFORMS,
+    Exponential,
+    both_of_one,
+    exponential_of,
+    labels_of,
+    transform_of,
+    transformed,
+)
+from simdnn.networks.types import F32
 
 _BRANCHES: Mapping[str, Callable[[Array, Array], Any]] = {
     "BRANCH_LEQ": np.less_equal,
@@ -34,7 +43,6 @@ _MODES = (*_BRANCHES, "BRANCH_MEMBER", "LEAF")
 _LEAF = len(_BRANCHES) + 1
 #: TreeEnsemble's numbers
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
-_TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
 _COST = "trees branch by their data, which no program here does: what a walk costs is not modelled"
 
 
@@ -203,7 +211,7 @@ def _samples(k: Kernels, x: Array) -> Array:
     need(x.ndim in (1, 2) and x.dtype.kind in "fiu", f"an input of {x.dtype}, {x.shape}; (samples, features) is needed")
     k.unknown(_COST)
     rows = x if x.ndim == 2 else x.reshape(1, -1)
-    return rows if x.dtype == np.float64 else rows.astype(s.F32)
+    return rows if x.dtype == np.float64 else rows.astype(F32)
 
 
 @operator("TreeEnsembleRegressor", domain=ML)
@@ -212,10 +220,10 @@ def tree_ensemble_regressor(k: Kernels, node: Node, x: Array) -> Array:
     trees, count = Ensemble.stated(node, "target"), node.integer("n_targets", 1)
     rows = _samples(k, x)
     if k.shadows(x):
-        return shadow((len(rows), count), s.F32)
-    how, kind = node.text("aggregate_function", "SUM"), s.transform_of(node)
+        return shadow((len(rows), count), F32)
+    how, kind = node.text("aggregate_function", "SUM"), transform_of(node)
     need(how in _AGGREGATES, f"aggregate_function={how!r}")
-    return np.asarray(_targets(k, trees, rows, count, how, kind), s.F32)
+    return np.asarray(_targets(k, trees, rows, count, how, kind), F32)
 
 
 @operator("TreeEnsemble", domain=ML)
@@ -227,9 +235,9 @@ def tree_ensemble(k: Kernels, node: Node, x: Array) -> Array:
         return shadow((len(rows), count), rows.dtype)
     how, kind = node.integer("aggregate_function", 1), node.integer("post_transform", 0)
     need(0 <= how < len(_AGGREGATES), f"aggregate_function={how}; 0 to {len(_AGGREGATES) - 1} are known")
-    if not 0 <= kind < len(_TRANSFORMS):
-        raise Unimplemented(f"post_transform={kind}; 0 to {len(_TRANSFORMS) - 1} work")
-    return _targets(k, trees, rows, count, _AGGREGATES[how], _TRANSFORMS[kind])
+    if not 0 <= kind < len(TRANSFORMS):
+        raise Unimplemented(f"post_transform={kind}; 0 to {len(TRANSFORMS) - 1} work")
+    return _targets(k, trees, rows, count, _AGGREGATES[how], TRANSFORMS[kind])
 
 
 def _targets(k: Kernels, trees: Ensemble, rows: Array, count: int, how: str, kind: str) -> Array:
@@ -243,25 +251,25 @@ def _targets(k: Kernels, trees: Ensemble, rows: Array, count: int, how: str, kin
         return total
     found = np.where(given, total, 0)
     if kind == "SOFTMAX" and found.dtype == np.float64:
-        return s.transformed(found, kind, np.exp)
-    return found if kind == "NONE" else s.transformed(found.astype(s.F32), kind, s.exponential_of(k)).astype(rows.dtype)
+        return transformed(found, kind, np.exp)
+    return found if kind == "NONE" else transformed(found.astype(F32), kind, exponential_of(k)).astype(rows.dtype)
 
 
 @operator("TreeEnsembleClassifier", domain=ML)
 def tree_ensemble_classifier(k: Kernels, node: Node, x: Array) -> tuple[Array, Array]:
     """The label of the greatest score, and the scores, of two classes as onnxruntime tells them from one score."""
-    trees, labels = Ensemble.stated(node, "class"), s.labels_of(node)
-    rows, count, kind = _samples(k, x), len(labels), s.transform_of(node)
+    trees, labels = Ensemble.stated(node, "class"), labels_of(node)
+    rows, count, kind = _samples(k, x), len(labels), transform_of(node)
     if k.shadows(x):
-        return picked(k, labels, np.zeros(len(rows), np.int64)), shadow((len(rows), count), s.F32)
-    exp, base = s.exponential_of(k), trees.base.astype(rows.dtype)
+        return picked(k, labels, np.zeros(len(rows), np.int64)), shadow((len(rows), count), F32)
+    exp, base = exponential_of(k), trees.base.astype(rows.dtype)
     total, given = trees.gathered(rows, count)
     if count > 2:
         need(base.size in (0, count), f"{base.size} base values for {count} classes")
         if base.size:
             total, given = total + base, np.ones(given.shape, bool)
         chosen = np.argmax(np.where(given, total, -np.inf), 1)
-        return picked(k, labels, chosen), s.transformed(np.asarray(np.where(given, total, 0), s.F32), kind, exp)
+        return picked(k, labels, chosen), transformed(np.asarray(np.where(given, total, 0), F32), kind, exp)
     need(count == 2, "one class; two and more work")
     return _of_two(k, trees, labels, _with_base(total, given, base), given, kind, exp, alone=base.size < 2)
 
@@ -276,7 +284,14 @@ def _with_base(total: Array, given: Array, base: Array) -> Array:
 
 
 def _of_two(
-    k: Kernels, trees: Ensemble, labels: Array, total: Array, given: Array, kind: str, exp: s.Exponential, alone: bool
+    k: Kernels,
+    trees: Ensemble,
+    labels: Array,
+    total: Array,
+    given: Array,
+    kind: str,
+    exp: Exponential,
+    alone: bool,
 ) -> tuple[Array, Array]:
     """Labels and scores of two classes. Where leaves of one class alone are in the trees, the first label is one of
     the node's, else 0 or 1 in place of numbers. `alone`: a first score without a second tells both.
@@ -286,7 +301,7 @@ def _of_two(
     chosen = (weight > (0.5 if one_class and positive else 0)).astype(np.int64)
     if not one_class and labels.dtype.kind != "O":
         labels = np.array([0, 1], np.int64)
-    found = s.transformed(np.asarray(np.where(given, total, 0), s.F32), kind, exp)
+    found = transformed(np.asarray(np.where(given, total, 0), F32), kind, exp)
     single = ~given[:, 1] & alone
     if single.any():
         if not one_class and trees.base.size:
@@ -294,6 +309,6 @@ def _of_two(
                 "samples whose leaves give a score to the first class alone, beside a base value, while others give "
                 "one to the second: onnxruntime leaves the second score undefined; two base values work"
             )
-        pair = s.both_of_one(total[:, 0], kind, exp, one_class and positive)
+        pair = both_of_one(total[:, 0], kind, exp, one_class and positive)
         found = np.where(single[:, None], pair, found)
-    return picked(k, labels, chosen), np.asarray(found, s.F32)
+    return picked(k, labels, chosen), np.asarray(found, F32)

@@ -18,12 +18,10 @@ from simdnn.networks.model import Node
 from simdnn.networks.narrow_weights import FORMS, Scales
 from simdnn.networks.ops.linear import converted, convolve, in_floats
 from simdnn.networks.ops.nbits import INTEGERS, CodeBlocks, as_library, by_floats, unpacked
-from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.ops.registry import MICROSOFT, need, operator
 from simdnn.networks.ops.shape import padded
-from simdnn.networks.types import is_float, label
+from simdnn.networks.types import F32, is_float, label
 from simdnn.primitives import Quant
-
-F32 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +75,7 @@ class StoredBits:
         return of
 
 
-@operator("MatMulNBits", domain="com.microsoft")
+@operator("MatMulNBits", domain=MICROSOFT)
 def matmul_nbits(
     k: Kernels,
     node: Node,

@@ -10,8 +10,7 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.linear import convolve, gemm
-from simdnn.networks.ops.qlinear import MICROSOFT
-from simdnn.networks.ops.registry import OPERATORS, need, operator
+from simdnn.networks.ops.registry import MICROSOFT, OPERATORS, need, operator
 
 #: the numbers of each activation, in the order of FusedConv's `activation_params`
 _NUMBERS: dict[str, tuple[str, ...]] = {

@@ -23,8 +23,8 @@ from simdnn.networks.ops.elementwise import formula_of, lines_of, powers_of
 from simdnn.networks.ops.linear import in_parts, products
 from simdnn.networks.ops.reduction import softmax_kernel
 from simdnn.networks.ops.shape import transposed, view
+from simdnn.networks.types import F32
 
-F32 = np.dtype(np.float32)
 LEAST = np.finfo(np.float32).min
 
 

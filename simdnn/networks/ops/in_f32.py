@@ -11,7 +11,8 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy
-from simdnn.networks.passes.element_types import F16, F32, formal_types
+from simdnn.networks.passes.element_types import formal_types
+from simdnn.networks.types import F16, F32
 
 HALVES = "of f16"  # the attribute of a node that is run so
 

@@ -18,11 +18,9 @@ from simdnn.kernels.common.windows import ImageWindows, window_count
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy, has_kernel, lines_of, widened
-from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.ops.registry import MICROSOFT, need, operator
 from simdnn.networks.ops.shape import transposed, view
-from simdnn.networks.types import is_float, label
-
-F32 = np.dtype(np.float32)
+from simdnn.networks.types import F32, is_float, label
 
 
 def in_own_type(k: Kernels, product: Callable[..., Array], *operands: Array | None) -> Array:
@@ -166,7 +164,7 @@ def matmul_bias(k: Kernels, node: Node, a: Array, b: Array, bias: Array) -> Arra
     return k.map(lambda v, c: v + c, found, bias, name="add")
 
 
-@operator("FusedMatMul", domain="com.microsoft")
+@operator("FusedMatMul", domain=MICROSOFT)
 def fused_matmul(k: Kernels, node: Node, a: Array, b: Array) -> Array:
     batches = node.integer("transBatchA", 0), node.integer("transBatchB", 0)
     a, b = (np.moveaxis(x, 0, -2) if turned else x for x, turned in zip((a, b), batches, strict=True))

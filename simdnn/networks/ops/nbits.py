@@ -18,10 +18,9 @@ from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.indexing import checked
 from simdnn.networks.ops.linear import products
-from simdnn.networks.ops.registry import axis_of, need, operator
-from simdnn.networks.types import bits, is_float, limits
+from simdnn.networks.ops.registry import MICROSOFT, axis_of, need, operator
+from simdnn.networks.types import F32, bits, is_float, limits
 
-F32 = np.dtype(np.float32)
 #: types of weights that onnxruntime makes blocks of where it meets them dequantized beside a source of floats
 CODES = ("s8", "u8", "s4", "u4")
 INTEGERS = 4  # the accuracy level at which it then multiplies
@@ -164,7 +163,7 @@ def unpacked(packed: Array, width: int) -> Array:
     return np.stack(parts, -1).reshape(*packed.shape[:-1], -1).astype(np.uint8)
 
 
-@operator("GatherBlockQuantized", domain="com.microsoft")
+@operator("GatherBlockQuantized", domain=MICROSOFT)
 def gather_block_quantized(
     k: Kernels, node: Node, data: Array, indices: Array, scales: Array, zeros: Array | None = None
 ) -> Array:

@@ -20,9 +20,8 @@ from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.registry import OWN, operator
 from simdnn.networks.ops.shape import view
-from simdnn.networks.types import is_float, label
+from simdnn.networks.types import F32, S32, is_float, label
 
-F32, S32 = np.dtype(np.float32), np.dtype(np.int32)
 _OF_A_TILE = 32  # products of bf16 that a tile sums before they are added to what is there
 _SHORT = 8  # products of bf16 after which a GEMM's sum restarts where a side of it is a vector
 

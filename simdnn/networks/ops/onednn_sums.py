@@ -19,7 +19,7 @@ from simdnn.networks.ops.elementwise import by_numpy
 from simdnn.networks.ops.extremes import EXTREMES, chained, in_register, is_special, lines_of
 from simdnn.networks.ops.registry import OWN, operator
 from simdnn.networks.ops.shape import view
-from simdnn.networks.types import is_float
+from simdnn.networks.types import F32, is_float
 
 _STEPS: dict[str, Callable[[Element, Element], Element]] = {
     "sum": lambda a, b: a + b,
@@ -198,7 +198,7 @@ def _sums_in_registers(k: Kernels, x: Array, lanes: int, square: bool) -> Array:
 
 
 def _zeros(k: Kernels, shape: Sequence[int]) -> Array:
-    return np.zeros(shape, np.float32) if k.values else shadow(shape, np.dtype(np.float32))
+    return np.zeros(shape, np.float32) if k.values else shadow(shape, F32)
 
 
 def _stacked(k: Kernels, parts: Sequence[Array]) -> Array:

@@ -17,9 +17,8 @@ from simdnn.networks.ops.elementwise import has_kernel, lines_of, widened
 from simdnn.networks.ops.linear import windows
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.passes.nchwc import LAID
-from simdnn.networks.types import is_float, label
+from simdnn.networks.types import F32, is_float, label
 
-F32 = np.dtype(np.float32)
 _MOST_STEPS = 1 << 40  # elements that windows read, all in all: a quarter of an hour
 
 

@@ -18,7 +18,6 @@ from simdnn.networks.ops.linear import convolve, products, with_attr
 from simdnn.networks.ops.nbits import CODES, INTEGERS, as_library, of_columns
 from simdnn.networks.ops.quantized import (
     BYTES,
-    F32,
     dequantize_linear,
     integer_convolution,
     integer_product,
@@ -27,7 +26,7 @@ from simdnn.networks.ops.quantized import (
     signed,
 )
 from simdnn.networks.ops.registry import need, operator
-from simdnn.networks.types import label, limits
+from simdnn.networks.types import F32, label, limits
 
 Stored = tuple[Array, Array, Array | None]  # integers, their scale, their zero point
 Target = tuple[Array | None, Array | None]  # the scale and zero point that the pattern ends with; no scale: in floats

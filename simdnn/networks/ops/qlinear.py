@@ -25,12 +25,9 @@ from simdnn.networks.ops.quantized import (
     quantize_linear,
     requantize_sums,
 )
-from simdnn.networks.ops.registry import axis_of, need, operator
+from simdnn.networks.ops.registry import MICROSOFT, axis_of, need, operator
 from simdnn.networks.ops.shape import concat, transposed, view
-from simdnn.networks.types import label, limits
-
-F32 = np.dtype(np.float32)
-MICROSOFT = "com.microsoft"
+from simdnn.networks.types import F32, label, limits
 
 
 @operator("QLinearAdd", domain=MICROSOFT)

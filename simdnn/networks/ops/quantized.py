@@ -16,12 +16,11 @@ from simdnn.networks.kernels import FLOATS, Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import cast_to, has_kernel, narrowed
 from simdnn.networks.ops.linear import checked_conv, convolve, image_windows, with_attr
-from simdnn.networks.ops.registry import axis_of, need, operator
+from simdnn.networks.ops.registry import MICROSOFT, axis_of, need, operator
 from simdnn.networks.ops.shape import view
-from simdnn.networks.types import element, is_float, label, limits
+from simdnn.networks.types import F16, F32, element, is_float, label, limits
 from simdnn.primitives import Attr
 
-F16, F32 = np.dtype(np.float16), np.dtype(np.float32)
 #: operators, whatever their domain, that multiply integers, and which input their weights are
 INTEGER_PRODUCTS = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearConv": 3, "QLinearMatMul": 3}
 INTEGER_PRODUCTS |= {"QConv": 3, "QMatMul": 3, "QGemm": 3}
@@ -66,7 +65,7 @@ def placed(node: Node, values: Array, x: Array, what: str) -> Array:
 
 
 @operator("QuantizeLinear")
-@operator("QuantizeLinear", domain="com.microsoft")
+@operator("QuantizeLinear", domain=MICROSOFT)
 def quantize_linear(k: Kernels, node: Node, x: Array, scale: Array, zero: Array | None = None) -> Array:
     """saturate(nearest even of x / scale + zero point); to 8-bit floats the quotient is rounded once."""
     dtype = zero.dtype if zero is not None else element(node.integer("output_dtype", 0) or 2)
@@ -116,7 +115,7 @@ def _floor(v: Element, low: float) -> Element:
 
 
 @operator("DequantizeLinear")
-@operator("DequantizeLinear", domain="com.microsoft")
+@operator("DequantizeLinear", domain=MICROSOFT)
 def dequantize_linear(k: Kernels, node: Node, x: Array, scale: Array, zero: Array | None = None) -> Array:
     dtype = element(node.integer("output_dtype", 0)) if node.get("output_dtype") else scale.dtype
     step = placed(node, scale, x, "scale")
@@ -241,7 +240,7 @@ def matmul_integer(
 
 
 @operator("QLinearMatMul")
-@operator("QLinearMatMul", domain="com.microsoft")
+@operator("QLinearMatMul", domain=MICROSOFT)
 def qlinear_matmul(
     k: Kernels,
     node: Node,

@@ -16,9 +16,9 @@ from simdnn.libraries import Library
 from simdnn.networks.kernels import Formula, Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import has_kernel
-from simdnn.networks.ops.linear import F32, in_parts, products
+from simdnn.networks.ops.linear import in_parts, products
 from simdnn.networks.ops.registry import need, operator
-from simdnn.networks.types import label
+from simdnn.networks.types import F32, label
 
 
 def _activation(name: str, alpha: float | None, beta: float | None, gates: Mapping[str, Formula]) -> Formula:

@@ -18,12 +18,11 @@ from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy, has_kernel, lines_of, powers_of, widened
 from simdnn.networks.ops.function import by_body
 from simdnn.networks.ops.in_f32 import in_f32
-from simdnn.networks.ops.registry import axis_of, need, operator
+from simdnn.networks.ops.registry import MICROSOFT, axis_of, need, operator
 from simdnn.networks.ops.shape import ints, transposed, view
 from simdnn.networks.passes.nchwc import LAID
-from simdnn.networks.types import is_float, label
+from simdnn.networks.types import F32, is_float, label
 
-F32 = np.dtype(np.float32)
 #: operator -> (reduction kernel, NumPy's values for other types)
 _REDUCTIONS: dict[str, tuple[str, Callable[..., Array]]] = {
     "ReduceSum": ("sum", np.sum),
@@ -265,7 +264,7 @@ def rms_normalization(k: Kernels, node: Node, x: Array, scale: Array) -> Array:
     return _narrow(k, result, dtype)
 
 
-@operator("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft")
+@operator("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 @in_f32
 def skip_layer_normalization(
     k: Kernels, node: Node, x: Array, skip: Array, gamma: Array, *more: Array | None

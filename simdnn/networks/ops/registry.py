@@ -38,6 +38,7 @@ FUSED = dict.fromkeys(
 Operator = Callable[..., Any]
 F = TypeVar("F", bound=Operator)
 OPERATORS: Registry[tuple[str, str], Operator] = Registry("operator")
+MICROSOFT, ML = "com.microsoft", "ai.onnx.ml"  # domains of onnxruntime's operators, and of scikit-learn's
 OWN = "simdnn"  # the domain of what graphs are rewritten to; no model has it
 #: products of operands that come with a scale and a zero point behind each
 #: operators of a model by what quantization rewrites them to
@@ -68,8 +69,8 @@ def find(node: Node) -> Operator | None:
         return None
     names = [_whole(*known) for known in OPERATORS if known[0] != OWN]
     wanted = _whole(node.domain, node.op)[:60]
-    why = REFUSED.get(node.op) if node.domain == "ai.onnx.ml" else None
-    why = FUSED.get(node.op) if node.domain == "com.microsoft" else why
+    why = REFUSED.get(node.op) if node.domain == ML else None
+    why = FUSED.get(node.op) if node.domain == MICROSOFT else why
     told = f". {why[0].upper()}{why[1:]}" if why else what_is_known(wanted, names)
     raise with_failures(Unimplemented(f"{node}: no operator {wanted!r} here{told}"))
 

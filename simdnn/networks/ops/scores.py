@@ -16,8 +16,8 @@ from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.reduction import softmax_kernel
 from simdnn.networks.ops.registry import need
+from simdnn.networks.types import F32
 
-F32 = np.dtype(np.float32)
 Exponential = Callable[[Array], Array]
 TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
 

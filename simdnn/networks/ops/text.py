@@ -18,10 +18,8 @@ from isa_models.errors import counted
 from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
-from simdnn.networks.ops.classical import ML
-from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.ops.registry import MICROSOFT, ML, need, operator
 
-_MICROSOFT = "com.microsoft"
 _CASES: dict[str, Callable[[str], str]] = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str}
 _MARKS = "\x02", "\x03"  # tokens ahead of a text and behind it
 _MOST_PATTERN = 1 << 10  # characters of a regular expression
@@ -105,7 +103,7 @@ def _between(separators: list[re.Pattern[str]], text: str, least: int) -> list[s
     return row
 
 
-@operator("Tokenizer", domain=_MICROSOFT)
+@operator("Tokenizer", domain=MICROSOFT)
 def tokenizer(k: Kernels, node: Node, x: Array) -> Array:
     """Tokens of texts (C,) or (N, C) along a new last dimension, padded: matches of `tokenexp`, or what is between
     `separators` (a single empty one: characters). `mark` puts one token ahead and one behind.
@@ -240,7 +238,7 @@ def murmur(key: bytes, seed: int) -> int:
     return found ^ found >> 16
 
 
-@operator("MurmurHash3", domain=_MICROSOFT)
+@operator("MurmurHash3", domain=MICROSOFT)
 def murmur_hash(k: Kernels, node: Node, x: Array) -> Array:
     """The hash of each text, or integer of 32 bits, as u32 or s32."""
     need(

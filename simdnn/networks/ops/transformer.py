@@ -17,11 +17,11 @@ from simdnn.networks.ops.dynamic import matmul_integer_to_float
 from simdnn.networks.ops.elementwise import lines_of
 from simdnn.networks.ops.heads import of_layers, scale_of, scores_of, split
 from simdnn.networks.ops.linear import products
-from simdnn.networks.ops.qlinear import MICROSOFT
-from simdnn.networks.ops.quantized import F32, dequantize_linear
+from simdnn.networks.ops.quantized import dequantize_linear
 from simdnn.networks.ops.reduction import normalized, normalized_by_lines, softmax_kernel
-from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.ops.registry import MICROSOFT, need, operator
 from simdnn.networks.ops.shape import transposed, view
+from simdnn.networks.types import F32
 
 _LEAST = float(np.finfo(np.float32).min)
 

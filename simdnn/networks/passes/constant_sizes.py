@@ -11,11 +11,11 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.networks.model import Graph, Node
-from simdnn.networks.passes.element_types import F16
 from simdnn.networks.passes.f16_casts import has_kernel
 from simdnn.networks.passes.f16_steps import value_of
 from simdnn.networks.passes.graph_rewriting import Rewriting, Shapes, first_of
 from simdnn.networks.passes.qdq import constants_of
+from simdnn.networks.types import F16
 
 #: operators that are computed ahead where all they read is known
 _FOLDED = ("Cast", "Slice", "Gather", "Squeeze", "Unsqueeze", "Concat", "Sqrt", "Div", "Mul", "Add", "Sub", "Identity")

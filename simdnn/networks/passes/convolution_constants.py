@@ -13,8 +13,8 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.networks.model import Graph, Node
-from simdnn.networks.passes.element_types import F16, F32
 from simdnn.networks.passes.graph_rewriting import Rewriting, Shapes, first_of
+from simdnn.networks.types import F16, F32
 
 
 def with_constants_behind(graph: Graph, kept: Sequence[str], shapes: Shapes) -> Graph:

@@ -6,15 +6,13 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from simdnn.networks import schemas
 from simdnn.networks.model import Graph, Node, subgraphs
-from simdnn.networks.types import element, is_float
+from simdnn.networks.types import F32, element, is_float
 
 Kinds = dict[str, np.dtype[Any] | None]
-F16, F32, BF16 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
 #: constraints of one type, which ONNX spells with a T all the same
 _SINGLE = {
     "tensor(bool)": np.dtype(bool),

@@ -21,10 +21,10 @@ import numpy as np
 
 from isa_models import Unimplemented
 from simdnn.networks.model import RANDOM, Graph, Node, subgraphs
-from simdnn.networks.ops.qlinear import MICROSOFT
-from simdnn.networks.passes.element_types import BF16, F16, F32, Kinds, formal_types, kinds_of
+from simdnn.networks.ops.registry import MICROSOFT
+from simdnn.networks.passes.element_types import Kinds, formal_types, kinds_of
 from simdnn.networks.passes.f16_steps import with_bodies
-from simdnn.networks.types import bits, is_float, is_signed, number
+from simdnn.networks.types import BF16, F16, F32, bits, is_float, is_signed, number
 
 PREFIX = "InsertedPrecisionFreeCast_"  # as onnxruntime names them
 _UP = "_up"  # behind those of casts to f32

@@ -22,10 +22,10 @@ from simdnn.networks import schemas
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Graph, Node
 from simdnn.networks.ops.function import body, schema_of, written_body
-from simdnn.networks.ops.qlinear import MICROSOFT
-from simdnn.networks.ops.registry import find
-from simdnn.networks.passes.element_types import F16, F32, Kinds, kinds_of
+from simdnn.networks.ops.registry import MICROSOFT, find
+from simdnn.networks.passes.element_types import Kinds, kinds_of
 from simdnn.networks.passes.graph_rewriting import Rewriting, Shapes, first_of
+from simdnn.networks.types import F16, F32
 from simdnn.primitives import Attr
 from simdnn.primitives.run import Target
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from simdnn.networks.model import Graph, Node
-from simdnn.networks.ops.qlinear import MICROSOFT
+from simdnn.networks.ops.registry import MICROSOFT
 from simdnn.networks.passes.f16_casts import RUNNING
 from simdnn.networks.passes.graph_rewriting import Rewriting, Shapes, first_of
 

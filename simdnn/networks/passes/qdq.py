@@ -15,9 +15,9 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn.networks.model import Graph, Node
+from simdnn.networks.onnx_rewriting import PRODUCTS
 
 DOMAIN = "simdnn"
-_PRODUCTS = ("Conv", "MatMul", "Gemm")
 BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
@@ -88,7 +88,7 @@ class _Fusion:
         nodes = []
         replaced: dict[int, Node] = {}
         for node in self.graph.nodes:
-            if node.op in _PRODUCTS and not node.domain and (made := self.product(node)):
+            if node.op in PRODUCTS and not node.domain and (made := self.product(node)):
                 replaced[id(node)] = made
         for node in self.graph.nodes:
             if id(node) not in self.gone:

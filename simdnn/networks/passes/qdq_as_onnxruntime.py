@@ -16,11 +16,11 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.networks.model import Graph, Node
-from simdnn.networks.ops.qlinear import MICROSOFT
+from simdnn.networks.ops.registry import MICROSOFT
 from simdnn.networks.passes.common_subexpressions import once
 from simdnn.networks.passes.constant_sizes import with_known_sizes
 from simdnn.networks.passes.convolution_constants import Convolutions, with_constants_behind
-from simdnn.networks.passes.element_types import BF16, F16, kinds_of
+from simdnn.networks.passes.element_types import kinds_of
 from simdnn.networks.passes.f16_casts import check_bf16, with_casts
 from simdnn.networks.passes.f16_steps import with_flat_products, with_plain_constants
 from simdnn.networks.passes.fusions import with_layer_normalizations, with_normal_forms, with_normalized_sums
@@ -29,7 +29,7 @@ from simdnn.networks.passes.nchwc import ADDING, LAID, ImageBlocks
 from simdnn.networks.passes.qdq import BYTES, DOMAIN
 from simdnn.networks.passes.stored_weights import with_stored_weights
 from simdnn.networks.passes.transposes import with_moved_transposes
-from simdnn.networks.types import bits, label, limits
+from simdnn.networks.types import BF16, F16, bits, label, limits
 
 #: operators of floats with one on integers, by the order of its inputs
 ONE = ("AveragePool", "LeakyRelu", "GlobalAveragePool", "Sigmoid", "Softmax")

@@ -14,10 +14,10 @@ import numpy as np
 from isa_models.readings.arrays import Array
 from simdnn.networks.model import Graph, Node
 from simdnn.networks.passes.qdq import constants_of, fused
+from simdnn.networks.types import F32
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 _BETWEEN = ("Relu", "Clip")
-F32 = np.dtype(np.float32)
 
 
 def with_stored_weights(graph: Graph, kept: Sequence[str]) -> Graph:

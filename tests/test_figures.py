@@ -1,0 +1,116 @@
+"""Figures that a page says of a table of measurements: each is computed from the table, and the sentence holds them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import workloads
+from simdnn import study
+
+ROOT = Path(__file__).parents[1]
+
+
+def table(name: str) -> pd.DataFrame:
+    return pd.read_csv(ROOT / "docs" / "validation" / "data" / f"{name}.csv")
+
+
+def errors(found: pd.DataFrame, predicted: str, measured: str) -> pd.Series:
+    """How far predictions are off, in per cent of what was measured."""
+    return (100 * (found[predicted] / found[measured] - 1)).abs()
+
+
+def loops(name: str, part: str = "") -> pd.Series:
+    """Errors of loops on a Zen 4; of one part those that were measured alike in every process."""
+    found = table(name)
+    found = found[(found["part"] == part) & (found["stable"] == "yes")] if part else found
+    measured = next(column for column in found if column in ("measured cycles", "recorded cycles"))
+    return errors(found, next(column for column in found if column.startswith("predicted")), measured)
+
+
+def within(found: pd.Series, *most: float) -> list[int]:
+    return [int((found <= bound).sum()) for bound in most]
+
+
+def rates(name: str) -> list[int]:
+    """How many published rates there are, and how many are met within 10 and within 15 %."""
+    found = table(name)["error, %"].abs()
+    return [len(found), *within(found, 10, 15)]
+
+
+def number_and_mean(found: pd.Series) -> list[str]:
+    return [f"{len(found)}", f"{found.mean():.1f}"]
+
+
+def cells() -> list[int]:
+    """Kernels of a library on a Zen 4: products, convolutions, pairs of types and caps."""
+    found = table("cells-zen4")
+    sizes = found["shape"].str.count("x") + 1
+    return [int((sizes <= 4).sum()), int((sizes > 4).sum()), found["column"].nunique()]
+
+
+def primitives() -> list[str]:
+    found = errors(table("primitives-zen4"), "predicted_cycles", "cycles")
+    return [str(within(found, 25)[0]), str(len(found)), f"{found.median():.1f}"]
+
+
+INDEX, COSTS, LOOPS = (f"docs/validation/{name}.md" for name in ("index", "primitives-cost", "cpu-loops"))
+#: (page, the sentence with places for its figures, what finds them)
+SAID: list[tuple[str, str, Callable[[], list[int] | list[str]]]] = [
+    ("README.md", "{2} of {0} published GEMM rates of Intel's GPUs", lambda: rates("gpu-rates")),
+    ("README.md", "{2} of {0} of NVIDIA's within 15 %", lambda: rates("nvidia-rates")),
+    ("README.md", "cycles of {0} kernels of oneDNN on a Zen 4", lambda: [sum(cells()[:2])]),
+    (
+        INDEX,
+        "| {0}, 3 of them fitted | {1} within 10 %, {2} within 15 % |",
+        lambda: rates("gpu-rates"),
+    ),
+    (
+        INDEX,
+        "| {0}, 16 of them fitted | {1} within 10 %, {2} within 15 % |",
+        lambda: rates("nvidia-rates"),
+    ),
+    (INDEX, "| {0} matmuls, {1} convolutions, {2} pairs of types and caps |", cells),
+    (INDEX, "| {0} of {1} within 25 %, half within {2} %;", primitives),
+    (COSTS, "{0} of {1} are within 25 %, half within {2} %.", primitives),
+    *(
+        (LOOPS, f"| {name} | {{0}} | {{1}} % |", of)
+        for name, of in (
+            ("kept out", lambda: number_and_mean(loops("loops-zen4-others", "kept out"))),
+            ("seen", lambda: number_and_mean(loops("loops-zen4-others", "seen"))),
+            ("inner loops of kernels", lambda: number_and_mean(loops("loops-zen4"))),
+            ("mixes", lambda: number_and_mean(loops("mixes-zen4"))),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("page", "sentence", "of"), SAID, ids=[f"{page}: {said[:40]}" for page, said, _ in SAID])
+def test_a_page_says_what_its_table_has(page: str, sentence: str, of: Callable[[], list[int] | list[str]]) -> None:
+    text = re.sub(r"\s+", " ", (ROOT / page).read_text(encoding="utf-8"))
+    assert sentence.format(*of()) in text
+
+
+NETWORKS = {
+    "ResNet-50": "resnet50",
+    "BERT-base, 128 tokens": "bert-base",
+    "Llama 3 8B, one token": "llama3-8b-decode-ctx128",
+}
+MODES = ("f32", "fpmath-tf32", "fpmath-bf16", "fpmath-f16", "s8-weights", "s4-weights")
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(
+    "machine", ["zen4", pytest.param("clx", marks=pytest.mark.sweep), pytest.param("spr", marks=pytest.mark.sweep)]
+)
+def test_speed_ups_of_networks(network: str, machine: str) -> None:
+    """The table of README's "Precision", to the last digit shown."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition(f"\n| {network} |")[2]
+    shown = next(row for row in text.split("\n") if f"| {machine} |" in f"|{row}").split(f"{machine} |")[1]
+    layers = study.run_layers(workloads.load(NETWORKS[network]), machine, MODES, values=False)
+    found = study.totals(layers).set_index("mode")["speed_up"]
+    assert [f"{found[mode]:.2f}" for mode in MODES[1:]] == [cell.strip() for cell in shown.strip("|").split("|")]
