@@ -145,6 +145,12 @@ class LineSums(Protocol):
         """
         ...
 
+    def of_channels(self, around: Sequence[Array], alpha: float, bias: float) -> Array:
+        """The sum that LRN takes a power of: bias and alpha times the mean of the squares of channels `around` each,
+        those at the first place in a window first.
+        """
+        ...
+
     def squares_of_rows(self, x: Array) -> Array:
         """Sums of squares (rows,) of the rows that distances are taken of."""
         ...

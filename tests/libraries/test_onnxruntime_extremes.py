@@ -1,5 +1,5 @@
-"""Reductions of onnxruntime to the greatest and the least number and to the logarithm of a sum of powers, and the
-greatest of windows, over data with NaN, infinities and zeros of both signs: its bits as recorded
+"""Reductions of onnxruntime to the greatest and the least number and to the logarithm of a sum of powers, the greatest
+of windows, and LRN, over data with NaN, infinities and zeros of both signs: its bits as recorded
 (tests/vectors/onnxruntime/extremes.npz).
 """
 
@@ -17,6 +17,7 @@ onnx = pytest.importorskip("onnx")
 STORED = np.load(Path(__file__).parents[1] / "vectors" / "onnxruntime" / "extremes.npz")
 NAMES = sorted({key.split("/")[0] for key in STORED if key.endswith("/axes")})
 POOLS = sorted({key.split("/")[0] for key in STORED if key.endswith("/MaxPool")})
+CHANNELS = sorted({key.split("/")[0] for key in STORED if key.endswith("/LRN")})
 OPERATORS = ("ReduceMax", "ReduceMin", "ReduceLogSumExp")
 
 
@@ -41,6 +42,17 @@ def test_a_nan_has_its_place_in_windows(name: str) -> None:
     where = {key: STORED[f"{name}/{key}"].tolist() for key in ("kernel_shape", "strides", "pads", "dilations")}
     compare(name, "MaxPool", model(name, onnx.helper.make_node("MaxPool", ["x"], ["y"], **where)))
     compare(name, "GlobalMaxPool", model(name, onnx.helper.make_node("GlobalMaxPool", ["x"], ["y"])))
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_sums_over_channels_are_raised(name: str) -> None:
+    numbers = {key: STORED[f"{name}/{key}"].item() for key in ("size", "alpha", "beta", "bias")}
+    compare(name, "LRN", model(name, onnx.helper.make_node("LRN", ["x"], ["y"], **numbers)))
+
+
+def test_sums_over_an_even_number_of_channels_are_refused() -> None:
+    with pytest.raises(simdnn.InvalidArgument, match="odd sizes"):
+        compare("lrn_usual", "LRN", model("lrn_usual", onnx.helper.make_node("LRN", ["x"], ["y"], size=4)))
 
 
 def compare(name: str, operator: str, graph: Any) -> None:

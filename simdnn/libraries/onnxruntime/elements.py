@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from simdnn.libraries.onnxruntime import libm
+from simdnn.libraries.onnxruntime import libm, powers
 from simdnn.libraries.onnxruntime.eigen import in_registers, logarithm_by_ratio, polynomial
 
 F32 = np.float32
@@ -115,27 +115,6 @@ def _reduced(size: float) -> tuple[float, int]:
 
 # -- by operator ------------------------------------------------------------------------------------------------------
 #: by ONNX's name, what takes the numbers of a node: functions of whole registers, and of what is left
-# -- powers of a polynomial kernel ------------------------------------------------------------------------------------
-_MOST_SQUARED = 7  # the degree up to which whole ones are products
-
-
-def _raised(degree: float, x: Array) -> Array:
-    """x**degree by repeated squaring; above 7, and of parts, Eigen has a formula not written here (glibc's `powf` is
-    within 2e-7 of it).
-    """
-    if degree != int(degree) or not 1 <= degree <= _MOST_SQUARED:
-        return _power(degree, x)
-    left, square, found = int(degree), x, np.ones_like(x)
-    while left:
-        found = found * square if left & 1 else found
-        square, left = square * square, left >> 1
-    return found
-
-
-def _power(degree: float, x: Array) -> Array:
-    return libm.power(x, np.full(x.shape, degree, F32))
-
-
 _FUNCTIONS: Mapping[str, Callable[..., tuple[Function, Function]]] = {
     "Elu": lambda alpha: (partial(_elu, alpha, _exp), partial(_elu, alpha, libm.exponential)),
     "Selu": lambda alpha, gamma: (partial(_selu, alpha, gamma, _exp), partial(_selu, alpha, gamma, libm.exponential)),
@@ -143,7 +122,7 @@ _FUNCTIONS: Mapping[str, Callable[..., tuple[Function, Function]]] = {
     "Softplus": lambda: (partial(_softplus, _exp, _log1p), partial(_softplus, libm.exponential, libm.log1p)),
     "Sin": lambda: (partial(_sine, True), libm.sine),
     "Cos": lambda: (partial(_sine, False), libm.cosine),
-    "degree": lambda degree: (partial(_raised, degree), partial(_power, degree)),
+    "degree": lambda degree: (partial(powers.power, degree), partial(powers.power_alone, degree)),
     "Log": lambda: (logarithm_by_ratio, libm.logarithm),
 }
 

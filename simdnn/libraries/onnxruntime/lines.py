@@ -48,6 +48,21 @@ def sum_of_powers(x: Array, caps: frozenset[str]) -> Array:
     return np.asarray(total[..., :1] + total[..., 1:])
 
 
+def of_channels(around: Sequence[Array], alpha: float, bias: float) -> Array:
+    """Sums that LRN raises to a power: the first channel's window added up in turn, and each later one's is the one before,
+    with its last channel added and the one that it left behind taken away (onnxruntime/core/providers/cpu/nn/lrn.cc).
+    """
+    share = np.float32(alpha) / np.float32(len(around))
+    with np.errstate(all="ignore"):
+        first, last = share * around[0], share * around[-1]
+        total = np.full(first.shape, bias, np.float32)
+        for part in around:
+            total[:, 0] += share * part[:, 0]
+        for c in range(1, total.shape[1]):
+            total[:, c] = total[:, c - 1] + last[:, c] - first[:, c - 1]
+    return total
+
+
 # -- attention of one query -------------------------------------------------------------------------------------------
 def dots(query: Array, keys: Array) -> Array:
     """Products (…, 1, places) of a query (…, 1, size) and keys (…, places, size): in 8 lanes, neighbours, those sums,

@@ -403,7 +403,7 @@ def lp_normalization(k: Kernels, node: Node, x: Array) -> Array:
 
 @operator("LRN")
 def lrn(k: Kernels, node: Node, x: Array) -> Array:
-    """x / (bias + alpha / size * sum of squares of the channels around) ** beta; the sum is NumPy's."""
+    """x / (bias + alpha / size * sum of squares of the channels around) ** beta; the sum is NumPy's, or a library's."""
     size, alpha = node.integer("size"), node.number("alpha", 1e-4)
     beta, bias = node.number("beta", 0.75), node.number("bias", 1.0)
     need(0 < size < 1 << 16, f"size={size}")
@@ -411,8 +411,18 @@ def lrn(k: Kernels, node: Node, x: Array) -> Array:
     before = (size - 1) // 2
     window = np.pad(squares, [(0, 0), (before, size - 1 - before)] + [(0, 0)] * (x.ndim - 2))
     around = [window[:, i : i + x.shape[1]] for i in range(size)]
+    values: Callable[[], Array] | None = None
+    if (lines := lines_of(k, x)) is not None:
+        need(x.ndim == 4 and size % 2 == 1, f"{x.ndim} dimensions, size={size}: onnxruntime takes 4, and odd sizes")
+        divisor = lines.of_channels(around, alpha, bias) if k.values else squares
+        values = functools.partial(_divided, lines, x, divisor, beta)
     total = k.plain(np.asarray(np.sum(around, axis=0, dtype=F32)), squares, steps=size)
-    return k.map(lambda v, t: v * f.exp(f.log(t.fma(alpha / size, bias)) * -beta), x, total, name="lrn")
+    return k.map(lambda v, t: v * f.exp(f.log(t.fma(alpha / size, bias)) * -beta), x, total, name="lrn", values=values)
+
+
+def _divided(lines: LineSums, x: Array, divisor: Array, exponent: float) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray(x * lines.of_elements("degree", divisor, -exponent))
 
 
 @operator("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
