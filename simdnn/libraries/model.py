@@ -235,6 +235,8 @@ class Library:
     check_zero_points: Callable[[str, bool], None]
     #: (a batch of products) -> nothing: whether the library is known to take it
     check_dimensions: Callable[[MatmulProblem], None] = lambda problem: None
+    #: (problem of floats, its name for its choice) -> nothing: whether that takes a mode that is said of integers, too
+    check_forced: Callable[[Problem, str], None] = lambda problem, name: None
     #: (matmul, its parameters, number of its dimensions, sizes of its output, those that are learnt at run time) -> who
     #: takes its second operands, and such sizes
     left_to: Callable[[MatmulProblem, Params, int, Sequence[int], str], str] = _all_sizes_known

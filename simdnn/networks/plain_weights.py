@@ -29,6 +29,7 @@ class _InForce:
     fpmath: str
     exact_int8: bool | None
     acc_mode: str
+    forced: bool = False
 
 
 def plain_cycles(found: Estimate, target: Target, attr: Attr) -> tuple[str, float] | None:

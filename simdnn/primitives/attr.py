@@ -33,6 +33,7 @@ STRATEGIES = ("auto", "direct", "in_kernel", "precomputed", "bias", "upconvert")
 POST_OPS = (*ELTWISE, "sum", *BINARY, "select")
 _FEW = 4  # values that a repr shows
 MASK_NAMES = ("common", "per_oc")
+_OPERAND_TYPES = ("f32", "bf16", "f16")  # of second operands, that are told; integers become f32
 _SCALE_TYPES = ("f32", "bf16", "f16", "f8_e4m3", "e8m0")
 _SUM_TYPES = ("f32", "s32", "bf16", "f16", "s8", "u8")
 _ZERO_POINT_TYPES = ("s32", "s8", "u8", "s4", "u4")
@@ -309,15 +310,20 @@ def _sum(entry: Any, rest: Sequence[Any]) -> PostOpEntry:
 
 
 def _second(name: str, value: Any) -> Quant:
-    """Second operands as f32, zeros and all; other types are converted, as kernels do."""
+    """Second operands as f32, zeros and all, as kernels convert those of other types, which `dtype` tells."""
     quant = _as_quant(value)
-    if quant.dtype not in (None, "f32") or quant.groups is not None:
-        raise Unimplemented(f"post-operation {name} of {quant.dtype}, groups={quant.groups}; f32 works, without groups")
+    if quant.dtype not in (None, *_OPERAND_TYPES) or quant.groups is not None:
+        raise Unimplemented(
+            f"post-operation {name} of {quant.dtype}, groups={quant.groups}; what works: {', '.join(_OPERAND_TYPES)}, "
+            "without groups"
+        )
     if quant.values is None:
-        return replace(quant, dtype="f32")
-    _type_of(f"post-operation {name}", quant.values, "numbers")
-    with np.errstate(over="ignore"):
-        return replace(quant, values=_read_only(quant.values.astype(np.float32)), dtype="f32")
+        return replace(quant, dtype=quant.dtype or "f32")
+    given = _type_of(f"post-operation {name}", quant.values, "numbers")
+    dtype = quant.dtype or (given if given in _OPERAND_TYPES else "f32")
+    with np.errstate(all="ignore"):
+        values = quant.values.astype(fmt(dtype).dtype).astype(np.float32)
+    return replace(quant, values=_read_only(values), dtype=dtype)
 
 
 def _number(name: str, value: Any) -> float:

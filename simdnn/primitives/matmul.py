@@ -230,7 +230,8 @@ def _on_cpu(
     if products.runtime and not library:
         raise InvalidArgument(f"runtime_dims={products.runtime!r}: kernels here know all sizes; a library is asked so")
     behind = epilogue.post_ops
-    if library and (products.runtime or any(op.second for op in behind) or sums_differ(behind)):
+    scaled = any(scale.dtype != "f32" for scale in asked_for.scales.values())
+    if library and (products.runtime or scaled or any(op.second for op in behind) or sums_differ(behind)):
         sizes = products.dims, products.shape, products.runtime
         asked = replace(asked, left_to=library.left_to(asked, asked_for, *sizes))
     if library and library.matrices and products.layouts != ANY_LAYOUTS:

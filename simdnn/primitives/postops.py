@@ -57,7 +57,8 @@ def _resolved(entry: tuple[Any, ...], channels: int, axis: int, dims: int) -> Ap
     kind, *rest = entry
     if kind in BINARY:
         second = Param("dst", *_shared(kind, rest[0], channels, axis), "f32")
-        op = PostOp(kind, second=second)
+        dtype = rest[0].dtype
+        op = PostOp(kind, second=second, stored="" if dtype == "f32" else dtype)
         if op.per_output:
             op = replace(op, along=_along(rest[0], dims))
         return AppliedPostOp(op, values=rest[0].values, chosen=len(rest) > 1)

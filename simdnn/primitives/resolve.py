@@ -40,6 +40,7 @@ class Resolved:
     reductions: Valued | None  # sums of the source over groups along K that the user gives, s32
     post_ops: tuple[AppliedPostOp, ...]
     fpmath: str  # the math mode in force; "strict" for integers
+    forced: bool  # whether `apply_to_int` goes with a mode, beside operands that are all floats
     exact_int8: bool | None  # True, False, or None where nobody says it or the source is no integer
     strategy: str  # of zero points
     acc_mode: str  # the type of sums that is asked for; "" where the math mode decides
@@ -64,6 +65,7 @@ class Resolved:
             _reductions(attr, shape),
             postops.resolved(attr.post_ops, shape.n, 1 if shape.primitive == "convolution" else -1, shape.dims),
             fpmath=FPMATH.effective(attr.fpmath) if is_float else "strict",
+            forced=attr.apply_to_int and is_float and fmt(shape.wei).is_float,
             exact_int8=None if is_float else EXACT_INT8.said(attr.exact_int8),
             strategy=attr.zero_point_strategy,
             acc_mode=attr.acc_mode or "",

@@ -168,6 +168,8 @@ class Modes(Protocol):
     def exact_int8(self) -> bool | None: ...
     @property
     def acc_mode(self) -> str: ...
+    @property
+    def forced(self) -> bool: ...
 
 
 def chosen(problem: Problem, target: Target, given: Modes) -> Choice:
@@ -192,7 +194,10 @@ def choice_of(problem: Problem, target: Target, given: Modes) -> Choice:
         kinds=rows_for(target.caps),
         acc_mode=acc_mode,
     )
-    return choose(replace(request, estimator=estimate_on_gpu, floor=no_floor) if target.gpu else request)
+    found = choose(replace(request, estimator=estimate_on_gpu, floor=no_floor) if target.gpu else request)
+    if target.library and given.forced and given.fpmath != "strict":
+        target.library.check_forced(problem, found.library)
+    return found
 
 
 def told(choice: Choice, target: Target) -> Choice:

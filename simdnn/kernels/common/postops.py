@@ -49,9 +49,10 @@ class PostOp:
     `numbers` counts those that it reads: alpha and beta, of `sum` the scale and the zero point. `second` says where the
     second operand of one of two changes, in rows and columns of the destination. Of `sum`, `scaled` means that what the
     destination held is multiplied by another number than 1, and `stored` is the type in which it is read, "" the
-    destination's. `power` says what is computed for a pow (`simdnn.kernels.common.activations`). `along` says of a
-    second operand that is read as one as large as the output in which dimensions it changes; empty where in all.
-    `other` is a sum whose scale or zero point is another one than the first sum's.
+    destination's; of a second operand it is the user's, "" f32. `power` says what is computed for a pow
+    (`simdnn.kernels.common.activations`). `along` says of a second operand that is read as one as large as the output
+    in which dimensions it changes; empty where in all. `other` is a sum whose scale or zero point is another one than
+    the first sum's.
 
     >>> by_channel = PostOp("mul", second=Param("dst", 0, 1, "f32"))
     >>> [op.size(16, 64) for op in (RELU, PostOp("relu", 1), PostOp("sum", 2, zero_point=True), by_channel)]

@@ -27,6 +27,7 @@ LIBRARY = Library(
     refusals.check_post_ops,
     refusals.check_zero_points,
     refusals.check_dimensions,
+    check_forced=refusals.check_forced,
     left_to=sharing.left_to,
     matrices=layouts.matrices,
     order_unknown=refusals.order_unknown,

@@ -49,6 +49,7 @@ from simdnn.libraries.onednn.refusals import (
     refuse_lost_constants,
     refuse_lost_zero_point,
     refuse_missing,
+    refuse_operand_types,
     refuse_scaled_parts,
     refuse_single_pixel,
     refuse_sum_in_gemm,
@@ -79,6 +80,7 @@ def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
     if isinstance(problem, ConvProblem) and problem.layouts != ANY_LAYOUTS:
         _refuse_layouts(problem, isa)
     pick = _by_pairs(Pick(*_choice(problem, isa, fpmath)), implied(isa))
+    refuse_operand_types(problem, pick.name, implied(isa))
     if isinstance(problem, ConvProblem) and "brought" in problem.layouts:
         return Pick(pick.row, in_rows.name(problem, pick.name))
     if isinstance(problem, ConvProblem) and not fmt(problem.src).is_float:
@@ -114,6 +116,7 @@ def _by_pairs(pick: Pick, caps: frozenset[str]) -> Pick:
 def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
     caps = implied(isa)
     if isinstance(problem, ConvProblem) and problem.depth and not _has_own_choice(problem):
+        refuse_missing(problem)
         return _deep(problem, caps, isa, _tiled(problem, caps, fpmath))
     if isinstance(problem, MatmulProblem) and (problem.narrow or narrow.by_f8(problem)):
         return narrow.choice(problem, caps)

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from isa_models import Unimplemented
 from isa_models.formats import fmt
+from isa_models.isa import implied
 from simdnn.kernels.common.layouts import ANY_LAYOUTS
 from simdnn.kernels.common.postops import BINARY, COMPARISONS, ELTWISE, previous_type, sums_first
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.onednn.blocks import may_cut_channels
 from simdnn.libraries.onednn.layouts import by_gemm_for_layouts
-from simdnn.libraries.onednn.log import family, is_on_tiles
+from simdnn.libraries.onednn.log import family, instructions, is_on_tiles
 from simdnn.libraries.onednn.older_gemm import (
     copies,
     in_chains,
@@ -73,6 +74,17 @@ def check_zero_points(strategy: str, by_row: bool) -> None:
         f"dispatch='onednn' with {what}: oneDNN has none; what works: dispatch='fastest', "
         f"strategies {', '.join(STRATEGIES)}, and groups=(1, K) for a zero point a row"
     )
+
+
+def check_forced(p: Problem, name: str) -> None:
+    """Raises for a math mode that is said of integers, too, beside floats: its older kernels refuse it, and who does it
+    then is not modelled (`skip_mask_t::fpmath_mode` in its implementations).
+    """
+    loops = isinstance(p, MatmulProblem) and name in REFERENCES
+    if not loops and family(name) not in ("brg_matmul", "brg_conv_fwd", "brgconv_1x1"):
+        raise Unimplemented(
+            f"apply_to_int beside floats: oneDNN's kernel {name} takes no such mode; leave it out, as it says nothing"
+        )
 
 
 def _refuse_bias(p: Problem) -> None:
@@ -181,6 +193,27 @@ def refuse_missing(p: Problem) -> None:
     if has:
         what = "matmul" if matmul else "convolution"
         raise Unimplemented(f"oneDNN has no {what} {p.src}:{p.wei}:{dst}; it has {has}; dispatch='fastest' takes it")
+
+
+#: types of second operands -> the cap whose kernels convert them
+_CONVERTED_FROM = {"bf16": "avx512_core", "f16": "avx512_core_fp16"}
+
+
+def refuse_operand_types(p: Problem, name: str, caps: frozenset[str]) -> None:
+    """Raises for second operands of a type that nothing converts under these caps (`has_data_type_support` in its
+    platform.cpp), or that the kernel `name` does not (`is_data_supported` in jit_uni_binary_injector.cpp).
+    """
+    types = {op.stored for op in p.epilogue.post_ops if op.second and op.kind != "prelu"}
+    own = instructions(name)
+    by_kernel = own.startswith("avx") and not own.startswith("avx10")
+    for dtype in sorted(types & _CONVERTED_FROM.keys()):
+        least = _CONVERTED_FROM[dtype]
+        if least not in caps:
+            raise Unimplemented(f"oneDNN refuses second operands of {dtype} below {least}: f32 works")
+        if by_kernel and least not in implied(own):
+            raise Unimplemented(
+                f"oneDNN's kernel {name} takes no second operands of {dtype}; who does then is not modelled: f32 works"
+            )
 
 
 def refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:

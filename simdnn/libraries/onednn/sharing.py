@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from math import prod
 
 from isa_models import Unimplemented
+from isa_models.formats import fmt
 from simdnn.kernels.common.params import Params
 from simdnn.kernels.common.postops import PostOp, sums_differ, sums_late
 from simdnn.kernels.common.problems import MatmulProblem
@@ -48,7 +49,17 @@ def left_to(p: MatmulProblem, params: Params, dims: int, shape: Sequence[int], r
         gemm = gemm and not (dims == 2 and "per_oc" in found) and not ("n" in runtime and columns)
     ops = p.epilogue.post_ops
     brgemm, gemm = brgemm and not runtime and not sums_differ(ops), gemm and not sums_late(ops)
+    if _halved_scales(p, params):
+        return "reference"
     return ("" if brgemm else "gemm") if gemm else "brgemm" if brgemm else "reference"
+
+
+def _halved_scales(p: MatmulProblem, params: Params) -> bool:
+    """Whether floats are scaled by numbers of 16 bits, which kernels take beside integers alone (`check_attr_scales` in
+    brgemm_matmul.cpp).
+    """
+    halved = any(scale.dtype != "f32" for scale in params.scales.values())
+    return halved and fmt(p.src).is_float and fmt(p.wei).is_float
 
 
 def _two_scales(params: Params) -> bool:

@@ -49,13 +49,13 @@ def sum_of_powers(x: Array, caps: frozenset[str]) -> Array:
 
 
 def of_channels(around: Sequence[Array], alpha: float, bias: float) -> Array:
-    """Sums that LRN raises to a power: the first channel's window added up in turn, and each later one's is the one before,
-    with its last channel added and the one that it left behind taken away (onnxruntime/core/providers/cpu/nn/lrn.cc).
+    """Sums that LRN raises to a power: the first channel's window is added up in turn, and each later channel's is the
+    one before, with its last channel added and the one that it left behind taken away (cpu/nn/lrn.cc).
     """
     share = np.float32(alpha) / np.float32(len(around))
     with np.errstate(all="ignore"):
         first, last = share * around[0], share * around[-1]
-        total = np.full(first.shape, bias, np.float32)
+        total: Array = np.full(first.shape, bias, np.float32)
         for part in around:
             total[:, 0] += share * part[:, 0]
         for c in range(1, total.shape[1]):

@@ -8,6 +8,8 @@ part, and what is left.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from isa_models.readings.arrays import Array
@@ -15,7 +17,8 @@ from simdnn.libraries.onnxruntime import libm
 from simdnn.libraries.onnxruntime.eigen import polynomial
 
 F32 = np.float32
-Pair = tuple[Array, Array]
+Number = Array | np.float32
+Pair = tuple[Any, Any]
 _SQUARED = (-3, 7)  # whole exponents from one to the other are products
 _HALF = F32((1 << 12) + 1)  # which cuts the digits of an f32 in two halves
 _HIGHER = (
@@ -76,7 +79,9 @@ def _of_positive(x: Array, exponent: np.float32) -> Array:
     whole = _nearest(turns[0])
     rest = (turns[0] - whole) + turns[1]
     more = _nearest(rest)
-    return np.ldexp(_power_of_two(rest - more), np.nan_to_num(whole + more, posinf=999, neginf=-999).astype(np.int32))
+    return np.asarray(
+        np.ldexp(_power_of_two(rest - more), np.nan_to_num(whole + more, posinf=999, neginf=-999).astype(np.int32))
+    )
 
 
 def _logarithm(x: Array) -> Pair:
@@ -98,16 +103,16 @@ def _power_of_two(x: Array) -> Array:
     even = polynomial(square, (1.37449637986719608e-3, 4.16696518659591675e-2, 0.499999880790710449))
     odd = polynomial(square, (8.36894474923610687e-3, 0.166665181517601013))
     found = square * (r * odd + even) + (r + F32(1))
-    return np.ldexp(found, np.nan_to_num(whole).astype(np.int32)) * (F32(1) + lost)
+    return np.asarray(np.ldexp(found, np.nan_to_num(whole).astype(np.int32)) * (F32(1) + lost))
 
 
 def _nearest(x: Array) -> Array:
     """The nearest whole number, of two the greater in size."""
-    return np.trunc(x + np.copysign(_BELOW_HALF, x))
+    return np.asarray(np.trunc(x + np.copysign(_BELOW_HALF, x)))
 
 
 # -- pairs ------------------------------------------------------------------------------------------------------------
-def _sum(a: Array, b: Array) -> Pair:
+def _sum(a: Number, b: Number) -> Pair:
     """a + b where a is the greater in size."""
     found = a + b
     return found, b - (found - a)
@@ -118,18 +123,18 @@ def _added(a: Pair, b: Pair) -> Pair:
     return _sum(found, (b[1] + lost) + a[1])
 
 
-def _halves(x: Array) -> Pair:
+def _halves(x: Number) -> Pair:
     far = _HALF * x
     high = (x - far) + far
     return high, x - high
 
 
-def _product(a: Array, b: Array) -> Pair:
+def _product(a: Number, b: Number) -> Pair:
     (a_high, a_low), (b_high, b_low), found = _halves(a), _halves(b), a * b
     return found, a_low * b_low + (a_low * b_high + (a_high * b_low + (a_high * b_high - found)))
 
 
-def _scaled(a: Pair, b: Array) -> Pair:
+def _scaled(a: Pair, b: Number) -> Pair:
     found, lost = _product(a[0], b)
     high, low = _sum(found, a[1] * b)
     return _sum(high, low + lost)
