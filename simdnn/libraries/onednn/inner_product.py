@@ -34,6 +34,8 @@ _TYPES = {
     "f16": (("f16",), ("f16", "f32")),
     **dict.fromkeys(("u8", "s8"), (("s8",), ("s32", "f32", "bf16", "s8", "u8"))),
 }
+#: the cap from which a source of f32 has destinations of the weights' type
+_OWN = {"bf16": "avx512_core", "f16": "avx512_core_fp16"}
 
 
 def name(types: tuple[str, str, str], implementation: str, outputs: int, pixels: int, caps: frozenset[str]) -> str:
@@ -43,7 +45,8 @@ def name(types: tuple[str, str, str], implementation: str, outputs: int, pixels:
     """
     src, wei, dst = types
     known = _TYPES.get(src)
-    if known is not None and not (wei in known[0] and dst in known[1]):
+    own = src == "f32" and dst == wei and _OWN.get(dst) in caps
+    if known is not None and not (wei in known[0] and (dst in known[1] or own)):
         raise Unimplemented(
             f"oneDNN has no inner product {':'.join(types)}; {src} has weights of {', '.join(known[0])} and "
             f"destinations of {', '.join(known[1])}; what works: dispatch='fastest'"

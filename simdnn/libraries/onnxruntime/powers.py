@@ -38,8 +38,9 @@ _BELOW_HALF = np.nextafter(F32(0.5), F32(0))
 def power(exponent: float, x: Array) -> Array:
     """x**exponent of whole registers.
 
-    >>> power(-0.75, np.array([16, 0, np.inf, -1], F32)).tolist(), power(3.0, np.array([-2], F32)).tolist()
-    ([0.125, inf, 0.0, nan], [-8.0])
+    >>> with np.errstate(all="ignore"):
+    ...     power(-0.75, np.array([16, 0, np.inf, -1], np.float32)).tolist()
+    [0.125, inf, 0.0, nan]
     """
     whole = exponent == np.rint(exponent)
     if whole and _SQUARED[0] <= exponent <= _SQUARED[1]:
