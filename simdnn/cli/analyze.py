@@ -49,6 +49,14 @@ def add(subparsers: Any) -> None:
         metavar="MACHINE",
         help="a machine's name or file; compilers' names will do (zen4)",
     )
+    _add_choices(parser)
+    _add_values(parser)
+    output.add_options(parser, "text", "where the timeline or the table goes (standard output)")
+    parser.set_defaults(function=main)
+
+
+def _add_choices(parser: argparse.ArgumentParser) -> None:
+    """Options that say which loop is read, how, and what is shown of it."""
     parser.add_argument("--syntax", choices=("intel", "att"), help="of the text (what it shows)")
     parser.add_argument("--function", dest="symbol", metavar="NAME", help="of a text or an object file")
     parser.add_argument(
@@ -79,6 +87,10 @@ def add(subparsers: Any) -> None:
         metavar="TOOL",
         help=f"the table of --machine for another tool, as `simdnn machines export` gives it: {', '.join(TOOLS)}",
     )
+
+
+def _add_values(parser: argparse.ArgumentParser) -> None:
+    """Options that run the loop, and one that changes figures of the machine or what registers hold."""
     parser.add_argument(
         "--values",
         action="store_true",
@@ -94,8 +106,6 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--iterations", type=int, metavar="N", help="with --values: how many (1)")
     parser.add_argument("--seed", type=int, metavar="N", help="with --values: of the random numbers (0)")
-    output.add_options(parser, "text", "where the timeline or the table goes (standard output)")
-    parser.set_defaults(function=main)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -105,43 +115,40 @@ def main(args: argparse.Namespace) -> int:
 
     output.check_path(args.output)
     _check_output(args)
+    _check_machine(args)
     told = [word for word in args.set or () if "." in word.partition("=")[0]]  # figures of the machines
     registers = [word for word in args.set or () if word not in told]
     if not args.values and not (args.iterations is None and args.seed is None and not registers):
         raise InvalidArgument(
             "--set REGISTER=VALUE, --iterations and --seed belong to --values; cycles are of endless iterations"
         )
-    if "," in args.machine and not Path(args.machine).exists():
-        first, _, second = args.machine.partition(",")
-        raise InvalidArgument(
-            f"--machine {args.machine}: one is taken; --machine {first} --compare-with {second} sets two side by side"
-        )
     code = read_stream(sys.stdin.buffer, "standard input") if args.file == "-" else _code(args.file)
     names = [machine_with(name, told) for name in (args.machine, args.compare_with) if name]
-    found = [
-        analyze(
-            code,
-            name,
-            args.syntax,
-            function=args.symbol,
-            loop=args.loop,
-            assume=args.assume,
-            assume_call=args.assume_call,
-        )
-        for name in names
-    ]
+    how = {"function": args.symbol, "loop": args.loop, "assume": args.assume, "assume_call": args.assume_call}
+    found = [analyze(code, name, args.syntax, **how) for name in names]
     values = None
     if args.values:
         given = dict(_register(word) for word in registers)
         values = found[0].values(given, iterations=_or(args.iterations, 1), seed=_or(args.seed, 0))
-    drawn = _timeline(found, args.timeline) if args.timeline else ""
-    if args.export:
-        from simdnn.assembly.export import machine_file
-
-        drawn = machine_file(machine(names[0]), args.export)  # without the rows that a loop made
+    drawn = _drawn(args, found, names[0])
     if args.output:
         files.write_text(args.output, drawn)
         drawn = ""
+    _show(args, found, values, drawn)
+    return 0
+
+
+def _drawn(args: argparse.Namespace, found: list[Analysis], name: str) -> str:
+    """The timeline or the machine's table that is asked for; empty without."""
+    if args.export:
+        from simdnn.assembly.export import machine_file
+
+        return machine_file(machine(name), args.export)  # without the rows that a loop made
+    return _timeline(found, args.timeline) if args.timeline else ""
+
+
+def _show(args: argparse.Namespace, found: list[Analysis], values: Any, drawn: str) -> None:
+    """Print what was found, and what was drawn if no file has it."""
     if args.json:
         contents = [_content(one) for one in found]
         contents[0] |= {"values": [one.record() for one in values.written]} if values else {}  # of --machine
@@ -152,7 +159,15 @@ def main(args: argparse.Namespace) -> int:
             print(f"\n{values}")
     if drawn:
         print(f"\n{drawn}" if len(found) > 1 else drawn, end="\n" if args.timeline else "")
-    return 0
+
+
+def _check_machine(args: argparse.Namespace) -> None:
+    """`InvalidArgument` for several machines in one word."""
+    if "," in args.machine and not Path(args.machine).exists():
+        first, _, second = args.machine.partition(",")
+        raise InvalidArgument(
+            f"--machine {args.machine}: one is taken; --machine {first} --compare-with {second} sets two side by side"
+        )
 
 
 def _check_output(args: argparse.Namespace) -> None:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from isa_models.errors import counted
 from simdnn.cli import output
 from simdnn.progress import shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from simdnn.calibration.host import Calibration
 
 
 def add(subparsers: Any) -> None:
@@ -32,10 +38,19 @@ def main(args: argparse.Namespace) -> int:
     output.check_path(args.output, (".toml",))
     with shown() as progress:
         found = calibrate(progress=progress)
-    path = write_host(found, args.output)
-    frame = found.comparison()
-    stable = int(frame["stable"].sum())
-    summary = {
+    path, frame = write_host(found, args.output), found.comparison()
+    if args.json:
+        output.print_json(_content(found, frame, path))
+    else:
+        _tell(found, frame, path)
+    return 0
+
+
+def _content(found: Calibration, frame: pd.DataFrame, path: Path) -> dict[str, Any]:
+    """All that was measured, for --json."""
+    shared = [{"one": a, "other": b, "shared": round(count, 3)} for (a, b), count in found.ports.shared.items()]
+    counts = {name: round(count, 3) for name, count in found.ports.counts.items()}
+    return {
         "file": str(path),
         "cpu": found.cpu,
         "ghz": round(found.ghz, 3),
@@ -50,17 +65,17 @@ def main(args: argparse.Namespace) -> int:
         "behaviour": found.behaviour._asdict(),
         "rows": len(frame),
         "dropped": found.dropped,
-        "stable": stable,
+        "stable": int(frame["stable"].sum()),
+        "ports": {"counts": counts, "shared": shared, "groups": found.ports.groups()},
+        "instructions": output.records(frame),
     }
-    if args.json:
-        shared = [{"one": a, "other": b, "shared": round(count, 3)} for (a, b), count in found.ports.shared.items()]
-        counts = {name: round(count, 3) for name, count in found.ports.counts.items()}
-        ports = {"counts": counts, "shared": shared, "groups": found.ports.groups()}
-        output.print_json(summary | {"ports": ports, "instructions": output.records(frame)})
-        return 0
+
+
+def _tell(found: Calibration, frame: pd.DataFrame, path: Path) -> None:
+    """The rows that differ from the nearest machine's, and the host in sentences."""
     differ = frame[(frame["throughput"] / frame[found.nearest.name] - 1).abs() > 0.1]
     two = "{:.2f}".format
-    name = found.nearest.name
+    name, stable = found.nearest.name, int(frame["stable"].sum())
     formats = {"throughput": two, name: two, "latency": two, f"{name}_latency": two, "spread": "{:.1%}".format}
     print(output.table(differ.drop(columns=["stable", "accumulator"]), formats))
     print(f"\n{len(frame)} forms measured; above, the {len(differ)} with a throughput over 10 % off {name}'s")
@@ -81,4 +96,3 @@ def main(args: argparse.Namespace) -> int:
     said = "; ".join(f"{kind} {letters}" for kind, letters in groups.items()) if groups else "none explain them all"
     print(f"ports as pairs of instructions show them: {said}")
     print(f"written: {path}")
-    return 0

@@ -86,6 +86,15 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--machine", default="zen4", help="names of `simdnn list machines`, or machine.toml (zen4)")
     add_set(parser)
+    _add_modes(parser)
+    _add_kernels(parser)
+    _add_data(parser)
+    _add_outputs(parser)
+    parser.set_defaults(function=main)
+
+
+def _add_modes(parser: argparse.ArgumentParser) -> None:
+    """Options that say in which precision which layers run."""
     parser.add_argument("--isa", help="ISA cap: kernels beyond it are not used (the machine's own)")
     parser.add_argument("--modes", type=comma_list, metavar="MODE,…", help="some of those below, as f32,int8-vnni")
     parser.add_argument(
@@ -106,6 +115,10 @@ def add(subparsers: Any) -> None:
         metavar="PATTERN,…",
         help="in math modes, which layers are in the mode; the others stay strict, as with 'conv*' (all)",
     )
+
+
+def _add_kernels(parser: argparse.ArgumentParser) -> None:
+    """Options that say which kernels run, and whether values are computed."""
     parser.add_argument("--threads", type=_integer(1, 1024), default=1, metavar="N", help="threads of a kernel (1)")
     parser.add_argument("--no-values", action="store_true", help="cost alone; nothing is computed")
     parser.add_argument(
@@ -120,6 +133,10 @@ def add(subparsers: Any) -> None:
         default="fastest",
         help=f"how kernels are picked: by estimated cycles, or as {versions()} does (fastest)",
     )
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    """Options that say what it runs on."""
     seed = _integer(0, 2**32 - 1)
     parser.add_argument("--seed", type=seed, metavar="N", default=0, help="of data that are drawn (0)")
     counts = ", ".join(f"{network.name}: {network.count}" for network in workloads.REAL_NETWORKS.values())
@@ -139,6 +156,10 @@ def add(subparsers: Any) -> None:
         metavar="FILE.npy",
         help="classes of --feeds: the totals have an ONNX model's accuracy",
     )
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
+    """Options that say what is shown and written."""
     parser.add_argument("--blame", metavar="MODE", help="which layers of an ONNX model make the error of a mode")
     parser.add_argument("--wide", action="store_true", help="all columns, also those that are alike in all rows")
     output.add_options(parser)
@@ -151,7 +172,6 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--prompt", metavar="TEXT", help="what a language model writes on after, in f32 or --modes")
     parser.add_argument("--pictures", type=Path, metavar="FILE", help="pictures that a network makes, side by side")
-    parser.set_defaults(function=main)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -67,62 +67,73 @@ class PoolProblem:
 @functools.lru_cache(maxsize=512)
 def pooling(p: PoolProblem, words: Vocabulary) -> Spread:
     """Inputs src (channels last) and, for means, `counts` (oh, ow); output dst (channels last)."""
-    lines = words.lines((p.mb, p.oh, p.ow), p.c, single=True)
-    dest = images, oh, ow, channels = lines.full
-    source = (images, *p.reach(oh, ow), channels)
-    n, y, x = (lines.index(axis) for axis in range(3))
-    u, w = Affine.var("u"), Affine.var("w")
-    window = (n, y * p.strides[0] + u * p.dilation[0], x * p.strides[1] + w * p.dilation[1])
+    of = _Pooling(p, words)
+    code = of.lines.nest(of.formula.start() if of.formula else [], of.vector, [p.dtype])
+    program = verify(Program(f"pool {p}", words.isa, tuple(of.tensors()), tuple(code)))
+    return Spread(program, of.prepare, lambda found: inside(found["dst"], of.dest, (p.mb, p.oh, p.ow, p.c)))
 
-    whole, after = not fmt(p.dtype).is_float, p.after
-    formula = words.formula(after, p.stored, range(len(after.inputs))) if after else None
 
-    def vector(channel: Affine, lanes: int, same: bool) -> Code:
+class _Pooling:
+    """The generator for one problem."""
+
+    def __init__(self, p: PoolProblem, words: Vocabulary) -> None:
+        self.p, self.words = p, words
+        self.lines = words.lines((p.mb, p.oh, p.ow), p.c, single=True)
+        self.dest = images, self.oh, self.ow, channels = self.lines.full
+        self.source = (images, *p.reach(self.oh, self.ow), channels)
+        self.whole, after = not fmt(p.dtype).is_float, p.after
+        self.formula = words.formula(after, p.stored, range(len(after.inputs))) if after else None
+        self.beside = {i: dtype for i, dtype in enumerate(after.inputs if after else ()) if i}
+
+    def vector(self, channel: Affine, lanes: int, same: bool) -> Code:
+        """The outputs of a pixel in some channels."""
+        p, words = self.p, self.words
+        n, y, x = (self.lines.index(axis) for axis in range(3))
+        u, w = Affine.var("u"), Affine.var("w")
+        window = (n, y * p.strides[0] + u * p.dilation[0], x * p.strides[1] + w * p.dilation[1])
         acc, value = words.register("x0", lanes), words.register("x", lanes)
-        tap = words.load("x", "src", p.dtype, _place(window, source) + channel, lanes, same)
+        tap = words.load("x", "src", p.dtype, _place(window, self.source) + channel, lanes, same)
         pair = (value, acc) if p.first else (acc, value)  # of equal ones vmaxps takes the second operand
-        tap += words.apply("max" if p.kind == "max" else "iadd" if whole else "add", acc, *pair)
+        tap += words.apply("max" if p.kind == "max" else "iadd" if self.whole else "add", acc, *pair)
         code = words.load("x0", "empty", "f32", Affine(), lanes, same=True)
         code += loop("u", p.kh, loop("w", p.kw, tap))
-        code += words.apply("float", acc, acc) if whole else []
+        code += words.apply("float", acc, acc) if self.whole else []
+        position = y * self.ow + x
         if p.kind == "mean":
-            code += words.load("x", "counts", "f32", y * ow + x, lanes, same=True)
+            code += words.load("x", "counts", "f32", position, lanes, same=True)
             code += words.apply("div", acc, acc, value)
-        at = _place((n, y, x), dest) + channel
-        if formula is None or after is None:
+        at = _place((n, y, x), self.dest) + channel
+        if self.formula is None:
             return code + words.store(p.stored, at, acc, lanes)
-        for i, dtype in enumerate(after.inputs[1:], 1):
-            position = y * ow + x if i in p.by_position else Affine()
-            code += words.load(f"x{i}", f"beside{i}", dtype, position, lanes, same=True)
-        more, result = formula.code(_nothing, lanes)
+        for i, dtype in self.beside.items():
+            place = position if i in p.by_position else Affine()
+            code += words.load(f"x{i}", f"beside{i}", dtype, place, lanes, same=True)
+        more, result = self.formula.code(_nothing, lanes)
         return code + more + words.store(p.stored, at, result, lanes)
 
-    tensors = [
-        Tensor("src", p.dtype, prod(source), role=SOURCE),
-        *([Tensor("counts", "f32", oh * ow)] if p.kind == "mean" else []),
-        *(
-            Tensor(f"beside{i}", dtype, oh * ow if i in p.by_position else 1)
-            for i, dtype in enumerate(after.inputs if after else ())
-            if i
-        ),
-        Tensor.constant("empty", "f32", np.float32(p.padding_value).tobytes()),
-        *(formula.tensors() if formula else []),
-        *words.constants(p.stored),
-        Tensor("dst", p.stored, prod(dest), "output"),
-    ]
-    code = lines.nest(formula.start() if formula else [], vector, [p.dtype])
-    program = verify(Program(f"pool {p}", words.isa, tuple(tensors), tuple(code)))
+    def tensors(self) -> list[Tensor]:
+        p, positions = self.p, self.oh * self.ow
+        return [
+            Tensor("src", p.dtype, prod(self.source), role=SOURCE),
+            *([Tensor("counts", "f32", positions)] if p.kind == "mean" else []),
+            *(Tensor(f"beside{i}", t, positions if i in p.by_position else 1) for i, t in self.beside.items()),
+            Tensor.constant("empty", "f32", np.float32(p.padding_value).tobytes()),
+            *(self.formula.tensors() if self.formula else []),
+            *self.words.constants(p.stored),
+            Tensor("dst", p.stored, prod(self.dest), "output"),
+        ]
 
-    def prepare(given: Mapping[str, Array]) -> dict[str, Array]:
-        found = {"src": filled(given["src"].reshape(p.mb, p.ih, p.iw, p.c), source)}
+    def prepare(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        """The program's inputs, filled up to what whole vectors and workgroups read."""
+        p = self.p
+        found = {"src": filled(given["src"].reshape(p.mb, p.ih, p.iw, p.c), self.source)}
         for name in given.keys() - found.keys():
-            by_position = given[name].size > 1
+            values = given[name]
+            by_position = values.size > 1
             found[name] = (
-                filled(given[name].reshape(p.oh, p.ow), (oh, ow), 1) if by_position else given[name].reshape(1)
+                filled(values.reshape(p.oh, p.ow), (self.oh, self.ow), 1) if by_position else values.reshape(1)
             )
         return found
-
-    return Spread(program, prepare, lambda found: inside(found["dst"], dest, (p.mb, p.oh, p.ow, p.c)))
 
 
 def _nothing(register: str, operand: int) -> Code:

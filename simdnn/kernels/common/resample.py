@@ -16,7 +16,7 @@ import numpy as np
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code
 from simdnn.kernels.common.expression import Element, trace
-from simdnn.kernels.common.vocabulary import Spread, Vocabulary, filled, inside, steps_of
+from simdnn.kernels.common.vocabulary import Formula, Spread, Vocabulary, filled, inside, steps_of
 from simdnn.program.check import verify
 from simdnn.program.records import SOURCE, Affine, Program, Tensor
 
@@ -86,64 +86,84 @@ def places_of(size: int, out: int, indices: tuple[Array, ...]) -> tuple[tuple[in
 @functools.lru_cache(maxsize=256)
 def resampling(p: ResampleProblem, words: Vocabulary) -> Spread:
     """Inputs src (channels last) and, for blends, `rows` (oh, 2) and `columns` (ow, 2): shares; output dst."""
-    (down, high), (across, wide) = p.steps
-    lines = words.lines((p.mb, p.out[0] // high, p.out[1] // wide), p.c)
-    images, turns_down, turns_across, channels = lines.full
-    dest = (images, turns_down * high, turns_across * wide, channels)
-    source = (images, *p.whole, channels)
-    n, y, x = (lines.index(axis) for axis in range(3))
-    shares = [("rows", y * high + r, i) for r in range(high) for i in (0, 1)]
-    shares += [("columns", x * wide + r, i) for r in range(wide) for i in (0, 1)]
-    inputs = ["f32"] * (4 + len(shares))
-    fixed = range(4, len(inputs)) if p.blends else ()
-    formulas = {
-        (r, s): words.formula(trace(functools.partial(_blend, 4 + 2 * r, 4 + 2 * high + 2 * s), inputs), "f32", fixed)
-        for r in range(high)
-        for s in range(wide)
-    }
+    of = _Resampling(p, words)
+    code = of.lines.nest(of.start(), of.vector, ["f32"])
+    program = verify(Program(f"resample {p.size} to {p.out}", words.isa, tuple(of.tensors()), tuple(code)))
+    return Spread(program, of.prepare, lambda found: inside(found["dst"], of.dest, (p.mb, *p.out, p.c)))
 
-    def place(row: Affine, column: Affine, shape: tuple[int, ...]) -> Affine:
-        return sum((i * step for i, step in zip((n, row, column), steps_of(shape), strict=False)), Affine())
 
-    def vector(channel: Affine, lanes: int, same: bool) -> Code:
+class _Resampling:
+    """The generator for one problem: an iteration makes `high` by `wide` outputs; operands of a blend are its four
+    corners, then the shares of rows and of columns, which stay in registers.
+    """
+
+    def __init__(self, p: ResampleProblem, words: Vocabulary) -> None:
+        self.p, self.words = p, words
+        (self.down, self.high), (self.across, self.wide) = p.steps
+        self.lines = words.lines((p.mb, p.out[0] // self.high, p.out[1] // self.wide), p.c)
+        images, turns_down, turns_across, channels = self.lines.full
+        self.dest = (images, turns_down * self.high, turns_across * self.wide, channels)
+        self.source = (images, *p.whole, channels)
+        self.n, self.y, self.x = (self.lines.index(axis) for axis in range(3))
+        self.formulas = {(r, s): self.formula(r, s) for r in range(self.high) for s in range(self.wide)}
+
+    @property
+    def shares(self) -> list[tuple[str, Affine, int]]:
+        """(tensor, place, which of the two) of each share of an iteration."""
+        rows = [("rows", self.y * self.high + r, i) for r in range(self.high) for i in (0, 1)]
+        return rows + [("columns", self.x * self.wide + r, i) for r in range(self.wide) for i in (0, 1)]
+
+    def formula(self, r: int, s: int) -> Formula:
+        inputs = ["f32"] * (4 + len(self.shares))
+        fixed = range(4, len(inputs)) if self.p.blends else ()
+        blend = functools.partial(_blend, 4 + 2 * r, 4 + 2 * self.high + 2 * s)
+        return self.words.formula(trace(blend, inputs), "f32", fixed)
+
+    def place(self, row: Affine, column: Affine, shape: tuple[int, ...]) -> Affine:
+        return sum((i * step for i, step in zip((self.n, row, column), steps_of(shape), strict=False)), Affine())
+
+    def start(self) -> Code:
+        """Shares into their registers."""
         code: Code = []
-        for (r, s), formula in formulas.items():
-            rows = [y * down + (at + p.before[0]) for at in p.places[0][r]]
-            columns = [x * across + (at + p.before[1]) for at in p.places[1][s]]
-            corners = [place(row, column, source) + channel for row in rows for column in columns]
-            target = place(y * high + r, x * wide + s, dest) + channel
-            if not p.blends:
-                value = words.register("x", lanes)
-                code += words.load("x", "src", "f32", corners[0], lanes, same) + words.store(
-                    "f32", target, value, lanes
-                )
-                continue
-            steps, result = formula.code(functools.partial(_corner, words, corners, lanes, same), lanes)
+        for i, (name, position, which) in enumerate(self.shares if self.p.blends else (), 4):
+            code += self.words.load(f"x{i}", name, "f32", position * 2 + which, self.words.lanes, same=True)
+        return code
+
+    def vector(self, channel: Affine, lanes: int, same: bool) -> Code:
+        """The outputs of an iteration in some channels."""
+        p, words = self.p, self.words
+        code: Code = []
+        for (r, s), formula in self.formulas.items():
+            rows = [self.y * self.down + (at + p.before[0]) for at in p.places[0][r]]
+            columns = [self.x * self.across + (at + p.before[1]) for at in p.places[1][s]]
+            corners = [self.place(row, column, self.source) + channel for row in rows for column in columns]
+            target = self.place(self.y * self.high + r, self.x * self.wide + s, self.dest) + channel
+            if p.blends:
+                steps, result = formula.code(functools.partial(_corner, words, corners, lanes, same), lanes)
+            else:
+                steps, result = words.load("x", "src", "f32", corners[0], lanes, same), words.register("x", lanes)
             code += steps + words.store("f32", target, result, lanes)
         return code
 
-    start: Code = []
-    for i, (name, position, which) in enumerate(shares if p.blends else (), 4):
-        start += words.load(f"x{i}", name, "f32", position * 2 + which, words.lanes, same=True)
-    tensors = [
-        Tensor("src", "f32", prod(source), role=SOURCE),
-        *([Tensor("rows", "f32", 2 * dest[1]), Tensor("columns", "f32", 2 * dest[2])] if p.blends else []),
-        Tensor("dst", "f32", prod(dest), "output"),
-    ]
-    code = lines.nest(start, vector, ["f32"])
-    program = verify(Program(f"resample {p.size} to {p.out}", words.isa, tuple(tensors), tuple(code)))
+    def tensors(self) -> list[Tensor]:
+        sides = (("rows", self.dest[1]), ("columns", self.dest[2])) if self.p.blends else ()
+        return [
+            Tensor("src", "f32", prod(self.source), role=SOURCE),
+            *(Tensor(name, "f32", 2 * size) for name, size in sides),
+            Tensor("dst", "f32", prod(self.dest), "output"),
+        ]
 
-    def prepare(given: Mapping[str, Array]) -> dict[str, Array]:
+    def prepare(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        """The program's inputs: images with their edges repeated, shares filled up."""
+        p = self.p
         image = given["src"].reshape(p.mb, *p.size, p.c)
         for axis, (size, ahead, whole) in enumerate(zip(p.size, p.before, p.whole, strict=True), 1):
             image = image.take(np.clip(np.arange(whole) - ahead, 0, size - 1), axis)
-        found = {"src": filled(image, source)}
-        for name, size in (("rows", dest[1]), ("columns", dest[2])):
+        found = {"src": filled(image, self.source)}
+        for name, size in (("rows", self.dest[1]), ("columns", self.dest[2])):
             if name in given:
                 found[name] = filled(given[name], (size, 2))
         return found
-
-    return Spread(program, prepare, lambda found: inside(found["dst"], dest, (p.mb, *p.out, p.c)))
 
 
 def _blend(row: int, column: int, *values: Element) -> Element:
