@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from isa_models.gpu.platforms import PLATFORMS, Platform
 from isa_models.machines.content import open_table
@@ -22,65 +23,82 @@ def gpu_machine_of(top: Table, path: Path) -> GpuMachine:
     if named not in PLATFORMS:
         raise top.error("platform", f"one of {', '.join(PLATFORMS)}", named)
     platform = PLATFORMS[named]
-    cores = top.table("cores")
-    words = ("sms", "partitions", "dies") if platform.warp else ("xe_cores", "engines", "stacks")
-    xe_cores, engines, stacks = (cores.figure_integer(key, 1, 4096) for key in words)
-    frequency = top.table("frequency")
-    ghz = frequency.figure_number("ghz", 0.1, 10)
-    max_ghz = frequency.figure_number("max_ghz", ghz, 10) if frequency.has("max_ghz") else None
-    base_ghz = frequency.figure_number("base_ghz", 0.1, ghz) if frequency.has("base_ghz") else None
-    limits = _by_type(frequency.table("full_load_ghz"), 0.1, ghz) if frequency.has("full_load_ghz") else {}
-    engine = top.table("engine")
-    threads = engine.figure_integer("threads", 2, 64)
-    vector = {key: engine.figure_number(f"{key}_ops", 1, 1e5) for key in ("f32", "f16", "dp4a")}
-    share = engine.figure_number("s32_multiply_share", 0.01, 1)
-    converts = engine.figure_number("conversion_share", 0.01, 1) if engine.has("conversion_share") else 1.0
-    shares = {key: engine.figure_number(key, 0.01, 4, 1.0) for key in ("mma_share", "dpas_share", "f16_sums_share")}
-    systolic, co_issue = _systolic(engine)
+    cores, clock = _cores(top.table("cores"), platform), _clock(top.table("frequency"))
+    engine = _engine(top.table("engine"))
     latency = _latency(top.table("latency"), platform)
     caches = [_cache(row) for row in top.tables("caches")]
     if [cache.name for cache in caches] != ["L1", "L2"]:
         raise top.error("caches", "L1 and L2, in this order", [cache.name for cache in caches])
-    dram = top.table("dram")
-    gb_s = dram.figure_number("gb_s", 0.1, 1e6)
-    sustained = dram.figure_number("sustained_gb_s", 0.1, gb_s, gb_s)
-    reads = dram.figure_number("read_gb_s", 0.1, gb_s) if dram.has("read_gb_s") else 0.0
-    launch_us = staged_us = 0.0
-    if top.has("launch"):
-        launch = top.table("launch")
-        launch_us, staged_us = launch.figure_number("us", 0, 1000), launch.figure_number("staged_us", 0, 1000, 0.0)
+    memory = _memory(top.table("dram")) | (_launch(top.table("launch")) if top.has("launch") else {})
     top.close_all()
-    if bool(systolic) != platform.has_matrix_unit:
-        raise top.error("engine.systolic_ops", f"rates exactly where {named} has a matrix unit", systolic)
+    if bool(engine["systolic_ops"]) != platform.has_matrix_unit:
+        raise top.error("engine.systolic_ops", f"rates exactly where {named} has a matrix unit", engine["systolic_ops"])
     return GpuMachine(
         name,
         title,
         vendor,
         platform,
-        xe_cores,
-        engines,
-        stacks,
-        ghz,
-        max_ghz,
-        base_ghz,
-        threads,
-        Frozen(vector),
-        share,
-        Frozen(systolic),
-        co_issue,
-        latency,
-        (caches[0], caches[1]),
-        gb_s,
-        sustained,
-        Frozen(top.reader.provenance),
-        path,
-        converts,
-        launch_us,
-        staged_us,
-        reads,
-        **shares,
-        full_load_ghz=Frozen(limits),
+        **cores,
+        **clock,
+        **engine,
+        latency=latency,
+        caches=(caches[0], caches[1]),
+        **memory,
+        provenance=Frozen(top.reader.provenance),
+        path=path,
     )
+
+
+def _cores(table: Table, platform: Platform) -> dict[str, Any]:
+    """How many there are of each kind, by the vendor's words in the file."""
+    words = ("sms", "partitions", "dies") if platform.warp else ("xe_cores", "engines", "stacks")
+    fields = ("xe_cores", "engines_per_core", "stacks")
+    return {field: table.figure_integer(word, 1, 4096) for field, word in zip(fields, words, strict=True)}
+
+
+def _clock(table: Table) -> dict[str, Any]:
+    ghz = table.figure_number("ghz", 0.1, 10)
+    return {
+        "ghz": ghz,
+        "max_ghz": table.figure_number("max_ghz", ghz, 10) if table.has("max_ghz") else None,
+        "base_ghz": table.figure_number("base_ghz", 0.1, ghz) if table.has("base_ghz") else None,
+        "full_load_ghz": Frozen(_by_type(table.table("full_load_ghz"), 0.1, ghz) if table.has("full_load_ghz") else {}),
+    }
+
+
+def _engine(table: Table) -> dict[str, Any]:
+    """Rates of the vector pipe and of matrix units, as shares of others where the record has them so."""
+    threads = table.figure_integer("threads", 2, 64)
+    vector = {key: table.figure_number(f"{key}_ops", 1, 1e5) for key in ("f32", "f16", "dp4a")}
+    share = table.figure_number("s32_multiply_share", 0.01, 1)
+    converts = table.figure_number("conversion_share", 0.01, 1) if table.has("conversion_share") else 1.0
+    shares = {key: table.figure_number(key, 0.01, 4, 1.0) for key in ("mma_share", "dpas_share", "f16_sums_share")}
+    systolic, co_issue = _systolic(table)
+    return {
+        "threads": threads,
+        "vector_ops": Frozen(vector),
+        "s32_multiply_share": share,
+        "conversion_share": converts,
+        **shares,
+        "systolic_ops": Frozen(systolic),
+        "co_issue": co_issue,
+    }
+
+
+def _memory(table: Table) -> dict[str, Any]:
+    gb_s = table.figure_number("gb_s", 0.1, 1e6)
+    return {
+        "dram_gb_s": gb_s,
+        "sustained_gb_s": table.figure_number("sustained_gb_s", 0.1, gb_s, gb_s),
+        "read_gb_s": table.figure_number("read_gb_s", 0.1, gb_s) if table.has("read_gb_s") else 0.0,
+    }
+
+
+def _launch(table: Table) -> dict[str, Any]:
+    return {
+        "launch_us": table.figure_number("us", 0, 1000),
+        "staged_us": table.figure_number("staged_us", 0, 1000, 0.0),
+    }
 
 
 def _systolic(engine: Table) -> tuple[dict[str, float], bool]:

@@ -19,7 +19,7 @@ from simdnn.operators import deconvolution_as_convolution
 from simdnn.operators.fusing import fused
 from simdnn.operators.graph_builder import STORED, TYPES, Ending
 from simdnn.operators.recorded_passes import RecordingKernels
-from simdnn.operators.results import OperatorEstimate, told_of
+from simdnn.operators.results import OperatorEstimate, errors_of
 from simdnn.operators.table import GRAPHS, graph_of
 from simdnn.primitives import Attr
 from simdnn.primitives.checks import integer, keyword, one_of
@@ -57,7 +57,7 @@ def cost(
         return deconvolution_as_convolution.price(sources, shape, end, target)
     made = graph_of(primitive, sources, shape, end, target)
     kernels = RecordingKernels(replace(target, dispatch="fastest"), Attr(), values=False, lanes=made.lanes)
-    with told_of(primitive):
+    with errors_of(primitive):
         found = Network(made.graph).estimate_by(kernels, {n: a.shape for n, a in made.feeds.items()})
     nodes = fused(found.nodes, kernels, primitive, made.around(found.threads), made.streamed)
     return OperatorEstimate(found.machine, where["isa"], found.threads, nodes)

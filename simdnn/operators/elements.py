@@ -7,7 +7,7 @@ from typing import Any
 
 from isa_models.readings.arrays import Array
 from simdnn.operators.graph_builder import Ending, PostOps, Scales
-from simdnn.operators.results import OperatorResult, Where, ran
+from simdnn.operators.results import OperatorResult, Where, computed
 from simdnn.primitives.checks import keywords
 
 
@@ -38,7 +38,7 @@ def eltwise(
     [0.0, 0.5, 6.0]
     """
     end = Ending(dst, scales, post_ops, into)
-    return ran(
+    return computed(
         "eltwise",
         {"src": src},
         {"algorithm": algorithm, "alpha": alpha, "beta": beta},
@@ -76,7 +76,7 @@ def binary(
     """
     end = Ending(dst, scales, post_ops, into)
     sources = {"src0": src0, "src1": src1, "condition": condition}
-    return ran("binary", sources, {"algorithm": algorithm}, end, (machine, isa, threads, engine, dispatch))
+    return computed("binary", sources, {"algorithm": algorithm}, end, (machine, isa, threads, engine, dispatch))
 
 
 @keywords
@@ -99,7 +99,7 @@ def prelu(
     Types, `dst`, `post_ops` and `into` as `simdnn.softmax` has them.
     """
     end = Ending(dst, scales, post_ops, into)
-    return ran("prelu", {"src": src, "weights": weights}, {}, end, (machine, isa, threads, engine, dispatch))
+    return computed("prelu", {"src": src, "weights": weights}, {}, end, (machine, isa, threads, engine, dispatch))
 
 
 @keywords
@@ -123,7 +123,7 @@ def concat(
     ask for it, values pass through f32. Types, `post_ops` and `into` as `simdnn.softmax` has them.
     """
     end = Ending(dst, scales, post_ops, into)
-    return ran("concat", {"sources": sources}, {"axis": axis}, end, (machine, isa, threads, engine, dispatch))
+    return computed("concat", {"sources": sources}, {"axis": axis}, end, (machine, isa, threads, engine, dispatch))
 
 
 @keywords
@@ -146,7 +146,7 @@ def weighted_sum(
     Types, `dst` (by default the first source's), `post_ops` and `into` as `simdnn.softmax` has them.
     """
     end = Ending(dst, scales, post_ops, into)
-    return ran(
+    return computed(
         "weighted_sum", {"sources": sources}, {"factors": factors}, end, (machine, isa, threads, engine, dispatch)
     )
 
@@ -167,8 +167,8 @@ def shuffle(
 
     `src` and the destination have one type.
     """
-    end = Ending()
-    return ran("shuffle", {"src": src}, {"group": group, "axis": axis}, end, (machine, isa, threads, engine, dispatch))
+    where = machine, isa, threads, engine, dispatch
+    return computed("shuffle", {"src": src}, {"group": group, "axis": axis}, Ending(), where)
 
 
 @keywords
@@ -199,4 +199,4 @@ def conversion(
     [1, 4, 255]
     """
     end = Ending(dst, scales, post_ops, into, zero_points)
-    return ran("conversion", {"src": src}, {}, end, (machine, isa, threads, engine, dispatch))
+    return computed("conversion", {"src": src}, {}, end, (machine, isa, threads, engine, dispatch))

@@ -8,7 +8,7 @@ from typing import Any
 from isa_models.readings.arrays import Array
 from simdnn.operators import deconvolution_as_convolution
 from simdnn.operators.graph_builder import Ending, PostOps, Scales
-from simdnn.operators.results import OperatorResult, Where, ran
+from simdnn.operators.results import OperatorResult, Where, computed
 from simdnn.operators.table import gathered
 from simdnn.primitives.checks import keywords
 from simdnn.primitives.result import Result
@@ -47,7 +47,7 @@ def pooling(
     [[[[2, 4], [10, 12]]]]
     """
     end = Ending(dst, scales, post_ops, into)
-    return ran(
+    return computed(
         "pooling",
         {"src": src},
         {"kernel": kernel, "algorithm": algorithm, "strides": strides, "padding": padding, "dilation": dilation},
@@ -77,7 +77,7 @@ def resampling(
     One and three spatial dimensions, too. Types, `dst`, `scales`, `post_ops` and `into` as `simdnn.softmax` has them.
     """
     end = Ending(dst, scales, post_ops, into)
-    return ran(
+    return computed(
         "resampling",
         {"src": src},
         {"size": size, "algorithm": algorithm},
@@ -131,4 +131,4 @@ def deconvolution(
     target = Target.of(machine, isa, threads, engine, dispatch)
     if deconvolution_as_convolution.taken(sources, options, end, target):
         return deconvolution_as_convolution.run(sources, options, end, target)
-    return ran("deconvolution", sources, options, end, (machine, isa, threads, engine, dispatch))
+    return computed("deconvolution", sources, options, end, (machine, isa, threads, engine, dispatch))

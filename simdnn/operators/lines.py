@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from isa_models.readings.arrays import Array
 from simdnn.operators.graph_builder import Ending, PostOps, Scales
-from simdnn.operators.results import OperatorResult, Where, ran
+from simdnn.operators.results import OperatorResult, Where, computed
 from simdnn.primitives.checks import keywords
 
 
@@ -42,7 +42,7 @@ def softmax(
     ([[64, 64, 64, 64]], True)
     """
     end = Ending(dst, scales, post_ops, into)
-    return ran(
+    return computed(
         "softmax", {"src": src}, {"axis": axis, "logarithm": logarithm}, end, (machine, isa, threads, engine, dispatch)
     )
 
@@ -75,7 +75,7 @@ def layer_normalization(
     """
     end = Ending(dst, scales, post_ops, into)
     sources = {"src": src, "scale": scale, "shift": shift, "mean": mean, "variance": variance}
-    return ran(
+    return computed(
         "layer_normalization", sources, {"epsilon": epsilon, "rms": rms}, end, (machine, isa, threads, engine, dispatch)
     )
 
@@ -110,7 +110,8 @@ def batch_normalization(
     """
     end = Ending(dst, scales, post_ops, into)
     sources = {"src": src, "scale": scale, "shift": shift, "mean": mean, "variance": variance}
-    return ran("batch_normalization", sources, {"epsilon": epsilon}, end, (machine, isa, threads, engine, dispatch))
+    where = machine, isa, threads, engine, dispatch
+    return computed("batch_normalization", sources, {"epsilon": epsilon}, end, where)
 
 
 @keywords
@@ -140,7 +141,7 @@ def group_normalization(
     """
     end = Ending(dst, scales, post_ops, into)
     sources = {"src": src, "scale": scale, "shift": shift, "mean": mean, "variance": variance}
-    return ran(
+    return computed(
         "group_normalization",
         sources,
         {"groups": groups, "epsilon": epsilon},
@@ -178,7 +179,7 @@ def reduction(
     [[300], [300]]
     """
     end = Ending(dst, scales, post_ops, into)
-    return ran(
+    return computed(
         "reduction",
         {"src": src},
         {"axes": axes, "algorithm": algorithm, "p": p, "eps": eps},

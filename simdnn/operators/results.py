@@ -44,26 +44,26 @@ class OperatorResult(OperatorEstimate, NetworkResult):
 
 
 @contextmanager
-def told_of(primitive: str) -> Iterator[None]:
-    """Errors within tell of the primitive, in place of the node of its own graph that met them."""
+def errors_of(primitive: str) -> Iterator[None]:
+    """Errors within name the primitive, in place of the node of its own graph that met them."""
     try:
         yield
     except SimdnnError as error:
         raise type(error)(_NODE.sub(f"{primitive}: ", str(error), count=1)) from None
 
 
-def ran(
+def computed(
     primitive: str,
     sources: Mapping[str, Any],
     options: Mapping[str, Any],
     end: Ending,
     where: tuple[Where, str | None, int, str, str],
 ) -> OperatorResult:
-    """Values and cost on a machine, which with isa, threads, engine and dispatch makes up `where`."""
-    target = Target.of(*where)
+    """Values and cost of a primitive; `where`: its machine, isa, threads, engine and dispatch."""
+    (_, isa, *_), target = where, Target.of(*where)
     made = graph_of(primitive, gathered(primitive, sources), options, end, target)
     kernels = RecordingKernels(replace(target, dispatch="fastest"), Attr(), lanes=made.lanes)
-    with told_of(primitive):
+    with errors_of(primitive):
         found = Network(made.graph).run_by(kernels, made.feeds)
     nodes = fused(found.nodes, kernels, primitive, made.around(target.threads), made.streamed)
-    return OperatorResult(found.machine, where[1], found.threads, nodes, found.outputs)
+    return OperatorResult(found.machine, isa, found.threads, nodes, found.outputs)

@@ -27,7 +27,7 @@ from simdnn.kernels.common.epilogue import Epilogue, Parameters
 from simdnn.kernels.common.kernel import Apart, Kernel
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.problems import ConvProblem, Problem
-from simdnn.kernels.common.weight_cache import InPanels, Known, Made, borrowed, keep, kept, recalled
+from simdnn.kernels.common.weight_cache import InPanels, KnownWeights, Made, borrowed, keep, kept, recalled
 from simdnn.libraries import VARIABLES
 from simdnn.primitives import arrays, mathmode, on_image
 from simdnn.primitives.attr import Attr
@@ -115,7 +115,7 @@ class Prepared:
         blocked = self.kernel.blocked
         return blocked if blocked and blocked.dtype == self.problem.wei and not blocked.rounds else None
 
-    def run(self, src: Array, weights: Array | Known, bias: Array | None = None) -> Result:
+    def run(self, src: Array, weights: Array | KnownWeights, bias: Array | None = None) -> Result:
         """The result on checked arrays. It keeps copies: the user's may change before somebody asks about it."""
         if LOG.isEnabledFor(INFO):
             told(self.choice, self.target)
@@ -123,7 +123,7 @@ class Prepared:
         if bias is not None:
             in_sums = self.problem.epilogue.bias_in_sums
             parameters = replace(parameters, bias=bias_values(bias.copy(), self.given.shape, in_sums))
-        known = weights if isinstance(weights, Known) else kept(_shaped(weights, self.weights))
+        known = weights if isinstance(weights, KnownWeights) else kept(_shaped(weights, self.weights))
         if known.values.shape != self.weights:
             known = kept(known.values.reshape(self.weights))
         copied = self._copied(_shaped(src, self.src))
@@ -158,11 +158,11 @@ class Prepared:
             return weights._known.values.shape == self.weights
         return weights.shape == self.weights and weights.dtype.isnative
 
-    def again(self, src: Array, weights: Array | Known) -> Result:
+    def again(self, src: Array, weights: Array | KnownWeights) -> Result:
         """`run` without a bias on arrays of this machine's byte order: one call of machine code where that is ready for
         the weights, and one that packs them where no product met them before.
         """
-        known = weights if isinstance(weights, Known) else recalled(weights)
+        known = weights if isinstance(weights, KnownWeights) else recalled(weights)
         inputs: Any = self._latest.get(None) if known is None else known.made.get((self, None))
         call = None if inputs is None else inputs.call
         if known is None and self._is_odd(cast("Array", weights)):
@@ -184,7 +184,7 @@ class Prepared:
         blocked, found = self.kernel.blocked, self._packer and self._packer(weights)
         return InPanels(found, blocked, self.weights) if found and blocked else None
 
-    def _have_call(self, known: Known, result: Result) -> None:
+    def _have_call(self, known: KnownWeights, result: Result) -> None:
         """Make ready what runs the program at once, where it reads and leaves the very arrays of a result."""
         inputs: Any = known.made.get((self, None)) if known.stays else self._latest.get(None)
         if inputs is None or inputs.bound is None or self.apart is None:
@@ -201,7 +201,7 @@ class Prepared:
         if [*map(_place, read)] == [_place(src), _place(self.kernel.finish(left))]:
             inputs.call = engines().call_of(inputs.bound, src, output, *names)
 
-    def _outputs(self, src: Array, known: Known, parameters: Parameters) -> Mapping[str, Array]:
+    def _outputs(self, src: Array, known: KnownWeights, parameters: Parameters) -> Mapping[str, Array]:
         """All that the program leaves."""
         target, apart, kernel = self.target, self.apart, self.kernel
         program = kernel.program
@@ -221,7 +221,7 @@ class Prepared:
             outputs: Mapping[str, Array] = engines().run(program, inputs, engine=target.engine, threads=target.threads)
             return outputs
 
-    def _beside(self, apart: Apart, known: Known, parameters: Parameters) -> Inputs:
+    def _beside(self, apart: Apart, known: KnownWeights, parameters: Parameters) -> Inputs:
         """The program's inputs that no source is in: kept with the weights."""
         what = self, None if parameters.bias is None else parameters.bias.tobytes()
         if (found := known.made.get(what)) is None:
@@ -231,7 +231,7 @@ class Prepared:
             keep(known, what, found)
         return cast("Inputs", found)
 
-    def _given(self, apart: Apart, known: Known, parameters: Parameters) -> Inputs:
+    def _given(self, apart: Apart, known: KnownWeights, parameters: Parameters) -> Inputs:
         """The program's inputs that neither source nor weights are in: kept until a call has another bias."""
         assert self.kernel.blocked is not None
         bias = None if parameters.bias is None else parameters.bias.tobytes()
@@ -255,7 +255,7 @@ class Prepared:
             return None
         return packer(blocked, plain_weights(problem).tag, problem.wei)
 
-    def _packed(self, known: Known) -> Made | None:
+    def _packed(self, known: KnownWeights) -> Made | None:
         """The weights' panels, where a program makes them."""
         if self._packer is None:
             return None
@@ -283,7 +283,7 @@ class Operands:
 
     ready: Prepared
     src: Array
-    known: Known | InPanels
+    known: KnownWeights | InPanels
     parameters: Parameters
 
     def __eq__(self, other: object) -> bool:

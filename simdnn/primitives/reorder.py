@@ -18,7 +18,7 @@ from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.pack import Blocked, Layout
-from simdnn.kernels.common.weight_cache import Known
+from simdnn.kernels.common.weight_cache import KnownWeights
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.x86 import packing
 from simdnn.primitives import arrays, narrow_reorder
@@ -75,7 +75,7 @@ class Reordered(Alike, Priced):
         return self._known.values
 
     @functools.cached_property
-    def _known(self) -> Known:
+    def _known(self) -> KnownWeights:
         """The data, with what kernels make of it."""
         desc = self.desc
         if desc.blocked:
@@ -85,7 +85,7 @@ class Reordered(Alike, Priced):
             values = self.tensors["wei"].reshape(*outer, columns, rows).swapaxes(-1, -2)
         else:
             values = self.tensors["wei"]
-        known = Known(np.ascontiguousarray(values).reshape(desc.shape), stays=True)
+        known = KnownWeights(np.ascontiguousarray(values).reshape(desc.shape), stays=True)
         if desc.blocked:
             known.add(desc.blocked, self.tensors)
         return known

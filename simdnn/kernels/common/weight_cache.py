@@ -42,7 +42,7 @@ _Look = tuple[tuple[int, ...], np.dtype[Any], Hashable]
 
 
 @dataclass(eq=False)
-class Known:
+class KnownWeights:
     """Weights that nobody changes, and tensors made of them by what they are made for."""
 
     tensors: ClassVar[Made] = {}  # beside those that a program is bound to
@@ -79,7 +79,7 @@ class Known:
             del self.made[next(iter(self.made))]
         self._bytes = None
 
-    def own(self, blocked: Blocked | None) -> Known | InPanels:
+    def own(self, blocked: Blocked | None) -> KnownWeights | InPanels:
         """The record; where the values are a caller's another: panels of the layout `blocked`, which holds them as they
         are, or a copy.
         """
@@ -88,11 +88,11 @@ class Known:
         if blocked and (panels := self.made.get(blocked)):
             if not any(np.may_share_memory(tensor, self.values) for tensor in panels.values()):
                 return InPanels(panels, blocked, self.values.shape)
-        return Known(copied_to_a_line(self.values))
+        return KnownWeights(copied_to_a_line(self.values))
 
-    def __reduce__(self) -> tuple[type[Known], tuple[Array]]:
+    def __reduce__(self) -> tuple[type[KnownWeights], tuple[Array]]:
         """Weights alone: what was made of them can be made again."""
-        return Known, (self.values,)
+        return KnownWeights, (self.values,)
 
     def same(self, weights: Array) -> bool:
         """Whether an array in C order has the same shape, type and bytes."""
@@ -151,11 +151,13 @@ class InPanels:
 
 
 _LOCK, _COMPARING = ForkLock(), ForkLock()
-_known: OrderedDict[_Look, Known] = OrderedDict()  # the latest used at the end
+_known: OrderedDict[_Look, KnownWeights] = OrderedDict()  # the latest used at the end
 _held = 0  # bytes of those
 _met: OrderedDict[_Look, None] = OrderedDict()  # weights that products met, kept or not
-_of_values: WeakValueDictionary[int, Known] = WeakValueDictionary()  # by the numbers of arrays that nobody changes
-_of_callers: dict[int, weakref.ref[Known]] = {}  # by the addresses of arrays that held the same bytes
+_of_values: WeakValueDictionary[int, KnownWeights] = (
+    WeakValueDictionary()
+)  # by the numbers of arrays that nobody changes
+_of_callers: dict[int, weakref.ref[KnownWeights]] = {}  # by the addresses of arrays that held the same bytes
 _fixed: dict[int, int] = {}  # arrays of models, by their ids as long as they live: a number that no other one ever has
 _serials = itertools.count()
 
@@ -169,20 +171,20 @@ def fix(array: Array) -> None:
         weakref.finalize(whole, _fixed.pop, id(whole), None)
 
 
-def kept(weights: Array) -> Known:
+def kept(weights: Array) -> KnownWeights:
     """A copy in C order that nobody changes: the one of an earlier call where the content is the same. Where it is new
     the caller's own, which is to be asked for its `own` before the caller may change it.
     """
     return recalled(weights) or borrowed(weights)
 
 
-def borrowed(weights: Array) -> Known:
+def borrowed(weights: Array) -> KnownWeights:
     """A record of weights that no product met before: of those that lie in C order the caller's own."""
     own = _own(weights) is None and weights.nbytes >= _LEAST and weights.flags.c_contiguous
-    return Known(weights.view(), borrowed=True) if own else Known(copied_to_a_line(weights))
+    return KnownWeights(weights.view(), borrowed=True) if own else KnownWeights(copied_to_a_line(weights))
 
 
-def recalled(weights: Array) -> Known | None:
+def recalled(weights: Array) -> KnownWeights | None:
     """The record of weights that products met twice, or None; from now on they count as met."""
     at = address(weights)
     if (of_caller := _of_callers.get(at)) and (known := of_caller()) and known.same(weights):
@@ -204,7 +206,7 @@ def recalled(weights: Array) -> Known | None:
     if not _again(look) and known is None:
         return None
     if known is None or own is None and not known.same(weights):
-        known = Known(copied_to_a_line(weights), look, stays=True)
+        known = KnownWeights(copied_to_a_line(weights), look, stays=True)
     with _LOCK:
         _keep(known)
         if own is None:
@@ -235,7 +237,7 @@ def _again(look: _Look) -> bool:
     return False
 
 
-def known_of(weights: Array) -> Known | None:
+def known_of(weights: Array) -> KnownWeights | None:
     """The record of an array that nobody changes; None of any other array."""
     known = _of_values.get(id(weights))
     return known if known and known.values is weights else None
@@ -251,7 +253,7 @@ def made_of(weights: Array, what: Hashable, make: Callable[[], Made]) -> Made:
     return found
 
 
-def keep(known: Known, what: Hashable, made: Made) -> None:
+def keep(known: KnownWeights, what: Hashable, made: Made) -> None:
     """Keep what was made of weights, and forget others where that is too much."""
     with _LOCK:
         known.add(what, made)
@@ -259,7 +261,7 @@ def keep(known: Known, what: Hashable, made: Made) -> None:
             _forget(known)
 
 
-def _keep(known: Known) -> None:
+def _keep(known: KnownWeights) -> None:
     """Note weights as the latest. Under the lock."""
     assert known.look is not None
     before = _known.get(known.look)
@@ -271,7 +273,7 @@ def _keep(known: Known) -> None:
         _forget(known)
 
 
-def _forget(latest: Known) -> None:
+def _forget(latest: KnownWeights) -> None:
     """Count the bytes of the latest weights, and forget those used longest ago where there are too many. Under the
     lock.
     """
@@ -283,7 +285,7 @@ def _forget(latest: Known) -> None:
         _leave(_known.popitem(last=False)[1])
 
 
-def _leave(known: Known) -> None:
+def _leave(known: KnownWeights) -> None:
     """Count weights no more, which are kept no more. Under the lock."""
     global _held
     known.unwatch()

@@ -86,10 +86,10 @@ def line_passes(problem: LinesProblem, unit: Unit) -> Program:
     """The program: inputs src0, src1, … of the operands from memory, output dst. Raises `Unimplemented` for types that
     no vector load or store here has, and for formulas that need more registers than there are.
     """
-    return _Lines(problem, unit).program()
+    return _LinePasses(problem, unit).program()
 
 
-class _Lines:
+class _LinePasses:
     """The passes of one problem. Operands that are the same along a line stand in registers x0, x1, …"""
 
     def __init__(self, problem: LinesProblem, unit: Unit) -> None:

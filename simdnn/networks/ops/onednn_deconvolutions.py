@@ -290,16 +290,15 @@ def _products(
             weights = np.ascontiguousarray(np.moveaxis(w[group], 1, 0).reshape(ic, columns))
         else:
             rows, weights = shadow((n * prod(size), ic), x.dtype), shadow((ic, columns), w.dtype)
-        whole = dtype != F32
-        parts = _of_bytes(k, rows, weights, order) if whole else _multiplied(k, rows, weights, size[1] * size[2])
+        parts = _multiplied(k, rows, weights, size[1] * size[2]) if dtype == F32 else _of_bytes(k, rows, weights, order)
         if not k.values:
             k.plain(shadow((n * prod(size), columns), dtype), shadow((n * prod(size), columns), dtype))
             continue
         shaped = parts.reshape(n, *size, oc, *taps)
         target = result[:, group * oc : (group + 1) * oc]
-        every = list(np.ndindex(*taps))
-        for tap in reversed(every) if turned else every:
-            _fall(target, np.moveaxis(shaped[(..., *tap)], -1, 1), tap, strides, gaps, before)
+        in_order = list(np.ndindex(*taps))
+        for tap in reversed(in_order) if turned else in_order:
+            _add_where_it_falls(target, np.moveaxis(shaped[(..., *tap)], -1, 1), tap, strides, gaps, before)
         k.plain(parts, parts)
     if not k.values:
         return shadow(result.shape, dtype)
@@ -323,16 +322,16 @@ def _of_bytes(k: Kernels, rows: Array, weights: Array, order: str) -> Array:
     row = next((f"gemm:{isa}" for isa in ("avx512_core_vnni", "avx2_vnni") if isa in caps), "")
     if not row:
         row = f"gemm:{'avx512_core' if 'avx512_core' in caps else 'avx2'}_int8" + "_exact" * (order == "exact")
-    where = replace(k, target=replace(k.target, dispatch=row))
+    kernels = replace(k, target=replace(k.target, dispatch=row))
     if order not in ("halved", "lifted"):
-        return where.matmul(rows, weights, dst="s32")
+        return kernels.matmul(rows, weights, dst="s32")
     if k.values:
         weights = np.rint(weights * np.float32(0.5)).astype(np.int8)
-    found = where.matmul(rows, weights, dst="s32")
+    found = kernels.matmul(rows, weights, dst="s32")
     return found * np.int32(2) if k.values else found  # their scale is doubled
 
 
-def _fall(
+def _add_where_it_falls(
     target: Array, part: Array, tap: Sequence[int], strides: Sequence[int], gaps: Sequence[int], before: Sequence[int]
 ) -> None:
     """Adds the products of a tap and each source element to the outputs that they fall on."""
@@ -441,7 +440,7 @@ def _pair(k: Kernels, rows: Array, weights: Array, i: int) -> tuple[Array, Array
 
 def _summed(k: Kernels, rows: Array, weights: Array, row: str, parts: Sequence[slice]) -> Array:
     """The products over some parts of K, added in order."""
-    where = replace(k, target=replace(k.target, dispatch=row))
+    kernels = replace(k, target=replace(k.target, dispatch=row))
     total: Array | None = None
     for part in parts:
         if k.values:
@@ -449,7 +448,7 @@ def _summed(k: Kernels, rows: Array, weights: Array, row: str, parts: Sequence[s
         else:
             depth = len(range(*part.indices(rows.shape[1])))
             a, b = shadow((rows.shape[0], depth), rows.dtype), shadow((depth, weights.shape[1]), weights.dtype)
-        found = where.matmul(a, b, dst="f32")
+        found = kernels.matmul(a, b, dst="f32")
         total = found if total is None else k.map(lambda p, q: p + q, total, found, name="add")
     assert total is not None
     return total
