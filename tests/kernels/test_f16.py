@@ -281,3 +281,23 @@ def test_f16_destination(isa: str, seed: int, n: int) -> None:
     met = simdnn.matmul(a, b, machine="spr", isa=isa, attr=attr, dst="f16").output
     with np.errstate(over="ignore"):
         assert met.dtype == np.float16 and (met == wide.astype(np.float16)).all()
+
+
+@pytest.mark.parametrize("dtype, suffix", [("float16", "f16"), ("bfloat16", "bf16_stored")])
+@pytest.mark.parametrize("m, k, n", [(65, 1030, 53), (80, 40, 16), (300, 90, 100)])
+def test_weights_are_widened_ahead_of_many_rows(dtype: str, suffix: str, m: int, k: int, n: int) -> None:
+    """As f32 kernels have it, whatever the destination; the way to an element goes through the buffer."""
+    src, weights = floats(1, m, k, dtype=dtype), floats(2, k, n, dtype=dtype)
+    wide, bias = [x.astype(np.float32) for x in (src, weights)], floats(3, n)
+    for isa in WIDE:
+        for more in ({}, {"dst": "bf16", "bias": bias, "attr": Attr(post_ops=["relu"])}):
+            how: dict[str, Any] = {"machine": "spr", "dispatch": f"gemm:{isa}_{suffix}", **more}
+            met = simdnn.matmul(src, weights, **how)
+            ahead = isa == "avx512_core" or m > 256
+            assert any("stored" in name for name in met.kernel.program.tensor) == ahead
+            f32 = simdnn.matmul(*wide, **how | {"dispatch": f"gemm:{isa}"}).output
+            assert met.output.tobytes() == f32.tobytes()
+            reordered = simdnn.reorder(weights, met.weights_desc, machine="spr")
+            assert simdnn.matmul(src, reordered, **how).output.tobytes() == f32.tobytes()
+    last = met.explain(m - 1, n - 1)
+    assert float(last.value) == float(met.output[-1, -1])

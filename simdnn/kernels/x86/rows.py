@@ -42,7 +42,7 @@ from simdnn.kernels.x86.dots import (
     Dot,
 )
 from simdnn.kernels.x86.expanded import STORED, as_floats, expanding, is_stored, refuses_stored
-from simdnn.kernels.x86.gemm import compressed_gemm, gemm, grouped_gemm
+from simdnn.kernels.x86.gemm import Gemm, compressed_gemm, gemm, grouped_gemm, widened_gemm
 from simdnn.kernels.x86.rows_blocks import repacked, tiled, vec_dot
 from simdnn.kernels.x86.rows_compressed import compressed_kinds
 from simdnn.kernels.x86.rows_reference import ref_conv, ref_float, ref_int8
@@ -88,7 +88,8 @@ def on_vectors(row: Row, name: str, problem: Problem, machine: Machine) -> Kerne
         narrower = replace(unit, width=32 * options.lanes) if options.lanes else unit
         loading = F16_LOADED if dot == F16 else _READ.get(problem.read, dot)
         return replace(kernel, timed=direct(name, problem, narrower, loading, options))
-    kernel = gemm(name, problem, unit, dot, replace(options, packs=0, tile=None) if options.packs else options).kernel()
+    own = replace(options, packs=0, tile=None) if options.packs else options
+    kernel = (_widened(name, problem, unit, dot, own, machine) or gemm(name, problem, unit, dot, own)).kernel()
     if options.packs and dot.wei == "f16":
         return replace(kernel, timed=gemm(name, problem, unit, FMA, options).program)
     if options.packs and isinstance(problem, MatmulProblem):
@@ -96,6 +97,14 @@ def on_vectors(row: Row, name: str, problem: Problem, machine: Machine) -> Kerne
         by_parts = replace(options, cut=options.packs, split_k=0, order=Order())
         return replace(kernel, timed=gemm(name, plain, unit, dot, by_parts).program)
     return kernel
+
+
+def _widened(name: str, problem: Problem, unit: Unit, dot: Dot, options: Options, machine: Machine) -> Gemm | None:
+    """The product of weights that are made f32 of ahead of their tiles; None where they are not."""
+    if dot not in (F16, BF16_STORED) or options.tile or not isinstance(problem, MatmulProblem):
+        return None
+    wide = replace(dot, wei="f32", load_uops=0)
+    return widened_gemm(name, problem, unit, wide, replace(options, caches=outrun(machine, unit, wide)))
 
 
 def on_tiles(row: Row, name: str, problem: Problem, machine: Machine) -> Kernel:

@@ -20,7 +20,7 @@ from simdnn.kernels.x86.tile import Panel
 from simdnn.program.records import WEIGHTS, Affine, Tensor
 
 #: the tensors that may hold the user's weights
-_GIVEN = ("wei", "wei_tail", "plain")
+_GIVEN: tuple[str, ...] = ("wei", "wei_tail", "plain")
 _STORED = {"wei": "stored", "wei_tail": "stored_tail"}
 _AT_ONCE = 4  # rows of a panel that become f32 in a step
 _GROUP = Affine.var("g")
@@ -28,8 +28,9 @@ _GROUP = Affine.var("g")
 
 def weights_of(product: Product, layout: pack.Layout) -> PlainWeights | PackedWeights:
     """Plain rows are read in place where each of their elements is a dot product of its own."""
-    if product.options.packs:
-        return (PanelWidened if product.problem.wei == "f16" else PanelPacked)(product, layout)
+    if product.options.packs or product.options.widens:
+        widened = product.options.widens or product.problem.wei == "f16"
+        return (PanelWidened if widened else PanelPacked)(product, layout)
     whole = not product.options.split_k or product.k % product.options.split_k == 0  # no part of K is filled up
     in_place = product.problem.wei_tag == "ab" and product.dot.depth == 1 and whole
     return (PlainWeights if in_place else PackedWeights)(product, layout)
@@ -72,15 +73,16 @@ class PackedWeights:
     def __init__(self, product: Product, layout: pack.Layout) -> None:
         self.product, self.layout = product, layout
         self.stored, self.multiplied = product.problem.wei, product.dot.wei
+        self.packed = self.multiplied
         self.packed_here = product.problem.wei_tag != "any"
 
     @cached_property
     def own(self) -> pack.Blocked:
-        """The weights as the dots read them."""
+        """The weights in panels."""
         p, c, split = self.product, self.product.conv, self.product.options.split_k
         sizes = (p.k, 1, 1, split) if p.is_matmul else (p.ic, c.tap_rows, c.kw, 0)
         rounds = p.dot.rounds if self.multiplied == "f32" else ""
-        return pack.Blocked(p.unit.isa, self.multiplied, self.layout, *sizes, rounds=rounds)
+        return pack.Blocked(p.unit.isa, self.packed, self.layout, *sizes, rounds=rounds)
 
     @property
     def blocked(self) -> pack.Blocked | None:
@@ -174,7 +176,16 @@ class PanelPacked(PackedWeights):
 
 
 class PanelWidened(PanelPacked):
-    """Panels of f16, made f32 part by part in a buffer that stays in the cache for its tiles."""
+    """Panels of f16 or bf16, made f32 part by part in a buffer that stays in the cache for its tiles."""
+
+    given = tuple(_STORED.values())
+
+    def __init__(self, product: Product, layout: pack.Layout) -> None:
+        super().__init__(product, layout)
+        self.packed = self.stored
+
+    def arrays(self, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        return {_STORED[name]: array for name, array in super().arrays(weights, parameters).items()}
 
     def tensors(self) -> list[Tensor]:
         p, found = self.product, []
