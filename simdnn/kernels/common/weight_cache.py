@@ -28,7 +28,7 @@ from isa_models.host.processors import processors
 from isa_models.readings.arrays import Array, copied_to_a_line, memory_bytes
 from simdnn.kernels.common.pack import Blocked, plain
 
-_LEAST = 1 << 10  # bytes of weights that are kept: fewer are made again as fast
+_LEAST = 1 << 6  # bytes of weights that are kept: fewer are made again as fast
 _MOST = 1 << 32  # bytes kept in all, or fewer: a process on each core keeps a quarter of the memory together
 _FEW = 4096  # weights that are remembered as met, and that are kept
 _WAYS = 16  # things that are kept of the same weights

@@ -5,6 +5,7 @@ Those that each panel brings to floating point for itself are in decompress.py.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 from isa_models.readings.arrays import Array, to_a_line
@@ -20,8 +21,8 @@ from simdnn.kernels.x86.tile import Panel
 from simdnn.program.records import WEIGHTS, Affine, Tensor
 
 #: the tensors that may hold the user's weights
-_GIVEN: tuple[str, ...] = ("wei", "wei_tail", "plain")
-_STORED = {"wei": "stored", "wei_tail": "stored_tail"}
+_GIVEN = ("wei", "wei_tail", "plain")
+_WIDENED = {"wei": "widened", "wei_tail": "widened_tail"}
 _AT_ONCE = 4  # rows of a panel that become f32 in a step
 _GROUP = Affine.var("g")
 
@@ -178,33 +179,32 @@ class PanelPacked(PackedWeights):
 class PanelWidened(PanelPacked):
     """Panels of f16 or bf16, made f32 part by part in a buffer that stays in the cache for its tiles."""
 
-    given = tuple(_STORED.values())
-
     def __init__(self, product: Product, layout: pack.Layout) -> None:
         super().__init__(product, layout)
         self.packed = self.stored
 
-    def arrays(self, weights: Array, parameters: Parameters) -> dict[str, Array]:
-        return {_STORED[name]: array for name, array in super().arrays(weights, parameters).items()}
-
     def tensors(self) -> list[Tensor]:
         p, found = self.product, []
         for r in runs(self.layout, p.unit.lanes, "panel"):
-            stored = Tensor(_STORED[r.tensor], self.stored, self.column * r.count * r.width, role=WEIGHTS)
-            found += [stored, Tensor(r.tensor, self.multiplied, self.rows * r.width, "private")]
+            stored = Tensor(r.tensor, self.stored, self.column * r.count * r.width, role=WEIGHTS)
+            found += [stored, Tensor(_WIDENED[r.tensor], self.multiplied, self.rows * r.width, "private")]
         return found
+
+    def panels(self) -> list[tuple[int, Panel]]:
+        return [(panels, replace(panel, tensor=_WIDENED[panel.tensor])) for panels, panel in super().panels()]
 
     def expand(self, panel: Panel, row: Affine, count: int, height: int) -> Code:
         """`count` rows of the panel from `row` on into its buffer, a few of them in a step."""
         unit, width = self.product.unit, panel.vectors * self.product.unit.lanes
-        first = Affine.var("panel") * (self.column * width) if panel.tensor == "wei" else Affine()
+        tensor = next(name for name, buffer in _WIDENED.items() if buffer == panel.tensor)
+        first = Affine.var("panel") * (self.column * width) if tensor == "wei" else Affine()
         code: Code = []
         for times, begin, some in pieces("k", count, _AT_ONCE):
             body: Code = []
             for at in range(0, some * width, unit.lanes):
                 register, place = f"c0_{at // unit.lanes % panel.vectors}", begin * width + at
                 stored = first + row * width + place
-                body += load_float(unit, register, _STORED[panel.tensor], self.stored, stored, unit.lanes)
+                body += load_float(unit, register, tensor, self.stored, stored, unit.lanes)
                 body.append(store32(unit, panel.tensor, place, unit.reg(register, "f32"), unit.lanes))
             code += loop("k", times, body)
         return code
