@@ -212,5 +212,6 @@ def as_convolution(problem: Problem, split_k: int) -> ConvProblem:
 
 
 def split_rows(rows: Array, length: int) -> Array:
-    """(R, K) padded with zeros to whole parts of K."""
-    return np.pad(rows, ((0, 0), (0, -rows.shape[1] % length)))
+    """(R, K) padded with zeros to whole parts of K; itself where it has these."""
+    missing = -rows.shape[1] % length
+    return np.pad(rows, ((0, 0), (0, missing))) if missing else rows
