@@ -16,7 +16,7 @@ from simdnn.numerics.bound import Bound, unbound
 from simdnn.numerics.runner import runner
 from simdnn.program.records import Program
 
-#: (the copy of a source, what the program leaves) by a source and other inputs; None where only a run that is watched
+#: (a source or its copy, what the program leaves) by a source and other inputs; None where only a run that is watched
 #: can answer, or where a new call is to be made
 Call = Callable[..., tuple[Array, Array] | None]
 #: what a program leaves of its only input, by names; None as above
@@ -25,8 +25,9 @@ _OVER = -1  # as an alarm
 _PARTS = 16  # of the instructions that hasty code runs: a call's are counted ahead
 
 
-def call_of(bound: Bound, source: Array, left: Array, *names: str) -> Call | Literal[False] | None:
+def call_of(bound: Bound, source: Array, left: Array, *names: str, copies: bool = True) -> Call | Literal[False] | None:
     """The call for sources like one in C order, and for inputs with `names` that begin on a line; `left` is an output.
+    It `copies` the source, or else reads the very array, which begins on a line, too.
 
     None where the program is not ready yet; False where it has other arrays, or wants memory that is cleared ahead.
     """
@@ -37,7 +38,9 @@ def call_of(bound: Bound, source: Array, left: Array, *names: str) -> Call | Lit
     if any(room.make is not empty and not room.private for room in rooms):
         return False
     first = next(name for name in given if name not in names)
-    run = _runner(bound, [*(given[name] for name in (first, *names)), *(room.place for room in rooms)], source.nbytes)
+    run = _runner(
+        bound, [*(given[name] for name in (first, *names)), *(room.place for room in rooms)], copies * source.nbytes
+    )
     if run is None:
         return None
     copy, output = (taker(array.nbytes, array.dtype, array.shape) for array in (source, left))
@@ -45,7 +48,7 @@ def call_of(bound: Bound, source: Array, left: Array, *names: str) -> Call | Lit
     free: deque[tuple[Array, ...]] = deque()  # sets of other arrays that no run works on
 
     def call(src: Array, *inputs: Array) -> tuple[Array, Array] | None:
-        copied, outcome = copy(), output()
+        copied, outcome = copy() if copies else src, output()
         try:
             beside = free.pop()
         except IndexError:

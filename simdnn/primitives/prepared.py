@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from simdnn.explanations.element import Explainer
     from simdnn.explanations.steps import Explanation
     from simdnn.numerics.bound import Inputs
+    from simdnn.numerics.calls import Call
 
 READ = (*mathmode.VARIABLES, *verbose.VARIABLES, *VARIABLES)  # variables of the environment that calls go by
 _MOST = 256  # kinds of calls that are known
@@ -197,9 +198,20 @@ class Prepared:
         names = () if known.stays or self._panels is None else tuple(self._panels.sizes)
         src, output = result._operands.src, result.output
         left = {room.name: empty(room.size, room.dtype) for room in inputs.bound.rooms if room.comes_back}
-        read = [*self.apart.source(src).values(), *left.values()]
-        if [*map(_place, read)] == [_place(src), _place(self.kernel.finish(left))]:
+        both = [*self.apart.source(src).values(), *left.values()]
+        if [*map(_place, both)] == [_place(src), _place(self.kernel.finish(left))]:
             inputs.call = engines().call_of(inputs.bound, src, output, *names)
+        elif isinstance(self.problem, ConvProblem) and len(both) == 2:
+            call = engines().call_of(inputs.bound, *both, *names, copies=False)
+            inputs.call = call and functools.partial(self._turned, call, *left)
+
+    def _turned(self, call: Call, output: str, src: Array, *weights: Array) -> tuple[Array, Array] | None:
+        """A call on a copy of an image whose channels are last, as those of the output are, which is turned back."""
+        assert self.apart is not None
+        copied = self._copied(src)
+        (image,) = self.apart.source(copied).values()
+        made = call(image, *weights)
+        return None if made is None else (copied, self.kernel.finish({output: made[1]}))
 
     def _outputs(self, src: Array, known: KnownWeights, parameters: Parameters) -> Mapping[str, Array]:
         """All that the program leaves."""

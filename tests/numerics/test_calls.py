@@ -27,8 +27,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     found: list[str] = []
 
     def noting(name: str, make: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*args: Any) -> Any:
-            call = make(*args)
+        def noted(*args: Any, **named: Any) -> Any:
+            call = make(*args, **named)
             if not call:
                 return call
             found.append(f"made {name}")
@@ -83,6 +83,37 @@ def test_calls_leave_what_ordinary_runs_do(machine: str, types: str, m: int, k: 
             np.testing.assert_array_equal(_bits(found._operands.src), _bits(src))
             np.testing.assert_array_equal(_bits(found._operands.weights), _bits(plain))
     assert made.count("call") >= 6
+
+
+IMAGES: list[tuple[str, str, int, int, dict[str, Any]]] = [
+    ("zen4", "f32:f32", 24, 3, {"padding": 1}),
+    ("spr", "bf16:bf16", 24, 1, {}),
+    ("spr", "u8:s8", 3, 5, {"strides": 2, "padding": 2}),
+    ("skx", "u8:s8", 40, 3, {"padding": 1, "groups": 40}),
+    ("spr", "f16:f16", 16, 3, {"groups": 2}),
+]
+
+
+@pytest.mark.parametrize(("machine", "types", "channels", "taps", "how"), IMAGES)
+def test_images_are_turned_around_a_call(
+    machine: str, types: str, channels: int, taps: int, how: dict[str, Any], made: list[str]
+) -> None:
+    src_type, wei_type = types.split(":")
+    shape = max(40, how.get("groups", 1)), channels // how.get("groups", 1), taps, taps
+    new, known = drawn(shape, wei_type), drawn(shape, wei_type)
+    for number in range(8):
+        src = drawn((2, channels, 12, 13), src_type)
+        new[number, 0] = number  # others each time
+        for weights in (new, known):
+            found = simdnn.convolution(src, weights, machine=machine, engine="compiled", **how)
+            ordinary: dict[str, Any] = {**how, "threads": 2, "dispatch": found.implementation}
+            expected = simdnn.convolution(src, weights, machine=machine, engine="compiled", **ordinary)
+            assert found.implementation == expected.implementation and found.output.flags.c_contiguous
+            np.testing.assert_array_equal(_bits(found.output), _bits(expected.output))
+            np.testing.assert_array_equal(_bits(np.ascontiguousarray(found._operands.src)), _bits(src))
+            np.testing.assert_array_equal(_bits(found._operands.weights), _bits(weights))
+        assert found.explain(0, 1, 2, 3).value == found.output[0, 1, 2, 3]
+    assert made.count("call") >= 4
 
 
 def test_a_result_keeps_its_own_numbers(made: list[str]) -> None:
