@@ -43,7 +43,7 @@ _MOST_ACCUMULATORS = 4
 _VECTORS = 16  # registers that hold sums in the epilogue
 _LINE = 64  # bytes of a cache's line
 _SECOND_LEVEL = 1024 * 1024  # half the L2 of the CPUs that have tiles
-_FIRST_LEVEL = 40 * 1024  # of their first cache, beside a few rows
+_FIRST_LEVEL, _TOGETHER = 40 * 1024, 32 * 1024  # of their first cache, beside a few rows, and beside a few lines
 _SUMS, _EARLIER = "sums", "earlier"
 
 
@@ -144,13 +144,13 @@ def _in_turn(product: Product, blocks: PanelBlocks) -> PanelBlocks:
     """
     layout, conv, reading = blocks.layout, product.conv, product.reading
     groups, panel = conv.groups, product.panel_bytes(layout.width)
-    kept = not product.flat and panel <= _FIRST_LEVEL
+    all_panels = groups * layout.full * panel
+    kept = not product.flat and panel <= _FIRST_LEVEL and all_panels > _TOGETHER
     library = product.options.line_by_line or product.options.blocks
     if library or kept or groups * panel > _SECOND_LEVEL:
         return blocks
     source = product.rows * reading.column if product.flat else conv.mb * reading.image
     beside = source * fmt(reading.source.read).bits // 8 <= _SECOND_LEVEL  # it stays there from panel to panel
-    all_panels = groups * layout.full * panel
     near = _SECOND_LEVEL // 4 if beside and all_panels > _SECOND_LEVEL else _SECOND_LEVEL
     return replace(blocks, near=near, streamed=all_panels > _FIRST_LEVEL)
 
