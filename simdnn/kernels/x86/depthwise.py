@@ -26,7 +26,7 @@ from simdnn.program.check import verify
 from simdnn.program.records import WEIGHTS, Affine, Memory, Op, Program, Register, Tensor
 
 _ROWS = {512: 12, 256: 6}  # pixels of a tile: accumulators that cover the latency of the multiply-accumulate
-_FEW_TAPS = 9  # of an image that is read where it is: more make the text of a program long
+_FEW_TAPS = 25  # of an image that is read where it is: more make the text of a program long
 
 
 @dataclass(frozen=True)
