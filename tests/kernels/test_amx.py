@@ -109,6 +109,15 @@ def test_float_sums_in_the_manuals_order(name: str, dtype: str, accumulation: st
             assert out[i, j] == np.float32(total)
 
 
+@pytest.mark.parametrize(("channels", "along"), [(64, True), (128, True), (512, False)])
+def test_panels_that_the_first_cache_keeps_meet_a_line_in_turn(channels: int, along: bool) -> None:
+    """So that a line of outputs is written as a whole; of more weights each panel meets all lines."""
+    problem = ConvProblem(1, 3, 90, 90, channels, 7, 7, "u8", "s8", Epilogue("s32"), padding=(3, 3, 3, 3))
+    program = build(INT8.replace("gemm", "conv"), problem).program
+    around = [loop.var for loop in loops(replace(program, body=program.body[-1:]))]
+    assert (around.index("y") < around.index("j")) == along
+
+
 @pytest.mark.parametrize("rows", [70, 33])
 @pytest.mark.parametrize("name", ["gemm:avx512_core_amx", "wdec:avx512_core_amx"])
 def test_values_do_not_depend_on_the_panels_that_rows_meet_in_turn(
@@ -302,9 +311,10 @@ def test_tiles_have_their_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "lines", "width", "stride"), [(1, 7, 7, 1), (1, 2, 16, 1), (2, 3, 5, 2), (1, 1, 7, 1)]
+    ("batch", "lines", "width", "stride"),
+    [(1, 7, 7, 1), (1, 2, 16, 1), (2, 3, 5, 2), (1, 1, 7, 1), (2, 4, 17, 1), (1, 3, 28, 2), (1, 2, 32, 1)],
 )
-def test_two_lines_of_a_tile_each_read_weights_once(batch: int, lines: int, width: int, stride: int) -> None:
+def test_two_lines_of_a_tile_or_two_read_weights_once(batch: int, lines: int, width: int, stride: int) -> None:
     """An odd one is alone. The sums are exact, whatever comes behind them."""
     h, w = ((size - 1) * stride + 1 for size in (lines, width))
     e = Epilogue("f32", zp_src=True, src_scale=True, bias=True, post_ops=(RELU,))
@@ -315,7 +325,7 @@ def test_two_lines_of_a_tile_each_read_weights_once(batch: int, lines: int, widt
         for name in ("tdpbusd", "tileloadd")
     )
     tiles, steps = 3, 2 * 9  # of columns, and of 64 bytes of channels
-    assert products == batch * lines * tiles * steps
+    assert products == batch * lines * -(-width // 16) * tiles * steps
     assert loads == batch * -(-lines // 2) * tiles * steps
     rng = np.random.default_rng(lines)
     src, weights = data(rng, (batch, 70, h, w), "u8"), data(rng, (40, 70, 3, 3), "s8")

@@ -109,8 +109,8 @@ def tiled(
 
 def in_tiles(product: Product) -> PanelBlocks:
     """Two tiles of rows and up to two of columns; of few rows one tile, and up to four of columns; of a product with
-    `tiles_high` above two that many tiles of rows, and one of columns. Where a line of outputs is one tile, a block has
-    two of them, which then read each tile of weights once.
+    `tiles_high` above two that many tiles of rows, and one of columns. Where a line of outputs is one tile, or two and
+    one of columns, a block has two of them, which then read each tile of weights once.
 
     Tiles are configured once, so all tiles have one height: the last block computes some rows a second time, or has
     one line alone.
@@ -119,7 +119,8 @@ def in_tiles(product: Product) -> PanelBlocks:
     if (lines := lines_of(product)) > 1:
         count, rest = divmod(product.conv.oh, lines)
         cut = [(0, lines * rows, count), *([(count * lines, rows, 1)] if rest else [])]
-        return PanelBlocks(cut, panels_of(product, min(2, columns)), _SECOND_LEVEL, lines, panel_first=True)
+        wide = min(columns, 2 if rows <= TILE_ROWS else 1)
+        return PanelBlocks(cut, panels_of(product, wide), _SECOND_LEVEL, lines, panel_first=True)
     if product.tiles_high > 2 and rows > 2 * TILE_ROWS:
         whole = min(product.tiles_high, rows // TILE_ROWS) * TILE_ROWS
         count, rest = divmod(rows, whole)
@@ -157,7 +158,9 @@ def _in_turn(product: Product, blocks: PanelBlocks) -> PanelBlocks:
 
 def lines_of(product: Product) -> int:
     """Lines of outputs in a block."""
-    apart = product.flat or product.options.line_by_line or product.rows > TILE_ROWS
+    reading = product.reading
+    tiles = 2 if reading.kd * reading.kh * reading.kw > 1 else 1  # whose source the first cache keeps from tap to tap
+    apart = product.flat or product.options.line_by_line or product.rows > tiles * TILE_ROWS
     return 1 if apart else min(2, product.conv.oh)
 
 
@@ -205,7 +208,8 @@ class AmxTiles:
         """Rows of each tile that a block may have."""
         rows = self.blocks.highest
         if (lines := self.blocks.lines) > 1:
-            return (rows // lines,) * lines
+            whole, rest = divmod(rows // lines, TILE_ROWS)
+            return ((TILE_ROWS,) * whole + (rest,) * (rest > 0)) * lines
         if rows <= TILE_ROWS:
             return (rows,)
         if self.product.options.blocks:
@@ -237,8 +241,9 @@ class AmxTiles:
 
     @property
     def at_once(self) -> int:
-        """Tiles of the source that there are registers for, beside one of the weights."""
-        return min(len(self.heights), len(TILES) - len(self.heights) * self.vectors - 1)
+        """Tiles of the source that there are registers for, beside one of the weights: of whole lines."""
+        found = min(len(self.heights), len(TILES) - len(self.heights) * self.vectors - 1)
+        return found - found % (len(self.heights) // self.blocks.lines)
 
     def setup(self, name: str = "tiles") -> Code:
         data = Memory(name, Affine(), "u8", TILE_ROW_BITS // 8)
@@ -262,8 +267,8 @@ class AmxTiles:
         """Chain after chain from zero: the first one's sums are kept, those of others are added to them."""
         if len(numbers) < self.rows:
             return replace(self, count=len(self.used) - 1).tile(panel, sources, position, numbers)
-        apart = self.product.reading.line if self.blocks.lines > 1 else sources.step * TILE_ROWS
-        of_tiles = sources.first.steps(apart, len(self.used))
+        in_line = len(self.heights) // self.blocks.lines
+        of_tiles = Steps(sources.first, sources.step * TILE_ROWS, len(self.used), in_line, self.product.reading.line)
         parts, pieces = list[TilePart](), turns(self.sums.sums(panel.step))
         for p, (repeat, begin, count) in enumerate(pieces):
             over = repeat.over
