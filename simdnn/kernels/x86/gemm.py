@@ -23,7 +23,7 @@ from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.code import Code, loop, nest, pieces
 from simdnn.kernels.common.epilogue import Epilogue, Parameters
 from simdnn.kernels.common.kernel import Kernel, Saturating
-from simdnn.kernels.common.problems import MatmulProblem, Problem
+from simdnn.kernels.common.problems import Problem
 from simdnn.kernels.common.sums import Options, RegisterTile
 from simdnn.kernels.x86.blocking import (
     ALL,
@@ -54,7 +54,6 @@ from simdnn.program.records import Affine, Program, Steps, Tensor
 
 Sums = Chains | GroupedChains
 _HIGHEST = 14  # rows of a tile of vector registers, at most
-_FEW, _MANY = 64, 256  # rows for which weights are not widened ahead: where wide units wait for a cache, and elsewhere
 _USUAL = 4  # vectors of a panel where nothing waits for weights
 
 
@@ -469,18 +468,6 @@ def gemm(name: str, problem: Problem, unit: Unit, dot: Dot, options: Options) ->
     in_place, widened = isinstance(weights, PanelPacked), isinstance(weights, PanelWidened)
     plan, sums = epilogue_of(product, compensation.by), Chains(product, in_place, in_place and not widened)
     return Gemm(product, blocks, weights, sums, compensation, plan, RegisterTiles(product, sums, plan))
-
-
-def widened_gemm(name: str, problem: MatmulProblem, unit: Unit, dot: Dot, options: Options) -> Gemm | None:
-    """A matmul of f16 or bf16 weights that each panel makes f32 of in a buffer, for a dot of f32; None where few rows
-    meet them, or the second cache does not keep the buffer.
-    """
-    part = min(options.cut or problem.k, problem.k)
-    buffer = part * (_USUAL // 2) * unit.lanes * fmt("f32").bits // 8
-    waits = unit.masks and any(cache.exposed for cache in options.caches[1:2])
-    if problem.m <= (_FEW if waits else _MANY) or buffer > 2 * SECOND_LEVEL or problem.wei_tag != "any":
-        return None
-    return gemm(name, problem, unit, dot, replace(options, widens=True))
 
 
 def grouped_gemm(name: str, problem: Problem, unit: Unit, dot: Dot) -> Gemm:
