@@ -312,7 +312,7 @@ def test_tiles_have_their_rows() -> None:
 
 @pytest.mark.parametrize(
     ("batch", "lines", "width", "stride"),
-    [(1, 7, 7, 1), (1, 2, 16, 1), (2, 3, 5, 2), (1, 1, 7, 1), (2, 4, 17, 1), (1, 3, 28, 2), (1, 2, 32, 1)],
+    [(1, 7, 7, 1), (1, 2, 16, 1), (2, 3, 5, 2), (1, 1, 7, 1), (2, 4, 17, 1), (1, 3, 28, 1), (1, 2, 32, 1)],
 )
 def test_two_lines_of_a_tile_or_two_read_weights_once(batch: int, lines: int, width: int, stride: int) -> None:
     """An odd one is alone. The sums are exact, whatever comes behind them."""

@@ -158,8 +158,8 @@ def _in_turn(product: Product, blocks: PanelBlocks) -> PanelBlocks:
 
 def lines_of(product: Product) -> int:
     """Lines of outputs in a block."""
-    reading = product.reading
-    tiles = 2 if reading.kd * reading.kh * reading.kw > 1 else 1  # whose source the first cache keeps from tap to tap
+    reading, one_by_one = product.reading, product.conv.strides == (1, 1)
+    tiles = 2 if one_by_one and reading.kd * reading.kh * reading.kw > 1 else 1  # whose taps share lines of the source
     apart = product.flat or product.options.line_by_line or product.rows > tiles * TILE_ROWS
     return 1 if apart else min(2, product.conv.oh)
 
