@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 
 import simdnn
 from isa_models import cpu_machine
+from isa_models.machines.loader import gpu_machine
 from simdnn.kernels.x86.code import fetch
 from simdnn.program import Affine, Loop, Program, Tensor
 from simdnn.timing.cpu import lines, walk
 from simdnn.timing.cpu.core_run import CoreRun
 from simdnn.timing.estimate import Cost, estimate_program
+from simdnn.timing.gpu import engine
+from simdnn.timing.gpu.estimate import estimate_gpu
 from tests.effort import examples
 from tests.timing.programs import gemm
 
@@ -57,6 +60,31 @@ def test_what_is_kept_from_others_changes_nothing(
         kept = estimate_program(program, machine, threads=threads)
         with nothing_kept():
             assert said(estimate_program(program, machine, threads=threads)) == said(kept)
+
+
+@examples(8)
+@given(
+    st.sampled_from(("a770", "b580", "v100", "a100", "h100")),
+    st.sampled_from(("f16:f16:f32", "s8:s8:s32")),
+    st.lists(st.tuples(*[st.integers(1, 300)] * 3), min_size=2, max_size=3),
+)
+def test_what_engines_ran_for_others_changes_nothing(name: str, dt: str, sizes: list[tuple[int, int, int]]) -> None:
+    machine = gpu_machine(name)
+    for m, n, k in sizes:
+        try:
+            program = simdnn.estimate("matmul", m=m, n=n, k=k, dt=dt, machine=name).kernel.program
+        except simdnn.Unimplemented:
+            continue
+        kept = estimate_gpu(program, machine)
+        with patch.dict(engine._CUTS, clear=True):
+            assert said(estimate_gpu(program, machine)) == said(kept)
+
+
+def test_engines_run_code_that_differs_in_addresses_once() -> None:
+    assert simdnn.estimate("matmul", m=1000, n=1000, k=1000, dt="f16", machine="a770").cycles
+    with patch.object(engine, "run") as ran:
+        assert simdnn.estimate("matmul", m=1003, n=990, k=1100, dt="f16", machine="a770").cycles
+    assert not ran.called
 
 
 @pytest.mark.parametrize("first", ["prefetcht0", "prefetchw"])

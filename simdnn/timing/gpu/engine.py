@@ -18,7 +18,6 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from isa_models import GpuMachine, Instruction
@@ -43,7 +42,7 @@ FEW = 48  # iterations of a loop that are simulated, and half as many beside: th
 FEW_DEEP = 4  # the same where loops are three deep
 _MOST_KNOWN = 1 << 14
 Found = TypeVar("Found")
-Limit = tuple[tuple[int, int], int]  # of loops of an extent at a depth: the iterations that are simulated
+Limits = Mapping[tuple[int, int], int]  # of loops of an extent at a depth: the iterations that are simulated
 SYSTOLIC, VECTOR, SEND, BARRIER = "systolic", "vector", "send", "barrier"
 
 
@@ -276,7 +275,7 @@ def engine_time(body: Sequence[Statement], machine: GpuMachine, threads: int, co
     cycles, busy = 0.0, dict.fromkeys((SYSTOLIC, VECTOR, SEND), 0.0)
     for choice in itertools.product(*choices):
         weight = math.prod(w for _, w in choice)
-        part = _cut(tuple(body), machine, threads, tuple(limit for limit, _ in choice), copied)
+        part = _cut(body, machine, threads, dict([limit for limit, _ in choice]), copied)
         cycles += part.cycles * weight
         busy = {pipe: busy[pipe] + part.busy[pipe] * weight for pipe in busy}
     return EngineTime(max(cycles, *busy.values()), busy)
@@ -299,14 +298,38 @@ def _extents(body: tuple[Statement, ...]) -> list[tuple[int, int, int]]:
     ]
 
 
-@lru_cache(maxsize=1024)
-def _cut(
-    body: tuple[Statement, ...], machine: GpuMachine, threads: int, limits: tuple[Limit, ...], copied: float
-) -> EngineTime:
-    widened = any(isinstance(op.definition, SharedLoad) and op.definition.widened for op, _ in walk(body))
-    issues = {id(op): issue_of(op, machine) for op, _ in walk(body)}
-    stream = _stream(body, issues, dict(limits), _Staging(machine, copied, widened))
-    return run([stream] * threads, machine.co_issue)
+_CUTS: dict[tuple[object, ...], EngineTime] = {}  # by all that they are found from
+
+
+def _cut(body: Sequence[Statement], machine: GpuMachine, threads: int, limits: Limits, copied: float) -> EngineTime:
+    """The time of threads whose loops are cut; kernels of many shapes differ in addresses alone."""
+    key = _but_for_addresses(body, limits), machine, threads, copied if _is_staged(body) else 0.0
+    if key not in _CUTS:
+        if len(_CUTS) >= _MOST_KNOWN:
+            _CUTS.clear()
+        ops = [op for op, _ in walk(body)]
+        widened = any(isinstance(op.definition, SharedLoad) and op.definition.widened for op in ops)
+        issues = {id(op): issue_of(op, machine) for op in ops}
+        stream = _stream(body, issues, limits, _Staging(machine, copied, widened))
+        _CUTS[key] = run([stream] * threads, machine.co_issue)
+    return _CUTS[key]
+
+
+def _but_for_addresses(body: Sequence[Statement], limits: Limits, depth: int = 0) -> tuple[object, ...]:
+    """The forms of a body's instructions, and its loops with the iterations that are simulated."""
+    return tuple(
+        [
+            (limits[depth, s.extent], s.staged, _but_for_addresses(s.body, limits, depth + 1))
+            if type(s) is Loop
+            else s.form.number  # type: ignore[union-attr]  # an op
+            for s in body
+        ]
+    )
+
+
+def _is_staged(body: Sequence[Statement]) -> bool:
+    """Whether threads bring data into shared memory for any of the loops."""
+    return any([type(s) is Loop and (s.staged > 0 or _is_staged(s.body)) for s in body])
 
 
 @dataclass
@@ -369,7 +392,7 @@ class _Staging:
 def _stream(
     body: Sequence[Statement],
     issues: Mapping[int, Issue],
-    limits: Mapping[tuple[int, int], int],
+    limits: Limits,
     staging: _Staging,
     depth: int = 0,
 ) -> list[Issue]:
