@@ -13,7 +13,7 @@ from isa_models.formats import fmt
 from simdnn.program.records import Loop, Memory, Op, Program, Statement
 
 CAP = "avx512_core_fp16"  # of cores on which it was measured to pay
-_STEPS = 8
+_STEPS = 8  # that lines are asked for ahead of their use
 _LINE = 64  # bytes
 _FIRST_LEVEL = 40 * 1024  # bytes of weights that stay in the first cache from one block of rows to the next
 _PRODUCTS = 3  # to a line, at least

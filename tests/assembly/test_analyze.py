@@ -194,32 +194,6 @@ def test_machines_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Pat
 # -- unknown and hostile -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "no instructions"),
-        ("nop\nbogus rax\n", "line 2: invalid instruction mnemonic 'bogus'"),
-        ("vaddps zmm0, zmm99, zmm1", "line 1: "),
-        (".fill 100000000000\nnop", "directive '.fill' is not read"),
-        ('.incbin "/etc/passwd"', "directive '.incbin'"),
-        (".rept 1000000000\nnop\n.endr", "directive '.rept'"),
-        ("nop\0nop", "no assembly"),
-        ("\udcff", "no assembly"),
-        ("ret", "returns"),
-        ("jmp rax", "jumps"),
-        ("x" * (1 << 20) + "y", "at most"),
-        ("nop\n" * 40_000, "at most"),
-        ("nop\n" * 5000, "at most 4096"),
-        ("0f0b0", "5 digits"),
-        ("ffff", "no instruction that is known here"),
-    ],
-)
-def test_what_is_no_loop_is_an_error(text: str, said: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        simdnn.analyze(text)
-    assert said in str(caught.value) and "\n" not in str(caught.value)
-
-
 def test_a_loop_that_leaves_names_those_that_do_not() -> None:
     leaving = ".La:\nvaddps zmm0, zmm0, zmm1\nint3\ndec eax\njnz .La\n"
     plain = ".Lb:\nvmulps zmm0, zmm0, zmm1\ndec ecx\njnz .Lb\n"

@@ -23,17 +23,11 @@ from simdnn.kernels.common.kernel import KernelKind
 from simdnn.primitives.costs import built
 from simdnn.primitives.run import values
 from simdnn.program.check import is_proved
+from tests.draws import drawn
 from tests.effort import examples
 from tests.kernels.test_engines import MATMUL, data, matmul_problem, parameters
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-
-def drawn(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    form = fmt(dtype)
-    if form.is_float:
-        return rng.standard_normal(shape).astype(form.dtype)
-    return rng.integers(form.low, form.high + 1, shape).astype(form.dtype)
 
 
 SIZES = st.lists(st.sampled_from([(1, 1), (2, 2), (3, 3), (1, 3), (2, 1)]), max_size=3)

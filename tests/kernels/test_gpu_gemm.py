@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import simdnn
 from isa_models import instruction, machine
-from isa_models.formats import fmt
 from isa_models.machines.loader import gpu_machine
 from isa_models.machines.shipped import gpu_machine_names
 from simdnn import Attr
@@ -20,18 +19,12 @@ from simdnn.kernels.common.epilogue import Epilogue
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.intel_gpu.copy import is_copied
 from simdnn.kernels.intel_gpu.gemm import GpuGemm
+from tests.draws import drawn
 from tests.effort import examples
 
 INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-
-def drawn(dtype: str, shape: tuple[int, int], rng: np.random.Generator) -> Array:
-    form = fmt(dtype)
-    if form.is_float:
-        return rng.standard_normal(shape).astype(form.dtype)
-    return rng.integers(form.low, form.high + 1, shape).astype(form.dtype)
 
 
 _OF_TYPE = {"tf32": "gemm:xe_hpc_dpas_tf32"}  # which a lower clock keeps from being the fastest

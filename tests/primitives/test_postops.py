@@ -15,6 +15,7 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn import Attr, InvalidArgument, Quant, Unimplemented
 from simdnn.program.records import Register
+from tests.draws import whole
 from tests.effort import examples
 
 DTYPES = {
@@ -45,11 +46,6 @@ def expected(sums: Array, ops: list[Any], into: Array | None, dst: str) -> Array
             value = value + (added[:, None, None] if added.ndim == 1 and added.size > 1 and value.ndim == 4 else added)
     low, high = {"s8": (-128, 127), "u8": (0, 255)}.get(dst, (-(2**31), 2**31))
     return np.clip(value, low, high).astype(np.float32).astype(DTYPES[dst])
-
-
-def whole(dtype: str, shape: tuple[int, int], rng: np.random.Generator) -> Array:
-    """Integers of the type's whole range."""
-    return rng.integers(fmt(dtype).low, fmt(dtype).high + 1, shape).astype(fmt(dtype).dtype)
 
 
 def operations(rng: np.random.Generator, channels: int, shape: tuple[int, ...]) -> list[Any]:

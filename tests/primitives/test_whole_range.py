@@ -7,13 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
-from isa_models.formats import fmt
 from isa_models.machines.loader import gpu_machine
 from isa_models.machines.shipped import gpu_machine_names, machine_names
-from isa_models.readings.arrays import Array
 from simdnn import Attr
 from simdnn.kernels.common.epilogue import Epilogue
 from simdnn.kernels.common.problems import ConvProblem
+from tests.draws import whole
 from tests.effort import examples
 from tests.primitives.problems import exact_sums
 
@@ -24,17 +23,13 @@ TYPES = st.sampled_from(["s8", "u8", "s4", "u4"])
 EXACT = Attr(exact_int8=True)  # on a CPU without VNNI the fast kernel saturates
 
 
-def drawn(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    return rng.integers(fmt(dtype).low, fmt(dtype).high + 1, shape).astype(fmt(dtype).dtype)
-
-
 @given(TARGETS, TYPES, TYPES, st.integers(1, 70), st.integers(1, 90), st.integers(1, 150), ENGINES)
 @examples(60)
 def test_products(name: str, src: str, wei: str, m: int, n: int, k: int, engine: str) -> None:
     if name == "dg1" or name not in GPUS:  # four bits are for DPAS
         src, wei = src[0] + "8", wei[0] + "8"
     rng = np.random.default_rng([m, n, k])
-    a, b = drawn(src, (m, k), rng), drawn(wei, (k, n), rng)
+    a, b = whole(src, (m, k), rng), whole(wei, (k, n), rng)
     result = simdnn.matmul(a, b, machine=name, engine=engine, attr=EXACT)
     assert result.output.dtype == np.int32 and (result.output == a.astype(int) @ b.astype(int)).all()
 
@@ -57,8 +52,8 @@ def test_convolutions(name: str, p: ConvProblem, zs: int, zw: int, engine: str) 
     """Padding counts as the source's zero point; weights have one on GPUs alone."""
     zs, zw = abs(zs) if p.src == "u8" else zs, zw if name in GPUS else 0
     rng = np.random.default_rng(zs + 100)
-    x = drawn(p.src, (p.mb, p.ic, p.ih, p.iw), rng)
-    w = drawn("s8", (p.oc, p.ic // p.groups, p.kh, p.kw), rng)
+    x = whole(p.src, (p.mb, p.ic, p.ih, p.iw), rng)
+    w = whole("s8", (p.oc, p.ic // p.groups, p.kh, p.kw), rng)
     attr = Attr(zero_points={n: v for n, v in (("src", zs), ("wei", zw)) if v}, exact_int8=True)
     taps = {"strides": p.strides, "padding": p.padding, "dilation": p.dilation, "groups": p.groups}
     found = simdnn.convolution(x, w, machine=name, engine=engine, attr=attr, **taps)

@@ -18,6 +18,7 @@ from isa_models import InvalidArgument
 from isa_models.formats import fmt
 from simdnn import Attr, Quant
 from simdnn.program.records import Register
+from tests.draws import whole
 from tests.effort import examples
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -27,12 +28,6 @@ GPUS = ("a770", "b580", "dg1", "max1550", "lnl")
 #: machine -> ISA cap
 TARGETS = [("zen4", None), ("zen4", "avx512_core"), ("zen4", "avx2"), *((name, None) for name in GPUS)]
 FEW = pytest.mark.parametrize("machine", ["zen4", "b580"])
-
-
-def drawn(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """Integers of the type's whole range."""
-    form = fmt(dtype)
-    return rng.integers(form.low, form.high + 1, shape).astype(form.dtype)
 
 
 def by_k(values: Any, axis: int, k: int, neutral: float = 0) -> Array:
@@ -92,8 +87,8 @@ def test_strategies_have_the_documented_bits(
     if machine not in GPUS or machine == "dg1":
         src, wei = src[0] + "8", wei[0] + "8"
     period, k = group * inside, group * inside * parts
-    a, w = drawn(src, (m, k), rng), drawn(wei, (k, n), rng)
-    zero_points: dict[str, Any] = {"wei": drawn(wei, (parts * inside, n), rng)}
+    a, w = whole(src, (m, k), rng), whole(wei, (k, n), rng)
+    zero_points: dict[str, Any] = {"wei": whole(wei, (parts * inside, n), rng)}
     if points:
         shapes = {"common": (), "per_token": (m, 1), "grouped": (m, parts * inside)}
         zero_points["src"] = rng.integers(*((0, 256) if src[0] == "u" else (-128, 128)), shapes[points])
@@ -146,7 +141,7 @@ def test_groups_of_their_own_lengths_in_both_engines_and_the_cost_known_before(
     """The source's groups and the sums given may be finer than the weights', whose zero points pass a byte."""
     (machine, isa), (m, n, parts), rng = target, size, np.random.default_rng(seed)
     k = parts * length * coarser
-    a, w = drawn(src, (m, k), rng), drawn("s8", (k, n), rng)
+    a, w = whole(src, (m, k), rng), whole("s8", (k, n), rng)
     points: dict[str, Any] = {"wei": rng.integers(-200, 200, (parts, n)).astype(np.int32)}
     if src_points:
         points["src"] = rng.integers(-50, 50, () if src_points == "common" else (m, parts * coarser)).astype(np.int32)
@@ -166,7 +161,7 @@ def test_groups_of_their_own_lengths_in_both_engines_and_the_cost_known_before(
 @pytest.mark.parametrize(("machine", "isa"), [("zen4", None), ("zen4", "avx2"), ("b580", None)])
 def test_what_does_not_change_along_k(machine: str, isa: str | None, points: dict[str, Any]) -> None:
     rng = np.random.default_rng(5)
-    a, w = drawn("u8", (9, 40), rng), drawn("s8", (40, 20), rng)
+    a, w = whole("u8", (9, 40), rng), whole("s8", (40, 20), rng)
     for strategy in ("direct", "in_kernel", "bias", "upconvert", "auto"):
         attr = Attr(zero_points=points, zero_point_strategy=strategy, exact_int8=True)  # "auto" may take a fast kernel
         r = simdnn.matmul(a, w, machine=machine, isa=isa, attr=attr, engine="reference")
@@ -177,8 +172,8 @@ def test_what_does_not_change_along_k(machine: str, isa: str | None, points: dic
 def test_threads_with_several_blocks_of_columns(strategy: str) -> None:
     """Small problems give a GPU's thread one block."""
     rng = np.random.default_rng(8)
-    a, w = drawn("u8", (512, 32), rng), drawn("s8", (32, 512), rng)
-    points = {"wei": drawn("s8", (2, 512), rng), "src": rng.integers(0, 256, (512, 1)).astype(np.int32)}
+    a, w = whole("u8", (512, 32), rng), whole("s8", (32, 512), rng)
+    points = {"wei": whole("s8", (2, 512), rng), "src": rng.integers(0, 256, (512, 1)).astype(np.int32)}
     reductions = {"src": sums_of(a, 16)}
     scales = {"src": rng.random((512, 1), np.float32), "wei": rng.random((2, 512), np.float32)}
     attr = Attr(zero_points=points, scales=scales, precomputed_reductions=reductions, zero_point_strategy=strategy)
@@ -213,7 +208,7 @@ NONE = {"wei": np.zeros(20, np.int8)}  # without zero points a CPU takes faster 
 @pytest.mark.parametrize(("machine", "points"), [("zen4", NONE), ("a770", {}), ("b580", {}), ("b580", NONE)])
 def test_scales_in_both_engines(machine: str, points: dict[str, Any]) -> None:
     rng = np.random.default_rng(3)
-    a, w = drawn("s8", (9, 96), rng), drawn("s8", (96, 20), rng)
+    a, w = whole("s8", (9, 96), rng), whole("s8", (96, 20), rng)
     scales, bias = {"src": rng.random((9, 3), np.float32), "wei": rng.random((3, 20), np.float32)}, rng.random(20, "f4")
     right = expected(a, w, {}, scales, 32)
     for engine in ("compiled", "reference"):
@@ -226,7 +221,7 @@ def test_scales_in_both_engines(machine: str, points: dict[str, Any]) -> None:
 
 def test_onednns_reference_scales_the_source_first() -> None:
     rng = np.random.default_rng(3)
-    a, w = drawn("s8", (5, 64), rng), drawn("s8", (64, 24), rng)
+    a, w = whole("s8", (5, 64), rng), whole("s8", (64, 24), rng)
     points = {"wei": rng.integers(-9, 9, (4, 24)).astype(np.int32)}
     scales = {"src": rng.random((5, 4)).astype(np.float32), "wei": rng.random((2, 24)).astype(np.float32)}
     for reductions in ({}, {"src": sums_of(a, 16)}):
@@ -240,8 +235,8 @@ def test_onednns_reference_scales_the_source_first() -> None:
 def test_dynamic_quantization_feeds_every_strategy(machine: str) -> None:
     """Asymmetric u8 by token, reductions by weights group, straight into the product."""
     rng = np.random.default_rng(4)
-    x, w = rng.normal(size=(5, 128)).astype(np.float32), drawn("s8", (128, 16), rng)
-    points, scale = drawn("s8", (4, 16), rng), rng.random((4, 16), np.float32)
+    x, w = rng.normal(size=(5, 128)).astype(np.float32), whole("s8", (128, 16), rng)
+    points, scale = whole("s8", (4, 16), rng), rng.random((4, 16), np.float32)
     near = x @ ((w.astype(int) - by_k(points, 0, 128)) * by_k(scale, 0, 128))
     q = simdnn.quantize_dynamic(x, "u8", symmetric=False, reductions=32, machine=machine)
     outputs = []
@@ -257,7 +252,7 @@ def test_dynamic_quantization_feeds_every_strategy(machine: str) -> None:
 @pytest.mark.parametrize("n", [3, 8])
 def test_relu_of_exact_sums_less_zero_points_by_column(isa: str, n: int) -> None:
     rng = np.random.default_rng(9)
-    a, w = drawn("s8", (5, 2), rng), drawn("s8", (2, n), rng)
+    a, w = whole("s8", (5, 2), rng), whole("s8", (2, n), rng)
     points = {"wei": rng.integers(-9, 9, n).astype(np.int8)}
     exact = expected(a, w, points, {}, 2)
     r = simdnn.matmul(a, w, machine="zen4", isa=isa, attr=Attr(zero_points=points, post_ops=["relu"]))
@@ -270,8 +265,8 @@ def test_relu_of_exact_sums_less_zero_points_by_column(isa: str, n: int) -> None
 @pytest.mark.parametrize(("machine", "steps"), [("zen4", ("vmulps",)), ("b580", ("mul.f32", "dpas"))])
 def test_explained(machine: str, steps: tuple[str, ...], strategy: str) -> None:
     rng = np.random.default_rng(6)
-    a, w = drawn("u8", (2, 64), rng), drawn("s8", (64, 4), rng)
-    points, scales = {"wei": drawn("s8", (2, 4), rng), "src": 3}, {"src": rng.random((2, 2), np.float32)}
+    a, w = whole("u8", (2, 64), rng), whole("s8", (64, 4), rng)
+    points, scales = {"wei": whole("s8", (2, 4), rng), "src": 3}, {"src": rng.random((2, 2), np.float32)}
     reductions = {"src": sums_of(a, 32)}
     attr = Attr(zero_points=points, scales=scales, precomputed_reductions=reductions, zero_point_strategy=strategy)
     r = simdnn.matmul(a, w, machine=machine, attr=attr, engine="reference")
@@ -283,7 +278,7 @@ def test_explained(machine: str, steps: tuple[str, ...], strategy: str) -> None:
 @pytest.mark.parametrize("machine", ["zen4", "a770"])
 def test_reductions_are_trusted_unless_checked(machine: str) -> None:
     rng = np.random.default_rng(5)
-    a, w = drawn("u8", (4, 64), rng), drawn("s8", (64, 8), rng)
+    a, w = whole("u8", (4, 64), rng), whole("s8", (64, 8), rng)
     points, sums = {"wei": np.full((2, 8), 3, np.int32)}, sums_of(a, 32)
     sums[2, 1] += 7
     attr = Attr(zero_points=points, precomputed_reductions={"src": sums}, zero_point_strategy="precomputed")
@@ -298,7 +293,7 @@ def test_reductions_are_trusted_unless_checked(machine: str) -> None:
 @FEW
 def test_any_memory_layout_of_reductions(machine: str) -> None:
     rng = np.random.default_rng(2)
-    a, w = drawn("u8", (4, 64), rng), drawn("s8", (64, 8), rng)
+    a, w = whole("u8", (4, 64), rng), whole("s8", (64, 8), rng)
     sums, points = sums_of(a, 32), {"wei": np.full((2, 8), 3, np.int32)}
     for given_sums in (sums[::-1].copy()[::-1], np.asfortranarray(sums), sums.astype(">i4")):
         given_sums.setflags(write=False)
@@ -310,7 +305,7 @@ def test_any_memory_layout_of_reductions(machine: str) -> None:
 @FEW
 def test_what_a_result_tells_of_them(machine: str) -> None:
     rng = np.random.default_rng(3)
-    a, w = drawn("u8", (4, 64), rng), drawn("s8", (64, 8), rng)
+    a, w = whole("u8", (4, 64), rng), whole("s8", (64, 8), rng)
     attr = Attr(zero_points={"wei": np.zeros((2, 8), np.int32)}, scales={"wei": np.ones((2, 8), np.float32)})
     r = simdnn.matmul(a, w, machine=machine, attr=attr, engine="reference")
     told = json.loads(r.to_json())

@@ -34,7 +34,7 @@ from simdnn.timing.gpu import engine
 from simdnn.timing.memory import LevelTraffic
 from simdnn.timing.system import Channel, Simulated, Stage, System, simulate
 
-CHUNKS = 6
+CHUNKS = 6  # parts of a tile, between which others get at the channels that it waits for
 NEAR = 0.9  # what takes at least this share of the time is what bounds it
 Copies = Mapping[str, float]  # by tensor
 NO_COPIES: Copies = Frozen({})
