@@ -44,6 +44,7 @@ if _typing.TYPE_CHECKING:
     from simdnn.networks.network import Network as Network
     from simdnn.networks.network import load as load
     from simdnn.networks.porting import porting as porting
+    from simdnn.operators.attention import attention as attention
     from simdnn.operators.elements import binary as binary
     from simdnn.operators.elements import concat as concat
     from simdnn.operators.elements import conversion as conversion

@@ -15,7 +15,7 @@ import simdnn
 from simdnn import SimdnnError
 
 IMAGE, ROW = np.ones((2, 4, 6, 6), np.float32), np.ones((4, 8), np.float32)
-OBJECT = object()
+HEADS, OBJECT = np.ones((2, 3, 4), np.float32), object()
 #: what no argument is meant to be, and what comes near to what some are
 VALUES: tuple[Any, ...] = (
     *(None, True, -1, 2**70, 0.5, float("nan"), float("inf"), 1j),
@@ -36,6 +36,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "eltwise": {"src": ROW, "algorithm": "relu"},
     "binary": {"src0": ROW, "src1": ROW, "algorithm": "add"},
     "softmax": {"src": ROW},
+    "attention": {"q": HEADS, "k": HEADS, "v": HEADS},
     "pooling": {"src": IMAGE, "kernel": 2},
     "reduction": {"src": ROW, "axes": [1]},
     "batch_normalization": {"src": IMAGE},
@@ -65,7 +66,10 @@ CALLS: dict[str, dict[str, Any]] = {
     "MemoryDesc": {"shape": (4, 8), "dtype": "f32"},
 }
 #: what holds arrays, of which others are tried, too
-OF_ARRAYS = {"src", "weights", "bias", "src0", "src1", "array", "stored", "packed", "sources", "into", "scale", "mean"}
+OF_ARRAYS = {
+    *("src", "weights", "bias", "src0", "src1", "array", "stored", "packed", "sources", "into", "scale", "mean"),
+    *("q", "k", "v", "mask"),
+}
 
 
 def spoilt(name: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:

@@ -32,7 +32,7 @@ def _of_primitives(function: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(asked, str) or asked not in _PRODUCTS:
             from simdnn.operators.table import GRAPHS  # brings networks, which products don't need
 
-            one_of("primitive", asked, (*_PRODUCTS, *GRAPHS))
+            one_of("primitive", asked, (*_PRODUCTS, "attention", *GRAPHS))
         return function(*primitive, **given)
 
     return known
@@ -87,6 +87,7 @@ def estimate(
     `weights_desc` and `dst_desc` tell the layouts and types that the kernel wants. Parameters of `attr` may be
     `Quant(None, …)`. "inner_product": mb, ic, oc, spatial=(): the matmul of flattened channels.
 
+    "attention": heads, lq, lk, d (queries, keys, their size), kv_heads=heads, dv=d, batch=1, causal=False, mask=False.
     "softmax", "layer_normalization", "eltwise", "pooling", "conversion", …: src=(sizes), "binary": src0 and src1,
     "deconvolution" and "prelu": src and weights, "concat" and "weighted_sum": sources, all as shapes, and options of
     the function of that name; `dt` has the sources' types and dst's. Rows of f32 are asked for by True: bias, scale,
@@ -111,6 +112,12 @@ def estimate(
         return estimate_product(primitive, dt=dt, bias=bias, attr=attr, dispatch=dispatch, **where, **shape)
     from simdnn.operators.cost import cost
 
+    if primitive == "attention":
+        from simdnn.operators.attention import price
+
+        if attr is not None or bias:
+            raise InvalidArgument("attention with attr or bias; it has causal=True and mask=True")
+        return price(dt, shape, {**where, "dispatch": dispatch})
     if attr is not None:
         raise InvalidArgument(f"{primitive} with attr; it has scales=…, post_ops=…")
     return cost(primitive, dt, bias, shape, {**where, "dispatch": dispatch})
