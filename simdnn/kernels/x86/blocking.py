@@ -16,6 +16,7 @@ from simdnn.kernels.x86.dots import Dot, emitted
 FIRST_LEVEL = 32 * 1024  # bytes of the smallest first cache among the machines
 SECOND_LEVEL = 256 * 1024  # bytes of source kept beside the weights: half of the smallest L2 among the machines
 _SHARED = 8  # rows of one set of the first cache, at most: more were slower in a set of twelve
+_LEAST_ROWS, _TURNS = 128, 96  # that widened weights pay for, and for threads to share
 ALL = 1 << 60  # bytes: a library's block of rows is one chunk, whatever its size
 
 
@@ -151,6 +152,15 @@ def chunk(blocks: int, bytes_per_block: int, level: int) -> int:
     """How many row blocks share one pass over the weights: the divisor of `blocks` whose source fits `level` bytes."""
     most = min(blocks, max(1, level // max(1, bytes_per_block)))
     return next(d for d in range(most, 0, -1) if blocks % d == 0)
+
+
+def rows_together(rows: int, panels: int) -> int:
+    """Rows that share a panel's widened weights: as many as leave threads turns to share, or as pay for the widening.
+
+    >>> rows_together(1024, 22), rows_together(200, 1), rows_together(4096, 2)
+    (256, 200, 128)
+    """
+    return -(-rows // max(1, min(rows // _LEAST_ROWS, _TURNS // panels)))
 
 
 def evenly_chunked(first: int, height: int, count: int, row: int, level: int) -> list[tuple[int, int, int]]:

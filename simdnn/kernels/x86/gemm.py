@@ -36,6 +36,7 @@ from simdnn.kernels.x86.blocking import (
     evenly_chunked,
     fitting,
     row_blocks,
+    rows_together,
     waits_of,
 )
 from simdnn.kernels.x86.code import Unit
@@ -53,8 +54,7 @@ from simdnn.program.check import verify
 from simdnn.program.records import Affine, Program, Steps, Tensor
 
 Sums = Chains | GroupedChains
-_HIGHEST = 14  # rows of a tile of vector registers, at most
-_USUAL = 4  # vectors of a panel where nothing waits for weights
+_HIGHEST, _USUAL = 14, 4  # rows of a tile of registers, at most; vectors of a panel where nothing waits for weights
 
 
 class Tiles(Protocol):
@@ -176,27 +176,31 @@ class Gemm:
         return code
 
     def widened_outside(self, weights: PanelWidened) -> Code:
-        """Each panel's weights are widened into its buffer part by part of the sums, for all rows."""
-        code: Code = []
-        for panels, panel in weights.panels():
-            body: Code = []
-            for turn, part in self.by_part(weights, panel):
-                body += loop(turn.var, turn.extent, part)
-            code += nest([("panel", panels), ("q", 1), ("g", 1)], body, parallel=True)
+        """Each panel's weights are widened into its buffer part by part of the sums, for all rows, or for a chunk's."""
+        every, code = self.blocks.rows, Code()
+        for blocks in [every] if self.blocks.second_level == ALL else [[block] for block in every]:
+            for panels, panel in weights.panels():
+                body: Code = []
+                for turn, part in self.by_part(weights, panel, blocks):
+                    body += loop(turn.var, turn.extent, part)
+                chunks, *_ = self.parts(*blocks[0], panel)
+                code += nest([("panel", panels), *chunks, ("g", 1)], body, parallel=True)
         return code
 
     def parts_outside(self, weights: PanelPacked) -> Code:
         """Part by part of the sums each panel's weights are packed into its buffer, for all rows."""
-        kinds = [(panels, self.by_part(weights, panel)) for panels, panel in weights.panels()]
+        kinds = [(panels, self.by_part(weights, panel, self.blocks.rows)) for panels, panel in weights.panels()]
         code: Code = []
         for number in range(len(kinds[0][1])):
             for panels, parts in kinds:
                 code += nest([("panel", panels), ("q", 1), ("g", 1)], parts[number][1], parallel=True)
         return code
 
-    def by_part(self, weights: PanelPacked, panel: Panel) -> list[tuple[TilePart, Code]]:
-        """For each part of the sums its turns, and a panel's weights of it into their buffer, then all rows."""
-        blocks = [self.parts(*block, panel) for block in self.blocks.rows]
+    def by_part(
+        self, weights: PanelPacked, panel: Panel, rows: Sequence[tuple[int, int, int]]
+    ) -> list[tuple[TilePart, Code]]:
+        """For each part of the sums its turns, and a panel's weights of it into their buffer, then blocks of rows."""
+        blocks = [self.parts(*block, panel) for block in rows]
         found, begin = [], 0
         for turn in zip(*(parts for *_, parts in blocks), strict=True):
             at = Affine.var(turn[0].var) * weights.rows + begin if turn[0].extent > 1 else Affine(begin)
@@ -405,12 +409,15 @@ def in_registers(product: Product, columns: int) -> PanelBlocks:
     together = given.together if given else 0
     blocks = row_blocks(product.rows, blocking.rows, evenly(product))
     layout = panels_of(product, together or blocking.vectors)
-    if given or product.options.packs or product.options.widens:
+    if given or product.options.packs:
         return PanelBlocks(blocks, layout, ALL)
+    level = SECOND_LEVEL
     if product.flat:
         row = product.reading.column * fmt(product.reading.source.read).bits // 8
-        blocks = [part for block in blocks for part in evenly_chunked(*block, row, SECOND_LEVEL)]
-    return PanelBlocks(blocks, layout, SECOND_LEVEL)
+        if product.options.widens:
+            level = row * rows_together(product.rows, layout.full + bool(layout.tail))
+        blocks = [part for block in blocks for part in evenly_chunked(*block, row, level)]
+    return PanelBlocks(blocks, layout, level)
 
 
 def over_lines(product: Product, columns: int, waits: Waits) -> PanelBlocks | None:
@@ -481,7 +488,7 @@ def grouped_gemm(name: str, problem: Problem, unit: Unit, dot: Dot) -> Gemm:
 
 
 def compressed_gemm(name: str, problem: Problem, unit: Unit, dot: Dot, options: Options) -> Gemm:
-    """A matmul with a `Decompression`, or with f32 weights that are rounded to what is multiplied (None)."""
+    """A matmul with a `Decompression`, or with f32 weights that are rounded to what is multiplied."""
     product = Product(name, problem, unit, dot, options)
     column = product.reading.ic * fmt(dot.wei).bits // 8
     columns = max(1, 2 * SECOND_LEVEL // (column * unit.lanes)) * unit.lanes  # whose buffer the second cache holds
