@@ -241,9 +241,9 @@ class AmxTiles:
 
     @property
     def at_once(self) -> int:
-        """Tiles of the source that there are registers for, beside one of the weights: of whole lines."""
+        """Tiles of the source that there are registers for, beside one of the weights; of several lines whole ones."""
         found = min(len(self.heights), len(TILES) - len(self.heights) * self.vectors - 1)
-        return found - found % (len(self.heights) // self.blocks.lines)
+        return found - (found % (len(self.heights) // self.blocks.lines) if self.blocks.lines > 1 else 0)
 
     def setup(self, name: str = "tiles") -> Code:
         data = Memory(name, Affine(), "u8", TILE_ROW_BITS // 8)
