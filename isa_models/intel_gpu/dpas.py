@@ -45,7 +45,7 @@ _MANUAL = "IGC documentation/visa/instructions/DPAS.md"
 
 
 @dataclass(frozen=True)
-class Shape:
+class DpasShape:
     """A form of DPAS: types of the packed operands, result, accumulator ("null": none), sizes, float model."""
 
     b: str
@@ -170,7 +170,7 @@ def _widened(value: Value) -> Value:
     return (value.view("u16").to("u32") << 16).view("f32").step("widen to f32", lambda: [value])
 
 
-def _accumulator(acc: Value | None, shape: Shape, like: Value) -> Value:
+def _accumulator(acc: Value | None, shape: DpasShape, like: Value) -> Value:
     if acc is None:
         return like.literal(0)
     if shape.integer:
@@ -178,7 +178,7 @@ def _accumulator(acc: Value | None, shape: Shape, like: Value) -> Value:
     return acc if shape.acc == "f32" else _widened(acc)
 
 
-def multiply(shape: Shape, acc: Value | None, b: Value, a: Value) -> Value:
+def multiply(shape: DpasShape, acc: Value | None, b: Value, a: Value) -> Value:
     """D of M x N lanes from packed dwords: stage by stage, each `ops` elements of K."""
     m, n, k = shape.m, shape.n, shape.k
     left, right = _elements(a, shape.a), _elements(b, shape.b)
@@ -212,7 +212,7 @@ def multiply(shape: Shape, acc: Value | None, b: Value, a: Value) -> Value:
 class DpasForm(Instruction):
     """One form, on packed registers: acc (M*N lanes, unless null), b and a in dwords. `whole`: its sizes are fixed."""
 
-    shape: Shape | None = field(default=None, kw_only=True)
+    shape: DpasShape | None = field(default=None, kw_only=True)
     counts: tuple[int, ...] = field(default=(), kw_only=True)  # lanes of each operand
 
     def lanes(self, width: int) -> int:
@@ -229,7 +229,7 @@ class DpasForm(Instruction):
 
 
 @functools.cache
-def dpas_form(shape: Shape) -> DpasForm:
+def dpas_form(shape: DpasShape) -> DpasForm:
     """The Instruction of a shape; `InvalidArgument` where no platform has it."""
     shape.check()
     lanes = shape.m * shape.n
@@ -276,7 +276,7 @@ def named_form(name: str) -> DpasForm | None:
     if (fields := FORM.read(name)) is None:
         return None
     model = fields["model"] or (DEFAULT_MODEL if fields["a"] in FLOATS else "")
-    return dpas_form(Shape(**{**fields, "acc": fields["acc"] or fields["dst"], "model": model}))
+    return dpas_form(DpasShape(**{**fields, "acc": fields["acc"] or fields["dst"], "model": model}))
 
 
 FORMS.append(named_form)
@@ -289,7 +289,9 @@ class Dpas(Family):
     def forms(self) -> list[str]:
         """A form of each type with itself, of the most rows, for 16 columns."""
         types = [(a, accumulators(a)[0]) for a in INTEGERS + FLOATS]
-        return [Shape(a, a, dst, dst, MOST_REPEATS, 16, DEFAULT_MODEL if a in FLOATS else "").name for a, dst in types]
+        return [
+            DpasShape(a, a, dst, dst, MOST_REPEATS, 16, DEFAULT_MODEL if a in FLOATS else "").name for a, dst in types
+        ]
 
     def __call__(self, *arrays: Any, lanes: int | None = None, **options: Any) -> Array:
         """(acc, a, b, *, a_dtype, b_dtype, dst_dtype, float_model="sequential", platform=None) -> D (…, M, N).
@@ -333,7 +335,7 @@ def _called(
     model = "" if left[1] in INTEGERS else float_model
     if left[1] in INTEGERS and float_model not in FLOAT_MODELS:
         raise unknown_name("float_model of dpas", float_model, FLOAT_MODELS)
-    shape = Shape(right[1], left[1], dst, acc_dtype, m, n, model)
+    shape = DpasShape(right[1], left[1], dst, acc_dtype, m, n, model)
     shape.check()
     _refuse(name, shape, platform)
     if k != shape.k or k_b != shape.k:
@@ -363,7 +365,7 @@ def _flat(matrix: Array) -> Array:
     return np.ascontiguousarray(matrix).reshape(*matrix.shape[:-2], -1)
 
 
-def _repeats_of_dpasw(shape: Shape) -> tuple[int, ...]:
+def _repeats_of_dpasw(shape: DpasShape) -> tuple[int, ...]:
     """Repeat counts that DPASW has for the widths of A and B (intel/llvm, esimd/xmx/dpas.hpp, verify_repeat_count)."""
     a, b = fmt(shape.a).bits, fmt(shape.b).bits
     if a == 2:
@@ -371,7 +373,7 @@ def _repeats_of_dpasw(shape: Shape) -> tuple[int, ...]:
     return (4, 8) if a == 4 and b > 4 else tuple(range(1, MOST_REPEATS + 1))
 
 
-def _refuse(name: str, shape: Shape, where: str | None) -> None:
+def _refuse(name: str, shape: DpasShape, where: str | None) -> None:
     """`Unimplemented`, with the platform's title, for what it rejects."""
     if name == "dpasw" and shape.m not in (counts := _repeats_of_dpasw(shape)):
         raise InvalidArgument(

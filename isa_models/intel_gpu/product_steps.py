@@ -12,7 +12,7 @@ from isa_models.algebra import Value
 from isa_models.gpu.block_forms import BlockForm, block_of
 from isa_models.gpu.naming import Naming
 from isa_models.instruction import FORMS, GPU_REGISTRY
-from isa_models.intel_gpu.dpas import DEPTH, Shape, multiply
+from isa_models.intel_gpu.dpas import DEPTH, DpasShape, multiply
 
 PRODUCT = Naming("mad.f32.{m}x{n}x{k}")
 DOT = Naming(f"dp4a.{{b}}.{{a}}.{DEPTH}.{{m}}.x{{n}}.s32", a=("s8", "u8"), b=("s8", "u8"))
@@ -41,7 +41,7 @@ def _dot(name: str) -> BlockForm | None:
     """A and B of bytes packed as DPAS's are: a DP4A for each row and each four of K."""
     if (fields := DOT.read(name)) is None:
         return None
-    shape = Shape(dst="s32", acc="s32", **fields)
+    shape = DpasShape(dst="s32", acc="s32", **fields)
     unit = GPU_REGISTRY[f"dp4a.{shape.a}.{shape.b}.s32"]
 
     def dots(acc: Value, b: Value, a: Value) -> Value:

@@ -41,7 +41,7 @@ MIXED = (_FP8, _BYTES)
 
 
 @dataclass(frozen=True)
-class Unit:
+class TensorUnit:
     """How a generation sums operands of one type.
 
     `ks`: the elements of K that an instruction takes. They are summed in passes, one after the other, each rounded:
@@ -72,14 +72,14 @@ class Unit:
 _BOTH = ("f32", "f16")
 
 
-def _half(fraction_bits: int, *ks: int, group: int = 0) -> dict[str, Unit]:
+def _half(fraction_bits: int, *ks: int, group: int = 0) -> dict[str, TensorUnit]:
     """f16, and bf16, which has f32 results only."""
-    f16 = Unit(fraction_bits, ks, group, results=_BOTH)
-    return {"f16": f16, "bf16": Unit(fraction_bits, ks, group)}
+    f16 = TensorUnit(fraction_bits, ks, group, results=_BOTH)
+    return {"f16": f16, "bf16": TensorUnit(fraction_bits, ks, group)}
 
 
-def _eight(fraction_bits: int, group: int = 0, kept_bits: int = 13, **more: Any) -> dict[str, Unit]:
-    return dict.fromkeys(_FP8, Unit(fraction_bits, (32,), group, kept_bits, results=_BOTH, **more))
+def _eight(fraction_bits: int, group: int = 0, kept_bits: int = 13, **more: Any) -> dict[str, TensorUnit]:
+    return dict.fromkeys(_FP8, TensorUnit(fraction_bits, (32,), group, kept_bits, results=_BOTH, **more))
 
 
 #: f8 where `mma` has no unit for it: as two products of the f16 unit
@@ -90,16 +90,16 @@ _AS_F16 = _eight(25, kept_bits=23, quarters=((0, 1), (2, 3)), late=True)
 #: (Ada's f8) and the whole 32 (wgmma's f8), and how f8 goes through Hopper's and Blackwell's `mma`. MMA-Sim's word:
 #: Turing; that the groups of 4 and 8 are no parts of longer ones; that tf32 takes 8 at once on Hopper and Blackwell;
 #: wgmma with an accumulator that is not zero. f8 through `mma`: F = 25 is the f16 unit's, those records allow 23 to 27.
-UNITS: Mapping[str, Mapping[str, Mapping[str, Unit]]] = {
+UNITS: Mapping[str, Mapping[str, Mapping[str, TensorUnit]]] = {
     "mma": {
-        "volta": {"f16": Unit(23, (4,), results=_BOTH)},
-        "turing": {"f16": Unit(24, (8,), results=_BOTH)},
-        "ampere": _half(24, 8, 16, group=8) | {"tf32": Unit(24, (4, 8), group=4)},
-        "ada": _half(24, 8, 16, group=8) | {"tf32": Unit(24, (4, 8), group=4)} | _eight(13, group=16),
-        "hopper": _half(25, 8, 16) | {"tf32": Unit(25, (4, 8))} | _AS_F16,
-        "blackwell": _half(25, 8, 16) | {"tf32": Unit(25, (4, 8))} | _AS_F16,
+        "volta": {"f16": TensorUnit(23, (4,), results=_BOTH)},
+        "turing": {"f16": TensorUnit(24, (8,), results=_BOTH)},
+        "ampere": _half(24, 8, 16, group=8) | {"tf32": TensorUnit(24, (4, 8), group=4)},
+        "ada": _half(24, 8, 16, group=8) | {"tf32": TensorUnit(24, (4, 8), group=4)} | _eight(13, group=16),
+        "hopper": _half(25, 8, 16) | {"tf32": TensorUnit(25, (4, 8))} | _AS_F16,
+        "blackwell": _half(25, 8, 16) | {"tf32": TensorUnit(25, (4, 8))} | _AS_F16,
     },
-    "wgmma": {"hopper": _half(25, 16) | {"tf32": Unit(25, (8,))} | _eight(13)},
+    "wgmma": {"hopper": _half(25, 16) | {"tf32": TensorUnit(25, (8,))} | _eight(13)},
 }
 
 
@@ -110,10 +110,13 @@ BYTES: Mapping[str, Mapping[str, tuple[int, ...]]] = {
 }
 
 
-def units_of(instruction: str, arch: str) -> dict[str, Unit]:
+def units_of(instruction: str, arch: str) -> dict[str, TensorUnit]:
     """Units of a generation's instruction by operand type: floats, and bytes, whose sums are s32."""
     ks = BYTES[instruction].get(arch, ())
-    return {**UNITS[instruction].get(arch, {}), **(dict.fromkeys(_BYTES, Unit(0, ks, results=("s32",))) if ks else {})}
+    return {
+        **UNITS[instruction].get(arch, {}),
+        **(dict.fromkeys(_BYTES, TensorUnit(0, ks, results=("s32",))) if ks else {}),
+    }
 
 
 def results_of(arch: str, dtype: str, instruction: str = "mma") -> tuple[str, ...]:
@@ -127,7 +130,7 @@ def results_of(arch: str, dtype: str, instruction: str = "mma") -> tuple[str, ..
 
 
 @dataclass(frozen=True)
-class Shape:
+class MmaShape:
     """One form's instruction, generation, types and sizes."""
 
     instruction: str
@@ -150,7 +153,7 @@ class Shape:
         return 4 if self.instruction == "wgmma" else 1
 
     @property
-    def unit(self) -> Unit:
+    def unit(self) -> TensorUnit:
         """How its sums are formed; `UnknownName` or `Unimplemented` where no tensor core has the form."""
         archs = UNITS[self.instruction]
         if self.arch not in archs:
@@ -183,7 +186,7 @@ class Shape:
         return FORM.of(**vars(self))
 
 
-def multiply(shape: Shape, acc: Value, a: Value, b: Value) -> Value:
+def multiply(shape: MmaShape, acc: Value, a: Value, b: Value) -> Value:
     """D of M x N lanes from matrices by rows."""
     unit, m, n, k = shape.unit, shape.m, shape.n, shape.k
 
@@ -210,7 +213,7 @@ def multiply(shape: Shape, acc: Value, a: Value, b: Value) -> Value:
 class MmaForm(Instruction):
     """One form, on whole matrices by rows: acc (M*N lanes), a (M*K) and b (K*N)."""
 
-    shape: Shape | None = field(default=None, kw_only=True)
+    shape: MmaShape | None = field(default=None, kw_only=True)
 
     def lanes(self, width: int) -> int:
         assert self.shape is not None
@@ -230,7 +233,7 @@ class MmaForm(Instruction):
 
 
 @functools.cache
-def mma_form(shape: Shape) -> MmaForm:
+def mma_form(shape: MmaShape) -> MmaForm:
     """The Instruction of a shape; refused where no tensor core has it."""
     s, _ = shape, shape.unit
     stored = fmt(s.operands).lanes
@@ -275,12 +278,12 @@ class Mma(Family):
         """
         if (fields := FORM.read(name)) is None:
             raise unknown_name("instruction", name, self.forms())
-        return mma_form(Shape(**fields))
+        return mma_form(MmaShape(**fields))
 
     def forms(self) -> list[str]:
         """A form of each generation, type and length of sums, of the rows and columns that PTX has."""
         return [
-            Shape(self.name, arch, operands, unit.results[0], 64 if self.name == "wgmma" else 16, 8, k).name
+            MmaShape(self.name, arch, operands, unit.results[0], 64 if self.name == "wgmma" else 16, 8, k).name
             for arch in UNITS[self.name]
             for operands, unit in units_of(self.name, arch).items()
             for k in unit.ks
@@ -321,7 +324,7 @@ def _called(
     result = name_of(total.dtype)
     if dst_dtype not in (None, result):
         raise InvalidArgument(f"{name}: dst_dtype={dst_dtype!r} with an accumulator of {result}; they are one register")
-    form = mma_form(Shape(name, arch, operands, result, m, n, k, weights))
+    form = mma_form(MmaShape(name, arch, operands, result, m, n, k, weights))
     values = [
         ArrayValue(np.ascontiguousarray(x).reshape(*x.shape[:-2], -1), dtype)
         for x, dtype in ((total, result), (left, stored), (right, weights or stored))

@@ -19,7 +19,7 @@ import pytest
 
 from isa_models import InvalidArgument, Unimplemented, UnknownName, instruction
 from isa_models.instruction import GPU_REGISTRY
-from isa_models.nvidia.mma import UNITS, Unit
+from isa_models.nvidia.mma import UNITS, TensorUnit
 from isa_models.readings.arrays import ArrayValue
 from isa_models.readings.intervals import IntervalValue, Watch
 from isa_models.readings.traced import operand
@@ -94,7 +94,7 @@ def truncated(value: Fraction, digits: int) -> Fraction:
     return Fraction(math.trunc(value * 2**digits), 2**digits)
 
 
-def one(acc: float, a: list[float], b: list[float], dtype: str, result: str, unit: Unit) -> float:
+def one(acc: float, a: list[float], b: list[float], dtype: str, result: str, unit: TensorUnit) -> float:
     """One group of one output element."""
     wide = acc + sum(x * y for x, y in zip(a, b, strict=True))
     if not math.isfinite(wide):
@@ -112,7 +112,7 @@ def one(acc: float, a: list[float], b: list[float], dtype: str, result: str, uni
     return float(truncated(significand, unit.kept_bits) * Fraction(2) ** exponent)
 
 
-def expected(acc: np.ndarray, a: np.ndarray, b: np.ndarray, dtype: str, result: str, unit: Unit) -> np.ndarray:
+def expected(acc: np.ndarray, a: np.ndarray, b: np.ndarray, dtype: str, result: str, unit: TensorUnit) -> np.ndarray:
     (m, k), n = a.shape, b.shape[1]
     out = acc.astype(np.float64)
     step = min(unit.group or k, k)

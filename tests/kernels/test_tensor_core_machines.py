@@ -13,7 +13,7 @@ import simdnn
 from isa_models import Unimplemented, instruction
 from isa_models.formats import fmt
 from isa_models.machines.loader import gpu_machine
-from isa_models.nvidia.mma import Shape
+from isa_models.nvidia.mma import MmaShape
 from simdnn import Attr, Quant
 from simdnn.kernels.table import kernels
 from simdnn.program.records import Loop
@@ -193,7 +193,7 @@ def test_what_a_generation_lacks_is_refused_by_name() -> None:
     with pytest.raises(simdnn.SimdnnError, match="Ampere's tensor cores take f16, bf16, tf32, s8, u8 alone"):
         simdnn.matmul(codes, codes, machine="a100")
     with pytest.raises(simdnn.SimdnnError, match="operands of two types"):
-        _ = Shape("mma", "ada", "f16", "f32", 16, 8, 16, "bf16").unit
+        _ = MmaShape("mma", "ada", "f16", "f32", 16, 8, 16, "bf16").unit
     with pytest.raises(simdnn.SimdnnError, match=r"zero_points\['src'\] of u8:s8"):
         simdnn.matmul(
             np.ones((4, 4), np.uint8), np.ones((4, 4), np.int8), machine="a100", attr=Attr(zero_points={"src": 3})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from isa_models import GpuMachine
 from isa_models.formats import fmt
-from isa_models.intel_gpu.dpas import Shape
+from isa_models.intel_gpu.dpas import DpasShape
 from isa_models.intel_gpu.product_steps import DOT, PRODUCT
 from simdnn.kernels.gpu.tile import Block
 
@@ -23,7 +23,7 @@ class XeBlock(Block):
     def instruction(self) -> str:
         match self.unit:
             case "dpas":
-                return Shape(self.wei, self.src, self.acc, self.acc, self.m, self.n, self.model).name
+                return DpasShape(self.wei, self.src, self.acc, self.acc, self.m, self.n, self.model).name
             case "mad":
                 return PRODUCT.of(m=self.m, n=self.n, k=self.k)
         return DOT.of(b=self.wei, a=self.src, m=self.m, n=self.n)
@@ -41,6 +41,6 @@ def block_of(machine: GpuMachine, m: int, src: str, wei: str, model: str, sums: 
     if fmt(src).is_float and (src == "f32" or not platform.exec_size):
         return XeBlock(rows, 16, VECTOR_K, src, wei, "mad")
     if platform.exec_size:
-        shape = Shape(wei, src, "f32" if fmt(src).is_float else "s32", "null", rows, platform.exec_size, model)
+        shape = DpasShape(wei, src, "f32" if fmt(src).is_float else "s32", "null", rows, platform.exec_size, model)
         return XeBlock(rows, platform.exec_size, shape.k, src, wei, "dpas", model=model, sums=sums)
     return XeBlock(rows, 16, 32, src, wei, "dp4a")

@@ -8,7 +8,7 @@ from functools import partial
 from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import Platform
-from isa_models.intel_gpu.dpas import DEPTH, Shape
+from isa_models.intel_gpu.dpas import DEPTH, DpasShape
 from isa_models.intel_gpu.platforms import PLATFORMS
 from simdnn.kernels.common.epilogue import NO_REDUCTIONS
 from simdnn.kernels.common.kernel import Kernel, KernelKind
@@ -47,7 +47,7 @@ def _paired(platform: Platform, p: GpuMatmulProblem) -> str:
     """The widths of integers that DPAS takes together."""
     if fmt(p.src).is_float:
         return ""
-    reason = Shape(p.wei, p.src, "s32", "s32", min(8, p.m), platform.exec_size).refused_by(platform)
+    reason = DpasShape(p.wei, p.src, "s32", "s32", min(8, p.m), platform.exec_size).refused_by(platform)
     return f"{p.src}:{p.wei}: {platform.title} {reason}" if reason else ""
 
 

@@ -27,7 +27,7 @@ from isa_models import GpuMachine, Unimplemented
 from isa_models.formats import fmt
 from isa_models.gpu.block_forms import BLOCK
 from isa_models.gpu.platforms import WarpProduct
-from isa_models.nvidia.mma import Shape
+from isa_models.nvidia.mma import MmaShape
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.epilogue import Parameters
@@ -56,7 +56,7 @@ class SmBlock(Block):
     def instruction(self) -> str:
         if self.on_tensor_cores:
             wei = self.wei if self.wei != self.src else ""
-            return Shape(self.unit, self.arch, self.src, self.acc, self.m, self.n, self.k, wei).name
+            return MmaShape(self.unit, self.arch, self.src, self.acc, self.m, self.n, self.k, wei).name
         return BLOCK.of(unit="fma.rn.f32", m=self.m, n=self.n, way="outer")
 
     def rate(self, machine: GpuMachine) -> float:
