@@ -18,16 +18,22 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from isa_models import GpuMachine, Instruction
 from isa_models.formats import fmt
 from isa_models.gpu.block_forms import BlockForm
+from isa_models.host.memory import address
 from isa_models.intel_gpu.dpas import DpasForm
 from isa_models.machines.provenance import Confidence
 from isa_models.nvidia.mma import MmaForm
 from isa_models.nvidia.vector import SharedLoad
 from simdnn.program.records import Loop, Op, Register, Statement, walk
+from simdnn.timing.cpu.translate import fields_of
+from simdnn.timing.cpu.translated import Translated
+from simdnn.timing.gpu.engine_model import NOTHING, EngineModel
 
 MATH_PASSES = 4  # a quotient or a root has a quarter of the rate
 #: the figures behind each rate; a machine need not name the share of conversions
@@ -43,7 +49,8 @@ FEW_DEEP = 4  # the same where loops are three deep
 _MOST_KNOWN = 1 << 14
 Found = TypeVar("Found")
 Limits = Mapping[tuple[int, int], int]  # of loops of an extent at a depth: the iterations that are simulated
-SYSTOLIC, VECTOR, SEND, BARRIER = "systolic", "vector", "send", "barrier"
+SYSTOLIC, VECTOR, SEND, BARRIER = PIPES = "systolic", "vector", "send", "barrier"  # as `EngineModel` counts them
+_ENGINE = Translated(EngineModel, {"run": []})
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,60 +211,60 @@ def confidences(op: Op, machine: GpuMachine) -> list[Confidence]:
 # -- simulation -----------------------------------------------------------------------------------------------------
 def run(streams: Sequence[Sequence[Issue]], co_issue: bool, trace: list[Issued] | None = None) -> EngineTime:
     """Cycles until every thread's stream is done; `trace` takes what was issued when."""
-    count = len(streams)
-    at, earliest = [0] * count, [float(t) for t in range(count)]
-    ready: list[dict[str, float]] = [{} for _ in range(count)]
-    busy = dict.fromkeys((SYSTOLIC, VECTOR, SEND), 0.0)
-    free = {**busy, BARRIER: math.inf}
-    due, pipes = [0.0] * count, [""] * count  # of each thread's next instruction: when it has its operands, its pipe
-    done = 0.0
+    rows = list({id(issue): issue for stream in streams for issue in stream}.values())
+    number = {id(issue): row for row, issue in enumerate(rows)}
+    texts = {id(stream): stream for stream in streams}
+    begins = dict(zip(texts, itertools.accumulate(map(len, texts.values()), initial=0), strict=False))
+    names = {name: place for place, name in enumerate(dict.fromkeys(n for row in rows for n in _names(row)))}
+    firsts = [begins[id(stream)] for stream in streams]
+    count, room = len(streams), sum(map(len, streams)) if trace is not None else 0
+    ints: dict[str, Sequence[int]] = {
+        "at": firsts,
+        "last": [first + len(stream) for first, stream in zip(firsts, streams, strict=True)],
+        "row_of": [number[id(issue)] for stream in texts.values() for issue in stream],
+        "pipe": [PIPES.index(row.pipe) for row in rows],
+        "first_name": [*itertools.accumulate([len(_names(row)) for row in rows], initial=0)],
+        "names": [names[name] for row in rows for name in _names(row)],
+        "writes": [names[row.writes] if row.writes else NOTHING for row in rows],
+        "waits_for": [0] * count,
+        **dict.fromkeys(("issued_thread", "issued_at"), [0] * room),
+    }
+    floats: dict[str, Sequence[float]] = {
+        "occupancy": [row.occupancy for row in rows],
+        "latency": [row.latency for row in rows],
+        "earliest": range(count),
+        "due": [0.0] * count,
+        "ready": [0.0] * (count * len(names)),
+        "busy": [0.0] * len(PIPES),
+        "free": [math.inf if pipe == BARRIER else 0.0 for pipe in PIPES],
+        "end": [0.0],
+        **dict.fromkeys(("issued_ready", "issued_start"), [0.0] * room),
+    }
+    arrays: dict[str, Any] = {name: np.array(values, np.int64) for name, values in ints.items()}
+    arrays |= {name: np.array(values, np.float64) for name, values in floats.items()}
+    scalars = {"threads": count, "registers": len(names), "co_issue": int(co_issue), "noted": int(trace is not None)}
+    issued = _run_on(arrays, scalars)
+    if trace is not None:
+        noted = [arrays[f"issued_{name}"][:issued].tolist() for name in ("thread", "at", "ready", "start")]
+        for thread, at, ready, start in zip(*noted, strict=True):
+            place = at - firsts[thread]
+            issue = streams[thread][place]
+            done = start + max(issue.latency, issue.occupancy)
+            trace.append(Issued(thread, place, ready, start, start + issue.occupancy, done))
+    busy = dict(zip(PIPES, arrays["busy"].tolist(), strict=True))
+    return EngineTime(float(arrays["end"][0]), {pipe: busy[pipe] for pipe in (SYSTOLIC, VECTOR, SEND)})
 
-    def look_at_next(thread: int) -> None:
-        issue, known, when = streams[thread][at[thread]], ready[thread], earliest[thread]
-        for name in (*issue.reads, issue.writes):
-            when = max(when, known.get(name, 0.0))
-        due[thread], pipes[thread] = when, issue.pipe
 
-    left = [t for t in range(count) if streams[t]]
-    for t in left:
-        look_at_next(t)
-    while left:
-        best, start = -1, math.inf
-        for t in left:
-            when, taken = due[t], free[pipes[t]]
-            if taken > when:
-                when = taken
-            if when < start:  # the oldest of those that can go first
-                best, start = t, when
-        if best < 0:  # all have arrived, and what they stored is there
-            met = max(free[SEND], *(earliest[t] for t in left)) + streams[left[0]][at[left[0]]].latency
-            for t in left:
-                at[t], earliest[t] = at[t] + 1, met
-            left = [t for t in left if at[t] < len(streams[t])]
-            for t in left:
-                look_at_next(t)
-            done = max(done, met)
-            continue
-        issue = streams[best][at[best]]
-        end = start + issue.occupancy
-        busy[issue.pipe] += issue.occupancy
-        free[issue.pipe] = end
-        if not co_issue and issue.pipe != SEND:
-            free[SYSTOLIC] = free[VECTOR] = end
-        if trace is not None:
-            trace.append(
-                Issued(best, at[best], earliest[best], start, end, start + max(issue.latency, issue.occupancy))
-            )
-        earliest[best] = start + 1
-        if issue.writes:
-            ready[best][issue.writes] = start + max(issue.latency, issue.occupancy)
-        done = max(done, end, start + issue.latency if issue.writes else end)
-        at[best] += 1
-        if at[best] == len(streams[best]):
-            left.remove(best)
-        else:
-            look_at_next(best)
-    return EngineTime(done, busy)
+def _names(issue: Issue) -> tuple[str, ...]:
+    """The registers that must be there."""
+    return (*issue.reads, issue.writes) if issue.writes else issue.reads
+
+
+def _run_on(arrays: Mapping[str, Any], scalars: Mapping[str, int]) -> int:
+    """Run the model's machine code on a record of arrays and numbers: how many instructions were issued."""
+    told = [address(arrays[name]) if name in arrays else scalars.get(name, 0) for name in fields_of(EngineModel)]
+    record = np.array(told, np.int64)
+    return int(_ENGINE["run"](address(record)))
 
 
 def engine_time(body: Sequence[Statement], machine: GpuMachine, threads: int, copied: float = 0.0) -> EngineTime:
