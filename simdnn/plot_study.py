@@ -242,11 +242,13 @@ def _groups(frame: pd.DataFrame, axes: Sequence[str]) -> Iterator[tuple[str, pd.
         yield "", frame
         return
     for values, part in frame.groupby(list(axes), sort=False, dropna=False):
-        said = [_said(axis, value) for axis, value in zip(axes, values, strict=True) if value == value]  # NaN: left out
+        said = [
+            _axis_text(axis, value) for axis, value in zip(axes, values, strict=True) if value == value
+        ]  # NaN: left out
         yield " ".join(said) or "as it is", part
 
 
-def _said(axis: str, value: Any) -> str:
+def _axis_text(axis: str, value: Any) -> str:
     if isinstance(value, str) and "." not in axis:
         return value
     return f"{axis}={value:.12g}" if isinstance(value, float) else f"{axis}={value}"

@@ -35,20 +35,20 @@ def variables(names: tuple[str, ...]) -> tuple[str | None, ...]:
     return _decoded(tuple(map(known.get, keys)))
 
 
-def noted(names: tuple[str, ...]) -> Callable[[], tuple[object, ...]]:
+def reader_of(names: tuple[str, ...]) -> Callable[[], tuple[object, ...]]:
     """A function that tells the values of several as the environment has them: others where one of them has changed.
 
-    >>> note = noted(("SIMDNN_EXAMPLE",))
-    >>> note() == note()
+    >>> read = reader_of(("SIMDNN_EXAMPLE",))
+    >>> read() == read()
     True
     """
     keys = _keys(names)
 
-    def note() -> tuple[object, ...]:
+    def read() -> tuple[object, ...]:
         known = getattr(os.environ, "_data", None)
         return tuple(map(os.environ.get, names) if known is None else map(known.get, keys))
 
-    return note
+    return read
 
 
 @functools.lru_cache(maxsize=64)

@@ -149,9 +149,9 @@ def onnx_model(args: argparse.Namespace, modes: Modes, progress: Progress) -> Wo
         )
     stored = "; it is stored in integers" if network.is_integer else ""
     against = "its own graph with exact sums" if network.is_integer else "f32"
-    data = f"random data, seed {args.seed}" if args.feeds is None else _told(args.feeds, feeds)
+    data = f"random data, seed {args.seed}" if args.feeds is None else _file_and_count(args.feeds, feeds)
     errors = "" if args.no_values else f"; errors against {against} on {data}"
-    apart = "" if calibrate is None else f"; ranges of int8 from {_told(args.calibrate, calibrate)}"
+    apart = "" if calibrate is None else f"; ranges of int8 from {_file_and_count(args.calibrate, calibrate)}"
     return WorkloadOutcome(
         frames,
         f"{args.workload} on {args.machine}{stored}{errors}{apart}{taken}",
@@ -161,7 +161,7 @@ def onnx_model(args: argparse.Namespace, modes: Modes, progress: Progress) -> Wo
     )
 
 
-def _told(path: Path, feeds: Sequence[Any]) -> str:
+def _file_and_count(path: Path, feeds: Sequence[Any]) -> str:
     """A file's name, and how many feeds it holds where there are several."""
     return path.name + (f" ({len(feeds)} feeds)" if len(feeds) > 1 else "")
 

@@ -118,7 +118,7 @@ class GraphRun:
         here.followed = next((self.followed[name] for name in node.outputs if name in self.followed), "")
         from_memory = self.cold and not self.constant.isdisjoint(node.inputs)
         calls: tuple[Call, ...] = ()
-        at = memo.key(node, self.known, *_told(here), self.mode, from_memory, fixed) if memo else None
+        at = memo.key(node, self.known, *_options_of(here), self.mode, from_memory, fixed) if memo else None
         if fixed and node.outputs[0] in self.folded:
             given: Sequence[Any] = [self.folded.get(name) for name in node.outputs]
         elif memo and (kept := memo.given(at)):
@@ -156,7 +156,7 @@ def _at_place(k: Kernels, place: NodePlace) -> Kernels:
     return replace(k, target=target, attr=place.attr)
 
 
-def _told(k: Kernels) -> tuple[Hashable, ...]:
+def _options_of(k: Kernels) -> tuple[Hashable, ...]:
     """A key of the machine and of the options that its kernels differ in."""
     t = k.target
     followed = k.followed if k.runs_models else ""

@@ -202,11 +202,11 @@ class Kernels:
             types = f"{label(a.dtype)}:{label(b.dtype)}:{dst or _default_dst(a)}"
             sizes: dict[str, Any] = {"m": m, "n": n, "k": k, "src_batch": a.shape[:-2], "wei_batch": b.shape[:-2]}
             found = estimate_on(target, "matmul", types, bias is not None, attr, wei_tag=tag, **sizes)
-            self._noted(found, b)
+            self._note_product(found, b)
             return shadow((*batch, m, n), _dst_type(dst or _default_dst(a)))
         engine = self._engine(prod(batch) * m * n * k, a.shape, a.dtype, b.shape, b.dtype)
         result = matmul_on(replace(target, engine=engine), a, b, bias, dst, attr, wei_tag=tag)
-        self._noted(result, b)
+        self._note_product(result, b)
         return result.output
 
     def packs(self, b: Array) -> bool:
@@ -251,11 +251,11 @@ class Kernels:
         if not self.values:
             m, n = prod((*batch, m)), weights.output.shape[1]
             found = estimate_on(self.target, "matmul", f"f32:{name}:f32", m=m, n=n, k=k)
-            self._noted(found, stored)
+            self._note_product(found, stored)
             return shadow((*a.shape[:-1], n), F32)
         engine = self._engine(prod(batch) * m * weights.output.size)
         result = matmul_on(replace(self.target, engine=engine), a, weights)
-        self._noted(result, stored)
+        self._note_product(result, stored)
         return result.output
 
     def convolution(self, src: Array, weights: Array, bias: Array | None = None, **options: Any) -> Array:
@@ -272,7 +272,7 @@ class Kernels:
             sizes = {"mb": mb, "ic": ic, "ih": ih, "iw": iw, "oc": oc, "kh": kh, "kw": kw}
             sizes |= {"id": deep[0], "kd": planes[0]} if deep else {}
             found = estimate_on(target, "convolution", types, bias is not None, attr, **sizes, **options)
-            self._noted(found, weights)
+            self._note_product(found, weights)
             problem: Any = found.problem
             out = (*((problem.od,) if deep else ()), problem.oh, problem.ow)
             return shadow((mb, oc, *out), _dst_type(dst or _default_dst(src)))
@@ -281,7 +281,7 @@ class Kernels:
         )
         call = ConvolutionCall(src, weights, bias, dst, attr, into=into, **options)
         result = convolution_on(replace(target, engine=engine), call)
-        self._noted(result, weights)
+        self._note_product(result, weights)
         return result.output
 
     def _for_convolution(self, src: Array) -> Target:
@@ -379,7 +379,7 @@ class Kernels:
         """A call whose cost nobody knows: an error for who asks."""
         self.calls.append(Call("unknown", functools.partial(_fail, why)))
 
-    def _noted(self, found: Estimate, weights: Array) -> None:
+    def _note_product(self, found: Estimate, weights: Array) -> None:
         """Note a product with its weights, or a batch of them."""
         departed = found.departed if isinstance(found, Result) and found.departed.can else None  # else keep no operands
         self.calls.append(

@@ -385,8 +385,8 @@ class Noting(Elsewhere):
         self.met.refused(error)
         return replace(self, target=replace(self.target, dispatch="fastest"))
 
-    def _noted(self, found: Estimate, weights: Array) -> None:
-        super()._noted(found, weights)
+    def _note_product(self, found: Estimate, weights: Array) -> None:
+        super()._note_product(found, weights)
         self.met.products.append((found, weights))
         self.met.plain.append((plain_cycles(found, self.target, self.attr), found))
 

@@ -37,7 +37,7 @@ def plain_cycles(found: Estimate, target: Target, attr: Attr) -> tuple[str, floa
     library's choice for them is not known.
     """
     tags = WEI_TAGS if isinstance(found.problem, MatmulProblem) or target.gpu else CONV_WEI_TAGS
-    exact = EXACT_INT8.said(attr.exact_int8) if not fmt(found.problem.src).is_float else None
+    exact = EXACT_INT8.asked_for(attr.exact_int8) if not fmt(found.problem.src).is_float else None
     modes = _InForce(found.fpmath, exact, attr.acc_mode or "")
     met = []
     for tag in tags[1:]:

@@ -181,7 +181,7 @@ class RealRun:
         }
 
     @cached_property
-    def _told(self) -> Calibrated:
+    def _with_told_ranges(self) -> Calibrated:
         return self.calibrated if self.ranges is None else replace(self.calibrated, known=self.ranges)
 
     def calibrated_for(self, mode: Mode) -> Calibrated:
@@ -189,7 +189,7 @@ class RealRun:
         variant = self.network.variants.get(mode.name)
         if variant is not None:
             return Calibrated(variant.model(), ())
-        return self._told if mode.layers else self.calibrated
+        return self._with_told_ranges if mode.layers else self.calibrated
 
     def prepared(self, mode: Mode, isa: str | None) -> Prepared:
         """The program of a mode, and how it runs."""

@@ -54,10 +54,10 @@ class Setting(Generic[T]):
 
     def effective(self, call: T | None) -> T:
         """The value that holds for a call which asks for `call` (None: it doesn't say)."""
-        said = self.said(call)
+        said = self.asked_for(call)
         return self.fallback if said is None else said
 
-    def said(self, call: T | None) -> T | None:
+    def asked_for(self, call: T | None) -> T | None:
         """The value that the call, a scope, the thread or the environment asks for; None where none of them does."""
         if call is not None:
             return self.check(call)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, ParamSpec, cast
 import numpy as np
 
 from isa_models import GpuMachine, Machine
-from isa_models.host.environment import noted
+from isa_models.host.environment import reader_of
 from isa_models.machines.shipped import own_file
 from isa_models.plugins import Registry
 from simdnn.primitives.attr import Attr
@@ -27,7 +27,7 @@ from simdnn.primitives.result import Result
 P = ParamSpec("P")
 _MOST = 256  # ways to write a call of one function that are known
 _WORDS = frozenset((type(None), str, int, Machine, GpuMachine))  # types of arguments that are what they are
-_environment = noted(READ)
+_environment = reader_of(READ)
 
 
 class _Written(NamedTuple):

@@ -66,7 +66,7 @@ class Resolved:
             postops.resolved(attr.post_ops, shape.n, 1 if shape.primitive == "convolution" else -1, shape.dims),
             fpmath=FPMATH.effective(attr.fpmath) if is_float else "strict",
             forced=attr.apply_to_int and is_float and fmt(shape.wei).is_float,
-            exact_int8=None if is_float else EXACT_INT8.said(attr.exact_int8),
+            exact_int8=None if is_float else EXACT_INT8.asked_for(attr.exact_int8),
             strategy=attr.zero_point_strategy,
             acc_mode=attr.acc_mode or "",
             float_model=attr.float_model,

@@ -32,17 +32,17 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_defaults() -> None:
     assert mathmode.get_default_fpmath_mode() == "strict"
-    assert EXACT_INT8.effective(None) is False and EXACT_INT8.said(None) is None
+    assert EXACT_INT8.effective(None) is False and EXACT_INT8.asked_for(None) is None
 
 
 def test_what_is_shipped_holds_inside_whatever_is_set_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIMDNN_EXACT_INT8", "1")
     with exact_int8(False), fpmath_mode("bf16"):
-        assert EXACT_INT8.said(None) is False
+        assert EXACT_INT8.asked_for(None) is False
         with mathmode.as_shipped(EXACT_INT8), mathmode.as_shipped(FPMATH):
-            assert EXACT_INT8.said(None) is None and FPMATH.effective(None) == "strict"
-            assert EXACT_INT8.said(True) is True
-    assert EXACT_INT8.said(None) is True
+            assert EXACT_INT8.asked_for(None) is None and FPMATH.effective(None) == "strict"
+            assert EXACT_INT8.asked_for(True) is True
+    assert EXACT_INT8.asked_for(None) is True
 
 
 @given(call=st.none() | MODES, scopes=st.lists(MODES, max_size=3), thread=st.none() | MODES, variable=st.none() | MODES)

@@ -130,7 +130,7 @@ def group_query_attention(
         query, key = (rotated(k, a, at, cosines, sines, interleaved) for a in (query, key))
         if node.get(HALVES):
             query, key = rounded(k, query), rounded(k, key)
-    kept = tuple(_kept(k, past, new, here) for past, new in ((past_key, key), (past_value, value)))
+    kept = tuple(_with_new(k, past, new, here) for past, new in ((past_key, key), (past_value, value)))
     form = _group_form(node, query, groups, added, sink)
     given = (grouped(k, query, groups), *(view(k, a, (batch * groups, 1, *a.shape[2:])) for a in kept))
     return _outputs(node, joined(k, _by_lengths(k, node, form, given, here, steps), batch), *kept)
@@ -229,7 +229,7 @@ def _seen(steps: int, reach: int, past: int, window: int) -> Array:
     return (places <= own) & ((places > np.minimum(own, reach - 1) - window) if window >= 0 else True)
 
 
-def _kept(k: Kernels, past: Array | None, new: Array, here: ImagePlaces) -> Array:
+def _with_new(k: Kernels, past: Array | None, new: Array, here: ImagePlaces) -> Array:
     """Keys or values for later steps, (images, groups, places, size): of each image earlier places, then new ones."""
     batch, groups, steps, size = new.shape
     if not k.values:
