@@ -123,7 +123,7 @@ def main() -> None:
             if loop is None or not host_has(machine_code("\n".join(loop["body"][:-2]))):
                 continue
             try:
-                analysis = analyze_body(read_body("\n".join(loop["body"])), target, start=loop["start"])
+                analysis = analyze_body(read_body("\n".join(loop["body"])), target, start=loop["start"], memory=0)
             except SimdnnError as error:
                 refused.append(f"{name}: {error}")
                 continue

@@ -4,7 +4,8 @@ The loops are those of tests/vectors: for zen4 loops_zen4.json (kernels' inner l
 instruction classes that compete for ports) and loops_zen4_others.json (those of the files below that it runs), for spr
 loops_spr.json (both kinds, and tiles), loops_spr_compiled.json and loops_spr_kernels.json (a compiler's, and kernels'
 of other shapes; they name the registers that are pointers), for gnr loops_gnr.json, loops_gnr_others.json (as
-loops_zen4_others.json) and loops_gnr_fresh.json (a generator's and a compiler's), with the cycles recorded there.
+loops_zen4_others.json), loops_gnr_fresh.json and loops_gnr_drawn.json (a generator's, a compiler's, and by hand), with
+the cycles recorded there.
 Data are in the first cache; pointers point into different pages; vector registers and memory hold zeros.
 """
 
@@ -34,7 +35,7 @@ SPR = ("loops_spr.json", "loops_spr_compiled.json", "loops_spr_kernels.json")
 FILES = {
     "zen4": ("loops_zen4.json", "mixes_zen4.json", "loops_zen4_others.json"),
     "spr": SPR,
-    "gnr": ("loops_gnr.json", "loops_gnr_others.json", "loops_gnr_fresh.json"),
+    "gnr": ("loops_gnr.json", "loops_gnr_others.json", "loops_gnr_fresh.json", "loops_gnr_drawn.json"),
 }
 WRITTEN = ("mixes_zen4.json", *SPR)  # the others were measured elsewhere
 POINTERS = ["rsi", "rdx", "rdi", "r10"]  # of loops that name none
@@ -97,7 +98,8 @@ def main() -> None:
             cycles = found.cycles if found else float("nan")
             body = read_body("\n".join(loop["body"]))
             start = loop.get("start", START)
-            predicted = analyze_body(body, rows(machine(given.machine)), start=start).cycles_per_iteration
+            target = rows(machine(given.machine))
+            predicted = analyze_body(body, target, start=start, memory=0).cycles_per_iteration
             lines.append((loop["name"], loop["cycles_per_iteration"], cycles, predicted))
             if name in WRITTEN and found:
                 entry["cycles_per_iteration"] = round(cycles, 3)

@@ -168,6 +168,7 @@ class OtherUnit:
         return 0.0 if spared or self.cycles_on(row) else self.cycles
 
 
+OF_INTEGERS, OF_PRODUCTS = 1, 2  # kinds of results
 _MASKED = re.compile(r"[xyz]mm\{k\}")
 
 
@@ -215,6 +216,34 @@ class LateResults:
         """Cycles by which the result of an instruction is late; 0 of one that such a result reaches in its latency."""
         late = 0 < row.vector_bits < 512 and is_among(row.mnemonic, self.of)
         return self.cycles if late else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bypass:
+    """Cycles that operations take longer whose operand comes from another kind of unit, whichever operand that is.
+
+    Patterns as in a shell name the operations by the kind of their results: `integers`, `floats`, `products`. Those
+    of one cycle, `integers` and `neutral` ones, take longer behind `floats` and `products`; `floats` behind `integers`.
+    Where 512 bits are at work that is so from one of the two wide units to the other, `back_cycles` to the first.
+    """
+
+    cycles: int = 0
+    back_cycles: int = 0
+    ports: tuple[str, ...] = ()  # of the operations of one cycle where that is so, up to 256 bits
+    integers: tuple[str, ...] = ()
+    neutral: tuple[str, ...] = ()
+    floats: tuple[str, ...] = ()
+    products: tuple[str, ...] = ()
+
+    def yields(self, mnemonic: str) -> int:
+        """The kinds of an instruction's result, as bits: `OF_INTEGERS`, `OF_PRODUCTS`."""
+        products = is_among(mnemonic, self.floats) or is_among(mnemonic, self.products)
+        return OF_INTEGERS * is_among(mnemonic, self.integers) + OF_PRODUCTS * products
+
+    def hinders(self, row: InstructionTiming) -> int:
+        """The kinds of operands behind which an instruction takes longer, as bits."""
+        short = row.latency <= 1 and (is_among(row.mnemonic, self.integers) or is_among(row.mnemonic, self.neutral))
+        return OF_INTEGERS * is_among(row.mnemonic, self.floats) + OF_PRODUCTS * short
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,11 +314,13 @@ class Core:
     tile_rests: TileRests = TileRests()
     tile_crossing: TileCrossing = TileCrossing()
     late_results: LateResults = LateResults()
+    bypass: Bypass = Bypass()
     narrow_masks: NarrowMasks = NarrowMasks()
     third_operands: ThirdOperands = ThirdOperands()
     destination_ignored: tuple[str, ...] = ()  # mnemonics (patterns) that don't wait for what a mask lets them keep
     destination_awaited: tuple[str, ...] = ()  # mnemonics (patterns) that wait for what they overwrite
     split_updates: tuple[str, ...] = ()  # mnemonics (patterns) whose store and load are apart: no `update_latency`
+    late_flags: tuple[str, ...] = ()  # mnemonics (patterns) behind whose flags what reads them in their group is longer
     lanes_as_loads: tuple[str, ...] = ()  # mnemonics (patterns) whose lanes are loads of one place
     microcode_slots: int = 0  # from which one has dispatch groups for itself, and below which it is in one; 0: neither
     mask_registers: int = 0  # that masks and results in flight share; 0: never too few

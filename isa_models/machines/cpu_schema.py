@@ -16,6 +16,7 @@ from isa_models.isa import caps
 from isa_models.machines.content import open_table
 from isa_models.machines.core_record import (
     BINDINGS,
+    Bypass,
     Core,
     Crowding,
     LateResults,
@@ -126,6 +127,7 @@ def _core(table: Table) -> Core:
         tile_rests=_tile_rests(table.table("tile_rests")) if table.has("tile_rests") else TileRests(),
         tile_crossing=_tile_crossing(table.table("tile_crossing")) if table.has("tile_crossing") else TileCrossing(),
         late_results=_late_results(table.table("late_results")) if table.has("late_results") else LateResults(),
+        bypass=_bypass(table.table("bypass")) if table.has("bypass") else Bypass(),
         narrow_masks=_narrow_masks(table.table("narrow_masks")) if table.has("narrow_masks") else NarrowMasks(),
         third_operands=_third_operands(table.table("third_operands"))
         if table.has("third_operands")
@@ -133,6 +135,7 @@ def _core(table: Table) -> Core:
         destination_awaited=table.figure_strings("destination_awaited", None, ()),
         split_updates=table.figure_strings("split_updates", None, ()),
         destination_ignored=table.figure_strings("destination_ignored", None, ()),
+        late_flags=table.figure_strings("late_flags", None, ()),
         lanes_as_loads=table.figure_strings("lanes_as_loads", None, ()),
         loop_buffer=_loop_buffer(table) if table.has("loop_buffer") else (),
     )
@@ -252,6 +255,13 @@ def _tile_crossing(table: Table) -> TileCrossing:
 def _late_results(table: Table) -> LateResults:
     table.provenance()
     return LateResults(table.number("cycles", 0, 100), table.strings("of"))
+
+
+def _bypass(table: Table) -> Bypass:
+    table.provenance()
+    names = {name: table.strings(name) for name in ("ports", "integers", "neutral", "floats", "products")}
+    cycles, back = (int(table.number(name, 0, 100)) for name in ("cycles", "back_cycles"))
+    return Bypass(cycles, back, **names)
 
 
 def _narrow_masks(table: Table) -> NarrowMasks:

@@ -150,7 +150,7 @@ def _value(state: State, one: Decoded, written: str) -> Sum | None:
     other = _source(state, one, raw.op_count - 1)
     if other is None:
         return None
-    if kind in (_M.MOV, _M.MOVZX, _M.MOVSXD) and raw.op_count == 2:
+    if kind in (_M.MOV, _M.MOVZX, _M.MOVSX, _M.MOVSXD) and raw.op_count == 2:
         return other
     if kind == _M.ADD:
         return old + other
@@ -165,7 +165,7 @@ def _value(state: State, one: Decoded, written: str) -> Sum | None:
 
 
 def _source(state: State, one: Decoded, operand: int) -> Sum | None:
-    """The value of a register, immediate or memory operand of 32 or 64 bits."""
+    """The value of a register or immediate of 32 or 64 bits, or of a memory operand."""
     raw: Any = one.raw
     kind = raw.op_kind(operand)
     if kind == iced.OpKind.REGISTER:
@@ -174,13 +174,20 @@ def _source(state: State, one: Decoded, operand: int) -> Sum | None:
             return None
         return state.get(register_name(register))
     if kind == iced.OpKind.MEMORY:
-        if one.memory is None or one.memory.bytes not in (4, 8):
+        if one.memory is None or one.memory.bytes > 8:
             return None
         stored = state.words.get(state.address(one.memory))
         if stored is None and state.memory is not None:
-            return Sum(state.memory & (_WORD if one.memory.bytes == 8 else _WORD >> 32))
-        return stored
+            return _loaded(state.memory, one)
+        return stored if one.memory.bytes >= 4 else None
     return Sum(_signed(raw.immediate(operand))) if kind in IMMEDIATES else None
+
+
+def _loaded(word: int, one: Decoded) -> Sum | None:
+    """The value that a load of a word's first bytes leaves; None where they are extended by a sign that is set."""
+    bits = 8 * one.memory.bytes if one.memory else 0
+    found = word & (1 << bits) - 1
+    return None if one.raw.mnemonic in (_M.MOVSX, _M.MOVSXD) and found >> bits - 1 else Sum(found)
 
 
 def as_written(raw: Any) -> MemoryOperand:

@@ -260,7 +260,8 @@ class Decoder:
             partial = iced.RegisterExt.is_gpr8(register) or iced.RegisterExt.is_gpr16(register)
             if access in _WRITES:
                 writes[name] = None
-            if access in _READS and (register not in address or register in operands) or access in _WRITES and partial:
+            kept = access == iced.OpAccess.COND_WRITE or access in _WRITES and partial  # what is not written stays
+            if kept or access in _READS and (register not in address or register in operands):
                 reads[name] = None
         if raw.rflags_read & iced.RflagsBits.CF:
             reads[_CARRY] = None

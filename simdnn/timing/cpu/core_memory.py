@@ -25,6 +25,7 @@ from simdnn.timing.cpu.core_nodes import LOW
 from simdnn.timing.cpu.core_state import COMMIT, LOAD, NODES, NOWHERE, OPERATION, UNKNOWN, UNPLACED
 from simdnn.timing.cpu.translate import Floats, Ints
 
+BANK = 4  # bytes of a line that two loads read in a cycle, all of them or some (measured on a Redwood Cove)
 HALVES = 7  # loads at most that have read from the first of their two lines (measured on a Redwood Cove)
 
 
@@ -126,11 +127,8 @@ class CoreMemory(CoreMeetings):
             row = self.row(node)
             if need <= self.pipes:
                 share += self.load_share[row]
-            end = self.place[node] + self.load_bytes[row]
-            if share > self.pipes or self.taken(self.place[node], end, count) != 0:
+            if share > self.pipes or self.finds_taken(node, count) != 0:
                 break
-            self.places[count] = self.place[node]
-            self.place_ends[count] = end
             count += 1
             self.pop(waiting)
             self.acted = 1
@@ -163,14 +161,11 @@ class CoreMemory(CoreMeetings):
             self.pop(self.ports + 3 + pipe)
             self.at_units -= 1
             self.acted = 1
-            end = self.place[node] + self.load_bytes[row]
-            if self.taken(self.place[node], end, count) != 0:
+            if self.finds_taken(node, count) != 0:
                 self.push(self.ports + 1, (self.cycle + self.replay) * LOW + node)
                 self.occupy_loads(used, min(need, self.pipes - used))
                 used += need
                 continue
-            self.places[count] = self.place[node]
-            self.place_ends[count] = end
             count += 1
             if halves:
                 self.occupy_loads(used, need)
@@ -302,8 +297,15 @@ class CoreMemory(CoreMeetings):
                     found = unit
         return found
 
+    def finds_taken(self, node: int, count: int) -> int:
+        """Whether too many of this cycle's loads read from a bank of their lines that a load reads; notes its own."""
+        first, past = self.place[node] & -BANK, self.place[node] + self.load_bytes[self.row(node)] + BANK - 1 & -BANK
+        self.places[count] = first
+        self.place_ends[count] = past
+        return self.taken(first, past, count)
+
     def taken(self, first: int, last: int, count: int) -> int:
-        """Whether as many of this cycle's loads as may do read a byte of their lines that a load of these bytes reads.
+        """Whether as many of this cycle's loads as may do read a bank of their lines that a load of these bytes reads.
 
         The most read bytes of a range begin where it or one of the others does.
         """
@@ -316,7 +318,7 @@ class CoreMemory(CoreMeetings):
         return 0
 
     def readers(self, byte: int, count: int) -> int:
-        """How many of this cycle's loads read a byte of their lines."""
+        """How many of this cycle's loads read the bank of their lines that begins at a byte."""
         found = 0
         for index in range(count):
             if self.places[index] <= byte < self.place_ends[index]:

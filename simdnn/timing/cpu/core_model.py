@@ -2,8 +2,8 @@
 
 The core is one class that grows by idea, each over the one before: `schedulers` (where uops wait), `banks` (two of them
 behind a queue), `core_state` (the core, its stream, its windows), `core_nodes` (when a value is ready), `core_memory`
-(loads and stores), and here the stages of a cycle. All are written in the part of Python that `translate` compiles;
-`core_run` prepares the arrays and calls it.
+(loads and stores), `core_operands` (where operands come from), and here the stages of a cycle. All are written in the
+part of Python that `translate` compiles; `core_run` prepares the arrays and calls it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 
 from simdnn.timing.cpu.banks import BY_PLACE, MODE_SEEN
-from simdnn.timing.cpu.core_memory import CoreMemory
 from simdnn.timing.cpu.core_nodes import LOW, PORTS
+from simdnn.timing.cpu.core_operands import CoreOperands
 from simdnn.timing.cpu.core_state import COMMIT, NODES, NOWHERE, OPERATION, UNKNOWN
 from simdnn.timing.cpu.schedulers import NO_PLACE, NO_PORT
 from simdnn.timing.cpu.steps import OWN_WAY, STORED, THIRD
@@ -24,7 +24,7 @@ PAIRS = 2  # ops of a group that are dispatched as two: measured on cores of six
 STALLED = 500_000  # cycles without a retirement, more than any row that the schema allows can take
 
 
-class CoreModel(CoreMemory):
+class CoreModel(CoreOperands):
     """One run over `turns` times `size` ops; `advance` executes one cycle."""
 
     sent: Ints  # where the uops of the op that is renamed have gone
@@ -443,6 +443,8 @@ class CoreModel(CoreMemory):
             self.sent[uop - first] = self.send(node, uop, lane)
         if self.from_other_unit[row] > 0:
             self.unit[node] = self.sent[0]
+        if self.yields[row] + self.hindered[row] > 0:
+            self.sent_to[node] = self.sent[0]
         gap = self.on_other_unit[row]
         if gap != 0:
             is_first = self.sent[0] == self.port_lists[self.uop_first[first]]
@@ -451,6 +453,8 @@ class CoreModel(CoreMemory):
             self.depend(node, read, 0.0)
         for at in range(self.first_read[row], self.first_read[row] + self.reads[row]):
             self.operand(row, node, self.value_of[self.registers[at]], 0.0)
+        if self.flags[row] > 0:
+            self.read_flags(row, node)
         if self.way[row] == STORED:
             self.source[node] = self.value_of[self.registers[self.first_read[row]]]
         if self.accumulator[row] != NOWHERE:
@@ -461,21 +465,3 @@ class CoreModel(CoreMemory):
                 self.entered(node, self.sent[uop - first])
         if self.uops[row] == 0 and self.waits[node] == 0:
             self.done[node] = self.ready[node] + self.latency[row]
-
-    def operand(self, row: int, node: int, producer: int, gain: float) -> None:
-        """Let an operation wait for the last writer of a register, longer where that is the other of two wide units; of
-        one whose result comes late to others it takes longer itself, whichever operand it waits for (measured).
-        """
-        if producer == NOWHERE:
-            return
-        if self.late_result[row] == 0:
-            late = self.late_result[self.row(producer)]
-            if self.uops[row] > 0:
-                self.longer[node] = max(self.longer[node], late)
-            else:
-                gain -= late  # of a store, whose data come later
-        own, other = self.unit[node], self.unit[producer]
-        if own > other and other != NO_PORT:  # the units are numbered in their order
-            self.depend(node, producer, gain - self.from_other_unit[row])
-        else:
-            self.depend(node, producer, gain)

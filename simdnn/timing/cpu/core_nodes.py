@@ -32,6 +32,7 @@ class CoreNodes(CoreState):
     first_bound: Ints  # a list of ports of uops that wait for an operand to be under way
     next_work: Ints
     unit: Ints  # the port of a wide operation to which results of other ports come later
+    sent_to: Ints  # the port of an operation whose operands or whose result may have to cross to another kind of unit
     source: Ints  # of a store: who yields what it stores
     edges: int
     edge_next: Ints

@@ -28,6 +28,7 @@ SLOT = {name: i for i, name in enumerate(FIELDS)}
 _INTS = (
     *("slots", "split", "occupancy", "uops", "wanted", "reads", "writes", "pointers", "is_move", "is_tile"),
     *("only_loads", "load_bytes", "store_bytes", "store_addresses", "store_entries", "way", "masks"),
+    *("flags", "late_flags", "yields", "hindered", "bypass_wide"),
 )
 _NAMED = (  # numbers that are given when the rows stand beside each other
     *("mnemonic", "accumulator", "moves", "load_tensor", "store_tensor"),
@@ -95,6 +96,7 @@ def _row(machine: Machine, op: CoreOp) -> _Row:
             op.store_entries,
             op.way,
             op.masks,
+            *(op.flags, op.late_flags, op.yields, op.hindered, op.bypass_wide),
         ),
     )
     floats = (
@@ -137,13 +139,14 @@ class Places:
         self.compared = [port for port in banks[0] if port not in self.store_port_of] if banks else []
         self.load_port = [number[port] for port in core.load_ports]
         self.is_load_port = [int(port in core.load_ports) for port in core.ports]
+        self.is_bypassed = [int(port in core.bypass.ports) for port in core.ports]
         self.is_result_port = [int(port in core.result_ports) for port in core.ports]
         lists = {
             **{
                 name: getattr(self, name)
                 for name in ("scheduler_of", "pool_of", "banked", "parity_of", "store_port_of", "twin_of")
             },
-            **{name: getattr(self, name) for name in ("load_port", "is_load_port", "is_result_port")},
+            **{name: getattr(self, name) for name in ("load_port", "is_load_port", "is_result_port", "is_bypassed")},
             **{name: getattr(self, name) for name in ("in_banks", "compared")},
             "queue_of": [scheduler.queue for scheduler in core.schedulers],
             "size_of": [scheduler.size for scheduler in core.schedulers],
@@ -171,6 +174,8 @@ class Places:
             "rob_room": core.reorder_buffer,
             "microcode": core.microcode_slots,
             "ways_are_shared": int(bool(core.third_operands.of)),
+            "bypass": core.bypass.cycles,
+            "bypass_back": core.bypass.back_cycles,
             "masks_are_few": int(core.mask_registers > 0),
             "retire_delay": core.retire_delay,
             "load_room": core.load_queue,

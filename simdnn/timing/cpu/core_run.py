@@ -43,7 +43,18 @@ SPACES = (  # arrays to write on, and what they have a number of their own for: 
     *((name, "node") for name in ("waits", "ready", "done", "first_issue", "unissued", "first_user", "longer")),
     *(
         (name, "node")
-        for name in ("first_bound", "next_work", "unit", "place", "pipes_of", "late", "unit_of", "parts", "source")
+        for name in (
+            "first_bound",
+            "next_work",
+            "unit",
+            "sent_to",
+            "place",
+            "pipes_of",
+            "late",
+            "unit_of",
+            "parts",
+            "source",
+        )
     ),
     *((name, "edge") for name in ("edge_next", "edge_user", "edge_gain")),
     *((name, "uop") for name in ("bound_next", "bound_port")),

@@ -35,6 +35,9 @@ class CoreState(Banks):
     places_matter: int  # whether more loads than that may be looked at in a cycle
     load_port: Ints  # by pipe
     is_load_port: Ints  # by port
+    bypass: int  # cycles that an operation takes longer whose operand comes from another kind of unit
+    bypass_back: int  # from the second to the first unit for 512 bits
+    is_bypassed: Ints  # by port: whether that is so of operations of one cycle there
     is_result_port: Ints  # by port: whether it yields one result a cycle
     store_queue: int
     retire_delay: int  # cycles from a result to its retirement at least
@@ -61,6 +64,11 @@ class CoreState(Banks):
     from_other_unit: Floats  # cycles that an operand takes longer from the first to the second unit for wide operations
     on_other_unit: Floats  # cycles that it takes longer on the second one, below 0: on the first
     late_result: Floats  # cycles that a result comes later to operations without such results
+    flags: Ints  # that it reads, the last of the registers read
+    late_flags: Ints  # whether those that it sets are read late in its dispatch group
+    yields: Ints  # kinds of its result, as bits
+    hindered: Ints  # kinds of operands behind which it takes longer, as bits
+    bypass_wide: Ints  # whether that goes by the units for 512 bits
     mnemonic: Ints
     first_uop: Ints
     uops: Ints

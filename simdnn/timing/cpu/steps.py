@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from isa_models.instruction import TILE_ROWS, instruction
-from isa_models.machines.core_record import LoadWidth, StoreWidth
+from isa_models.machines.core_record import LoadWidth, StoreWidth, is_among
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.instruction_row import InstructionTiming
 
@@ -23,6 +23,7 @@ _OF_ALL_NUMBERS = {  # sums and products of one number, and of all
     for kind in "sdh"
 }
 _NOT_OF_VEX = frozenset(f"{kind}mm{number}" for kind in "xyz" for number in range(16, 32))  # that take an EVEX prefix
+FLAG = "%"  # begins the name of a group of flags among registers
 OWN_WAY, THIRD, STORED = range(3)  # what an operation reads by the way that third operands and stores' data share
 
 
@@ -97,6 +98,11 @@ class CoreOp:
     from_other_unit: float  # cycles that an operand takes longer from the first to the second unit for wide operations
     on_other_unit: float  # cycles that it takes longer on the second one, below 0: on the first
     late_result: float  # cycles that its result comes later to operations without such results
+    flags: int  # that it reads, the last of `reads`
+    late_flags: bool  # whether those that it sets are read late in its dispatch group
+    yields: int  # kinds of its result, as bits
+    hindered: int  # kinds of operands behind which it takes longer, as bits
+    bypass_wide: bool  # where that goes by the units for 512 bits
     masks: int  # mask registers that it takes until it retires
     split: int  # of one fused that goes into the core as two: its group has fewer ops before it; 0: it is one
 
@@ -200,7 +206,8 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
     kind = _kind(machine, step.mnemonic, step.form, jump, wide, tiles)
     row, full = kind.row, kind.full
     constant = step.form.rpartition(",")[2].startswith("i")  # sub rax, 8 is no zero idiom
-    same = len(set(step.reads)) == 1 and len(step.writes) == 1 and not constant
+    results = [register for register in step.writes if register[0] != FLAG]
+    same = len(set(step.reads)) == 1 and len(results) == 1 and not constant
     zero = same and step.mnemonic in core.zero_idioms and not row.load_bits
     ones = same and step.mnemonic in core.ones_idioms and not row.load_bits
     moves = step.reads[0] if row.eliminated and len(step.reads) == 1 else None
@@ -251,6 +258,11 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         from_other_unit=kind.from_other_unit if not nothing else 0.0,
         on_other_unit=kind.on_other_unit if not nothing else 0.0,
         late_result=kind.late_result if not nothing else 0.0,
+        flags=sum(register[0] == FLAG for register in step.reads) if core.late_flags else 0,
+        late_flags=kind.late_flags,
+        yields=kind.yields if not nothing else 0,
+        hindered=kind.hindered if not nothing else 0,
+        bypass_wide=wide and core.narrow_as_512,
         masks=int(row.mask),
         split=split,
     )
@@ -276,6 +288,9 @@ class _Kind:
     from_other_unit: float
     on_other_unit: float
     late_result: float
+    late_flags: bool
+    yields: int
+    hindered: int
 
 
 @lru_cache(maxsize=1 << 14)
@@ -309,4 +324,7 @@ def _kind(machine: Machine, mnemonic: str, form: str, jump: str, wide: bool, til
         core.other_unit.cycles_to(timed) if choices else 0.0,
         core.other_unit.cycles_on(timed) if choices else 0.0,
         core.late_results.cycles_of(timed) if choices else 0.0,
+        is_among(mnemonic + jump, core.late_flags),
+        core.bypass.yields(mnemonic) if choices else 0,
+        core.bypass.hinders(timed) if choices else 0,
     )
