@@ -169,8 +169,13 @@ def _keep_apart(loop: Loop, accesses: list[IterationAccess]) -> bool:
 
 
 def _rows(accesses: Sequence[IterationAccess], stride: int) -> set[int]:
-    """Steps of other loops beyond an iteration's stride: an iteration may take some columns of rows so far apart."""
-    return {abs(step) for access in accesses for _, step in access.index.terms if abs(step) > stride}
+    """Distances beyond an iteration's stride: an iteration may take some columns of rows so far apart. They are steps
+    of other loops, and the least between the first access and another.
+    """
+    first = min([access.index.const for access in accesses])
+    beyond = [far for access in accesses if (far := access.index.const - first) > stride]
+    steps = {abs(step) for access in accesses for _, step in access.index.terms if abs(step) > stride}
+    return steps | ({min(beyond)} if beyond else set())
 
 
 def _places_apart(loop: Loop, accesses: Sequence[IterationAccess], stride: int, row: int) -> bool:
