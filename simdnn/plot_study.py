@@ -33,6 +33,7 @@ from simdnn.plot.canvas import (
 )
 
 MOST_BARS = 60
+GREY = "#c4c4c4"  # of lines beyond those that have names
 HEAP = 4.0  # pixels within which points lie in one place
 MOST_CELLS = 20  # of a heat map that have their value written, along each side
 LONGEST_BESIDE = 24  # letters of a name in a legend beside the axes
@@ -135,7 +136,9 @@ def _name_heaps(ax: Axes, names: Sequence[tuple[str, str]], places: Sequence[tup
 def plot_space(frame: pd.DataFrame, axes: Sequence[str], measure: str, ax: Axes | None = None) -> Axes:
     """A measure over the axis with most numbers, a line for each combination of the others; bars without one.
 
-    Lines that lie on each other differ in the size of their marks: later ones are smaller.
+    Lines that lie on each other differ in the size of their marks: later ones are smaller. Of more than there are names
+    for, those that reach highest are named, and all others are grey. Lines that span more than a factor of a hundred
+    go by a logarithmic scale.
     """
     shown = _shown(frame, [measure], axes)
     numbers = [axis for axis in axes if _is_number(shown[axis])]
@@ -145,18 +148,38 @@ def plot_space(frame: pd.DataFrame, axes: Sequence[str], measure: str, ax: Axes 
     across = max(numbers, key=lambda axis: shown[axis].nunique())
     keys = []
     lines = list(_groups(shown, [axis for axis in axes if axis != across]))
+    lines, lower = _highest(lines, measure)
+    for _, part in lower:
+        part = part.sort_values(across)
+        ax.plot(part[across].astype(float), part[measure], color=GREY, linewidth=0.6, zorder=1)
     looks = zip(lines, colors(), cycle(STYLES), cycle(SYMBOLS), strict=False)
     for place, ((name, part), color, style, mark) in enumerate(looks):
         part = part.sort_values(across)
         size = max(9.0 - 1.5 * place, 3.0) if len(lines) <= MOST_NAMED else 3.0
         across_values = part[across].astype(float)
         keys += ax.plot(across_values, part[measure], style, marker=mark, markersize=size, color=color, label=name)
+    if lower:
+        keys.append(Line2D([], [], color=GREY, linewidth=0.6, label=f"{len(lower)} lower ones"))
     ax.set_xlabel(_unit(across), parse_math=False)
     ax.set_ylabel(_unit(measure))
-    ax.set_ylim(bottom=0)
+    tops = [part[measure].max() for _, part in (*lines, *lower)]
+    if 0 < 100 * min(tops) < max(tops) and (shown[measure] > 0).all():
+        ax.set_yscale("log")
+    else:
+        ax.set_ylim(bottom=0)
     ticks_at(ax, shown[across].astype(float))
     _keys(ax, [key for key in keys if key.get_label()])
     return ax
+
+
+def _highest(
+    lines: Sequence[tuple[str, pd.DataFrame]], measure: str
+) -> tuple[list[tuple[str, pd.DataFrame]], list[tuple[str, pd.DataFrame]]]:
+    """The lines that get a name, those that reach highest first, and all others; few ones stay in their order."""
+    if len(lines) <= MOST_NAMED:
+        return list(lines), []
+    high = sorted(lines, key=lambda line: -float(line[1][measure].max()))
+    return high[: MOST_NAMED - 1], high[MOST_NAMED - 1 :]
 
 
 def plot_heat(frame: pd.DataFrame, x: str, y: str, value: str, ax: Axes | None = None) -> Axes:

@@ -447,5 +447,16 @@ def test_pictures() -> None:
         plot_study.plot_space(frame.assign(gops=np.nan), ["m"], "gops")
 
 
+def test_of_many_lines_the_highest_have_names() -> None:
+    def drawn(power: int) -> Any:
+        rows = [{"m": m, "mode": f"way {n}", "gops": float(m * n**power)} for n in range(1, 41) for m in (1, 1000)]
+        return plot_study.plot_space(pd.DataFrame(rows), ["m", "mode"], "gops")
+
+    ax = drawn(1)
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert names == [*(f"way {n}" for n in range(40, 21, -1)), "21 lower ones"]
+    assert len(ax.get_lines()) == 40 and (ax.get_yscale(), drawn(2).get_yscale()) == ("linear", "log")
+
+
 def test_lost_outcomes_say_so() -> None:
     assert lost("why").failed and lost("why").row["refused"] == "failed: why"

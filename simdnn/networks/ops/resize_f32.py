@@ -67,6 +67,7 @@ def _places(node: Node, axis: ResizedAxis) -> Array:
         return i
     where = node.text("coordinate_transformation_mode", "half_pixel") if node.version >= 11 else "asymmetric"
     first, last = map(F32, axis.ends)
+    wide = i.astype(np.float64)  # np.float64 of a single element is a scalar in NumPy 2.3
     ways: dict[str, Callable[[], Any]] = {
         "asymmetric": lambda: i / scale,
         "half_pixel": lambda: (i + half) / scale - half,
@@ -79,7 +80,7 @@ def _places(node: Node, axis: ResizedAxis) -> Array:
             else np.full(1, 0.5 * np.float64(first + last) * np.float64(size - one))
         ),
         "half_pixel_symmetric": lambda: (
-            np.float64(size / F32(2) * (one - out / (scale * size))) + (np.float64(i) + 0.5) / np.float64(scale) - 0.5
+            np.float64(size / F32(2) * (one - out / (scale * size))) + (wide + 0.5) / np.float64(scale) - 0.5
         ),
     }
     need(where in ways, f"coordinate_transformation_mode={where!r} is not known")
