@@ -35,10 +35,12 @@ def left_to(p: MatmulProblem, params: Params, dims: int, shape: Sequence[int], r
     its GEMMs both do, "brgemm" or "gemm" where one does, else "reference". Sizes of `runtime` ("m", "n", "k", and "b"
     of a batch) the library learns at run time: without tiles brg_matmul takes none of those.
 
-    Raises `Unimplemented` for groups along a K that is such a size, which the library asks to be powers of two.
+    Raises `Unimplemented` for groups along a K that is such a size, which the library asks to be powers of two, and for
+    a common scale of 8 bits.
     """
     if runtime:
         _refuse_along_k(params, runtime)
+    _refuse_common_bytes(params)
     if dims == 2:
         shape = prod(shape[:-1]), shape[-1]
     known = [-1 if one in runtime else size for one, size in zip(("b" * (dims - 2)) + "mn", shape, strict=True)]
@@ -65,6 +67,14 @@ def _halved_scales(p: MatmulProblem, params: Params) -> bool:
 def _two_scales(params: Params) -> bool:
     """Whether the weights' scales by column meet one of the source: the product of both wants a place of known size."""
     return "src" in params.scales and "wei" in params.scales and not params.scales["wei"].common
+
+
+def _refuse_common_bytes(params: Params) -> None:
+    for argument, scale in params.scales.items():
+        if scale.common and scale.dtype in ("e8m0", "f8_e4m3"):
+            raise Unimplemented(
+                f"oneDNN refuses one {scale.dtype} scale of all of {argument}: f32, bf16, f16 and groups work"
+            )
 
 
 def _refuse_along_k(params: Params, runtime: str) -> None:

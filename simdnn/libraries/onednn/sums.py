@@ -282,11 +282,12 @@ def leaves_out(problem: Problem, name: str) -> str:
     channels, or its lines are, and then those of "rows" alone are left out.
     """
     p = problem
-    if not isinstance(p, ConvProblem) or not p.padded or p.turned or not fmt(p.wei).is_float:
+    if not isinstance(p, ConvProblem) or not p.padded or not fmt(p.wei).is_float:
         return ""
     if not name or is_on_tiles(name) or "gemm" in (family(name), family(instructions(name))):
         return ("planes" if in_lines(p) else "rows") if is_on_tiles(name) else ""
-    single = p.ic == p.groups and p.groups < p.oc and (p.src == "bf16" or p.src == "f32" and p.groups == 1)
+    one = p.ic == p.groups and p.groups < p.oc and p.src == p.wei
+    single = one and (p.src == "bf16" or p.src == "f32" and p.groups == 1)
     apart = p.src == "f32" and folds_columns(p)  # no padding is beside its columns
     wide = family(name) == "brg_conv_fwd" and instructions(name).startswith(("avx512", "avx10"))
     if apart or not single or not wide:

@@ -7,8 +7,9 @@ convolution in order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from math import prod
 from typing import Any
@@ -189,6 +190,10 @@ class TransposedSums:
             image = _laid(self.k, image[..., top : high.read - bottom, left : wide.read - right])
             options["padding"] = (top, left, bottom, right) if planes == 1 else (0, top, left, 0, bottom, right)
         found = self._convolution(image, kernel, groups, options)
+        if self.k.values and self.order not in ("reference", "tiles") and not np.isfinite(kernel).all():
+            again = partial(self._convolution, image, groups=groups, where=options)
+            copied = self.order == "strided" and self.out[2] % wide.stride > 0  # lines, with zeros around them
+            found = _left_out(found, kernel, (deep, high, wide), copied, again)
         shape = (n, deep.count, groups * oc, high.count, wide.count)
         if not self.k.values:
             return shadow((n, groups * oc, deep.count, *shape[3:]), found.dtype)
@@ -241,6 +246,30 @@ class TransposedSums:
         if kind == "f16":
             return f"conv:avx512_core_f16{'_taps' * depthwise}"
         return f"conv:avx512_core_bf16{'_emulated' * ('avx512_core_bf16' not in self.k.target.caps)}"
+
+
+def _left_out(
+    found: Array, kernel: Array, where: Sequence[AxisLine], copied: bool, run: Callable[[Array], Array]
+) -> Array:
+    """Sums without the taps beside the source, of a line only where that is not `copied`, which differ where weights
+    are infinite or NaN: outputs that see the source through the same taps come from a `run` in which such weights of
+    the others are zeros.
+    """
+    sees = [np.array([line.seen(tap) for tap in range(len(line.taps))]) for line in where]
+    sees[2] |= copied
+    kinds = [np.unique(one, axis=1, return_inverse=True) for one in sees]
+    shape = (-1, where[0].count, found.shape[1], where[1].count, where[2].count)
+    taps = kernel.reshape(*kernel.shape[:2], -1, *(len(line.taps) for line in where))
+    result = np.array(found).reshape(shape)
+    for deep, high, wide in product(*(range(one.shape[1]) for one, _ in kinds)):
+        seen = kinds[0][0][:, deep, None, None] & kinds[1][0][:, high, None] & kinds[2][0][:, wide]
+        hidden = ~np.isfinite(taps) & ~seen
+        if hidden.any():
+            other = run(np.where(hidden, kernel.dtype.type(0), taps).reshape(kernel.shape)).reshape(shape)
+            places = [np.flatnonzero(which == kind) for (_, which), kind in zip(kinds, (deep, high, wide), strict=True)]
+            at = np.ix_(np.arange(len(result)), places[0], np.arange(shape[2]), places[1], places[2])
+            result[at] = other[at]
+    return result.reshape(found.shape)
 
 
 @operator("TransposedSums", domain=OWN)
