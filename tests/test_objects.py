@@ -82,6 +82,7 @@ def samples() -> list[Any]:
         simdnn.convolution(np.ones((1, 4, 5, 5), "f4"), np.ones((4, 4, 3, 3), "f4"), machine="zen4"),
         simdnn.compare((U8, S8), "skx", "clx"),
         simdnn.softmax(F32, machine="zen4"),
+        simdnn.attention(F32[None], F32[None], F32[None], machine="zen4"),
         simdnn.quantize_dynamic(F32, machine="zen4"),
         simdnn.quantize_mx(F32, "f4_e2m1"),
         simdnn.compress_weights(WEI, "u4", group=16),
@@ -180,7 +181,7 @@ def test_one_module_writes_html_of_texts() -> None:
     root = Path(simdnn.__file__).parents[1]
     files = [path for name in objects.PACKAGES for path in (root / name).rglob("*.py")]
     own = {path.name for path in files if "def _repr_html_" in path.read_text(encoding="utf-8")}
-    assert own == {"display.py", "frames.py", "result.py", "tuned.py"}
+    assert own == {"attention.py", "display.py", "frames.py", "result.py", "tuned.py"}
 
 
 def test_a_result_without_a_cost_says_so() -> None:

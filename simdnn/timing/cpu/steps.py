@@ -12,6 +12,7 @@ from isa_models.instruction import TILE_ROWS, instruction
 from isa_models.machines.core_record import LoadWidth, StoreWidth, is_among
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.instruction_row import InstructionTiming
+from isa_models.records.display import Brief
 
 _NARROW = re.compile(r"\br(8|16|32)\b")
 _FUSED = [
@@ -64,8 +65,8 @@ class Step:
     crossing: int = 0  # rows in memory that lie in two lines each
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CoreOp:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class CoreOp(Brief):
     """A step as one core handles it: fused, renamed, its ports numbered. Equal steps have one, which is kept."""
 
     row: InstructionTiming
