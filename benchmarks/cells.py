@@ -98,6 +98,17 @@ _BESIDE_CONVOLUTIONS = (
     "1x96x7x128x1x1x0x1 2x192x40x512x1x1x0x1 4x128x7x1024x3x1x1x1 1x3x96x32x7x1x3x1 1x192x7x1024x3x2x1x1 "
     "1x3x96x24x3x2x1x1 1x197x26x77x3x1x1x1 1x1024x10x512x1x1x0x1 4x32x56x384x3x1x1x1 2x128x10x96x3x2x1x1"
 ).split()
+#: drawn by chance once more (`random.Random(20261201)`), and measured before the rules for tiles made since then
+_ANEW_MATMULS = (
+    "1320x2816x64 227x1139x1055 181x128x1664 4x1702x437 15x484x1165 176x256x512 1539x303x54 131x768x640 "
+    "3x3712x128 8x3072x832 5x3968x64 1x1664x256 15x896x2112 6x65x485 2266x256x256 8x256x7x1024 36x128x7x64 "
+    "5x128x3x64 2x128x1x1024"
+).split()
+_ANEW_CONVOLUTIONS = (
+    "1x3x160x32x3x2x1x1 1x69x41x127x3x1x1x1 1x64x40x64x1x1x0x1 1x96x14x128x1x1x0x1 1x128x10x384x5x1x2x1 "
+    "2x384x7x128x3x1x1x1 1x512x28x512x1x1x0x1 1x256x40x256x3x1x1x8 4x192x56x32x3x1x1x1 1x96x28x256x3x2x1x1 "
+    "2x128x20x384x3x2x1x1 1x192x10x64x3x1x1x1"
+).split()
 #: sets of products and convolutions
 SETS = {
     "first": (_MATMULS, _CONVOLUTIONS),
@@ -106,6 +117,7 @@ SETS = {
     "fresh": (_FRESH_MATMULS, _FRESH_CONVOLUTIONS),
     "drawn": (_DRAWN_MATMULS, _DRAWN_CONVOLUTIONS),
     "beside": (_BESIDE_MATMULS, _BESIDE_CONVOLUTIONS),
+    "anew": (_ANEW_MATMULS, _ANEW_CONVOLUTIONS),
 }
 
 

@@ -255,7 +255,11 @@ class Flows(Keeping):
             self.shown[at] += shown
             behind = of_tiles if level > 0 else min(of_tiles, every - of_tiles)  # loads wait behind stores
             self.stored[at] += self.exposed[level] * of_stored
-            self.tiled[at] += self.exposed_stored[level] * behind
+            wait = self.exposed_stored[level] * behind
+            if self.of_kind(level, demand, TILED_ASKED) > 0.0:  # lines come all the way at once, and the longest shows
+                self.tiled[at] = max(self.tiled[at], wait)
+            else:
+                self.tiled[at] += wait
 
     def cycles(self, level: int, demand: int) -> float:
         """The time that a level takes for the lines of a demand at its rates."""

@@ -66,15 +66,18 @@ class LevelTraffic:
     def bytes(self) -> int:
         return self.read_bytes + self.written_bytes
 
-    def taking(self, slower: tuple[Slower, ...], missed: Mapping[str, Lines], line: int) -> LevelTraffic:
+    def taking(
+        self, slower: tuple[Slower, ...], missed: Mapping[str, Lines], line: int, both_ways: bool
+    ) -> LevelTraffic:
         """The level beside tiles, where stored lines of some tensors take longer; `missed` are those of each. The
-        longer of its two ways counts.
+        longer of its two ways counts where it has them.
         """
         missing = Lines()
         more = sum((times - 1) * line * missed.get(name, missing).written for name, times in slower)
         loaded = (self.read_bytes - self.written_bytes) / self.load_bytes_per_cycle
         stored = (self.written_bytes + more) / self.store_bytes_per_cycle
-        return replace(self, slower=slower, both_ways=True, cycles=max(loaded, stored))
+        cycles = max(loaded, stored) if both_ways else loaded + stored
+        return replace(self, slower=slower, both_ways=both_ways, cycles=cycles)
 
     def __mul__(self, times: float) -> LevelTraffic:
         read, written = round(self.read_bytes * times), round(self.written_bytes * times)
@@ -131,11 +134,12 @@ def transfers(
         outer = outer.beside(ghz)
         rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle
         tiled = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed)
-        behind = outer.exposed_to_tiles if inner is machine.caches[0] else outer.exposed
+        behind = outer.exposed_to_tiles if place == 0 else outer.exposed
         exposed = tiled, outer.exposed, outer.exposed_fetched, outer.exposed_walked, behind
         found, slower = fetched.missed[place], rows.slower(outer) if rows else ()
         level = _level(outer.name, found, inner.line_bytes, rates, machine.confidence_of(*keys), exposed)
-        levels.append(level.taking(slower, fetched.missed_of(place), inner.line_bytes) if slower else level)
+        missed = fetched.missed_of(place) if slower else {}
+        levels.append(level.taking(slower, missed, inner.line_bytes, place == 0) if slower else level)
     last = machine.caches[-1]
     per_cycle = machine.dram.gb_s_core / ghz
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")

@@ -6,6 +6,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,21 @@ _WINDOW = 256  # stored lines that meet each other in a cache's sets
 
 Slower = tuple[str, float]  # a tensor, and how many times as long its stores take
 _Loops = tuple[tuple[str, int], ...]
+
+
+class _Stores(NamedTuple):
+    """Stores to a tensor in one turn of the loops around them, which move them alike: tiles wherever they stand in it,
+    others in a row.
+    """
+
+    tensor: str
+    terms: tuple[tuple[str, int], ...]
+    stride: int
+    rows: int
+    bits: int
+    loops: _Loops
+    times: int
+    place: int
 
 
 class TileRows:
@@ -66,15 +82,19 @@ class TileRows:
         """The first cache's sets that `_WINDOW` lines in a row of each stored tensor go to, by bytes in the mean."""
         first, units = self.machine.caches[0], units_of(self.program)
         sets = min(_PAGE, first.size_bytes // max(1, first.ways)) // first.line_bytes
-        found = defaultdict[str, list[tuple[int, int]]](list)
+        together = defaultdict[_Stores, list[int]](list)
         for ops, loops, times in _within(self.program.parts):
             for memory, stores, _, constants, _ in ops.alike:
                 if stores:
-                    unit, terms = units[memory.tensor], dict(memory.index.terms)
-                    moves = tuple([(terms[var] * unit, extent) for var, extent in reversed(loops) if terms.get(var)])
-                    starts = tuple([constant * unit for constant in constants])
-                    met = _met(starts, (memory.stride * unit, memory.rows), moves, (sets, first.line_bytes))
-                    found[memory.tensor].append((times * memory.bits * len(constants), met))
+                    row, place = (memory.stride, memory.rows, memory.bits), 0 if memory.rows > 1 else id(ops)
+                    together[_Stores(memory.tensor, memory.index.terms, *row, loops, times, place)] += constants
+        found = defaultdict[str, list[tuple[int, int]]](list)
+        for of, constants in together.items():
+            unit, terms = units[of.tensor], dict(of.terms)
+            moves = tuple([(terms[var] * unit, extent) for var, extent in reversed(of.loops) if terms.get(var)])
+            starts = tuple([constant * unit for constant in constants])
+            met = _met(starts, (of.stride * unit, of.rows), moves, (sets, first.line_bytes))
+            found[of.tensor].append((of.times * of.bits * len(constants), met))
         return {name: sum(x * y for x, y in rows) / sum(x for x, _ in rows) for name, rows in found.items()}
 
 

@@ -92,6 +92,18 @@ def test_blocks_over_compressed_weights(m: int, k: int, rows: int, apart: tuple[
     assert sum(stored) == m * 544 // 16
 
 
+def test_compressed_weights_are_brought_into_order_anew_for_every_256_rows() -> None:
+    attr = simdnn.Attr(fpmath="bf16", apply_to_int=True)
+    how: dict[str, Any] = {"isa": "avx512_core_amx", "machine": "gnr", "dispatch": "onednn", "attr": attr}
+    counts = []
+    for m in (200, 256, 512, 600):
+        kernel = simdnn.estimate("matmul", m=m, k=256, n=192, dt="bf16:s8:f32", **how).kernel
+        assert kernel and kernel.timed
+        stores = [(op, times) for op, times in kernel.timed.ops() if op.memory is not None and op.memory is op.dst]
+        counts.append(sum(times for op, times in stores if not op.definition.tile and op.memory.tensor != "dst"))
+    assert counts[0] > 0 and counts == [counts[0], counts[0], 2 * counts[0], 3 * counts[0]]
+
+
 def test_what_is_timed_of_lines_on_tiles_convolves() -> None:
     """Rows between two lines are computed, too: two of each ten here."""
     rng = np.random.default_rng(1)
@@ -101,10 +113,48 @@ def test_what_is_timed_of_lines_on_tiles_convolves() -> None:
     )
     problem = ConvProblem(1, 70, 8, 8, 40, 3, 3, "u8", "s8", Epilogue("s32"), padding=(1,) * 4, tiles="onednn")
     options = cut_for_tiles(TILED_U8, "avx512_core_amx", problem)
-    assert goes_on(problem) and not goes_on(replace(problem, strides=(2, 2)))
+    assert goes_on(problem) and not goes_on(replace(problem, padding=(3,) * 4))
     gemm = in_lines("t", problem, unit_of("avx512_core_amx"), TILED_U8, "", options)
     inputs = gemm.product.inputs(gemm.program, gemm.weights.arrays)
     found = numerics.run(gemm.program, inputs(src, wei, {}))["dst"].reshape(78, 40)
     expected = simdnn.convolution(src, wei, padding=1, machine="spr").output[0]
     for line in range(8):
         assert (found[10 * line : 10 * line + 8] == expected[:, line].T).all()
+
+
+@pytest.mark.parametrize("wide", [12, 40])
+def test_what_is_timed_of_strides_on_tiles_convolves(wide: int) -> None:
+    """A line of outputs is one tile, of which a block has two, or several."""
+    rng = np.random.default_rng(wide)
+    src = rng.integers(0, 99, (2, 70, 7, wide)).astype(np.uint8)
+    wei = rng.integers(-99, 99, (40, 70, 3, 3)).astype(np.int8)
+    problem = ConvProblem(2, 70, 7, wide, 40, 3, 3, "u8", "s8", Epilogue("s32"), (2, 2), (1,) * 4, tiles="onednn")
+    options = cut_for_tiles(TILED_U8, "avx512_core_amx", problem)
+    gemm = in_lines("t", problem, unit_of("avx512_core_amx"), TILED_U8, "", options)
+    assert gemm.blocks.lines == (2 if wide == 12 else 1)
+    inputs = gemm.product.inputs(gemm.program, gemm.weights.arrays)
+    found = numerics.run(gemm.program, inputs(src, wei, {}))["dst"].reshape(2, 4, wide // 2, 40)
+    expected = simdnn.convolution(src, wei, strides=2, padding=1, machine="spr").output
+    assert (found == expected.transpose(0, 2, 3, 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("mb", "ic", "size", "oc", "loads", "past"),
+    [(1, 32, 56, 128, 1568, 0), (2, 192, 40, 512, 19200, 0), (1, 128, 56, 384, 9408, 0)]
+    + [(1, 1024, 14, 256, 3584, 1792), (1, 512, 28, 128, 3920, 784)],
+)
+def test_one_tap_loads_tiles_as_often_as_in_the_librarys_code(
+    mb: int, ic: int, size: int, oc: int, loads: int, past: int
+) -> None:
+    """Calls by the loads in the code that it makes for bytes; of 512 channels that has those of the last call alone
+    past the first cache, and the clock here all of the source.
+    """
+    how: dict[str, Any] = {"isa": "avx512_core_amx", "machine": "gnr", "dispatch": "onednn"}
+    image = {"mb": mb, "ic": ic, "ih": size, "iw": size, "oc": oc, "kh": 1, "kw": 1}
+    kernel = simdnn.estimate("convolution", **image, dt="u8:s8:s32", **how).kernel
+    assert kernel and kernel.timed
+    counted = Counter[str]()
+    for op, times in kernel.timed.ops():
+        counted[op.instruction] += times
+    assert counted["tileloadd"] + counted["tileloaddt1"] == loads
+    assert counted["tileloaddt1"] == past

@@ -22,6 +22,7 @@ from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.common.sums import Options, TileBlocks
 from simdnn.kernels.x86.amx import AmxTiles, tiled, tiled_gemm
 from simdnn.kernels.x86.code import Unit
+from simdnn.kernels.x86.decompress import PanelWeights
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.gemm import Gemm
 from simdnn.kernels.x86.library_weights import LibraryWeights
@@ -46,10 +47,32 @@ def in_blocks(name: str, problem: MatmulProblem, unit: Unit, dot: Dot, accumulat
 def decompressed(
     name: str, problem: MatmulProblem, unit: Unit, dot: Dot, accumulation: str, options: Options, blocks: TileBlocks
 ) -> Program:
-    """The program of a matmul that makes floats of a panel's weights before its blocks of rows."""
+    """The program of a matmul that makes floats of a panel's weights before its blocks of rows, and once more for the
+    next rows.
+    """
     made = replace(options, line_by_line=True, ahead=True, blocks=blocks, apart=blocks.apart)
     tiles = TwoPanels if blocks.rows > _ROWS else AmxTiles
-    return tiled(Product(name, problem, unit, dot, made), accumulation, tiles, LibraryWeights).program
+    gemm = tiled(Product(name, problem, unit, dot, made), accumulation, tiles, LibraryWeights)
+    if blocks.block_rows >= problem.m:
+        return gemm.program
+    return gemm.program_of(_panels_anew(gemm, blocks.block_rows), gemm.tensors())
+
+
+def _panels_anew(gemm: Gemm, together: int) -> Code:
+    """The nest of some rows after the others; the last block of each begins as far ahead as makes it whole."""
+    weights, high = gemm.weights, gemm.blocks.highest
+    assert isinstance(weights, PanelWeights)
+    code: Code = []
+    for times, begin, rows in pieces("mc", gemm.product.rows, together):
+        inner: Code = []
+        for turns, some, panel in weights.at_once():
+            body = weights.expand(panel, high)
+            body = loop("j", some, body) if some > 1 else body
+            for first, count in ((0, rows // high), (rows - high, int(rows % high > 0))):
+                body += gemm.nest(begin + first, high, count, some, panel, parallel=False) if count else []
+            inner += loop("panel", turns, body)
+        code += loop("mc", times, inner, parallel=True)
+    return code
 
 
 @dataclass(frozen=True, eq=False)

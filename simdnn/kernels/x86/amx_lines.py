@@ -1,21 +1,31 @@
 """A convolution on AMX tiles as a library goes through it, for the clock alone: `amx.py` has the bits.
 
 oneDNN goes on from a line of outputs to the next (`is_os_blocking`, `use_M_mask` in jit_brgemm_conv_utils.cpp):
-rows are neighbours in the copied image, and those that lie between two lines are computed and left out. Sums go to a
+rows are neighbours in the copied image, and those that lie between two lines are computed and left out. With strides
+these are more than a tile has, so each line has tiles of its own, and where that is one a block has two. Sums go to a
 buffer, and from there to the destination. Here they go to a destination that has the rows between, too. Windows of few
 channels it copies some lines at a time, into a buffer of the thread (`maybe_conv_inp` in brgemm_convolution.cpp).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from isa_models.formats import fmt
+from isa_models.instruction import TILE_ROWS
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import Options
-from simdnn.kernels.x86.amx import tiled
-from simdnn.kernels.x86.amx_pixels import BufferedTiles, ChannelsInPlace, FewChannels, few_channels, panels_first
+from simdnn.kernels.x86.amx import AmxTiles, tiled
+from simdnn.kernels.x86.amx_blocks import TwoPanels
+from simdnn.kernels.x86.amx_pixels import (
+    BufferedTiles,
+    ChannelsInPlace,
+    FewChannels,
+    ShortRows,
+    few_channels,
+    panels_first,
+)
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.gemm import Gemm
@@ -26,6 +36,11 @@ from simdnn.program.records import Program
 _MOST = 256  # rows of a call
 _FIRST_LEVEL = 48 * 1024
 _BLOCK = 32  # rows and columns of sums at a time
+
+
+@dataclass(frozen=True, eq=False)
+class ShortTwoPanels(TwoPanels, ShortRows):
+    """Blocks of two tiles by two in panels of more, of short rows."""
 
 
 class LinesAtOnce(Product):
@@ -46,21 +61,22 @@ class LinesAtOnce(Product):
 
 
 def goes_on(p: ConvProblem) -> bool:
-    """Whether tiles of a convolution go from a line to the next here: with strides of 1, and of kernels that no padding
-    reaches over; those with strides, and channels made of taps, stay line by line.
+    """Whether tiles of a convolution go from a line to the next: of kernels that no padding reaches over. Dilated ones,
+    planes, and channels made of taps, stay line by line here.
     """
     fits = all(before < k for before, k in zip(p.padding, (p.kh, p.kw) * 2, strict=True))
-    plain = p.strides == (1, 1) == p.dilation and p.depth is None
-    return plain and fits and p.kh * p.kw > 1
+    return p.dilation == (1, 1) and p.depth is None and fits and p.kh * p.kw > 1
 
 
 def in_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Gemm:
     """Such a convolution. Weights come past the first cache where that does not hold what a block of sums takes."""
     size, ic = fmt(problem.src).bits // 8, problem.ic // problem.groups
     moved = size * _BLOCK * ic * problem.kh * (1 + problem.kw) + 4 * _BLOCK * _BLOCK
-    product = LinesAtOnce(
-        name, problem, unit, dot, replace(options, apart=("wei",) * (moved > _FIRST_LEVEL), ahead=True)
-    )
+    options = replace(options, apart=("wei",) * (moved > _FIRST_LEVEL), ahead=True)
+    if problem.strides == (1, 1):
+        product: Product = LinesAtOnce(name, problem, unit, dot, options)
+    else:
+        product = Product(name, problem, unit, dot, replace(options, line_by_line=problem.ow > TILE_ROWS))
     return panels_first(tiled(product, accumulation, BufferedTiles))
 
 
@@ -69,12 +85,27 @@ def as_library(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulati
     options = replace(options, line_by_line=True)
     if options.order.fold in ("row", "window") and options.order.together <= 1 and not problem.depth:
         return few_channels(FewChannels(name, problem, unit, dot, options), accumulation)
-    if not options.order.fold and in_place(problem, dot):
-        return few_channels(ChannelsInPlace(name, problem, unit, dot, options), accumulation)
     if not options.order.fold and goes_on(problem):
         return in_lines(name, problem, unit, dot, accumulation, options).program
-    ahead = problem.kh * problem.kw == 1  # a library asks for lines of its outputs
-    return tiled(Product(name, problem, unit, dot, replace(options, ahead=ahead)), accumulation).program
+    if not options.order.fold and problem.kh * problem.kw == 1:
+        return pointwise(name, problem, unit, dot, accumulation, options).program
+    return tiled(Product(name, problem, unit, dot, options), accumulation).program
+
+
+def pointwise(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Gemm:
+    """A convolution of one tap. The pixels of a call meet all panels, of a wide one two tiles at a time; lines of
+    outputs are asked for.
+    """
+    options, blocks = replace(options, ahead=True), options.blocks
+    short = in_place(problem, dot)
+    product = (ChannelsInPlace if short else Product)(name, problem, unit, dot, options)
+    wide = blocks and blocks.rows > TILE_ROWS and blocks.columns > _BLOCK
+    tiles = (ShortTwoPanels if short else TwoPanels) if wide else ShortRows if short else AmxTiles
+    gemm = tiled(product, accumulation, tiles)
+    if not blocks:
+        return gemm
+    size = fmt(product.reading.source.read).bits // 8
+    return replace(gemm, blocks=replace(gemm.blocks, second_level=blocks.block_rows * product.reading.column * size))
 
 
 def in_place(p: ConvProblem, dot: Dot) -> bool:

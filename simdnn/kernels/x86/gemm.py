@@ -227,7 +227,9 @@ class Gemm:
             *self.tiles.tensors([panel for _, panel in self.weights.panels()]),
         ]
 
-    def nest(self, first: int, height: int, count: int, panels: int, panel: Panel, parallel: bool = True) -> Code:
+    def nest(
+        self, first: int | Affine, height: int, count: int, panels: int, panel: Panel, parallel: bool = True
+    ) -> Code:
         """All tiles of one height over one kind of panel."""
         loops, body = self.block(first, height, count, panel)
         return nest([*loops, ("j", panels)], body, parallel)

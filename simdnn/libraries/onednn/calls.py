@@ -28,7 +28,7 @@ from simdnn.libraries.onednn.blocking import (
     words_tile,
 )
 from simdnn.libraries.onednn.sums import by_older_kernel
-from simdnn.libraries.onednn.tile_blocks import tile_blocks
+from simdnn.libraries.onednn.tile_blocks import PIXELS, tile_blocks
 from simdnn.libraries.onednn.tile_lines import columns_of, lines_at_once
 
 EXECUTION = 1100.0  # cycles: arguments, scratchpad, threads asked for, and back, with one call of a kernel
@@ -90,7 +90,7 @@ def around(problem: Problem, row: str, machine: Machine, threads: int = 1) -> fl
         return EXECUTION
     if isinstance(problem, ConvProblem):
         calls = LINE * _lines(problem, row) + KERNEL * _lines_of_words(problem, row)
-        return EXECUTION + (calls + KERNEL_ON_TILES * _blocks_on_tiles(problem, row)) / threads
+        return EXECUTION + (calls + KERNEL_ON_TILES * max(0, _blocks_on_tiles(problem, row) - 1)) / threads
     blocks = tile_blocks(problem) if row in ON_TILES else None
     kernel = KERNEL_ON_TILES if blocks else KERNEL if problem.m > 2 else KERNEL_OF_TWO_ROWS
     count = _calls_on_tiles(problem, blocks) if blocks else _calls(problem)
@@ -146,9 +146,11 @@ def _lines(p: ConvProblem, row: str) -> int:
 
 
 def _blocks_on_tiles(p: ConvProblem, row: str) -> int:
-    """Blocks of lines of outputs, and of columns, that a kernel of several taps on tiles is called for."""
-    if row not in CONVOLUTIONS_ON_TILES or p.kh * p.kw == 1:
+    """Blocks of lines of outputs, or of pixels, by columns that a kernel of a convolution on tiles is called for."""
+    if row not in CONVOLUTIONS_ON_TILES:
         return 0
+    if p.kh * p.kw == 1:
+        return p.mb * p.groups * -(-p.oh * p.ow // PIXELS) * -(-(p.oc // p.groups) // _COLUMNS)
     return p.mb * p.od * p.groups * -(-p.oh // lines_at_once(p)) * -(-(p.oc // p.groups) // columns_of(p))
 
 

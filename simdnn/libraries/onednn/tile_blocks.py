@@ -1,18 +1,22 @@
-"""Blocks of oneDNN 3.13's matmuls on AMX tiles, on one thread, as its estimate (`tile_cuts`) has them.
+"""Blocks of oneDNN 3.13's matmuls on AMX tiles, on one thread, as its estimate (`tile_cuts`) has them, and of its
+convolutions of one tap.
 
-Compared with its code (`ONEDNN_JIT_DUMP=1`) for 11 shapes, and for 9 with compressed weights.
+Compared with its code (`ONEDNN_JIT_DUMP=1`) for 11 shapes, for 9 with compressed weights, and for 6 convolutions.
 """
 
 from __future__ import annotations
 
-from simdnn.kernels.common.problems import MatmulProblem
+from isa_models.formats import fmt
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem
 from simdnn.kernels.common.sums import TileBlocks
-from simdnn.libraries.onednn.caches import FIRST_LEVEL
-from simdnn.libraries.onednn.tile_cuts import BlocksEstimate, estimate_of, instructions
+from simdnn.libraries.onednn.caches import FIRST_LEVEL, SECOND
+from simdnn.libraries.onednn.tile_cuts import BlocksEstimate, compressed_rows, estimate_of, instructions
 
 _FEW = 32  # rows or columns that a block has at most
 _TILE, _CALL = 16, 64  # rows of a tile, rows and columns of a call where weights are compressed
 _FLOAT = 2  # bytes
+PIXELS = 251  # of a call of a convolution of one tap, at most: outputs of a thousand bytes, one by one
+_FEW_PIXELS = 400  # that meet a panel all at once
 
 
 def tile_blocks(p: MatmulProblem) -> TileBlocks | None:
@@ -39,14 +43,36 @@ def _blocks(p: MatmulProblem, e: BlocksEstimate) -> TileBlocks | None:
 
 
 def compressed_blocks(p: MatmulProblem) -> TileBlocks:
-    """The blocks of a matmul whose weights it decompresses, 64 columns at a time.
+    """The blocks of a matmul whose weights it decompresses, 64 columns at a time, for up to 256 rows, and once more for
+    the next rows.
 
     They are two tiles by two, or a tile of rows by four of columns: for few rows, and where the first cache holds four
     tiles' columns but not six (`brgemm_blocking_tmm` in its brgemm_utils.cpp). Weights that its code loads past that
     cache come as others here (docs/validation/amx.md).
     """
-    row = _FLOAT * p.k
-    least, most = (FIRST_LEVEL - 4096) // 96, (FIRST_LEVEL - 4096) // 64
-    if p.m > _FEW and p.n >= _CALL and least <= row < most:
-        return TileBlocks(_TILE, _CALL, p.m, p.n, p.k, 1, False, ("src",))
-    return TileBlocks(min(p.m, _FEW), _CALL, p.m, p.n, p.k, 1, False, ())
+    rows = compressed_rows(p)
+    if p.m > _FEW and p.n >= _CALL and _is_held(_FLOAT * p.k):
+        return TileBlocks(_TILE, _CALL, rows, p.n, p.k, 1, False, ("src",))
+    return TileBlocks(min(p.m, _FEW), _CALL, rows, p.n, p.k, 1, False, ())
+
+
+def _is_held(row: int) -> bool:
+    """Whether the first cache holds such rows of K, in bytes, for four tiles, but not for six."""
+    return (FIRST_LEVEL - 4096) // 96 <= row < (FIRST_LEVEL - 4096) // 64
+
+
+def pointwise_blocks(p: ConvProblem) -> TileBlocks | None:
+    """The blocks of a convolution of one tap whose pixels are a row: some pixels meet all panels of columns before the
+    next pixels do, unless they are few or weights are many (`init_1x1_conf` and `calc_blocks_1x1` in its
+    jit_brgemm_conv_utils.cpp). None where a tile has all rows.
+    """
+    pixels, oc = p.oh * p.ow, p.oc // p.groups
+    row = fmt(p.src).bits // 8 * p.ic // p.groups
+    if p.kh * p.kw > 1 or p.strides != (1, 1) or any(p.padding) or p.depth or p.groups > 1 or p.mb * pixels <= _FEW:
+        return None
+    wide = _CALL if oc % _CALL == 0 else _FEW
+    low = wide == _CALL and pixels > _FEW and _is_held(row)
+    moved = row * (_FEW + wide) + 4 * _FEW * wide
+    apart = ("src",) if low else ("wei",) if moved >= FIRST_LEVEL else ()
+    across = (p.mb > 1 or pixels >= _FEW_PIXELS) and row * oc <= SECOND * 3 // 4
+    return TileBlocks(_TILE if low else _FEW, wide, PIXELS if across else p.mb * pixels, oc, p.ic, 1, across, apart)

@@ -19,7 +19,7 @@ from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.postops import PostOp
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.libraries.onednn.caches import FIRST_BESIDE_TILES, SECOND, SECOND_LEVEL
-from simdnn.libraries.onednn.tile_cuts_compressed import Compressed, ProductSizes, chain_of
+from simdnn.libraries.onednn.tile_cuts_compressed import Compressed, ProductSizes, chain_of, rows_together
 
 _WAYS, _PAGE = 16, 4096
 _WORD = 4  # bytes of a sum
@@ -90,10 +90,18 @@ def _reads_on(p: MatmulProblem, scale: Param | None, point: Param | None) -> boo
 
 def compressed_chain(p: MatmulProblem) -> int:
     """Products after which a sum over compressed weights starts anew; 0: none."""
+    return chain_of(_compressed(p)) if p.decompression and p.tiles else 0
+
+
+def compressed_rows(p: MatmulProblem) -> int:
+    """Rows for which compressed weights are brought into order, once again for the next ones."""
+    return rows_together(_compressed(p))
+
+
+def _compressed(p: MatmulProblem) -> Compressed:
     d, e = p.decompression, estimate_of(p, 0)
-    if not d or not p.tiles:
-        return 0
-    return chain_of(Compressed(e.m, e.k, e.n, e.out, e.tag, e.products, _reads_on(p, d.scale, d.zero_point)))
+    read_on = d is not None and _reads_on(p, d.scale, d.zero_point)
+    return Compressed(e.m, e.k, e.n, e.out, e.tag, e.products, read_on)
 
 
 def is_unsure(p: MatmulProblem) -> bool:

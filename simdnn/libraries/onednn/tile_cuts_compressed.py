@@ -38,13 +38,22 @@ class Compressed(ProductSizes):
     read_on: bool
 
 
-@cache
 def chain_of(p: Compressed) -> int:
     """Products after which a sum starts anew; 0: none."""
     if p.k < _ROW or p.out == _SUM:
         return 0
-    best = max(_groups(p), key=lambda group: group.worth)  # of equals the first
-    return best.chain if best.chain < p.k else 0
+    chain = _best(p).chain
+    return chain if chain < p.k else 0
+
+
+def rows_together(p: Compressed) -> int:
+    """Rows that meet all columns before the next rows do."""
+    return _best(p).rows
+
+
+@cache
+def _best(p: Compressed) -> _Group:
+    return max(_groups(p), key=lambda group: group.worth)  # of equals the first
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from simdnn.libraries.onednn.order import (
     weights_stay_in_order,
 )
 from simdnn.libraries.onednn.refusals import refuse_raw, refuse_scaled_parts, refuse_sum_in_gemm
-from simdnn.libraries.onednn.tile_blocks import tile_blocks
+from simdnn.libraries.onednn.tile_blocks import pointwise_blocks, tile_blocks
 from simdnn.libraries.onednn.tile_cuts import TileCut, copy_is_small, cut_of, is_unsure
 from simdnn.libraries.onednn.tile_lines import lines_at_once
 from simdnn.libraries.onednn.tile_room import has_room
@@ -211,7 +211,9 @@ def cut_for_tiles(dot: DotProduct, isa: str, problem: Problem) -> Options:
         if problem.src == "f32" and problem.tiles:
             return rounded_options(problem)
         lines = lines_at_once(problem) if problem.tiles else 1
-        return Options(merged_scales=dot.acc == "s32", order=_order(problem), lines=lines)
+        blocks = pointwise_blocks(problem) if problem.tiles and problem.wei_tag == "any" else None
+        apart = blocks.apart if blocks else ()
+        return Options(merged_scales=dot.acc == "s32", order=_order(problem), lines=lines, blocks=blocks, apart=apart)
     d = problem.decompression
     own = problem.src in ("bf16", "f16") and problem.left_to != "gemm" and (not d or fmt(problem.wei).is_float)
     chain, even, _ = cut_of(problem) if own else TileCut(0, 0)
