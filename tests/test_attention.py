@@ -60,6 +60,35 @@ def test_heads_share_keys(machine: str, dtype: str) -> None:
     assert told.implementation == r.implementation
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_the_librarys_cost_is_that_of_the_run(batch: tuple[int, ...], causal: bool, dtype: str) -> None:
+    """Keys that are not seen, and one dimension more, choose no other kernel than sizes alone do."""
+    kind = {"f32": np.float32, "f16": np.float16}[dtype]
+    q, k, v = drawn(*batch, 4, 5, 16, dtype=kind), *(drawn(*batch, 2, 7, d, dtype=kind, seed=d) for d in (16, 12))
+    r = simdnn.attention(q, k, v, causal=causal, machine="spr", dispatch="onednn")
+    sizes: dict[str, Any] = {"heads": 4, "kv_heads": 2, "batch": sum(batch) or 1, "lq": 5, "lk": 7, "d": 16, "dv": 12}
+    told = simdnn.estimate("attention", **sizes, dt=dtype, causal=causal, machine="spr", dispatch="onednn")
+    assert told.cycles == r.cycles and told.implementation == r.implementation
+
+
+@pytest.mark.parametrize("logarithm", [False, True])
+def test_zeros_of_negative_sign_cost_no_more(logarithm: bool) -> None:
+    src = drawn(3, 70)
+    plain = simdnn.softmax(src, logarithm=logarithm, machine="spr", dispatch="onednn")
+    src[0, 0], src[1, 2] = -0.0, -np.inf
+    assert simdnn.softmax(src, logarithm=logarithm, machine="spr", dispatch="onednn").cycles == plain.cycles
+
+
+def test_a_page_of_a_result(tmp_path: Path) -> None:
+    r = simdnn.attention(drawn(2, 3, 8), drawn(2, 4, 8), drawn(2, 4, 8), machine="zen4")
+    text = simdnn.report(r, tmp_path / "attention.html").read_text()
+    assert "attention on zen4" in text and all(step in text for step in ("scores", "shares", "found"))
+    record = json.loads(r.to_json())
+    assert record["cycles"] == r.cycles and record["provenance"]["machine"] == "zen4" and len(record["steps"]) == 3
+
+
 def test_booleans_say_which_keys_are_seen() -> None:
     q, k, v = drawn(2, 6, 16), drawn(2, 7, 16, seed=1), drawn(2, 7, 24, seed=2)
     seen = np.random.default_rng(3).random((6, 7)) < 0.5
@@ -96,16 +125,29 @@ def test_a_result_is_kept_and_shown() -> None:
     assert frame["step"].tolist() == ["scores", "shares", "found"] and frame["share"].sum() == pytest.approx(1)
 
 
-Q = drawn(2, 3, 8)
+Q, ROWS_FIRST = drawn(2, 3, 8), drawn(1, 3, 2, 8)
 REFUSED: tuple[tuple[Callable[[], Any], str], ...] = (
     (lambda: simdnn.attention(Q[0], Q[0], Q[0], machine="zen4"), r"q=.*\(heads, rows, d\)"),
     (lambda: simdnn.attention(Q, Q.astype(np.float16), Q, machine="zen4"), "k of 3 dimensions and f16; 3 of f32"),
-    (lambda: simdnn.attention(Q, Q[:, :, :4], Q, machine="zen4"), "are needed"),
-    (lambda: simdnn.attention(Q, np.ones((3, 4, 8), "f4"), np.ones((3, 4, 8), "f4"), machine="zen4"), "heads % kv"),
+    (lambda: simdnn.attention(Q, Q[:, :, :4], Q, machine="zen4"), "q has d=8, k 4; .* are needed$"),
+    (lambda: simdnn.attention(Q, Q, Q[:, :2], machine="zen4"), "k and v differ in heads or keys"),
+    (lambda: simdnn.attention(Q[None], Q[None], Q[None][[0, 0]], machine="zen4"), "batches differ"),
+    (
+        lambda: simdnn.attention(ROWS_FIRST, ROWS_FIRST[:, :2, :1], ROWS_FIRST[:, :2, :1], machine="zen4"),
+        r"swapaxes\(1, 2\)",
+    ),
+    (lambda: simdnn.attention(Q, Q, Q, dst="s8", machine="zen4"), "dst 's8'"),
+    (
+        lambda: simdnn.attention(Q, np.ones((3, 4, 8), "f4"), np.ones((3, 4, 8), "f4"), machine="zen4"),
+        "2 heads are no multiple of 3 kv_heads",
+    ),
     (lambda: simdnn.attention(Q.astype(np.float64), Q, Q, machine="zen4"), "type of q 'f64'"),
-    (lambda: simdnn.attention(Q, Q, Q, mask=np.ones((3, 4), bool), machine="zen4"), r"\(3, 3\) of f32 or of booleans"),
+    (
+        lambda: simdnn.attention(Q, Q, Q, mask=np.ones((3, 4), bool), machine="zen4"),
+        r"\(3, 4\) of booleans; .* \(3, 3\) of f32",
+    ),
     (lambda: simdnn.attention(Q, Q, Q, mask=np.zeros((3, 3), bool), machine="zen4"), "query 0 sees no key"),
-    (lambda: simdnn.attention(Q, Q[:, :2], Q[:, :2], causal=True, machine="zen4"), "query 0 sees no key of 2"),
+    (lambda: simdnn.attention(Q, Q[:, :2], Q[:, :2], causal=True, machine="zen4"), r"3 queries and 2 keys; .*np\.tri"),
     (lambda: simdnn.attention(Q, Q, Q, causal=1, machine="zen4"), "causal=1; True or False"),  # type: ignore[arg-type]
     (lambda: simdnn.attention(Q, Q, Q, scale=float("nan"), machine="zen4"), "scale=nan; a finite number"),
     (lambda: simdnn.attention(Q, Q, Q, machine="zen4", dispatch="flash"), "dispatch of attention 'flash'"),

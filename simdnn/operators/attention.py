@@ -6,6 +6,8 @@ post-operations, a softmax to the queries' type, a matmul). A kernel that keeps 
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
@@ -27,22 +29,26 @@ from simdnn.primitives import Attr, Quant
 from simdnn.primitives.checks import flag, integer, keyword, keywords, one_of
 from simdnn.primitives.estimate import estimate as estimate_product
 from simdnn.primitives.matmul import matmul
-from simdnn.primitives.result import Estimate, Result
+from simdnn.primitives.result import Estimate, Result, plain
 from simdnn.primitives.run import Target
 
 TYPES = ("f32", "bf16", "f16")
 _SIZES = ("heads", "lq", "lk", "d")
 _ROWS = "an array (heads, rows, d) or (batch, heads, rows, d) is needed"
-_FITTING = (
-    "q (…, heads, queries, d), k (…, kv_heads, keys, d) and v (…, kv_heads, keys, dv) are needed, "
-    "and heads % kv_heads is to be 0"
+_FITTING = "q (…, heads, queries, d), k (…, kv_heads, keys, d) and v (…, kv_heads, keys, dv) are needed"
+_FEW_KEYS = (
+    "with causal the last query sees all keys, each before it a key less, and each needs one; "
+    "a mask np.tri(queries, keys, dtype=bool) counts from the first"
 )
 _OPTIONS = {"batch": 1, "kv_heads": None, "dv": None, "causal": False, "mask": False}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionEstimate(Alike):
-    """The cost of attention: `scores`, their softmax (`shares`) and what is `found` by it, one after another."""
+    """The cost of attention: `scores`, their softmax (`shares`) and what is `found` by it, one after another.
+
+    Each is an estimate, or a result, of its own, with `bound`, `traffic`, `causes` and the like.
+    """
 
     machine: Machine | GpuMachine
     scores: Estimate
@@ -68,6 +74,20 @@ class AttentionEstimate(Alike):
     @property
     def implementation(self) -> str:
         return " + ".join(dict.fromkeys(step.implementation for _, step in self.steps))
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """The sources of the numbers: machine and digest of its file, package version, what ran in each step."""
+        scores, shares, found = (dict(step.provenance) for _, step in self.steps)
+        ran = {"scores": scores.pop("program"), "shares": shares["nodes_sha256"], "found": found["program"]}
+        return scores | ran
+
+    def to_json(self) -> str:
+        """The totals, the rows of `to_frame` and `provenance`."""
+        names = ("implementation", "cycles", "seconds", "confidence", "provenance")
+        record = {"primitive": "attention", "machine": self.machine.name, "threads": self.shares.threads}
+        record |= {name: getattr(self, name) for name in names} | {"steps": self.to_frame().to_dict("records")}
+        return json.dumps(plain(record), allow_nan=False)
 
     def to_frame(self) -> pd.DataFrame:
         """A row a step: step, implementation, cycles, time_us, share, confidence."""
@@ -142,29 +162,32 @@ def attention(
     given = {"q": q, "k": k, "v": v}
     for name, array in given.items():
         if not isinstance(array, np.ndarray) or array.ndim not in (3, 4) or not array.size:
-            raise InvalidArgument(f"{name}={shortly(array)}; {_ROWS}")
+            raise InvalidArgument(f"{name}={_met(array)}; {_ROWS}")
     dtype = one_of("type of q", label(q.dtype), TYPES)
     for name in ("k", "v"):
         if label(given[name].dtype) != dtype or given[name].ndim != q.ndim:
             met = f"{name} of {given[name].ndim} dimensions and {label(given[name].dtype)}"
             raise InvalidArgument(f"{met}; {q.ndim} of {dtype} are needed, as q has")
-    *outside, heads, lines, size = q.shape
-    *around, groups, places, _ = k.shape
-    if v.shape[:-1] != k.shape[:-1] or k.shape[-1] != size or around != outside or heads % groups:
-        raise InvalidArgument(f"q, k and v of {q.shape}, {k.shape} and {v.shape}; {_FITTING}")
+    shapes = [array.shape for array in given.values()]
+    if unfit := _unfit(*shapes):
+        others = [(*outer, heads, rows, size) for *outer, rows, heads, size in shapes]
+        hint = "" if q.ndim == 3 or _unfit(*others) else "; the swapaxes(1, 2) of all three would fit"
+        raise InvalidArgument(f"q, k and v of {q.shape}, {k.shape} and {v.shape}: {unfit}; {_FITTING}{hint}")
+    heads, lines, size = q.shape[-3:]
+    groups, places, _ = k.shape[-3:]
     apart, together = _heads_of(target, heads // groups)
     added = _added(lines, places, flag("causal", causal), mask)
     if added is not None:
-        added = np.tile(added, (together, 1)).reshape((1,) * (q.ndim - 1) + (together * lines, places))
-    asked = _attr(_factor(size, scale), q.ndim + 1, added)
+        added = np.tile(added, (together, 1)).reshape(1, 1, together * lines, places)
+    asked, ending = _attr(_factor(size, scale), added), one_of("dst", dtype if dst is None else dst, TYPES)
     where: dict[str, Any] = {"machine": target.machine, "isa": isa, "threads": threads, "dispatch": dispatch}
     where["engine"] = engine
-    rows = q.reshape(*outside, groups, apart, together * lines, size)
-    keys, values = (np.expand_dims(array, -3) for array in (k, v))
+    rows = q.reshape(-1, apart, together * lines, size)
+    keys, values = (array.reshape(-1, 1, *array.shape[-2:]) for array in (k, v))
     tags = _tags(target)
     scores = matmul(rows, keys.swapaxes(-1, -2), dst="f32", attr=asked, wei_tag=tags[0], **where)
     shares = softmax(scores.output, -1, dst=dtype, **where)
-    found = matmul(shares.output, values, dst=dst or dtype, wei_tag=tags[1], **where)
+    found = matmul(shares.output, values, dst=ending, wei_tag=tags[1], **where)
     return AttentionResult(target.machine, scores, shares, found, q.shape[:-1])
 
 
@@ -186,18 +209,36 @@ def price(dt: str, shape: dict[str, Any], where: dict[str, Any]) -> AttentionEst
     target = _target(**where, engine="auto")
     causal, masked = (flag(name, asked[name]) for name in ("causal", "mask"))
     if causal and lines > places:
-        raise InvalidArgument(f"lq={lines}, lk={places} and causal; query 0 sees no key, each needs one")
+        raise InvalidArgument(f"lq={lines}, lk={places}; {_FEW_KEYS}")
     apart, together = _heads_of(target, heads // groups)
     rows, operands = together * lines, f"{dtype}:{dtype}"
-    shares = cost("softmax", f"f32:{dtype}", False, {"src": (batch, groups, apart, rows, places)}, where)
+    shares = cost("softmax", f"f32:{dtype}", False, {"src": (batch * groups, apart, rows, places)}, where)
     assert isinstance(shares, OperatorEstimate)
-    where = {**where, "src_batch": (batch, groups, apart), "wei_batch": (batch, groups, 1)}
-    added = Quant(None, mask=0b11000) if causal or masked else None  # of rows and keys
-    attr, tags = _attr(_factor(size, None), 5, added), _tags(target)
+    where = {**where, "src_batch": (batch * groups, apart), "wei_batch": (batch * groups, 1)}
+    added = Quant(None, mask=0b1100) if causal or masked else None  # of rows and keys
+    attr, tags = _attr(_factor(size, None), added), _tags(target)
     product = partial(estimate_product, "matmul", m=rows)
     scores = product(n=places, k=size, dt=f"{operands}:f32", attr=attr, wei_tag=tags[0], **where)
     found = product(n=sizes["dv"], k=places, dt=f"{operands}:{(ends or [dtype])[0]}", wei_tag=tags[1], **where)
     return AttentionEstimate(target.machine, scores, shares, found)
+
+
+def _met(value: object) -> str:
+    """A value that is no fitting array, in short."""
+    if not isinstance(value, np.ndarray):
+        return shortly(value)
+    return f"an array {value.shape} of {'booleans' if value.dtype == np.bool_ else label(value.dtype)}"
+
+
+def _unfit(q: Sequence[int], k: Sequence[int], v: Sequence[int]) -> str:
+    """Why three shapes of one rank do not go together; "" where they do."""
+    if q[:-3] != k[:-3] or k[:-3] != v[:-3]:
+        return "batches differ"
+    if k[-3:-1] != v[-3:-1]:
+        return "k and v differ in heads or keys"
+    if q[-1] != k[-1]:
+        return f"q has d={q[-1]}, k {k[-1]}"
+    return f"{q[-3]} heads are no multiple of {k[-3]} kv_heads" if q[-3] % k[-3] else ""
 
 
 def _target(machine: Where, isa: str | None, threads: int, engine: str, dispatch: str) -> Target:
@@ -227,10 +268,10 @@ def _factor(size: int, scale: float | None) -> np.float32:
     return np.float32(scale)
 
 
-def _attr(factor: np.float32, rank: int, added: Array | Quant | None) -> Attr:
+def _attr(factor: np.float32, added: Array | Quant | None) -> Attr:
     """The attributes of the product of scores: a factor, and a summand of each row and key."""
     summands = [] if added is None else [("add", added)]
-    return Attr(post_ops=[("mul", np.full((1,) * rank, factor)), *summands])
+    return Attr(post_ops=[("mul", np.full((1, 1, 1, 1), factor)), *summands])
 
 
 def _added(lines: int, places: int, causal: bool, mask: Array | None) -> Array | None:
@@ -241,8 +282,10 @@ def _added(lines: int, places: int, causal: bool, mask: Array | None) -> Array |
     if mask is not None:
         fits = isinstance(mask, np.ndarray) and mask.shape == total.shape and mask.dtype in (np.bool_, np.float32)
         if not fits:
-            raise InvalidArgument(f"mask={shortly(mask)}; an array {total.shape} of f32 or of booleans is needed")
+            raise InvalidArgument(f"mask={_met(mask)}; an array {total.shape} of f32 or of booleans is needed")
         total = np.where(mask, np.float32(0), np.float32(-np.inf)) if mask.dtype == np.bool_ else mask.copy()
+    if causal and lines > places:
+        raise InvalidArgument(f"{lines} queries and {places} keys; {_FEW_KEYS}")
     if causal:
         total[np.arange(places) > np.arange(lines)[:, None] + places - lines] = -np.inf
     if (blind := np.flatnonzero((total == -np.inf).all(1))).size:

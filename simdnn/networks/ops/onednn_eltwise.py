@@ -147,9 +147,13 @@ def softmax(k: Kernels, node: Node, x: Array) -> Array:
 
 def _softmax(k: Kernels, x: Array, axis: int, logarithm: int) -> Array:
     axes, lanes = [axis], k.words.lanes
-    top = k.reduce("max", x, axes)
-    if k.values and extremes.is_special(x):
-        top = _greatest(x, axis, lanes)
+    found = _greatest(x, axis, lanes) if k.values and extremes.is_special(x) else None
+    if found is not None and _is_one_a_line(found, axis, bool(logarithm)):
+        first = found.take([0], axis)  # a pass like any other, of a kernel with those behind it
+        top = k.reduce("max", x, axes, values=lambda: first)
+    else:
+        top = k.reduce("max", x, axes)
+        top = top if found is None else found
     powers = k.map(lambda v, t: exp(v - t), x, top, name="exp")
     total = k.reduce("sum", powers, axes, order="turns, rest first")
     if logarithm:
@@ -166,6 +170,12 @@ def _greatest(x: Array, axis: int, lanes: int) -> Array:
         return extremes.in_turns(x.reshape(-1, x.shape[axis]), lanes, -_LARGEST).reshape(x.shape)
     found = extremes.chained("max", extremes.lines_of(x, [axis]), -_LARGEST)
     return np.expand_dims(found.reshape([n for i, n in enumerate(x.shape) if i != axis]), axis)
+
+
+def _is_one_a_line(greatest: Array, axis: int, logarithm: bool) -> bool:
+    """Whether lanes agree on a line's greatest: no NaN, and no zero whose sign a logarithm may show."""
+    agree = bool((greatest == greatest.take([0], axis)).all())
+    return agree and not (logarithm and bool((greatest == 0).any()))
 
 
 @operator("LayerNormalization", domain=OWN)
