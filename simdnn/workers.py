@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -156,7 +157,7 @@ def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 def _processes(count: int, function: Callable[[Any], Any] | None = None) -> Iterator[ProcessPoolExecutor]:
     """Worker processes, which end with this one, also where it is killed or interrupted."""
     # spawn: forking a process that has threads (BLAS, engines) may leave their locks held
-    executor = ProcessPoolExecutor(count, get_context("spawn"), _begin, (function,))
+    executor = _Workers(count, get_context("spawn"), _begin, (function,))
     others = set(active_children())
     try:
         yield executor
@@ -168,6 +169,27 @@ def _processes(count: int, function: Callable[[Any], Any] | None = None) -> Iter
         executor.shutdown(cancel_futures=True)
 
 
+class _Workers(ProcessPoolExecutor):
+    """Processes that hear Ctrl-C once they have begun: before, it would print a traceback of what they import."""
+
+    def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
+        with _deaf():
+            return super().submit(fn, *args, **kwargs)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Ctrl-C waits, here and in processes that are started meanwhile, until each lets it through."""
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 _here: list[Any] = []  # what a worker process is for
 
 
@@ -175,6 +197,8 @@ def _begin(function: Callable[[Any], Any] | None) -> None:
     _here[:] = [function]
     collect_seldom()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -11,9 +11,11 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, NoReturn
+
+INTERRUPTED = "simdnn: interrupted"
 
 #: its name, its module here, and what the list of commands says of it
 COMMANDS = (
@@ -91,21 +93,44 @@ class _Version(argparse.Action):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command. Returns 0, 1 where something failed, 2 for wrong usage, 130 after Ctrl-C, 143 after SIGTERM."""
+    """Runs one command. Returns 0, 1 where something failed, 2 for wrong usage, 130 after Ctrl-C, 143 after SIGTERM.
+
+    An interrupt's arguments say what is kept of what was done.
+    """
     try:
         with _ending_in_order():
             return _main(argv)
     except BrokenPipeError:  # the reader of the output has seen enough
         _drop_output()
         return 0
-    except _Terminated:
-        return 128 + signal.SIGTERM
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as interrupt:
+        with suppress(OSError):  # who would read it may be gone, too
+            print("; ".join((INTERRUPTED, *map(str, interrupt.args))), file=sys.stderr)
+        return 128 + (signal.SIGTERM if isinstance(interrupt, _Terminated) else signal.SIGINT)
 
 
 class _Terminated(KeyboardInterrupt):
     """SIGTERM, which ends a command as Ctrl-C does: its workers are ended, too, and their semaphores given back."""
+
+
+@contextmanager
+def _ended_at_once() -> Iterator[None]:
+    """Ctrl-C ends the process while it loads NumPy, which prints a traceback of its own and raises `ImportError`."""
+    main_thread = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    if "numpy" in sys.modules or not main_thread or before is not signal.default_int_handler:
+        yield
+        return
+
+    def end(*_: object) -> NoReturn:
+        os.write(2, f"{INTERRUPTED}\n".encode())
+        os._exit(128 + signal.SIGINT)
+
+    signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
@@ -125,7 +150,8 @@ def _ending_in_order() -> Iterator[None]:
 
 def _main(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
-    parser = _parser(next((word for word in words if not word.startswith("-")), ""))
+    with _ended_at_once():
+        parser = _parser(next((word for word in words if not word.startswith("-")), ""))
     if any("\0" in word for word in words):
         parser.error("an argument holds a NUL character")
     if not words:

@@ -6,7 +6,8 @@ import argparse
 import importlib.util
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +141,14 @@ def write(path: Path, frame: pd.DataFrame, content: Mapping[Any, Any]) -> None:
         else:
             text = json.dumps({**files.MARK, **content}, indent=2, allow_nan=False)
             partial.write_text(text + "\n", encoding="utf-8")
+
+
+@contextmanager
+def kept_in(path: Path | None) -> Iterator[None]:
+    """An interrupt meanwhile says where the results are that a command has by then, if it keeps them."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if path is not None and path.exists():
+            interrupt.args = (f"what is done is kept in {path}",)
+        raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -91,22 +90,18 @@ def main(args: argparse.Namespace) -> int:
     output.check_path(args.plot, output.PICTURE_FORMATS)
     kept = results_path(args.file, args.results)
     notes: list[str] = []
-    try:
-        with shown() as progress:
-            progress(0, 1, "the first points")
-            frame = study.explore(
-                args.file,
-                results=kept,
-                jobs=args.jobs,
-                dask=args.dask,
-                fresh=args.fresh,
-                progress=progress,
-                note=notes.append,
-                figures=figures(args.set),
-            )
-    except KeyboardInterrupt:
-        print(f"simdnn: interrupted; what is done is kept in {kept}", file=sys.stderr)
-        raise
+    with output.kept_in(kept), shown() as progress:
+        progress(0, 1, "the first points")
+        frame = study.explore(
+            args.file,
+            results=kept,
+            jobs=args.jobs,
+            dask=args.dask,
+            fresh=args.fresh,
+            progress=progress,
+            note=notes.append,
+            figures=figures(args.set),
+        )
     content = {**frame.attrs, "results": str(kept), "notes": notes, "points": output.records(frame)}
     if args.output:
         made = {"provenance": provenance(dict.fromkeys(frame["machine"]))}

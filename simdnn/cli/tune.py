@@ -93,7 +93,7 @@ def main(args: argparse.Namespace) -> int:
     if args.model not in known and not args.model.lower().endswith(".onnx"):
         raise unknown_name("network", args.model, (*known, "MODEL.onnx"))
     machines = comma_list(args.machine)
-    with shown() as progress:
+    with output.kept_in(args.results), shown() as progress:
         progress(0, 1, "f32 runs, and what ranges are from")
         tuned = tune(
             args.model,

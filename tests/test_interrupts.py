@@ -1,0 +1,96 @@
+"""Ctrl-C on the command line: one line, status 130, and nothing that still runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from simdnn.cli import listing, main
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of a group of processes")
+
+STUDY = """
+[study]
+kind = "matmul"
+[axes]
+machine = ["zen4", "icx"]
+m = [1, 2, 3, 4]
+[fixed]
+n = 64
+k = 64
+"""
+
+_AS_WORKERS_BEGIN = """
+import os, signal, sys, threading, time
+from multiprocessing import active_children
+from simdnn.cli import main
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs behind
+def ring():
+    while not active_children():
+        time.sleep(0.001)
+    time.sleep(float(sys.argv[2]))
+    os.killpg(os.getpgrp(), signal.SIGINT)
+threading.Thread(target=ring, daemon=True).start()
+status = main(["study", sys.argv[1], "--jobs", "2"])
+print(status, len(active_children()))
+"""
+
+
+def ended(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=300, check=False, start_new_session=True
+    )
+
+
+@pytest.mark.parametrize("after", ["0", "0.1", "0.4"])
+def test_workers_that_have_just_been_started_say_nothing(tmp_path: Path, after: str) -> None:
+    """A terminal sends Ctrl-C to all of them, while they still import what they need."""
+    path = tmp_path / "space.toml"
+    path.write_text(STUDY)
+    done = ended("-c", _AS_WORKERS_BEGIN, str(path), after)
+    told = "simdnn: interrupted", f"simdnn: interrupted; what is done is kept in {path.with_suffix('.jsonl')}"
+    assert done.stdout == "130 0\n" and done.stderr.endswith("\n") and done.stderr[:-1] in told
+
+
+def test_a_command_that_still_loads_is_interrupted() -> None:
+    """NumPy would print a traceback and raise `ImportError`: the signal comes where its own modules are loaded."""
+    script = """
+import signal, sys
+from importlib.abc import MetaPathFinder
+from simdnn.cli import main
+
+class Ringing(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "numpy.lib":
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Ringing())
+sys.exit(main(["tune", "digits"]))
+"""
+    done = ended("-c", script)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "simdnn: interrupted\n")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_one_line_and_the_status_of_the_signal(
+    number: signal.Signals, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: object) -> None:
+        signal.raise_signal(number)
+        time.sleep(10)
+
+    monkeypatch.setattr(listing, "main", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main(["list"]) == status
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr() == ("", "simdnn: interrupted\n")
