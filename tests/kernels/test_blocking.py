@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import simdnn
 from isa_models.machines.loader import cpu_machine
 from simdnn import numerics
 from simdnn.kernels.common.epilogue import Epilogue, Parameters
@@ -105,3 +106,12 @@ def test_row_blocks_that_share_a_pass_are_many(height: int, count: int) -> None:
     assert sum(prod(block[1:]) for block in blocks) == height * count
     assert all(first == before[0] + prod(before[1:]) for before, (first, *_) in zip(blocks, blocks[1:], strict=False))
     assert len(blocks) == (1 if count == 200 else 2)
+
+
+@pytest.mark.parametrize(("n", "k"), [(512, 1024), (64, 2048), (1024, 4096)])
+def test_decompressed_panels_stay_in_a_small_second_cache(n: int, k: int) -> None:
+    """One row would have seven vectors of weights, and two have four: the panel left Haswell's 256 KiB."""
+    one, two = (simdnn.estimate("matmul", m=m, n=n, k=k, dt="f8_e4m3", machine="hsw") for m in (1, 2))
+    held = 4 * max(tensor.size for tensor in one.kernel.program.tensors if tensor.name.startswith("wei"))
+    assert held <= cpu_machine("hsw").caches[1].size_bytes // 2
+    assert 0.9 < one.cycles / two.cycles < 1.01

@@ -15,6 +15,7 @@ from simdnn.kernels.x86.dots import Dot, emitted
 
 FIRST_LEVEL = 32 * 1024  # bytes of the smallest first cache among the machines
 SECOND_LEVEL = 256 * 1024  # bytes of source kept beside the weights: half of the smallest L2 among the machines
+WIDEST = 8  # vectors of a tile
 _SHARED = 8  # rows of one set of the first cache, at most: more were slower in a set of twelve
 _LEAST_ROWS, _TURNS = 128, 96  # that widened weights pay for, and for threads to share
 ALL = 1 << 60  # bytes: a library's block of rows is one chunk, whatever its size
@@ -48,17 +49,19 @@ NO_WAITS = Waits()
 
 
 @functools.lru_cache(maxsize=1024)
-def choose(unit: Unit, dot: Dot, rows: int, columns: int, shifted: bool, waits: Waits = NO_WAITS) -> Blocking:
+def choose(
+    unit: Unit, dot: Dot, rows: int, columns: int, shifted: bool, waits: Waits = NO_WAITS, most: int = WIDEST
+) -> Blocking:
     """The tile with the least work per useful product, among those that fit the registers.
 
     Work counts what any of these CPUs has two of a cycle: multiply uops against loads; a chain of accumulators
     shorter than latency x 2 leaves units idle; columns beyond the matrix are wasted. A step also takes the time that it
-    waits for the second cache.
+    waits for the second cache. `most`: vectors that a tile may have.
     """
     best: tuple[float, Blocking] | None = None
     needed = -(-columns // unit.lanes)
     for tile, rereads in _tiles(unit, dot, shifted):
-        if tile.rows > rows or tile.vectors > needed:
+        if tile.rows > rows or tile.vectors > min(needed, most):
             continue
         whole, rest = divmod(needed, tile.vectors)
         effort = _busy(dot, tile) + 2 * waits.of(tile)
@@ -78,7 +81,7 @@ def choose(unit: Unit, dot: Dot, rows: int, columns: int, shifted: bool, waits: 
 def _tiles(unit: Unit, dot: Dot, shifted: bool) -> list[tuple[Blocking, float]]:
     """Tiles that the registers have room for, each with a factor for one that reads little again."""
     found, fixed = [], _fixed(dot, shifted)
-    for vectors in range(1, 9):
+    for vectors in range(1, WIDEST + 1):
         for rows in range(1, 15):
             held = rows * vectors * (1 + dot.beside) + vectors * (1 + dot.scaled_weights)
             if held + fixed <= unit.registers:

@@ -30,6 +30,7 @@ from simdnn.kernels.x86.blocking import (
     FIRST_LEVEL,
     NO_WAITS,
     SECOND_LEVEL,
+    WIDEST,
     Waits,
     choose,
     chunk,
@@ -398,8 +399,8 @@ def evenly(product: Product) -> bool:
     return product.options.tile is None or any(map(is_formula, product.conv.epilogue.post_ops))
 
 
-def in_registers(product: Product, columns: int) -> PanelBlocks:
-    """Blocks for tiles of vector registers, of a matrix with a number of columns."""
+def in_registers(product: Product, columns: int, most: int = WIDEST) -> PanelBlocks:
+    """Blocks for tiles of up to `most` vector registers a row, of a matrix with a number of columns."""
     unit, dot, given, shifted = product.unit, product.dot, product.options.tile, product.shifted
     if given:
         blocking = fitting(given, unit, dot, shifted)
@@ -407,7 +408,7 @@ def in_registers(product: Product, columns: int) -> PanelBlocks:
         waits = waits_in(product)
         if not product.flat and waits.vector and (found := over_lines(product, columns, waits)):
             return found
-        blocking = choose(unit, dot, product.rows, columns, shifted, waits)
+        blocking = choose(unit, dot, product.rows, columns, shifted, waits, most)
     together = given.together if given else 0
     blocks = row_blocks(product.rows, blocking.rows, evenly(product))
     layout = panels_of(product, together or blocking.vectors)
@@ -489,12 +490,16 @@ def grouped_gemm(name: str, problem: Problem, unit: Unit, dot: Dot) -> Gemm:
     return Gemm(product, blocks, weights, sums, nothing, plan, RegisterTiles(product, sums, plan))
 
 
-def compressed_gemm(name: str, problem: Problem, unit: Unit, dot: Dot, options: Options) -> Gemm:
-    """A matmul with a `Decompression`, or with f32 weights that are rounded to what is multiplied."""
+def compressed_gemm(name: str, problem: Problem, unit: Unit, dot: Dot, options: Options, level: int = ALL) -> Gemm:
+    """A matmul with a `Decompression`, or with f32 weights that are rounded to what is multiplied; a source of up to
+    `level` bytes meets panels of as many: what the second cache holds beside their codes.
+    """
     product = Product(name, problem, unit, dot, options)
     column = product.reading.ic * fmt(dot.wei).bits // 8
     columns = max(1, 2 * SECOND_LEVEL // (column * unit.lanes)) * unit.lanes  # whose buffer the second cache holds
-    blocks = in_registers(product, min(product.oc, columns))
+    near = product.rows * product.reading.column * fmt(product.reading.source.read).bits // 8 <= level
+    most = min(WIDEST, max(1, level // (column * unit.lanes))) if near else WIDEST
+    blocks = in_registers(product, min(product.oc, columns), most)
     weights = (LibraryWeights if options.tile else PanelWeights)(product, blocks)
     plan, sums = weights.decompressor.epilogue(), Chains(product)
     nothing = Compensation(product, blocks.layout, "")

@@ -131,7 +131,7 @@ def _in_panels(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine:
     stored = replace(problem, wei_tag="ab") if problem.wei in ("s4", "u4") else problem
     if dot not in (TILED_BF16, TILED_F16):
         own = replace(options, tile=None, caches=outrun(machine, unit, dot))
-        kernel = compressed_gemm(name, problem, unit, dot, own).kernel()
+        kernel = compressed_gemm(name, problem, unit, dot, own, machine.caches[1].size_bytes // 2).kernel()
         if not options.tile:
             return kernel
         return replace(kernel, timed=compressed_gemm(name, stored, unit, dot, options).program)
