@@ -20,7 +20,7 @@ from isa_models.errors import InvalidArgument, SimdnnError, did_you_mean
 from isa_models.host.forks import at_fork
 from simdnn.assembly.decode import MNEMONICS
 from simdnn.assembly.elf import LINE, ObjectFile
-from simdnn.assembly.text import CleanText, read_text
+from simdnn.assembly.text import OTHER_MACHINE, CleanText, elsewhere, read_text
 
 PATIENCE_S = 20.0
 _ERROR = re.compile(r"<inline asm>:(\d+):\d+: (.*)")
@@ -110,8 +110,8 @@ def _refusal(complaint: str, text: str) -> SimdnnError:
         shown = lines[number].strip().removeprefix(f"{LINE}{number}:").strip()[:60] if 0 < number < len(lines) else ""
         word = _NO_MNEMONIC.search(found[2])
         question = did_you_mean(word[1].lower(), MNEMONICS) if word else ""
-        if word and _OTHER_CPU.search(shown):
-            question = "x86-64 is read, and this looks like another CPU's"
+        if word and _OTHER_CPU.search(shown) or elsewhere(shown):
+            question = OTHER_MACHINE
         return InvalidArgument(f"line {number}: {found[2]}: {shown!r}{question and f'; {question}'}")
     return SimdnnError(f"LLVM's assembler failed on this text: {' '.join(complaint.split()[:20])}")
 

@@ -94,6 +94,11 @@ _OTHERWISE: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], 
 )
 _QUOTES = re.compile(r"\"[^\"]*\"|'[^']'")
 #: what is written like a register; LLVM takes one that there is not for a place in memory (Intel syntax)
+OTHER_MACHINE = "x86-64 is read, and this looks like another CPU's or a GPU's"
+#: what stands in PTX, SASS and Xe's assembly, and in ARM's, but in no x86 text
+_ELSEWHERE = re.compile(
+    r"(?:^|:\s*|@!?%?\w+\s+)[A-Za-z]\w*\.[\w.]+\s|\(\d+\|M\d+\)|\{\s*[%v]\w|\bza?\d+\.[bhsdq]\b|%(?:f|rd|p)\d"
+)
 _LIKE_REGISTERS = re.compile(r"(?<![\w.$%@])(?:([xyz]?mm|tmm|k)\d+|r\d+[bdwl]?)(?![\w.$@])", re.IGNORECASE)
 _OF_OTHERS = re.compile(r"movsx|flat:|gather|scatter|__|bcst|sae|r\d+l", re.IGNORECASE)
 
@@ -330,7 +335,17 @@ class _Reading:
                         (r for r in REGISTERS if r[: len(kind)] == kind and r[len(kind) :].isdigit()), key=_number
                     )
                     there = f"{known[0]} to {known[-1]}" if known else "none"
-                    raise InvalidArgument(f"line {number}: no register {found[0]!r}; there are {there}: {text[:60]!r}")
+                    said = f"line {number}: no register {found[0]!r}; there are {there}: {text[:60]!r}"
+                    raise InvalidArgument(said + elsewhere(text))
+
+
+def elsewhere(text: str) -> str:
+    """The end of an error about a statement that no x86-64 CPU has; "" where one may.
+
+    >>> elsewhere("fma.rn.f32 %f1, %f2, %f3, %f4"), elsewhere("vaddps zmm0, zmm1, [rsi]")
+    ("; x86-64 is read, and this looks like another CPU's or a GPU's", '')
+    """
+    return f"; {OTHER_MACHINE}" if _ELSEWHERE.search(text) else ""
 
 
 def _number(register: str) -> int:

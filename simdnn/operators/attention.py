@@ -147,9 +147,9 @@ def attention(
     (kv_heads, keys, d) or with the batch: each head of theirs serves heads / kv_heads neighbouring ones of `q`, whose
     rows go through one product unless a library has one a head. `scale` is 1 / sqrt(d) unless given; `mask`
     (queries, keys) is added to the scores, or says by booleans which keys are seen. With `causal` the last query sees
-    all keys, and each one before it a key less. Scores are f32, the softmax is rounded to `q`'s type. `dst` is that
-    type unless named. `dispatch` is "fastest" or "onednn", the bits of its graph's attention. Raises
-    `InvalidArgument` for what does not fit.
+    all keys, and each one before it a key less. Scores are f32, the softmax is rounded to `q`'s type, and
+    `dst` is of it unless named; a math mode in force (`simdnn.fpmath_mode`) holds for both products. `dispatch` is
+    "fastest" or "onednn", the bits of its graph's attention. Raises `InvalidArgument` for what does not fit.
 
     >>> import numpy as np
     >>> q, k = np.ones((2, 3, 8), np.float32), np.ones((1, 4, 8), np.float32)

@@ -153,7 +153,18 @@ def test_a_call_in_a_listing_has_its_name() -> None:
 def test_errors_show_the_users_line() -> None:
     with pytest.raises(InvalidArgument, match=r"line 2: invalid instruction mnemonic 'vfoo': 'f: vfoo ymm0, ymm1'$"):
         analyze("\nf: vfoo ymm0, ymm1\n jnz f\n")
-    for other in ("loop: fmla v0.4s, v1.4s, v2.4s", "vfmacc.vv v0, v1, v2"):
+    elsewhere = (
+        "loop: fmla v0.4s, v1.4s, v2.4s",
+        "vfmacc.vv v0, v1, v2",
+        "smopa za0.s, p0/m, p1/m, z0.b, z1.b",
+        "ld1 {v0.4s}, [x0]",
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f0}, {%r0}, {%r1}, {%f0};",
+        "add.s32 %r1, %r2, 5;",
+        "HMMA.16816.F32 R4, R8, R12, R4",
+        "dpas.8x8 (16|M0) r10:f r10:f r20:bf r30:bf",
+        "mad (8|M0) r12.0<1>:f r13.0<1;1>:f",
+    )
+    for other in elsewhere:
         with pytest.raises(InvalidArgument, match="looks like another CPU's"):
             analyze(other)
 
