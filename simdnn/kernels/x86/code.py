@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 
@@ -112,27 +113,37 @@ def _move32(unit: Unit, register: Register, lanes: int) -> tuple[str, str]:
 
 def load_float(unit: Unit, register: str, tensor: str, dtype: str, index: Affine, lanes: int) -> Code:
     """`lanes` elements of a type into a register as f32, zeros above them."""
+    return moved(_load_float(unit, register, tensor, dtype, lanes), index)
+
+
+def moved(ops: Sequence[Op], by: Affine) -> Code:
+    """Instructions whose addresses are further by an index."""
+    return [op.at(op.memory.index + by) if op.memory else op for op in ops]
+
+
+@lru_cache(maxsize=1 << 12)
+def _load_float(unit: Unit, register: str, tensor: str, dtype: str, lanes: int) -> tuple[Op, ...]:
     value = unit.reg(register, "f32")
     convert = op("vcvtdq2ps", value, value.as_("s32"))
     if dtype in ("f32", "s32"):
-        load = load32(unit, value if dtype == "f32" else value.as_("u32"), tensor, index, lanes)
-        return [load] if dtype == "f32" else [load, convert]
+        load = load32(unit, value if dtype == "f32" else value.as_("u32"), tensor, Affine(), lanes)
+        return (load,) if dtype == "f32" else (load, convert)
     stored = "u16" if dtype == "bf16" else dtype
-    source: Place = Memory(tensor, index, stored, lanes)
-    code: Code = []
+    source: Place = Memory(tensor, Affine(), stored, lanes)
+    code: list[Op] = []
     if lanes < unit.lanes and not unit.masks:
         name, kind = ("vpinsrb", "u8") if fmt(stored).bits == 8 else ("vpinsrw", "u16")
         piece = Register(register, kind, 128 // fmt(kind).bits)
         code = [zero(piece)]
-        code += [op(name, piece, piece, Memory(tensor, index + i, kind, 1), imm=i) for i in range(lanes)]
+        code += [op(name, piece, piece, Memory(tensor, Affine(i), kind, 1), imm=i) for i in range(lanes)]
         source = Register(register, stored, unit.lanes)
     if dtype == "f16":
-        return [*code, op("vcvtph2ps", value, source)]
+        return (*code, op("vcvtph2ps", value, source))
     if dtype == "bf16":
         words = value.as_("u32")
-        return [*code, op("vpmovzxwd", words, source), op("vpslld", words, words, imm=16)]
+        return (*code, op("vpmovzxwd", words, source), op("vpslld", words, words, imm=16))
     name, wide = ("vpmovsxbd", "s32") if dtype == "s8" else ("vpmovzxbd", "u32")
-    return [*code, op(name, value.as_(wide), source), convert]
+    return (*code, op(name, value.as_(wide), source), convert)
 
 
 def _pieces(unit: Unit, size: int) -> list[tuple[str, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -44,13 +44,29 @@ class DepthwiseDot:
     def floats(self) -> bool:
         return self.acc == "f32"
 
-    def emit(self, unit: Unit, acc: Register, a: str, b: str) -> list[Op]:
-        if self.wei == "bf16":
-            return [op("vdpbf16ps", acc, acc, unit.reg(a, "bf16"), unit.reg(b, "bf16"))]
-        if self.floats:
-            return [op("vfmadd231ps", acc, acc, unit.reg(a, "f32"), unit.reg(b, "f32"))]
-        product = unit.reg("t", "s32")
-        return [op("vpmaddwd", product, unit.reg(a, "s16"), unit.reg(b, "s16")), op("vpaddd", acc, acc, product)]
+    def emit(self, unit: Unit, acc: Register, a: str, b: str) -> tuple[Op, ...]:
+        """One tap's products, added to a register."""
+        return _emitted(self, unit, acc, a, b)
+
+
+@lru_cache(maxsize=1 << 12)
+def _emitted(dot: DepthwiseDot, unit: Unit, acc: Register, a: str, b: str) -> tuple[Op, ...]:
+    """One tap's products, added to a register: programs of all shapes have the same."""
+    if dot.wei == "bf16":
+        return (op("vdpbf16ps", acc, acc, unit.reg(a, "bf16"), unit.reg(b, "bf16")),)
+    if dot.floats:
+        return (op("vfmadd231ps", acc, acc, unit.reg(a, "f32"), unit.reg(b, "f32")),)
+    product = unit.reg("t", "s32")
+    return op("vpmaddwd", product, unit.reg(a, "s16"), unit.reg(b, "s16")), op("vpaddd", acc, acc, product)
+
+
+@lru_cache(maxsize=1 << 12)
+def _widened(dot: DepthwiseDot, unit: Unit, name: str, tensor: str, read: str, lanes: int) -> Op:
+    """The first elements of a tensor, widened to 32 bits."""
+    if dot == PAIRS:
+        return op("vpmovzxwd", unit.reg(name), Memory(tensor, Affine(), "u16", lanes))
+    register = unit.reg(name, "u32" if read == "u8" else "s32")
+    return op(_EXTEND[read], register, Memory(tensor, Affine(), read, lanes))
 
 
 #: s8 weights are stored as words with a zero beside each, so that vpmaddwd multiplies the source's low word alone
@@ -186,7 +202,7 @@ class Depthwise:
             code.append(self.load_weights(u * columns.k + w, channel))
             for i, acc in enumerate(sums):
                 if not on_image(columns, first + i, w):
-                    code += self.dot.emit(self.unit, acc, "z", "b") if self.dot.floats else []
+                    code += self.dot.emit(self.unit, acc, "z", "b") if self.dot.floats else ()
                     continue
                 name = f"a{(i + w) % count}" if shared else "a"
                 if not shared or w == 0 or i == count - 1:
@@ -222,11 +238,7 @@ class Depthwise:
         lanes = live if unit.masks or s.read == "f32" else unit.lanes
         if self.dot == FLOAT:
             return load_float(unit, name, s.tensor, s.read, at, lanes)
-        if self.dot == PAIRS:
-            return [op("vpmovzxwd", unit.reg(name), Memory(s.tensor, at, "u16", lanes))]
-        extend = _EXTEND[s.read]
-        register = unit.reg(name, "u32" if s.read == "u8" else "s32")
-        return [op(extend, register, Memory(s.tensor, at, s.read, lanes))]
+        return [_widened(self.dot, unit, name, s.tensor, s.read, lanes).at(at)]
 
     def kernel(self) -> Kernel:
         return Kernel(

@@ -40,7 +40,7 @@ def code(
     return [*_code(unit, post_op, place, tensor, tuple(accumulators), reference, tuple(free))]
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=512)
 def _code(
     unit: Unit,
     post_op: PostOp,
