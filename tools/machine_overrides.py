@@ -68,6 +68,11 @@ EXCHANGED = (
     "with a mov each 18.0; four in memory 17.1 and 20.0); 6 from rax to rax"
 )
 XADD = "rwc: one on one place 1.13 cycles, four on four lines 4.0, with 1 to 8 nops as four slots: from store to load 0"
+HALVES_WIDENED = "rwc: in a chain with vpabsd 9.0 (ymm) cycles, 1 of them vpabsd's and 1 core.bypass's"
+HALVES_LOADED = (
+    "rwc: from address to address, with vpermd (3, and 1 of core.bypass) and vmovq (2) 17.0 cycles, of 128 bits with "
+    "vpshufd 15.0, 6 the load's"
+)
 SCATTERS = (
     "rwc: 3 cycles and half of one a lane, one for its mask and one for whatever else stands between two (16, 8 and 4 "
     "lanes 12.0, 8.0, 6.0, with a load, a sum or one to eight nops 13.0, 9.1, 7.0, which is taken), lanes of one "
@@ -168,6 +173,20 @@ REDWOOD_COVE: list[Override] = [
             "uops": (("p0", "p5"),) * 2,
             "source": "rwc: eight in 8.0 cycles; four in a chain 41 to 42, core.other_unit's cycles among them",
         },
+    ),
+    ("bt[src]", "r64,r64", {"latency": 1, "source": "rwc: four in a chain 4.0 cycles, by either operand"}),
+    ("vdivps", "[xy]mm,.*", {"latency": 11, "source": "rwc: one in a chain 11.0 cycles, with vshufps 12.0"}),
+    ("vsqrtps", "[xy]mm,.*", {"latency": 12, "source": "rwc: one in a chain 12.0 cycles, with vshufps 13.0"}),
+    ("vcvtph2ps", "ymm,xmm", {"latency": 7, "source": f"{HALVES_WIDENED}, vpmovzxwd, vpacksswb 11.0, 3 theirs"}),
+    ("vcvtph2ps", "xmm,xmm", {"latency": 5, "source": f"{HALVES_WIDENED}, with vpermilps 7.0 (core.bypass: 1)"}),
+    ("vcvtph2ps", "[xy]mm,m(64|128)", {"latency": 5, "source": HALVES_LOADED}),
+    *(
+        (mnemonics, form, {"latency": latency, "source": f"rwc: with vmovd {latency + 2}.0 cycles"})
+        for mnemonics, form, latency in (
+            ("vpmovmskb|vmovmskp[sd]", "r32,xmm", 2),
+            ("vpmovmskb", "r32,ymm", 3),
+            ("vmovmskp[sd]", "r32,ymm", 4),
+        )
     ),
     ("cmpxchg", "r64,r64", {"latency": 6, "interval": 6, "source": EXCHANGED}),
     ("cmpxchg", "m64,r64", {"interval": 5, "source": EXCHANGED}),

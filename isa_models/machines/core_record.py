@@ -168,7 +168,8 @@ class OtherUnit:
         return 0.0 if spared or self.cycles_on(row) else self.cycles
 
 
-OF_INTEGERS, OF_PRODUCTS = 1, 2  # kinds of results
+OF_INTEGERS, OF_PRODUCTS, OF_HALVES, NEUTRAL = 1, 2, 4, 8  # kinds of results, as bits
+SHORT = 3  # cycles of shuffles and sums, and of operations on integers but products
 _MASKED = re.compile(r"[xyz]mm\{k\}")
 
 
@@ -222,28 +223,48 @@ class LateResults:
 class Bypass:
     """Cycles that operations take longer whose operand comes from another kind of unit, whichever operand that is.
 
-    Patterns as in a shell name the operations by the kind of their results: `integers`, `floats`, `products`. Those
-    of one cycle, `integers` and `neutral` ones, take longer behind `floats` and `products`; `floats` behind `integers`.
-    Where 512 bits are at work that is so from one of the two wide units to the other, `back_cycles` to the first.
+    Patterns as in a shell name the operations by the kind of their results. `floats` take longer behind `integers`,
+    behind `neutral` ones on `ports`, and behind `halves`; `integers` and `neutral` ones behind `floats` and `products`
+    where they run on `ports` themselves, and behind `halves`; f16 arithmetic, among `halves`, behind `floats` and
+    `products`; others of up to `SHORT` cycles behind `halves`.
+    Where 512 bits are at work that is so from one of the two wide units to the other, `back_cycles` to the first, and
+    others, too, take longer behind `floats` and `products`.
     """
 
     cycles: int = 0
     back_cycles: int = 0
-    ports: tuple[str, ...] = ()  # of the operations of one cycle where that is so, up to 256 bits
+    ports: tuple[str, ...] = ()
     integers: tuple[str, ...] = ()
     neutral: tuple[str, ...] = ()
     floats: tuple[str, ...] = ()
     products: tuple[str, ...] = ()
+    halves: tuple[str, ...] = ()
 
-    def yields(self, mnemonic: str) -> int:
-        """The kinds of an instruction's result, as bits: `OF_INTEGERS`, `OF_PRODUCTS`."""
-        products = is_among(mnemonic, self.floats) or is_among(mnemonic, self.products)
-        return OF_INTEGERS * is_among(mnemonic, self.integers) + OF_PRODUCTS * products
+    def yields(self, row: InstructionTiming) -> int:
+        """The kinds of an instruction's result, as bits; a mask or a general register has none."""
+        if row.form[0] not in "xyz":
+            return 0
+        kinds = (
+            (OF_INTEGERS, self.integers),
+            (OF_PRODUCTS, self.floats + self.products),
+            (OF_HALVES, self.halves),
+            (NEUTRAL, self.neutral),
+        )
+        return sum(kind for kind, patterns in kinds if is_among(row.mnemonic, patterns))
 
-    def hinders(self, row: InstructionTiming) -> int:
-        """The kinds of operands behind which an instruction takes longer, as bits."""
-        short = row.latency <= 1 and (is_among(row.mnemonic, self.integers) or is_among(row.mnemonic, self.neutral))
-        return OF_INTEGERS * is_among(row.mnemonic, self.floats) + OF_PRODUCTS * short
+    def hinders(self, row: InstructionTiming, wide: bool) -> int:
+        """The kinds of operands behind which an instruction takes longer, as bits; `wide`: beside 512 bits."""
+        if not self.cycles or not row.vector_bits:
+            return 0
+        if is_among(row.mnemonic, self.floats):
+            return OF_INTEGERS + OF_HALVES + NEUTRAL
+        if is_among(row.mnemonic, self.halves):
+            return OF_PRODUCTS
+        if row.latency > SHORT:
+            return 0
+        if wide or is_among(row.mnemonic, self.integers) or is_among(row.mnemonic, self.neutral):
+            return OF_PRODUCTS + OF_HALVES
+        return OF_HALVES * (row.form[0] != "r")
 
 
 @dataclass(frozen=True, slots=True)

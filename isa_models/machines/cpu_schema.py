@@ -259,7 +259,7 @@ def _late_results(table: Table) -> LateResults:
 
 def _bypass(table: Table) -> Bypass:
     table.provenance()
-    names = {name: table.strings(name) for name in ("ports", "integers", "neutral", "floats", "products")}
+    names = {name: table.strings(name) for name in ("ports", "integers", "neutral", "floats", "products", "halves")}
     cycles, back = (int(table.number(name, 0, 100)) for name in ("cycles", "back_cycles"))
     return Bypass(cycles, back, **names)
 

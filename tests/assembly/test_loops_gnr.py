@@ -12,6 +12,7 @@ import pytest
 
 import simdnn
 from benchmarks.loops import START, VECTORS, whole
+from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.variants import variant
 from simdnn.assembly.analysis import analyze_body, read_body
@@ -79,6 +80,7 @@ def test_fresh_loops(loops: list[dict[str, Any]], part: str, least: int, median:
 
 def cycles(lines: list[str], **figures: object) -> float:
     target = variant(machine("gnr"), {f"core.{name}": value for name, value in figures.items()})
+    assert isinstance(target, Machine)
     return simdnn.analyze("\n".join(["1:", *lines, "dec rcx", "jnz 1b"]), machine=target).cycles_per_iteration
 
 

@@ -449,16 +449,9 @@ class CoreModel(CoreOperands):
         if gap != 0:
             is_first = self.sent[0] == self.port_lists[self.uop_first[first]]
             self.longer[node] = max(0.0, -gap if is_first else gap)
-        if read != NOWHERE:
-            self.depend(node, read, 0.0)
-        for at in range(self.first_read[row], self.first_read[row] + self.reads[row]):
-            self.operand(row, node, self.value_of[self.registers[at]], 0.0)
-        if self.flags[row] > 0:
-            self.read_flags(row, node)
+        self.await_operands(row, node, read)
         if self.way[row] == STORED:
             self.source[node] = self.value_of[self.registers[self.first_read[row]]]
-        if self.accumulator[row] != NOWHERE:
-            self.operand(row, node, self.value_of[self.accumulator[row]], self.gain[row])
         self.unissued[node] = self.uops[row]
         for uop in range(first, last):
             if self.sent[uop - first] != NO_PORT:

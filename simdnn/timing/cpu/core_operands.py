@@ -5,9 +5,9 @@ The class is written in the part of Python that `translate` compiles.
 
 from __future__ import annotations
 
-from isa_models.machines.core_record import OF_PRODUCTS
+from isa_models.machines.core_record import NEUTRAL, OF_PRODUCTS
 from simdnn.timing.cpu.core_memory import CoreMemory
-from simdnn.timing.cpu.core_state import NODES, NOWHERE
+from simdnn.timing.cpu.core_state import LOAD, NODES, NOWHERE
 from simdnn.timing.cpu.schedulers import NO_PORT
 
 
@@ -25,33 +25,63 @@ class CoreOperands(CoreMemory):
                 if self.dispatched_at[producer // NODES] == self.cycle:
                     self.longer[node] = max(self.longer[node], 1.0)
 
-    def crossing(self, row: int, node: int, producer: int) -> float:
-        """Cycles that an operation takes longer for an operand that comes from another kind of unit (measured)."""
+    def crossing(self, row: int, node: int, producer: int, kinds: int) -> float:
+        """Cycles that an operation takes longer for an operand of these kinds from another unit (measured)."""
         port, other = self.sent_to[node], self.sent_to[producer]
         if self.bypass_wide[row] != 0:
             if port == other:
                 return 0.0
-            return float(self.bypass_back) if self.hindered[row] == OF_PRODUCTS and port < other else float(self.bypass)
-        if self.hindered[row] == OF_PRODUCTS and self.is_bypassed[port] == 0:
+            if port < other and self.hindered[row] & OF_PRODUCTS != 0:
+                return float(self.bypass_back)
+            return float(self.bypass)
+        if kinds == OF_PRODUCTS and self.is_bypassed[port] == 0 or kinds == NEUTRAL and self.is_bypassed[other] == 0:
             return 0.0
         return float(self.bypass)
 
-    def operand(self, row: int, node: int, producer: int, gain: float) -> None:
-        """Let an operation wait for the last writer of a register, longer where that is the other of two wide units; of
-        one whose result comes late to others it takes longer itself, whichever operand it waits for (measured).
+    def await_operands(self, row: int, node: int, read: int) -> None:
+        """Let an operation wait for the registers that it reads and for what it loads itself.
+
+        The cycles that it takes longer for its operands are in a load's way, too (measured on a Redwood Cove), so a
+        load's result comes earlier by as many.
+        """
+        first, end, own = self.first_read[row], self.first_read[row] + self.reads[row], self.longer[node]
+        for at in range(first, end):
+            self.hinder(row, node, self.value_of[self.registers[at]])
+        if self.accumulator[row] != NOWHERE:
+            self.hinder(row, node, self.value_of[self.accumulator[row]])
+        spared = self.longer[node] - own
+        if read != NOWHERE:
+            self.depend(node, read, spared)
+        for at in range(first, end):
+            self.operand(row, node, self.value_of[self.registers[at]], 0.0, spared)
+        if self.accumulator[row] != NOWHERE:
+            self.operand(row, node, self.value_of[self.accumulator[row]], self.gain[row], spared)
+        if self.flags[row] > 0:
+            self.read_flags(row, node)
+
+    def hinder(self, row: int, node: int, producer: int) -> None:
+        """Let an operation take longer behind results of another kind of unit, or late ones, whichever operand
+        they are (measured).
+        """
+        if producer == NOWHERE or self.uops[row] == 0:
+            return
+        if self.late_result[row] == 0:
+            self.longer[node] = max(self.longer[node], self.late_result[self.row(producer)])
+        kinds = self.hindered[row] & self.yields[self.row(producer)]
+        if kinds != 0:
+            self.longer[node] = max(self.longer[node], self.crossing(row, node, producer, kinds))
+
+    def operand(self, row: int, node: int, producer: int, gain: float, spared: float) -> None:
+        """Let an operation wait for the last writer of a register, longer where that is the other of two wide units;
+        `spared`: the cycles by which a load's result comes earlier.
         """
         if producer == NOWHERE:
             return
-        if self.late_result[row] == 0:
-            late = self.late_result[self.row(producer)]
-            if self.uops[row] > 0:
-                self.longer[node] = max(self.longer[node], late)
-            else:
-                gain -= late  # of a store, whose data come later
-        if self.hindered[row] & self.yields[self.row(producer)] != 0:
-            self.longer[node] = max(self.longer[node], self.crossing(row, node, producer))
+        if producer % NODES == LOAD:
+            gain += spared
+        if self.uops[row] == 0:
+            gain -= self.late_result[self.row(producer)]  # of a store, whose data come later
         own, other = self.unit[node], self.unit[producer]
         if own > other and other != NO_PORT:  # the units are numbered in their order
-            self.depend(node, producer, gain - self.from_other_unit[row])
-        else:
-            self.depend(node, producer, gain)
+            gain -= self.from_other_unit[row]
+        self.depend(node, producer, gain)

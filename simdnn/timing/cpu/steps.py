@@ -326,6 +326,6 @@ def _kind(machine: Machine, mnemonic: str, form: str, jump: str, wide: bool, til
         core.other_unit.cycles_on(timed) if choices else 0.0,
         core.late_results.cycles_of(timed) if choices else 0.0,
         is_among(mnemonic + jump, core.late_flags),
-        core.bypass.yields(mnemonic) if choices else 0,
-        core.bypass.hinders(timed) if choices else 0,
+        core.bypass.yields(row) if choices else 0,
+        core.bypass.hinders(timed, wide and core.narrow_as_512) if choices else 0,
     )
