@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 from ml_dtypes import int4, uint4
 
 import simdnn
+from isa_models import cpu_machine
 from isa_models.readings.arrays import Array
 from simdnn import Attr
+from simdnn.kernels import Epilogue, MatmulProblem
+from simdnn.kernels.x86 import rows
 from simdnn.kernels.x86.dots import F16_CHAIN
+from simdnn.timing.estimate import estimate_program
 
 F16 = Attr(fpmath="f16")
 WIDE = ("avx512_core", "avx2")
@@ -293,8 +297,8 @@ def test_weights_are_widened_ahead_of_many_rows(dtype: str, suffix: str, m: int,
         for more in ({}, {"dst": "bf16", "bias": bias, "attr": Attr(post_ops=["relu"])}):
             how: dict[str, Any] = {"machine": "spr", "dispatch": f"gemm:{isa}_{suffix}", **more}
             met = simdnn.matmul(src, weights, **how)
-            ahead = isa == "avx512_core" or m > 256
-            assert any("widened" in name for name in met.kernel.program.tensor) == ahead
+            ahead = any("widened" in name for name in met.kernel.program.tensor)
+            assert ahead if isa == "avx512_core" else not ahead or m > 256
             f32 = simdnn.matmul(*wide, **how | {"dispatch": f"gemm:{isa}"}).output
             assert met.output.tobytes() == f32.tobytes()
             reordered = simdnn.reorder(weights, met.weights_desc, machine="spr")
@@ -303,3 +307,19 @@ def test_weights_are_widened_ahead_of_many_rows(dtype: str, suffix: str, m: int,
             f32 = simdnn.matmul(wide[0], other.astype(np.float32), **how | {"dispatch": f"gemm:{isa}"}).output
             assert all(simdnn.matmul(src, other, **how).output.tobytes() == f32.tobytes() for _ in range(3))
     assert met.explain(m - 1, n - 1).value == met.output[-1, -1]
+
+
+@pytest.mark.parametrize("name, m, k, n", [("zen4", 300, 300, 300), ("gnr", 128, 768, 768), ("spr", 218, 78, 223)])
+def test_widened_weights_leave_threads_enough_to_share(
+    name: str, m: int, k: int, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On any number of cores they take no more cycles than weights that each tile widens."""
+    machine, problem = cpu_machine(name), MatmulProblem(m, n, k, "bf16", "bf16", Epilogue("f32"))
+    kind = next(kind for kind in rows.KERNELS if kind.name == "gemm:avx512_core_bf16_stored")
+    ahead = kind.build(problem, machine).program
+    monkeypatch.setattr(rows, "widened", lambda *_: None)
+    loading = kind.build(problem, machine).program
+    assert ahead.body != loading.body
+    for threads in (1, 2, 8, 16, 32, 48):
+        found, before = (estimate_program(program, machine, threads=threads) for program in (ahead, loading))
+        assert found.cycles < 1.05 * before.cycles, threads

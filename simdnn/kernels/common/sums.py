@@ -102,7 +102,7 @@ class Options:
     lines: int = 1  # of outputs that a library's convolution on tiles takes at a time: its time has them
     lanes: int = 0  # of a library's registers, where they are narrower than an ISA cap's: its time is theirs
     packs: int = 0  # rows of weights that a library packs at a time, panel by panel, in every run: its time has that
-    widens: bool = False  # panels of f16 or bf16 become f32 in a buffer that blocks of rows meet, not in each of these
+    widens: int = 0  # rows that meet a panel of f16 or bf16 made f32 in a buffer; 0: each tile widens it as it loads
     direct: bool = False  # a library's convolution leaves out taps beside the image, and copies none: its time has that
     line_by_line: bool = False  # a library's tiles have outputs of one line, a panel meets all rows: its time has that
     ahead: bool = False  # the destination's lines are asked for while the products before their stores run

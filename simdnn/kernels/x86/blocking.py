@@ -17,7 +17,6 @@ FIRST_LEVEL = 32 * 1024  # bytes of the smallest first cache among the machines
 SECOND_LEVEL = 256 * 1024  # bytes of source kept beside the weights: half of the smallest L2 among the machines
 WIDEST = 8  # vectors of a tile
 _SHARED = 8  # rows of one set of the first cache, at most: more were slower in a set of twelve
-_LEAST_ROWS, _TURNS = 128, 96  # that widened weights pay for, and for threads to share
 ALL = 1 << 60  # bytes: a library's block of rows is one chunk, whatever its size
 
 
@@ -64,10 +63,10 @@ def choose(
         if tile.rows > rows or tile.vectors > min(needed, most):
             continue
         whole, rest = divmod(needed, tile.vectors)
-        effort = _busy(dot, tile) + 2 * waits.of(tile)
+        effort = busy(dot, tile) + 2 * waits.of(tile)
         if waits.vector and rest:  # the last panel is narrower
             last = Blocking(tile.rows, rest)
-            effort = whole * effort + _busy(dot, last) + 2 * waits.of(last)
+            effort = whole * effort + busy(dot, last) + 2 * waits.of(last)
         else:
             effort *= whole + bool(rest)
         effort *= -(-rows // tile.rows) / rows / columns * rereads
@@ -89,7 +88,7 @@ def _tiles(unit: Unit, dot: Dot, shifted: bool) -> list[tuple[Blocking, float]]:
     return found
 
 
-def _busy(dot: Dot, tile: Blocking) -> float:
+def busy(dot: Dot, tile: Blocking) -> float:
     """Half cycles that products or loads of a step of a tile take."""
     products = dot.uops * tile.rows * tile.vectors
     return max(products + dot.load_uops * tile.vectors, tile.vectors + tile.rows, 8.0)
@@ -155,15 +154,6 @@ def chunk(blocks: int, bytes_per_block: int, level: int) -> int:
     """How many row blocks share one pass over the weights: the divisor of `blocks` whose source fits `level` bytes."""
     most = min(blocks, max(1, level // max(1, bytes_per_block)))
     return next(d for d in range(most, 0, -1) if blocks % d == 0)
-
-
-def rows_together(rows: int, panels: int) -> int:
-    """Rows that share a panel's widened weights: as many as leave threads turns to share, or as pay for the widening.
-
-    >>> rows_together(1024, 22), rows_together(200, 1), rows_together(4096, 2)
-    (256, 200, 128)
-    """
-    return -(-rows // max(1, min(rows // _LEAST_ROWS, _TURNS // panels)))
 
 
 def evenly_chunked(first: int, height: int, count: int, row: int, level: int) -> list[tuple[int, int, int]]:

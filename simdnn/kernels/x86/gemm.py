@@ -17,6 +17,7 @@ from functools import cached_property, partial
 from typing import Protocol
 
 from isa_models.formats import fmt
+from isa_models.machines.cpu_record import CacheLevel
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.activations import is_formula
@@ -37,7 +38,6 @@ from simdnn.kernels.x86.blocking import (
     evenly_chunked,
     fitting,
     row_blocks,
-    rows_together,
     waits_of,
 )
 from simdnn.kernels.x86.code import Unit
@@ -177,15 +177,15 @@ class Gemm:
         return code
 
     def widened_outside(self, weights: PanelWidened) -> Code:
-        """Each panel's weights are widened into its buffer part by part of the sums, for all rows, or for a chunk's."""
-        every, code = self.blocks.rows, Code()
-        for blocks in [every] if self.blocks.second_level == ALL else [[block] for block in every]:
+        """Each panel's weights are widened into its buffer part by part of the sums, for all rows or some at a time."""
+        p, code = self.product, Code()
+        for times, begin, rows in pieces("m", p.rows, p.options.widens or p.rows):
+            blocks = [(begin + at, high, count) for at, high, count in row_blocks(rows, self.blocks.highest, evenly(p))]
             for panels, panel in weights.panels():
                 body: Code = []
                 for turn, part in self.by_part(weights, panel, blocks):
                     body += loop(turn.var, turn.extent, part)
-                chunks, *_ = self.parts(*blocks[0], panel)
-                code += nest([("panel", panels), *chunks, ("g", 1)], body, parallel=True)
+                code += nest([("m", times), ("panel", panels), ("q", 1), ("g", 1)], body, parallel=True)
         return code
 
     def parts_outside(self, weights: PanelPacked) -> Code:
@@ -198,7 +198,7 @@ class Gemm:
         return code
 
     def by_part(
-        self, weights: PanelPacked, panel: Panel, rows: Sequence[tuple[int, int, int]]
+        self, weights: PanelPacked, panel: Panel, rows: Sequence[tuple[int | Affine, int, int]]
     ) -> list[tuple[TilePart, Code]]:
         """For each part of the sums its turns, and a panel's weights of it into their buffer, then blocks of rows."""
         blocks = [self.parts(*block, panel) for block in rows]
@@ -405,22 +405,19 @@ def in_registers(product: Product, columns: int, most: int = WIDEST) -> PanelBlo
     if given:
         blocking = fitting(given, unit, dot, shifted)
     else:
-        waits = waits_in(product)
+        waits = waits_in(product, product.options.caches, _USUAL * unit.lanes)
         if not product.flat and waits.vector and (found := over_lines(product, columns, waits)):
             return found
         blocking = choose(unit, dot, product.rows, columns, shifted, waits, most)
     together = given.together if given else 0
     blocks = row_blocks(product.rows, blocking.rows, evenly(product))
     layout = panels_of(product, together or blocking.vectors)
-    if given or product.options.packs:
+    if given or product.options.packs or product.options.widens:
         return PanelBlocks(blocks, layout, ALL)
-    level = SECOND_LEVEL
     if product.flat:
         row = product.reading.column * fmt(product.reading.source.read).bits // 8
-        if product.options.widens:
-            level = row * rows_together(product.rows, layout.full + bool(layout.tail))
-        blocks = [part for block in blocks for part in evenly_chunked(*block, row, level)]
-    return PanelBlocks(blocks, layout, level)
+        blocks = [part for block in blocks for part in evenly_chunked(*block, row, SECOND_LEVEL)]
+    return PanelBlocks(blocks, layout, SECOND_LEVEL)
 
 
 def over_lines(product: Product, columns: int, waits: Waits) -> PanelBlocks | None:
@@ -438,13 +435,13 @@ def over_lines(product: Product, columns: int, waits: Waits) -> PanelBlocks | No
     return None
 
 
-def waits_in(product: Product) -> Waits:
-    """The waits of a product's steps: none where the first cache keeps a panel."""
-    r, lanes, caches = product.reading, product.unit.lanes, product.options.caches
-    if not caches or product.panel_bytes(_USUAL * lanes) <= FIRST_LEVEL:
+def waits_in(product: Product, caches: Sequence[CacheLevel], columns: int) -> Waits:
+    """The waits of a product's steps for caches: none where the first keeps a panel of that many columns."""
+    r = product.reading
+    if not caches or product.panel_bytes(columns) <= FIRST_LEVEL:
         return NO_WAITS
     row = fmt(r.source.read).bits // 8
-    vector = lanes * product.dot.depth * fmt(product.dot.wei).bits // 8
+    vector = product.unit.lanes * product.dot.depth * fmt(product.dot.wei).bits // 8
     return waits_of(caches, vector, product.dot.depth * row, r.column * row)
 
 

@@ -17,7 +17,7 @@ from simdnn.kernels.common.sums import Options, Order
 from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, accumulation_of, tiled_gemm
 from simdnn.kernels.x86.around import around
 from simdnn.kernels.x86.as_s8 import WIDENED, as_s8, fed
-from simdnn.kernels.x86.blocking import SECOND_LEVEL, outrun
+from simdnn.kernels.x86.blocking import outrun
 from simdnn.kernels.x86.code import Unit, unit_of
 from simdnn.kernels.x86.depthwise import FLOAT, INTEGER, PAIRS, Depthwise, DepthwiseDot
 from simdnn.kernels.x86.dots import (
@@ -42,11 +42,12 @@ from simdnn.kernels.x86.dots import (
     Dot,
 )
 from simdnn.kernels.x86.expanded import STORED, as_floats, expanding, is_stored, refuses_stored
-from simdnn.kernels.x86.gemm import Gemm, compressed_gemm, gemm, grouped_gemm
+from simdnn.kernels.x86.gemm import compressed_gemm, gemm, grouped_gemm
 from simdnn.kernels.x86.rows_blocks import repacked, tiled, vec_dot
 from simdnn.kernels.x86.rows_compressed import compressed_kinds
 from simdnn.kernels.x86.rows_reference import ref_conv, ref_float, ref_int8
 from simdnn.kernels.x86.rows_vectors import vector_kinds
+from simdnn.kernels.x86.widening import widened
 from simdnn.libraries.onednn.blocking import depthwise_tile, words_tile
 from simdnn.libraries.onednn.order import depthwise_by_gemm
 from simdnn.libraries.onednn.sums import (
@@ -68,8 +69,6 @@ from simdnn.program.check import drafts
 Sums = Callable[[Dot, str, Problem], Options]
 Multiplies = Callable[["Row", str, Problem, Machine], Kernel]
 _INT8 = ("u8", "s8")
-#: rows for which weights are not widened ahead: where wide units wait for the second cache, and elsewhere
-_FEW, _MANY = 64, 256
 #: a library's dot product by the type of weights that it makes f32 of as it loads them
 _READ = {"bf16": BF16_STORED, "f16": F16}
 
@@ -91,7 +90,7 @@ def on_vectors(row: Row, name: str, problem: Problem, machine: Machine) -> Kerne
         loading = F16_LOADED if dot == F16 else _READ.get(problem.read, dot)
         return replace(kernel, timed=direct(name, problem, narrower, loading, options))
     own = replace(options, packs=0, tile=None) if options.packs else options
-    kernel = (_widened(name, problem, unit, dot, own, machine) or gemm(name, problem, unit, dot, own)).kernel()
+    kernel = (widened(name, problem, unit, dot, own, machine) or gemm(name, problem, unit, dot, own)).kernel()
     if options.packs and dot.wei == "f16":
         return replace(kernel, timed=gemm(name, problem, unit, FMA, options).program)
     if options.packs and isinstance(problem, MatmulProblem):
@@ -99,21 +98,6 @@ def on_vectors(row: Row, name: str, problem: Problem, machine: Machine) -> Kerne
         by_parts = replace(options, cut=options.packs, split_k=0, order=Order())
         return replace(kernel, timed=gemm(name, plain, unit, dot, by_parts).program)
     return kernel
-
-
-def _widened(name: str, problem: Problem, unit: Unit, dot: Dot, options: Options, machine: Machine) -> Gemm | None:
-    """A matmul of f16 or bf16 weights that each panel makes f32 of, for all rows; None where few rows meet them, or the
-    second cache does not keep a panel.
-    """
-    if dot not in (F16, BF16_STORED) or options.tile or not isinstance(problem, MatmulProblem):
-        return None
-    wide = replace(dot, wei="f32", load_uops=0)
-    options = replace(options, widens=True, caches=outrun(machine, unit, wide))
-    panel = min(options.cut or problem.k, problem.k) * 2 * unit.width // 8  # bytes of two vectors
-    few = _FEW if unit.masks and any(cache.exposed for cache in options.caches[1:2]) else _MANY
-    if problem.m <= few or panel > 2 * SECOND_LEVEL or problem.wei_tag != "any":
-        return None
-    return gemm(name, problem, unit, wide, options)
 
 
 def on_tiles(row: Row, name: str, problem: Problem, machine: Machine) -> Kernel:

@@ -30,7 +30,7 @@ _GROUP = Affine.var("g")
 def weights_of(product: Product, layout: pack.Layout) -> PlainWeights | PackedWeights:
     """Plain rows are read in place where each of their elements is a dot product of its own."""
     if product.options.packs or product.options.widens:
-        widened = product.options.widens or product.problem.wei == "f16"
+        widened = bool(product.options.widens) or product.problem.wei == "f16"
         return (PanelWidened if widened else PanelPacked)(product, layout)
     whole = not product.options.split_k or product.k % product.options.split_k == 0  # no part of K is filled up
     in_place = product.problem.wei_tag == "ab" and product.dot.depth == 1 and whole
