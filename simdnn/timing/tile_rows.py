@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
@@ -121,10 +122,13 @@ def _met(
     >>> down, along = ((_met((0,), (1024, 16), (moves,), (64, 64))) for moves in ((16384, 64), (64, 64)))
     >>> down, along
     (4, 64)
+    >>> _met((0, 3), (3, 1), ((21, 230), (4830, 112)), (64, 64))  # a few bytes each, many of them to a line
+    64
     """
     (stride, count), (number, line) = rows, sets
     met = {start + stride * row for start in starts for row in range(count)}
     for step, extent in moves:
-        turns = min(extent, -(-_WINDOW // len(met)))
+        lines = len({place // line for place in met})
+        turns = min(extent, math.ceil(_WINDOW / lines * max(1.0, line / max(1, abs(step)))))
         met = {place + step * turn for place, turn in itertools.product(met, range(turns))}
     return len({place // line % number for place in met})
