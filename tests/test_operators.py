@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import simdnn
 from isa_models import InvalidArgument
+from isa_models.isa import implied
 from simdnn.benchdnn import definitions
 
 RNG = np.random.default_rng(5)
@@ -173,6 +174,23 @@ def test_inner_product_is_the_matmul_of_flattened_channels() -> None:
         simdnn.inner_product(x, w, machine="zen4", dispatch="onednn", attr=simdnn.Attr(zero_points={"src": 3}))
     with pytest.raises(simdnn.Unimplemented, match="onnxruntime's kernels for inner products"):
         simdnn.estimate("inner_product", dispatch="onnxruntime", **sizes)
+
+
+@pytest.mark.parametrize(("stored", "least"), [("bf16", "avx512_core"), ("f16", "avx512_core_fp16")])
+def test_the_librarys_int8_inner_products_have_types_of_16_bits_from_a_cap(stored: str, least: str) -> None:
+    """Of a bias and of the destination: bf16 and f16 below it are refused by oneDNN 3.13.2, asked under eight caps."""
+    src, weights = np.ones((2, 8), np.uint8), np.ones((4, 8), np.int8)
+    bias = np.ones(4, FLOATS[stored])
+    where: dict[str, Any] = {"machine": "gnr", "dispatch": "onednn"}
+    for isa in ("avx2", "avx2_vnni", "avx512_core", "avx512_core_bf16", "avx512_core_fp16", "avx512_core_amx"):
+        if least in implied(isa):
+            assert simdnn.inner_product(src, weights, bias, isa=isa, dst="f32", **where).output[0, 0] == 9
+            assert simdnn.inner_product(src, weights, bias, isa=isa, dst=stored, **where).output[0, 0] == 9
+            continue
+        with pytest.raises(simdnn.Unimplemented, match=f"bias of {stored} below {least}: f32, s32, s8 and u8 work"):
+            simdnn.inner_product(src, weights, bias, isa=isa, dst="f32", **where)
+        with pytest.raises(simdnn.Unimplemented, match="oneDNN"):
+            simdnn.inner_product(src, weights, isa=isa, dst=stored, **where)
 
 
 @pytest.mark.parametrize(

@@ -306,11 +306,9 @@ class Library:
     #: (type of the source, channels, pixels, ISA caps) -> the layout of the weights of the matmul that an inner product
     #: is, and whether channels lie inside of pixels there
     inner_product: Callable[[str, int, int, frozenset[str]], tuple[str, bool]] | None = None
-    #: (types of source, weights and destination, its name of the matmul's implementation, output channels, pixels, ISA
-    #: caps) -> its name of the inner product's, where those are left to that
-    name_inner_product: Callable[[tuple[str, str, str], str, int, int, frozenset[str]], str] = lambda types, name, *_: (
-        name
-    )
+    #: (types of source, weights, destination and bias, its name of the matmul's implementation, output channels,
+    #: pixels, ISA caps) -> its name of the inner product's, where those are left to that
+    name_inner_product: Callable[[tuple[str, ...], str, int, int, frozenset[str]], str] = lambda types, name, *_: name
     #: (a transposed convolution) -> what it is: "convolution" of turned weights, or "sums" of its own
     deconvolution: Callable[[OperatorCall], str] | None = None
     #: (type of the source, its name of the convolution's implementation, channels in a group, ISA caps) -> its name of

@@ -138,5 +138,6 @@ def _inner_product(
     tag = given.get("wei_tag", layout(target, dt.split(":")[0], channels, pixels, attr)[0])
     sizes = {"m": given["mb"], "n": given["oc"], "k": channels * pixels, "wei_tag": tag}
     found = estimate_product("matmul", dt=dt, bias=bias, attr=attr, **where, **sizes)
-    types = found.problem.src, dt.split(":")[min(1, dt.count(":"))], found.problem.epilogue.dst
+    ending = found.problem.epilogue
+    types = found.problem.src, dt.split(":")[min(1, dt.count(":"))], ending.dst, ending.bias_stored if bias else ""
     return replace(found, library=library_name(target, (types, found.library, given["oc"], pixels)))

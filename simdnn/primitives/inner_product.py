@@ -59,7 +59,8 @@ def inner_product(
     channels = prod(src.shape[1:])
     rows, columns = src.reshape(len(src), channels), weights.reshape(len(weights), channels).T
     result = matmul(rows, columns, bias, dst=dst, attr=attr, wei_tag=tag, into=into, **where)
-    types = arrays.type_of("src", src), arrays.type_of("weights", weights), name_of(result.output.dtype)
+    operands = arrays.type_of("src", src), arrays.type_of("weights", weights)
+    types = *operands, name_of(result.output.dtype), "" if bias is None else name_of(bias.dtype)
     return replace(result, library=library_name(target, (types, result.library, len(weights), pixels)))
 
 
@@ -85,9 +86,9 @@ def layout(target: Target, src: str, channels: int, pixels: int, attr: Attr | No
     return library.inner_product(src, channels, pixels, target.caps)
 
 
-def library_name(target: Target, facts: tuple[tuple[str, str, str], str, int, int]) -> str:
-    """A library's name of an inner product; "" without a library. `facts`: the types of source, weights and
-    destination, its name of the matmul's implementation, output channels, pixels. Raises `Unimplemented` where it does
-    not leave inner products to that.
+def library_name(target: Target, facts: tuple[tuple[str, ...], str, int, int]) -> str:
+    """A library's name of an inner product; "" without a library. `facts`: the types of source, weights,
+    destination and bias ("" without), its name of the matmul's implementation, output channels, pixels. Raises
+    `Unimplemented` where it does not leave inner products to that.
     """
     return target.library.name_inner_product(*facts, target.caps) if target.library is not None else ""

@@ -101,3 +101,14 @@ def test_every_name_has_a_formula_or_instructions() -> None:
         post_op = PostOp(name, len(NUMBERS[name]))
         assert is_formula(post_op) and formula_of(post_op, 8).steps
     assert not any(is_formula(PostOp(name, len(NUMBERS[name]))) for name in exact)
+
+
+def test_powers_behind_tiles_of_all_heights() -> None:
+    """The longest formula takes registers of higher tiles behind a lower one: the library has four vectors a row."""
+    rng = np.random.default_rng(4)
+    src, weights = rng.integers(0, 9, (17, 24), np.uint8), rng.integers(-9, 9, (24, 61), np.int8)
+    wanted = np.sqrt(np.maximum(src.astype(np.float64) @ weights, 0)).astype(np.float32)
+    where = {"machine": "gnr", "isa": "avx2_vnni", "dispatch": "onednn", "dst": "bf16"}
+    for engine in ("compiled", "reference"):
+        r = simdnn.matmul(src, weights, attr=Attr(post_ops=["relu", ("pow", 1.0, 0.5)]), engine=engine, **where)
+        assert np.allclose(r.output.astype(np.float32), wanted, rtol=2**-8)

@@ -339,5 +339,5 @@ def direct(name: str, problem: ConvProblem, unit: Unit, dot: Dot, options: Optio
     compensation = Compensation(product, blocks.layout, compensated(product))
     plan, sums = epilogue_of(product, compensation.by), Chains(product)
     weights = weights_of(product, blocks.layout)
-    parts = Gemm(product, blocks, weights, sums, compensation, plan, RegisterTiles(product, sums, plan))
+    parts = Gemm(product, blocks, weights, sums, compensation, plan, RegisterTiles(product, sums, plan, blocks))
     return Direct(parts).program

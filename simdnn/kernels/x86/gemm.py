@@ -344,6 +344,7 @@ class RegisterTiles:
     product: Product
     sums: Sums
     plan: Plan
+    blocks: PanelBlocks
     accumulation = ""
     apart = True
 
@@ -379,6 +380,7 @@ class RegisterTiles:
             position,
             numbers,
             c.epilogue.zp_wei,
+            self.blocks.sums(p.unit, p.dot),
         )
 
 
@@ -474,7 +476,7 @@ def gemm(name: str, problem: Problem, unit: Unit, dot: Dot, options: Options) ->
     weights = weights_of(product, blocks.layout)
     in_place, widened = isinstance(weights, PanelPacked), isinstance(weights, PanelWidened)
     plan, sums = epilogue_of(product, compensation.by), Chains(product, in_place, in_place and not widened)
-    return Gemm(product, blocks, weights, sums, compensation, plan, RegisterTiles(product, sums, plan))
+    return Gemm(product, blocks, weights, sums, compensation, plan, RegisterTiles(product, sums, plan, blocks))
 
 
 def grouped_gemm(name: str, problem: Problem, unit: Unit, dot: Dot) -> Gemm:
@@ -484,7 +486,7 @@ def grouped_gemm(name: str, problem: Problem, unit: Unit, dot: Dot) -> Gemm:
     sums = GroupedChains(product, blocks.layout)
     plan = Plan(product.conv.epilogue, integer=False, reference=sums.scales.reference)
     weights, nothing = weights_of(product, blocks.layout), Compensation(product, blocks.layout, "")
-    return Gemm(product, blocks, weights, sums, nothing, plan, RegisterTiles(product, sums, plan))
+    return Gemm(product, blocks, weights, sums, nothing, plan, RegisterTiles(product, sums, plan, blocks))
 
 
 def compressed_gemm(name: str, problem: Problem, unit: Unit, dot: Dot, options: Options, level: int = ALL) -> Gemm:
@@ -500,4 +502,4 @@ def compressed_gemm(name: str, problem: Problem, unit: Unit, dot: Dot, options: 
     weights = (LibraryWeights if options.tile else PanelWeights)(product, blocks)
     plan, sums = weights.decompressor.epilogue(), Chains(product)
     nothing = Compensation(product, blocks.layout, "")
-    return Gemm(product, blocks, weights, sums, nothing, plan, RegisterTiles(product, sums, plan))
+    return Gemm(product, blocks, weights, sums, nothing, plan, RegisterTiles(product, sums, plan, blocks))

@@ -331,14 +331,15 @@ def tile(
     position: Steps,
     row_number: Steps,
     rowsum: bool,
+    beside: tuple[str, ...] = (),
 ) -> list[TilePart]:
     """One tile from nothing to memory. `total` names the tensor that keeps the sum of chains so far, so that parts need
-    not follow each other at once.
+    not follow each other at once; `beside` registers that other tiles have and formulas behind this one may use.
     """
     dot, joined = reduction.dot, reduction.joined
     registers = accumulators(unit, len(sources), panel.vectors, dot)
     at = dst_rows + panel.dst
-    in_comp, free = position + panel.channel, _temporaries(dot)[: dot.temporaries]
+    in_comp, free = position + panel.channel, (*_temporaries(dot)[: dot.temporaries], *beside)
     final = TileSums(unit, registers, panel.lanes, at, panel.channel, in_comp, row_number, free)
 
     def partial(add: bool, store: bool) -> Code:

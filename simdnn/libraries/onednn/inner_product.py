@@ -34,27 +34,33 @@ _TYPES = {
     "f16": (("f16",), ("f16", "f32")),
     **dict.fromkeys(("u8", "s8"), (("s8",), ("s32", "f32", "bf16", "s8", "u8"))),
 }
-#: the cap from which a source of f32 has destinations of the weights' type
-_OWN = {"bf16": "avx512_core", "f16": "avx512_core_fp16"}
+#: the cap from which kernels have a type of 16 bits: as destinations of f32 by weights of that type, beside integers
+_FROM = {"bf16": "avx512_core", "f16": "avx512_core_fp16"}
 
 
-def name(types: tuple[str, str, str], implementation: str, outputs: int, pixels: int, caps: frozenset[str]) -> str:
-    """The library's name of an inner product that is the matmul of an implementation. Raises `Unimplemented` where it
+def name(types: tuple[str, ...], implementation: str, outputs: int, pixels: int, caps: frozenset[str]) -> str:
+    """The library's name of an inner product that is the matmul of an implementation. `types`: of the source, weights,
+    destination and bias, the last "" where there is none. Raises `Unimplemented` where it
     is not left to that, and where it is wrong: plain weights (its GEMM's, and floats of one output channel) have
     channels outside of pixels, the source inside.
     """
-    src, wei, dst = types
-    known = _TYPES.get(src)
-    own = src == "f32" and dst == wei and _OWN.get(dst) in caps
+    src, wei, dst, bias = types
+    known, integer = _TYPES.get(src), src in ("u8", "s8")
+    own = _FROM.get(dst) in caps and (integer or src == "f32" and dst == wei)
     if known is not None and not (wei in known[0] and (dst in known[1] or own)):
         raise Unimplemented(
-            f"oneDNN has no inner product {':'.join(types)}; {src} has weights of {', '.join(known[0])} and "
+            f"oneDNN has no inner product {src}:{wei}:{dst}; {src} has weights of {', '.join(known[0])} and "
             f"destinations of {', '.join(known[1])}; what works: dispatch='fastest'"
         )
     if dst == "bf16" and "avx512_core" not in caps:
         raise Unimplemented("oneDNN has no inner product to bf16 below avx512_core; what works: dispatch='fastest'")
+    if integer and _FROM.get(bias, "") not in {"", *caps}:
+        raise Unimplemented(
+            f"oneDNN has no int8 inner product with a bias of {bias} below {_FROM[bias]}: f32, s32, s8 and u8 work, "
+            "and dispatch='fastest'"
+        )
     below = family(implementation) == "gemm" and "avx512_core" not in caps
-    if pixels > 1 and (below or (outputs == 1 and src not in ("u8", "s8") and implementation not in _NAMES)):
+    if pixels > 1 and (below or (outputs == 1 and not integer and implementation not in _NAMES)):
         raise Unimplemented(
             "oneDNN multiplies the pixels of an inner product by the weights of others, by its GEMM, floats for one "
             "output channel, too; what works: dispatch='fastest', or a source of one pixel"
