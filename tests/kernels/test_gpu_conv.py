@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -170,3 +171,11 @@ def test_an_element_is_explained() -> None:
     x, w = np.arange(32, dtype=np.int8).reshape(1, 2, 4, 4), np.ones((3, 2, 2, 2), np.int8)
     found = simdnn.convolution(x, w, machine="b580")
     assert f"value {found.output[0, 1, 2, 1]}" in str(found.explain(0, 1, 2, 1))
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_images_of_both_types_of_f8(dtype: str) -> None:
+    """NumPy has no views by strides of one of them."""
+    src, weights = (np.ones(shape, getattr(ml_dtypes, dtype)) for shape in ((1, 16, 5, 6), (16, 16, 3, 3)))
+    r = simdnn.convolution(src, weights, padding=1, machine="h100", dst="f32")
+    assert r.output[0, 0, 0, 0] == 4 * 16 and r.output[0, 0, 2, 2] == 9 * 16

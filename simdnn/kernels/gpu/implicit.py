@@ -90,8 +90,9 @@ def pixels(p: ConvProblem, src: Array, fill: int = 0) -> Array:
     axes = p.axes
     edges = ((0, 0), *((axis.before, axis.behind) for axis in axes), (0, 0))
     last = np.pad(np.moveaxis(src, 1, -1), edges, constant_values=src.dtype.type(fill))
-    windows = sliding_window_view(last, [axis.reach for axis in axes], tuple(range(1, len(axes) + 1)))
+    stored = last.view(f"u{last.itemsize}")  # NumPy knows no views of f8_e5m2 by strides
+    windows = sliding_window_view(stored, [axis.reach for axis in axes], tuple(range(1, len(axes) + 1)))
     steps = (slice(None), *(slice(None, None, axis.stride) for axis in axes), slice(None))
     taps = windows[(*steps, *(slice(None, None, axis.dilation) for axis in axes))]
-    grouped = np.moveaxis(taps.reshape(-1, p.groups, p.ic // p.groups, p.tap_rows * p.kw), 1, 0)
+    grouped = np.moveaxis(taps.reshape(-1, p.groups, p.ic // p.groups, p.tap_rows * p.kw).view(src.dtype), 1, 0)
     return grouped.swapaxes(2, 3).reshape(p.groups, p.mb * p.od * p.oh * p.ow, -1)
