@@ -6,6 +6,7 @@ Programs of many shapes have the same ops, so a machine's rows are kept, and wha
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -275,10 +276,12 @@ class CoreRows:
         return self._given[1].copy(), self._given[2]
 
     def counted(self, order: Ints) -> tuple[list[CoreOp], list[int]]:
-        """The different ops among some by number, but for registers and places, and how often each stands there."""
-        counts = np.bincount(self._kinds.values[0][order])
-        kinds = np.flatnonzero(counts)
-        return [self.ops[number] for number in kinds.tolist()], counts[kinds].tolist()
+        """The different ops among some by number, but for registers and places, and how often each stands there.
+
+        In the order of their first places, so that sums of fractions by them are the same whatever was met before.
+        """
+        met = Counter(self._kinds.values[0][order].tolist())
+        return [self.ops[number] for number in met], list(met.values())
 
     def free_masks(self, order: Ints) -> int:
         """Mask registers of the core less those that some ops, by number, write."""
