@@ -25,9 +25,10 @@ from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.compensation import Compensation, compensated
 from simdnn.kernels.x86.dots import Dot, accumulators, emitted
 from simdnn.kernels.x86.epilogue import TileSums, finish_tile
-from simdnn.kernels.x86.gemm import Gemm, RegisterTiles, epilogue_of, evenly, gemm, in_registers
+from simdnn.kernels.x86.gemm import Gemm, RegisterTiles, epilogue_of, gemm
 from simdnn.kernels.x86.product import Product
 from simdnn.kernels.x86.reduction import Chains
+from simdnn.kernels.x86.register_blocks import evenly, in_registers
 from simdnn.kernels.x86.source import Source
 from simdnn.kernels.x86.source_steps import Reading, reading
 from simdnn.kernels.x86.tile import Panel, Reduction, setup, steps

@@ -17,10 +17,8 @@ from functools import cached_property, partial
 from typing import Protocol
 
 from isa_models.formats import fmt
-from isa_models.machines.cpu_record import CacheLevel
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
-from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.code import Code, loop, nest, pieces
 from simdnn.kernels.common.epilogue import Epilogue, Parameters
 from simdnn.kernels.common.kernel import Kernel, Saturating
@@ -28,17 +26,10 @@ from simdnn.kernels.common.problems import Problem
 from simdnn.kernels.common.sums import Options, RegisterTile
 from simdnn.kernels.x86.blocking import (
     ALL,
-    FIRST_LEVEL,
-    NO_WAITS,
     SECOND_LEVEL,
     WIDEST,
-    Waits,
-    choose,
     chunk,
-    evenly_chunked,
-    fitting,
     row_blocks,
-    waits_of,
 )
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.compensation import Compensation, compensated, late_terms
@@ -47,15 +38,15 @@ from simdnn.kernels.x86.dots import COUNT, COUNT_SUMS, COUNTERS, MADDUBS, Dot
 from simdnn.kernels.x86.epilogue import Plan
 from simdnn.kernels.x86.grouped import GroupedChains
 from simdnn.kernels.x86.library_weights import LibraryWeights
-from simdnn.kernels.x86.product import PanelBlocks, Product, panels_of
+from simdnn.kernels.x86.product import PanelBlocks, Product
 from simdnn.kernels.x86.reduction import Chains
+from simdnn.kernels.x86.register_blocks import evenly, in_registers
 from simdnn.kernels.x86.tile import Panel, Reduction, TilePart, tile
 from simdnn.kernels.x86.weights import PackedWeights, PanelPacked, PanelWidened, PlainWeights, weights_of
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Program, Steps, Tensor
 
 Sums = Chains | GroupedChains
-_HIGHEST, _USUAL = 14, 4  # rows of a tile of registers, at most; vectors of a panel where nothing waits for weights
 
 
 class Tiles(Protocol):
@@ -392,59 +383,6 @@ def joined(product: Product, sums: Sums) -> str:
 def total(product: Product, sums: Sums) -> str:
     """The tensor of the sum of chains so far: dst itself where it is of the type of sums."""
     return "dst" if product.conv.epilogue.dst == joined(product, sums) else "total"
-
-
-def evenly(product: Product) -> bool:
-    """Whether tiles are of about one height, as here, or as high as can be but for the last, as in a library: that one
-    may have fewer registers than a formula behind it wants.
-    """
-    return product.options.tile is None or any(map(is_formula, product.conv.epilogue.post_ops))
-
-
-def in_registers(product: Product, columns: int, most: int = WIDEST) -> PanelBlocks:
-    """Blocks for tiles of up to `most` vector registers a row, of a matrix with a number of columns."""
-    unit, dot, given, shifted = product.unit, product.dot, product.options.tile, product.shifted
-    if given:
-        blocking = fitting(given, unit, dot, shifted)
-    else:
-        waits = waits_in(product, product.options.caches, _USUAL * unit.lanes)
-        if not product.flat and waits.vector and (found := over_lines(product, columns, waits)):
-            return found
-        blocking = choose(unit, dot, product.rows, columns, shifted, waits, most)
-    together = given.together if given else 0
-    blocks = row_blocks(product.rows, blocking.rows, evenly(product))
-    layout = panels_of(product, together or blocking.vectors)
-    if given or product.options.packs or product.options.widens:
-        return PanelBlocks(blocks, layout, ALL)
-    if product.flat:
-        row = product.reading.column * fmt(product.reading.source.read).bits // 8
-        blocks = [part for block in blocks for part in evenly_chunked(*block, row, SECOND_LEVEL)]
-    return PanelBlocks(blocks, layout, SECOND_LEVEL)
-
-
-def over_lines(product: Product, columns: int, waits: Waits) -> PanelBlocks | None:
-    """Tiles of several lines of outputs, which then wait for each vector of weights once, where registers hold those of
-    two lines at least.
-    """
-    c = product.conv
-    for lines in range(min(c.oh, _HIGHEST // c.ow), 1, -1):
-        blocking = choose(product.unit, product.dot, lines * c.ow, columns, product.shifted, waits)
-        if blocking.rows == lines * c.ow:
-            count, rest = divmod(c.oh, lines)
-            cut = [(0, blocking.rows, count), *([(count * lines, rest * c.ow, 1)] if rest else [])]
-            layout = panels_of(product, blocking.vectors)
-            return PanelBlocks(cut, layout, SECOND_LEVEL, lines, panel_first=True)
-    return None
-
-
-def waits_in(product: Product, caches: Sequence[CacheLevel], columns: int) -> Waits:
-    """The waits of a product's steps for caches: none where the first keeps a panel of that many columns."""
-    r = product.reading
-    if not caches or product.panel_bytes(columns) <= FIRST_LEVEL:
-        return NO_WAITS
-    row = fmt(r.source.read).bits // 8
-    vector = product.unit.lanes * product.dot.depth * fmt(product.dot.wei).bits // 8
-    return waits_of(caches, vector, product.dot.depth * row, r.column * row)
 
 
 def epilogue_of(product: Product, compensate: str) -> Plan:

@@ -13,7 +13,8 @@ from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import SECOND_LEVEL, Blocking, Waits, busy, chunk, outrun, row_blocks
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.dots import BF16_STORED, F16, Dot
-from simdnn.kernels.x86.gemm import Gemm, gemm, waits_in
+from simdnn.kernels.x86.gemm import Gemm, gemm
+from simdnn.kernels.x86.register_blocks import waits_in
 
 #: rows for which weights are not widened ahead: where wide units wait for the second cache, and elsewhere
 _FEW, _MANY = 64, 256
