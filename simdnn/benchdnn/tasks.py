@@ -57,8 +57,9 @@ class Task:
         """
         if not self.pixels:
             return matmul
-        own = self.types, matmul, self.sizes["n"], self.pixels
-        return inner_product.library_name(self.target, own)
+        asked = self.case.options["bia-dt"]
+        bias = ("f32" if asked == "undef" else asked) if self.bias else ""
+        return inner_product.library_name(self.target, ((*self.types, bias), matmul, self.sizes["n"], self.pixels))
 
     @property
     def macs(self) -> int:

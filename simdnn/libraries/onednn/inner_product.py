@@ -40,9 +40,9 @@ _FROM = {"bf16": "avx512_core", "f16": "avx512_core_fp16"}
 
 def name(types: tuple[str, ...], implementation: str, outputs: int, pixels: int, caps: frozenset[str]) -> str:
     """The library's name of an inner product that is the matmul of an implementation. `types`: of the source, weights,
-    destination and bias, the last "" where there is none. Raises `Unimplemented` where it
-    is not left to that, and where it is wrong: plain weights (its GEMM's, and floats of one output channel) have
-    channels outside of pixels, the source inside.
+    destination and bias, the last "" where there is none. Raises `Unimplemented` where it is not left to that, and
+    where it is wrong: plain weights (its GEMM's, and floats of one output channel) have channels outside of pixels, the
+    source inside.
     """
     src, wei, dst, bias = types
     known, integer = _TYPES.get(src), src in ("u8", "s8")
