@@ -172,8 +172,9 @@ class OperatorTask:
         return definitions.compared(found, self._wanted(sources, rows, ending), self.dst)
 
     def _type_of_row(self, name: str) -> str:
-        bias = self.case.options.get("bia-dt", "undef") if name == "bias" else "undef"
-        return "s8" if name == "condition" else "f32" if bias in ("", "undef") else bias
+        if name == "bias":
+            return self.case.bias_type
+        return "s8" if name == "condition" else "f32"
 
     def _wanted(self, sources: list[Array], rows: dict[str, Array], ending: Mapping[str, Any]) -> definitions.Floats:
         scales, points = dict(ending.get("scales", {})), ending.get("zero_points", {})

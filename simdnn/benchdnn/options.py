@@ -71,6 +71,12 @@ class Case:
         """The keyword arguments that say on what it runs."""
         return {name: self.options[name] for name in ("machine", "dispatch")} | {"isa": self.options["isa"] or None}
 
+    @property
+    def bias_type(self) -> str:
+        """The type of a bias, if there is one: f32 unless named."""
+        named = self.options.get("bia-dt", "")
+        return "f32" if named in ("", "undef") else named
+
 
 @dataclass(frozen=True)
 class Line:

@@ -57,9 +57,8 @@ class Task:
         """
         if not self.pixels:
             return matmul
-        asked = self.case.options["bia-dt"]
-        bias = ("f32" if asked == "undef" else asked) if self.bias else ""
-        return inner_product.library_name(self.target, ((*self.types, bias), matmul, self.sizes["n"], self.pixels))
+        types = *self.types, self.case.bias_type if self.bias else ""
+        return inner_product.library_name(self.target, (types, matmul, self.sizes["n"], self.pixels))
 
     @property
     def macs(self) -> int:

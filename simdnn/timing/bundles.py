@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models.host.memory import address
-from simdnn.timing.cpu.translate import fields_of
-from simdnn.timing.cpu.translated import Translated
+from simdnn.timing.translate import fields_of
+from simdnn.timing.translated import Translated
 from simdnn.timing.unions import MOST_RUNS, ROOM, TOO_MANY, Unions
 
 Ints = npt.NDArray[np.int64]

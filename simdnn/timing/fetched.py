@@ -12,11 +12,11 @@ import numpy as np
 from isa_models.host.memory import address
 from isa_models.machines.cpu_record import CacheLevel
 from simdnn.timing.bundles import Lines
-from simdnn.timing.cpu.translate import fields_of
-from simdnn.timing.cpu.translated import Translated
 from simdnn.timing.cpu.walk import Iteration
 from simdnn.timing.flows import OTHER, Flows
 from simdnn.timing.footprint import Region
+from simdnn.timing.translate import fields_of
+from simdnn.timing.translated import Translated
 
 if TYPE_CHECKING:
     from simdnn.timing.memory import LevelTraffic

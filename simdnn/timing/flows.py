@@ -8,8 +8,8 @@ The class is written in the part of Python that `translate` compiles.
 
 from __future__ import annotations
 
-from simdnn.timing.cpu.translate import Floats, Ints
 from simdnn.timing.keeping import Keeping
+from simdnn.timing.translate import Floats, Ints
 
 NOTHING = -1  # a part that a cache fetches nothing for again
 # Tensors that `memory.Transfers` tells apart: those whose lines are asked for ahead of stores, those read a few bytes a

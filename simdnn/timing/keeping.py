@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from simdnn.timing.cpu.translate import Floats, Ints
+from simdnn.timing.translate import Floats, Ints
 
 
 class Keeping:

@@ -9,7 +9,7 @@ The class is written in the part of Python that `translate` compiles.
 
 from __future__ import annotations
 
-from simdnn.timing.cpu.translate import Ints
+from simdnn.timing.translate import Ints
 
 ROOM = 1 << 15  # runs that there is room for; more are taken by arrays
 MOST_RUNS = 1 << 16  # of one tensor that are kept apart; beyond, dimensions multiply (`footprint.united`)

@@ -23,6 +23,11 @@ def cycles(*lines: str, name: str = "gnr") -> float:
     return simdnn.analyze("\n".join(["1:", *lines, "dec rcx", "jnz 1b"]), machine=name).cycles_per_iteration
 
 
+def step_behind(producer: str, chain: str, kind: str) -> float:
+    """Cycles of a chain's step whose other operand, a register of its own, is always fresh."""
+    return cycles(*(line.format(f"{kind}{8 + i}") for i in range(4) for line in (producer, chain))) / 4
+
+
 #: what a step of a chain takes whose other operand comes from one of these: by chain, a number for each
 FROM = ("vpaddd {0}, ymm1, ymm2", "vpermd {0}, ymm1, ymm2", "vandps {0}, ymm1, ymm2", "vmulps {0}, ymm1, ymm2")
 STEPS = {
@@ -43,9 +48,8 @@ STEPS = {
 def test_where_an_operand_comes_from(chain: str) -> None:
     """Operations behind another kind of unit take a cycle longer, one-cycle ones on ports 0 and 1 alone."""
     for producer, measured in zip(FROM, STEPS[chain], strict=True):
-        lines = [line.format(f"ymm{8 + i}") for i in range(4) for line in (producer, chain)]
         if measured is not None:  # 1.63: shuffles wait for the port's results, which is not modelled
-            assert cycles(*lines) / 4 == pytest.approx(measured, rel=0.025), producer
+            assert step_behind(producer, chain, "ymm") == pytest.approx(measured, rel=0.025), producer
 
 
 @pytest.mark.parametrize(
@@ -60,8 +64,7 @@ def test_where_an_operand_comes_from(chain: str) -> None:
 )
 def test_where_512_bits_come_from(producer: str, chain: str, measured: float) -> None:
     """From the second unit to the first an operation of one cycle waits three more behind a product."""
-    lines = [line.format(f"zmm{8 + i}") for i in range(4) for line in (producer, chain)]
-    assert cycles(*lines) / 4 == pytest.approx(measured, rel=0.02)
+    assert step_behind(producer, chain, "zmm") == pytest.approx(measured, rel=0.02)
 
 
 #: chains of 256 bits beside results of other kinds: the step measured beside each of these
@@ -83,8 +86,7 @@ HALVES = {
 def test_f16_is_a_kind_of_its_own(chain: str) -> None:
     """All but integer products take a cycle longer behind f16, which takes one longer behind products."""
     for producer, measured in zip(BESIDE, HALVES[chain], strict=True):
-        lines = [line.format(f"ymm{10 + i}") for i in range(4) for line in (producer, chain)]
-        assert cycles(*lines) / 4 == pytest.approx(measured, rel=0.025), producer
+        assert step_behind(producer, chain, "ymm") == pytest.approx(measured, rel=0.025), producer
 
 
 @pytest.mark.parametrize(

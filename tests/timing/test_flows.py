@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from isa_models.machines.loader import cpu_machine as machine
 from simdnn.program.records import Affine, Loop, Program
 from simdnn.timing import fetched
-from simdnn.timing.cpu.translate import fields_of
 from simdnn.timing.cpu.walk import core_time
 from simdnn.timing.fetched import Fetched, Phase
 from simdnn.timing.flows import APART, ASKED, Flows
 from simdnn.timing.footprint import parts
 from simdnn.timing.memory import transfers
+from simdnn.timing.translate import fields_of
 from tests.effort import examples
 from tests.timing.programs import adds, gemm, loads, streamed
 

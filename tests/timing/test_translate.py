@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isa_models import machine
-from simdnn.timing.cpu import translate
+from simdnn.timing import translate
 from simdnn.timing.cpu.core_model import CoreModel
 from simdnn.timing.cpu.core_rows import places_of
 from simdnn.timing.cpu.core_run import SPACES, CoreRun, Turn
 from simdnn.timing.cpu.steps import MemRef, Step, lower
-from simdnn.timing.cpu.translate import Floats, Ints, NotUnderstood, compiled, fields_of, text_of
+from simdnn.timing.translate import Floats, Ints, NotUnderstood, compiled, fields_of, text_of
 from tests.effort import examples
 from tests.timing.test_pipeline import streams
 

@@ -17,7 +17,7 @@ AMD's patent US 12,118,411 has such modes, chosen by signs of imbalance. The cla
 from __future__ import annotations
 
 from simdnn.timing.cpu.schedulers import ANY_PORT, NO_PORT, Schedulers
-from simdnn.timing.cpu.translate import Ints
+from simdnn.timing.translate import Ints
 
 ENDS = 8  # cycles whose ends are remembered: more than any of the delays
 ROOM_SEEN, COUNTS_SEEN, MODE_SEEN = 2, 2, 3  # cycles until the queue knows of room, of what waits, and takes a mode

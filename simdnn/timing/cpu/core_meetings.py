@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from simdnn.timing.cpu.core_nodes import CoreNodes
 from simdnn.timing.cpu.core_state import NOWHERE, UNPLACED
-from simdnn.timing.cpu.translate import Ints
+from simdnn.timing.translate import Ints
 
 # Bits of an op's number: it loads from an address; its bytes lie in two lines; one store wrote all of them.
 LOADS, CROSSES, WHOLE = 1, 2, 4

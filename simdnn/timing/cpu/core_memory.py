@@ -23,7 +23,7 @@ from simdnn.timing.cpu.core_meetings import (
 )
 from simdnn.timing.cpu.core_nodes import LOW
 from simdnn.timing.cpu.core_state import COMMIT, LOAD, NODES, NOWHERE, OPERATION, UNKNOWN, UNPLACED
-from simdnn.timing.cpu.translate import Floats, Ints
+from simdnn.timing.translate import Floats, Ints
 
 BANK = 4  # bytes of a line that two loads read in a cycle, all of them or some (measured on a Redwood Cove)
 HALVES = 7  # loads at most that have read from the first of their two lines (measured on a Redwood Cove)

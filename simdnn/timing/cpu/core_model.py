@@ -16,7 +16,7 @@ from simdnn.timing.cpu.core_operands import CoreOperands
 from simdnn.timing.cpu.core_state import COMMIT, NODES, NOWHERE, OPERATION, UNKNOWN
 from simdnn.timing.cpu.schedulers import NO_PLACE, NO_PORT
 from simdnn.timing.cpu.steps import OWN_WAY, STORED, THIRD
-from simdnn.timing.cpu.translate import Floats, Ints
+from simdnn.timing.translate import Floats, Ints
 
 FAR = 1 << 60  # a cycle that never comes
 AHEAD = 62  # cycles in which the results of a port are noted, no more than an integer has bits

@@ -12,7 +12,7 @@ import math
 
 from simdnn.timing.cpu.core_state import LOAD, NODES, NOWHERE, UNKNOWN, CoreState
 from simdnn.timing.cpu.schedulers import NO_PORT
-from simdnn.timing.cpu.translate import Floats, Ints
+from simdnn.timing.translate import Floats, Ints
 
 LOW = 1 << 32  # what is behind a cycle in an entry of a heap
 PORTS = 64  # that an entry tells apart: more than a core has

@@ -20,7 +20,7 @@ from simdnn.timing.cpu.core_model import CoreModel
 from simdnn.timing.cpu.core_state import NOWHERE
 from simdnn.timing.cpu.schedulers import NO_PORT
 from simdnn.timing.cpu.steps import CoreOp
-from simdnn.timing.cpu.translate import fields_of
+from simdnn.timing.translate import fields_of
 
 Ints = npt.NDArray[np.int64]
 

@@ -25,7 +25,7 @@ from simdnn.timing.cpu.core_rows import FIELDS, SLOT, CoreRows, Ints, places_of
 from simdnn.timing.cpu.core_state import LOAD, NODES, NOWHERE, OPERATION, UNPLACED
 from simdnn.timing.cpu.schedulers import RING, SLID
 from simdnn.timing.cpu.steps import CoreOp, MemRef
-from simdnn.timing.cpu.translated import Translated
+from simdnn.timing.translated import Translated
 
 _INTEGER, _REAL = ctypes.c_int64, ctypes.c_double
 _CORE = Translated(CoreModel, {"meet": [], "run": [_INTEGER], "settle": [_INTEGER] * 4, "fill_store_queue": [_REAL]})

@@ -9,7 +9,7 @@ The class is written in the part of Python that `translate` compiles.
 from __future__ import annotations
 
 from simdnn.timing.cpu.banks import Banks
-from simdnn.timing.cpu.translate import Floats, Ints
+from simdnn.timing.translate import Floats, Ints
 
 UNKNOWN = -1.0
 NOWHERE = -1  # no node, register, edge or place

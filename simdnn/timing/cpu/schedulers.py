@@ -8,7 +8,7 @@ The class is written in the part of Python that `translate` compiles: numbers an
 
 from __future__ import annotations
 
-from simdnn.timing.cpu.translate import Ints
+from simdnn.timing.translate import Ints
 
 FAR_MORE = 3  # uops by which a port must have more than the one with the fewest not to be taken in its turn
 # Of lanes, measured on a Redwood Cove (docs/validation/intel-core.md):

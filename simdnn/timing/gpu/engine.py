@@ -31,9 +31,9 @@ from isa_models.machines.provenance import Confidence
 from isa_models.nvidia.mma import MmaForm
 from isa_models.nvidia.vector import SharedLoad
 from simdnn.program.records import Loop, Op, Register, Statement, walk
-from simdnn.timing.cpu.translate import fields_of
-from simdnn.timing.cpu.translated import Translated
 from simdnn.timing.gpu.engine_model import NOTHING, EngineModel
+from simdnn.timing.translate import fields_of
+from simdnn.timing.translated import Translated
 
 MATH_PASSES = 4  # a quotient or a root has a quarter of the rate
 #: the figures behind each rate; a machine need not name the share of conversions

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from simdnn.timing.cpu.translate import Floats, Ints
+from simdnn.timing.translate import Floats, Ints
 
 SYSTOLIC, VECTOR, SEND, BARRIER = range(4)  # pipes
 NOTHING = -1  # no register, and no thread

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models.host.forks import ForkLock
-from simdnn.timing.cpu.translate import compiled
+from simdnn.timing.translate import compiled
 
 MOST_KEPT = 1 << 23  # numbers that a thread keeps room for between two calls
 
