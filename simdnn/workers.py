@@ -179,15 +179,30 @@ class _Workers(ProcessPoolExecutor):
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """Ctrl-C waits, here and in processes that are started meanwhile, until each lets it through."""
+    """Ctrl-C waits, here and in processes that are started meanwhile, until each lets it through; so does SIGTERM here.
+
+    The mask is inherited. It is not enough here: a signal reaches another thread, and its handler runs in this one,
+    perhaps where a process has been started and has not been told yet what it is for.
+    """
     if sys.platform == "win32":
         yield
         return
+    held: list[int] = []
+    handlers = {}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
+        if threading.current_thread() is threading.main_thread():  # handlers run in no other
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if callable(handler := signal.getsignal(number)):
+                    handlers[number] = handler
+                    signal.signal(number, lambda number, _: held.append(number))
         yield
     finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if held:
+        signal.raise_signal(held[0])
 
 
 _here: list[Any] = []  # what a worker process is for

@@ -59,6 +59,37 @@ def test_workers_that_have_just_been_started_say_nothing(tmp_path: Path, after: 
     assert done.stdout == "130 0\n" and done.stderr.endswith("\n") and done.stderr[:-1] in told
 
 
+_WHILE_ONE_STARTS = """
+import os, signal, sys, threading
+from multiprocessing import active_children, util
+from simdnn.cli import main
+
+number = int(sys.argv[2])
+start = util.spawnv_passfds
+def ringing(path, arguments, passed):
+    pid = start(path, arguments, passed)
+    if not any("resource_tracker" in word for word in map(os.fsdecode, arguments)):
+        thread = threading.Thread(target=os.kill, args=(os.getpid(), number))  # one that blocks no signal
+        thread.start()
+        thread.join()
+    return pid
+util.spawnv_passfds = ringing
+signal.signal(signal.SIGINT, signal.default_int_handler)
+status = main(["study", sys.argv[1], "--jobs", "2"])
+print(status, len(active_children()))
+"""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_worker_that_has_been_told_nothing_yet(number: signal.Signals, status: int, tmp_path: Path) -> None:
+    """It would read the end of a pipe, and print a traceback."""
+    path = tmp_path / "space.toml"
+    path.write_text(STUDY)
+    done = ended("-c", _WHILE_ONE_STARTS, str(path), str(number.value))
+    told = "simdnn: interrupted", f"simdnn: interrupted; what is done is kept in {path.with_suffix('.jsonl')}"
+    assert done.stdout == f"{status} 0\n" and done.stderr.endswith("\n") and done.stderr[:-1] in told
+
+
 def test_a_command_that_still_loads_is_interrupted() -> None:
     """NumPy would print a traceback and raise `ImportError`: the signal comes where its own modules are loaded."""
     script = """
