@@ -66,7 +66,12 @@ def encode_blocks(values: NDArray[np.float32], name: str, *, by_avx: bool = Fals
 
 def extreme(x: F32) -> F32:
     """The first element of the greatest magnitude of each row, with its sign: (n, 1)."""
-    return np.take_along_axis(x, np.abs(x).argmax(axis=1)[:, None], axis=1)
+    return _first(x, np.abs(x).argmax(axis=1))
+
+
+def _first(x: F32, places: NDArray[np.intp]) -> F32:
+    """The element of each row at a place: (n, 1)."""
+    return np.take_along_axis(x, places[:, None], axis=1)
 
 
 def _inverse(d: F32) -> F32:
@@ -101,7 +106,7 @@ def _around_zero(bits: int) -> Encode:
     middle = 1 << bits - 1
 
     def encode(x: F32, blocks: StoredBlocks) -> None:
-        d = extreme(x) / np.float32(-middle)
+        d = (extreme(x) + np.float32(0)) / np.float32(-middle)  # of a block of zeros it is 0 whatever their signs
         blocks["scale"] = d[:, 0]
         _store_codes(blocks, _cut(x * _inverse(d) + np.float32(middle + 0.5), 2 * middle - 1))
 
@@ -112,8 +117,8 @@ def _from_least(bits: int) -> Encode:
     high = (1 << bits) - 1
 
     def encode(x: F32, blocks: StoredBlocks) -> None:
-        least = x.min(axis=1, keepdims=True)
-        d = (x.max(axis=1, keepdims=True) - least) / np.float32(high)
+        least, most = (_first(x, found) for found in (x.argmin(axis=1), x.argmax(axis=1)))  # zeros have signs
+        d = (most - least) / np.float32(high)
         blocks["scale"], blocks["minimum"] = d[:, 0], least[:, 0]
         _store_codes(blocks, _cut((x - least) * _inverse(d) + np.float32(0.5), high))
 

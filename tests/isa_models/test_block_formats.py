@@ -11,7 +11,9 @@ from isa_models import InvalidArgument, Unimplemented, UnknownName
 from isa_models.block_encoders import ENCODED, encode_blocks
 from isa_models.block_formats import BLOCK_FORMATS, block_format
 
-RECORDED = np.load(Path(__file__).parents[1] / "vectors" / "ggml" / "blocks.npz")
+VECTORS = Path(__file__).parents[1] / "vectors" / "ggml"
+RECORDED = np.load(VECTORS / "blocks.npz")
+ZEROS = np.load(VECTORS / "zeros.npz")
 
 
 @pytest.mark.parametrize("name", [name for name in BLOCK_FORMATS if f"{name}.stored" in RECORDED])
@@ -30,6 +32,12 @@ def test_blocks_are_those_of_ggml(name: str) -> None:
     if f"{name}.avx" in RECORDED:
         assert (RECORDED[f"{name}.avx"] != RECORDED[f"{name}.made"]).any()
         assert encode_blocks(x, name, by_avx=True).view(np.uint8).tolist() == RECORDED[f"{name}.avx"].tolist()
+
+
+@pytest.mark.parametrize("name", [key.split(".")[0] for key in ZEROS if "." in key])
+def test_zeros_of_both_signs(name: str) -> None:
+    """Blocks of little else than zeros, whose signs the first one, or none, decides."""
+    assert encode_blocks(ZEROS["x"], name).view(np.uint8).tolist() == ZEROS[f"{name}.made"].tolist()
 
 
 def test_refusals() -> None:

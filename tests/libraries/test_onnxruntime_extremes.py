@@ -1,5 +1,5 @@
 """Reductions of onnxruntime to the greatest and the least number and to the logarithm of a sum of powers, the greatest
-of windows, and LRN, over data with NaN, infinities and zeros of both signs: its bits as recorded
+of windows, LRN, PRelu and Swish, over data with NaN, infinities and zeros of both signs: its bits as recorded
 (tests/vectors/onnxruntime/extremes.npz).
 """
 
@@ -26,7 +26,7 @@ def model(name: str, node: Any, *held: Any) -> Any:
     x = STORED[f"{name}/x"]
     ports = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in (("x", x.shape), ("y", None))]
     graph = onnx.helper.make_graph([node], "g", ports[:1], ports[1:], held)
-    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 24)], ir_version=11)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -48,6 +48,18 @@ def test_a_nan_has_its_place_in_windows(name: str) -> None:
 def test_sums_over_channels_are_raised(name: str) -> None:
     numbers = {key: STORED[f"{name}/{key}"].item() for key in ("size", "alpha", "beta", "bias")}
     compare(name, "LRN", model(name, onnx.helper.make_node("LRN", ["x"], ["y"], **numbers)))
+
+
+@pytest.mark.parametrize("name", ["slopes0", "slopes1", "slopes2", "slopes3"])
+def test_slopes_touch_what_is_below_zero_alone(name: str) -> None:
+    slope = onnx.numpy_helper.from_array(STORED[f"{name}/slope"], "slope")
+    compare(name, "PRelu", model(name, onnx.helper.make_node("PRelu", ["x", "slope"], ["y"]), slope))
+
+
+@pytest.mark.parametrize("name", ["swish0", "swish1", "swish2"])
+def test_swish_is_a_product_with_a_sigmoid(name: str) -> None:
+    alpha = STORED[f"{name}/alpha"].item()
+    compare(name, "Swish", model(name, onnx.helper.make_node("Swish", ["x"], ["y"], alpha=alpha)))
 
 
 def test_sums_over_an_even_number_of_channels_are_refused() -> None:

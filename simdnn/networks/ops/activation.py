@@ -34,14 +34,16 @@ def leaky_relu(k: Kernels, node: Node, x: Array) -> Array:
 
 @operator("PRelu")
 def prelu(k: Kernels, node: Node, x: Array, slope: Array) -> Array:
-    return computed(
-        k,
-        "prelu",
-        lambda v, s: v.minimum(0.0).fma(s, v.maximum(0.0)),
-        x,
-        slope,
-        plain=lambda v, s: np.where(v < 0, v * s, v),
-    )
+    def formula(v: Element, s: Element) -> Element:
+        return v.minimum(0.0).fma(s, v.maximum(0.0))
+
+    def plain(v: Array, s: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return np.where(v < 0, v * s, v)
+
+    if lines_of(k, x) is not None:  # a library keeps zeros and what is above them, whatever the slope
+        return k.map(formula, x, slope, name="prelu", values=lambda: plain(x, slope))
+    return computed(k, "prelu", formula, x, slope, plain=plain)
 
 
 def _elu(k: Kernels, node: Node, x: Array, alpha: float, gamma: float = 1.0, inner: float = 1.0) -> Array:
@@ -92,6 +94,8 @@ def hard_sigmoid(k: Kernels, node: Node, x: Array) -> Array:
 @operator("Swish")
 def swish(k: Kernels, node: Node, x: Array) -> Array:
     alpha = node.number("alpha", 1.0)
+    if lines_of(k, x) is not None:  # a library that has none: its parts
+        return _by_sigmoid(k, x, alpha)
     return computed(
         k, "swish", lambda v: v * f.sigmoid(v * alpha), x, plain=lambda v: v / (1 + np.exp(-alpha * v)), steps=20
     )
@@ -135,8 +139,11 @@ def fast_gelu(k: Kernels, node: Node, x: Array, bias: Array | None = None) -> Ar
 
 @operator("QuickGelu", domain=MICROSOFT)
 def quick_gelu(k: Kernels, node: Node, x: Array) -> Array:
+    return _by_sigmoid(k, x, node.number("alpha", 1.702))
+
+
+def _by_sigmoid(k: Kernels, x: Array, alpha: float) -> Array:
     """x times the sigmoid of alpha * x."""
-    alpha = node.number("alpha", 1.702)
     return computed(k, "mul", lambda v, s: v * s, x, sigmoid(k, computed(k, "mul", lambda v: v * alpha, x)))
 
 
