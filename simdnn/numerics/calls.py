@@ -61,11 +61,11 @@ def call_of(bound: Bound, source: Array, left: Array, *names: str, copies: bool 
 
 
 def filling_of(program: Program) -> Filling | Literal[False] | None:
-    """The call for arrays in C order of a program that reads one input, once, and leaves all that it writes. None where
-    the program is not ready yet; False where it is another kind of program.
+    """The call for arrays in C order of a program that reads one input, once. None where the program is not ready yet;
+    False where it is another kind of program.
     """
     bound = unbound(program)
-    if bound.large or [one.line for one in bound.given] != [1] or not all(room.comes_back for room in bound.rooms):
+    if bound.large or [one.line for one in bound.given] != [1]:
         return False
     run = _runner(bound, [bound.given[0].place, *(room.place for room in bound.rooms)], 0)
     if run is None:
@@ -74,10 +74,14 @@ def filling_of(program: Program) -> Filling | Literal[False] | None:
         (room.name, taker(room.size, room.dtype) if room.make is empty else partial(room.make, room.size, room.dtype))
         for room in bound.rooms
     ]
+    between = [room.name for room in bound.rooms if not room.comes_back]
 
     def fill(array: Array) -> dict[str, Array] | None:
         made = {name: make() for name, make in makers}
-        return None if run(array, array, *made.values()) else made
+        alarm = run(array, array, *made.values())
+        for name in between:
+            del made[name]
+        return None if alarm else made
 
     return fill
 

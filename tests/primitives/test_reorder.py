@@ -191,7 +191,7 @@ def test_reordered_convolution(
     where: dict[str, Any] = {"machine": machine, "isa": isa, "groups": groups, "padding": 1}
     attr = Attr(fpmath=mode[0] if mode else None)
     r = simdnn.convolution(src, weights, attr=attr, **where)
-    if r.weights_desc.tag == "any":  # halved weights, and taps that stand for channels
+    if r.weights_desc.tag == "any":  # halved weights
         with pytest.raises(Unimplemented, match="no reorder makes it"):
             _ = r.conversion
         with pytest.raises(InvalidArgument, match="'any' is no layout"):
@@ -205,6 +205,32 @@ def test_reordered_convolution(
         assert plain.conversion is None and plain.weights_desc.tag == "oihw"
         if plain.implementation == r.implementation:
             assert bits(plain.output) == bits(r.output) and plain.cycles >= r.cycles
+
+
+FOLDED: dict[str, tuple[str, int, int, int, dict[str, int]]] = {
+    "AcdB32a2b*7x7": ("bf16", 3, 64, 7, {"ih": 112, "iw": 112, "strides": 2, "padding": 3}),
+    "AcdB32a2b+16*1x5": ("bf16", 3, 48, 5, {"ih": 14, "iw": 14, "strides": 2, "padding": 2}),
+    "AcdB32a4b*1x3": ("u8", 3, 20, 3, {"ih": 12, "iw": 12, "padding": 1}),
+    "aBdeC16b2c*1x3": ("bf16", 2, 12, 3, {"ih": 40, "iw": 40, "groups": 2}),
+}
+
+
+@pytest.mark.parametrize("tag", FOLDED)
+def test_taps_that_are_channels(tag: str) -> None:
+    """On tiles, of images with few channels: what the program packs is what NumPy does, and comes back."""
+    src_type, ic, oc, taps, sizes = FOLDED[tag]
+    kernel, types = ("conv:avx512_core_amx", "bf16:bf16:f32")
+    if src_type == "u8":
+        kernel, types = "conv:avx512_core_amx_int8", "u8:s8:s32"
+    groups = sizes.get("groups", 1)
+    channels = {"ic": groups * ic, "oc": groups * oc, "kh": taps, "kw": taps}
+    e = simdnn.estimate("convolution", machine="spr", dt=types, dispatch=kernel, **channels, **sizes)
+    weights = weights_of(np.random.default_rng(0), (groups * oc, ic, taps, taps), types.split(":")[1])
+    packed = simdnn.reorder(weights, e.weights_desc, machine="spr")
+    assert packed.desc.tag == tag and e.conversion.cycles == packed.cycles > 0
+    inputs = e.kernel.prepare(np.zeros(e.src_desc.shape, TYPES[src_type]), weights, Parameters())
+    assert all(bits(values) == bits(inputs[name]) for name, values in packed.tensors.items())
+    assert bits(packed.plain()) == bits(weights)
 
 
 def test_goihw_weights_are_taken_as_they_are() -> None:

@@ -58,6 +58,7 @@ class Blocked:
     kw: int = 1
     split: int = 0  # of a matmul's K: parts of this length, each padded by itself; the last may be shorter
     rounds: str = ""  # f32 data kept as f32, rounded: a kind of rounding.py, "tf32" or "tf32_cut"
+    fold: tuple[int, int] = (1, 1)  # rows and columns of taps that are channels, too: column by column, row by row
 
     @property
     def holds(self) -> str:
@@ -65,8 +66,23 @@ class Blocked:
         return "tf32" if self.rounds else self.dtype
 
     @property
+    def folded(self) -> int:
+        """Input channels of a group with those that taps are."""
+        return self.ic * prod(self.fold)
+
+    @property
+    def rows(self) -> int:
+        """Rows of taps that are left as such."""
+        return self.kh // self.fold[0]
+
+    @property
+    def across(self) -> int:
+        """Columns of taps that are left as such."""
+        return self.kw // self.fold[1]
+
+    @property
     def taps(self) -> int:
-        return self.kh * self.kw * self.parts
+        return self.rows * self.across * self.parts
 
     @property
     def parts(self) -> int:
@@ -91,7 +107,8 @@ class Blocked:
     def tag(self, operation: str) -> str:
         """The layout in oneDNN's letters: capitals are cut into blocks, which stand at the end, innermost last.
 
-        Behind a plus sign is the width of the last block of output channels, behind a colon that of K's parts.
+        Behind a plus sign is the width of the last block of output channels, behind a colon that of K's parts, behind
+        an asterisk how many rows x columns of taps are channels.
 
         >>> one = Blocked("avx512_core_bf16", "bf16", Layout(1, 112, 48, 16, 2, 64), 64)
         >>> one.tag("matmul"), one.of_batch(24).tag("matmul")
@@ -104,7 +121,9 @@ class Blocked:
         depth = f"{self.layout.depth}{ic}" if self.layout.depth > 1 else ""
         tail = f"+{self.layout.tail}" if self.layout.tail and self.layout.full else ""
         width = self.layout.width if self.layout.full else self.layout.tail
-        return f"{outer}{width}{oc}{depth}{tail}" + (f":{self.split}" if self.split else "")
+        split = f":{self.split}" if self.split else ""
+        fold = f"*{self.fold[0]}x{self.fold[1]}" if prod(self.fold) > 1 else ""
+        return f"{outer}{width}{oc}{depth}{tail}{split}{fold}"
 
 
 def halved(weights: Array) -> Array:
@@ -138,7 +157,7 @@ def _panels(weights: Array, layout: Layout, width: int) -> Array:
 def unpack(tensors: Mapping[str, Array], blocked: Blocked) -> Array:
     """goihw weights from the tensors that `pack` made of them, in the type that they have there."""
     layout = blocked.layout
-    kh, kw = (1, blocked.parts) if blocked.split else (blocked.kh, blocked.kw)
+    kh, kw = (1, blocked.parts) if blocked.split else (blocked.rows, blocked.across)
 
     def spread(flat: Array, width: int) -> Array:
         shape = (layout.groups, -1, kh, kw, layout.icp // layout.depth, width, layout.depth)
@@ -151,7 +170,15 @@ def unpack(tensors: Mapping[str, Array], blocked: Blocked) -> Array:
     if blocked.split:
         parts = [weights[:, :, : blocked.split, :, part : part + 1] for part in range(kw)]
         weights = np.concatenate(parts, axis=2)
-    return np.ascontiguousarray(weights[:, :, : blocked.ic])
+    return np.ascontiguousarray(_unfolded(weights[:, :, : blocked.folded], blocked))
+
+
+def _unfolded(weights: Array, blocked: Blocked) -> Array:
+    """Weights whose taps are taps again."""
+    rows, columns = blocked.fold
+    groups, oc, _, kh, kw = weights.shape
+    apart = weights.reshape(groups, oc, columns, rows, blocked.ic, kh, kw).transpose(0, 1, 4, 5, 3, 6, 2)
+    return apart.reshape(groups, oc, blocked.ic, kh * rows, kw * columns)
 
 
 def plain(tensors: Mapping[str, Array], blocked: Blocked, shape: tuple[int, ...]) -> Array:

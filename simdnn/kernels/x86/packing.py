@@ -19,6 +19,7 @@ _XMM = 16  # bytes
 _STEPS = 16  # groups of input channels that are packed for some columns before others are
 _SETS, _WAYS, _LINE = 64, 8, 64  # of a first cache
 _WIDE = Register("wide", "f32", 8)
+_TURNED = "turned"  # a matrix for each tap that is left: rows of its channels, with those made of taps
 
 
 @dataclass(frozen=True)
@@ -59,18 +60,26 @@ def reorder(tag: str, dtype: str, blocked: Blocked) -> Program:
     size = blocked.layout.groups * blocked.layout.oc * blocked.ic * blocked.kh * blocked.kw
     outputs = [Tensor(name, blocked.dtype, count, "output") for name, count in blocked.sizes.items()]
     name = f"reorder {dtype} {tag} to {blocked}"
-    code = packing.columns() if blocked.columns else packing.stage()
-    tensors = (Tensor("plain", dtype, size, role=WEIGHTS), *outputs, *constants(blocked.rounds))
+    between: list[Tensor] = []
+    if blocked.columns:
+        code = packing.columns()
+    elif blocked.fold == (1, 1):
+        code = packing.stage()
+    else:
+        between.append(Tensor(_TURNED, dtype, size, "scratch", role=WEIGHTS))
+        code = packing.turned() + packing.of_turned.stage()
+    tensors = (Tensor("plain", dtype, size, role=WEIGHTS), *between, *outputs, *constants(blocked.rounds))
     return verify(Program(name, blocked.isa, tensors, tuple(code)))
 
 
 @dataclass(frozen=True)
 class Packing:
-    """A reorder from the tensor "plain" to `to`, the whole panels, and to `to` with "_tail" behind its name."""
+    """A reorder from the tensor `given` to `to`, the whole panels, and to `to` with "_tail" behind its name."""
 
     unit: Unit
     plain: Stored
     blocked: Blocked
+    given: str = "plain"
     to: str = "wei"
     alone: str = ""  # the tensor that holds one panel, number "panel" of its kind: that is packed, and no other
     registers: tuple[str, ...] = ("r0", "r1", "r2", "r3", "s0", "s1", "s2", "s3")  # four rows, and pairs of them
@@ -103,6 +112,30 @@ class Packing:
         u, w = (Affine.var(name) if size > 1 else Affine() for name, size in (("u", b.kh), ("w", b.kw)))
         at = u * plain.kh + w * plain.kw + self.group * plain.group
         return self.tap(u * b.kw + w, at, b.ic, (("u", b.kh), ("w", b.kw)))
+
+    def turned(self) -> Code:
+        """The matrices of `_TURNED`: a channel's columns side by side."""
+        b, plain, (rows, columns) = self.blocked, self.plain, self.blocked.fold
+        oc, size = b.layout.oc, fmt(plain.dtype).bits // 8
+        u, w, x, y, c = (Affine.var(name) for name in "uwxyc")
+        at = (u * rows + y) * plain.kh + (w * columns + x) * plain.kw + c * plain.ic + self.group * plain.group
+        to = (((u * b.across + w) * columns + x) * rows + y) * b.ic + c + self.group * (b.taps * b.folded)
+        code: Code = []
+        for times, first, live in pieces("o", oc, _XMM // size):
+            body = self.gather("r0", at + first * plain.oc, live, size)
+            body += self.store(_TURNED, to * oc + first, live, size)
+            code += loop("o", times, body)
+        return self.by_group(
+            nest((("u", b.rows), ("w", b.across), ("x", columns), ("y", rows), ("c", b.ic)), code, parallel=True)
+        )
+
+    @property
+    def of_turned(self) -> Packing:
+        """The reorder of those matrices."""
+        b, tap = self.blocked, self.blocked.folded * self.blocked.layout.oc
+        plain = Stored(self.plain.dtype, 1, b.layout.oc, b.taps * tap, b.across * tap, tap)
+        own = replace(b, ic=b.folded, kh=b.rows, kw=b.across, fold=(1, 1))
+        return replace(self, plain=plain, blocked=own, given=_TURNED)
 
     def by_group(self, code: Code) -> Code:
         """Code of one group, for all of them."""
@@ -153,20 +186,21 @@ class Packing:
         for steps, first, count in ((turns, chunk, self.across), (1, Affine(b.ic - rest), rest)):
             if count:
                 body = along.load("r0", first_of + column * self.plain.oc + first * self.plain.ic, count)
-                body += self.store(self.group * (b.layout.oc * b.ic) + column * b.ic + first, count)
+                to = self.group * (b.layout.oc * b.ic) + column * b.ic + first
+                body += self.store("wei", to, count, self.element)
                 code += loop("j", b.layout.oc, loop("k", steps, body, parallel=True), parallel=True)
         return self.by_group(code)
 
-    def store(self, at: Affine, count: int) -> Code:
-        """The first `count` elements of r0 to "wei"."""
-        size = count * self.element
+    def store(self, tensor: str, at: Affine, count: int, element: int) -> Code:
+        """The first `count` elements of r0, of that many bytes, to a tensor."""
+        size = count * element
         if size == _XMM:
-            return [op("vmovdqu", Memory("wei", at, "u32", 4), Register("r0", "u32", 4))]
+            return [op("vmovdqu", Memory(tensor, at, "u32", 4), Register("r0", "u32", 4))]
         if self.unit.masks:
-            return [op("vmovdqu8", Memory("wei", at, "u8", size), Register("r0", "u8", 16))]
-        name, dtype = {1: ("vpextrb", "u8"), 2: ("vpextrw", "u16"), 4: ("vpextrd", "u32")}[self.element]
-        value = Register("r0", dtype, self.across)
-        return [op(name, Memory("wei", at + i, dtype, 1), value, imm=i) for i in range(count)]
+            return [op("vmovdqu8", Memory(tensor, at, "u8", size), Register("r0", "u8", 16))]
+        name, dtype = {1: ("vpextrb", "u8"), 2: ("vpextrw", "u16"), 4: ("vpextrd", "u32")}[element]
+        value = Register("r0", dtype, _XMM // element)
+        return [op(name, Memory(tensor, at + i, dtype, 1), value, imm=i) for i in range(count)]
 
     def panels(self) -> list[tuple[str, int, int, Affine]]:
         """(tensor, how many, width, first column)."""
@@ -227,11 +261,11 @@ class Packing:
         """`live` columns of a row in the type that they are stored in, into a register of bits."""
         size = live * self.element
         if self.plain.oc == 1 and size == _XMM:
-            return [op("vmovdqu", Register(register, "u32", 4), Memory("plain", at, "u32", 4))]
+            return [op("vmovdqu", Register(register, "u32", 4), Memory(self.given, at, "u32", 4))]
         if self.plain.oc == 1 and self.unit.masks:
-            return [op("vmovdqu8", Register(register, "u8", 16), Memory("plain", at, "u8", size))]
+            return [op("vmovdqu8", Register(register, "u8", 16), Memory(self.given, at, "u8", size))]
         if self.plain.oc == 1 and 2 * size == _XMM:
-            return [op("vmovq", Register(register, "u64", 2), Memory("plain", at, "u64", 1))]
+            return [op("vmovq", Register(register, "u64", 2), Memory(self.given, at, "u64", 1))]
         return self.gather(register, at, live, self.element)
 
     def load_converted(self, register: str, at: Affine, live: int) -> Code:
@@ -252,9 +286,9 @@ class Packing:
     def floats(self, at: Affine, live: int) -> Code:
         """Eight columns of f32 in a register, zeros behind the last."""
         if self.plain.oc == 1 and (self.unit.masks or live == 8):
-            return [op("vmovups", _WIDE, Memory("plain", at, "f32", live))]
+            return [op("vmovups", _WIDE, Memory(self.given, at, "f32", live))]
         if self.plain.oc == 1:
-            return [op("vmaskmovps", _WIDE, Memory("plain", at, "f32", live))]
+            return [op("vmaskmovps", _WIDE, Memory(self.given, at, "f32", live))]
         code: Code = [zero(_WIDE)]
         for half in range(-(-live // 4)):
             code += self.gather("half", at + self.plain.oc * 4 * half, min(live - 4 * half, 4), 4)
@@ -266,7 +300,7 @@ class Packing:
         value = Register(register, dtype, _XMM // size)
         code: Code = [zero(value)]
         for i in range(live):
-            code.append(op(name, value, value, Memory("plain", at + i * self.plain.oc, dtype, 1), imm=i))
+            code.append(op(name, value, value, Memory(self.given, at + i * self.plain.oc, dtype, 1), imm=i))
         return code
 
     def interleave(self, code: Code) -> list[str]:

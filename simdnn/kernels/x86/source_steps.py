@@ -229,6 +229,11 @@ def _row_in_place(c: ConvProblem, unit: Unit, read: str, columns: int, padded: i
     )
 
 
+def taps_as_channels(order: Order, c: ConvProblem) -> tuple[int, int]:
+    """Rows and columns of taps that a fold makes channels of, side by side."""
+    return {"row": (1, order.together or c.kw), "window": (c.tap_rows, c.kw)}.get(order.fold, (1, 1))
+
+
 def fold_weights(weights: Array, order: Order, copy: Copy | None, step: int = 1) -> Array:
     """goihw, or goidhw, weights with the folded taps as channels; `step`: channels of a whole step."""
     if not order.fold:

@@ -16,7 +16,7 @@ from simdnn.kernels.common.weight_cache import made_of
 from simdnn.kernels.x86.code import load_float, store32
 from simdnn.kernels.x86.packing import Packing, stored
 from simdnn.kernels.x86.product import Product, runs
-from simdnn.kernels.x86.source_steps import fold_weights
+from simdnn.kernels.x86.source_steps import fold_weights, taps_as_channels
 from simdnn.kernels.x86.tile import Panel
 from simdnn.program.records import WEIGHTS, Affine, Tensor
 
@@ -83,13 +83,15 @@ class PackedWeights:
         p, c, split = self.product, self.product.conv, self.product.options.split_k
         sizes = (p.k, 1, 1, split) if p.is_matmul else (p.ic, c.tap_rows, c.kw, 0)
         rounds = p.dot.rounds if self.multiplied == "f32" else ""
-        return pack.Blocked(p.unit.isa, self.packed, self.layout, *sizes, rounds=rounds)
+        fold = taps_as_channels(p.options.order, c)
+        return pack.Blocked(p.unit.isa, self.packed, self.layout, *sizes, rounds=rounds, fold=fold)
 
     @property
     def blocked(self) -> pack.Blocked | None:
         """The weights' layout where they come in the kernel's own; None where a reorder cannot make it (yet)."""
-        folded = self.product.options.halve or self.product.options.order.fold
-        return None if self.packed_here or folded else self.own
+        options = self.product.options
+        ours = not options.halve and options.order.fold in ("", "row", "window")
+        return self.own if ours and not self.packed_here else None
 
     @property
     def column(self) -> int:
