@@ -1,17 +1,20 @@
 """Hypothesis profiles: `quick` repeats the same few examples, `thorough` (make test-all) explores many anew each time.
 
 So a change passes or fails `make test` by what it does and not by luck, and what a search finds in `make test-all`
-becomes an example of its own.
+becomes an example of its own. A test's numbers are the same whichever tests ran before it in its process.
 """
 
 from __future__ import annotations
 
 import gc
 import sys
+import zlib
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from simdnn.numerics import compiled
 from tests.effort import QUICK, THOROUGH
@@ -21,16 +24,33 @@ settings.register_profile("thorough", deadline=None, max_examples=THOROUGH, supp
 settings.register_profile("quick", settings.get_profile("thorough"), derandomize=True, max_examples=QUICK)
 settings.load_profile("quick")
 
+#: generators of random numbers that the tests of a module share, by module
+_GENERATORS: dict[object, list[np.random.BitGenerator]] = {}
 
-def pytest_collection_finish() -> None:
+
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Collected tests stay to the end, so the garbage collector need not walk it again and again.
 
-    A thorough run tries the code that long runs get: tests are short, and have code made in haste.
+    A thorough run tries the code that long runs get: tests are short, and have code made in haste. A quick one draws no
+    constants from the package's modules: which are imported goes by the tests that ran before, and one more would
+    change all examples.
     """
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     if settings.default.max_examples == THOROUGH:
         compiled.HASTY_OPS = 0
+    elif hasattr(providers, "_get_local_constants"):  # an internal of Hypothesis, which may go
+        none = providers.Constants()
+        providers._get_local_constants = lambda: none
+    for module in {getattr(item, "module", None) for item in session.items} - {None}:
+        shared = [value.bit_generator for value in vars(module).values() if isinstance(value, np.random.Generator)]
+        _GENERATORS[module] = shared
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A generator that tests share begins anew for each, by its name: caches know the numbers of others."""
+    for generator in _GENERATORS.get(getattr(item, "module", None), ()):
+        generator.state = type(generator)(zlib.crc32(item.nodeid.encode())).state
 
 
 @pytest.fixture(autouse=True)
