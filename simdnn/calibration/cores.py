@@ -67,8 +67,8 @@ def share_a_core(one: int, other: int) -> bool | None:
 
 
 def judged(quiet: int, quiet_beside: int, slow_beside: int) -> bool | None:
-    """Whether two processors share a core: one's samples at the full rate while the other rests, and while it works,
-    and those while it works that took far longer.
+    """Whether two processors share a core: one's samples at the full rate while the other rests, and while it works at
+    the full rate too, and those while it works that took far longer.
 
     >>> judged(100, 80, 0), judged(100, 0, 30), judged(100, 0, 0), judged(3, 0, 30)
     (False, True, None, None)
@@ -97,6 +97,7 @@ def _at_full_rate(one: int, other: int) -> tuple[int, int, int]:
         (found, times), (company, works) = both.each(lambda number: looked(LONG if number else SHORT))
         last = np.searchsorted(company.begun, found.begun, "right") - 1  # that began before, of the other's loops
         within = (last >= 0) & (found.ended <= company.ended[last]) & (works[last] <= HALTED)
-        quiet_beside += int((within & (times <= 1 + ALONE)).sum())
+        # both at once: what runs while the other has lost this processor for a moment says nothing
+        quiet_beside += int((within & (times <= 1 + ALONE) & (works[last] <= 1 + ALONE)).sum())
         slow_beside += int((within & (times >= SLOWED) & (times <= HALTED)).sum())
     return quiet, quiet_beside, slow_beside

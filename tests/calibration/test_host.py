@@ -235,6 +235,16 @@ def test_each_kind_of_code_that_the_host_has_runs_for_its_clock(monkeypatch: pyt
 
 
 @pytest.mark.skipif(not sampler.available(), reason="the loops are x86-64's, with System V's calls")
+def test_a_clock_is_seen_where_others_have_the_core_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that takes longer than all the time for it, because others ran meanwhile, is a look at the clock too."""
+    seconds = itertools.count()
+    monkeypatch.setattr(clocks.time, "perf_counter", lambda: float(next(seconds)))
+    monkeypatch.setattr(clocks, "QUIET", math.inf)
+    monkeypatch.setattr(clocks, "canary", lambda: sampler.CANARIES[0])
+    assert (clocks._ghz(clocks.KINDS["base_ghz"]) or 0) > 0.1
+
+
+@pytest.mark.skipif(not sampler.available(), reason="the loops are x86-64's, with System V's calls")
 def test_the_timer_runs_loops_here() -> None:
     """Numbers come out; how large they are is the host's affair, and its neighbours'."""
     assert timer.clock_ghz() > 0
