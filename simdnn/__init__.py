@@ -119,7 +119,7 @@ else:
         else:
             from isa_models.errors import did_you_mean
 
-            near = did_you_mean(name, _WHERE)
+            near = "" if name.startswith("__") else did_you_mean(name, _WHERE)  # tools ask for many of those
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}{': ' * bool(near)}{near}")
         return globals().setdefault(name, found)
 
