@@ -39,7 +39,7 @@ def small(tmp_path: Path) -> str:
 
 def process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "simdnn", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
 
 def test_run_prints_a_table(small: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -368,7 +368,7 @@ def test_streams_and_status_of_a_process(small: str) -> None:
 @pytest.mark.parametrize(("closed", "arguments", "status"), [("1", "list isa", 0), ("2", "run nothing", 2)])
 def test_a_stream_that_is_closed(closed: str, arguments: str, status: int) -> None:
     command = f"exec {sys.executable} -m simdnn {arguments} {closed}>&-"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
 
 
@@ -376,7 +376,7 @@ def test_a_stream_that_is_closed(closed: str, arguments: str, status: int) -> No
 def test_a_disk_that_is_full() -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "simdnn", "list", "isa"]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)
     assert done.returncode == 1 and done.stderr == "simdnn: error: [Errno 28] No space left on device\n"
 
 
@@ -385,7 +385,7 @@ def test_a_reader_that_stops_early(small: str) -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", "simdnn", "list"], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60
+        [sys.executable, "-m", "simdnn", "list"], stdout=write, stderr=subprocess.PIPE, text=True, timeout=300
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")

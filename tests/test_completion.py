@@ -59,7 +59,7 @@ def test_bash(words: str, offered: str, scripts: Path, tmp_path: Path) -> None:
         ["bash", "-c", ASKED, "bash", str(scripts / "bash"), "simdnn", *words.split()],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
         cwd=tmp_path,
     )
@@ -72,4 +72,4 @@ def test_every_command_and_machine_is_known(shell: str, scripts: Path) -> None:
     for name in (*(name for name, _, _ in COMMANDS), *isa_models.machine_names(), *isa_models.gpu_machine_names()):
         assert name in text, name
     if shutil.which(shell):
-        subprocess.run([shell, "-n", str(scripts / shell)], check=True, timeout=60)
+        subprocess.run([shell, "-n", str(scripts / shell)], check=True, timeout=300)

@@ -239,7 +239,7 @@ def test_a_study_that_is_terminated_leaves_nothing_behind(tmp_path: Path) -> Non
         while process.poll() is None and not (rows.exists() and rows.read_bytes().count(b"\n") > 1):
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        out, error = process.communicate(timeout=60)
+        out, error = process.communicate(timeout=300)
     assert (process.returncode, out) == (128 + signal.SIGTERM, "") and "what is done is kept" in error
     assert "leaked" not in error and "Traceback" not in error
 

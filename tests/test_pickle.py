@@ -229,7 +229,7 @@ def _answer(src: Any) -> tuple[simdnn.Result, simdnn.Estimate]:
 def test_joblib_takes_and_gives_results() -> None:
     import joblib  # which scikit-learn brings
 
-    assert joblib.Parallel(2, timeout=120)([joblib.delayed(_answer)(U8)]) == [_answer(U8)]
+    assert joblib.Parallel(2, timeout=300)([joblib.delayed(_answer)(U8)]) == [_answer(U8)]
 
 
 def test_dask_takes_and_gives_results() -> None:

@@ -75,7 +75,7 @@ def test_two_processes_on_one_file_lose_nothing(tmp_path: Path) -> None:
         assert writer.stdin is not None
         writer.stdin.write("\n")
         writer.stdin.flush()
-    assert [(writer.communicate(timeout=30)[1], writer.returncode) for writer in writers] == [("", 0)] * 2
+    assert [(writer.communicate(timeout=300)[1], writer.returncode) for writer in writers] == [("", 0)] * 2
     assert keys(path) == {f"{name}{i}" for name in "ab" for i in range(200)}
 
 
@@ -88,7 +88,7 @@ def test_a_process_that_is_killed_leaves_whole_lines(tmp_path: Path) -> None:
     while path.stat().st_size < 20_000:
         time.sleep(0.01)
     writer.send_signal(signal.SIGKILL)
-    writer.communicate(timeout=30)
+    writer.communicate(timeout=300)
     kept = Results(path)
     kept.close()
     assert len(kept.known) > 50 and kept.unreadable == 0
@@ -97,12 +97,12 @@ def test_a_process_that_is_killed_leaves_whole_lines(tmp_path: Path) -> None:
 def test_a_line_cut_off_is_dropped_and_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "s.toml").write_text(STUDY)
     command = [sys.executable, "-m", "simdnn", "study", str(tmp_path / "s.toml"), "--jobs", "1"]
-    assert subprocess.run(command, timeout=60).returncode == 0
+    assert subprocess.run(command, timeout=300).returncode == 0
     capfd.readouterr()
     path = tmp_path / "s.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole[:-9])
-    assert subprocess.run(command, timeout=60).returncode == 0
+    assert subprocess.run(command, timeout=300).returncode == 0
     assert "s.jsonl was cut off" in capfd.readouterr().err
     assert sorted(path.read_bytes().splitlines()) == sorted(whole.splitlines())
 
@@ -159,7 +159,7 @@ def test_a_full_disk_is_said_and_leaves_whole_lines(tmp_path: Path) -> None:
         [sys.executable, "-m", "simdnn", "study", str(tmp_path / "s.toml"), "--jobs", "1"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)),
     )
     assert done.returncode == 1 and done.stdout == ""

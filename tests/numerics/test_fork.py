@@ -50,9 +50,10 @@ def product(threads: int = 1) -> bool:
 
 
 @pytest.fixture
-def compiling() -> Iterator[None]:
-    """Another thread compiles one program after the other."""
+def compiling(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Another thread compiles one program after the other; a fork waits for as long as that takes on a busy machine."""
     stop = threading.Event()
+    monkeypatch.setattr(forks, "PATIENCE_S", PATIENCE_S)
     product()  # imports what it needs, which a slow machine takes longer for than a fork waits
 
     def work() -> None:

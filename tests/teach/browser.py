@@ -111,7 +111,7 @@ def _asked(address: str, content: Any = None, method: str = "POST") -> Any:
     request = urllib.request.Request(address, body, {"Content-Type": "application/json"}, method=method)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=60) as reply:
+        with opener.open(request, timeout=300) as reply:
             return json.load(reply)["value"]
     except urllib.error.HTTPError as error:
         raise AssertionError(f"{address}: {error.read().decode()[:500]}") from None

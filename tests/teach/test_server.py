@@ -152,10 +152,10 @@ def test_it_serves_until_it_is_interrupted(served: tuple[subprocess.Popen[str], 
     process, address = served
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(address, timeout=20) as reply:
+    with opener.open(address, timeout=300) as reply:
         assert b"What number comes out" in reply.read()
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=300) == 0
     assert process.stderr is not None and process.stderr.read() == ""
 
 
