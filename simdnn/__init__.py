@@ -54,6 +54,7 @@ if _typing.TYPE_CHECKING:
     from simdnn.operators.elements import weighted_sum as weighted_sum
     from simdnn.operators.estimate import estimate as estimate
     from simdnn.operators.images import deconvolution as deconvolution
+    from simdnn.operators.images import lrn as lrn
     from simdnn.operators.images import pooling as pooling
     from simdnn.operators.images import resampling as resampling
     from simdnn.operators.lines import batch_normalization as batch_normalization

@@ -44,6 +44,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "group_normalization": {"src": IMAGE, "groups": 2},
     "prelu": {"src": IMAGE, "weights": np.ones((1, 4, 1, 1), np.float32)},
     "resampling": {"src": IMAGE, "size": 12},
+    "lrn": {"src": IMAGE, "size": 3},
     "shuffle": {"src": IMAGE, "group": 2},
     "concat": {"sources": [IMAGE, IMAGE]},
     "weighted_sum": {"sources": [IMAGE, IMAGE]},

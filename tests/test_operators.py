@@ -235,6 +235,28 @@ def test_what_is_beyond_s32_is_the_greatest_f32_below() -> None:
     assert found.tolist() == [2147483520, -2147483648, 2147483520, 2]
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize(("algorithm", "size"), [("across_channels", 5), ("within_channel", 3), ("within_channel", 7)])
+def test_lrn_divides_by_what_lies_around(algorithm: str, size: int, dtype: str, machine: str) -> None:
+    x = drawn(dtype, 2, 9, 4, 5)
+    for beta in (0.75, 1.0, 0.6):
+        options = {"algorithm": algorithm, "size": size, "alpha": 0.5, "beta": beta, "k": 2.0}
+        found = [simdnn.lrn(x, **options, machine=machine, engine=engine) for engine in ("reference", "compiled")]
+        wanted = definitions.exact("lrn", [x.astype(np.float64)], {}, options)
+        near(found[0].output, rounded(wanted, dtype), dtype)
+        assert found[0].output.tobytes() == found[1].output.tobytes()
+        told = simdnn.estimate("lrn", src=x.shape, dt=dtype, machine=machine, **options)
+        assert told.cycles == found[0].cycles > 0
+
+
+def test_lrn_has_as_many_neighbours_on_each_side() -> None:
+    with pytest.raises(InvalidArgument, match="size=4; an odd number is needed"):
+        simdnn.lrn(drawn("f32", 1, 8, 2, 2), 4, machine="zen4")
+    with pytest.raises(simdnn.InvalidArgument, match="type of src 's8'"):
+        simdnn.lrn(drawn("s8", 1, 8, 2, 2), 5, machine="zen4")
+
+
 def test_shuffle_takes_rows_of_a_group() -> None:
     x = np.arange(12, dtype=np.int8).reshape(1, 12, 1)
     found = simdnn.shuffle(x, 4, machine="hsw").output.reshape(-1)

@@ -179,6 +179,15 @@ def _resampling(sources: Sequence[Floats], rows: Data, options: Data) -> Floats:
     return x
 
 
+def _lrn(sources: Sequence[Floats], rows: Data, options: Data) -> Floats:
+    x, size = sources[0], options["size"]
+    axes = [1] if options["algorithm"] == "across_channels" else [*range(2, x.ndim)]
+    squares = np.pad(x * x, [(size // 2 * (axis in axes),) * 2 for axis in range(x.ndim)])
+    each = np.lib.stride_tricks.sliding_window_view(squares, [size] * len(axes), axis=axes)  # type: ignore[call-overload]
+    mean = each.mean(tuple(range(x.ndim, each.ndim)))
+    return np.asarray(x / (options["k"] + options["alpha"] * mean) ** options["beta"])
+
+
 def _shuffle(sources: Sequence[Floats], rows: Data, options: Data) -> Floats:
     x, axis, group = sources[0], options["axis"], options["group"]
     order = np.arange(x.shape[axis]).reshape(-1, group).T.reshape(-1)
@@ -222,6 +231,7 @@ _PRIMITIVES: Mapping[str, Callable[..., Any]] = {
     "pooling": _pooling,
     "resampling": _resampling,
     "shuffle": _shuffle,
+    "lrn": _lrn,
     "deconvolution": _deconvolution,
     "binary": _binary,
     "weighted_sum": _weighted,

@@ -15,7 +15,8 @@ from simdnn.libraries import MOST_DIMS
 _MOST_DIGITS = 12  # sizes beyond are refused as no tensor has them
 _FIELD = re.compile(r"(mb|g|[io]c|[iokspd][dhw])(\d*)")
 _NORM_FIELD = re.compile(r"(mb|g|ic|i[dhw])(\d*)")
-_EPSILON = re.compile(r"eps(\d+(?:\.\d*)?(?:e[-+]?\d+)?)")
+_NUMBER = r"(\d+(?:\.\d*)?(?:e[-+]?\d+)?)"
+_EPSILON = re.compile(f"eps{_NUMBER}")
 _IP_FIELD = re.compile(r"(mb|[io]c|i[dhw])(\d*)")
 
 
@@ -272,6 +273,33 @@ def norm_dims(text: str) -> NormDims:
     axes = [Axis(given[f"i{a}"]) if given.get(f"i{a}") else None for a in "dhw"]
     sizes = [axis.i for axis in _spread(where, axes)] if any(axes) else []
     return NormDims((given.get("mb", 2), given["ic"], *sizes), epsilon, given.get("g", 1), name)
+
+
+@dataclass(frozen=True)
+class ResponseDims:
+    """A local response normalization as written: the source (N, C, …), how many neighbours, and the numbers."""
+
+    shape: tuple[int, ...]
+    size: int = 5
+    alpha: float = 1 / 8192
+    beta: float = 0.75
+    k: float = 1.0
+    name: str = ""
+
+
+def response_dims(text: str) -> ResponseDims:
+    """The local response normalization that a descriptor means.
+
+    >>> response_dims('mb256ic96_ih55_ls3_alpha0.5_k2n"norm1"')
+    ResponseDims(shape=(256, 96, 55, 55), size=3, alpha=0.5, beta=0.75, k=2.0, name='norm1')
+    """
+    given: dict[str, float] = {}
+    for entry in ("ls", "alpha", "beta", "k"):
+        if found := re.search(f"{entry}{_NUMBER}", text.partition("n")[0]):
+            given[entry], text = float(found[1]), text.replace(found[0], "", 1)
+    plain = norm_dims(text)
+    size = int(given.pop("ls", 5))
+    return ResponseDims(plain.shape, size, **given, name=plain.name)
 
 
 def _entries(

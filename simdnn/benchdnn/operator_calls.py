@@ -11,10 +11,10 @@ from isa_models import Unimplemented
 from isa_models.errors import counted, unknown_name
 from isa_models.formats import fmt
 from simdnn.benchdnn import attributes
-from simdnn.benchdnn.descriptors import ConvDims, NormDims, WindowDims
+from simdnn.benchdnn.descriptors import ConvDims, NormDims, ResponseDims, WindowDims
 from simdnn.benchdnn.layouts import Moved, letters_of, moved, strided, user_strides
 from simdnn.benchdnn.operator_tasks import OperatorTask
-from simdnn.benchdnn.operators import POOLING, RESAMPLING, SOFTMAX, Tensors, plain
+from simdnn.benchdnn.operators import POOLING, RESAMPLING, RESPONSES, SOFTMAX, Tensors, plain
 from simdnn.operators.graph_builder import BINARY, ELTWISE, STORED, TYPES
 from simdnn.operators.graphs import NORMS, REDUCTIONS
 from simdnn.primitives.run import Target
@@ -386,6 +386,22 @@ def _resampling(case: Case) -> OperatorTask:
     return _call(case, "resampling", {"src": (shape, src)}, output, dst, options)
 
 
+def _lrn(case: Case) -> OperatorTask:
+    dims = case.dims
+    assert isinstance(dims, ResponseDims)
+    (shape,), (src, dst) = _shapes(case), _pair(case)
+    if src != dst or case.options["attr-post-ops"] or src not in ("f32", "bf16", "f16"):
+        raise Unimplemented(
+            f"lrn of {src} to {dst}, or with post-operations; what works: f32, bf16 and f16, nothing behind"
+        )
+    if dims.size % 2 == 0 or len(shape) < 3:
+        raise Unimplemented(f"lrn of {counted(len(shape), 'dimension')} and ls{dims.size}; what works: images, odd ls")
+    algorithm = RESPONSES[_chosen(case, RESPONSES, "across")]
+    options = {"algorithm": algorithm, "size": dims.size, "alpha": dims.alpha, "beta": dims.beta, "k": dims.k}
+    steps = dims.size ** (1 if algorithm == "across_channels" else len(shape) - 2)
+    return _call(case, "lrn", {"src": (shape, src)}, shape, dst, options, steps=steps)
+
+
 def _deconvolution(case: Case) -> OperatorTask:
     dims, options = case.dims, case.options
     assert isinstance(dims, ConvDims)
@@ -471,6 +487,7 @@ BUILDERS: Mapping[str, Callable[[Case], OperatorTask]] = {
     "shuffle": _shuffle,
     "pool": _pooling,
     "resampling": _resampling,
+    "lrn": _lrn,
     "deconv": _deconvolution,
     "reorder": _reorder,
 }

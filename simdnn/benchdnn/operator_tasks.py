@@ -167,7 +167,7 @@ class OperatorTask:
         ending = self._ending(make)
         call: Callable[..., Any] = getattr(simdnn, self.primitive)
         operands = [sources] if self.listed else sources
-        dst = {} if self.primitive == "shuffle" else {"dst": self.dst}
+        dst = {} if self.primitive in ("shuffle", "lrn") else {"dst": self.dst}
         found = call(*operands, **rows, **self.options, **self.case.where, **dst, **ending).output
         return definitions.compared(found, self._wanted(sources, rows, ending), self.dst)
 

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from isa_models import InvalidArgument
 from isa_models.errors import counted, unknown_name
 from simdnn.benchdnn import attributes
-from simdnn.benchdnn.descriptors import NormDims, WindowDims, norm_dims, pool_dims, resampling_dims
+from simdnn.benchdnn.descriptors import (
+    NormDims,
+    ResponseDims,
+    WindowDims,
+    norm_dims,
+    pool_dims,
+    resampling_dims,
+    response_dims,
+)
 from simdnn.benchdnn.subset import DIRECTIONS, OPERATORS, OPTIONS, Option, anything, data_types, integer, one_of, tags
 from simdnn.operators.graph_builder import BINARY, ELTWISE
 from simdnn.operators.graphs import NORMS, REDUCTIONS
@@ -19,6 +27,8 @@ from simdnn.operators.graphs import NORMS, REDUCTIONS
 SOFTMAX = {"softmax": False, "softmax_accurate": False, "logsoftmax": True, "softmax_log": True}
 POOLING = {"max": "max", "avg_np": "avg_exclude_padding", "avg_p": "avg_include_padding"}
 POOLING |= {f"pooling_{name}": name for name in ("max", "avg_exclude_padding", "avg_include_padding")}
+RESPONSES = {"across": "across_channels", "within": "within_channel"}
+RESPONSES |= {f"lrn_{name}": name for name in RESPONSES.values()}
 RESAMPLING = {f"{prefix}{name}": name for prefix in ("", "resampling_") for name in ("nearest", "linear")}
 _MOST_SOURCES = 256
 _SIZES = re.compile(r"\d{1,12}(x\d{1,12}){0,11}")
@@ -32,7 +42,7 @@ class Tensors:
     name: str = ""
 
 
-OperatorDims = Tensors | WindowDims | NormDims
+OperatorDims = Tensors | WindowDims | NormDims | ResponseDims
 
 
 def tensors(text: str, least: int, most: int) -> Tensors:
@@ -65,6 +75,7 @@ DIMS: Mapping[str, Callable[[str], OperatorDims]] = {
     "resampling": resampling_dims,
     "bnorm": norm_dims,
     "gnorm": norm_dims,
+    "lrn": response_dims,
 }
 
 
@@ -87,7 +98,7 @@ def _numbers(text: str) -> object:
 
 
 def _algorithm(text: str) -> object:
-    every = (*SOFTMAX, *POOLING, *ELTWISE, *BINARY, "select", *REDUCTIONS, *NORMS, *RESAMPLING)
+    every = (*SOFTMAX, *POOLING, *ELTWISE, *BINARY, "select", *REDUCTIONS, *NORMS, *RESAMPLING, *RESPONSES)
     if text and plain(text) not in every:
         raise unknown_name("--alg", text[:40], every)
     return text
@@ -109,8 +120,8 @@ def _flags(text: str) -> object:
     return text
 
 
-_SCALED = tuple(driver for driver in OPERATORS if driver not in ("sum", "shuffle", "prelu"))
-_ONE_TYPE = ("eltwise", "lnorm", "bnorm", "gnorm", "pool", "shuffle")
+_SCALED = tuple(driver for driver in OPERATORS if driver not in ("sum", "shuffle", "prelu", "lrn"))
+_ONE_TYPE = ("eltwise", "lnorm", "bnorm", "gnorm", "pool", "shuffle", "lrn")
 _TWO_TYPES = ("softmax", "reduction", "resampling", "reorder", "concat")
 _FORWARD = tuple(driver for driver in OPERATORS if driver not in ("binary", "concat", "sum", "reorder", "reduction"))
 _SEVERAL = Option("sdt", "f32", data_types("--sdt", range(1, _MOST_SOURCES)), ("sum",))
@@ -126,7 +137,7 @@ OPERATOR_OPTIONS: Mapping[str, Option] = {
         Option("ss_dt", "f32", data_types("--ss_dt", (1,)), ("lnorm", "gnorm")),
         *(Option(name, "any", tags, OPERATORS) for name in ("tag", "stag", "dtag", "stat_tag")),
         Option("strides", "", anything, OPERATORS),
-        Option("alg", "", _algorithm, ("softmax", "eltwise", "binary", "pool", "reduction", "resampling")),
+        Option("alg", "", _algorithm, ("softmax", "eltwise", "binary", "pool", "reduction", "resampling", "lrn")),
         Option("axis", "1", integer("--axis"), ("softmax", "concat", "shuffle")),
         Option("group", "1", integer("--group"), ("shuffle",)),
         Option("alpha", "0", _number("--alpha"), ("eltwise",)),
@@ -138,7 +149,7 @@ OPERATOR_OPTIONS: Mapping[str, Option] = {
         Option("oflag", "", anything, ("reorder",)),
         Option("cross-engine", "none", anything, ("reorder",)),
         Option("runtime-dim-mask", "0", anything, ("reorder",)),
-        Option("mb", "0", integer("--mb"), ("softmax", "eltwise", "pool", "bnorm", "gnorm", "resampling")),
+        Option("mb", "0", integer("--mb"), ("softmax", "eltwise", "pool", "bnorm", "gnorm", "resampling", "lrn")),
         Option("attr-scales", "", lambda text: attributes.parameters("attr-scales", text), _SCALED),
         Option("attr-zero-points", "", lambda text: attributes.parameters("attr-zero-points", text), ("reorder",)),
         Option("attr-post-ops", "", attributes.post_ops, OPERATORS),

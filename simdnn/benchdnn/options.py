@@ -185,8 +185,8 @@ def read(words: Sequence[str], driver: str = "") -> list[Line | Unread]:
 
     >>> [case.text for line in read(["--matmul", "--dt=f32,bf16", "2x3:3x4"]) for case in line.cases()]
     ['--matmul 2x3:3x4', '--matmul --dt=bf16 2x3:3x4']
-    >>> [line.reason.split(";")[0] for line in read(["--lrn", "ic16ih8"])]
-    ['not modelled: driver lrn']
+    >>> [line.reason.split(";")[0] for line in read(["--rnn", "l1t1mb1sic16"])]
+    ['not modelled: driver rnn']
     """
     state = _State(driver)
     for word in _joined(words):

@@ -18,7 +18,7 @@ from simdnn.primitives.dispatch import check_dispatch
 DRIVERS = ("matmul", "conv", "ip", "deconv")
 OPERATORS = (  # drivers of one operator: `operators`
     *("softmax", "eltwise", "binary", "lnorm", "pool", "bnorm", "gnorm", "reduction", "prelu", "concat", "sum"),
-    *("shuffle", "resampling", "reorder"),
+    *("shuffle", "resampling", "lrn", "reorder"),
 )
 MODES = ("C", "P", "CP", "F", "S")  # F and S are benchdnn's shorter ways to measure: the cost alone, as P
 DIRECTIONS = ("FWD_B", "FWD_D", "FWD_I", "BWD_D", "BWD_W", "BWD_WB", "BWD_DW")
@@ -172,7 +172,7 @@ IGNORED = frozenset(
     "inplace max-ms-per-prb mem-check memory-kind mode-modifier num-streams perf-template repeats-per-prb skip-impl "
     "stream-kind summary verbose".split()
 )
-OTHER_DRIVERS = frozenset("brgemm graph lrn rnn sdpa self zeropad".split())
+OTHER_DRIVERS = frozenset("brgemm graph rnn sdpa self zeropad".split())
 FLAGS = ("batch", "match", "mode", "reset")
 MODELLED = f"drivers: {', '.join(f'--{d}' for d in sorted((*DRIVERS, *OPERATORS), key='deconv'.__eq__))}"
 SUBSET = (

@@ -1,4 +1,4 @@
-"""Primitives of images: windows, other sizes, transposed convolutions."""
+"""Primitives of images: windows, other sizes, normalized responses, transposed convolutions."""
 
 from __future__ import annotations
 
@@ -84,6 +84,36 @@ def resampling(
         end,
         (machine, isa, threads, engine, dispatch),
     )
+
+
+@keywords
+def lrn(
+    src: Array,
+    size: int,
+    algorithm: str = "across_channels",
+    *,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+    machine: Where,
+    isa: str | None = None,
+    threads: int = 1,
+    engine: str = "auto",
+    dispatch: str = "fastest",
+) -> OperatorResult:
+    """Local response normalization of `src` (N, C, IH, IW): x / (k + alpha * m) ** beta, and cost.
+
+    m is the mean of the squares of `size` (odd) neighbours: channels ("across_channels"), or pixels of one channel
+    along each spatial axis ("within_channel"); beside the tensor there are zeros. One and three spatial dimensions,
+    too; f32, bf16 or f16, which the destination has as well.
+
+    >>> import numpy as np
+    >>> image = np.array([3, 4, 0], np.float32).reshape(1, 3, 1, 1)
+    >>> lrn(image, 3, alpha=3.0, beta=1.0, k=0.0, machine="zen4").output.ravel().tolist()
+    [0.11999999731779099, 0.1599999964237213, 0.0]
+    """
+    how = {"size": size, "algorithm": algorithm, "alpha": alpha, "beta": beta, "k": k}
+    return computed("lrn", {"src": src}, how, Ending(), (machine, isa, threads, engine, dispatch))
 
 
 @keywords

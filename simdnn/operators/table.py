@@ -35,6 +35,7 @@ GRAPHS: dict[str, tuple[Callable[..., OperatorGraph], tuple[str, ...]]] = {
     "conversion": (moves.conversion, ("src",)),
     "pooling": (windows.pooling, ("src",)),
     "resampling": (windows.resampling, ("src",)),
+    "lrn": (windows.lrn, ("src",)),
     "deconvolution": (windows.deconvolution, ("src", "weights")),
 }
 

@@ -1,4 +1,6 @@
-"""Programs of primitives that look at windows of images: pooling, transposed convolution, resampling."""
+"""Programs of primitives that look at windows of images: pooling, resampling, response normalization, transposed
+convolution.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,13 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.windows import window_count
 from simdnn.networks.types import is_float, label
-from simdnn.operators.graph_builder import Ending, GraphBuilder, OperatorGraph, checked, row_of, scale_of
+from simdnn.operators.graph_builder import Ending, GraphBuilder, OperatorGraph, checked, numeric, row_of, scale_of
 from simdnn.primitives import arrays
 from simdnn.primitives.checks import around, integer, one_of, padding_of, pair, sides, single, three
 
 POOLING = ("max", "avg_include_padding", "avg_exclude_padding")
 RESAMPLING = ("nearest", "linear")
+RESPONSES = ("across_channels", "within_channel")
 _IMAGE = ("ID", "IH", "IW")
 _TAPS = ("KD", "KH", "KW")
 Numbers = int | Sequence[int]
@@ -140,6 +143,49 @@ def resampling(src: Array, end: Ending, *, size: Numbers, algorithm: str = "near
     how = {"mode": algorithm, "coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
     x = builder.add("Resize", x, "", "", wanted, **how)
     return builder.ended(x, end, label(src.dtype), scale_of(end.scales, "dst", ("src", "dst")))
+
+
+def lrn(
+    src: Array,
+    end: Ending,
+    *,
+    size: int,
+    algorithm: str = "across_channels",
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+) -> OperatorGraph:
+    across = one_of("algorithm", algorithm, RESPONSES) == "across_channels"
+    if not integer("size", size) % 2:
+        raise InvalidArgument(f"size={size}; an odd number is needed, as many on each side of an element")
+    builder, rank = GraphBuilder(checked({"src": src}, ("f32", "bf16", "f16")), form=end.form), spatial_rank(src)
+    one_of("dst", end.dst or label(src.dtype), (label(src.dtype),))
+    axes = [1] if across else list(range(2, 2 + rank))
+    order, fused = end.form.order if end.form else "rows", not builder.by_reference
+    x, count = builder.floats("src"), np.float32(size ** len(axes))
+    total = builder.own("SquaresAround", x, axes=axes, around=size // 2, order=order, fused=int(fused))
+    share, bias, power = numeric("alpha", alpha), numeric("k", k), float(np.float32(numeric("beta", beta)))
+    if fused:
+        each = builder.number(float(np.float32(share) / count))
+        base = builder.own("MultiplyAdd", total, each, builder.number(bias))
+    else:
+        mean = builder.add("Div", builder.add("Mul", total, builder.number(share)), builder.number(float(count)))
+        base = builder.add("Add", mean, builder.number(bias))
+    return builder.ended(_over_power(builder, x, base, power, fused), end, label(src.dtype), None)
+
+
+def _over_power(builder: GraphBuilder, x: str, base: str, power: float, divides: bool) -> str:
+    """x divided by a power of `base`, or times its inverse: three quarters are drawn as roots."""
+    if power == 0.75 and divides:
+        cube = builder.add("Mul", builder.add("Mul", base, base), base)
+        return builder.add("Div", x, builder.add("Sqrt", builder.add("Sqrt", cube)))
+    one = builder.number(1.0)
+    if power == 0.75:
+        below = builder.add("Mul", builder.add("Sqrt", base), base)
+        return builder.add("Mul", x, builder.add("Sqrt", builder.add("Div", one, below)))
+    if divides:
+        return builder.add("Div", x, base if power == 1 else builder.function("pow", base, 1.0, power))
+    return builder.add("Mul", x, builder.add("Div", one, builder.function("pow", base, 1.0, power)))
 
 
 # -- transposed convolution -------------------------------------------------------------------------------------------

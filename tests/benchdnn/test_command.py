@@ -166,7 +166,7 @@ def test_a_strategy_of_zero_points_by_name() -> None:
         (["--matmul", "--wtag=foo", "8x8:8x8"], "tag 'foo'; any, or letters such as"),
         (["--conv", "--stag=nchwy", "ic8ih4oc8kh1"], "tag 'nchwy'; any, or letters such as"),
         (["--conv", "--cfg=u8s8s32", "ic8ih4oc8kh1"], "unknown option '--cfg=u8s8s32': --dt=u8:s8:s32 took its place"),
-        (["--eltwise", "--alg=gelu", "8x8"], "did you mean 'gelu_erf' or 'gelu_tanh'? Known: abs, add"),
+        (["--eltwise", "--alg=gelu", "8x8"], "did you mean 'gelu_erf' or 'gelu_tanh'? Known: abs, across"),
         (["--matmul", "--attr-post-ops=gelu", "8x8:8x8"], "did you mean 'gelu_erf' or 'gelu_tanh'? Known: abs, add"),
     ],
 )

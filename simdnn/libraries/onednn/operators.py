@@ -30,6 +30,7 @@ _NORMS = ("norm_lp_max", "norm_lp_sum", "norm_lp_power_p_max", "norm_lp_power_p_
 #: primitives that its reorders make up
 _REORDERED = ("conversion", "concat", "weighted_sum")
 _PAIRED, _MANY = 8, 16  # arrays that its sums of bf16 take, and its simple loop
+_NEIGHBOURS = 16  # channels that the kernel of lrn for AVX-512 sums
 JIT, REFERENCE = OperatorForm("jit"), OperatorForm("ref", True)
 
 
@@ -370,6 +371,29 @@ def _is_bf16(number: float) -> bool:
     return not int(np.float32(number).view(np.uint32)) & 0xFFFF
 
 
+def _lrn(call: OperatorCall) -> OperatorForm:
+    """Kernels for images whose channels fill registers; AVX2's sums go on from channel to channel where these lie in
+    planes (`pd_t::init` of jit_avx512_common_lrn.cpp and jit_uni_lrn.cpp).
+    """
+    (dtype,), (shape,), options = call.types, call.shapes, call.options
+    if dtype not in _WIDE:
+        raise Refused("it takes f32, bf16 and f16")
+    size, beta = options["size"], np.float32(options.get("beta", 0.75))
+    across, wide = options.get("algorithm", "across_channels") == "across_channels", "avx512_core" in call.caps
+    if len(shape) != 4:
+        return REFERENCE._replace(order="rows")
+    if wide and across and call.channels_last and size <= _NEIGHBOURS and beta in (0.75, 1):
+        return JIT._replace(order="middle")
+    for lanes in (16, 8) if wide else (8,):
+        if beta != 0.75 or shape[1] % lanes or shape[1] < 2 * lanes or (lanes == 8 and dtype != "f32"):
+            continue
+        if across and lanes == 8 and size == 5 and (call.in_rows or call.channels_last):
+            return JIT._replace(order="sliding" if call.in_rows else "rows")
+        if not across and call.named_last and size <= min(5, *shape[2:]):
+            return JIT._replace(order="rows")
+    return REFERENCE._replace(order="rows")
+
+
 def _shuffle(call: OperatorCall) -> OperatorForm:
     if call.scales or call.post_ops:
         raise Refused("it takes no scales and no post-operations")
@@ -390,6 +414,7 @@ _RULES: dict[str, Callable[[OperatorCall], OperatorForm]] = {
     "concat": _concat,
     "weighted_sum": _weighted_sum,
     "shuffle": _shuffle,
+    "lrn": _lrn,
     "conversion": reorders.form,
     "deconvolution": deconvolution.form,
 }
