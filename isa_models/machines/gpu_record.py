@@ -96,6 +96,7 @@ class GpuMachine(Identical):
     provenance: Mapping[str, Provenance] = field(repr=False)
     path: Path
     conversion_share: float = 1.0  # rate of conversions between types over that of f32
+    special_share: float = 0.0  # NVIDIA: rate of the special function unit over that of f32; 0: not known
     launch_us: float = 0.0  # between a kernel's end and the start of the next one in line; 0: not modelled
     staged_us: float = 0.0  # beside, of a kernel whose threads bring operands into shared memory
     read_gb_s: float = 0.0  # as `sustained_gb_s`, of a kernel that writes nothing; 0: the same

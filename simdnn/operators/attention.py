@@ -1,16 +1,17 @@
-"""Attention as three primitives: the scores of queries and keys, their softmax, and the values that it weighs.
+"""Attention as three primitives, the scores of queries and keys, their softmax, and the values that it weighs; or in
+one kernel (`fused_attention`).
 
-So oneDNN's graph computes it on a CPU (`sdp_decomp_config.cpp`; a matmul to f32 with the scale and the mask as
-post-operations, a softmax to the queries' type, a matmul). A kernel that keeps the scores in registers is not modelled.
+As three oneDNN's graph computes it on a CPU (`sdp_decomp_config.cpp`; a matmul to f32 with the scale and the mask as
+post-operations, a softmax to the queries' type, a matmul).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from math import sqrt
+from functools import cached_property, partial
+from math import prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,11 @@ from isa_models.errors import shortly
 from isa_models.machines.provenance import Confidence, weakest
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
+from simdnn.kernels.common.attention import AttentionProblem
 from simdnn.late import frames, pd
 from simdnn.networks.types import label
 from simdnn.operators.cost import cost
+from simdnn.operators.fused_attention import THREE, FusedAttention, Ways, check_asked, fused_on, names_on
 from simdnn.operators.lines import softmax
 from simdnn.operators.results import OperatorEstimate, OperatorResult, Where
 from simdnn.primitives import Attr, Quant
@@ -32,6 +35,7 @@ from simdnn.primitives.matmul import matmul
 from simdnn.primitives.result import Estimate, Result, plain
 from simdnn.primitives.run import Target
 
+Step = Estimate | OperatorEstimate | FusedAttention
 TYPES = ("f32", "bf16", "f16")
 _SIZES = ("heads", "lq", "lk", "d")
 _ROWS = "an array (heads, rows, d) or (batch, heads, rows, d) is needed"
@@ -45,19 +49,21 @@ _OPTIONS = {"batch": 1, "kv_heads": None, "dv": None, "causal": False, "mask": F
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionEstimate(Alike):
-    """The cost of attention: `scores`, their softmax (`shares`) and what is `found` by it, one after another.
+    """The cost of attention: its `steps`, one after another, by name: "scores", their softmax ("shares") and what is
+    "found" by it, or the one kernel that does all ("fused").
 
     Each is an estimate, or a result, of its own, with `bound`, `traffic`, `causes` and the like.
     """
 
     machine: Machine | GpuMachine
-    scores: Estimate
-    shares: OperatorEstimate
-    found: Estimate
+    threads: int
+    steps: tuple[tuple[str, Step], ...]
+    find_ways: Callable[[], Ways]
 
-    @property
-    def steps(self) -> tuple[tuple[str, Estimate | OperatorEstimate], ...]:
-        return ("scores", self.scores), ("shares", self.shares), ("found", self.found)
+    @cached_property
+    def dispatch(self) -> pd.DataFrame:
+        """Frame of both ways: implementation, cycles, time_us, chosen, and the reason."""
+        return self.find_ways().frame()
 
     @property
     def cycles(self) -> float:
@@ -78,14 +84,15 @@ class AttentionEstimate(Alike):
     @property
     def provenance(self) -> dict[str, str]:
         """The sources of the numbers: machine and digest of its file, package version, what ran in each step."""
-        scores, shares, found = (dict(step.provenance) for _, step in self.steps)
-        ran = {"scores": scores.pop("program"), "shares": shares["nodes_sha256"], "found": found["program"]}
-        return scores | ran
+        told = {name: dict(step.provenance) for name, step in self.steps}
+        ran = {name: one.get("program") or one["nodes_sha256"] for name, one in told.items()}
+        first = next(iter(told.values()))
+        return {name: text for name, text in first.items() if name != "program"} | ran
 
     def to_json(self) -> str:
         """The totals, the rows of `to_frame` and `provenance`."""
         names = ("implementation", "cycles", "seconds", "confidence", "provenance")
-        record = {"primitive": "attention", "machine": self.machine.name, "threads": self.shares.threads}
+        record = {"primitive": "attention", "machine": self.machine.name, "threads": self.threads}
         record |= {name: getattr(self, name) for name in names} | {"steps": self.to_frame().to_dict("records")}
         return json.dumps(plain(record), allow_nan=False)
 
@@ -112,17 +119,11 @@ class AttentionEstimate(Alike):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionResult(AttentionEstimate):
-    """An estimate together with the values: `output`, and those of each step."""
+    """An estimate together with the values: `output`, (heads, queries, size) or (batch, heads, queries, size) as the
+    queries are. The steps of three kernels have values of their own.
+    """
 
-    scores: Result
-    shares: OperatorResult
-    found: Result
-    lines: tuple[int, ...]  # of `q`, all of its sizes but the last
-
-    @property
-    def output(self) -> Array:
-        """(heads, queries, size), or (batch, heads, queries, size), as the queries are."""
-        return self.found.output.reshape(*self.lines, -1)
+    output: Array
 
 
 @keywords
@@ -141,15 +142,17 @@ def attention(
     engine: str = "auto",
     dispatch: str = "fastest",
 ) -> AttentionResult:
-    """softmax(q k^T * scale + mask) v, head by head: values and cost of three kernels, one after another.
+    """softmax(q k^T * scale + mask) v, head by head: values and cost of three kernels, one after another, or of one.
 
     `q` is (heads, queries, d) or (batch, heads, queries, d) of f32, bf16 or f16; `k` and `v` are of its type,
     (kv_heads, keys, d) or with the batch: each head of theirs serves heads / kv_heads neighbouring ones of `q`, whose
     rows go through one product unless a library has one a head. `scale` is 1 / sqrt(d) unless given; `mask`
     (queries, keys) is added to the scores, or says by booleans which keys are seen. With `causal` the last query sees
     all keys, and each one before it a key less. Scores are f32, the softmax is rounded to `q`'s type, and
-    `dst` is of it unless named; a math mode in force (`simdnn.fpmath_mode`) holds for both products. `dispatch` is
-    "fastest" or "onednn", the bits of its graph's attention. Raises `InvalidArgument` for what does not fit.
+    `dst` is of it unless named; a math mode in force (`simdnn.fpmath_mode`) holds for both products. On GPUs one kernel
+    may do all, with scores in registers and sums of f32 (`dispatch` of the answer tells both ways): `dispatch` is
+    "fastest", "onednn", the bits of its graph's attention, "three kernels", or that kernel's name. Raises
+    `InvalidArgument` for what does not fit, `Unimplemented` where a kernel that is named does not take it.
 
     >>> import numpy as np
     >>> q, k = np.ones((2, 3, 8), np.float32), np.ones((1, 4, 8), np.float32)
@@ -160,9 +163,49 @@ def attention(
     """
     target = _target(machine, isa, threads, engine, dispatch)
     given = {"q": q, "k": k, "v": v}
+    dtype = _type_of(given)
+    heads, lines, size = q.shape[-3:]
+    groups, places, _ = k.shape[-3:]
+    ending, factor = one_of("dst", dtype if dst is None else dst, TYPES), _factor(size, scale)
+    added = _added(lines, places, flag("causal", causal), mask)
+    sizes = prod(q.shape[:-3]), heads, groups, lines, places, size, v.shape[-1]
+    problem = AttentionProblem(*sizes, dtype, ending, float(factor), causal)
+    where: dict[str, Any] = {"machine": target.machine, "isa": isa, "threads": threads}
+    find = partial(_ways, problem, mask is not None, where, dispatch)
+    steps: tuple[tuple[str, Step], ...]
+    if (one := _one_of(problem, mask is not None, target, dispatch)) and find().fused:
+        output, steps = one.values(given, engine, threads).reshape(*q.shape[:-1], -1), (("fused", one),)
+    else:
+        results = _run_as_three(given, factor, added, ending, target, {**where, "engine": engine})
+        output, steps = results[-1][1].output.reshape(*q.shape[:-1], -1), results
+    return AttentionResult(target.machine, threads, steps, find, output)
+
+
+def _run_as_three(
+    given: Mapping[str, Array], factor: np.float32, added: Array | None, dst: str, target: Target, where: dict[str, Any]
+) -> tuple[tuple[str, Result | OperatorResult], ...]:
+    """Values and cost by three kernels."""
+    q, k, v = given.values()
+    (heads, lines, size), (groups, places, _) = q.shape[-3:], k.shape[-3:]
+    apart, together = _heads_of(target, heads // groups)
+    if added is not None:
+        added = np.tile(added, (together, 1)).reshape(1, 1, together * lines, places)
+    where["dispatch"] = target.dispatch
+    rows = q.reshape(-1, apart, together * lines, size)
+    keys, values = (array.reshape(-1, 1, *array.shape[-2:]) for array in (k, v))
+    tags = _tags(target)
+    scores = matmul(rows, keys.swapaxes(-1, -2), dst="f32", attr=_attr(factor, added), wei_tag=tags[0], **where)
+    shares = softmax(scores.output, -1, dst=label(q.dtype), **where)
+    found = matmul(shares.output, values, dst=dst, wei_tag=tags[1], **where)
+    return ("scores", scores), ("shares", shares), ("found", found)
+
+
+def _type_of(given: Mapping[str, Array]) -> str:
+    """The type of q, k and v; `InvalidArgument` where they do not go together."""
     for name, array in given.items():
         if not isinstance(array, np.ndarray) or array.ndim not in (3, 4) or not array.size:
             raise InvalidArgument(f"{name}={_met(array)}; {_ROWS}")
+    q, k, v = given.values()
     dtype = one_of("type of q", label(q.dtype), TYPES)
     for name in ("k", "v"):
         if label(given[name].dtype) != dtype or given[name].ndim != q.ndim:
@@ -173,22 +216,7 @@ def attention(
         others = [(*outer, heads, rows, size) for *outer, rows, heads, size in shapes]
         hint = "" if q.ndim == 3 or _unfit(*others) else "; the swapaxes(1, 2) of all three would fit"
         raise InvalidArgument(f"q, k and v of {q.shape}, {k.shape} and {v.shape}: {unfit}; {_FITTING}{hint}")
-    heads, lines, size = q.shape[-3:]
-    groups, places, _ = k.shape[-3:]
-    apart, together = _heads_of(target, heads // groups)
-    added = _added(lines, places, flag("causal", causal), mask)
-    if added is not None:
-        added = np.tile(added, (together, 1)).reshape(1, 1, together * lines, places)
-    asked, ending = _attr(_factor(size, scale), added), one_of("dst", dtype if dst is None else dst, TYPES)
-    where: dict[str, Any] = {"machine": target.machine, "isa": isa, "threads": threads, "dispatch": dispatch}
-    where["engine"] = engine
-    rows = q.reshape(-1, apart, together * lines, size)
-    keys, values = (array.reshape(-1, 1, *array.shape[-2:]) for array in (k, v))
-    tags = _tags(target)
-    scores = matmul(rows, keys.swapaxes(-1, -2), dst="f32", attr=asked, wei_tag=tags[0], **where)
-    shares = softmax(scores.output, -1, dst=dtype, **where)
-    found = matmul(shares.output, values, dst=ending, wei_tag=tags[1], **where)
-    return AttentionResult(target.machine, scores, shares, found, q.shape[:-1])
+    return dtype
 
 
 def price(dt: str, shape: dict[str, Any], where: dict[str, Any]) -> AttentionEstimate:
@@ -198,8 +226,8 @@ def price(dt: str, shape: dict[str, Any], where: dict[str, Any]) -> AttentionEst
     if missing := [name for name in _SIZES if name not in shape]:
         raise InvalidArgument(f"attention without {', '.join(missing)}; needed: {', '.join(_SIZES)}")
     asked = {**_OPTIONS, "kv_heads": shape["heads"], "dv": shape["d"], **shape}
-    sizes = {name: integer(name, asked[name]) for name in (*_SIZES, "batch", "kv_heads", "dv")}
-    heads, lines, places, size, batch, groups, _ = sizes.values()
+    names = ("batch", "heads", "kv_heads", "lq", "lk", "d", "dv")
+    batch, heads, groups, lines, places, size, wide = (integer(name, asked[name]) for name in names)
     if heads % groups:
         raise InvalidArgument(f"heads={heads}, kv_heads={groups}; a multiple of kv_heads is needed")
     dtype, *ends = dt.split(":") if isinstance(dt, str) else [dt]
@@ -210,17 +238,48 @@ def price(dt: str, shape: dict[str, Any], where: dict[str, Any]) -> AttentionEst
     causal, masked = (flag(name, asked[name]) for name in ("causal", "mask"))
     if causal and lines > places:
         raise InvalidArgument(f"lq={lines}, lk={places}; {_FEW_KEYS}")
-    apart, together = _heads_of(target, heads // groups)
-    rows, operands = together * lines, f"{dtype}:{dtype}"
-    shares = cost("softmax", f"f32:{dtype}", False, {"src": (batch * groups, apart, rows, places)}, where)
+    sizes = batch, heads, groups, lines, places, size, wide
+    problem = AttentionProblem(*sizes, dtype, types[-1], float(_factor(size, None)), causal)
+    where, dispatch = {**where, "machine": target.machine}, where["dispatch"]
+    del where["dispatch"]
+    find = partial(_ways, problem, masked, where, dispatch)
+    if (one := _one_of(problem, masked, target, dispatch)) and find().fused:
+        return AttentionEstimate(target.machine, target.threads, (("fused", one),), find)
+    return AttentionEstimate(target.machine, target.threads, _steps(problem, masked, target, where), find)
+
+
+def _one_of(problem: AttentionProblem, masked: bool, target: Target, dispatch: str) -> FusedAttention | None:
+    """The one kernel where it may run; `Unimplemented` where it is asked for and there is none."""
+    one, reason = fused_on(target, problem, masked)
+    check_asked(dispatch, reason)
+    return one
+
+
+def _ways(problem: AttentionProblem, masked: bool, where: dict[str, Any], dispatch: str) -> Ways:
+    """Both ways to compute attention, and which of them runs."""
+    target = _target(**where, engine="auto", dispatch=dispatch)
+    one, reason = fused_on(target, problem, masked)
+    steps, find = _steps(problem, masked, target, where), partial(_ways, problem, masked, where, THREE)
+    return Ways(AttentionEstimate(target.machine, target.threads, steps, find), one, reason, dispatch)
+
+
+def _steps(
+    p: AttentionProblem, masked: bool, target: Target, where: dict[str, Any]
+) -> tuple[tuple[str, Estimate | OperatorEstimate], ...]:
+    """The three kernels' cost."""
+    apart, together = _heads_of(target, p.shared)
+    where = {**where, "dispatch": target.dispatch}
+    shares = cost(
+        "softmax", f"f32:{p.dtype}", False, {"src": (p.batch * p.kv_heads, apart, together * p.lq, p.lk)}, where
+    )
     assert isinstance(shares, OperatorEstimate)
-    where = {**where, "src_batch": (batch * groups, apart), "wei_batch": (batch * groups, 1)}
-    added = Quant(None, mask=0b1100) if causal or masked else None  # of rows and keys
-    attr, tags = _attr(_factor(size, None), added), _tags(target)
-    product = partial(estimate_product, "matmul", m=rows)
-    scores = product(n=places, k=size, dt=f"{operands}:f32", attr=attr, wei_tag=tags[0], **where)
-    found = product(n=sizes["dv"], k=places, dt=f"{operands}:{(ends or [dtype])[0]}", wei_tag=tags[1], **where)
-    return AttentionEstimate(target.machine, scores, shares, found)
+    where |= {"src_batch": (p.batch * p.kv_heads, apart), "wei_batch": (p.batch * p.kv_heads, 1)}
+    added = Quant(None, mask=0b1100) if p.causal or masked else None  # of rows and keys
+    attr, tags = _attr(np.float32(p.scale), added), _tags(target)
+    product, operands = partial(estimate_product, "matmul", m=together * p.lq), f"{p.dtype}:{p.dtype}"
+    scores = product(n=p.lk, k=p.d, dt=f"{operands}:f32", attr=attr, wei_tag=tags[0], **where)
+    found = product(n=p.dv, k=p.lk, dt=f"{operands}:{p.dst}", wei_tag=tags[1], **where)
+    return ("scores", scores), ("shares", shares), ("found", found)
 
 
 def _met(value: object) -> str:
@@ -243,8 +302,10 @@ def _unfit(q: Sequence[int], k: Sequence[int], v: Sequence[int]) -> str:
 
 def _target(machine: Where, isa: str | None, threads: int, engine: str, dispatch: str) -> Target:
     """Where it runs; the kernels of three primitives go by one rule."""
-    one_of("dispatch of attention", dispatch, ("fastest", "onednn"))
-    return Target.of(machine, isa, threads, engine, dispatch)
+    library = dispatch if dispatch == "onednn" else "fastest"
+    target = Target.of(machine, isa, threads, engine, library)
+    one_of("dispatch of attention", dispatch, names_on(target))
+    return target
 
 
 def _tags(target: Target) -> tuple[str, str]:

@@ -222,7 +222,8 @@ class Loop(Record):
     `threads`, which loops inside of those are spread over. That is no part of a program's signature.
 
     `staged`: iterations of a loop of a GPU's workgroup that go together. Between two barriers, the workgroup brings
-    what they load into shared memory. It says nothing about values, only when things happen.
+    what they load into shared memory. `resident`: the workgroups that a core has registers and
+    shared memory for at once. Both say nothing about values, only when things happen.
     """
 
     var: str
@@ -231,6 +232,7 @@ class Loop(Record):
     parallel: bool = False
     staged: int = 0
     threads: bool = field(default=False, repr=False)
+    resident: int = field(default=1, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

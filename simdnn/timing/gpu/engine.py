@@ -2,13 +2,14 @@
 
 Each thread issues its instructions in order, at most one a cycle, when their operands are there. An engine issues to
 each pipe when that is free, from the thread that can go first: a systolic pipe (DPAS), a vector pipe, and the sends,
-whose bytes share the Xe-core's L1 with the other engines. Issue goes by rate, use by latency. Where the machine says
-`co_issue`, the systolic and the vector pipe work at once (for different threads, or for one whose operands allow);
-else they are one. Of threads that could go at once the oldest does ("age based", compute-runtime's default for Gen12;
-for Xe-HPC it sets round robin after dependency, which keeps threads out of step as well). Loads are taken to hit L1:
-the workgroup's threads go through K together, and prefetches run ahead. In a staged loop they read shared memory
-instead. Every few iterations (`Loop.staged`) each thread loads its share of the next ones' data from L2 into registers,
-stores it when it is through with the present ones, and all threads meet at a barrier, which puts them in step.
+whose bytes share the Xe-core's L1 with the other engines; NVIDIA's special functions have one of their own. Issue goes
+by rate, use by latency. Where the machine says `co_issue`, the systolic and the vector pipe work at once (for different
+threads, or for one whose operands allow); else they are one. Of threads that could go at once the oldest does ("age
+based", compute-runtime's default for Gen12; for Xe-HPC it sets round robin after dependency, which keeps threads out of
+step as well). Loads are taken to hit L1: the workgroup's threads go through K together, and prefetches run ahead. In a
+staged loop they read shared memory instead. Every few iterations (`Loop.staged`) each thread loads its share of the
+next ones' data from L2 into registers, stores it when it is through with the present ones, and all threads meet at a
+barrier, which puts them in step.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from isa_models import GpuMachine, Instruction
+from isa_models import GpuMachine, Instruction, UnknownTiming
 from isa_models.formats import fmt
 from isa_models.gpu.block_forms import BlockForm
 from isa_models.host.memory import address
@@ -43,13 +44,19 @@ _FIGURES: dict[str, tuple[str, ...]] = {
     "conversion": ("engine.f32_ops", "engine.conversion_share", "latency.vector"),
     "dot": ("engine.dp4a_ops", "latency.vector"),
     "math": ("engine.f32_ops", "latency.math"),
+    "special": ("engine.f32_ops", "engine.special_share", "latency.math"),
+    "packed": ("engine.f32_ops", "latency.vector"),
+    "none": ("engine.f32_ops",),
+    "shuffle": ("caches.L1.bytes_per_cycle", "latency.slm"),
 }
 FEW = 48  # iterations of a loop that are simulated, and half as many beside: threads get out of step by and by
 FEW_DEEP = 4  # the same where loops are three deep
 _MOST_KNOWN = 1 << 14
 Found = TypeVar("Found")
 Limits = Mapping[tuple[int, int], int]  # of loops of an extent at a depth: the iterations that are simulated
-SYSTOLIC, VECTOR, SEND, BARRIER = PIPES = "systolic", "vector", "send", "barrier"  # as `EngineModel` counts them
+#: as `EngineModel` counts them
+SYSTOLIC, VECTOR, SEND, BARRIER, SPECIAL = PIPES = "systolic", "vector", "send", "barrier", "special"
+_BUSY = (SYSTOLIC, VECTOR, SEND, SPECIAL)
 _ENGINE = Translated(EngineModel, {"run": []})
 
 
@@ -124,17 +131,27 @@ def issue_of(op: Op, machine: GpuMachine) -> Issue:
         kind = machine.systolic_rate(shape.a, shape.b)[1]
         return Issue(op.instruction, SYSTOLIC, work, machine.latency.dpas_of(shape.m), reads, writes, kind=kind)
     count, lanes, unit = 1, op.lanes, _unit(definition)
+    if unit.rate == "none":
+        return Issue(op.instruction, SYSTOLIC, 0.0, 0.0, reads, writes, 0)
+    if unit.rate == "shuffle":  # through the crossbar of shared memory, a bank for each thread
+        size = lanes * _bits(unit) // 8
+        cycles = size / (machine.l1.bytes_per_cycle / machine.engines_per_core)
+        return Issue(op.instruction, SEND, cycles, machine.latency.slm, reads, writes, -(-lanes // definition.warp))
     if isinstance(definition, BlockForm):
         count, lanes = definition.repeats, definition.each
     if definition.warp:  # an instruction for each register
-        count, lanes = -(-op.lanes * definition.copies // definition.warp), definition.warp
+        results = lanes * definition.copies // (2 if unit.rate == "packed" else 1)
+        count, lanes = -(-results // definition.warp), definition.warp
     passes = -(-lanes * _bits(unit) // _pass_bits(machine))
     each = passes / _share(unit, machine)
     occupancy = each * count
     latency = machine.latency.vector + (passes - 1) * machine.latency.vector_wide + (count - 1) * each
     if unit.rate == "math":
         latency = machine.latency.math + (passes - 1) * MATH_PASSES
-    return Issue(op.instruction, VECTOR, occupancy, latency, reads, writes, count)
+    if unit.rate == "special":
+        latency = machine.latency.math + (count - 1) * each
+    pipe = SPECIAL if unit.rate == "special" else VECTOR
+    return Issue(op.instruction, pipe, occupancy, latency, reads, writes, count)
 
 
 def _mma(op: Op, definition: MmaForm, machine: GpuMachine, reads: tuple[str, ...], writes: str) -> Issue:
@@ -183,6 +200,12 @@ def _share(definition: Instruction, machine: GpuMachine) -> float:
             return machine.vector_ops["dp4a"] / (4 * machine.vector_ops["f32"])
         case "math":
             return 1 / MATH_PASSES
+        case "special":
+            if not machine.special_share:
+                raise UnknownTiming(
+                    f"machine {machine.name!r} has no engine.special_share, the rate of {definition.name}"
+                )
+            return machine.special_share
     return 1.0
 
 
@@ -252,7 +275,7 @@ def run(streams: Sequence[Sequence[Issue]], co_issue: bool, trace: list[Issued] 
             done = start + max(issue.latency, issue.occupancy)
             trace.append(Issued(thread, place, ready, start, start + issue.occupancy, done))
     busy = dict(zip(PIPES, arrays["busy"].tolist(), strict=True))
-    return EngineTime(float(arrays["end"][0]), {pipe: busy[pipe] for pipe in (SYSTOLIC, VECTOR, SEND)})
+    return EngineTime(float(arrays["end"][0]), {pipe: busy[pipe] for pipe in _BUSY})
 
 
 def _names(issue: Issue) -> tuple[str, ...]:
@@ -267,11 +290,15 @@ def _run_on(arrays: Mapping[str, Any], scalars: Mapping[str, int]) -> int:
     return int(_ENGINE["run"](address(record)))
 
 
-def engine_time(body: Sequence[Statement], machine: GpuMachine, threads: int, copied: float = 0.0) -> EngineTime:
+def engine_time(
+    body: Sequence[Statement], machine: GpuMachine, threads: int, copied: float = 0.0, apart: bool = False
+) -> EngineTime:
     """The time of `threads` threads on one engine, each running `body`.
 
-    `copied`: bytes that a thread brings into shared memory for each iteration of a staged loop. Loops are cut to a few
-    iterations, and the remaining ones are added at their rate. That is exact where each takes as long as the last ones.
+    `copied`: bytes that a thread brings into shared memory for each iteration of a staged loop. `apart`: each thread is
+    of a workgroup of its own, whose others are on other engines and do the same: at a barrier it waits for none. Loops
+    are cut to a few iterations, and the remaining ones are added at their rate. That is exact where each takes as long
+    as the last ones.
     """
     choices = []  # for each extent at a depth: how many iterations are simulated, and how often that counts
     for depth, extent, few in _extents(tuple(body)):
@@ -279,10 +306,10 @@ def engine_time(body: Sequence[Statement], machine: GpuMachine, threads: int, co
         share = (extent - cut) / (cut - cut // 2) if extent > cut else 0.0
         cuts = [(cut, 1 + share), (cut // 2, -share)] if share else [(cut, 1.0)]
         choices.append([(((depth, extent), n), weight) for n, weight in cuts])
-    cycles, busy = 0.0, dict.fromkeys((SYSTOLIC, VECTOR, SEND), 0.0)
+    cycles, busy = 0.0, dict.fromkeys(_BUSY, 0.0)
     for choice in itertools.product(*choices):
         weight = math.prod(w for _, w in choice)
-        part = _cut(body, machine, threads, dict([limit for limit, _ in choice]), copied)
+        part = _cut(body, machine, threads, dict([limit for limit, _ in choice]), copied, apart)
         cycles += part.cycles * weight
         busy = {pipe: busy[pipe] + part.busy[pipe] * weight for pipe in busy}
     return EngineTime(max(cycles, *busy.values()), busy)
@@ -308,16 +335,18 @@ def _extents(body: tuple[Statement, ...]) -> list[tuple[int, int, int]]:
 _CUTS: dict[tuple[object, ...], EngineTime] = {}  # by all that they are found from
 
 
-def _cut(body: Sequence[Statement], machine: GpuMachine, threads: int, limits: Limits, copied: float) -> EngineTime:
+def _cut(
+    body: Sequence[Statement], machine: GpuMachine, threads: int, limits: Limits, copied: float, apart: bool
+) -> EngineTime:
     """The time of threads whose loops are cut; kernels of many shapes differ in addresses alone."""
-    key = _but_for_addresses(body, limits), machine, threads, copied if _is_staged(body) else 0.0
+    key = _but_for_addresses(body, limits), machine, threads, copied if _is_staged(body) else 0.0, apart
     if key not in _CUTS:
         if len(_CUTS) >= _MOST_KNOWN:
             _CUTS.clear()
         ops = [op for op, _ in walk(body)]
         widened = any(isinstance(op.definition, SharedLoad) and op.definition.widened for op in ops)
         issues = {id(op): issue_of(op, machine) for op in ops}
-        stream = _stream(body, issues, limits, _Staging(machine, copied, widened))
+        stream = _stream(body, issues, limits, _Staging(machine, copied, widened, apart))
         _CUTS[key] = run([stream] * threads, machine.co_issue)
     return _CUTS[key]
 
@@ -346,6 +375,7 @@ class _Staging:
     machine: GpuMachine
     copied: float  # bytes of an iteration
     widened: bool = False  # whether f16 is brought there as f32
+    apart: bool = False  # whether no other thread of the engine is of the same workgroup
     iterations: int = 0
     shared: dict[Issue, Issue] = field(default_factory=dict)  # loads, by those that they stand for
 
@@ -356,6 +386,14 @@ class _Staging:
         if issue not in self.shared:
             self.shared[issue] = replace(issue, occupancy=issue.occupancy + beside, latency=self.machine.latency.slm)
         return self.shared[issue]
+
+    @property
+    def meet(self) -> list[Issue]:
+        """A barrier: of all threads of the engine, or where each is of another workgroup the time that it takes."""
+        latency = self.machine.latency.barrier
+        if not self.apart:
+            return [Issue("barrier", BARRIER, 0.0, latency, (), "")]
+        return [Issue("barrier", SEND, 0.0, latency, (), "met"), Issue("barrier.wait", SEND, 0.0, 0.0, ("met",), "")]
 
     def iteration(self, body: Sequence[Issue], every: int) -> list[Issue]:
         """An iteration's instructions, with what stands before and behind those of `every` ones."""
@@ -371,12 +409,11 @@ class _Staging:
             store.insert(
                 0, Issue("copy.cvt", VECTOR, elements * each, self.machine.latency.vector, ("copied",), "copied")
             )
-        meet = Issue("barrier", BARRIER, 0.0, self.machine.latency.barrier, (), "")
         found = [self.from_shared(issue) for issue in body]
         if self.iterations == 0:
-            found = [load, *store, meet, load, *found]
+            found = [load, *store, *self.meet, load, *found]
         elif self.iterations % every == 0:
-            found = [*store, meet, load, *found]
+            found = [*store, *self.meet, load, *found]
         self.iterations += 1
         return found
 
@@ -387,11 +424,10 @@ class _Staging:
         loads = sum(issue.pipe == SEND and bool(issue.writes) for issue in body)
         share = self.machine.l1.bytes_per_cycle / self.machine.engines_per_core
         found = [self.from_shared(issue, self.copied / share / loads) for issue in body]
-        meet = Issue("barrier", BARRIER, 0.0, self.machine.latency.barrier, (), "")
         first = Issue("copy.async", SEND, 1.0, self.machine.latency.l2, (), "copied")
         arrived = Issue("copy.wait", SEND, 1.0, 0.0, ("copied",), "")
         if self.iterations % every == 0:
-            found = [*([first, arrived] if self.iterations == 0 else []), meet, *found]
+            found = [*([first, arrived] if self.iterations == 0 else []), *self.meet, *found]
         self.iterations += 1
         return found
 

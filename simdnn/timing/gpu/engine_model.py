@@ -9,7 +9,7 @@ import math
 
 from simdnn.timing.translate import Floats, Ints
 
-SYSTOLIC, VECTOR, SEND, BARRIER = range(4)  # pipes
+SYSTOLIC, VECTOR, SEND, BARRIER, SPECIAL = range(5)  # pipes
 NOTHING = -1  # no register, and no thread
 NEVER = math.inf  # the cycle in which a barrier lets anybody pass by itself
 

@@ -47,6 +47,7 @@ class Nest:
     groups: Mapping[str, int]
     threads: Mapping[str, int]
     body: tuple[Statement, ...]
+    resident: int = 1  # workgroups that a core has room for at once
 
     @property
     def group_count(self) -> int:
@@ -65,19 +66,24 @@ def nest_of(statement: Statement) -> Nest:
     """A stage's loops; `Unimplemented` where they are not workgroups around threads."""
     groups: dict[str, int] = {}
     threads: dict[str, int] = {}
+    resident = 1
     body: tuple[Statement, ...] = (statement,)
     while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
         loop = body[0]
         if threads and not loop.threads:
             raise Unimplemented(f"workgroups (loop {loop.var!r}) within threads; what works: threads within workgroups")
         (threads if loop.threads else groups)[loop.var] = loop.extent
+        resident = max(resident, loop.resident)
         body = loop.body
-    return Nest(groups, threads, body)
+    return Nest(groups, threads, body, resident)
 
 
 @dataclass(frozen=True)
 class StageCost:
-    """One stage: a workgroup's cycles on an engine, bytes between the levels of all workgroups."""
+    """One stage: a workgroup's cycles on an engine, bytes between the levels of all workgroups.
+
+    A tile of `stage` is as many workgroups as a core has at once; `rest`: those behind the last full round of tiles.
+    """
 
     nest: Nest
     engine: engine.EngineTime
@@ -86,6 +92,13 @@ class StageCost:
     dram: tuple[int, int]
     stage: Stage
     bound: str
+    rest: Stage | None = None
+    together: int = 1  # workgroups of a tile of `stage`, whose time `engine` has
+
+    @property
+    def rounds(self) -> tuple[Stage, ...]:
+        """What is at work one after the other."""
+        return (self.stage, self.rest) if self.rest else (self.stage,)
 
 
 @dataclass(frozen=True)
@@ -122,7 +135,7 @@ def _at(ghz: float, stages: tuple[StageCost, ...], machine: GpuMachine, spans: b
         Channel("DRAM", machine.sustained_gb_s / ghz, latency=machine.latency.dram),
     )
     system = System(machine.xe_cores, channels)
-    return GpuTime(stages, simulate(system, [s.stage for s in stages], spans), system, ghz)
+    return GpuTime(stages, simulate(system, [part for s in stages for part in s.rounds], spans), system, ghz)
 
 
 def _load(time: GpuTime, machine: GpuMachine) -> dict[str, float]:
@@ -131,7 +144,8 @@ def _load(time: GpuTime, machine: GpuMachine) -> dict[str, float]:
     for stage in time.stages:
         kinds = {i.kind for op, _ in walk(stage.nest.body) if (i := engine.issue_of(op, machine)).kind}
         for kind in kinds:  # one, in kernels here
-            work[kind] = work.get(kind, 0.0) + stage.engine.busy[engine.SYSTOLIC] * stage.nest.group_count / len(kinds)
+            tiles = stage.nest.group_count / stage.together
+            work[kind] = work.get(kind, 0.0) + stage.engine.busy[engine.SYSTOLIC] * tiles / len(kinds)
     cores = machine.xe_cores * machine.stacks
     return {kind: cycles / cores / (time.simulated.cycles + time.launch(machine)) for kind, cycles in work.items()}
 
@@ -145,10 +159,11 @@ def _stage(program: Program, statement: Statement, machine: GpuMachine, copies: 
     nest = nest_of(statement)
     part = parts(replace(program, body=(statement,)), machine.l2.line_bytes)
     per_engine = -(-nest.thread_count // machine.engines_per_core)
+    shared, left = _shared_out(nest, machine)
     alone = _lines(part, dict.fromkeys(nest.groups, 1), machine)
     group = _of_a_cluster(part, nest, machine, alone)
     copied = alone[0] / nest.thread_count / max(1, _staged_iterations(nest.body))
-    time = engine.engine_time(nest.body, machine, per_engine, copied)
+    time = engine.engine_time(nest.body, machine, per_engine * shared, copied, apart=nest.resident > 1)
     reads = writes = 0
     for op, times in walk(nest.body):
         if op.memory is not None:
@@ -156,15 +171,31 @@ def _stage(program: Program, statement: Statement, machine: GpuMachine, copies: 
             reads, writes = (reads, writes + size) if op.memory is op.dst else (reads + size, writes)
     l2 = tuple(side * nest.group_count for side in group)
     dram = (0, 0) if copies is None else _dram(part, nest, machine, copies)
-    tiles = -(-nest.group_count // machine.stacks)
+    tiles = -(-(nest.group_count - left) // shared // machine.stacks)
     from_l2 = sum(group) / machine.l2.bytes_per_cycle
-    cycles = max(time.cycles, from_l2)
+    cycles = max(time.cycles, from_l2 * shared)
     as_a_triad = machine.sustained_gb_s / machine.stream_gb_s(*dram)  # the channel's rate is that of its bytes
-    bytes_ = {"L2": float(sum(group)), "DRAM": sum(dram) * as_a_triad / machine.stacks / tiles}
-    bound = "L2" if from_l2 >= NEAR * cycles else _bound(time)
+    groups = -(-nest.group_count // machine.stacks)
+    bytes_ = {"L2": float(sum(group)), "DRAM": sum(dram) * as_a_triad / machine.stacks / groups}
+    bound = "L2" if from_l2 * shared >= NEAR * cycles else _bound(time)
     chunks = max(1, min(CHUNKS, _iterations(nest.body)))
-    stage = Stage(tiles, cycles, bytes_, chunks, _stage_name(program, statement))
-    return StageCost(nest, time, (reads, writes), (l2[0], l2[1]), dram, stage, bound)
+    name = _stage_name(program, statement)
+    stage = Stage(tiles, cycles, {level: size * shared for level, size in bytes_.items()}, chunks, name)
+    rest = None
+    if left:  # fewer on each core, or one
+        alike = -(-left // (machine.xe_cores * machine.stacks))
+        behind = engine.engine_time(nest.body, machine, per_engine * alike, copied, apart=True).cycles
+        sizes = {level: size * alike for level, size in bytes_.items()}
+        rest = Stage(-(-left // alike // machine.stacks), max(behind, from_l2 * alike), sizes, chunks, name)
+    return StageCost(nest, time, (reads, writes), (l2[0], l2[1]), dram, stage, bound, rest, shared)
+
+
+def _shared_out(nest: Nest, machine: GpuMachine) -> tuple[int, int]:
+    """The workgroups that a core works on at once, and those left behind the last full round of them."""
+    cores = machine.xe_cores * machine.stacks
+    if nest.resident == 1 or nest.group_count <= cores * nest.resident:
+        return min(nest.resident, -(-nest.group_count // cores)), 0
+    return nest.resident, nest.group_count % (cores * nest.resident)
 
 
 def _of_a_cluster(part: Region, nest: Nest, machine: GpuMachine, alone: tuple[int, int]) -> tuple[int, int]:
@@ -219,7 +250,7 @@ def _lines(
 
 def _dram(part: Region, nest: Nest, machine: GpuMachine, copies: Copies) -> tuple[int, int]:
     """Bytes (read, written) between L2 and memory: wave after wave of workgroups, rows of waves."""
-    shape = _wave(nest, machine.xe_cores * machine.stacks)
+    shape = _wave(nest, machine.xe_cores * machine.stacks * nest.resident)
     exact, wave = _lines(part, {}, machine, copies), _lines(part, shape, machine, copies)
     if sum(wave) > machine.l2.size_bytes * machine.stacks or len(nest.groups) < 2:
         # for all waves: the last ones of rows and columns may be part empty
@@ -254,7 +285,7 @@ def estimate_gpu(program: Program, machine: GpuMachine, *, cold: bool = False, c
     ghz, launch = time.ghz, time.launch(machine)
     cycles = time.simulated.cycles + launch
     levels = _levels(time, machine, ghz)
-    shares = [stage.stage.cycles * stage.stage.tiles for stage in time.stages]
+    shares = [sum(part.cycles * part.tiles for part in stage.rounds) for stage in time.stages]
     bound = time.stages[shares.index(max(shares))].bound
     for level in levels[1:]:
         if level.cycles >= NEAR * cycles:
@@ -280,8 +311,11 @@ def estimate_gpu(program: Program, machine: GpuMachine, *, cold: bool = False, c
 
 def _work(program: Program, machine: GpuMachine, time: GpuTime, launch: float) -> Work:
     """The engines' own time: as many workgroups one after another as the busiest core has."""
-    rounds = [-(-stage.stage.tiles // machine.xe_cores) for stage in time.stages]
-    own = sum(stage.engine.cycles * count for stage, count in zip(time.stages, rounds, strict=True))
+    own = 0.0
+    for stage in time.stages:
+        for part in stage.rounds:
+            each = stage.engine.cycles if part is stage.stage else part.cycles
+            own += each * -(-part.tiles // machine.xe_cores)
     return Work(program.itself, machine, (1 / machine.engines,) * len(program.body), own, launch)
 
 

@@ -1,0 +1,231 @@
+"""PTX instructions on the accumulators of mma.m16n8 where they lie, as kernels of attention use them: rows are reduced
+and scaled in registers, and two blocks packed as an operand of the next product.
+
+A thread has two neighbouring columns of a row of 16 x 8 sums, four threads (a quad) a row (PTX ISA, "Matrix Fragments
+for mma.m16n8k16"). So what a thread keeps of a row is 16 rows of four lanes here, half as many as the sums have: `even`
+and `odd` take the first, or the second, column of each thread. All else that goes on in a row stays in its thread, but
+for shfl.sync.bfly, which trades numbers within a quad.
+
+ex2.approx and rcp.approx are tables of the hardware's that nobody has published. Here they are 2**x to within 2**-22
+and 1/x correctly rounded: bits of a GPU differ in the last place at times.
+"""
+
+from __future__ import annotations
+
+from math import log
+
+from isa_models.algebra import Value
+from isa_models.formats import fmt
+from isa_models.instruction import GPU_REGISTRY, define, example
+from isa_models.nvidia.platforms import PLATFORMS, WARP
+from isa_models.nvidia.vector import MANUAL, canonical, row
+from isa_models.rounding import round_to
+
+_COLUMNS = 8  # of a block of sums
+_WAYS = (("even", 0), ("odd", 1))
+_EIGHT = {WARP * 32: tuple(name for name, p in PLATFORMS.items() if p.async_copies)}  # sm_80 and later
+_TERMS = [log(2) ** power / prod for power, prod in enumerate((1, 1, 2, 6, 24, 120, 720, 5040))]
+_LEAST = 2.0**-126  # normal number of f32
+_ABOVE = 16  # what a diagonal's place is told with, so that it is no negative number
+
+
+def _of_thread(name: str, way: int) -> None:
+    """An instruction of two operands, the second of which is one of a thread's two columns."""
+    unit, label = GPU_REGISTRY[name], _WAYS[way][0]
+
+    def apply(acc: Value, x: Value) -> Value:
+        found: Value = unit.function(acc, x.split(2)[way])
+        return found
+
+    column = "first" if way == 0 else "second"
+    text = f"{unit.doc.splitlines()[0]} The second operand is the {column} column of each thread."
+    result = unit(*[[1.0], [5.0, 9.0][way : way + 1]]).tolist()
+    row(f"{name}.{label}", "f32 <- f32, f32*2", apply, text, "[1], [5, 9]", str(result), chooses=unit.chooses)
+
+
+for _name in ("ptx_max.f32", "add.rn.f32"):
+    for _way in (0, 1):
+        _of_thread(_name, _way)
+
+
+def _spread(of_thread: Value) -> Value:
+    """A number of each thread beside both of its columns."""
+    return of_thread.interleave(of_thread)
+
+
+def _scaled(x: Value, factor: Value) -> Value:
+    return canonical(x * _spread(factor))
+
+
+def _less(x: Value, less: Value, imm: int) -> Value:
+    factor = x.view("u32").literal(imm).view("f32")
+    return canonical(x.fma(factor, _spread(less * -1.0)))
+
+
+row(
+    "mul.rn.f32.thread",
+    "f32 <- f32, f32*0.5",
+    _scaled,
+    "Both columns of each thread times its number.",
+    "[1, 2, 3, 4], [10, 100]",
+    "[10.0, 20.0, 300.0, 400.0]",
+)
+row(
+    "fma.rn.f32.imm.thread",
+    "f32 <- f32, f32*0.5",
+    _less,
+    "Both columns of each thread times a number, less its own, rounded once.",
+    "[1, 2], [0.5], imm=0x40000000",
+    "[1.5, 3.5]",
+    immediate_bits=32,
+)
+
+
+row(
+    "rz.b32",
+    "u32 <- u32, u32",
+    lambda a, b: a ^ b,
+    "Zero, where the next product reads the zero register for its sums: no instruction stands for it.",
+    "[12], [12]",
+    "[0]",
+    clears=True,
+    rate="none",
+)
+row("mov.b32", "u32 <- u32", lambda a: a | 0, "A copy.", "[7]", "[7]")
+row(
+    "selp.f32.seen",
+    "f32 <- f32",
+    lambda x: x.eq(float("-inf")).where(x.literal(0.0), x),
+    "The number itself; zero in place of minus infinity, the maximum of what nothing was seen of.",
+    "[7, -3]",
+    "[7.0, -3.0]",
+    chooses=True,
+)
+
+
+# -- special functions ------------------------------------------------------------------------------------------------
+def _flushed(x: Value) -> Value:
+    """Zero of its sign in place of a subnormal number."""
+    return (x < _LEAST).where((x > -_LEAST).where(x * 0.0, x), x)
+
+
+def _power(n: Value) -> Value:
+    """2**n of an integer n as f32, which is a normal number."""
+    return ((n + 127) << 23).view("f32")
+
+
+def _ex2(x: Value) -> Value:
+    inside = (x < 130.0).where(x, x.literal(130.0))
+    inside = (inside > -130.0).where(inside, x.literal(-130.0))
+    whole = inside.round_even()
+    rest = inside - whole
+    total = x.literal(_TERMS[-1])
+    for term in reversed(_TERMS[:-1]):
+        total = total.fma(rest, x.literal(term))
+    n = whole.to("s32")
+    half = n >> 1  # in two steps, as 2**n may be no normal number
+    return canonical(x.is_nan().where(x, _flushed(total * _power(half) * _power(n - half))))
+
+
+row(
+    "ex2.approx.ftz.f32",
+    "f32 <- f32",
+    _ex2,
+    "2**x to within 2**-22 of itself; subnormal results are zero.",
+    "[-1, 0.5, -200]",
+    "[0.5, 1.4142135381698608, 0.0]",
+    rate="special",
+)
+row(
+    "rcp.approx.ftz.f32",
+    "f32 <- f32",
+    lambda x: canonical(_flushed(x.literal(1.0) / x)),
+    "1/x, correctly rounded where the manual allows one unit in the last place; subnormal results are zero.",
+    "[4]",
+    "[0.25]",
+    rate="special",
+)
+
+
+# -- between threads, and to the next product -------------------------------------------------------------------------
+def _traded(x: Value, imm: int) -> Value:
+    return x.permute([lane ^ imm for lane in range(x.lanes)])
+
+
+define(
+    "shfl.bfly.f32",
+    "f32 <- f32",
+    _EIGHT,
+    MANUAL + "shfl.sync",
+    GPU_REGISTRY,
+    native=False,
+    warp=WARP,
+    rate="shuffle",
+    doc=example(
+        "shfl.bfly.f32",
+        "The lane whose number differs in the bits of imm.",
+        "[1, 5, 4, 2], imm=2",
+        "[4.0, 2.0, 1.0, 5.0]",
+    ),
+)(_traded)
+
+
+def _pack(dtype: str) -> None:
+    """Two blocks of sums, side by side, as an operand of 16 columns."""
+
+    def packed(a: Value, b: Value) -> Value:
+        rows = [range(at, min(at + _COLUMNS, a.lanes)) for at in range(0, a.lanes, _COLUMNS)]
+        places = [place for row in rows for side in (0, a.lanes) for place in (side + lane for lane in row)]
+        return round_to(canonical(a.concat(b).permute(places)), dtype)
+
+    row(
+        f"cvt.rn.{dtype}x2.f32",
+        f"{dtype} <- f32*0.5, f32*0.5",
+        packed,
+        f"Rows of eight numbers of a, each with that of b behind it, as {dtype}, nearest even: two numbers at a time.",
+        "[1.5], [2.5]",
+        "[1.5, 2.5]",
+        caps=_EIGHT,
+        rate="packed",
+    )
+
+
+for _dtype in ("f16", "bf16"):
+    assert fmt(_dtype).bits == 16
+    _pack(_dtype)
+
+
+# -- masks ------------------------------------------------------------------------------------------------------------
+def _kept(x: Value, seen: list[bool]) -> Value:
+    """Lanes that are seen; minus infinity in place of others."""
+    hidden = x.concat(x.literal(float("-inf")))
+    return hidden.permute([lane if live else x.lanes + lane for lane, live in enumerate(seen)])
+
+
+def _columns(x: Value, imm: int) -> Value:
+    return _kept(x, [lane % _COLUMNS < imm for lane in range(x.lanes)])
+
+
+def _triangle(x: Value, imm: int) -> Value:
+    places = (divmod(lane, _COLUMNS) for lane in range(x.lanes))
+    return _kept(x, [column < line + imm - _ABOVE for line, column in places])
+
+
+row(
+    "selp.f32.columns",
+    "f32 <- f32",
+    _columns,
+    "Columns below a number in each row of eight, minus infinity in the others: a comparison of a thread's column.",
+    "[1, 2, 3, 4, 5, 6, 7, 8], imm=2",
+    "[1.0, 2.0, -inf, -inf, -inf, -inf, -inf, -inf]",
+    chooses=True,
+)
+row(
+    "selp.f32.triangle",
+    "f32 <- f32",
+    _triangle,
+    f"Columns c of each row r of eight with c < r + imm - {_ABOVE}, minus infinity in the others.",
+    f"[1, 2, 3, 4, 5, 6, 7, 8], imm={_ABOVE + 2}",
+    "[1.0, 2.0, -inf, -inf, -inf, -inf, -inf, -inf]",
+    chooses=True,
+)

@@ -1,0 +1,36 @@
+"""Attention as a problem: softmax(q k^T * scale) v, head by head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AttentionProblem:
+    """`batch` products of `heads` heads of `lq` queries of size `d`, which `kv_heads` heads of `lk` keys serve; values
+    of size `dv`. All are of `dtype`, the destination of `dst`.
+
+    `causal`: the last query sees all keys, and each one before it a key less.
+    """
+
+    batch: int
+    heads: int
+    kv_heads: int
+    lq: int
+    lk: int
+    d: int
+    dv: int
+    dtype: str
+    dst: str
+    scale: float
+    causal: bool = False
+
+    @property
+    def shared(self) -> int:
+        """Heads of queries by each head of keys."""
+        return self.heads // self.kv_heads
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of both products, unseen keys among them."""
+        return self.batch * self.heads * self.lq * self.lk * (self.d + self.dv)

@@ -1,0 +1,371 @@
+"""Attention in one kernel for NVIDIA's tensor cores: scores stay in registers (FlashAttention-2, arXiv:2307.08691).
+
+for each head, each block of queries:           parallel: workgroups
+    for each warp, its rows of the block:       parallel
+        for each block of keys, the last one first:
+            scores of the rows                  mma, f32
+            rows' maxima so far; what was found is scaled down to them
+            shares = 2**(scores * c - maxima * c), c = scale * log2(e): one fma, then ex2
+            sums of rows                        of shares in f32, by each of the four threads of a row
+            found += shares, in the operands' type, x values       mma
+        found / sums; store
+
+Blocks are those of FlashAttention-2 (flash_fwd_launch_template.h): so are the orders of maxima and sums (softmax.h).
+A last block of keys is filled up, and what is filled up hidden by minus infinity. Queries and sizes of heads are filled
+up with zeros. As in a product (`gemm`), fragments are read with ld.shared, and the loop over keys says that a workgroup
+brings them there (`staged`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import e, log2, prod
+
+import numpy as np
+
+from isa_models import GpuMachine, Unimplemented
+from isa_models.gpu.platforms import MOST_GRFS
+from isa_models.nvidia.mma import MmaShape
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.attention import AttentionProblem
+from simdnn.kernels.common.code import Code, loop, nest, op
+from simdnn.kernels.common.vocabulary import Spread
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
+
+ROWS, COLUMNS, DEPTH = 16, 8, 16  # of mma.m16n8k16
+AHEAD = 3  # fragments that are loaded ahead of the products that read them
+NAME = "flash"
+_MINUS_INFINITY = 0xFF800000  # as f32
+_QUADS = 4 * ROWS  # lanes of what each thread keeps of a row
+
+
+@dataclass(frozen=True)
+class FlashTile:
+    """Queries and keys of a block, and the warps of a workgroup, for heads of up to a size."""
+
+    size: int
+    rows: int
+    keys: int
+    warps: int
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory that queries, keys and values of 16 bits take."""
+        return 2 * self.size * (self.rows + 2 * self.keys)
+
+
+def _tiles(*sizes: tuple[int, int, int, int]) -> tuple[FlashTile, ...]:
+    return tuple(FlashTile(*size) for size in sizes)
+
+
+_SMALL = (32, 128, 128, 4), (64, 128, 128, 4), (96, 128, 64, 4)
+#: by platform, for heads of a size and less: FlashAttention-2's, commit 01afd16d, without dropout and causal masks
+TILES = {
+    "ampere": _tiles(*_SMALL, (128, 128, 64, 4), (192, 128, 64, 8), (256, 128, 64, 8)),
+    "ada": _tiles(*_SMALL, (128, 128, 32, 4), (192, 128, 64, 8), (256, 64, 64, 4)),
+    "hopper": _tiles(*_SMALL, (128, 128, 64, 4), (192, 128, 64, 8), (256, 64, 64, 4)),
+}
+Parts = list[tuple[Code, Code]]  # loads, and what needs them
+
+
+def name_on(machine: GpuMachine) -> str:
+    """The kernel's name on a GPU; "" where there is none."""
+    return f"{NAME}:{machine.platform.name}_mma" if machine.platform.name in TILES else ""
+
+
+def refused(p: AttentionProblem, machine: GpuMachine) -> str:
+    """Why there is no such kernel for a problem; "" where there is one."""
+    name = machine.platform.name
+    if name not in TILES:
+        return f"{machine.platform.title} has no mma of 16 x 8 x 16, which the kernel is made of"
+    if p.dtype not in ("f16", "bf16"):
+        return f"multiplies f16 and bf16, not {p.dtype}"
+    if p.d != p.dv:
+        return f"keys and values of one size, not {p.d} and {p.dv}"
+    if p.d > TILES[name][-1].size:
+        return f"heads of up to {TILES[name][-1].size}, not {p.d}"
+    if p.causal:
+        return "no causal masks"
+    return "" if p.scale > 0 else "a scale above zero"
+
+
+def flash_tile(p: AttentionProblem, machine: GpuMachine) -> FlashTile:
+    """The smallest tile that has room for a head."""
+    if reason := refused(p, machine):
+        raise Unimplemented(f"attention in one kernel on {machine.name!r}: {reason}")
+    return next(tile for tile in TILES[machine.platform.name] if tile.size >= p.d)
+
+
+def log2_factor(scale: float) -> int:
+    """The bits of scale * log2(e), as the kernel multiplies scores by it."""
+    return int(np.float32(np.float32(scale) * np.float32(log2(e))).view(np.uint32))
+
+
+@dataclass(frozen=True)
+class FlashAttention:
+    """The kernel of one problem."""
+
+    problem: AttentionProblem
+    machine: GpuMachine
+    tile: FlashTile
+
+    @property
+    def name(self) -> str:
+        return name_on(self.machine)
+
+    # -- sizes ------------------------------------------------------------------------------------------------------
+    @property
+    def down(self) -> range:
+        """A warp's blocks of rows."""
+        return range(self.tile.rows // ROWS // self.tile.warps)
+
+    @property
+    def across(self) -> range:
+        """Blocks of columns of the scores."""
+        return range(self.tile.keys // COLUMNS)
+
+    @property
+    def wide(self) -> range:
+        """Blocks of columns of what is found."""
+        return range(self.tile.size // COLUMNS)
+
+    @property
+    def groups(self) -> int:
+        """Blocks of queries."""
+        return -(-self.problem.lq // self.tile.rows)
+
+    @property
+    def turns(self) -> int:
+        """Blocks of keys."""
+        return -(-self.problem.lk // self.tile.keys)
+
+    # -- registers ----------------------------------------------------------------------------------------------------
+    def sums(self, name: str, i: int, j: int) -> Register:
+        return Register(f"{name}_{i}_{j}", "f32", ROWS * COLUMNS)
+
+    def of_row(self, name: str, i: int) -> Register:
+        return Register(f"{name}_{i}", "f32", _QUADS)
+
+    def shares(self, i: int, t: int) -> Register:
+        """Two blocks of shares as an operand, in the place of the first of them."""
+        return Register(f"s_{i}_{2 * t}", self.problem.dtype, ROWS * DEPTH)
+
+    # -- program ------------------------------------------------------------------------------------------------------
+    @cached_property
+    def program(self) -> Program:
+        p = self.problem
+        hidden = self.turns * self.tile.keys - p.lk
+        masked = 1 if hidden else 0
+        code = self.start()
+        last = Affine(self.turns - 1)
+        code += loop("j_last", masked, self.block(last, self.tile.keys - hidden), staged=1)
+        step = Affine.var("j") * -1 + (self.turns - 1 - masked)
+        code += loop("j", self.turns - masked, self.block(step, self.tile.keys), staged=1)
+        code += self.end()
+        code = nest([("thread", self.tile.warps)], code, parallel=True, threads=True)
+        extents = [("group_b", p.batch * p.kv_heads), ("group_h", p.shared), ("group_m", self.groups)]
+        for var, extent in reversed(extents):
+            code = [Loop(var, extent, tuple(code), parallel=True, resident=self.resident)]
+        text = f"{self.name} {p.heads}x{p.lq}x{p.d} {p.kv_heads}x{p.lk} {p.dtype}:{p.dst}"
+        return verify(Program(text, self.machine.platform.name, tuple(self.tensors()), tuple(code)))
+
+    @property
+    def resident(self) -> int:
+        """Workgroups that an SM has registers (large ones: two warps of each partition) and shared memory for."""
+        warps = self.machine.engines_per_core * self.machine.threads_of(MOST_GRFS)
+        return max(1, min(warps // self.tile.warps, self.machine.l1.size_bytes // self.tile.shared_bytes))
+
+    def start(self) -> Code:
+        code: Code = []
+        for i in self.down:
+            code += [op("rz.b32", *[self.sums("o", i, j).as_("u32")] * 3) for j in self.wide]
+            top, total = (self.of_row(name, i).as_("u32") for name in "ml")
+            code += [op("xor.b32", top, top, top), op("ptx_add.u32.imm", top, top, imm=_MINUS_INFINITY)]
+            code.append(op("xor.b32", total, total, total))
+        return code
+
+    def block(self, step: Affine, live: int) -> Code:
+        """What is done with a block of keys, the first `live` of which are keys."""
+        code: Code = [op("rz.b32", *[self.sums("s", i, j).as_("u32")] * 3) for i in self.down for j in self.across]
+        code += ahead(self.scores(step), AHEAD)
+        for j in self.across:
+            seen = min(max(live - j * COLUMNS, 0), COLUMNS)
+            if seen < COLUMNS:
+                scores = [self.sums("s", i, j) for i in self.down]
+                code += [op("selp.f32.columns", s, s, imm=seen) for s in scores]
+        return [*code, *self.rescaled(), *self.exponentials(), *ahead(self.found(step), AHEAD)]
+
+    def scores(self, step: Affine) -> Parts:
+        """Loads and products of the scores, one after the other."""
+        p, size, parts = self.problem, self.tile.size, Parts()
+        shape = MmaShape("mma", self.machine.platform.name, p.dtype, "f32", ROWS, COLUMNS, DEPTH).name
+        for k in range(size // DEPTH):
+            rows = [Register(f"q_{i}_{k % 2}", p.dtype, ROWS * DEPTH) for i in self.down]
+            for j in self.across:
+                column = Register(f"b_{len(parts) % (AHEAD + 1)}", p.dtype, DEPTH * COLUMNS)
+                loads: Code = [self.loaded(column, "k", self.of_key(step, j, k))]
+                loads += [self.loaded(row, "q", self.of_query(i, k)) for i, row in enumerate(rows) if j == 0]
+                sums = [self.sums("s", i, j) for i in self.down]
+                products: Code = [op(shape, s, s, q, column) for s, q in zip(sums, rows, strict=True)]
+                parts.append((loads, products))
+        return parts
+
+    def rescaled(self) -> Code:
+        """Maxima of rows with this block; what was found and summed before is scaled down to them."""
+        code: Code = []
+        for j in self.across:
+            for way in ("even", "odd"):
+                first = j == 0 and way == "even"
+                for i in self.down:
+                    top = self.of_row("n", i)
+                    code.append(
+                        op(f"ptx_max.f32.{way}", top, self.of_row("m", i) if first else top, self.sums("s", i, j))
+                    )
+        for lanes in (2, 1):
+            for i in self.down:
+                top, other = self.of_row("n", i), self.of_row("x", i)
+                code += [op("shfl.bfly.f32", other, top, imm=lanes), op("ptx_max.f32", top, top, other)]
+        factor = log2_factor(self.problem.scale)
+        for i in self.down:
+            m, top, x, a, total = (self.of_row(name, i) for name in "mnxal")
+            code += [op("selp.f32.seen", x, top), op("sub.rn.f32", a, m, x), op("mul.rn.f32.imm", a, a, imm=factor)]
+            code += [op("ex2.approx.ftz.f32", a, a), op("mov.b32", m.as_("u32"), top.as_("u32"))]
+            code += [op("mul.rn.f32.imm", x, x, imm=factor), op("mul.rn.f32", total, total, a)]
+        for j in self.wide:
+            code += [
+                op("mul.rn.f32.thread", o, o, self.of_row("a", i)) for i in self.down for o in [self.sums("o", i, j)]
+            ]
+        return code
+
+    def exponentials(self) -> Code:
+        """Shares, their sums, and the operands that they are packed into, each some steps behind the one before."""
+        factor = log2_factor(self.problem.scale)
+        stages: list[list[Code]] = [[], [], [], []]
+        for j in self.across:
+            rows = [(self.of_row("x", i), self.of_row("l", i), self.sums("s", i, j)) for i in self.down]
+            stages[0].append([op("fma.rn.f32.imm.thread", s, s, x, imm=factor) for x, _, s in rows])
+            stages[1].append([op("ex2.approx.ftz.f32", s, s) for _, _, s in rows])
+            stages[2].append([op(f"add.rn.f32.{way}", t, t, s) for way in ("even", "odd") for _, t, s in rows])
+            pack = f"cvt.rn.{self.problem.dtype}x2.f32"
+            pairs = [(self.shares(i, j // 2), self.sums("s", i, j - 1), self.sums("s", i, j)) for i in self.down]
+            stages[3].append([op(pack, *pair) for pair in pairs] if j % 2 else [])
+        return staggered(stages, (0, 1, 3, 3))
+
+    def found(self, step: Affine) -> Parts:
+        """Loads and products of shares and values, one after the other."""
+        p, parts = self.problem, Parts()
+        shape = MmaShape("mma", self.machine.platform.name, p.dtype, "f32", ROWS, COLUMNS, DEPTH).name
+        for t in range(self.tile.keys // DEPTH):
+            for j in self.wide:
+                column = Register(f"b_{len(parts) % (AHEAD + 1)}", p.dtype, DEPTH * COLUMNS)
+                products: Code = [
+                    op(shape, o, o, self.shares(i, t), column) for i in self.down for o in [self.sums("o", i, j)]
+                ]
+                parts.append(([self.loaded(column, "v", self.of_value(step, t, j))], products))
+        return parts
+
+    def end(self) -> Code:
+        code: Code = []
+        for lanes in (2, 1):
+            for i in self.down:
+                total, other = self.of_row("l", i), self.of_row("x", i)
+                code += [op("shfl.bfly.f32", other, total, imm=lanes), op("add.rn.f32", total, total, other)]
+        code += [op("rcp.approx.ftz.f32", total, total) for total in (self.of_row("l", i) for i in self.down)]
+        return code + [found for i in self.down for found in self.stored(i)]
+
+    def stored(self, i: int) -> Code:
+        """A row of blocks over its sums, in the destination's type."""
+        code, dst, total = Code(), self.problem.dst, self.of_row("l", i)
+        for j in self.wide[::2]:
+            pair = [self.sums("o", i, j), self.sums("o", i, j + 1)]
+            code += [op("mul.rn.f32.thread", o, o, total) for o in pair]
+            if dst != "f32":
+                pair = [Register(pair[0].name, dst, ROWS * DEPTH)]
+                code.append(op(f"cvt.rn.{dst}x2.f32", pair[0], self.sums("o", i, j), self.sums("o", i, j + 1)))
+            for part, found in enumerate(pair):
+                place = self.of_query(i, j // 2) + part * found.lanes
+                code.append(op(f"st.global.{dst}", Memory("dst", place, dst, found.lanes), found))
+        return code
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+    def loaded(self, register: Register, tensor: str, place: Affine) -> Op:
+        memory = Memory(tensor, place, register.dtype, register.lanes)
+        return op(f"ld.shared.{register.dtype}.to1", register, memory)
+
+    def of_query(self, i: int, k: int) -> Affine:
+        """Where a block of a warp's queries, or of what is found for them, lies."""
+        head = Affine.var("group_b") * self.problem.shared + Affine.var("group_h")
+        block = head * self.groups + Affine.var("group_m")
+        row = (block * self.tile.warps + Affine.var("thread")) * len(self.down) + i
+        return (row * (self.tile.size // DEPTH) + k) * (ROWS * DEPTH)
+
+    def of_key(self, step: Affine, j: int, k: int) -> Affine:
+        block = (Affine.var("group_b") * self.turns + step) * len(self.across) + j
+        return (block * (self.tile.size // DEPTH) + k) * (DEPTH * COLUMNS)
+
+    def of_value(self, step: Affine, t: int, j: int) -> Affine:
+        block = (Affine.var("group_b") * self.turns + step) * (self.tile.keys // DEPTH) + t
+        return (block * len(self.wide) + j) * (DEPTH * COLUMNS)
+
+    def tensors(self) -> list[Tensor]:
+        p, size = self.problem, self.tile.size
+        queries = p.batch * p.heads * self.groups * self.tile.rows * size
+        keys = p.batch * p.kv_heads * self.turns * self.tile.keys * size
+        inputs = [Tensor(name, p.dtype, count) for name, count in (("q", queries), ("k", keys), ("v", keys))]
+        return [*inputs, Tensor("dst", p.dst, queries, "output")]
+
+    # -- between the user's arrays and the program's ------------------------------------------------------------------
+    def spread(self) -> Spread:
+        """The program; it takes q (…, queries, d), k and v (…, keys, d), and leaves (heads of all, queries, d)."""
+        return Spread(self.program, self.prepare, self.finish)
+
+    def prepare(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Matrices as blocks, in the order in which fragments are read; zeros beyond their ends."""
+        q = self.filled(arrays["q"], self.groups * self.tile.rows)
+        k, v = (self.filled(arrays[name], self.turns * self.tile.keys) for name in "kv")
+        return {"q": blocks(q, ROWS, DEPTH), "k": turned(k, DEPTH, COLUMNS), "v": blocks(v, DEPTH, COLUMNS)}
+
+    def filled(self, array: Array, rows: int) -> Array:
+        found = np.zeros((array.size // prod(array.shape[-2:]), rows, self.tile.size), array.dtype)
+        found[:, : array.shape[-2], : array.shape[-1]] = array.reshape(-1, *array.shape[-2:])
+        return found
+
+    def finish(self, left: Mapping[str, Array]) -> Array:
+        p, size = self.problem, self.tile.size
+        wide = COLUMNS if p.dst == "f32" else DEPTH
+        found = left["dst"].reshape(p.batch * p.heads, -1, size // wide, ROWS, wide).swapaxes(2, 3)
+        return np.ascontiguousarray(found.reshape(p.batch * p.heads, -1, size)[:, : p.lq, : p.d])
+
+
+def blocks(matrices: Array, rows: int, columns: int) -> Array:
+    """(…, M, N) as blocks by rows, each row of blocks after the one before."""
+    count, m, n = matrices.shape
+    cut = matrices.reshape(count, m // rows, rows, n // columns, columns).swapaxes(2, 3)
+    return np.ascontiguousarray(cut).reshape(-1)
+
+
+def turned(matrices: Array, rows: int, columns: int) -> Array:
+    """(…, N, M) as `blocks` of columns of the transposed matrix, each block by rows of that."""
+    count, n, m = matrices.shape
+    cut = matrices.reshape(count, n // columns, columns, m // rows, rows).transpose(0, 1, 3, 4, 2)
+    return np.ascontiguousarray(cut).reshape(-1)
+
+
+def ahead(parts: Parts, count: int) -> Code:
+    """Loads and what needs them, one after the other, each load some parts before its own."""
+    code = [found for loads, _ in parts[:count] for found in loads]
+    for at, (_, products) in enumerate(parts):
+        code += [*(parts[at + count][0] if at + count < len(parts) else []), *products]
+    return code
+
+
+def staggered(stages: Sequence[Sequence[Code]], behind: Sequence[int]) -> Code:
+    """Steps of several stages side by side, each stage some steps behind the first."""
+    code: Code = []
+    for at in range(len(stages[0]) + max(behind)):
+        for steps, late in zip(stages, behind, strict=True):
+            code += steps[at - late] if 0 <= at - late < len(steps) else []
+    return code

@@ -1,0 +1,174 @@
+"""Attention in one kernel, whose scores stay in registers, beside the three kernels of `attention`: where a GPU has it,
+what it costs, its values, and which of the two runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from isa_models import GpuMachine, Unimplemented
+from isa_models.readings.arrays import Array
+from isa_models.records.alike import Alike
+from simdnn.kernels.common.attention import AttentionProblem
+from simdnn.kernels.nvidia import attention as nvidia
+from simdnn.late import frames, pd
+from simdnn.primitives.costs import estimate_on_gpu
+from simdnn.primitives.result import Priced
+from simdnn.primitives.run import Target
+from simdnn.version import version
+
+if TYPE_CHECKING:
+    from simdnn.timing.estimate import Cost
+
+THREE = "three kernels"
+
+
+@functools.lru_cache(maxsize=64)
+def kernel_of(problem: AttentionProblem, machine: GpuMachine) -> nvidia.FlashAttention:
+    """The kernel of a problem; `Unimplemented` where the GPU has none."""
+    return nvidia.FlashAttention(problem, machine, nvidia.flash_tile(problem, machine))
+
+
+@functools.lru_cache(maxsize=256)
+def _cost(problem: AttentionProblem, machine: GpuMachine) -> Cost:
+    return estimate_on_gpu(kernel_of(problem, machine).program, machine, ())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FusedAttention(Alike, Priced):
+    """The one kernel as a step of attention: what it costs, its program, where the numbers are from."""
+
+    problem: AttentionProblem
+    machine: GpuMachine
+
+    @property
+    def cost(self) -> Cost:
+        return _cost(self.problem, self.machine)
+
+    @property
+    def kernel(self) -> nvidia.FlashAttention:
+        return kernel_of(self.problem, self.machine)
+
+    @property
+    def implementation(self) -> str:
+        return self.kernel.name
+
+    @property
+    def instructions(self) -> pd.DataFrame:
+        """Frame: instruction, form, count, uops, ports, cycles_share."""
+        return self.cost.instructions
+
+    @property
+    def causes(self) -> pd.DataFrame:
+        """Frame: cause, cycles, share: what the cycles go to, waiting included; they add up to `cycles`."""
+        return self.cost.causes
+
+    @property
+    def traffic(self) -> pd.DataFrame:
+        """Frame: level, read_bytes, written_bytes, bytes_per_cycle, share_of_peak."""
+        return self.cost.traffic
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """The sources of the numbers: machine and digest of its file, package version, the program's signature."""
+        return {
+            "machine": self.machine.name,
+            "machine_sha256": hashlib.sha256(self.machine.path.read_bytes()).hexdigest(),
+            "simdnn": version(),
+            "program": self.kernel.program.signature,
+        }
+
+    def _summary(self) -> dict[str, Any]:
+        return {"implementation": self.implementation, "machine": self.machine.name} | self._cost_summary()
+
+    def values(self, arrays: Mapping[str, Array], engine: str, threads: int) -> Array:
+        """(heads of all, queries, size) of q, k and v."""
+        from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
+
+        spread = self.kernel.spread()
+        with np.errstate(all="ignore"):  # NaN, Inf and overflow are values like others here
+            left = numerics.run(spread.program, spread.prepare(arrays), engine=engine, threads=threads)
+        found: Array = spread.finish(left)
+        return found
+
+
+class Timed(Protocol):
+    """Something that has a time."""
+
+    @property
+    def cycles(self) -> float: ...
+    @property
+    def seconds(self) -> float: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Ways(Alike):
+    """The two ways on a target: three kernels, and the one, or the `reason` why there is none."""
+
+    three: Timed
+    one: FusedAttention | None
+    reason: str
+    dispatch: str
+
+    @property
+    def fused(self) -> bool:
+        """Whether the one kernel runs: it is asked for, or takes less time than three."""
+        if self.one is None or self.dispatch not in ("fastest", self.one.implementation):
+            return False
+        return self.dispatch != "fastest" or self.one.seconds < self.three.seconds
+
+    def frame(self) -> pd.DataFrame:
+        """Both: implementation, cycles, time_us, chosen, and the reason."""
+        one = self.one.implementation if self.one else nvidia.NAME
+        ways: list[tuple[str, Timed | None]] = [(THREE, self.three), (one, self.one)]
+        asked = f"dispatch={self.dispatch!r}"
+        least = min(way.seconds for _, way in ways if way)
+        rows: list[tuple[str, float, float, bool, str]] = []
+        for (name, way), chosen in zip(ways, (not self.fused, self.fused), strict=True):
+            if way is None:
+                rows.append((name, math.nan, math.nan, False, self.reason))
+                continue
+            if self.one is None:
+                reason = "the only way"
+            elif self.dispatch != "fastest":
+                reason = asked if chosen else f"{asked} is asked for"
+            else:
+                reason = "least time" if chosen else f"{way.seconds / least:.2f} times as long"
+            rows.append((name, way.cycles, way.seconds * 1e6, chosen, reason))
+        columns = ["implementation", "cycles", "time_us", "chosen", "reason"]
+        found = pd.DataFrame(sorted(rows, key=lambda row: not row[-2]), columns=columns)
+        return frames.shown(found, ["implementation", "cycles", "reason"])
+
+
+def names_on(target: Target) -> tuple[str, ...]:
+    """What `dispatch` of attention may say on a target."""
+    name = nvidia.name_on(target.machine) if isinstance(target.machine, GpuMachine) else ""
+    return ("fastest", "onednn", THREE, *([name] if name else []))
+
+
+def fused_on(target: Target, problem: AttentionProblem, masked: bool) -> tuple[FusedAttention | None, str]:
+    """The one kernel for a problem, or why there is none."""
+    machine = target.machine
+    if not isinstance(machine, GpuMachine):
+        return None, "no kernel of CPUs keeps scores in registers here"
+    if not machine.nvidia:
+        return None, "no kernel of Intel's GPUs keeps scores in registers here"
+    reason = nvidia.refused(problem, machine)
+    if masked:
+        reason = reason or "takes no masks, as FlashAttention-2"
+    if reason:
+        return None, reason
+    return FusedAttention(problem, machine), ""
+
+
+def check_asked(dispatch: str, reason: str) -> None:
+    """`Unimplemented` where the one kernel is asked for and there is none."""
+    if reason and dispatch.startswith(nvidia.NAME):
+        raise Unimplemented(f"attention by {dispatch!r}: {reason}; what works: dispatch='fastest'")
