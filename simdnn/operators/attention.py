@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod, sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
-from isa_models.errors import shortly
+from isa_models.errors import no_attribute, shortly
 from isa_models.machines.provenance import Confidence, weakest
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
@@ -59,6 +59,14 @@ class AttentionEstimate(Alike):
     threads: int
     steps: tuple[tuple[str, Step], ...]
     find_ways: Callable[[], Ways]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """A step by its name."""
+            if name in ("scores", "shares", "found", "fused") and (step := dict(self.steps).get(name)):
+                return step
+            raise no_attribute(self, name)
 
     @cached_property
     def dispatch(self) -> pd.DataFrame:

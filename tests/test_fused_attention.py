@@ -1,0 +1,144 @@
+"""Attention in one kernel: values within what its roundings allow, its order, its cost, and when it is not taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import isa_models
+import simdnn
+from isa_models import Unimplemented, UnknownTiming
+from simdnn.kernels.common.attention import AttentionProblem
+from simdnn.kernels.common.code import op
+from simdnn.kernels.nvidia.attention import TILES, FlashAttention, flash_tile, log2_factor
+from simdnn.program.records import Loop, Register
+from simdnn.timing.gpu.engine import SPECIAL, issue_of
+from simdnn.timing.gpu.estimate import gpu_time
+from tests.test_attention import by_hand, drawn
+
+Array = np.ndarray[Any, Any]
+SIZES: dict[str, Any] = {"heads": 16, "d": 64, "dt": "f16", "machine": "a100"}
+
+
+def kernel(machine: str, d: int, lq: int = 300, lk: int = 200, dtype: str = "f16") -> FlashAttention:
+    problem = AttentionProblem(1, 2, 2, lq, lk, d, d, dtype, dtype, 0.125)
+    return FlashAttention(problem, isa_models.machine(machine), flash_tile(problem, isa_models.machine(machine)))
+
+
+def test_values_are_within_what_roundings_allow() -> None:
+    """Heads share keys; a size, queries and keys that no block has: beside float64, and beside three kernels."""
+    q, k, v = drawn(2, 4, 5, 20, dtype=np.float16), *(drawn(2, 2, 150, 20, dtype=np.float16, seed=n) for n in (1, 2))
+    r = simdnn.attention(q, k, v, machine="a100", dispatch="flash:ampere_mma")
+    three = simdnn.attention(q, k, v, machine="a100", dispatch="three kernels")
+    assert [name for name, _ in r.steps] == ["fused"] and len(three.steps) == 3
+    exact, size = by_hand(q, k, v, np.True_), by_hand(q, k, np.abs(v), np.True_)
+    unit = 2.0**-11  # of f16: shares are rounded once, and what is found
+    for found, roundings in ((r.output, 2), (three.output, 3)):  # three kernels: the scores' own, too
+        assert (np.abs(found.astype(np.float64) - exact) <= (roundings + 0.1) * unit * size).all()
+    told = simdnn.estimate(
+        "attention",
+        heads=4,
+        kv_heads=2,
+        batch=2,
+        lq=5,
+        lk=150,
+        d=20,
+        dt="f16",
+        machine="a100",
+        dispatch="flash:ampere_mma",
+    )
+    assert told.cycles == r.cycles and told.implementation == r.implementation == "flash:ampere_mma"
+    assert r.dispatch["implementation"].tolist() == ["flash:ampere_mma", "three kernels"]
+    assert r.dispatch["cycles"].tolist() == [r.cycles, three.cycles]
+    assert r.fused.bound and r.fused.traffic["read_bytes"].sum() > 0 and r.fused.causes["cycles"].sum() > 0
+
+
+def test_the_exponent_is_one_fused_step() -> None:
+    """FlashAttention-2: 2**(score * c - maximum * c), c = scale * log2(e) in f32."""
+    assert np.uint32(log2_factor(0.125)).view(np.float32) == np.float32(0.125) * np.float32(1.4426950408889634)
+    fused, ex2 = (isa_models.instruction(name) for name in ("fma.rn.f32.imm.thread", "ex2.approx.ftz.f32"))
+    scores, top = np.array([3.3, -7.1, 1 / 3, 2.5], np.float32), np.array([3.3, 2.5], np.float32)
+    c = np.float32(0.3)
+    found = fused(scores, top * c, imm=int(c.view(np.uint32)))
+    exact = scores.astype(np.float64) * float(c) - np.repeat(top * c, 2).astype(np.float64)
+    assert found.tolist() == exact.astype(np.float32).tolist()
+    assert (np.abs(ex2(found) / 2.0 ** found.astype(np.float64) - 1) < 2.0**-22).all()
+    assert ex2([-np.inf, 0, np.inf, -126.5]).tolist() == [0, 1, np.inf, 0] and np.isnan(ex2([np.nan])).all()
+
+
+@pytest.mark.parametrize("machine", ["a100", "h100", "l40s"])
+@pytest.mark.parametrize("d", [20, 64, 80, 128, 256])
+def test_every_size_of_head_has_a_kernel(machine: str, d: int) -> None:
+    """It fits the registers (which the proof of its program counts) and its SM."""
+    made = kernel(machine, d)
+    assert made.tile.size >= d and made.program.executed > 0
+    assert made.resident * made.tile.shared_bytes <= isa_models.machine(machine).l1.size_bytes
+    assert made.resident * made.tile.warps <= 2 * isa_models.machine(machine).engines_per_core
+
+
+def test_blocks_of_keys_go_from_the_last_to_the_first() -> None:
+    """The filled-up one stands before the loop over the others."""
+    (group,) = kernel("a100", 64, lk=300).program.body
+    body: Any = group
+    while isinstance(body, Loop) and body.parallel:
+        body = body.body if len(body.body) > 1 else body.body[0]
+    loops = [s for s in body if isinstance(s, Loop)]
+    assert [(s.var, s.extent, s.staged) for s in loops] == [("j_last", 1, 1), ("j", 2, 1)]
+    steps = [dict(one.memory.index.terms)["j"] for one in loops[1].body if one.memory and one.memory.tensor == "k"]
+    assert max(steps) < 0
+
+
+def test_a_token_is_left_to_three_kernels_and_many_are_not() -> None:
+    one, many = (simdnn.estimate("attention", **SIZES, lq=lq, lk=2048) for lq in (1, 2048))
+    assert len(one.steps) == 3 and [name for name, _ in many.steps] == ["fused"]
+    assert many.dispatch["chosen"].tolist() == [True, False] and "times as long" in many.dispatch["reason"][1]
+    assert simdnn.estimate("attention", **SIZES, lq=4096, lk=4096).seconds > 3 * many.seconds
+
+
+def test_two_workgroups_of_an_sm_take_less_than_twice_the_time_of_one() -> None:
+    """What one leaves idle the other one takes; an SM that has one left works on that alone."""
+    machine, times = isa_models.machine("a100"), []
+    for heads in (108, 216, 217):
+        problem = AttentionProblem(1, heads, heads, 128, 2048, 64, 64, "f16", "f16", 0.125)
+        made = FlashAttention(problem, machine, flash_tile(problem, machine))
+        (stage,) = gpu_time(made.program, machine).stages
+        times.append(sum(part.cycles for part in stage.rounds))
+    assert times[0] < times[1] < 1.9 * times[0] and times[2] == pytest.approx(times[0] + times[1])
+
+
+def test_why_there_is_no_such_kernel() -> None:
+    q = drawn(2, 3, 8, dtype=np.float16)
+    for machine, given, told in (
+        ("v100", {}, "16 x 8 x 16"),
+        ("zen4", {}, "CPUs"),
+        ("a100", {"mask": np.ones((3, 3), bool)}, "no masks"),
+        ("a100", {"scale": -1.0}, "scale above zero"),
+    ):
+        r = simdnn.attention(q, q, q, machine=machine, **given)
+        assert len(r.steps) == 3 and told in r.dispatch["reason"][1]
+    with pytest.raises(Unimplemented, match=r"flash:ampere_mma.*not f32; what works: dispatch='fastest'"):
+        simdnn.estimate("attention", **{**SIZES, "dt": "f32"}, lq=8, lk=8, dispatch="flash:ampere_mma")
+    with pytest.raises(simdnn.InvalidArgument, match="dispatch of attention 'flash:ampere_mma'"):
+        simdnn.estimate("attention", **{**SIZES, "machine": "h100"}, lq=8, lk=8, dispatch="flash:ampere_mma")
+
+
+def test_special_functions_have_a_rate_of_their_own() -> None:
+    slow = simdnn.what_if("a100", {"engine.special_share": 0.05})
+    a100, other = (simdnn.estimate("attention", **{**SIZES, "machine": m}, lq=1024, lk=1024) for m in ("a100", slow))
+    assert other.seconds > 1.3 * a100.seconds
+    x = Register("x", "f32", 128)
+    assert issue_of(op("ex2.approx.ftz.f32", x, x), isa_models.machine("a100")).occupancy == 128 / 4  # 16 an SM
+    assert issue_of(op("ex2.approx.ftz.f32", x, x), isa_models.machine("h100")).pipe == SPECIAL
+    with pytest.raises(UnknownTiming, match=r"v100.*special_share"):
+        issue_of(op("ex2.approx.ftz.f32", x, x), isa_models.machine("v100"))
+
+
+def test_bf16_and_its_destination() -> None:
+    problem = AttentionProblem(1, 1, 1, 3, 9, 8, 8, "bf16", "f32", 0.3)
+    machine = isa_models.machine("h100")
+    made = FlashAttention(problem, machine, flash_tile(problem, machine))
+    assert made.name == "flash:hopper_mma" and set(TILES) == {"ampere", "ada", "hopper"}
+    packed = {one.instruction for one, _ in made.program.ops() if one.instruction.startswith("cvt")}
+    assert packed == {"cvt.rn.bf16x2.f32"} and made.program.tensor["q"].dtype == "bf16"
