@@ -83,6 +83,7 @@ def samples() -> list[Any]:
         simdnn.compare((U8, S8), "skx", "clx"),
         simdnn.softmax(F32, machine="zen4"),
         simdnn.attention(F32[None], F32[None], F32[None], machine="zen4"),
+        simdnn.estimate("attention", heads=1, lq=128, lk=128, d=32, dt="f16", machine="a100").fused,
         simdnn.quantize_dynamic(F32, machine="zen4"),
         simdnn.quantize_mx(F32, "f4_e2m1"),
         simdnn.compress_weights(WEI, "u4", group=16),

@@ -58,7 +58,7 @@ class AttentionEstimate(Alike):
     machine: Machine | GpuMachine
     threads: int
     steps: tuple[tuple[str, Step], ...]
-    find_ways: Callable[[], Ways]
+    find_dispatch: Callable[[], pd.DataFrame]
 
     if not TYPE_CHECKING:
 
@@ -70,8 +70,8 @@ class AttentionEstimate(Alike):
 
     @cached_property
     def dispatch(self) -> pd.DataFrame:
-        """Frame of both ways: implementation, cycles, time_us, chosen, and the reason."""
-        return self.find_ways().frame()
+        """Frame, three kernels and one: implementation, cycles, time_us, chosen, and the reason."""
+        return self.find_dispatch()
 
     @property
     def cycles(self) -> float:
@@ -179,14 +179,14 @@ def attention(
     sizes = prod(q.shape[:-3]), heads, groups, lines, places, size, v.shape[-1]
     problem = AttentionProblem(*sizes, dtype, ending, float(factor), causal)
     where: dict[str, Any] = {"machine": target.machine, "isa": isa, "threads": threads}
-    find = partial(_ways, problem, mask is not None, where, dispatch)
+    asked = problem, mask is not None, where, dispatch
     steps: tuple[tuple[str, Step], ...]
-    if (one := _one_of(problem, mask is not None, target, dispatch)) and find().fused:
+    if (one := _one_of(problem, mask is not None, target, dispatch)) and _ways(*asked).fused:
         output, steps = one.values(given, engine, threads).reshape(*q.shape[:-1], -1), (("fused", one),)
     else:
         results = _run_as_three(given, factor, added, ending, target, {**where, "engine": engine})
         output, steps = results[-1][1].output.reshape(*q.shape[:-1], -1), results
-    return AttentionResult(target.machine, threads, steps, find, output)
+    return AttentionResult(target.machine, threads, steps, partial(_dispatch, *asked), output)
 
 
 def _run_as_three(
@@ -250,10 +250,15 @@ def price(dt: str, shape: dict[str, Any], where: dict[str, Any]) -> AttentionEst
     problem = AttentionProblem(*sizes, dtype, types[-1], float(_factor(size, None)), causal)
     where, dispatch = {**where, "machine": target.machine}, where["dispatch"]
     del where["dispatch"]
-    find = partial(_ways, problem, masked, where, dispatch)
-    if (one := _one_of(problem, masked, target, dispatch)) and find().fused:
+    find = partial(_dispatch, problem, masked, where, dispatch)
+    if (one := _one_of(problem, masked, target, dispatch)) and _ways(problem, masked, where, dispatch).fused:
         return AttentionEstimate(target.machine, target.threads, (("fused", one),), find)
     return AttentionEstimate(target.machine, target.threads, _steps(problem, masked, target, where), find)
+
+
+def _dispatch(problem: AttentionProblem, masked: bool, where: dict[str, Any], dispatch: str) -> pd.DataFrame:
+    """The frame of the ways to compute attention."""
+    return _ways(problem, masked, where, dispatch).frame()
 
 
 def _one_of(problem: AttentionProblem, masked: bool, target: Target, dispatch: str) -> FusedAttention | None:
@@ -264,10 +269,10 @@ def _one_of(problem: AttentionProblem, masked: bool, target: Target, dispatch: s
 
 
 def _ways(problem: AttentionProblem, masked: bool, where: dict[str, Any], dispatch: str) -> Ways:
-    """Both ways to compute attention, and which of them runs."""
+    """Two ways to compute attention, and which of them runs."""
     target = _target(**where, engine="auto", dispatch=dispatch)
     one, reason = fused_on(target, problem, masked)
-    steps, find = _steps(problem, masked, target, where), partial(_ways, problem, masked, where, THREE)
+    steps, find = _steps(problem, masked, target, where), partial(_dispatch, problem, masked, where, THREE)
     return Ways(AttentionEstimate(target.machine, target.threads, steps, find), one, reason, dispatch)
 
 

@@ -22,6 +22,7 @@ from simdnn.late import frames, pd
 from simdnn.primitives.costs import estimate_on_gpu
 from simdnn.primitives.result import Priced
 from simdnn.primitives.run import Target
+from simdnn.program.records import Program
 from simdnn.version import version
 
 if TYPE_CHECKING:
@@ -53,12 +54,13 @@ class FusedAttention(Alike, Priced):
         return _cost(self.problem, self.machine)
 
     @property
-    def kernel(self) -> nvidia.FlashAttention:
-        return kernel_of(self.problem, self.machine)
+    def program(self) -> Program:
+        """The kernel's program."""
+        return kernel_of(self.problem, self.machine).program
 
     @property
     def implementation(self) -> str:
-        return self.kernel.name
+        return kernel_of(self.problem, self.machine).name
 
     @property
     def instructions(self) -> pd.DataFrame:
@@ -82,8 +84,11 @@ class FusedAttention(Alike, Priced):
             "machine": self.machine.name,
             "machine_sha256": hashlib.sha256(self.machine.path.read_bytes()).hexdigest(),
             "simdnn": version(),
-            "program": self.kernel.program.signature,
+            "program": self.program.signature,
         }
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self._summary().items())})"
 
     def _summary(self) -> dict[str, Any]:
         return {"implementation": self.implementation, "machine": self.machine.name} | self._cost_summary()
@@ -92,14 +97,14 @@ class FusedAttention(Alike, Priced):
         """(heads of all, queries, size) of q, k and v."""
         from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
 
-        spread = self.kernel.spread()
+        spread = kernel_of(self.problem, self.machine).spread()
         with np.errstate(all="ignore"):  # NaN, Inf and overflow are values like others here
             left = numerics.run(spread.program, spread.prepare(arrays), engine=engine, threads=threads)
         found: Array = spread.finish(left)
         return found
 
 
-class Timed(Protocol):
+class Lasting(Protocol):
     """Something that has a time."""
 
     @property
@@ -112,7 +117,7 @@ class Timed(Protocol):
 class Ways(Alike):
     """The two ways on a target: three kernels, and the one, or the `reason` why there is none."""
 
-    three: Timed
+    three: Lasting
     one: FusedAttention | None
     reason: str
     dispatch: str
@@ -125,9 +130,9 @@ class Ways(Alike):
         return self.dispatch != "fastest" or self.one.seconds < self.three.seconds
 
     def frame(self) -> pd.DataFrame:
-        """Both: implementation, cycles, time_us, chosen, and the reason."""
+        """A row each: implementation, cycles, time_us, chosen, and the reason."""
         one = self.one.implementation if self.one else nvidia.NAME
-        ways: list[tuple[str, Timed | None]] = [(THREE, self.three), (one, self.one)]
+        ways: list[tuple[str, Lasting | None]] = [(THREE, self.three), (one, self.one)]
         asked = f"dispatch={self.dispatch!r}"
         least = min(way.seconds for _, way in ways if way)
         rows: list[tuple[str, float, float, bool, str]] = []
@@ -148,7 +153,7 @@ class Ways(Alike):
 
 
 def names_on(target: Target) -> tuple[str, ...]:
-    """What `dispatch` of attention may say on a target."""
+    """The words that `dispatch` of attention may be on a target."""
     name = nvidia.name_on(target.machine) if isinstance(target.machine, GpuMachine) else ""
     return ("fastest", "onednn", THREE, *([name] if name else []))
 

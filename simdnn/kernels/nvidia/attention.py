@@ -188,7 +188,7 @@ class FlashAttention:
         return code
 
     def block(self, step: Affine, live: int) -> Code:
-        """What is done with a block of keys, the first `live` of which are keys."""
+        """The steps for a block of keys; only the first `live` are keys, the others fill it up."""
         code: Code = [op("rz.b32", *[self.sums("s", i, j).as_("u32")] * 3) for i in self.down for j in self.across]
         code += ahead(self.scores(step), AHEAD)
         for j in self.across:

@@ -97,7 +97,7 @@ class StageCost:
 
     @property
     def rounds(self) -> tuple[Stage, ...]:
-        """What is at work one after the other."""
+        """The parts of the stage, one after the other."""
         return (self.stage, self.rest) if self.rest else (self.stage,)
 
 
