@@ -185,6 +185,10 @@ class LineSums(Protocol):
         """The greatest over all dimensions behind the second, which stay as ones."""
         ...
 
+    def extreme_of_all(self, kind: str, x: Array) -> Array:
+        """The greatest ("max") or the least ("min") of a tensor that is quantized by its range."""
+        ...
+
     def greatest_of_windows(
         self,
         x: Array,

@@ -62,6 +62,38 @@ def test_swish_is_a_product_with_a_sigmoid(name: str) -> None:
     compare(name, "Swish", model(name, onnx.helper.make_node("Swish", ["x"], ["y"], alpha=alpha)))
 
 
+@pytest.mark.parametrize("name", [f"nothing{i}" for i in range(5)])
+@pytest.mark.parametrize("operator", ["ReduceSum", "ReduceMean"])
+def test_sums_of_zeros_of_negative_sign(operator: str, name: str) -> None:
+    """They begin with a zero but along a line."""
+    axes = onnx.numpy_helper.from_array(STORED[f"{name}/over"], "axes")
+    compare(name, operator, model(name, onnx.helper.make_node(operator, ["x", "axes"], ["y"], keepdims=1), axes))
+
+
+@pytest.mark.parametrize("name", [f"range{i}" for i in range(7)])
+def test_a_range_with_nan_and_infinities(name: str) -> None:
+    """Codes, scale and zero point of what is quantized by its range."""
+    node = onnx.helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])
+    graph = model(name, node)
+    graph.graph.output.pop()
+    graph.graph.output.extend(onnx.ValueInfoProto(name=part) for part in "ysz")
+    found = simdnn.load(graph).run({"x": STORED[f"{name}/x"]}, machine="gnr", dispatch="onnxruntime").outputs
+    for part in "ysz":
+        np.testing.assert_array_equal(found[part], STORED[f"{name}/{part}"])
+
+
+@pytest.mark.parametrize("dtype", ["FLOAT", "FLOAT16"])
+def test_the_sign_of_a_nan(dtype: str) -> None:
+    """Of f16 it is 0 in onnxruntime, as was seen on a Granite Rapids."""
+    x, of = np.array([np.nan, -2, 0, 3]), getattr(onnx.TensorProto, dtype)
+    ports = [onnx.helper.make_tensor_value_info(name, of, (4,)) for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Sign", ["x"], ["y"])], "g", ports[:1], ports[1:])
+    loaded = simdnn.load(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10))
+    x = x.astype(onnx.helper.tensor_dtype_to_np_dtype(of))
+    found = loaded.run({"x": x}, machine="gnr", dispatch="onnxruntime").outputs["y"]
+    np.testing.assert_array_equal(found, [0 if dtype == "FLOAT16" else np.nan, -1, 0, 1])
+
+
 def test_sums_over_an_even_number_of_channels_are_refused() -> None:
     with pytest.raises(simdnn.InvalidArgument, match="odd sizes"):
         compare("lrn_usual", "LRN", model("lrn_usual", onnx.helper.make_node("LRN", ["x"], ["y"], size=4)))

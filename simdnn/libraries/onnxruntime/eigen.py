@@ -52,6 +52,8 @@ def reduced(kind: str, x: Array, axes: Iterable[int]) -> Array:
         found = _in_fours(each.reshape(sizes))
     else:
         found = _in_turn(step, each, along)
+        if mean:
+            found = found + np.float32(0)  # what it begins with: zeros of negative sign lose it
     found = found.reshape(shape)
     return np.asarray(found / np.float32(prod(x.shape[axis] for axis in along)) if kind == "mean" else found)
 

@@ -14,7 +14,7 @@ import numpy as np
 from isa_models.readings.arrays import Array
 from simdnn.libraries.onnxruntime.sums import block_of
 
-_LANES = 4
+_LANES, _WIDE = 4, 8
 _LEAST = np.finfo(np.float32).min  # what a search begins with: an infinity below it is not found
 #: kernels of windows up to this size, and rows of an image up to this one, are taken a column of a window at a time
 MOST_TAPS, MOST_COLUMNS = 32, 2045
@@ -38,6 +38,29 @@ def _chain(step: Step, values: Array, inside: Array, from_least: bool = True) ->
         total = np.where(holds, np.where(begun, step(total, value), value), total)
         begun = begun | holds
     return total
+
+
+def extreme_of_all(kind: str, x: Array) -> Array:
+    """The greatest ("max") or the least ("min") of a tensor as the range of what is quantized is found: registers of
+    eight go to four accumulators in turn while there are four, then to the first; then halves, and what is left.
+    """
+    sign = np.float32(1 if kind == "max" else -1)
+    line = sign * x.reshape(-1)
+    n = line.size
+    four, eight = n - n % (4 * _WIDE), n - n % _WIDE
+    total = np.full((4, _WIDE), _LEAST, np.float32)
+    for first in range(0, four, 4 * _WIDE):
+        total = _in_register(total, line[first : first + 4 * _WIDE].reshape(4, _WIDE))
+    lanes = _in_register(_in_register(total[0], total[1]), _in_register(total[2], total[3]))
+    for first in range(four, eight, _WIDE):
+        lanes = _in_register(lanes, line[first : first + _WIDE])
+    while lanes.size > 1:
+        half = lanes.size // 2
+        lanes = _in_register(lanes[:half], lanes[half:])
+    found = lanes[0]
+    for value in line[eight:]:
+        found = _alone(found, value)
+    return sign * np.asarray(found, np.float32)
 
 
 def greatest_of_images(x: Array, caps: frozenset[str], laid: bool = True) -> Array:

@@ -20,6 +20,7 @@ from simdnn.libraries.onnxruntime.eigen import reduced as reduced
 from simdnn.libraries.onnxruntime.eigen import squares_of_rows as squares_of_rows
 from simdnn.libraries.onnxruntime.elements import of_elements as of_elements
 from simdnn.libraries.onnxruntime.greatest import MOST_COLUMNS, MOST_TAPS, in_blocks
+from simdnn.libraries.onnxruntime.greatest import extreme_of_all as extreme_of_all
 from simdnn.libraries.onnxruntime.greatest import greatest_of_images as greatest_of_images
 from simdnn.libraries.onnxruntime.greatest import greatest_of_windows as greatest_of_windows
 from simdnn.libraries.onnxruntime.libm import exponential as exponential

@@ -150,6 +150,8 @@ _BY_NUMPY: dict[str, tuple[Plain, int]] = {
 @operator(*_BY_NUMPY)
 def unary_by_numpy(k: Kernels, node: Node, x: Array) -> Array:
     plain, steps = _BY_NUMPY[node.op]
+    if node.op == "Sign" and x.dtype == np.float16 and k.runs_models:
+        return by_numpy(k, lambda v: np.where(np.isnan(v), 0, np.sign(v)), x, steps=steps)  # a library's, of a NaN
     if node.op in ("Sin", "Cos") and (lines := lines_of(k, x)) is not None:
         return k.plain(lines.of_elements(node.op, x) if k.values else x, x, steps=steps)
     return by_numpy(k, plain, x, steps=steps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
 from simdnn.networks.kernels import FLOATS, Kernels, shadow
 from simdnn.networks.model import Node
-from simdnn.networks.ops.elementwise import cast_to, has_kernel, narrowed
+from simdnn.networks.ops.elementwise import cast_to, has_kernel, lines_of, narrowed
 from simdnn.networks.ops.linear import checked_conv, convolve, image_windows, with_attr
 from simdnn.networks.ops.registry import MICROSOFT, axis_of, need, operator
 from simdnn.networks.ops.shape import view
@@ -142,8 +142,9 @@ def dynamic_quantize_linear(k: Kernels, node: Node, x: Array) -> tuple[Array, Ar
     """u8 over the range that the data has, 0 included."""
     flat = view(k, x, (1, x.size)) if x.ndim == 0 else x
     every = list(range(flat.ndim))
-    low, high = k.reduce("min", flat, every), k.reduce("max", flat, every)
-    bottom, top = min(0.0, float(low.reshape(-1)[0])), max(0.0, float(high.reshape(-1)[0]))
+    low, high = (k.reduce(kind, flat, every, values=_extreme(k, kind, flat)) for kind in ("min", "max"))
+    bottom, top = (float(found.reshape(-1)[0]) for found in (low, high))
+    bottom, top = min(bottom, 0.0), max(top, 0.0)  # a NaN stays
     scale = np.float32((np.float32(top) - np.float32(bottom)) / np.float32(255))
     if k.runs_models and top == bottom:  # zeros alone, for which ONNX has a scale of 0
         scale = np.float32(1)
@@ -155,6 +156,12 @@ def dynamic_quantize_linear(k: Kernels, node: Node, x: Array) -> tuple[Array, Ar
     step = np.full((1,) * flat.ndim, scale or 1, F32)
     q = requantized(k, flat, step, zero.reshape((1,) * flat.ndim), np.dtype(np.uint8))
     return view(k, q, x.shape), np.asarray(scale), zero
+
+
+def _extreme(k: Kernels, kind: str, x: Array) -> Callable[[], Array] | None:
+    """A library's own search for the greatest or the least, where a NaN or an infinity shows how it goes."""
+    lines = lines_of(k, x) if k.values and not np.isfinite(x).all() else None
+    return None if lines is None else lambda: lines.extreme_of_all(kind, x)
 
 
 # -- integer products -------------------------------------------------------------------------------------------------
