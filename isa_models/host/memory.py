@@ -95,6 +95,27 @@ def taker(size: int, dtype: np.dtype[Any] = _OCTETS, shape: tuple[int, ...] | No
     return take
 
 
+def taker_of_two(one: Array, other: Array) -> Callable[[], tuple[Array, Array]]:
+    """`taker` for pairs of arrays like two, that live as long as each other: small ones lie in one piece of memory.
+
+    >>> first, second = taker_of_two(np.zeros((3, 5)), np.zeros(7, np.int8))()
+    >>> first.shape, second.dtype.name, first.ctypes.data % LINE, second.ctypes.data - first.ctypes.data
+    ((3, 5), 'int8', 0, 128)
+    """
+    behind = -(-one.nbytes // LINE) * LINE
+    shape, dtype, other_shape, other_dtype = one.shape, one.dtype, other.shape, other.dtype
+    if behind + other.nbytes >= _LEAST:
+        take_one, take_other = taker(one.nbytes, dtype, shape), taker(other.nbytes, other_dtype, other_shape)
+        return lambda: (take_one(), take_other())
+    take, array = taker(behind + other.nbytes), np.ndarray
+
+    def both() -> tuple[Array, Array]:
+        memory = take()
+        return array(shape, dtype, memory), array(other_shape, other_dtype, memory, behind)
+
+    return both
+
+
 def _used(size: int, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> Array | None:
     """Memory that somebody else had before."""
     several = _several(_rounded(size))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
-from isa_models.host.memory import empty, taker
+from isa_models.host.memory import empty, taker, taker_of_two
 from isa_models.readings.arrays import Array
 from simdnn.numerics import compiled
 from simdnn.numerics.bound import Bound, unbound
@@ -43,12 +43,13 @@ def call_of(bound: Bound, source: Array, left: Array, *names: str, copies: bool 
     )
     if run is None:
         return None
-    copy, output = (taker(array.nbytes, array.dtype, array.shape) for array in (source, left))
+    output = taker(left.nbytes, left.dtype, left.shape)
+    both = taker_of_two(source, left)
     others = [room.size for room in rooms[1:]]
     free: deque[tuple[Array, ...]] = deque()  # sets of other arrays that no run works on
 
     def call(src: Array, *inputs: Array) -> tuple[Array, Array] | None:
-        copied, outcome = copy() if copies else src, output()
+        copied, outcome = both() if copies else (src, output())
         try:
             beside = free.pop()
         except IndexError:

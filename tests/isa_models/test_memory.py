@@ -65,6 +65,19 @@ def test_who_asks_again_and_again_has_memory_that_was_used(size: int) -> None:
     assert kept == (0 if size == 1 << 10 else 16 if size == 1 << 13 else 40)
 
 
+@pytest.mark.parametrize("elements", [10, 2000, 1 << 16])
+def test_memory_of_two_arrays_is_used_again_once_both_are_gone(elements: int) -> None:
+    take = memory.taker_of_two(np.zeros((3, elements), np.int8), np.zeros(elements, "f4"))
+    first, second = take()
+    second[...], first[...] = 2, 1
+    assert first.ctypes.data % memory.LINE == second.ctypes.data % memory.LINE == 0
+    del first
+    others = [take() for _ in range(3)]
+    for other, another in others:
+        other[...], another[...] = 3, 4
+    assert (second == 2).all() and all((one == 3).all() for one, _ in others)
+
+
 def test_an_interrupt_is_never_lost() -> None:
     """Memory comes back without a line of Python, whose exceptions a destructor would swallow."""
     lines: list[str] = []
