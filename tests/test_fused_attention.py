@@ -78,6 +78,37 @@ def test_every_size_of_head_has_a_kernel(machine: str, d: int) -> None:
     assert made.resident * made.tile.warps <= 2 * isa_models.machine(machine).engines_per_core
 
 
+def test_later_keys_are_hidden_and_left_out() -> None:
+    """Blocks of which all keys are hidden change no bit, so what the clock sees leaves them out."""
+    q, k, v = drawn(2, 150, 20, dtype=np.float16), *(drawn(1, 200, 20, dtype=np.float16, seed=n) for n in (1, 2))
+    r = simdnn.attention(q, k, v, causal=True, machine="h100", dispatch="flash:hopper_mma")
+    seen = np.arange(200) <= np.arange(150)[:, None] + 50
+    exact, size = by_hand(q, k, v, seen), by_hand(q, k, np.abs(v), seen)
+    assert (np.abs(r.output.astype(np.float64) - exact) <= 2.1 * 2.0**-11 * size).all()
+    first = simdnn.attention(q[:, :1], k[:, :51], v[:, :51], machine="h100", dispatch="flash:hopper_mma")
+    assert r.output[:, 0].tobytes() == first.output[:, 0].tobytes()
+    sizes = {**SIZES, "machine": "h100", "lq": 4096, "lk": 4096}
+    half, whole = (simdnn.estimate("attention", **sizes, causal=causal) for causal in (True, False))
+    assert 0.5 * whole.seconds < half.seconds < 0.62 * whole.seconds
+
+
+@pytest.mark.parametrize(("lq", "lk"), [(100, 100), (256, 256), (384, 500), (130, 1000), (1024, 1024)])
+@pytest.mark.parametrize("d", [64, 128])
+def test_the_clock_sees_as_many_blocks_as_are_worked_on(lq: int, lk: int, d: int) -> None:
+    problem = AttentionProblem(1, 1, 1, lq, lk, d, d, "f16", "f16", 0.125, causal=True)
+    machine = isa_models.machine("a100")
+    made = FlashAttention(problem, machine, flash_tile(problem, machine))
+    rows, keys = made.tile.rows, made.tile.keys
+    for block in range(made.groups):
+        last, first = (min(row, lq - 1) + lk - lq for row in (block * rows + rows - 1, block * rows))
+        turns, hidden = made.seen(block)
+        assert turns == last // keys + 1 or turns == -(-lk // keys)
+        assert turns - hidden == (first + 1) // keys
+    loads = [times for one, times in made.timed.ops() if one.memory and one.memory.tensor == "k"]
+    each = made.tile.warps * made.tile.size // 16 * made.tile.keys // 8  # of a block of queries and one of keys
+    assert sum(loads) / each == pytest.approx(sum(made.seen(m)[0] for m in range(made.groups)), abs=0.5 * made.groups)
+
+
 def test_blocks_of_keys_go_from_the_last_to_the_first() -> None:
     """The filled-up one stands before the loop over the others."""
     (group,) = kernel("a100", 64, lk=300).program.body
@@ -85,7 +116,7 @@ def test_blocks_of_keys_go_from_the_last_to_the_first() -> None:
     while isinstance(body, Loop) and body.parallel:
         body = body.body if len(body.body) > 1 else body.body[0]
     loops = [s for s in body if isinstance(s, Loop)]
-    assert [(s.var, s.extent, s.staged) for s in loops] == [("j_last", 1, 1), ("j", 2, 1)]
+    assert [(s.var, s.extent, s.staged) for s in loops] == [("j", 1, 1), ("j", 2, 1)]
     steps = [dict(one.memory.index.terms)["j"] for one in loops[1].body if one.memory and one.memory.tensor == "k"]
     assert max(steps) < 0
 

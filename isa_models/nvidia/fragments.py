@@ -26,7 +26,6 @@ _WAYS = (("even", 0), ("odd", 1))
 _EIGHT = {WARP * 32: tuple(name for name, p in PLATFORMS.items() if p.async_copies)}  # sm_80 and later
 _TERMS = [log(2) ** power / prod for power, prod in enumerate((1, 1, 2, 6, 24, 120, 720, 5040))]
 _LEAST = 2.0**-126  # normal number of f32
-_ABOVE = 16  # what a diagonal's place is told with, so that it is no negative number
 
 
 def _of_thread(name: str, way: int) -> None:
@@ -196,19 +195,17 @@ for _dtype in ("f16", "bf16"):
 
 
 # -- masks ------------------------------------------------------------------------------------------------------------
-def _kept(x: Value, seen: list[bool]) -> Value:
-    """Lanes that are seen; minus infinity in place of others."""
-    hidden = x.concat(x.literal(float("-inf")))
-    return hidden.permute([lane if live else x.lanes + lane for lane, live in enumerate(seen)])
-
-
 def _columns(x: Value, imm: int) -> Value:
-    return _kept(x, [lane % _COLUMNS < imm for lane in range(x.lanes)])
+    hidden = x.concat(x.literal(float("-inf")))
+    return hidden.permute([lane if lane % _COLUMNS < imm else x.lanes + lane for lane in range(x.lanes)])
 
 
-def _triangle(x: Value, imm: int) -> Value:
-    places = (divmod(lane, _COLUMNS) for lane in range(x.lanes))
-    return _kept(x, [column < line + imm - _ABOVE for line, column in places])
+def _below(x: Value, limit: Value, imm: int) -> Value:
+    a, b, c, d = (limit.split(4)[0].literal(imm + column) for column in (0, 2, 4, 6))
+    first = a.interleave(c).interleave(b.interleave(d))  # column of each thread of a row
+    even, odd = x.split(2)
+    least = even.literal(float("-inf"))
+    return (limit > first).where(even, least).interleave((limit > first + 1).where(odd, least))
 
 
 row(
@@ -221,11 +218,12 @@ row(
     chooses=True,
 )
 row(
-    "selp.f32.triangle",
-    "f32 <- f32",
-    _triangle,
-    f"Columns c of each row r of eight with c < r + imm - {_ABOVE}, minus infinity in the others.",
-    f"[1, 2, 3, 4, 5, 6, 7, 8], imm={_ABOVE + 2}",
+    "selp.f32.below",
+    "f32 <- f32, s32*0.5",
+    _below,
+    "Columns imm + c, of c from 0 to 7, below each thread's number; minus infinity in the others.",
+    "[1, 2, 3, 4, 5, 6, 7, 8], [18, 18, 18, 18], imm=16",
     "[1.0, 2.0, -inf, -inf, -inf, -inf, -inf, -inf]",
     chooses=True,
+    immediate_bits=32,
 )

@@ -11,9 +11,10 @@ for each head, each block of queries:           parallel: workgroups
         found / sums; store
 
 Blocks are those of FlashAttention-2 (flash_fwd_launch_template.h): so are the orders of maxima and sums (softmax.h).
-A last block of keys is filled up, and what is filled up hidden by minus infinity. Queries and sizes of heads are filled
-up with zeros. As in a product (`gemm`), fragments are read with ld.shared, and the loop over keys says that a workgroup
-brings them there (`staged`).
+A last block of keys is filled up, and what is filled up hidden by minus infinity, as are keys that come later than
+their query (causal): blocks of these alone change no bit, and the clock does not see them. Queries and sizes of heads
+are filled up with zeros. As in a product (`gemm`), fragments are read with ld.shared, and the loop over keys says that
+a workgroup brings them there (`staged`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ ROWS, COLUMNS, DEPTH = 16, 8, 16  # of mma.m16n8k16
 AHEAD = 3  # fragments that are loaded ahead of the products that read them
 NAME = "flash"
 _MINUS_INFINITY = 0xFF800000  # as f32
-_QUADS = 4 * ROWS  # lanes of what each thread keeps of a row
+_THREADS = 4  # of a row of sums
+_QUADS = _THREADS * ROWS  # lanes of what each thread keeps of a row
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,14 @@ def _tiles(*sizes: tuple[int, int, int, int]) -> tuple[FlashTile, ...]:
 
 
 _SMALL = (32, 128, 128, 4), (64, 128, 128, 4), (96, 128, 64, 4)
-#: by platform, for heads of a size and less: FlashAttention-2's, commit 01afd16d, without dropout and causal masks
+#: by platform, for heads of a size and less: FlashAttention-2's, commit 01afd16d, without dropout
 TILES = {
     "ampere": _tiles(*_SMALL, (128, 128, 64, 4), (192, 128, 64, 8), (256, 128, 64, 8)),
     "ada": _tiles(*_SMALL, (128, 128, 32, 4), (192, 128, 64, 8), (256, 64, 64, 4)),
     "hopper": _tiles(*_SMALL, (128, 128, 64, 4), (192, 128, 64, 8), (256, 64, 64, 4)),
 }
+#: the same with causal masks, where they are others
+CAUSAL_TILES = {"ada": _tiles(*_SMALL[:2], (96, 64, 64, 4), (128, 64, 64, 4), (192, 128, 64, 8), (256, 64, 64, 4))}
 Parts = list[tuple[Code, Code]]  # loads, and what needs them
 
 
@@ -87,8 +91,6 @@ def refused(p: AttentionProblem, machine: GpuMachine) -> str:
         return f"keys and values of one size, not {p.d} and {p.dv}"
     if p.d > TILES[name][-1].size:
         return f"heads of up to {TILES[name][-1].size}, not {p.d}"
-    if p.causal:
-        return "no causal masks"
     return "" if p.scale > 0 else "a scale above zero"
 
 
@@ -96,7 +98,9 @@ def flash_tile(p: AttentionProblem, machine: GpuMachine) -> FlashTile:
     """The smallest tile that has room for a head."""
     if reason := refused(p, machine):
         raise Unimplemented(f"attention in one kernel on {machine.name!r}: {reason}")
-    return next(tile for tile in TILES[machine.platform.name] if tile.size >= p.d)
+    name = machine.platform.name
+    tiles = CAUSAL_TILES.get(name, TILES[name]) if p.causal else TILES[name]
+    return next(tile for tile in tiles if tile.size >= p.d)
 
 
 def log2_factor(scale: float) -> int:
@@ -156,20 +160,49 @@ class FlashAttention:
     # -- program ------------------------------------------------------------------------------------------------------
     @cached_property
     def program(self) -> Program:
-        p = self.problem
-        hidden = self.turns * self.tile.keys - p.lk
-        masked = 1 if hidden else 0
-        code = self.start()
-        last = Affine(self.turns - 1)
-        code += loop("j_last", masked, self.block(last, self.tile.keys - hidden), staged=1)
-        step = Affine.var("j") * -1 + (self.turns - 1 - masked)
-        code += loop("j", self.turns - masked, self.block(step, self.tile.keys), staged=1)
-        code += self.end()
+        """Every block of queries over every block of keys: one whose keys are all hidden leaves all as it was."""
+        hidden = self.turns if self.problem.causal else int(self.turns * self.tile.keys > self.problem.lk)
+        return self.verified([self.nest(self.queries(Affine.var("group_m"), self.turns, hidden), self.groups)])
+
+    @cached_property
+    def timed(self) -> Program:
+        """The program that the clock sees. With a causal mask workgroups leave out blocks of keys that are all hidden;
+        all are alike here, each with the mean of these counts, or with two blocks of queries around it.
+        """
+        if not self.problem.causal:
+            return self.program
+        turns, hidden = (sum(each) / self.groups for each in zip(*map(self.seen, range(self.groups)), strict=True))
+        low, few = int(turns), max(1, round(hidden))
+        several = [low, low + 1] if 0.25 <= turns - low < 0.75 and self.groups % 2 == 0 else [round(turns)]
+        groups, place = self.groups // len(several), Affine.var("group_m") * len(several)
+        each = [self.queries(place + n, max(count, few), few) for n, count in enumerate(several)]
+        return self.verified([self.nest([step for code in each for step in code], groups)])
+
+    def seen(self, block: int) -> tuple[int, int]:
+        """The blocks of keys that any of a block of queries sees, with a causal mask, and those that not all see."""
+        first = block * self.tile.rows + self.problem.lk - self.problem.lq + 1  # keys that its first query sees
+        turns = -(-min(self.problem.lk, first + self.tile.rows - 1) // self.tile.keys)
+        return turns, turns - min(first // self.tile.keys, turns)
+
+    def queries(self, place: Affine, turns: int, hidden: int) -> Code:
+        """A block of queries over blocks of keys, the last one first; some keys of the first ones are `hidden`."""
+        first, others = Affine.var("j") * -1 + (turns - 1), Affine.var("j") * -1 + (turns - 1 - hidden)
+        code = [*self.start(), *loop("j", hidden, self.block(place, first, masked=True), staged=1)]
+        return [*code, *loop("j", turns - hidden, self.block(place, others), staged=1), *self.end(place)]
+
+    def nest(self, code: Code, groups: int) -> Loop:
+        """What the threads of workgroups do, for a number of blocks of queries of each head."""
         code = nest([("thread", self.tile.warps)], code, parallel=True, threads=True)
-        extents = [("group_b", p.batch * p.kv_heads), ("group_h", p.shared), ("group_m", self.groups)]
-        for var, extent in reversed(extents):
+        p = self.problem
+        for var, extent in (("group_m", groups), ("group_h", p.shared), ("group_b", p.batch * p.kv_heads)):
             code = [Loop(var, extent, tuple(code), parallel=True, resident=self.resident)]
-        text = f"{self.name} {p.heads}x{p.lq}x{p.d} {p.kv_heads}x{p.lk} {p.dtype}:{p.dst}"
+        (found,) = code
+        assert isinstance(found, Loop)
+        return found
+
+    def verified(self, code: Code) -> Program:
+        p = self.problem
+        text = f"{self.name} {p.heads}x{p.lq}x{p.d} {p.kv_heads}x{p.lk} {p.dtype}:{p.dst}{' causal' * p.causal}"
         return verify(Program(text, self.machine.platform.name, tuple(self.tensors()), tuple(code)))
 
     @property
@@ -187,18 +220,38 @@ class FlashAttention:
             code.append(op("xor.b32", total, total, total))
         return code
 
-    def block(self, step: Affine, live: int) -> Code:
-        """The steps for a block of keys; only the first `live` are keys, the others fill it up."""
+    def block(self, place: Affine, step: Affine, masked: bool = False) -> Code:
+        """The steps for a block of keys; `masked`: some of them are hidden."""
         code: Code = [op("rz.b32", *[self.sums("s", i, j).as_("u32")] * 3) for i in self.down for j in self.across]
-        code += ahead(self.scores(step), AHEAD)
-        for j in self.across:
-            seen = min(max(live - j * COLUMNS, 0), COLUMNS)
-            if seen < COLUMNS:
-                scores = [self.sums("s", i, j) for i in self.down]
-                code += [op("selp.f32.columns", s, s, imm=seen) for s in scores]
+        code += ahead(self.scores(place, step), AHEAD)
+        code += self.hidden(place, step) if masked else []
         return [*code, *self.rescaled(), *self.exponentials(), *ahead(self.found(step), AHEAD)]
 
-    def scores(self, step: Affine) -> Parts:
+    def hidden(self, place: Affine, step: Affine) -> Code:
+        """Minus infinity in place of scores of keys that come later than their query, or fill up the last block (which
+        is later than all queries).
+        """
+        if not self.problem.causal:
+            last = self.problem.lk - (self.turns - 1) * self.tile.keys
+            live = [(j, min(max(last - j * COLUMNS, 0), COLUMNS)) for j in self.across]
+            sums = [(self.sums("s", i, j), left) for j, left in live if left < COLUMNS for i in self.down]
+            return [op("selp.f32.columns", s, s, imm=left) for s, left in sums]
+        code: Code = []
+        for i in self.down:
+            row = (place * self.tile.warps + Affine.var("thread")) * (len(self.down) * ROWS) + i * ROWS
+            left = row + step * -self.tile.keys + (self.turns - 1) * self.tile.keys
+            code.append(op("ld.global.s32", self.limit(i), Memory("seen", left * _THREADS, "s32", _QUADS)))
+        for j in self.across:
+            for i in self.down:
+                s = self.sums("s", i, j)
+                code.append(op("selp.f32.below", s, s, self.limit(i), imm=j * COLUMNS))
+        return code
+
+    def limit(self, i: int) -> Register:
+        """How many keys of a block a row sees."""
+        return self.of_row("x", i).as_("s32")
+
+    def scores(self, place: Affine, step: Affine) -> Parts:
         """Loads and products of the scores, one after the other."""
         p, size, parts = self.problem, self.tile.size, Parts()
         shape = MmaShape("mma", self.machine.platform.name, p.dtype, "f32", ROWS, COLUMNS, DEPTH).name
@@ -207,7 +260,7 @@ class FlashAttention:
             for j in self.across:
                 column = Register(f"b_{len(parts) % (AHEAD + 1)}", p.dtype, DEPTH * COLUMNS)
                 loads: Code = [self.loaded(column, "k", self.of_key(step, j, k))]
-                loads += [self.loaded(row, "q", self.of_query(i, k)) for i, row in enumerate(rows) if j == 0]
+                loads += [self.loaded(row, "q", self.of_query(place, i, k)) for i, row in enumerate(rows) if j == 0]
                 sums = [self.sums("s", i, j) for i in self.down]
                 products: Code = [op(shape, s, s, q, column) for s, q in zip(sums, rows, strict=True)]
                 parts.append((loads, products))
@@ -267,16 +320,16 @@ class FlashAttention:
                 parts.append(([self.loaded(column, "v", self.of_value(step, t, j))], products))
         return parts
 
-    def end(self) -> Code:
+    def end(self, place: Affine) -> Code:
         code: Code = []
         for lanes in (2, 1):
             for i in self.down:
                 total, other = self.of_row("l", i), self.of_row("x", i)
                 code += [op("shfl.bfly.f32", other, total, imm=lanes), op("add.rn.f32", total, total, other)]
         code += [op("rcp.approx.ftz.f32", total, total) for total in (self.of_row("l", i) for i in self.down)]
-        return code + [found for i in self.down for found in self.stored(i)]
+        return code + [found for i in self.down for found in self.stored(place, i)]
 
-    def stored(self, i: int) -> Code:
+    def stored(self, block: Affine, i: int) -> Code:
         """A row of blocks over its sums, in the destination's type."""
         code, dst, total = Code(), self.problem.dst, self.of_row("l", i)
         for j in self.wide[::2]:
@@ -286,7 +339,7 @@ class FlashAttention:
                 pair = [Register(pair[0].name, dst, ROWS * DEPTH)]
                 code.append(op(f"cvt.rn.{dst}x2.f32", pair[0], self.sums("o", i, j), self.sums("o", i, j + 1)))
             for part, found in enumerate(pair):
-                place = self.of_query(i, j // 2) + part * found.lanes
+                place = self.of_query(block, i, j // 2) + part * found.lanes
                 code.append(op(f"st.global.{dst}", Memory("dst", place, dst, found.lanes), found))
         return code
 
@@ -295,10 +348,10 @@ class FlashAttention:
         memory = Memory(tensor, place, register.dtype, register.lanes)
         return op(f"ld.shared.{register.dtype}.to1", register, memory)
 
-    def of_query(self, i: int, k: int) -> Affine:
-        """Where a block of a warp's queries, or of what is found for them, lies."""
+    def of_query(self, place: Affine, i: int, k: int) -> Affine:
+        """Where a block of a warp's queries, or of what is found for them, lies; `place`: of the block of queries."""
         head = Affine.var("group_b") * self.problem.shared + Affine.var("group_h")
-        block = head * self.groups + Affine.var("group_m")
+        block = head * self.groups + place
         row = (block * self.tile.warps + Affine.var("thread")) * len(self.down) + i
         return (row * (self.tile.size // DEPTH) + k) * (ROWS * DEPTH)
 
@@ -315,7 +368,12 @@ class FlashAttention:
         queries = p.batch * p.heads * self.groups * self.tile.rows * size
         keys = p.batch * p.kv_heads * self.turns * self.tile.keys * size
         inputs = [Tensor(name, p.dtype, count) for name, count in (("q", queries), ("k", keys), ("v", keys))]
-        return [*inputs, Tensor("dst", p.dst, queries, "output")]
+        found = [*inputs, Tensor("dst", p.dst, queries, "output")]
+        if p.causal:  # the keys of a block that a query sees, by how far it is behind the block
+            reach = (self.groups + 1) * self.tile.rows + (self.turns - 1) * self.tile.keys
+            seen = np.arange(reach, dtype=np.int32) + (p.lk - p.lq + 1 - (self.turns - 1) * self.tile.keys)
+            found.append(Tensor.constant("seen", "s32", np.repeat(seen, _THREADS).tobytes()))
+        return found
 
     # -- between the user's arrays and the program's ------------------------------------------------------------------
     def spread(self) -> Spread:
