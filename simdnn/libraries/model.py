@@ -272,6 +272,9 @@ class Library:
     leaves_out: Callable[[Problem, str], str] = lambda problem, name: ""
     #: (problem, the row of its choice, a CPU, threads) -> cycles of its own code around its kernels in an execution
     around: Callable[[Problem, str, Machine, int], float] = lambda problem, row, machine, threads: 0.0
+    #: (problem) -> which of these pass between two executions, while units for tiles rest
+    between: Callable[[Problem], float] = lambda problem: 0.0
+    nested: float = 0.0  # cycles more where a primitive of it runs another one
     #: (columns, K, whether weights are packed ahead of time, whether the source is stored transposed) -> how much of K
     #: a product of floats adds up at once
     part_of_k: Callable[[int, int, bool, bool], int] = lambda n, k, packed, turned: k

@@ -12,7 +12,7 @@ from isa_models import InvalidArgument
 from simdnn.primitives import Attr
 from simdnn.primitives.checks import integer, keyword, keywords, one_of
 from simdnn.primitives.estimate import estimate as estimate_product
-from simdnn.primitives.inner_product import layout, library_name
+from simdnn.primitives.inner_product import layout, library_name, nested
 from simdnn.primitives.result import Estimate
 from simdnn.primitives.run import Target
 
@@ -140,4 +140,5 @@ def _inner_product(
     found = estimate_product("matmul", dt=dt, bias=bias, attr=attr, **where, **sizes)
     ending = found.problem.epilogue
     types = found.problem.src, dt.split(":")[min(1, dt.count(":"))], ending.dst, ending.bias_stored if bias else ""
-    return replace(found, library=library_name(target, (types, found.library, given["oc"], pixels)))
+    name = library_name(target, (types, found.library, given["oc"], pixels))
+    return replace(found, library=name, find_cost=nested(found, target))

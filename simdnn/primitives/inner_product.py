@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import prod
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,8 +18,11 @@ from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import keywords
 from simdnn.primitives.matmul import matmul
-from simdnn.primitives.result import Result
+from simdnn.primitives.result import Estimate, Result
 from simdnn.primitives.run import Target
+
+if TYPE_CHECKING:
+    from simdnn.timing.estimate import Cost
 
 
 @keywords
@@ -61,7 +66,18 @@ def inner_product(
     result = matmul(rows, columns, bias, dst=dst, attr=attr, wei_tag=tag, into=into, **where)
     operands = arrays.type_of("src", src), arrays.type_of("weights", weights)
     types = *operands, name_of(result.output.dtype), "" if bias is None else name_of(bias.dtype)
-    return replace(result, library=library_name(target, (types, result.library, len(weights), pixels)))
+    name = library_name(target, (types, result.library, len(weights), pixels))
+    return replace(result, library=name, find_cost=nested(result, target))
+
+
+def nested(product: Estimate, target: Target) -> Callable[[], Cost]:
+    """Finds the cost of a matmul that is run by an inner product of a library."""
+    more = target.library.nested if target.library is not None else 0.0
+    return partial(_nested, product.find_cost, more) if more else product.find_cost
+
+
+def _nested(find_cost: Callable[[], Cost], more: float) -> Cost:
+    return find_cost().launched(more, more)
 
 
 def layout(target: Target, src: str, channels: int, pixels: int, attr: Attr | None) -> tuple[str, bool]:

@@ -27,6 +27,7 @@ from simdnn.timing.cpu.stream import CountedAs
 from simdnn.timing.cpu.walk import NEAR, Piece, core_time, lower_bounds
 from simdnn.timing.memory import KindOfCode, LevelTraffic, kind_of_code, transfers
 from simdnn.timing.phases import overlap
+from simdnn.timing.tile_rests import Gap
 
 if TYPE_CHECKING:
     from simdnn.timing.cpu.threads import Shared
@@ -70,6 +71,7 @@ class Cost(Alike, InNotebooks):
     executed: Counter[str]
     confidence: Confidence
     work: Work
+    gaps: tuple[Gap, ...] = ()  # between two runs, in which no unit for tiles falls asleep
 
     def _summary(self) -> dict[str, Any]:
         names = ("machine", "cycles", "seconds", "clock", "bound", "confidence")
@@ -83,12 +85,18 @@ class Cost(Alike, InNotebooks):
         """The cost, which asks for its program where that is needed, and keeps none."""
         return replace(self, work=replace(self.work, find_program=find_program))
 
-    def launched(self, cycles: float) -> Cost:
-        """The cost with cycles before the first instruction and behind the last: a library's own around its kernel."""
+    def launched(self, cycles: float, between: float = 0.0) -> Cost:
+        """The cost with cycles of a library's own around its kernel; so many `between` two runs of it, in which units
+        for tiles may fall asleep.
+        """
         if not cycles:
             return self
-        seconds, work = self.seconds * (1 + cycles / self.cycles), replace(self.work, launch_cycles=cycles)
-        return replace(self, cycles=self.cycles + cycles, seconds=seconds, work=work)
+        gaps = [gap.widened(between) for gap in self.gaps]
+        cycles += sum([gap.more for gap in gaps if gap.late])
+        awake = tuple([gap for gap in gaps if not gap.late])
+        work = replace(self.work, launch_cycles=self.work.launch_cycles + cycles)
+        seconds = self.seconds * (1 + cycles / self.cycles)
+        return replace(self, cycles=self.cycles + cycles, seconds=seconds, work=work, gaps=awake)
 
     def streamed(self, seconds: float) -> Cost:
         """The cost where stores past the caches take so long at least."""
@@ -152,6 +160,7 @@ def estimate_program(program: Program, machine: Machine, *, cold: Collection[str
         executed=_as_engines_count(core.executed),
         confidence=weakest([core.confidence, _clock(machine, kind), *used]),
         work=Work(program.itself, machine, (1.0,) * len(program.body), core.cycles),
+        gaps=found.gaps,
     )
 
 

@@ -30,17 +30,18 @@ from isa_models.machines.cpu_record import Machine
 from simdnn.timing.cpu.walk import CoreTime, Iteration
 from simdnn.timing.fetched import Phase
 from simdnn.timing.memory import Transfers
-from simdnn.timing.tile_rests import rested
+from simdnn.timing.tile_rests import Gap, rested
 
 LONG = 4  # reorder buffers of instructions: what is shorter overlaps with what is before and behind it
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Cycles of a run, and what bounds most of them."""
+    """Cycles of a run, what bounds most of them, and the gaps between two runs in which no unit for tiles sleeps."""
 
     cycles: float
     bound: str
+    gaps: tuple[Gap, ...] = ()
 
 
 def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1.0) -> Overlap:
@@ -68,9 +69,11 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
             votes[own] -= phase.times * working
             votes[others[phase.levels.index(slowest)].level] += phase.times * slowest
     cycles = max(cycles, *(level.cycles for level in others))  # whose bytes are rounded
+    gaps: tuple[Gap, ...] = ()
     if moved.tiled and machine.core.tile_rests.store:
-        cycles += rested(moved.tiled, core.span, machine.core.tile_rests, cycles / core.cycles)
-    return Overlap(cycles * share, max(votes, key=lambda name: votes[name]))
+        more, gaps = rested(moved.tiled, core.span, machine.core.tile_rests, cycles / core.cycles)
+        cycles += more
+    return Overlap(cycles * share, max(votes, key=lambda name: votes[name]), gaps)
 
 
 def phases(machine: Machine, span: Iteration, moved: Transfers, far: bool = False) -> list[Phase]:

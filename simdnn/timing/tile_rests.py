@@ -1,7 +1,7 @@
 """How often a tile is stored, or multiplied, long behind the last one: a unit for tiles has fallen asleep.
 
 A part of a program is what comes before its first use of a unit, behind its last, and between them; parts follow each
-other, and a run the run before.
+other, and a run the run before. What passes between two runs, a library's own code, is known later: `Gap`.
 """
 
 from __future__ import annotations
@@ -56,17 +56,38 @@ class Between(NamedTuple):
         return self.uses and self.waits and self.behind + self.before > after
 
 
+class Gap(NamedTuple):
+    """Cycles from the last use of a unit in a run to the first in the next, and after how many that takes `more`."""
+
+    cycles: float
+    after: float
+    more: float
+
+    def widened(self, cycles: float) -> Gap:
+        """The gap where so many more pass between the runs."""
+        return self._replace(cycles=self.cycles + cycles)
+
+    @property
+    def late(self) -> bool:
+        return self.cycles > self.after
+
+
 _Uses = Callable[[Op], Use]
 _NONE = Between(0.0, 0.0, 0.0, uses=False)
 
 
-def rested(program: Program, core: Iteration, rests: TileRests, slower: float) -> float:
-    """Cycles that late stores and products of tiles take more in a program; its core takes `core`, the whole run so
-    many times that, and it was in the same program before.
+def rested(program: Program, core: Iteration, rests: TileRests, slower: float) -> tuple[float, tuple[Gap, ...]]:
+    """Cycles that late stores and products of tiles take more in a program, and the gaps between two runs in which no
+    unit falls asleep; its core takes `core`, the whole run so many times that, and it was in the same program before.
     """
-    after = rests.after / slower
-    stores = _late(program, core, after, functools.partial(_stores, rests))
-    return stores * rests.store + _late(program, core, after, _multiplies) * rests.product
+    after, cycles, gaps = rests.after / slower, 0.0, list[Gap]()
+    for use, more in ((functools.partial(_stores, rests), rests.store), (_multiplies, rests.product)):
+        found = _parts(program.parts, core, after, use)
+        late = found.again(after)
+        cycles += (found.late + late) * more
+        if found.uses and found.waits and not late:
+            gaps.append(Gap((found.behind + found.before) * slower, rests.after, more))
+    return cycles, tuple(gaps)
 
 
 def _stores(rests: TileRests, op: Op) -> Use:
@@ -77,12 +98,6 @@ def _stores(rests: TileRests, op: Op) -> Use:
 
 def _multiplies(op: Op) -> Use:
     return Use.TILES if op.definition.tile and op.definition.accumulates else Use.NONE
-
-
-def _late(program: Program, core: Iteration, after: float, use: _Uses) -> int:
-    """How many runs of uses of a unit come later than `after` cycles behind the last."""
-    found = _parts(program.parts, core, after, use)
-    return found.late + found.again(after)
 
 
 def _parts(parts: Sequence[Straight | Loop], core: Iteration, after: float, use: _Uses) -> Between:
