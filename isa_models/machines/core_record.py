@@ -126,17 +126,22 @@ class TileRests:
 class TileCrossing:
     """How much longer a load of a tile takes for rows that cross from a line to the next.
 
-    That is `each` cycles a row, or `cycles` a row less `spared`, whichever is more; past the first cache `past` a row.
+    That is `each` cycles a row, or `cycles` a row less `spared` for the load and for each other one that comes with it,
+    whichever is more; past the first cache `past` a row, less `hidden` for each other load.
     """
 
     each: float = 0.0
     cycles: float = 0.0
     spared: float = 0.0
     past: float = 0.0
+    hidden: float = 0.0
 
-    def longer(self, rows: int, past: bool) -> float:
-        """The cycles of a number of such rows; `past`: of a load past the first cache."""
-        return self.past * rows if past else max(self.each * rows, self.cycles * rows - self.spared)
+    def longer(self, rows: int, past: bool, others: float) -> float:
+        """The cycles of a number of such rows; `past`: of a load past the first cache; `others`: loads of tiles without
+        such rows for each one with some.
+        """
+        cycles, spared = (self.past, self.hidden * others) if past else (self.cycles, self.spared * (1 + others))
+        return max(self.each * rows, cycles * rows - spared)
 
 
 @dataclass(frozen=True, slots=True)

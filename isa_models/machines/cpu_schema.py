@@ -249,7 +249,7 @@ def _tile_rests(table: Table) -> TileRests:
 
 def _tile_crossing(table: Table) -> TileCrossing:
     table.provenance()
-    return TileCrossing(*(table.number(name, 0, 1000) for name in ("each", "cycles", "spared", "past")))
+    return TileCrossing(*(table.number(name, 0, 1000) for name in ("each", "cycles", "spared", "past", "hidden")))
 
 
 def _late_results(table: Table) -> LateResults:

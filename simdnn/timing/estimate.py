@@ -86,8 +86,8 @@ class Cost(Alike, InNotebooks):
         return replace(self, work=replace(self.work, find_program=find_program))
 
     def launched(self, cycles: float, between: float = 0.0) -> Cost:
-        """The cost with cycles of a library's own around its kernel; so many `between` two runs of it, in which units
-        for tiles may fall asleep.
+        """The cost with cycles of a library's own around its kernel; those `between` two runs are among them, in which
+        units for tiles may fall asleep.
         """
         if not cycles:
             return self

@@ -64,7 +64,7 @@ class Gap(NamedTuple):
     more: float
 
     def widened(self, cycles: float) -> Gap:
-        """The gap where so many more pass between the runs."""
+        """The gap with that many more between the runs."""
         return self._replace(cycles=self.cycles + cycles)
 
     @property
@@ -78,7 +78,7 @@ _NONE = Between(0.0, 0.0, 0.0, uses=False)
 
 def rested(program: Program, core: Iteration, rests: TileRests, slower: float) -> tuple[float, tuple[Gap, ...]]:
     """Cycles that late stores and products of tiles take more in a program, and the gaps between two runs in which no
-    unit falls asleep; its core takes `core`, the whole run so many times that, and it was in the same program before.
+    unit falls asleep; its core takes `core`, the whole run `slower` times that, and it was in the same program before.
     """
     after, cycles, gaps = rests.after / slower, 0.0, list[Gap]()
     for use, more in ((functools.partial(_stores, rests), rests.store), (_multiplies, rests.product)):

@@ -65,7 +65,7 @@ class TileRows:
                 if number not in rows:  # bytes may be asked of a machine without tiles
                     rows[number] = self.machine.instructions.get((mnemonic(op), form(op)))
                 row = rows[number]
-                longer = self.machine.core.tile_crossing.longer(stream.crossing(op), op.definition.apart)
+                longer = self.machine.core.tile_crossing.longer(stream.crossing(op), op.definition.apart, stream.others)
                 cycles += times * (row.occupancy * op.memory.rows / TILE_ROWS + longer) if row else 0.0
         return cycles
 

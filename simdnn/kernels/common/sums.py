@@ -78,6 +78,7 @@ class TileBlocks:
     across: bool
     apart: tuple[str, ...]  # operands whose tiles pass the first cache by
     fetches: str = ""  # the operand whose next panel is fetched ahead, "src" or "wei"
+    copies: bool = False  # whether rows of the source go to a buffer, where a tile's rows are lines, on their way
 
 
 @dataclass(frozen=True)

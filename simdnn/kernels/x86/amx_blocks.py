@@ -20,7 +20,8 @@ from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, loop, pieces
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.common.sums import Options, TileBlocks
-from simdnn.kernels.x86.amx import AmxTiles, tiled, tiled_gemm
+from simdnn.kernels.x86.amx import AmxTiles, tiled
+from simdnn.kernels.x86.amx_pixels import ChannelsInPlace
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.decompress import PanelWeights
 from simdnn.kernels.x86.dots import Dot
@@ -36,12 +37,14 @@ _ROWS = _STEPS = _COLUMNS = 16  # doublewords of a tile's row: of channels, and 
 
 
 def in_blocks(name: str, problem: MatmulProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Program:
-    """The program of a matmul whose options have blocks."""
+    """The program of a matmul whose options have blocks. Where K is no whole number of tiles' rows, tiles are loaded
+    from the source as it lies, across lines, unless the library copies it; it copies the last rows' rest alone.
+    """
     assert options.blocks
     made = replace(options, apart=options.blocks.apart)
-    return NestInBlocks(
-        tiled_gemm(name, problem, unit, dot, accumulation, made, compressed=False), options.blocks
-    ).program()
+    in_place = problem.k % dot.whole > 0 and not options.blocks.copies
+    product = (ChannelsInPlace if in_place else Product)(name, problem, unit, dot, made)
+    return NestInBlocks(tiled(product, accumulation), options.blocks).program()
 
 
 def decompressed(
@@ -204,7 +207,7 @@ class NestInBlocks:
             columns = sum(n * sum(panel.lanes) for n, panel in panels)
             for parts in self.chunks:
                 body: Code = []
-                for begin, count, rows in self.rows(0, self.tiles.product.rows):
+                for begin, count, rows in self.rows(0, self.tiles.product.rows, columns):
                     if low_tiles(rows, columns) != low:
                         continue
                     inner: Code = []
@@ -226,7 +229,7 @@ class NestInBlocks:
                     inner: Code = []
                     for part in parts:
                         one: Code = []
-                        for begin, blocks, _ in [(first, 1, rows)] if low else self.rows(first, rows):
+                        for begin, blocks, _ in [(first, 1, rows)] if low else self.rows(first, rows, 0):
                             one += loop("r", blocks, self.call(low, begin, rows, [(0, panel)], part))
                         inner += loop("kb", part.times, one)
                     body += loop("j", count, inner)
@@ -254,12 +257,14 @@ class NestInBlocks:
             code += loop("lr", count, inner) if count else []
         return code
 
-    def rows(self, first: Affine | int, count: int) -> list[tuple[Affine, int, int]]:
+    def rows(self, first: Affine | int, count: int, columns: int) -> list[tuple[Affine, int, int]]:
         """Blocks of rows: where each begins, how many there are, and their rows; where tiles are not lower the last one
-        begins as far ahead as makes it whole.
+        begins as far ahead as makes it whole. The last rows of a call with lower tiles are one block.
         """
         height = self.cut.rows
         times, rest = divmod(count, height)
+        if self.cut.across and low_tiles(last := count % self.cut.block_rows, columns):
+            times, rest = (count - last) // height, last
         found = [(Affine.var("r") * height + first, times, height)] if times else []
         ahead = 0 if self.cut.across else height - rest
         return [*found, *([(Affine(count - rest - ahead) + first, 1, rest)] if rest else [])]

@@ -218,8 +218,8 @@ def _row(p: MatmulProblem) -> int:
 
 
 def _calls_on_tiles(p: MatmulProblem, blocks: TileBlocks) -> int:
-    rows, columns = (blocks.rows, blocks.block_columns) if blocks.across else (blocks.block_rows, blocks.columns)
-    return -(-p.m // rows) * -(-p.n // columns) * -(-p.k // blocks.k)
+    columns = blocks.block_columns if blocks.across else blocks.columns
+    return -(-p.m // blocks.block_rows) * -(-p.n // columns) * -(-p.k // blocks.k)
 
 
 def _fetched(p: MatmulProblem, blocks: TileBlocks, machine: Machine) -> float:
@@ -228,7 +228,7 @@ def _fetched(p: MatmulProblem, blocks: TileBlocks, machine: Machine) -> float:
         return 0.0
     of_weights = blocks.fetches == "wei"
     size, length = fmt(p.src).bits // 8, p.n if of_weights else p.m
-    step = blocks.columns if of_weights else blocks.rows
+    step = blocks.columns if of_weights else blocks.block_rows
     times = -(-p.m // blocks.block_rows) if of_weights else -(-p.n // blocks.block_columns)
     far = length * p.k * size > machine.caches[1].size_bytes
     lines = times * (length - step) * p.k * size / machine.caches[0].line_bytes

@@ -14,6 +14,7 @@ from simdnn.libraries.onednn.tile_cuts import BlocksEstimate, compressed_rows, e
 
 _FEW = 32  # rows or columns that a block has at most
 _TILE, _CALL = 16, 64  # rows of a tile, rows and columns of a call where weights are compressed
+_LOW = 12  # rows of a tile, at most, that is no whole one
 _FLOAT = 2  # bytes
 PIXELS = 251  # of a call of a convolution of one tap, at most: outputs of a thousand bytes, one by one
 _FEW_PIXELS = 400  # that meet a panel all at once
@@ -37,9 +38,18 @@ def _blocks(p: MatmulProblem, e: BlocksEstimate) -> TileBlocks | None:
     if way.across:
         apart = ("src", "wei") if way.past else ("wei",)
         fetches = "src" * (p.m >= 2 * e.high)
-        return TileBlocks(e.high, e.wide, e.high, way.columns, way.k, way.chunks, True, apart, fetches)
+        rows, columns = _low_and_wide(p.n, e.high) or (e.high, e.wide)
+        return TileBlocks(rows, columns, e.high, way.columns, way.k, way.chunks, True, apart, fetches, e.copies(way))
     fetches = "wei" * (p.n >= 2 * e.wide)
     return TileBlocks(e.high, e.wide, way.rows, p.n, way.k, way.chunks, False, ("src",), fetches)
+
+
+def _low_and_wide(n: int, high: int) -> tuple[int, int] | None:
+    """A tile of rows by three or four of columns, where these are not whole tiles and rows of a call are
+    (`brgemm_blocking_tmm`); None: others.
+    """
+    low = high // 2
+    return (low, _CALL) if n % _TILE and _FEW < n <= _CALL and low > _LOW and high % low == 0 else None
 
 
 def compressed_blocks(p: MatmulProblem) -> TileBlocks:

@@ -153,7 +153,7 @@ def estimate_of(p: MatmulProblem, count: float) -> BlocksEstimate:
 @cache
 def _found(e: BlocksEstimate) -> TileCut:
     way = None if e.is_small else e.way
-    copied = way is not None and way.across and way.columns >= 3 * e.wide and way.k * e.size >= 256
+    copied = way is not None and e.copies(way)
     if way is None or way.k == e.k:
         return TileCut(0, 0 if copied else even_parts(e.k))
     return TileCut(0 if e.whole else way.k, 0, not copied and bool(even_parts(e.k % way.k)))
@@ -318,6 +318,10 @@ class BlocksEstimate(ProductSizes):
             chunks, along = again if again[1] else found
             k, chunks = min(self.row * chunks, self.k), 1
         return _Way(False, k, chunks, min(along * self.high, self.m), self.wide, _up(self.n, self.wide), True)
+
+    def copies(self, way: _Way) -> bool:
+        """Whether rows of a K that leaves a rest are copied with the first products (`use_fused_copy_a_`)."""
+        return way.across and way.columns >= 3 * self.wide and way.k * self.size >= 256
 
     def prefers(self, a: _Way, b: _Way) -> bool:
         """Whether strips of rows `a` are estimated to be faster than another way."""

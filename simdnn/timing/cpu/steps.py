@@ -63,6 +63,7 @@ class Step:
     store: MemRef | None = None
     rows: int = 0  # of a tile instruction's destination (stores: source): what its time goes by
     crossing: int = 0  # rows in memory that lie in two lines each
+    others: float = 0.0  # loads of tiles without such rows for each one with some
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -219,7 +220,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
     rows = step.rows or full  # a tile's memory operand is one of 512 bits for each row
     occupancy = -(-row.occupancy * rows // full)
     if step.crossing and row.load_bits:
-        occupancy += round(core.tile_crossing.longer(step.crossing, kind.past))
+        occupancy += round(core.tile_crossing.longer(step.crossing, kind.past, step.others))
     sooner = row.occupancy - occupancy  # a tile with fewer rows is through the unit by so much earlier
     if row.tile and not (row.load_bits or row.store_bits):
         occupancy = row.occupancy  # which a product keeps busy with all rows of its second operand

@@ -137,7 +137,7 @@ class Stream:
         """The line of an op without an address."""
         fixed = _line_of(op)
         if crossing := self.crossing(op):
-            fixed = CountedStep(fixed.counted, replace(fixed.step, crossing=crossing))
+            fixed = CountedStep(fixed.counted, replace(fixed.step, crossing=crossing, others=self.others))
         if not (memory := self._shared(op)):
             return fixed
         ref = MemRef(memory.tensor, None, memory.bits // memory.rows // 8 + abs(self._reach(memory)))
@@ -177,6 +177,16 @@ class Stream:
         """The memory operand of an op whose tensor is both stored to and loaded from."""
         memory = op.memory
         return memory if memory is not None and memory.tensor in self.both else None
+
+    @cached_property
+    def others(self) -> float:
+        """Loads of tiles whose rows lie in a line each, for each one with rows in two."""
+        loads = [0, 0]  # without, with
+        for ops, times in self.program.straight:
+            for op in ops:
+                if op.definition.tile and op.memory is not None and op.memory is not op.dst:
+                    loads[self.crossing(op) > 0] += times
+        return loads[0] / max(1, loads[1])
 
     def crossing(self, op: Op) -> int:
         """About how many rows of a tile in memory lie in two lines each, wherever loops move it."""
