@@ -120,7 +120,7 @@ else:
         else:
             from isa_models.errors import did_you_mean
 
-            near = "" if name.startswith("__") else did_you_mean(name, _WHERE)  # tools ask for many of those
+            near = "" if name.startswith("_") else did_you_mean(name, _WHERE)  # tools ask for many such
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}{': ' * bool(near)}{near}")
         return globals().setdefault(name, found)
 
