@@ -62,11 +62,9 @@ def unit(module: str) -> str:
 
 def imported(tree: ast.Module) -> Iterator[str]:
     """The modules that a file imports at run time, within functions too."""
-    for_types = [
-        node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    ]
-    for node in for_types:
-        node.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -140,7 +138,7 @@ def test_kernels_of_one_target_know_no_other_targets() -> None:
     """x86 and the GPUs share what stands in `common`, which knows none of them."""
     rooms: dict[str, set[str]] = defaultdict(set)
     for path in (ROOT / "simdnn" / "kernels").rglob("*.py"):
-        names = (name.split(".") for name in imported(ast.parse(path.read_text(encoding="utf-8"))))
+        names = (name.split(".") for name in imports_of(path))
         rooms[path.parent.name] |= {parts[2] for parts in names if parts[:2] == ["simdnn", "kernels"]}
     gpus = {"gpu", "intel_gpu", "nvidia"}
     assert rooms["common"].isdisjoint({"x86", *gpus})
@@ -154,7 +152,7 @@ def test_vendors_know_each_other_in_no_room() -> None:
     """Instructions' shared parts of both vendors' GPUs stand in `isa_models.gpu`, which knows neither."""
     rooms: dict[str, set[str]] = defaultdict(set)
     for path in (ROOT / "isa_models").rglob("*.py"):
-        names = (name.split(".") for name in imported(ast.parse(path.read_text(encoding="utf-8"))))
+        names = (name.split(".") for name in imports_of(path))
         rooms[path.parent.name] |= {parts[1] for parts in names if parts[:1] == ["isa_models"] and len(parts) > 1}
     assert rooms["gpu"].isdisjoint({"intel_gpu", "nvidia", "x86"})
     assert rooms["intel_gpu"].isdisjoint({"nvidia", "x86"}) and rooms["nvidia"].isdisjoint({"intel_gpu", "x86"})

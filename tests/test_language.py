@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def sources(folder: str) -> list[Path]:
     return [file for file in sorted((ROOT / folder).rglob("*.py")) if not any(s in file.as_posix() for s in STILL)]
 
 
+@functools.cache
 def described(text: str) -> list[tuple[str, str]]:
     """(name, docstring) of all that a module describes."""
     nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, DESCRIBED)]
