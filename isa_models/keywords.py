@@ -12,6 +12,8 @@ from numbers import Real
 from typing import Any, Literal, ParamSpec, TypeVar, Union
 
 from isa_models.errors import InvalidArgument, SimdnnError, counted, shortly, what_is_allowed
+from isa_models.host import denormals
+from isa_models.host.denormals import LEAST, ONE
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -104,10 +106,15 @@ def keywords(function: Callable[P, R], name: str = "") -> Callable[P, R]:
 
 
 def answering(call: Callee, function: Callable[P, R]) -> Callable[P, R]:
-    """The function, for which `call` answers what it does not take."""
+    """The function, for which `call` answers what it does not take. It computes with denormals, whatever the caller's
+    thread does with them.
+    """
 
     @functools.wraps(function)
     def checked(*args: P.args, **named: P.kwargs) -> R:
+        if not LEAST * ONE:
+            with denormals.kept():
+                return checked(*args, **named)
         if error := call.refused(args, named):
             raise error
         try:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from isa_models.algebra import Value
 from isa_models.errors import InvalidArgument, counted
 from isa_models.formats import Format, fmt
+from isa_models.host import denormals
 from isa_models.host.memory import LINE, address, empty, zeros
 
 Array = npt.NDArray[Any]
@@ -110,14 +111,14 @@ R = TypeVar("R")
 
 @contextmanager
 def unwarned() -> Iterator[None]:
-    """NumPy does not warn within: NaN, infinities and overflow are values like others.
+    """NumPy does not warn within, and keeps denormals: NaN, infinities and overflow are values like others.
 
     To turn warnings off takes NumPy longer than an operation on a register, so a program turns them off once.
     """
     if _WARNINGS.off:
         yield
         return
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), denormals.kept():
         _WARNINGS.off = True
         try:
             yield

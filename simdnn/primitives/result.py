@@ -14,6 +14,7 @@ import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
 from isa_models.errors import no_attribute
+from isa_models.host import denormals
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
@@ -419,7 +420,8 @@ class Result(Estimate):
 
         Raises `InvalidArgument` for an element that is not there.
         """
-        return self._operands.explain(*index)
+        with denormals.kept():
+            return self._operands.explain(*index)
 
     def _row(self) -> dict[str, Any]:
         output = f"{'x'.join(map(str, self.output.shape))} {self.output.dtype}"
