@@ -62,8 +62,7 @@ def verify(program: Program) -> Program:
         checker.statements(parts((statement,)), {}, {})
         configured = checker.configured
     verify_apart(program, program.parts)
-    for statement in program.body:
-        verify_private(program, statement)
+    verify_private(program)
     vars(program)[_PROVED] = True
     return program
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from isa_models import ProgramError
 from simdnn.program.apart import ROW, Elements, IterationAccess, access_of, distinct
-from simdnn.program.records import Affine, Loop, Op, Program, Statement, Straight, parts
+from simdnn.program.records import Affine, Loop, Op, Program, Straight, parts
 
 _Itself = tuple[tuple[int, ...], Affine, int]  # a body's place, an index, the rows of a tile
 
@@ -50,17 +50,41 @@ class _Step:
         return self.standing(fixed).points()
 
 
-def verify_private(program: Program, statement: Statement) -> None:
-    """Each load of a private tensor must be covered by stores that stand before it under the same loops' variables."""
+def verify_private(program: Program) -> None:
+    """Each load of a private tensor must be covered by stores that stand before it in the same statement of the
+    program, under the same loops' variables.
+    """
     private = {tensor.name for tensor in program.tensors if tensor.kind == "private"}
-    if not private:
-        return
-    stored = {name: _Stored() for name in private}
-    for step in _steps_below(program, private, parts((statement,)), (), {}):
-        if step.access.store:
-            stored[step.tensor].add(step)
-        elif not stored[step.tensor].covers(step):
-            raise ProgramError(f"{program.name}: `{step.op}`: cannot show that it reads what was stored before")
+    private -= _covered_at_once(program, private)
+    for statement in program.body if private else ():
+        stored = {name: _Stored() for name in private}
+        for step in _steps_below(program, private, parts((statement,)), (), {}):
+            if step.access.store:
+                stored[step.tensor].add(step)
+            elif not stored[step.tensor].covers(step):
+                raise ProgramError(f"{program.name}: `{step.op}`: cannot show that it reads what was stored before")
+
+
+def _covered_at_once(program: Program, private: Collection[str]) -> set[str]:
+    """Private tensors whose loads each read what a store before them in the same straight code wrote from the same
+    element on, as where registers wait in memory: no steps need be made for that.
+    """
+    found = set(private)
+    for ops, _ in program.straight if found else ():
+        written: dict[tuple[object, ...], tuple[int, int]] = {}  # the first store from an element on: its place, bits
+        of_private = [alike for alike in ops.alike if alike.memory.tensor in found]
+        for memory, stores, _, constants, places in of_private:
+            for const, place in zip(constants, places, strict=True) if stores else ():
+                key = memory.tensor, memory.index.terms, memory.rows, memory.stride, const
+                written[key] = min((place, memory.bits), written.get(key, (place, memory.bits)))
+        for memory, stores, _, constants, places in of_private:
+            for const, place in zip(constants, places, strict=True) if not stores else ():
+                key = memory.tensor, memory.index.terms, memory.rows, memory.stride, const
+                first, bits = written.get(key, (place, 0))
+                if place <= first or bits < memory.bits:
+                    found.discard(memory.tensor)
+                    break
+    return found
 
 
 def _steps_below(

@@ -127,6 +127,12 @@ def moves_in_lines(strides: Sequence[tuple[str, int]], loops: Sequence[tuple[str
     return tuple([(step, extent) for var, extent in loops if extent > 1 and (step := steps.get(var, 0) % line_bytes)])
 
 
+def keep_to_lines(starts: Sequence[int], size: int, moves: Dims, line_bytes: int) -> bool:
+    """Whether accesses lie in one line each, as they do at first, and move by multiples of their own size."""
+    steps = [step for step, _ in moves]
+    return line_bytes % size == 0 and not any([place % size for place in (*starts, *steps)])
+
+
 @lru_cache(maxsize=4096)
 def crossing(start: int, size: int, moves: Dims, line_bytes: int) -> float:
     """The share of executions whose bytes lie in two lines, by where in its line an access begins.
@@ -137,8 +143,8 @@ def crossing(start: int, size: int, moves: Dims, line_bytes: int) -> float:
     """
     if not moves:
         return float(start + size > line_bytes)
-    if line_bytes % size == 0 and all([place % size == 0 for place in (start, *(step for step, _ in moves))]):
-        return 0.0  # as it lies in a line at first, and moves by its own size
+    if keep_to_lines([start], size, moves, line_bytes):
+        return 0.0
     first, *others = moves
     places = _shares(*first, line_bytes)[line_bytes - start : 2 * line_bytes - start]
     for step, extent in others:

@@ -18,7 +18,7 @@ import functools
 import itertools
 import operator
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -26,11 +26,11 @@ from typing import Any, NamedTuple
 
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.provenance import Confidence
-from simdnn.program.records import Loop, Program, Straight
+from simdnn.program.records import Loop, Op, Program, Straight
 from simdnn.timing.bundles import Dims, Lines
 from simdnn.timing.fetched import Fetched
 from simdnn.timing.flows import APART, ASKED, STORED, TILED, TILED_ASKED, WALKED
-from simdnn.timing.footprint import Region, crossing, moves_in_lines, parts, units_of
+from simdnn.timing.footprint import Region, crossing, keep_to_lines, moves_in_lines, parts, units_of
 from simdnn.timing.tile_rows import Slower, TileRows
 
 LINE_BYTES = 64  # that an instruction fetches ahead
@@ -156,23 +156,20 @@ def transfers(
     )
 
 
-class _Walks(NamedTuple):
-    """The forms of ops in a row: their kinds (`Op.kind`), and the numbers of those whose lines pass the first cache by,
-    of those that ask for lines ahead of stores, or of loads, and of those that store tiles.
+class _Forms(NamedTuple):
+    """Forms of ops: their kinds (`Op.kind`), and the numbers of those whose lines pass the first cache by, of those
+    that ask for lines ahead of stores, or of loads, and of those that store tiles.
     """
 
-    kinds: frozenset[tuple[bool, int, bool]] = frozenset()
-    apart: frozenset[int] = frozenset()
-    asking: frozenset[int] = frozenset()
-    fetching: frozenset[int] = frozenset()
-    tiled: frozenset[int] = frozenset()
-
-    def __or__(self, other: tuple[Any, ...]) -> _Walks:
-        return _Walks(*map(operator.or_, self, other))
+    kinds: frozenset[tuple[bool, int, bool]]
+    apart: frozenset[int]
+    asking: frozenset[int]
+    fetching: frozenset[int]
+    tiled: frozenset[int]
 
 
-_MOST_FORMS = 1 << 14
-_forms_known: dict[tuple[int, ...], _Walks] = {}  # by the numbers of the forms
+_MOST_FORMS = 1 << 16
+_kinds_known: dict[int, tuple[tuple[bool, int, bool], str]] = {}  # by number: the kind, and `_field_of`
 
 
 def _stored(program: Program) -> frozenset[str]:
@@ -180,27 +177,27 @@ def _stored(program: Program) -> frozenset[str]:
     return frozenset([memory.tensor for ops, _ in program.straight for memory, stores, *_ in ops.alike if stores])
 
 
-def _forms(program: Program) -> _Walks:
+def _forms(program: Program) -> _Forms:
     """The forms of all ops of a program."""
-    found = {_forms_of(ops) for ops, _ in program.straight}
-    return functools.reduce(operator.or_, found, _Walks())
+    numbers = set[int]().union(*[ops.forms for ops, _ in program.straight])
+    if not numbers <= _kinds_known.keys():
+        if len(_kinds_known) >= _MOST_FORMS:
+            _kinds_known.clear()
+        _kinds_known.update({form.number: (form.kind, _field_of(form)) for form in program.forms})
+    found = [(number, *_kinds_known[number]) for number in numbers]
+    rare = [(number, field) for number, _, field in found if field]
+    fields = [frozenset([number for number, field in rare if field == name]) for name in _Forms._fields[1:]]
+    return _Forms(frozenset([kind for _, kind, _ in found]), *fields)
 
 
-def _forms_of(ops: Straight) -> _Walks:
-    found = _forms_known.get(ops.forms)
-    if found is None:
-        if len(_forms_known) >= _MOST_FORMS:
-            _forms_known.clear()
-        forms = {number: op.form for number, op in zip(ops.forms, ops, strict=True)}
-        ahead = {way: {n for n, form in forms.items() if form.definition.ahead == way} for way in ("store", "load")}
-        found = _forms_known[ops.forms] = _Walks(
-            frozenset([form.kind for form in forms.values()]),
-            frozenset([number for number, form in forms.items() if form.definition.apart]),
-            frozenset(ahead["store"]),
-            frozenset(ahead["load"]),
-            frozenset([n for n, form in forms.items() if form.definition.tile and form.dst is form.memory]),
-        )
-    return found
+def _field_of(form: Op) -> str:
+    """The field of `_Forms` that has the number of an op's form; "" for most."""
+    definition = form.definition
+    if definition.apart:
+        return "apart"
+    if definition.ahead:
+        return {"store": "asking", "load": "fetching"}[definition.ahead]
+    return "tiled" if definition.tile and form.dst is form.memory else ""
 
 
 def _ahead(program: Program, forms: Collection[int]) -> dict[str, float]:
@@ -252,7 +249,7 @@ def kind_of_code(program: Program) -> KindOfCode:
     return _kind_of(_forms(program))
 
 
-def _kind_of(forms: _Walks) -> KindOfCode:
+def _kind_of(forms: _Forms) -> KindOfCode:
     tiles = any([tile for tile, _, _ in forms.kinds])
     bits = 512 if tiles else max([width for _, width, _ in forms.kinds], default=128)
     return KindOfCode(bits, any([sums and width >= bits for _, width, sums in forms.kinds]), tiles)
@@ -291,9 +288,12 @@ def _first_level(tree: Region, machine: Machine) -> LevelTraffic:
         for (_, starts, size, strides, stores, rows, apart), places in zip(part.accesses, part.places, strict=True):
             each = times * _port_cycles(machine, size, stores)
             moves = moves_in_lines(strides, loops, line_bytes)
-            begins = [start % line_bytes for start in starts]
-            of_place = {begin: _of_rows(begin, size, moves, rows, apart, each, line_bytes) for begin in set(begins)}
-            taken[stores].update(zip(places, map(of_place.__getitem__, begins), strict=True))
+            found: Iterable[Sequence[float]] = itertools.repeat((each,), len(starts))
+            if rows > 1 or not keep_to_lines(starts, size, moves, line_bytes):
+                begins = [start % line_bytes for start in starts]
+                of_place = {begin: _of_rows(begin, size, moves, rows, apart, each, line_bytes) for begin in set(begins)}
+                found = map(of_place.__getitem__, begins)
+            taken[stores].update(zip(places, found, strict=True))
             moved[stores] += times * size * rows * len(starts)
         for way, of_ops in enumerate(taken):
             in_order = map(of_ops.__getitem__, sorted(of_ops))

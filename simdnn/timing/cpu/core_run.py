@@ -238,7 +238,7 @@ class CoreRun:
     @property
     def meetings(self) -> bytes:
         """A digest of what loads and stores meet in memory: runs of the same ops where it is equal are equal."""
-        return blake2b(self.array("meets")[: self.size * self.turns].tobytes()).digest()
+        return blake2b(self.array("meets")[: self.size * self.turns]).digest()
 
     def array(self, name: str) -> Any:
         """An array of the state, as it is."""

@@ -284,7 +284,10 @@ class _Text:
 
 
 def _digest(*parts: Ints) -> bytes:
-    return blake2b(b"".join([part.tobytes() for part in parts])).digest()
+    digest = blake2b()
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
 
 
 class ProgramLines:
@@ -391,7 +394,7 @@ class ProgramLines:
         if not stretch.placed:
             return self._answer((what, stretch.alike), find)
         order, at = stretch.found
-        return self._answer((what, _digest(self._numbers[order], at, self.moves(order, moving))), find)
+        return self._answer((what, (stretch.alike, _digest(at, self.moves(order, moving)))), find)
 
     def once_run(self, what: object, stretch: Stretch, run: CoreRun, find: Callable[[], Answer]) -> Answer:
         """An answer that a run of a stretch gives; found once for all that are alike and meet alike in memory."""
@@ -430,9 +433,12 @@ class ProgramLines:
         rows, of = self.rows(stretch)
         told = np.empty((5, len(order)), np.int64)
         told[0] = of[order]
-        told[1] = told[3] = at
-        told[2] = told[4] = self.moves(order, moving)
         if stretch.placed:
             loads, stores = self._loads_and_stores
-            told[1][loads[order] == 0] = told[3][stores[order] == 0] = UNPLACED
+            told[1] = np.where(loads[order], at, UNPLACED)
+            told[3] = np.where(stores[order], at, UNPLACED)
+            told[2] = told[4] = self.moves(order, moving)
+        else:
+            told[1] = told[3] = UNPLACED
+            told[2] = told[4] = 0
         return Turn(rows, told)
