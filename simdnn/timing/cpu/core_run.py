@@ -69,6 +69,7 @@ SPACES = (  # arrays to write on, and what they have a number of their own for: 
     ),
     *(("end_at", "end"), ("busy_at", "end_port")),
 )
+APART = 8  # numbers between two arrays, a line: else those of one node lie in few sets of the first cache
 _PLACE = {name: place for place, (name, _) in enumerate(SPACES)}
 _ZEROED = _PLACE["value_of"]
 _TOLD = ("row_of", "load_at", "load_step", "store_at", "store_step")  # of each place in a turn
@@ -207,7 +208,7 @@ def _layout(
         "end": ends,
         "end_port": ends * ports,
     }
-    starts = np.cumsum([0, *[counts[number] for _, number in SPACES]])
+    starts = np.cumsum([0, *[counts[number] + APART for _, number in SPACES]])
     return _Layout(starts.tolist(), 8 * starts[:-1], ring, flight)
 
 
@@ -243,7 +244,7 @@ class CoreRun:
     def array(self, name: str) -> Any:
         """An array of the state, as it is."""
         place = _PLACE[name]
-        found = self.space[self.starts[place] : self.starts[place + 1]]
+        found = self.space[self.starts[place] : self.starts[place + 1] - APART]
         return found.view(np.float64) if FIELDS[name] == "double*" else found
 
     def fill_store_queue(self, commit_cycles: float) -> None:
