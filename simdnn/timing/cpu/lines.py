@@ -286,7 +286,7 @@ class _Text:
 def _digest(*parts: Ints) -> bytes:
     digest = blake2b()
     for part in parts:
-        digest.update(part)
+        digest.update(part.data)
     return digest.digest()
 
 
