@@ -45,26 +45,18 @@ def machine(name_or_path: str | Path | AnyMachine) -> AnyMachine:
     >>> machine("zen4").cores, machine("a770").engines
     (96, 512)
     """
-    if isinstance(name_or_path, GpuMachine):
+    if isinstance(name_or_path, Machine | GpuMachine):
         return name_or_path
-    if isinstance(name_or_path, Machine):
-        return name_or_path
-    name = str(name_or_path)
     if not isinstance(name_or_path, Path):
-        if made := _made_of(name):
+        if made := _made_of(name := str(name_or_path)):
             return made
-        name = name_or_path = shipped_name(name)
-    if name == HOST:
-        return cpu_machine(name)
-    if not isinstance(name_or_path, Path):
+        name_or_path = name = shipped_name(name)
         if is_gpu(name):
             return gpu_machine(name)
         if machine_file(name):
             return cpu_machine(name)
-        if not can_be_a_file(Path(name)):
-            raise unknown_machine(name)
-    path = Path(name)
-    if path.is_file() and _names_a_platform(path.resolve()):
+    path = Path(name_or_path)
+    if can_be_a_file(path) and path.is_file() and _names_a_platform(path.resolve()):
         return _load_gpu(lineage(path.resolve()))
     return cpu_machine(name_or_path)
 
