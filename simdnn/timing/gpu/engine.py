@@ -140,7 +140,7 @@ def issue_of(op: Op, machine: GpuMachine) -> Issue:
     if isinstance(definition, BlockForm):
         count, lanes = definition.repeats, definition.each
     if definition.warp:  # an instruction for each register
-        results = lanes * definition.copies // (2 if unit.rate == "packed" else 1)
+        results = op.lanes * definition.copies // (2 if unit.rate == "packed" else 1)
         count, lanes = -(-results // definition.warp), definition.warp
     passes = -(-lanes * _bits(unit) // _pass_bits(machine))
     each = passes / _share(unit, machine)
