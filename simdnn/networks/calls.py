@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from isa_models import GpuMachine, Machine, Unimplemented
@@ -45,6 +45,14 @@ class Call(Alike, Brief):
 def kernel_cost(build: Build, problem: Any, words: Vocabulary, machine: Machine | GpuMachine, threads: int) -> Cost:
     """The clock's answer for a kernel's program."""
     return warm_cost(build(problem, words).program, machine, threads)
+
+
+@functools.lru_cache(maxsize=64)
+def behind(machine: Machine | GpuMachine) -> Machine | GpuMachine:
+    """The machine as a pass of an operator finds it behind another one: on a GPU one kernel does both, and is launched
+    once.
+    """
+    return replace(machine, launch_us=0.0) if isinstance(machine, GpuMachine) and machine.launch_us else machine
 
 
 def quantization(form: NarrowForm, m: int, k: int, src: str, target: Target) -> Call:

@@ -29,7 +29,7 @@ from simdnn.kernels.common.vocabulary import Vocabulary
 from simdnn.kernels.common.windows import ImageWindows
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
-from simdnn.networks.calls import Build, Call, kernel_cost, quantization, words_for
+from simdnn.networks.calls import Build, Call, behind, kernel_cost, quantization, words_for
 from simdnn.networks.model import Graph
 from simdnn.networks.narrow_weights import NarrowForm, Scales
 from simdnn.networks.plain_weights import layout_of
@@ -369,11 +369,17 @@ class Kernels:
             words = X86Vocabulary(unit_of(library.tier_of(self.target.caps)))
         kernel = build(problem, words)
         implementation = implementation or f"{task}:{words.isa}"
-        cost = functools.partial(kernel_cost, build, problem, words, self.target.machine, self.target.threads)
+        machine = behind(self.target.machine) if self.goes_on and not product else self.target.machine
+        cost = functools.partial(kernel_cost, build, problem, words, machine, self.target.threads)
         self.calls.append(Call(implementation, cost, confidence=confidence, task="" if product else task, **product))
         return lambda inputs, work: kernel.finish(
             self._run(kernel.program, kernel.prepare(inputs), self._engine(work, problem))
         )
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a pass of the same operator was called last."""
+        return bool(self.calls) and not self.calls[-1].macs
 
     def unknown(self, why: str) -> None:
         """A call whose cost nobody knows: an error for who asks."""

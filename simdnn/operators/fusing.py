@@ -24,7 +24,7 @@ from simdnn.kernels.common.pool import PoolProblem, pooling
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary, whole
 from simdnn.kernels.x86.line_passes import LineOperand, LinePass, LinesProblem, line_passes
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
-from simdnn.networks.calls import Build, Call, kernel_cost
+from simdnn.networks.calls import Build, Call, behind, kernel_cost
 from simdnn.networks.kernels import strides_of
 from simdnn.networks.result import NodeRun
 from simdnn.networks.types import label
@@ -314,7 +314,7 @@ def fused(
         except (_Unfit, Unimplemented, OutOfRegisters):
             continue
         instead |= {id(step.call): None for step in group.steps}
-        instead[id(group.steps[-1].call)] = _call(found, kernels, name)
+        instead[id(group.steps[-1].call)] = _call(found, kernels, name, goes_on=group.steps[0] is not steps[0])
         again |= found.light
     for step in reversed(steps):  # readers first
         if step in again and all(id(one.call) in instead for one in step.readers):
@@ -338,9 +338,9 @@ def _seconds(written: int, target: Target) -> float:
     return written / min(dram.gb_s_core * target.threads, dram.gb_s_socket) / 1e9
 
 
-def _call(found: FusedKernel, kernels: RecordingKernels, name: str) -> Call:
-    target = kernels.target
-    cost = functools.partial(kernel_cost, found.build, found.problem, kernels.words, target.machine, target.threads)
+def _call(found: FusedKernel, kernels: RecordingKernels, name: str, goes_on: bool) -> Call:
+    machine = behind(kernels.target.machine) if goes_on else kernels.target.machine
+    cost = functools.partial(kernel_cost, found.build, found.problem, kernels.words, machine, kernels.target.threads)
     return Call(f"{name}:{kernels.words.isa}", cost, task=name)
 
 

@@ -106,6 +106,11 @@ class RecordingKernels(Kernels):
         widest = words_for(self.target.machine, self.target.caps)
         return X86Vocabulary(Unit(widest.isa, 32 * self.lanes)) if self.lanes else widest
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether a pass of the primitive came before, in whichever node of its graph."""
+        return bool(self.steps)
+
     def map(
         self,
         formula: Formula,

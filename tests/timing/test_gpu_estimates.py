@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -79,3 +80,23 @@ def test_a_run_has_its_estimate_and_exact_sums(machine: str, dtype: str, m: int,
     found = simdnn.matmul(src, weights, machine=machine, dst=dst)
     assert (found.implementation, found.cycles) == (expected.implementation, expected.cycles)
     assert (found.output == src.astype(np.int64) @ weights.astype(np.int64)).all()
+
+
+def test_a_smaller_product_takes_no_longer() -> None:
+    """A thread that has its engine to itself waits for L1 once a step; weights of rows that fit the cores come once."""
+
+    def cycles(machine: str, **sizes: int) -> float:
+        return float(cost(machine, "bf16:bf16:f32", sizes, cold=True).cycles)
+
+    assert cycles("max1550", m=3136, n=16, k=576) <= cycles("max1550", m=3136, n=32, k=576)
+    assert cycles("b580", m=160, n=4096, k=8192) <= cycles("b580", m=256, n=4096, k=8192)
+
+
+@given(st.sampled_from(sorted(name for name in gpu_machine_names() if gpu_machine(name).launch_us)))
+@examples(3)
+def test_passes_of_a_primitive_are_launched_once(machine: str) -> None:
+    def cycles(launch: float) -> float:
+        changed = simdnn.what_if(machine, {"launch.us": launch})
+        return float(simdnn.estimate("softmax", src=(64, 128), dt="f32", machine=changed).cycles)
+
+    assert cycles(10) - cycles(0) == pytest.approx(10e3 * gpu_machine(machine).ghz)

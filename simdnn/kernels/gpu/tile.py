@@ -261,8 +261,9 @@ def _figures(machine: GpuMachine, tile: Tile, converts: tuple[float, float]) -> 
     of_a, of_b = b.read_words
     read = 4 * (tile.rows * of_a + tile.cols * of_b) * threads
     a_bytes, b_bytes = 4 * tile.rows * b.a_words * down, 4 * tile.cols * b.b_words * across
-    latency = 2 * machine.latency.l1  # a step's loads, seen by a thread that has the engine to itself
-    waiting = latency / per_engine if per_engine < 2 and b.on_matrix_pipe else 0.0
+    # a step's loads, seen by a thread that has the engine to itself: its own, or those into shared memory and out of it
+    loads = 1 if machine.platform.block_loads else 2
+    waiting = loads * machine.latency.l1 / per_engine if per_engine < 2 and b.on_matrix_pipe else 0.0
     from_shared = 0.0
     if b.asynchronous:
         from_shared = read = read + a_bytes + b_bytes

@@ -9,13 +9,14 @@ all workgroups of a cluster, neighbours along one axis, where the platform has s
 workgroups as there are cores work at a time, near a square of the grid, and so do they for DRAM; what they fetch stays
 for the next ones of their row of the grid if it fits L2, and the whole problem stays if that fits. A tensor may be a
 view whose elements are `copies` of fewer bytes of memory (a convolution's source by output pixels and taps): L2 hands
-out the view, DRAM the memory behind. Memory that is read alone may be faster than `sustained_gb_s`. A stage begins
-`launch_us` after the one before, where a machine names it, and one that stages operands works `staged_us` later. Not
-modelled: cores that reach for another stack's memory.
+out the view, DRAM the memory behind. Memory that is read alone may be faster than `sustained_gb_s`. A kernel
+begins `launch_us` after the one before, where a machine names it, and one that stages operands works `staged_us` later.
+Not modelled: cores that reach for another stack's memory.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -111,9 +112,18 @@ class GpuTime:
     ghz: float  # of all stages
 
     def launch(self, machine: GpuMachine) -> float:
-        """Cycles between the stages, and until those that stage operands are at work."""
+        """Cycles between kernels, and until those that stage operands are at work."""
+        kernels = len(self.stages) - sum(_goes_on(*pair) for pair in itertools.pairwise(self.stages))
         staged = sum(_staged_iterations(stage.nest.body) > 0 for stage in self.stages)
-        return (machine.launch_us * len(self.stages) + machine.staged_us * staged) * 1e3 * self.ghz
+        return (machine.launch_us * kernels + machine.staged_us * staged) * 1e3 * self.ghz
+
+
+def _goes_on(before: StageCost, stage: StageCost) -> bool:
+    """Whether workgroups go on with what they made in the stage before: one kernel, with a barrier between."""
+    operations, made = ([op for op, _ in walk(one.nest.body)] for one in (stage, before))
+    written = {op.dst.tensor for op in made if isinstance(op.dst, Memory)}
+    read = {op.memory.tensor for op in operations if op.memory is not None and op.memory is not op.dst}
+    return stage.nest.groups == before.nest.groups and not written.isdisjoint(read)
 
 
 def gpu_time(
@@ -249,20 +259,38 @@ def _lines(
 
 
 def _dram(part: Region, nest: Nest, machine: GpuMachine, copies: Copies) -> tuple[int, int]:
-    """Bytes (read, written) between L2 and memory: wave after wave of workgroups, rows of waves."""
-    shape = _wave(nest, machine.xe_cores * machine.stacks * nest.resident)
-    exact, wave = _lines(part, {}, machine, copies), _lines(part, shape, machine, copies)
-    if sum(wave) > machine.l2.size_bytes * machine.stacks or len(nest.groups) < 2:
-        # for all waves: the last ones of rows and columns may be part empty
-        return max(exact[0], int(wave[0] * nest.group_count / _product(shape))), exact[1]
-    last = list(nest.groups)[-1]
-    along = {**shape, last: nest.groups[last]}
-    row = _lines(part, along, machine, copies)
-    return max(exact[0], int(row[0] * (nest.group_count / _product(along)))), exact[1]
+    """Bytes (read, written) between L2 and memory: wave after wave of workgroups, in the order that fetches least."""
+    exact = _lines(part, {}, machine, copies)
+    reads = [_read_in_waves(part, nest, shape, machine, copies) for shape in _waves(nest, machine)]
+    return max(exact[0], min(reads)), exact[1]  # more: the last ones of rows and columns may be part empty
+
+
+def _read_in_waves(part: Region, nest: Nest, shape: dict[str, int], machine: GpuMachine, copies: Copies) -> int:
+    """Bytes read from memory where as many workgroups along each loop work together."""
+    wave = _lines(part, shape, machine, copies)
+    if sum(wave) <= machine.l2.size_bytes * machine.stacks and len(nest.groups) > 1:
+        last = list(nest.groups)[-1]
+        shape = {**shape, last: nest.groups[last]}  # what a wave has of a row stays for the next one
+        wave = _lines(part, shape, machine, copies)
+    return int(wave[0] * (nest.group_count / _product(shape)))
+
+
+def _waves(nest: Nest, machine: GpuMachine) -> list[dict[str, int]]:
+    """Workgroups at work together: near a square of the grid, or all that there are along one of its two inner axes."""
+    names, cores = list(nest.groups), machine.xe_cores * machine.stacks * nest.resident
+    found = [_wave(nest, cores)]
+    if len(names) < 2:
+        return found
+    (outer, down), (inner, across) = [(name, nest.groups[name]) for name in names[-2:]]
+    if found[0][outer] < down <= cores:
+        found.append({**found[0], outer: down, inner: max(1, min(across, cores // down))})
+    if found[0][inner] < across <= cores:
+        found.append({**found[0], outer: max(1, min(down, cores // across)), inner: across})
+    return found
 
 
 def _wave(nest: Nest, cores: int) -> dict[str, int]:
-    """Workgroups at work together: near a square of the grid's two inner axes, then along the outer ones."""
+    """Workgroups of a wave near a square of the grid's two inner axes, then along the outer ones."""
     names = list(nest.groups)
     if len(names) > 2:
         inner = _wave(Nest({name: nest.groups[name] for name in names[1:]}, {}, ()), cores)
