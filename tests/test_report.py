@@ -136,6 +136,15 @@ def test_results_of_python(tmp_path: Path) -> None:
     )
 
 
+def test_a_primitive_of_nodes_is_named_by_its_operator(tmp_path: Path) -> None:
+    """A network has several."""
+    found = json.loads(simdnn.softmax(np.ones((2, 8), np.float32), machine="zen4").to_json())
+    assert "<h1>Softmax on zen4</h1>" in made(found, tmp_path)[0]
+    found["nodes"].append(found["nodes"][0] | {"op": "Relu"})
+    assert "<h1>network on zen4</h1>" in made(found, tmp_path)[0]
+    assert "<h1>network on zen4</h1>" in made(found | {"nodes": [5, {"op": []}]}, tmp_path)[0]
+
+
 def test_what_commands_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -164,7 +164,10 @@ def _with_its_machine(point: Mapping[str, Any], others: Sequence[Mapping[str, An
 def _title(content: Mapping[str, Any]) -> str:
     subject = content.get("workload") or content.get("study") or content.get("primitive")
     if not subject:
-        subject = "network" if "nodes" in content else "results"
+        nodes = content.get("nodes")
+        rows = [node for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
+        operators = {str(node["op"]) for node in rows if "op" in node and node.get("cycles")}  # a primitive has one
+        subject = operators.pop() if len(operators) == 1 else "results" if nodes is None else "network"
     machine = content.get("machine")
     return f"{subject} on {machine}" if machine else str(subject)
 
