@@ -100,3 +100,12 @@ def test_passes_of_a_primitive_are_launched_once(machine: str) -> None:
         return float(simdnn.estimate("softmax", src=(64, 128), dt="f32", machine=changed).cycles)
 
     assert cycles(10) - cycles(0) == pytest.approx(10e3 * gpu_machine(machine).ghz)
+
+
+@pytest.mark.parametrize("machine", sorted(gpu_machine_names()))
+def test_products_of_f32_stay_below_the_vector_pipes(machine: str) -> None:
+    """The bound of all types above is the matrix units'; a kernel without them has its own, and comes near."""
+    unit = "mad" if gpu_machine(machine).vendor == "Intel" else "fma"
+    name = f"gemm:{gpu_machine(machine).platform.name}_{unit}"
+    found = simdnn.estimate("matmul", m=4096, n=4096, k=4096, dt="f32:f32:f32", machine=machine, dispatch=name)
+    assert 0.5 < found.gops / (gpu_machine(machine).peak_ops("f32") / 1e9) <= 1
