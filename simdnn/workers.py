@@ -201,8 +201,8 @@ def _deaf() -> Iterator[None]:
         for number, handler in handlers.items():
             signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    if held:
-        signal.raise_signal(held[0])
+        if held:  # also where the work failed, as where another process heard the signal and ended
+            signal.raise_signal(held[0])
 
 
 _here: list[Any] = []  # what a worker process is for

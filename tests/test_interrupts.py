@@ -6,11 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
 
+from simdnn import workers
 from simdnn.cli import listing, main
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of a group of processes")
@@ -88,6 +91,31 @@ def test_a_worker_that_has_been_told_nothing_yet(number: signal.Signals, status:
     done = ended("-c", _WHILE_ONE_STARTS, str(path), str(number.value))
     told = "simdnn: interrupted", f"simdnn: interrupted; what is done is kept in {path.with_suffix('.jsonl')}"
     assert done.stdout == f"{status} 0\n" and done.stderr.endswith("\n") and done.stderr[:-1] in told
+
+
+def test_a_signal_that_waited_is_heard_where_the_work_failed() -> None:
+    """Workers that hear it end sooner, which breaks the team while this process gives it more to do."""
+    waits = threading.Event()
+
+    def ring() -> None:
+        waits.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def give() -> None:
+        waits.set()
+        bell.join()
+        while signal.SIGINT in signal.sigpending():  # until a thread that does not block it has it
+            time.sleep(0.01)
+        raise BrokenProcessPool
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    bell = threading.Thread(target=ring)  # it blocks no signal
+    bell.start()
+    try:
+        with pytest.raises(KeyboardInterrupt), workers._deaf():
+            give()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_command_that_still_loads_is_interrupted() -> None:
