@@ -82,7 +82,8 @@ class Crowding:
     So a core may do less than its ports could. Operations by latency: `simple` ones of a cycle, and shuffles of up to
     three on one port; `add` three, or the mnemonics `adds` (patterns as in a shell), `multiply` four, `product` more.
     `beside`: what a simple operation gives back for which there is a multiplication. `vain`: a load that comes again
-    (`load_replay`), each time. `narrower`: all that is narrower counts as well, general registers too.
+    (`load_replay`), each time. `narrower`: all that is narrower counts as well, general registers too. `half`: the
+    first uop of the mnemonics `halves`, which is that of the unit for f16.
     """
 
     bits: int
@@ -96,13 +97,17 @@ class Crowding:
     vain: float = 0.0
     adds: tuple[str, ...] = ()
     narrower: bool = False
+    half: float = 0.0
+    halves: tuple[str, ...] = ()
 
     def counts(self, bits: int) -> bool:
         """Whether an access or a register of `bits` takes these shares."""
         return bits == self.bits or self.narrower and bits < self.bits
 
-    def kind(self, row: InstructionTiming, one_port: bool) -> str:
-        """Which of the shares is an operation's uop's."""
+    def kind(self, row: InstructionTiming, one_port: bool, first: bool) -> str:
+        """Which of the shares is that of a uop of an operation, the first one or another."""
+        if first and is_among(row.mnemonic, self.halves):
+            return "half"
         if row.latency <= 1 or one_port and row.latency <= 3:
             return "simple"
         if is_among(row.mnemonic, self.adds) if self.adds else row.latency <= 3:

@@ -230,7 +230,9 @@ def _crowding(table: Table) -> tuple[Crowding, ...]:
             )
         adds = row.strings("adds") if row.has("adds") else ()
         vain = row.number("vain", 0, 1, 0.0)
-        found.append(Crowding(bits, **shares, vain=vain, adds=adds, narrower=row.flag("narrower")))
+        halves = row.strings("halves") if row.has("halves") else ()
+        half, narrower = row.number("half", 0, 1, 0.0), row.flag("narrower")
+        found.append(Crowding(bits, **shares, vain=vain, adds=adds, narrower=narrower, half=half, halves=halves))
     return tuple(found)
 
 

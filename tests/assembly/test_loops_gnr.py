@@ -134,6 +134,35 @@ def test_f16_loses_more_from_unit_to_unit(chains: int, measured: float) -> None:
     assert cycles(["vfmadd231ph ymm0, ymm2, ymm3"] * 24) / 24 == pytest.approx(4, abs=0.01)
 
 
+@pytest.mark.parametrize(
+    ("operation", "operations", "loads", "stores", "measured"),
+    [
+        ("vmulph zmm{0}, zmm30, zmm31", 8, 8, 0, 4.00),
+        ("vmulph zmm{0}, zmm30, zmm31", 8, 12, 4, 5.98),
+        ("vmulph ymm{0}, ymm30, ymm31", 8, 12, 4, 4.41),
+        ("vcvtw2ph zmm{0}, zmm31", 8, 8, 4, 4.19),
+        ("vcvtps2ph ymm{0}, zmm31, 0", 4, 12, 4, 6.31),
+        ("vcvtps2ph ymm{0}, zmm31, 0", 4, 4, 2, 4.01),
+        ("vcvtph2ps zmm{0}, ymmword ptr [r10]", 8, 0, 8, 8.42),
+        ("vcvtph2psx zmm{0}, ymm31", 8, 0, 0, 8.65),
+        ("vmulps zmm{0}, zmm30, zmm31", 8, 8, 0, 5.20),
+    ],
+)
+def test_f16_crowds_as_narrow_uops_do(
+    operation: str, operations: int, loads: int, stores: int, measured: float
+) -> None:
+    """Of a conversion the shuffle counts as others do. All are spread evenly over the loop."""
+    bits, apart = ("zmm", 64) if "zmm" in operation else ("ymm", 32)
+    kinds = (
+        [operation.format(i) for i in range(operations)],
+        [f"vmovups {bits}{16 + i % 12}, [rdx+{apart * i}]" for i in range(loads)],
+        [f"vmovups [rdi+{apart * i}], {bits}31" for i in range(stores)],
+    )
+    placed = [((i + 0.5) / len(kind), line) for kind in kinds for i, line in enumerate(kind)]
+    lines = [line for _, line in sorted(placed, key=lambda one: one[0])]
+    assert cycles(lines) == pytest.approx(measured, rel=0.045)
+
+
 @pytest.mark.parametrize(("loads", "stores", "expected"), [(16, 0, 10.4), (8, 8, 9.9), (16, 8, 12.4)])
 def test_wide_results_loads_and_stores_of_a_cycle(loads: int, stores: int, expected: float) -> None:
     """Beside 16 operations of 512 bits, of any kind."""

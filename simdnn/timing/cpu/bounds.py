@@ -107,8 +107,8 @@ def crowding(machine: Machine, ops: Sequence[CoreOp], times: Times = None) -> fl
             if not op.row.tile:
                 kinds["load"] += count * (op.load is not None and row.counts(op.row.load_bits))
                 kinds["store"] += count * (op.store is not None and row.counts(op.row.store_bits))
-                for uop in op.uops if row.counts(op.row.vector_bits) else ():
-                    kinds[row.kind(op.row, len(uop) == 1)] += count
+                for at, uop in enumerate(op.uops if row.counts(op.row.vector_bits) else ()):
+                    kinds[row.kind(op.row, len(uop) == 1, at == 0)] += count
         total += sum(getattr(row, kind) * count for kind, count in kinds.items())
         total -= row.beside * min(kinds["simple"], kinds["multiply"])
     return total
