@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from isa_models import GpuMachine, InvalidArgument, Machine, UnknownTiming
+from isa_models.host import large_pages
 from simdnn.garbage import collected_later
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.batched import repeated
@@ -20,6 +22,8 @@ from simdnn.program.records import Program
 if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
 
+_TIMED = itertools.count(1)
+_MANY = frozenset([32 * 4**power for power in range(16)])  # kernels timed in a process that goes on so
 Estimator = Callable[..., "Cost"]  # as `estimate_program`; one that is told of no threads counts one core
 
 
@@ -128,6 +132,8 @@ def timed(
     threads: int,
 ) -> Timed:
     """The kind's kernel for a problem, timed on a number of a machine's cores."""
+    if next(_TIMED) in _MANY:
+        large_pages.gather()  # what has been kept so far is asked for again and again
     kernel = build(kind, problem, machine)
     told: dict[str, Any] = {"threads": threads} if threads > 1 else {}
     told |= {"copies": kernel.copies} if kernel.copies else {}

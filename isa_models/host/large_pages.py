@@ -1,0 +1,42 @@
+"""Python's objects in large pages of memory, where Linux has such: who walks over many kept ones finds them sooner.
+
+An object takes some hundred bytes, and those that a search asks for lie anywhere among a hundred megabytes. In pages of
+4 KiB the processor looks up nearly each of their addresses anew, in a guest of another system in two tables at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+_SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
+_COLLAPSE = 25  # MADV_COLLAPSE, from Linux 6.1 on; what knows it not refuses it
+_LOOKED_AT = 8  # each so many-th object
+_CROWDED = 64  # of them in a large page that is worth its room: a twentieth of what it holds
+
+
+def gather() -> int:
+    """Move blocks of memory in which many of Python's objects stand into large pages: how many are there now.
+
+    Nothing else changes: an object stays at its address. Where the system is set to have no such pages, none are made.
+    """
+    size = _size()
+    if not size:
+        return 0
+    advise = ctypes.CDLL(None).madvise
+    advise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    blocks = Counter([id(one) // size for one in gc.get_objects()[::_LOOKED_AT]])
+    crowded = [block for block, objects in blocks.items() if objects >= _CROWDED]
+    return sum([advise(block * size, size, _COLLAPSE) == 0 for block in crowded])
+
+
+def _size() -> int:
+    """Bytes of a large page; 0 where there are none."""
+    with suppress(OSError, ValueError):
+        if sys.platform == "linux" and "[never]" not in (_SETTINGS / "enabled").read_text():
+            return int((_SETTINGS / "hpage_pmd_size").read_text())
+    return 0
