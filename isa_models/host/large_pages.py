@@ -15,8 +15,8 @@ from pathlib import Path
 
 _SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 _COLLAPSE = 25  # MADV_COLLAPSE, from Linux 6.1 on; what knows it not refuses it
-_LOOKED_AT = 8  # each so many-th object
-_CROWDED = 64  # of them in a large page that is worth its room: a twentieth of what it holds
+_STEP = 8  # from one object that is looked at to the next
+_CROWDED = 64  # of those in a large page that is worth its room: a twentieth of what it holds
 
 
 def gather() -> int:
@@ -29,7 +29,7 @@ def gather() -> int:
         return 0
     advise = ctypes.CDLL(None).madvise
     advise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    blocks = Counter([id(one) // size for one in gc.get_objects()[::_LOOKED_AT]])
+    blocks = Counter([id(one) // size for one in gc.get_objects()[::_STEP]])
     crowded = [block for block, objects in blocks.items() if objects >= _CROWDED]
     return sum([advise(block * size, size, _COLLAPSE) == 0 for block in crowded])
 

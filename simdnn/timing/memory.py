@@ -156,7 +156,7 @@ def transfers(
     )
 
 
-class _Forms(NamedTuple):
+class _FormsMet(NamedTuple):
     """Forms of ops: their kinds (`Op.kind`), and the numbers of those whose lines pass the first cache by, of those
     that ask for lines ahead of stores, or of loads, and of those that store tiles.
     """
@@ -177,7 +177,7 @@ def _stored(program: Program) -> frozenset[str]:
     return frozenset([memory.tensor for ops, _ in program.straight for memory, stores, *_ in ops.alike if stores])
 
 
-def _forms(program: Program) -> _Forms:
+def _forms(program: Program) -> _FormsMet:
     """The forms of all ops of a program."""
     numbers = set[int]().union(*[ops.forms for ops, _ in program.straight])
     if not numbers <= _kinds_known.keys():
@@ -186,12 +186,12 @@ def _forms(program: Program) -> _Forms:
         _kinds_known.update({form.number: (form.kind, _field_of(form)) for form in program.forms})
     found = [(number, *_kinds_known[number]) for number in numbers]
     rare = [(number, field) for number, _, field in found if field]
-    fields = [frozenset([number for number, field in rare if field == name]) for name in _Forms._fields[1:]]
-    return _Forms(frozenset([kind for _, kind, _ in found]), *fields)
+    fields = [frozenset([number for number, field in rare if field == name]) for name in _FormsMet._fields[1:]]
+    return _FormsMet(frozenset([kind for _, kind, _ in found]), *fields)
 
 
 def _field_of(form: Op) -> str:
-    """The field of `_Forms` that has the number of an op's form; "" for most."""
+    """The field of `_FormsMet` that has the number of an op's form; "" for most."""
     definition = form.definition
     if definition.apart:
         return "apart"
@@ -249,7 +249,7 @@ def kind_of_code(program: Program) -> KindOfCode:
     return _kind_of(_forms(program))
 
 
-def _kind_of(forms: _Forms) -> KindOfCode:
+def _kind_of(forms: _FormsMet) -> KindOfCode:
     tiles = any([tile for tile, _, _ in forms.kinds])
     bits = 512 if tiles else max([width for _, width, _ in forms.kinds], default=128)
     return KindOfCode(bits, any([sums and width >= bits for _, width, sums in forms.kinds]), tiles)
