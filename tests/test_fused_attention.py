@@ -12,7 +12,8 @@ import simdnn
 from isa_models import Unimplemented, UnknownTiming
 from simdnn.kernels.common.attention import AttentionProblem
 from simdnn.kernels.common.code import op
-from simdnn.kernels.nvidia.attention import TILES, FlashAttention, flash_tile, log2_factor
+from simdnn.kernels.nvidia.attention import FlashAttention, log2_factor
+from simdnn.kernels.nvidia.attention_tiles import TILES, flash_tile
 from simdnn.program.records import Loop, Register
 from simdnn.timing.gpu.engine import SPECIAL, issue_of
 from simdnn.timing.gpu.estimate import gpu_time
@@ -22,14 +23,17 @@ Array = np.ndarray[Any, Any]
 SIZES: dict[str, Any] = {"heads": 16, "d": 64, "dt": "f16", "machine": "a100"}
 
 
-def kernel(machine: str, d: int, lq: int = 300, lk: int = 200, dtype: str = "f16") -> FlashAttention:
-    problem = AttentionProblem(1, 2, 2, lq, lk, d, d, dtype, dtype, 0.125)
-    return FlashAttention(problem, isa_models.machine(machine), flash_tile(problem, isa_models.machine(machine)))
+def kernel(name: str, d: int, lq: int = 300, lk: int = 200, causal: bool = False, **more: Any) -> FlashAttention:
+    """The kernel of a GPU, or of its unit: "a100", "h100 wgmma"."""
+    machine, unit = isa_models.machine(name.split()[0]), name.partition(" ")[2] or "mma"
+    sizes = {"batch": 1, "heads": 2, "kv_heads": 2, "dtype": "f16", "dst": "f16", "scale": 0.125, **more}
+    problem = AttentionProblem(lq=lq, lk=lk, d=d, dv=d, causal=causal, **sizes)
+    return FlashAttention(problem, machine, flash_tile(problem, machine, unit))
 
 
 def test_values_are_within_what_roundings_allow() -> None:
     """Heads share keys; a size, queries and keys that no block has: beside float64, and beside three kernels."""
-    q, k, v = drawn(2, 4, 5, 20, dtype=np.float16), *(drawn(2, 2, 150, 20, dtype=np.float16, seed=n) for n in (1, 2))
+    q, k, v = drawn(2, 4, 5, 20, dtype=np.float16), *(drawn(2, 2, 50, 20, dtype=np.float16, seed=n) for n in (1, 2))
     r = simdnn.attention(q, k, v, machine="a100", dispatch="flash:ampere_mma")
     three = simdnn.attention(q, k, v, machine="a100", dispatch="three kernels")
     assert [name for name, _ in r.steps] == ["fused"] and len(three.steps) == 3
@@ -43,7 +47,7 @@ def test_values_are_within_what_roundings_allow() -> None:
         kv_heads=2,
         batch=2,
         lq=5,
-        lk=150,
+        lk=50,
         d=20,
         dt="f16",
         machine="a100",
@@ -68,26 +72,26 @@ def test_the_exponent_is_one_fused_step() -> None:
     assert ex2([-np.inf, 0, np.inf, -126.5]).tolist() == [0, 1, np.inf, 0] and np.isnan(ex2([np.nan])).all()
 
 
-@pytest.mark.parametrize("machine", ["a100", "h100", "l40s"])
-@pytest.mark.parametrize("d", [20, 64, 80, 128, 256])
-def test_every_size_of_head_has_a_kernel(machine: str, d: int) -> None:
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", ["a100", "l40s", "h100", "h100 wgmma"])
+def test_every_size_of_head_has_a_kernel(name: str, causal: bool) -> None:
     """It fits the registers (which the proof of its program counts) and its SM."""
-    made = kernel(machine, d)
-    assert made.tile.size >= d and made.program.executed > 0
-    assert made.resident * made.tile.shared_bytes <= isa_models.machine(machine).l1.size_bytes
-    assert made.resident * made.tile.warps <= 2 * isa_models.machine(machine).engines_per_core
+    for d in (20, 64, 80, 128, 256):
+        made = kernel(name, d, causal=causal)
+        assert made.tile.size >= d and made.program.executed > 0 and made.timed.executed > 0
+        assert made.resident * made.tile.shared_bytes <= made.machine.l1.size_bytes
+        assert made.resident == 1 or made.resident * made.tile.warps <= 2 * made.machine.engines_per_core
 
 
 def test_later_keys_are_hidden_and_left_out() -> None:
     """Blocks of which all keys are hidden change no bit, so what the clock sees leaves them out."""
     q, k, v = drawn(2, 150, 20, dtype=np.float16), *(drawn(1, 200, 20, dtype=np.float16, seed=n) for n in (1, 2))
-    r = simdnn.attention(q, k, v, causal=True, machine="h100", dispatch="flash:hopper_mma")
+    r = simdnn.attention(q, k, v, causal=True, machine="h100", dispatch="flash:hopper_wgmma")
     seen = np.arange(200) <= np.arange(150)[:, None] + 50
     exact, size = by_hand(q, k, v, seen), by_hand(q, k, np.abs(v), seen)
     assert (np.abs(r.output.astype(np.float64) - exact) <= 2.1 * 2.0**-11 * size).all()
-    first = simdnn.attention(q[:, :1], k[:, :51], v[:, :51], machine="h100", dispatch="flash:hopper_mma")
-    assert r.output[:, 0].tobytes() == first.output[:, 0].tobytes()
-    sizes = {**SIZES, "machine": "h100", "lq": 4096, "lk": 4096}
+    assert r.dispatch["implementation"].tolist() == ["flash:hopper_wgmma", "flash:hopper_mma", "three kernels"]
+    sizes = {**SIZES, "machine": "h100", "lq": 4096, "lk": 4096, "dispatch": "flash:hopper_mma"}
     half, whole = (simdnn.estimate("attention", **sizes, causal=causal) for causal in (True, False))
     assert 0.5 * whole.seconds < half.seconds < 0.62 * whole.seconds
 
@@ -95,9 +99,7 @@ def test_later_keys_are_hidden_and_left_out() -> None:
 @pytest.mark.parametrize(("lq", "lk"), [(100, 100), (256, 256), (384, 500), (130, 1000), (1024, 1024)])
 @pytest.mark.parametrize("d", [64, 128])
 def test_the_clock_sees_as_many_blocks_as_are_worked_on(lq: int, lk: int, d: int) -> None:
-    problem = AttentionProblem(1, 1, 1, lq, lk, d, d, "f16", "f16", 0.125, causal=True)
-    machine = isa_models.machine("a100")
-    made = FlashAttention(problem, machine, flash_tile(problem, machine))
+    made = kernel("a100", d, lq, lk, causal=True, heads=1, kv_heads=1)
     rows, keys = made.tile.rows, made.tile.keys
     for block in range(made.groups):
         last, first = (min(row, lq - 1) + lk - lq for row in (block * rows + rows - 1, block * rows))
@@ -130,13 +132,29 @@ def test_a_token_is_left_to_three_kernels_and_many_are_not() -> None:
 
 def test_two_workgroups_of_an_sm_take_less_than_twice_the_time_of_one() -> None:
     """What one leaves idle the other one takes; an SM that has one left works on that alone."""
-    machine, times = isa_models.machine("a100"), []
+    times = []
     for heads in (108, 216, 217):
-        problem = AttentionProblem(1, heads, heads, 128, 2048, 64, 64, "f16", "f16", 0.125)
-        made = FlashAttention(problem, machine, flash_tile(problem, machine))
-        (stage,) = gpu_time(made.program, machine).stages
+        made = kernel("a100", 64, 128, 2048, heads=heads, kv_heads=heads)
+        (stage,) = gpu_time(made.program, made.machine).stages
         times.append(sum(part.cycles for part in stage.rounds))
     assert times[0] < times[1] < 1.9 * times[0] and times[2] == pytest.approx(times[0] + times[1])
+
+
+def test_products_of_a_block_are_among_the_exponentials_of_the_next() -> None:
+    """With warp groups (FlashAttention-3); with mma one block is done before the next begins."""
+    for name, mixed in (("h100", False), ("h100 wgmma", True)):
+        body: Any = kernel(name, 128, lk=2000).program.body[0]
+        while body.parallel:
+            body = body.body[0] if len(body.body) == 1 else next(s for s in reversed(body.body) if isinstance(s, Loop))
+        names = [one.instruction.split(".")[0] for one in body.body]
+        exponentials = [n for n, one in enumerate(names) if one == "ex2"]
+        among = names[exponentials[1] : exponentials[-1]]
+        assert (any("mma" in one for one in among)) == mixed
+    fast, slow = (
+        simdnn.estimate("attention", **{**SIZES, "machine": "h100", "d": 128}, lq=4096, lk=4096, dispatch=d)
+        for d in ("fastest", "flash:hopper_mma")
+    )
+    assert fast.implementation == "flash:hopper_wgmma" and fast.seconds < slow.seconds
 
 
 def test_why_there_is_no_such_kernel() -> None:
@@ -167,9 +185,7 @@ def test_special_functions_have_a_rate_of_their_own() -> None:
 
 
 def test_bf16_and_its_destination() -> None:
-    problem = AttentionProblem(1, 1, 1, 3, 9, 8, 8, "bf16", "f32", 0.3)
-    machine = isa_models.machine("h100")
-    made = FlashAttention(problem, machine, flash_tile(problem, machine))
-    assert made.name == "flash:hopper_mma" and set(TILES) == {"ampere", "ada", "hopper"}
+    made = kernel("h100", 8, 3, 9, dtype="bf16", dst="f32")
+    assert made.name == "flash:hopper_mma" and {platform for platform, _ in TILES} == {"ampere", "ada", "hopper"}
     packed = {one.instruction for one, _ in made.program.ops() if one.instruction.startswith("cvt")}
     assert packed == {"cvt.rn.bf16x2.f32"} and made.program.tensor["q"].dtype == "bf16"

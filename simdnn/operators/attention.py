@@ -181,7 +181,7 @@ def attention(
     where: dict[str, Any] = {"machine": target.machine, "isa": isa, "threads": threads}
     asked = problem, mask is not None, where, dispatch
     steps: tuple[tuple[str, Step], ...]
-    if (one := _one_of(problem, mask is not None, target, dispatch)) and _ways(*asked).fused:
+    if _may_be_one(problem, mask is not None, target, dispatch) and (one := _ways(*asked).fused):
         output, steps = one.values(given, engine, threads).reshape(*q.shape[:-1], -1), (("fused", one),)
     else:
         results = _run_as_three(given, factor, added, ending, target, {**where, "engine": engine})
@@ -251,7 +251,7 @@ def price(dt: str, shape: dict[str, Any], where: dict[str, Any]) -> AttentionEst
     where, dispatch = {**where, "machine": target.machine}, where["dispatch"]
     del where["dispatch"]
     find = partial(_dispatch, problem, masked, where, dispatch)
-    if (one := _one_of(problem, masked, target, dispatch)) and _ways(problem, masked, where, dispatch).fused:
+    if _may_be_one(problem, masked, target, dispatch) and (one := _ways(problem, masked, where, dispatch).fused):
         return AttentionEstimate(target.machine, target.threads, (("fused", one),), find)
     return AttentionEstimate(target.machine, target.threads, _steps(problem, masked, target, where), find)
 
@@ -261,19 +261,19 @@ def _dispatch(problem: AttentionProblem, masked: bool, where: dict[str, Any], di
     return _ways(problem, masked, where, dispatch).frame()
 
 
-def _one_of(problem: AttentionProblem, masked: bool, target: Target, dispatch: str) -> FusedAttention | None:
-    """The one kernel where it may run; `Unimplemented` where it is asked for and there is none."""
-    one, reason = fused_on(target, problem, masked)
+def _may_be_one(problem: AttentionProblem, masked: bool, target: Target, dispatch: str) -> bool:
+    """Whether one kernel may do all; `Unimplemented` where it is asked for and there is none."""
+    alone, reason = fused_on(target, problem, masked)
     check_asked(dispatch, reason)
-    return one
+    return bool(alone) and dispatch != THREE
 
 
 def _ways(problem: AttentionProblem, masked: bool, where: dict[str, Any], dispatch: str) -> Ways:
     """Two ways to compute attention, and which of them runs."""
     target = _target(**where, engine="auto", dispatch=dispatch)
-    one, reason = fused_on(target, problem, masked)
+    alone, reason = fused_on(target, problem, masked)
     steps, find = _steps(problem, masked, target, where), partial(_dispatch, problem, masked, where, THREE)
-    return Ways(AttentionEstimate(target.machine, target.threads, steps, find), one, reason, dispatch)
+    return Ways(AttentionEstimate(target.machine, target.threads, steps, find), alone, reason, dispatch)
 
 
 def _steps(

@@ -17,7 +17,8 @@ from isa_models import GpuMachine, Unimplemented
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from simdnn.kernels.common.attention import AttentionProblem
-from simdnn.kernels.nvidia import attention as nvidia
+from simdnn.kernels.nvidia.attention import FlashAttention
+from simdnn.kernels.nvidia.attention_tiles import NAME, flash_tile, name_of, refused, units_on
 from simdnn.late import frames, pd
 from simdnn.primitives.costs import estimate_on_gpu
 from simdnn.primitives.result import Priced
@@ -32,14 +33,14 @@ THREE = "three kernels"
 
 
 @functools.lru_cache(maxsize=64)
-def kernel_of(problem: AttentionProblem, machine: GpuMachine) -> nvidia.FlashAttention:
-    """The kernel of a problem; `Unimplemented` where the GPU has none."""
-    return nvidia.FlashAttention(problem, machine, nvidia.flash_tile(problem, machine))
+def kernel_of(problem: AttentionProblem, machine: GpuMachine, unit: str) -> FlashAttention:
+    """The kernel of a problem that multiplies by a unit; `Unimplemented` where the GPU has none."""
+    return FlashAttention(problem, machine, flash_tile(problem, machine, unit))
 
 
 @functools.lru_cache(maxsize=256)
-def _cost(problem: AttentionProblem, machine: GpuMachine) -> Cost:
-    return estimate_on_gpu(kernel_of(problem, machine).timed, machine, ())
+def _cost(problem: AttentionProblem, machine: GpuMachine, unit: str) -> Cost:
+    return estimate_on_gpu(kernel_of(problem, machine, unit).timed, machine, ())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,19 +49,20 @@ class FusedAttention(Alike, Priced):
 
     problem: AttentionProblem
     machine: GpuMachine
+    unit: str
 
     @property
     def cost(self) -> Cost:
-        return _cost(self.problem, self.machine)
+        return _cost(self.problem, self.machine, self.unit)
 
     @property
     def program(self) -> Program:
         """The kernel's program."""
-        return kernel_of(self.problem, self.machine).program
+        return kernel_of(self.problem, self.machine, self.unit).program
 
     @property
     def implementation(self) -> str:
-        return kernel_of(self.problem, self.machine).name
+        return kernel_of(self.problem, self.machine, self.unit).name
 
     @property
     def instructions(self) -> pd.DataFrame:
@@ -97,7 +99,7 @@ class FusedAttention(Alike, Priced):
         """(heads of all, queries, size) of q, k and v."""
         from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
 
-        spread = kernel_of(self.problem, self.machine).spread()
+        spread = kernel_of(self.problem, self.machine, self.unit).spread()
         with np.errstate(all="ignore"):  # NaN, Inf and overflow are values like others here
             left = numerics.run(spread.program, spread.prepare(arrays), engine=engine, threads=threads)
         found: Array = spread.finish(left)
@@ -115,65 +117,61 @@ class Lasting(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Ways(Alike):
-    """The two ways on a target: three kernels, and the one, or the `reason` why there is none."""
+    """The ways on a target: three kernels, and those that do all at once, or the `reason` why there is none."""
 
     three: Lasting
-    one: FusedAttention | None
+    alone: tuple[FusedAttention, ...]
     reason: str
     dispatch: str
 
     @property
-    def fused(self) -> bool:
-        """Whether the one kernel runs: it is asked for, or takes less time than three."""
-        if self.one is None or self.dispatch not in ("fastest", self.one.implementation):
-            return False
-        return self.dispatch != "fastest" or self.one.seconds < self.three.seconds
+    def fused(self) -> FusedAttention | None:
+        """The one kernel that runs: it is asked for, or takes the least time; None where three run."""
+        if self.dispatch != "fastest":
+            return next((one for one in self.alone if one.implementation == self.dispatch), None)
+        best = min(self.alone, key=lambda one: one.seconds, default=None)
+        return best if best and best.seconds < self.three.seconds else None
 
     def frame(self) -> pd.DataFrame:
         """A row each: implementation, cycles, time_us, chosen, and the reason."""
-        one = self.one.implementation if self.one else nvidia.NAME
-        ways: list[tuple[str, Lasting | None]] = [(THREE, self.three), (one, self.one)]
-        asked = f"dispatch={self.dispatch!r}"
-        least = min(way.seconds for _, way in ways if way)
+        ways: list[tuple[str, Lasting]] = [(THREE, self.three), *((one.implementation, one) for one in self.alone)]
+        chosen, asked = self.fused.implementation if self.fused else THREE, f"dispatch={self.dispatch!r}"
+        least = min(way.seconds for _, way in ways)
         rows: list[tuple[str, float, float, bool, str]] = []
-        for (name, way), chosen in zip(ways, (not self.fused, self.fused), strict=True):
-            if way is None:
-                rows.append((name, math.nan, math.nan, False, self.reason))
-                continue
-            if self.one is None:
-                reason = "the only way"
-            elif self.dispatch != "fastest":
-                reason = asked if chosen else f"{asked} is asked for"
+        for name, way in ways:
+            runs = name == chosen
+            if self.dispatch != "fastest":
+                reason = asked if runs else f"{asked} is asked for"
             else:
-                reason = "least time" if chosen else f"{way.seconds / least:.2f} times as long"
-            rows.append((name, way.cycles, way.seconds * 1e6, chosen, reason))
-        columns = ["implementation", "cycles", "time_us", "chosen", "reason"]
-        found = pd.DataFrame(sorted(rows, key=lambda row: not row[-2]), columns=columns)
+                reason = "least time" if runs else f"{way.seconds / least:.2f} times as long"
+            rows.append((name, way.cycles, way.seconds * 1e6, runs, reason if self.alone else "the only way"))
+        rows.sort(key=lambda row: (not row[3], row[1]))
+        if not self.alone:
+            rows.append((NAME, math.nan, math.nan, False, self.reason))
+        found = pd.DataFrame(rows, columns=["implementation", "cycles", "time_us", "chosen", "reason"])
         return frames.shown(found, ["implementation", "cycles", "reason"])
 
 
 def names_on(target: Target) -> tuple[str, ...]:
     """The words that `dispatch` of attention may be on a target."""
-    name = nvidia.name_on(target.machine) if isinstance(target.machine, GpuMachine) else ""
-    return ("fastest", "onednn", THREE, *([name] if name else []))
+    machine = target.machine
+    alone = [name_of(machine, unit) for unit in units_on(machine)] if isinstance(machine, GpuMachine) else []
+    return ("fastest", "onednn", THREE, *alone)
 
 
-def fused_on(target: Target, problem: AttentionProblem, masked: bool) -> tuple[FusedAttention | None, str]:
-    """The one kernel for a problem, or why there is none."""
+def fused_on(target: Target, problem: AttentionProblem, masked: bool) -> tuple[tuple[FusedAttention, ...], str]:
+    """The kernels that do all at once for a problem, or why there is none."""
     machine = target.machine
     if not isinstance(machine, GpuMachine):
-        return None, "no kernel of CPUs keeps scores in registers here"
+        return (), "no kernel of CPUs keeps scores in registers here"
     if not machine.nvidia:
-        return None, "no kernel of Intel's GPUs keeps scores in registers here"
-    reason = nvidia.refused(problem, machine)
-    if masked:
-        reason = reason or "takes no masks, as FlashAttention-2"
-    if reason:
-        return None, reason
-    return FusedAttention(problem, machine), ""
+        return (), "no kernel of Intel's GPUs keeps scores in registers here"
+    if reason := refused(problem, machine) or ("takes no masks, as FlashAttention-2" if masked else ""):
+        return (), reason
+    return tuple(FusedAttention(problem, machine, unit) for unit in units_on(machine)), ""
 
 
 def check_asked(dispatch: str, reason: str) -> None:
     """`Unimplemented` where the one kernel is asked for and there is none."""
-    if reason and dispatch.startswith(nvidia.NAME):
+    if reason and dispatch.startswith(NAME):
         raise Unimplemented(f"attention by {dispatch!r}: {reason}; what works: dispatch='fastest'")

@@ -223,7 +223,8 @@ class Loop(Record):
 
     `staged`: iterations of a loop of a GPU's workgroup that go together. Between two barriers, the workgroup brings
     what they load into shared memory. `resident`: the workgroups that a core has registers and
-    shared memory for at once. Both say nothing about values, only when things happen.
+    shared memory for at once. `apart`: threads wait for what is brought into shared memory, and not for each other. All
+    three say nothing about values, only when things happen.
     """
 
     var: str
@@ -233,6 +234,7 @@ class Loop(Record):
     staged: int = 0
     threads: bool = field(default=False, repr=False)
     resident: int = field(default=1, repr=False)
+    apart: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

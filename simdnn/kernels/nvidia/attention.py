@@ -10,7 +10,9 @@ for each head, each block of queries:           parallel: workgroups
             found += shares, in the operands' type, x values       mma
         found / sums; store
 
-Blocks are those of FlashAttention-2 (flash_fwd_launch_template.h): so are the orders of maxima and sums (softmax.h).
+Blocks are those of FlashAttention-2 (`attention_tiles`): so are the orders of maxima and sums (softmax.h). With warp
+groups they are FlashAttention-3's (arXiv:2407.08608): products with values stand among the exponentials of the next
+block, and groups do not wait for each other.
 A last block of keys is filled up, and what is filled up hidden by minus infinity, as are keys that come later than
 their query (causal): blocks of these alone change no bit, and the clock does not see them. Queries and sizes of heads
 are filled up with zeros. As in a product (`gemm`), fragments are read with ld.shared, and the loop over keys says that
@@ -26,81 +28,25 @@ from math import e, log2, prod
 
 import numpy as np
 
-from isa_models import GpuMachine, Unimplemented
+from isa_models import GpuMachine
 from isa_models.gpu.platforms import MOST_GRFS
 from isa_models.nvidia.mma import MmaShape
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.attention import AttentionProblem
-from simdnn.kernels.common.code import Code, loop, nest, op
+from simdnn.kernels.common.code import Code, nest, op
 from simdnn.kernels.common.vocabulary import Spread
+from simdnn.kernels.nvidia.attention_tiles import FlashTile, name_of
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
+from simdnn.program.records import Affine, Loop, Memory, Op, Place, Program, Register, Tensor
 
 ROWS, COLUMNS, DEPTH = 16, 8, 16  # of mma.m16n8k16
 AHEAD = 3  # fragments that are loaded ahead of the products that read them
-NAME = "flash"
 _MINUS_INFINITY = 0xFF800000  # as f32
 _THREADS = 4  # of a row of sums
 _QUADS = _THREADS * ROWS  # lanes of what each thread keeps of a row
 
 
-@dataclass(frozen=True)
-class FlashTile:
-    """Queries and keys of a block, and the warps of a workgroup, for heads of up to a size."""
-
-    size: int
-    rows: int
-    keys: int
-    warps: int
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory that queries, keys and values of 16 bits take."""
-        return 2 * self.size * (self.rows + 2 * self.keys)
-
-
-def _tiles(*sizes: tuple[int, int, int, int]) -> tuple[FlashTile, ...]:
-    return tuple(FlashTile(*size) for size in sizes)
-
-
-_SMALL = (32, 128, 128, 4), (64, 128, 128, 4), (96, 128, 64, 4)
-#: by platform, for heads of a size and less: FlashAttention-2's, commit 01afd16d, without dropout
-TILES = {
-    "ampere": _tiles(*_SMALL, (128, 128, 64, 4), (192, 128, 64, 8), (256, 128, 64, 8)),
-    "ada": _tiles(*_SMALL, (128, 128, 32, 4), (192, 128, 64, 8), (256, 64, 64, 4)),
-    "hopper": _tiles(*_SMALL, (128, 128, 64, 4), (192, 128, 64, 8), (256, 64, 64, 4)),
-}
-#: the same with causal masks, where they are others
-CAUSAL_TILES = {"ada": _tiles(*_SMALL[:2], (96, 64, 64, 4), (128, 64, 64, 4), (192, 128, 64, 8), (256, 64, 64, 4))}
 Parts = list[tuple[Code, Code]]  # loads, and what needs them
-
-
-def name_on(machine: GpuMachine) -> str:
-    """The kernel's name on a GPU; "" where there is none."""
-    return f"{NAME}:{machine.platform.name}_mma" if machine.platform.name in TILES else ""
-
-
-def refused(p: AttentionProblem, machine: GpuMachine) -> str:
-    """Why there is no such kernel for a problem; "" where there is one."""
-    name = machine.platform.name
-    if name not in TILES:
-        return f"{machine.platform.title} has no mma of 16 x 8 x 16, which the kernel is made of"
-    if p.dtype not in ("f16", "bf16"):
-        return f"multiplies f16 and bf16, not {p.dtype}"
-    if p.d != p.dv:
-        return f"keys and values of one size, not {p.d} and {p.dv}"
-    if p.d > TILES[name][-1].size:
-        return f"heads of up to {TILES[name][-1].size}, not {p.d}"
-    return "" if p.scale > 0 else "a scale above zero"
-
-
-def flash_tile(p: AttentionProblem, machine: GpuMachine) -> FlashTile:
-    """The smallest tile that has room for a head."""
-    if reason := refused(p, machine):
-        raise Unimplemented(f"attention in one kernel on {machine.name!r}: {reason}")
-    name = machine.platform.name
-    tiles = CAUSAL_TILES.get(name, TILES[name]) if p.causal else TILES[name]
-    return next(tile for tile in tiles if tile.size >= p.d)
 
 
 def log2_factor(scale: float) -> int:
@@ -118,7 +64,12 @@ class FlashAttention:
 
     @property
     def name(self) -> str:
-        return name_on(self.machine)
+        return name_of(self.machine, self.tile.unit)
+
+    @property
+    def overlapped(self) -> bool:
+        """Whether products with values of a block are among the exponentials of the next one."""
+        return self.tile.unit == "wgmma"
 
     # -- sizes ------------------------------------------------------------------------------------------------------
     @property
@@ -154,8 +105,9 @@ class FlashAttention:
         return Register(f"{name}_{i}", "f32", _QUADS)
 
     def shares(self, i: int, t: int) -> Register:
-        """Two blocks of shares as an operand, in the place of the first of them."""
-        return Register(f"s_{i}_{2 * t}", self.problem.dtype, ROWS * DEPTH)
+        """Two blocks of shares as an operand: in the place of the first of them, or beside the next block's scores."""
+        name = f"p_{i}_{t}" if self.overlapped else f"s_{i}_{2 * t}"
+        return Register(name, self.problem.dtype, ROWS * DEPTH)
 
     # -- program ------------------------------------------------------------------------------------------------------
     @cached_property
@@ -186,9 +138,18 @@ class FlashAttention:
 
     def queries(self, place: Affine, turns: int, hidden: int) -> Code:
         """A block of queries over blocks of keys, the last one first; some keys of the first ones are `hidden`."""
-        first, others = Affine.var("j") * -1 + (turns - 1), Affine.var("j") * -1 + (turns - 1 - hidden)
-        code = [*self.start(), *loop("j", hidden, self.block(place, first, masked=True), staged=1)]
-        return [*code, *loop("j", turns - hidden, self.block(place, others), staged=1), *self.end(place)]
+        code, done = self.start(), 0
+        if self.overlapped:
+            last = Affine(turns - 1)
+            first = [*self.scored(place, last, hidden > 0), *self.maxima(), *self.exponentials(), *self.packed()]
+            code += [Loop("j", 1, tuple(first), staged=1, apart=True)]
+            done = 1
+        for count, masked in ((max(hidden - done, 0), True), (turns - max(hidden, done), False)):
+            step = Affine.var("j") * -1 + (turns - 1 - done)
+            body = self.following(place, step, masked) if self.overlapped else self.block(place, step, masked)
+            code += [Loop("j", count, tuple(body), staged=1, apart=self.overlapped)] if count else []
+            done += count
+        return [*code, *(ahead(self.found(Affine()), AHEAD) if self.overlapped else []), *self.end(place)]
 
     def nest(self, code: Code, groups: int) -> Loop:
         """What the threads of workgroups do, for a number of blocks of queries of each head."""
@@ -213,6 +174,9 @@ class FlashAttention:
 
     def start(self) -> Code:
         code: Code = []
+        if self.overlapped:  # what a loop alone writes is unknown behind it
+            pairs = [self.shares(i, t).as_("u32") for i in self.down for t in range(self.tile.keys // DEPTH)]
+            code += [op("rz.b32", *[pair] * 3) for pair in pairs]
         for i in self.down:
             code += [op("rz.b32", *[self.sums("o", i, j).as_("u32")] * 3) for j in self.wide]
             top, total = (self.of_row(name, i).as_("u32") for name in "ml")
@@ -220,12 +184,22 @@ class FlashAttention:
             code.append(op("xor.b32", total, total, total))
         return code
 
-    def block(self, place: Affine, step: Affine, masked: bool = False) -> Code:
-        """The steps for a block of keys; `masked`: some of them are hidden."""
+    def block(self, place: Affine, step: Affine, masked: bool) -> Code:
+        """The steps for a block of keys, one after the other; `masked`: some of the keys are hidden."""
+        code = [*self.scored(place, step, masked), *self.maxima(), *self.rescaled(), *self.exponentials()]
+        return [*code, *self.packed(), *ahead(self.found(step), AHEAD)]
+
+    def following(self, place: Affine, step: Affine, masked: bool) -> Code:
+        """The steps for a block of keys, with what the one before it has left to do."""
+        products = ahead(self.found(step + 1), AHEAD)
+        among = mixed(products, [*self.maxima(), *self.exponentials()])
+        return [*self.scored(place, step, masked), *among, *self.rescaled(), *self.packed()]
+
+    def scored(self, place: Affine, step: Affine, masked: bool) -> Code:
+        """Scores of a block of keys."""
         code: Code = [op("rz.b32", *[self.sums("s", i, j).as_("u32")] * 3) for i in self.down for j in self.across]
         code += ahead(self.scores(place, step), AHEAD)
-        code += self.hidden(place, step) if masked else []
-        return [*code, *self.rescaled(), *self.exponentials(), *ahead(self.found(step), AHEAD)]
+        return code + (self.hidden(place, step) if masked else [])
 
     def hidden(self, place: Affine, step: Affine) -> Code:
         """Minus infinity in place of scores of keys that come later than their query, or fill up the last block (which
@@ -253,21 +227,19 @@ class FlashAttention:
 
     def scores(self, place: Affine, step: Affine) -> Parts:
         """Loads and products of the scores, one after the other."""
-        p, size, parts = self.problem, self.tile.size, Parts()
-        shape = MmaShape("mma", self.machine.platform.name, p.dtype, "f32", ROWS, COLUMNS, DEPTH).name
-        for k in range(size // DEPTH):
-            rows = [Register(f"q_{i}_{k % 2}", p.dtype, ROWS * DEPTH) for i in self.down]
+        parts = Parts()
+        for k in range(self.tile.size // DEPTH):
+            rows = [Register(f"q_{i}_{k % 2}", self.problem.dtype, ROWS * DEPTH) for i in self.down]
             for j in self.across:
-                column = Register(f"b_{len(parts) % (AHEAD + 1)}", p.dtype, DEPTH * COLUMNS)
-                loads: Code = [self.loaded(column, "k", self.of_key(step, j, k))]
+                loads, column = self.column(len(parts), "k", self.of_key(step, j, k))
                 loads += [self.loaded(row, "q", self.of_query(place, i, k)) for i, row in enumerate(rows) if j == 0]
                 sums = [self.sums("s", i, j) for i in self.down]
-                products: Code = [op(shape, s, s, q, column) for s, q in zip(sums, rows, strict=True)]
+                products: Code = [op(self.product, s, s, q, column) for s, q in zip(sums, rows, strict=True)]
                 parts.append((loads, products))
         return parts
 
-    def rescaled(self) -> Code:
-        """Maxima of rows with this block; what was found and summed before is scaled down to them."""
+    def maxima(self) -> Code:
+        """Maxima of rows with this block; sums of those before are scaled down to them."""
         code: Code = []
         for j in self.across:
             for way in ("even", "odd"):
@@ -287,38 +259,52 @@ class FlashAttention:
             code += [op("selp.f32.seen", x, top), op("sub.rn.f32", a, m, x), op("mul.rn.f32.imm", a, a, imm=factor)]
             code += [op("ex2.approx.ftz.f32", a, a), op("mov.b32", m.as_("u32"), top.as_("u32"))]
             code += [op("mul.rn.f32.imm", x, x, imm=factor), op("mul.rn.f32", total, total, a)]
-        for j in self.wide:
-            code += [
-                op("mul.rn.f32.thread", o, o, self.of_row("a", i)) for i in self.down for o in [self.sums("o", i, j)]
-            ]
         return code
 
+    def rescaled(self) -> Code:
+        """What was found of the blocks before, scaled down to the new maxima."""
+        found = [(self.sums("o", i, j), self.of_row("a", i)) for j in self.wide for i in self.down]
+        return [op("mul.rn.f32.thread", o, o, a) for o, a in found]
+
     def exponentials(self) -> Code:
-        """Shares, their sums, and the operands that they are packed into, each some steps behind the one before."""
+        """Shares and their sums, each step of a block of columns some blocks behind the one before."""
         factor = log2_factor(self.problem.scale)
-        stages: list[list[Code]] = [[], [], [], []]
+        stages: list[list[Code]] = [[], [], []]
         for j in self.across:
             rows = [(self.of_row("x", i), self.of_row("l", i), self.sums("s", i, j)) for i in self.down]
             stages[0].append([op("fma.rn.f32.imm.thread", s, s, x, imm=factor) for x, _, s in rows])
             stages[1].append([op("ex2.approx.ftz.f32", s, s) for _, _, s in rows])
             stages[2].append([op(f"add.rn.f32.{way}", t, t, s) for way in ("even", "odd") for _, t, s in rows])
-            pack = f"cvt.rn.{self.problem.dtype}x2.f32"
-            pairs = [(self.shares(i, j // 2), self.sums("s", i, j - 1), self.sums("s", i, j)) for i in self.down]
-            stages[3].append([op(pack, *pair) for pair in pairs] if j % 2 else [])
-        return staggered(stages, (0, 1, 3, 3))
+        return staggered(stages, (0, 1, 3))
+
+    def packed(self) -> Code:
+        """Shares in the operands' type."""
+        name = f"cvt.rn.{self.problem.dtype}x2.f32"
+        places = [(i, t) for t in range(self.tile.keys // DEPTH) for i in self.down]
+        return [op(name, self.shares(i, t), *[self.sums("s", i, 2 * t + n) for n in (0, 1)]) for i, t in places]
 
     def found(self, step: Affine) -> Parts:
         """Loads and products of shares and values, one after the other."""
-        p, parts = self.problem, Parts()
-        shape = MmaShape("mma", self.machine.platform.name, p.dtype, "f32", ROWS, COLUMNS, DEPTH).name
+        parts = Parts()
         for t in range(self.tile.keys // DEPTH):
             for j in self.wide:
-                column = Register(f"b_{len(parts) % (AHEAD + 1)}", p.dtype, DEPTH * COLUMNS)
-                products: Code = [
-                    op(shape, o, o, self.shares(i, t), column) for i in self.down for o in [self.sums("o", i, j)]
-                ]
-                parts.append(([self.loaded(column, "v", self.of_value(step, t, j))], products))
+                loads, column = self.column(len(parts), "v", self.of_value(step, t, j))
+                pairs = [(self.sums("o", i, j), self.shares(i, t)) for i in self.down]
+                parts.append((loads, [op(self.product, o, o, share, column) for o, share in pairs]))
         return parts
+
+    @property
+    def product(self) -> str:
+        """The instruction of products. One of wgmma has more columns; its parts are named one by one here."""
+        p = self.problem
+        return MmaShape(self.tile.unit, self.machine.platform.name, p.dtype, "f32", ROWS, COLUMNS, DEPTH).name
+
+    def column(self, number: int, tensor: str, place: Affine) -> tuple[Code, Place]:
+        """Loads of a block of columns and the operand; wgmma reads it where it lies."""
+        if self.tile.unit == "wgmma":
+            return [], Memory(tensor, place, self.problem.dtype, DEPTH * COLUMNS)
+        register = Register(f"b_{number % (AHEAD + 1)}", self.problem.dtype, DEPTH * COLUMNS)
+        return [self.loaded(register, tensor, place)], register
 
     def end(self, place: Affine) -> Code:
         code: Code = []
@@ -427,3 +413,11 @@ def staggered(stages: Sequence[Sequence[Code]], behind: Sequence[int]) -> Code:
         for steps, late in zip(stages, behind, strict=True):
             code += steps[at - late] if 0 <= at - late < len(steps) else []
     return code
+
+
+def mixed(one: Code, other: Code) -> Code:
+    """Two sequences, the shorter one spread evenly among the longer one."""
+    places = [
+        ((n + 0.5) / len(code), which, step) for which, code in enumerate((one, other)) for n, step in enumerate(code)
+    ]
+    return [step for _, _, step in sorted(places, key=lambda place: place[:2])]

@@ -295,10 +295,10 @@ def engine_time(
 ) -> EngineTime:
     """The time of `threads` threads on one engine, each running `body`.
 
-    `copied`: bytes that a thread brings into shared memory for each iteration of a staged loop. `apart`: each thread is
-    of a workgroup of its own, whose others are on other engines and do the same: at a barrier it waits for none. Loops
-    are cut to a few iterations, and the remaining ones are added at their rate. That is exact where each takes as long
-    as the last ones.
+    `copied`: bytes that a thread brings into shared memory for each iteration of a staged loop. `apart`: no thread
+    waits for others of the engine at a barrier, as each is of a workgroup of its own or waits for data alone. Loops are
+    cut to a few iterations, and the remaining ones are added at their rate. That is exact where each takes as long as
+    the last ones.
     """
     choices = []  # for each extent at a depth: how many iterations are simulated, and how often that counts
     for depth, extent, few in _extents(tuple(body)):
@@ -375,7 +375,7 @@ class _Staging:
     machine: GpuMachine
     copied: float  # bytes of an iteration
     widened: bool = False  # whether f16 is brought there as f32
-    apart: bool = False  # whether no other thread of the engine is of the same workgroup
+    apart: bool = False  # whether threads of an engine do not wait for one another
     iterations: int = 0
     shared: dict[Issue, Issue] = field(default_factory=dict)  # loads, by those that they stand for
 
@@ -389,7 +389,7 @@ class _Staging:
 
     @property
     def meet(self) -> list[Issue]:
-        """A barrier: of all threads of the engine, or where each is of another workgroup the time that it takes."""
+        """A barrier of all threads of the engine, or the time that it takes where they do not wait for one another."""
         latency = self.machine.latency.barrier
         if not self.apart:
             return [Issue("barrier", BARRIER, 0.0, latency, (), "")]

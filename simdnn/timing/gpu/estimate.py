@@ -173,7 +173,8 @@ def _stage(program: Program, statement: Statement, machine: GpuMachine, copies: 
     alone = _lines(part, dict.fromkeys(nest.groups, 1), machine)
     group = _of_a_cluster(part, nest, machine, alone)
     copied = alone[0] / nest.thread_count / max(1, _staged_iterations(nest.body))
-    time = engine.engine_time(nest.body, machine, per_engine * shared, copied, apart=nest.resident > 1)
+    apart = nest.resident > 1 or any(isinstance(s, Loop) and s.apart for s in nest.body)
+    time = engine.engine_time(nest.body, machine, per_engine * shared, copied, apart)
     reads = writes = 0
     for op, times in walk(nest.body):
         if op.memory is not None:
