@@ -152,7 +152,7 @@ class FlashAttention:
         return [*code, *(ahead(self.found(Affine()), AHEAD) if self.overlapped else []), *self.end(place)]
 
     def nest(self, code: Code, groups: int) -> Loop:
-        """What the threads of workgroups do, for a number of blocks of queries of each head."""
+        """Workgroups of a number of blocks of queries of each head, and their threads."""
         code = nest([("thread", self.tile.warps)], code, parallel=True, threads=True)
         p = self.problem
         for var, extent in (("group_m", groups), ("group_h", p.shared), ("group_b", p.batch * p.kv_heads)):
@@ -262,7 +262,7 @@ class FlashAttention:
         return code
 
     def rescaled(self) -> Code:
-        """What was found of the blocks before, scaled down to the new maxima."""
+        """The sums of values of the blocks before, scaled down to the new maxima."""
         found = [(self.sums("o", i, j), self.of_row("a", i)) for j in self.wide for i in self.down]
         return [op("mul.rn.f32.thread", o, o, a) for o, a in found]
 
