@@ -110,16 +110,16 @@ def tiled(
 def in_tiles(product: Product) -> PanelBlocks:
     """Two tiles of rows and up to two of columns; of few rows one tile, and up to four of columns; of a product with
     `tiles_high` above two that many tiles of rows, and one of columns. Where a line of outputs is one tile, or two and
-    one of columns, a block has two of them, which then read each tile of weights once.
+    one of columns, a block has two of them, which then read each tile of weights once; of half a tile four.
 
     Tiles are configured once, so all tiles have one height: the last block computes some rows a second time, or has
-    one line alone.
+    fewer lines.
     """
     rows, columns, blocks = product.rows, -(-product.oc // _COLUMNS), product.options.blocks
     if (lines := lines_of(product)) > 1:
         count, rest = divmod(product.conv.oh, lines)
-        cut = [(0, lines * rows, count), *([(count * lines, rows, 1)] if rest else [])]
-        wide = min(columns, 2 if rows <= TILE_ROWS else 1)
+        cut = [(0, lines * rows, count), *([(count * lines, rest * rows, 1)] if rest else [])]
+        wide = min(columns, 2 if rows <= TILE_ROWS and lines == 2 else 1)
         return PanelBlocks(cut, panels_of(product, wide), _SECOND_LEVEL, lines, panel_first=True)
     if product.tiles_high > 2 and rows > 2 * TILE_ROWS:
         whole = min(product.tiles_high, rows // TILE_ROWS) * TILE_ROWS
@@ -157,11 +157,13 @@ def _in_turn(product: Product, blocks: PanelBlocks) -> PanelBlocks:
 
 
 def lines_of(product: Product) -> int:
-    """Lines of outputs in a block."""
+    """Lines of outputs in a block. Four of h rows by one tile of columns load 4 h + 16 rows for four products, two
+    by two 2 h + 32, and weights twice as often.
+    """
     reading, one_by_one = product.reading, product.conv.strides == (1, 1)
     tiles = 2 if one_by_one and reading.kd * reading.kh * reading.kw > 1 else 1  # whose taps share lines of the source
     apart = product.flat or product.options.line_by_line or product.rows > tiles * TILE_ROWS
-    return 1 if apart else min(2, product.conv.oh)
+    return 1 if apart else min(4 if 2 * product.rows <= TILE_ROWS else 2, product.conv.oh)
 
 
 # Loads of tiles, where their index is zero, and their products are made once: programs of all shapes have them alike.
