@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -125,3 +126,34 @@ def test_a_zero_point_that_a_library_leaves_out(src: type, isa: str) -> None:
         (np.ones((32, 64, 3, 3), np.int8), Attr(zero_points=point)),
     ):
         assert simdnn.convolution(a, weights, attr=attr, **wide).output.flat[0] == weights[0].size + 3
+
+
+@pytest.mark.parametrize(
+    ("isa", "tag", "k", "group", "wrong"),
+    [
+        ("avx512_core_amx", "ba", 96, 48, True),
+        ("avx512_core_amx", "ba", 240, 80, True),
+        ("avx512_core_amx", "ba", 96, 32, False),
+        ("avx512_core_amx", "ba", 240, 16, False),
+        ("avx512_core_amx", "ab", 144, 48, True),
+        ("avx512_core_amx", "ab", 96, 48, False),
+        ("avx512_core_bf16", "ba", 96, 48, True),
+        ("avx512_core_bf16", "ba", 144, 48, False),
+        ("avx512_core_bf16", "ab", 144, 48, False),
+        ("avx512_core_bf16", "ab", 48, 48, False),
+    ],
+)
+def test_groups_that_end_within_a_block_of_k(isa: str, tag: str, k: int, group: int, wrong: bool) -> None:
+    """A copy of weights in pairs takes 32 k at a time; the sums are then wrong there."""
+    rng = np.random.default_rng(k)
+    src = rng.standard_normal((33, k)).astype(ml_dtypes.bfloat16)
+    scales = simdnn.Quant(rng.uniform(0.5, 1, (k // group, 32)).astype(np.float32), groups=(group, 1))
+    attr = simdnn.Attr(fpmath="bf16", apply_to_int=True, scales={"wei": scales})
+    weights = rng.integers(-9, 9, (k, 32)).astype(np.int8)
+    where: dict[str, Any] = {"machine": "spr", "isa": isa, "wei_tag": tag, "attr": attr}
+    assert np.isfinite(simdnn.matmul(src, weights, **where).output).all()
+    if wrong:
+        with pytest.raises(simdnn.Unimplemented, match=f"in groups of {group} of K={k} are wrong"):
+            simdnn.matmul(src, weights, **where, dispatch="onednn")
+    else:
+        assert simdnn.matmul(src, weights, **where, dispatch="onednn").library.startswith("brg_matmul")

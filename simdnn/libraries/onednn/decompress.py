@@ -13,6 +13,7 @@ from simdnn.libraries.onednn.refusals import refuse_float_bias
 from simdnn.libraries.onednn.tile_cuts import compressed_copy_is_small
 
 _NIBBLES = ("s4", "u4")
+_BLOCK = 32  # k that its copies bring together
 _WAY_OUT = "dispatch='fastest' takes it"
 
 
@@ -34,7 +35,29 @@ def form(p: MatmulProblem, mode: str, scale: Param | None, point: Param | None, 
             f"oneDNN reads zero points of {point.dtype} beside {p.wei} weights wrong, off by some hundredths of the "
             f"largest output; allowed: zero points of s32, s8 and u8; {_WAY_OUT}"
         )
+    if not found.reference:
+        _refuse_split_groups(p, found.compute, scale, point, caps)
     return found
+
+
+def _refuse_split_groups(
+    p: MatmulProblem, compute: str, scale: Param | None, point: Param | None, caps: frozenset[str]
+) -> None:
+    """Raises where a block of 32 k has two groups, and weights are copied in pairs, which errs: those with k contiguous
+    on tiles, or where K has whole blocks alone; others on tiles where K has not.
+    """
+    if compute == "f32":
+        return
+    cap = "avx512_core_amx" if compute == "bf16" else "avx512_core_amx_fp16"
+    tiles, whole = cap in caps and not compressed_copy_is_small(p, scale, point), p.k % _BLOCK == 0
+    if not (tiles or whole) if p.wei_tag == "ba" else whole or not tiles:
+        return
+    for group in [one.group for one in (scale, point) if one and one.group]:
+        if group % _BLOCK and group not in (1, _BLOCK // 2, p.k):
+            raise Unimplemented(
+                f"oneDNN's sums of {p.src} by {p.wei} ({p.wei_tag}) in groups of {group} of K={p.k} are wrong, and "
+                f"others in each run: groups of 16, and multiples of {_BLOCK}, work; {_WAY_OUT}"
+            )
 
 
 def _taken_by(p: MatmulProblem, mode: str, scale: Param | None, point: Param | None, caps: frozenset[str]) -> Form:
