@@ -58,6 +58,7 @@ class CacheLevel(InNotebooks):
     ways: int = 0  # lines of a set; 0: which set a line goes to is not known (hashed), so lines spread evenly
     stores_apart: tuple[tuple[float, float], ...] = ()  # (the first cache's sets that lines go to, share of the rate)
     keeps: tuple[tuple[float, float], ...] = ((1.0, 1.0),)  # (lines for a place, share that stays) of a cyclic walk
+    fill_cycles: float = 0.0  # that its loads wait for a line to come from the next level
     own_ghz: float = 0.0  # the core's clock at which rates and latency are as told, of a level that does not go by it
 
     def beside(self, ghz: float) -> CacheLevel:

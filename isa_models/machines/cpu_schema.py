@@ -326,6 +326,7 @@ def _caches(top: Table) -> tuple[CacheLevel, ...]:
             exposed_walked=row.figure_number("exposed_walked", 0, 1, exposed),
             set_cycles=row.figure_number("set_cycles", 0, 1e6, 0.0),
             ways=row.figure_integer("ways", 1, 4096, 0),
+            fill_cycles=row.figure_number("fill_cycles", 0, 100, 0.0),
             own_ghz=row.figure_number("own_ghz", 0.1, 100, 0.0),
             stores_apart=_points(row, "stores_apart") if row.has("stores_apart") else (),
             keeps=_points(row, "keeps") or ((1.0, 1.0),) if row.has("keeps") else ((1.0, 1.0),),

@@ -124,8 +124,8 @@ def transfers(
     forms = _forms(program)
     apart, asked = _tensors_of(program, forms.apart), _tensors_of(program, forms.asking)
     fetched = Fetched(tree, machine.caches, cold, whole, apart)
-    levels = [_first_level(tree, machine)]
     kind = _kind_of(forms)
+    levels = [_first_level(tree, machine, 0.0 if kind.tiles else fetched.missed[0][0])]
     ghz = machine.frequency.ghz(*kind)
     rows = TileRows(program, machine) if kind.tiles else None
     tiles, loading = (rows.share, rows.loading) if rows else (0.0, 0.0)
@@ -272,10 +272,10 @@ def borrowed(program: Program, machine: Machine, levels: Sequence[LevelTraffic],
     return (held, held / share) if last.shared_by > threads and held > max(share, own) else (0, 0.0)
 
 
-def _first_level(tree: Region, machine: Machine) -> LevelTraffic:
+def _first_level(tree: Region, machine: Machine, filled: float) -> LevelTraffic:
     """Loads and stores of the instructions; these have ports of their own, so the slower of the two sets the time.
 
-    One whose bytes lie in two lines is two for the ports.
+    One whose bytes lie in two lines is two for the ports. Loads wait for lines that are `filled` from the next level.
     """
     level, line_bytes = machine.caches[0], tree.line_bytes
     moved = [0, 0]  # loads, stores: bytes
@@ -300,7 +300,8 @@ def _first_level(tree: Region, machine: Machine) -> LevelTraffic:
             busy[way] = functools.reduce(operator.add, itertools.chain.from_iterable(in_order), busy[way])
     rates = level.load_bytes_per_cycle, level.store_bytes_per_cycle
     loaded, stored = moved
-    cycles = max(*busy, loaded / rates[0], stored / rates[1])
+    fills = filled * level.fill_cycles
+    cycles = max(busy[0] + fills, busy[1], loaded / rates[0] + fills, stored / rates[1])
     confidence = machine.confidence_of(*(f"caches.{level.name}.{way}_bytes_per_cycle" for way in ("load", "store")))
     return LevelTraffic(level.name, loaded, stored, *rates, cycles, confidence)
 

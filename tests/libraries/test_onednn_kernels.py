@@ -416,3 +416,13 @@ def test_pixels_of_few_channels_are_copied_for_the_lines_of_a_call(problem: Conv
 def _sizes(p: ConvProblem) -> dict[str, int]:
     sizes = {name: getattr(p, name) for name in ("ic", "oc", "ih", "iw", "kh", "kw", "groups")}
     return {**sizes, "padding": p.padding[0], "strides": p.strides[0]}
+
+
+@pytest.mark.parametrize(("shape", "measured"), [((128, 128), 3579), ((192, 192), 6974), ((320, 320), 16992)])
+def test_one_row_of_floats_fetches_each_line_ahead(shape: tuple[int, int], measured: int) -> None:
+    """On a Granite Rapids; without the library's fetches 0.66 to 0.79 of measured."""
+    k, n = shape
+    how: dict[str, Any] = {"dt": "f32", "isa": "avx512_core", "machine": "gnr", "dispatch": "onednn"}
+    found = simdnn.estimate("matmul", m=1, k=k, n=n, **how)
+    assert found.cycles == pytest.approx(measured, rel=0.13)
+    assert found.cost.executed["prefetcht0"] == found.cost.executed["vmovups"] - n // 8 * 2

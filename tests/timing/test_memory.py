@@ -428,6 +428,19 @@ def test_a_tile_is_one_access_and_its_rows_are_counted() -> None:
     assert tiled.iteration["a"].touched == 16 and tiled.whole["a"].touched == 48
 
 
+@pytest.mark.parametrize(("kib", "measured"), [(24, 2.61), (500, 3.11)])
+def test_loads_wait_for_lines_that_come_from_the_next_level(kib: int, measured: float) -> None:
+    """Two loads of each line and four of others, cycles a line on a Granite Rapids; the pipes alone would take 2."""
+    lines = kib * 16
+    places = [Memory("a", Affine.var("i") * 16 + 8 * half, "f32", 8) for half in range(2)]
+    places += [Memory("b", Affine(8 * place), "f32", 8) for place in range(4)]
+    ops = tuple(Op("vmovups", Register(f"r{i}", "f32", 8), (place,)) for i, place in enumerate(places))
+    tensors = Tensor("a", "f32", 16 * lines), Tensor("b", "f32", 32)
+    program = Program("p", "avx2", tensors, (Loop("i", lines, ops),))
+    found = transfers(program, machine("gnr")).levels[0].cycles / lines
+    assert found == pytest.approx(2 + 0.5 * (kib > 48), rel=0.02) and found < measured
+
+
 def test_loops_that_run_once_ask_nothing_of_their_own() -> None:
     """One in another, they touch what the innermost touches."""
     x = Register("x", "f32", 16)

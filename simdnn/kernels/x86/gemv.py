@@ -22,7 +22,7 @@ from simdnn.kernels.common.pack import Blocked, Layout, inputs_of
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.common.weight_cache import made_of
 from simdnn.kernels.x86 import folds
-from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_float, store32, zero
+from simdnn.kernels.x86.code import Unit, broadcast32, fetch, load32, load_float, store32, zero
 from simdnn.kernels.x86.dots import BF16_EMULATED
 from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile
 from simdnn.program.check import verify
@@ -197,9 +197,12 @@ class Gemv:
         return code
 
     def load(self, register: str, tensor: str, at: Affine, count: int) -> Code:
-        """Load `count` elements of a tensor as the dot product takes them: pairs of bf16, or f32."""
+        """Load `count` elements of a tensor as the dot product takes them: pairs of bf16, or f32. A library fetches a
+        line ahead with each load; here it is that of the load, as behind the last an address would leave its tensor.
+        """
         if self.problem.src != "bf16":
-            return self.load_f32(register, tensor, at, count)
+            ahead = [fetch("prefetcht0", tensor, at, self.problem.src)] if self.problem.tiles else []
+            return [*ahead, *self.load_f32(register, tensor, at, count)]
         words = self.unit.reg(register, "u16")
         return [op("vmovdqu16", words, Memory(tensor, at, "u16", count))]
 

@@ -55,6 +55,7 @@ _KNOWN = (
     "gemm:avx512_core_f16",
     "gemm:avx512_core_int8",
     "gemm:avx512_core_vnni",
+    "gemv:avx2",
     "wdec:avx2",
     "wdec:avx512_core",
     "wdec:avx512_core_bf16",
