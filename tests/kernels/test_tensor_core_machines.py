@@ -102,7 +102,7 @@ def test_a_few_rows_more_take_hardly_less_time(machine: str) -> None:
     dt, n, k = ("u8:s8:f32", 256, 1024) if machine == "dg1" else ("f32", 1024, 2048)
     rows = (1, 2, 4, 8, 24, 32, 64)
     times = [simdnn.estimate("matmul", m=m, n=n, k=k, dt=dt, machine=machine).seconds for m in rows]
-    assert all(later >= 0.9 * earlier for earlier, later in itertools.pairwise(times))
+    assert all(later >= 0.85 * earlier for earlier, later in itertools.pairwise(times))
 
 
 def test_what_has_no_parts_of_k_is_refused_by_name() -> None:

@@ -34,12 +34,17 @@ class Cut:
         return self.tile.groups(self.m, self.n)
 
     @cached_property
-    def row_blocks(self) -> int:
-        return self.tile.blocks(self.m, self.n)[0]
+    def all_blocks(self) -> tuple[int, int]:
+        """Blocks along M and N, those beyond the matrix among them."""
+        return self.tile.blocks(self.m, self.n)
 
-    @cached_property
+    @property
+    def row_blocks(self) -> int:
+        return self.all_blocks[0]
+
+    @property
     def col_blocks(self) -> int:
-        return self.tile.blocks(self.m, self.n)[1]
+        return self.all_blocks[1]
 
     @property
     def full_rows(self) -> int:

@@ -36,12 +36,13 @@ from simdnn.kernels.gpu.cut import Cut
 from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.gpu.partition import Partition
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
-from simdnn.kernels.gpu.tile import Block, Blocks, Budget, Sizes, choose_tile
+from simdnn.kernels.gpu.tile import Block, Blocks, Budget, Sizes, Tile, choose_tile
 from simdnn.kernels.nvidia.epilogue import SmEpilogue
 from simdnn.kernels.nvidia.fragments import Fragments, PlainFragments, Side
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Program, Register, Tensor
 
+MOST_WARPS = 16  # of a workgroup that adds up parts of K
 LEAST_K, MOST_PARTS = 256, 8  # of a part, and parts of K: cuBLASLt has 2 to 6 on an H100 PCIe (rows.MOST_RESULTS)
 SPARE = Budget(registers=20)  # the second copy of the fragments
 
@@ -108,7 +109,7 @@ class WarpGemm:
     def program(self) -> Program:
         acc = [[self.acc(i, j) for j in self.cut.cols] for i in self.cut.rows]
         if self.splits > 1:
-            return self.verified([*self.part_of_k(acc), *self.cut.nest([*self.summed(acc), *self.epilogue.code(acc)])])
+            return self.verified([*self.part_of_k(acc), *self.joined_parts()])
         if self.joins:
             totals = [[self.total(register) for register in row] for row in acc]
             code = [*cleared(totals), *self.load(Affine(), 0), *self.joined(acc, totals), *self.epilogue.code(totals)]
@@ -142,30 +143,34 @@ class WarpGemm:
         """The kernel that leaves the sums of each part of K in memory."""
         first = Affine.var("group_k") * (self.steps.parts // self.splits)
         code = [*cleared(acc), *self.load(first * self.steps.inside * 2, 0), *self.products(first)]
-        for (i, j), register in self.placed(acc):
-            code.append(op(f"st.global.{register.dtype}", self.partial(i, j, Affine.var("group_k")), register))
+        for i, j in self.cut.pairs:
+            code.append(op(f"st.global.{acc[i][j].dtype}", self.partial(self.cut, i, j, "group_k"), acc[i][j]))
         return loop("group_k", self.splits, self.cut.nest(code), parallel=True)
 
-    def summed(self, acc: Sequence[Sequence[Register]]) -> Code:
-        """The sums of all parts, in order: a part's loads, then its additions."""
-        dtype = self.cut.block.acc
-        add = "add.rn.f32" if dtype == "f32" else "ptx_add.s32"
+    @cached_property
+    def summing(self) -> Cut:
+        """The destination by warps of a block each, as few in a workgroup as all SMs at work ask for."""
+        cut, cores = self.cut, self.machine.xe_cores * self.machine.stacks
+        along = [[n for n in range(1, MOST_WARPS + 1) if count % n == 0] for count in cut.all_blocks]
+        counts = [(down, across) for down, across in itertools.product(*along) if down * across <= MOST_WARPS]
+        every = prod(cut.all_blocks) * cut.batch.count
+        threads = min(counts, key=lambda count: (-(-every // prod(count) // cores), prod(count)))
+        return replace(cut, m=cut.full_rows, n=cut.full_columns, tile=Tile(cut.block, 1, 1, threads))
+
+    def joined_parts(self) -> Code:
+        """The kernel that adds up all parts, in order, and ends as one of all K does."""
+        total, dtype = self.acc(0, 0), self.cut.block.acc
+        more = replace(total, name="more")
         code: Code = []
         for part in range(self.splits):
-            more = [replace(total, name=f"more_{total.name}") if part else total for _, total in self.placed(acc)]
-            for (i, j), register in zip(self.cut.pairs, more, strict=True):
-                code.append(op(f"ld.global.{dtype}", register, self.partial(i, j, Affine(part))))
-            code += [op(add, t, t, m) for (_, t), m in zip(self.placed(acc), more, strict=True) if part]
-        return code
+            code.append(op(f"ld.global.{dtype}", more if part else total, self.partial(self.summing, 0, 0, part)))
+            code += [op("add.rn.f32" if dtype == "f32" else "ptx_add.s32", total, total, more)] if part else []
+        return self.summing.nest([*code, *SmEpilogue(self.problem.epilogue, self.summing).code([[total]])])
 
-    def placed(self, acc: Sequence[Sequence[Register]]) -> list[tuple[tuple[int, int], Register]]:
-        """A thread's accumulators, with their block's row and column."""
-        return [((i, j), acc[i][j]) for i, j in self.cut.pairs]
-
-    def partial(self, i: int, j: int, part: Affine) -> Memory:
+    def partial(self, cut: Cut, i: int, j: int, part: int | str) -> Memory:
         """Where the sums of a thread's block over a part of K stand."""
-        size = self.cut.block.m * self.cut.block.n
-        return Memory("partial", self.cut.place(i, j) * size + part * self.cut.outputs, self.cut.block.acc, size)
+        size, first = cut.block.m * cut.block.n, Affine.var(part) if isinstance(part, str) else Affine(part)
+        return Memory("partial", cut.place(i, j) * size + first * cut.outputs, cut.block.acc, size)
 
     def acc(self, i: int, j: int) -> Register:
         return Register(f"c_{i}_{j}", self.cut.block.acc, self.cut.block.m * self.cut.block.n)
