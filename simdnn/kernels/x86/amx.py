@@ -158,12 +158,13 @@ def _in_turn(product: Product, blocks: PanelBlocks) -> PanelBlocks:
 
 def lines_of(product: Product) -> int:
     """Lines of outputs in a block. Four of h rows by one tile of columns load 4 h + 16 rows for four products, two
-    by two 2 h + 32, and weights twice as often.
+    by two 2 h + 32, and weights twice as often. A library has two.
     """
     reading, one_by_one = product.reading, product.conv.strides == (1, 1)
     tiles = 2 if one_by_one and reading.kd * reading.kh * reading.kw > 1 else 1  # whose taps share lines of the source
     apart = product.flat or product.options.line_by_line or product.rows > tiles * TILE_ROWS
-    return 1 if apart else min(4 if 2 * product.rows <= TILE_ROWS else 2, product.conv.oh)
+    four = 2 * product.rows <= TILE_ROWS and not product.problem.tiles
+    return 1 if apart else min(4 if four else 2, product.conv.oh)
 
 
 # Loads of tiles, where their index is zero, and their products are made once: programs of all shapes have them alike.
