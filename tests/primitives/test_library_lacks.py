@@ -157,3 +157,15 @@ def test_groups_that_end_within_a_block_of_k(isa: str, tag: str, k: int, group: 
             simdnn.matmul(src, weights, **where, dispatch="onednn")
     else:
         assert simdnn.matmul(src, weights, **where, dispatch="onednn").library.startswith("brg_matmul")
+
+
+def test_a_bias_that_sends_compressed_weights_to_the_reference() -> None:
+    src, weights = np.ones((2, 32), np.float16), np.ones((32, 16), np.int8)
+    where: dict[str, Any] = {"machine": "spr", "attr": simdnn.Attr(fpmath="f16", apply_to_int=True)}
+    assert simdnn.matmul(src, weights, np.ones(16, np.float16), **where, dispatch="onednn").output[0, 0] == 33
+    bias = np.ones(16, ml_dtypes.bfloat16)
+    assert simdnn.matmul(src, weights, bias, **where).output[0, 0] == 33
+    with pytest.raises(
+        simdnn.Unimplemented, match=r"a bias of bf16, which is not modelled: biases of f32 and f16 work"
+    ):
+        simdnn.matmul(src, weights, bias, **where, dispatch="onednn")

@@ -90,6 +90,11 @@ def _refuse(p: MatmulProblem, mode: str, scale: Param | None, point: Param | Non
         raise Unimplemented(f"{what}: a bf16 source needs 'bf16' or 'any'; {_WAY_OUT}")
     if p.src == "bf16" and "avx512_core" not in caps:
         raise Unimplemented(f"{what} below avx512_core; {_WAY_OUT}")
+    if p.src == "f16" and p.epilogue.bias_stored == "bf16":
+        raise Unimplemented(
+            f"oneDNN's reference takes {types} and a bias of bf16, which is not modelled: biases of f32 and f16 work; "
+            f"{_WAY_OUT}"
+        )
     if point and point.common and point.dtype in _NIBBLES:
         raise Unimplemented(f"oneDNN refuses a common zero point of {point.dtype}; allowed: s32, s8, u8; {_WAY_OUT}")
     _refuse_shared(p, mode, scale, point, what)
