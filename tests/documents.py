@@ -174,9 +174,9 @@ def reason(words: list[str]) -> str:
 #: other programs that documents name in indented lists, by how the line begins, and why no test runs them
 OTHERS = {
     "make ": "takes as long as the tests, or installs; tests/test_documents.py looks its target up",
-    "python -m venv ": "installs",
+    "python3 -m venv ": "installs",
+    "pip install ": "installs",
     ".venv/bin/pip install ": "installs",
-    ".venv/bin/simdnn --version": "is where the line before installs it",
     ".venv/bin/jupyter ": "serves until it is ended",
     "dask ": "needs a cluster",
     "source <(simdnn completion bash)": "is a shell's; tests/test_completion.py runs it",
