@@ -167,7 +167,8 @@ def test_commands_of_other_programs_are_known() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     met = set()
     for document in DOCUMENTS:
-        for line in re.findall(r"(?m)^ {4}((?:make|python3?|pip|dask|source|\.venv/\S+) .*)$", outside_fences(document)):
+        begins = r"make|python3?|pip|dask|source|\.venv/\S+"
+        for line in re.findall(rf"(?m)^ {{4}}((?:{begins}) .*)$", outside_fences(document)):
             start = next((start for start in documents.OTHERS if line.startswith(start)), None)
             assert start, f"{document}: {line}"
             met.add(start)

@@ -41,6 +41,7 @@ F32, WEI = RNG.standard_normal((2, 32)).astype(np.float32), RNG.standard_normal(
 def samples() -> list[Any]:
     """One of each class at least, or what leads to one."""
     from simdnn.networks.float16 import Float16Report
+    from simdnn.timing.tile_rests import Gap
     from tests.networks.models import small_cnn
     from workloads.real import CostPhase, Data, StoredVariant
 
@@ -98,6 +99,7 @@ def samples() -> list[Any]:
         simdnn.estimate("matmul", m=2, n=16, k=64, dt="f32:s4:f32", machine="zen4", attr=stored),
         simdnn.estimate("matmul", m=2, n=16, k=64, dt="u8:s8:s32", machine="b580", attr=points),
         simdnn.estimate("matmul", m=2, n=16, k=64, dt="f8_e4m3", machine="spr"),
+        Gap(1272.5, 2300, 640),
         simdnn.estimate("matmul", m=2, n=16, k=64, dt="u8:s8:f32", machine="b580", attr=groups),
         simdnn.estimate("convolution", ic=4, oc=4, id=3, ih=3, iw=3, kd=2, kh=2, kw=2, machine="zen4"),
         fast.kernel.program.straight[0][0],

@@ -6,7 +6,7 @@ Each vendor's are rows of its own: `isa_models.intel_gpu.platforms` and `isa_mod
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 PLATFORMS: dict[str, Platform] = {}  # of all vendors
 MOST_GRFS = 256  # registers of a thread in large-GRF mode, which halves the threads of an engine
@@ -62,8 +62,8 @@ class Platform:
 
     warp: int = 0  # lanes of each register
     cuda_cores: WarpProduct | None = None
-    tensor_cores: tuple[tuple[str, WarpProduct], ...] = ()
-    warp_groups: tuple[tuple[str, WarpProduct], ...] = ()
+    tensor_cores: tuple[tuple[str, WarpProduct], ...] = field(default=(), repr=False)
+    warp_groups: tuple[tuple[str, WarpProduct], ...] = field(default=(), repr=False)
     async_copies: bool = False  # from memory into shared memory, past the registers (cp.async, TMA)
     cluster: int = 1  # neighbouring workgroups that what one of them loads can be sent to (TMA multicast)
 

@@ -201,8 +201,9 @@ def _columns(x: Value, imm: int) -> Value:
 
 
 def _below(x: Value, limit: Value, imm: int) -> Value:
-    a, b, c, d = (limit.split(4)[0].literal(imm + column) for column in (0, 2, 4, 6))
-    first = a.interleave(c).interleave(b.interleave(d))  # column of each thread of a row
+    a, b, c, d = (limit.literal(imm + column) for column in (0, 2, 4, 6))  # the first column of a quad's threads
+    places = [thread % 4 * limit.lanes + thread for thread in range(limit.lanes)]
+    first = a.concat(b).concat(c.concat(d)).permute(places)
     even, odd = x.split(2)
     least = even.literal(float("-inf"))
     return (limit > first).where(even, least).interleave((limit > first + 1).where(odd, least))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,14 +32,16 @@ def arguments(definition: Instruction, texts: Mapping[str, str]) -> dict[str, An
 
 
 def example(definition: Instruction) -> dict[str, str]:
-    """Texts by operand and immediate, with the numbers of one lane; of a whole register or tile, its first four.
+    """Texts by operand and immediate, with the numbers of one lane, or as many as share a number; of a whole register
+    or tile, its first four.
 
     >>> from isa_models import instruction
     >>> example(instruction("vpmaddubsw"))
     {'a': '1,2', 'b': '1,2'}
     """
     found = {}
-    lanes = definition.lanes(min(definition.caps)) if definition.whole else 1
+    lanes = math.ceil(1 / min([1.0, *(operand.per for operand in definition.operands if operand.per)]))
+    lanes = definition.lanes(min(definition.caps)) if definition.whole else lanes
     for operand in definition.operands:
         count = definition.operand_lanes(operand, lanes) or 1
         count = min(4, count) if definition.whole or definition.tile else count

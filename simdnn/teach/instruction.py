@@ -104,7 +104,8 @@ def groups(query: Query) -> tuple[FieldGroup, ...]:
         return (FieldGroup("Which", chosen),)
     texts, own = _texts(query, definition), definition.operands
     operands = [Field(f"op.{o.name}", f"{o.name}: {o.dtype}", texts[o.name], note=_allowed(o)) for o in own]
-    operands += [Field(f"op.{i}", f"{i}: immediate", texts[i], note="0 to 255") for i in definition.immediates]
+    upto = f"0 to {definition.greatest_immediate}"
+    operands += [Field(f"op.{i}", f"{i}: immediate", texts[i], note=upto) for i in definition.immediates]
     operands += [
         Field(f"op.{key}", key, texts.get(key, values[0]), values) for key, values in definition.choices.items()
     ]
