@@ -29,8 +29,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 MemoryForm = Literal["load", "element", "evex", "store", "masked", "none"]
 #: "product": of 32-bit integers. "conversion": from one type to another. "dot": four products of bytes, added up.
 #: "math": a quotient or a root. NVIDIA's: "special": a table of the special function unit. "packed": two results in one
-#: register. "shuffle": numbers traded between threads. "none": no instruction stands for it.
-Rate = Literal["f32", "product", "conversion", "dot", "math", "special", "packed", "shuffle", "none"]
+#: register. "alu": comparisons, choices, bits and sums of integers. "shuffle": numbers traded between threads.
+#: "none": no instruction stands for it.
+Rate = Literal["f32", "product", "conversion", "dot", "math", "special", "packed", "alu", "shuffle", "none"]
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,13 @@ def test_values_are_within_what_roundings_allow() -> None:
     assert r.fused.bound and r.fused.traffic["read_bytes"].sum() > 0 and r.fused.causes["cycles"].sum() > 0
 
 
+def test_both_engines_give_the_same_bits() -> None:
+    q, k, v = (drawn(1, rows, 16, dtype=np.float16, seed=n) for n, rows in enumerate((3, 9, 9)))
+    sizes: dict[str, Any] = {"machine": "a100", "dispatch": "flash:ampere_mma", "causal": True}
+    one, other = (simdnn.attention(q, k, v, engine=engine, **sizes).output for engine in ("reference", "compiled"))
+    assert one.tobytes() == other.tobytes() and np.unique(one).size > 40
+
+
 def test_the_exponent_is_one_fused_step() -> None:
     """FlashAttention-2: 2**(score * c - maximum * c), c = scale * log2(e) in f32."""
     assert np.uint32(log2_factor(0.125)).view(np.float32) == np.float32(0.125) * np.float32(1.4426950408889634)

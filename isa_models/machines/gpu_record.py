@@ -96,6 +96,8 @@ class GpuMachine(Identical):
     provenance: Mapping[str, Provenance] = field(repr=False)
     path: Path
     conversion_share: float = 1.0  # rate of conversions between types over that of f32
+    #: NVIDIA: rate of the pipe of comparisons, choices, bits and sums of integers over that of f32; 0: it is f32's pipe
+    alu_share: float = 0.0
     special_share: float = 0.0  # NVIDIA: rate of the special function unit over that of f32; 0: not known
     launch_us: float = 0.0  # between a kernel's end and the start of the next one in line; 0: not modelled
     staged_us: float = 0.0  # beside, of a kernel whose threads bring operands into shared memory

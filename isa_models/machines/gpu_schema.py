@@ -73,7 +73,8 @@ def _engine(table: Table) -> dict[str, Any]:
     share = table.figure_number("s32_multiply_share", 0.01, 1)
     converts = table.figure_number("conversion_share", 0.01, 1) if table.has("conversion_share") else 1.0
     shares = {key: table.figure_number(key, 0.01, 4, 1.0) for key in ("mma_share", "dpas_share", "f16_sums_share")}
-    shares["special_share"] = table.figure_number("special_share", 0.01, 1) if table.has("special_share") else 0.0
+    for key in ("alu_share", "special_share"):
+        shares[key] = table.figure_number(key, 0.01, 1) if table.has(key) else 0.0
     systolic, co_issue = _systolic(table)
     return {
         "threads": threads,

@@ -23,6 +23,9 @@ from isa_models.instruction import FORMS, GPU_REGISTRY, Instruction, Operand, de
 from isa_models.nvidia.platforms import PLATFORMS, WARP
 from isa_models.rounding import round_to, widen_f16
 
+#: comparisons, choices, bits and sums of integers, which have a pipe of their own beside the one of f32 arithmetic
+ALU = frozenset(("and", "lop3", "mov", "or", "prmt", "ptx_add", "ptx_max", "ptx_shr", "ptx_sub", "selp", "set", "shl"))
+ALU |= {"shr", "xor"}
 MANUAL = "PTX ISA, Instructions: "
 CAPS = {WARP * 32: tuple(PLATFORMS)}
 _BF16 = {WARP * 32: tuple(name for name, p in PLATFORMS.items() if p.warp_product("bf16"))}  # sm_80 and later
@@ -44,6 +47,7 @@ def row(
     caps: dict[int, tuple[str, ...]] = CAPS,
     **facts: Any,
 ) -> None:
+    facts.setdefault("rate", "alu" if name.split(".")[0] in ALU else "f32")
     doc = example(name, text, call, result)
     manual = MANUAL + name.split(".")[0]
     define(name, signature, caps, manual, GPU_REGISTRY, doc=doc, native=False, warp=WARP, **facts)(function)

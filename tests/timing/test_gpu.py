@@ -258,6 +258,7 @@ def test_memory_gives_what_it_sustains() -> None:
         ("v100", "engine.dp4a_ops", 32, "ptx_dp4a.s32.s32", "s32", ("s32", "s8", "s8")),
         ("b580", "engine.dp4a_ops", 32, "dp4a.s8.s8.s32", "s32", ("s32", "s8", "s8")),
         ("v100", "engine.conversion_share", 0.125, "cvt.f32.f16", "f32", ("f16",)),
+        ("h100", "engine.alu_share", 0.25, "ptx_max.f32", "f32", ("f32", "f32")),
         ("b580", "engine.conversion_share", {"value": 0.5}, "mov.f32.f16", "f32", ("f16",)),
         ("b580", "engine.s32_multiply_share", 0.0625, "mul.s32", "s32", ("s32", "s32")),
     ],
@@ -274,6 +275,17 @@ def test_an_instruction_says_by_which_figure_it_runs(
     assert isinstance(other, GpuMachine)
     assert issue_of(op, other).occupancy > issue_of(op, machine).occupancy
     assert "estimated" in confidences(op, other)
+
+
+def test_comparisons_go_beside_arithmetic_as_fast_as_the_scheduler_feeds_both() -> None:
+    """Each at 64 a cycle and SM, and f32 sums on an H100 at 128: there the scheduler's cycles count."""
+    names = {"max": "ptx_max.f32", "add": "add.rn.f32"}
+    for name, expected in (("h100", (2.0, 2.0, 3.0)), ("a100", (2.0, 2.0, 4.0))):
+        op = {k: Op(n, Register(k, "f32", 32), (Register("a", "f32", 32),) * 2) for k, n in names.items()}
+        one, other = (replace(issue_of(op[k], gpu_machine(name)), writes="") for k in names)
+        assert (one.pipe, other.pipe) == (engine.ALU, engine.VECTOR)
+        for stream, cycles in zip(([one], [one, other], [one, other, other]), expected, strict=True):
+            assert run([stream * 50] * 8, True).cycles / 400 == pytest.approx(cycles, rel=0.02)
 
 
 def test_an_instruction_of_ones_own_has_the_rate_that_it_names() -> None:

@@ -2,14 +2,16 @@
 
 Each thread issues its instructions in order, at most one a cycle, when their operands are there. An engine issues to
 each pipe when that is free, from the thread that can go first: a systolic pipe (DPAS), a vector pipe, and the sends,
-whose bytes share the Xe-core's L1 with the other engines; NVIDIA's special functions have one of their own. Issue goes
-by rate, use by latency. Where the machine says `co_issue`, the systolic and the vector pipe work at once (for different
-threads, or for one whose operands allow); else they are one. Of threads that could go at once the oldest does ("age
-based", compute-runtime's default for Gen12; for Xe-HPC it sets round robin after dependency, which keeps threads out of
-step as well). Loads are taken to hit L1: the workgroup's threads go through K together, and prefetches run ahead. In a
-staged loop they read shared memory instead. Every few iterations (`Loop.staged`) each thread loads its share of the
-next ones' data from L2 into registers, stores it when it is through with the present ones, and all threads meet at a
-barrier, which puts them in step.
+whose bytes share the Xe-core's L1 with the other engines. NVIDIA's special functions have a pipe of their own, and so
+have comparisons, choices, bits and sums of integers where the machine says `alu_share`: there a scheduler feeds the
+pipes, one instruction a cycle. For loads and products it has time here: one may be a part of one on the GPU (ldmatrix,
+wgmma). Issue goes by rate, use by latency. Where the machine says `co_issue`, the systolic and the vector pipe work at
+once (for different threads, or for one whose operands allow); else they are one. Of threads that could go at once the
+oldest does ("age based", compute-runtime's default for Gen12; for Xe-HPC it sets round robin after dependency, which
+keeps threads out of step as well). Loads are taken to hit L1: the workgroup's threads go through K together, and
+prefetches run ahead. In a staged loop they read shared memory instead. Every few iterations (`Loop.staged`) each thread
+loads its share of the next ones' data from L2 into registers, stores it when it is through with the present ones, and
+all threads meet at a barrier, which puts them in step.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ _FIGURES: dict[str, tuple[str, ...]] = {
     "dot": ("engine.dp4a_ops", "latency.vector"),
     "math": ("engine.f32_ops", "latency.math"),
     "special": ("engine.f32_ops", "engine.special_share", "latency.math"),
-    "packed": ("engine.f32_ops", "latency.vector"),
+    "alu": ("engine.f32_ops", "engine.alu_share", "latency.vector"),
+    "packed": ("engine.f32_ops", "engine.alu_share", "latency.vector"),
     "none": ("engine.f32_ops",),
     "shuffle": ("caches.L1.bytes_per_cycle", "latency.slm"),
 }
@@ -55,8 +58,9 @@ _MOST_KNOWN = 1 << 14
 Found = TypeVar("Found")
 Limits = Mapping[tuple[int, int], int]  # of loops of an extent at a depth: the iterations that are simulated
 #: as `EngineModel` counts them
-SYSTOLIC, VECTOR, SEND, BARRIER, SPECIAL = PIPES = "systolic", "vector", "send", "barrier", "special"
-_BUSY = (SYSTOLIC, VECTOR, SEND, SPECIAL)
+PIPES = "systolic", "vector", "send", "barrier", "special", "alu", "scheduler"
+SYSTOLIC, VECTOR, SEND, BARRIER, SPECIAL, ALU, _ = PIPES
+_BUSY = (SYSTOLIC, VECTOR, SEND, SPECIAL, ALU)
 _ENGINE = Translated(EngineModel, {"run": []})
 
 
@@ -73,6 +77,7 @@ class Issue:
     count: int = 1  # machine instructions that it stands for
     bytes: int = 0
     kind: str = ""  # of a matrix instruction: the operand type whose rate it has
+    slots: float = 0.0  # cycles of the scheduler; 0 of what does not wait for it
 
 
 class Issued(NamedTuple):
@@ -150,8 +155,9 @@ def issue_of(op: Op, machine: GpuMachine) -> Issue:
         latency = machine.latency.math + (passes - 1) * MATH_PASSES
     if unit.rate == "special":
         latency = machine.latency.math + (count - 1) * each
-    pipe = SPECIAL if unit.rate == "special" else VECTOR
-    return Issue(op.instruction, pipe, occupancy, latency, reads, writes, count)
+    pipe = _pipe(unit, machine)
+    slots = float(count) if machine.alu_share else 0.0
+    return Issue(op.instruction, pipe, occupancy, latency, reads, writes, count, slots=slots)
 
 
 def _mma(op: Op, definition: MmaForm, machine: GpuMachine, reads: tuple[str, ...], writes: str) -> Issue:
@@ -189,6 +195,13 @@ def _pass_bits(machine: GpuMachine) -> int:
     return int(machine.vector_ops["f32"] / 2) * 32
 
 
+def _pipe(definition: Instruction, machine: GpuMachine) -> str:
+    """The pipe of an instruction that is none of matrices or memory."""
+    if definition.rate == "special":
+        return SPECIAL
+    return ALU if definition.rate in ("alu", "packed") and machine.alu_share else VECTOR
+
+
 def _share(definition: Instruction, machine: GpuMachine) -> float:
     """Rate over that of an f32 operation."""
     match definition.rate:
@@ -198,6 +211,8 @@ def _share(definition: Instruction, machine: GpuMachine) -> float:
             return machine.conversion_share
         case "dot":
             return machine.vector_ops["dp4a"] / (4 * machine.vector_ops["f32"])
+        case "alu" | "packed":
+            return machine.alu_share or 1.0
         case "math":
             return 1 / MATH_PASSES
         case "special":
@@ -254,6 +269,7 @@ def run(streams: Sequence[Sequence[Issue]], co_issue: bool, trace: list[Issued] 
     }
     floats: dict[str, Sequence[float]] = {
         "occupancy": [row.occupancy for row in rows],
+        "slots": [row.slots for row in rows],
         "latency": [row.latency for row in rows],
         "earliest": range(count),
         "due": [0.0] * count,

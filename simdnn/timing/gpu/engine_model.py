@@ -9,7 +9,7 @@ import math
 
 from simdnn.timing.translate import Floats, Ints
 
-SYSTOLIC, VECTOR, SEND, BARRIER, SPECIAL = range(5)  # pipes
+SYSTOLIC, VECTOR, SEND, BARRIER, SPECIAL, ALU, SCHEDULER = range(7)  # pipes, and what feeds them
 NOTHING = -1  # no register, and no thread
 NEVER = math.inf  # the cycle in which a barrier lets anybody pass by itself
 
@@ -28,6 +28,7 @@ class EngineModel:
     # Rows.
     pipe: Ints
     occupancy: Floats
+    slots: Floats  # cycles of the scheduler; 0 of what does not wait for it
     latency: Floats
     first_name: Ints  # of the registers that must be there, its own among them; one more row behind the last
     names: Ints
@@ -61,6 +62,8 @@ class EngineModel:
             for thread in range(self.threads):
                 if self.at[thread] < self.last[thread]:
                     when = max(self.due[thread], self.free[self.waits_for[thread]])
+                    if self.slots[self.row_of[self.at[thread]]] > 0.0:
+                        when = max(when, self.free[SCHEDULER])
                     if when < start:  # the oldest of those that can go first
                         best, start = thread, when
             if best == NOTHING:
@@ -103,6 +106,8 @@ class EngineModel:
         pipe, end = self.pipe[row], start + self.occupancy[row]
         self.busy[pipe] += self.occupancy[row]
         self.free[pipe] = end
+        if self.slots[row] > 0.0:
+            self.free[SCHEDULER] = start + self.slots[row]
         if self.co_issue == 0 and pipe != SEND:
             self.free[SYSTOLIC] = end
             self.free[VECTOR] = end
