@@ -123,6 +123,9 @@ def test_a_result_is_kept_and_shown() -> None:
         assert again.output.tobytes() == r.output.tobytes() and again.cycles == r.cycles
     frame = r.to_frame()
     assert frame["step"].tolist() == ["scores", "shares", "found"] and frame["share"].sum() == pytest.approx(1)
+    assert frame["bound"].tolist() == [step.bound for _, step in r.steps]
+    times = frame.groupby("bound")["time_us"].sum()
+    assert times[r.bound] == times.max() and json.loads(r.to_json())["bound"] == r.bound
 
 
 Q, ROWS_FIRST = drawn(2, 3, 8), drawn(1, 3, 2, 8)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -78,6 +79,14 @@ class NodeCost:
     largest: float = field(default=0.0, repr=False)
 
 
+def longest(bounds: Iterable[tuple[str, float]]) -> str:
+    """The bound that most of the time goes to, of bounds with seconds."""
+    seconds: dict[str, float] = defaultdict(float)
+    for bound, time in bounds:
+        seconds[bound] += time
+    return max(seconds, key=seconds.__getitem__, default="")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class NetworkEstimate(Alike):
     """The cost of a network on `threads` cores, node after node, each with its operands where the caches hold them.
@@ -102,6 +111,11 @@ class NetworkEstimate(Alike):
     @property
     def seconds(self) -> float:
         return sum(cost.seconds for cost in self._costs)
+
+    @property
+    def bound(self) -> str:
+        """The bound of the nodes that most of the time goes to; "" without nodes."""
+        return longest((cost.bound, cost.seconds) for cost in self._costs)
 
     @property
     def macs(self) -> int:
@@ -175,6 +189,7 @@ class NetworkEstimate(Alike):
             "cycles": self.cycles,
             "seconds": self.seconds,
             "macs": self.macs,
+            "bound": self.bound,
             "confidence": self.confidence,
             "nodes": self.to_frame().to_dict("records"),
             "traffic": self.traffic.to_dict("records"),

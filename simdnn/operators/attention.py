@@ -23,6 +23,7 @@ from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from simdnn.kernels.common.attention import AttentionProblem
 from simdnn.late import frames, pd
+from simdnn.networks.result import longest
 from simdnn.networks.types import label
 from simdnn.operators.cost import cost
 from simdnn.operators.fused_attention import THREE, FusedAttention, Ways, check_asked, fused_on, names_on
@@ -82,6 +83,11 @@ class AttentionEstimate(Alike):
         return sum(step.seconds for _, step in self.steps)
 
     @property
+    def bound(self) -> str:
+        """The bound of the steps that most of the time goes to."""
+        return longest((step.bound, step.seconds) for _, step in self.steps)
+
+    @property
     def confidence(self) -> Confidence:
         return weakest([step.confidence for _, step in self.steps])
 
@@ -99,19 +105,19 @@ class AttentionEstimate(Alike):
 
     def to_json(self) -> str:
         """The totals, the rows of `to_frame` and `provenance`."""
-        names = ("implementation", "cycles", "seconds", "confidence", "provenance")
+        names = ("implementation", "cycles", "seconds", "bound", "confidence", "provenance")
         record = {"primitive": "attention", "machine": self.machine.name, "threads": self.threads}
         record |= {name: getattr(self, name) for name in names} | {"steps": self.to_frame().to_dict("records")}
         return json.dumps(plain(record), allow_nan=False)
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a step: step, implementation, cycles, time_us, share, confidence."""
+        """A row a step: step, implementation, cycles, time_us, share, bound, confidence."""
         total = self.cycles
+        columns = ["step", "implementation", "cycles", "time_us", "share", "bound", "confidence"]
         rows = [
-            (name, step.implementation, step.cycles, step.seconds * 1e6, step.cycles / total, step.confidence)
-            for name, step in self.steps
+            (name, one.implementation, one.cycles, one.seconds * 1e6, one.cycles / total, one.bound, one.confidence)
+            for name, one in self.steps
         ]
-        columns = ["step", "implementation", "cycles", "time_us", "share", "confidence"]
         return frames.shown(pd.DataFrame(rows, columns=columns))
 
     def __repr__(self) -> str:
