@@ -17,10 +17,11 @@ _SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 _COLLAPSE = 25  # MADV_COLLAPSE, from Linux 6.1 on; what knows it not refuses it
 _STEP = 8  # from one object that is looked at to the next
 _CROWDED = 64  # of those in a large page that is worth its room: a twentieth of what it holds
+_MOST = 64  # pages that are made at once: each is copied, and a caller may have gigabytes of objects of its own
 
 
 def gather() -> int:
-    """Move blocks of memory in which many of Python's objects stand into large pages: how many are there now.
+    """Move the blocks of memory with most of Python's objects, up to 64, into large pages: how many are there now.
 
     Nothing else changes: an object stays at its address. Where the system is set to have no such pages, none are made.
     """
@@ -30,7 +31,7 @@ def gather() -> int:
     advise = ctypes.CDLL(None).madvise
     advise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     blocks = Counter([id(one) // size for one in gc.get_objects()[::_STEP]])
-    crowded = [block for block, objects in blocks.items() if objects >= _CROWDED]
+    crowded = [block for block, objects in blocks.most_common(_MOST) if objects >= _CROWDED]
     return sum([advise(block * size, size, _COLLAPSE) == 0 for block in crowded])
 
 
