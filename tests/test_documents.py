@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 from pathlib import Path
@@ -160,6 +161,13 @@ def test_a_mode_that_a_machine_lacks_is_found() -> None:
     assert able == {"clx": ["f32", "s8-weights"]} and wanted == ["f32", "bf16", "s8-weights"]
     assert _named(words("simdnn tune ocr --machine zen4,clx --max-loss 0.005")) == ({"zen4": [], "clx": []}, [])
     assert {"ocr", "sr", "minilm", "llm"} <= {c.words[2] for c in OF_NETWORKS if c.words[1] == "tune"}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_headings_go_down_a_level_at_a_time(document: str) -> None:
+    """`make docs` warns of others, and fails."""
+    levels = [len(found) for found in re.findall(r"(?m)^(#+) ", outside_fences(document))]
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
 
 
 def test_commands_of_other_programs_are_known() -> None:
