@@ -22,10 +22,9 @@ from simdnn.late import frames, pd
 from simdnn.networks.calls import Call
 from simdnn.networks.model import Node
 from simdnn.networks.types import label
-from simdnn.primitives.result import plain
+from simdnn.primitives.result import plain, sources
 from simdnn.progress import working
 from simdnn.timing.causes import CAUSES
-from simdnn.version import version
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -153,12 +152,7 @@ class NetworkEstimate(Alike):
     def provenance(self) -> dict[str, str]:
         """The sources of the numbers: machine and digest of its file, package version, the nodes and their kernels."""
         ran = "\n".join(f"{run.node} {run.shape} {run.dtype} {run.implementation}" for run in self.nodes)
-        return {
-            "machine": self.machine.name,
-            "machine_sha256": hashlib.sha256(self.machine.path.read_bytes()).hexdigest(),
-            "simdnn": version(),
-            "nodes_sha256": hashlib.sha256(ran.encode()).hexdigest(),
-        }
+        return sources(self.machine) | {"nodes_sha256": hashlib.sha256(ran.encode()).hexdigest()}
 
     def to_frame(self) -> pd.DataFrame:
         """A row a node: node, op, implementation, output, dtype, macs, cycles, time_us, share, bound, confidence."""

@@ -5,7 +5,6 @@ what it costs, its values, and which of the two runs.
 from __future__ import annotations
 
 import functools
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,10 +20,9 @@ from simdnn.kernels.nvidia.attention import FlashAttention
 from simdnn.kernels.nvidia.attention_tiles import NAME, flash_tile, name_of, refused, units_on
 from simdnn.late import frames, pd
 from simdnn.primitives.costs import estimate_on_gpu
-from simdnn.primitives.result import Priced
+from simdnn.primitives.result import Priced, sources
 from simdnn.primitives.run import Target
 from simdnn.program.records import Program
-from simdnn.version import version
 
 if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
@@ -65,29 +63,9 @@ class FusedAttention(Alike, Priced):
         return kernel_of(self.problem, self.machine, self.unit).name
 
     @property
-    def instructions(self) -> pd.DataFrame:
-        """Frame: instruction, form, count, uops, ports, cycles_share."""
-        return self.cost.instructions
-
-    @property
-    def causes(self) -> pd.DataFrame:
-        """Frame: cause, cycles, share: what the cycles go to, waiting included; they add up to `cycles`."""
-        return self.cost.causes
-
-    @property
-    def traffic(self) -> pd.DataFrame:
-        """Frame: level, read_bytes, written_bytes, bytes_per_cycle, share_of_peak."""
-        return self.cost.traffic
-
-    @property
     def provenance(self) -> dict[str, str]:
         """The sources of the numbers: machine and digest of its file, package version, the program's signature."""
-        return {
-            "machine": self.machine.name,
-            "machine_sha256": hashlib.sha256(self.machine.path.read_bytes()).hexdigest(),
-            "simdnn": version(),
-            "program": self.program.signature,
-        }
+        return sources(self.machine) | {"program": self.program.signature}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self._summary().items())})"

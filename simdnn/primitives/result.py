@@ -54,6 +54,12 @@ class Conversion(InNotebooks):
         return vars(self)
 
 
+def sources(machine: Machine | GpuMachine) -> dict[str, str]:
+    """The sources of all numbers on a machine: its name, the digest of its file, the package's version."""
+    digest = hashlib.sha256(machine.path.read_bytes()).hexdigest()
+    return {"machine": machine.name, "machine_sha256": digest, "simdnn": version()}
+
+
 class Priced(ABC, InNotebooks):
     """Anything with a cost: a primitive's kernel, a reorder, a quantization."""
 
@@ -86,6 +92,25 @@ class Priced(ABC, InNotebooks):
     def confidence(self) -> Confidence:
         """The weakest standing among the figures used: measured, documented or estimated."""
         return self.cost.confidence
+
+    @property
+    def instructions(self) -> pd.DataFrame:
+        """Frame: instruction, form, count, uops, ports, cycles_share."""
+        return self.cost.instructions
+
+    @property
+    def causes(self) -> pd.DataFrame:
+        """Frame: cause, cycles, share: what the cycles go to, waiting included; they add up to `cycles`.
+
+        Causes: dot products, operand loads, decompression, conversion, zero points, epilogue, packing and copying,
+        element by element, set-up and loop control; launch; waiting for results, waiting for memory.
+        """
+        return self.cost.causes
+
+    @property
+    def traffic(self) -> pd.DataFrame:
+        """Frame: level, read_bytes, written_bytes, bytes_per_cycle, share_of_peak."""
+        return self.cost.traffic
 
     def _cost_summary(self) -> dict[str, Any]:
         """The cost for a table, or why there is none."""
@@ -227,34 +252,10 @@ class Estimate(Alike, Priced):
         """The destination as the kernel writes it; its type is never narrowed."""
         return memory.dst_desc(self.problem)
 
-    @property
-    def instructions(self) -> pd.DataFrame:
-        """Frame: instruction, form, count, uops, ports, cycles_share."""
-        return self.cost.instructions
-
-    @property
-    def causes(self) -> pd.DataFrame:
-        """Frame: cause, cycles, share: what the cycles go to, waiting included; they add up to `cycles`.
-
-        Causes: dot products, operand loads, decompression, conversion, zero points, epilogue, packing and copying,
-        element by element, set-up and loop control; launch; waiting for results, waiting for memory.
-        """
-        return self.cost.causes
-
-    @property
-    def traffic(self) -> pd.DataFrame:
-        """Frame: level, read_bytes, written_bytes, bytes_per_cycle, share_of_peak."""
-        return self.cost.traffic
-
     @cached_property
     def provenance(self) -> dict[str, str]:
         """The sources of the numbers: machine and digest of its file, package version, the program's signature."""
-        return {
-            "machine": self.machine.name,
-            "machine_sha256": hashlib.sha256(self.machine.path.read_bytes()).hexdigest(),
-            "simdnn": version(),
-            "program": self.kernel.program.signature,
-        }
+        return sources(self.machine) | {"program": self.kernel.program.signature}
 
     @property
     def gops(self) -> float:
