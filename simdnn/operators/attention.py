@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Any
@@ -185,9 +185,11 @@ def attention(
     sizes = prod(q.shape[:-3]), heads, groups, lines, places, size, v.shape[-1]
     problem = AttentionProblem(*sizes, dtype, ending, float(factor), causal)
     where: dict[str, Any] = {"machine": target.machine, "isa": isa, "threads": threads}
-    asked = problem, mask is not None, where, dispatch
+    masked = mask is not None
+    asked = problem, masked, where, dispatch
+    may_be_one = _may_be_one(problem, masked, target, dispatch)
     steps: tuple[tuple[str, Step], ...]
-    if _may_be_one(problem, mask is not None, target, dispatch) and (one := _ways(*asked).fused):
+    if may_be_one and (one := _ways(_as_three(target, *asked), target, problem, masked, dispatch).fused):
         output, steps = one.values(given, engine, threads).reshape(*q.shape[:-1], -1), (("fused", one),)
     else:
         results = _run_as_three(given, factor, added, ending, target, {**where, "engine": engine})
@@ -254,17 +256,19 @@ def price(dt: str, shape: dict[str, Any], where: dict[str, Any]) -> AttentionEst
         raise InvalidArgument(f"lq={lines}, lk={places}; {_FEW_KEYS}")
     sizes = batch, heads, groups, lines, places, size, wide
     problem = AttentionProblem(*sizes, dtype, types[-1], float(_factor(size, None)), causal)
-    where, dispatch = {**where, "machine": target.machine}, where["dispatch"]
-    del where["dispatch"]
-    find = partial(_dispatch, problem, masked, where, dispatch)
-    if _may_be_one(problem, masked, target, dispatch) and (one := _ways(problem, masked, where, dispatch).fused):
-        return AttentionEstimate(target.machine, target.threads, (("fused", one),), find)
-    return AttentionEstimate(target.machine, target.threads, _steps(problem, masked, target, where), find)
+    dispatch = where["dispatch"]
+    where = {name: value for name, value in where.items() if name != "dispatch"} | {"machine": target.machine}
+    may_be_one = _may_be_one(problem, masked, target, dispatch)
+    three = _as_three(target, problem, masked, where, dispatch)
+    one = _ways(three, target, problem, masked, dispatch).fused if may_be_one else None
+    return replace(three, steps=(("fused", one),)) if one else three
 
 
 def _dispatch(problem: AttentionProblem, masked: bool, where: dict[str, Any], dispatch: str) -> pd.DataFrame:
     """The frame of the ways to compute attention."""
-    return _ways(problem, masked, where, dispatch).frame()
+    target = _target(**where, engine="auto", dispatch=dispatch)
+    three = _as_three(target, problem, masked, where, dispatch)
+    return _ways(three, target, problem, masked, dispatch).frame()
 
 
 def _may_be_one(problem: AttentionProblem, masked: bool, target: Target, dispatch: str) -> bool:
@@ -274,12 +278,18 @@ def _may_be_one(problem: AttentionProblem, masked: bool, target: Target, dispatc
     return bool(alone) and dispatch != THREE
 
 
-def _ways(problem: AttentionProblem, masked: bool, where: dict[str, Any], dispatch: str) -> Ways:
-    """Two ways to compute attention, and which of them runs."""
-    target = _target(**where, engine="auto", dispatch=dispatch)
+def _as_three(
+    target: Target, problem: AttentionProblem, masked: bool, where: dict[str, Any], dispatch: str
+) -> AttentionEstimate:
+    """The cost of three kernels."""
+    find = partial(_dispatch, problem, masked, where, dispatch)
+    return AttentionEstimate(target.machine, target.threads, _steps(problem, masked, target, where), find)
+
+
+def _ways(three: AttentionEstimate, target: Target, problem: AttentionProblem, masked: bool, dispatch: str) -> Ways:
+    """The ways to compute attention, and which of them runs."""
     alone, reason = fused_on(target, problem, masked)
-    steps, find = _steps(problem, masked, target, where), partial(_dispatch, problem, masked, where, THREE)
-    return Ways(AttentionEstimate(target.machine, target.threads, steps, find), alone, reason, dispatch)
+    return Ways(three, alone, reason, dispatch)
 
 
 def _steps(
