@@ -16,13 +16,13 @@ from isa_models.host.memory import LINE, address, empty
 from isa_models.readings.arrays import Array
 from isa_models.readings.llvm import Carried, Emitter
 
-_LEAST = 1 << 12  # elements that are worth a call
+_LEAST = 1 << 10  # elements that are worth a call
 _SOON = 1 << 22  # bytes that NumPy turns in about the time that compiling takes
 _SIDES = {1: 16, 2: 8, 4: 16, 8: 8}  # rows and columns of a block, by the bytes of an element
 _CHUNK, _NEAR = 32, 1 << 19  # blocks of columns that all rows go along before others, and the most bytes of those
 _FEW = 16  # columns that NumPy takes longer over than over as many copies
 _SIZES = ("rows", "columns", "row", "column", "times", "to_next", "from_next", "chunk")
-_waited: dict[int, int] = {}  # bytes that NumPy turned, by those of an element
+_waited: dict[_Block, int] = {}  # bytes that NumPy turned where compiled code moves such blocks
 
 
 class _Axis(NamedTuple):
@@ -33,9 +33,20 @@ class _Axis(NamedTuple):
     start: int
 
 
+class _Block(NamedTuple):
+    """What compiled code moves at a time: elements of a size, the rows and the columns of them. Where one side is short
+    its elements are all there are, and lie side by side with those of the next: in the copy where columns are few.
+    """
+
+    size: int
+    rows: int
+    columns: int
+
+
 class _Turn(NamedTuple):
     """Calls of compiled code: where each begins in the copy and in the original, and the sizes that all have."""
 
+    block: _Block
     starts: list[tuple[int, int]]
     sizes: ctypes.Array[ctypes.c_int64]
 
@@ -55,8 +66,8 @@ def copied_in_order(array: Array) -> Array:
     copy = empty(array.nbytes, array.dtype, array.shape)
     if array.size < _LEAST or array.flags.c_contiguous or array.dtype.hasobject:
         copy[...] = array
-    elif (turn := _turn(array.shape, array.strides, array.itemsize)) and _worth(array):
-        function, to, start = _function(array.itemsize), address(copy), address(array)
+    elif (turn := _turn(array.shape, array.strides, array.itemsize)) and _worth(turn.block, array.nbytes):
+        function, to, start = _function(turn.block), address(copy), address(array)
         for ahead, behind in turn.starts:
             function(to + ahead, start + behind, turn.sizes)
     elif array.shape[-1] < _FEW:  # else the innermost of NumPy's loops would be as short
@@ -67,10 +78,10 @@ def copied_in_order(array: Array) -> Array:
     return copy
 
 
-def _worth(array: Array) -> bool:
+def _worth(block: _Block, size: int) -> bool:
     """Whether compiled code is there, or has become worth its making."""
-    waited = _waited.get(array.itemsize, 0)
-    _waited[array.itemsize] = min(waited + array.nbytes, _SOON)
+    waited = _waited.get(block, 0)
+    _waited[block] = min(waited + size, _SOON)
     return waited >= _SOON
 
 
@@ -87,7 +98,12 @@ def _turn(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> _Turn 
         return None
     columns, others = axes[-1], sorted((axis for axis in axes[:-1] if axis is not rows), key=lambda axis: axis.length)
     times = others.pop() if others else _Axis(1, 0, 0)
-    if min(rows.length, columns.length) < _SIDES[size] or rows.length * columns.length * times.length < _LEAST:
+    side = _SIDES[size]
+    block = _Block(size, min(rows.length, side), min(columns.length, side))
+    beside = rows.to == columns.length * size if block.columns < side else columns.start == rows.length * size
+    if block.rows * block.columns < side * side and not (beside and side in block[1:]):
+        return None
+    if rows.length * columns.length * times.length < _LEAST:
         return None
     starts = [
         (
@@ -96,9 +112,9 @@ def _turn(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> _Turn 
         )
         for at in product(*(range(axis.length) for axis in others))
     ]
-    near = _CHUNK * _SIDES[size] * rows.length * size <= _NEAR  # each line is brought near once, then, and in order
+    near = _CHUNK * side * rows.length * size <= _NEAR  # each line is brought near once, then, and in order
     sizes = rows.length, columns.length, rows.to, columns.start, *times, _CHUNK if near else columns.length
-    return _Turn(starts, (ctypes.c_int64 * len(_SIZES))(*sizes))
+    return _Turn(block, starts, (ctypes.c_int64 * len(_SIZES))(*sizes))
 
 
 def _merged(axes: Iterator[_Axis]) -> list[_Axis]:
@@ -112,7 +128,7 @@ def _merged(axes: Iterator[_Axis]) -> list[_Axis]:
 
 
 @functools.cache
-def _function(size: int) -> Callable[..., None]:
+def _function(block: _Block) -> Callable[..., None]:
     """Compiled code: to[row * r + size * c] = from[size * r + column * c], `times` times, some blocks of columns at a
     time.
 
@@ -120,7 +136,7 @@ def _function(size: int) -> Callable[..., None]:
     """
     from isa_models.host.machine_code import linked  # brings LLVM
 
-    emit, side = Emitter(), _SIDES[size]
+    emit = Emitter()
     for number, sized in enumerate(_SIZES):
         emit.line(f"%{sized} = load i64, ptr {_at(emit, '%sizes', (str(number), '8'))}")
 
@@ -133,27 +149,27 @@ def _function(size: int) -> Callable[..., None]:
             last = emit.call("i64", "llvm.umin.i64", ("i64", behind), ("i64", blocks))
 
             def each_row(number: str) -> Carried:
-                row = _first(emit, number, side, "%rows")
+                row = _first(emit, number, block.rows, "%rows")
 
                 def each_column(number: str) -> Carried:
-                    column = _first(emit, number, side, "%columns")
-                    block = _at(emit, start, (row, str(size)), (column, "%column"))
-                    _move(emit, size, side, block, _at(emit, to, (row, "%row"), (column, str(size))))
+                    column = _first(emit, number, block.columns, "%columns")
+                    from_here = _at(emit, start, (row, str(block.size)), (column, "%column"))
+                    _move(emit, block, from_here, _at(emit, to, (row, "%row"), (column, str(block.size))))
                     return []
 
                 emit.loop(first, last, each_column)
                 return []
 
-            emit.loop("0", _count(emit, side, "%rows"), each_row)
+            emit.loop("0", _count(emit, block.rows, "%rows"), each_row)
             return []
 
-        blocks = _count(emit, side, "%columns")
+        blocks = _count(emit, block.columns, "%columns")
         rounded = emit.value(f"add i64 {emit.value('sub i64 %chunk, 1')}, {blocks}")
         emit.loop("0", emit.value(f"udiv i64 {rounded}, %chunk"), each_chunk)
         return []
 
     emit.loop("0", "%times", each_time)
-    name = f"turn{8 * size}"
+    name = "turn" + "_".join(map(str, block))
     head = "ptr noalias %to, ptr noalias %from, ptr noalias %sizes"
     body = "\n".join(["entry:", *emit.lines, "  ret void"])
     library = linked(
@@ -184,22 +200,67 @@ def _at(emit: Emitter, base: str, *steps: tuple[str, str]) -> str:
     return base
 
 
-def _move(emit: Emitter, size: int, side: int, start: str, to: str) -> None:
-    """Move a block. Each of log2(side) times each row is riffled with the one half the rows behind it."""
-    kind = f"<{side} x i{8 * size}>"
-    rows = []
-    for number in range(side):
-        rows.append(emit.name())
-        emit.line(f"{rows[-1]} = load {kind}, ptr {_at(emit, start, (str(number), '%column'))}, align 1")
-    riffled = [number // 2 + side * (number % 2) for number in range(2 * side)]
-    for _ in range(side.bit_length() - 1):
-        pairs = zip(rows[: side // 2], rows[side // 2 :], strict=True)
-        halves = riffled[:side], riffled[side:]
-        rows = [emit.value(_shuffle(kind, a, b, lanes)) for a, b in pairs for lanes in halves]
-    for number, row in enumerate(rows):
-        emit.line(f"store {kind} {row}, ptr {_at(emit, to, (str(number), '%row'))}, align 1")
+def _move(emit: Emitter, block: _Block, start: str, to: str) -> None:
+    """Move a block: load its columns and store its rows, or the vectors in which few of either lie side by side."""
+    size, rows, columns = block
+    few, side = sorted((rows, columns))
+    kind, beside = f"<{side} x i{8 * size}>", str(side * size)
+    vectors = []
+    for number in range(few):
+        vectors.append(emit.name())
+        place = _at(emit, start, (str(number), beside if rows < columns else "%column"))
+        emit.line(f"{vectors[-1]} = load {kind}, ptr {place}, align 1")
+    vectors = (_dealt if rows < columns else _riffled)(emit, kind, side, vectors)
+    for number, vector in enumerate(vectors):
+        place = _at(emit, to, (str(number), beside if columns < rows else "%row"))
+        emit.line(f"store {kind} {vector}, ptr {place}, align 1")
 
 
-def _shuffle(kind: str, a: str, b: str, lanes: list[int]) -> str:
-    mask = ", ".join(f"i32 {lane}" for lane in lanes)
-    return f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{mask}>"
+def _riffled(emit: Emitter, kind: str, side: int, vectors: list[str]) -> list[str]:
+    """The first elements of all vectors, then the second ones, and so on: for each prime factor of their number the
+    parts of as many vectors are made one.
+    """
+    if len(vectors) == 1:
+        return vectors
+    factor = _factor(len(vectors))
+    each = len(vectors) // factor
+    parts = [_riffled(emit, kind, side, vectors[part::factor]) for part in range(factor)]
+    lanes = [[(at % factor, at // factor) for at in range(k * side, (k + 1) * side)] for k in range(factor)]
+    return [
+        _gathered(emit, kind, side, [part[number] for part in parts], lanes[k])
+        for number in range(each)
+        for k in range(factor)
+    ]
+
+
+def _dealt(emit: Emitter, kind: str, side: int, vectors: list[str]) -> list[str]:
+    """The way back: vectors of the first of each so many elements, of the second ones, and so on."""
+    if len(vectors) == 1:
+        return vectors
+    factor = _factor(len(vectors))
+    groups = [vectors[first : first + factor] for first in range(0, len(vectors), factor)]
+    found = [""] * len(vectors)
+    for part in range(factor):
+        lanes = [divmod(part + factor * lane, side) for lane in range(side)]
+        own = [_gathered(emit, kind, side, group, lanes) for group in groups]
+        found[part::factor] = _dealt(emit, kind, side, own)
+    return found
+
+
+def _factor(number: int) -> int:
+    """The least prime factor."""
+    return next(factor for factor in range(2, number + 1) if number % factor == 0)
+
+
+def _gathered(emit: Emitter, kind: str, side: int, vectors: list[str], lanes: list[tuple[int, int]]) -> str:
+    """A vector of lanes of others, each told by the number of its vector and its own."""
+    found = vectors[0]
+    for number, vector in enumerate(vectors[1:], 1):
+        kept = [lane if number == 1 else at for at, (_, lane) in enumerate(lanes)]
+        chosen = [
+            f"i32 {side + lane if of == number else kept[at] if of < number else 'poison'}"
+            for at, (of, lane) in enumerate(lanes)
+        ]
+        mask = f"<{side} x i32> <{', '.join(chosen)}>"
+        found = emit.value(f"shufflevector {kind} {found}, {kind} {vector}, {mask}")
+    return found

@@ -52,6 +52,27 @@ def test_blocks_that_reach_back(size: int, rows: int, columns: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
+@pytest.mark.parametrize("channels", [2, 3, 5, 6, 7, 9, 12, 15])
+def test_images_of_few_channels(size: int, channels: int) -> None:
+    """There and back: few columns lie side by side in the copy, few rows in the original."""
+    nchw = elements((2, channels, 5, 7), size)
+    nhwc = transposed_copy.in_order(np.moveaxis(nchw, 1, -1))
+    assert (nhwc == np.moveaxis(nchw, 1, -1)).all()
+    assert (transposed_copy.in_order(np.moveaxis(nhwc, -1, 1)) == nchw).all()
+    side = transposed_copy._SIDES[size]
+    for array, block in ((np.moveaxis(nchw, 1, -1), (side, channels)), (np.moveaxis(nhwc, -1, 1), (channels, side))):
+        turn = transposed_copy._turn(array.shape, array.strides, size)
+        assert turn is not None and turn.block == (size, *(min(side, number) for number in block))
+
+
+def test_few_of_many_channels_are_left_to_numpy() -> None:
+    """Those of a group do not lie side by side."""
+    array = np.moveaxis(elements((1, 8, 8, 24), 4)[..., :3], -1, 1)
+    assert transposed_copy._turn(array.shape, array.strides, 4) is None
+    assert (transposed_copy.in_order(array) == array).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
 @pytest.mark.parametrize("near", [0, 1 << 19])
 def test_columns_of_several_chunks(size: int, near: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last chunk is not whole, and its last block reaches back."""
@@ -81,14 +102,14 @@ def test_few_elements_are_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None
     """Code is compiled once so much was turned that it had been worth it."""
     monkeypatch.setattr(transposed_copy, "_SOON", 1 << 12)
     monkeypatch.setattr(transposed_copy, "_waited", {})
-    compiled: list[int] = []
+    compiled: list[tuple[int, ...]] = []
 
-    def function(size: int) -> Callable[..., None]:
-        compiled.append(size)
+    def function(block: tuple[int, ...]) -> Callable[..., None]:
+        compiled.append(block)
         return lambda *_: None
 
     monkeypatch.setattr(transposed_copy, "_function", function)
     array = elements((32, 32), 2).T
     for _ in range(3):  # 2048 bytes each
         transposed_copy.copied_in_order(array)
-    assert compiled == [2]
+    assert compiled == [(2, 8, 8)]
