@@ -25,8 +25,8 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.apart import apart
+from benchmarks.whose import clock
 from isa_models.errors import SimdnnError
-from isa_models.machines.loader import cpu_machine as machine
 from simdnn.assembly.addresses import references
 from simdnn.assembly.analysis import Analysis, analyze_body, read_body
 from simdnn.assembly.decode import Decoded
@@ -51,7 +51,7 @@ def main() -> None:
     """Draw, measure, print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.blocks", description=__doc__)
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--machine", default="spr", help="whose clock stands beside the measurements (spr)")
+    parser.add_argument("--machine", help="whose clock (the machine that this host behaves like)")
     parser.add_argument("--count", type=int, default=100, help="of blocks of either kind (100)")
     parser.add_argument("--seed", type=int, default=1, help="of the draw (1)")
     parser.add_argument("--skip", type=int, default=0, help="blocks of the draw, of either kind, that were seen before")
@@ -64,7 +64,7 @@ def main() -> None:
     if given.write:
         kept = [{"hex": code, "cycles": round(cycles, 3)} for code, cycles in found.items()]
         given.write.write_text(json.dumps({"blocks": kept}, indent=1) + "\n")
-    target = rows(machine(given.machine))
+    target = rows(clock(given.machine))
     frame = pd.DataFrame([compared(code, cycles, target) for code, cycles in found.items()])
     error = frame["error"].abs()
     print(table(frame.assign(abs=error).groupby(["kind", "stores"])["abs"].describe().reset_index(), {}))

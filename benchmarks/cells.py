@@ -287,12 +287,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cells", description=__doc__)
     parser.add_argument("what", nargs="*", help="measure, agree with two files, or files of cells (the recorded one)")
     parser.add_argument("--column", action="append", choices=list(_BY_NAME), help="of these alone (all)")
-    parser.add_argument("--machine", default="spr", help="whose prediction is asked for (spr)")
+    parser.add_argument("--machine", help="whose prediction is asked for; to be named for files (recorded: spr)")
     parser.add_argument("-o", "--output", type=Path, default=Path("cells.csv"), help="where cells go (cells.csv)")
     parser.add_argument("--set", action="append", choices=list(SETS), help="measure shapes of these sets (all)")
     args = parser.parse_args()
     names, sets = args.column or list(_BY_NAME), args.set or list(SETS)
-    what, *files = args.what or [str(RECORDED / f"cells-{args.machine}.csv")]
+    what, *files = args.what or [str(RECORDED / f"cells-{args.machine or 'spr'}.csv")]
     if what == "measure":
         measure(names, args.output, sets)
     elif what == "child":
@@ -300,7 +300,9 @@ def main() -> None:
     elif what == "agree":
         agreeing([*map(pd.read_csv, files)]).to_csv(args.output, index=False, lineterminator="\n")
     else:
-        _report(pd.concat(map(pd.read_csv, [what, *files])).query("column in @names"), args.machine)
+        if args.what and not args.machine:
+            parser.error(f"{what} was measured on some core: --machine says whose prediction stands beside it")
+        _report(pd.concat(map(pd.read_csv, [what, *files])).query("column in @names"), args.machine or "spr")
 
 
 def _report(recorded: pd.DataFrame, machine: str) -> None:

@@ -23,8 +23,8 @@ import pandas as pd
 
 from benchmarks.apart import apart
 from benchmarks.loops import frame, memory
+from benchmarks.whose import clock
 from isa_models.errors import SimdnnError
-from isa_models.machines.loader import cpu_machine as machine
 from simdnn.assembly.analysis import analyze_body, read_body
 from simdnn.assembly.assembler import machine_code
 from simdnn.assembly.elf import ObjectFile
@@ -113,10 +113,10 @@ def measured(loop: dict[str, Any]) -> float | None:
 def main() -> None:
     """Measure, predict and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.library_loops", description=__doc__)
-    parser.add_argument("--machine", default="gnr", help="whose clock (gnr)")
+    parser.add_argument("--machine", help="whose clock (the machine that this host behaves like)")
     parser.add_argument("--most", type=int, default=200, help="loops of a library (200)")
     given = parser.parse_args()
-    target, lines, refused = rows(machine(given.machine)), [], []
+    target, lines, refused = rows(clock(given.machine)), [], []
     for path in libraries():
         for name, raw in loops_of(path, given.most):
             loop = standing(raw)

@@ -409,17 +409,19 @@ def main() -> None:
     """Measure, or print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.primitives", description=__doc__)
     parser.add_argument("what", nargs="*", help="measure, agree with rounds, or a file (the recorded one)")
-    parser.add_argument("--machine", default="zen4", help="whose prediction is asked for (zen4)")
+    parser.add_argument("--machine", help="whose prediction is asked for; to be named for a file (recorded: zen4)")
     parser.add_argument("-o", "--output", type=Path, help="where rows go")
     args = parser.parse_args()
-    what, *files = args.what or [str(RECORDED / f"primitives-{args.machine}.csv")]
+    what, *files = args.what or [str(RECORDED / f"primitives-{args.machine or 'zen4'}.csv")]
     if what == "child":
         _child()
         return
     if what in ("measure", "agree"):
         rows = measure() if what == "measure" else fastest([pd.read_csv(file) for file in files])
     else:
-        rows = beside(pd.read_csv(what), args.machine)
+        if args.what and not args.machine:
+            parser.error(f"{what} was measured on some core: --machine says whose prediction stands beside it")
+        rows = beside(pd.read_csv(what), args.machine or "zen4")
     if args.output:
         rows.to_csv(args.output, index=False, lineterminator="\n")
     if what not in ("measure", "agree"):

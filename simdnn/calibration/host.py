@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import platform
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,27 +17,24 @@ from isa_models.errors import SimdnnError
 from isa_models.isa import caps, host_caps
 from isa_models.machines.content import content
 from isa_models.machines.cpu_record import Machine
-from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.rows import single
-from isa_models.machines.shipped import host_path, machine_names
+from isa_models.machines.shipped import host_path
 from isa_models.machines.toml_text import inline
 from isa_models.machines.toml_text import name as name_of
 from simdnn import files
 from simdnn.calibration import figures, ports
-from simdnn.calibration.behaviour import Behaviour, behaviour, nine_slots_of
+from simdnn.calibration.behaviour import behaviour
 from simdnn.calibration.clocks import clocks
 from simdnn.calibration.cores import cores
 from simdnn.calibration.figures import AGREE, Bandwidth, Figure
 from simdnn.calibration.forms import forms
+from simdnn.calibration.identity import Identity, identity, throughput_of
 from simdnn.calibration.ports import Ports
 from simdnn.progress import Progress, shows, silent
-from simdnn.timing.cpu import bounds
-from simdnn.timing.cpu.steps import Step, lower
 
 SECONDS = 130.0  # for the instructions, of the three minutes in all
 FITS = 0.06  # a row whose own ports explain the throughput as closely keeps them
-FOREIGN = 0.02  # what an ISA cap that the host lacks counts against a machine, in mean logarithms of ratios
 LEAST_STEP = 0.04  # cycles below which figures don't differ
 
 
@@ -49,7 +46,7 @@ class Calibration:
     date: str
     clocks: Mapping[str, float]  # a figure of `frequency` -> GHz
     isa: tuple[str, ...]  # caps of this host
-    nearest: Machine
+    identity: Identity
     instructions: Mapping[tuple[str, str], Figure]
     bandwidth: Mapping[str, tuple[Bandwidth, Bandwidth]]  # level -> of loads, of stores
     cores: int  # that this process may use, processors of one core counted once
@@ -57,8 +54,12 @@ class Calibration:
     forwarding: Mapping[int, float | None]  # bits -> cycles
     load_to_use: float | None
     ports: Ports
-    behaviour: Behaviour = Behaviour()
     dropped: int = 0  # forms that had no quiet moment, and so no figure
+
+    @property
+    def nearest(self) -> Machine:
+        """The shipped machine that the figures are laid over."""
+        return self.identity.machine
 
     @property
     def ghz(self) -> float:
@@ -93,7 +94,7 @@ def calibrate(*, progress: Progress | None = None) -> Calibration:
     measured = figures.instruction_figures(wanted, SECONDS, progress or silent)
     if not any(figure.stable for figure in measured.values()):
         raise SimdnnError("no undisturbed moment was seen: other work shares this core all the time; try when it rests")
-    seen = behaviour()
+    identified = identity(measured, behaviour())
     isa = tuple(cap for cap in caps() if cap in host_caps())
     wide = "avx512_core" in host_caps()
     bits = 512 if wide else 256
@@ -112,7 +113,7 @@ def calibrate(*, progress: Progress | None = None) -> Calibration:
         datetime.date.today().isoformat(),
         {"base_ghz": figures.clock()} | clocks(),
         isa,
-        nearest(measured, (*isa, *seen.hidden), seen),
+        identified,
         measured,
         speeds,
         len(cpus),
@@ -120,7 +121,6 @@ def calibrate(*, progress: Progress | None = None) -> Calibration:
         rounds,
         figures.load_to_use(),
         ports.measure(wide),
-        seen,
         len(wanted) - len(measured),
     )
 
@@ -133,44 +133,6 @@ def cpu_name() -> str:
         return platform.processor() or "x86-64"
     facts = dict(reversed([[part.strip() for part in line.split(":", 1)] for line in lines if ":" in line]))
     return f"{facts.get('model name', 'x86-64')} (family {facts.get('cpu family')} model {facts.get('model')})"
-
-
-def throughput_of(target: Machine, row: InstructionTiming) -> float:
-    """Cycles between two of a form on a machine, by its table alone."""
-    ops = lower(target, [Step(row.mnemonic, row.form, ("a", "b"), ("c",))])
-    memory = max(bounds.load_pipes(target, ops), bounds.store_commit(ops))
-    return max(bounds.port_load(ops), memory, bounds.dispatch(target, ops))
-
-
-def nearest(measured: Mapping[tuple[str, str], Figure], isa: Collection[str], seen: Behaviour | None = None) -> Machine:
-    """The shipped machine whose figures differ least, by the mean ratio of throughputs and latencies.
-
-    Of those that have all of the host's `isa` that any machine has, if any do; each cap that the host lacks counts
-    against one, and so does a loop of nine slots that takes another time there.
-    """
-
-    def distance(target: Machine) -> float:
-        found = []
-        for key, figure in measured.items():
-            row = target.instructions.get(key)
-            if row is None or not figure.stable:
-                continue
-            found.append(abs(math.log(max(0.1, figure.throughput) / max(0.1, throughput_of(target, row)))))
-            if figure.latency and row.latency:
-                found.append(abs(math.log(max(0.2, figure.latency) / row.latency)))
-        common = len(found) / max(1, len(measured))
-        slots = nine_slots_of(target) if seen and seen.nine_slots else None
-        apart = abs(math.log(seen.nine_slots / slots)) if seen and seen.nine_slots and slots else 0.0
-        return (
-            sum(found) / max(1, len(found))
-            + (1.0 - min(1.0, common))
-            + apart
-            + FOREIGN * len(set(target.isa) - set(isa))
-        )
-
-    cpus = [m for name in machine_names() if isinstance(m := machine(name), Machine)]
-    known = set(isa) & {cap for m in cpus for cap in m.isa}
-    return min([m for m in cpus if known <= set(m.isa)] or cpus, key=distance)
 
 
 # -- the file ------------------------------------------------------------------------------------------------------

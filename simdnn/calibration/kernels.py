@@ -239,7 +239,7 @@ def summary(frame: pd.DataFrame) -> str:
         errors = part["predicted/measured"].to_numpy(float) - 1
         worst = int(np.argmax(np.abs(errors)))
         lines.append(
-            f"{kernel}: {len(part)} shapes, mean error {errors.mean():+.1%}, "
+            f"{kernel}: {counted(len(part), 'shape')}, mean error {errors.mean():+.1%}, "
             f"mean absolute {np.abs(errors).mean():.1%}, worst {errors[worst]:+.1%} ({part['shape'].iloc[worst]})"
         )
     left_out = int((frame["quiet"] < LEAST).sum())

@@ -56,13 +56,14 @@ def _content(found: Calibration, frame: pd.DataFrame, path: Path) -> dict[str, A
         "ghz": round(found.ghz, 3),
         "ghz_by_kind": {name: round(ghz, 3) for name, ghz in found.clocks.items()},
         "nearest": found.nearest.name,
+        "unlike_nearest": list(found.identity.apart),
         "load_to_use_cycles": found.load_to_use,
         "bytes_per_cycle": {level: [of.per_cycle for of in pair] for level, pair in found.bandwidth.items()},
         "gb_s": {level: [of.gb_s for of in pair] for level, pair in found.bandwidth.items()},
         "cores": found.cores,
         "bytes_per_cycle_of_all": {level: of and of.per_cycle for level, of in found.together.items()},
         "forwarding_cycles": {str(bits): cycles for bits, cycles in found.forwarding.items()},
-        "behaviour": found.behaviour._asdict(),
+        "behaviour": found.identity.seen._asdict(),
         "rows": len(frame),
         "dropped": found.dropped,
         "stable": int(frame["stable"].sum()),
@@ -90,8 +91,8 @@ def _tell(found: Calibration, frame: pd.DataFrame, path: Path) -> None:
         print(f"{level}: {said}{all_}")
     use = "not seen undisturbed" if found.load_to_use is None else f"{found.load_to_use:.2f} cycles"
     kinds = ", ".join(f"{figure} {ghz:.2f}" for figure, ghz in found.clocks.items())
-    print(f"load to use {use}; clock by kind of code: {kinds}; nearest machine: {name}")
-    print(f"the core as it behaves, whatever CPUID says: {found.behaviour}")
+    print(f"load to use {use}; clock by kind of code: {kinds}")
+    print(f"by its behaviour, whatever CPUID says: {found.identity}")
     groups = found.ports.groups()
     said = "; ".join(f"{kind} {letters}" for kind, letters in groups.items()) if groups else "none explain them all"
     print(f"ports as pairs of instructions show them: {said}")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isa_models import InvalidArgument
 from simdnn.cli import output
 from simdnn.cli.options import Takes, add_set, check, machine_with
 from simdnn.late import pd
 from simdnn.progress import shown
+
+if TYPE_CHECKING:
+    from isa_models.machines.cpu_record import Machine
 
 SAMPLES = 15  # quiet ones, of each kernel
 
@@ -42,7 +45,9 @@ def add(subparsers: Any) -> None:
         metavar="N",
         help="with --timing: on N threads too, each pinned to a core of its own, and what they gain over one (1)",
     )
-    parser.add_argument("--machine", default="zen4", help="with --timing: whose clock, a name or file (zen4)")
+    parser.add_argument(
+        "--machine", help="with --timing: whose clock, a name or file (the machine that this host behaves like)"
+    )
     add_set(parser)
     parser.add_argument("--only", default="", metavar="TEXT", help="with --timing: rows whose shape and kernel hold it")
     output.add_options(parser, file="with --timing: a picture (.png …) or the table (.csv)")
@@ -55,7 +60,6 @@ def main(args: argparse.Namespace) -> int:
     if args.timing and args.pattern:
         raise InvalidArgument(f"{args.pattern!r} is for instructions; --only {args.pattern} picks rows of --timing")
     if args.timing:
-        args.machine = machine_with(args.machine, args.set)
         return _timing(args)
     from simdnn.calibration.hostcheck import check_host
 
@@ -72,13 +76,12 @@ def main(args: argparse.Namespace) -> int:
 
 def _timing(args: argparse.Namespace) -> int:
     """Measured beside predicted cycles of the compiled kernels."""
-    from isa_models.machines.loader import cpu_machine as machine
     from simdnn.calibration import kernels, scaling
 
     if args.threads < 1:
         raise InvalidArgument(f"--threads {args.threads}: 1 or more, each on a core of its own")
     output.check_path(args.output, (".csv", *output.PICTURE_FORMATS))
-    target = machine(args.machine)
+    target, host = _whose(args)
     if not kernels.wanted(target, args.only):
         raise InvalidArgument(f"--only {args.only!r}: no shape and kernel of {target.name} hold it")
     with shown() as progress:
@@ -89,21 +92,37 @@ def _timing(args: argparse.Namespace) -> int:
             frame = kernels.compare(target, SAMPLES, args.only, progress)
     here = "measured" in frame
     if args.json:
-        output.print_json(output.records(frame))
+        output.print_json(output.records(frame.assign(machine=target.name)))
     else:
+        print(f"cycles: predicted by the clock of {target.name}, measured on this host\n{host}\n")
         print(output.table(frame, _formats(frame)))
         summary = scaling.summary if args.threads > 1 else kernels.summary
         print(f"\n{summary(frame)}" if here else "\nthis host has none of these kernels' instructions")
         if args.threads > 1:
             print(pinned)
     if args.output and args.output.suffix.lower() == ".csv":
-        output.write(args.output, frame, {})
+        output.write(args.output, frame.assign(machine=target.name), {})
     elif args.output and here:
         from simdnn import plot  # matplotlib takes a second to load
 
         drawn = scaling.drawn if args.threads > 1 else kernels.drawn
-        plot.save(drawn(frame, args.machine).axes[0], args.output)
+        plot.save(drawn(frame, target.name).axes[0], args.output)
     return 0
+
+
+def _whose(args: argparse.Namespace) -> tuple[Machine, str]:
+    """The machine whose clock predicts, by default the one that this host behaves like; and what it is to this host."""
+    from isa_models.machines.loader import cpu_machine
+    from simdnn.calibration import sampler
+    from simdnn.calibration.identity import identify
+
+    named = cpu_machine(machine_with(args.machine, args.set)) if args.machine else None
+    if named and not sampler.available():
+        return named, "this host times no loops, so that nothing tells which machine it is"
+    with shown() as progress:
+        host = identify(progress)
+    target = named or cpu_machine(machine_with(host.machine.name, args.set))
+    return target, host.beside(target)
 
 
 def _formats(frame: pd.DataFrame) -> dict[str, Callable[..., str]]:

@@ -18,7 +18,8 @@ from simdnn.calibration import clocks, figures, sampler, timer
 from simdnn.calibration.behaviour import Behaviour, executes, nine_slots_of
 from simdnn.calibration.figures import Bandwidth, Figure, _closest
 from simdnn.calibration.forms import chained, forms, text
-from simdnn.calibration.host import Calibration, nearest, throughput_of, toml_of, write_host
+from simdnn.calibration.host import Calibration, toml_of, write_host
+from simdnn.calibration.identity import Identity, identity, nearest, throughput_of
 from simdnn.calibration.ports import Ports
 from simdnn.cli import main
 from simdnn.progress import silent
@@ -42,7 +43,7 @@ def calibration(**changes: object) -> Calibration:
         "cpu": 'A "CPU" (family 1 model 2)',
         "date": "2026-01-01",
         "clocks": {"base_ghz": 3.5, "avx512_ghz": 3.1},
-        "nearest": machine("zen4"),
+        "identity": Identity(machine("zen4"), Behaviour(), 9, 10, ()),
         "isa": machine("zen4").isa,
         "instructions": figures_of("zen4"),
         "bandwidth": {"L1": (Bandwidth(60, 210), Bandwidth(30, 105)), "DRAM": (Bandwidth(5, 15), Bandwidth(3, 9))},
@@ -116,6 +117,28 @@ def test_a_core_is_told_by_its_behaviour() -> None:
         "a loop of 9 slots takes 1.50 cycles, L1I 64 KiB, last cache 480 MiB, executes what CPUID hides: "
         "avx512_core_amx_fp16"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "caps", "nine_slots", "factor", "apart"),
+    [
+        ("gnr", "gnr", 1.5, 1.0, ""),
+        ("gnr", "gnr", 2.0, 1.0, "takes 2.00 cycles for a loop of 9 slots instead of 1.50"),
+        ("zen4", "zen4", 1.0, 1.3, "agrees in"),
+        ("zen4", "icx", None, 1.0, "lacks avx512_core_bf16"),
+    ],
+)
+def test_what_a_host_is(
+    name: str, caps: str, nine_slots: float | None, factor: float, apart: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that has a machine's figures, ISA caps and loop is that machine; else it says in what it differs."""
+    monkeypatch.setattr("simdnn.calibration.identity.host_caps", lambda: frozenset(machine(caps).isa))
+    found = identity(figures_of(name, factor), Behaviour(nine_slots))
+    assert found.machine.name == name
+    assert bool(found.apart) == bool(apart) and apart in "".join(found.apart)
+    assert str(found).startswith("this host is none of" if found.apart else f"this host behaves like {name}, ")
+    assert "another core, icx" in found.beside(machine("icx"))
+    assert found.beside(machine(found.machine.name)) == str(found)
 
 
 def test_a_host_with_more_than_its_nearest_machine_has_no_gaps(host: Path) -> None:

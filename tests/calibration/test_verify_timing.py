@@ -10,7 +10,9 @@ import pytest
 
 from isa_models.isa import host_caps
 from isa_models.machines.loader import cpu_machine as machine
-from simdnn.calibration import kernels, sampler
+from simdnn.calibration import identity, kernels, sampler
+from simdnn.calibration.behaviour import Behaviour
+from simdnn.calibration.identity import Identity
 from simdnn.cli import main
 
 
@@ -25,15 +27,24 @@ def test_the_report(
     frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(kernels, "compare", lambda *_: frame)
+    monkeypatch.setattr(identity, "identify", lambda _: Identity(machine("spr"), Behaviour(2.0), 9, 10, ()))
     picture = tmp_path / "timing.png"
     assert main(["verify", "--timing", "-o", str(picture)]) == 0
-    assert "f32: 1 shapes, mean error -9.1%" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "predicted by the clock of spr" in said and "this host behaves like spr" in said
+    assert "another core" not in said and "f32: 1 shape, mean error -9.1%" in said
     assert picture.read_bytes()[:4] == b"\x89PNG"
-    assert main(["verify", "--timing", "--json"]) == 0
+    assert main(["verify", "--timing", "--machine", "zen4", "--json"]) == 0
+    assert '"machine": "zen4"' in capsys.readouterr().out
+    assert main(["verify", "--timing", "--machine", "zen4"]) == 0
+    assert "ratios compare it with another core, zen4" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [["--only", "512"], ["--timing", "--only", "no such shape"]])
-def test_arguments_that_say_nothing(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_arguments_that_say_nothing(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(identity, "identify", lambda _: Identity(machine("spr"), Behaviour(), 9, 10, ()))
     assert main(["verify", *arguments]) == 2
     assert "--only" in capsys.readouterr().err
 
@@ -47,7 +58,7 @@ def test_one_row() -> None:
 
 @pytest.mark.parametrize(("name", "has"), [("zen4", set()), ("spr", {"f16", "bf16 amx", "int8 amx"})])
 def test_rows_are_of_kernels_that_the_machine_has(name: str, has: set[str]) -> None:
-    """The default machine has no tiles and no sums of f16; what it cannot run is left out, not an error."""
+    """A Zen 4 has no tiles and no sums of f16; what a machine cannot run is left out, not an error."""
     newer = {variant.name for variant in kernels.NEWER}
     found = {variant.name for _, variant, _ in kernels.wanted(machine(name), "64x64x64")}
     assert found & newer == has and "f32" in found
