@@ -109,7 +109,7 @@ def test_blocks_run(name: str, tmp_path: Path) -> None:
     "command",
     [
         pytest.param(c, marks=[pytest.mark.sweep] * " ".join(c.words[1:]).startswith(SLOW))
-        for c in LISTED
+        for c in {" ".join(c.words): c for c in LISTED}.values()  # each once
         if not documents.reason(c.words) and c.words not in SHOWN  # which runs with its document
     ],
     ids=lambda c: f"{c.document}:{c.line}",

@@ -157,7 +157,7 @@ MODES = ("f32", "fpmath-tf32", "fpmath-bf16", "fpmath-f16", "s8-weights", "s4-we
     "machine", ["zen4", pytest.param("clx", marks=pytest.mark.sweep), pytest.param("spr", marks=pytest.mark.sweep)]
 )
 def test_speed_ups_of_networks(network: str, machine: str) -> None:
-    """The table of README's "Precision", to the last digit shown."""
+    """The table of README's speed-ups, to the last digit shown."""
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition(f"\n| {network} |")[2]
     shown = next(row for row in text.split("\n") if f"| {machine} |" in f"|{row}").split(f"{machine} |")[1]
     layers = study.run_layers(workloads.load(NETWORKS[network]), machine, MODES, values=False)
