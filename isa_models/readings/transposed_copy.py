@@ -34,7 +34,7 @@ class _Axis(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """What compiled code moves at a time: elements of a size, the rows and the columns of them. Where one side is short
+    """A block that compiled code moves: elements of a size, the rows and the columns of them. Where one side is short
     its elements are all there are, and lie side by side with those of the next: in the copy where columns are few.
     """
 
@@ -201,7 +201,7 @@ def _at(emit: Emitter, base: str, *steps: tuple[str, str]) -> str:
 
 
 def _move(emit: Emitter, block: _Block, start: str, to: str) -> None:
-    """Move a block: load its columns and store its rows, or the vectors in which few of either lie side by side."""
+    """Move a block: load its columns and store its rows, or vectors in which few of either lie side by side."""
     size, rows, columns = block
     few, side = sorted((rows, columns))
     kind, beside = f"<{side} x i{8 * size}>", str(side * size)
@@ -234,7 +234,7 @@ def _riffled(emit: Emitter, kind: str, side: int, vectors: list[str]) -> list[st
 
 
 def _dealt(emit: Emitter, kind: str, side: int, vectors: list[str]) -> list[str]:
-    """The way back: vectors of the first of each so many elements, of the second ones, and so on."""
+    """The way back: of as many elements as there are vectors the first ones, then the second ones, and so on."""
     if len(vectors) == 1:
         return vectors
     factor = _factor(len(vectors))
