@@ -104,6 +104,8 @@ def unknown_machine(name: str) -> UnknownName:
     """The error for a name that no machine has."""
     load()
     known = [*_FILES]
+    if name.lower() in ("native", "this", "localhost"):
+        return with_failures(UnknownName(f"unknown machine {name!r}: `simdnn calibrate` measures this host as 'host'"))
     if what := next((what for what, names in _NOT_HERE.items() if re.fullmatch(names, name, re.IGNORECASE)), ""):
         names = ", ".join(sorted(known))
         return with_failures(UnknownName(f"unknown machine {name!r}: there is no {what} here. Known: {names}"))

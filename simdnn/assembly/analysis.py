@@ -421,5 +421,7 @@ def _chosen(found: elf.ObjectFile | Disassembly, what: str, function: str | None
         return marked(between[0])
     if len(found.functions) > 1:
         names = sorted(found.functions, key=lambda name: (name.startswith("_"), name))
-        raise InvalidArgument(f"{what} has {len(names)} functions; name one of {some(names, 12)}")
+        raise InvalidArgument(
+            f"{what} has {len(names)} functions; name one of {some(names, 12)} (--function, function=)"
+        )
     return found.function(next(iter(found.functions))) if found.functions else found.all_code()

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from isa_models import InvalidArgument, SimdnnError, machine
+from isa_models import InvalidArgument, Machine, SimdnnError, machine
+from isa_models.isa import caps
 from simdnn import verbose
 from simdnn.benchdnn import SUBSET, Answer, Case, Unread, answer, read
 from simdnn.benchdnn.answer import cost
@@ -283,7 +284,9 @@ def _finish(given: _Words, rows: list[dict[str, Any]], summary: dict[str, int]) 
     if given.json:
         output.print_json(content)
     else:
-        print(" ".join(f"{name}:{count}" for name, count in summary.items()))
+        met = {row["machine"] for row in rows if row["machine"]}
+        untold = [f"machine:{name}" for name in met if not any("--machine" in row["problem"] for row in rows)]
+        print(" ".join([*(f"{name}:{count}" for name, count in summary.items()), *untold]))
 
 
 def _log(given: _Words) -> int:
@@ -317,10 +320,22 @@ def _log(given: _Words) -> int:
     _finish(given, rows, summary)
     if skipped and not given.json:
         print("skipped: " + ", ".join(f"{count} {kind[:40]}" for kind, count in sorted(skipped.items())))
+    if (ran := _elsewhere(rows)) and not given.json:
+        print(f"logged kernels use {ran}: another CPU than the one that predicts (--machine)")
     if not (rows or skipped or given.json):
         name = "standard input" if str(given.log) == "-" else given.log
         print(f"{name} holds no line of a primitive that ran; ONEDNN_VERBOSE=1 makes oneDNN print them")
     return 1 if counts["UNIMPLEMENTED"] else 0
+
+
+def _elsewhere(rows: Iterable[Mapping[str, Any]]) -> str:
+    """ISA caps of logged kernels that no predicting CPU has, and these CPUs' names; empty where there are none."""
+    met = [machine(name) for name in sorted({row["machine"] for row in rows if row["machine"]})]
+    cpus = [target for target in met if isinstance(target, Machine)]
+    used = {cap for row in rows for cap in caps() if row["logged_as"].endswith(f":{cap}")}
+    lacking = sorted(cap for cap in used if not any(cap in target.isa for target in cpus))
+    names = " and ".join(target.name for target in cpus)
+    return f"{', '.join(lacking)}, which {names} lack{'s' * (len(cpus) == 1)}" if lacking and cpus else ""
 
 
 def _logged(item: Executed | str) -> str:

@@ -86,7 +86,9 @@ def _tell(found: Calibration, frame: pd.DataFrame, path: Path) -> None:
         print(f"without a quiet moment, or time: {dropped}, the nearest machine's in the file, which says so")
     for level, (loads, stores) in found.bandwidth.items():
         together = found.together.get(level)
-        all_ = f"; by {found.cores} cores at once {together.per_cycle:.1f} loaded" if together else ""
+        all_ = (
+            f"; by {found.cores} cores at once {together.per_cycle:.1f} loaded" if together and found.cores > 1 else ""
+        )
         said = f"{loads.per_cycle:.1f} bytes a cycle loaded ({loads.gb_s:.1f} GB/s), {stores.per_cycle:.1f} stored"
         print(f"{level}: {said}{all_}")
     use = "not seen undisturbed" if found.load_to_use is None else f"{found.load_to_use:.2f} cycles"

@@ -28,7 +28,9 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0].split()[0] == "status" and lines[0].split()[-1] == "problem"
     assert [line.split()[0] for line in lines[1:3]] == ["PASSED", "PASSED"]
     assert lines[2].endswith("--matmul --dt=u8:s8:s32 8x16:16x8")
-    assert lines[3] == "tests:2 passed:2 failed:0 unimplemented:0"
+    assert lines[3] == "tests:2 passed:2 failed:0 unimplemented:0 machine:zen4"
+    assert main(["bench", "--matmul", "--mode=F", "--machine=icx", "8x16:16x8"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "tests:1 passed:1 failed:0 unimplemented:0"  # each line tells it
 
 
 def test_machines_side_by_side_have_a_column(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -44,6 +46,9 @@ def test_machines_side_by_side_have_a_column(capsys: pytest.CaptureFixture[str],
     assert main(["bench", "--from-verbose", str(log), *words[:2]]) == 0
     headings, *rows = (line.split() for line in capsys.readouterr().out.splitlines()[:-1])
     assert headings[1] == "machine" and [row[1] for row in rows] == ["zen4", "icx"]
+    assert main(["bench", "--from-verbose", str(log), "--machine", "hsw"]) == 0
+    said = "logged kernels use avx512_core, which hsw lacks: another CPU than the one that predicts (--machine)"
+    assert capsys.readouterr().out.splitlines()[-1] == said
     assert main(["bench", "--matmul", "--mode=F", "8x16:16x8"]) == 0
     assert "machine" not in capsys.readouterr().out.splitlines()[0]
 
@@ -52,7 +57,7 @@ def test_exit_status_and_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--matmul", "--mode=P", "8x16:16x8", "--attr-post-ops=add:f64", "8x16:16x8"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].startswith("UNIMPLEMENTED:post-operation 'add:f64'") and lines[2].endswith("8x16:16x8")
-    assert lines[-1] == "tests:2 passed:1 failed:0 unimplemented:1"
+    assert lines[-1] == "tests:2 passed:1 failed:0 unimplemented:1 machine:zen4"
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_a_line_that_makes_no_sense_is_answered_and_the_rest_goes_on(
     _, first, wrong, last, summary = capsys.readouterr().out.splitlines()
     assert first.startswith("PASSED") and last.startswith("PASSED") and last.endswith("--matmul --dt=bf16 4x8:8x4")
     assert wrong.startswith("UNIMPLEMENTED:shapes:2: ") and reason in wrong and wrong.endswith(line)
-    assert summary == "tests:3 passed:2 failed:0 unimplemented:1"
+    assert summary.removesuffix(" machine:zen4") == "tests:3 passed:2 failed:0 unimplemented:1"
 
 
 def test_an_option_that_could_not_be_read_is_not_guessed(tmp_path: Path) -> None:
