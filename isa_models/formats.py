@@ -118,8 +118,18 @@ _BY_DTYPE: Registry[np.dtype[Any], str] = Registry("element type")
 
 
 def register(*formats: Format) -> None:
-    """Add formats by their names. One whose elements NumPy stores as another's has that one as its `container`."""
+    """Add formats by their names. One whose elements NumPy stores as another's has that one as its `container`.
+
+    Raises `InvalidArgument` where `storage` names no element type.
+    """
     for form in formats:
+        try:
+            form.dtype  # noqa: B018
+        except TypeError:
+            works = "codes of up to 8 bits lie in storage='uint8', container='u8'"
+            raise InvalidArgument(
+                f"{form.name}: storage {form.storage!r} is no type of NumPy or ml_dtypes; {works}"
+            ) from None
         FORMATS[form.name] = form
         if not form.container:
             _BY_DTYPE[form.dtype] = form.name

@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from isa_models.formats import FORMATS
+
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = tuple(
     sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")))
@@ -83,6 +85,12 @@ def commands(block: Block) -> Iterator[Command]:
         yield Command(words, shown or None, block.start + part.end(), block.start + end)
 
 
+def _without_others(names: list[str]) -> None:
+    """Forget the formats that a document registered."""
+    for name in {*FORMATS} - {*names}:
+        del FORMATS[name]
+
+
 class Session:
     """A document's blocks, run one after another in a folder that is the working directory meanwhile."""
 
@@ -93,7 +101,8 @@ class Session:
     def run(self, differ: Callable[[Command, str], None]) -> int:
         """Run all; `differ` hears of a command whose output is not what is shown. The count of what ran."""
         count = 0
-        with contextlib.chdir(self.folder):
+        with contextlib.chdir(self.folder), contextlib.ExitStack() as stack:
+            stack.callback(_without_others, [*FORMATS])
             for block in blocks(self.document):
                 assert block.language in ("python", "console", *_PLAIN), f"{block.place}: {block.language!r}?"
                 if block.file:

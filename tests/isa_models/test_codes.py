@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pytest
 
 from isa_models import SimdnnError
-from isa_models.formats import FORMATS, decode, encode, fmt
+from isa_models.errors import InvalidArgument
+from isa_models.formats import FORMATS, Format, decode, encode, fmt, register
 from isa_models.readings.arrays import ArrayValue
 from isa_models.rounding import MODES, codes_of, round_to
 
@@ -165,3 +166,9 @@ def test_what_is_refused(call: Any, told: str) -> None:
     with pytest.raises(SimdnnError) as error:
         call()
     assert told in str(error.value)
+
+
+def test_a_format_without_a_type_that_stores_it_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match=r"f6_e4m1: storage '' .*storage='uint8', container='u8'"):
+        register(Format("f6_e4m1", 6, True, 4, 1))
+    assert "f6_e4m1" not in FORMATS
