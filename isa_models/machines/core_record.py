@@ -7,7 +7,7 @@ has which, and by what measurement, is in docs/core_model.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import inf
@@ -318,7 +318,6 @@ class Core:
     reorder_buffer: int
     load_queue: int
     store_queue: int
-    vector_registers: Mapping[int, int]  # architectural registers by vector bits
     ports: tuple[str, ...]
     load_ports: tuple[str, ...]
     store_data_ports: tuple[str, ...]

@@ -76,7 +76,6 @@ class Dram:
 
     gb_s_core: float
     gb_s_socket: float
-    latency_ns: float
     exposed: float = 0.0  # as a cache level's
 
 

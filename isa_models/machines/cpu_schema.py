@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import product
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from isa_models.isa import caps
 from isa_models.machines.content import open_table
@@ -35,6 +35,8 @@ from isa_models.machines.rows import Key, names
 from isa_models.machines.timing_rows import InstructionRows, WrittenRow, given
 from isa_models.machines.toml_table import Table
 from isa_models.records.frozen import Frozen
+
+Mechanism = TypeVar("Mechanism")
 
 
 def read_machine(path: Path) -> Machine:
@@ -96,7 +98,6 @@ def _core(table: Table) -> Core:
         reorder_buffer=table.figure_integer("reorder_buffer", 1, 100_000),
         load_queue=table.figure_integer("load_queue", 1, 100_000),
         store_queue=table.figure_integer("store_queue", 1, 100_000),
-        vector_registers=_vector_registers(table),
         ports=ports,
         load_ports=table.figure_strings("load_ports", ports),
         store_data_ports=table.figure_strings("store_data_ports", ports),
@@ -123,15 +124,13 @@ def _core(table: Table) -> Core:
         retire_delay=table.figure_integer("retire_delay", 0, 1000, 0),
         binding=table.figure_among("binding", BINDINGS),
         crowding=_crowding(table) if table.has("crowding") else (),
-        other_unit=_other_unit(table.table("other_unit")) if table.has("other_unit") else OtherUnit(),
-        tile_rests=_tile_rests(table.table("tile_rests")) if table.has("tile_rests") else TileRests(),
-        tile_crossing=_tile_crossing(table.table("tile_crossing")) if table.has("tile_crossing") else TileCrossing(),
-        late_results=_late_results(table.table("late_results")) if table.has("late_results") else LateResults(),
-        bypass=_bypass(table.table("bypass")) if table.has("bypass") else Bypass(),
-        narrow_masks=_narrow_masks(table.table("narrow_masks")) if table.has("narrow_masks") else NarrowMasks(),
-        third_operands=_third_operands(table.table("third_operands"))
-        if table.has("third_operands")
-        else ThirdOperands(),
+        other_unit=_optional(table, "other_unit", _other_unit, OtherUnit()),
+        tile_rests=_optional(table, "tile_rests", _tile_rests, TileRests()),
+        tile_crossing=_optional(table, "tile_crossing", _tile_crossing, TileCrossing()),
+        late_results=_optional(table, "late_results", _late_results, LateResults()),
+        bypass=_optional(table, "bypass", _bypass, Bypass()),
+        narrow_masks=_optional(table, "narrow_masks", _narrow_masks, NarrowMasks()),
+        third_operands=_optional(table, "third_operands", _third_operands, ThirdOperands()),
         destination_awaited=table.figure_strings("destination_awaited", None, ()),
         split_updates=table.figure_strings("split_updates", None, ()),
         destination_ignored=table.figure_strings("destination_ignored", None, ()),
@@ -139,23 +138,23 @@ def _core(table: Table) -> Core:
         lanes_as_loads=table.figure_strings("lanes_as_loads", None, ()),
         loop_buffer=_loop_buffer(table) if table.has("loop_buffer") else (),
     )
+    _check_loads(table, core)
+    return core
+
+
+def _optional(table: Table, name: str, read: Callable[[Table], Mechanism], without: Mechanism) -> Mechanism:
+    """What a core has a table of, or what stands for it in one that has none."""
+    return read(table.table(name)) if table.has(name) else without
+
+
+def _check_loads(table: Table, core: Core) -> None:
+    """Raise an error where loads have no ports, more than there are, or none of vectors."""
     if not core.load_ports:
         raise table.error("load_ports.value", "at least one port", [])
     if (most := max(row.pipes for row in core.loads)) > len(core.load_ports):
         raise table.error("load", f"at most {len(core.load_ports)} pipes a load", most)
     if all(row.general for row in core.loads) or all(row.general for row in core.stores):
         raise table.error("load", "a row, and one of store, that isn't for general registers alone", "general = true")
-    return core
-
-
-def _vector_registers(table: Table) -> Mapping[int, int]:
-    inner = table.table("vector_registers")
-    found: dict[int, int] = {}
-    for key in ("128", "256", "512"):
-        if inner.has(key):
-            found[int(key)] = inner.integer(key, 1, 1024)
-    inner.provenance()
-    return Frozen(found)
 
 
 def _schedulers(table: Table, ports: tuple[str, ...]) -> tuple[Scheduler, ...]:
@@ -344,7 +343,6 @@ def _dram(table: Table) -> Dram:
     dram = Dram(
         table.figure_number("gb_s_core", 0.01, 1e6),
         table.figure_number("gb_s_socket", 0.01, 1e6),
-        table.figure_number("latency_ns", 0.1, 1e6),
         table.figure_number("exposed", 0, 1, 0.0),
     )
     if dram.gb_s_socket < dram.gb_s_core:
