@@ -113,76 +113,48 @@ class Places:
     """Ports, schedulers and pools of a core by number, and what the core model is told of a core."""
 
     def __init__(self, machine: Machine) -> None:
-        core = machine.core
+        core = self.core = machine.core
         number = {port: i for i, port in enumerate(core.ports)}
-        count = len(number)
-        self.core = core
-        self.scheduler_of, self.pool_of, self.banked = [0] * count, [0] * count, [0] * count
-        self.room = [scheduler.queue for scheduler in core.schedulers]
-        self.parity_of = [0] * len(core.schedulers)
-        self.store_port_of = [NO_PORT] * len(core.schedulers)
-        for index, scheduler in enumerate(core.schedulers):
-            for bank, ports in enumerate(scheduler.banks or (scheduler.ports,)):
-                for port in ports:
-                    self.scheduler_of[number[port]], self.pool_of[number[port]] = index, len(self.room)
-                    self.banked[number[port]] = int(scheduler.is_split)
-                self.room.append(scheduler.size)
-                self.parity_of.append(bank)
-                self.store_port_of.append(
-                    next((number[port] for port in ports if port in core.store_data_ports), NO_PORT)
-                )
+        self.scheduler_of, self.pool_of = [0] * len(number), [0] * len(number)
+        pools = self._pools(number)
         split = next((index for index, found in enumerate(core.schedulers) if found.is_split), NOWHERE)
         banks = [[number[port] for port in bank] for bank in core.schedulers[split].banks] if split != NOWHERE else []
-        self.twin_of = [NO_PORT] * count
-        for one, other in zip(*banks, strict=True) if banks else ():
-            self.twin_of[one], self.twin_of[other] = other, one
-        self.in_banks = [port for bank in banks for port in bank]
-        self.compared = [port for port in banks[0] if port not in self.store_port_of] if banks else []
-        self.load_port = [number[port] for port in core.load_ports]
-        self.is_load_port = [int(port in core.load_ports) for port in core.ports]
-        self.is_bypassed = [int(port in core.bypass.ports) for port in core.ports]
-        self.is_result_port = [int(port in core.result_ports) for port in core.ports]
-        lists = {
-            **{
-                name: getattr(self, name)
-                for name in ("scheduler_of", "pool_of", "banked", "parity_of", "store_port_of", "twin_of")
-            },
-            **{name: getattr(self, name) for name in ("load_port", "is_load_port", "is_result_port", "is_bypassed")},
-            **{name: getattr(self, name) for name in ("in_banks", "compared")},
+        lists = pools | _banked(banks, len(number), pools["store_port_of"])
+        lists |= {
+            "load_port": [number[port] for port in core.load_ports],
+            "is_load_port": [int(port in core.load_ports) for port in core.ports],
+            "is_result_port": [int(port in core.result_ports) for port in core.ports],
+            "is_bypassed": [int(port in core.bypass.ports) for port in core.ports],
             "queue_of": [scheduler.queue for scheduler in core.schedulers],
             "size_of": [scheduler.size for scheduler in core.schedulers],
         }
         self.arrays = {name: np.array(values, np.int64) for name, values in lists.items()}
         self.addresses = {name: address(array) for name, array in self.arrays.items()}
-        self.scalars = {
-            "ports": len(core.ports),
-            "schedulers": len(core.schedulers),
-            "dispatch_slots": core.dispatch_slots,
+        self.scalars = _scalars(machine) | {
             "halved": split,
             "first_pool": self.pool_of[banks[0][0]] if banks else 0,
-            "bank_ports": len(self.in_banks),
-            "compared_ports": len(self.compared),
-            "gone_in": NOWHERE,
-            "in_turn": int(core.binding in ("pairs", "order")),
-            "by_lanes": int(core.binding == "order"),
-            "retire_slots": core.retire_slots,
-            "line_bytes": machine.caches[0].line_bytes,
-            "pipes": len(core.load_ports),
-            "units": core.address_units,
-            "of_a_place": core.loads_of_a_place or len(core.load_ports),
-            "replay": core.load_replay,
-            "store_queue": core.store_queue,
-            "rob_room": core.reorder_buffer,
-            "microcode": core.microcode_slots,
-            "ways_are_shared": int(bool(core.third_operands.of)),
-            "bypass": core.bypass.cycles,
-            "bypass_back": core.bypass.back_cycles,
-            "masks_are_few": int(core.mask_registers > 0),
-            "retire_delay": core.retire_delay,
-            "load_room": core.load_queue,
-            "store_room": core.store_queue,
-            "counted_at": -1,
-            "last_tensor": NOWHERE,
+            "bank_ports": len(lists["in_banks"]),
+            "compared_ports": len(lists["compared"]),
+        }
+
+    def _pools(self, number: Mapping[str, int]) -> dict[str, list[int]]:
+        """The schedulers' queues and behind them their pools, a bank each, with the ports that take from either."""
+        schedulers = self.core.schedulers
+        self.room = [scheduler.queue for scheduler in schedulers]
+        banked = [0] * len(number)
+        parity_of, store_port_of = [0] * len(schedulers), [NO_PORT] * len(schedulers)
+        for index, scheduler in enumerate(schedulers):
+            for bank, ports in enumerate(scheduler.banks or (scheduler.ports,)):
+                for port in ports:
+                    self.scheduler_of[number[port]], self.pool_of[number[port]] = index, len(self.room)
+                    banked[number[port]] = int(scheduler.is_split)
+                self.room.append(scheduler.size)
+                parity_of.append(bank)
+                stores = (number[port] for port in ports if port in self.core.store_data_ports)
+                store_port_of.append(next(stores, NO_PORT))
+        return {
+            **{"scheduler_of": self.scheduler_of, "pool_of": self.pool_of, "banked": banked},
+            **{"parity_of": parity_of, "store_port_of": store_port_of},
         }
 
     def wanted(self, uops: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, int], ...]:
@@ -194,6 +166,46 @@ class Places:
             place = index if scheduler.queue else pool
             found[place] = min(len(uops), scheduler.queue or scheduler.size)
         return tuple(found.items())
+
+
+def _banked(banks: Sequence[Sequence[int]], ports: int, store_port_of: Sequence[int]) -> dict[str, list[int]]:
+    """The ports in the two banks of a split scheduler, for each its twin in the other, and those to choose between."""
+    twin_of = [NO_PORT] * ports
+    for one, other in zip(*banks, strict=True) if banks else ():
+        twin_of[one], twin_of[other] = other, one
+    compared = [port for port in banks[0] if port not in store_port_of] if banks else []
+    return {"twin_of": twin_of, "in_banks": [port for bank in banks for port in bank], "compared": compared}
+
+
+def _scalars(machine: Machine) -> dict[str, int]:
+    """A core's figures under the names that the core model has for them, and how its state begins."""
+    core = machine.core
+    return {
+        "ports": len(core.ports),
+        "schedulers": len(core.schedulers),
+        "dispatch_slots": core.dispatch_slots,
+        "gone_in": NOWHERE,
+        "in_turn": int(core.binding in ("pairs", "order")),
+        "by_lanes": int(core.binding == "order"),
+        "retire_slots": core.retire_slots,
+        "line_bytes": machine.caches[0].line_bytes,
+        "pipes": len(core.load_ports),
+        "units": core.address_units,
+        "of_a_place": core.loads_of_a_place or len(core.load_ports),
+        "replay": core.load_replay,
+        "store_queue": core.store_queue,
+        "rob_room": core.reorder_buffer,
+        "microcode": core.microcode_slots,
+        "ways_are_shared": int(bool(core.third_operands.of)),
+        "bypass": core.bypass.cycles,
+        "bypass_back": core.bypass.back_cycles,
+        "masks_are_few": int(core.mask_registers > 0),
+        "retire_delay": core.retire_delay,
+        "load_room": core.load_queue,
+        "store_room": core.store_queue,
+        "counted_at": -1,
+        "last_tensor": NOWHERE,
+    }
 
 
 @functools.lru_cache(maxsize=64)

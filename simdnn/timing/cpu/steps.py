@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 from isa_models.instruction import TILE_ROWS, instruction
-from isa_models.machines.core_record import LoadWidth, StoreWidth, is_among
+from isa_models.machines.core_record import Core, LoadWidth, StoreWidth, is_among
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.records.display import Brief
@@ -201,44 +202,35 @@ def _has_three_sources(step: Step) -> bool:
     return step.load is not None and step.load.indexed and not joined
 
 
+#: what a move or a zero idiom lacks that is gone before it reaches a unit
+_NO_WORK: Mapping[str, Any] = {
+    **{"uops": (), "latency": 0, "interval": 0, "from_other_unit": 0.0, "on_other_unit": 0.0},
+    **{"late_result": 0.0, "yields": 0, "hindered": 0},
+}
+
+
 @lru_cache(maxsize=1 << 16)  # kernels are lowered over and over from the same steps
 def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) -> CoreOp:
     """One step with its row, fused with the `jump` behind it; `wide`, `tiles`: beside 512-bit registers, and tiles."""
     core = machine.core
     kind = _kind(machine, step.mnemonic, step.form, jump, wide, tiles)
-    row, full = kind.row, kind.full
-    constant = step.form.rpartition(",")[2].startswith("i")  # sub rax, 8 is no zero idiom
-    results = [register for register in step.writes if register[0] != FLAG]
-    same = len(set(step.reads)) == 1 and len(results) == 1 and not constant
-    zero = same and step.mnemonic in core.zero_idioms and not row.load_bits
-    ones = same and step.mnemonic in core.ones_idioms and not row.load_bits
+    row, load, store = kind.row, kind.load, kind.store
+    idiom = "" if row.load_bits else _idiom(core, step)
     moves = step.reads[0] if row.eliminated and len(step.reads) == 1 else None
-    nothing = zero or moves is not None
     ignored = step.writes[:1] if kind.ignores_destination else ()
-    awaited = step.writes[:1] if kind.awaits_destination else ()
-    choices, load, store = kind.choices, kind.load, kind.store
-    rows = step.rows or full  # a tile's memory operand is one of 512 bits for each row
-    occupancy = -(-row.occupancy * rows // full)
-    if step.crossing and row.load_bits:
-        occupancy += round(core.tile_crossing.longer(step.crossing, kind.past, step.others))
-    sooner = row.occupancy - occupancy  # a tile with fewer rows is through the unit by so much earlier
-    if row.tile and not (row.load_bits or row.store_bits):
-        occupancy = row.occupancy  # which a product keeps busy with all rows of its second operand
-    split = core.splits_indexed if choices and row.slots == 1 and _has_three_sources(step) else 0
-    updates = row.load_bits and row.store_bits and step.reads and not core.is_split_update(step.mnemonic)
-    forward = load.update_latency if updates and load.update_latency is not None else load.forward_latency
-    return CoreOp(
+    rows = step.rows or kind.full  # a tile's memory operand is one of 512 bits for each row
+    occupancy, latency = _busy(core, kind, step, rows)
+    split = core.splits_indexed if kind.choices and row.slots == 1 and _has_three_sources(step) else 0
+    op = CoreOp(
         row=row,
         steps=2 if jump else 1,
         slots=max(1, row.slots) + bool(split),
-        uops=() if nothing else choices,
+        uops=kind.choices,
         occupancy=store.entries if kind.way == STORED else occupancy,
-        latency=0 if nothing else kind.timed.latency - sooner,
-        accumulator_gain=kind.timed.latency - sooner - kind.timed.accumulator_latency,
-        interval=0 if nothing else row.interval * rows / full,
-        reads=()
-        if zero or ones
-        else tuple([r for r in dict.fromkeys(step.reads + awaited) if r != step.accumulator and r not in ignored]),
+        latency=latency,
+        accumulator_gain=latency - kind.timed.accumulator_latency,
+        interval=row.interval * rows / kind.full,
+        reads=() if idiom else _awaited(kind, step, ignored),
         accumulator=step.accumulator if step.accumulator not in ignored else None,
         writes=step.writes,
         moves=moves,
@@ -248,7 +240,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         crossing_pipes=load.crossing_pipes,
         crossing_latency=load.crossing_latency,
         load_latency=load.latency,
-        forward_latency=max(forward, kind.stored.forward_latency),
+        forward_latency=max(_forwarded(core, kind, step), kind.stored.forward_latency),
         blocked_latency=load.blocked_latency,
         store=(step.store or MemRef("?", None, row.store_bits // 8)) if row.store_bits else None,
         store_addresses=store.addresses if row.store_bits else 0,
@@ -257,17 +249,52 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         commit_cycles=store.commit_cycles * (rows + step.crossing),
         other_line_cycles=store.other_line_cycles * rows,
         crossing_cycles=store.crossing_cycles,
-        from_other_unit=kind.from_other_unit if not nothing else 0.0,
-        on_other_unit=kind.on_other_unit if not nothing else 0.0,
-        late_result=kind.late_result if not nothing else 0.0,
+        from_other_unit=kind.from_other_unit,
+        on_other_unit=kind.on_other_unit,
+        late_result=kind.late_result,
         flags=sum(register[0] == FLAG for register in step.reads) if core.late_flags else 0,
         late_flags=kind.late_flags,
-        yields=kind.yields if not nothing else 0,
-        hindered=kind.hindered if not nothing else 0,
+        yields=kind.yields,
+        hindered=kind.hindered,
         bypass_wide=wide and core.narrow_as_512,
         masks=int(row.mask),
         split=split,
     )
+    return replace(op, **_NO_WORK) if idiom == "zero" or moves is not None else op
+
+
+def _idiom(core: Core, step: Step) -> str:
+    """Whether a step makes its result "zero" or "ones" whatever its operand holds; "" where it does neither."""
+    constant = step.form.rpartition(",")[2].startswith("i")  # sub rax, 8 is no zero idiom
+    results = [register for register in step.writes if register[0] != FLAG]
+    if len(set(step.reads)) != 1 or len(results) != 1 or constant:
+        return ""
+    return "zero" if step.mnemonic in core.zero_idioms else "ones" if step.mnemonic in core.ones_idioms else ""
+
+
+def _busy(core: Core, kind: _Kind, step: Step, rows: int) -> tuple[int, float]:
+    """Cycles for which a step keeps its ports, and its latency, with so many rows of a tile."""
+    row = kind.row
+    occupancy = -(-row.occupancy * rows // kind.full)
+    if step.crossing and row.load_bits:
+        occupancy += round(core.tile_crossing.longer(step.crossing, kind.past, step.others))
+    sooner = row.occupancy - occupancy  # a tile with fewer rows is through the unit by so much earlier
+    if row.tile and not (row.load_bits or row.store_bits):
+        occupancy = row.occupancy  # which a product keeps busy with all rows of its second operand
+    return occupancy, kind.timed.latency - sooner
+
+
+def _awaited(kind: _Kind, step: Step, ignored: tuple[str, ...]) -> tuple[str, ...]:
+    """The registers that a step waits for, each once, but for its accumulator."""
+    every = step.reads + (step.writes[:1] if kind.awaits_destination else ())
+    return tuple([r for r in dict.fromkeys(every) if r != step.accumulator and r not in ignored])
+
+
+def _forwarded(core: Core, kind: _Kind, step: Step) -> float:
+    """The latency of a load from a store before it, which is another where a step updates a place in one."""
+    row, load = kind.row, kind.load
+    updates = row.load_bits and row.store_bits and step.reads and not core.is_split_update(step.mnemonic)
+    return load.update_latency if updates and load.update_latency is not None else load.forward_latency
 
 
 @dataclass(frozen=True, slots=True, eq=False)
