@@ -143,15 +143,15 @@ def _in_turn(product: Product, blocks: PanelBlocks) -> PanelBlocks:
     columns a tile's rows are on a page of memory each, and fall on few sets of the caches. A panel meets all rows where
     the first cache keeps it for the many products of several taps, where one of each group is too much, in a library.
     """
-    layout, conv, reading = blocks.layout, product.conv, product.reading
+    layout, conv, steps = blocks.layout, product.conv, product.source_steps
     groups, panel = conv.groups, product.panel_bytes(layout.width)
     all_panels = groups * layout.full * panel
     kept = not product.flat and panel <= _FIRST_LEVEL and all_panels > _TOGETHER
     library = product.options.line_by_line or product.options.blocks
     if library or kept or groups * panel > _SECOND_LEVEL:
         return blocks
-    source = product.rows * reading.column if product.flat else conv.mb * reading.image
-    beside = source * fmt(reading.source.read).bits // 8 <= _SECOND_LEVEL  # it stays there from panel to panel
+    source = product.rows * steps.column if product.flat else conv.mb * steps.image
+    beside = source * fmt(steps.source.read).bits // 8 <= _SECOND_LEVEL  # it stays there from panel to panel
     near = _SECOND_LEVEL // 4 if beside and all_panels > _SECOND_LEVEL else _SECOND_LEVEL
     return replace(blocks, near=near, streamed=all_panels > _FIRST_LEVEL)
 
@@ -160,8 +160,8 @@ def lines_of(product: Product) -> int:
     """Lines of outputs in a block. Four of h rows by one tile of columns load 4 h + 16 rows for four products, two
     by two 2 h + 32, and weights twice as often. A library has two.
     """
-    reading, one_by_one = product.reading, product.conv.strides == (1, 1)
-    tiles = 2 if one_by_one and reading.kd * reading.kh * reading.kw > 1 else 1  # whose taps share lines of the source
+    steps, one_by_one = product.source_steps, product.conv.strides == (1, 1)
+    tiles = 2 if one_by_one and steps.kd * steps.kh * steps.kw > 1 else 1  # whose taps share lines of the source
     apart = product.flat or product.options.line_by_line or product.rows > tiles * TILE_ROWS
     four = 2 * product.rows <= TILE_ROWS and not product.problem.tiles
     return 1 if apart else min(4 if four else 2, product.conv.oh)
@@ -228,7 +228,7 @@ class AmxTiles:
     @property
     def distance(self) -> int:
         """Elements of the source from a row of a tile to the next."""
-        return self.product.reading.column
+        return self.product.source_steps.column
 
     # -- tile registers: accumulators, tiles of rows, tiles of columns in turn ----------------------------------------
     def accumulator(self, i: int, j: int, dtype: str) -> Register:
@@ -271,7 +271,9 @@ class AmxTiles:
         if len(numbers) < self.rows:
             return replace(self, count=len(self.used) - 1).tile(panel, sources, position, numbers)
         in_line = len(self.heights) // self.blocks.lines
-        of_tiles = Steps(sources.first, sources.step * TILE_ROWS, len(self.used), in_line, self.product.reading.line)
+        of_tiles = Steps(
+            sources.first, sources.step * TILE_ROWS, len(self.used), in_line, self.product.source_steps.line
+        )
         parts, pieces = list[TilePart](), turns(self.sums.sums(panel.step))
         for p, (repeat, begin, count) in enumerate(pieces):
             over = repeat.over
@@ -365,7 +367,7 @@ class AmxTiles:
         """64 bytes of channels: `rows` and `weights` are where the first ones lie."""
         dot = self.dot
         choices = (("accumulation", self.accumulation),) if dot.acc == "f32" else ()
-        tensor, loads = self.product.reading.tensor, list[Op]()
+        tensor, loads = self.product.source_steps.tensor, list[Op]()
         for i, row in enumerate(rows + k * (_STEPS * dot.depth)):
             load = _load(self.load("src"), self.of_rows(i, "u32"), tensor, self.heights[i], self.distance)
             loads.append(load.at(row))

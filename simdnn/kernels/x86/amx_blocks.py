@@ -289,7 +289,7 @@ class NestInBlocks:
                 return []
             part = KParts(1, Affine(), self.steps, True)
         ((chain,),) = (repeat.chains for repeat in tiles.sums.sums(panel.step))
-        r = tiles.product.reading
+        r = tiles.product.source_steps
         sources = (row * r.column).steps(r.column * tiles.heights[0], len(tiles.used))
         rows, weights = chain.at(sources, panel.base)
         numbers = row.steps(1, tiles.rows)

@@ -30,7 +30,7 @@ from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.gemm import Gemm
 from simdnn.kernels.x86.product import Product
-from simdnn.kernels.x86.source_steps import Reading, reading
+from simdnn.kernels.x86.source_steps import SourceSteps, source_steps
 from simdnn.program.records import Program
 
 _MOST = 256  # rows of a call
@@ -55,8 +55,8 @@ class LinesAtOnce(Product):
         self.conv = replace(c, ih=c.oh // self.together + c.kh - 1, iw=rows + c.kw - 1, padding=(0, 0, 0, 0), src=c.src)
 
     @cached_property
-    def reading(self) -> Reading:
-        found = reading(self.image, self.unit, self.dot, self.options.order, False)
+    def source_steps(self) -> SourceSteps:
+        found = source_steps(self.image, self.unit, self.dot, self.options.order, False)
         return replace(found, line=found.line * self.together)
 
 
@@ -104,8 +104,9 @@ def pointwise(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulatio
     gemm = tiled(product, accumulation, tiles)
     if not blocks:
         return gemm
-    size = fmt(product.reading.source.read).bits // 8
-    return replace(gemm, blocks=replace(gemm.blocks, second_level=blocks.block_rows * product.reading.column * size))
+    size = fmt(product.source_steps.source.read).bits // 8
+    second_level = blocks.block_rows * product.source_steps.column * size
+    return replace(gemm, blocks=replace(gemm.blocks, second_level=second_level))
 
 
 def in_place(p: ConvProblem, dot: Dot) -> bool:

@@ -78,7 +78,7 @@ class Compensation:
         if not self.row_sums:
             return []
         p = self.product
-        r, unit = p.reading, p.unit
+        r, unit = p.source_steps, p.unit
         dot = MADDUBS if p.dot.narrow_sums else p.dot  # a row's sum is of 32 bits
         a = unit.reg("a")
         row = Affine.var("m") * r.column

@@ -30,7 +30,7 @@ from simdnn.kernels.x86.product import Product
 from simdnn.kernels.x86.reduction import Chains
 from simdnn.kernels.x86.register_blocks import evenly, in_registers
 from simdnn.kernels.x86.source import Source
-from simdnn.kernels.x86.source_steps import Reading, reading
+from simdnn.kernels.x86.source_steps import SourceSteps, source_steps
 from simdnn.kernels.x86.tile import Panel, Reduction, setup, steps
 from simdnn.kernels.x86.weights import weights_of
 from simdnn.program.records import Affine, Program, Tensor
@@ -138,12 +138,12 @@ class OnImage(Product):
     """The facts of a convolution whose source is read where it is."""
 
     @cached_property
-    def reading(self) -> Reading:
+    def source_steps(self) -> SourceSteps:
         """The source without the padding around it: a tap beside the image has no place in it. Channels that fill no
         whole dot product are not filled up in a copy.
         """
         c = self.conv
-        found = reading(replace(c, padding=(0, 0, 0, 0)), self.unit, self.dot, self.options.order, False)
+        found = source_steps(replace(c, padding=(0, 0, 0, 0)), self.unit, self.dot, self.options.order, False)
         s = found.source
         if s.converted or s.ic == s.icp:
             return found
@@ -165,7 +165,8 @@ class Direct:
         return self.gemm.program_of(self.nests(), self.tensors())
 
     def nests(self) -> Code:
-        p, c, r = self.gemm.product, self.gemm.product.conv, self.gemm.product.reading
+        p = self.gemm.product
+        c, r = p.conv, p.source_steps
         around = [("n", c.mb), ("g", c.groups)]
         code = self.lacking() if self.lacks else []
         if r.weights * c.oc * fmt(p.dot.wei).bits // 8 > 2 * SECOND_LEVEL:  # each panel is read for all lines at once
@@ -210,7 +211,8 @@ class Direct:
 
     def lacking(self) -> Code:
         """Sums of the weights that lie on the image, for each pixel of a line of each kind: made in every run."""
-        p, c, r, unit = self.gemm.product, self.gemm.product.conv, self.gemm.product.reading, self.gemm.product.unit
+        p = self.gemm.product
+        c, r, unit = p.conv, p.source_steps, p.unit
         dot, ones = p.dot, broadcast32(unit.reg("a"), "shift", Affine())
         code: Code = []
         number = 0
@@ -245,7 +247,7 @@ class Direct:
 
     def line(self, panel: Panel, tile: RegisterTile, lines: OutputKind) -> Code:
         """All tiles of a line."""
-        c, r = self.gemm.product.conv, self.gemm.product.reading
+        c, r = self.gemm.product.conv, self.gemm.product.source_steps
         axis, pixels = c.axes
         y = Affine.var("y") + lines.first
         source = Affine.var("n") * r.image + Affine.var("g") * r.group + y * r.line
@@ -279,7 +281,8 @@ class Direct:
         columns: list[tuple[int, int, range]],
     ) -> Code:
         """`count` tiles of `height` pixels from `first` on; `columns`: (first, how many, pixels) of taps alike."""
-        p, c, r, unit = self.gemm.product, self.gemm.product.conv, self.gemm.product.reading, self.gemm.product.unit
+        p = self.gemm.product
+        c, r, unit = p.conv, p.source_steps, p.unit
         axis = c.axes[1]
         given = p.options.tile
         reduction = Reduction(p.dot, r.tensor, p.shifted, (), one_load=bool(given and given.one_load))

@@ -81,7 +81,7 @@ class Fused:
     @cached_property
     def program(self) -> Program:
         p = self.product
-        code = p.reading.stage(p.unit) + self.decompressor.rows.stage()
+        code = p.source_steps.stage(p.unit) + self.decompressor.rows.stage()
         for panels, panel in self.decompressor.panels():
             for first, height, count in self.blocks.rows:
                 body = loop("r", count, self.block(panel, first, height), parallel=True)
@@ -91,7 +91,7 @@ class Fused:
     def tensors(self) -> list[Tensor]:
         p = self.product
         return [
-            *p.reading.tensors(),
+            *p.source_steps.tensors(),
             *self.decompressor.rows.tensors(),
             *self.decompressor.parameter_tensors(),
             *self.plan.tensors(p.unit, self.blocks.layout.channels, 1, p.outputs),
@@ -121,7 +121,7 @@ class Fused:
 
     def pairs(self, panel: Panel, rows: list[Affine], k: Affine, count: int) -> Code:
         """`count` rows of weights from `k` on, one or two, with every row of the source."""
-        unit, dot, source, d = self.product.unit, self.product.dot, self.product.reading, self.decompressor
+        unit, dot, source, d = self.product.unit, self.product.dot, self.product.source_steps, self.decompressor
         steps = range(-(-count // dot.depth))
         code: Code = []
         for i, row in enumerate(rows):

@@ -89,7 +89,7 @@ class Gemm:
     def program_of(self, nests: Code, tensors: Sequence[Tensor]) -> Program:
         """The program of products, behind what is copied beforehand."""
         p = self.product
-        code = self.tiles.setup() + p.reading.stage(p.unit) + self.weights.stage() + self.compensation.stage()
+        code = self.tiles.setup() + p.source_steps.stage(p.unit) + self.weights.stage() + self.compensation.stage()
         text = p.problem if isinstance(self.weights, PanelWeights) else p.conv
         return verify(Program(f"{p.name} {text}", p.unit.isa, tuple(tensors), tuple(code + nests)))
 
@@ -208,7 +208,7 @@ class Gemm:
         p, c, layout = self.product, self.product.conv, self.blocks.layout
         kept, apart = joined(p, self.sums), self.tiles.apart and total(p, self.sums) == "total"
         return [
-            *p.reading.tensors(),
+            *p.source_steps.tensors(),
             *self.weights.tensors(),
             *self.plan.tensors(p.unit, c.groups * layout.channels, c.od * c.oh * c.ow, p.outputs),
             *p.tensors(),
@@ -245,7 +245,7 @@ class Gemm:
         self, first: int | Affine, height: int, count: int, panel: Panel
     ) -> tuple[list[tuple[str, int]], int, int, list[TilePart]]:
         """Tiles of `block`, part by part of their sums: loops around, lines and tiles that share a pass of weights."""
-        p, c, r = self.product, self.product.conv, self.product.reading
+        p, c, r = self.product, self.product.conv, self.product.source_steps
         size = fmt(r.source.read).bits // 8
         block = Affine.var("r") * height
         inner, lines_together = count, 1
@@ -362,7 +362,7 @@ class RegisterTiles:
         how = p.options.starts, given.one_load, given.fetches, apart, apart and not packs
         return tile(
             p.unit,
-            Reduction(p.dot, p.reading.tensor, p.shifted, chains, group, self.first, *how),
+            Reduction(p.dot, p.source_steps.tensor, p.shifted, chains, group, self.first, *how),
             self.plan,
             panel,
             sources,
@@ -432,9 +432,9 @@ def compressed_gemm(name: str, problem: Problem, unit: Unit, dot: Dot, options: 
     `level` bytes meets panels of as many: what the second cache holds beside their codes.
     """
     product = Product(name, problem, unit, dot, options)
-    column = product.reading.ic * fmt(dot.wei).bits // 8
+    column = product.source_steps.ic * fmt(dot.wei).bits // 8
     columns = max(1, 2 * SECOND_LEVEL // (column * unit.lanes)) * unit.lanes  # whose buffer the second cache holds
-    near = product.rows * product.reading.column * fmt(product.reading.source.read).bits // 8 <= level
+    near = product.rows * product.source_steps.column * fmt(product.source_steps.source.read).bits // 8 <= level
     most = min(WIDEST, max(1, level // (column * unit.lanes))) if near else WIDEST
     blocks = in_registers(product, min(product.oc, columns), most)
     weights = (LibraryWeights if options.tile else PanelWeights)(product, blocks)

@@ -23,7 +23,7 @@ from simdnn.kernels.x86.blocking import SECOND_LEVEL
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.dots import REFERENCES, Dot, accumulators
 from simdnn.kernels.x86.rounding import ahead
-from simdnn.kernels.x86.source_steps import Reading, reading
+from simdnn.kernels.x86.source_steps import SourceSteps, source_steps
 from simdnn.program.records import SCALES, Affine, Program, Tensor
 
 #: what a part of a kernel makes of the user's weights and parameters: some of the program's inputs
@@ -80,7 +80,7 @@ class Product:
 
     def panel_bytes(self, width: int) -> int:
         """Bytes of the weights of `width` columns as they are multiplied."""
-        return self.reading.weights * width * fmt(self.dot.wei).bits // 8
+        return self.source_steps.weights * width * fmt(self.dot.wei).bits // 8
 
     @property
     def outputs(self) -> int:
@@ -88,8 +88,8 @@ class Product:
         return self.conv.mb * self.conv.od * self.conv.oh * self.conv.ow * self.conv.oc
 
     @cached_property
-    def reading(self) -> Reading:
-        return reading(self.conv, self.unit, self.dot, self.options.order, bool(self.options.split_k))
+    def source_steps(self) -> SourceSteps:
+        return source_steps(self.conv, self.unit, self.dot, self.options.order, bool(self.options.split_k))
 
     def tensors(self) -> list[Tensor]:
         """Tensors that the dot product reads beside its operands."""
@@ -177,7 +177,7 @@ def panels_of(product: Product, vectors: int) -> pack.Layout:
     lanes = product.unit.lanes
     width = vectors * lanes
     tail = -(-(product.oc % width) // lanes) * lanes
-    return pack.Layout(product.conv.groups, product.oc, width, tail, product.dot.depth, product.reading.ic)
+    return pack.Layout(product.conv.groups, product.oc, width, tail, product.dot.depth, product.source_steps.ic)
 
 
 @dataclass(frozen=True)

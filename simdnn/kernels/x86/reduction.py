@@ -9,8 +9,59 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.sums import Part
 from simdnn.kernels.x86.product import Product
+from simdnn.kernels.x86.source_steps import SourceSteps
 from simdnn.kernels.x86.tile import Chain, Repeat, TapLoop
 from simdnn.program.records import Tensor
+
+
+class _Walk:
+    """Chains through the taps of a window and the steps of their channels, as source and weights have them."""
+
+    def __init__(self, source: SourceSteps, depth: int, step: int, cut: int) -> None:
+        """`depth`: elements that a step takes; `step`: from one to the next in the weights; `cut`: those of a sum."""
+        self.source, self.depth, self.step = source, depth, step
+        self.steps = source.ic // depth
+        self.cut = min(cut // depth or self.steps, self.steps)
+        self.tap = self.steps * step
+        self.row = 0, source.kw
+        self.rows = TapLoop("u", source.kh, source.down, source.kw * self.tap)
+        self.planes = TapLoop("z", source.kd, source.behind, source.kh * source.kw * self.tap)
+
+    def chain(self, columns: tuple[int, int], *outside: TapLoop, first: int = 0, most: int = 0) -> Chain:
+        """Over a run of columns, and up to `most` steps of channels (0: as many as are cut) from `first`."""
+        across = self.source.across
+        taps = (*outside, TapLoop("w", columns[1], across, self.tap))
+        at = columns[0] * across + first * self.depth, columns[0] * self.tap + first * self.step
+        return Chain(taps, min(most or self.cut, self.steps - first), *at)
+
+    def part(self, part: Part, first: int) -> Repeat:
+        """The chains of a part, row by row or plane by plane where it says so."""
+        rows, planes = self.rows, self.planes
+        if part.plane_by_plane and part.row_by_row:
+            some = [(row, self.chain(c, first=first)) for row in range(rows.extent) for c in part.columns]
+            moved = [
+                replace(c, source=c.source + row * rows.source, weights=c.weights + row * rows.weights)
+                for row, c in some
+            ]
+            return Repeat(tuple(moved), replace(planes, var="part"))
+        if part.plane_by_plane:
+            return Repeat(tuple(self.chain(c, rows, first=first) for c in part.columns), replace(planes, var="part"))
+        if part.row_by_row:
+            return Repeat(tuple(self.chain(c, planes, first=first) for c in part.columns), replace(rows, var="part"))
+        return Repeat(tuple(self.chain(c, planes, rows, first=first) for c in part.columns))
+
+    def blocks(self, block: int) -> Repeat:
+        """One chain, block of channels by block outside the taps."""
+        some = block // self.depth
+        blocks = TapLoop("block", self.steps // some, block, some * self.step)
+        return Repeat((replace(self.chain(self.row, blocks, self.planes, self.rows), steps=some),))
+
+    def halves(self, last: tuple[int, ...]) -> tuple[Repeat, ...]:
+        """Whole sums of K, and what is left of it in two halves of these steps."""
+        begin = self.steps - sum(last)
+        halves = [self.chain(self.row, first=begin + i * last[0], most=n) for i, n in enumerate(last)]
+        whole = TapLoop("part", begin // self.cut, self.cut * self.depth, self.cut * self.step)
+        return (*((Repeat((self.chain(self.row),), whole),) if begin else ()), Repeat(tuple(halves)))
 
 
 class Chains:
@@ -29,58 +80,26 @@ class Chains:
 
     def sums(self, step: int) -> tuple[Repeat, ...]:
         """The chains of a sum: cut between channels, or as the order of a convolution has it; `step` in weights."""
-        o, r, depth = self.product.options, self.product.reading, self.product.dot.depth
-        order = o.order
-        steps = r.ic // depth
-        tap = steps * step
-        cut = min(o.cut // depth or steps, steps)
-        rows = TapLoop("u", r.kh, r.down, r.kw * tap)
-        planes = TapLoop("z", r.kd, r.behind, r.kh * r.kw * tap)
-
-        def chain(columns: tuple[int, int], *outside: TapLoop, first: int = 0, most: int = cut) -> Chain:
-            """Over a run of columns, and up to `most` steps of channels from `first`."""
-            taps = (*outside, TapLoop("w", columns[1], r.across, tap))
-            at = columns[0] * r.across + first * depth, columns[0] * tap + first * step
-            return Chain(taps, min(most, steps - first), *at)
-
-        def turns(part: Part, first: int) -> Repeat:
-            """The chains of a part, row by row or plane by plane where it says so."""
-            if part.plane_by_plane and part.row_by_row:
-                some = [(row, chain(c, first=first)) for row in range(r.kh) for c in part.columns]
-                moved = [
-                    replace(c, source=c.source + row * rows.source, weights=c.weights + row * rows.weights)
-                    for row, c in some
-                ]
-                return Repeat(tuple(moved), replace(planes, var="part"))
-            if part.plane_by_plane:
-                return Repeat(tuple(chain(c, rows, first=first) for c in part.columns), replace(planes, var="part"))
-            if part.row_by_row:
-                return Repeat(tuple(chain(c, planes, first=first) for c in part.columns), replace(rows, var="part"))
-            return Repeat(tuple(chain(c, planes, rows, first=first) for c in part.columns))
-
-        if order.parts:
-            return tuple(turns(part, first) for first in range(0, steps, cut) for part in order.parts)
-        if order.block and not order.fold:
-            some = order.block // depth
-            blocks = TapLoop("block", steps // some, order.block, some * step)
-            return (Repeat((replace(chain((0, r.kw), blocks, planes, rows), steps=some),)),)
+        p, o = self.product, self.product.options
+        w = _Walk(p.source_steps, p.dot.depth, step, o.cut)
+        if o.order.parts:
+            return tuple(w.part(part, first) for first in range(0, w.steps, w.cut) for part in o.order.parts)
+        if o.order.block and not o.order.fold:
+            return (w.blocks(o.order.block),)
         if o.last:
-            begin = steps - sum(o.last)
-            halves = [chain((0, r.kw), first=begin + i * o.last[0], most=n) for i, n in enumerate(o.last)]
-            whole = TapLoop("part", begin // cut, cut * depth, cut * step)
-            return (*((Repeat((chain((0, r.kw)),), whole),) if begin else ()), Repeat(tuple(halves)))
-        times = -(-steps // cut) - 1
-        last = chain((0, r.kw), planes, rows, first=times * cut)
-        if order.columns_outside:
+            return w.halves(o.last)
+        times = -(-w.steps // w.cut) - 1
+        last = w.chain(w.row, w.planes, w.rows, first=times * w.cut)
+        if o.order.columns_outside:
             last = replace(last, taps=last.taps[::-1])
         if not times:
             return (Repeat((last,)),)
         if self.one_by_one:
-            each = [chain((0, r.kw), planes, rows, first=part * cut) for part in range(times + 1)]
+            each = [w.chain(w.row, w.planes, w.rows, first=part * w.cut) for part in range(times + 1)]
             return tuple(Repeat((replace(one, weights=0),)) for one in each)
-        over = TapLoop("part", times, cut * depth, 0 if self.in_place else cut * step)
+        over = TapLoop("part", times, w.cut * w.depth, 0 if self.in_place else w.cut * step)
         last = replace(last, weights=0) if self.in_place else last
-        return Repeat((chain((0, r.kw), planes, rows),), over), Repeat((last,))
+        return Repeat((w.chain(w.row, w.planes, w.rows),), over), Repeat((last,))
 
     def tensors(self) -> list[Tensor]:
         return []

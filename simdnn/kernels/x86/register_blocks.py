@@ -48,7 +48,7 @@ def in_registers(product: Product, columns: int, most: int = WIDEST) -> PanelBlo
     if given or product.options.packs or product.options.widens:
         return PanelBlocks(blocks, layout, ALL)
     if product.flat:
-        row = product.reading.column * fmt(product.reading.source.read).bits // 8
+        row = product.source_steps.column * fmt(product.source_steps.source.read).bits // 8
         blocks = [part for block in blocks for part in evenly_chunked(*block, row, SECOND_LEVEL)]
     return PanelBlocks(blocks, layout, SECOND_LEVEL)
 
@@ -70,7 +70,7 @@ def over_lines(product: Product, columns: int, waits: Waits) -> PanelBlocks | No
 
 def waits_in(product: Product, caches: Sequence[CacheLevel], columns: int) -> Waits:
     """The waits of a product's steps for caches: none where the first keeps a panel of that many columns."""
-    r = product.reading
+    r = product.source_steps
     if not caches or product.panel_bytes(columns) <= FIRST_LEVEL:
         return NO_WAITS
     row = fmt(r.source.read).bits // 8

@@ -18,7 +18,7 @@ from simdnn.kernels.common.code import Code, loop, nest, op
 from simdnn.kernels.common.problems import ConvProblem, Depth
 from simdnn.kernels.common.sums import Order
 from simdnn.kernels.x86.code import Unit
-from simdnn.kernels.x86.columns import Columns
+from simdnn.kernels.x86.columns import Columns, WindowCopy
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.lines import EdgedSource, TapLines, WindowLines
 from simdnn.kernels.x86.runs import RunLines
@@ -84,7 +84,7 @@ class Copy(Protocol):
 
 
 @dataclass(frozen=True)
-class Reading:
+class SourceSteps:
     """The source as the tiles walk over it; distances are in elements of `tensor`."""
 
     source: Source
@@ -116,75 +116,83 @@ class Reading:
         return self.source.stage(unit) + (self.planes.stage(unit) if self.planes else [])
 
 
-def reading(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool) -> Reading:
+def source_steps(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool) -> SourceSteps:
     """`split`: a matmul as two taps that are parts of K, each padded by itself."""
-    fold = order.fold
     read = c.src if dot.unsigned else dot.src
     rounds = dot.rounds if c.src == "f32" else ""
+    if order.fold in ("", "filled"):
+        return _of_taps(c, unit, dot, order, split, read, rounds)
     ic = c.ic // c.groups
-    if not fold or fold == "filled":
-        blocks, ic = (ic // order.block, order.block) if fold else (1, ic)
-        icp = padded_channels(unit, dot, c.src, ic)
-        icp = -(-icp // order.block) * order.block if order.block and not fold else icp
-        groups = 1 if split else c.groups * blocks
-        s = Source(c.src, read, c.mb, c.ih, c.iw, groups, ic, icp, c.padding, rounds, c.depth)
-        deep = c.depth or Depth(1, 1)
-        across = s.pixel if split else c.dilation[1] * s.pixel
-        icp *= blocks
-        return Reading(
-            s,
-            s.tensor,
-            s.image,
-            c.strides[0] * s.row,
-            c.strides[1] * s.pixel,
-            icp,
-            c.dilation[0] * s.row,
-            across,
-            c.kh,
-            c.kw,
-            icp,
-            plane=deep.stride * s.plane,
-            behind=deep.dilation * s.plane,
-            kd=deep.k,
-        )
-    if fold == "gemm":
-        s = Source(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding, rounds, c.depth)
-        m = Columns.of(s, c, order.block, dot.whole or dot.depth)
-        return Reading(s, "columns", m.image, m.row, m.pixel, m.line, 0, 0, 1, 1, m.line, planes=m, plane=m.plane)
-    if fold == "line":
-        s = EdgedSource(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding)
-        x = WindowLines(s, c, dot.depth)
-        return Reading(s, "lines", x.image, x.row, x.pixel, x.line, 0, 0, 1, 1, x.line, planes=x)
-    if fold == "steps":
-        s = Source(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding, rounds, c.depth)
-        cut = RunLines(s, c, order.together, order.blocks, dot.whole)
-        return Reading(
-            s, "lines", cut.image, cut.row, cut.pixel, cut.line, 0, 0, 1, 1, cut.line, planes=cut, plane=cut.plane
-        )
-    columns = order.together or c.kw
-    k = columns * ic if fold == "row" else c.kw * c.kh * ic
-    step = dot.whole or dot.depth
-    padded = -(-k // step) * step
+    if order.fold == "line":
+        edged = EdgedSource(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding)
+        return _of_windows(edged, "lines", WindowLines(edged, c, dot.depth))
     s = Source(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding, rounds, c.depth)
-    if c.depth or dot.whole and k < step and fmt(read).is_float:  # what lies beside, times zero, may be NaN
-        return _in_lines(s, c, columns if fold == "row" else 0, step)
-    if fold == "row" and c.groups == 1:
-        return _row_in_place(c, unit, read, columns, padded, rounds)
-    if fold == "row":
+    if order.fold == "gemm":
+        return _of_windows(s, "columns", Columns.of(s, c, order.block, dot.whole or dot.depth))
+    if order.fold == "steps":
+        return _of_windows(s, "lines", RunLines(s, c, order.together, order.blocks, dot.whole))
+    return _of_neighbours(s, c, unit, order, dot.whole or dot.depth, bool(dot.whole))
+
+
+def _of_taps(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool, read: str, rounds: str) -> SourceSteps:
+    """Taps as such: a dot product takes channels of one tap."""
+    ic = c.ic // c.groups
+    blocks, ic = (ic // order.block, order.block) if order.fold else (1, ic)
+    icp = padded_channels(unit, dot, c.src, ic)
+    icp = -(-icp // order.block) * order.block if order.block and not order.fold else icp
+    groups = 1 if split else c.groups * blocks
+    s = Source(c.src, read, c.mb, c.ih, c.iw, groups, ic, icp, c.padding, rounds, c.depth)
+    depth = c.depth or Depth(1, 1)
+    return SourceSteps(
+        s,
+        s.tensor,
+        s.image,
+        c.strides[0] * s.row,
+        c.strides[1] * s.pixel,
+        icp * blocks,
+        c.dilation[0] * s.row,
+        s.pixel if split else c.dilation[1] * s.pixel,
+        c.kh,
+        c.kw,
+        icp * blocks,
+        plane=depth.stride * s.plane,
+        behind=depth.dilation * s.plane,
+        kd=depth.k,
+    )
+
+
+def _of_windows(s: Source, tensor: str, w: WindowCopy) -> SourceSteps:
+    """A line for each window and group, in a copy: a dot product takes any of a window's elements."""
+    return SourceSteps(s, tensor, w.image, w.row, w.pixel, w.line, 0, 0, 1, 1, w.line, planes=w, plane=w.plane)
+
+
+def _of_neighbours(s: Source, c: ConvProblem, unit: Unit, order: Order, step: int, whole: bool) -> SourceSteps:
+    """Columns of a kernel row ("row"), or all taps ("window"), side by side: a dot product takes `step` elements of
+    them, `whole` ones where none may be left out.
+    """
+    in_row = order.fold == "row"
+    columns = order.together or c.kw
+    k = s.ic * (columns if in_row else c.kw * c.kh)
+    padded = -(-k // step) * step
+    if c.depth or whole and k < step and fmt(s.read).is_float:  # what lies beside, times zero, may be NaN
+        return _in_lines(s, c, columns if in_row else 0, step)
+    if in_row and c.groups == 1:
+        return _row_in_place(c, unit, s.read, columns, padded, s.rounds)
+    if in_row:
         p = Planes(s, c.ih + c.padding[0] + c.padding[2], 1, 1, padded - k)
         line, down, kh = c.strides[0] * p.row, c.dilation[0] * p.row, c.kh
     else:
         p = Planes(s, c.oh, c.strides[0], c.kh, padded - k)
         line, down, kh = p.row, 0, 1
-    return Reading(s, "planes", p.image, line, c.strides[1] * p.pixel, p.plane, down, 0, kh, 1, padded, planes=p)
+    return SourceSteps(s, "planes", p.image, line, c.strides[1] * p.pixel, p.plane, down, 0, kh, 1, padded, planes=p)
 
 
-def _in_lines(s: Source, c: ConvProblem, columns: int, step: int) -> Reading:
+def _in_lines(s: Source, c: ConvProblem, columns: int, step: int) -> SourceSteps:
     """Lines of `columns` of a kernel row, 0: of all taps of a plane, copied and filled up."""
     lines = TapLines(s, c, columns, step)
     kd, kh, kw = ((c.depth.k if c.depth else 1), c.kh, c.kw // columns) if columns else (1, 1, 1)
     down = kw * lines.part
-    return Reading(
+    return SourceSteps(
         s,
         "lines",
         lines.image,
@@ -203,7 +211,7 @@ def _in_lines(s: Source, c: ConvProblem, columns: int, step: int) -> Reading:
     )
 
 
-def _row_in_place(c: ConvProblem, unit: Unit, read: str, columns: int, padded: int, rounds: str) -> Reading:
+def _row_in_place(c: ConvProblem, unit: Unit, read: str, columns: int, padded: int, rounds: str) -> SourceSteps:
     """Rows wide enough that the last dot product stays inside; without masks, edges at whole moves of four elements."""
     top, left, bottom, right = c.padding
     step = 1 if unit.masks else 4
@@ -213,7 +221,7 @@ def _row_in_place(c: ConvProblem, unit: Unit, read: str, columns: int, padded: i
     wide = edge + needed
     behind = -(-wide // step) * step - edge - c.iw
     s = Source(c.src, read, c.mb, c.ih, c.iw, 1, c.ic, c.ic, (top, edge, bottom, behind), rounds)
-    return Reading(
+    return SourceSteps(
         s,
         s.tensor,
         s.image,

@@ -22,7 +22,9 @@ from simdnn.program.records import WEIGHTS, Affine, Tensor
 
 #: the tensors that may hold the user's weights
 _GIVEN = ("wei", "wei_tail", "plain")
+#: the buffer in which a panel of a tensor is f32, and the tensor of each buffer
 _WIDENED = {"wei": "widened", "wei_tail": "widened_tail"}
+_STORED = {buffer: tensor for tensor, buffer in _WIDENED.items()}
 _AT_ONCE = 4  # rows of a panel that become f32 in a step
 _GROUP = Affine.var("g")
 
@@ -96,7 +98,7 @@ class PackedWeights:
     @property
     def column(self) -> int:
         """Weights of one output channel, padded."""
-        return self.product.reading.weights
+        return self.product.source_steps.weights
 
     def tensors(self) -> list[Tensor]:
         p, c, found = self.product, self.product.conv, []
@@ -137,7 +139,7 @@ class PackedWeights:
     def panels_of(self, weights: Array) -> dict[str, Array]:
         """The tensors in the kernel's own layout."""
         p = self.product
-        folded = fold_weights(p.multiplied(weights), p.options.order, p.reading.planes, p.dot.whole or p.dot.depth)
+        folded = fold_weights(p.multiplied(weights), p.options.order, p.source_steps.planes, p.dot.whole or p.dot.depth)
         whole, tail = pack.pack(folded, self.layout)
         return {"wei": whole, "wei_tail": tail}
 
@@ -198,7 +200,7 @@ class PanelWidened(PanelPacked):
     def expand(self, panel: Panel, row: Affine, count: int, height: int) -> Code:
         """`count` rows of the panel from `row` on into its buffer, a few of them in a step."""
         unit, width = self.product.unit, panel.vectors * self.product.unit.lanes
-        tensor = next(name for name, buffer in _WIDENED.items() if buffer == panel.tensor)
+        tensor = _STORED[panel.tensor]
         first = Affine.var("panel") * (self.column * width) if tensor == "wei" else Affine()
         code: Code = []
         for times, begin, some in pieces("k", count, _AT_ONCE):

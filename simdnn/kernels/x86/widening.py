@@ -77,7 +77,7 @@ def _ahead(found: Gemm, machine: Machine, together: int) -> Turns:
 def _loading(found: Gemm, machine: Machine) -> Turns:
     """The turns of tiles that widen weights as they load them."""
     p, blocks, turns = found.product, found.blocks, Turns()
-    row = p.reading.column * fmt(p.reading.source.read).bits // 8
+    row = p.source_steps.column * fmt(p.source_steps.source.read).bits // 8
     for panels, vectors, waits in _panels(found, machine):
         for _, height, count in blocks.rows:
             tile, together = Blocking(height, vectors), chunk(count, height * row, blocks.second_level)
