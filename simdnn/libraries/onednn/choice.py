@@ -118,20 +118,8 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
     if isinstance(problem, ConvProblem) and problem.depth and not _has_own_choice(problem):
         refuse_missing(problem)
         return _deep(problem, caps, isa, _tiled(problem, caps, fpmath))
-    if isinstance(problem, MatmulProblem) and (problem.narrow or narrow.by_f8(problem)):
-        return narrow.choice(problem, caps)
-    if isinstance(problem, ConvProblem) and narrow.is_narrow(problem.src):
-        return narrow.convolution(problem, caps)
-    if mixed.of_two_floats(problem):
-        refuse_float_attributes(problem, caps)
-        if isinstance(problem, ConvProblem):
-            return mixed.convolution(problem, caps)
-        return mixed.choice(problem, caps)
-    if isinstance(problem, ConvProblem) and fmt(problem.src).is_float and fmt(problem.wei).bits <= 8:
-        raise Unimplemented(
-            f"oneDNN refuses convolutions of {problem.src} with {problem.wei} weights under every math "
-            "mode: dispatch='fastest' takes them"
-        )
+    if pick := _of_rare_types(problem, caps):
+        return pick
     tiled = _tiled(problem, caps, fpmath)
     if isinstance(problem, MatmulProblem) and problem.decompression:
         return tiled or _decompression(problem.decompression, caps, problem.src)
@@ -140,16 +128,42 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
     refuse_missing(problem)
     if fmt(problem.src).is_float:
         refuse_float_attributes(problem, caps)
-    apart = isinstance(problem, MatmulProblem) and problem.epilogue.dst in ("s8", "u8", "f16")
-    brgemm = problem.src != "bf16" or "avx512_core_bf16" in caps
-    by_rows = isinstance(problem, MatmulProblem) and left_to_reference(problem, brgemm)
-    if (apart or by_rows) and problem.src == "bf16" and "avx512_core" in caps:
-        return "gemm:avx512_core_bf16_ref", "ref:any"
-    if isinstance(problem, MatmulProblem) and problem.src == "f16" and (by_rows or problem.left_to == "gemm"):
-        _refuse_halves(problem, caps, isa)
-        return "gemm:avx512_core_f16_ref", "ref:any"
-    if tiled:
-        return tiled
+    if isinstance(problem, MatmulProblem) and (row := _by_reference(problem, caps, isa)):
+        return row, "ref:any"
+    return tiled or _on_vectors(problem, caps, isa)
+
+
+def _of_rare_types(problem: Problem, caps: frozenset[str]) -> tuple[str, str] | None:
+    """The kernel of types that decide alone: narrow ones, and two floating-point types in one product."""
+    if isinstance(problem, MatmulProblem) and (problem.narrow or narrow.by_f8(problem)):
+        return narrow.choice(problem, caps)
+    if isinstance(problem, ConvProblem) and narrow.is_narrow(problem.src):
+        return narrow.convolution(problem, caps)
+    if mixed.of_two_floats(problem):
+        refuse_float_attributes(problem, caps)
+        return mixed.convolution(problem, caps) if isinstance(problem, ConvProblem) else mixed.choice(problem, caps)
+    if isinstance(problem, ConvProblem) and fmt(problem.src).is_float and fmt(problem.wei).bits <= 8:
+        raise Unimplemented(
+            f"oneDNN refuses convolutions of {problem.src} with {problem.wei} weights under every math "
+            "mode: dispatch='fastest' takes them"
+        )
+    return None
+
+
+def _by_reference(p: MatmulProblem, caps: frozenset[str], isa: str) -> str:
+    """The row of a product that the library leaves to its reference, whatever the core has; "" of another."""
+    brgemm = p.src != "bf16" or "avx512_core_bf16" in caps
+    by_rows = left_to_reference(p, brgemm)
+    if (by_rows or p.epilogue.dst in ("s8", "u8", "f16")) and p.src == "bf16" and "avx512_core" in caps:
+        return "gemm:avx512_core_bf16_ref"
+    if p.src == "f16" and (by_rows or p.left_to == "gemm"):
+        _refuse_halves(p, caps, isa)
+        return "gemm:avx512_core_f16_ref"
+    return ""
+
+
+def _on_vectors(problem: Problem, caps: frozenset[str], isa: str) -> tuple[str, str]:
+    """The kernel of a problem that no kernel on tiles takes, or the older GEMM on them."""
     _refuse_halves(problem, caps, isa)
     emulated = problem.src == "bf16" and "avx512_core_bf16" not in caps
     if isinstance(problem, ConvProblem) and _referred(problem, emulated):
