@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,13 @@ def step_behind(producer: str, chain: str, kind: str) -> float:
     return cycles(*(line.format(f"{kind}{8 + i}") for i in range(4) for line in (producer, chain))) / 4
 
 
+def held(chain: str, producers: Sequence[str], steps: Sequence[float | None]) -> None:
+    """A chain's step is as long as was measured behind each of these; None where that is not modelled."""
+    for producer, measured in zip(producers, steps, strict=True):
+        if measured is not None:
+            assert step_behind(producer, chain, "ymm") == pytest.approx(measured, rel=0.025), producer
+
+
 #: what a step of a chain takes whose other operand comes from one of these: by chain, a number for each
 FROM = ("vpaddd {0}, ymm1, ymm2", "vpermd {0}, ymm1, ymm2", "vandps {0}, ymm1, ymm2", "vmulps {0}, ymm1, ymm2")
 STEPS = {
@@ -47,9 +55,7 @@ STEPS = {
 @pytest.mark.parametrize("chain", STEPS)
 def test_where_an_operand_comes_from(chain: str) -> None:
     """Operations behind another kind of unit take a cycle longer, one-cycle ones on ports 0 and 1 alone."""
-    for producer, measured in zip(FROM, STEPS[chain], strict=True):
-        if measured is not None:  # 1.63: shuffles wait for the port's results, which is not modelled
-            assert step_behind(producer, chain, "ymm") == pytest.approx(measured, rel=0.025), producer
+    held(chain, FROM, STEPS[chain])  # None: 1.63, as shuffles wait for the port's results
 
 
 @pytest.mark.parametrize(
@@ -85,8 +91,7 @@ HALVES = {
 @pytest.mark.parametrize("chain", HALVES)
 def test_f16_is_a_kind_of_its_own(chain: str) -> None:
     """All but integer products take a cycle longer behind f16, which takes one longer behind products."""
-    for producer, measured in zip(BESIDE, HALVES[chain], strict=True):
-        assert step_behind(producer, chain, "ymm") == pytest.approx(measured, rel=0.025), producer
+    held(chain, BESIDE, HALVES[chain])
 
 
 @pytest.mark.parametrize(
