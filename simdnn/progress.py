@@ -261,7 +261,7 @@ def each(things: Iterable[T], named: Callable[[T], str], told: Progress | None =
 
 
 def shows(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, whose keyword `progress` may be None or False: within it, it is who to tell."""
+    """A decorator: a caller's `progress` (a function, None or False) reaches `function` as the one to tell."""
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -128,7 +128,9 @@ def _join(a: Array, b: Array) -> Array:
 
 
 def sum_of(a: Array, b: Array, sign: float, grids: tuple[Array, Array] | None = None) -> tuple[Array, Array, Array]:
-    """`grids`: those that the addends lie on, where they are products."""
+    """The shade of a sum or difference, its grid (`grid_of`), and where an addend is nothing; `grids`: those of addends
+    that are products.
+    """
     found = _join(a, b)
     first, second = grids or (grid_of(a[HELD]), grid_of(b[HELD]))
     with np.errstate(all="ignore"):

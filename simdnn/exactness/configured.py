@@ -184,7 +184,7 @@ class Configured:
 
 
 def _uniform(attr: Attr, keywords: Mapping[str, Any]) -> Attr:
-    """The attribute, its parameters those of the first row and column in all of them."""
+    """The attribute with the first row's and column's scales and zero points in all rows and columns."""
     rows, columns = (int(keywords.get(a, keywords.get(b, 1))) for a, b in (("m", "mb"), ("n", "oc")))
 
     def alike(given: Mapping[str, Quant]) -> dict[str, Quant]:
@@ -194,7 +194,7 @@ def _uniform(attr: Attr, keywords: Mapping[str, Any]) -> Attr:
 
 
 def _alike(name: str, quant: Quant, rows: int, columns: int) -> Quant:
-    """A parameter with one column's values (weights) or one row's (source) in all of them."""
+    """A parameter whose first column (of weights) or first row (of a source) stands in all columns or rows."""
     values = quant.values
     if values is None:
         raise InvalidArgument(f"{name}: a parameter without values; numbers are needed, as sums are computed")

@@ -82,7 +82,7 @@ class ReorderPart(NamedTuple):
 
 
 class OperatorForm(NamedTuple):
-    """A library's way to compute such a primitive: its implementation's name, of most without instructions ("jit",
+    """A library's way to compute an operator: its implementation's name, of most without instructions ("jit",
     "ref"); whether its end (post-operations, the destination's scale) is that of loops over elements; and the order of
     sums where an implementation has several, with sizes that it speaks of. `slopes`: what a prelu behind it multiplies,
     what is "less" than 0, has the "sign" set, or is "no greater" than 0. `merged`: the scales of source and weights
@@ -128,7 +128,7 @@ class LineSums(Protocol):
         ...
 
     def logarithm(self, x: Array) -> Array:
-        """The natural logarithm of such a sum."""
+        """The natural logarithm of the sums of a softmax."""
         ...
 
     def of_elements(self, op: str, x: Array, *numbers: float) -> Array:

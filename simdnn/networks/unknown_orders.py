@@ -16,10 +16,10 @@ from simdnn.primitives.run import Target
 
 @dataclass
 class Elsewhere(Kernels):
-    """Kernels that leave such products to the fastest of AVX2, which every machine has."""
+    """A library's kernels; where it is not known how it orders sums, the fastest of AVX2, which every machine has."""
 
     def unclaimed(self, error: Unimplemented) -> None:
-        """Called for each of them, with what the library's model says."""
+        """Called for each product whose order is not known, with what the library's model says."""
 
     def matmul(self, a: Array, b: Array, bias: Array | None = None, **options: Any) -> Array:
         """A product, by the library's kernels or AVX2's fastest."""

@@ -57,5 +57,5 @@ class DecodedFragments(StoredFragments):
 
 
 def in_word(fields: Fields, bits: int) -> int:
-    """Bits of a lane in each lane of a word."""
+    """A lane's bits as a word of 32: of lanes of 16 bits both halves have them."""
     return bits if fields.wide.bits == 32 else bits << 16 | bits

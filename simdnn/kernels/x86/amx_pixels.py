@@ -24,7 +24,7 @@ from simdnn.kernels.x86.gemm import Gemm
 from simdnn.kernels.x86.lines import copied
 from simdnn.kernels.x86.product import Product
 from simdnn.kernels.x86.source import Source
-from simdnn.kernels.x86.source_steps import Reading
+from simdnn.kernels.x86.source_steps import SourceSteps
 from simdnn.kernels.x86.tile import Chain, Panel
 from simdnn.program.records import Affine, Loop, Program, Statement, Steps, Tensor
 
@@ -90,7 +90,7 @@ class PixelLines:
 
 
 class FewChannels(Product):
-    """A product whose rows are windows of such a buffer."""
+    """A convolution of few channels as a product whose rows are windows of a `PixelLines` buffer."""
 
     def __init__(self, name: str, problem: ConvProblem, unit: Unit, dot: Dot, options: Options) -> None:
         super().__init__(name, problem, unit, dot, options)
@@ -115,14 +115,14 @@ class FewChannels(Product):
         return c.kw * (c.kh if self.beside else 1) * self.ic
 
     @cached_property
-    def reading(self) -> Reading:
+    def source_steps(self) -> SourceSteps:
         c, whole = self.image, self.dot.whole
         pixel = self.ic * (c.kh if self.beside else 1)
         s = Source(c.src, self.dot.src, c.mb, c.ih, c.iw, c.groups, self.ic, self.ic)
         lines = PixelLines(s, c, self.together, self.beside, pixel)
         down, kh = (0, 1) if self.beside else (lines.row, c.kh)
         padded = -(-self.taps // whole) * whole
-        return Reading(s, "lines", 0, 0, c.strides[1] * pixel, 0, down, 0, kh, 1, padded, planes=lines)
+        return SourceSteps(s, "lines", 0, 0, c.strides[1] * pixel, 0, down, 0, kh, 1, padded, planes=lines)
 
 
 class ChannelsInPlace(Product):
@@ -134,11 +134,11 @@ class ChannelsInPlace(Product):
         return self.ic
 
     @cached_property
-    def reading(self) -> Reading:
+    def source_steps(self) -> SourceSteps:
         c, whole = self.conv, self.dot.whole
         s = WithRoom(c.src, self.dot.src, c.mb, c.ih, c.iw, c.groups, self.ic, self.ic)
         line, column = c.strides[0] * s.row, c.strides[1] * s.pixel
-        return Reading(s, "src", s.image, line, column, self.ic, 0, 0, 1, 1, -(-self.ic // whole) * whole)
+        return SourceSteps(s, "src", s.image, line, column, self.ic, 0, 0, 1, 1, -(-self.ic // whole) * whole)
 
 
 class WithRoom(Source):
@@ -181,7 +181,7 @@ class ShortBufferedTiles(BufferedTiles, ShortRows):
 
 
 def few_channels(product: FewChannels | ChannelsInPlace, accumulation: str) -> Program:
-    """The program of such a product."""
+    """The program of a convolution of few channels on tiles."""
     short = product.taps <= product.dot.whole
     buffered = isinstance(product, FewChannels)
     kind = (ShortBufferedTiles if short else BufferedTiles) if buffered else ShortRows

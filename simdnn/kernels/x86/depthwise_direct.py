@@ -117,7 +117,7 @@ class Walk:
         return code + self.stored(sums, lines, pixel, channel)
 
     def column(self, sums: list[list[Register]], first: int, begin: Affine, at: Affine, w: int) -> Code:
-        """A tap of all pixels whose own lies on the image; with a source that is shifted of the others, too."""
+        """One tap, of column `w`, of a tile's pixels; beside the image a shifted source counts all the same."""
         p, columns, names = self.problem, self.problem.axes[1], self.names(len(sums[0]))
         code = self.tap(at, len(sums[0]))
         for i, row in enumerate(sums):

@@ -44,7 +44,7 @@ class Unpacked256(Blocks256):
 
     @property
     def biased(self) -> bool:
-        """Whether codes of the source meet them with 128 more."""
+        """Whether 128 is added to codes of the source, so that signed codes of weights meet unsigned ones."""
         return self.signed and not STEPS[self.form.name].table
 
     def unpacked(self, w: Affine, at: Affine) -> Code:

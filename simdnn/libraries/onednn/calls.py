@@ -111,7 +111,7 @@ def between(problem: Problem) -> float:
 
 
 def around_operator(call: OperatorCall, form: OperatorForm, threads: int) -> float:
-    """Cycles of an execution of a primitive beside products beyond its kernel's own; 0 of those not measured."""
+    """Cycles that a call of a primitive (no product) takes beyond its kernel's; 0 for primitives not measured."""
     execution, each = OPERATORS.get(call.primitive, (0.0, 0.0))
     return execution + (each * _kernels(call, form) + TURNED * _turned(call) + loops.cycles(call, form)) / threads
 

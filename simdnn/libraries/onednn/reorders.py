@@ -83,8 +83,9 @@ def form(call: OperatorCall) -> OperatorForm:
 
 
 def part(src: str, dst: str, caps: frozenset[str], by: str, plain: bool = True, lines: bool = False) -> ReorderPart:
-    """A reorder by such an implementation. `lines`: whether it is of three or four dimensions in rows, which a reorder
-    for recurrent layers takes from f32 to bytes.
+    """How a reorder by an implementation (`by`, as `implementation` names it) treats numbers. `plain`: without scales,
+    zero points and sums. `lines`: of three or four dimensions in rows, which from f32 to bytes goes by a reorder made
+    for recurrent layers.
     """
     if by == "loops":
         return ReorderPart(by, "zero" if dst in BYTES else "bounded", dst == "bf16" and "avx512_core" not in caps)

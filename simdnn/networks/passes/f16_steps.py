@@ -134,7 +134,7 @@ class _Flat(Rewriting):
         return False
 
     def around(self, norm: Node) -> list[Node]:
-        """The sums with a bias of attention behind a normalization; none where it is something else."""
+        """The additions of biases in the attention that reads a LayerNormalization; none where none reads it."""
         readers = self.readers_of(first_of(norm))
         kinds = sorted(node.op for node in readers if node.op != "Shape")
         if kinds != ["Add", "MatMul", "MatMul", "MatMul"]:
