@@ -11,7 +11,7 @@ Main = Callable[[argparse.ArgumentParser, argparse.Namespace], int]
 
 
 def add(subparsers: Any, name: str, main: Main, **texts: str) -> None:
-    """Describe a command of its own syntax, whose words `main` finds in `args.words`; `texts`: argparse's usage and so on."""
+    """Describe a command whose words `main` reads by itself, from `args.words`; `texts`: argparse's usage and so on."""
     parser = subparsers.add_parser(
         name,
         add_help=False,

@@ -30,6 +30,14 @@ class WindowCopy(ABC):
     def line(self) -> int:
         """Elements of a line, with what fills it up."""
 
+    @abstractmethod
+    def tensor(self) -> Tensor:
+        """The copy."""
+
+    @abstractmethod
+    def stage(self, unit: Unit) -> Code:
+        """The program's stage that fills it."""
+
     @property
     def taps(self) -> int:
         """Elements of a window."""

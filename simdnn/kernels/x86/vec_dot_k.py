@@ -65,7 +65,7 @@ class Blocks256:
         return [*code, *loop("v", 32, body), *across("vmaxps", "amax", "order")]
 
     def inverse(self, at: Affine) -> Code:
-        """ggml's id, 127 / the greatest magnitude, in all lanes of `i`, 0 where it is infinite; d, 1 / id, is stored."""
+        """ggml's id, 127 / the greatest magnitude, in lanes of `i`, 0 where it is infinite; d, 1 / id, is stored."""
         m, i, d, mask, number = (xmm(name, "f32") for name in ("amax", "i", "ones", "o", "order"))
         code = [self.load_held(number, "n127", np.full(4, 127, np.float32)), op("vdivps", i, number, m)]
         code += [typed("vpand", mask, i, xmm("magnitude"))]
