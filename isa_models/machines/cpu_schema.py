@@ -143,7 +143,7 @@ def _core(table: Table) -> Core:
 
 
 def _optional(table: Table, name: str, read: Callable[[Table], Mechanism], without: Mechanism) -> Mechanism:
-    """What a core has a table of, or what stands for it in one that has none."""
+    """A core's record of a table, or the one that stands for it where the file has none."""
     return read(table.table(name)) if table.has(name) else without
 
 
