@@ -273,7 +273,7 @@ def _idiom(core: Core, step: Step) -> str:
 
 
 def _busy(core: Core, kind: _Kind, step: Step, rows: int) -> tuple[int, float]:
-    """Cycles for which a step keeps its ports, and its latency, with so many rows of a tile."""
+    """The cycles that a step keeps its ports for, and its latency, with a number of rows of a tile."""
     row = kind.row
     occupancy = -(-row.occupancy * rows // kind.full)
     if step.crossing and row.load_bits:
