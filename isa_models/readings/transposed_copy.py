@@ -51,6 +51,24 @@ class _Turn(NamedTuple):
     sizes: ctypes.Array[ctypes.c_int64]
 
 
+class Turning(NamedTuple):
+    """Compiled code that copies arrays with turned axes into C order: its address, and the sizes that it is given."""
+
+    function: int
+    sizes: ctypes.Array[ctypes.c_int64]
+
+
+def turning_of(array: Array, times: int) -> Turning | None:
+    """A call of compiled code that copies arrays like one; `times` of them count as turned. None where there is none,
+    or none yet.
+    """
+    turn = _turn(array.shape, array.strides, array.itemsize)
+    if turn is None or len(turn.starts) > 1 or not _worth(turn.block, times * array.nbytes):
+        return None
+    function: Any = _function(turn.block)
+    return Turning(ctypes.cast(function, ctypes.c_void_p).value or 0, turn.sizes)
+
+
 def in_order(array: Array) -> Array:
     """An array in C order from the beginning of a cache line on, copied unless it is so already.
 
@@ -87,7 +105,7 @@ def _worth(block: _Block, size: int) -> bool:
 
 @functools.lru_cache(1024)
 def _turn(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> _Turn | None:
-    """How blocks move an array into C order; None where neighbours stay neighbours or have none, or blocks are few.
+    """How blocks move an array into C order; None where neighbours stay neighbours or have none.
 
     Rows are along the axis of the original's neighbours, columns along that of the copy's.
     """
@@ -102,8 +120,6 @@ def _turn(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> _Turn 
     block = _Block(size, min(rows.length, side), min(columns.length, side))
     beside = rows.to == columns.length * size if block.columns < side else columns.start == rows.length * size
     if block.rows * block.columns < side * side and not (beside and side in block[1:]):
-        return None
-    if rows.length * columns.length * times.length < _LEAST:
         return None
     starts = [
         (

@@ -16,7 +16,7 @@ from isa_models.host.memory import LINE, address
 from isa_models.readings.arrays import Array
 from simdnn.numerics import compiled
 from simdnn.numerics.buffers import constant_of, input_of
-from simdnn.numerics.covered import maker
+from simdnn.numerics.covered import as_left, maker
 from simdnn.numerics.runner import runner
 from simdnn.program.check import verify
 from simdnn.program.records import Program, Tensor, walk
@@ -56,6 +56,7 @@ class Room(NamedTuple):
     make: Any
     comes_back: bool
     private: bool
+    stays: bool  # whether a run may find what the one before left there
 
 
 class Bound:
@@ -82,7 +83,8 @@ class Bound:
             else:
                 make, dtype = maker(program, tensor), fmt(tensor.dtype).dtype
                 size, back, private = tensor.size * dtype.itemsize, tensor.kind == "output", tensor.kind == "private"
-                self.rooms.append(Room(place, tensor.name, size, dtype, make, back, private))
+                stays = private or as_left(program, tensor)
+                self.rooms.append(Room(place, tensor.name, size, dtype, make, back, private, stays))
             self.addresses.append(place_of)
         self._running: compiled.Compiled | None = None  # the code that `_run` calls
         self._run: Callable[..., int] = max
@@ -105,7 +107,7 @@ class Bound:
                 array = input_of(self.program, tensor, others)
             arrays.append(array)
         outputs: dict[str, Array] = {}
-        for _, name, size, dtype, make, comes_back, _ in self.rooms:
+        for _, name, size, dtype, make, comes_back, *_ in self.rooms:
             try:
                 array = make(size, dtype)
             except MemoryError:

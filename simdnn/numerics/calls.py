@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 from isa_models.host.memory import empty, taker, taker_of_two
 from isa_models.readings.arrays import Array
+from isa_models.readings.transposed_copy import Turning
 from simdnn.numerics import compiled
 from simdnn.numerics.bound import Bound, unbound
-from simdnn.numerics.runner import runner
+from simdnn.numerics.runner import Turns, runner
 from simdnn.program.records import Program
 
 #: (a source or its copy, what the program leaves) by a source and other inputs; None where only a run that is watched
@@ -25,9 +26,17 @@ _OVER = -1  # as an alarm
 _PARTS = 16  # of the instructions that hasty code runs: a call's are counted ahead
 
 
-def call_of(bound: Bound, source: Array, left: Array, *names: str, copies: bool = True) -> Call | Literal[False] | None:
+def call_of(
+    bound: Bound,
+    source: Array,
+    left: Array,
+    *names: str,
+    copies: bool = True,
+    turns: tuple[Turning, Turning] | None = None,
+) -> Call | Literal[False] | None:
     """The call for sources like one in C order, and for inputs with `names` that begin on a line; `left` is an output.
-    It `copies` the source, or else reads the very array, which begins on a line, too.
+    It `copies` the source, or else reads the very array, which begins on a line, too. `turns`: how axes are turned as a
+    source is copied to one like `source`, and those of what the program leaves to one like `left`.
 
     None where the program is not ready yet; False where it has other arrays, or wants memory that is cleared ahead.
     """
@@ -35,17 +44,16 @@ def call_of(bound: Bound, source: Array, left: Array, *names: str, copies: bool 
     given = {one.tensor.name: one.place for one in bound.given}
     if bound.large or len(given) != 1 + len(names) or sum(room.comes_back for room in rooms) != 1:
         return False
-    if any(room.make is not empty and not room.private for room in rooms):
+    if not all(room.stays for room in rooms):
         return False
     first = next(name for name in given if name not in names)
-    run = _runner(
-        bound, [*(given[name] for name in (first, *names)), *(room.place for room in rooms)], copies * source.nbytes
-    )
+    places = [*(given[name] for name in (first, *names)), *(room.place for room in rooms)]
+    run = _runner(bound, places, copies * source.nbytes, turns and Turns(*turns, rooms[0].place))
     if run is None:
         return None
     output = taker(left.nbytes, left.dtype, left.shape)
     both = taker_of_two(source, left)
-    others = [room.size for room in rooms[1:]]
+    others = rooms if turns else rooms[1:]
     free: deque[tuple[Array, ...]] = deque()  # sets of other arrays that no run works on
 
     def call(src: Array, *inputs: Array) -> tuple[Array, Array] | None:
@@ -53,8 +61,8 @@ def call_of(bound: Bound, source: Array, left: Array, *names: str, copies: bool 
         try:
             beside = free.pop()
         except IndexError:
-            beside = tuple(map(empty, others))
-        alarm = run(src, copied, *inputs, outcome, *beside)
+            beside = tuple([empty(r.size) if r.private else r.make(r.size, r.dtype) for r in others])
+        alarm = run(src, copied, *inputs, *beside, outcome) if turns else run(src, copied, *inputs, outcome, *beside)
         free.append(beside)
         return None if alarm else (copied, outcome)
 
@@ -68,7 +76,7 @@ def filling_of(program: Program) -> Filling | Literal[False] | None:
     bound = unbound(program)
     if bound.large or [one.line for one in bound.given] != [1]:
         return False
-    run = _runner(bound, [bound.given[0].place, *(room.place for room in bound.rooms)], 0)
+    run = _runner(bound, [bound.given[0].place, *(room.place for room in bound.rooms)])
     if run is None:
         return None
     makers = [
@@ -87,9 +95,10 @@ def filling_of(program: Program) -> Filling | Literal[False] | None:
     return fill
 
 
-def _runner(bound: Bound, places: list[int], size: int) -> Callable[..., int] | None:
+def _runner(bound: Bound, places: list[int], size: int = 0, turns: Turns | None = None) -> Callable[..., int] | None:
     """A function that copies some bytes of an array to the next and runs a program on that and those behind, which are
-    the tensors at `places`. It answers 0, an alarm, or `_OVER` where a new one is to be made. None as in `call_of`.
+    the tensors at `places`; with `turns` as `runner` does it. It answers 0, an alarm, or `_OVER` where a new one is to
+    be made. None as in `call_of`.
     """
     code, left = bound.code, None
     if code is None:
@@ -97,7 +106,7 @@ def _runner(bound: Bound, places: list[int], size: int) -> Callable[..., int] | 
         if (code := compiled.at_once(bound.program, runs)) is None:
             return None
         left = iter(range(runs)) if code.hasty else None
-    whole = runner(code.stages, bound.addresses, places, size)
+    whole = runner(code.stages, bound.addresses, places, size, turns)
 
     def run(*arrays: Array) -> int:
         return _OVER if left is not None and next(left, None) is None else whole(*arrays)

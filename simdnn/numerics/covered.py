@@ -25,6 +25,7 @@ _MOST = 8  # runs of elements that are left out, up to which only they are clear
 _SHARE = 0.75  # of a tensor's elements that are written at the least: of new memory the system gives zeros
 Left = tuple[slice, ...]  # runs of elements
 _found: dict[tuple[str, str], Left | None] = {}
+_stays: dict[tuple[str, str], bool] = {}
 
 
 def left_out(program: Program, tensor: Tensor) -> Left | None:
@@ -46,6 +47,19 @@ def maker(program: Program, tensor: Tensor) -> Callable[[int, np.dtype[Any]], Ar
     if left is None:
         return zeros
     return partial(_cleared, left) if left else empty
+
+
+def as_left(program: Program, tensor: Tensor) -> bool:
+    """Whether a run may find a tensor as the run before left it: none writes the elements that are cleared ahead. Those
+    of an output are cleared each time, as its memory is the caller's then.
+    """
+    left = left_out(program, tensor)
+    if not left or tensor.kind == "output":
+        return left == ()
+    key = program.signature, tensor.name
+    if key not in _stays:
+        _stays[key] = _Marks(tensor).leave(program, left)
+    return _stays[key]
 
 
 def _cleared(left: Left, size: int, dtype: np.dtype[Any]) -> Array:
@@ -71,11 +85,17 @@ class _Marks:
         if not self._stores(body):
             return None
         marks = np.zeros(self.tensor.size, bool)
-        self._mark(body, {}, marks)
+        self._mark(body, {}, marks, self._is_store)
         if np.count_nonzero(marks) < _SHARE * marks.size:
             return None
         ends = np.flatnonzero(np.diff(marks, prepend=True, append=True))
         return None if len(ends) > 2 * _MOST else tuple(map(slice, ends[::2].tolist(), ends[1::2].tolist()))
+
+    def leave(self, program: Program, left: Left) -> bool:
+        """Whether all stores of a program leave runs of elements as they are."""
+        marks = np.zeros(self.tensor.size, bool)
+        self._mark(program.body, {}, marks, self._writes)
+        return not any(marks[run].any() for run in left)
 
     def _stores(self, body: Sequence[Statement]) -> bool:
         """Whether any instruction writes all lanes of a place in the tensor."""
@@ -109,17 +129,23 @@ class _Marks:
                 written.add(statement.dst)
         return True
 
-    def _mark(self, body: Sequence[Statement], around: Mapping[str, int], marks: Array) -> None:
+    def _mark(
+        self, body: Sequence[Statement], around: Mapping[str, int], marks: Array, counts: Callable[[Op], bool]
+    ) -> None:
         for statement in body:
             if isinstance(statement, Loop):
-                self._mark(statement.body, {**around, statement.var: statement.extent}, marks)
-            elif self._is_store(statement):
+                self._mark(statement.body, {**around, statement.var: statement.extent}, marks, counts)
+            elif counts(statement):
                 assert isinstance(statement.dst, Memory)
                 self._reached(statement.dst, around, marks)[...] = True
 
     def _is_store(self, op: Op) -> bool:
         """Whether an instruction writes all lanes of its place in the tensor."""
-        return isinstance(op.dst, Memory) and op.dst.tensor == self.tensor.name and not op.definition.mask
+        return self._writes(op) and not op.definition.mask
+
+    def _writes(self, op: Op) -> bool:
+        """Whether an instruction may write to the tensor."""
+        return isinstance(op.dst, Memory) and op.dst.tensor == self.tensor.name
 
     def _reached(self, memory: Memory, around: Mapping[str, int], marks: Array) -> Array:
         """The marks of all that a place reaches, in all turns of the loops around."""

@@ -10,27 +10,47 @@ import ctypes
 import functools
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from isa_models.host.machine_code import linked
 from isa_models.readings.arrays import Array
+from isa_models.readings.transposed_copy import Turning
+
+
+class Turns(NamedTuple):
+    """How a source's axes are turned as it is copied, and those of the tensor at `place` into one array more."""
+
+    ahead: Turning
+    behind: Turning
+    place: int
 
 
 def runner(
-    stages: Sequence[tuple[Any, int]], addresses: Sequence[int], places: Sequence[int], size: int = 0
+    stages: Sequence[tuple[Any, int]],
+    addresses: Sequence[int],
+    places: Sequence[int],
+    size: int = 0,
+    turns: Turns | None = None,
 ) -> Callable[..., int]:
     """A function that copies `size` bytes of an array to the next, and runs the stages on that and those behind; it
-    answers 0, or an alarm.
+    answers 0, or an alarm. With `turns` it turns axes as it copies, and those of an output into the last array.
 
     `places` says which tensors those arrays are; `addresses` are those of the other tensors, whose memory stays.
     """
     functions = [part for function, extent in stages for part in (_address_of(function), extent)]
-    plan = _words(len(addresses), len(places), len(stages), size, *addresses, *places, *functions)
-    pack, function = Struct(f"{1 + len(places)}P").pack, _function()
+    turning = (0, 0, 0, 0, 0)
+    if turns:
+        sizes = [ctypes.addressof(turn.sizes) for turn in turns[:2]]
+        turning = (turns.ahead.function, sizes[0], turns.behind.function, sizes[1], turns.place)
+    counts = len(addresses), len(places), len(stages), size
+    plan = _words(*counts, *turning, *addresses, *places, *functions)
+    pack, function = Struct(f"{1 + len(places) + bool(turns)}P").pack, _function()
 
     def run(*arrays: Array) -> int:
         return function(plan, pack(*map(id, arrays)))
 
+    kept: Any = run
+    kept.turns = turns  # whose sizes the plan points to
     return run
 
 
@@ -48,8 +68,10 @@ def _function() -> Callable[[bytes, bytes], int]:
     """Machine code that runs a plan on arrays, told by where their objects lie; nonzero for an alarm.
 
     The plan: how many tensors, arrays but the first, and stages there are; the bytes to copy from the first array to
-    the second; the addresses of tensors that stay; which tensors the arrays are; of each stage its function and its
-    iterations. An array's object has the address of its elements behind its head (`isa_models.host.memory.address`).
+    the second; a function that copies instead, and its sizes, or 0; one that copies a tensor to the last array, its
+    sizes, and which tensor; the addresses of tensors that stay; which tensors the arrays are; of each stage its
+    function and its iterations. An array's object has the address of its elements behind its head
+    (`isa_models.host.memory.address`).
     """
     name = "simdnn_call"
     library = linked(name, _TEXT.format(name=name, head=object.__basicsize__), [name])
@@ -70,11 +92,22 @@ entry:
   %stages = load i64, ptr %to_stages
   %to_size = getelementptr i64, ptr %plan, i64 3
   %size = load i64, ptr %to_size
-  %addresses = getelementptr i64, ptr %plan, i64 4
+  %to_ahead = getelementptr i64, ptr %plan, i64 4
+  %ahead = load ptr, ptr %to_ahead
+  %to_ahead_sizes = getelementptr i64, ptr %plan, i64 5
+  %ahead_sizes = load ptr, ptr %to_ahead_sizes
+  %to_behind = getelementptr i64, ptr %plan, i64 6
+  %behind = load ptr, ptr %to_behind
+  %to_behind_sizes = getelementptr i64, ptr %plan, i64 7
+  %behind_sizes = load ptr, ptr %to_behind_sizes
+  %to_left = getelementptr i64, ptr %plan, i64 8
+  %left = load i64, ptr %to_left
+  %addresses = getelementptr i64, ptr %plan, i64 9
   %places = getelementptr i64, ptr %addresses, i64 %tensors
   %functions = getelementptr i64, ptr %places, i64 %count
   %pointers = alloca ptr, i64 %tensors
   %bytes = mul i64 %tensors, 8
+  %one_more = add i64 %count, 1
   call void @llvm.memcpy.p0.p0.i64(ptr %pointers, ptr %addresses, i64 %bytes, i1 false)
   %first = load ptr, ptr %arrays
   %of_first = getelementptr i8, ptr %first, i64 {head}
@@ -97,11 +130,19 @@ copy:
   %first_place = load i64, ptr %places
   %to_copy = getelementptr ptr, ptr %pointers, i64 %first_place
   %target = load ptr, ptr %to_copy
+  %turned = icmp ne ptr %ahead, null
+  br i1 %turned, label %turn, label %alike
+turn:
+  call void %ahead(ptr %target, ptr %source, ptr %ahead_sizes)
+  br label %copied
+alike:
   call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %source, i64 %size, i1 false)
+  br label %copied
+copied:
   %any = icmp ne i64 %stages, 0
-  br i1 %any, label %stage, label %stop
+  br i1 %any, label %stage, label %through
 stage:
-  %s = phi i64 [ 0, %copy ], [ %behind, %went ]
+  %s = phi i64 [ 0, %copied ], [ %later, %went ]
   %twice = mul i64 %s, 2
   %to_function = getelementptr ptr, ptr %functions, i64 %twice
   %function = load ptr, ptr %to_function
@@ -111,11 +152,23 @@ stage:
   %well = icmp eq i32 %alarm, 0
   br i1 %well, label %went, label %stop
 went:
-  %behind = add i64 %s, 1
-  %again = icmp ult i64 %behind, %stages
-  br i1 %again, label %stage, label %stop
+  %later = add i64 %s, 1
+  %again = icmp ult i64 %later, %stages
+  br i1 %again, label %stage, label %through
+through:
+  %back = icmp ne ptr %behind, null
+  br i1 %back, label %turn_back, label %stop
+turn_back:
+  %to_last = getelementptr ptr, ptr %arrays, i64 %one_more
+  %last = load ptr, ptr %to_last
+  %of_last = getelementptr i8, ptr %last, i64 {head}
+  %outcome = load ptr, ptr %of_last
+  %to_tensor = getelementptr ptr, ptr %pointers, i64 %left
+  %tensor = load ptr, ptr %to_tensor
+  call void %behind(ptr %outcome, ptr %tensor, ptr %behind_sizes)
+  br label %stop
 stop:
-  %outcome = phi i32 [ 0, %copy ], [ %alarm, %stage ], [ %alarm, %went ]
-  ret i32 %outcome
+  %answer = phi i32 [ %alarm, %stage ], [ 0, %through ], [ 0, %turn_back ]
+  ret i32 %answer
 }}
 """

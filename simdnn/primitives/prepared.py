@@ -6,7 +6,7 @@ A call's kind is all that its decisions go by: shapes, types, what the attribute
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from logging import INFO
 from types import ModuleType
@@ -39,6 +39,7 @@ from simdnn.primitives.reorder import Packer, Reordered, packer
 from simdnn.primitives.resolve import Resolved, bias_values
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import LOG, Target, priced, told, values, whole
+from simdnn.primitives.turned_calls import TIMES, channels_first, channels_last, only_turns, turns_of
 from simdnn.primitives.verbose_line import note
 
 if TYPE_CHECKING:
@@ -202,12 +203,26 @@ class Prepared:
         if [*map(_place, both)] == [_place(src), _place(self.kernel.finish(left))]:
             inputs.call = engines().call_of(inputs.bound, src, output, *names)
         elif isinstance(self.problem, ConvProblem) and len(both) == 2:
-            call = engines().call_of(inputs.bound, *both, *names, copies=False)
-            inputs.call = call and functools.partial(self._turned, call, *left)
+            if self._only_turns and (turns := turns_of(src, both[0], output)):
+                call = engines().call_of(inputs.bound, channels_last(src), output, *names, turns=turns)
+                inputs.call = call and functools.partial(_viewed, call)
+            else:
+                call = engines().call_of(inputs.bound, *both, *names, copies=False)
+                inputs.call = call and functools.partial(self._turned, iter(range(TIMES)), call, *left)
 
-    def _turned(self, call: Call, output: str, src: Array, *weights: Array) -> tuple[Array, Array] | None:
-        """A call on a copy of an image whose channels are last, as those of the output are, which is turned back."""
+    @functools.cached_property
+    def _only_turns(self) -> bool:
+        return only_turns(self.kernel)
+
+    def _turned(
+        self, left: Iterator[int], call: Call, output: str, src: Array, *weights: Array
+    ) -> tuple[Array, Array] | None:
+        """A call on a copy of an image whose channels are last, as those of the output are, which is turned back; None
+        after some, when machine code may turn axes.
+        """
         assert self.apart is not None
+        if next(left, None) is None:
+            return None
         copied = self._copied(src)
         (image,) = self.apart.source(copied).values()
         made = call(image, *weights)
@@ -280,8 +295,7 @@ class Prepared:
         """A copy of the source: of a convolution's with channels last, as kernels of CPUs read it."""
         if not isinstance(self.problem, ConvProblem):
             return copied_to_a_line(src)
-        inside, behind = range(2, src.ndim), range(1, src.ndim - 1)
-        return copied_in_order(src.transpose(0, *inside, 1)).transpose(0, -1, *behind)
+        return channels_first(copied_in_order(channels_last(src)))
 
     def rebuilt(self, epilogue: Epilogue) -> Kernel:
         """The kernel with another epilogue."""
@@ -330,6 +344,12 @@ class Operands:
         from simdnn.explanations.element import Explainer
 
         return Explainer(self.ready.kernel, self.src, self.weights, self.parameters, self.ready.target.machine)
+
+
+def _viewed(call: Call, src: Array, *weights: Array) -> tuple[Array, Array] | None:
+    """A call that copies an image with its channels last, and leaves the output as the user has it."""
+    made = call(src, *weights)
+    return None if made is None else (channels_first(made[0]), made[1])
 
 
 @functools.cache

@@ -6,6 +6,7 @@ import copy
 import pickle
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -13,9 +14,11 @@ import numpy as np
 import pytest
 
 import simdnn
+from isa_models.readings import transposed_copy
 from isa_models.readings.arrays import Array
 from simdnn.numerics import calls, compiled
-from simdnn.primitives import prepared
+from simdnn.primitives import prepared, turned_calls
+from simdnn.primitives.prepared import _viewed
 from simdnn.primitives.result import Result
 
 RNG = np.random.default_rng(0)
@@ -96,12 +99,30 @@ IMAGES: list[tuple[str, str, int, int, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("machine", "types", "channels", "taps", "how"), IMAGES)
 def test_images_are_turned_around_a_call(
-    machine: str, types: str, channels: int, taps: int, how: dict[str, Any], made: list[str]
+    machine: str,
+    types: str,
+    channels: int,
+    taps: int,
+    how: dict[str, Any],
+    made: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """By Python as long as there is no code that turns axes, then by the call itself."""
+    monkeypatch.setattr(transposed_copy, "_waited", {})
+    monkeypatch.setattr(prepared, "TIMES", 2)
+    turned: list[Any] = []
+
+    def viewed(*given: Any) -> Any:
+        turned.append(_viewed(*given))
+        return turned[-1]
+
+    monkeypatch.setattr(prepared, "_viewed", viewed)
     src_type, wei_type = types.split(":")
     shape = max(40, how.get("groups", 1)), channels // how.get("groups", 1), taps, taps
     new, known = drawn(shape, wei_type), drawn(shape, wei_type)
-    for number in range(8):
+    for number in range(12):
+        monkeypatch.setattr(transposed_copy, "_SOON", 1 << 60 if number < 5 else 0)
+        assert number >= 5 or not turned
         src = drawn((2, channels, 12, 13), src_type)
         new[number, 0] = number  # others each time
         for weights in (new, known):
@@ -113,7 +134,15 @@ def test_images_are_turned_around_a_call(
             np.testing.assert_array_equal(_bits(np.ascontiguousarray(found._operands.src)), _bits(src))
             np.testing.assert_array_equal(_bits(found._operands.weights), _bits(weights))
         assert found.explain(0, 1, 2, 3).value == found.output[0, 1, 2, 3]
-    assert made.count("call") >= 4
+    assert made.count("call") >= 4 and turned
+
+
+def test_what_else_a_kernel_does_to_an_output_is_seen() -> None:
+    kernel = simdnn.convolution(drawn((1, 3, 6, 5), "u8"), drawn((4, 3, 3, 3), "s8"), machine="zen4").kernel
+    assert turned_calls.only_turns(kernel)
+    assert not turned_calls.only_turns(replace(kernel, finish=lambda left: kernel.finish(left)[:, ::-1]))
+    assert not turned_calls.only_turns(replace(kernel, finish=lambda left: kernel.finish(left) >> 8 << 8))
+    assert not turned_calls.only_turns(replace(kernel, finish=lambda left: kernel.finish(left).astype(np.float32)))
 
 
 def test_a_result_keeps_its_own_numbers(made: list[str]) -> None:

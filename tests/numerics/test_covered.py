@@ -8,7 +8,7 @@ import pytest
 import simdnn
 from simdnn import numerics
 from simdnn.numerics import covered
-from simdnn.numerics.covered import left_out
+from simdnn.numerics.covered import as_left, left_out
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor, walk
 
 
@@ -57,6 +57,20 @@ def test_the_few_places_that_are_left_out_are_zeros(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(covered, "_MOST", 0)
     monkeypatch.setattr(covered, "_found", {})
     assert left_out(longer, larger) is None
+
+
+def test_memory_of_the_run_before_serves_where_no_run_writes_what_is_cleared() -> None:
+    """A convolution's copy of its taps has room behind it, which the last products read."""
+    kernel = simdnn.estimate(
+        "convolution", mb=1, ic=3, ih=116, iw=116, oc=12, kh=5, kw=5, dt="bf16:bf16:f32", padding=2, machine="gnr"
+    ).kernel
+    program, planes = kernel.program, kernel.program.tensor["planes"]
+    assert left_out(program, planes) and as_left(program, planes)
+    store = next(op for op, _ in walk(program.body) if isinstance(op.dst, Memory) and op.dst.tensor == "planes")
+    behind = replace(store, dst=replace(store.dst, index=Affine(planes.size - store.dst.lanes)))
+    writes = replace(program, name="writes", body=(*program.body, behind))
+    assert left_out(writes, planes) == left_out(program, planes) and not as_left(writes, planes)
+    assert not as_left(program, replace(planes, kind="output"))
 
 
 @pytest.mark.parametrize("groups", [1, 32])
