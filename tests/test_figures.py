@@ -54,6 +54,14 @@ def grid(machine: str, half: str) -> list[str]:
     return [f"{number}" for number in (len(error), *within(error, 10, 25))] + [f"{error.median():.0f}"]
 
 
+def attention(machine: str, kernel: str, half: str) -> list[str]:
+    """A half of the rates of attention in one kernel: how many, those within 10 %, the median error."""
+    found = table("attention-rates")
+    rows = found[(found["machine"] == machine) & (found["kernel"] == kernel) & (found["half"] == half)]
+    error = rows["error, %"].abs()
+    return [f"{len(rows)}", f"{within(error, 10)[0]}", f"{error.median():.0f}"]
+
+
 def number_and_mean(found: pd.Series) -> list[str]:
     return [f"{len(found)}", f"{found.mean():.1f}"]
 
@@ -111,8 +119,21 @@ SAID: list[tuple[str, str, Callable[[], list[int] | list[str]]]] = [
     ),
     (
         INDEX,
-        "| {0}, 16 of them fitted | {1} within 10 %, {2} within 15 % |",
+        "| {0}, 24 of them fitted | {1} within 10 %, {2} within 15 % |",
         lambda: rates("nvidia-rates"),
+    ),
+    *(
+        (COSTS, f"| {{0}} | {{1}} | {before} | {{2}} % | {error} % |", partial(attention, machine, kernel, half))
+        for machine, kernel, half, before, error in (
+            ("a100", "mma", "seen", 0, 26),
+            ("a100", "mma", "kept", 0, 20),
+            ("h100", "mma", "seen", 5, 36),
+            ("h100", "mma", "kept", 0, 34),
+            ("h100", "wgmma", "seen", 3, 34),
+            ("h100", "wgmma", "kept", 0, 32),
+            ("rtx4090", "mma", "seen", 22, 4),
+            ("rtx4090", "mma", "kept", 22, 3),
+        )
     ),
     (INDEX, "| {0} matmuls, {1} convolutions, {2} pairs of types and caps |", cells),
     (INDEX, "| {0} of {1} within 25 %, half within {2} %;", primitives),

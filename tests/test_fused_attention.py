@@ -14,6 +14,7 @@ from simdnn.kernels.common.attention import AttentionProblem
 from simdnn.kernels.common.code import op
 from simdnn.kernels.nvidia.attention import FlashAttention, log2_factor
 from simdnn.kernels.nvidia.attention_tiles import TILES, flash_tile
+from simdnn.operators.fused_attention import FusedAttention
 from simdnn.program.records import Loop, Register
 from simdnn.timing.gpu.engine import SPECIAL, issue_of
 from simdnn.timing.gpu.estimate import gpu_time
@@ -162,6 +163,17 @@ def test_products_of_a_block_are_among_the_exponentials_of_the_next() -> None:
         for d in ("fastest", "flash:hopper_mma")
     )
     assert fast.implementation == "flash:hopper_wgmma" and fast.seconds < slow.seconds
+
+
+def test_what_cuda_cores_do_beside_products_lowers_the_clock() -> None:
+    """By the energy of a lane's instruction: with none products alone count, with twice as much the clock is lower."""
+    ghz = []
+    for lane_ops in (0, 29, 58):
+        machine = simdnn.what_if("h100", {"frequency.lane_ops": lane_ops})
+        found = FusedAttention(kernel("h100 wgmma", 128, 8192, 8192, heads=32, kv_heads=32).problem, machine, "wgmma")
+        ghz.append(found.cycles / found.seconds / 1e9)
+    assert ghz[0] > 1.1 * ghz[1] > 1.2 * ghz[2]
+    assert isa_models.machine("h200").lane_ops == 29 and isa_models.machine("v100").lane_ops == 0
 
 
 def test_why_there_is_no_such_kernel() -> None:

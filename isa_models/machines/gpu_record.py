@@ -107,6 +107,8 @@ class GpuMachine(Identical):
     f16_sums_share: float = 1.0  # rate of products with f16 sums over that with f32 sums
     #: by operand type, what power leaves while matrix pipes never rest
     full_load_ghz: Mapping[str, float] = field(default_factory=lambda: Frozen({}))
+    #: operations of a product of f16 that take as much energy as one lane's instruction beside; 0: this is not known
+    lane_ops: float = 0.0
 
     def __repr__(self) -> str:
         caches = ", ".join(

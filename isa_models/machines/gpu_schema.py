@@ -63,6 +63,7 @@ def _clock(table: Table) -> dict[str, Any]:
         "max_ghz": table.figure_number("max_ghz", ghz, 10) if table.has("max_ghz") else None,
         "base_ghz": table.figure_number("base_ghz", 0.1, ghz) if table.has("base_ghz") else None,
         "full_load_ghz": Frozen(_by_type(table.table("full_load_ghz"), 0.1, ghz) if table.has("full_load_ghz") else {}),
+        "lane_ops": table.figure_number("lane_ops", 0, 1000, 0.0),
     }
 
 

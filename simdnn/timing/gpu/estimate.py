@@ -149,13 +149,20 @@ def _at(ghz: float, stages: tuple[StageCost, ...], machine: GpuMachine, spans: b
 
 
 def _load(time: GpuTime, machine: GpuMachine) -> dict[str, float]:
-    """By operand type, the share of all that the matrix pipes could do in the time."""
+    """By operand type, the share of all that the matrix pipes could do in the time. What CUDA cores do beside products
+    is counted as the products of f16 that take as much energy.
+    """
     work: dict[str, float] = {}
     for stage in time.stages:
-        kinds = {i.kind for op, _ in walk(stage.nest.body) if (i := engine.issue_of(op, machine)).kind}
+        issues = [(engine.issue_of(op, machine), times) for op, times in walk(stage.nest.body)]
+        kinds = {issue.kind for issue, _ in issues if issue.kind}
         for kind in kinds:  # one, in kernels here
             tiles = stage.nest.group_count / stage.together
             work[kind] = work.get(kind, 0.0) + stage.engine.busy[engine.SYSTOLIC] * tiles / len(kinds)
+        if kinds and machine.lane_ops:
+            threads = stage.nest.thread_count * stage.nest.group_count / machine.engines_per_core
+            lanes = sum(issue.slots * times for issue, times in issues) * threads * machine.platform.warp
+            work["f16"] = work.get("f16", 0.0) + lanes * machine.lane_ops / machine.systolic_ops["f16"]
     cores = machine.xe_cores * machine.stacks
     return {kind: cycles / cores / (time.simulated.cycles + time.launch(machine)) for kind, cycles in work.items()}
 
