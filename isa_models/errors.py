@@ -98,9 +98,9 @@ def how_to_install(extra: str) -> str:
     """How an optional part of simdnn is installed, from its sources and from a package index.
 
     >>> how_to_install("onnx")
-    "pip install '.[onnx]' in a checkout of simdnn, pip install 'simdnn[onnx]' from a package index"
+    'pip install ".[onnx]" in a checkout of simdnn, pip install "simdnn[onnx]" from a package index'
     """
-    return f"pip install '.[{extra}]' in a checkout of simdnn, pip install 'simdnn[{extra}]' from a package index"
+    return f'pip install ".[{extra}]" in a checkout of simdnn, pip install "simdnn[{extra}]" from a package index'
 
 
 def nearest(name: object, known: Iterable[str], count: int = 1) -> list[str]:

@@ -181,7 +181,7 @@ def test_without_flask_it_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "flask", None)
     for words in (["--no-browser", "--port", "0"], ["--export", str(tmp_path / "page")]):
         assert main(["teach", *words]) == 1
-        assert "pip install 'simdnn[teach]'" in capsys.readouterr().err
+        assert 'pip install "simdnn[teach]"' in capsys.readouterr().err
     assert not (tmp_path / "page").exists()
 
 
