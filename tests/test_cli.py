@@ -286,6 +286,7 @@ def test_list_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(json.loads(capsys.readouterr().out)) == [
         "machines",
         "workloads",
+        "modes",
         "isa",
         "kernels",
         "libraries",

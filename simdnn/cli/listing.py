@@ -32,17 +32,22 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("what", nargs="?", choices=tuple(LISTS), help="the kind (a line for each)")
     parser.add_argument("pattern", nargs="?", metavar="PATTERN", help="only names like this, as 'vpdp*' or '*:xe2_*'")
-    parser.add_argument("--machine", metavar="M", help="of the kernels, those that can run on this machine")
+    parser.add_argument("--machine", metavar="M", help="of the kernels or modes, those that can run on this machine")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of tables")
     parser.set_defaults(function=main)
 
 
 def main(args: argparse.Namespace) -> int:
     """The command."""
-    if args.machine and args.what != "kernels":
-        raise InvalidArgument(f"--machine={args.machine} belongs to `simdnn list kernels`")
+    if args.machine and args.what not in ("kernels", "modes"):
+        raise InvalidArgument(f"--machine={args.machine} belongs to `simdnn list kernels` and `simdnn list modes`")
     tables = {what: LISTS[what]() for what in ([args.what] if args.what else LISTS)}
-    if args.machine:
+    if args.machine and args.what == "modes":
+        from simdnn.networks.precision import MODES
+
+        target = isa_models.machine(args.machine)
+        tables["modes"] = [row for row in tables["modes"] if MODES[row["mode"]].isa(target)]
+    elif args.machine:
         from simdnn.primitives.run import Target
 
         able = Target.of(args.machine, None, 1, "auto", "fastest").caps
@@ -131,6 +136,16 @@ def workload_table() -> Rows:
             "title": w.title,
         }
         for w in rows
+    ]
+
+
+def modes() -> Rows:
+    """The precision modes of `simdnn run`, `tune` and studies: what they store and how they compute."""
+    from simdnn.networks.precision import MODES
+
+    return [
+        {"mode": mode.name, "by_default": "yes" if mode.default else "no", "title": mode.title}
+        for mode in MODES.values()
     ]
 
 
@@ -228,6 +243,7 @@ def instructions() -> Rows:
 LISTS: dict[str, Callable[[], Rows]] = {
     "machines": machines,
     "workloads": workload_table,
+    "modes": modes,
     "isa": isa_caps,
     "kernels": kernel_table,
     "libraries": libraries,

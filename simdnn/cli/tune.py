@@ -23,7 +23,7 @@ columns
   cycles, time_us   of a sample of the batch (trained networks) or of the feed
   quality           accuracy where there are labels, else the signal to error of the outputs against f32's, in dB
   loss              quality below f32's; where that is in dB, the error over the output
-  cycles_saved, quality_lost
+  cycles_saved, quality_lost (lost_db where the quality is in dB)
                     of a layer: against the same recipe with that layer in f32
 
 Exit status: 0; 1 where no recipe meets the bounds; 2 for wrong usage."""
@@ -37,6 +37,7 @@ _FORMATS: dict[str, Callable[[Any], str]] = {
     "speed_up": "{:.2f}".format,
     "cycles_saved": "{:.0f}".format,
     "quality_lost": "{:.3g}".format,
+    "lost_db": "{:.2f}".format,
 }
 
 
@@ -55,7 +56,7 @@ def add(subparsers: Any) -> None:
         f"{', '.join(workloads.REAL_NETWORKS)}",
     )
     parser.add_argument("--machine", default="zen4", metavar="M,…", help="a machine, or several side by side (zen4)")
-    parser.add_argument("--modes", metavar="MODE,…", help="to choose from, as `simdnn run --help` names them")
+    parser.add_argument("--modes", metavar="MODE,…", help="to choose from, as `simdnn list modes` names them")
     parser.add_argument(
         "--max-loss",
         type=_loss,
@@ -144,7 +145,8 @@ def _shown(tuned: Tuned) -> str:
         output.table(front.rename(columns={"quality": tuned.measure}), {**_FORMATS, tuned.measure: "{:.4g}".format})
     ]
     if one:
-        parts.append(f"row {tuned.best}, layer by layer\n{output.table(tuned.table(), _FORMATS)}")
+        layers = tuned.table().rename(columns={"quality_lost": "lost_db"} if tuned.measure == "sqnr_db" else {})
+        parts.append(f"row {tuned.best}, layer by layer\n{output.table(layers, _FORMATS)}")
     else:
         parts.append(f"rows with a star, layer by layer\n{output.table(_side_by_side(tuned))}")
     notes = (f"modes of int8: {note}" if note == CALIBRATED_ON_ITSELF else note for note in tuned.notes)

@@ -260,7 +260,7 @@ def recipe(modes: Mapping[str, str], name: str = "recipe") -> Mode:
         raise InvalidArgument(f"a recipe of {modes!r:.60}; a mode by layer is needed, as {{'conv1': 'bf16'}}")
     for mode in modes.values():
         if mode not in MODES:
-            raise unknown_name("mode", str(mode), MODES, "simdnn run --help")
+            raise unknown_name("mode", str(mode), MODES, "simdnn list modes")
     title = "each layer in a mode of its own"
     return Mode(name, title, "", "", ANY_ISA, default=False, gpus=GPUS, layers=tuple(modes.items()))
 
@@ -333,7 +333,7 @@ def choose(
     names = tuple(n for n in known if known[n].usual(machine)) if modes is None else tuple(modes)
     for name in names:
         if not isinstance(name, str) or name not in known:
-            raise unknown_name("mode", name, known, "simdnn run --help")
+            raise unknown_name("mode", name, known, "simdnn list modes")
     names = tuple(dict.fromkeys(names))
     if not names:
         raise InvalidArgument(f"no mode given; allowed: {', '.join(known)}")

@@ -72,7 +72,7 @@ def tune(
 
     Quality is the accuracy where there are `labels`, the class being the largest value of the first output; else what
     `metric` makes of the outputs, larger being better (of a dict by output name, or a list of them where `feeds` is
-    one); else the signal to error of the outputs against f32's, in dB. `modes` are names of `simdnn run --help` (those
+    one); else the signal to error of the outputs against f32's, in dB. `modes` are names of `simdnn list modes` (those
     that the machine has, without per-tensor and s8-source integers). Bounds on rows: a `loss` of at most `max_loss`
     (0.005 of accuracy: half a point), `min_db` of signal to error, `faster_than` a factor over f32's speed.
 
@@ -172,7 +172,7 @@ def _modes(targets: Sequence[AnyMachine], names: Iterable[str] | None) -> dict[s
     wanted = [name for name, mode in MODES.items() if _usual(mode)] if names is None else list(dict.fromkeys(names))
     for name in wanted:
         if name not in MODES:
-            raise unknown_name("mode", str(name), MODES, "simdnn run --help")
+            raise unknown_name("mode", str(name), MODES, "simdnn list modes")
         if MODES[name].by_token:
             raise InvalidArgument(f"mode {name!r} is of layer tables: no network here quantizes sources as it runs")
     if names is not None and len(targets) == 1:
