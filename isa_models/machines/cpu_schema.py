@@ -158,7 +158,7 @@ def _check_loads(table: Table, core: Core) -> None:
 
 
 def _schedulers(table: Table, ports: tuple[str, ...]) -> tuple[Scheduler, ...]:
-    found: list[Scheduler] = []
+    schedulers: list[Scheduler] = []
     taken: set[str] = set()
     for row in table.tables("scheduler"):
         mine = row.strings("ports", ports)
@@ -174,12 +174,12 @@ def _schedulers(table: Table, ports: tuple[str, ...]) -> tuple[Scheduler, ...]:
         queue = row.integer("queue", 0, 100_000, 0)
         name = row.text("name")
         row.provenance(f"core.scheduler.{name}")
-        found.append(Scheduler(name, mine, row.integer("size", 1, 100_000), queue, banks))
-        if sum(scheduler.is_split for scheduler in found) > 1:
+        schedulers.append(Scheduler(name, mine, row.integer("size", 1, 100_000), queue, banks))
+        if sum(scheduler.is_split for scheduler in schedulers) > 1:
             raise row.error("banks", "banks behind the queue of one scheduler alone", banks_raw)
     if missing := [port for port in ports if port not in taken]:
         raise table.error("scheduler", "a scheduler for every port", f"none for {', '.join(missing)}")
-    return tuple(found)
+    return tuple(schedulers)
 
 
 def _loads(table: Table) -> tuple[LoadWidth, ...]:

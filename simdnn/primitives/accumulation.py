@@ -21,13 +21,13 @@ def check_acc_mode(value: object) -> str:
     """
     if isinstance(value, str) and value in ACC_MODES:
         return value
-    found = _INTERVAL.fullmatch(value) if isinstance(value, str) else None
+    match = _INTERVAL.fullmatch(value) if isinstance(value, str) else None
     taken = ", ".join(dtype for dtype in TYPES if dtype != _EXACT)
-    if found and found[1] in TYPES and int(found[2]):
-        if found[1] != _EXACT:
+    if match and match[1] in TYPES and int(match[2]):
+        if match[1] != _EXACT:
             return str(value)
         raise InvalidArgument(f"acc_mode {value!r}: sums in s32 are exact, however they are cut; 's32' works")
-    if found and found[1] in ACC_MODES:
+    if match and match[1] in ACC_MODES:
         raise InvalidArgument(
             f"acc_mode {value!r}: a partial sum has a type, {taken}, and one product or more: 'f16:64'"
         )

@@ -237,11 +237,11 @@ def _post_ops(given: Any) -> tuple[PostOpEntry, ...]:
         raise InvalidArgument(f"post_ops={given!r}; a list is needed, e.g. ['relu', ('sum', 0.5)]")
     if len(given) > MOST_POST_OPS:
         raise InvalidArgument(f"{len(given)} post_ops; at most {MOST_POST_OPS} are taken, as in oneDNN")
-    found = tuple(op for entry in given for op in _entries(entry))
-    types = {(*entry, 0, None)[3] for entry in found if entry[0] == "sum"}
+    ops = tuple(op for entry in given for op in _entries(entry))
+    types = {(*entry, 0, None)[3] for entry in ops if entry[0] == "sum"}
     if len(types) > 1:
         raise Unimplemented(f"post_ops={list(given)}: sums of several types; one type for all sums works")
-    return found
+    return ops
 
 
 def _entries(entry: Any) -> tuple[PostOpEntry, ...]:
@@ -349,12 +349,12 @@ def _factor(value: Any) -> float:
     """A tensor's scale, as an f32 holds it."""
     try:
         with np.errstate(over="ignore"):
-            found = np.float32(value)
+            factor = np.float32(value)
     except (TypeError, ValueError, OverflowError):
-        found = np.float32("nan")
-    if isinstance(value, bool) or not (np.ndim(found) == 0 and 0 <= found < np.inf):
+        factor = np.float32("nan")
+    if isinstance(value, bool) or not (np.ndim(factor) == 0 and 0 <= factor < np.inf):
         raise InvalidArgument(f"tensor={value!r:.40}; a finite f32 from 0 on is needed")
-    return float(found)
+    return float(factor)
 
 
 def _type_of(what: str, array: Array, needed: str) -> str:
@@ -412,11 +412,11 @@ def _sums(what: str, value: Any) -> Quant:
     if quant.dtype not in (None, "s32"):
         raise InvalidArgument(f"dtype={quant.dtype!r} of {what}; s32 is needed")
     if quant.values is not None:
-        found = _type_of(what, quant.values, f"integers from {fmt('s32').low} to {fmt('s32').high}")
-        if not fmt(found).is_integer:
-            raise InvalidArgument(f"{what} of {found}; integers are needed: s32 (np.int32)")
-        if found != "s32" and quant.values.ndim:
-            raise InvalidArgument(f"{what} of {found}; s32 (np.int32) is needed")
+        dtype = _type_of(what, quant.values, f"integers from {fmt('s32').low} to {fmt('s32').high}")
+        if not fmt(dtype).is_integer:
+            raise InvalidArgument(f"{what} of {dtype}; integers are needed: s32 (np.int32)")
+        if dtype != "s32" and quant.values.ndim:
+            raise InvalidArgument(f"{what} of {dtype}; s32 (np.int32) is needed")
     return replace(quant, dtype="s32")
 
 

@@ -22,20 +22,20 @@ def written(given: Resolved, problem: Problem) -> list[str]:
     shape, front, mode = given.shape, _front(problem), given.fpmath
     blocks = isinstance(problem, MatmulProblem) and problem.blocks
     compressed = shape.compressed and not (blocks or fmt(shape.wei).is_float)  # integers in floats, as asked for
-    found = [f"attr-fpmath:{mode}" + ":true" * compressed] if mode != "strict" or compressed else []
+    words = [f"attr-fpmath:{mode}" + ":true" * compressed] if mode != "strict" or compressed else []
     reductions = {"src": given.reductions} if given.reductions else {}
     kinds = {"scales": given.scales, "zero-points": given.zero_points, "precomputed-reductions": reductions}
     for name, valued in kinds.items():
         entries = [_entry(shape, valued[key], front) for key in ARGUMENTS if key in valued]
-        found += [f"attr-{name}:{'+'.join(entries)}"] if entries else []
+        words += [f"attr-{name}:{'+'.join(entries)}"] if entries else []
     ops = [_post_op(post_op, 1 + front) for post_op in given.post_ops]
-    found += [f"attr-post-ops:{'+'.join(ops)}"] if ops else []
+    words += [f"attr-post-ops:{'+'.join(ops)}"] if ops else []
     if given.exact_int8 is not None:
-        found.append(f"attr-exact-int8:{str(given.exact_int8).lower()}")
-    found += [f"attr-float-model:{given.float_model}"] if given.float_model != Attr.float_model else []
-    found += [f"attr-acc-mode:{given.acc_mode}"] if given.acc_mode else []
+        words.append(f"attr-exact-int8:{str(given.exact_int8).lower()}")
+    words += [f"attr-float-model:{given.float_model}"] if given.float_model != Attr.float_model else []
+    words += [f"attr-acc-mode:{given.acc_mode}"] if given.acc_mode else []
     strategy = given.strategy
-    return [*found, f"attr-zero-point-strategy:{strategy}"] if strategy != Attr.zero_point_strategy else found
+    return [*words, f"attr-zero-point-strategy:{strategy}"] if strategy != Attr.zero_point_strategy else words
 
 
 def _front(problem: Problem) -> int:

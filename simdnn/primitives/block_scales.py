@@ -83,8 +83,8 @@ class Blocks(Alike, Priced):
                 codes = codes / np.float32(64)
             if self.tensor_scale is not None:
                 scales = (scales * self.tensor_scale).astype(np.float32)
-            found: NDArray[np.float32] = (codes * np.repeat(scales, self.group, self.axis)).astype(np.float32)
-        return found
+            values: NDArray[np.float32] = (codes * np.repeat(scales, self.group, self.axis)).astype(np.float32)
+        return values
 
     def explain(self, *at: int) -> Explanation:
         """How one block came about, that of `scales[at]`: amax, the rule, the scale, what became of each element.
@@ -349,10 +349,10 @@ def _problem(array: Array, dtype: str, group: int, rule: str, axis: int) -> tupl
 def _quantized(
     p: Scaled, array: Array, axis: int, given: np.float32 | None, machine: object, isa: str | None
 ) -> Blocks:
-    found = _plain(p, array, given) if machine is None else _on_cpu(p, array, given, machine, isa)
+    quantized = _plain(p, array, given) if machine is None else _on_cpu(p, array, given, machine, isa)
     if machine is None and isa is not None:
         raise InvalidArgument(f"isa={isa!r} without a machine; name one, e.g. machine='spr'")
-    codes, scales, tensor_scale, *where = found
+    codes, scales, tensor_scale, *where = quantized
     few = [size // p.group if i == axis else size for i, size in enumerate(array.shape)]
     kind = fmt("f8_e4m3" if p.rule == "nvfp4" else "e8m0").dtype
     output = codes.view(fmt(p.dst).dtype).reshape(array.shape)
@@ -381,6 +381,6 @@ def _on_cpu(p: Scaled, array: Array, given: np.float32 | None, machine: Any, isa
     if given is not None:
         inputs["tensor_scale"] = np.array([given], np.float32)
     with np.errstate(all="ignore"):
-        found = numerics.run(program, inputs)
-    tensor_scale = None if p.rule != "nvfp4" else given if given is not None else np.float32(found["tensor_scale"][0])
-    return found["codes"], found["scales"], tensor_scale, where, cap, program
+        outputs = numerics.run(program, inputs)
+    tensor_scale = None if p.rule != "nvfp4" else given if given is not None else np.float32(outputs["tensor_scale"][0])
+    return outputs["codes"], outputs["scales"], tensor_scale, where, cap, program

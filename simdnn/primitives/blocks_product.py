@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 WORKS = "f32 sums of f32 sources, with nothing after them, work: add or scale the outputs afterwards"
 
 
-def asked_of(src: Array, weights: Blocks) -> Products:
+def products_of_blocks(src: Array, weights: Blocks) -> Products:
     """The product of an array and blocks; `InvalidArgument` for blocks that do not lie along K."""
     if weights.stored is None:
         raise InvalidArgument(
@@ -38,34 +38,34 @@ def asked_of(src: Array, weights: Blocks) -> Products:
 
 
 def multiply(
-    src: Array, weights: Blocks, asked: Products, given: Resolved, target: Target, dst: str | None, wei_tag: object
+    src: Array, weights: Blocks, products: Products, given: Resolved, target: Target, dst: str | None, wei_tag: object
 ) -> Result:
     """src (…, M, K) of f32 times blocks of weights (K, N)."""
-    problem = problem_of(asked, given, weights.dtype, dst, wei_tag, target)
+    problem = problem_of(products, given, weights.dtype, dst, wei_tag, target)
     arrays.check_memory(tensors(problem))
-    rows = arrays.native(src).reshape(asked.m, asked.k)
-    assert weights.stored is not None  # which `asked_of` saw
+    rows = arrays.native(src).reshape(products.m, products.k)
+    assert weights.stored is not None  # which `products_of_blocks` saw
     shapes = rows.shape, weights.stored.shape
-    ready = Prepared(choice_of(problem, target, given), target, given, Parameters(), *shapes, asked.shape)
+    ready = Prepared(choice_of(problem, target, given), target, given, Parameters(), *shapes, products.shape)
     return ready.run(rows, weights.stored)
 
 
 def problem_of(
-    asked: Products, given: Resolved, blocks: str, dst: str | None, wei_tag: object, target: Target
+    products: Products, given: Resolved, blocks: str, dst: str | None, wei_tag: object, target: Target
 ) -> MatmulProblem:
     """The problem; `Unimplemented` for an attribute, types or a machine that no kernel has beside blocks."""
     if target.gpu:
         raise Unimplemented(f"blocks of {blocks} on {target.machine.name!r}: no kernel here for GPUs; CPUs work")
     form = block_format(blocks)
-    if asked.k % form.elements:
-        raise InvalidArgument(f"K={asked.k} is no multiple of the {form.elements} elements of a block of {blocks}")
-    if asked.batch.count > 1:
+    if products.k % form.elements:
+        raise InvalidArgument(f"K={products.k} is no multiple of the {form.elements} elements of a block of {blocks}")
+    if products.batch.count > 1:
         raise Unimplemented(f"a batch of products with blocks of {blocks}: one matrix of weights works")
     types = given.shape.src, dst or "f32"
     if types != ("f32", "f32") or given.scales or given.zero_points or given.post_ops:
         raise Unimplemented(f"{types[0]}:{blocks}:{types[1]} with such an attribute: {WORKS}")
     one_of("wei_tag", wei_tag, WEI_TAGS[:1])
-    return MatmulProblem(asked.m, asked.n, asked.k, "f32", form.codes, Epilogue("f32"), blocks=blocks)
+    return MatmulProblem(products.m, products.n, products.k, "f32", form.codes, Epilogue("f32"), blocks=blocks)
 
 
 def nothing_beside(blocks: str, *others: object) -> None:

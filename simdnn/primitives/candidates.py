@@ -90,12 +90,12 @@ def _of_form(request: Request) -> tuple[tuple[KernelKind, str, str], ...]:
     """The kinds of the operation of a request for a problem's form, each with why it takes no problem of that form, and
     why it is out of those that it takes; empty where it may be taken.
     """
-    form, found = request.problem, list[tuple[KernelKind, str, str]]()
+    form, kinds = request.problem, list[tuple[KernelKind, str, str]]()
     for kind in request.kinds:
         if isinstance(form, kind.operation):
             refused = _refused_isa(kind, request) or kind.refuses(form)
-            found.append((kind, refused, "" if refused else _out_of_accepted(kind, request)))
-    return tuple(found)
+            kinds.append((kind, refused, "" if refused else _out_of_accepted(kind, request)))
+    return tuple(kinds)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -21,9 +21,9 @@ _COMPUTES = ("f32", "bf16", "f16")  # what kernels here decompress to
 
 
 def decompression(
-    given: Resolved, asked: MatmulProblem, library: Library | None, caps: frozenset[str]
+    given: Resolved, problem: MatmulProblem, library: Library | None, caps: frozenset[str]
 ) -> Decompression | None:
-    """A problem's compressed weights; None where they are not compressed. `asked` is the problem so far.
+    """A problem's compressed weights; None where they are not compressed. `problem` is what is known of it so far.
 
     Raises `InvalidArgument` and `Unimplemented`, also for what the library refuses whose choice is asked for.
     """
@@ -32,7 +32,7 @@ def decompression(
     mode = given.fpmath
     scale, point = weights_params(given)
     if library:
-        form = library.decompressed(asked, mode, scale, point, caps)
+        form = library.decompressed(problem, mode, scale, point, caps)
         return Decompression((form.compute,), scale, point, form.reference)
     return Decompression(computes(given.shape.src, mode, "avx512_core_bf16" in caps), scale, point)
 

@@ -159,8 +159,8 @@ def _on_gpu(problem: Dynamic, machine: GpuMachine) -> _Made:
         )
     from simdnn.kernels.intel_gpu.dynamic import GpuQuantization  # which CPUs do not need
 
-    found = GpuQuantization(problem, machine)
-    return _Made(machine, machine.platform.name, found.program, found.prepare, found.finish)
+    quantization = GpuQuantization(problem, machine)
+    return _Made(machine, machine.platform.name, quantization.program, quantization.prepare, quantization.finish)
 
 
 def _problem(src: Array, dtype: str, group: int | None, symmetric: bool, reductions: bool | int) -> Dynamic:

@@ -155,14 +155,14 @@ def _problem(
     *operands, dst = types
     if primitive == "matmul":
         wei_tag, layouts = matrices_of(options["src_tag"], options["wei_tag"], options["dst_tag"])
-        asked = _products(sizes, options, target.apart(*operands), layouts)
+        products = _products(sizes, options, target.apart(*operands), layouts)
         if is_blocks(operands[1]):
             blocks = operands[1]
             blocks_product.nothing_beside(blocks, bias)
-            given = resolved(asked.of_types(operands[0], block_format(blocks).codes), attr, target, blocks=True)
-            return blocks_product.problem_of(asked, given, blocks, dst, wei_tag, target), given
-        given = resolved(asked.of_types(*operands), attr, target, dst)
-        return matmul_of(asked, given, dst, bias, wei_tag, target)[0], given
+            given = resolved(products.of_types(operands[0], block_format(blocks).codes), attr, target, blocks=True)
+            return blocks_product.problem_of(products, given, blocks, dst, wei_tag, target), given
+        given = resolved(products.of_types(*operands), attr, target, dst)
+        return matmul_of(products, given, dst, bias, wei_tag, target)[0], given
     strides, padding, dilation, groups = (options[name] for name in ("strides", "padding", "dilation", "groups"))
     taps = Taps.of(strides, padding, dilation, groups, options["spatial"], options["turned"])
     given = resolved(conv_shape(sizes, taps, *operands), attr, target)

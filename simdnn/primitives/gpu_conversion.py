@@ -24,5 +24,5 @@ def conversion(problem: GpuMatmulProblem, machine: GpuMachine, program: Program,
         read = written = program.tensor["wei"].nbytes
     else:
         return None
-    found = estimate_on_gpu(program, machine, ("wei",) if cold else ())
-    return Conversion(found.cycles, found.seconds, read, written, found.confidence)
+    cost = estimate_on_gpu(program, machine, ("wei",) if cold else ())
+    return Conversion(cost.cycles, cost.seconds, read, written, cost.confidence)

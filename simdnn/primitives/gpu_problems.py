@@ -41,7 +41,7 @@ _NVIDIA_STORES = ("f32", "f16", "s32", "s8", "u8")
 
 # -- matmul -----------------------------------------------------------------------------------------------------------
 def matmul_problem(
-    machine: GpuMachine, asked: Products, given: Resolved, dst: str | None, bias: Any, tag: object
+    machine: GpuMachine, products: Products, given: Resolved, dst: str | None, bias: Any, tag: object
 ) -> tuple[GpuMatmulProblem, Parameters]:
     """A matmul on a GPU, and its numbers."""
     shape = given.shape
@@ -63,7 +63,7 @@ def matmul_problem(
         zeros = _as_asked(zeros, given, parameters)
     sizes = shape.m, shape.n, shape.k, shape.src, shape.wei
     model = "" if machine.nvidia else given.float_model
-    problem = GpuMatmulProblem(*sizes, epilogue, tag, parts, groups, False, zeros, asked.batch, float_model=model)
+    problem = GpuMatmulProblem(*sizes, epilogue, tag, parts, groups, False, zeros, products.batch, float_model=model)
     return problem, parameters
 
 

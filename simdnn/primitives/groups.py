@@ -33,10 +33,10 @@ def group_scales(given: Resolved, exact: bool = False, merged: bool = False, fin
     """
     k = given.shape.k
     by_points = 0 < finest < k
-    found = given.integer_scales if by_points else given.along_k
-    if not found:
+    scales = given.integer_scales if by_points else given.along_k
+    if not scales:
         return None
-    kept = {name: one.param.of_groups(k) for name, one in found.items() if exact or one.param.along_k}
+    kept = {name: one.param.of_groups(k) for name, one in scales.items() if exact or one.param.along_k}
     if by_points:
         kept = {name: param.in_groups(min(param.length(k), finest)) for name, param in kept.items()}
     lengths = {name: param.length(k) for name, param in kept.items()}

@@ -18,7 +18,7 @@ from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.libraries import Form
 from simdnn.primitives import arrays, narrow_problems
 from simdnn.primitives.attr import Attr
-from simdnn.primitives.blocks_product import asked_of, multiply, nothing_beside
+from simdnn.primitives.blocks_product import multiply, nothing_beside, products_of_blocks
 from simdnn.primitives.checks import keywords
 from simdnn.primitives.decompress import decompression
 from simdnn.primitives.groups import group_scales, params_of, with_groups
@@ -121,11 +121,11 @@ def matmul_on(
         from simdnn.primitives.block_scales import Blocks  # which few programs have
 
         if isinstance(weights, Blocks):
-            asked = asked_of(src, weights)
+            products = products_of_blocks(src, weights)
             nothing_beside(weights.dtype, bias, into)
             codes = block_format(weights.dtype).codes
-            given = resolved(asked.of_types(arrays.type_of("src", src), codes), attr, target, dst, blocks=True)
-            return multiply(src, weights, asked, given, target, dst, wei_tag)
+            given = resolved(products.of_types(arrays.type_of("src", src), codes), attr, target, dst, blocks=True)
+            return multiply(src, weights, products, given, target, dst, wei_tag)
     kind = kind_of_call(target, src, weights, bias, into, attr, dst, wei_tag, runtime_dims, src_tag, dst_tag)
     tags = src_tag, wei_tag, dst_tag
     ready = prepared(kind, lambda: _prepared(target, src, weights, bias, dst, attr, tags, into, runtime_dims))
@@ -147,20 +147,20 @@ def _prepared(
     wei_tag, layouts = matrices_of(*tags)
     values, wei = plain_of(weights)
     types = arrays.type_of("src", src), wei
-    asked = products_of(src, values, target.apart(*types), runtime_dims, layouts)
+    products = products_of(src, values, target.apart(*types), runtime_dims, layouts)
     bias = arrays.bias_of(bias)
-    given = resolved(asked.of_types(*types), _of_all_rows(attr, src.shape[-2], asked.m), target, dst)
+    given = resolved(products.of_types(*types), _of_all_rows(attr, src.shape[-2], products.m), target, dst)
     need_values(given)
-    problem, parameters = problem_of(asked, given, dst, bias, wei_tag, target)
+    problem, parameters = problem_of(products, given, dst, bias, wei_tag, target)
     check_reductions(given, src)
     arrays.check_memory(tensors(problem))
-    parameters = with_operands(parameters, given.post_ops, problem, into, asked.shape)
+    parameters = with_operands(parameters, given.post_ops, problem, into, products.shape)
     choice = choice_of(problem, target, given)
     check_reordered(weights, choice, target)
     rows, columns = src.shape, values.shape
-    if asked.batch.count == 1:
-        rows, columns = (asked.m, asked.k), (asked.k, asked.n)
-    return Prepared(choice, target, given, parameters, rows, columns, asked.shape)
+    if products.batch.count == 1:
+        rows, columns = (products.m, products.k), (products.k, products.n)
+    return Prepared(choice, target, given, parameters, rows, columns, products.shape)
 
 
 def _of_all_rows(said: Attr | None, rows: int, every: int) -> Attr | None:
@@ -169,34 +169,34 @@ def _of_all_rows(said: Attr | None, rows: int, every: int) -> Attr | None:
     """
     if rows == every or not isinstance(said, Attr):
         return said
-    found: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     for kind in ("scales", "zero_points"):
         quant = getattr(said, kind).get("src")
         if quant is not None and isinstance(quant.values, np.ndarray) and quant.values.ndim == 2:
             values = quant.values
             if len(values) == rows and (quant.groups or values.size > 1):
                 more = replace(quant, values=np.tile(values, (every // rows, 1)))
-                found[kind] = {**getattr(said, kind), "src": more}
-    return replace(said, **found) if found else said
+                changes[kind] = {**getattr(said, kind), "src": more}
+    return replace(said, **changes) if changes else said
 
 
 def problem_of(
-    asked: Products, given: Resolved, dst: str | None, bias: Array | bool | None, wei_tag: object, target: Target
+    products: Products, given: Resolved, dst: str | None, bias: Array | bool | None, wei_tag: object, target: Target
 ) -> tuple[MatmulProblem, Parameters]:
     """The problem that a kernel of the target's machine is asked, and its numbers; refusals name what works."""
-    if given.reductions and asked.batch.count > 1:
+    if given.reductions and products.batch.count > 1:
         raise Unimplemented("precomputed_reductions of a batch: what works: a product with one matrix of weights")
     if target.gpu:
         from simdnn.primitives import gpu_problems  # with kernels that CPUs do not need
 
-        return gpu_problems.matmul_problem(target.gpu, asked, given.folded, dst, bias, wei_tag)
-    _refuse_layouts(asked.layouts, target, narrow_problems.takes_part(given, dst))
+        return gpu_problems.matmul_problem(target.gpu, products, given.folded, dst, bias, wei_tag)
+    _refuse_layouts(products.layouts, target, narrow_problems.takes_part(given, dst))
     if narrow_problems.takes_part(given, dst):
         problem, parameters = narrow_problems.problem_of(given, dst, bias, wei_tag, target.library, target.caps)
     else:
-        problem, parameters = _on_cpu(asked, given.folded, dst, bias, wei_tag, target)
-    if problem.batch != asked.batch:
-        problem = replace(problem, batch=asked.batch)
+        problem, parameters = _on_cpu(products, given.folded, dst, bias, wei_tag, target)
+    if problem.batch != products.batch:
+        problem = replace(problem, batch=products.batch)
     if target.library:
         refuse_choices(given.post_ops, target.dispatch)
         target.library.check_dimensions(problem)
@@ -220,29 +220,29 @@ def _on_cpu(
     products: Products, given: Resolved, dst: str | None, bias: Array | bool | None, wei_tag: object, target: Target
 ) -> tuple[MatmulProblem, Parameters]:
     """A matmul on a CPU, and its numbers."""
-    library, shape, asked_for = target.library, given.shape, params_of(given)
+    library, shape, params = target.library, given.shape, params_of(given)
     if wei_tag == "ba" and shape.k == 1 < shape.n and shape.wei in ("s4", "u4"):
         wei_tag = "ab"  # the same places in memory, where columns of one nibble share bytes
     given = given.without_single_groups
     zeros = on_cpu(given, library, wei_tag)
     epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias)
-    asked = replace(matmul_problem(shape, epilogue, wei_tag, products.layouts), dims=products.dims if library else 2)
+    problem = replace(matmul_problem(shape, epilogue, wei_tag, products.layouts), dims=products.dims if library else 2)
     if products.runtime and not library:
         raise InvalidArgument(f"runtime_dims={products.runtime!r}: kernels here know all sizes; a library is asked so")
     behind = epilogue.post_ops
-    scaled = any(scale.dtype != "f32" for scale in asked_for.scales.values())
+    scaled = any(scale.dtype != "f32" for scale in params.scales.values())
     if library and (products.runtime or scaled or any(op.second for op in behind) or sums_differ(behind)):
         sizes = products.dims, products.shape, products.runtime
-        asked = replace(asked, left_to=library.left_to(asked, asked_for, *sizes))
+        problem = replace(problem, left_to=library.left_to(problem, params, *sizes))
     if library and library.matrices and products.layouts != ANY_LAYOUTS:
-        asked = replace(asked, left_to=library.matrices(asked, asked_for, target.caps) or asked.left_to)
-    unpacking = decompression(given, asked, library, target.caps)
+        problem = replace(problem, left_to=library.matrices(problem, params, target.caps) or problem.left_to)
+    unpacking = decompression(given, problem, library, target.caps)
     form, reference = Form(reference=zeros is not None), False
     if library and shape.integer:
-        plain = asked.wei_tag == "any" and 0 < library.plain_from <= products.dims
-        form = library.integers(replace(asked, wei_tag="ab") if plain else asked, asked_for, target.caps)
+        plain = problem.wei_tag == "any" and 0 < library.plain_from <= products.dims
+        form = library.integers(replace(problem, wei_tag="ab") if plain else problem, params, target.caps)
         reference = form.reference
-    by_points = reference or bool(library) and "src" in asked_for.along_k
+    by_points = reference or bool(library) and "src" in params.along_k
     finest = zeros.splits(shape.k) if zeros and by_points else 0
     groups = group_scales(given, form.reference, form.merged, finest)
     epilogue, parameters = with_groups(epilogue, parameters, given, groups)
@@ -250,7 +250,7 @@ def _on_cpu(
         epilogue, parameters = with_one_factor(epilogue, parameters, bias, library.title, library.fused_bias)
     parameters = with_tables(parameters, given, zeros) if zeros else parameters
     problem = replace(
-        asked,
+        problem,
         epilogue=epilogue,
         decompression=unpacking,
         group_scales=groups,

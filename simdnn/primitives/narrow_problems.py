@@ -67,20 +67,20 @@ def _reference_like(
     if dst not in _DESTINATIONS:
         raise Unimplemented(f"dst {dst!r} of {shape.src} x {shape.wei}; what works: {', '.join(_DESTINATIONS)}")
     _refuse_zero_points(given)
-    found = given.scales.get("dst")
+    scale = given.scales.get("dst")
     dynamic = _dst_scale_mode(given)
     src, wei = _params(given)
-    narrow = Narrow(src, wei, dynamic, _columns(found, shape.n) if dynamic else 0, reference=True)
+    narrow = Narrow(src, wei, dynamic, _columns(scale, shape.n) if dynamic else 0, reference=True)
     epilogue = Epilogue(
         dst=dst,
         bias=bias is not None and bias is not False,
         post_ops=given.operations,
-        dst_scale=found is not None and not dynamic,
+        dst_scale=scale is not None and not dynamic,
         bias_stored=stored_type(bias),
     )
     parameters = Parameters(
         bias=bias_values(bias, shape) if isinstance(bias, np.ndarray) else None,
-        dst_scale=float(floats(found)[0]) if epilogue.dst_scale else 1.0,
+        dst_scale=float(floats(scale)[0]) if epilogue.dst_scale else 1.0,
         src_group_scale=_table(given.scales.get("src"), 1),
         wei_scale=_table(given.scales.get("wei"), 0),
     )
@@ -106,11 +106,11 @@ def of_convolution(
 
 def _params(given: Resolved) -> tuple[Param | None, Param | None]:
     """The scales of source and of weights, whose groups nest."""
-    found = {name: given.scales[name].param for name in ("src", "wei") if name in given.scales}
-    lengths = sorted(param.length(given.shape.k) for param in found.values())
+    params = {name: given.scales[name].param for name in ("src", "wei") if name in given.scales}
+    lengths = sorted(param.length(given.shape.k) for param in params.values())
     if lengths and lengths[-1] % lengths[0]:
         raise InvalidArgument(f"scales in groups of {lengths} along K; one must divide the other")
-    return found.get("src"), found.get("wei")
+    return params.get("src"), params.get("wei")
 
 
 def _columns(found: Valued | None, n: int) -> int:

@@ -47,5 +47,5 @@ def values(program: Program, array: Array, desc: MemoryDesc, engine: str) -> dic
 
     plain, tensor = arrays.native(array).reshape(-1), program.tensor["plain"]
     with np.errstate(all="ignore"):
-        found = numerics.run(program, {"plain": plain.view(fmt(tensor.dtype).dtype)}, engine=engine)
-    return {"wei": found["wei"].view(fmt(desc.dtype).dtype)}
+        outputs = numerics.run(program, {"plain": plain.view(fmt(tensor.dtype).dtype)}, engine=engine)
+    return {"wei": outputs["wei"].view(fmt(desc.dtype).dtype)}

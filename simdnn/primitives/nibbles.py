@@ -34,8 +34,8 @@ def pack_nibbles(array: Array) -> npt.NDArray[np.uint8]:
     Raises `InvalidArgument` for an array of another type.
     """
     if not isinstance(held("array", array), np.ndarray) or array.dtype not in _TYPES.values():
-        found = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-        raise InvalidArgument(f"array of {found}; float4_e2m1fn, int4 or uint4 is needed: .astype(ml_dtypes.int4)")
+        met = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+        raise InvalidArgument(f"array of {met}; float4_e2m1fn, int4 or uint4 is needed: .astype(ml_dtypes.int4)")
     nibbles = np.zeros(array.size + array.size % 2, np.uint8)
     flat = np.ascontiguousarray(array).reshape(-1)
     nibbles[: array.size] = (flat if array.dtype == _TYPES["f4_e2m1"] else flat.astype(np.int8)).view(np.uint8) & 15
@@ -55,8 +55,8 @@ def unpack_nibbles(packed: npt.NDArray[np.uint8], dtype: str, shape: int | Seque
     if not isinstance(dtype, str) or dtype not in _TYPES:
         raise InvalidArgument(f"dtype {dtype!r}; allowed: {', '.join(_TYPES)}")
     if not isinstance(packed, np.ndarray) or packed.dtype != np.uint8 or packed.ndim != 1:
-        found = f"{packed.dtype} {packed.shape}" if isinstance(packed, np.ndarray) else type(packed).__name__
-        raise InvalidArgument(f"packed is {found}; one dimension of uint8 is needed")
+        met = f"{packed.dtype} {packed.shape}" if isinstance(packed, np.ndarray) else type(packed).__name__
+        raise InvalidArgument(f"packed is {met}; one dimension of uint8 is needed")
     try:
         sizes = [operator.index(size) for size in (shape if isinstance(shape, Sequence) else (shape,))]
     except TypeError:

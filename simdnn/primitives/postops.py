@@ -45,11 +45,11 @@ def resolved(entries: Sequence[PostOpEntry], channels: int, axis: int, dims: int
     Raises `InvalidArgument` for values of no fitting shape.
     """
     written = ((entry,) if isinstance(entry, str) else entry for entry in entries)
-    found = [_resolved(entry, channels, axis, dims) for entry in written]
-    sums = [one.numbers for one in found if one.op.kind == "sum"]
+    ops = [_resolved(entry, channels, axis, dims) for entry in written]
+    sums = [one.numbers for one in ops if one.op.kind == "sum"]
     return tuple(
         replace(one, op=replace(one.op, other=True)) if one.op.kind == "sum" and one.numbers != sums[0] else one
-        for one in found
+        for one in ops
     )
 
 
@@ -130,8 +130,8 @@ def with_operands(
     """
     held = previous_type(problem.epilogue.post_ops, problem.epilogue.dst)
     if bool(held) != (into is not None):
-        found = "missing: what the destination held before" if held else "given, yet no post-operation 'sum' reads it"
-        raise InvalidArgument(f"into is {found}")
+        state = "missing: what the destination held before" if held else "given, yet no post-operation 'sum' reads it"
+        raise InvalidArgument(f"into is {state}")
     operands = tuple(_operand(post_op, problem, shape) for post_op in post_ops)
     previous = None
     if into is not None:

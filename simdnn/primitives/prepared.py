@@ -103,8 +103,8 @@ class Prepared:
         parameters hold numbers of one call alone.
         """
         prepare, given = self.kernel.prepare, self.parameters
-        alike = given.previous is None and given.reductions is None
-        return prepare if isinstance(prepare, Apart) and alike else None
+        of_no_call = given.previous is None and given.reductions is None
+        return prepare if isinstance(prepare, Apart) and of_no_call else None
 
     @functools.cached_property
     def at_once(self) -> bool:
@@ -183,8 +183,8 @@ class Prepared:
 
     def _in_panels(self, weights: Array) -> InPanels | None:
         """Weights packed by a program, where there is one."""
-        blocked, found = self.kernel.blocked, self._packer and self._packer(weights)
-        return InPanels(found, blocked, self.weights) if found and blocked else None
+        blocked, panels = self.kernel.blocked, self._packer and self._packer(weights)
+        return InPanels(panels, blocked, self.weights) if panels and blocked else None
 
     def _have_call(self, known: KnownWeights, result: Result) -> None:
         """Make ready what runs the program at once, where it reads and leaves the very arrays of a result."""
@@ -251,23 +251,23 @@ class Prepared:
     def _beside(self, apart: Apart, known: KnownWeights, parameters: Parameters) -> Inputs:
         """The program's inputs that no source is in: kept with the weights."""
         what = self, None if parameters.bias is None else parameters.bias.tobytes()
-        if (found := known.made.get(what)) is None:
+        if (inputs := known.made.get(what)) is None:
             if known.stays:
                 self._packed(known)
-            found = engines().Inputs(apart.beside(known.values, parameters))
-            keep(known, what, found)
-        return cast("Inputs", found)
+            inputs = engines().Inputs(apart.beside(known.values, parameters))
+            keep(known, what, inputs)
+        return cast("Inputs", inputs)
 
     def _given(self, apart: Apart, known: KnownWeights, parameters: Parameters) -> Inputs:
         """The program's inputs that neither source nor weights are in: kept until a call has another bias."""
         assert self.kernel.blocked is not None
         bias = None if parameters.bias is None else parameters.bias.tobytes()
-        if (found := self._latest.get(bias)) is None:
+        if (inputs := self._latest.get(bias)) is None:
             made = apart.beside(known.values, parameters)
-            found = engines().Inputs({name: made[name] for name in made.keys() - self.kernel.blocked.sizes.keys()})
+            inputs = engines().Inputs({name: made[name] for name in made.keys() - self.kernel.blocked.sizes.keys()})
             self._latest.clear()
-            self._latest[bias] = found
-        return found
+            self._latest[bias] = inputs
+        return inputs
 
     @functools.cached_property
     def _latest(self) -> dict[bytes | None, Inputs]:
@@ -287,9 +287,9 @@ class Prepared:
         if self._packer is None:
             return None
         blocked = self.kernel.blocked
-        if (found := known.made.get(blocked)) is None and (found := self._packer(known.values)):
-            known.add(blocked, found)
-        return found
+        if (panels := known.made.get(blocked)) is None and (panels := self._packer(known.values)):
+            known.add(blocked, panels)
+        return panels
 
     def _copied(self, src: Array) -> Array:
         """A copy of the source: of a convolution's with channels last, as kernels of CPUs read it."""
@@ -401,17 +401,17 @@ def kind_of_call(
     target: Target, src: object, weights: object, bias: object, into: object, attr: object, *others: object
 ) -> Hashable:
     """All that a call's decisions go by, `others` being its further arguments; None where they go by numbers, too."""
-    found = [target, *circumstances(), *others]
+    kind = [target, *circumstances(), *others]
     for array in (src, weights) if bias is None else (src, weights, bias):
         if isinstance(array, np.ndarray) and not is_masked(array):
-            found += array.shape, array.dtype
+            kind += array.shape, array.dtype
         elif type(array) is Reordered and array is weights:
-            found += array.described, array.machine
+            kind += array.described, array.machine
         else:
             return None
     if into is not None or attr is not None and (not isinstance(attr, Attr) or attr.precomputed_reductions):
         return None
-    return tuple(found) if attr is None else (*found, attr.content)
+    return tuple(kind) if attr is None else (*kind, attr.content)
 
 
 def exact(value: object) -> Hashable:
@@ -424,14 +424,14 @@ def exact(value: object) -> Hashable:
 def prepared(kind: Hashable, make: Callable[[], Prepared]) -> Prepared:
     """The prepared primitive for a kind of call, kept since `make` made it; made anew where there is no kind."""
     try:
-        if found := _known.get(kind):
-            return found
+        if ready := _known.get(kind):
+            return ready
     except TypeError:  # an argument that cannot be a key, which `make` refuses
         kind = None
-    found = make()
+    ready = make()
     if kind is not None:
         with _LOCK:
-            _known[kind] = found
+            _known[kind] = ready
             if len(_known) > _MOST:
                 del _known[next(iter(_known))]
-    return found
+    return ready

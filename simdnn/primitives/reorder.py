@@ -197,9 +197,9 @@ class Packer:
         if self.fill is None:
             self.fill = self._engines.filling_of(self._program)
         if self.fill and weights.flags.c_contiguous:
-            found: Mapping[str, Array] | None = self.fill(weights)
-            if found is not None:
-                return found
+            panels: Mapping[str, Array] | None = self.fill(weights)
+            if panels is not None:
+                return panels
             self.fill = None
         made = self._engines.run(self._program, {"plain": weights.reshape(-1)}, engine="compiled")
         return {name: made[name] for name in self.names}

@@ -87,20 +87,20 @@ def _form(args: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable:
     """
     if not 2 <= len(args) <= 3 or named.get("into") is not None:
         return None
-    found = [len(args), *named, *circumstances()]
+    form = [len(args), *named, *circumstances()]
     for value in (*args, *named.values()):
         kind = type(value)
         if kind is np.ndarray:
-            found += value.shape, value.dtype
+            form += value.shape, value.dtype
         elif kind in _WORDS or kind is tuple and all(type(one) is int for one in value):
-            found.append(value)
+            form.append(value)
         elif kind is Reordered:
-            found += value.described, value.machine
+            form += value.described, value.machine
         elif kind is Attr and not value.precomputed_reductions:
-            found.append(value.content)
+            form.append(value.content)
         else:
             return None
-    return tuple(found)
+    return tuple(form)
 
 
 def _lasts(machine: object) -> bool:

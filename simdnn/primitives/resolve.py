@@ -88,8 +88,8 @@ class Resolved:
     @property
     def along_k(self) -> dict[str, Valued]:
         """The source's and weights' scales where one of them changes along K or from row to row; else none."""
-        found = self.integer_scales
-        return found if any(scale.param.along_k for scale in found.values()) else {}
+        scales = self.integer_scales
+        return scales if any(scale.param.along_k for scale in scales.values()) else {}
 
     @property
     def without_single_groups(self) -> Resolved:

@@ -194,10 +194,10 @@ def choice_of(problem: Problem, target: Target, given: Modes) -> Choice:
         kinds=rows_for(target.caps),
         acc_mode=acc_mode,
     )
-    found = choose(replace(request, estimator=estimate_on_gpu, floor=no_floor) if target.gpu else request)
+    choice = choose(replace(request, estimator=estimate_on_gpu, floor=no_floor) if target.gpu else request)
     if target.library and given.forced and given.fpmath != "strict":
-        target.library.check_forced(problem, found.library)
-    return found
+        target.library.check_forced(problem, choice.library)
+    return choice
 
 
 def told(choice: Choice, target: Target) -> Choice:

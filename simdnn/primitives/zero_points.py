@@ -27,11 +27,11 @@ def zero_points(given: Resolved, every: bool = False) -> ZeroPoints | None:
     shape = given.shape
     if shape.primitive != "matmul" or not shape.integer:
         return None
-    found = {name: given.zero_points[name].param for name in ("src", "wei") if name in given.zero_points}
+    params = {name: given.zero_points[name].param for name in ("src", "wei") if name in given.zero_points}
     summed = given.reductions.param.group if given.reductions else 0
-    if not summed and not (every and found) and all(p.common for p in found.values()):
+    if not summed and not (every and params) and all(p.common for p in params.values()):
         return None
-    lengths = {f"zero_points[{name!r}]": p.length(shape.k) for name, p in found.items()}
+    lengths = {f"zero_points[{name!r}]": p.length(shape.k) for name, p in params.items()}
     lengths |= {f"scales[{name!r}]": one.param.length(shape.k) for name, one in given.along_k.items()}
     group = summed or min(lengths.values())
     for what, length in lengths.items():
@@ -42,7 +42,7 @@ def zero_points(given: Resolved, every: bool = False) -> ZeroPoints | None:
             )
         if length % group:
             raise InvalidArgument(f"{what} in groups of {length} along K beside groups of {group}; they must nest")
-    wei, src = (found[name].of_groups(shape.k) if name in found else None for name in ("wei", "src"))
+    wei, src = (params[name].of_groups(shape.k) if name in params else None for name in ("wei", "src"))
     return ZeroPoints(group, wei, src, bool(summed))
 
 

@@ -69,10 +69,10 @@ def _covered_at_once(program: Program, private: Collection[str]) -> set[str]:
     """Private tensors whose loads each read what a store before them in the same straight code wrote from the same
     element on, as where registers wait in memory: no steps need be made for that.
     """
-    found = set(private)
-    for ops, _ in program.straight if found else ():
+    covered = set(private)
+    for ops, _ in program.straight if covered else ():
         written: dict[tuple[object, ...], tuple[int, int]] = {}  # the first store from an element on: its place, bits
-        of_private = [alike for alike in ops.alike if alike.memory.tensor in found]
+        of_private = [alike for alike in ops.alike if alike.memory.tensor in covered]
         for memory, stores, _, constants, places in of_private:
             for const, place in zip(constants, places, strict=True) if stores else ():
                 key = memory.tensor, memory.index.terms, memory.rows, memory.stride, const
@@ -82,9 +82,9 @@ def _covered_at_once(program: Program, private: Collection[str]) -> set[str]:
                 key = memory.tensor, memory.index.terms, memory.rows, memory.stride, const
                 first, bits = written.get(key, (place, 0))
                 if place <= first or bits < memory.bits:
-                    found.discard(memory.tensor)
+                    covered.discard(memory.tensor)
                     break
-    return found
+    return covered
 
 
 def _steps_below(
@@ -188,6 +188,6 @@ class _Stored:
         key = loops, tuple([id(step) for step in stores])
         if key not in self.written:
             every = [step.elements(loops) for step in stores]
-            found = [points for points in every if points is not None]
-            self.written[key] = distinct(found) if len(found) == len(every) else None
+            points_of = [points for points in every if points is not None]
+            self.written[key] = distinct(points_of) if len(points_of) == len(every) else None
         return _Together(loops, {step.moved_by(loops) for step in stores}, self.written[key])

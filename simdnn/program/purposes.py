@@ -59,8 +59,8 @@ def purposes(program: Program) -> Iterator[tuple[Op, int, str]]:
     flow = _Flow(program)
     for _ in range(2):  # what a loop hands to its next iteration, and a stage to the one behind
         flow.run(program.body)
-    found = _Purposes(flow)
-    yield from found.of(program.body, 1)
+    walked = _Purposes(flow)
+    yield from walked.of(program.body, 1)
 
 
 @dataclass

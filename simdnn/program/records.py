@@ -197,7 +197,7 @@ class Straight(tuple[Op, ...]):
     @Derived
     def alike(self) -> tuple[AlikeAccesses, ...]:
         """The memory operands, those together that differ in a constant of their index alone."""
-        found: dict[tuple[object, ...], AlikeAccesses] = {}
+        groups: dict[tuple[object, ...], AlikeAccesses] = {}
         for place, op in enumerate(self):
             memory = op.memory
             if memory is None:
@@ -205,13 +205,13 @@ class Straight(tuple[Op, ...]):
             index, stores = memory.index, memory is op.dst
             kind = memory.dtype, memory.lanes, memory.rows, memory.stride
             key = memory.tensor, index.terms, kind, stores, op.instruction
-            met = found.get(key)
+            met = groups.get(key)
             if met is None:
-                found[key] = AlikeAccesses(memory, stores, op, [index.const], [place])
+                groups[key] = AlikeAccesses(memory, stores, op, [index.const], [place])
             else:
                 met[3].append(index.const)
                 met[4].append(place)
-        return tuple(found.values())
+        return tuple(groups.values())
 
 
 @dataclass(frozen=True)
@@ -261,13 +261,13 @@ Statement = Op | Loop
 
 def parts(body: Sequence[Statement]) -> tuple[Straight | Loop, ...]:
     """The loops of a body, and the ops in a row between them."""
-    found = list[Straight | Loop]()
+    parts = list[Straight | Loop]()
     for kind, statements in itertools.groupby(body, type):
         if kind is Loop:
-            found += statements  # type: ignore[arg-type]  # loops
+            parts += statements  # type: ignore[arg-type]  # loops
         else:
-            found.append(Straight(statements))  # type: ignore[arg-type]  # ops
-    return tuple(found)
+            parts.append(Straight(statements))  # type: ignore[arg-type]  # ops
+    return tuple(parts)
 
 
 _FORMS: dict[tuple[object, ...], Op] = {}  # programs of many shapes have the same ops, but for addresses
@@ -333,10 +333,10 @@ class Program(Record):
     @Derived
     def forms(self) -> tuple[Op, ...]:
         """The form of each op, once each."""
-        found: dict[int, Op] = {}
+        forms: dict[int, Op] = {}
         for ops, _ in self.straight:
-            found |= zip(ops.forms, ops, strict=True)  # one of each number, in the order in which these are met
-        return tuple([op.form for op in found.values()])
+            forms |= zip(ops.forms, ops, strict=True)  # one of each number, in the order in which these are met
+        return tuple([op.form for op in forms.values()])
 
     def itself(self) -> Program:
         """This program, for who finds it where it is needed."""

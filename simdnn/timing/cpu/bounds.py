@@ -58,12 +58,12 @@ def busiest_ports(ops: Sequence[CoreOp], times: Times = None) -> tuple[float, fr
 def _unions(lists: tuple[tuple[int, ...], ...]) -> tuple[tuple[frozenset[int], tuple[tuple[int, ...], ...]], ...]:
     """All unions of some of the port lists (there are few different ones), each with the lists that lie within."""
     sets = list(dict.fromkeys(map(frozenset, lists)))
-    found: set[frozenset[int]] = set()
+    unions: set[frozenset[int]] = set()
     for one in sets:
-        if len(found) > MOST_UNIONS:  # no core's; fewer sets bound as truly, if less tightly
+        if len(unions) > MOST_UNIONS:  # no core's; fewer sets bound as truly, if less tightly
             break
-        found |= {one | other for other in found} | {one}
-    return tuple([(union, tuple([uop for uop in lists if union.issuperset(uop)])) for union in found])
+        unions |= {one | other for other in unions} | {one}
+    return tuple([(union, tuple([uop for uop in lists if union.issuperset(uop)])) for union in unions])
 
 
 def load_pipes(machine: Machine, ops: Sequence[CoreOp], times: Times = None) -> float:

@@ -73,11 +73,11 @@ def feeds(ops: Sequence[CoreOp], carried: Sequence[str]) -> Graph:
                         latest[start] = time + latency
         for register in op.writes:
             now[register] = latest
-    found: dict[str, dict[str, float]] = {register: {} for register in carried}
+    reached: dict[str, dict[str, float]] = {register: {} for register in carried}
     for register in carried:
         for start, time in now[register].items():
-            found[start][register] = time
-    return found
+            reached[start][register] = time
+    return reached
 
 
 def _on_longer_cycles(graph: Graph) -> Graph:
@@ -185,9 +185,9 @@ def _once(ops: Sequence[CoreOp], times: _Times) -> _Times:
 
 def _waits(op: CoreOp) -> list[tuple[str, float]]:
     """Registers that an op reads, with the cycles from each to its result."""
-    found = [(register, op.latency) for register in op.reads]
+    waits = [(register, op.latency) for register in op.reads]
     if op.accumulator is not None:
-        found.append((op.accumulator, op.latency - op.accumulator_gain))
+        waits.append((op.accumulator, op.latency - op.accumulator_gain))
     if op.load is not None:
-        found += [(register, op.load_latency + op.latency) for register in op.load.registers]
-    return found
+        waits += [(register, op.load_latency + op.latency) for register in op.load.registers]
+    return waits

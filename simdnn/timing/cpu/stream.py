@@ -146,15 +146,15 @@ class Stream:
 
     def keys(self, ops: Straight) -> tuple[object, ...]:
         """For each op a key that is equal for ops whose lines are equal: its form, and what its place adds to it."""
-        found: dict[int, object] = {}
+        key_of: dict[int, object] = {}
         for memory, _, op, _, places in ops.alike:
             shared = memory.tensor in self.both
             of_memory = (memory.tensor, self._reach(memory)) if shared else ("", 0)
             for place in places if shared or op.definition.tile else ():
                 rows = self.crossing(ops[place])
                 if shared or rows:
-                    found[place] = ops.forms[place], *of_memory, rows
-        return tuple([found.get(place, number) for place, number in enumerate(ops.forms)]) if found else ops.forms
+                    key_of[place] = ops.forms[place], *of_memory, rows
+        return tuple([key_of.get(place, number) for place, number in enumerate(ops.forms)]) if key_of else ops.forms
 
     def address(self, op: Op) -> tuple[int | None, tuple[tuple[str, int], ...]]:
         """The address in bytes where all variables are zero, and what a step of each adds; None where nothing else in
@@ -212,9 +212,9 @@ class Stream:
     @cached_property
     def _streams(self) -> dict[int, set[AddressStream]]:
         """For each loop, by its identity, the address streams below it that move in it or in a loop inside."""
-        found: dict[int, set[AddressStream]] = {}
-        _collect_streams(self.program.parts, found, [], {})
-        return found
+        streams: dict[int, set[AddressStream]] = {}
+        _collect_streams(self.program.parts, streams, [], {})
+        return streams
 
     def control(self, loop: Loop) -> tuple[CountedStep, ...]:
         """The steps that end each iteration of a loop."""
