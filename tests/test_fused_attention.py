@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,10 @@ import simdnn
 from isa_models import Unimplemented, UnknownTiming
 from simdnn.kernels.common.attention import AttentionProblem
 from simdnn.kernels.common.code import op
-from simdnn.kernels.nvidia.attention import FlashAttention, log2_factor
+from simdnn.kernels.nvidia.attention import FlashAttention, done, log2_factor
 from simdnn.kernels.nvidia.attention_tiles import TILES, flash_tile
 from simdnn.operators.fused_attention import FusedAttention
-from simdnn.program.records import Loop, Register
+from simdnn.program.records import Loop, Program, Register, Statement
 from simdnn.timing.gpu.engine import SPECIAL, issue_of
 from simdnn.timing.gpu.estimate import gpu_time
 from tests.test_attention import by_hand, drawn
@@ -99,7 +100,7 @@ def test_later_keys_are_hidden_and_left_out() -> None:
     exact, size = by_hand(q, k, v, seen), by_hand(q, k, np.abs(v), seen)
     assert (np.abs(r.output.astype(np.float64) - exact) <= 2.1 * 2.0**-11 * size).all()
     assert r.dispatch["implementation"].tolist() == ["flash:hopper_wgmma", "flash:hopper_mma", "three kernels"]
-    sizes = {**SIZES, "machine": "h100", "lq": 4096, "lk": 4096, "dispatch": "flash:hopper_mma"}
+    sizes = {**SIZES, "machine": "h100", "heads": 128, "lq": 4096, "lk": 4096, "dispatch": "flash:hopper_mma"}
     half, whole = (simdnn.estimate("attention", **sizes, causal=causal) for causal in (True, False))
     assert 0.5 * whole.seconds < half.seconds < 0.62 * whole.seconds
 
@@ -163,6 +164,37 @@ def test_products_of_a_block_are_among_the_exponentials_of_the_next() -> None:
         for d in ("fastest", "flash:hopper_mma")
     )
     assert fast.implementation == "flash:hopper_wgmma" and fast.seconds < slow.seconds
+
+
+def test_the_longest_workgroups_are_late_where_they_are_handed_out_last() -> None:
+    """Of 1, 2, 3 and 4 blocks of keys on three places: 4 behind 1 in order, none alone where the longest goes first."""
+    assert done([1, 2, 3, 4], 3) == 5 and done([4, 3, 2, 1], 3) == 4
+    sizes: dict[str, Any] = {"lq": 1024, "lk": 1024, "heads": 32, "kv_heads": 32, "causal": True}
+    second, third = kernel("h100", 128, **sizes), kernel("h100 wgmma", 128, **sizes)
+    late = [late_of(made) for made in (second, third, replace(second, problem=replace(second.problem, causal=False)))]
+    assert late[0] > 0.4 and late[1] < 0.2 and late[2] == 0
+    time = gpu_time(second.timed, second.machine)
+    alike = gpu_time(replace_late(second.timed, 0.0), second.machine)
+    (stage,) = time.stages
+    assert time.simulated.cycles == pytest.approx(alike.simulated.cycles + late[0] * stage.stage.cycles)
+
+
+def late_of(made: FlashAttention) -> float:
+    """What the loop of workgroups of the program that the clock sees says."""
+    (loop,) = made.timed.body
+    assert isinstance(loop, Loop)
+    return loop.late
+
+
+def replace_late(program: Program, late: float) -> Program:
+    """A program whose workgroups are late by so much."""
+
+    def changed(statement: Statement) -> Statement:
+        if not (isinstance(statement, Loop) and statement.parallel):
+            return statement
+        return replace(statement, late=late, body=tuple(map(changed, statement.body)))
+
+    return replace(program, body=tuple(map(changed, program.body)))
 
 
 def test_what_cuda_cores_do_beside_products_lowers_the_clock() -> None:

@@ -21,6 +21,7 @@ a workgroup brings them there (`staged`).
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,6 +42,7 @@ from simdnn.program.records import Affine, Loop, Memory, Op, Place, Program, Reg
 
 ROWS, COLUMNS, DEPTH = 16, 8, 16  # of mma.m16n8k16
 AHEAD = 3  # fragments that are loaded ahead of the products that read them
+ROUNDS = 32  # of workgroups that are handed out, in which those of unequal length are followed
 _MINUS_INFINITY = 0xFF800000  # as f32
 _THREADS = 4  # of a row of sums
 _QUADS = _THREADS * ROWS  # lanes of what each thread keeps of a row
@@ -119,7 +121,8 @@ class FlashAttention:
     @cached_property
     def timed(self) -> Program:
         """The program that the clock sees. With a causal mask workgroups leave out blocks of keys that are all hidden;
-        all are alike here, each with the mean of these counts, or with two blocks of queries around it.
+        all are alike here, each with the mean of these counts, or with two blocks of queries around it, beside the time
+        in which the last ones are `late`.
         """
         if not self.problem.causal:
             return self.program
@@ -128,7 +131,22 @@ class FlashAttention:
         several = [low, low + 1] if 0.25 <= turns - low < 0.75 and self.groups % 2 == 0 else [round(turns)]
         groups, place = self.groups // len(several), Affine.var("group_m") * len(several)
         each = [self.queries(place + n, max(count, few), few) for n, count in enumerate(several)]
-        return self.verified([self.nest([step for code in each for step in code], groups)])
+        late = self.late(len(several), sum(several))
+        return self.verified([self.nest([step for code in each for step in code], groups, late)])
+
+    def late(self, together: int, turns: int) -> float:
+        """How long the last workgroups work alone, in the time of one of `together` blocks of queries in so many turns.
+
+        FlashAttention-2 hands out blocks of queries in order, those that see most keys of each head last.
+        FlashAttention-3 begins with them.
+        """
+        blocks = [self.seen(block)[0] for block in range(self.groups)]
+        heads, room = self.problem.batch * self.problem.heads, self.machine.xe_cores * self.resident
+        count = heads * self.groups
+        last = min(count, count % room + ROUNDS * room)  # they decide; those before them fill all places
+        order = [turns for turns in blocks[::-1] for _ in range(heads)] if self.overlapped else blocks * heads
+        alike = max(1, -(-last // together // room)) * turns
+        return max(0.0, done(order[-last:], room) - alike) / turns
 
     def seen(self, block: int) -> tuple[int, int]:
         """The blocks of keys that any of a block of queries sees, with a causal mask, and those that not all see."""
@@ -151,12 +169,12 @@ class FlashAttention:
             done += count
         return [*code, *(ahead(self.found(Affine()), AHEAD) if self.overlapped else []), *self.end(place)]
 
-    def nest(self, code: Code, groups: int) -> Loop:
+    def nest(self, code: Code, groups: int, late: float = 0.0) -> Loop:
         """Workgroups of a number of blocks of queries of each head, and their threads."""
         code = nest([("thread", self.tile.warps)], code, parallel=True, threads=True)
         p = self.problem
         for var, extent in (("group_m", groups), ("group_h", p.shared), ("group_b", p.batch * p.kv_heads)):
-            code = [Loop(var, extent, tuple(code), parallel=True, resident=self.resident)]
+            code = [Loop(var, extent, tuple(code), parallel=True, resident=self.resident, late=late)]
         (found,) = code
         assert isinstance(found, Loop)
         return found
@@ -382,6 +400,14 @@ class FlashAttention:
         wide = COLUMNS if p.dst == "f32" else DEPTH
         found = left["dst"].reshape(p.batch * p.heads, -1, size // wide, ROWS, wide).swapaxes(2, 3)
         return np.ascontiguousarray(found.reshape(p.batch * p.heads, -1, size)[:, : p.lq, : p.d])
+
+
+def done(lengths: Sequence[int], places: int) -> int:
+    """When the last of workgroups is done that are handed out in order, each to the place that is free first."""
+    free = [0] * places
+    for length in lengths:
+        heapq.heapreplace(free, free[0] + length)
+    return max(free)
 
 
 def blocks(matrices: Array, rows: int, columns: int) -> Array:

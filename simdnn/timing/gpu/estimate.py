@@ -49,6 +49,7 @@ class Nest:
     threads: Mapping[str, int]
     body: tuple[Statement, ...]
     resident: int = 1  # workgroups that a core has room for at once
+    late: float = 0.0  # how long the last workgroups work alone, in the time of one
 
     @property
     def group_count(self) -> int:
@@ -67,23 +68,24 @@ def nest_of(statement: Statement) -> Nest:
     """A stage's loops; `Unimplemented` where they are not workgroups around threads."""
     groups: dict[str, int] = {}
     threads: dict[str, int] = {}
-    resident = 1
+    resident, late = 1, 0.0
     body: tuple[Statement, ...] = (statement,)
     while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
         loop = body[0]
         if threads and not loop.threads:
             raise Unimplemented(f"workgroups (loop {loop.var!r}) within threads; what works: threads within workgroups")
         (threads if loop.threads else groups)[loop.var] = loop.extent
-        resident = max(resident, loop.resident)
+        resident, late = max(resident, loop.resident), max(late, loop.late)
         body = loop.body
-    return Nest(groups, threads, body, resident)
+    return Nest(groups, threads, body, resident, late)
 
 
 @dataclass(frozen=True)
 class StageCost:
     """One stage: a workgroup's cycles on an engine, bytes between the levels of all workgroups.
 
-    A tile of `stage` is as many workgroups as a core has at once; `rest`: those behind the last full round of tiles.
+    A tile of `stage` is as many workgroups as a core has at once; `rest`: those behind the last full round of tiles;
+    `tail`: the time in which the last ones of unequal length work alone.
     """
 
     nest: Nest
@@ -94,12 +96,13 @@ class StageCost:
     stage: Stage
     bound: str
     rest: Stage | None = None
+    tail: Stage | None = None
     together: int = 1  # workgroups of a tile of `stage`, whose time `engine` has
 
     @property
     def rounds(self) -> tuple[Stage, ...]:
         """The parts of the stage, one after the other."""
-        return (self.stage, self.rest) if self.rest else (self.stage,)
+        return tuple(part for part in (self.stage, self.rest, self.tail) if part)
 
 
 @dataclass(frozen=True)
@@ -205,7 +208,8 @@ def _stage(program: Program, statement: Statement, machine: GpuMachine, copies: 
         behind = engine.engine_time(nest.body, machine, per_engine * alike, copied, apart=True).cycles
         sizes = {level: size * alike for level, size in bytes_.items()}
         rest = Stage(-(-left // alike // machine.stacks), max(behind, from_l2 * alike), sizes, chunks, name)
-    return StageCost(nest, time, (reads, writes), (l2[0], l2[1]), dram, stage, bound, rest, shared)
+    tail = Stage(1, cycles * nest.late, name=name) if nest.late else None
+    return StageCost(nest, time, (reads, writes), (l2[0], l2[1]), dram, stage, bound, rest, tail, shared)
 
 
 def _shared_out(nest: Nest, machine: GpuMachine) -> tuple[int, int]:
