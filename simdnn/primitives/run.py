@@ -156,7 +156,11 @@ def resolved(shape: Shape, attr: object, target: Target, dst: object = None, blo
         arrays.check_narrow_types(shape.src, shape.wei, said.apply_to_int)
     else:
         arrays.check_types(shape.primitive, shape.src, shape.wei, said.apply_to_int)
-    return Resolved.of(said, shape)
+    given = Resolved.of(said, shape)
+    if target.library:
+        for argument, point in given.zero_points.items():
+            target.library.check_point_type(shape.primitive, argument, point.param.dtype)
+    return given
 
 
 class Modes(Protocol):

@@ -169,3 +169,21 @@ def test_a_bias_that_sends_compressed_weights_to_the_reference() -> None:
         simdnn.Unimplemented, match=r"a bias of bf16, which is not modelled: biases of f32 and f16 work"
     ):
         simdnn.matmul(src, weights, bias, **where, dispatch="onednn")
+
+
+@pytest.mark.parametrize("dtype", ["s8", "u8"])
+@pytest.mark.parametrize(("primitive", "argument"), [("matmul", "dst"), ("convolution", "src"), ("convolution", "dst")])
+def test_zero_points_in_bytes(primitive: str, argument: str, dtype: str) -> None:
+    """3.13.2 has them, under six caps, for a matmul's source and weights alone."""
+    image, taps = np.ones((1, 4, 3, 3), np.uint8), np.ones((8, 4, 1, 1), np.int8)
+    operands = {"matmul": (U8, S8), "convolution": (image, taps)}[primitive]
+
+    def call(stored: str, argument: str = argument, **options: Any) -> simdnn.Result:
+        attr = Attr(zero_points={argument: Quant(3, dtype=stored)})
+        return getattr(simdnn, primitive)(*operands, attr=attr, dst="f32", machine="spr", **options)  # type: ignore[no-any-return]
+
+    with pytest.raises(Unimplemented, match=f"refuses zero_points.*'{argument}'.* of a {primitive} .* in {dtype}: s32"):
+        call(dtype, dispatch="onednn")
+    assert (call("s32", dispatch="onednn").output == call(dtype).output).all()
+    if primitive == "matmul":
+        assert call(dtype, "wei", dispatch="onednn").output[0, 0] == -384

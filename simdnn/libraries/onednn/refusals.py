@@ -76,6 +76,18 @@ def check_zero_points(strategy: str, by_row: bool) -> None:
     )
 
 
+def check_point_type(primitive: str, argument: str, dtype: str) -> None:
+    """Raises for zero points in another type than s32, but those of a matmul's source and weights: no implementation
+    passes `skip_mask_t::zero_points_data_type` for others.
+    """
+    if dtype != "s32" and (primitive, argument) not in (("matmul", "src"), ("matmul", "wei")):
+        where = f"zero_points[{argument!r}]"
+        raise Unimplemented(
+            f"oneDNN refuses {where} of a {primitive} that is stored in {dtype}: s32 works, "
+            f"{where} = Quant(values, dtype='s32'), and dispatch='fastest'"
+        )
+
+
 def check_forced(p: Problem, name: str) -> None:
     """Raises for a math mode that is said of integers, too, beside floats: its older kernels refuse it, and who does it
     then is not modelled (`skip_mask_t::fpmath_mode` in its implementations).
