@@ -82,8 +82,20 @@ def write_text(path: Path, text: str) -> None:
 
 
 def check(path: Path) -> None:
-    """`InvalidArgument` where a file is there that this package did not write, and that is not `forced`."""
-    if path.is_file() and not _forced.get() and not is_own(path):
+    """`InvalidArgument` for a folder, and where a file is there that this package did not write and that is not
+    `forced`; `SimdnnError` for what is no path.
+    """
+    try:
+        path.stat()
+        another = path.is_file() and not _forced.get() and not is_own(path)
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:  # a name too long, of no text, in a file; a file that cannot be read
+        reason = getattr(error, "strerror", None) or error
+        raise SimdnnError(f"{path} cannot be written: {reason}") from None
+    if path.is_dir():
+        raise InvalidArgument(f"{path} is a folder; the path of a file is needed")
+    if another:
         raise InvalidArgument(
             f"{path} is there already and was not written by {WRITER}; another path, or --force, "
             f"which replaces it (in Python: `with {WRITER}.files.forced():`)"

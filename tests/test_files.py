@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import simdnn
+import workloads
 from isa_models import InvalidArgument, SimdnnError
 from simdnn import files, plot
 from simdnn.calibration import host
 from simdnn.cli import main
 from simdnn.study import trace
+from simdnn.tuning.tuned import read_recipe
 from tests.streams import error_line
 
 LOOP = "l: vaddps ymm0, ymm0, ymm1\ndec rcx\njnz l\n"
@@ -199,3 +202,46 @@ def test_the_path_in_an_error_is_the_one_asked_for() -> None:
     """Not that of the file beside it, which is written first."""
     with pytest.raises(SimdnnError, match="^/proc/x.csv cannot be written: "):
         files.write_text(Path("/proc/x.csv"), "")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("folder", "unknown file format 'folder'. Known: .*.png"),
+        ("folder.png", "folder.png is a folder"),
+        ("x.xyz", "unknown file format '.xyz'"),
+        ("x" * 300 + ".png", "cannot be written: File name too long"),
+        ("loop.s/x.png", "cannot be written: Not a directory"),
+        ("a\0b.png", "cannot be written: embedded null byte"),
+        ("\ud800.png", "cannot be written: .*surrogates not allowed"),
+    ],
+)
+def test_a_picture_is_not_written_where_none_can_be(name: str, said: str, here: Path) -> None:
+    for folder in ("folder", "folder.png"):
+        (here / folder).mkdir()
+    before = sorted(os.listdir(here))
+    with pytest.raises(SimdnnError, match=said):
+        plot.save(plot.plot_format("bf16"), name)
+    assert sorted(os.listdir(here)) == before
+
+
+@pytest.mark.parametrize(
+    ("read", "said"),
+    [
+        (workloads.load, "workload file '/dev/zero' cannot be read: it is a device"),
+        (plot.plot_spans, "/dev/zero: .*it is a device"),
+        (lambda path: simdnn.report(path, "page.html"), "/dev/zero cannot be read: it is a device"),
+        (lambda path: main(["bench", f"--from-verbose={path}"]), "--from-verbose '/dev/zero': a device"),
+        (read_recipe, "holds no recipe .*it is a device"),
+    ],
+)
+def test_what_has_no_end_is_not_read(
+    read: Callable[[str], object], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor is any of it read into memory."""
+    try:
+        assert read("/dev/zero") in (1, 2)
+        error = error_line(capsys)
+    except SimdnnError as raised:
+        error = str(raised)
+    assert re.search(said, error), error

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from isa_models.errors import InvalidArgument, counted
 from isa_models.records.display import Brief, InNotebooks
+from workloads import untrusted
 from workloads.layer import ConvLayer, Layer, MatmulLayer
 
 CONV_COLUMNS = ("layer", "ic", "ih", "iw", "oc", "oh", "ow", "kh", "kw", "stride", "pad", "groups", "count", "macs")
@@ -41,8 +43,8 @@ def read_layers(path: Path) -> tuple[Layer, ...]:
     `macs` (of one occurrence) is checked against the sizes. Raises `InvalidArgument` naming file, line and value.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = [row for row in csv.reader(file, strict=True) if row]
+        text = io.StringIO(untrusted.plain(path).decode("utf-8-sig"), newline="")
+        rows = [row for row in csv.reader(text, strict=True) if row]
     except OSError as error:
         raise InvalidArgument(f"workload file {str(path)!r} cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Sequence
 from math import prod
@@ -10,8 +11,20 @@ from typing import Any
 
 from isa_models.errors import InvalidArgument
 
+MOST_TEXT = 64 << 20  # bytes of a file that somebody may have written by hand
 _MOST_ELEMENTS = 1 << 33
 _MOST_AXES = 32
+
+
+def plain(path: Path, most: int = MOST_TEXT) -> bytes:
+    """The bytes of a file of at most `most`; `OSError` for others, and for a device or a pipe, which may never end."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "it is a device or a pipe")
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most >> 20} MiB")
+    return data
 
 
 def content(path: Path) -> bytes:

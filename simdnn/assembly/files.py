@@ -76,6 +76,8 @@ def read_stream(stream: BinaryIO, name: str) -> str | bytes:
     if what := next((what for start, what in _OTHERS.items() if data.startswith(start)), None):
         raise InvalidArgument(f"{name} is {what}")
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if not wide and (place := data.find(0)) >= 0:
+        raise InvalidArgument(f"{name} is neither text nor an ELF object file: byte {place} is 0")
     try:
         return data.decode("utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as error:

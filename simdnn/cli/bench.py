@@ -357,6 +357,8 @@ def _predicted(given: _Words, item: Executed) -> list[Answer]:
 def _opened(log: Path) -> AbstractContextManager[TextIO]:
     if str(log) == "-":
         return nullcontext(sys.stdin)
+    if log.is_char_device():
+        raise InvalidArgument(f"--from-verbose {str(log)!r}: a device, which has no lines that end; a file is needed")
     try:
         return log.open(encoding="utf-8", errors="replace")
     except OSError as error:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from isa_models.errors import InvalidArgument, SimdnnError, how_to_install, unknown_name
+from isa_models.errors import SimdnnError, how_to_install, unknown_name
 from simdnn import files
 from simdnn.cli import folding
 from simdnn.cli.folding import Column, terminal_width
@@ -119,15 +119,13 @@ def check_path(path: Path | None, formats: tuple[str, ...] = ()) -> None:
         raise unknown_name("file format", path.suffix or path.name, formats)
     if path.suffix.lower() == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise SimdnnError(f"{path} needs pyarrow: {how_to_install('parquet')}; or write .csv or .json")
+    files.check(path)
     folder = path.parent
-    if path.is_dir():
-        raise InvalidArgument(f"{path} is a folder; the path of a file is needed")
     if not folder.is_dir():
         raise SimdnnError(f"{path} cannot be written: there is no folder {folder}")
     replaced = not path.exists() or path.is_file()
     if path.exists() and not os.access(path, os.W_OK) or replaced and not os.access(folder, os.W_OK):
         raise SimdnnError(f"{path} cannot be written: permission denied")
-    files.check(path)
 
 
 def write(path: Path, frame: pd.DataFrame, content: Mapping[Any, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from isa_models import InvalidArgument
+from isa_models.errors import unknown_name
 from isa_models.keywords import keywords
 from simdnn import files
 from simdnn.primitives.checks import integer
@@ -87,14 +89,17 @@ def figure_of(ax: Axes) -> Figure:
 
 
 @keywords
-def save(ax: Axes, path: Path) -> None:
+def save(ax: Axes, path: str | os.PathLike[str]) -> None:
     """Write the picture that `ax` belongs to, in the format that the path's suffix names.
 
-    Raises `InvalidArgument` where a file is there that this package did not write (`simdnn.files`).
+    Raises `UnknownName` for a format that matplotlib does not write, and `InvalidArgument` where a file is there that
+    this package did not write (`simdnn.files`).
     """
-    path = Path(path)
+    path, figure = Path(path), figure_of(ax)
+    formats = [f".{name}" for name in figure.canvas.get_supported_filetypes()]
+    if path.suffix.lower() not in formats:
+        raise unknown_name("file format", path.suffix or path.name, formats)
     with files.replacing(path) as partial:
-        figure = figure_of(ax)
         tight = None if figure.get_layout_engine() else "tight"  # a legend beside the axes is not cut off
         figure.savefig(partial, dpi=150, bbox_inches=tight, metadata=files.PICTURE_MARKS.get(path.suffix.lower()))
 

@@ -26,6 +26,7 @@ from simdnn.timing.cpu.inner import inner_loop
 from simdnn.timing.cpu.pipeline import LoopTiming
 from simdnn.timing.cpu.steps import Step
 from simdnn.timing.system import Simulated, Span
+from workloads import untrusted
 
 MOST_ROWS = 60  # instructions that a timeline has where nobody says how many iterations
 MOST_ITERATIONS = 200
@@ -168,8 +169,8 @@ def _spans(given: Any) -> tuple[list[Span], str, str]:
         return scaled, "time (us)", title(given) + threads
     if isinstance(given, str | PathLike):
         try:
-            given = json.loads(Path(given).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            given = json.loads(untrusted.plain(Path(given)).decode("utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
             raise InvalidArgument(f"{given!s:.80}: {error}; a file of `simdnn bench --trace` is needed") from None
     if isinstance(given, Simulated):
         given = given.spans

@@ -17,6 +17,7 @@ from simdnn import files
 from simdnn.late import pd
 from simdnn.networks.precision import MODES
 from simdnn.study.pareto import pareto
+from workloads import untrusted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -176,7 +177,7 @@ def text_of(modes: Mapping[str, str]) -> str:
 def read_recipe(path: str | Path) -> dict[str, Any]:
     """A recipe's file: modes, ranges, the model's and the machine's name. Raises `InvalidArgument` for another file."""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(untrusted.plain(Path(path)).decode("utf-8"))
         if not isinstance(content, dict):
             raise ValueError(f"a {type(content).__name__}")
         modes, ranges = content["modes"], content.get("ranges", {})
