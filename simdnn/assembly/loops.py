@@ -77,28 +77,56 @@ def find_loop(code: Code, syntax: str, places: Mapping[int, str] = NO_PLACES, nu
         raise InvalidArgument(f"loop {number}: the code has {many}; {how}")
     stray = "goes to the middle of an instruction, and is never taken"
     notes = [f"the branch at byte {at} {stray}" for at in flow.astray[:3]]
-    if loops:
-        best = max(loops, key=functools.partial(_rank, raws)) if number is None else loops[number - 1]
-        path = best.path
-        if len(loops) > 1 and number is None:
-            starts = [_place(code, raws[loop.path[0]].ip, places) for loop in loops]
-            chosen = loops.index(best)
-            others = starts[:chosen] + starts[chosen + 1 :]
-            notes.append(
-                f"loop {chosen + 1} of {len(loops)}, at {starts[chosen]}, is read; "
-                f"there are others at {some(others, MOST_PLACES)}"
-            )
-    else:
-        path = flow.from_entry()
-        if len(path) > 1 and raws[path[-1]].flow_control in ENDS:
-            path = path[:-1]
-        if left := len(raws) - len(path):
-            notes.append(
-                f"no loop: {counted(len(path), 'instruction')} from the first on, read as one; {left} left out"
-            )
+    path, note = _chosen(code, raws, loops, places, number) if loops else _from_first(raws, flow)
+    notes += [note] if note else []
     if len(path) > MOST_INSTRUCTIONS:
         raise InvalidArgument(f"the loop has {len(path)} instructions, at most {MOST_INSTRUCTIONS} are read")
     body = Decoder(syntax, code.names).decode([raws[index] for index in path])
+    _refuse_leaving(code, raws, loops, body, places)
+    if called := list(dict.fromkeys(one.text for one in body if one.is_call)):
+        shown = ", ".join(map(repr, called[:MOST_PLACES])) + (", ..." if len(called) > MOST_PLACES else "")
+        notes.append(f"{shown}: read around, without what is called; it may change all that the System V ABI lets it")
+    following = [*path[1:], path[0]]
+    inside = zip(body[:-1], path, following, strict=False)
+    if passing := sum(one.raw.flow_control == _CONDITIONAL and onward == at + 1 for one, at, onward in inside):
+        notes.append(f"{passing} branches inside are taken as never taken")
+    return Body(body, tuple(notes))
+
+
+def _chosen(
+    code: Code, raws: Sequence[Any], loops: Sequence[LoopPath], places: Mapping[int, str], number: int | None
+) -> tuple[tuple[int, ...], str]:
+    """The instructions of the loop that is named, or of the likeliest, and what a reader is told of the others."""
+    if number is not None:
+        return loops[number - 1].path, ""
+    best = max(loops, key=functools.partial(_rank, raws))
+    if len(loops) == 1:
+        return best.path, ""
+    starts = [_place(code, raws[loop.path[0]].ip, places) for loop in loops]
+    chosen = loops.index(best)
+    others = starts[:chosen] + starts[chosen + 1 :]
+    note = f"loop {chosen + 1} of {len(loops)}, at {starts[chosen]}, is read; there are others at "
+    return best.path, note + some(others, MOST_PLACES)
+
+
+def _from_first(raws: Sequence[Any], flow: Flow) -> tuple[tuple[int, ...], str]:
+    """The instructions from the first on where there is no loop, and how many that leaves out."""
+    path = flow.from_entry()
+    if len(path) > 1 and raws[path[-1]].flow_control in ENDS:
+        path = path[:-1]
+    left = len(raws) - len(path)
+    note = f"no loop: {counted(len(path), 'instruction')} from the first on, read as one; {left} left out"
+    return path, note if left else ""
+
+
+def _refuse_leaving(
+    code: Code,
+    raws: Sequence[Any],
+    loops: Sequence[LoopPath],
+    body: Sequence[Decoded],
+    places: Mapping[int, str],
+) -> None:
+    """Raise an error for a loop that an instruction leaves; it names loops that nothing leaves."""
     for one in body:
         if reason := _LEAVES.get(one.raw.flow_control):
             stay = [i for i, loop in enumerate(loops, 1) if not any(_leaves(raws[index]) for index in loop.path)]
@@ -108,14 +136,6 @@ def find_loop(code: Code, syntax: str, places: Mapping[int, str] = NO_PLACES, nu
                 f"'{one.text}' {reason}: a loop that is left there cannot be timed; {instead}"
                 "mark a part without it (# LLVM-MCA-BEGIN, # LLVM-MCA-END), or name a function"
             )
-    if called := list(dict.fromkeys(one.text for one in body if one.is_call)):
-        shown = ", ".join(map(repr, called[:MOST_PLACES])) + (", ..." if len(called) > MOST_PLACES else "")
-        notes.append(f"{shown}: read around, without what is called; it may change all that the System V ABI lets it")
-    following = [*path[1:], path[0]]
-    inside = zip(body[:-1], path, following, strict=False)
-    if passing := sum(one.raw.flow_control == _CONDITIONAL and onward == at + 1 for one, at, onward in inside):
-        notes.append(f"{passing} branches inside are taken as never taken")
-    return Body(body, tuple(notes))
 
 
 def _place(code: Code, address: int, places: Mapping[int, str]) -> str:

@@ -11,9 +11,8 @@ from isa_models.errors import did_you_mean
 from simdnn.kernels.common.problems import Problem
 from simdnn.libraries import fbgemm, ggml, onednn, onnxruntime
 from simdnn.libraries.model import Form, Library, LineSums, OperatorCall, OperatorForm, Pick, ReorderPart, refuses
-from simdnn.libraries.onednn.limits import MOST_DIMS, MOST_POST_OPS
 from simdnn.libraries.onednn.log import line as log_line
-from simdnn.libraries.onednn.refusals import no_reorder
+from simdnn.libraries.onednn.refusals import MOST_DIMS, MOST_POST_OPS, no_reorder
 
 #: the one table of libraries: a name here is a rule of dispatch in every call, command and study
 LIBRARIES: dict[str, Library] = {

@@ -11,7 +11,7 @@ from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.x86.code import Unit, broadcast32, fetch, load32, load_float, store32, zero
 from simdnn.kernels.x86.dots import Dot, Emit, accumulators, beside, emitted
 from simdnn.kernels.x86.epilogue import Plan, TileSums, add_parts, finish_tile
-from simdnn.program.records import Affine, Op, Steps
+from simdnn.program.records import Affine, Op, Register, Steps
 
 _TURN = 4  # steps of a turn of a library's innermost loop (`rd_unroll` in its sources)
 _MOVES = 3  # instructions around it that keep a general register, and bring a byte there
@@ -320,6 +320,32 @@ class TilePart:
         return loop(self.var, self.extent, self.code) if self.extent > 1 else self.code
 
 
+def partial_sums(
+    unit: Unit,
+    registers: Sequence[Sequence[Register]],
+    panel: Panel,
+    joined: str,
+    total: str,
+    at: Steps,
+    opening: bool,
+    closing: bool,
+) -> Code:
+    """The sums of chains before these, which the tensor `total` keeps, added to a tile's accumulators but for the
+    `opening` chain; and these put there but for the `closing` one.
+    """
+    code: Code = []
+    for i, row in enumerate(registers):
+        for j, acc in enumerate(row):
+            index = at[i] + j * unit.lanes
+            if not opening:
+                earlier, add = unit.reg("p", joined), "vaddps" if joined == "f32" else "vpaddd"
+                code.append(load32(unit, earlier, total, index, panel.lanes[j]))
+                code.append(op(add, acc.as_(joined), earlier, acc.as_(joined)))
+            if not closing:
+                code.append(store32(unit, total, index, acc.as_(joined), panel.lanes[j]))
+    return code
+
+
 def tile(
     unit: Unit,
     reduction: Reduction,
@@ -342,19 +368,6 @@ def tile(
     in_comp, free = position + panel.channel, (*_temporaries(dot)[: dot.temporaries], *beside)
     final = TileSums(unit, registers, panel.lanes, at, panel.channel, in_comp, row_number, free)
 
-    def partial(add: bool, store: bool) -> Code:
-        code: Code = []
-        for i, row in enumerate(registers):
-            for j, acc in enumerate(row):
-                index = at[i] + j * unit.lanes
-                if add:
-                    earlier, more = unit.reg("p", joined), "vaddps" if joined == "f32" else "vpaddd"
-                    code.append(load32(unit, earlier, total, index, panel.lanes[j]))
-                    code.append(op(more, acc.as_(joined), earlier, acc.as_(joined)))
-                if store:
-                    code.append(store32(unit, total, index, acc.as_(joined), panel.lanes[j]))
-        return code
-
     parts: list[TilePart] = []
     pieces = turns(reduction.sums)
     for p, (repeat, first, count) in enumerate(pieces):
@@ -374,7 +387,7 @@ def tile(
             body += [] if reduction.starts else early
             closing = p == len(pieces) - 1 and c == len(repeat.chains) - 1
             if reduction.chains > 1:
-                body += partial(add=not opening, store=not closing)
+                body += partial_sums(unit, registers, panel, joined, total, at, opening, closing)
         if p == len(pieces) - 1:
             body += finish_tile(plan.without(reduction.first), final, rowsum)
         parts.append(TilePart(over.var, count, body))

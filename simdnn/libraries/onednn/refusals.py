@@ -40,6 +40,8 @@ from simdnn.libraries.onednn.order import (
 REFERENCES = frozenset({"ref:any", "ref_int8:any"})  # what it calls its loops over elements
 #: sources and destinations of reorders that are accepted, and do not write what they should
 _UNWRITTEN = ("bf16", "f16", "f8_e4m3", "f8_e5m2"), ("f4_e2m1", "e8m0")
+MOST_DIMS = 12  # dimensions of a tensor; primitives and benchdnn's syntax go by it, too
+MOST_POST_OPS = 32
 STRATEGIES = ("auto", "direct", "precomputed")  # of zero points: what its reference does
 
 
