@@ -221,7 +221,7 @@ class Analysis(Alike, InNotebooks):
             for op in self.ops:
                 slow[op.row.mnemonic] += round(1000 * op.interval)
             name = slow.most_common(1)[0][0]
-            return f"{name} has its own unit, which is at work for {limit:.2f} of {self._cycles} cycles"
+            return f"a unit that {name} alone uses is at work for {limit:.2f} of {self._cycles} cycles"
         names = [self.machine.core.ports[index] for index in sorted(busiest)]
         users = Counter(op.row.mnemonic for op in self.ops for uop in op.uops if set(uop) <= busiest)
         most = " and ".join(name for name, _ in users.most_common(2))

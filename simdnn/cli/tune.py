@@ -141,9 +141,8 @@ def _shown(tuned: Tuned) -> str:
     front["row"] = [f"{row}{mark}" for row, mark in zip(front.index, front["row"], strict=True)]
     if tuned.measure == "sqnr_db":
         front = front.drop(columns="sqnr_db")
-    parts = [
-        output.table(front.rename(columns={"quality": tuned.measure}), {**_FORMATS, tuned.measure: "{:.4g}".format})
-    ]
+    table = output.table(front.rename(columns={"quality": tuned.measure}), {**_FORMATS, tuned.measure: "{:.4g}".format})
+    parts = [f"{tuned.name} on {', '.join(tuned.front['machine'].unique())}", table]
     if one:
         layers = tuned.table().rename(columns={"quality_lost": "lost_db"} if tuned.measure == "sqnr_db" else {})
         parts.append(f"row {tuned.best}, layer by layer\n{output.table(layers, _FORMATS)}")

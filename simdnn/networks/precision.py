@@ -101,9 +101,10 @@ class Mode:
     def needs(self, machine: Machine | GpuMachine) -> str:
         """A refusal's words: the ISA caps, or the GPUs, that have kernels for it."""
         if isinstance(machine, GpuMachine):
-            works = " or ".join(self.gpus)
-            has = f"no kernel here has it on {machine.vendor}'s {machine.platform.name}, but on GPUs of {works}"
-            return has if works else "is for CPUs"
+            if not self.gpus:
+                return "is for CPUs"
+            where = f"{machine.vendor}'s {machine.platform.name}"
+            return f"has no kernel on {where}; GPUs that have one: {', '.join(self.gpus)}"
         return f"needs {' or '.join(self.isas)}"
 
     def isa(self, machine: Machine | GpuMachine, cap: str | None = None) -> str | None:

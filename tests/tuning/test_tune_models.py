@@ -14,6 +14,7 @@ import simdnn
 import workloads
 from isa_models import InvalidArgument, UnknownName
 from simdnn.cli import main
+from simdnn.cli.tune import _shown
 from simdnn.networks.modes import run_model
 from simdnn.networks.precision import choose
 from simdnn.study.results import Results
@@ -87,6 +88,8 @@ def test_a_model_is_judged_by_the_error_of_its_outputs(by_graph: Tuned) -> None:
     rows = list(zip(by_graph.runs["cycles"], by_graph.runs["quality"], strict=True))
     met = zip(by_graph.front["cycles"], by_graph.front["quality"], strict=True)
     assert set(met) == front_by_hand(rows)
+    shown = _shown(by_graph)  # names the machine, and the unit of what a layer loses
+    assert shown.splitlines()[0].endswith(" on zen4") and "cycles_saved  lost_db" in shown
     exact = by_graph.front.iloc[-1]
     assert np.isposinf(exact["quality"]) and exact["loss"] == 0 and len(by_graph.front) > 2
 
