@@ -51,14 +51,14 @@ class _Turn(NamedTuple):
     sizes: ctypes.Array[ctypes.c_int64]
 
 
-class Turning(NamedTuple):
+class AxisTurn(NamedTuple):
     """Compiled code that copies arrays with turned axes into C order: its address, and the sizes that it is given."""
 
     function: int
     sizes: ctypes.Array[ctypes.c_int64]
 
 
-def turning_of(array: Array, times: int) -> Turning | None:
+def turning_of(array: Array, times: int) -> AxisTurn | None:
     """A call of compiled code that copies arrays like one; `times` of them count as turned. None where there is none,
     or none yet.
     """
@@ -66,7 +66,7 @@ def turning_of(array: Array, times: int) -> Turning | None:
     if turn is None or len(turn.starts) > 1 or not _worth(turn.block, times * array.nbytes):
         return None
     function: Any = _function(turn.block)
-    return Turning(ctypes.cast(function, ctypes.c_void_p).value or 0, turn.sizes)
+    return AxisTurn(ctypes.cast(function, ctypes.c_void_p).value or 0, turn.sizes)
 
 
 def in_order(array: Array) -> Array:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from isa_models.host.memory import empty, taker, taker_of_two
 from isa_models.readings.arrays import Array
-from isa_models.readings.transposed_copy import Turning
+from isa_models.readings.transposed_copy import AxisTurn
 from simdnn.numerics import compiled
 from simdnn.numerics.bound import Bound, unbound
 from simdnn.numerics.runner import Turns, runner
@@ -32,7 +32,7 @@ def call_of(
     left: Array,
     *names: str,
     copies: bool = True,
-    turns: tuple[Turning, Turning] | None = None,
+    turns: tuple[AxisTurn, AxisTurn] | None = None,
 ) -> Call | Literal[False] | None:
     """The call for sources like one in C order, and for inputs with `names` that begin on a line; `left` is an output.
     It `copies` the source, or else reads the very array, which begins on a line, too. `turns`: how axes are turned as a

@@ -33,6 +33,7 @@ from isa_models.readings.llvm import ZERO, Carried, Emitter, LlvmValue, vector_t
 from simdnn.numerics import tiles
 from simdnn.numerics.ahead import CAP, lines_ahead
 from simdnn.numerics.blocks import EngineOrder, order_of, order_of_program
+from simdnn.numerics.masked import is_part, masked_load, masked_store
 from simdnn.numerics.native import native_call
 from simdnn.numerics.pieces import piece_by_piece
 from simdnn.numerics.turns import FIRST_OPS, SLICE_S, host_threads, in_turns, shared
@@ -454,13 +455,19 @@ class _Stage:
     def load(self, memory: Memory, lanes: int, variables: dict[str, str]) -> LlvmValue:
         address = self.address(memory, variables)
         name = self.emitter.name()
+        if is_part(memory, lanes):
+            self.emitter.line(f"{name} = {masked_load(self.emitter, memory.dtype, lanes, memory.lanes, address)}")
+            return LlvmValue(self.emitter, name, memory.dtype, lanes)
         self.emitter.line(f"{name} = load {vector_type(memory.dtype, memory.lanes)}, ptr {address}, align 1")
         return LlvmValue(self.emitter, name, memory.dtype, memory.lanes).pad(lanes)
 
     def store(self, memory: Memory, value: LlvmValue, variables: dict[str, str]) -> None:
+        address = self.address(memory, variables)
+        if is_part(memory, value.lanes):
+            self.emitter.line(masked_store(self.emitter, value, memory.lanes, address))
+            return
         if value.lanes != memory.lanes:
             value = value.permute(range(memory.lanes))
-        address = self.address(memory, variables)
         self.emitter.line(f"store {value.type} {value.name}, ptr {address}, align 1")
 
 

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 from isa_models.host.machine_code import linked
 from isa_models.readings.arrays import Array
-from isa_models.readings.transposed_copy import Turning
+from isa_models.readings.transposed_copy import AxisTurn
 
 
 class Turns(NamedTuple):
     """How a source's axes are turned as it is copied, and those of the tensor at `place` into one array more."""
 
-    ahead: Turning
-    behind: Turning
+    ahead: AxisTurn
+    behind: AxisTurn
     place: int
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from isa_models.formats import fmt
 from isa_models.host.memory import address
 from isa_models.readings.arrays import Array
-from isa_models.readings.transposed_copy import Turning, turning_of
+from isa_models.readings.transposed_copy import AxisTurn, turning_of
 from simdnn.kernels.common.kernel import Kernel
 
 TIMES = 64  # calls after which Python asks whether there is code that turns axes by now
@@ -28,7 +28,7 @@ def channels_first(image: Array) -> Array:
     return image.transpose(0, -1, *range(1, image.ndim - 1))
 
 
-def turns_of(src: Array, read: Array, output: Array) -> tuple[Turning, Turning] | None:
+def turns_of(src: Array, read: Array, output: Array) -> tuple[AxisTurn, AxisTurn] | None:
     """The calls that turn a user's image like `src`, which programs `read` as it is then, and what they leave of an
     output like one, back to it. None where there are none, or not yet.
     """

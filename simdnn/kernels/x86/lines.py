@@ -128,12 +128,15 @@ class TapLines(WindowCopy):
         deep = p.depth or Depth(1, 1)
         window = window + z * (deep.dilation * s.plane)
         line = line + (z * (p.kh * parts) + u * parts + w) * self.part
-        columns = self.moved(unit, window + (w * self.together + t) * s.pixel, line + t * run, run)
-        body = loop("t", self.used // run, columns) + self.zeros(unit, line)
+        stored = window + (w * self.together + t) * s.pixel
+        alone = unit.masks and self.used == run and self.part * fmt(s.read).bits % unit.width == 0
+        room = self.part if alone else 0  # which the last move fills
+        body = loop("t", self.used // run, self.moved(unit, stored, line + t * run, run, room))
+        body += [] if room else self.zeros(unit, line)
         return self.each(loop("z", deep.k, loop("u", p.kh, loop("w", parts, body))))
 
-    def moved(self, unit: Unit, stored: Affine, at: Affine, count: int) -> Code:
-        return copied(unit, f"u{fmt(self.source.read).bits}", (self.source.tensor, stored), ("lines", at), count)
+    def moved(self, unit: Unit, stored: Affine, at: Affine, count: int, room: int = 0) -> Code:
+        return copied(unit, f"u{fmt(self.source.read).bits}", (self.source.tensor, stored), ("lines", at), count, room)
 
     def zeros(self, unit: Unit, line: Affine) -> Code:
         """Zeros that fill a line up."""
@@ -142,9 +145,11 @@ class TapLines(WindowCopy):
         return [zero(unit.reg("z")), *fill] if rest else []
 
 
-def copied(unit: Unit, kind: str, source: tuple[str, Affine], to: tuple[str, Affine], count: int) -> Code:
-    """`count` neighbouring elements of 8 or, with masks, 16 bits, and nothing behind them, from (tensor, index) to
-    another.
+def copied(
+    unit: Unit, kind: str, source: tuple[str, Affine], to: tuple[str, Affine], count: int, room: int = 0
+) -> Code:
+    """`count` neighbouring elements of 8 or, with masks, 16 bits from (tensor, index) to another, and nothing behind
+    them; with masks zeros up to `room`, where that is whole registers.
     """
     step = unit.width // fmt(kind).bits
     turns, rest = divmod(count, step)
@@ -154,8 +159,8 @@ def copied(unit: Unit, kind: str, source: tuple[str, Affine], to: tuple[str, Aff
     stored, at = stored + turns * step, at + turns * step
     if rest and unit.masks:
         value = unit.reg("m", kind)
-        load = op(f"vmovdq{kind}", value, Memory(tensor, stored, kind, rest))
-        return [*code, load, op(f"vmovdq{kind}", Memory(copy, at, kind, rest), value)]
+        load = op(f"vmovdq{kind}", value, Memory(tensor, stored, kind, rest))  # which clears what it does not read
+        return [*code, load, op(f"vmovdq{kind}", Memory(copy, at, kind, step if room else rest), value)]
     for bits in (128, 64, 32):
         while rest >= bits // 8:
             code += _moved(bits, (tensor, stored), (copy, at))
