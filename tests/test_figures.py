@@ -122,6 +122,11 @@ SAID: list[tuple[str, str, Callable[[], list[int] | list[str]]]] = [
         "| {0}, 24 of them fitted | {1} within 10 %, {2} within 15 % |",
         lambda: rates("nvidia-rates"),
     ),
+    (
+        INDEX,
+        "| {0}, half of them kept out | {1} within 10 %, {2} within 15 % |",
+        lambda: rates("attention-rates"),
+    ),
     *(
         (COSTS, f"| {{0}} | {{1}} | {before} | {{2}} % | {error} % |", partial(attention, machine, kernel, half))
         for machine, kernel, half, before, error in (
