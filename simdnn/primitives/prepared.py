@@ -27,7 +27,16 @@ from simdnn.kernels.common.epilogue import Epilogue, Parameters
 from simdnn.kernels.common.kernel import Apart, Kernel
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.problems import ConvProblem, Problem
-from simdnn.kernels.common.weight_cache import InPanels, KnownWeights, Made, borrowed, keep, kept, recalled
+from simdnn.kernels.common.weight_cache import (
+    BesidePanels,
+    InPanels,
+    KnownWeights,
+    Made,
+    borrowed,
+    keep,
+    kept,
+    recalled,
+)
 from simdnn.libraries import VARIABLES
 from simdnn.primitives import arrays, mathmode, on_image
 from simdnn.primitives.attr import Attr
@@ -181,10 +190,12 @@ class Prepared:
             self._have_call(known, result)
         return result
 
-    def _in_panels(self, weights: Array) -> InPanels | None:
+    def _in_panels(self, weights: Array) -> InPanels | BesidePanels | None:
         """Weights packed by a program, where there is one."""
-        blocked, panels = self.kernel.blocked, self._packer and self._packer(weights)
-        return InPanels(panels, blocked, self.weights) if panels and blocked else None
+        blocked, panels = self._panels, self._packer and self._packer(weights)
+        if not panels:
+            return None
+        return InPanels(panels, blocked, self.weights) if blocked else BesidePanels(panels, copied_to_a_line(weights))
 
     def _have_call(self, known: KnownWeights, result: Result) -> None:
         """Make ready what runs the program at once, where it reads and leaves the very arrays of a result."""
@@ -194,9 +205,9 @@ class Prepared:
         inputs.call = False
         if self._is_odd(known.values):
             return
-        if self.verbose or self.kernel.scales or not (known.stays or self._panels):
+        if self.verbose or self.kernel.scales or not (known.stays or self._packer):
             return
-        names = () if known.stays or self._panels is None else tuple(self._panels.sizes)
+        names = () if known.stays or self.kernel.blocked is None else tuple(self.kernel.blocked.sizes)
         src, output = result._operands.src, result.output
         left = {room.name: empty(room.size, room.dtype) for room in inputs.bound.rooms if room.comes_back}
         both = [*self.apart.source(src).values(), *left.values()]
@@ -309,7 +320,7 @@ class Operands:
 
     ready: Prepared
     src: Array
-    known: KnownWeights | InPanels
+    known: KnownWeights | InPanels | BesidePanels
     parameters: Parameters
 
     def __eq__(self, other: object) -> bool:

@@ -16,6 +16,7 @@ import pytest
 import simdnn
 from isa_models.readings import transposed_copy
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.weight_cache import BesidePanels
 from simdnn.numerics import calls, compiled
 from simdnn.primitives import prepared, turned_calls
 from simdnn.primitives.prepared import _viewed
@@ -135,6 +136,19 @@ def test_images_are_turned_around_a_call(
             np.testing.assert_array_equal(_bits(found._operands.weights), _bits(weights))
         assert found.explain(0, 1, 2, 3).value == found.output[0, 1, 2, 3]
     assert made.count("call") >= 4 and turned
+
+
+def test_panels_of_another_type_stand_beside_a_copy_of_new_weights() -> None:
+    src, weights = drawn((1, 48, 9, 9), "bf16"), drawn((48, 1, 5, 5), "bf16")
+    for number in range(40):
+        weights[:, 0, 0, 0] = number  # others each time
+        result = simdnn.convolution(src, weights, machine="spr", groups=48, engine="compiled")
+    known = result._operands.known
+    assert isinstance(known, BesidePanels) and {panel.dtype.name for panel in known.tensors.values()} == {"float32"}
+    before = weights.copy()
+    weights[:] = 0
+    np.testing.assert_array_equal(_bits(known.values), _bits(before))
+    assert result.explain(0, 1, 2, 3).value == result.output[0, 1, 2, 3]
 
 
 def test_what_else_a_kernel_does_to_an_output_is_seen() -> None:

@@ -150,6 +150,14 @@ class InPanels:
         return plain(self.tensors, self.blocked, self.shape)
 
 
+@dataclass(eq=False)
+class BesidePanels:
+    """Weights that nobody changes, beside panels that hold them in another type."""
+
+    tensors: Made
+    values: Array
+
+
 _LOCK, _COMPARING = ForkLock(), ForkLock()
 _known: OrderedDict[_Look, KnownWeights] = OrderedDict()  # the latest used at the end
 _held = 0  # bytes of those
