@@ -137,6 +137,7 @@ class Instruction(InNotebooks):
     def mnemonic(self, width: int) -> str:
         return self.evex if self.evex and width == 512 else self.mnemonic_of_form or self.name
 
+    @keywords
     def lanes(self, width: int) -> int:
         """Lanes of the result where the widest register is `width` bits."""
         unit = max(fmt(self.result).bits, *(int(fmt(o.dtype).bits * o.per) for o in self.operands))
@@ -173,6 +174,7 @@ class Instruction(InNotebooks):
         found = np.ascontiguousarray(result.array)
         return found.reshape(*found.shape[:-1], -1, self.row_lanes(self.result)) if self.tile else found
 
+    @keywords
     def values(self, arrays: Sequence[Any], immediates: Mapping[str, int | str]) -> list[ArrayValue]:
         """The operands that arrays or plain numbers stand for; `InvalidArgument` where they do not fit."""
         arrays = [held(f"{self.name}: an operand", array) for array in arrays]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import functools
 import inspect
+import operator
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -49,6 +50,7 @@ class Callee:
         self.known = None if inspect.Parameter.VAR_KEYWORD in kinds else frozenset(self.names)
         self.needed = tuple(n for n in self.names if parameters[n].default is inspect.Parameter.empty)
         self.hints = {n: parameters[n].annotation for n in self.names}
+        self.rest = next((one for one in parameters.values() if one.kind is one.VAR_POSITIONAL), None)
 
     def refused(self, args: Sequence[object], named: Mapping[str, object]) -> Exception | None:
         """The error for a call that Python would refuse, or None."""
@@ -82,8 +84,13 @@ class Callee:
         It is asked where a call has failed: functions check what they take, and tell more of it than its type.
         """
         scope = _Names(vars(builtins) | getattr(inspect.unwrap(self.function), "__globals__", {}))
-        for name, value in {**dict(zip(self.by_place, args, strict=False)), **named}.items():
-            hint = self.hints.get(name)
+        given = [*zip(self.by_place, args, strict=False), *named.items()]
+        hints = dict(self.hints)
+        if self.rest:
+            hints[self.rest.name] = self.rest.annotation
+            given += [(self.rest.name, value) for value in args[len(self.by_place) :]]
+        for name, value in given:
+            hint = hints.get(name)
             if isinstance(hint, str) and not fits(value, _evaluated(hint, scope)):
                 return WrongCall(f"{self.name} met {name}={shortly(value)}; its type is {hint}")
         return None
@@ -121,7 +128,7 @@ def answering(call: Callee, function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **named)
         except SimdnnError:
             raise
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as failed:
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as failed:
             if error := call.misfit(args, named):
                 raise error from failed
             raise
@@ -133,6 +140,14 @@ def keywords_of_class(made: C) -> C:
     """The class itself, which answers a call that it does not take with what it does."""
     start: Any = made.__init__  # type: ignore[misc]
     made.__init__ = keywords(start, made.__name__)  # type: ignore[misc]
+    return made
+
+
+def keywords_of_methods(made: C) -> C:
+    """The class itself, whose public methods answer calls that they do not take with what they do."""
+    for name, method in list(vars(made).items()):
+        if isinstance(method, types.FunctionType) and not name.startswith("_"):
+            setattr(made, name, keywords(method, f"{made.__name__}.{name}"))
     return made
 
 
@@ -171,11 +186,11 @@ def fits(value: Any, hint: Any) -> bool:
     if kind is bool:
         return isinstance(value, bool)
     if kind in (int, float):
-        number = hasattr(value, "__index__") if kind is int else isinstance(value, Real)
+        number = _is_index(value) if kind is int else isinstance(value, Real)
         return number and not isinstance(value, bool)
     if getattr(value, "ndim", 1) == 0 and kind in (Sequence, Iterable, Collection, Mapping):
         return False
-    if getattr(value, "ndim", 0) == 1 and kind in (Sequence, Iterable, Collection):
+    if getattr(value, "ndim", 0) and kind in (Sequence, Iterable, Collection):
         value = list(value)
     if not isinstance(value, kind) or (isinstance(value, str | bytes) and kind is not type(value) and parts):
         return False
@@ -185,4 +200,13 @@ def fits(value: Any, hint: Any) -> bool:
         return len(value) == len(parts) and all(map(fits, value, parts))
     if isinstance(value, Sequence) and parts and kind is not tuple:
         return all(fits(held, parts[0]) for held in value)
+    return True
+
+
+def _is_index(value: Any) -> bool:
+    """Whether a value stands for an integer; an array has the method, and raises."""
+    try:
+        operator.index(value)
+    except Exception:
+        return False
     return True

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import isa_models
 import simdnn
 from simdnn import SimdnnError
 
@@ -114,3 +115,32 @@ def test_arrays_as_numpy_has_them(name: str) -> None:
         found = function(**CALLS[name] | where | {argument: same}).output
         assert found.tobytes() == wanted.tobytes() and not np.shares_memory(found, same)
     assert (numbers == fixed).all()
+
+
+RECORDS = {
+    "a CPU": isa_models.machine("zen4"),
+    "a GPU": isa_models.machine("b580"),
+    "a loop": simdnn.analyze("vaddps zmm0, zmm1, zmm2", "zen4"),
+    "an estimate": simdnn.estimate("matmul", m=4, n=8, k=16, machine="zen4"),
+}
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_methods_answer_as_functions_do(record: str) -> None:
+    """Public methods whose arguments are plain: each with what nobody would give it."""
+    one, met = RECORDS[record], 0
+    routines = (n for n in dir(type(one)) if n[0] != "_" and inspect.isroutine(getattr(type(one), n)))
+    for name, method in ((n, getattr(one, n)) for n in routines):
+        if not inspect.ismethod(method):
+            continue
+        parameters = inspect.signature(method).parameters.values()
+        for value in VALUES if parameters else ():
+            given = [value] * sum(p.default is p.empty for p in parameters)
+            try:
+                method(*given or [value])
+            except SimdnnError as error:
+                assert len(str(error)) <= 1000 and str(error).isprintable()
+                met += 1
+            except Exception as error:
+                pytest.fail(f"{name}({value!r:.80}): {error!r:.200}")
+    assert met >= 20

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isa_models.errors import UnknownTiming, counted, nearest, unknown_name
+from isa_models.keywords import keywords_of_methods
 from isa_models.machines.core_record import Core
 from isa_models.machines.identity import Identical
 from isa_models.machines.instruction_row import InstructionTiming
@@ -106,6 +107,7 @@ class Frequency:
         return float(getattr(self, self.figure(vector_bits, heavy, tiles)))
 
 
+@keywords_of_methods
 @dataclass(frozen=True, slots=True, eq=False)
 class Machine(Identical):
     """One machine: a CPU core with its instruction table, caches, memory and clock."""

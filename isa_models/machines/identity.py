@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any, Self
 from weakref import WeakSet
 
+from isa_models.keywords import keywords
 from isa_models.records.display import InNotebooks
 from isa_models.records.frozen import Frozen
 
@@ -28,6 +29,7 @@ class Identical(InNotebooks):
         _ALIVE.setdefault((type(self), self.name), WeakSet()).add(self)
         object.__setattr__(self, "differs", Frozen())
 
+    @keywords
     def made_of(self, differs: Mapping[str, object]) -> Self:
         """The object itself, or one that is there already with equal content, with the figures that it is made of."""
         values = content(self)

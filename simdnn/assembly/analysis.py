@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isa_models.errors import InvalidArgument, counted, no_attribute, shortly, some, unknown_name
-from isa_models.keywords import keywords
+from isa_models.keywords import keywords, keywords_of_methods
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine_of
 from isa_models.machines.provenance import Confidence
@@ -42,6 +42,7 @@ _TURNS = 9  # iterations over which a value is looked for in memory
 _FILE_NAME = re.compile(r"[^\s;]+\.(s|S|asm|o|so|a|obj|hex|txt|bin)")
 
 
+@keywords_of_methods
 @dataclass(frozen=True, eq=False)
 class Analysis(Alike, InNotebooks):
     """A loop on a machine. Cycles are core cycles, data in the first cache."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
+from isa_models import GpuMachine, Machine, SimdnnError
 from isa_models.errors import no_attribute
 from isa_models.host import denormals
 from isa_models.machines.provenance import Confidence
@@ -24,6 +24,7 @@ from simdnn.kernels.common.problems import INNER, ConvProblem, MatmulProblem, Pr
 from simdnn.late import frames, pd
 from simdnn.libraries import is_reference
 from simdnn.primitives import descriptors as memory
+from simdnn.primitives.checks import integer
 from simdnn.primitives.costs import Outlives
 from simdnn.primitives.descriptors import MemoryDesc
 from simdnn.progress import working
@@ -219,8 +220,7 @@ class Estimate(Alike, Priced):
 
     def amortised_cycles(self, runs: int) -> float:
         """Cycles of one run where the weights are converted once for `runs` of them."""
-        if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
-            raise InvalidArgument(f"runs={runs!r}; an integer of at least 1 is needed")
+        runs = integer("runs", runs)
         return self.cycles + (self.conversion.cycles / runs if self.conversion else 0.0)
 
     @cached_property
