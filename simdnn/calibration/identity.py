@@ -23,7 +23,11 @@ FOREIGN = 0.02  # what an ISA cap that the host lacks counts against a machine, 
 ALIKE = 0.1  # relative difference of two figures, or of the loop's cycles, up to which they are taken for one core's
 MOST = 0.85  # of figures within that; a Granite Rapids agrees in 0.91 with `gnr`, `zen5` in 0.70 with `zen4`
 SAMPLE = 100  # forms from all over the list, whose figures tell cores apart in some seconds
-SECONDS = 10.0
+SECONDS, PARTS = (
+    30.0,
+    10,
+)  # at most, and in how many parts: where others have the core, a few forms are told for certain
+LEAST = 20  # stable figures, below which nothing is told
 Figures = Mapping[tuple[str, str], Figure]
 
 
@@ -51,11 +55,19 @@ class Identity:
 
 
 def identify(progress: Progress) -> Identity:
-    """This host's identity by a sample of its instructions: some seconds. `simdnn calibrate` measures all."""
+    """This host's identity by a sample of its instructions: some seconds; up to 90 where others have the core, too.
+
+    `simdnn calibrate` measures all of them.
+    """
     seen, every = behaviour(), forms()
-    found = instruction_figures(every[:: max(1, len(every) // SAMPLE)], SECONDS, progress)
-    if not any(figure.stable for figure in found.values()):
-        raise SimdnnError("no undisturbed moment was seen in which to tell this core; name a machine (--machine)")
+    sample = every[:: max(1, len(every) // SAMPLE)]
+    found: dict[tuple[str, str], Figure] = {}
+    for part in range(PARTS):
+        found |= instruction_figures(sample[part::PARTS], SECONDS / PARTS, progress)
+    if sum(figure.stable for figure in found.values()) < LEAST:
+        raise SimdnnError(
+            "other work shares this core all the time, so that nothing tells which machine it is; name one (--machine)"
+        )
     return identity(found, seen)
 
 

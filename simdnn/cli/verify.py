@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from isa_models import InvalidArgument
+from isa_models import InvalidArgument, SimdnnError
 from simdnn.cli import output
 from simdnn.cli.options import Takes, add_set, check, machine_with
 from simdnn.late import pd
@@ -119,8 +119,13 @@ def _whose(args: argparse.Namespace) -> tuple[Machine, str]:
     named = cpu_machine(machine_with(args.machine, args.set)) if args.machine else None
     if named and not sampler.available():
         return named, "this host times no loops, so that nothing tells which machine it is"
-    with shown() as progress:
-        host = identify(progress)
+    try:
+        with shown() as progress:
+            host = identify(progress)
+    except SimdnnError as error:
+        if not named:
+            raise
+        return named, str(error).partition(";")[0]
     target = named or cpu_machine(machine_with(host.machine.name, args.set))
     return target, host.beside(target)
 

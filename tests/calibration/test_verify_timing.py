@@ -49,6 +49,18 @@ def test_arguments_that_say_nothing(
     assert "--only" in capsys.readouterr().err
 
 
+def test_a_core_that_is_never_quiet(
+    frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whose clock is meant must be said then; where it is, the kernels are timed all the same."""
+    monkeypatch.setattr(kernels, "compare", lambda *_: frame)
+    monkeypatch.setattr(identity, "behaviour", Behaviour)
+    monkeypatch.setattr(identity, "instruction_figures", lambda *_: {})
+    assert main(["verify", "--timing"]) == 1 and "name one (--machine)" in capsys.readouterr().err
+    assert main(["verify", "--timing", "--machine", "zen4"]) == 0
+    assert "nothing tells which machine it is" in capsys.readouterr().out
+
+
 @pytest.mark.skipif(not sampler.available() or "avx2" not in host_caps(), reason="runs an AVX2 kernel")
 def test_one_row() -> None:
     shape, variant, problem = next(item for item in kernels.problems() if item[1].name == "f32 avx2")
