@@ -67,6 +67,7 @@ EXCHANGED = (
     "rwc: cmpxchg of registers 5 cycles, in memory 4, and one for what stands between two, which is taken (three 16.0, "
     "with a mov each 18.0; four in memory 17.1 and 20.0); 6 from rax to rax"
 )
+MASKS = "with vmovd and 15 operations under the mask, or behind ten comparisons, a cycle less than with 3"
 XADD = "rwc: one on one place 1.13 cycles, four on four lines 4.0, with 1 to 8 nops as four slots: from store to load 0"
 HALVES_WIDENED = "rwc: in a chain with vpabsd 9.0 (ymm) cycles, 1 of them vpabsd's and 1 core.bypass's"
 HALVES_LOADED = (
@@ -139,7 +140,17 @@ REDWOOD_COVE: list[Override] = [
         "zmm.*",
         {"latency": 10, "source": "rwc: as other products, a cycle from unit to unit apart", "confidence": "estimated"},
     ),
-    ("vpermw", "[yz]mm,[yz]mm,([yz]mm|m256|m512)", {"latency": 4, "source": "rwc: four in a chain 16.0 cycles"}),
+    (
+        "vpermw",
+        "([xyz]mm,){2}([xyz]mm|m128|m256|m512)",
+        {"latency": 3, "accumulator_latency": 4, "source": "rwc: four in a chain 12.0 cycles, by the index 16.0"},
+    ),
+    (
+        "vpermt2b",
+        "([xyz]mm,){2}([xyz]mm|m128|m256|m512)",
+        {"accumulator_latency": 4, "source": "rwc: four in a chain by the first table 16.0 cycles, by the second 20.0"},
+    ),
+    ("k(or)?test[bwdq]", "k,k", {"latency": 2, "source": "rwc: with setc, cmov or adc and kmov 5.0 cycles"}),
     (
         "vps(ll|rl|ra)[wdq]",
         "(ymm,ymm|zmm,zmm),xmm",
@@ -172,6 +183,21 @@ REDWOOD_COVE: list[Override] = [
             "latency": 10,
             "uops": (("p0", "p5"),) * 2,
             "source": "rwc: eight in 8.0 cycles; four in a chain 41 to 42, core.other_unit's cycles among them",
+        },
+    ),
+    ("kmov[bwdq]", "k,r(32|64)|r(32|64),k", {"latency": 2, "source": f"rwc: four there and back 16.0 cycles, {MASKS}"}),
+    (
+        "kmovq",
+        "k,m64",
+        {"latency": 3, "source": "rwc: from address to address, with kmovq (2), 10.0 cycles, 5 the load's"},
+    ),
+    (
+        "vp?blendv(b|p[sd])",
+        "[xy]mm,[xy]mm,([xy]mm|m128|m256),[xy]mm",
+        {
+            "latency": 2,
+            "accumulator_latency": 3,
+            "source": "rwc: eight in a chain by either source 16.0 cycles, by the signs that choose 24.0",
         },
     ),
     ("bt[src]", "r64,r64", {"latency": 1, "source": "rwc: four in a chain 4.0 cycles, by either operand"}),

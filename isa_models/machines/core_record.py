@@ -153,7 +153,8 @@ class TileCrossing:
 class OtherUnit:
     """How much later operations of 512 bits on the second of two units for them have an operand of the first one.
 
-    Those of one cycle, and those whose mnemonics `spares` matches (patterns as in a shell), lose nothing.
+    Those of one cycle, those into masks, and those whose mnemonics `spares` matches (patterns as in a shell) lose
+    nothing.
     """
 
     cycles: float = 0.0
@@ -170,7 +171,7 @@ class OtherUnit:
 
     def cycles_to(self, row: InstructionTiming) -> float:
         """The cycles that an instruction loses so."""
-        if row.vector_bits < 512 or row.latency <= 1:
+        if row.vector_bits < 512 or row.latency <= 1 or row.form[0] == "k":
             return 0.0
         if is_among(row.mnemonic, self.halves):
             return self.half_cycles
@@ -266,7 +267,7 @@ class Bypass:
         """The kinds of operands behind which an instruction takes longer, as bits; `wide`: beside 512 bits."""
         if not self.cycles or not row.vector_bits:
             return 0
-        if is_among(row.mnemonic, self.floats):
+        if is_among(row.mnemonic, self.floats) and row.form[0] != "k":  # comparisons into masks have a shuffle's port
             return OF_INTEGERS + OF_HALVES + NEUTRAL
         if is_among(row.mnemonic, self.halves):
             return OF_PRODUCTS

@@ -30,8 +30,13 @@ _ADDEND = re.compile(r"vfn?m(add|sub)231[ps]s|vpdp\w+|vdpbf16ps|tdp\w+|vp?gather
 _GATHERS = re.compile(r"vp?gather[dq]")
 #: they keep lanes of a source as they are
 MERGES = re.compile(r"v?cvt(si2s[sd]|ss2sd|sd2ss)|v?(rcp|rsqrt|sqrt)s[sd]|v?rounds[sd]|v?pinsr[bwdq]")
-#: by a count in a register, which has a longer way
-_SHIFTS_BY_COUNT = re.compile(r"v?ps(ll|rl|ra)[wdq]")
+#: operations with an operand that has a way of its own: the least registers that they name, and its place among them
+_OWN_WAYS = (
+    (re.compile(r"v?ps(ll|rl|ra)[wdq]"), 3, 1),  # by a count in a register
+    (re.compile(r"vp?blendv(b|p[sd])"), 4, 3),  # by signs
+    (re.compile(r"vpermw"), 2, 1),  # the index
+    (re.compile(r"vpermt2b"), 2, 0),  # the first table
+)
 _LEAVES = {
     iced.FlowControl.RETURN: "returns",
     iced.FlowControl.INDIRECT_BRANCH: "jumps where nobody knows",
@@ -216,14 +221,15 @@ def _step(one: Decoded, place: MemRef | None, carried: frozenset[str]) -> Step:
 
 
 def _late(one: Decoded, reads: Sequence[str], writes: Sequence[str]) -> str | None:
-    """The register that is needed late: an addend, or one whose upper lanes alone are kept."""
+    """The register with a way of its own: an addend, one whose upper lanes alone are kept, an index, a count."""
     registers = one.registers
     if MERGES.fullmatch(one.mnemonic) and "xmm" in one.form[:3]:
         kept = registers[1] if one.mnemonic[0] == "v" else registers[0]
         sources = registers[2:] if one.mnemonic[0] == "v" else registers[1:]
         return kept if kept in reads and kept not in sources else None
-    if _SHIFTS_BY_COUNT.fullmatch(one.mnemonic) and len(registers) == 3:
-        return registers[1] if registers[1] != registers[2] else None
+    for pattern, least, at in _OWN_WAYS:
+        if pattern.fullmatch(one.mnemonic) and len(registers) >= least:
+            return registers[at] if registers[at] not in (*registers[1:at], *registers[at + 1 :]) else None
     if _ADDEND.fullmatch(one.mnemonic) and registers and registers[0] in reads and registers[0] in writes:
         return registers[0] if registers[0] not in registers[1:] else None
     return None

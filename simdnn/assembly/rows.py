@@ -291,7 +291,8 @@ class Rows:
             return row
         latency, source = row.latency + longer, f"{row.source}; its mask {longer:g} cycles more"
         provenance = Provenance(source, row.confidence)
-        return replace(row, latency=latency, accumulator_latency=latency, provenance=provenance)
+        own = max(latency, row.accumulator_latency + longer)
+        return replace(row, latency=latency, accumulator_latency=own, provenance=provenance)
 
     @staticmethod
     def _renamed(row: InstructionTiming, mnemonic: str, form: str, how: str) -> InstructionTiming:
