@@ -121,6 +121,8 @@ def in_tiles(product: Product) -> PanelBlocks:
         cut = [(0, lines * rows, count), *([(count * lines, rest * rows, 1)] if rest else [])]
         wide = min(columns, 2 if rows <= TILE_ROWS and lines == 2 else 1)
         return PanelBlocks(cut, panels_of(product, wide), _SECOND_LEVEL, lines, panel_first=True)
+    if three_high(product):
+        return _in_turn(product, PanelBlocks([(0, rows, 1)], panels_of(product, 1), _SECOND_LEVEL))
     if product.tiles_high > 2 and rows > 2 * TILE_ROWS:
         whole = min(product.tiles_high, rows // TILE_ROWS) * TILE_ROWS
         count, rest = divmod(rows, whole)
@@ -154,6 +156,15 @@ def _in_turn(product: Product, blocks: PanelBlocks) -> PanelBlocks:
     beside = source * fmt(steps.source.read).bits // 8 <= _SECOND_LEVEL  # it stays there from panel to panel
     near = _SECOND_LEVEL // 4 if beside and all_panels > _SECOND_LEVEL else _SECOND_LEVEL
     return replace(blocks, near=near, streamed=all_panels > _FIRST_LEVEL)
+
+
+def three_high(product: Product) -> bool:
+    """Whether a line of 33 to 48 pixels is one block of three tiles by one of columns: by two and two it is four, and
+    reads the weights twice. Only where several taps share lines of the source, which come for each tile of columns.
+    """
+    steps, library = product.source_steps, product.options.line_by_line or product.options.blocks
+    several = not product.flat and steps.kd * steps.kh * steps.kw > 1
+    return several and not library and 2 * TILE_ROWS < product.rows <= 3 * TILE_ROWS
 
 
 def lines_of(product: Product) -> int:
