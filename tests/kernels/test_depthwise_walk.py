@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from itertools import product
 
+import numpy as np
 import pytest
 
 import simdnn
 from isa_models import machine
+from isa_models.formats import fmt
+from simdnn import numerics
 from simdnn.kernels import ConvProblem, Epilogue, kernels
 from simdnn.libraries.onednn.blocking import depthwise_tile, words_tile
 from simdnn.program.records import Memory, Program
@@ -54,6 +57,22 @@ def test_every_tap_once(row: str, src: str, size: int, taps: int, stride: int) -
         times * op.dst.lanes for op, times in program.ops() if isinstance(op.dst, Memory) and op.dst.tensor == "dst"
     )
     assert stored == p.oh * p.ow * p.oc
+
+
+@pytest.mark.parametrize("row", ["dw:avx2_int8", "dw:avx512_core_int8", "dw:avx512_core"])
+@pytest.mark.parametrize(("size", "taps", "stride"), [(6, 3, 1), (7, 3, 2), (4, 5, 1)])
+def test_what_is_timed_convolves(row: str, size: int, taps: int, stride: int) -> None:
+    """Each tap meets its own pixels and weights. VNNI's, and those of shifted sources, have constants for the clock."""
+    rng, p = np.random.default_rng(size), problem(row, "u8", size, taps, stride, taps // 2, 96)
+    x = rng.integers(0, 20, (size, size, 96)).astype(fmt(p.src).dtype)
+    weights = rng.integers(-20, 20, (taps, taps, 96)).astype(fmt(p.wei).dtype)
+    padded = np.pad(x.astype(np.int64), [(taps // 2, taps // 2)] * 2 + [(0, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (taps, taps), (0, 1))[::stride, ::stride]
+    program = KINDS[row].build(p, machine("zen4")).timed
+    assert program is not None
+    found = numerics.run(program, {"src": x.reshape(-1), "wei": weights.reshape(-1)})["dst"]
+    exact = np.einsum("yxchw,hwc->yxc", windows, weights.astype(np.int64))
+    assert (found.reshape(exact.shape) == exact).all()
 
 
 @pytest.mark.parametrize("types", ["f32", "bf16:bf16:f32", "u8:s8:s32", "s8:s8:f32"])

@@ -49,16 +49,27 @@ def test_blocks_on_tiles_are_the_librarys(
 )
 def test_what_is_timed_on_tiles_multiplies(m: int, k: int, n: int) -> None:
     """Whole blocks and the rests of them, sums that lie in the destination between parts of K, tiles of a few rows."""
+    assert multiplies(m, k, n)
+
+
+@pytest.mark.parametrize(("n", "columns"), [(150, 64), (192, 64), (96, 64), (70, 32)])
+def test_blocks_of_some_columns_multiply_all(n: int, columns: int) -> None:
+    """As with thousands of columns: whole blocks, those of the panels left, and a narrower panel behind."""
+    assert multiplies(70, 60, n, block_columns=columns)
+
+
+def multiplies(m: int, k: int, n: int, **others: int) -> bool:
+    """Whether a program in the library's blocks, some of their sizes `others`, multiplies rightly."""
     rng = np.random.default_rng(k)
     src, wei = rng.integers(0, 99, (m, k)).astype(np.uint8), rng.integers(-99, 99, (k, n)).astype(np.int8)
     problem = MatmulProblem(m, n, k, "u8", "s8", Epilogue("s32"), tiles="onednn")
     options = cut_for_tiles(TILED_U8, "avx512_core_amx", problem)
     assert options.blocks
     gemm = tiled_gemm("t", problem, unit_of("avx512_core_amx"), TILED_U8, "", options, compressed=False)
-    program = NestInBlocks(gemm, options.blocks).program()
+    program = NestInBlocks(gemm, replace(options.blocks, **others)).program()
     inputs = gemm.product.inputs(program, gemm.weights.arrays)
     found = numerics.run(program, inputs(src, wei, {}))["dst"]
-    assert (found.reshape(m, n) == src.astype(np.int32) @ wei.astype(np.int32)).all()
+    return bool((found.reshape(m, n) == src.astype(np.int32) @ wei.astype(np.int32)).all())
 
 
 @pytest.mark.parametrize(
