@@ -156,6 +156,18 @@ def test_a_normalization_is_one_kernel() -> None:
     assert kernels == 1 and r.implementation == "layer_normalization:avx512_core_bf16"
 
 
+def test_a_step_that_two_passes_read_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A softmax's exponentials, each with one conversion to an integer, are kept along the line for the division."""
+    kernels: list[fusing.FusedKernel] = []
+    true = fusing.kernel_of
+    monkeypatch.setattr(fusing, "kernel_of", lambda group: kernels.append(true(group)) or kernels[-1])
+    simdnn.softmax(drawn("f32", 4, 160), 1, machine="zen4")
+    (kernel,) = kernels
+    words = words_for(isa_models.machine("zen4"), Target.of("zen4", None, 1, "auto", "fastest").caps)
+    ops = kernel.build(kernel.problem, words).program.ops()
+    assert sum(times for op, times in ops if op.instruction == "vcvtps2dq") == 4 * 160 / 16
+
+
 def test_the_estimate_is_that_of_the_run() -> None:
     x = drawn("bf16", 32, 100)
     for dispatch in ("fastest", "onednn"):
