@@ -18,6 +18,7 @@ from simdnn.kernels.x86.amx_blocks import NestInBlocks
 from simdnn.kernels.x86.amx_lines import goes_on, in_lines
 from simdnn.kernels.x86.code import unit_of
 from simdnn.libraries.onednn.tile_blocks import compressed_blocks, tile_blocks
+from simdnn.libraries.onednn.tile_cuts import estimate_of
 from simdnn.libraries.onednn.tiles import cut_for_tiles
 
 _BLOCKS = [  # rows, columns, rows and columns of a block, K of a part: in code that the library made
@@ -70,6 +71,14 @@ def multiplies(m: int, k: int, n: int, **others: int) -> bool:
     inputs = gemm.product.inputs(program, gemm.weights.arrays)
     found = numerics.run(program, inputs(src, wei, {}))["dst"]
     return bool((found.reshape(m, n) == src.astype(np.int32) @ wei.astype(np.int32)).all())
+
+
+def test_rows_beside_few_columns_are_cut_as_evenly_as_can_be() -> None:
+    """In as few blocks of up to two tiles of rows as there can be, none with a row more than it needs."""
+    for m in range(1, 300):
+        p = MatmulProblem(m, 20, 512, "bf16", "bf16", Epilogue("f32"))
+        block, blocks = estimate_of(p, 0.0).block, -(-m // 32)
+        assert block * blocks >= m > (block - 1) * blocks
 
 
 @pytest.mark.parametrize(

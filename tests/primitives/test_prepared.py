@@ -98,3 +98,14 @@ def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(1, 7):
         product(WEIGHTS[:, :n].T.copy(), SRC.T.copy(), engine="reference")
     assert len(prepared._known) == 3
+
+
+def test_weights_that_leave_taps_out_are_called_again_and_again() -> None:
+    """Infinite weights whose taps lie beside the image: no call of machine code is bound to them."""
+    rng = np.random.default_rng(0)
+    src, weights = (rng.random(shape, np.float32) for shape in ((1, 16, 6, 6), (32, 16, 3, 3)))
+    weights[3, 2, 0, 0] = np.inf
+    weights.flags.writeable = False
+    runs = [simdnn.convolution(src, weights, padding=1, machine="zen4", dispatch="onednn").output for _ in range(5)]
+    assert np.isinf(runs[0]).any() and not np.isnan(runs[0]).any()
+    assert all(one.tobytes() == runs[0].tobytes() for one in runs)
