@@ -170,6 +170,16 @@ def test_wrong_use_says_what_is_allowed(call: Any, message: str) -> None:
         call()
 
 
+def test_vpalignr_by_every_immediate() -> None:
+    """Sixteen bytes from the immediate on of the two blocks side by side, zeros behind them."""
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(1, 256, 64).astype(np.uint8) for _ in range(2))
+    beside = np.concatenate([b.reshape(4, 16), a.reshape(4, 16), np.zeros((4, 256), np.uint8)], axis=1)
+    for imm in range(256):
+        found = instruction("vpalignr")(a, b, imm=imm)
+        assert (found.reshape(4, 16) == beside[:, imm : imm + 16]).all(), imm
+
+
 def test_leading_axes_and_byte_order() -> None:
     a = np.arange(2 * 3 * 8, dtype=np.uint8).reshape(2, 3, 8)
     b = np.ones((2, 3, 8), np.int8)
