@@ -14,7 +14,7 @@ from simdnn.kernels.x86.tile import Chain, Repeat, TapLoop
 from simdnn.program.records import Tensor
 
 
-class _Walk:
+class _TapChains:
     """Chains through the taps of a window and the steps of their channels, as source and weights have them."""
 
     def __init__(self, source: SourceSteps, depth: int, step: int, cut: int) -> None:
@@ -81,7 +81,7 @@ class Chains:
     def sums(self, step: int) -> tuple[Repeat, ...]:
         """The chains of a sum: cut between channels, or as the order of a convolution has it; `step` in weights."""
         p, o = self.product, self.product.options
-        w = _Walk(p.source_steps, p.dot.depth, step, o.cut)
+        w = _TapChains(p.source_steps, p.dot.depth, step, o.cut)
         if o.order.parts:
             return tuple(w.part(part, first) for first in range(0, w.steps, w.cut) for part in o.order.parts)
         if o.order.block and not o.order.fold:
