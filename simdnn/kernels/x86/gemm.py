@@ -150,28 +150,43 @@ class Gemm:
         return code
 
     def rows(self, begin: int | Affine, rows: int, panel: Panel) -> Code:
-        """A panel and a block of rows."""
+        """A panel and a block of rows; tiles of all heights take a part of the sums before the next part comes."""
+        blocks = self.heights(begin, rows)
+        if not self.by_parts(panel):
+            return [s for block in blocks for s in nest(*self.block(*block, panel))]
+        kinds = [self.parts(*block, panel) for block in blocks]
         code: Code = []
-        for first, height, count in row_blocks(rows, self.blocks.highest, evenly(self.product)):
-            code += nest(*self.block(begin + first, height, count, panel))
-        return code
+        for turn in zip(*(parts for *_, parts in kinds), strict=True):
+            body = [s for (_, _, tiles, _), part in zip(kinds, turn, strict=True) for s in loop("r", tiles, part.code)]
+            code += replace(turn[0], code=body).whole
+        return nest([*kinds[0][0], ("g", self.product.conv.groups)], code)
 
     def panels_outside(self, weights: PanelWeights) -> Code:
-        """Some panels' weights are brought into a buffer, and stay there for all rows."""
-        code: Code = []
-        for turns, some, panel in weights.at_once():
-            body = weights.expand(panel, self.blocks.highest)
-            body = loop("j", some, body) if some > 1 else body
-            for block in self.blocks.rows:
-                body += self.nest(*block, some, panel, parallel=False)
-            code += loop("panel", turns, body, parallel=True)
+        """Some panels' weights are brought into a buffer, and stay there for all rows, or a library's block of them."""
+        p, code = self.product, Code()
+        size = p.options.tile.block if p.options.tile else 0
+        for times, begin, rows in pieces("m", p.rows, size or p.rows):
+            blocks = self.blocks.rows if rows == p.rows else self.heights(begin, rows)
+            one: Code = []
+            for turns, some, panel in weights.at_once():
+                body = weights.expand(panel, self.blocks.highest)
+                body = loop("j", some, body) if some > 1 else body
+                for block in blocks:
+                    body += self.nest(*block, some, panel, parallel=False)
+                one += loop("panel", turns, body, parallel=True)
+            code += loop("m", times, one, parallel=True)
         return code
+
+    def heights(self, begin: int | Affine, rows: int) -> list[tuple[int | Affine, int, int]]:
+        """Tiles of some rows: where those of each height begin, the height, and how many."""
+        found = row_blocks(rows, self.blocks.highest, evenly(self.product))
+        return [(begin + first, height, count) for first, height, count in found]
 
     def widened_outside(self, weights: PanelWidened) -> Code:
         """Each panel's weights are widened into its buffer part by part of the sums, for all rows or some at a time."""
         p, code = self.product, Code()
         for times, begin, rows in pieces("m", p.rows, p.options.widens or p.rows):
-            blocks = [(begin + at, high, count) for at, high, count in row_blocks(rows, self.blocks.highest, evenly(p))]
+            blocks = self.heights(begin, rows)
             for panels, panel in weights.panels():
                 body: Code = []
                 for turn, part in self.by_part(weights, panel, blocks):

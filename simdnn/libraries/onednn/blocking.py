@@ -16,7 +16,8 @@ from simdnn.libraries.onednn.order import by_int8_gemm, odd_bias, shared_by_pixe
 from simdnn.libraries.onednn.tiles import leaves_convolution_to_gemm
 
 _FORMULA = 9  # registers that a post-operation of a depthwise convolution takes beside sums, where it is a formula
-_COLUMNS, _ROWS = 64, 256  # of a block of weights, and of one of the source at most
+_COLUMNS = 64  # of a block of weights
+_FEWEST_ROWS, _MOST_ROWS, _MANY_ROWS = 32, 256, 512  # of a block of the source; the last of small ones of f32
 CONVOLUTIONS = {  # rows, and the cap of each
     "conv:avx2": "avx2",
     "conv:avx2_int8": "avx2",
@@ -94,7 +95,21 @@ def register_tile(problem: MatmulProblem, dot: DotProduct, wide: bool) -> Regist
     lanes = 16 if wide else 8
     vectors = max(1, min(4, min(_COLUMNS, problem.n) // lanes))
     shifted = problem.wei == problem.src == "s8"
-    return tile_of_block(dot, wide, min(problem.m, _ROWS), vectors, shifted)
+    return tile_of_block(dot, wide, block_rows(problem, wide), vectors, shifted)
+
+
+def block_rows(p: MatmulProblem, wide: bool) -> int:
+    """Rows of a block: of up to 256 the most of those that leave fewest missing in the last one (`get_imbalance` and
+    `compute_blocking_heuristic_avx512` in brgemm_matmul_utils.cpp).
+
+    >>> from simdnn.kernels.common.epilogue import Epilogue
+    >>> [block_rows(MatmulProblem(m, 768, 768, "u8", "s8", Epilogue()), True) for m in (100, 803, 1024, 1021)]
+    [100, 73, 256, 146]
+    """
+    few = p.m <= 768 and p.k <= 128 or p.m * p.k <= 49152
+    most = _MANY_ROWS if wide and p.src == p.wei == "f32" and few and p.n <= 14528 else _MOST_ROWS
+    heights = range(min(p.m, most), min(p.m, _FEWEST_ROWS) - 1, -1)
+    return min(heights, key=lambda rows: rows * -(-p.m // rows) % p.m)
 
 
 def _by_brdgmm(problem: ConvProblem) -> bool:

@@ -24,6 +24,7 @@ from simdnn.libraries.onednn.blocking import (
     CONVOLUTIONS,
     CONVOLUTIONS_ON_TILES,
     ON_TILES,
+    block_rows,
     packs,
     words_tile,
 )
@@ -74,7 +75,7 @@ OPERATORS = {
 #: cycles an element of an image in rows whose blocks of channels its pooling brings into its own layout, or back:
 #: 0.35 to 0.46 with f32 and bf16, two problems each
 TURNED = 0.42
-_ROWS, _COLUMNS = 256, 64  # of a call
+_COLUMNS = 64  # of a call
 _REGISTER = 16  # f32
 _TOGETHER = 384  # rows of weights that are packed before the next
 _AT_ONCE = {"s8": 16, "bf16": 48}  # and columns of them
@@ -96,7 +97,7 @@ def around(problem: Problem, row: str, machine: Machine, threads: int = 1) -> fl
         return EXECUTION + (calls + KERNEL_ON_TILES * max(0, _blocks_on_tiles(problem, row) - 1)) / threads
     blocks = tile_blocks(problem) if row in ON_TILES else None
     kernel = KERNEL_ON_TILES if blocks else KERNEL if problem.m > 2 else KERNEL_OF_TWO_ROWS
-    count = _calls_on_tiles(problem, blocks) if blocks else _calls(problem)
+    count = _calls_on_tiles(problem, blocks) if blocks else _calls(problem, row != "gemm:avx2")
     calls = kernel * (problem.batch.count * count - 1)
     calls += _fetched(problem, blocks, machine) * problem.batch.count if blocks else 0.0
     older = _older(problem, machine) if packs(problem, row) else 0.0
@@ -235,6 +236,6 @@ def _fetched(p: MatmulProblem, blocks: TileBlocks, machine: Machine) -> float:
     return lines * (FETCHED_FROM_L3 if far else FETCHED)
 
 
-def _calls(p: MatmulProblem) -> int:
+def _calls(p: MatmulProblem, wide: bool) -> int:
     at_once = 512 if p.k <= 1024 or p.m == 1 else 1024
-    return -(-p.m // _ROWS) * -(-p.n // _COLUMNS) * -(-p.k // at_once)
+    return -(-p.m // block_rows(p, wide)) * -(-p.n // _COLUMNS) * -(-p.k // at_once)
