@@ -11,7 +11,7 @@ Values come from the other form (`gemm`): there a tap beside the image is a prod
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -170,20 +170,20 @@ class Direct:
         around = [("n", c.mb), ("g", c.groups)]
         code = self.lacking() if self.lacks else []
         if r.weights * c.oc * fmt(p.dot.wei).bits // 8 > 2 * SECOND_LEVEL:  # each panel is read for all lines at once
-            for panels, panel, tile in self.panels():
+            for panels, parts, tile in self.panels():
                 body: Code = []
                 for some in kinds_along(c.axes[0]):
-                    body += nest([("e", some.times), ("y", some.count)], self.line(panel, tile, some))
+                    body += nest([("e", some.times), ("y", some.count)], self.line(parts, tile, some))
                 code += nest([*around, ("j", panels)], body, parallel=True)
             return code
         for some in kinds_along(c.axes[0]):
-            for panels, panel, tile in self.panels():
+            for panels, parts, tile in self.panels():
                 loops = [*around, ("j", panels), ("e", some.times), ("y", some.count)]
-                code += nest(loops, self.line(panel, tile, some), parallel=True)
+                code += nest(loops, self.line(parts, tile, some), parallel=True)
         return code
 
-    def panels(self) -> Iterator[tuple[int, Panel, RegisterTile]]:
-        """(how many, the columns of a tile in each of some panels, the tile)."""
+    def panels(self) -> Iterator[tuple[int, list[Panel], RegisterTile]]:
+        """(how many, the columns of each tile in one of some panels, the tile)."""
         product, widest = self.gemm.product, self.gemm.blocks
         given = product.options.tile
         for panels, panel in self.gemm.weights.panels():
@@ -192,8 +192,9 @@ class Direct:
                 cut = given.last if given.last and panel.tensor != "wei" else given
                 rows = fitting(cut, product.unit, product.dot, product.shifted).rows
                 tile = replace(cut, rows=min(rows, widest.highest) if cut is given else rows)
-            for first in range(0, panel.vectors, tile.vectors):
-                yield panels, panel.part(first, tile.vectors, product.unit.lanes, product.dot.depth), tile
+            firsts = range(0, panel.vectors, tile.vectors)
+            parts = [panel.part(at, tile.vectors, product.unit.lanes, product.dot.depth) for at in firsts]
+            yield panels, parts, tile
 
     def tensors(self) -> list[Tensor]:
         size = len(runs_along(self.gemm.product.conv.axes[0])) * self.gemm.product.conv.ow * self.sums_of_line
@@ -245,15 +246,19 @@ class Direct:
         """The register of ones that a dot product wants."""
         return [broadcast32(self.gemm.product.unit.reg("ones"), "ones", Affine())] if self.gemm.product.dot.ones else []
 
-    def line(self, panel: Panel, tile: RegisterTile, lines: OutputKind) -> Code:
-        """All tiles of a line."""
+    def line(self, parts: Sequence[Panel], tile: RegisterTile, lines: OutputKind) -> Code:
+        """All tiles of a line: some pixels meet all columns of a panel before the next do."""
         c, r = self.gemm.product.conv, self.gemm.product.source_steps
         axis, pixels = c.axes
         y = Affine.var("y") + lines.first
         source = Affine.var("n") * r.image + Affine.var("g") * r.group + y * r.line
         source = source + (lines.tap * axis.dilation + -axis.before) * r.source.row
         number = Affine.var("n") * (c.oh * c.ow) + y * c.ow
-        return [s for block in self.pixels(pixels, tile) for s in self.tile(panel, source, number, lines, *block)]
+        code: Code = []
+        for first, height, count, columns in self.pixels(pixels, tile):
+            tiles = (self.tile(panel, source, number, lines, first, height, columns) for panel in parts)
+            code += loop("r", count, [s for one in tiles for s in one])
+        return code
 
     def pixels(self, axis: SpatialAxis, tile: RegisterTile) -> list[tuple[int, int, int, list[tuple[int, int, range]]]]:
         """Blocks of pixels of a line, those alike together: (first, height, how many, `taps_of` each)."""
@@ -277,10 +282,9 @@ class Direct:
         lines: OutputKind,
         first: int,
         height: int,
-        count: int,
         columns: list[tuple[int, int, range]],
     ) -> Code:
-        """`count` tiles of `height` pixels from `first` on; `columns`: (first, how many, pixels) of taps alike."""
+        """Tile `r` of `height` pixels from `first` on; `columns`: (first, how many, pixels) of taps alike."""
         p = self.gemm.product
         c, r, unit = p.conv, p.source_steps, p.unit
         axis = c.axes[1]
@@ -314,7 +318,7 @@ class Direct:
             places,
             numbers,
         )
-        return loop("r", count, code + finish_tile(self.gemm.plan, final, c.epilogue.zp_wei))
+        return code + finish_tile(self.gemm.plan, final, c.epilogue.zp_wei)
 
 
 def taps_of(axis: SpatialAxis, first: int, height: int) -> list[tuple[int, int, range]]:

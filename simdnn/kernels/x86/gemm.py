@@ -29,6 +29,7 @@ from simdnn.kernels.x86.blocking import (
     SECOND_LEVEL,
     WIDEST,
     chunk,
+    fitting,
     row_blocks,
 )
 from simdnn.kernels.x86.code import Unit
@@ -137,56 +138,75 @@ class Gemm:
 
     def in_blocks(self, given: RegisterTile) -> Code:
         """Each panel meets all rows of a block, tiles of every height, before the next panel does; or all blocks."""
-        blocks = pieces("m", self.product.rows, given.block or self.product.rows)
+        p = self.product
+        blocks = pieces("m", p.rows, given.block or p.rows)
         code: Code = []
+        kinds: list[tuple[int, list[Panel], int]] = []
+        for count, panel in self.weights.panels():
+            last = given.last if panel.tensor != "wei" else None
+            vectors = last.vectors if last else given.vectors if given.together else panel.vectors
+            firsts = range(0, panel.vectors, vectors)
+            parts = [panel.part(at, vectors, p.unit.lanes, p.dot.depth) for at in firsts]
+            highest = fitting(last, p.unit, p.dot, p.shifted).rows if last else self.blocks.highest
+            kinds.append((count, parts, highest))
         if given.by_panel:
-            for panels, panel in self.weights.panels():
-                every = [s for times, begin, rows in blocks for s in loop("m", times, self.rows(begin, rows, panel))]
-                code += loop("j", panels, every, parallel=True)
+            for count, *of in kinds:
+                every = [s for times, begin, rows in blocks for s in loop("m", times, self.rows(begin, rows, *of))]
+                code += loop("j", count, every, parallel=True)
             return code
         for times, begin, rows in blocks:
-            for panels, panel in self.weights.panels():
-                code += nest([("m", times), ("j", panels)], self.rows(begin, rows, panel), parallel=True)
+            for count, *of in kinds:
+                code += nest([("m", times), ("j", count)], self.rows(begin, rows, *of), parallel=True)
         return code
 
-    def rows(self, begin: int | Affine, rows: int, panel: Panel) -> Code:
-        """A panel and a block of rows; tiles of all heights take a part of the sums before the next part comes."""
-        blocks = self.heights(begin, rows)
-        if not self.by_parts(panel):
-            return [s for block in blocks for s in nest(*self.block(*block, panel))]
-        kinds = [self.parts(*block, panel) for block in blocks]
-        code: Code = []
-        for turn in zip(*(parts for *_, parts in kinds), strict=True):
-            body = [s for (_, _, tiles, _), part in zip(kinds, turn, strict=True) for s in loop("r", tiles, part.code)]
-            code += replace(turn[0], code=body).whole
-        return nest([*kinds[0][0], ("g", self.product.conv.groups)], code)
+    def rows(self, begin: int | Affine, rows: int, panels: Sequence[Panel], highest: int) -> Code:
+        """A block of rows, and the parts of a panel: each tile of rows meets all of these, and all such tiles a part of
+        the sums before the next part comes.
+        """
+        heights = self.heights(begin, rows, highest)
+        if not self.product.flat:
+            return [s for panel in panels for one in heights for s in nest(*self.block(*one, panel))]
+        found = [[self.parts(*one, panel) for panel in panels] for one in heights]
+        outer = [*found[0][0][0], ("g", self.product.conv.groups)]
+        tiles = [(kinds[0][2], [*zip(*(parts for *_, parts in kinds), strict=True)]) for kinds in found]
+        if not self.by_parts(panels[0]):
+            body = [s for turns, parts in tiles for s in loop("r", turns, [c for one in parts for c in _whole(one)])]
+            return nest(outer, body)
+        body = []
+        for turn in zip(*(parts for _, parts in tiles), strict=True):
+            some = [
+                loop("r", turns, [c for one in parts for c in one.code])
+                for (turns, _), parts in zip(tiles, turn, strict=True)
+            ]
+            body += replace(turn[0][0], code=[s for one in some for s in one]).whole
+        return nest(outer, body)
 
     def panels_outside(self, weights: PanelWeights) -> Code:
         """Some panels' weights are brought into a buffer, and stay there for all rows, or a library's block of them."""
         p, code = self.product, Code()
         size = p.options.tile.block if p.options.tile else 0
         for times, begin, rows in pieces("m", p.rows, size or p.rows):
-            blocks = self.blocks.rows if rows == p.rows else self.heights(begin, rows)
+            blocks = self.blocks.rows if rows == p.rows else self.heights(begin, rows, self.blocks.highest)
             one: Code = []
             for turns, some, panel in weights.at_once():
                 body = weights.expand(panel, self.blocks.highest)
                 body = loop("j", some, body) if some > 1 else body
                 for block in blocks:
                     body += self.nest(*block, some, panel, parallel=False)
-                one += loop("panel", turns, body, parallel=True)
-            code += loop("m", times, one, parallel=True)
+                one += loop("panel", turns, body, parallel=times == 1)  # each thread has one buffer
+            code += loop("m", times, one, parallel=True) if times > 1 else one
         return code
 
-    def heights(self, begin: int | Affine, rows: int) -> list[tuple[int | Affine, int, int]]:
+    def heights(self, begin: int | Affine, rows: int, most: int) -> list[tuple[int | Affine, int, int]]:
         """Tiles of some rows: where those of each height begin, the height, and how many."""
-        found = row_blocks(rows, self.blocks.highest, evenly(self.product))
+        found = row_blocks(rows, most, evenly(self.product))
         return [(begin + first, height, count) for first, height, count in found]
 
     def widened_outside(self, weights: PanelWidened) -> Code:
         """Each panel's weights are widened into its buffer part by part of the sums, for all rows or some at a time."""
         p, code = self.product, Code()
         for times, begin, rows in pieces("m", p.rows, p.options.widens or p.rows):
-            blocks = self.heights(begin, rows)
+            blocks = self.heights(begin, rows, self.blocks.highest)
             for panels, panel in weights.panels():
                 body: Code = []
                 for turn, part in self.by_part(weights, panel, blocks):
@@ -388,6 +408,11 @@ class RegisterTiles:
             c.epilogue.zp_wei,
             self.blocks.sums(p.unit, p.dot),
         )
+
+
+def _whole(parts: Sequence[TilePart]) -> Code:
+    """The same part of several tiles."""
+    return [s for part in parts for s in part.whole]
 
 
 def joined(product: Product, sums: Sums) -> str:

@@ -8,6 +8,8 @@ a time; else a step fetches a line of each vector ahead, as far as it has rows.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, RegisterTile
@@ -92,8 +94,22 @@ def packs(problem: MatmulProblem, row: str) -> bool:
 
 def register_tile(problem: MatmulProblem, dot: DotProduct, wide: bool) -> RegisterTile:
     """The tile of a matmul whose weights are in the library's own layout; `wide`: AVX-512."""
-    lanes = 16 if wide else 8
-    vectors = max(1, min(4, min(_COLUMNS, problem.n) // lanes))
+    return _tile_of_columns(problem, dot, wide, min(_COLUMNS, problem.n))
+
+
+def tile_in_columns(problem: MatmulProblem, dot: DotProduct, wide: bool) -> RegisterTile:
+    """The same with the vectors of a block of columns, which a tile of rows meets one tile after another, and the tile
+    of the last block where that is narrower.
+    """
+    lanes, columns = 16 if wide else 8, min(_COLUMNS, problem.n)
+    tile, every = register_tile(problem, dot, wide), -(-columns // lanes)
+    last = problem.n % _COLUMNS if problem.n > _COLUMNS else 0
+    narrower = _tile_of_columns(problem, dot, wide, last) if last else None
+    return replace(tile, together=every * (every > tile.vectors), last=narrower)
+
+
+def _tile_of_columns(problem: MatmulProblem, dot: DotProduct, wide: bool, columns: int) -> RegisterTile:
+    vectors = max(1, min(4, columns // (16 if wide else 8)))
     shifted = problem.wei == problem.src == "s8"
     return tile_of_block(dot, wide, block_rows(problem, wide), vectors, shifted)
 

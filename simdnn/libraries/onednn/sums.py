@@ -15,7 +15,7 @@ from simdnn.kernels.common.postops import sums_differ, sums_late
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, Options, Order, Part
 from simdnn.libraries.onednn import in_rows, older_gemm
-from simdnn.libraries.onednn.blocking import register_tile
+from simdnn.libraries.onednn.blocking import register_tile, tile_in_columns
 from simdnn.libraries.onednn.convolution_blocks import convolution_tile
 from simdnn.libraries.onednn.layouts import by_gemm_for_layouts, named_last, way
 from simdnn.libraries.onednn.log import family, instructions, is_on_tiles
@@ -77,8 +77,9 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
             return found
         return replace(found, packs=older_gemm.packed_rows(k, wide, dot.depth), tile=older_gemm.TILE_OF_BYTES)
     cut = found.cut or (0 if split else _most(problem, wide, row))
-    tile = register_tile(problem, dot, wide)
-    return replace(found, cut=cut, tile=tile, packs=cut or k if dot.wei == "f16" else 0)
+    if dot.wei == "f16":
+        return replace(found, cut=cut, tile=register_tile(problem, dot, wide), packs=cut or k)
+    return replace(found, cut=cut, tile=tile_in_columns(problem, dot, wide))
 
 
 def _direct(found: Options, dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) -> Options:
