@@ -34,7 +34,7 @@ from simdnn.timing.footprint import Region, crossing, keep_to_lines, moves_in_li
 from simdnn.timing.tile_rows import Slower, TileRows
 
 LINE_BYTES = 64  # that an instruction fetches ahead
-_PART_OF_A_LINE = 128  # bits
+_PART_OF_A_LINE, _WIDE = 128, 512  # bits
 _FOLLOWED = 2048  # bytes from load to load that a prefetcher still follows (Intel's optimization manual)
 _WALK = 16  # rows at least: taps of a convolution are fewer
 
@@ -132,6 +132,8 @@ def transfers(
     for place, (inner, outer) in enumerate(itertools.pairwise(machine.caches)):
         keys = f"caches.{inner.name}.size_bytes", f"caches.{outer.name}.load_bytes_per_cycle"
         outer = outer.beside(ghz)
+        if kind.bits < _WIDE:
+            outer = replace(outer, exposed=outer.exposed_narrow)
         rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle
         tiled = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed)
         behind = outer.exposed_to_tiles if place == 0 else outer.exposed

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 import simdnn
-from simdnn import InvalidArgument, Unimplemented, libraries
+from simdnn import Attr, InvalidArgument, Quant, Unimplemented, libraries
 from simdnn.cli import main
 from simdnn.kernels import Epilogue, MatmulProblem
 from simdnn.kernels.common.sums import RegisterTile
 from simdnn.kernels.x86.dots import FMA, MADDUBS, VNNI, Dot
 from simdnn.libraries import LIBRARIES, UNKNOWN, Library, Pick, refuses
-from simdnn.libraries.onednn.blocking import register_tile
+from simdnn.libraries.onednn.blocking import register_tile, tile_in_columns
 from simdnn.libraries.onednn.calls import around
 from simdnn.primitives import dispatch
 
@@ -260,7 +260,7 @@ def test_tiles_of_sixteen_registers_are_the_librarys(m: int, n: int, expected: R
     [
         (16, 768, "f32", FMA, (6, 4)),
         (13, 64, "f32", FMA, (5, 4)),  # 5, 5 and 3 rows waste less than 6, 6 and 1
-        (512, 40, "f32", FMA, (13, 2)),
+        (512, 40, "f32", FMA, (14, 2)),  # of a block of 512 rows
         (16, 768, "s8", VNNI, (6, 4)),
         (16, 768, "s8", MADDUBS, (6, 4)),
     ],
@@ -271,7 +271,44 @@ def test_tiles_of_thirty_two_registers_are_the_librarys(
     """Read in the code that it makes for 16 x 768 x 768, and in its source."""
     wei = "f32" if src == "f32" else "s8"
     tile = register_tile(MatmulProblem(m, n, 64, src, wei, Epilogue(dot.acc)), dot, wide=True)
-    assert (tile.rows, tile.vectors) == expected and tile.fetches and tile.block == min(m, 256)
+    assert (tile.rows, tile.vectors) == expected and tile.fetches and tile.block == m
+
+
+@pytest.mark.parametrize(
+    ("sizes", "sums", "together", "last"),
+    [((100, 77, 300), (6, 4), 0, (25, 1)), ((345, 42, 1787), (13, 2), 3, None), ((803, 2560, 256), (6, 4), 0, None)],
+)
+def test_a_block_of_columns_has_the_tiles_of_the_librarys_code(
+    sizes: tuple[int, int, int], sums: tuple[int, int], together: int, last: tuple[int, int] | None
+) -> None:
+    """Its code keeps 24 sums and, for 13 columns, 25; 26 with a rest of ten columns; one kernel for all rows of 803."""
+    m, n, k = sizes
+    tile = tile_in_columns(MatmulProblem(m, n, k, "f32", "f32", Epilogue("f32")), FMA, wide=True)
+    assert (tile.rows, tile.vectors, tile.together) == (*sums, together) and m % tile.block == 0
+    assert (tile.last and (tile.last.rows, tile.last.vectors)) == last
+
+
+def test_tiles_of_all_heights_take_a_part_of_the_sums_before_the_next() -> None:
+    """16.8 MB of weights come once for 20 rows, in tiles of six and of two."""
+    found = simdnn.estimate("matmul", m=20, n=1024, k=4096, dt="f32", machine="gnr", dispatch="onednn")
+    assert found.cost.levels[2].read_bytes < 1.2 * 4 * 1024 * 4096
+
+
+def test_a_tile_of_pixels_meets_all_columns_of_a_block() -> None:
+    """Weights of 2.5 MB a block of 48 columns, more than the second cache has, come anew for each line of outputs."""
+    image: dict[str, Any] = {"ic": 512, "ih": 10, "iw": 10, "oc": 96, "kh": 5, "kw": 5, "padding": 2}
+    found = simdnn.estimate("convolution", **image, dt="f32", isa="avx512_core", machine="gnr", dispatch="onednn")
+    assert found.cost.levels[2].read_bytes > 4 * 4 * 512 * 96 * 25
+
+
+def test_decompressed_weights_come_anew_for_each_block_of_rows() -> None:
+    """But where one buffer holds them all."""
+    attr = Attr(fpmath="strict", apply_to_int=True, scales={"wei": Quant(None, groups=(128, 1), dtype="f32")})
+    how: dict[str, Any] = {"dt": "f32:s8:f32", "isa": "avx512_core", "machine": "gnr", "dispatch": "onednn"}
+    few, many = (simdnn.estimate("matmul", m=m, n=128, k=128, attr=attr, **how).kernel.timed for m in (256, 512))
+    assert few and many
+    made = [sum(times for op, times in p.ops() if op.memory and op.memory.tensor == "stored") for p in (few, many)]
+    assert made[1] == 2 * made[0]
 
 
 def test_a_panel_of_weights_meets_all_rows_of_a_block_before_the_next() -> None:

@@ -396,6 +396,18 @@ def test_of_lines_that_nothing_fetches_ahead_all_time_shows() -> None:
     assert slow.cycles == pytest.approx(slow.core_cycles + shown) and fast.cycles < 0.95 * slow.cycles
 
 
+def test_beside_narrow_registers_a_share_of_its_own_shows() -> None:
+    """The same bytes loaded in halves of a line, and in whole ones."""
+    gnr = machine("gnr")
+    halves, lines = (
+        Program("load", isa, (Tensor("a", "f32", 1 << 16),), (Loop("i", (1 << 16) // lanes, (load,)),))
+        for isa, lanes in (("avx2", 8), ("avx512_core", 16))
+        for load in [Op("vmovups", Register("x", "f32", lanes), (Memory("a", Affine.var("i") * lanes, "f32", lanes),))]
+    )
+    shown = [transfers(program, gnr).levels[1].exposed for program in (halves, lines)]
+    assert shown == [gnr.cache("L2").exposed_narrow, gnr.cache("L2").exposed] and shown[0] < shown[1]
+
+
 @pytest.mark.parametrize(
     ("columns", "order", "sets"), [(272, "ij", 64), (256, "ji", 4), (256, "ij", 64), (1024, "ji", 1), (1024, "ij", 16)]
 )
