@@ -288,6 +288,19 @@ def test_a_block_of_columns_has_the_tiles_of_the_librarys_code(
     assert (tile.last and (tile.last.rows, tile.last.vectors)) == last
 
 
+@pytest.mark.parametrize("isa", ["avx2", "avx512_core"])
+@pytest.mark.parametrize("dt", ["f32", "u8:s8:s32", "s8:s8:s32"])
+@pytest.mark.parametrize("sizes", [(33, 65, 129), (100, 77, 300), (9, 42, 70), (7, 20, 1100), (300, 100, 40)])
+def test_what_is_timed_of_any_columns_multiplies(dt: str, isa: str, sizes: tuple[int, int, int]) -> None:
+    """All products, and no more than whole vectors of columns hold: registers suffice in tiles of any width."""
+    m, n, k = sizes
+    isa = isa if dt == "f32" else {"avx2": "avx2_vnni", "avx512_core": "avx512_core_vnni"}[isa]
+    found = simdnn.estimate("matmul", m=m, n=n, k=k, dt=dt, isa=isa, machine="gnr", dispatch="onednn").kernel
+    program, lanes = found.timed or found.program, 8 if "avx2" in isa else 16
+    products = [(op, times) for op, times in program.ops() if op.definition.accumulates]
+    assert sum(times for _, times in products) == m * -(-n // lanes) * -(-k // (1 if dt == "f32" else 4))
+
+
 def test_tiles_of_all_heights_take_a_part_of_the_sums_before_the_next() -> None:
     """16.8 MB of weights come once for 20 rows, in tiles of six and of two."""
     found = simdnn.estimate("matmul", m=20, n=1024, k=4096, dt="f32", machine="gnr", dispatch="onednn")
@@ -302,7 +315,7 @@ def test_a_tile_of_pixels_meets_all_columns_of_a_block() -> None:
 
 
 def test_decompressed_weights_come_anew_for_each_block_of_rows() -> None:
-    """But where one buffer holds them all."""
+    """Twice for 512 rows, which are two blocks."""
     attr = Attr(fpmath="strict", apply_to_int=True, scales={"wei": Quant(None, groups=(128, 1), dtype="f32")})
     how: dict[str, Any] = {"dt": "f32:s8:f32", "isa": "avx512_core", "machine": "gnr", "dispatch": "onednn"}
     few, many = (simdnn.estimate("matmul", m=m, n=128, k=128, attr=attr, **how).kernel.timed for m in (256, 512))

@@ -193,6 +193,18 @@ def test_which_rows_cross(stride: int, first: int, rows: int) -> None:
     assert Stream(program).crossing(load) == rows
 
 
+def test_lines_of_programs_are_told_apart_by_the_loads_beside_rows_that_cross() -> None:
+    """A load of rows across lines takes less beside others, so no program may have the lines of another."""
+    across, within = (
+        Op("tileloadd", Register("tmm0", "u32", 256), (Memory("a", Affine(first), "u32", 256, 16, 64),))
+        for first in (4, 0)
+    )
+    tensors = (Tensor("a", "u8", 4096),)
+    alone, beside = (Program("one", "avx512_core_amx", tensors, ops) for ops in ((across,), (across, within)))
+    first, second = (Stream(program).keys(program.straight[0][0])[0] for program in (alone, beside))
+    assert first != second
+
+
 @pytest.mark.parametrize(("shape", "measured"), [((224, 2, 1), 380694), ((299, 2, 0), 831506)])
 def test_images_of_three_channels(shape: tuple[int, int, int], measured: int) -> None:
     """oneDNN on a Granite Rapids, 32 outputs of 3 x 3, u8s8. Pixels are copied one by one, rows of tiles are short."""

@@ -143,20 +143,22 @@ class Gemm:
         code: Code = []
         kinds: list[tuple[int, list[Panel], int]] = []
         for count, panel in self.weights.panels():
-            last = given.last if panel.tensor != "wei" else None
-            vectors = last.vectors if last else given.vectors if given.together else panel.vectors
+            own = _tile_of(given, panel)
+            vectors = own.vectors if own is not given or given.together else panel.vectors
             firsts = range(0, panel.vectors, vectors)
             parts = [panel.part(at, vectors, p.unit.lanes, p.dot.depth) for at in firsts]
-            highest = fitting(last, p.unit, p.dot, p.shifted).rows if last else self.blocks.highest
+            highest = self.blocks.highest if own is given else fitting(own, p.unit, p.dot, p.shifted).rows
             kinds.append((count, parts, highest))
         if given.by_panel:
-            for count, *of in kinds:
-                every = [s for times, begin, rows in blocks for s in loop("m", times, self.rows(begin, rows, *of))]
+            for count, parts, most in kinds:
+                every = [
+                    s for times, begin, rows in blocks for s in loop("m", times, self.rows(begin, rows, parts, most))
+                ]
                 code += loop("j", count, every, parallel=True)
             return code
         for times, begin, rows in blocks:
-            for count, *of in kinds:
-                code += nest([("m", times), ("j", count)], self.rows(begin, rows, *of), parallel=True)
+            for count, parts, most in kinds:
+                code += nest([("m", times), ("j", count)], self.rows(begin, rows, parts, most), parallel=True)
         return code
 
     def rows(self, begin: int | Affine, rows: int, panels: Sequence[Panel], highest: int) -> Code:
@@ -167,34 +169,29 @@ class Gemm:
         if not self.product.flat:
             return [s for panel in panels for one in heights for s in nest(*self.block(*one, panel))]
         found = [[self.parts(*one, panel) for panel in panels] for one in heights]
-        outer = [*found[0][0][0], ("g", self.product.conv.groups)]
-        tiles = [(kinds[0][2], [*zip(*(parts for *_, parts in kinds), strict=True)]) for kinds in found]
-        if not self.by_parts(panels[0]):
-            body = [s for turns, parts in tiles for s in loop("r", turns, [c for one in parts for c in _whole(one)])]
-            return nest(outer, body)
-        body = []
-        for turn in zip(*(parts for _, parts in tiles), strict=True):
-            some = [
-                loop("r", turns, [c for one in parts for c in one.code])
-                for (turns, _), parts in zip(tiles, turn, strict=True)
-            ]
-            body += replace(turn[0][0], code=[s for one in some for s in one]).whole
-        return nest(outer, body)
+        every = [(kinds[0][2], [*zip(*(parts for *_, parts in kinds), strict=True)]) for kinds in found]
+        body: Code = []
+        if self.by_parts(panels[0]):
+            for turn in zip(*(parts for _, parts in every), strict=True):
+                alike = zip(every, turn, strict=True)
+                tiles = (loop("r", count, [s for one in part for s in one.code]) for (count, _), part in alike)
+                body += replace(turn[0][0], code=[s for tile in tiles for s in tile]).whole
+        else:
+            for count, parts in every:
+                body += loop("r", count, [s for part in parts for one in part for s in one.whole])
+        return nest([*found[0][0][0], ("g", self.product.conv.groups)], body)
 
     def panels_outside(self, weights: PanelWeights) -> Code:
         """Some panels' weights are brought into a buffer, and stay there for all rows, or a library's block of them."""
         p, code = self.product, Code()
         size = p.options.tile.block if p.options.tile else 0
-        for times, begin, rows in pieces("m", p.rows, size or p.rows):
-            blocks = self.blocks.rows if rows == p.rows else self.heights(begin, rows, self.blocks.highest)
-            one: Code = []
-            for turns, some, panel in weights.at_once():
+        for turns, some, panel in weights.at_once():
+            for times, begin, rows in pieces("m", p.rows, size or p.rows):
                 body = weights.expand(panel, self.blocks.highest)
                 body = loop("j", some, body) if some > 1 else body
-                for block in blocks:
+                for block in self.blocks.rows if rows == p.rows else self.heights(begin, rows, self.blocks.highest):
                     body += self.nest(*block, some, panel, parallel=False)
-                one += loop("panel", turns, body, parallel=times == 1)  # each thread has one buffer
-            code += loop("m", times, one, parallel=True) if times > 1 else one
+                code += nest([("m", times), ("panel", turns)], body, parallel=True)
         return code
 
     def heights(self, begin: int | Affine, rows: int, most: int) -> list[tuple[int | Affine, int, int]]:
@@ -392,7 +389,7 @@ class RegisterTiles:
     def tile(self, panel: Panel, sources: Steps, position: Steps, numbers: Steps) -> list[TilePart]:
         p, c = self.product, self.product.conv
         chains, group = self.sums.sums(panel.step), self.sums.group
-        given = p.options.tile or RegisterTile(0, 0)
+        given = _tile_of(p.options.tile or RegisterTile(0, 0), panel)
         apart, packs = bool(given.rows or p.options.packs), bool(p.options.packs)
         how = p.options.starts, given.one_load, given.fetches, apart, apart and not packs
         return tile(
@@ -410,9 +407,9 @@ class RegisterTiles:
         )
 
 
-def _whole(parts: Sequence[TilePart]) -> Code:
-    """The same part of several tiles."""
-    return [s for part in parts for s in part.whole]
+def _tile_of(given: RegisterTile, panel: Panel) -> RegisterTile:
+    """The tile of a panel, which may be the last and narrower one."""
+    return given.last or given if panel.tensor != "wei" else given
 
 
 def joined(product: Product, sums: Sums) -> str:

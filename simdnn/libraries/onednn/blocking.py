@@ -98,8 +98,8 @@ def register_tile(problem: MatmulProblem, dot: DotProduct, wide: bool) -> Regist
 
 
 def tile_in_columns(problem: MatmulProblem, dot: DotProduct, wide: bool) -> RegisterTile:
-    """The same with the vectors of a block of columns, which a tile of rows meets one tile after another, and the tile
-    of the last block where that is narrower.
+    """The tile of a matmul, with the vectors of a block of columns, which some rows meet tile by tile before the next
+    rows do, and the tile of the last block where that is narrower.
     """
     lanes, columns = 16 if wide else 8, min(_COLUMNS, problem.n)
     tile, every = register_tile(problem, dot, wide), -(-columns // lanes)

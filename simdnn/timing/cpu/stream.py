@@ -153,7 +153,7 @@ class Stream:
             for place in places if shared or op.definition.tile else ():
                 rows = self.crossing(ops[place])
                 if shared or rows:
-                    key_of[place] = ops.forms[place], *of_memory, rows
+                    key_of[place] = ops.forms[place], *of_memory, rows, self.others if rows else 0.0
         return tuple([key_of.get(place, number) for place, number in enumerate(ops.forms)]) if key_of else ops.forms
 
     def address(self, op: Op) -> tuple[int | None, tuple[tuple[str, int], ...]]:
