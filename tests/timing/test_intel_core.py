@@ -326,3 +326,13 @@ def test_conversions_of_512_bits_to_memory_go_one_a_cycle() -> None:
     narrow = [f"vcvtps2ph xmmword ptr [rdi+{16 * i}], ymm{i}, 0" for i in range(4)]
     assert cycles("spr", wide) == pytest.approx(4.01, rel=0.03)  # as measured
     assert cycles("spr", narrow) == pytest.approx(2.17, abs=0.05)  # 2.16 to 2.19
+
+
+def test_loads_whose_places_are_not_known_meet_none() -> None:
+    """Three a cycle, by a register that is loaded in each round; at one place of their lines only two."""
+
+    def six(*addresses: str) -> list[str]:
+        return ["mov rbx, [rsi]", *(f"vmovups ymm{i}, [{address}]" for i, address in enumerate(addresses))]
+
+    assert cycles("spr", six(*["rax+rbx"] * 6)) == pytest.approx(7 / 3, rel=0.05)
+    assert cycles("spr", six(*(f"rax+{64 * i}" for i in range(6)))) == pytest.approx(7 / 2, rel=0.05)
