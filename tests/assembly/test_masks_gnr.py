@@ -76,3 +76,18 @@ def test_chains_of_the_page() -> None:
         assert simdnn.analyze(text, machine="gnr").cycles_per_iteration == pytest.approx(
             float(row["predicted cycles"]), abs=0.006
         ), row["lines"]
+
+
+def test_mixes_drawn_at_random() -> None:
+    """Of docs/validation/data/mixes-gnr.csv: 256 bits, loads side by side; every sixth is analysed."""
+    with (DATA / "mixes-gnr.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["set"] == "drawn at random"]
+    found = [
+        simdnn.analyze("\n".join(["1:", *row["loop"].split("; "), "dec rcx", "jnz 1b"]), machine="gnr")
+        for row in rows[::6]
+    ]
+    errors = [
+        abs(one.cycles_per_iteration / float(row["measured cycles"]) - 1)
+        for row, one in zip(rows[::6], found, strict=True)
+    ]
+    assert len(rows) == 120 and statistics.mean(errors) < 0.025
