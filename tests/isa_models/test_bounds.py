@@ -42,6 +42,18 @@ def test_one_rounding_loses_half_a_unit_at_most(operation: str) -> None:
     assert found[WORST].max() < 2.0**-20 and found[COUNTS][0].max() == 1
 
 
+@pytest.mark.parametrize("operation", ["add", "sub", "mul", "div"])
+def test_errors_of_both_operands_are_carried_on(operation: str) -> None:
+    """Of sums that were rounded: what became of them lies no farther from the true number than the bound says."""
+    x = np.random.default_rng(4).uniform(0.5, 4, (4, 200)).astype(np.float32)
+    one, other, third, last = (BoundedValue(row, "f32") for row in x)
+    found = (one + other)._binary(operation, third + last).settled()
+    for i, (a, b, c, d) in enumerate(zip(*x.tolist(), strict=True)):
+        p, q = Fraction(a) + Fraction(b), Fraction(c) + Fraction(d)
+        exact = {"add": p + q, "sub": p - q, "mul": p * q, "div": p / q}[operation]
+        assert abs(Fraction(float(found[5, 0, i])) - exact) <= Fraction(float(found[WORST, 0, i]))
+
+
 def test_what_a_type_holds_costs_nothing() -> None:
     x = value([3.0, -1.5, 2.0**20])
     assert not (x * x + x).settled()[WORST][0, :2].any()
