@@ -22,6 +22,7 @@ from isa_models.records.display import InNotebooks
 
 TILE_ROWS = 16  # of a whole tile register, of AMX's palette 1
 TILE_ROW_BITS = 512
+MOST_LANES = 4096  # four times the largest register: a tile
 F = TypeVar("F", bound=Callable[..., Any])
 #: "load": the last operand may be in memory. "element": one element of it alone is. "evex": it may be where the machine
 #: has EVEX encodings. "store": the destination may be. "masked": either side is, in as many lanes as a register says.
@@ -154,10 +155,12 @@ class Instruction(InNotebooks):
         """The result's Value from operands' Values, in the reading that they belong to."""
         for name, given in immediates.items():
             if name in self.choices:
-                if given not in self.choices[str(name)]:
-                    raise InvalidArgument(f"{self.name}: {name}={given!r}; one of {', '.join(self.choices[name])}")
-            elif isinstance(given, str) or not 0 <= given <= self.greatest_immediate:
-                raise InvalidArgument(f"{self.name}: immediate {name} is {given}, {self.immediate_range}")
+                if not isinstance(given, str) or given not in self.choices[name]:
+                    raise InvalidArgument(
+                        f"{self.name}: {name}={shortly(given)}; one of {', '.join(self.choices[name])}"
+                    )
+            elif type(given) is not int and not _is_integer(given) or not 0 <= int(given) <= self.greatest_immediate:
+                raise InvalidArgument(f"{self.name}: immediate {name} is {shortly(given)}, {self.immediate_range}")
         extra = {"lanes": lanes} if self.takes_lanes else {}
         return self.function(*operands, **extra, **immediates)
 
@@ -167,12 +170,26 @@ class Instruction(InNotebooks):
         Tiles are (…, rows, lanes of a row).
         """
         values = self.values(arrays, immediates)
-        if self.takes_lanes and lanes is None:
-            lanes = self.lanes(512)
+        lanes = self.lanes_of(values, lanes, self.lanes(512) if self.takes_lanes else 1)
         with unwarned():
             result = cast(ArrayValue, self.apply(*values, lanes=lanes, **immediates))
         found = np.ascontiguousarray(result.array)
         return found.reshape(*found.shape[:-1], -1, self.row_lanes(self.result)) if self.tile else found
+
+    def lanes_of(self, values: Sequence[Value], lanes: int | None, otherwise: int) -> int:
+        """Lanes of the result: those asked for; where nobody asks, as many as operands make, or `otherwise`.
+
+        Raises `InvalidArgument` for what is no number of lanes, and of an instruction that `takes_lanes` for another
+        one than its operands make.
+        """
+        told = zip(values, self.operands, strict=True) if self.takes_lanes else ()
+        met = [int(v.lanes / o.per) for v, o in told if o.per]
+        if lanes is None:
+            return met[0] if met else otherwise
+        if not _is_integer(lanes) or not 1 <= lanes <= MOST_LANES or met and lanes != met[0]:
+            allowed = f"operands make {met[0]}" if met else f"a whole number from 1 to {MOST_LANES} is needed"
+            raise InvalidArgument(f"{self.name}: lanes={shortly(lanes)}; {allowed}")
+        return int(lanes)
 
     @keywords
     def values(self, arrays: Sequence[Any], immediates: Mapping[str, int | str]) -> list[ArrayValue]:
@@ -202,7 +219,7 @@ class Instruction(InNotebooks):
 
     def _flat(self, operand: Operand, raw: Any) -> Array:
         """A tile with its rows one behind the other."""
-        array, wide = np.asarray(raw), self.row_lanes(operand.dtype)
+        array, wide = plain(f"{self.name}: operand {operand.name}", raw), self.row_lanes(operand.dtype)
         if array.ndim < 2 or array.shape[-1] != wide or not 1 <= array.shape[-2] <= TILE_ROWS:
             raise InvalidArgument(
                 f"{self.name}: operand {operand.name} is a tile of 1 to {TILE_ROWS} rows of {wide} {operand.dtype}, "
@@ -219,7 +236,7 @@ class Instruction(InNotebooks):
         values = []
         lanes = None
         for operand, raw in zip(self.operands, arrays, strict=True):
-            array = _plain(raw)
+            array = plain(f"{self.name}: operand {operand.name}", raw)
             met = name_of(array.dtype)
             if met != operand.dtype and not isinstance(raw, np.ndarray | np.generic):
                 array, met = _from_python(self.name, operand, array), operand.dtype
@@ -245,9 +262,22 @@ class Instruction(InNotebooks):
         return values
 
 
-def _plain(raw: Any) -> Array:
-    """An array of what was given; of numbers beyond s64 some in u64, which NumPy alone would make floats of."""
-    array = np.atleast_1d(np.asarray(raw))
+def _is_integer(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def plain(what: str, raw: Any) -> Array:
+    """An array of what was given; of numbers beyond s64 some in u64, which NumPy alone would make floats of.
+
+    Raises `InvalidArgument` for what NumPy makes no array of, as of lists of several lengths, and for none at all.
+    """
+    try:
+        array = np.atleast_1d(np.asarray(raw))
+    except Exception:  # whatever an object's own way to become an array raises
+        array = np.empty(0, object)
+    kind = array.dtype.kind
+    if not array.size or kind in "USMmc" or kind == "O" and not all(isinstance(one, int) for one in array.flat):
+        raise InvalidArgument(f"{what}: met {shortly(raw)}; a number or an array of numbers is needed")
     if array.dtype.kind == "f" and isinstance(raw, list) and all(isinstance(number, int) for number in raw):
         with contextlib.suppress(OverflowError):
             return np.array(raw, np.uint64)

@@ -10,14 +10,12 @@ import numpy as np
 from isa_models import Instruction, InvalidArgument, Unimplemented, instruction
 from isa_models.errors import counted, did_you_mean
 from isa_models.formats import fmt
-from isa_models.instruction import Family, Operand
+from isa_models.instruction import MOST_LANES, Family, Operand, plain
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array, held, unwarned
 from isa_models.readings.traced import LEAVES, MOVES, Exact, TracedValue, copied, history, operand
 from simdnn.explanations.block_dot import Dotted
 from simdnn.explanations.steps import PADDING, ExplainedStep, Explanation, Wording, loss, real, shown, source_of, tells
-
-_MOST_LANES = 4096  # four times the largest register: a tile
 
 
 @keywords
@@ -42,22 +40,20 @@ def explain(name: str | Dotted, *operands: Any, lanes: int | None = None, **name
         raise InvalidArgument(f"{name} has forms, one for each choice of types; name one, e.g. {some}")
     if definition.configures:
         raise Unimplemented(f"{name} sets a state of the machine; there is no value to explain")
-    integer = isinstance(lanes, (int, np.integer)) and not isinstance(lanes, bool)
-    if lanes is not None and not (integer and 1 <= lanes <= _MOST_LANES):
-        raise InvalidArgument(f"lanes={lanes!r}; a whole number from 1 to {_MOST_LANES} is needed")
     arrays, immediates = _sorted(definition, operands, named)
     arrays = [held(f"{name}: an operand", array) for array in arrays]
+    pairs = zip(definition.operands, arrays, strict=True)
+    shapes = [plain(f"{name}: operand {o.name}", array).shape for o, array in pairs]
+    if any(len(shape) > 1 + definition.tile for shape in shapes):
+        raise InvalidArgument(f"{name}: one vector for each operand is explained, not shapes {shapes}")
     filled = _filled(definition, arrays)
     values = definition.values(filled, immediates)
-    if (most := max((v.array.size for v in values), default=0)) > _MOST_LANES:
-        raise InvalidArgument(f"{name}: at most {_MOST_LANES} lanes are explained, not {most}")
+    if (most := max((v.array.size for v in values), default=0)) > MOST_LANES:
+        raise InvalidArgument(f"{name}: at most {MOST_LANES} lanes are explained, not {most}")
     inputs = [operand(v.array.reshape(-1), v.dtype, o.name) for v, o in zip(values, definition.operands, strict=True)]
-    if any(v.array.ndim > 1 for v in values):
-        raise InvalidArgument(
-            f"{name}: one vector for each operand is explained, not shapes {[v.array.shape for v in values]}"
-        )
+    lanes = definition.lanes_of(inputs, lanes, 1)
     with unwarned():
-        result = definition.apply(*inputs, lanes=lanes or 1, **immediates)
+        result = definition.apply(*inputs, lanes=lanes, **immediates)
     assert isinstance(result, TracedValue)
     exact = Exact()
     exact.follow(history([(result, lane) for lane in range(result.lanes)]))
@@ -205,6 +201,6 @@ def _plain(o: Operand, flat: Array) -> Array:
 def _padded(array: Any, count: int) -> Any:
     if isinstance(array, np.ndarray):
         out: Array = np.zeros(count, array.dtype)
-        out[: array.shape[-1]] = array.reshape(-1)
+        out[: array.size] = array.reshape(-1)
         return out
     return [*np.atleast_1d(np.asarray(array)).tolist(), *[0] * (count - np.atleast_1d(np.asarray(array)).size)]
