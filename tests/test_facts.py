@@ -49,6 +49,7 @@ WRITTEN = {
     ("simdnn/networks/runner.py", "implementation.split(' + ')"),
     # whose names: Python's, ONNX's and LLVM's, options of a form in the browser, columns of a report
     ("simdnn/__init__.py", "name.startswith('_')"),
+    ("isa_models/keywords.py", "name.startswith('_')"),
     ("simdnn/primitives/result.py", "name.startswith('_')"),
     ("simdnn/networks/ops/shape.py", "name.startswith('value_')"),
     ("simdnn/networks/ops/shape.py", "name.removesuffix('s')"),

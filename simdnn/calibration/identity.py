@@ -12,6 +12,7 @@ from isa_models.machines.cpu_record import Machine
 from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.machines.loader import cpu_machine
 from isa_models.machines.shipped import HOST, machine_names
+from isa_models.machines.variants import split
 from simdnn.calibration.behaviour import SLOTS, Behaviour, behaviour, nine_slots_of
 from simdnn.calibration.figures import Figure, instruction_figures
 from simdnn.calibration.forms import forms
@@ -23,10 +24,8 @@ FOREIGN = 0.02  # what an ISA cap that the host lacks counts against a machine, 
 ALIKE = 0.1  # relative difference of two figures, or of the loop's cycles, up to which they are taken for one core's
 MOST = 0.85  # of figures within that; a Granite Rapids agrees in 0.91 with `gnr`, `zen5` in 0.70 with `zen4`
 SAMPLE = 100  # forms from all over the list, whose figures tell cores apart in some seconds
-SECONDS, PARTS = (
-    30.0,
-    10,
-)  # at most, and in how many parts: where others have the core, a few forms are told for certain
+SECONDS = 30.0  # at most
+PARTS = 10  # of the sample, one after the other: where others have the core, a few forms are told for certain
 LEAST = 20  # stable figures, below which nothing is told
 Figures = Mapping[tuple[str, str], Figure]
 
@@ -49,7 +48,8 @@ class Identity:
 
     def beside(self, target: Machine) -> str:
         """A sentence on what a machine's predictions are to this host."""
-        if target.name.partition(" with ")[0] in (self.machine.name, HOST):
+        base, _ = split(target.name) or (target.name, {})
+        if base in (self.machine.name, HOST):
             return str(self)
         return f"{self}\nratios compare it with another core, {target.name}"
 

@@ -197,7 +197,7 @@ class _Checker:
         self.statements(loop.parts, inside, {**extents, loop.var: loop.extent})
         self.spans = around
         for name, bits in defined.items():
-            if inside[name] != bits:
+            if inside[name] < bits:
                 met = f"{bits} bits and comes back with {inside[name]}"
                 raise self.fail_loop(loop, f"register {name} is carried with {met}")
         if loop.parallel and (carried := sorted(self.written & defined.keys())):

@@ -241,7 +241,7 @@ def test_files(tmp_path: Path) -> None:
         path.write_bytes(data)
         assert [one.mnemonic for one in read_body(path).instructions] == ["nop"]
     for data, said in {
-        b"\x00\x01\x02": "holds the character",
+        b"\x00\x01\x02": "neither text nor an ELF object file: byte 0 is 0",
         b"nop \xff": "neither text (UTF-8) nor an ELF object file: byte 4 is 0xff",
         b"\xcf\xfa\xed\xfe\x07\0\0\1": "is a Mach-O file: compile for Linux",
         b"!<arch>\nk.o": "is an archive of object files: take one out (ar x)",

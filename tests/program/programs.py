@@ -130,7 +130,7 @@ def configured_by(source: Register | Memory) -> Program:
 def carried(bits: int, parallel: bool = False, before: bool = True) -> Program:
     """A register that is defined ahead of a loop and written in it."""
     first = [load(0, "c", 256)] if before else []
-    inner = Loop("i", 2, (load(0, "c", bits), store(i * 16, "c", 256)), parallel)
+    inner = Loop("i", 2, (load(0, "c", bits), store(i * 16, "c", min(bits, 256))), parallel)
     return program(once(*first, inner))
 
 

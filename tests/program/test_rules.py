@@ -188,7 +188,7 @@ RULES: dict[str, tuple[Program, Program, str]] = {
         program(once(load(name="tmm7"), store(name="tmm7"))),
         "are tiles",
     ),
-    "carried with its width": (carried(256), carried(512), "is carried with 256 bits and comes back with 512"),
+    "carried with no less": (carried(512), carried(128), "is carried with 256 bits and comes back with 128"),
     "nothing is carried in parallel": (
         carried(256, True, False),
         carried(256, True, True),

@@ -334,7 +334,7 @@ def test_a_worker_with_another_package_is_told_apart(monkeypatch: pytest.MonkeyP
 
 def test_dask() -> None:
     if importlib.util.find_spec("distributed") is None:
-        with pytest.raises(SimdnnError, match=r"pip install '\.\[dask\]' in a checkout"):
+        with pytest.raises(SimdnnError, match=r'pip install "\.\[dask\]" in a checkout'):
             study.explore(space(axes={"m": [1]}), dask="tcp://127.0.0.1:1")
         pytest.skip("the rest needs dask.distributed, which the dask extra brings")
     import distributed

@@ -35,7 +35,7 @@ from simdnn.kernels.x86.blocking import (
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.compensation import Compensation, compensated, late_terms
 from simdnn.kernels.x86.decompress import PanelWeights
-from simdnn.kernels.x86.dots import COUNT, COUNT_SUMS, COUNTERS, MADDUBS, Dot
+from simdnn.kernels.x86.dots import COUNT, COUNT_SUMS, COUNTERS, MADDUBS, Dot, accumulators
 from simdnn.kernels.x86.epilogue import Plan
 from simdnn.kernels.x86.grouped import GroupedChains
 from simdnn.kernels.x86.library_weights import LibraryWeights
@@ -143,11 +143,10 @@ class Gemm:
         code: Code = []
         kinds: list[tuple[int, list[Panel], int]] = []
         for count, panel in self.weights.panels():
-            own = _tile_of(given, panel)
-            vectors = own.vectors if own is not given or given.together else panel.vectors
+            highest, vectors = _highest_tile(p, self.blocks, panel)
+            vectors = min(vectors, panel.vectors)
             firsts = range(0, panel.vectors, vectors)
             parts = [panel.part(at, vectors, p.unit.lanes, p.dot.depth) for at in firsts]
-            highest = self.blocks.highest if own is given else fitting(own, p.unit, p.dot, p.shifted).rows
             kinds.append((count, parts, highest))
         if given.by_panel:
             for count, parts, most in kinds:
@@ -392,6 +391,7 @@ class RegisterTiles:
         given = _tile_of(p.options.tile or RegisterTile(0, 0), panel)
         apart, packs = bool(given.rows or p.options.packs), bool(p.options.packs)
         how = p.options.starts, given.one_load, given.fetches, apart, apart and not packs
+        highest = _highest_tile(p, self.blocks, panel)
         return tile(
             p.unit,
             Reduction(p.dot, p.source_steps.tensor, p.shifted, chains, group, self.first, *how),
@@ -403,13 +403,22 @@ class RegisterTiles:
             position,
             numbers,
             c.epilogue.zp_wei,
-            self.blocks.sums(p.unit, p.dot),
+            tuple([acc.name for row in accumulators(p.unit, *highest, p.dot) for acc in row]),
         )
 
 
 def _tile_of(given: RegisterTile, panel: Panel) -> RegisterTile:
     """The tile of a panel, which may be the last and narrower one."""
     return given.last or given if panel.tensor != "wei" else given
+
+
+def _highest_tile(product: Product, blocks: PanelBlocks, panel: Panel) -> tuple[int, int]:
+    """Rows and vectors of the highest tile of a panel, or of the widest one like it: what smaller tiles have free."""
+    given = product.options.tile or RegisterTile(0, 0)
+    own = _tile_of(given, panel)
+    if own is not given:
+        return fitting(own, product.unit, product.dot, product.shifted).rows, own.vectors
+    return blocks.highest, given.vectors if given.together else blocks.widest(product.unit)
 
 
 def joined(product: Product, sums: Sums) -> str:

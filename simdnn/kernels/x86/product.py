@@ -21,7 +21,7 @@ from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import SECOND_LEVEL
 from simdnn.kernels.x86.code import Unit
-from simdnn.kernels.x86.dots import REFERENCES, Dot, accumulators
+from simdnn.kernels.x86.dots import REFERENCES, Dot
 from simdnn.kernels.x86.rounding import ahead
 from simdnn.kernels.x86.source_steps import SourceSteps, source_steps
 from simdnn.program.records import SCALES, Affine, Program, Tensor
@@ -166,10 +166,9 @@ class PanelBlocks:
         """Rows of the highest tile."""
         return max(height for _, height, _ in self.rows)
 
-    def sums(self, unit: Unit, dot: Dot) -> tuple[str, ...]:
-        """Names of the accumulators of the highest tile of the widest panel: smaller ones have some free."""
-        vectors = (self.layout.width if self.layout.full else self.layout.tail) // unit.lanes
-        return tuple([acc.name for row in accumulators(unit, self.highest, vectors, dot) for acc in row])
+    def widest(self, unit: Unit) -> int:
+        """Vectors of the widest panel."""
+        return (self.layout.width if self.layout.full else self.layout.tail) // unit.lanes
 
 
 def panels_of(product: Product, vectors: int) -> pack.Layout:
