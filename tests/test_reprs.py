@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
+import re
 import subprocess
 import sys
 from typing import Any
@@ -71,6 +73,13 @@ def test_a_machines_tables_show_their_first_rows() -> None:
 
 def test_a_program_lists_itself_as_text() -> None:
     assert str(product().kernel.program).splitlines()[1].startswith("parallel for")
+
+
+@pytest.mark.parametrize("name", ["Analysis", "Blocks", "Comparison", "ErrorBound", "Estimate", "Quantized", "Witness"])
+def test_a_record_made_by_hand_of_wrong_parts_has_a_repr(name: str) -> None:
+    kind = getattr(simdnn, name)
+    needed = [p for p in inspect.signature(kind).parameters.values() if p.default is p.empty]
+    assert re.fullmatch(rf"<{name} of parts that cannot be shown: \w+Error: .+>", repr(kind(*[1 for _ in needed])))
 
 
 def test_attributes_show_what_differs() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import wraps
 from reprlib import Repr
 from typing import Any
 
@@ -12,9 +13,18 @@ from isa_models.records.alike import alike
 
 
 class InNotebooks:
-    """Base of what people look at in notebooks; names and texts may be anybody's, so all of it is escaped."""
+    """Base of what people look at in notebooks; names and texts may be anybody's, so all of it is escaped.
+
+    A repr that a class writes itself never raises, as debuggers and loggers call it: one made by hand of wrong parts
+    says so.
+    """
 
     __slots__ = ()
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        if own := vars(cls).get("__repr__"):
+            setattr(cls, "__repr__", _never_raising(own))  # noqa: B010  # mypy refuses the assignment to a method
 
     def _summary(self) -> Mapping[str, object]:
         """Rows of a table by their names; none where `str()` tells it better."""
@@ -26,6 +36,19 @@ class InNotebooks:
             return f"<table>{''.join(rows)}</table>"
         text = str(self)
         return f"<pre>{html.escape(text)}</pre>" if "\n" in text else f"<code>{html.escape(text)}</code>"
+
+
+def _never_raising(own: Callable[[Any], str]) -> Callable[[Any], str]:
+    """A repr that tells its own error."""
+
+    @wraps(own)
+    def shown(self: Any) -> str:
+        try:
+            return own(self)
+        except Exception as error:  # whatever its parts are made of
+            return f"<{type(self).__name__} of parts that cannot be shown: {type(error).__name__}: {str(error):.80}>"
+
+    return shown
 
 
 class Brief:

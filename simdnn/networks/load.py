@@ -18,7 +18,7 @@ from simdnn.kernels.common.weight_cache import fix
 from simdnn.networks import schemas
 from simdnn.networks.model import Graph, Node, Port
 from simdnn.networks.model_size import DEPTH, check_size
-from simdnn.networks.tensors import array_of, size_of
+from simdnn.networks.tensors import array_of, check_text, size_of
 from simdnn.networks.types import element
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Scope = ChainMap[str, None]  # names that may be read, a map for each graph around
 DOMAINS = ("", "ai.onnx")
 _LONGEST_NAME = 255  # of a file
+_LARGEST_FILE = (1 << 31) - 1  # bytes of a message that protobuf reads
 #: what a model need not import: onnxruntime adds its own domain and the newest of those it knows (`Model::Model`)
 _NOT_IMPORTED = {"com.microsoft": 1, "ai.onnx.ml": 5}
 
@@ -71,8 +72,13 @@ def read(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> tuple[onnx.M
     path = Path(source)
     if not os.path.isfile(path):
         raise InvalidArgument(f"no model file {os.fspath(source)!r:.200}{instead(path)}")
-    if path.stat().st_size > memory_bytes() // 2:
-        raise InvalidArgument(f"{path.name} has {path.stat().st_size:.3g} bytes, more than half of this host's memory")
+    size = path.stat().st_size
+    if size > _LARGEST_FILE:
+        raise InvalidArgument(
+            f"{path.name} has {size:.3g} bytes, and no ONNX file has 2 GiB: large tensors lie in a file beside it"
+        )
+    if size > memory_bytes() // 2:
+        raise InvalidArgument(f"{path.name} has {size:.3g} bytes, more than half of this host's memory")
     model = onnx.ModelProto()
     try:
         model.ParseFromString(path.read_bytes())
@@ -140,7 +146,7 @@ def _alike(node: onnx.NodeProto, version: int, other: int) -> bool:
 
 def _opsets(model: Any) -> dict[str, int]:
     newest = onnx_package().defs.onnx_opset_version()
-    _check_text(*(o.domain for o in model.opset_import))
+    check_text(*(o.domain for o in model.opset_import))
     found = {("" if o.domain in DOMAINS else o.domain): o.version for o in model.opset_import}
     if not found:
         raise InvalidArgument("the model imports no operator set")
@@ -161,7 +167,7 @@ class _Loader:
             raise InvalidArgument(f"graphs nested more than {DEPTH} deep")
         if proto.sparse_initializer:
             raise Unimplemented("sparse initializers: no operator here reads them; dense ones work")
-        _check_text(proto.name, *(t.name for t in (*proto.initializer, *proto.input, *proto.output)))
+        check_text(proto.name, *(t.name for t in (*proto.initializer, *proto.input, *proto.output)))
         constants: dict[str, Array] = {}
         for tensor in proto.initializer:
             if not tensor.name or tensor.name in constants:
@@ -203,6 +209,7 @@ class _Loader:
             return Port(value.name, dtype, None)
         dims: list[int | str] = []
         for i, dim in enumerate(tensor.shape.dim):
+            check_text(dim.dim_param)
             stated = dim.HasField("dim_value") and dim.dim_value >= 0
             dims.append(dim.dim_value if stated else dim.dim_param or f"{value.name}_{i}")
         size_of(f"{value.name!r:.60}", tuple(d for d in dims if isinstance(d, int) and d != 0))
@@ -217,7 +224,7 @@ class _Loader:
             *proto.output,
             *(a.name for a in proto.attribute),
         )
-        _check_text(*names)
+        check_text(*names)
         domain = "" if proto.domain in DOMAINS else proto.domain
         name = proto.name or f"{proto.op_type}_{position}"
         if domain not in self.opsets:
@@ -250,12 +257,6 @@ class _Loader:
         if a.type not in readers:
             raise Unimplemented(f"attribute {a.name!r:.60} of kind {a.type}; numbers, texts, tensors and graphs work")
         return readers[a.type]()
-
-
-def _check_text(*names: object) -> None:
-    """Protobuf hands over as bytes what is no text."""
-    if bad := [name for name in names if not isinstance(name, str)]:
-        raise InvalidArgument(f"a name that is no UTF-8 text: {bad[0]!r:.60}")
 
 
 def _ordered(nodes: Sequence[Node], known: Scope, taken: Container[str]) -> tuple[Node, ...]:

@@ -43,6 +43,12 @@ def array_of(tensor: Any, folder: Path | None) -> Array:
     return _typed(tensor, what, dtype, shape, count)
 
 
+def check_text(*names: object) -> None:
+    """Protobuf hands over as bytes what is no text."""
+    if bad := [name for name in names if not isinstance(name, str)]:
+        raise InvalidArgument(f"a name that is no UTF-8 text: {bad[0]!r:.60}")
+
+
 def size_of(what: str, shape: tuple[int, ...]) -> int:
     """Elements of a shape that a file states; `InvalidArgument` where it is absurd."""
     if any(n < 0 for n in shape) or len(shape) > 64 or prod(n for n in shape if n) > _MOST:  # NumPy counts so, too
@@ -107,6 +113,7 @@ def _external(tensor: Any, what: str, folder: Path | None, needed: int) -> bytes
     """The bytes of a tensor that lies in a file of its own."""
     given = {entry.key: entry.value for entry in tensor.external_data}
     location = given.get("location", "")
+    check_text(location)
     if folder is None:
         raise InvalidArgument(f"{what} lies in {location!r:.60}: a model in memory has no folder; load it by its path")
     root = folder.resolve()

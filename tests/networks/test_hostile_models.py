@@ -149,6 +149,38 @@ def test_external_data_that_is_read_many_times_counts(tmp_path: Path, monkeypatc
         simdnn.load(path)
 
 
+def test_a_file_that_protobuf_would_refuse_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.onnx"
+    with path.open("wb") as file:
+        os.truncate(file.fileno(), 1 << 31)  # a file of holes takes no disk
+    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("it was read"))
+    with pytest.raises(InvalidArgument, match="no ONNX file has 2 GiB"):
+        simdnn.load(path)
+
+
+def in_a_tensor(made: Any) -> Any:
+    return made.graph.initializer.add(name="w", data_type=1, dims=[1], data_location="EXTERNAL").external_data.add(
+        key="location", value="TEXT"
+    )
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        in_a_tensor,
+        lambda made: made.graph.input[0].type.tensor_type.shape.dim.add(dim_param="TEXT"),
+        lambda made: made.graph.node.add(op_type="TEXT"),
+    ],
+)
+def test_what_is_no_text_is_told(put: Any, tmp_path: Path) -> None:
+    made = model([helper.make_node("Relu", ["x"], ["y"])])
+    put(made)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.SerializeToString().replace(b"TEXT", b"\xff\xfe\xfd\xfc"))
+    with pytest.raises(InvalidArgument, match="no UTF-8 text"):
+        simdnn.load(path)
+
+
 def test_an_operator_with_a_domain_is_named_whole() -> None:
     made = model([helper.make_node("CastMap", ["x"], ["y"], "s", domain="ai.onnx.ml")])
     made.opset_import.add(domain="ai.onnx.ml", version=3)
