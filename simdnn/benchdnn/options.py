@@ -138,6 +138,7 @@ class _State:
     lines: list[Line | Unread] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)  # the batch files being read, the innermost last
     behind: list[str] = field(default_factory=list)  # options of the command line that no problem follows
+    foreign: list[str] = field(default_factory=list)  # options named behind the driver that it does not have
 
     @property
     def modelled(self) -> bool:
@@ -166,6 +167,7 @@ class _State:
     def reset(self) -> None:
         """Give options their defaults, but for those that are kept."""
         self.match = ""
+        self.foreign.clear()
         for values, table in ((self.products, OPTIONS), (self.operators, OPERATOR_OPTIONS)):
             for key, option in table.items():
                 if not option.kept:
@@ -226,6 +228,7 @@ def _word(state: _State, word: str) -> None:
         if name in OPERATORS and name != state.driver:  # each has algorithms of its own
             state.operators["alg"] = (OPERATOR_OPTIONS["alg"].default,)
         state.driver = name
+        state.foreign.clear()
     elif name == "reset" and not value:
         state.reset()
     elif name == "batch" and equals:
@@ -251,6 +254,7 @@ def _option(state: _State, name: str, value: str) -> None:
         state.match = _pattern(value)
     elif name != "mode":
         state.keep(name, value)
+        state.foreign += [name] if state.driver and not _concerns(name, state.driver) else []
     elif value.upper() in MODES:
         state.mode = value.upper()
     else:
@@ -282,6 +286,11 @@ def _problem(state: _State, word: str) -> None:
     reason = f"not modelled: driver {state.driver}; {MODELLED}"
     if state.modelled:
         dims = _DIMS[state.driver](word)
+        if state.foreign:
+            owners = ", ".join(f"--{driver}" for driver in table_of(state.driver)[state.foreign[0]].drivers)
+            raise InvalidArgument(
+                f"--{state.foreign[0]} is no option of --{state.driver}; drivers that have it: {owners}"
+            )
         reason = next((why for name, why in state.unread.items() if _concerns(name, state.driver)), "")
     if not reason:
         state.lines.append(Line(state.driver, state.mode, state.match, word, dims, dict(state.values)))

@@ -11,6 +11,7 @@ from isa_models import InvalidArgument, Unimplemented, UnknownName
 from simdnn.benchdnn import read
 from simdnn.benchdnn.attributes import mask_bits, parameters
 from simdnn.benchdnn.descriptors import Axis, IpDims, conv_dims, ip_dims, matmul_dims
+from simdnn.benchdnn.options import Case, Unread
 from simdnn.benchdnn.subset import IGNORED, OTHER_DRIVERS
 from simdnn.cli import main
 from tests.benchdnn.lines import answers, cases, texts
@@ -232,6 +233,27 @@ def test_answers_come_before_what_fails_behind_them(
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:4]] == ["PASSED", "FAILED", "PASSED"]
     assert "ZeroDivisionError" in lines[2] and lines[4].startswith("tests:3 passed:2 failed:1")
+
+
+def test_an_option_of_another_driver_is_refused_and_not_ignored() -> None:
+    """benchdnn's --matmul has no --dir; a backward one would be answered as if it had been asked for a forward one."""
+    with pytest.raises(InvalidArgument, match="--dir is no option of --matmul; drivers that have it: --conv, --ip"):
+        read(["--matmul", "--dir=BWD_D", "8x8:8x8"])
+    with pytest.raises(InvalidArgument, match="--dir is no option of --reorder"):
+        read(["--reorder", "--dir=FWD_I", "8x8"])
+    assert texts("--dir=FWD_I", "--matmul", "8x8:8x8") == ["--matmul 8x8:8x8"]  # of no driver yet
+    assert texts("--matmul", "--dir=FWD_I", "--ip", "mb1ic8oc8") == [
+        "--ip --dir=FWD_I mb1ic8oc8"
+    ]  # for the driver behind it
+
+
+def test_an_option_of_another_driver_is_told_for_each_problem_of_a_batch_file(tmp_path: Path) -> None:
+    batch = tmp_path / "shapes"
+    batch.write_text("--matmul --mb=2\n8x8:8x8\n4x4:4x4\n--reset\n2x2:2x2\n")
+    first, second, third = read([f"--batch={batch}"])
+    assert isinstance(first, Unread) and first.reason.startswith("shapes:2: --mb is no option of --matmul")
+    assert isinstance(second, Unread) and second.reason.startswith("shapes:3: --mb is no option of --matmul")
+    assert [case.text for case in third.cases() if isinstance(case, Case)] == ["--matmul 2x2:2x2"]
 
 
 @pytest.mark.parametrize("driver", sorted(OTHER_DRIVERS))
