@@ -301,6 +301,30 @@ def test_what_is_timed_of_any_columns_multiplies(dt: str, isa: str, sizes: tuple
     assert sum(times for _, times in products) == m * -(-n // lanes) * -(-k // (1 if dt == "f32" else 4))
 
 
+@pytest.mark.parametrize(
+    ("primitive", "sizes", "dt", "isa", "post_ops"),
+    [
+        (
+            "matmul",
+            {"m": 438, "n": 52, "k": 402},
+            "bf16",
+            "avx512_core_amx",
+            [],
+        ),  # two low tiles by one, of wider panels
+        ("matmul", {"m": 307, "n": 39, "k": 9}, "s8:s8:f32", "avx2", ["gelu_tanh"]),  # packs its panels between sums
+        ("convolution", {"ic": 44, "oc": 97, "ih": 35, "iw": 35, "strides": 2}, "u8:s8:s32", "avx2_vnni", []),
+        ("convolution", {"ic": 63, "oc": 52, "ih": 37, "iw": 37, "strides": 2}, "f32", "avx2", []),
+    ],
+)
+def test_tiles_of_the_last_columns_have_room_in_registers(
+    primitive: str, sizes: dict[str, int], dt: str, isa: str, post_ops: list[str]
+) -> None:
+    """A panel's own tile says how it loads, and which registers formulas and packing take."""
+    taps = {"kh": 1, "kw": 1} if primitive == "convolution" else {}
+    where = {"machine": "gnr", "isa": isa, "dispatch": "onednn"}
+    assert simdnn.estimate(primitive, **sizes, **taps, dt=dt, attr=Attr(post_ops=post_ops), **where).cycles > 0
+
+
 def test_tiles_of_all_heights_take_a_part_of_the_sums_before_the_next() -> None:
     """16.8 MB of weights come once for 20 rows, in tiles of six and of two."""
     found = simdnn.estimate("matmul", m=20, n=1024, k=4096, dt="f32", machine="gnr", dispatch="onednn")

@@ -32,6 +32,11 @@ class Layout:
         return self.oc // self.width if self.tail else -(-self.oc // self.width)
 
     @property
+    def widest(self) -> int:
+        """Columns of the widest panel."""
+        return self.width if self.full else self.tail
+
+    @property
     def channels(self) -> int:
         """Output channels of a group with the padding of its panels."""
         return self.full * self.width + self.tail
@@ -120,7 +125,7 @@ class Blocked:
         outer, oc, ic = _LETTERS[operation, grouped]
         depth = f"{self.layout.depth}{ic}" if self.layout.depth > 1 else ""
         tail = f"+{self.layout.tail}" if self.layout.tail and self.layout.full else ""
-        width = self.layout.width if self.layout.full else self.layout.tail
+        width = self.layout.widest
         split = f":{self.split}" if self.split else ""
         fold = f"*{self.fold[0]}x{self.fold[1]}" if prod(self.fold) > 1 else ""
         return f"{outer}{width}{oc}{depth}{tail}{split}{fold}"

@@ -122,6 +122,10 @@ class LowTiles(AmxTiles):
     def heights(self) -> tuple[int, ...]:
         return self.low, self.low
 
+    @property
+    def vectors(self) -> int:
+        return 1
+
 
 def _turns(panels: int, body: Code) -> Code:
     return loop("j", panels, body) if panels else body

@@ -256,7 +256,7 @@ class Direct:
         number = Affine.var("n") * (c.oh * c.ow) + y * c.ow
         code: Code = []
         for first, height, count, columns in self.pixels(pixels, tile):
-            tiles = (self.tile(panel, source, number, lines, first, height, columns) for panel in parts)
+            tiles = (self.tile(panel, tile, source, number, lines, first, height, columns) for panel in parts)
             code += loop("r", count, [s for one in tiles for s in one])
         return code
 
@@ -277,6 +277,7 @@ class Direct:
     def tile(
         self,
         panel: Panel,
+        shape: RegisterTile,
         source: Affine,
         number: Affine,
         lines: OutputKind,
@@ -284,13 +285,16 @@ class Direct:
         height: int,
         columns: list[tuple[int, int, range]],
     ) -> Code:
-        """Tile `r` of `height` pixels from `first` on; `columns`: (first, how many, pixels) of taps alike."""
+        """Tile `r` of `height` pixels from `first` on, of `shape` at most; `columns`: (first, how many, pixels) of taps
+        alike.
+        """
         p = self.gemm.product
         c, r, unit = p.conv, p.source_steps, p.unit
         axis = c.axes[1]
-        given = p.options.tile
-        reduction = Reduction(p.dot, r.tensor, p.shifted, (), one_load=bool(given and given.one_load))
-        reduction = replace(reduction, fetches=bool(given and given.fetches), apart=bool(given), again=bool(given))
+        given, one_load, fetches = bool(p.options.tile), shape.one_load, shape.fetches
+        reduction = Reduction(
+            p.dot, r.tensor, p.shifted, (), one_load=one_load, fetches=fetches, apart=given, again=given
+        )
         channels = r.ic // p.dot.depth
         tap = channels * panel.step
         pixel = Affine.var("r") * height + first

@@ -418,7 +418,7 @@ def _highest_tile(product: Product, blocks: PanelBlocks, panel: Panel) -> tuple[
     own = _tile_of(given, panel)
     if own is not given:
         return fitting(own, product.unit, product.dot, product.shifted).rows, own.vectors
-    return blocks.highest, given.vectors if given.together else blocks.widest(product.unit)
+    return blocks.highest, given.vectors if given.together else blocks.layout.widest // product.unit.lanes
 
 
 def joined(product: Product, sums: Sums) -> str:

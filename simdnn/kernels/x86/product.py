@@ -166,10 +166,6 @@ class PanelBlocks:
         """Rows of the highest tile."""
         return max(height for _, height, _ in self.rows)
 
-    def widest(self, unit: Unit) -> int:
-        """Vectors of the widest panel."""
-        return (self.layout.width if self.layout.full else self.layout.tail) // unit.lanes
-
 
 def panels_of(product: Product, vectors: int) -> pack.Layout:
     """Panels of `vectors` registers, and a narrower last one where that is enough."""

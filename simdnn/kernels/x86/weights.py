@@ -174,7 +174,8 @@ class PanelPacked(PackedWeights):
         later.
         """
         plain = stored(self.product.problem.wei_tag, self.stored, self.own)
-        sums = [f"c{i}_{j}" for i in range(height) for j in range(panel.vectors)]
+        widest = self.layout.widest // self.product.unit.lanes
+        sums = [f"c{i}_{j}" for i in range(height) for j in range(widest)]
         registers = (*sums, *(f"b{j}" for j in range(8)))[:8]
         packing = Packing(self.product.unit, plain, self.own, alone=panel.tensor, registers=registers)
         return packing.tap(Affine(), row * plain.ic, min(count, self.product.k - row.const))
