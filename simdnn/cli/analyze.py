@@ -163,11 +163,12 @@ def _show(args: argparse.Namespace, found: list[Analysis], values: Any, drawn: s
 
 def _check_machine(args: argparse.Namespace) -> None:
     """`InvalidArgument` for several machines in one word."""
-    if "," in args.machine and not Path(args.machine).exists():
-        first, _, second = args.machine.partition(",")
-        raise InvalidArgument(
-            f"--machine {args.machine}: one is taken; --machine {first} --compare-with {second} sets two side by side"
-        )
+    for option, text in (("--machine", args.machine), ("--compare-with", args.compare_with or "")):
+        if "," in text and not Path(text).exists():
+            one, other = text.split(",")[:2]
+            raise InvalidArgument(
+                f"{option} {text}: one is taken; --machine {one} --compare-with {other} sets two side by side"
+            )
 
 
 def _check_output(args: argparse.Namespace) -> None:

@@ -397,3 +397,5 @@ def test_instructions_as_they_are_typed_and_one_machine(capsys: pytest.CaptureFi
     assert "no timing for 'movsb m8,m8'" in capsys.readouterr().err
     assert main(["analyze", "nop", "--machine", "icx,zen4"]) == 2
     assert "--machine icx --compare-with zen4" in capsys.readouterr().err
+    assert main(["analyze", "nop", "--compare-with", "zen4,spr"]) == 2
+    assert "--compare-with zen4,spr: one is taken" in capsys.readouterr().err
