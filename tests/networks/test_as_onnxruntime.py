@@ -257,6 +257,23 @@ def test_weights_in_blocks(bits: int, block: int, level: int, rows: int) -> None
     assert not differs(made, x)
 
 
+def test_a_nan_that_some_lanes_forget_is_refused() -> None:
+    """Beside it, where no lane decides, the bits are the library's."""
+    x = np.ones((2, 32), np.float32)
+    blocks = {"b": np.full((6, 1, 16), 0x59, np.uint8), "s": np.ones(6, np.float32)}
+    where: dict[str, Any] = {"K": 32, "N": 6, "bits": 4, "block_size": 32, "accuracy_level": 4}
+    product = model(
+        [helper.make_node("MatMulNBits", ["x", *blocks], ["y"], domain="com.microsoft", **where)], {"x": x}, blocks
+    )
+    product.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    for made in (product, model([helper.make_node("Hardmax", ["x"], ["y"])], {"x": x}, {})):
+        assert not differs(made, {"x": x})
+        broken = np.where(np.arange(64).reshape(2, 32) == 5, np.float32("nan"), x)
+        with pytest.raises(Unimplemented, match="lanes"):
+            simdnn.load(made).run({"x": broken}, machine="icx", dispatch="onnxruntime")
+        assert simdnn.load(made).run({"x": broken}, machine="icx").outputs["y"].size
+
+
 @pytest.mark.parametrize("perm", [(0, 2, 1), (1, 2, 0), (1, 0, 2), (2, 0, 1)])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_transposed_operands(perm: tuple[int, ...], rows: int) -> None:

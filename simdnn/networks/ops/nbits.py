@@ -128,6 +128,11 @@ def _of_integers(k: Kernels, rows: Array, w: CodeBlocks, bias: Array | None, ahe
     dots = k.called("nbits", integer_dots, problem, macs=macs, compute_dtype="s8")
     sums, total = shadow((m, form.count), F32), shadow((m, form.n), F32)
     if k.values:
+        if np.isnan(rows).any():
+            raise Unimplemented(
+                "MatMulNBits at accuracy_level=4 of a source with NaN: some lanes of onnxruntime's greatest of a block "
+                "forget one; other levels work"
+            )
         source = quantized({"src": rows.reshape(-1)}, rows.size)
         sums = source["sums"].reshape(m, form.count)
         given = {"codes": source["codes"].view(np.int8), "scales": source["scales"]}

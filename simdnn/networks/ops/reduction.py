@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import functions as f
 from simdnn.libraries import LineSums
@@ -132,6 +133,10 @@ def softmax(k: Kernels, node: Node, x: Array) -> Array:
 
 def _softmax(k: Kernels, op: str, x: Array, axis: int) -> Array:
     if op == "Hardmax":
+        if k.runs_models and k.values and np.isnan(x).any():
+            raise Unimplemented(
+                "Hardmax of NaN: in onnxruntime some lanes forget one, and a line whose greatest is NaN has no 1 at all"
+            )
         places = np.expand_dims(np.argmax(x, axis), axis)
         result = np.zeros_like(x)
         np.put_along_axis(result, places, 1, axis)
