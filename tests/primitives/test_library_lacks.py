@@ -159,6 +159,31 @@ def test_groups_that_end_within_a_block_of_k(isa: str, tag: str, k: int, group: 
         assert simdnn.matmul(src, weights, **where, dispatch="onednn").library.startswith("brg_matmul")
 
 
+@pytest.mark.parametrize(
+    ("tag", "k", "kind", "grouped", "wrong"),
+    [
+        ("ba", 25, "bf16", True, True),
+        ("ba", 8, "bf16", True, True),
+        ("ba", 33, "bf16", True, False),
+        ("ba", 32, "bf16", True, False),
+        ("ba", 25, "f32", True, False),
+        ("ba", 25, "bf16", False, False),
+        ("ab", 25, "bf16", True, False),
+    ],
+)
+def test_scales_of_bf16_beside_a_rest_of_k(tag: str, k: int, kind: str, grouped: bool, wrong: bool) -> None:
+    values = np.ones((1, 6) if grouped else 6, np.float32)
+    shared: dict[str, Any] = {"groups": (k, 1)} if grouped else {"mask": "per_oc"}
+    attr = simdnn.Attr(fpmath="bf16", apply_to_int=True, scales={"wei": simdnn.Quant(values, dtype=kind, **shared)})
+    where: dict[str, Any] = {"machine": "spr", "wei_tag": tag, "attr": attr, "dispatch": "onednn"}
+    src, weights = np.ones((2, k), ml_dtypes.bfloat16), np.ones((k, 6), np.uint8)
+    if wrong:
+        with pytest.raises(simdnn.Unimplemented, match=f"wrong with scales of bf16 in a group of K={k}"):
+            simdnn.matmul(src, weights, **where)
+    else:
+        assert (simdnn.matmul(src, weights, **where).output == k).all()
+
+
 def test_a_bias_that_sends_compressed_weights_to_the_reference() -> None:
     src, weights = np.ones((2, 32), np.float16), np.ones((32, 16), np.int8)
     where: dict[str, Any] = {"machine": "spr", "attr": simdnn.Attr(fpmath="f16", apply_to_int=True)}

@@ -37,7 +37,17 @@ def form(p: MatmulProblem, mode: str, scale: Param | None, point: Param | None, 
         )
     if not found.reference:
         _refuse_split_groups(p, found.compute, scale, point, caps)
+        _refuse_scales_of_a_rest(p, scale)
     return found
+
+
+def _refuse_scales_of_a_rest(p: MatmulProblem, scale: Param | None) -> None:
+    """Raises where weights have k contiguous, 2 to 15 of them beyond 16s, and scales of bf16 in one group of all."""
+    if p.wei_tag == "ba" and scale and scale.group == p.k and scale.dtype == "bf16" and p.k % 16 > 1:
+        raise Unimplemented(
+            f"oneDNN gets {p.src} by {p.wei} (ba) wrong with scales of bf16 in a group of K={p.k}: multiples of 16, "
+            f"scales of f32 or f16, and scales by column without groups work; {_WAY_OUT}"
+        )
 
 
 def _refuse_split_groups(
