@@ -463,7 +463,7 @@ def _compensations(case: Case, shape: tuple[int, ...], src: str) -> list[Operato
     plain_case = replace(case, options={**case.options, **none})
     for part in filter(None, case.options["oflag"].split("+")):
         name, _, mask = part.partition(":")
-        if name not in ("s8s8_comp", "zp_comp") or not mask.isdigit():
+        if name not in ("s8s8_comp", "zp_comp") or not (mask.isascii() and mask.isdigit() and len(mask) < 9):
             raise Unimplemented(f"--oflag={part}: not modelled; what works: s8s8_comp:MASK, zp_comp:MASK")
         axes = tuple(i for i in range(len(shape)) if not int(mask) >> i & 1)
         output = tuple(1 if i in axes else size for i, size in enumerate(shape))

@@ -8,6 +8,7 @@ begin with the core's and last for that share.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from simdnn.timing.memory import kind_of_code
 from simdnn.timing.system import Span
 
 Event = dict[str, Any]
+_CORE = re.compile(r"core (\d{1,9})(?!\S)", re.ASCII)  # in files of others, too
 
 
 def spans(estimate: Estimate) -> tuple[list[Span], float]:
@@ -84,9 +86,8 @@ def _pipes(spans: Sequence[Span], shares: Mapping[str, Mapping[str, float]]) -> 
 
 def order(place: str) -> tuple[bool, int, str]:
     """Cores by number, each followed by its pipes, then channels."""
-    words = place.split()
-    core = words[:1] == ["core"] and words[1:] != [] and words[1].isdigit()
-    return not core, int(words[1]) if core else 0, place
+    core = _CORE.match(place)
+    return core is None, int(core[1]) if core else 0, place
 
 
 def _named(kind: str, name: str, process: int, track: int) -> Event:

@@ -128,6 +128,7 @@ def test_the_bound_is_one_rounding(dst: str) -> None:
         ("--pool --attr-acc-mode=f16 ic16ih8kh2", "attr-acc-mode=f16"),
         ("--reorder --cross-engine=cpu2gpu 2x3", "cross-engine"),
         ("--reorder --oflag=other:1 2x3", "--oflag=other:1"),
+        ("--reorder --oflag=s8s8_comp:\u00b2 2x3", "--oflag=s8s8_comp"),
         ("--reorder --sdt=f64 2x3", "--sdt=f64"),
         ("--reduction 2x3:2x2", "or 1"),
         ("--concat 2x3:2x3x4", "--axis=1"),

@@ -51,3 +51,13 @@ def test_the_commands_option(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     processes = {event["pid"] for event in written["traceEvents"]}
     assert processes == {0, 1} and written["displayTimeUnit"] == "ns"
     assert main(["bench", "--trace"]) == 2
+
+
+@pytest.mark.parametrize("odd", ["core \u00b2", "core " + "9" * 5000, "core", "core x", ""])
+def test_places_of_a_file_that_number_no_core_come_behind_cores(odd: str) -> None:
+    assert sorted([odd, "core 10", "core 2 DPAS", "core 2"], key=trace.order) == [
+        "core 2",
+        "core 2 DPAS",
+        "core 10",
+        odd,
+    ]
