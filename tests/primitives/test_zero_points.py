@@ -182,6 +182,19 @@ def test_threads_with_several_blocks_of_columns(strategy: str) -> None:
     assert "c_0_1" in {op.dst.name for op, _ in r.kernel.program.ops() if isinstance(op.dst, Register)}
 
 
+@pytest.mark.parametrize("machine", ["a770", "b580"])
+def test_up_conversion_by_groups_of_two_lengths(machine: str) -> None:
+    """Zero points of the source are finer along K than those of the weights."""
+    rng = np.random.default_rng(3)
+    a, w = whole("u8", (5, 96), rng), whole("s8", (96, 20), rng)
+    src, wei = rng.integers(0, 256, (5, 6)).astype(np.int32), rng.integers(-99, 99, (3, 20)).astype(np.int8)
+    points = {"src": Quant(src, groups=(1, 16)), "wei": Quant(wei, groups=(32, 1))}
+    attr = Attr(zero_points=points, zero_point_strategy="upconvert")
+    found = simdnn.matmul(a, w, machine=machine, attr=attr, engine="reference").output
+    right = (a.astype(int) - np.repeat(src, 16, axis=1)) @ (w.astype(int) - np.repeat(wei, 32, axis=0))
+    assert (found == right).all()
+
+
 @pytest.mark.parametrize(("machine", "narrow"), [("zen4", "f32"), ("b580", "f16")])
 def test_up_conversion_rounds_sums_in_f32_alone(machine: str, narrow: str) -> None:
     """Operands of 510 and products below 2**18 are exact; a sum beyond 2**24 is within f32's accumulation."""

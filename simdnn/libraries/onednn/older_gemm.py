@@ -95,27 +95,19 @@ def parts(p: MatmulProblem, wide: bool) -> tuple[int, tuple[int, int] | None]:
 
 
 def _copies_for_avx2(p: MatmulProblem) -> bool:
-    if 1 / p.n + 1 / p.m >= 0.0038:
-        return False
-    if p.k >= _LARGE and (p.n >= _LARGE or p.m <= _LARGE):
-        return True
-    small = p.n <= 128 and p.m <= 128
-    return not (small or p.m <= 16 or p.k <= 2 or p.n <= 64)
+    # its rules for smaller M and N are left out: the first one decides on all below 264
+    return 1 / p.n + 1 / p.m < 0.0038 and p.k > 2
 
 
 def _copies_for_avx512(p: MatmulProblem) -> bool:
+    # its rules for smaller M and N are left out: where the last line is reached, both are 511 and more
     along_k, turned = p.wei_tag == "ba", is_turned(p)
     weights, source, output = p.k if along_k else p.n, p.m if turned else p.k, p.n  # the distance of lines
     alike, far = weights % 256 == 0 == source % 256, not along_k and weights % 1024 == 0
+    if turned and far:
+        return p.m > 16 or p.k >= _LARGE or p.m == 16 and p.n == 4096
     if not turned and along_k and p.n > 100 and (p.n < 1200 and p.m < 200 and p.k < 1200 or alike):
         return True
     if not turned and far and p.k > 500 and p.m > 100:
         return True
-    if 1 / p.n + 1 / p.m >= 0.00196 and not (turned and far):
-        return False
-    if 0 in (weights % 256, source % 256, output % 256) and p.n >= 32:
-        if p.m > 16 or p.m == 16 and (p.k >= 6400 or along_k or p.n == 4096):
-            return True
-    if p.k >= _LARGE and (p.n >= _LARGE or p.m <= _LARGE):
-        return True
-    return not (p.n <= 28 and (p.n >= p.m or not turned) or p.m <= 28 or p.k <= 1)
+    return 1 / p.n + 1 / p.m < 0.00196 and (p.k > 1 or 0 in (weights % 256, source % 256, output % 256))
