@@ -40,8 +40,6 @@ WRITTEN = {
     ("simdnn/calibration/forms.py", "re.sub('[._-]', '', name)"),
     ("simdnn/cli/explain.py", "name.split('.')"),
     ("simdnn/cli/explain.py", "name.startswith('--')"),
-    ("simdnn/cli/analyze.py", "',' in args.machine"),
-    ("simdnn/cli/analyze.py", "args.machine.partition(',')"),
     ("simdnn/cli/run.py", "' with ' not in args.machine"),
     # an implementation in a library's own words, which no kernel here is called
     ("simdnn/libraries/onednn/log.py", "name.partition(':')"),
