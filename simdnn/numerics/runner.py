@@ -74,35 +74,43 @@ def _function() -> Callable[[bytes, bytes], int]:
     (`isa_models.host.memory.address`).
     """
     name = "simdnn_call"
-    library = linked(name, _TEXT.format(name=name, head=object.__basicsize__), [name])
+    facts = {"head": object.__basicsize__, "words": _words_of_plan(), "after": len(_WORDS)}
+    library = linked(name, _TEXT.format(name=name, **facts), [name])
     made: Any = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_char_p)(library[name])
     made.keep = library  # which owns the code
     found: Callable[[bytes, bytes], int] = made
     return found
 
 
+#: what a plan begins with, a word each, and as what it is read
+_WORDS = {
+    "tensors": "i64",
+    "count": "i64",
+    "stages": "i64",
+    "size": "i64",
+    "ahead": "ptr",
+    "ahead_sizes": "ptr",
+    "behind": "ptr",
+    "behind_sizes": "ptr",
+    "left": "i64",
+}
+
+
+def _words_of_plan() -> str:
+    """The lines that read these words."""
+    lines = []
+    for number, (word, kind) in enumerate(_WORDS.items()):
+        lines.append(f"  %to_{word} = getelementptr i64, ptr %plan, i64 {number}")
+        lines.append(f"  %{word} = load {kind}, ptr %to_{word}")
+    return "\n".join(lines)
+
+
 _TEXT = """
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 define i32 @{name}(ptr %plan, ptr %arrays) nounwind {{
 entry:
-  %tensors = load i64, ptr %plan
-  %to_count = getelementptr i64, ptr %plan, i64 1
-  %count = load i64, ptr %to_count
-  %to_stages = getelementptr i64, ptr %plan, i64 2
-  %stages = load i64, ptr %to_stages
-  %to_size = getelementptr i64, ptr %plan, i64 3
-  %size = load i64, ptr %to_size
-  %to_ahead = getelementptr i64, ptr %plan, i64 4
-  %ahead = load ptr, ptr %to_ahead
-  %to_ahead_sizes = getelementptr i64, ptr %plan, i64 5
-  %ahead_sizes = load ptr, ptr %to_ahead_sizes
-  %to_behind = getelementptr i64, ptr %plan, i64 6
-  %behind = load ptr, ptr %to_behind
-  %to_behind_sizes = getelementptr i64, ptr %plan, i64 7
-  %behind_sizes = load ptr, ptr %to_behind_sizes
-  %to_left = getelementptr i64, ptr %plan, i64 8
-  %left = load i64, ptr %to_left
-  %addresses = getelementptr i64, ptr %plan, i64 9
+{words}
+  %addresses = getelementptr i64, ptr %plan, i64 {after}
   %places = getelementptr i64, ptr %addresses, i64 %tensors
   %functions = getelementptr i64, ptr %places, i64 %count
   %pointers = alloca ptr, i64 %tensors
