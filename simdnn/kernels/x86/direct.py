@@ -25,7 +25,7 @@ from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.compensation import Compensation, compensated
 from simdnn.kernels.x86.dots import Dot, accumulators, emitted
 from simdnn.kernels.x86.epilogue import TileSums, finish_tile
-from simdnn.kernels.x86.gemm import Gemm, RegisterTiles, epilogue_of, gemm
+from simdnn.kernels.x86.gemm import Gemm, RegisterTiles, epilogue_of, gemm, tile_of
 from simdnn.kernels.x86.product import Product
 from simdnn.kernels.x86.reduction import Chains
 from simdnn.kernels.x86.register_blocks import evenly, in_registers
@@ -189,7 +189,7 @@ class Direct:
         for panels, panel in self.gemm.weights.panels():
             tile = RegisterTile(widest.highest, panel.vectors)
             if given:
-                cut = given.last if given.last and panel.tensor != "wei" else given
+                cut = tile_of(given, panel)
                 rows = fitting(cut, product.unit, product.dot, product.shifted).rows
                 tile = replace(cut, rows=min(rows, widest.highest) if cut is given else rows)
             firsts = range(0, panel.vectors, tile.vectors)

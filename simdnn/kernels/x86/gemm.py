@@ -388,7 +388,7 @@ class RegisterTiles:
     def tile(self, panel: Panel, sources: Steps, position: Steps, numbers: Steps) -> list[TilePart]:
         p, c = self.product, self.product.conv
         chains, group = self.sums.sums(panel.step), self.sums.group
-        given = _tile_of(p.options.tile or RegisterTile(0, 0), panel)
+        given = tile_of(p.options.tile or RegisterTile(0, 0), panel)
         apart, packs = bool(given.rows or p.options.packs), bool(p.options.packs)
         how = p.options.starts, given.one_load, given.fetches, apart, apart and not packs
         highest = _highest_tile(p, self.blocks, panel)
@@ -407,7 +407,7 @@ class RegisterTiles:
         )
 
 
-def _tile_of(given: RegisterTile, panel: Panel) -> RegisterTile:
+def tile_of(given: RegisterTile, panel: Panel) -> RegisterTile:
     """The tile of a panel, which may be the last and narrower one."""
     return given.last or given if panel.tensor != "wei" else given
 
@@ -415,7 +415,7 @@ def _tile_of(given: RegisterTile, panel: Panel) -> RegisterTile:
 def _highest_tile(product: Product, blocks: PanelBlocks, panel: Panel) -> tuple[int, int]:
     """Rows and vectors of the highest tile of a panel, or of the widest one like it: what smaller tiles have free."""
     given = product.options.tile or RegisterTile(0, 0)
-    own = _tile_of(given, panel)
+    own = tile_of(given, panel)
     if own is not given:
         return fitting(own, product.unit, product.dot, product.shifted).rows, own.vectors
     return blocks.highest, given.vectors if given.together else blocks.layout.widest // product.unit.lanes
