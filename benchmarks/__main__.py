@@ -14,6 +14,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "VEC
     os.environ[_name] = "1"  # NumPy's BLAS reads it when it is loaded
 
 from benchmarks import gemm  # noqa: E402
+from benchmarks.whose import clock  # noqa: E402
 
 
 def main() -> None:
@@ -21,8 +22,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--size", type=int, default=1024, help="m = n = k (1024, to which the targets belong)")
     parser.add_argument("--rounds", type=int, default=7, help="measurements of each; the least counts (7)")
+    parser.add_argument("--machine", help="whose blocking the kernels take (the machine that this host behaves like)")
     args = parser.parse_args()
-    print(gemm.report(args.size, args.rounds))
+    print(gemm.report(args.size, args.rounds, clock(args.machine)))
 
 
 if __name__ == "__main__":

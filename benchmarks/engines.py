@@ -32,9 +32,10 @@ from numpy.typing import NDArray
 
 import simdnn
 from benchmarks import onednn
-from isa_models import machine
+from benchmarks.whose import clock
 from isa_models.formats import fmt
 from isa_models.isa import host_caps
+from isa_models.machines.cpu_record import Machine
 from simdnn import numerics
 from simdnn.cli.output import table
 from simdnn.kernels import KERNELS, Epilogue, Kernel, MatmulProblem, Parameters
@@ -63,7 +64,6 @@ class Row:
     kernel: str
     types: str
     isa: str
-    machine: str = "gnr" if "avx512_core_amx" in host_caps() else "zen4"  # whose tiles the kernel has: like this host
 
 
 ROWS = (
@@ -85,14 +85,16 @@ def main() -> None:
         "--convolutions", default=CONVOLUTIONS, help=f"MBxICxSIZExOCxTAPSxSTRIDExPADDINGxGROUPS each ({CONVOLUTIONS})"
     )
     parser.add_argument("--rounds", type=int, default=9, help="of the largest products; small ones have more (9)")
+    parser.add_argument("--machine", help="whose tiles the kernels have (the machine that this host behaves like)")
     parser.add_argument("--kernel", help="of one row alone, timed in this very process: its JSON lines")
     args = parser.parse_args()
     if args.kernel:
         row = next(row for row in ROWS if row.kernel == args.kernel)
-        _one(row, [*args.shapes.split(), *args.convolutions.split()], args.rounds)
+        _one(row, clock(args.machine), [*args.shapes.split(), *args.convolutions.split()], args.rounds)
         return
     if not onednn.LIBRARY.exists():
         raise SystemExit("oneDNN is not here: install the package onednn, or name its environment in $DNNLROOT")
+    args.machine = clock(args.machine).name
     frame = pd.DataFrame([cell for row in ROWS if row.isa in host_caps() for cell in _apart(row, args)])
     ratios = dict.fromkeys(("run", "call", "known", "new", "portable"), "{:.2f}".format)
     print(table(frame, {**ratios, "onednn_us": "{:.0f}".format}))
@@ -101,20 +103,20 @@ def main() -> None:
 def _apart(row: Row, args: argparse.Namespace) -> list[dict[str, Any]]:
     """The cells of a row, from a process under its cap."""
     one_thread = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-    command = [sys.executable, "-m", "benchmarks.engines", "--kernel", row.kernel]
+    command = [sys.executable, "-m", "benchmarks.engines", "--kernel", row.kernel, "--machine", args.machine]
     command += ["--shapes", args.shapes, "--convolutions", args.convolutions, "--rounds", str(args.rounds)]
     environment = os.environ | onednn.environment(row.isa) | one_thread
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def _one(row: Row, shapes: list[str], rounds: int) -> None:
+def _one(row: Row, target: Machine, shapes: list[str], rounds: int) -> None:
     if hasattr(os, "sched_setaffinity"):  # the library's runtime takes as many threads as it sees cores
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     for shape in shapes:
         sizes = tuple(map(int, shape.split("x")))
         theirs, apart = ((onednn.Matmul if len(sizes) == 3 else onednn.Convolution)(row.types, *sizes) for _ in "ab")
-        actions = (_matmuls if len(sizes) == 3 else _convolutions)(row, *sizes)
+        actions = (_matmuls if len(sizes) == 3 else _convolutions)(row, target, *sizes)
         beside = {"onednn": theirs.run, "their call": theirs.call, "their new": theirs.packing}
         beside["their known"] = apart.call
         mb, *others = sizes
@@ -132,22 +134,26 @@ def _one(row: Row, shapes: list[str], rounds: int) -> None:
         print(json.dumps(cell | {"onednn": f"{theirs.version} {theirs.implementation}"}), flush=True)
 
 
-def _matmuls(row: Row, m: int, k: int, n: int) -> dict[str, Callable[[], object]]:
+def _matmuls(row: Row, target: Machine, m: int, k: int, n: int) -> dict[str, Callable[[], object]]:
     """Products that are timed beside those of oneDNN, by column."""
     src, wei, dst = row.types.split(":")
     rng = np.random.default_rng(0)
     a, b = _random(rng, (m, k), src), _random(rng, (k, n), wei)
     fa, fb = (rng.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
-    kernel = _kernel(row, MatmulProblem(m, n, k, src, wei, Epilogue(dst)))
-    call = partial(simdnn.matmul, a, machine=row.machine, dst=dst, dispatch=row.kernel, engine="compiled")
-    ahead = _ahead(row, call, b)
+    kernel = _kernel(row, target, MatmulProblem(m, n, k, src, wei, Epilogue(dst)))
+    call = partial(simdnn.matmul, a, machine=target, dst=dst, dispatch=row.kernel, engine="compiled")
+    ahead = _ahead(target, call, b)
     inputs = kernel.prepare(a, _plain(ahead), Parameters())
     run = partial(numerics.run, kernel.program, inputs, engine="compiled")
-    ours = {"numpy": lambda: fa @ fb, "run": run, "portable": partial(run, native=False)}
+    ours: dict[str, Callable[[], object]] = {
+        "numpy": lambda: fa @ fb,
+        "run": run,
+        "portable": partial(run, native=False),
+    }
     return _calls(call, b, ahead, [_random(rng, (k, n), wei) for _ in range(2)]) | ours
 
 
-def _convolutions(row: Row, *sizes: int) -> dict[str, Callable[[], object]]:
+def _convolutions(row: Row, target: Machine, *sizes: int) -> dict[str, Callable[[], object]]:
     """Convolutions that are timed beside those of oneDNN, by column."""
     mb, ic, size, oc, taps, stride, padding, groups = sizes
     src, wei, dst = row.types.split(":")
@@ -155,23 +161,23 @@ def _convolutions(row: Row, *sizes: int) -> dict[str, Callable[[], object]]:
     shape = oc, ic // groups, taps, taps
     a, b = _random(rng, (mb, ic, size, size), src), _random(rng, shape, wei)
     how: dict[str, Any] = {"strides": stride, "padding": padding, "groups": groups}
-    call = partial(simdnn.convolution, a, machine=row.machine, dst=dst, isa=row.isa, engine="compiled", **how)
-    kernel, ahead = call(b).kernel, _ahead(row, call, b)
+    call: Any = partial(simdnn.convolution, a, machine=target, dst=dst, isa=row.isa, engine="compiled", **how)
+    kernel, ahead = call(b).kernel, _ahead(target, call, b)
     inputs = kernel.prepare(a, _plain(ahead), Parameters())
     return _calls(call, b, ahead, [_random(rng, shape, wei) for _ in range(2)]) | {
         "run": lambda: numerics.run(kernel.program, inputs, engine="compiled"),
     }
 
 
-def _kernel(row: Row, problem: MatmulProblem) -> Kernel:
+def _kernel(row: Row, target: Machine, problem: MatmulProblem) -> Kernel:
     kind = next(kind for kind in KERNELS if kind.name == row.kernel and not kind.accepts(problem))
-    return kind.build(problem, machine(row.machine))
+    return kind.build(problem, target)
 
 
-def _ahead(row: Row, call: Callable[..., simdnn.Result], b: NDArray[Any]) -> Any:
+def _ahead(target: Machine, call: Callable[..., simdnn.Result], b: NDArray[Any]) -> Any:
     """Weights that are reordered ahead, and met: `run` and `call` read the same panels, as oneDNN's do."""
     try:
-        ahead: Any = simdnn.reorder(b, call(b).weights_desc, machine=row.machine)
+        ahead: Any = simdnn.reorder(b, call(b).weights_desc, machine=target)
     except simdnn.SimdnnError:  # of this kernel's layout there is no reorder
         ahead = b
     call(ahead)

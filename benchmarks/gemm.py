@@ -14,15 +14,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks import onednn
-from isa_models import machine
 from isa_models.isa import host_caps
+from isa_models.machines.cpu_record import Machine
 from simdnn import numerics
 from simdnn.cli.output import table
 from simdnn.kernels import KERNELS, Epilogue, Kernel, MatmulProblem, Parameters
 from simdnn.numerics import compiled
 from simdnn.program.check import verify
 
-MACHINE = "zen4"  # whose blocking the kernels take
 COMPILE_TARGET = 0.3  # seconds a kernel
 
 
@@ -53,9 +52,9 @@ VARIANTS = (
 )
 
 
-def report(size: int, rounds: int) -> str:
-    """Measure all variants and lay the result out as text."""
-    frame = measure(size, rounds)
+def report(size: int, rounds: int, target: Machine) -> str:
+    """Measure all variants, with a machine's blocking, and lay the result out as text."""
+    frame = measure(size, rounds, target)
     text = _text(frame, size)
     if not onednn.LIBRARY.exists():
         return f"{text}\n\noneDNN is not here (package onednn, or its environment in $DNNLROOT): no comparison with it."
@@ -93,13 +92,13 @@ def _text(frame: pd.DataFrame, size: int) -> str:
     return f"{head}ratio: times as fast as NumPy f32\n\n{table(frame, formats)}"
 
 
-def measure(size: int, rounds: int) -> pd.DataFrame:
+def measure(size: int, rounds: int, target: Machine) -> pd.DataFrame:
     """Least time, ratio to NumPy and compile time of each variant, native and portable."""
     a = np.random.default_rng(0).standard_normal((size, size), dtype=np.float32)
     rows: list[dict[str, Any]] = [{"kernel": "numpy f32", "types": "f32:f32:f32", "instructions": "-"}]
     actions: list[Callable[[], object]] = [lambda: a @ a]
     for variant in VARIANTS:
-        kernel, inputs = _prepared(variant, size)
+        kernel, inputs = _prepared(variant, size, target)
         for native in (True, False):
             row, action = _case(variant, kernel, inputs, native)
             rows.append(row)
@@ -112,11 +111,11 @@ def measure(size: int, rounds: int) -> pd.DataFrame:
     return frame[["kernel", "types", "instructions", "ms", "gmac_s", "ratio", "target", "compile_s", "met"]]
 
 
-def _prepared(variant: Variant, size: int) -> tuple[Kernel, dict[str, Any]]:
+def _prepared(variant: Variant, size: int, target: Machine) -> tuple[Kernel, dict[str, Any]]:
     """The kernel, and the program's inputs for random data."""
     problem = MatmulProblem(size, size, size, variant.src, variant.weights, Epilogue(variant.dst))
     kind = next(k for k in KERNELS if k.name == variant.kernel and not k.accepts(problem))
-    kernel = kind.build(problem, machine(MACHINE))
+    kernel = kind.build(problem, target)
     verify(kernel.program)
     rng = np.random.default_rng(1)
     src, weights = (_random(rng, size, dtype) for dtype in (variant.src, variant.weights))

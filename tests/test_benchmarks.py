@@ -8,11 +8,11 @@ import pytest
 import simdnn
 import workloads
 from benchmarks import gemm, gpu_rates, skylake_rates, speedups, v100, zero_points, zero_points_conv
-from isa_models.machines.loader import gpu_machine
+from isa_models.machines.loader import cpu_machine, gpu_machine
 
 
 def test_a_small_run() -> None:
-    frame = gemm.measure(size=64, rounds=1)
+    frame = gemm.measure(64, 1, cpu_machine("zen4"))
     assert len(frame) == 1 + 2 * len(gemm.VARIANTS)
     assert frame["ratio"].iloc[0] == 1 and (frame["ms"] > 0).all()
     assert set(frame["met"].iloc[1:]) <= {"yes", "no: ratio", "no: compile", "no: ratio, compile"}
