@@ -6,27 +6,27 @@ Cycles are measured on a Granite Rapids on 2026-11-29, in three processes each.
 from __future__ import annotations
 
 import csv
+import functools
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-import simdnn
 from isa_models.machines.loader import cpu_machine as machine
 from simdnn.assembly.analysis import analyze_body, read_body
 from simdnn.assembly.rows import rows
+from tests.loops import cycles_of
 
 DATA = Path(__file__).parents[2] / "docs" / "validation" / "data"
 
 
-def cycles(*lines: str, name: str = "gnr") -> float:
-    return simdnn.analyze("\n".join(["1:", *lines, "dec rcx", "jnz 1b"]), machine=name).cycles_per_iteration
+cycles = functools.partial(cycles_of, "gnr")
 
 
 def step_behind(producer: str, chain: str, kind: str) -> float:
     """Cycles of a chain's step whose other operand, a register of its own, is always fresh."""
-    return cycles(*(line.format(f"{kind}{8 + i}") for i in range(4) for line in (producer, chain))) / 4
+    return cycles(line.format(f"{kind}{8 + i}") for i in range(4) for line in (producer, chain)) / 4
 
 
 def held(chain: str, producers: Sequence[str], steps: Sequence[float | None]) -> None:
@@ -107,7 +107,7 @@ def test_f16_is_a_kind_of_its_own(chain: str) -> None:
 def test_behind_a_load_other_operands_cost_nothing(producer: str, operation: str, measured: float) -> None:
     """From address to address; without the other operand it takes as long."""
     chase = [producer, "vmovdqu ymm0, [rsi+rax]", operation, "vmovq rax, xmm0"]
-    assert cycles(*chase) == pytest.approx(measured, rel=0.012)
+    assert cycles(chase) == pytest.approx(measured, rel=0.012)
 
 
 @pytest.mark.parametrize(("additions", "measured"), [(3, 16.0), (5, 16.15), (6, 16.13), (7, 16.48), (8, 17.60)])
@@ -115,14 +115,14 @@ def test_a_load_and_a_product_that_meet(additions: int, measured: float) -> None
     """The load comes `additions` later, the product in 15 cycles: where they meet the product's cycle counts."""
     late = ["mov rdx, rax", *["lea rdx, [rdx+r8]"] * additions]
     lines = ["vmovq xmm5, rax", "vpmulld xmm4, xmm5, xmm1", *late, "vpmaxsd xmm0, xmm4, [rsi+rdx]", "vmovq rax, xmm0"]
-    assert cycles(*lines) == pytest.approx(measured, rel=0.04)
+    assert cycles(lines) == pytest.approx(measured, rel=0.04)
 
 
 @pytest.mark.parametrize("operation", ["vandps", "vorps"])
 def test_neutral_operations_on_ports_0_and_1_count_as_integers(operation: str) -> None:
     """A product behind it and it behind a product: 4.74 cycles a round, as 0.37 of them go to those ports."""
     lines = ["vmulps ymm0, ymm0, ymm7", f"{operation} ymm0, ymm0, ymm6"]
-    assert cycles(*lines) == pytest.approx(4.74, rel=0.02)
+    assert cycles(lines) == pytest.approx(4.74, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -139,20 +139,20 @@ def test_neutral_operations_on_ports_0_and_1_count_as_integers(operation: str) -
     ],
 )
 def test_rows_of_a_redwood_cove(lines: list[str], measured: float) -> None:
-    assert cycles(*lines) == pytest.approx(measured, rel=0.01)
+    assert cycles(lines) == pytest.approx(measured, rel=0.01)
 
 
 def test_no_other_core_has_it() -> None:
     lines = [line.format(f"ymm{8 + i}") for i in range(4) for line in (FROM[0], "vmulps ymm0, ymm0, {0}")]
-    assert cycles(*lines, name="spr") / 4 == pytest.approx(4, abs=0.01)
-    assert cycles(*lines, name="icx") / 4 == pytest.approx(4, abs=0.01)
+    assert cycles_of("spr", lines) / 4 == pytest.approx(4, abs=0.01)
+    assert cycles_of("icx", lines) / 4 == pytest.approx(4, abs=0.01)
 
 
 @pytest.mark.parametrize(("other", "measured"), [(0, 6.04), (1, 6.03), (3, 6.04), (4, 3.98), (8, 3.99)])
 def test_banks_of_four_bytes(other: int, measured: float) -> None:
     """Six loads of a byte and six of another line's: two a cycle from one bank, whichever of its bytes they read."""
     lines = [line for _ in range(6) for line in (f"movzx r9d, byte ptr [rsi+{other}]", "movzx r14d, byte ptr [rdx]")]
-    assert cycles(*lines) == pytest.approx(measured, rel=0.09)
+    assert cycles(lines) == pytest.approx(measured, rel=0.09)
 
 
 def test_a_table_of_which_one_entry_is_read() -> None:
@@ -184,19 +184,19 @@ def test_a_table_of_which_one_entry_is_read() -> None:
 )
 def test_flags_of_the_same_group_are_late(lines: list[str], measured: float) -> None:
     """Those of logic operations, and of the loop's end, for moves and bytes that depend on them."""
-    assert cycles(*lines) == pytest.approx(measured, rel=0.012)
+    assert cycles(lines) == pytest.approx(measured, rel=0.012)
 
 
 @pytest.mark.parametrize(("name", "step"), [("gnr", 1), ("spr", 1), ("icx", 1), ("hsw", 2), ("zen4", 1)])
 def test_a_conditional_move_waits_for_what_it_may_keep(name: str, step: int) -> None:
-    assert cycles(*["cmovc rax, rbx"] * 8, name=name) == pytest.approx(8 * step, rel=0.01)
-    assert cycles(*[f"cmovc {r}, rbx" for r in ("rax", "rdx", "rsi", "rdi")], name=name) < 2 + 2 * step
+    assert cycles_of(name, ["cmovc rax, rbx"] * 8) == pytest.approx(8 * step, rel=0.01)
+    assert cycles_of(name, [f"cmovc {r}, rbx" for r in ("rax", "rdx", "rsi", "rdi")]) < 2 + 2 * step
 
 
 def test_a_register_is_zeroed_where_flags_count_too() -> None:
     """`setne` writes a part of the register that `xor` has set to zero: 1.98 cycles, and 3.66 without it."""
     zeroed = ["xor ebx, ebx", "test eax, eax", "setne bl", "add r9, rbx"]
-    assert cycles(*zeroed * 2) == pytest.approx(1.98, rel=0.02)
+    assert cycles(zeroed * 2) == pytest.approx(1.98, rel=0.02)
 
 
 def test_chains_drawn_after_the_rules() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
-import simdnn
+from tests.loops import cycles_of
 
-
-def cycles(*lines: str) -> float:
-    return simdnn.analyze("\n".join(["1:", *lines, "dec rcx", "jnz 1b"]), machine="gnr").cycles_per_iteration
+cycles = functools.partial(cycles_of, "gnr")
 
 
 @pytest.mark.parametrize("mask", ["{k1}", "{k1}{z}"])
@@ -35,20 +35,20 @@ def cycles(*lines: str) -> float:
 )
 def test_a_mask_of_bytes_words_or_halves_takes_longer(operation: str, plain: float, masked: float, mask: str) -> None:
     """Four in a chain of their first source, 256 bits, a step."""
-    assert cycles(*[f"{operation} ymm1, ymm1, ymm3"] * 4) / 4 == pytest.approx(plain, rel=0.03)
-    assert cycles(*[f"{operation} ymm1{mask}, ymm1, ymm3"] * 4) / 4 == pytest.approx(masked, rel=0.03)
+    assert cycles([f"{operation} ymm1, ymm1, ymm3"] * 4) / 4 == pytest.approx(plain, rel=0.03)
+    assert cycles([f"{operation} ymm1{mask}, ymm1, ymm3"] * 4) / 4 == pytest.approx(masked, rel=0.03)
 
 
 @pytest.mark.parametrize("operation", ["vpaddb", "vpsubw", "vpackssdw", "vpermb"])
 def test_a_mask_of_512_bits_loses_nothing_from_unit_to_unit(operation: str) -> None:
     step = 3.0 if operation in ("vpaddb", "vpsubw") else 5.0
-    assert cycles(*[f"{operation} zmm1{{k1}}, zmm1, zmm3"] * 4) / 4 == pytest.approx(step, rel=0.03)
+    assert cycles([f"{operation} zmm1{{k1}}, zmm1, zmm3"] * 4) / 4 == pytest.approx(step, rel=0.03)
 
 
 @pytest.mark.parametrize(("form", "step"), [("vpmovm2b ymm1, k7", 3.0), ("vpmovm2w ymm1, k7", 3.0)])
 def test_masks_spread_over_a_register_wait_for_what_it_held(form: str, step: float) -> None:
-    assert cycles(form) == pytest.approx(step, rel=0.02)
-    assert cycles(*[form] * 4) == pytest.approx(4 * step, rel=0.02)
+    assert cycles([form]) == pytest.approx(step, rel=0.02)
+    assert cycles([form] * 4) == pytest.approx(4 * step, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -71,19 +71,21 @@ def test_masks_spread_over_a_register_wait_for_what_it_held(form: str, step: flo
 def test_a_value_that_goes_round_through_memory(work: list[str], measured: float) -> None:
     register = work[0].split()[1].rstrip(",")
     move = "vmovss" if "ss " in work[0] else "vmovups"
-    assert cycles(f"{move} {register}, [rsi]", *work, f"{move} [rsi], {register}") == pytest.approx(measured, rel=0.03)
+    assert cycles([f"{move} {register}, [rsi]", *work, f"{move} [rsi], {register}"]) == pytest.approx(
+        measured, rel=0.03
+    )
 
 
 @pytest.mark.parametrize("operation", ["vpslld", "vpsraw"])
 @pytest.mark.parametrize("width", ["ymm", "zmm"])
 def test_the_count_of_a_shift_comes_a_longer_way(operation: str, width: str) -> None:
-    assert cycles(*[f"{operation} {width}1, {width}1, xmm3"] * 4) == pytest.approx(4.0, rel=0.02)
-    assert cycles(*[f"{operation} {width}1, {width}2, xmm1"] * 4) == pytest.approx(16.0, rel=0.02)
+    assert cycles([f"{operation} {width}1, {width}1, xmm3"] * 4) == pytest.approx(4.0, rel=0.02)
+    assert cycles([f"{operation} {width}1, {width}2, xmm1"] * 4) == pytest.approx(16.0, rel=0.02)
 
 
 def test_a_byte_spread_from_memory_takes_a_port() -> None:
-    assert cycles(*[f"vpbroadcastb ymm{i}, [rsi+{i}]" for i in range(4)]) == pytest.approx(4.0, rel=0.02)
-    assert cycles(*[f"vpbroadcastw ymm{i}, [rsi+{2 * i}]" for i in range(4)]) == pytest.approx(1.33, rel=0.1)
+    assert cycles([f"vpbroadcastb ymm{i}, [rsi+{i}]" for i in range(4)]) == pytest.approx(4.0, rel=0.02)
+    assert cycles([f"vpbroadcastw ymm{i}, [rsi+{2 * i}]" for i in range(4)]) == pytest.approx(1.33, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -113,4 +115,4 @@ def test_loads_are_sent_in_vain_before_what_they_read_is_stored(
             lines.append(f"vmovups {register}{i}, [rdi+{size * i}]")
             lines += [f"{operation} {register}{i}, {register}{i}, {register}20"] * steps
         (stores if apart else lines).append(f"vmovups [rdi+{size * i}], {register}{i}")
-    assert cycles(*lines, *stores) == pytest.approx(measured, rel=within)
+    assert cycles([*lines, *stores]) == pytest.approx(measured, rel=within)

@@ -17,6 +17,7 @@ from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.variants import variant
 from simdnn.assembly.analysis import analyze_body, read_body
 from simdnn.assembly.rows import rows
+from tests.loops import cycles_of
 
 LOOPS: list[dict[str, Any]] = json.loads((VECTORS / "loops_gnr.json").read_text(encoding="utf-8"))["loops"]
 OTHERS: list[dict[str, Any]] = json.loads((VECTORS / "loops_gnr_others.json").read_text(encoding="utf-8"))["loops"]
@@ -81,7 +82,7 @@ def test_fresh_loops(loops: list[dict[str, Any]], part: str, least: int, median:
 def cycles(lines: list[str], **figures: object) -> float:
     target = variant(machine("gnr"), {f"core.{name}": value for name, value in figures.items()})
     assert isinstance(target, Machine)
-    return simdnn.analyze("\n".join(["1:", *lines, "dec rcx", "jnz 1b"]), machine=target).cycles_per_iteration
+    return cycles_of(target, lines)
 
 
 @pytest.mark.parametrize(

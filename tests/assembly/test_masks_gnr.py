@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-import simdnn
+from tests.loops import cycles_of
 
 DATA = Path(__file__).parents[2] / "docs" / "validation" / "data"
 
 
-def cycles(*lines: str, name: str = "gnr") -> float:
+def step(*lines: str, name: str = "gnr") -> float:
     """Cycles of one of eight steps of a chain."""
-    return simdnn.analyze("\n".join(["1:", *lines * 8, "dec rcx", "jnz 1b"]), machine=name).cycles_per_iteration / 8
+    return cycles_of(name, lines * 8) / 8
 
 
 @pytest.mark.parametrize(
@@ -32,16 +32,16 @@ def cycles(*lines: str, name: str = "gnr") -> float:
 )
 def test_comparisons_into_masks(lines: tuple[str, ...], measured: float) -> None:
     """They have a shuffle's port: nothing longer behind integers, and at 512 bits a cycle behind products alone."""
-    assert cycles(*lines) == pytest.approx(measured, rel=0.01)
+    assert step(*lines) == pytest.approx(measured, rel=0.01)
 
 
 @pytest.mark.parametrize("bits", ["b", "w", "d", "q"])
 def test_masks_and_general_registers(bits: str) -> None:
     """Four cycles there and back, and two for a test of masks, whose flags three instructions read."""
     register = "rax" if bits == "q" else "eax"
-    assert cycles(f"kmov{bits} k1, {register}", f"kmov{bits} {register}, k1") == pytest.approx(4.0, rel=0.01)
+    assert step(f"kmov{bits} k1, {register}", f"kmov{bits} {register}, k1") == pytest.approx(4.0, rel=0.01)
     for reader in ("setc al", "cmovz eax, edx", "adc eax, edx"):
-        assert cycles(f"kortest{bits} k1, k1", reader, "kmovw k1, eax") == pytest.approx(5.0, rel=0.01)
+        assert step(f"kortest{bits} k1, k1", reader, "kmovw k1, eax") == pytest.approx(5.0, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_masks_and_general_registers(bits: str) -> None:
 )
 def test_an_operand_has_a_way_of_its_own(line: str, measured: float, golden_cove: float) -> None:
     """Of a Golden Cove one figure stands for all operands."""
-    assert cycles(line) == pytest.approx(measured, rel=0.01)
-    assert cycles(line, name="spr") == pytest.approx(golden_cove, rel=0.01)
+    assert step(line) == pytest.approx(measured, rel=0.01)
+    assert step(line, name="spr") == pytest.approx(golden_cove, rel=0.01)
 
 
 def test_chains_of_the_page() -> None:
@@ -72,22 +72,13 @@ def test_chains_of_the_page() -> None:
     assert [round(100 * statistics.mean(found), 1) for found in errors.values()] == [4.9, 1.2]
     for row in rows[::9]:
         body = row["lines"].split("; ") * int(row["times"])
-        text = "\n".join(["1:", *body, "dec rcx", "jnz 1b"])
-        assert simdnn.analyze(text, machine="gnr").cycles_per_iteration == pytest.approx(
-            float(row["predicted cycles"]), abs=0.006
-        ), row["lines"]
+        predicted = pytest.approx(float(row["predicted cycles"]), abs=0.006)
+        assert cycles_of("gnr", body) == predicted, row["lines"]
 
 
 def test_mixes_drawn_at_random() -> None:
     """Of docs/validation/data/mixes-gnr.csv: 256 bits, loads side by side; every sixth is analysed."""
     with (DATA / "mixes-gnr.csv").open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["set"] == "drawn at random"]
-    found = [
-        simdnn.analyze("\n".join(["1:", *row["loop"].split("; "), "dec rcx", "jnz 1b"]), machine="gnr")
-        for row in rows[::6]
-    ]
-    errors = [
-        abs(one.cycles_per_iteration / float(row["measured cycles"]) - 1)
-        for row, one in zip(rows[::6], found, strict=True)
-    ]
+    errors = [abs(cycles_of("gnr", row["loop"].split("; ")) / float(row["measured cycles"]) - 1) for row in rows[::6]]
     assert len(rows) == 120 and statistics.mean(errors) < 0.025

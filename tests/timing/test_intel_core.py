@@ -10,12 +10,9 @@ import pytest
 import simdnn
 from isa_models.errors import MachineFileError
 from isa_models.machines.loader import cpu_machine as machine
+from tests.loops import cycles_of
 
 NOP = "nop"
-
-
-def cycles(name: str, lines: list[str], end: str = "dec rcx") -> float:
-    return simdnn.analyze("\n".join(["1:", *lines, end, "jnz 1b"]), machine=name).cycles_per_iteration
 
 
 # -- dispatch ------------------------------------------------------------------------------------------------------
@@ -26,7 +23,7 @@ def cycles(name: str, lines: list[str], end: str = "dec rcx") -> float:
     [("hsw", 9, 7 / 3), ("clx", 9, 7 / 3), ("clx", 57, 15), ("clx", 65, 65 / 4), ("skx", 9, 9 / 4), ("skx", 57, 14.25)],
 )
 def test_a_group_ends_with_what_the_loop_buffer_holds(name: str, slots: int, expected: float) -> None:
-    assert cycles(name, [NOP] * (slots - 1)) == pytest.approx(expected, abs=0.02)
+    assert cycles_of(name, [NOP] * (slots - 1)) == pytest.approx(expected, abs=0.02)
 
 
 def test_microcode_is_in_no_loop_buffer() -> None:
@@ -51,13 +48,13 @@ def test_indexed_operations_are_dispatched_as_two(name: str) -> None:
 
     plain, indexed = "vpaddd ymm{0}, ymm14, [rsi]", "vpaddd ymm{0}, ymm14, [rsi+r8]"
     joined, moved = "paddd xmm{0}, [rsi+r8]", "vmovups ymm{0}, [rsi+r8]"
-    assert cycles(name, body(indexed)) > 1.1 * cycles(name, body(plain))
-    assert cycles(name, body(joined)) == cycles(name, body(plain)) == cycles(name, body(moved))
+    assert cycles_of(name, body(indexed)) > 1.1 * cycles_of(name, body(plain))
+    assert cycles_of(name, body(joined)) == cycles_of(name, body(plain)) == cycles_of(name, body(moved))
 
 
 @pytest.mark.parametrize("end", ["cmp eax, ebx", "sub ecx, 1", "test al, al", "cmp rax, rbx"])
 def test_fusion_with_a_jump_is_not_for_64_bits_alone(end: str) -> None:
-    assert cycles("skx", [NOP] * 11, end) == 3
+    assert cycles_of("skx", [NOP] * 11, end) == 3
 
 
 @pytest.mark.parametrize(
@@ -74,7 +71,7 @@ def test_fusion_with_a_jump_is_not_for_64_bits_alone(end: str) -> None:
 def test_where_in_a_group_golden_cove_takes_a_split_operation(line: str, expected: float) -> None:
     """Twelve with five nops each; measured 16.1, 16.1, 12.2, 12.3, 14.4 (at one register)."""
     body = [text for i in range(12) for text in (line.format(i), *[NOP] * 5)]
-    assert cycles("spr", body) == pytest.approx(expected, abs=0.05)
+    assert cycles_of("spr", body) == pytest.approx(expected, abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -98,13 +95,13 @@ def test_where_in_a_group_golden_cove_takes_a_split_operation(line: str, expecte
 )
 def test_split_operations_are_among_the_first_three_of_a_group(loop: str, measured: float) -> None:
     lines = [f"vaddps ymm{i % 12}, ymm14, [rsi+r8+{32 * i}]" if c == "P" else NOP for i, c in enumerate(loop)]
-    assert cycles("spr", lines) == pytest.approx(measured, rel=0.02)
+    assert cycles_of("spr", lines) == pytest.approx(measured, rel=0.02)
 
 
 @pytest.mark.parametrize(("slots", "expected"), [(8, 8 / 6), (9, 2), (12, 2), (14, 14 / 6), (18, 3)])
 def test_lines_of_the_uop_cache(slots: int, expected: float) -> None:
     """Measured: 1.32, 2.01, 2.01, 2.35, 3.01."""
-    assert cycles("spr", [NOP] * (slots - 1)) == pytest.approx(expected, abs=0.02)
+    assert cycles_of("spr", [NOP] * (slots - 1)) == pytest.approx(expected, abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +116,7 @@ def test_lines_of_the_uop_cache(slots: int, expected: float) -> None:
 )
 def test_registers_with_themselves(line: str, expected: float) -> None:
     """24 of each; measured 4.19, 4.19, 4.14, 12.4, 24.1."""
-    assert cycles("spr", [line] * 24) == pytest.approx(expected, abs=0.05)
+    assert cycles_of("spr", [line] * 24) == pytest.approx(expected, abs=0.05)
 
 
 # -- loads and stores ----------------------------------------------------------------------------------------------
@@ -152,8 +149,8 @@ def test_a_byte_of_a_line_is_read_twice_a_cycle(loads: tuple[str, ...], expected
         pointer = ("rsi", "rdx", "r9")[number % 3]
         move = "vbroadcastss ymm" if kind == "dword" else f"vmovups {kind}"
         lines.append(f"{move}{number}, {kind if kind == 'dword' else kind + 'word'} ptr [{pointer}+{place}]")
-    assert cycles("spr", lines) == pytest.approx(expected, abs=0.1)
-    assert cycles("skx", lines) == pytest.approx(6, abs=0.1)
+    assert cycles_of("spr", lines) == pytest.approx(expected, abs=0.1)
+    assert cycles_of("skx", lines) == pytest.approx(6, abs=0.1)
 
 
 def test_wide_loads_leave_room_for_narrow_ones_or_for_each_other() -> None:
@@ -162,8 +159,8 @@ def test_wide_loads_leave_room_for_narrow_ones_or_for_each_other() -> None:
     narrow = [f"vbroadcastss zmm{16 + i}, [rdi+{36 * i}]" for i in range(8)]
     more_wide = [line for i in range(4) for line in (*wide[2 * i : 2 * i + 2], narrow[i])]
     more_narrow = [line for i in range(4) for line in (wide[i], *narrow[2 * i : 2 * i + 2])]
-    assert cycles("spr", more_wide) >= 5
-    assert cycles("spr", more_narrow) == pytest.approx(4, abs=0.1)
+    assert cycles_of("spr", more_wide) >= 5
+    assert cycles_of("spr", more_narrow) == pytest.approx(4, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +184,7 @@ def test_wide_operations_crowd_loads_and_stores(line: str, loads: int, stores: i
     body = [f"{line} zmm{8 + i % 8}, zmm30, zmm31" for i in range(16)]
     body += [f"vmovups zmm{i % 8}, [rsi+{64 * i}]" for i in range(loads)]
     body += [f"vmovups [rdi+{64 * i}], zmm29" for i in range(stores)]
-    assert cycles("spr", body) == pytest.approx(measured, rel=0.03)
+    assert cycles_of("spr", body) == pytest.approx(measured, rel=0.03)
     narrow = [text.replace("zmm", "xmm").replace("30", "14").replace("31", "15").replace("29", "13") for text in body]
     assert simdnn.analyze("\n".join(narrow), machine="spr").timing.limits["crowding"] == 0
     assert simdnn.analyze("\n".join(body), machine="icx").timing.limits["crowding"] == 0
@@ -206,17 +203,17 @@ def test_from_line_to_line() -> None:
         return [text.format(i, 64 * i + (56 if i % each == 0 else 0)) for i in range(12)]
 
     load, store = "vmovups xmm{0}, [rsi+{1}]", "vmovups [rsi+{1}], xmm{0}"
-    assert cycles("spr", lines(load, 1)) == pytest.approx(12, abs=0.1)
-    assert cycles("spr", lines(store, 1)) == pytest.approx(24, abs=0.1)
-    assert cycles("spr", lines(store, 2)) == pytest.approx(18, abs=0.1)
+    assert cycles_of("spr", lines(load, 1)) == pytest.approx(12, abs=0.1)
+    assert cycles_of("spr", lines(store, 1)) == pytest.approx(24, abs=0.1)
+    assert cycles_of("spr", lines(store, 2)) == pytest.approx(18, abs=0.1)
 
 
 def test_a_loads_latency_from_line_to_line() -> None:
     def body(offset: int) -> list[str]:
         return [f"vmovups [rsi+{offset}], xmm0", f"vmovups xmm0, [rsi+{offset}]"]
 
-    assert cycles("spr", body(0)) == pytest.approx(7, abs=0.1)
-    assert cycles("spr", body(56)) == pytest.approx(14, abs=0.1)
+    assert cycles_of("spr", body(0)) == pytest.approx(7, abs=0.1)
+    assert cycles_of("spr", body(56)) == pytest.approx(14, abs=0.1)
 
 
 # -- ports ---------------------------------------------------------------------------------------------------------
@@ -225,7 +222,7 @@ def test_a_loads_latency_from_line_to_line() -> None:
 @pytest.mark.parametrize("name", ["skx", "icx", "spr"])
 def test_three_ports_are_found_by_place(name: str) -> None:
     adds = [f"vpaddd ymm{i}, ymm14, ymm15" for i in range(12)]
-    assert cycles(name, adds) == pytest.approx(4, abs=0.5)
+    assert cycles_of(name, adds) == pytest.approx(4, abs=0.5)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +238,7 @@ def test_three_ports_are_found_by_place(name: str) -> None:
 def test_narrow_instructions_beside_512_bits(line: str, expected: float) -> None:
     """Measured 6.02, 6.03, 6.05, 12.1, 12.0."""
     beside = "vmovups zmm16, [rsi]"
-    assert cycles("spr", [beside, *(line.format(i) for i in range(12))]) == pytest.approx(expected, abs=0.1)
+    assert cycles_of("spr", [beside, *(line.format(i) for i in range(12))]) == pytest.approx(expected, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +253,7 @@ def test_narrow_instructions_beside_512_bits(line: str, expected: float) -> None
 def test_tiles_take_the_wide_products_of_port_5(line: str, expected: float) -> None:
     """24 beside a tile product; measured 23.4, 25.1, 16.2, 16.0."""
     beside = "tdpbssd tmm0, tmm1, tmm2"
-    assert cycles("spr", [beside, *(line.format(i) for i in range(24))]) == pytest.approx(expected, abs=0.1)
+    assert cycles_of("spr", [beside, *(line.format(i) for i in range(24))]) == pytest.approx(expected, abs=0.1)
 
 
 @pytest.mark.parametrize(("name", "indexed", "plain"), [("hsw", 10, 8), ("skx", 10, 8), ("icx", 6, 6)])
@@ -264,8 +261,8 @@ def test_addresses_of_indexed_stores_take_load_ports(name: str, indexed: float, 
     """Twelve loads and eight stores; Haswell and Skylake store one a cycle, Ice Lake two to a line."""
     lines = [f"mov r{8 + i % 8}, [rsi+{8 * i}]" for i in range(12)]
     stores = [f"vmovups [rdi+rbx+{32 * i}], ymm{i}" for i in range(8)]
-    assert cycles(name, [*lines, *stores]) == pytest.approx(indexed, abs=0.1)
-    assert cycles(name, [*lines, *(line.replace("+rbx", "") for line in stores)]) == pytest.approx(plain, abs=0.1)
+    assert cycles_of(name, [*lines, *stores]) == pytest.approx(indexed, abs=0.1)
+    assert cycles_of(name, [*lines, *(line.replace("+rbx", "") for line in stores)]) == pytest.approx(plain, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +276,7 @@ def test_addresses_of_indexed_stores_take_load_ports(name: str, indexed: float, 
 )
 def test_a_sum_comes_a_cycle_later_to_what_is_no_sum(lines: list[str], expected: float) -> None:
     """Measured: 2 cycles from sum to sum, 3 into other operations, at up to 256 bits."""
-    assert cycles("spr", lines) == pytest.approx(expected, abs=0.1)
+    assert cycles_of("spr", lines) == pytest.approx(expected, abs=0.1)
 
 
 # -- ports by the places of a group --------------------------------------------------------------------------------
@@ -299,7 +296,7 @@ def test_places_of_a_group_take_ports_in_turn() -> None:
     for loop in SUMS:
         free = iter(registers)
         lines = [f"add {next(free)}, r8" if what == "A" else NOP for what in loop[:-1]]
-        predicted.append(cycles("spr", lines))
+        predicted.append(cycles_of("spr", lines))
     off = [abs(p / m - 1) for p, m in zip(predicted, measured, strict=True)]
     assert sum(off) / len(off) < 0.035
     assert statistics.correlation(predicted, measured) > 0.8
@@ -312,20 +309,20 @@ def test_places_of_a_group_take_ports_in_turn() -> None:
 def test_constants_of_11_bits_are_added_at_rename(name: str, constant: int, expected: float) -> None:
     """Measured with 64, 128, 256: 12.5 to 12.6; 1024, 4096: 24.0. A 32-bit register takes its cycle always."""
     lines = [f"add rax, {constant}", "and rax, r9"] * 12
-    assert cycles(name, lines) == pytest.approx(expected, abs=0.2)
-    assert cycles(name, [f"add eax, {constant}"] * 12) == pytest.approx(12, abs=0.2)
+    assert cycles_of(name, lines) == pytest.approx(expected, abs=0.2)
+    assert cycles_of(name, [f"add eax, {constant}"] * 12) == pytest.approx(12, abs=0.2)
 
 
 @pytest.mark.parametrize("line", ["vaddph ymm0, ymm0, ymm1", "vfmadd213ph xmm0, xmm1, xmm2", "vmulsh xmm0, xmm0, xmm1"])
 def test_f16_takes_four_cycles_up_to_256_bits(line: str) -> None:
-    assert cycles("spr", [line] * 12) == pytest.approx(48, abs=0.1)
+    assert cycles_of("spr", [line] * 12) == pytest.approx(48, abs=0.1)
 
 
 def test_conversions_of_512_bits_to_memory_go_one_a_cycle() -> None:
     wide = [f"vcvtps2ph ymmword ptr [rdi+{32 * i}], zmm{i}, 0" for i in range(4)]
     narrow = [f"vcvtps2ph xmmword ptr [rdi+{16 * i}], ymm{i}, 0" for i in range(4)]
-    assert cycles("spr", wide) == pytest.approx(4.01, rel=0.03)  # as measured
-    assert cycles("spr", narrow) == pytest.approx(2.17, abs=0.05)  # 2.16 to 2.19
+    assert cycles_of("spr", wide) == pytest.approx(4.01, rel=0.03)  # as measured
+    assert cycles_of("spr", narrow) == pytest.approx(2.17, abs=0.05)  # 2.16 to 2.19
 
 
 def test_loads_whose_places_are_not_known_meet_none() -> None:
@@ -334,5 +331,5 @@ def test_loads_whose_places_are_not_known_meet_none() -> None:
     def six(*addresses: str) -> list[str]:
         return ["mov rbx, [rsi]", *(f"vmovups ymm{i}, [{address}]" for i, address in enumerate(addresses))]
 
-    assert cycles("spr", six(*["rax+rbx"] * 6)) == pytest.approx(7 / 3, rel=0.05)
-    assert cycles("spr", six(*(f"rax+{64 * i}" for i in range(6)))) == pytest.approx(7 / 2, rel=0.05)
+    assert cycles_of("spr", six(*["rax+rbx"] * 6)) == pytest.approx(7 / 3, rel=0.05)
+    assert cycles_of("spr", six(*(f"rax+{64 * i}" for i in range(6)))) == pytest.approx(7 / 2, rel=0.05)

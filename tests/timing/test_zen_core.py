@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
-import simdnn
 from isa_models.machines.loader import cpu_machine as machine
 from simdnn.timing.cpu.pipeline import block_cycles, trace_loop
+from tests.loops import cycles_of
 from tests.timing.test_pipeline import parse
 
 MOVE, WIDE_MOVE = "mov rax, rdx", "vmovaps zmm0, zmm1"
@@ -21,8 +23,7 @@ KINDS = {  # of accesses: width, then whether to or from memory
 }
 
 
-def cycles(lines: list[str]) -> float:
-    return simdnn.analyze("\n".join(["1:", *lines, "dec rcx", "jnz 1b"]), machine="zen4").cycles_per_iteration
+cycles = functools.partial(cycles_of, "zen4")
 
 
 @pytest.mark.parametrize(
