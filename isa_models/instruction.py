@@ -151,6 +151,10 @@ class Instruction(InNotebooks):
         """How a product of matrices (operands `acc`, `a`, `b`) is compiled piece by piece; None where it is whole."""
         return None
 
+    def element(self) -> Instruction | None:
+        """One output of a product of matrices, from a number of `acc`, a row of `a`, a column of `b`; else None."""
+        return None
+
     def apply(self, *operands: Value, lanes: int | None = None, **immediates: int | str) -> Any:
         """The result's Value from operands' Values, in the reading that they belong to."""
         for name, given in immediates.items():
@@ -292,6 +296,33 @@ def _from_python(name: str, operand: Operand, array: Array) -> Array:
             f"{name}: operand {operand.name} is {operand.dtype} ({form.low} .. {form.high}), met {array.tolist()}"
         )
     return array.astype(np.float32).astype(form.dtype) if form.is_float else array.astype(form.dtype)
+
+
+def element_of(
+    form: Instruction, a: str, b: str, k: int, add: Callable[[Value | None, Value, Value], Value]
+) -> Instruction:
+    """One output of a product of matrices: `add` gets acc, if the form has it, and `k` elements of each type."""
+    types, names = {"a": a, "b": b}, [operand.name for operand in form.operands]
+
+    def function(*values: Value) -> Value:
+        given = dict(zip(names, values, strict=True))
+        return add(given.get("acc"), given["a"], given["b"])
+
+    first, *more = form.doc.split(".", 1)
+    function.__doc__ = ".".join([f"One of {first.split(',')[0]}: a row of a by a column of b", *more])
+    operands = tuple(Operand(o.name, types[o.name], k) if o.name in types else o for o in form.operands)
+    width = max(fmt(form.result).bits, *(k * fmt(dtype).bits for dtype in types.values()))
+    return Instruction(
+        form.name,
+        operands,
+        form.result,
+        function,
+        form.manual,
+        {width: next(iter(form.caps.values()))},
+        accumulates=form.accumulates,
+        native=False,
+        whole=True,
+    )
 
 
 @dataclass(frozen=True)

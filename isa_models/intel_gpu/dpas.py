@@ -18,7 +18,7 @@ from isa_models.errors import InvalidArgument, Unimplemented, counted, unknown_n
 from isa_models.formats import fmt, name_of
 from isa_models.gpu.naming import WORD, Naming
 from isa_models.gpu.platforms import Platform
-from isa_models.instruction import FORMS, GPU_REGISTRY, Family, Instruction, Operand, Pieces
+from isa_models.instruction import FORMS, GPU_REGISTRY, Family, Instruction, Operand, Pieces, element_of
 from isa_models.intel_gpu.packing import pack_a, pack_b
 from isa_models.intel_gpu.platforms import PLATFORMS
 from isa_models.intel_gpu.sums import FLOAT_MODELS, narrow
@@ -142,18 +142,22 @@ def accumulators(dtype: str) -> tuple[str, ...]:
 def _elements(words: Value, dtype: str) -> Value:
     """Packed dwords as elements that products are formed of: s32 lanes of integers, f32 lanes of floats."""
     form = fmt(dtype)
-    if form.container:  # digits that are not its own are not read (tf32: 19 bits; DPAS.md, E8M10)
-        unused = (1 << (fmt(form.container).mantissa_bits - form.mantissa_bits)) - 1
-        cut = (words & (0xFFFFFFFF ^ unused)).view(form.container)
-        return cut.step(f"cut to {dtype}", lambda: [words.view(form.container)])
-    if form.is_float:
-        return _widened(words.view(dtype))
-    if form.bits == 8:
-        return words.view(dtype).to("s32")
+    if form.bits >= 8:
+        return _numbers(words.view(form.lanes), dtype)
     wide = _fields(words.view("u8"), form.bits).to("s32")
     sign = 1 << (form.bits - 1)
     wide = (wide ^ sign) - sign if form.signed else wide
     return wide.step(f"widen {dtype}", lambda: [words.view(dtype)])
+
+
+def _numbers(lanes: Value, dtype: str) -> Value:
+    """Lanes of a type as elements that products are formed of."""
+    form = fmt(dtype)
+    if form.container:  # digits that are not its own are not read (tf32: 19 bits; DPAS.md, E8M10)
+        unused = (1 << (fmt(form.container).mantissa_bits - form.mantissa_bits)) - 1
+        cut = (lanes.view("u32") & (0xFFFFFFFF ^ unused)).view(form.container)
+        return cut.step(f"cut to {dtype}", lambda: [lanes])
+    return _widened(lanes) if form.is_float else lanes.to("s32")
 
 
 def _fields(fields: Value, bits: int) -> Value:
@@ -179,9 +183,13 @@ def _accumulator(acc: Value | None, shape: DpasShape, like: Value) -> Value:
 
 
 def multiply(shape: DpasShape, acc: Value | None, b: Value, a: Value) -> Value:
-    """D of M x N lanes from packed dwords: stage by stage, each `ops` elements of K."""
+    """D of M x N lanes from packed dwords."""
+    return _summed(shape, acc, _elements(a, shape.a), _elements(b, shape.b))
+
+
+def _summed(shape: DpasShape, acc: Value | None, left: Value, right: Value) -> Value:
+    """D from elements in the order in which dwords hold them: stage by stage, each `ops` elements of K."""
     m, n, k = shape.m, shape.n, shape.k
-    left, right = _elements(a, shape.a), _elements(b, shape.b)
     per = 32 // fmt(shape.b).bits
 
     def factors(i: int) -> tuple[Value, Value]:
@@ -226,6 +234,16 @@ class DpasForm(Instruction):
         """Rows of integers: to unpack all rows at once takes LLVM ten times as long. Floats are compiled whole."""
         assert self.shape is not None
         return Pieces(dpas_form(replace(self.shape, m=1)), self.shape.m) if self.shape.integer else None
+
+    def element(self) -> Instruction:
+        """A row by a column, both as elements of their types."""
+        assert self.shape is not None
+        one = replace(self.shape, m=1, n=1)
+
+        def add(acc: Value | None, a: Value, b: Value) -> Value:
+            return _summed(one, acc, _numbers(a, one.a), _numbers(b, one.b))
+
+        return element_of(self, fmt(one.a).lanes, fmt(one.b).lanes, one.k, add)
 
 
 @functools.cache

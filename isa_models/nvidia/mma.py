@@ -20,7 +20,7 @@ from isa_models.algebra import Value
 from isa_models.errors import InvalidArgument, Unimplemented, counted, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.gpu.naming import WORD, Naming
-from isa_models.instruction import GPU_REGISTRY, Family, Instruction, Operand, Pieces
+from isa_models.instruction import GPU_REGISTRY, Family, Instruction, Operand, Pieces, element_of
 from isa_models.nvidia.fused_sum import Parts, added, fused_sum, parts
 from isa_models.readings.arrays import Array, ArrayValue, held, unwarned
 
@@ -231,6 +231,18 @@ class MmaForm(Instruction):
         part = math.gcd(n, _PIECE)
         return Pieces(mma_form(replace(self.shape, m=1, n=part)), self.shape.m, n // part)
 
+    def element(self) -> Instruction:
+        """A row by a column, as the unit adds them up."""
+        assert self.shape is not None
+        one = replace(self.shape, m=1, n=1)
+
+        def add(acc: Value | None, a: Value, b: Value) -> Value:
+            assert acc is not None
+            return multiply(one, acc, a, b)
+
+        _, a, b = self.operands
+        return element_of(self, a.dtype, b.dtype, one.k, add)
+
 
 @functools.cache
 def mma_form(shape: MmaShape) -> MmaForm:
@@ -247,7 +259,7 @@ def mma_form(shape: MmaShape) -> MmaForm:
     def function(acc: Value, a: Value, b: Value) -> Value:
         return multiply(shape, acc, a, b)
 
-    function.__doc__ = f"{s.m} x {s.n} sums of {s.k} products, matrices by rows."
+    function.__doc__ = f"{s.m} x {s.n} sums of {s.k} products, matrices by rows. {_sum_of(s)}"
 
     bits = fmt(stored).bits
     width = max(lanes * fmt(s.result).bits, s.m * s.k * bits, s.k * s.n * bits)
@@ -263,6 +275,19 @@ def mma_form(shape: MmaShape) -> MmaForm:
         whole=True,
         shape=shape,
     )
+
+
+def _sum_of(shape: MmaShape) -> str:
+    """How a form adds up, in words."""
+    if shape.result == "s32":
+        return "Integers are added exactly, and wrap."
+    unit = shape.unit
+    passes = unit.passes(shape.k)
+    told = f" K goes in {len(passes)} passes of {len(passes[0])}, each rounded." if len(passes) > 1 else ""
+    kept = f"cut to f32 with {unit.kept_bits} of its digits" if shape.result == "f32" else "rounded to nearest even"
+    late = "; the accumulator is added behind, to nearest even" if unit.late else ""
+    aligned = f"Addends are aligned to the greatest and cut {unit.fraction_bits} binary digits behind its point"
+    return f"{aligned}, added exactly, then {kept}{late}.{told}"
 
 
 @dataclass(frozen=True, repr=False)

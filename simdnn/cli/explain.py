@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from isa_models import REGISTRY, Instruction, InvalidArgument, SimdnnError, instruction
+from isa_models import REGISTRY, Instruction, InvalidArgument, SimdnnError
 from isa_models.errors import counted, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.instruction import GPU_REGISTRY, Family
@@ -22,7 +22,7 @@ from simdnn.benchdnn.values import parameter_values
 from simdnn.cli import output, words
 from simdnn.cli.options import machine_with
 from simdnn.explanations.lanes import explain
-from simdnn.explanations.operand_text import arguments, example, whole
+from simdnn.explanations.operand_text import arguments, example, explained, whole
 from simdnn.explanations.steps import Explanation
 from simdnn.primitives import Attr, convolution, matmul
 from simdnn.primitives.block_scales import Blocks, quantize_mx, quantize_nvfp4
@@ -39,7 +39,8 @@ simdnn explain INSTRUCTION [--OPERAND NUMBERS …] [--IMMEDIATE N]
 DESCRIPTION = "Shows every step that made a lane of an instruction, or an output element of a kernel, with its values."
 NOTES = (
     "An instruction: its operands by name, comma lists of numbers (0x10, -3, 1.5, nan, inf), e.g. "
-    "vpmaddubsw --a 255,255 --b 127,127. Without operands: what it takes.",
+    "vpmaddubsw --a 255,255 --b 127,127. Without operands: what it takes. Of a GPU's product of matrices "
+    "(mma.hopper.m16n8k16.f32.f16, dpas.s8.s8.8.8.x16.s32) one output is explained: --a is a row, --b a column.",
     "An element: problems as `simdnn bench` reads them (64x512:512x64, ic16ih8oc8kh3ph1), with random data of their "
     "types' whole range (--seed N); or --src FILE.npy --weights FILE.npy in place of the problem (conv: --strides, "
     "--padding, --dilation, --groups). Options: --dt SRC:WEIGHTS:DST (u8:s8:s32), --machine M (zen4), --isa ISA, "
@@ -101,14 +102,13 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
         found = _element(PRIMITIVES[subject], rest, options)
     elif _is_instruction(subject):
         if rest:
-            raise InvalidArgument(f"{rest[0]!r} behind {subject}; operands are named: {_example(instruction(subject))}")
+            raise InvalidArgument(f"{rest[0]!r} behind {subject}; operands are named: {_example(explained(subject))}")
         if not options:
             if path or as_json:
                 raise InvalidArgument(
-                    f"-o and --json are for steps; {subject} without operands has none: "
-                    f"{_example(instruction(subject))}"
+                    f"-o and --json are for steps; {subject} without operands has none: {_example(explained(subject))}"
                 )
-            print(_usage_of(instruction(subject)))
+            print(_usage_of(explained(subject)))
             return 0
         found = _instruction(subject, options)
     else:
@@ -190,7 +190,7 @@ def _example(definition: Instruction) -> str:
 
 
 def _instruction(name: str, options: dict[str, str]) -> Explanation:
-    definition = instruction(name)
+    definition = explained(name)
     if definition.configures:
         explain(name)
     names = [operand.name for operand in definition.operands]

@@ -26,7 +26,8 @@ def explain(name: str | Dotted, *operands: Any, lanes: int | None = None, **name
     (`simdnn.primitives.block_scales.Blocks.explain_dot`).
 
     Operands are arrays or numbers of the operands' types; immediates are named. Of an instruction on whole registers,
-    operands shorter than one are filled up with zeros. `lanes`: of a broadcast's result (1). Raises `UnknownName` and
+    operands shorter than one are filled up with zeros; of a product of matrices on a GPU one output is explained, from
+    a number of `acc`, a row of `a` and a column of `b`. `lanes`: of a broadcast's result (1). Raises `UnknownName` and
     `InvalidArgument`, each naming what the instruction takes.
 
     >>> print(explain("vpmaddubsw", a=[255, 255], b=[127, 127]).steps.text[3])
@@ -35,6 +36,8 @@ def explain(name: str | Dotted, *operands: Any, lanes: int | None = None, **name
     if isinstance(name, Dotted):
         return name.explain_dot(*operands, **named)
     definition = instruction(name)
+    one = definition.element()  # of a product of matrices
+    definition = one or definition
     if isinstance(definition, Family):
         some = ", ".join(definition.forms()[:3])
         raise InvalidArgument(f"{name} has forms, one for each choice of types; name one, e.g. {some}")
@@ -63,8 +66,10 @@ def explain(name: str | Dotted, *operands: Any, lanes: int | None = None, **name
     rows, held_lanes = [row for row, _ in typed], tuple(lane for _, lane in typed)
     left = next((row for row in rows if row.note), None)
     numbers = np.array([real(exact.of(result, lane)) for lane in range(result.lanes)], object)
-    whole = "rows of tiles" if definition.tile else "registers"
+    whole = "rows of tiles" if definition.tile else "registers" if one is None else "rows and columns"
     note = [f"{name} works on whole {whole}: zeros stand behind what was given"] if filled is not arrays else []
+    if one and left and numbers[0] is not None:
+        note.append(f"exact arithmetic gives {numbers[0]:.17g}")
     chosen = ", ".join(f"{key}={value}" for key, value in immediates.items())
     about = (*definition.doc.split("\n\n>>>")[0].split("\n"), definition.manual, *([chosen] if chosen else []))
     title = definition.signature
@@ -159,6 +164,11 @@ def _filled(definition: Instruction, arrays: list[Any]) -> list[Any]:
         return _tiles(definition, arrays)
     if not definition.whole:
         return arrays
+    widest = definition.lanes(max(definition.caps))
+    sizes = [np.size(array) for array in arrays]
+    for o, size in zip(definition.operands, sizes, strict=True):
+        if size > (most := definition.operand_lanes(o, widest)):
+            raise InvalidArgument(f"{definition.name}: operand {o.name} has {counted(size, 'lane')}, at most {most}")
     for width in sorted(definition.caps):
         lanes = definition.lanes(width)
         wanted = [definition.operand_lanes(o, lanes) for o in definition.operands]

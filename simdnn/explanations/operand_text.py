@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from isa_models import Instruction, InvalidArgument
+from isa_models import Instruction, InvalidArgument, instruction
 from isa_models.formats import fmt
 
 
@@ -31,14 +31,22 @@ def arguments(definition: Instruction, texts: Mapping[str, str]) -> dict[str, An
     return found
 
 
+def explained(name: str) -> Instruction:
+    """The instruction whose operands `simdnn.explain` takes: of a product of matrices on a GPU one of its outputs."""
+    definition = instruction(name)
+    return definition.element() or definition
+
+
 def example(definition: Instruction) -> dict[str, str]:
     """Texts by operand and immediate, with the numbers of one lane, or as many as share a number; of a whole register
-    or tile, its first four.
+    or tile, its first four; of a product of matrices those that show how its unit adds up.
 
     >>> from isa_models import instruction
     >>> example(instruction("vpmaddubsw"))
     {'a': '1,2', 'b': '1,2'}
     """
+    if instruction(definition.name).element():
+        return _telling(definition)
     found = {}
     lanes = math.ceil(1 / min([1.0, *(operand.per for operand in definition.operands if operand.per)]))
     lanes = definition.lanes(min(definition.caps)) if definition.whole else lanes
@@ -48,6 +56,22 @@ def example(definition: Instruction) -> dict[str, str]:
         bits = fmt(operand.dtype).is_truth
         found[operand.name] = ",".join(str((i + 1) % 2 if bits else i + 1) for i in range(count))
     return found | dict.fromkeys(definition.immediates, "0")
+
+
+def _telling(definition: Instruction) -> dict[str, str]:
+    """Integers at the ends of their ranges; floats whose products are far below the accumulator's last digit."""
+    found = {}
+    for operand in definition.operands:
+        form = fmt(operand.dtype)
+        eight = any(fmt(o.dtype).bits == 8 for o in definition.operands)
+        if operand.name == "acc":
+            found["acc"] = ("256" if eight else "4096") if form.is_float else "1"
+        elif form.is_float:  # products 14 digits below the accumulator, or 24
+            found[operand.name] = ",".join(["0.125" if eight else "0.015625"] * 4)
+        else:
+            ends = str(form.low), str(form.high)
+            found[operand.name] = ",".join(ends[i % 2 if operand.name == "a" else i // 2] for i in range(4))
+    return found
 
 
 def whole(name: str, text: str) -> int:

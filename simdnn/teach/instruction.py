@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from isa_models import REGISTRY, Instruction, Machine, UnknownName, instruction
+from isa_models import REGISTRY, Instruction, Machine, UnknownName
 from isa_models.formats import fmt
 from isa_models.instruction import GPU_REGISTRY, Family, Operand
 from isa_models.machines.loader import machine
 from isa_models.plugins import load
 from simdnn.explanations.lanes import explain
-from simdnn.explanations.operand_text import arguments, example
+from simdnn.explanations.operand_text import arguments, example, explained
 from simdnn.explanations.steps import ExplainedStep
 from simdnn.teach.forms import Field, FieldGroup, Query
 from simdnn.teach.machines import machine_field
@@ -97,7 +97,7 @@ def groups(query: Query) -> tuple[FieldGroup, ...]:
     name = query.text("name", EXAMPLES[0][1]["name"])
     chosen = (Field("name", "instruction", name, names(), free=True), machine_field(query))
     try:
-        definition = instruction(name)
+        definition = explained(name)
     except UnknownName:
         return (FieldGroup("Which", chosen),)
     if _has_no_values(definition):
@@ -118,7 +118,7 @@ def groups(query: Query) -> tuple[FieldGroup, ...]:
 
 def answer(query: Query) -> tuple[InstructionShown, tuple[FieldGroup, ...]]:
     """The steps of the instruction. Raises what `simdnn.explain` raises."""
-    definition = instruction(query.text("name", EXAMPLES[0][1]["name"]))
+    definition = explained(query.text("name", EXAMPLES[0][1]["name"]))
     about = (*definition.doc.split("\n\n>>>")[0].split("\n"), definition.manual)
     on = machine(query.text("machine", "zen4"))
     costs = tuple(_costs(definition, on)) if isinstance(on, Machine) else ()

@@ -18,6 +18,7 @@ from isa_models.formats import fmt
 from isa_models.instruction import GPU_REGISTRY, Family
 from isa_models.readings.arrays import ArrayValue
 from simdnn.cli import main
+from simdnn.explanations.operand_text import explained
 from tests.effort import examples
 from tests.primitives.problems import Array, Case, convolutions, convolve, matmuls
 
@@ -157,7 +158,7 @@ FIRST_OF_TYPES = set(
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_instruction(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    definition = instruction(name)
+    definition = explained(name)  # of a product of matrices one output
     rng = np.random.default_rng(len(name))
     width = min(definition.caps)
     lanes = definition.lanes(width) if not definition.tile else 16
@@ -206,16 +207,59 @@ def test_examples_of_families(most: int, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_form_without_a_float_model(capsys: pytest.CaptureFixture[str]) -> None:
     """The default is taken, and the title says which; another one is refused with the choices."""
-    words = ["--acc", "1", "--a", "0x40003f80", "--b", "0x40003f80"]
+    words = ["--acc", "1", "--a", "1,2", "--b", "1,2"]
     assert main(["explain", "dpas.bf16.bf16.8.1.x8.f32", *words]) == 0
     text = capsys.readouterr().out
     assert text.startswith("dpas.bf16.bf16.8.1.x8.f32.sequential: ") and "others: stage_fused" in text
-    assert "a.bf16[1] * b.bf16[1] = 2 * 2 = 4" in text and "0 * 0" not in text and "<<" not in text
+    assert "a[1] * b[1] = 2 * 2 = 4" in text and "0 * 0" not in text and "<<" not in text
     assert main(["explain", "dpas.bf16.bf16.8.1.x8.f32.serial", *words]) != 0
     assert "sequential" in capsys.readouterr().err
 
 
 BF16 = ml_dtypes.bfloat16
+PRODUCTS = [
+    *[form for family in ("mma", "wgmma", "dpas") for form in instruction(family).forms()],  # type: ignore[attr-defined]
+    "dpas.s2.u4.8.3.x8.s32.null",
+    "mma.ada.m16n8k32.f32.f8_e4m3.f8_e5m2",
+]
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_an_element_of_a_product_of_matrices(name: str) -> None:
+    """One output from a row and a column has the bits that the whole instruction gives it."""
+    form, rng = instruction(name), np.random.default_rng(0)
+    one = form.element()
+    assert one is not None
+    types = {o.name: o.dtype for o in one.operands}
+    k = next(int(o.per) for o in one.operands if o.name == "a")
+    rows, columns = getattr(form, "shape").m, getattr(form, "shape").n  # noqa: B009
+    a, b = (drawn(rng, shape, types[side]) for side, shape in (("a", (rows, k)), ("b", (k, columns))))
+    acc = drawn(rng, (rows, columns), types["acc"]) if "acc" in types else None
+    of = getattr(form, "shape")  # noqa: B009
+    more = {"arch": of.arch} if hasattr(of, "arch") else {"b_dtype": of.b}
+    whole = instruction(name.split(".")[0])(acc, a, b, a_dtype=getattr(of, "operands", "") or of.a, **more)
+    given = {"acc": [] if acc is None else acc[1, 2:3], "a": a[1], "b": b[:, 2]}
+    found = simdnn.explain(name, **{key: given[key] for key in types}, lanes=None)
+    assert np.asarray(found.value).tobytes() == whole[1, 2].tobytes() and len(found.rows) > k
+
+
+def drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
+    """Numbers of all sizes that a sum loses some digits of; integers of the whole range."""
+    form = fmt(dtype)
+    if not form.is_float:
+        return rng.integers(form.low, form.high, shape, endpoint=True).astype(form.dtype)
+    return (rng.standard_normal(shape) * 2.0 ** rng.integers(-4, 4, shape)).astype(np.float32).astype(form.dtype)
+
+
+def test_the_example_of_a_product_shows_what_its_unit_loses(capsys: pytest.CaptureFixture[str]) -> None:
+    """Products 24 digits below the accumulator: V100 cuts them off, Ampere does not; more than a row is refused."""
+    for name, value in (("mma.volta.m16n8k4.f32.f16", 4096.0), ("mma.ampere.m16n8k8.f32.f16", 4096 + 2.0**-10)):
+        assert main(["explain", name]) == 0
+        assert main([*capsys.readouterr().out.splitlines()[-1].split()[1:], "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["value"] == [value] and found["exact"] == [4096 + 2.0**-10]
+    assert main(["explain", "mma.volta.m16n8k4.f32.f16", "--acc", "1", "--a", "1,2,3,4,5", "--b", "1"]) == 2
+    assert "operand a has 5 lanes" in capsys.readouterr().err
 
 
 def test_a_chain_in_the_order_of_the_hardware() -> None:
