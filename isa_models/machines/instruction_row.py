@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from isa_models.machines.provenance import Confidence, Provenance
 from isa_models.records.display import InNotebooks
 
+_DIVIDES = re.compile(r"v?(div|sqrt)[ps][sdh]")
 #: mnemonics that no VEX instruction has, of those that also work on 128 and 256 bits
 _EVEX_ALONE = re.compile(
     r"vmovdq[ua](8|16|32|64)|vp(and|andn|or|xor)[dq]|vpternlog[dq]|vperm[it]2\w+|vpblendm\w|vblendmp[sd]|valign[dq]"
@@ -32,7 +33,7 @@ class InstructionTiming(InNotebooks):
     slots: int  # places taken in the dispatch group and the reorder buffer (fused uops)
     uops: tuple[tuple[str, ...], ...]  # for each uop the ports that can run it; none: done at rename
     occupancy: int  # cycles that each uop holds its port (2: a 512-bit operation on a 256-bit unit)
-    interval: float  # cycles between two of this mnemonic beyond what ports explain (dividers, microcode); 0: none
+    interval: float  # cycles that `unit` is taken, beyond what ports explain (dividers, microcode); 0: none
     accumulator_latency: float  # cycles from the accumulator (addend) to the result
     eliminated: bool  # a register move done by renaming: no uop, no latency
     provenance: Provenance
@@ -57,8 +58,14 @@ class InstructionTiming(InNotebooks):
 
     @property
     def unit(self) -> str:
-        """The unit that intervals keep busy: of the mnemonic, or of all that lock memory."""
-        return "lock" if self.mnemonic.startswith("lock ") else self.mnemonic
+        """The unit that intervals keep busy: of the mnemonic, of all that lock memory, or of all that divide floats.
+
+        The last where they run on one port (Intel's cores); of AMD's, with two, it is not known.
+        """
+        if self.mnemonic.startswith("lock "):
+            return "lock"
+        divides = bool(_DIVIDES.fullmatch(self.mnemonic)) and bool(self.uops) and len(self.uops[0]) == 1
+        return "divider" if divides else self.mnemonic
 
     @property
     def confidence(self) -> Confidence:

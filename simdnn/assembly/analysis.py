@@ -9,12 +9,15 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isa_models.errors import InvalidArgument, counted, no_attribute, shortly, some, unknown_name
 from isa_models.keywords import keywords, keywords_of_methods
+from isa_models.machines.core_record import Core
 from isa_models.machines.cpu_record import Machine
+from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.machines.loader import cpu_machine as machine_of
 from isa_models.machines.provenance import Confidence
 from isa_models.records.alike import Alike
@@ -100,7 +103,7 @@ class Analysis(Alike, InNotebooks):
         """
         if self.timing.cycles <= 1.1 * max(self.timing.limits.values()):
             return self.timing.bound
-        return "memory" if self._through_memory else "window"
+        return "memory" if self._handed_over else "window"
 
     @property
     def confidence(self) -> Confidence:
@@ -128,7 +131,8 @@ class Analysis(Alike, InNotebooks):
         """Frame: instruction, its row's slots, latency, ports, standing and source ("assumed: …" for none).
 
         Latencies are from the last register operand to the result, of what only loads those of a hit in the first
-        cache. Ports are those of each uop, a load's first; the ports of stores are not in the tables.
+        cache. Ports are those of each uop, a load's first, a store's last ("4*FP4/FP5" of four alike). What stores do
+        to their ports is not among `ports`: their limit is the one called store.
         """
         return frames.shown(pd.DataFrame(self.instruction_rows()))
 
@@ -139,6 +143,7 @@ class Analysis(Alike, InNotebooks):
         for one, count in zip(self.body, self.parts, strict=True):
             row = known[one.mnemonic, one.form]
             uops = ["/".join(core.load_ports)] * (count if row.load_bits else 0) + ["/".join(uop) for uop in row.uops]
+            uops += ["/".join(ports) for ports in _ports_of_store(core, row)]
             only_loads = row.load_bits and one.writes and not row.uops and not row.latency
             load = core.load(row.load_bits, general=not row.vector_bits and not row.tile)
             found.append(
@@ -146,7 +151,7 @@ class Analysis(Alike, InNotebooks):
                     "instruction": one.text,
                     "slots": row.slots * count,
                     "latency": load.latency if only_loads else row.latency,
-                    "ports": " ".join(uops) or "-",
+                    "ports": _by_count(uops) or "-",
                     "loads_bits": row.load_bits,
                     "stores_bits": row.store_bits,
                     "confidence": row.confidence,
@@ -204,15 +209,19 @@ class Analysis(Alike, InNotebooks):
 
     # -- parts of the sentence -----------------------------------------------------------------------------------------
 
-    @property
-    def _through_memory(self) -> bool:
-        """Whether a load reads what the loop has stored, before it in the iteration or in a few iterations before."""
-        written = {place for step in self.steps for turns in range(1, _TURNS) for place in _bytes(step.store, turns)}
-        for step in self.steps:
-            if not written.isdisjoint(_bytes(step.load)):
-                return True
-            written.update(_bytes(step.store))
-        return False
+    @functools.cached_property
+    def _handed_over(self) -> tuple[str, str] | None:
+        """A store and the load that reads it, earlier in the iteration or in a few iterations before; None without."""
+        texts = [one.text for one, count in zip(self.body, self.parts, strict=True) for _ in range(count)]
+        steps = list(zip(self.steps, texts, strict=True))
+        written = {
+            place: text for turns in range(1, _TURNS) for step, text in steps for place in _bytes(step.store, turns)
+        }
+        for step, text in steps:
+            if found := next((written[place] for place in _bytes(step.load) if place in written), None):
+                return found, text
+            written |= dict.fromkeys(_bytes(step.store), text)
+        return None
 
     def _say_compute(self) -> str:
         cycles, busiest = bounds.busiest_ports(self.ops)
@@ -220,9 +229,11 @@ class Analysis(Alike, InNotebooks):
         if limit > cycles + 1e-9:
             slow = Counter[str]()
             for op in self.ops:
-                slow[op.row.mnemonic] += round(1000 * op.interval)
-            name = slow.most_common(1)[0][0]
-            return f"a unit that {name} alone uses is at work for {limit:.2f} of {self._cycles} cycles"
+                slow[op.row.unit] += round(1000 * op.interval)
+            unit = slow.most_common(1)[0][0]
+            sharing = list(dict.fromkeys(op.row.mnemonic for op in self.ops if op.interval and op.row.unit == unit))
+            used = f"a unit that {unit} alone uses" if sharing == [unit] else f"the {unit} ({_listed(sharing)})"
+            return f"{used} is at work for {limit:.2f} of {self._cycles} cycles"
         names = [self.machine.core.ports[index] for index in sorted(busiest)]
         users = Counter(op.row.mnemonic for op in self.ops for uop in op.uops if set(uop) <= busiest)
         most = " and ".join(name for name, _ in users.most_common(2))
@@ -274,7 +285,11 @@ class Analysis(Alike, InNotebooks):
         )
 
     def _say_memory(self) -> str:
-        return f"values go from iteration to iteration through stored bytes, in {self._cycles} cycles"
+        store, load = self._handed_over or ("", "")
+        return (
+            f"values go from iteration to iteration through memory: '{load}' waits for what '{store}' stores, "
+            f"{self._cycles} cycles in all"
+        )
 
     def _say_window(self) -> str:
         name = self.timing.bound
@@ -306,6 +321,27 @@ def _bytes(reference: MemRef | None, turns: int = 0) -> Iterator[tuple[str, int]
         first = reference.address - turns * reference.step
         for byte in range(first, first + reference.bytes):
             yield reference.tensor, byte
+
+
+def _ports_of_store(core: Core, row: InstructionTiming) -> list[tuple[str, ...]]:
+    """Ports of a store's address and data, where its row does not have them."""
+    address, data = core.store_address_ports, core.store_data_ports
+    own = any(set(uop) <= set(data) for uop in row.uops)
+    if (
+        not row.store_bits or own or not address and not row.vector_bits
+    ):  # numbers of general registers go by no vector port
+        return []
+    return [ports for ports in (address, data) if ports]
+
+
+def _by_count(words: Sequence[str]) -> str:
+    """Words with those that follow each other alike told once.
+
+    >>> _by_count(["p0", "p1", "p1"])
+    'p0 2*p1'
+    """
+    runs = [(word, len(list(run))) for word, run in groupby(words)]
+    return " ".join(word if count == 1 else f"{count}*{word}" for word, count in runs)
 
 
 def _listed(names: Sequence[str]) -> str:

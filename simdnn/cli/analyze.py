@@ -13,7 +13,7 @@ from isa_models.formats import FORMATS, fmt
 from simdnn import files
 from simdnn.assembly import TOOLS
 from simdnn.cli import output
-from simdnn.cli.options import machine_with
+from simdnn.cli.options import comma_list, machine_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ def add(subparsers: Any) -> None:
         "-mcpu",
         default="zen4",
         metavar="MACHINE",
-        help="a machine's name or file; compilers' names will do (zen4)",
+        help="a machine's name or file, or several, as icx,zen4,spr, side by side; compilers' names will do (zen4)",
     )
     _add_choices(parser)
     _add_values(parser)
@@ -65,7 +65,7 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the N-th innermost loop, by address (the deepest with most vector instructions)",
     )
-    parser.add_argument("--compare-with", metavar="MACHINE", help="a second machine, side by side")
+    parser.add_argument("--compare-with", metavar="MACHINE", help="more machines beside --machine")
     parser.add_argument(
         "--assume-call",
         type=float,
@@ -113,9 +113,9 @@ def main(args: argparse.Namespace) -> int:
     from simdnn.assembly.analysis import analyze
     from simdnn.assembly.files import read_stream
 
+    machines = [*_machines(args.machine), *_machines(args.compare_with or "")]
     output.check_path(args.output)
-    _check_output(args)
-    _check_machine(args)
+    _check_output(args, len(machines) > 1)
     told = [word for word in args.set or () if "." in word.partition("=")[0]]  # figures of the machines
     registers = [word for word in args.set or () if word not in told]
     if not args.values and not (args.iterations is None and args.seed is None and not registers):
@@ -123,7 +123,7 @@ def main(args: argparse.Namespace) -> int:
             "--set REGISTER=VALUE, --iterations and --seed belong to --values; cycles are of endless iterations"
         )
     code = read_stream(sys.stdin.buffer, "standard input") if args.file == "-" else _code(args.file)
-    names = [machine_with(name, told) for name in (args.machine, args.compare_with) if name]
+    names = [machine_with(name, told) for name in machines]
     how = {"function": args.symbol, "loop": args.loop, "assume": args.assume, "assume_call": args.assume_call}
     found = [analyze(code, name, args.syntax, **how) for name in names]
     values = None
@@ -161,17 +161,12 @@ def _show(args: argparse.Namespace, found: list[Analysis], values: Any, drawn: s
         print(f"\n{drawn}" if len(found) > 1 else drawn, end="\n" if args.timeline else "")
 
 
-def _check_machine(args: argparse.Namespace) -> None:
-    """`InvalidArgument` for several machines in one word."""
-    for option, text in (("--machine", args.machine), ("--compare-with", args.compare_with or "")):
-        if "," in text and not Path(text).exists():
-            one, other = text.split(",")[:2]
-            raise InvalidArgument(
-                f"{option} {text}: one is taken; --machine {one} --compare-with {other} sets two side by side"
-            )
+def _machines(text: str) -> list[str]:
+    """Names between commas, or the one file whose name has some."""
+    return [text] if Path(text).is_file() else comma_list(text)
 
 
-def _check_output(args: argparse.Namespace) -> None:
+def _check_output(args: argparse.Namespace, compared: bool) -> None:
     """`InvalidArgument` where two options want standard output or -o FILE, or none the file."""
     drawn = "timeline" if args.timeline else "export"
     if args.timeline and args.export:
@@ -181,8 +176,8 @@ def _check_output(args: argparse.Namespace) -> None:
             "-o FILE takes the timeline: name its kind with --timeline; or the table of --export TOOL"
         )
     if (args.timeline or args.export) and not args.output:
-        compared = args.compare_with and args.timeline != "text"
-        for option, given in (("compare-with", compared), ("values", args.values), ("json", args.json)):
+        beside = compared and args.timeline != "text"
+        for option, given in (("compare-with", beside), ("values", args.values), ("json", args.json)):
             if given:
                 raise InvalidArgument(f"--{drawn} and --{option} both want standard output: -o FILE takes the first")
 
@@ -246,12 +241,14 @@ def _report(found: Analysis) -> str:
 
     lines = [str(found), *(f"note: {note}" for note in found.notes)]
     lines += [f"assumed: '{form}' counts as {assumption(form)}" for form in found.assumed]
+    limits = sorted(((cycles, limit) for limit, cycles in found.timing.limits.items() if cycles), reverse=True)
+    lines += ["each limit alone: " + ", ".join(f"{limit} {cycles:.2f}" for cycles, limit in limits)]
     shown = "instruction", "slots", "latency", "ports", "confidence"
     instructions = [{name: row[name] for name in shown} for row in found.instruction_rows()]
     lines += ["", output.table(instructions, {"latency": "{:g}".format})]
     lines += ["", output.table(found.port_rows(), {"cycles": "{:.2f}".format, "share": "{:.0%}".format})]
     if found.chain:
-        lines += ["", f"slowest chain, {found.timing.chain_cycles:.2f} cycles an iteration:"]
+        lines += ["", f"slowest chain through registers, {found.timing.chain_cycles:.2f} cycles an iteration:"]
         lines += [f"  {text}" for text in found.chain]
     return "\n".join(lines)
 
@@ -267,11 +264,12 @@ def _beside(*found: Analysis) -> str:
         rows.append({"": f"  {limit} alone"} | {one.machine.name: f"{one.timing.limits[limit]:.2f}" for one in found})
     rows.append({"": "confidence"} | {one.machine.name: one.confidence for one in found})
     lines = [output.table(rows), ""]
-    instructions: list[dict[str, Any]] = [{"instruction": one.text} for one in found[0].body]
-    for one in found:
-        for line, row in zip(instructions, one.instruction_rows(), strict=True):
-            line |= {f"{one.machine.name}_{name}": row[name] for name in ("latency", "ports")}
-    lines += [output.table(instructions), ""]
+    if len(found) == 2:  # of more the table would be wider than a page
+        instructions: list[dict[str, Any]] = [{"instruction": one.text} for one in found[0].body]
+        for one in found:
+            for line, row in zip(instructions, one.instruction_rows(), strict=True):
+                line |= {f"{one.machine.name}_{name}": row[name] for name in ("latency", "ports")}
+        lines += [output.table(instructions), ""]
     lines += [f"note: {note}" for note in found[0].notes]
     lines += [f"{one.machine.name}: {one.sentence}" for one in found]
     lines += [f"{one.machine.name}: assumed '{form}'" for one in found for form in one.assumed]

@@ -391,11 +391,39 @@ def test_a_wrong_line_starts_no_process() -> None:
     assert assembler._assembler.process is process is not None
 
 
-def test_instructions_as_they_are_typed_and_one_machine(capsys: pytest.CaptureFixture[str]) -> None:
-    """Names that come behind a prefix are instructions, too; two machines are told how they stand side by side."""
+def test_instructions_as_they_are_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names that come behind a prefix are instructions, too."""
     assert main(["analyze", "rep movsb"]) == 1
     assert "no timing for 'movsb m8,m8'" in capsys.readouterr().err
-    assert main(["analyze", "nop", "--machine", "icx,zen4"]) == 2
-    assert "--machine icx --compare-with zen4" in capsys.readouterr().err
-    assert main(["analyze", "nop", "--compare-with", "zen4,spr"]) == 2
-    assert "--compare-with zen4,spr: one is taken" in capsys.readouterr().err
+
+
+def test_several_machines_by_either_option(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same columns, and a sentence each; with --json a record each."""
+    loop = "vfmadd231ps zmm0, zmm1, zmm2"
+    assert main(["analyze", loop, "--machine", "icx,zen4,spr"]) == 0
+    text = capsys.readouterr().out
+    assert text.splitlines()[0].split() == ["icx", "zen4", "spr"]
+    assert [line.split(":")[0] for line in text.splitlines()[-3:]] == ["icx", "zen4", "spr"]
+    assert main(["analyze", loop, "--machine", "icx", "--compare-with", "zen4,spr"]) == 0
+    assert capsys.readouterr().out == text
+    assert main(["analyze", loop, "--machine", "icx,zen4,spr", "--json"]) == 0
+    assert [one["machine"] for one in json.loads(capsys.readouterr().out)] == ["icx", "zen4", "spr"]
+
+
+def test_what_a_loop_stores_and_loads_again_is_named() -> None:
+    """An accumulator that is spilled: the store and the load of the pair, not another pair's."""
+    loop = "vmovaps zmm3, [rsi]; vmovaps [rsi+64], zmm4; vmovaps zmm1, [rsp-64]; vaddps zmm1, zmm1, zmm3"
+    found = simdnn.analyze(f"{loop}; vmovaps [rsp-64], zmm1; add rsi, 64", "icx")
+    assert found.bound == "memory" and found.sentence.startswith("values go from iteration to iteration through memory")
+    spilled = simdnn.analyze(
+        "vmovaps zmm1, [rsp-64]; vaddps zmm1, zmm1, zmm3; vmovaps [rsp-64], zmm1; add rsi, 64", "icx"
+    )
+    assert "'vmovaps zmm1, [rsp-0x40]' waits for what 'vmovaps [rsp-0x40], zmm1' stores" in spilled.sentence
+
+
+def test_ports_of_uops_alike_and_of_stores() -> None:
+    """Uops of the same ports are counted; a store's ports are those that the machine's file names for all stores."""
+    assert simdnn.analyze("vmovups [rdi], zmm5", "icx").instruction_rows()[0]["ports"] == "p7/p8 p4/p9"
+    assert simdnn.analyze("vmovups [rdi], zmm5", "zen4").instruction_rows()[0]["ports"] == "FP4/FP5"
+    assert simdnn.analyze("mov [rdi], rax", "zen4").instruction_rows()[0]["ports"] == "-"
+    assert "18*FP4/FP5" in simdnn.analyze("vgatherdps zmm1{k1}, [rsi+zmm4*4]", "zen4").instruction_rows()[0]["ports"]
