@@ -19,8 +19,9 @@ import workloads
 from isa_models import SimdnnError, gpu_machine_names, instruction, machine_names
 from simdnn import study
 from simdnn.calibration import hostcheck
-from simdnn.cli import main, output, run_kinds
+from simdnn.cli import main, output, run_kinds, run_show
 from simdnn.cli.listing import LISTS
+from simdnn.cli.run_help import COLUMNS
 from simdnn.networks.precision import MODES
 from simdnn.networks.runner import Frames
 from tests.effort import examples
@@ -269,7 +270,9 @@ def test_rows_of_a_machine_by_pattern(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out.count("zmm,zmm,zmm") == 2
 
 
-@pytest.mark.parametrize("what", ["machines", "workloads", "isa", "kernels", "libraries", "blocks", "instructions"])
+@pytest.mark.parametrize(
+    "what", ["machines", "workloads", "columns", "isa", "kernels", "libraries", "blocks", "instructions"]
+)
 def test_list(what: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", what]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -287,6 +290,7 @@ def test_list_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
         "machines",
         "workloads",
         "modes",
+        "columns",
         "isa",
         "kernels",
         "libraries",
@@ -295,7 +299,7 @@ def test_list_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert main(["list"]) == 0
     kinds, lines = LISTS.keys(), capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1 : 1 + len(kinds)]] == list(kinds) and len(lines) < 12
+    assert [line.split()[0] for line in lines[1 : 1 + len(kinds)]] == list(kinds) and len(lines) < 13
 
 
 def test_machines_lists_and_shows_gpus(capsys: pytest.CaptureFixture[str]) -> None:
@@ -351,7 +355,13 @@ def test_help_lists_what_exists(capsys: pytest.CaptureFixture[str]) -> None:
         assert captured.err == ""
         texts.append(captured.out)
     assert {"run", "study", "bench", "analyze", "explain", "list", "verify"} <= {*texts[0].split()}
-    assert all(mode in texts[1] for mode in MODES)
+    assert all(mode in texts[1] for mode in MODES if not mode.endswith(("-ceil", "-even", "-rceil")))
+    assert all(f"mxfp8{rule}" in MODES and rule in texts[1] for rule in ("-ceil", "-even", "-rceil"))
+    assert len(texts[1].splitlines()) < 120
+
+
+def test_every_column_is_told() -> None:
+    assert set(COLUMNS) == {"accuracy", *run_show.LAYERS, *run_show.TOTALS}
 
 
 def test_version() -> None:

@@ -149,6 +149,14 @@ def modes() -> Rows:
     ]
 
 
+def columns() -> Rows:
+    """The columns of `simdnn run`'s tables."""
+    from simdnn.cli.run_help import COLUMNS
+    from simdnn.cli.run_show import HEADINGS
+
+    return [{"column": HEADINGS.get(name, name), "in_files": name, "says": text} for name, text in COLUMNS.items()]
+
+
 def isa_caps() -> Rows:
     """ISA caps, the machines that have each, and whether this host's CPU does."""
     known = _sound(isa_models.cpu_machine, isa_models.machine_names())
@@ -244,6 +252,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "machines": machines,
     "workloads": workload_table,
     "modes": modes,
+    "columns": columns,
     "isa": isa_caps,
     "kernels": kernel_table,
     "libraries": libraries,

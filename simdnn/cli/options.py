@@ -15,6 +15,8 @@ from simdnn.workers import MOST_ASKED, MOST_WORKERS
 
 #: a kind of argument, in words, and the options that mean something with it, as argparse calls them
 Takes = Mapping[str, frozenset[str]]
+#: a parser, or a group of its options
+Options = argparse.ArgumentParser | argparse._ArgumentGroup
 #: options that name a file to write
 WRITING = frozenset({"output", "plot", "pictures"})
 
@@ -52,12 +54,12 @@ SET = "another figure of the machine, by its key in the machine's file (core.dis
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
-def add_set(parser: argparse.ArgumentParser) -> None:
+def add_set(parser: Options) -> None:
     """The option `--set KEY=VALUE`, in `args.set`."""
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=SET)
 
 
-def add_shape(parser: argparse.ArgumentParser) -> None:
+def add_shape(parser: Options) -> None:
     """The option `--shape NAME=SIZES`, in `args.shape`."""
     parser.add_argument(
         "--shape",

@@ -96,7 +96,7 @@ def print_json(content: Any) -> None:
 
 
 def add_options(
-    parser: argparse.ArgumentParser,
+    parser: argparse.ArgumentParser | argparse._ArgumentGroup,
     instead_of: str = "the table",
     file: str = "also write FILE.csv, .json or .parquet",
     metavar: str = "FILE",

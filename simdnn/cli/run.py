@@ -13,7 +13,7 @@ import workloads
 from isa_models import InvalidArgument
 from isa_models.errors import some
 from isa_models.machines.loader import AnyMachine
-from simdnn.cli import output, run_blame, run_kinds, run_porting, run_prompt, run_show
+from simdnn.cli import output, run_blame, run_help, run_kinds, run_porting, run_prompt, run_show
 from simdnn.cli.options import Takes, add_set, add_shape, check, check_model, comma_list, machine_with
 from simdnn.late import pd
 from simdnn.libraries import LIBRARIES, versions
@@ -26,28 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _Choice = tuple[run_kinds.Modes, dict[Mode, str]]  # the modes that run on a machine, those left out with the reason
-_MODES = "\n".join(f"  {mode.name:20}  {mode.title}" for mode in MODES.values())
-EPILOG = f"""\
-modes (where none is named, those before f16 that the machine has; GPUs: f16, too)
-{_MODES}
-
-columns (of a table wider than a terminal some are put away, and those alike in all rows: --wide shows all)
-  computes          types of the products, by multiply-accumulates
-  cycles, time_us   of one occurrence of a layer; in the totals, of all
-  gops, gb_s        1 MAC is 2 operations; inputs and outputs once each, over the time
-  peak              share of one core's multiply-accumulates in the mode
-  max_abs, sqnr_db  error against the f32 mode on the same seeded data; in the totals, of a network's outputs
-  worst_sqnr_db     in the totals: of the layer that is worst
-  saturated         share of outputs that met a saturating step on the way to the accumulator (pairs in 16 bits)
-  halved, rounded, wrapped, clipped
-                    shares that left exact integers otherwise, where some did: weights halved (s8 convolutions without
-                    VNNI), sums beyond 2**24 brought to f32, beyond 32 bits, and beyond the destination's type
-  values_of         the machine whose quality a row shows (--values-of)
-  confidence        the weakest standing of any machine figure used: measured, documented, estimated
-
-of a model stored in integers on several CPUs also where their outputs part, as onnxruntime runs it (or --dispatch)
-
-Exit status: 0; 1 where a layer was refused or something failed; 2 for wrong usage."""
 
 _SHARED = frozenset({"machine", "set", "isa", "modes", "threads", "dispatch"})
 _ALWAYS = _SHARED | {"json", "output", "layers", "fpmath_layers", "plot", "wide"}
@@ -74,8 +52,9 @@ def add(subparsers: Any) -> None:
     """Describe the command to argparse."""
     parser = subparsers.add_parser(
         "run",
+        usage="simdnn run WORKLOAD [OPTIONS]",
         description="Runs each layer of a workload in each precision mode: cost on the modelled machine, and values.",
-        epilog=EPILOG,
+        epilog=run_help.epilog(),
     )
     parser.add_argument(
         "workload",
@@ -85,17 +64,15 @@ def add(subparsers: Any) -> None:
         "with --no-values: the layer table of that name)",
     )
     parser.add_argument("--machine", default="zen4", help="names of `simdnn list machines`, or machine.toml (zen4)")
-    add_set(parser)
-    _add_modes(parser)
-    _add_kernels(parser)
-    _add_data(parser)
-    _add_outputs(parser)
+    _add_modes(parser.add_argument_group("precision"))
+    _add_kernels(parser.add_argument_group("kernels and machines"))
+    _add_data(parser.add_argument_group("data"))
+    _add_outputs(parser.add_argument_group("what is shown"))
     parser.set_defaults(function=main)
 
 
-def _add_modes(parser: argparse.ArgumentParser) -> None:
+def _add_modes(parser: argparse._ArgumentGroup) -> None:
     """Options that say in which precision which layers run."""
-    parser.add_argument("--isa", help="ISA cap: kernels beyond it are not used (the machine's own)")
     parser.add_argument("--modes", type=comma_list, metavar="MODE,…", help="some of those below, as f32,int8-vnni")
     parser.add_argument(
         "--recipe",
@@ -117,8 +94,10 @@ def _add_modes(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_kernels(parser: argparse.ArgumentParser) -> None:
+def _add_kernels(parser: argparse._ArgumentGroup) -> None:
     """Options that say which kernels run, and whether values are computed."""
+    add_set(parser)
+    parser.add_argument("--isa", help="ISA cap: kernels beyond it are not used (the machine's own)")
     parser.add_argument("--threads", type=_integer(1, 1024), default=1, metavar="N", help="threads of a kernel (1)")
     parser.add_argument("--no-values", action="store_true", help="cost alone; nothing is computed")
     parser.add_argument(
@@ -135,7 +114,7 @@ def _add_kernels(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_data(parser: argparse.ArgumentParser) -> None:
+def _add_data(parser: argparse._ArgumentGroup) -> None:
     """Options that say what it runs on."""
     seed = _integer(0, 2**32 - 1)
     parser.add_argument("--seed", type=seed, metavar="N", default=0, help="of data that are drawn (0)")
@@ -158,7 +137,7 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_outputs(parser: argparse.ArgumentParser) -> None:
+def _add_outputs(parser: argparse._ArgumentGroup) -> None:
     """Options that say what is shown and written."""
     parser.add_argument("--blame", metavar="MODE", help="which layers of an ONNX model make the error of a mode")
     parser.add_argument("--wide", action="store_true", help="all columns, also those that are alike in all rows")

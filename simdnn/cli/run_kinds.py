@@ -147,7 +147,8 @@ def onnx_model(args: argparse.Namespace, modes: Modes, progress: Progress) -> Wo
             ranges=args.ranges,
             **_where(args),
         )
-    stored = "; it is stored in integers" if network.is_integer else ""
+    picked = "; kernels by estimated cycles (--dispatch: a library's)" if args.dispatch == "fastest" else ""
+    stored = f"; it is stored in integers{picked}" if network.is_integer else ""
     against = "its own graph with exact sums" if network.is_integer else "f32"
     data = f"random data, seed {args.seed}" if args.feeds is None else _file_and_count(args.feeds, feeds)
     errors = "" if args.no_values else f"; errors against {against} on {data}"

@@ -64,7 +64,10 @@ def blame(
     ((asked, cap),) = chosen.items()
     base = load(model)
     if base.is_integer:
-        raise Unimplemented("the model is stored in integers, and has no f32 that its layers could be restored to")
+        raise Unimplemented(
+            "the model is stored in integers, and has no f32 that its layers could be restored to; each node's error "
+            "against exact sums: simdnn run MODEL --layers '*'; where two CPUs part: --machine hsw,icx"
+        )
     calibrated = Calibrated(model, samples)
     where: dict[str, Any] = {"machine": machine, "threads": threads, "dispatch": dispatch}
     reference = _outputs(base, Attr(), given, where | {"isa": MODES["f32"].isa(isa_models.machine(machine), isa)})
