@@ -9,8 +9,9 @@ _RULES = "-ceil", "-even", "-rceil"  # of a block's scale; names without one sta
 _USUAL = "modes, where none is named (those that the machine has; on GPUs f16, too)"
 _MORE = "more of them (`simdnn list modes` tells each; names in mx…: also with -ceil, -even, -rceil)"
 _LAST = (
-    "columns: `simdnn list columns` tells each. A terminal shows those that find a place there and are not alike in all "
-    "rows; --wide shows all. A model stored in integers on several CPUs has also a table of where their outputs part.\n\n"
+    "columns: `simdnn list columns` tells each. A terminal shows those that find a place there and are not alike in "
+    "all rows; --wide shows all. A model stored in integers on several CPUs has also a table of where their outputs "
+    "part.\n\n"
     "Exit status: 0; 1 where a layer was refused or something failed; 2 for wrong usage."
 )
 
