@@ -4,8 +4,6 @@
   throughputs where the ports do not explain them; what it confirms becomes "measured". Latencies of memory forms follow
   the register form's. Left aside are latencies of divisions and roots (measured on zeros) and gathers, and throughputs
   of memory forms that lines explain (two loads and one store a cycle, each of another line).
-- Zen 5: Zen 4's rows on units of full width, with the latencies and throughputs that InstLatx64 measured (zen5.csv,
-  from AuthenticAMD0B40F40_K20_GraniteRidge_02_512b_InstLatX64.txt at 087af2c); the others are "estimated".
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from isa_models.machines.instruction_row import form_widths
-from tools.machine_row import VECTOR, Row, port_bound
+from tools.machine_row import Row, port_bound
 
 TABLES = Path(__file__).resolve().parent
 #: no uop, as long as what is added up stays within 11 bits: 24 of `add rax, 1` in a chain take 4.16 cycles, of 512
@@ -75,49 +73,3 @@ def as_measured(row: Row, figures: dict[tuple[str, str], dict[str, float]], core
             changed["interval"] = round(met, 2)
         changed["confidence"] = "measured"
     return replace(row, source=f"emr: {', '.join(said)}; {row.source}", **changed) if said else row
-
-
-def instlatx64_zen5() -> dict[tuple[str, str], tuple[float | None, float]]:
-    """Latency (None: not given) and reciprocal throughput of forms; a sum of two instructions is left out."""
-    found: dict[tuple[str, str], tuple[float | None, float]] = {}
-    with (TABLES / "zen5.csv").open(newline="", encoding="utf-8") as handle:
-        for row in csv.DictReader(handle):
-            form = re.sub(r"\{\w+\}", "", row["form"]).replace("imm8", "i8")
-            form = re.sub(r"\[(m\d+)\]", r"\1", form)
-            if "+" in form or ".." in form:
-                continue
-            different = re.sub(r"([xyz]mm)\d", r"\1", form)  # xmm1,xmm1,xmm2: no zero idiom, as xmm,xmm,xmm may be
-            key = row["instruction"], different
-            figures = float(row["latency"]) if row["latency"] else None, float(row["throughput"])
-            if different != form or key not in found:
-                found[key] = figures
-    return found
-
-
-def as_zen5(row: Row, measured: tuple[float | None, float] | None) -> Row:
-    """A row of Zen 4 on Zen 5's units."""
-    vector = bool(VECTOR.search(row.form))
-    uops, latency, interval = row.uops, row.latency, row.interval / row.occupancy if vector else row.interval
-    interval = 0.0 if ",m" in row.form or row.form[0] == "m" else interval  # Zen 4's load and store pipes
-    source, confidence = f"as Zen 4 on units of full width: {row.source}", "estimated"
-    if measured is not None and vector:
-        given, throughput = measured
-        latency = max(1.0, float(round(given))) if given and uops else latency
-        if len(uops) == 1 and throughput < 0.3:
-            uops = (("FP0", "FP1", "FP2", "FP3"),)
-        explained = max(port_bound(uops, 1), row.slots / 8)
-        _, store, _ = form_widths(row.mnemonic, row.form)
-        interval = throughput if throughput > 1.15 * explained + 0.1 and not store and "m" not in row.form[3:] else 0.0
-        source = f"InstLatx64 on Zen 5: latency {given or '-'}, one in {throughput:g} cycles; ports as Zen 4's"
-        confidence = "documented"
-    slots = 1 if row.form.startswith("m512") and row.slots == 2 else row.slots  # Zen 4 stores 512 bits in two halves
-    return replace(
-        row,
-        slots=slots,
-        uops=uops,
-        latency=latency,
-        interval=round(interval, 3),
-        occupancy=1,
-        source=source,
-        confidence=confidence,
-    )

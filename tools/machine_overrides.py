@@ -308,6 +308,37 @@ def _merged(core: str = "") -> Override:
 
 _SWAPPED = "a Redwood Cove: eight of 16 bits to memory take 4.5 cycles (uops.info: one each); latency is an upper bound"
 _STORED_SWAPPED: Override = ("movbe", "m16,r16", {"interval": 0.0, "source": _SWAPPED, "confidence": "estimated"})
+ZEN_VECTORS: list[Override] = [  # what a Zen 5 was listed with, too
+    (
+        "vpternlog[dq]",
+        ".*i8",
+        {"latency": 1, "source": "core: eight in a chain take 8.0 cycles, by the destination and by a source"},
+    ),
+    ("vextract[if]128", "(xmm|m128),ymm,i8", {"latency": 3, "uops": (FP12,), "source": LANE, "interval": 0}),
+    ("vextract[if]32x4", "(xmm|m128),ymm,i8", {"latency": 3, "uops": (FP12,), "source": LANE, "interval": 0}),
+    ("vextract[if](64x4|32x8)", "(ymm|m256),zmm,i8", {"latency": 4, "uops": (FP12,), "source": LANE}),
+    (
+        "vp?expand(p[sd]|[bwdq])",
+        "ymm(\\{k\\})?,(ymm|m256)",
+        {"interval": 1.0, "source": "core: four in 4.00 cycles"},
+    ),
+    (
+        "valignd|vperm([bdqw]|p[sd]|i2[bdw]|t2([bdw]|ps))",
+        "zmm,zmm,(zmm|m512)(,i8)?",
+        {"latency": 5, "source": "core: four in a chain take 20.0 cycles, by each source; uops.info has 6"},
+    ),
+    (
+        "vp?(expand|compress)(p[sd]|[bwdq])",
+        "zmm,(zmm|m512)",
+        {"latency": 5, "source": "core: four in a chain take 20.1 cycles; uops.info has 8"},
+    ),
+    ("vpconflict[dq]", "zmm,(zmm|m512)", {"latency": 6, "source": "core: four in a chain take 24.0 cycles"}),
+    (
+        "vshuf(f32x4|i32x4|i64x2)",
+        "ymm,ymm,(ymm|m256),i8",
+        {"latency": 3, "uops": (FP12,), "source": "core: twelve in 6.0 cycles, four in a chain in 12.0"},
+    ),
+]
 OVERRIDES: dict[str, list[Override]] = {
     "hsw": [_merged()],
     "skx": [(*FMA, SERVER_FMA), _merged()],
@@ -318,6 +349,7 @@ OVERRIDES: dict[str, list[Override]] = {
         *ZEN_SCALARS,
         *ZEN4_GATHERS,
         *ZEN4_TRANSFERS,
+        *ZEN_VECTORS,
         ("movsxd", "r64,m32", {"uops": (ALUS,), "latency": 1, "source": SIGNED_LOADS}),
         (
             "vbroadcasts[sd]",
@@ -331,14 +363,6 @@ OVERRIDES: dict[str, list[Override]] = {
             },
         ),
         (
-            "vpternlog[dq]",
-            ".*i8",
-            {"latency": 1, "source": "core: eight in a chain take 8.0 cycles, by the destination and by a source"},
-        ),
-        ("vextract[if]128", "(xmm|m128),ymm,i8", {"latency": 3, "uops": (FP12,), "source": LANE, "interval": 0}),
-        ("vextract[if]32x4", "(xmm|m128),ymm,i8", {"latency": 3, "uops": (FP12,), "source": LANE, "interval": 0}),
-        ("vextract[if](64x4|32x8)", "(ymm|m256),zmm,i8", {"latency": 4, "uops": (FP12,), "source": LANE}),
-        (
             "vcvtps2ph",
             "m256,zmm,i8",
             {"interval": 1.67, "source": "core: six in 10.0 cycles, like microcode; uops.info 1.50"},
@@ -348,32 +372,11 @@ OVERRIDES: dict[str, list[Override]] = {
             "m128,ymm,i8",
             {"interval": 2.0, "source": "core: six in 12.0 cycles, like microcode; uops.info 2.00"},
         ),
-        (
-            "vp?expand(p[sd]|[bwdq])",
-            "ymm(\\{k\\})?,(ymm|m256)",
-            {"interval": 1.0, "source": "core: four in 4.00 cycles"},
-        ),
-        (
-            "valignd|vperm([bdqw]|p[sd]|i2[bdw]|t2([bdw]|ps))",
-            "zmm,zmm,(zmm|m512)(,i8)?",
-            {"latency": 5, "source": "core: four in a chain take 20.0 cycles, by each source; uops.info has 6"},
-        ),
-        (
-            "vp?(expand|compress)(p[sd]|[bwdq])",
-            "zmm,(zmm|m512)",
-            {"latency": 5, "source": "core: four in a chain take 20.1 cycles; uops.info has 8"},
-        ),
-        ("vpconflict[dq]", "zmm,(zmm|m512)", {"latency": 6, "source": "core: four in a chain take 24.0 cycles"}),
-        (
-            "vshuf(f32x4|i32x4|i64x2)",
-            "ymm,ymm,(ymm|m256),i8",
-            {"latency": 3, "uops": (FP12,), "source": "core: twelve in 6.0 cycles, four in a chain in 12.0"},
-        ),
         ("v(div|sqrt)[ps][sd]", "[xy]mm.*", {"occupancy": 2, "confidence": "estimated", "source": DIVISION}),
         ("v(div|sqrt)p[sd]", "zmm.*", {"occupancy": 4, "confidence": "estimated", "source": DIVISION}),
         ("vdivpd", "zmm.*", {"occupancy": 6, "confidence": "estimated", "source": DIVISION}),
     ],
-    "zen5": ZEN_SCALARS,
+    "zen5": [*ZEN_SCALARS, *ZEN4_GATHERS, *ZEN_VECTORS],
     "spr": [*GOLDEN_COVE, _merged(", Alder Lake-P"), _STORED_SWAPPED, (_F16_SUMS, "[xy]mm.*", _F16_FOUR)],
     "gnr": [*GOLDEN_COVE, _merged(", Alder Lake-P"), _STORED_SWAPPED, *REDWOOD_COVE],
 }

@@ -51,7 +51,7 @@ class LoadWidth:
     """Loads of up to `bits`; `general`: into general registers, where a machine tells them from vector loads."""
 
     bits: int
-    pipes: float  # load pipes that one takes; 1.5: it takes one, but only two of three pipes can
+    pipes: float  # load pipes that one takes; 0.5: two take one; 1.5: it takes one, but only two of three pipes can
     latency: float  # cycles, load to use
     forward_latency: float  # cycles from the data of a store still in flight to the use
     blocked_latency: float  # from the commit of a store that wrote only a part of what is read to the use
@@ -397,7 +397,7 @@ class Core:
         leave no room for a third, and one leaves room for two others.
         """
         pipes = len(self.load_ports)
-        wide = max((row.pipes for row in self.loads if row.pipes % 1), default=load.pipes)
+        wide = max((row.pipes for row in self.loads if row.pipes > 1 and row.pipes % 1), default=load.pipes)
         return load.pipes if load.pipes == wide or pipes == 1 else (pipes - wide) / (pipes - 1)
 
     def load(self, bits: int, general: bool = False) -> LoadWidth:
