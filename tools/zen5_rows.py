@@ -54,7 +54,7 @@ ON_BRANCHING = "OSACA zen5.yml (RRZE-HPC): jumps and what is fused with them on 
 
 @dataclass(frozen=True)
 class Figures:
-    """What the listing has of a form: cycles from operand to result (None: not given), and for one of many."""
+    """Listed figures of a form: cycles from operand to result (None: not given), and for one of many."""
 
     latency: float | None
     throughput: float

@@ -22,7 +22,7 @@ from simdnn.timing.cpu.steps import Step, lower
 
 FOREIGN = 0.02  # what an ISA cap that the host lacks counts against a machine, in mean logarithms of ratios
 ALIKE = 0.1  # relative difference of two figures, or of the loop's cycles, up to which they are taken for one core's
-MOST = 0.85  # of figures within that; a Granite Rapids agrees in 0.91 with `gnr`, `zen5` in 0.70 with `zen4`
+MOST = 0.85  # of figures within that; a Granite Rapids agrees in 0.91 with `gnr`, `zen5` in 0.76 with `zen4`
 SAMPLE = 100  # forms from all over the list, whose figures tell cores apart in some seconds
 SECONDS = 30.0  # at most
 PARTS = 10  # of the sample, one after the other: where others have the core, a few forms are told for certain

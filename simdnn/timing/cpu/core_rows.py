@@ -254,8 +254,8 @@ class CoreRows:
                 uops.append((self._ports.count + len(ports), len(choices), kind))
                 ports += choices
             wanted += row.wanted
-            if op.load and op.load_pipes < 1:  # so more loads than pipes may be looked at in a cycle
-                self.places_matter = 1
+            if op.load and op.load_pipes < 1 and self.machine.core.loads_of_a_place:
+                self.places_matter = 1  # as more loads than pipes may be looked at in a cycle
             self.most_uops = max(self.most_uops, len(op.uops))
             self.most_waits = max(self.most_waits, len(op.reads) + len(pointers))
             ints.append((*row.ints, *named))
