@@ -4,8 +4,8 @@ The listing is that of a Ryzen 9 9950X, InstLatx64 at 087af2c. What it has of a 
 memory operand or a mask that it has not takes latency and ports of the form without, and is "estimated", as are rows
 that stay as on Zen 4.
 
-- A vector instruction of one uop of which more than three a cycle run has four ports; otherwise ports are Zen 4's, and
-  a throughput that these do not explain is an `interval`. OSACA's zen5.yml (RRZE-HPC/OSACA) has the same ports.
+- A vector instruction of one uop that runs more than three times a cycle has four ports; otherwise ports are Zen 4's,
+  and a throughput that these do not explain is an `interval`. OSACA's zen5.yml (RRZE-HPC/OSACA) has the same ports.
 - General instructions run on as many of the six ALUs as their throughput says: all, those that multiply and shift
   (three), two, one. OSACA's zen5.yml has multiplications and shifts on three and jumps on the three others.
 """
@@ -32,11 +32,11 @@ OPERAND = re.compile(  # with the number of a register: xmm1, k2, r1_64
 ADDRESSES = {"[r64 + r64]": "agen2", "[r64 + r64 * 8]": "agens", "[r64 + r64 + disp8]": "agen3"}
 ADDRESSES |= {"[r64 + r64 * 8 + disp8]": "agen3s"}
 GATHERS = re.compile(r"vp?(gather|scatter)")
-ALIKE = {"cmovz": "cmovnz", "setz": "setc"}  # of which the listing has the other one
+ALIKE = {"cmovz": "cmovnz", "setz": "setc"}  # the listing has the latter
 ALUS = tuple(f"ALU{number}" for number in range(6))
 MULTIPLYING, BRANCHING = ALUS[:3], ALUS[3:]
 ALL_VECTOR = ("FP0", "FP1", "FP2", "FP3")
-SHARES = ((0.3, ALUS), (0.4, MULTIPLYING), (0.6, MULTIPLYING[:2]))  # up to so many cycles: the ALUs
+SHARES = ((0.3, ALUS), (0.4, MULTIPLYING), (0.6, MULTIPLYING[:2]))  # most cycles for one, and its ALUs
 #: between vectors, masks and general registers: latency, and cycles there and back with the listed instruction
 TRANSFERS = (
     ("vmov[dq]", "r(32|64),xmm", 4, "vmovd 7.0"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
-import simdnn
+from tests.loops import cycles_of
 
-
-def cycles(lines: list[str]) -> float:
-    return simdnn.analyze("\n".join([*lines, "dec rcx", "jnz .L"]), machine="zen5").cycles_per_iteration
-
+cycles = functools.partial(cycles_of, "zen5")
 
 # One in so many cycles, of many that do not depend on each other; {i} is a register's number, {at} an offset.
 ON_ALUS = [
