@@ -259,7 +259,7 @@ def mma_form(shape: MmaShape) -> MmaForm:
     def function(acc: Value, a: Value, b: Value) -> Value:
         return multiply(shape, acc, a, b)
 
-    function.__doc__ = f"{s.m} x {s.n} sums of {s.k} products, matrices by rows. {_sum_of(s)}"
+    function.__doc__ = f"{s.m} x {s.n} sums of {s.k} products, matrices by rows.\n{_sum_of(s)}"
 
     bits = fmt(stored).bits
     width = max(lanes * fmt(s.result).bits, s.m * s.k * bits, s.k * s.n * bits)
@@ -287,7 +287,7 @@ def _sum_of(shape: MmaShape) -> str:
     kept = f"cut to f32 with {unit.kept_bits} of its digits" if shape.result == "f32" else "rounded to nearest even"
     late = "; the accumulator is added behind, to nearest even" if unit.late else ""
     aligned = f"Addends are aligned to the greatest and cut {unit.fraction_bits} binary digits behind its point"
-    return f"{aligned}, added exactly, then {kept}{late}.{told}"
+    return f"{aligned}, added exactly,\nthen {kept}{late}.{told}"
 
 
 @dataclass(frozen=True, repr=False)
