@@ -26,9 +26,9 @@ def explain(name: str | Dotted, *operands: Any, lanes: int | None = None, **name
     (`simdnn.primitives.block_scales.Blocks.explain_dot`).
 
     Operands are arrays or numbers of the operands' types; immediates are named. Of an instruction on whole registers,
-    operands shorter than one are filled up with zeros; of a product of matrices on a GPU one output is explained, from
-    a number of `acc`, a row of `a` and a column of `b`. `lanes`: of a broadcast's result (1). Raises `UnknownName` and
-    `InvalidArgument`, each naming what the instruction takes.
+    operands shorter than one are filled up with zeros. Of a product of matrices on a GPU one output is explained, from
+    a number of `acc`, a row of `a` and a column of `b`; all outputs where operands are whole registers. `lanes`: of a
+    broadcast's result (1). Raises `UnknownName` and `InvalidArgument`, each naming what the instruction takes.
 
     >>> print(explain("vpmaddubsw", a=[255, 255], b=[127, 127]).steps.text[3])
     saturate to s16: 64770 -> 32767
@@ -36,8 +36,6 @@ def explain(name: str | Dotted, *operands: Any, lanes: int | None = None, **name
     if isinstance(name, Dotted):
         return name.explain_dot(*operands, **named)
     definition = instruction(name)
-    one = definition.element()  # of a product of matrices
-    definition = one or definition
     if isinstance(definition, Family):
         some = ", ".join(definition.forms()[:3])
         raise InvalidArgument(f"{name} has forms, one for each choice of types; name one, e.g. {some}")
@@ -49,6 +47,8 @@ def explain(name: str | Dotted, *operands: Any, lanes: int | None = None, **name
     shapes = [plain(f"{name}: operand {o.name}", array).shape for o, array in pairs]
     if any(len(shape) > 1 + definition.tile for shape in shapes):
         raise InvalidArgument(f"{name}: one vector for each operand is explained, not shapes {shapes}")
+    one = None if _is_whole(definition, shapes) else definition.element()
+    definition = one or definition
     filled = _filled(definition, arrays)
     values = definition.values(filled, immediates)
     if (most := max((v.array.size for v in values), default=0)) > MOST_LANES:
@@ -75,6 +75,12 @@ def explain(name: str | Dotted, *operands: Any, lanes: int | None = None, **name
     title = definition.signature
     read = tuple((o.name, v.dtype, v.inner.array) for o, v in zip(definition.operands, inputs, strict=True))
     return Explanation(title, about, result.inner.array, numbers, tuple(rows), left, tuple(note), 400, held_lanes, read)
+
+
+def _is_whole(definition: Instruction, shapes: Sequence[tuple[int, ...]]) -> bool:
+    """Whether operands are as many numbers as its registers hold."""
+    lanes = definition.lanes(max(definition.caps))
+    return [shape[-1] for shape in shapes] == [definition.operand_lanes(o, lanes) for o in definition.operands]
 
 
 def _lane(

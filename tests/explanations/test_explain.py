@@ -16,6 +16,7 @@ import simdnn
 from isa_models import REGISTRY, instruction
 from isa_models.formats import fmt
 from isa_models.instruction import GPU_REGISTRY, Family
+from isa_models.intel_gpu.packing import pack_a, pack_b
 from isa_models.readings.arrays import ArrayValue
 from simdnn.cli import main
 from simdnn.explanations.operand_text import explained
@@ -241,6 +242,15 @@ def test_an_element_of_a_product_of_matrices(name: str) -> None:
     given = {"acc": [] if acc is None else acc[1, 2:3], "a": a[1], "b": b[:, 2]}
     found = simdnn.explain(name, **{key: given[key] for key in types}, lanes=None)
     assert np.asarray(found.value).tobytes() == whole[1, 2].tobytes() and len(found.rows) > k
+
+
+def test_whole_registers_of_a_product_have_all_outputs() -> None:
+    """As many packed words as DPAS takes: sixteen sums, of words that the manual's layout names."""
+    a, b = np.zeros((1, 32), np.int8), np.zeros((32, 16), np.int8)
+    a[0, 4], b[4, 0] = 3, 5
+    acc, words = np.full(16, 100, np.int32), {"a": pack_a(a, "s8"), "b": pack_b(b, "s8")}
+    found = simdnn.explain("dpas.s8.s8.8.1.x16.s32", acc=acc, **words)
+    assert found.value.tolist() == [115] + [100] * 15 and "a.s8[4] * b.s8[64] = 3 * 5 = 15" in str(found)
 
 
 def drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
