@@ -19,9 +19,10 @@ from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.provenance import Provenance
 from simdnn.timing.cpu import bounds, core_model
 from simdnn.timing.cpu.chains import slowest_chain
-from simdnn.timing.cpu.pipeline import MemRef, Step, block_cycles, block_timing, loop_cycles
+from simdnn.timing.cpu.pipeline import MemRef, Step, loop_cycles
 from simdnn.timing.cpu.steps import lower
 from tests.effort import examples
+from tests.loops import block
 
 # Measured on a Zen 4 (family 25 model 17) at 3.69 GHz; "method" in the file says how.
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -226,15 +227,13 @@ def test_micro_fusion_halves_the_slots() -> None:
 
 def test_a_long_block_approaches_the_loop() -> None:
     body = [parse(line) for line in next(x for x in LOOPS if x["name"] == "vnni_avx512_6x64")["body"]]
-    timing = block_timing(machine("zen4"), body * 120)
-    assert len(timing.retire_cycles) == 120 * len(body)
-    assert list(timing.retire_cycles) == sorted(timing.retire_cycles)
-    assert timing.cycles == pytest.approx(120 * 24, rel=0.02)
-    assert timing.cycles == block_cycles(machine("zen4"), body * 120)
+    run = block(machine("zen4"), body * 120)
+    assert len(run.retired) == 120 * len(lower(machine("zen4"), body))
+    assert run.retired == sorted(run.retired)
+    assert run.cycles == pytest.approx(120 * 24, rel=0.02)
 
 
-def test_empty_streams() -> None:
-    assert block_cycles(machine("zen4"), []) == 0
+def test_empty_bodies() -> None:
     with pytest.raises(InvalidArgument, match="no steps"):
         loop_cycles(machine("zen4"), [])
 
@@ -294,14 +293,14 @@ def streams(draw: st.DrawFn) -> list[Step]:
 def test_no_schedule_beats_the_bounds(body: list[Step], name: str) -> None:
     target, turns = machine(name), 12
     ops = lower(target, body)
-    block = block_timing(target, body * turns)
-    assert block.cycles >= turns * bounds.port_load(ops) - 1e-6
-    assert block.cycles >= turns * bounds.load_pipes(target, ops) - 1e-6
-    assert block.cycles >= turns * bounds.dispatch(target, ops) - 1e-6
-    assert block.cycles >= (turns - 1) * slowest_chain(ops)[0] - 1e-6
+    cycles = block(target, body * turns).cycles
+    assert cycles >= turns * bounds.port_load(ops) - 1e-6
+    if not any(op.store for op in ops):  # whose addresses the core model does not place
+        assert cycles >= turns * bounds.load_pipes(target, ops) - 1e-6
+    assert cycles >= turns * bounds.dispatch(target, ops) - 1e-6
+    assert cycles >= (turns - 1) * slowest_chain(ops)[0] - 1e-6
     timing = loop_cycles(target, body)
     assert timing.cycles >= max(timing.limits.values()) - 1e-6
-    assert timing.startup_cycles >= 0
 
 
 @examples(80)
@@ -310,11 +309,11 @@ def test_every_uop_runs_once(body: list[Step], name: str) -> None:
     """The work on the ports is the uops' and the loads', no more and no less; each step retires, in order."""
     target = machine(name)
     ops = lower(target, body)
-    block = block_timing(target, body)
+    run = block(target, body)
     work = sum(len(op.uops) * op.occupancy + op.load_pipes * (op.load is not None) for op in ops)
-    assert sum(block.port_cycles.values()) == work
-    assert len(block.retire_cycles) == len(body)
-    assert list(block.retire_cycles) == sorted(block.retire_cycles)
+    assert sum(run.busy) == work
+    assert len(run.retired) == len(ops)
+    assert run.retired == sorted(run.retired)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)  # tolerances, not a law
@@ -323,10 +322,11 @@ def test_the_block_and_the_loop_agree(body: list[Step]) -> None:
     """Many turns executed once take what the steady state says, a startup apart."""
     target, turns = machine("zen4"), 60
     timing = loop_cycles(target, body)
-    block = block_cycles(target, body * turns)
+    cycles = block(target, body * turns).cycles
     unseen = target.core.store_queue * 3  # stores still to commit when the block's last step retires
-    assert block <= turns * timing.cycles * 1.1 + timing.startup_cycles + 20
-    assert block >= turns * timing.cycles * 0.9 - unseen - 20
+    startup = max(0.0, block(target, body).cycles - timing.cycles)
+    assert cycles <= turns * timing.cycles * 1.1 + startup + 20
+    assert cycles >= turns * timing.cycles * 0.9 - unseen - 20
 
 
 @pytest.mark.parametrize(("rows", "vectors"), [(14, 2), (12, 2), (8, 3), (5, 4), (3, 4), (28, 1)])

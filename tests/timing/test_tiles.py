@@ -15,8 +15,9 @@ from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.shipped import MACHINES_DIR
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
-from simdnn.timing.cpu.pipeline import Step, block_cycles, loop_cycles
+from simdnn.timing.cpu.pipeline import Step, loop_cycles
 from simdnn.timing.cpu.stream import Stream
+from tests.loops import block
 from tests.timing.tiles import tiled
 
 
@@ -103,8 +104,8 @@ def test_loads_and_stores_are_a_line_a_row(rows: int) -> None:
 def test_a_load_waits_for_all_its_lines() -> None:
     """16 lines of a cycle each on zen4's pipes, load to use, the row's own latency, then the product's."""
     core = machine("zen4").core.load(512)
-    assert block_cycles(tiled(), [load("a"), product("c")]) == pytest.approx(15 + core.latency + 20 + 52, abs=3)
-    assert block_cycles(tiled(), [load("a", 1), product("c", 1)]) == pytest.approx(core.latency + 20 + 52 - 15, abs=3)
+    assert block(tiled(), [load("a"), product("c")]).cycles == pytest.approx(15 + core.latency + 20 + 52, abs=3)
+    assert block(tiled(), [load("a", 1), product("c", 1)]).cycles == pytest.approx(core.latency + 20 + 52 - 15, abs=3)
 
 
 def test_loads_of_registers_pass_between_tiles() -> None:
@@ -278,7 +279,7 @@ def test_what_stores_of_tiles_take_beside_loads(problem: tuple[int, int, int], m
 def test_tiles_wait_for_their_configuration() -> None:
     bare, configured = [load("a"), product("c")], Step("ldtilecfg", "m512", (), ("tilecfg",))
     waits = [Step(s.mnemonic, s.form, (*s.reads, "tilecfg"), s.writes, s.accumulator) for s in bare]
-    assert block_cycles(machine("spr"), [configured, *waits]) >= block_cycles(machine("spr"), bare) + 150
+    assert block(machine("spr"), [configured, *waits]).cycles >= block(machine("spr"), bare).cycles + 150
 
 
 def test_the_librarys_product_of_768_cubed() -> None:

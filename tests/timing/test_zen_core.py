@@ -7,8 +7,8 @@ import functools
 import pytest
 
 from isa_models.machines.loader import cpu_machine as machine
-from simdnn.timing.cpu.pipeline import block_cycles, trace_loop
-from tests.loops import cycles_of
+from simdnn.timing.cpu.pipeline import trace_loop
+from tests.loops import block, cycles_of
 from tests.timing.test_pipeline import parse
 
 MOVE, WIDE_MOVE = "mov rax, rdx", "vmovaps zmm0, zmm1"
@@ -107,7 +107,7 @@ def drained(uops: str, width: str) -> int:
     lines = [UOPS[one].format(w=width, i=i % 14, a=width + "15", b=width + "14") for i, one in enumerate(uops)]
     steps = [parse(line) for line in [*gate, *lines]]
     first = len(gate) + 1
-    return block_cycles(machine("zen4"), steps) - block_cycles(machine("zen4"), steps[:first])
+    return block(machine("zen4"), steps).cycles - block(machine("zen4"), steps[:first]).cycles
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Cycles of an instruction stream on one core: a loop in its steady state, or a block executed once.
+"""Cycles of an instruction stream on one core: a loop in its steady state, or its first turns op by op.
 
 The core is `core_model.CoreModel`; which of its mechanisms matter, and by how much, was measured on a Zen 4. All its
 parameters are in the machine's file. Data are in the L1 cache: what lies beyond is `simdnn.timing.memory`'s.
@@ -7,13 +7,10 @@ parameters are in the machine's file. Data are in the L1 cache: what lies beyond
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
-
-import numpy as np
 
 from isa_models.errors import InvalidArgument
 from isa_models.machines.cpu_record import Machine
@@ -24,7 +21,7 @@ from simdnn.timing.cpu.core_run import CoreRun, Execution, Turn
 from simdnn.timing.cpu.core_state import NOWHERE
 from simdnn.timing.cpu.steps import CoreOp, MemRef, Step, lower
 
-__all__ = ["BlockTiming", "LoopTiming", "MemRef", "Step", "block_cycles", "block_timing", "loop_cycles", "trace_loop"]
+__all__ = ["LoopTiming", "MemRef", "Step", "loop_cycles", "trace_loop"]
 
 WARM_SLOTS = 1  # windows (reorder buffers) to fill before the steady state is looked for
 LONGEST_PERIOD = 12  # iterations
@@ -51,24 +48,9 @@ class LoopRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopTiming(LoopRate):
-    """The steady state of a loop: a `LoopRate` with all that is told of a loop by itself.
+    """The steady state of a loop: a `LoopRate`, and the work that an iteration puts on each port."""
 
-    `startup_cycles` is what an iteration alone takes beyond `cycles`; `port_cycles` is the work that one puts on each
-    port.
-    """
-
-    startup_cycles: float
     port_cycles: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class BlockTiming:
-    """A block executed once: the cycle of the last retirement, and each step's own (fused steps share theirs)."""
-
-    cycles: int
-    retire_cycles: tuple[int, ...]
-    port_cycles: dict[str, float]
-    confidence: Confidence
 
 
 def loop_cycles(machine: Machine, body: Sequence[Step]) -> LoopTiming:
@@ -82,31 +64,13 @@ def loop_cycles(machine: Machine, body: Sequence[Step]) -> LoopTiming:
     turning = Turning(turn)
     rate, spent = turning.rate(), turning.spent()  # before the next run, which writes on the same memory
     ports = _port_cycles(machine, turn.ops, spent, rate.cycles)
-    startup = max(0.0, CoreRun(turn, 1).finish().cycle - rate.cycles)
     told = {name: getattr(rate, name) for name in LoopRate.__dataclass_fields__}
-    return LoopTiming(**told, startup_cycles=startup, port_cycles=ports)
+    return LoopTiming(**told, port_cycles=ports)
 
 
 def trace_loop(machine: Machine, body: Sequence[Step], iterations: int) -> list[Execution]:
     """The first iterations of a loop op by op, from an empty core."""
     return CoreRun(Turn.of(machine, lower(machine, body)), iterations).finish().trace
-
-
-def block_cycles(machine: Machine, steps: Sequence[Step]) -> int:
-    """Cycles from the first dispatch to the last retirement of a stream executed once (0 for an empty one)."""
-    return block_timing(machine, steps).cycles
-
-
-def block_timing(machine: Machine, steps: Sequence[Step]) -> BlockTiming:
-    """`block_cycles` with the retirement of each step and the work on each port."""
-    ops = lower(machine, steps)
-    run = CoreRun(Turn.of(machine, ops), 1).finish()
-    retire = np.repeat(run.retired, [op.steps for op in ops]).tolist()
-    ports = dict(zip(machine.core.ports, run.busy, strict=True))
-    stores_too = math.ceil(bounds.load_pipes(machine, ops) - 1e-9)  # the core model places no stores' addresses
-    return BlockTiming(
-        max(stores_too, *retire[-1:]) if retire else 0, tuple(retire), ports, confidence_of(machine, ops)
-    )
 
 
 def confidence_of(machine: Machine, ops: Sequence[CoreOp], bound: str = "") -> Confidence:
