@@ -71,10 +71,13 @@ _insert("vinserti64x4", "u32", 2, AVX512_512, "VINSERTI128/VINSERTI32x4/VINSERTI
 _insert("vinsertf64x4", "f32", 2, AVX512_512, "VINSERTF128/VINSERTF32x4/VINSERTF64x4", mask_bits=64)
 
 
-def _of_128_bits(name: str, dtype: str, caps: Widths, manual: str, **facts: Any) -> None:
+_EVEX_CROSSING: Widths = {256: ("avx512_core",), 512: ("avx512_core",)}
+
+
+def _of_128_bits(name: str, dtype: str, **facts: Any) -> None:
     """Blocks of 128 bits: the lower half of them from the first, the upper from the second."""
     n = 128 // fmt(dtype).bits
-    lanes = min(caps) // fmt(dtype).bits
+    lanes = min(_EVEX_CROSSING) // fmt(dtype).bits
     shown = [*range(n, 2 * n), *range(lanes, lanes + n)]
     text = "Blocks of 128 bits that the immediate's fields name: from the first, and then from the second."
     call = f"{[*range(lanes)]}, {[*range(lanes, 2 * lanes)]}, imm=1"
@@ -82,8 +85,8 @@ def _of_128_bits(name: str, dtype: str, caps: Widths, manual: str, **facts: Any)
     @define(
         name,
         f"{dtype} <- {dtype}, {dtype}",
-        caps,
-        f"Intel SDM Vol. 2C, {manual}",
+        _EVEX_CROSSING,
+        "Intel SDM Vol. 2C, VSHUFF32x4/VSHUFF64x2/VSHUFI32x4/VSHUFI64x2",
         whole=True,
         **facts,
         doc=example(name, text, call, str([float(v) for v in shown] if fmt(dtype).is_float else shown)),
@@ -95,12 +98,10 @@ def _of_128_bits(name: str, dtype: str, caps: Widths, manual: str, **facts: Any)
         return a.concat(b).permute([n * block + k for block in picks for k in range(n)])
 
 
-_SHUFFLED = "VSHUFF32x4/VSHUFF64x2/VSHUFI32x4/VSHUFI64x2"
-_EVEX_CROSSING: Widths = {256: ("avx512_core",), 512: ("avx512_core",)}
-_of_128_bits("vshufi32x4", "u32", _EVEX_CROSSING, _SHUFFLED)
-_of_128_bits("vshufi64x2", "u64", _EVEX_CROSSING, _SHUFFLED, timed_as="vshufi32x4")
-_of_128_bits("vshuff32x4", "f32", _EVEX_CROSSING, _SHUFFLED, timed_as="vshufi32x4")
-_of_128_bits("vshuff64x2", "f64", _EVEX_CROSSING, _SHUFFLED, timed_as="vshufi32x4")
+_of_128_bits("vshufi32x4", "u32")
+_of_128_bits("vshufi64x2", "u64", timed_as="vshufi32x4")
+_of_128_bits("vshuff32x4", "f32", timed_as="vshufi32x4")
+_of_128_bits("vshuff64x2", "f64", timed_as="vshufi32x4")
 
 
 def _two_of_four(name: str, dtype: str, manual: str) -> None:

@@ -34,14 +34,14 @@ def _into_mask(
         return compare(a, b)
 
 
-def _into_lanes(name: str, dtype: str, compare: Compare, manual: str, text: str, call: str, result: str) -> None:
+def _into_lanes(name: str, dtype: str, compare: Compare, manual: str, text: str, call: str) -> None:
     @define(
         name,
         f"{dtype} <- {dtype}, {dtype}",
         AVX2,
         f"Intel SDM Vol. 2, {manual}",
         chooses=True,
-        doc=example(name, text, call, result),
+        doc=example(name, text, call, "[-1, 0]"),
     )
     def into_lanes(a: Value, b: Value) -> Value:
         return compare(a, b).where(a.literal(-1), a.literal(0))
@@ -57,7 +57,6 @@ for _end, _bits in SIZES.items():
         _EQUAL,
         "All bits of lanes that are equal, none of others.",
         "[7, 7], [7, -7]",
-        "[-1, 0]",
     )
     _into_lanes(
         f"vpcmpgt{_end}",
@@ -66,7 +65,6 @@ for _end, _bits in SIZES.items():
         _GREATER,
         "All bits where the first lane is greater, none elsewhere; lanes are signed.",
         f"[1, {_LEAST[_end]}], [-1, 1]",
-        "[-1, 0]",
     )
     _into_mask(
         f"vpcmpeq{_end}.k",

@@ -58,9 +58,9 @@ class Region:
         """Where the lines of one iteration lie, of tensors whose lines are not one run."""
         return self.bundles.table.of(self.of_one).strided
 
-    def accesses_below(self, extents: Extents = ()) -> Iterator[Repeated]:
-        """All accesses of an iteration, with the loops that they run through behind those of `extents`."""
-        for part, around in self.parts_below(extents):
+    def accesses_below(self) -> Iterator[Repeated]:
+        """All accesses of an iteration, with the loops that they run through."""
+        for part, around in self.parts_below():
             for accesses in part.accesses:
                 yield accesses, around
 

@@ -76,13 +76,12 @@ def tiled_gemm(
     accumulation: str,
     options: Options,
     compressed: bool,
-    panels: type[PanelWeights] = PanelWeights,
 ) -> Gemm:
     """A matmul or a convolution on tiles; `compressed`: each panel's weights are decompressed before its tiles, or
-    rounded by the program, as `panels` does it.
+    rounded by the program.
     """
     product = Product(name, problem, unit, dot, options)
-    return tiled(product, accumulation, panels=panels if compressed else None)
+    return tiled(product, accumulation, panels=PanelWeights if compressed else None)
 
 
 def tiled(

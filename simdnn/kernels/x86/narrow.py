@@ -108,13 +108,13 @@ class Decoding:
         return [*code, *([typed("vmulps", wide, wide, unit.reg(held[len(self.constants) - 1]))] if f.factor else [])]
 
 
-def in_runs(turns: int, most: int = 64) -> int:
-    """How many of some turns to take with constants that are loaded once: as many as divide them, up to `most`.
+def in_runs(turns: int) -> int:
+    """How many of some turns to take with constants that are loaded once: as many as divide them, up to 64.
 
     >>> in_runs(2304), in_runs(67)
     (64, 1)
     """
-    return max(run for run in range(1, most + 1) if turns % run == 0) if turns else 1
+    return max(run for run in range(1, 65) if turns % run == 0) if turns else 1
 
 
 @dataclass(frozen=True)

@@ -55,9 +55,9 @@ def tanh(x: Element) -> Element:
     return _ratio(x, _TANH, 9.0)
 
 
-def _plain_ratio(x: Element, most: float) -> Element:
-    """The hyperbolic tangent where compilers write it, as loops of a GRU have it: no step fused."""
-    v = x.maximum(-most).minimum(most)
+def plain_tanh(x: Element) -> Element:
+    """The hyperbolic tangent of a GRU's output, where compilers write it: no step fused."""
+    v = x.maximum(-10.0).minimum(10.0)
     square = v * v
     found = []
     for coefficients in _TANH:
@@ -68,14 +68,9 @@ def _plain_ratio(x: Element, most: float) -> Element:
     return (v * found[0]) / found[1]
 
 
-def plain_tanh(x: Element) -> Element:
-    """The hyperbolic tangent of a GRU's output."""
-    return _plain_ratio(x, 10.0)
-
-
 def plain_logistic(x: Element) -> Element:
     """The sigmoid of a GRU's reset gate, (1 + tanh(x / 2)) / 2."""
-    return (_plain_ratio(x * 0.5, 10.0) + 1.0) * 0.5
+    return (plain_tanh(x * 0.5) + 1.0) * 0.5
 
 
 def logistic_of_c(x: Element) -> Element:
