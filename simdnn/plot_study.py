@@ -65,22 +65,10 @@ def plot_front(frame: pd.DataFrame, axes: Sequence[str], quality: str, ax: Axes 
     if shown.empty:
         raise InvalidArgument("no point has a finite time_us; nothing to draw")
     shown = shown if "pareto" in shown else shown.assign(pareto=False)
-    finite = shown[quality][np.isfinite(shown[quality])]
-    low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 0.0)
-    margin = max(0.15 * (high - low), 1.0 if quality.endswith("sqnr_db") else 0.01)
-    top = high + margin
     ax = ax if ax is not None else new_axes()
+    top = _frame_of_front(ax, shown["time_us"].astype(float), shown[quality])
     palette = dict(zip((name for name, _ in _groups(shown, others)), colors(), strict=False))
     marks = dict(zip((name for name, _ in _groups(shown, how)), cycle(SYMBOLS), strict=False))
-    _logarithmic(ax, shown["time_us"])
-    times = shown["time_us"].astype(float)
-    wide = (times.max() / times.min()) ** 0.06 if ax.get_xscale() == "log" else 0.06 * (times.max() - times.min()) or 1
-    if ax.get_xscale() == "log":
-        ax.set_xlim(times.min() / wide, times.max() * wide)
-    else:
-        ax.set_xlim(times.min() - wide, times.max() + wide)
-    exact = bool(np.isposinf(shown[quality]).any())
-    ax.set_ylim(low - margin, top + (0.06 * (top - low + margin) if exact else 0.0))
     drawn = []
     for name, part in _groups(shown, others):
         best = part[part["pareto"].astype(bool)].sort_values("time_us")
@@ -93,7 +81,7 @@ def plot_front(frame: pd.DataFrame, axes: Sequence[str], quality: str, ax: Axes 
         edge, width = (ink(), 1.4) if row["pareto"] else ("white", 0.7)
         ax.scatter(x, y, s=size, marker=marks[way], color=palette[name], edgecolors=edge, linewidths=width, zorder=3)
     _name_heaps(ax, [(name, way) for name, way, _ in drawn], places)
-    if exact:
+    if np.isposinf(shown[quality]).any():
         ax.axhline(top, color="grey", linewidth=0.7, linestyle="--")
         ax.annotate("exact", (0.01, top), (0, 2), ("axes fraction", "data"), "offset points", color="grey")
     ax.set_xlabel(_unit("time_us") + " (ringed: none is faster and better)")
@@ -102,6 +90,24 @@ def plot_front(frame: pd.DataFrame, axes: Sequence[str], quality: str, ax: Axes 
     keys += [Line2D([], [], marker=marks[way], linestyle="none", color="grey", label=way) for way in marks if way]
     _keys(ax, keys)
     return ax
+
+
+def _frame_of_front(ax: Axes, times: pd.Series[float], quality: pd.Series[float]) -> float:
+    """Limits with room around all points; the height at which what is exact stands, above all others."""
+    finite = quality[np.isfinite(quality)]
+    low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 0.0)
+    margin = max(0.15 * (high - low), 1.0 if str(quality.name).endswith("sqnr_db") else 0.01)
+    top = float(high + margin)
+    _logarithmic(ax, times)
+    least, most = times.min(), times.max()
+    if ax.get_xscale() == "log":
+        wide = (most / least) ** 0.06
+        ax.set_xlim(least / wide, most * wide)
+    else:
+        wide = 0.06 * (most - least) or 1
+        ax.set_xlim(least - wide, most + wide)
+    ax.set_ylim(low - margin, top + (0.06 * (top - low + margin) if np.isposinf(quality).any() else 0.0))
+    return top
 
 
 def _name_heaps(ax: Axes, names: Sequence[tuple[str, str]], places: Sequence[tuple[float, float]]) -> None:

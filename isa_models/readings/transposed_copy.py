@@ -150,8 +150,6 @@ def _function(block: _Block) -> Callable[..., None]:
 
     Both dimensions hold a block. The last ones reach back over what others have moved already.
     """
-    from isa_models.host.machine_code import linked  # brings LLVM
-
     emit = Emitter()
     for number, sized in enumerate(_SIZES):
         emit.line(f"%{sized} = load i64, ptr {_at(emit, '%sizes', (str(number), '8'))}")
@@ -185,7 +183,13 @@ def _function(block: _Block) -> Callable[..., None]:
         return []
 
     emit.loop("0", "%times", each_time)
-    name = "turn" + "_".join(map(str, block))
+    return _linked("turn" + "_".join(map(str, block)), emit)
+
+
+def _linked(name: str, emit: Emitter) -> Callable[..., None]:
+    """The lines of a function of arrays to and from, and of sizes, as code of this process."""
+    from isa_models.host.machine_code import linked  # brings LLVM
+
     head = "ptr noalias %to, ptr noalias %from, ptr noalias %sizes"
     body = "\n".join(["entry:", *emit.lines, "  ret void"])
     library = linked(

@@ -122,19 +122,7 @@ def program_of(definition: Instruction, width: int, vectors: int) -> Program:
     caps = definition.caps[width]
     isa = next((c for c in caps if c in host_caps()), caps[0])
     i = Affine.var("i")
-    tensors: list[Tensor] = []
-    body: list[Op] = []
-    places: list[Place] = []
-    for number, operand in enumerate(definition.operands):
-        count = definition.operand_lanes(operand, lanes)
-        stored, elements = _stored(operand.dtype, count)
-        tensors.append(Tensor(operand.name, stored, vectors * elements))
-        if not operand.per and operand.count == 1:
-            places.append(Memory(operand.name, i * elements, operand.dtype, count))
-            continue
-        register = Register(TILES[number] if definition.tile else operand.name, operand.dtype, count)
-        body.append(_transfer(definition, register, operand.name, i * elements, operand.dtype, isa, load=True))
-        places.append(register)
+    tensors, places, body = _given(definition, lanes, vectors, isa, i)
     name = TILES[-1] if definition.tile else "result"
     result = Register(
         places[0].name if isinstance(places[0], Register) and definition.destructive else name, definition.result, lanes
@@ -149,6 +137,7 @@ def program_of(definition: Instruction, width: int, vectors: int) -> Program:
             body.append(body[0])
         index = i * (elements * len(choices)) + k * elements
         if definition.tile and definition.moves:  # between memory and a tile: there and back
+            (register,) = (place for place in places if isinstance(place, Register))
             body.append(_transfer(definition, register, "out", index, definition.result, isa, load=False))
             continue
         if result.bits < 32 and not fmt(result.dtype).is_truth:  # a lane taken out goes to memory
@@ -161,6 +150,26 @@ def program_of(definition: Instruction, width: int, vectors: int) -> Program:
         tensors.append(Tensor.constant("tiles", "u8", configuration([TILE_ROWS] * len(TILES))))
         nest.insert(0, Op("ldtilecfg", Register("tilecfg", "u8", 64), (Memory("tiles", Affine(), "u8", 64),)))
     return Program(f"{definition.name}.{width}", isa, tuple(tensors), tuple(nest))
+
+
+def _given(
+    definition: Instruction, lanes: int, vectors: int, isa: str, i: Affine
+) -> tuple[list[Tensor], list[Place], list[Op]]:
+    """The operands of execution `i`: their tensors, where the instruction reads them, and the loads that bring them."""
+    tensors: list[Tensor] = []
+    places: list[Place] = []
+    loads: list[Op] = []
+    for number, operand in enumerate(definition.operands):
+        count = definition.operand_lanes(operand, lanes)
+        stored, elements = _stored(operand.dtype, count)
+        tensors.append(Tensor(operand.name, stored, vectors * elements))
+        if not operand.per and operand.count == 1:
+            places.append(Memory(operand.name, i * elements, operand.dtype, count))
+            continue
+        register = Register(TILES[number] if definition.tile else operand.name, operand.dtype, count)
+        loads.append(_transfer(definition, register, operand.name, i * elements, operand.dtype, isa, load=True))
+        places.append(register)
+    return tensors, places, loads
 
 
 def _stored(dtype: str, lanes: int) -> tuple[str, int]:

@@ -43,25 +43,9 @@ def plot_cycles(results: Any, by: str = "instruction", ax: Axes | None = None) -
     for place, part in enumerate(parts):
         known = part if part != OTHERS else None
         height = np.array([_height(bar, known, parts) for bar in bars.values()])
-        waits, number = part in _WAITS, CAUSES.index(part) if part in CAUSES else place
-        face = "none" if waits else color(number)
-        hatch = ("", "///", "...")[_WAITS.index(part)] if waits else HATCHES[number % len(HATCHES)]
-        edge = "grey" if waits else "white"
-        width = 0.8 if len(bars) > 1 else 0.5
-        if len(bars) > MOST_HATCHED:
-            hatch, edge, width, face = "", face, 1.0, "lightgrey" if waits else face
-        drawn = ax.bar(
-            range(len(bars)),
-            height,
-            width,
-            bottom,
-            label=part,
-            facecolor=face,
-            hatch=hatch,
-            edgecolor=edge,
-            linewidth=0.5,
-        )
-        handles.append(drawn)
+        width = 1.0 if len(bars) > MOST_HATCHED else 0.8 if len(bars) > 1 else 0.5
+        look = _look(part, place, hatched=len(bars) <= MOST_HATCHED)
+        handles.append(ax.bar(range(len(bars)), height, width, bottom, label=part, linewidth=0.5, **look))
         bottom += height
     _names(ax, list(bars))
     ax.set_xlim(-0.8, len(bars) - 0.2)
@@ -72,6 +56,16 @@ def plot_cycles(results: Any, by: str = "instruction", ax: Axes | None = None) -
     ax.set_axisbelow(True)
     legend(ax, handles[::-1], title=f"by {by}")
     return ax
+
+
+def _look(part: str, place: int, hatched: bool) -> dict[str, Any]:
+    """Colours and hatch of a part, by its cause or its place; what is waited for is hollow, or grey without hatches."""
+    waits, number = part in _WAITS, CAUSES.index(part) if part in CAUSES else place
+    face = "none" if waits else color(number)
+    if not hatched:
+        return {"facecolor": "lightgrey" if waits else face, "hatch": "", "edgecolor": face}
+    hatch = ("", "///", "...")[_WAITS.index(part)] if waits else HATCHES[number % len(HATCHES)]
+    return {"facecolor": face, "hatch": hatch, "edgecolor": "grey" if waits else "white"}
 
 
 def _parts(bars: Sequence[dict[str, float]]) -> list[str]:

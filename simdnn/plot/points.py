@@ -81,24 +81,12 @@ def plot_quality_speed(
     ax.set_xlim(0, max([1.25 * most, *(other.get_xlim()[1] for other in drawn["x"])]))
     _pad_y(ax, list(points["y"]), top=100.0 if percent else None)
     if not higher_is_better:
-        if 0 < 10 * points["y"].min() < points["y"].max():
-            ax.set_yscale("log")
-            margin = (points["y"].max() / points["y"].min()) ** 0.15
-            ax.set_ylim(points["y"].min() / margin, points["y"].max() * margin)
-        ax.invert_yaxis()
+        _lower_is_better(ax, points["y"].min(), points["y"].max())
     ax.grid(alpha=0.3)
     how = looks(points["mode"])
     front = points[points["best"]].sort_values("x")
     if len(front) > 1:
-        ax.plot(
-            front["x"],
-            front["y"],
-            drawstyle="steps-pre",
-            color="grey",
-            linewidth=0.8,
-            linestyle=":",
-            label="front",
-        )
+        ax.plot(front["x"], front["y"], ":", drawstyle="steps-pre", color="grey", linewidth=0.8, label="front")
     sizes = sizes_apart(ax, list(zip(points["x"], points["y"], strict=True)), AREA)
     for point, size in zip(points.itertuples(), sizes, strict=True):
         own, marker = how[str(point.mode)]
@@ -108,6 +96,15 @@ def plot_quality_speed(
         named = [(str(p.mode), float(p.x), float(p.y)) for p in points.itertuples()]
         _label(ax, named, {name: own for name, (own, _) in how.items()})
     return ax
+
+
+def _lower_is_better(ax: Axes, least: float, most: float) -> None:
+    """Turn the axis upside down, as a logarithm where values span more than a factor of ten."""
+    if 0 < 10 * least < most:
+        ax.set_yscale("log")
+        margin = (most / least) ** 0.15
+        ax.set_ylim(least / margin, most * margin)
+    ax.invert_yaxis()
 
 
 def looks(modes: Iterable[object]) -> dict[str, tuple[Any, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from os import PathLike
@@ -57,9 +57,9 @@ def plot_roofline(results: Any, machine: Any = None, ax: Axes | None = None) -> 
     else:
         given = named(results)
         points = [point for name, result in given.items() for point in _points(name, result)]
-        used = {found for result in given.values() for found in _computed(result)}
-        found = {result.machine for result in given.values() if hasattr(result, "machine")}
-        target = _machine(machine, sorted(found, key=lambda one: str(one.name)))
+        used = {pair for result in given.values() for pair in _computed(result)}
+        machines = {result.machine for result in given.values() if hasattr(result, "machine")}
+        target = _machine(machine, sorted(machines, key=lambda one: str(one.name)))
         threads = max((getattr(result, "threads", 1) for result in given.values()), default=1)
     if not points:
         raise InvalidArgument("no result has multiply-accumulates and a time; nothing to draw")
@@ -83,18 +83,21 @@ def plot_roofline(results: Any, machine: Any = None, ax: Axes | None = None) -> 
     cores = "" if isinstance(target, GpuMachine) else f", {counted(threads, 'core')}"
     ax.set_title(f"{target.title or target.name}{cores}", parse_math=False, fontsize="medium")
     ax.grid(alpha=0.3, which="major")
+    named_marks = marks if len(marks) > 1 or len(points) == 1 else {}
+    legend(ax, _keys(memory, styles, named_marks))
+    return ax
+
+
+def _keys(memory: Mapping[str, float], styles: Mapping[str, Any], marks: Mapping[str, str]) -> list[Line2D]:
+    """The legend's entries: memory levels with their rates, then results by their marks, or how many those are."""
     keys = [
         Line2D([], [], color=styles[name], linestyle=style, marker=".", label=f"{name}: {_figure(rate)} GB/s")
         for (name, rate), style in zip(memory.items(), cycle(STYLES), strict=False)
     ]
-    if len(groups) > len(SYMBOLS):
-        keys.append(Line2D([], [], color="grey", marker="o", linestyle="none", label=f"{len(groups)} results"))
-    elif len(marks) > 1 or len(points) == 1:
-        keys += [
-            Line2D([], [], color="grey", marker=mark, linestyle="none", label=name) for name, mark in marks.items()
-        ]
-    legend(ax, keys)
-    return ax
+    shown = marks if len(marks) <= len(SYMBOLS) else {f"{len(marks)} results": "o"}
+    return keys + [
+        Line2D([], [], color="grey", marker=mark, linestyle="none", label=name) for name, mark in shown.items()
+    ]
 
 
 def levels(machine: Machine | GpuMachine, threads: int = 1) -> dict[str, float]:

@@ -80,25 +80,39 @@ def placed(attribute: str, argument: str, quant: Quant, shape: Shape) -> Valued:
     `Unimplemented` for groups of several columns.
     """
     if quant.mode != "static":
-        assert quant.groups is not None
-        if shape.primitive != "matmul":
-            raise Unimplemented(
-                f"mode={quant.mode!r} of a {shape.primitive}: a matmul alone finds its destination's scales, in oneDNN "
-                "3.13 as here; what works: a static scale, Quant(1.0)"
-            )
-        return Valued(Param(argument, *quant.groups, str(quant.dtype)), None, quant.mask, quant.mode)
+        return _dynamic(argument, quant, shape)
     if argument == "dst" and shape.primitive == "matmul" and quant.mask == 2:
         raise Unimplemented(
             f"{attribute}['dst']: mask 2 of a matmul, by column; allowed: 0 (common), as oneDNN 3.13 takes the "
             "first one for all columns, which is an error of its"
         )
+    where = f"{attribute}[{argument!r}]"
+    if (length := _channel_groups(where, attribute, argument, quant, shape)) is not None:
+        return Valued(Param(argument, length, 1, str(quant.dtype)), quant.values, quant.mask)
+    granularity = _granularity(attribute, argument, quant, shape)
+    shared = _grouped(where, argument, quant, shape) if granularity == "grouped" else _UNGROUPED[granularity]
+    param = Param(argument, *shared, str(quant.dtype))
+    return Valued(param, quant.values, quant.mask, tensor_scale=quant.tensor_scale)
+
+
+def _dynamic(argument: str, quant: Quant, shape: Shape) -> Valued:
+    """Scales that a product finds for its destination."""
+    assert quant.groups is not None
+    if shape.primitive != "matmul":
+        raise Unimplemented(
+            f"mode={quant.mode!r} of a {shape.primitive}: a matmul alone finds its destination's scales, in oneDNN "
+            "3.13 as here; what works: a static scale, Quant(1.0)"
+        )
+    return Valued(Param(argument, *quant.groups, str(quant.dtype)), None, quant.mask, quant.mode)
+
+
+def _granularity(attribute: str, argument: str, quant: Quant, shape: Shape) -> str:
+    """Which elements share a value, as a parameter's groups, its mask or, without these, its shape say; checked."""
+    where = f"{attribute}[{argument!r}]"
     masks = _MASKS[shape.primitive, argument] | ({3: "per_oc"} if _goihw(shape) and argument == "wei" else {})
     if attribute == "scales":
         masks = {mask: granularity for mask, granularity in masks.items() if granularity != "by_channel"}
     named: dict[int | str, str] = masks | {g: g for g in ("common", "per_oc") if g in masks.values()}
-    where = f"{attribute}[{argument!r}]"
-    if (length := _channel_groups(where, attribute, argument, quant, shape)) is not None:
-        return Valued(Param(argument, length, 1, str(quant.dtype)), quant.values, quant.mask)
     if quant.mask is not None and quant.mask not in named:
         allowed = ", ".join(f"{mask} ({granularity})" for mask, granularity in sorted(masks.items(), key=str))
         raise InvalidArgument(f"{where}: mask {quant.mask!r} of a {shape.primitive}; allowed: {allowed}")
@@ -114,15 +128,14 @@ def placed(attribute: str, argument: str, quant: Quant, shape: Shape) -> Valued:
         granularity = "common"
     else:
         granularity = next((g for g, shapes in fits.items() if quant.values.shape in shapes), "")
-    if quant.values is not None and quant.values.shape not in fits.get(granularity, ()):
-        if not (granularity == "common" and quant.values.size == 1):
-            if granularity:
-                fits = {granularity: fits.get(granularity, [])}
-            allowed = "; ".join(f"{_shapes(shapes)} {g}" for g, shapes in fits.items() if shapes)
-            raise InvalidArgument(f"{where} of shape {quant.values.shape}; allowed: {allowed or 'other groups'}")
-    shared = _grouped(where, argument, quant, shape) if granularity == "grouped" else _UNGROUPED[granularity]
-    param = Param(argument, *shared, str(quant.dtype))
-    return Valued(param, quant.values, quant.mask, tensor_scale=quant.tensor_scale)
+    if quant.values is None or quant.values.shape in fits.get(granularity, ()):
+        return granularity
+    if granularity == "common" and quant.values.size == 1:
+        return granularity
+    if granularity:
+        fits = {granularity: fits.get(granularity, [])}
+    allowed = "; ".join(f"{_shapes(shapes)} {g}" for g, shapes in fits.items() if shapes)
+    raise InvalidArgument(f"{where} of shape {quant.values.shape}; allowed: {allowed or 'other groups'}")
 
 
 def _channel_groups(where: str, attribute: str, argument: str, quant: Quant, shape: Shape) -> int | None:

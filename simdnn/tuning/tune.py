@@ -215,12 +215,7 @@ def _subject(
     if isinstance(model, Classifier):
         if calibrate is not None:
             raise InvalidArgument(f"calibrate says nothing about {model.name}: ranges are from its training data")
-        images = None if feeds is None else _images(model, listed_feeds("feeds", feeds))
-        subject = trained(model, machine, images, known)
-        own = model.test_labels if feeds is None and known is None and metric is None else known
-        count = len(subject.net.test_images)
-        said = f"ranges are from training data; judged on {count} samples" + (" held out" if feeds is None else "")
-        return subject, Judge(own, metric, True), None, [said]
+        return _of_classifier(model, machine, feeds, known, metric)
     notes, several = [], feeds is not None and not isinstance(feeds, Mapping)
     if feeds is None:
         network = load(model)
@@ -236,6 +231,18 @@ def _subject(
     counts = f"judged on {counted(len(judged), 'feed')}; ranges are from {counted(len(given), 'feed')}"
     notes.append(overlap_of(judged, given) or f"{counts} apart from them")
     return ModelSubject(model, machine, judged, given), Judge(known, metric, not several), None, notes
+
+
+def _of_classifier(
+    model: Classifier, machine: Machine | GpuMachine, feeds: Feeds | None, labels: Array | None, metric: Metric | None
+) -> tuple[Subject, Judge, Judge | None, list[str]]:
+    """The subject, judges and notes of a network that is trained here, on held-out images where no feeds are given."""
+    images = None if feeds is None else _images(model, listed_feeds("feeds", feeds))
+    subject = trained(model, machine, images, labels)
+    own = model.test_labels if feeds is None and labels is None and metric is None else labels
+    count = len(subject.net.test_images)
+    said = f"ranges are from training data; judged on {count} samples" + (" held out" if feeds is None else "")
+    return subject, Judge(own, metric, True), None, [said]
 
 
 def _open(model: Model | Classifier, feeds: Feeds | None) -> list[str]:
