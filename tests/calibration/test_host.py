@@ -15,6 +15,7 @@ from isa_models import UnknownName
 from isa_models.isa import host_caps
 from isa_models.machines.loader import cpu_machine as machine
 from simdnn.calibration import clocks, figures, sampler, timer
+from simdnn.calibration import identity as identification
 from simdnn.calibration.behaviour import Behaviour, executes, nine_slots_of
 from simdnn.calibration.figures import Bandwidth, Figure, _closest
 from simdnn.calibration.forms import chained, forms, text
@@ -139,6 +140,27 @@ def test_what_a_host_is(
     assert str(found).startswith("this host is none of" if found.apart else f"this host behaves like {name}, ")
     assert "another core, icx" in found.beside(machine("icx"))
     assert found.beside(machine(found.machine.name)) == str(found)
+
+
+def test_a_host_is_found_out_by_a_sample_of_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All from all over the list are measured once, in parts, of which each has forms from all over the sample."""
+    target, asked = machine("gnr"), list[list[tuple[str, str]]]()
+    every = list(target.instructions)[: 3 * identification.SAMPLE]
+
+    def measured(part: list[tuple[str, str]], seconds: float, _: object) -> dict[tuple[str, str], Figure]:
+        assert seconds == identification.SECONDS / identification.PARTS
+        asked.append(list(part))
+        rows = {key: target.timing(*key) for key in part}
+        return {key: Figure(throughput_of(target, row), row.latency or None, 0.01) for key, row in rows.items()}
+
+    monkeypatch.setattr(identification, "forms", lambda: every)
+    monkeypatch.setattr(identification, "instruction_figures", measured)
+    monkeypatch.setattr(identification, "behaviour", lambda: Behaviour(1.5))
+    monkeypatch.setattr(identification, "host_caps", lambda: frozenset(target.isa))
+    found = identification.identify(silent)
+    assert found.machine.name == "gnr" and not found.apart and found.within == found.compared
+    assert sorted(itertools.chain(*asked)) == sorted(every[::3])
+    assert asked[1] == every[::3][1 :: identification.PARTS]
 
 
 def test_a_host_with_more_than_its_nearest_machine_has_no_gaps(host: Path) -> None:

@@ -13,8 +13,10 @@ from isa_models.errors import InvalidArgument
 from isa_models.isa import host_caps
 from isa_models.machines.loader import cpu_machine as machine
 from simdnn import numerics
-from simdnn.calibration import kernels, sampler, scaling
+from simdnn.calibration import identity, kernels, sampler, scaling
+from simdnn.calibration.behaviour import Behaviour
 from simdnn.calibration.cores import chosen, cores, judged, share_a_core
+from simdnn.calibration.identity import Identity
 from simdnn.calibration.team import Ready, Team
 from simdnn.cli import main
 from simdnn.numerics.compiled import cuts
@@ -107,6 +109,7 @@ def frame() -> pd.DataFrame:
 def test_the_report(
     frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(identity, "identify", lambda _: Identity(machine("zen4"), Behaviour(), 9, 10, ()))
     monkeypatch.setattr(scaling, "compare", lambda *_: frame)
     monkeypatch.setattr(scaling, "chosen", lambda count: list(range(count)))
     monkeypatch.setattr(scaling, "share_a_core", lambda one, other: one == 0 and other == 2)
