@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from isa_models.readings.arrays import Array
+from simdnn.kernels.x86.gemm_older import parts
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.registry import OWN, operator
@@ -392,7 +393,7 @@ def _multiplied(k: Kernels, rows: Array, weights: Array, plane: int) -> Array:
         return _summed(k, rows, weights, "gemm:avx512_core", [slice(None)])
     in_rows, in_columns = _last_tiles(plane, *_ROWS)[np.arange(len(rows)) % plane], _last_tiles(columns, *_COLUMNS)
     total: Array | None = None
-    for first, size in _pieces(depth, _DEPTHS, 1):
+    for first, size in parts(depth, _DEPTHS, 1):
         part = slice(first, first + size)
         found = _summed(k, rows, weights, "gemm:avx2", [part])
         if not vector:
@@ -414,30 +415,13 @@ def _laid(k: Kernels, a: Array) -> Array:
     return np.ascontiguousarray(a) if k.values else shadow(a.shape, a.dtype)
 
 
-def _pieces(size: int, most: int, half: int = 2) -> list[tuple[int, int]]:
-    """The first and the size of each piece: of `most`, and of what is left under two, the halves of what is greater
-    than one and a `half`th.
-
-    >>> _pieces(700, 48)[-3:], _pieces(150, 96, 1)
-    ([(576, 48), (624, 38), (662, 38)], [(0, 75), (75, 75)])
-    """
-    found, first = [], 0
-    while first < size:
-        left = size - first
-        whole = most + (most // half if half > 1 else 0)
-        piece = most if left >= 2 * most else (left + 1) // 2 if left > whole else left
-        found.append((first, piece))
-        first += piece
-    return found
-
-
 def _last_tiles(size: int, most: int, tile: int, few: int) -> Array:
     """The size of a block's last tile for each of `size` that lies in it, if that is no larger than `few`; else 0."""
     found = np.zeros(size, np.int64)
-    for first, piece in _pieces(size, most):
-        rest = piece % tile
+    for first, part in parts(size, most):
+        rest = part % tile
         if 0 < rest <= few:
-            found[first + piece - rest : first + piece] = rest
+            found[first + part - rest : first + part] = rest
     return found
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,33 @@ from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.types import F32, label, limits
 
 Stored = tuple[Array, Array, Array | None]  # integers, their scale, their zero point
-Target = tuple[Array | None, Array | None]  # the scale and zero point that the pattern ends with; no scale: in floats
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A product between dequantized operands, with what follows it in the graph.
+
+    `integers`: the bias as s32, where the graph has it so. `scale` and `zero`: those of results, which are floats
+    without a scale.
+    """
+
+    source: Stored
+    weights: Stored
+    bias: Array | None
+    integers: Array | None
+    scale: Array | None
+    zero: Array | None
+    relu: bool
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of quantized results."""
+        return np.dtype(np.uint8) if self.zero is None else self.zero.dtype
+
+    @property
+    def begins_at(self) -> int:
+        """The zero point of results."""
+        return 0 if self.zero is None else int(self.zero.item())
 
 
 @operator("QConv", "QMatMul", domain="simdnn")
@@ -54,62 +81,56 @@ def fused_product(
         one = fused_product(k, node, x[None], x_scale, x_zero, w, w_scale, w_zero, bias, y_scale, y_zero, bias_integers)
         return np.asarray(one[0])
     relu = bool(node.integer("relu", 0))
+    pattern = Pattern((x, x_scale, x_zero), (w, w_scale, w_zero), bias, bias_integers, y_scale, y_zero, relu)
     if k.runs_models:
-        given = (x, x_scale, x_zero), (w, w_scale, w_zero), bias, bias_integers, (y_scale, y_zero)
-        return _by_operators(k, node, *given, relu)
-    dtype = (np.dtype(np.uint8) if y_zero is None else y_zero.dtype) if y_scale is not None else F32
+        return _by_operators(k, node, pattern)
     if x.ndim == 5 and label(x.dtype) in BYTES:
-        return _of_volume(k, node, (x, x_scale, x_zero), (w, w_scale, w_zero), bias, (y_scale, y_zero), relu)
+        return _of_volume(k, node, pattern)
     try:
-        need(label(x.dtype) in BYTES, "")
-        weights, point = signed(w, w_zero)
-        zero = {"src": x_zero, "wei": point, "dst": y_zero}
-        scales = {"src": x_scale.reshape(1), "wei": w_scale.reshape(-1)}
-        attr = with_attr(
-            k,
-            scales={
-                n: v.astype(F32)
-                for n, v in (scales | ({"dst": y_scale.reshape(1)} if y_scale is not None else {})).items()
-            },
-            zero_points={n: np.unique(v.astype(np.int32)) for n, v in zero.items() if v is not None and v.any()},
-            post_ops=["relu"] if relu else [],
-        )
-        before = len(k.calls)
-        if node.op == "QConv":
-            found = convolve(k, node, x, weights, bias, attr=attr, dst=label(dtype))
-        else:
-            found = k.matmul(x, weights, bias, attr=attr, dst=label(dtype))
-        if y_scale is not None and int(0 if y_zero is None else y_zero.item()) == limits(dtype)[0]:
-            k.calls[before:] = map(_cutting, k.calls[before:])
-        return found
+        return _by_one_kernel(k, node, pattern)
     except (Unimplemented, InvalidArgument) as error:
         reason = str(error) or f"{label(x.dtype)} operands"
         warnings.warn(f"node {node.name!r} ({node.op[1:]}) is computed in f32: {reason}", RuntimeWarning, 2)
-        return _fused_in_f32(k, node, (x, x_scale, x_zero), (w, w_scale, w_zero), bias, (y_scale, y_zero), relu)
+        return _fused_in_f32(k, node, pattern)
 
 
-def _of_volume(
-    k: Kernels,
-    node: Node,
-    source: Stored,
-    weights: Stored,
-    bias: Array | None,
-    target: Target,
-    relu: bool,
-) -> Array:
+def _by_one_kernel(k: Kernels, node: Node, p: Pattern) -> Array:
+    """The whole pattern in a kernel of integers; `Unimplemented` or `InvalidArgument` where none takes it."""
+    (x, x_scale, x_zero), (w, w_scale, w_zero) = p.source, p.weights
+    need(label(x.dtype) in BYTES, "")
+    weights, point = signed(w, w_zero)
+    zeros = {"src": x_zero, "wei": point, "dst": p.zero}
+    scales = {"src": x_scale.reshape(1), "wei": w_scale.reshape(-1)}
+    scales |= {} if p.scale is None else {"dst": p.scale.reshape(1)}
+    attr = with_attr(
+        k,
+        scales={name: values.astype(F32) for name, values in scales.items()},
+        zero_points={n: np.unique(v.astype(np.int32)) for n, v in zeros.items() if v is not None and v.any()},
+        post_ops=["relu"] if p.relu else [],
+    )
+    before, dst = len(k.calls), label(F32 if p.scale is None else p.dtype)
+    if node.op == "QConv":
+        result = convolve(k, node, x, weights, p.bias, attr=attr, dst=dst)
+    else:
+        result = k.matmul(x, weights, p.bias, attr=attr, dst=dst)
+    if p.scale is not None and p.begins_at == limits(p.dtype)[0]:
+        k.calls[before:] = map(_cutting, k.calls[before:])
+    return result
+
+
+def _of_volume(k: Kernels, node: Node, p: Pattern) -> Array:
     """A convolution over three dimensions: integer sums of several kernels, then what one kernel has behind its own."""
-    x, x_scale, x_zero = source
-    w, w_scale, w_zero = weights
+    (x, x_scale, x_zero), (w, w_scale, w_zero) = p.source, p.weights
     total = integer_convolution(k, node, x, w, x_zero, w_zero)
     factor = (x_scale.astype(F32).reshape(()) * w_scale.astype(F32)).reshape(1, -1, 1, 1, 1)
-    added = [] if bias is None else [bias.reshape(1, -1, 1, 1, 1)]
+    added = [] if p.bias is None else [p.bias.reshape(1, -1, 1, 1, 1)]
 
     def formula(v: Element, s: Element, *more: Element) -> Element:
         scaled = v.to_float() * s + more[0] if more else v.to_float() * s
-        return scaled.maximum(0.0) if relu else scaled
+        return scaled.maximum(0.0) if p.relu else scaled
 
     result = k.map(formula, total, factor, *added, dst=F32, name="dequantize")
-    return _behind(k, node, result, target, False)
+    return _behind(k, node, result, replace(p, relu=False))
 
 
 def _cutting(call: Call) -> Call:
@@ -117,42 +138,31 @@ def _cutting(call: Call) -> Call:
     return call if call.departed is None else replace(call, departed=replace(call.departed, above=True))
 
 
-def _by_operators(
-    k: Kernels,
-    node: Node,
-    source: Stored,
-    weights: Stored,
-    bias: Array | None,
-    bias_integers: Array | None,
-    target: Target,
-    relu: bool,
-) -> Array:
+def _by_operators(k: Kernels, node: Node, p: Pattern) -> Array:
     """The pattern as onnxruntime runs it: QLinearConv, QLinearMatMul or QGemm, with an s32 bias, where a QuantizeLinear
     to the source's type follows and no Relu that cuts; MatMulIntegerToFloat or QGemm where none does; else in f32.
     Of sources of s8 it takes Gemm's alone, with s8 weights (`passes.qdq_as_onnxruntime` makes u8 of most).
     """
-    y_scale, y_zero = target
-    x, x_scale, x_zero = source
-    w, w_scale, w_zero = weights
-    dtype = np.dtype(np.uint8) if y_zero is None else y_zero.dtype
-    cuts = relu and (y_scale is None or (0 if y_zero is None else int(y_zero.item())) != limits(dtype)[0])
-    floating = bias is not None and bias_integers is None
-    left = y_scale is None and (node.op == "QConv" or floating or bool(k.followed))
+    (x, x_scale, x_zero), (w, w_scale, w_zero) = p.source, p.weights
+    bias, integers = p.bias, p.integers
+    cuts = p.relu and (p.scale is None or p.begins_at != limits(p.dtype)[0])
+    floating = bias is not None and integers is None
+    left = p.scale is None and (node.op == "QConv" or floating or bool(k.followed))
     other = label(x.dtype) not in BYTES or label(w.dtype) not in BYTES
     signed_source = label(x.dtype) == "s8" and (node.text("of") != "Gemm" or label(w.dtype) != "s8")
     blocked = label(x.dtype) not in BYTES and label(w.dtype) in CODES and w.ndim == 2 and not node.integer("shared", 0)
     if blocked and node.op == "QMatMul":
-        rows = dequantize_linear(k, node, *source)
+        rows = dequantize_linear(k, node, *p.source)
         result = as_library(k, rows.reshape(-1, w.shape[0]), of_columns(w, w_scale, w_zero), bias, INTEGERS)
-        return _behind(k, node, result.reshape(*rows.shape[:-1], w.shape[1]), target, relu)
-    if y_scale is None and k.followed:  # floats or integers, by the shape of what is added
+        return _behind(k, node, result.reshape(*rows.shape[:-1], w.shape[1]), p)
+    if p.scale is None and k.followed:  # floats or integers, by the shape of what is added
         k = replace(k, followed="other")
     if bias is not None and not node.integer("fixed", 1) and x.ndim != 2:  # which is added by itself
-        alone = replace(k, followed="")
-        found = _by_operators(alone, node, source, weights, None, None, (None, None), False)
-        return _behind(k, node, k.map(lambda v, b: v + b, found, bias, name="add"), target, relu)
-    if cuts or left or other or signed_source or y_scale is not None and dtype != x.dtype:
-        return _fused_in_f32(k, node, source, weights, bias, target, relu)
+        alone = replace(p, bias=None, integers=None, scale=None, zero=None, relu=False)
+        result = _by_operators(replace(k, followed=""), node, alone)
+        return _behind(k, node, k.map(lambda v, b: v + b, result, bias, name="add"), p)
+    if cuts or left or other or signed_source or p.scale is not None and p.dtype != x.dtype:
+        return _fused_in_f32(k, node, p)
     convolves = node.op == "QConv"
     total = (
         integer_convolution(k, node, x, w, x_zero, w_zero) if convolves else integer_product(k, x, w, x_zero, w_zero)
@@ -160,13 +170,12 @@ def _by_operators(
     channel = [1, -1] + [1] * (total.ndim - 2) if convolves else [-1]
     factor = (x_scale.astype(F32).reshape(()) * w_scale.astype(F32)).reshape(channel)
     if bias is not None:
-        integers = np.rint(bias.reshape(channel) / factor) if bias_integers is None else bias_integers.reshape(channel)
-        total = k.plain((total.astype(np.int64) + integers.astype(np.int64)).astype(np.int32), total, integers)
-    if y_scale is None:
+        added = np.rint(bias.reshape(channel) / factor) if integers is None else integers.reshape(channel)
+        total = k.plain((total.astype(np.int64) + added.astype(np.int64)).astype(np.int32), total, added)
+    if p.scale is None:
         return k.map(lambda v, s: v.to_float() * s, total, factor, dst=F32, name="dequantize")
-    return requantize_sums(
-        k, total, factor / y_scale.astype(F32).reshape(()), np.zeros((), dtype) if y_zero is None else y_zero
-    )
+    zero = np.zeros((), p.dtype) if p.zero is None else p.zero
+    return requantize_sums(k, total, factor / p.scale.astype(F32).reshape(()), zero)
 
 
 @operator("StoredConv", domain="simdnn")
@@ -183,25 +192,17 @@ def stored_convolution(
     return convolve(k, node, x, floats, bias)
 
 
-def _fused_in_f32(
-    k: Kernels,
-    node: Node,
-    source: Stored,
-    weights: Stored,
-    bias: Array | None,
-    target: Target,
-    relu: bool,
-) -> Array:
+def _fused_in_f32(k: Kernels, node: Node, p: Pattern) -> Array:
     """The pattern as it is written."""
-    by_channel = Node("", "", "", 13, (), (), {"axis": 0 if node.op == "QConv" else weights[0].ndim - 1})
-    x, w = dequantize_linear(k, node, *source), dequantize_linear(k, by_channel, *weights)
+    by_channel = Node("", "", "", 13, (), (), {"axis": 0 if node.op == "QConv" else p.weights[0].ndim - 1})
+    x, w = dequantize_linear(k, node, *p.source), dequantize_linear(k, by_channel, *p.weights)
     if k.runs_models:  # which dequantizes weights as it runs, as they lie, and so packs none ahead
         k = replace(k, constant_weights=False, transposed=("wei",) if node.integer("turned", 0) else ())
-    result = convolve(k, node, x, w, bias) if node.op == "QConv" else products(k, x, w, bias)
-    return _behind(k, node, result, target, relu)
+    result = convolve(k, node, x, w, p.bias) if node.op == "QConv" else products(k, x, w, p.bias)
+    return _behind(k, node, result, p)
 
 
-def _behind(k: Kernels, node: Node, x: Array, target: Target, relu: bool) -> Array:
+def _behind(k: Kernels, node: Node, x: Array, p: Pattern) -> Array:
     """Floats as the pattern ends: cut at 0 where it has a Relu, quantized where it has a scale for that."""
-    x = k.map(lambda v: v.maximum(0.0), x, name="relu") if relu else x
-    return x if target[0] is None else quantize_linear(k, node, x, target[0], target[1])
+    x = k.map(lambda v: v.maximum(0.0), x, name="relu") if p.relu else x
+    return x if p.scale is None else quantize_linear(k, node, x, p.scale, p.zero)
