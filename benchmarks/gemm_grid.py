@@ -41,11 +41,11 @@ def table(published: pd.DataFrame) -> pd.DataFrame:
     return published.assign(model=model, **{"error, %": (100 * (model / published["us"] - 1)).round().astype(int)})
 
 
-def count(found: pd.DataFrame) -> None:
+def count(frame: pd.DataFrame) -> None:
     """Print how near the model's times are, by machine and half, as a table in Markdown."""
     print("| machine | half | rows | within 10 % | within 25 % | median error | median ratio |")
     print("|---|---|--:|--:|--:|--:|--:|")
-    shown = found[found["us"] > found["machine"].map(HOST_US).fillna(0)]
+    shown = frame[frame["us"] > frame["machine"].map(HOST_US).fillna(0)]
     for (machine, half), rows in shown.groupby(["machine", "half"]):
         error, ratio = rows["error, %"].abs(), (rows["model"] / rows["us"]).median()
         near = [int((error <= most).sum()) for most in (10, 25)]

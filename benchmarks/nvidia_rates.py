@@ -44,11 +44,11 @@ def table(published: pd.DataFrame, estimate: Callable[[pd.Series], simdnn.Estima
     return published.assign(model=model, **{"error, %": error}, bound=[one.bound for one in found])
 
 
-def count(found: pd.DataFrame, column: str = "machine") -> None:
+def count(frame: pd.DataFrame, column: str = "machine") -> None:
     """Print how near the model's rates are, as a table in Markdown."""
     print(f"| {column} | rows | within 10 % | within 15 % | median error |")
     print("|---|--:|--:|--:|--:|")
-    for name, rows in (*found.groupby(column), ("all", found)):
+    for name, rows in (*frame.groupby(column), ("all", frame)):
         error = rows["error, %"].abs()
         near = [int((error <= most).sum()) for most in (10, 15)]
         print(f"| {name} | {len(rows)} | {near[0]} | {near[1]} | {error.median():.0f} % |")

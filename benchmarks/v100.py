@@ -248,17 +248,17 @@ def table() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def near(found: pd.DataFrame, name: str) -> pd.Series[bool]:
+def near(frame: pd.DataFrame, name: str) -> pd.Series[bool]:
     """Which cells of a type are within 20 %, those that the host's times were solved from left out."""
     fitted = {(gpu, network, part, batch) for gpu, network, kind, part, batch in FITTED if kind == name}
-    cells = found.set_index(["gpu", "network", "part", "batch"])[f"{name}_ratio"].dropna()
+    cells = frame.set_index(["gpu", "network", "part", "batch"])[f"{name}_ratio"].dropna()
     return cells[[cell not in fitted for cell in cells.index]].between(0.8, 1.2)
 
 
-def summary(found: pd.DataFrame) -> pd.DataFrame:
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """A row a GPU and network: how many times and speed-ups are within 20 % of the published ones, and of how many."""
     rows = []
-    for (gpu, network), part in found.groupby(["gpu", "network"], sort=False):
+    for (gpu, network), part in frame.groupby(["gpu", "network"], sort=False):
         cells = pd.concat([near(part, name) for name in TYPES])
         ratios = (part["speedup_predicted"] / part["speedup_published"]).dropna()
         counts = {"times": len(cells), "near": int(cells.sum()), "speedups": len(ratios)}

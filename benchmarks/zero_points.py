@@ -155,11 +155,11 @@ def published() -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def holds(found: pd.DataFrame) -> pd.DataFrame:
+def holds(frame: pd.DataFrame) -> pd.DataFrame:
     """How many shapes keep within the proposal's figures: 5 % for given reductions, 15 % for the term as a matrix."""
     kept = []
     for strategy, limit in (("precomputed", 5), ("bias", 15)):
-        part = found[found["strategy"] == strategy].copy()
+        part = frame[frame["strategy"] == strategy].copy()
         part["within"] = part["extra"] <= limit
         part["group"] = ["K" if g == k else str(g) for g, k in zip(part["group"], part["k"], strict=True)]
         columns = {"shapes": ("within", "size"), "within": ("within", "sum")}

@@ -448,17 +448,17 @@ def _of_text(text: str, syntax: Syntax | None, function: str | None, loop: int |
     return find_loop(replace(code, names={**local, **code.names}), source.syntax, places, loop)
 
 
-def _chosen(found: elf.ObjectFile | Disassembly, what: str, function: str | None) -> elf.Code:
+def _chosen(file: elf.ObjectFile | Disassembly, what: str, function: str | None) -> elf.Code:
     """The code of a function of an object file or a listing, or of the only one; or between marks."""
     if function is not None:
-        if function not in found.functions:
-            raise unknown_name("function", function, found.functions)
-        return marked(found.function(function))
-    if between := [code for code in found.parts() if any(mark in code.data for mark in MARKS)]:
+        if function not in file.functions:
+            raise unknown_name("function", function, file.functions)
+        return marked(file.function(function))
+    if between := [code for code in file.parts() if any(mark in code.data for mark in MARKS)]:
         return marked(between[0])
-    if len(found.functions) > 1:
-        names = sorted(found.functions, key=lambda name: (name.startswith("_"), name))
+    if len(file.functions) > 1:
+        names = sorted(file.functions, key=lambda name: (name.startswith("_"), name))
         raise InvalidArgument(
             f"{what} has {len(names)} functions; name one of {some(names, 12)} (--function, function=)"
         )
-    return found.function(next(iter(found.functions))) if found.functions else found.all_code()
+    return file.function(next(iter(file.functions))) if file.functions else file.all_code()

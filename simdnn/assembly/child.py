@@ -44,9 +44,9 @@ def answer(target: llvm.TargetMachine) -> None:
         send(target.emit_object(llvm.parse_assembly(f'target triple = "{TRIPLE}"\nmodule asm "{quoted}"')))
 
 
-def send(found: bytes) -> None:
+def send(answer: bytes) -> None:
     """An answer."""
-    sys.stdout.buffer.write(struct.pack("<I", len(found)) + found)
+    sys.stdout.buffer.write(struct.pack("<I", len(answer)) + answer)
     sys.stdout.buffer.flush()
 
 

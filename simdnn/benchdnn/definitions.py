@@ -242,13 +242,13 @@ _PRIMITIVES: Mapping[str, Callable[..., Any]] = {
 }
 
 
-def compared(found: Array, wanted: Floats, dst: str) -> tuple[float, int]:
+def compared(output: Array, wanted: Floats, dst: str) -> tuple[float, int]:
     """The largest distance from what is wanted, rounded into `dst`; and how many outputs are farther from it than that
     rounding and those of f32 before it explain. Outputs are left out where no finite number is wanted.
     """
     kind = fmt(dst)
     usual = np.isfinite(wanted)
-    wide = found.astype(np.float32).astype(np.float64)
+    wide = output.astype(np.float32).astype(np.float64)
     slack = _SLACK * max(1.0, float(abs(wanted[usual]).max(initial=0.0)))
     if kind.is_float:
         usual &= abs(wanted) <= kind.greatest

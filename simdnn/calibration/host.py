@@ -138,14 +138,14 @@ def cpu_name() -> str:
 # -- the file ------------------------------------------------------------------------------------------------------
 
 
-def write_host(found: Calibration, path: Path | None = None) -> Path:
+def write_host(calibration: Calibration, path: Path | None = None) -> Path:
     """Write the machine file of a calibration (`host_path()` unless told); returns where.
 
     Raises `InvalidArgument` where a file is there that no calibration wrote.
     """
     path = path or host_path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = _ports_said(found.ports) + toml_of(host_table(found))
+    text = _ports_said(calibration.ports) + toml_of(host_table(calibration))
     with files.replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
         machine(partial)  # what the schema refuses never gets the name
@@ -159,33 +159,39 @@ def _ports_said(seen: Ports) -> str:
     return "".join(said) or "# Pairs of instructions show no ports that explain them all.\n"
 
 
-def host_table(found: Calibration) -> dict[str, Any]:
+def host_table(calibration: Calibration) -> dict[str, Any]:
     """The nearest machine's file with what was measured put in."""
-    base = found.nearest
+    base = calibration.nearest
     data = deepcopy(content(base.path))
-    data["sources"]["here"] = f"measured on {found.cpu}, {found.date}, by simdnn calibrate"
-    data |= {"name": "host", "title": found.cpu, "uarch": f"nearest to {base.name}"}
-    data["isa"] = [cap for cap in found.isa if cap in base.isa]  # beyond that, the rows that it takes are not known
-    data["cores"] = _figure(found.cores, "here: those that this process may use, processors of one core counted once")
+    data["sources"]["here"] = f"measured on {calibration.cpu}, {calibration.date}, by simdnn calibrate"
+    data |= {"name": "host", "title": calibration.cpu, "uarch": f"nearest to {base.name}"}
+    data["isa"] = [
+        cap for cap in calibration.isa if cap in base.isa
+    ]  # beyond that, the rows that it takes are not known
+    data["cores"] = _figure(
+        calibration.cores, "here: those that this process may use, processors of one core counted once"
+    )
     said = "here: chain of dependent adds beside code of the kind"
-    data["frequency"] = {name: _figure(round(ghz, 3), said) for name, ghz in found.clocks.items()}
+    data["frequency"] = {name: _figure(round(ghz, 3), said) for name, ghz in calibration.clocks.items()}
     for level in data["caches"]:
-        for key, speed in zip(("load", "store"), found.bandwidth.get(level["name"], ()), strict=False):
+        for key, speed in zip(("load", "store"), calibration.bandwidth.get(level["name"], ()), strict=False):
             level[f"{key}_bytes_per_cycle"] = _figure(round(speed.per_cycle, 1), _passes(level["name"]))
-    gb_s = round(found.bandwidth["DRAM"][0].gb_s, 2)
+    gb_s = round(calibration.bandwidth["DRAM"][0].gb_s, 2)
     data["dram"]["gb_s_core"] = _figure(gb_s, f"{_passes('DRAM')}, one core")
     data["dram"]["gb_s_socket"]["value"] = max(gb_s, data["dram"]["gb_s_socket"]["value"])
-    if all_ := found.together.get("DRAM"):
-        said = f"{_passes('DRAM')}, {found.cores} cores at once with a part of it each"
+    if all_ := calibration.together.get("DRAM"):
+        said = f"{_passes('DRAM')}, {calibration.cores} cores at once with a part of it each"
         data["dram"]["gb_s_socket"] = _figure(max(gb_s, round(all_.gb_s, 2)), said)
     for row in data["core"]["load"]:
-        measured = found.load_to_use if row.get("general") else found.forwarding.get(row["bits"])
+        measured = calibration.load_to_use if row.get("general") else calibration.forwarding.get(row["bits"])
         if measured is not None:
             key = "latency" if row.get("general") else "forward_latency"
             row[key] = float(round(measured, 1))
             row["source"] = f"here: {key} {measured:.2f}; the others as {base.name}"
     data["instructions"]["rows"] = [
-        _row(base, one, found.instructions.get(key)) for row in data["instructions"]["rows"] for key, one in single(row)
+        _row(base, one, calibration.instructions.get(key))
+        for row in data["instructions"]["rows"]
+        for key, one in single(row)
     ]
     return data
 

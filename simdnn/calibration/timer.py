@@ -128,10 +128,10 @@ def yardsticks() -> Yardsticks:
     return _yardsticks(_bare().run(1, 8))
 
 
-def _yardsticks(found: Samples) -> Yardsticks:
+def _yardsticks(samples: Samples) -> Yardsticks:
     return Yardsticks(
-        float(np.median(found.chain)) * tick_ns() / CHAIN_CYCLES,
-        float(np.median(found.slots)) * tick_ns() / CHAIN_CYCLES,
+        float(np.median(samples.chain)) * tick_ns() / CHAIN_CYCLES,
+        float(np.median(samples.slots)) * tick_ns() / CHAIN_CYCLES,
     )
 
 
@@ -181,18 +181,21 @@ def usual_ratio() -> float:
             return WIDTH / width if width >= WIDTH or narrow else 1.0
 
 
-def _quiet(found: Samples) -> NDArray[np.bool_]:
+def _quiet(samples: Samples) -> NDArray[np.bool_]:
     """Which samples have two equal chains about them, and canaries that stand to them as they do undisturbed."""
-    rates = np.stack([found.slots_before / found.chain_before, found.slots_after / found.chain_after]) / usual_ratio()
+    rates = (
+        np.stack([samples.slots_before / samples.chain_before, samples.slots_after / samples.chain_after])
+        / usual_ratio()
+    )
     alone = ((rates <= 1 + ALONE) & (rates >= 1 - 2 * ALONE)).all(axis=0)
-    return alone & (np.abs(found.chain_after / found.chain_before - 1) <= QUIET)
+    return alone & (np.abs(samples.chain_after / samples.chain_before - 1) <= QUIET)
 
 
-def _warm(found: Samples) -> NDArray[np.bool_]:
+def _warm(samples: Samples) -> NDArray[np.bool_]:
     """Which samples stand far enough behind the last long pause, in which others ran."""
-    since = np.diff(found.begun, prepend=found.begun[0])
-    last = np.maximum.accumulate(np.where(since > np.median(since) + PAUSE_NS / tick_ns(), found.begun, 0))
-    return (found.begun - last) * CHAIN_CYCLES / np.median(found.chain) >= WARM_CYCLES
+    since = np.diff(samples.begun, prepend=samples.begun[0])
+    last = np.maximum.accumulate(np.where(since > np.median(since) + PAUSE_NS / tick_ns(), samples.begun, 0))
+    return (samples.begun - last) * CHAIN_CYCLES / np.median(samples.chain) >= WARM_CYCLES
 
 
 def _mode(values: Sequence[float]) -> tuple[float, float]:
@@ -263,9 +266,9 @@ def _latest(cycles: float) -> float:
     return START[0] * cycles + START[1]
 
 
-def _start(found: tuple[list[float], list[float]]) -> float:
+def _start(lengths: tuple[list[float], list[float]]) -> float:
     """Cycles that the shorter samples differ by from their part of the longer ones."""
-    (low, _), (high, _) = map(_mode, found)
+    (low, _), (high, _) = map(_mode, lengths)
     return abs(low - (high - low) / (LONGER - 1))
 
 

@@ -90,16 +90,16 @@ def _split(index: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
     return index // each, index % each
 
 
-def _reachable(found: Pairs, problem: Problem) -> Pairs:
+def _reachable(pairs: Pairs, problem: Problem) -> Pairs:
     """Pairs across taps meet the image with both halves from some output, or can be left out: one product fits."""
     if not isinstance(problem, ConvProblem):
-        return found
+        return pairs
     taps = problem.kh * problem.kw
-    tap = found.position % taps
+    tap = pairs.position % taps
     inside = taps_inside(problem).reshape(-1, taps)
     together = inside.T.astype(np.int64) @ inside.astype(np.int64) > 0
-    kept = (found.position >= 0).all(axis=1) & together[tap[:, 0], tap[:, 1]]
-    return Pairs(found.channel[kept], found.position[kept], np.ascontiguousarray(found.weight[kept]))
+    kept = (pairs.position >= 0).all(axis=1) & together[tap[:, 0], tap[:, 1]]
+    return Pairs(pairs.channel[kept], pairs.position[kept], np.ascontiguousarray(pairs.weight[kept]))
 
 
 def counting(estimate: Estimate, rows: int) -> Kernel:

@@ -131,78 +131,80 @@ class Verdict:
     pairs: int = 0
 
 
-def verdict(found: Estimate, weights: Array | None) -> Verdict:
+def verdict(product: Estimate, weights: Array | None) -> Verdict:
     """The verdict on the kernel of an integer product with these weights; None: they are not known before it runs."""
-    kernel = found.kernel
-    if weights is not None and isinstance(found.problem, MatmulProblem) and weights.ndim > 2:
-        return _of_batch(found, found.problem, weights)
+    kernel = product.kernel
+    if weights is not None and isinstance(product.problem, MatmulProblem) and weights.ndim > 2:
+        return _of_batch(product, product.problem, weights)
     if kernel.saturates:
         if weights is None:
             return Verdict(None, None, "pairs add up in 16 bits; whether they fit hangs on the weights")
-        if (met := _worst(found, weights)) is not None:
+        if (met := _worst(product, weights)) is not None:
             return met
-        if len(kernel.saturating) > 1 and _largest_sum(found.problem, weights) > _S16.high:
+        if len(kernel.saturating) > 1 and _largest_sum(product.problem, weights) > _S16.high:
             return Verdict(None, None, "sums of pairs stay in 16 bits; whether they fit hangs on the source")
     if kernel.halves:
         odd = None if weights is None else int((weights % 2 != 0).sum())
         if odd != 0:
             lost = "odd ones" if weights is None else f"{odd} of {weights.size} are odd and"
             return Verdict(False, None if odd is None else True, f"weights are halved: {lost} lose their last bit")
-    if _largest_sum(found.problem, weights) >= limit_of(kernel):
+    if _largest_sum(product.problem, weights) >= limit_of(kernel):
         return Verdict(False, None, f"sums may reach {limit_of(kernel):,}, from where they round or wrap")
     return Verdict(False, False)
 
 
-def _of_batch(found: Estimate, problem: MatmulProblem, weights: Array) -> Verdict:
+def _of_batch(product: Estimate, problem: MatmulProblem, weights: Array) -> Verdict:
     """The worst of the verdicts on each matrix of a batch of products."""
-    alone = _of(found, replace(problem, batch=Batch()))
+    alone = _of(product, replace(problem, batch=Batch()))
     verdicts = [verdict(alone, matrix) for matrix in weights.reshape(-1, *weights.shape[-2:])]
     return max(verdicts, key=lambda one: (one.saturates is True, one.inexact is not False, one.pairs))
 
 
-def _worst(found: Estimate, weights: Array) -> Verdict | None:
+def _worst(product: Estimate, weights: Array) -> Verdict | None:
     """The pair that saturates most, shown by a source that was run; None where none can."""
-    plain = _bare(found)
+    plain = _bare(product)
     pairs = _pairs.pairs_of(plain.kernel, plain.problem, weights)
     least, most = pairs.sums(0, 255)  # as the kernel reads them, u8 or s8 shifted to u8
     size = _size(least, most)
     unsafe = (least < _S16.low) | (most > _S16.high)
     if not unsafe.any():
         return None
-    i, form = int(np.where(unsafe, size, 0).argmax()), fmt(found.problem.src)
+    i, form = int(np.where(unsafe, size, 0).argmax()), fmt(product.problem.src)
     asked = _numbers(plain.problem, weights, pairs, i, (form.low, form.high), most[i] > _S16.high)
     src = _pairs.inputs_for(plain.problem, [asked], 0)
     channel = int(pairs.channel[i])
     met = int(_pairs.count(plain, src, weights).reshape(1, -1)[0].sum())
     if not met:
-        raise _untrusted(found)
+        raise _untrusted(product)
     first, second = pairs.weight[i].tolist()
     why = f"channel {channel}: weights {first} and {second} beside each other exceed 16 bits"
     channels = np.unique(pairs.channel[unsafe]).size
     return Verdict(True, True, f"{channels} output channels can saturate; {why}", src, met)
 
 
-def _untrusted(found: Estimate) -> SimdnnError:
-    return SimdnnError(f"{found.implementation}: an input that should saturate did not; the proof is not to be trusted")
+def _untrusted(product: Estimate) -> SimdnnError:
+    return SimdnnError(
+        f"{product.implementation}: an input that should saturate did not; the proof is not to be trusted"
+    )
 
 
-def _bare(found: Estimate) -> Estimate:
+def _bare(product: Estimate) -> Estimate:
     """A product whose kernel has nothing behind its sums."""
-    problem: Problem = replace(found.problem, epilogue=Epilogue("s32"))
-    if problem == found.problem:
-        return found
-    return _of(found, problem)
+    problem: Problem = replace(product.problem, epilogue=Epilogue("s32"))
+    if problem == product.problem:
+        return product
+    return _of(product, problem)
 
 
-def _of(found: Estimate, problem: Problem) -> Estimate:
+def _of(product: Estimate, problem: Problem) -> Estimate:
     """The estimate's kernel for another problem."""
-    return replace(found, problem=problem, find_kernel=partial(_kernel, found, problem))
+    return replace(product, problem=problem, find_kernel=partial(_kernel, product, problem))
 
 
-def _kernel(found: Estimate, problem: Problem) -> Kernel:
+def _kernel(product: Estimate, problem: Problem) -> Kernel:
     """The kernel of the estimate's name for a problem."""
-    kind = next(kind for kind in kernels() if kind.name == found.implementation)
-    return built(kind, problem, found.machine)
+    kind = next(kind for kind in kernels() if kind.name == product.implementation)
+    return built(kind, problem, product.machine)
 
 
 def _largest_sum(problem: Problem, weights: Array | None) -> int:
@@ -284,15 +286,15 @@ def _estimate(
 
 # -- what is answered --------------------------------------------------------------------------------------------------
 def _always_safe(
-    frame: pd.DataFrame, about: dict[str, Any], found: Estimate, weights: Array, calibrated: bool
+    frame: pd.DataFrame, about: dict[str, Any], product: Estimate, weights: Array, calibrated: bool
 ) -> pd.DataFrame:
     """No step of the kernel can saturate; where it halves its weights, it rounds."""
-    halves = found.kernel.halves
+    halves = product.kernel.halves
     odd = int((weights % 2 != 0).sum()) if halves else 0
     about["reason"] = (
         f"weights are halved so that no pair saturates; {odd} of {weights.size} are odd and lose their last bit"
         if halves
-        else f"no step of {found.implementation} can saturate"
+        else f"no step of {product.implementation} can saturate"
     )
     about |= {"odd_weights": odd, "largest_weight": 128}
     columns = {"safe": True, "pairs": 0, "unsafe_pairs": 0, "max_abs_pair": 0, "at": None, "witness": None}
@@ -323,10 +325,10 @@ def _judge(frame: pd.DataFrame, pairs: Pairs, low: int, high: int) -> None:
 
 
 def _witnesses(
-    frame: pd.DataFrame, pairs: Pairs, found: Estimate, weights: Array, span: tuple[int, int], shift: int
+    frame: pd.DataFrame, pairs: Pairs, product: Estimate, weights: Array, span: tuple[int, int], shift: int
 ) -> None:
     """Columns at, witness, witness_pairs: inputs for the worst pair of each channel, and what they did when run."""
-    problem = found.problem
+    problem = product.problem
     least, most = pairs.sums(span[0] + shift, span[1] + shift)
     order = np.lexsort((_size(least, most), pairs.channel))
     last = np.flatnonzero(np.diff(pairs.channel[order], append=-1))
@@ -347,7 +349,7 @@ def _witnesses(
         fill = min(max(0, span[0]), span[1])
         src = _pairs.inputs_for(problem, asked, fill)
         for start in range(0, len(src), _CHUNK):
-            met = _pairs.count(found, src[start : start + _CHUNK], weights)
+            met = _pairs.count(product, src[start : start + _CHUNK], weights)
             met = met.reshape(*met.shape[:2], -1).sum(axis=2)
             for channel, row in placed.items():
                 if start <= row < start + _CHUNK:
@@ -355,7 +357,7 @@ def _witnesses(
         for channel, row in placed.items():
             witness[channel] = src[row]
     if (counts[list(placed)] == 0).any():
-        raise _untrusted(found)
+        raise _untrusted(product)
     frame["witness"] = pd.Series(witness, dtype=object)
     frame["witness_pairs"] = counts
 

@@ -385,16 +385,18 @@ class Kernels:
         """A call whose cost nobody knows: an error for who asks."""
         self.calls.append(Call("unknown", functools.partial(_fail, why)))
 
-    def _note_product(self, found: Estimate, weights: Array) -> None:
+    def _note_product(self, product: Estimate, weights: Array) -> None:
         """Note a product with its weights, or a batch of them."""
-        departed = found.departed if isinstance(found, Result) and found.departed.can else None  # else keep no operands
+        departed = (
+            product.departed if isinstance(product, Result) and product.departed.can else None
+        )  # else keep no operands
         self.calls.append(
             Call(
-                found.implementation,
-                found.find_cost,
-                macs=found.problem.macs,
+                product.implementation,
+                product.find_cost,
+                macs=product.problem.macs,
                 departed=departed,
-                compute_dtype=found.compute_dtype,
+                compute_dtype=product.compute_dtype,
             )
         )
 

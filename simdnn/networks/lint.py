@@ -385,19 +385,19 @@ class Noting(Elsewhere):
         self.met.refused(error)
         return replace(self, target=replace(self.target, dispatch="fastest"))
 
-    def _note_product(self, found: Estimate, weights: Array) -> None:
-        super()._note_product(found, weights)
-        self.met.products.append((found, weights))
-        self.met.plain.append((plain_cycles(found, self.target, self.attr), found))
+    def _note_product(self, product: Estimate, weights: Array) -> None:
+        super()._note_product(product, weights)
+        self.met.products.append((product, weights))
+        self.met.plain.append((plain_cycles(product, self.target, self.attr), product))
 
 
-def _of_integers(found: Estimate) -> bool:
-    return not fmt(found.problem.src).is_float and not fmt(found.problem.wei).is_float
+def _of_integers(product: Estimate) -> bool:
+    return not fmt(product.problem.src).is_float and not fmt(product.problem.wei).is_float
 
 
-def _any(found: Sequence[bool | None]) -> bool | None:
+def _any(answers: Sequence[bool | None]) -> bool | None:
     """Whether one is True; None where that is not known of one."""
-    return True if True in found else None if None in found else False
+    return True if True in answers else None if None in answers else False
 
 
 def _cycles(find: Callable[[], float]) -> tuple[float | None, list[str]]:

@@ -32,17 +32,17 @@ class _InForce:
     forced: bool = False
 
 
-def plain_cycles(found: Estimate, target: Target, attr: Attr) -> tuple[str, float] | None:
+def plain_cycles(product: Estimate, target: Target, attr: Attr) -> tuple[str, float] | None:
     """The plain layout in which a product takes the fewest cycles, and those; None where no kernel takes one, or the
     library's choice for them is not known.
     """
-    tags = WEI_TAGS if isinstance(found.problem, MatmulProblem) or target.gpu else CONV_WEI_TAGS
-    exact = EXACT_INT8.asked_for(attr.exact_int8) if not fmt(found.problem.src).is_float else None
-    modes = _InForce(found.fpmath, exact, attr.acc_mode or "")
+    tags = WEI_TAGS if isinstance(product.problem, MatmulProblem) or target.gpu else CONV_WEI_TAGS
+    exact = EXACT_INT8.asked_for(attr.exact_int8) if not fmt(product.problem.src).is_float else None
+    modes = _InForce(product.fpmath, exact, attr.acc_mode or "")
     met = []
     for tag in tags[1:]:
         try:
-            problem = replace(found.problem, wei_tag=tag)
+            problem = replace(product.problem, wei_tag=tag)
             met.append((priced(chosen(problem, target, modes), target).cycles, tag))
         except (SimdnnError, TypeError):  # a problem without layouts has no such field
             continue

@@ -223,11 +223,16 @@ def _careful(network: Network, target: Target, feed: Mapping[str, Array]) -> dic
     return {first_of(run.node): _cycles(run) for run in priced.nodes}
 
 
-def _apart(found: Sequence[Values], reference: Sequence[Values]) -> Iterator[tuple[str, float]]:
+def _apart(values: Sequence[Values], reference: Sequence[Values]) -> Iterator[tuple[str, float]]:
     """Names of values that are not those of the reference, and which share of them is not."""
-    for name in found[0]:
-        if name and name in reference[0] and isinstance(found[0][name], np.ndarray) and found[0][name].dtype != object:
-            share = _differences(*([_array(one[name]) for one in run] for run in (found, reference)))["differs"]
+    for name in values[0]:
+        if (
+            name
+            and name in reference[0]
+            and isinstance(values[0][name], np.ndarray)
+            and values[0][name].dtype != object
+        ):
+            share = _differences(*([_array(one[name]) for one in run] for run in (values, reference)))["differs"]
             if share:
                 yield name, share
 
@@ -293,11 +298,11 @@ def _in_blocks(node: Node) -> bool:
     return LAID in node.attributes or node.op in _LAID
 
 
-def _differences(found: Sequence[Array], reference: Sequence[Array]) -> Row:
+def _differences(arrays: Sequence[Array], reference: Sequence[Array]) -> Row:
     """How much of some arrays is not what it is in others, by how much at most, and the error over the signal."""
-    if any(x.shape != y.shape for x, y in zip(found, reference, strict=True)):
+    if any(x.shape != y.shape for x, y in zip(arrays, reference, strict=True)):
         return {"differs": 1.0, "max_difference": np.inf, "sqnr_db": np.nan}
-    a, b = ([part.astype(np.float64) for part in parts] for parts in (found, reference))
+    a, b = ([part.astype(np.float64) for part in parts] for parts in (arrays, reference))
     apart = np.concatenate([_distances(x, y) for x, y in zip(a, b, strict=True)])
     return {
         "differs": float((apart != 0).mean()) if apart.size else 0.0,

@@ -338,9 +338,9 @@ def _seconds(written: int, target: Target) -> float:
     return written / min(dram.gb_s_core * target.threads, dram.gb_s_socket) / 1e9
 
 
-def _call(found: FusedKernel, kernels: RecordingKernels, name: str, goes_on: bool) -> Call:
+def _call(kernel: FusedKernel, kernels: RecordingKernels, name: str, goes_on: bool) -> Call:
     machine = behind(kernels.target.machine) if goes_on else kernels.target.machine
-    cost = functools.partial(kernel_cost, found.build, found.problem, kernels.words, machine, kernels.target.threads)
+    cost = functools.partial(kernel_cost, kernel.build, kernel.problem, kernels.words, machine, kernels.target.threads)
     return Call(f"{name}:{kernels.words.isa}", cost, task=name)
 
 

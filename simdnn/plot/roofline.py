@@ -134,15 +134,15 @@ def peaks(
     return found
 
 
-def _machine(given: Any, found: Sequence[Any]) -> Machine | GpuMachine:
+def _machine(given: Any, of_results: Sequence[Any]) -> Machine | GpuMachine:
     """The machine whose roofs are drawn."""
     if given is not None:
         return machine_of(Path(given) if isinstance(given, PathLike) else given)
-    names = [one if isinstance(one, str) else str(one.name) for one in found]
+    names = [one if isinstance(one, str) else str(one.name) for one in of_results]
     if len(names) != 1:
         met = f"results of {', '.join(names)}" if names else "a frame without a machine"
         raise InvalidArgument(f"{met}: one machine's roofs are drawn; machine=NAME picks it")
-    return machine_of(found[0]) if isinstance(found[0], str) else found[0]
+    return machine_of(of_results[0]) if isinstance(of_results[0], str) else of_results[0]
 
 
 def _points(name: str, result: Costed) -> list[Reached]:

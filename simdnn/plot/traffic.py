@@ -48,21 +48,21 @@ def plot_traffic(results: Any, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _bars(ax: Axes, found: dict[str, dict[str, tuple[int, int]]], levels: list[str]) -> None:
-    width = 0.8 / (2 * len(found))
+def _bars(ax: Axes, moved: dict[str, dict[str, tuple[int, int]]], levels: list[str]) -> None:
+    width = 0.8 / (2 * len(moved))
     handles = []
-    for place, (name, one) in enumerate(found.items()):
+    for place, (name, one) in enumerate(moved.items()):
         for side, (word, hatch) in enumerate((("read", ""), ("written", "////"))):
             height = np.array([one.get(level, (0, 0))[side] for level in levels], float)
             where = np.arange(len(levels)) + (2 * place + side + 0.5) * width - 0.4
-            label = word if len(found) == 1 else f"{name}, {word}"
+            label = word if len(moved) == 1 else f"{name}, {word}"
             face = color(place) if not side else "none"
             bars = ax.bar(where, height, width, label=label, facecolor=face, edgecolor=color(place), hatch=hatch)
             handles.append(bars)
             for bar, value in zip(bars, height, strict=True):
-                if value and len(found) <= 2:
+                if value and len(moved) <= 2:
                     at, text, size = (bar.get_x() + width / 2, value), bytes_text(value), "small"
-                    if len(found) > 1:
+                    if len(moved) > 1:
                         text, size = text.replace(" ", "\n"), "x-small"
                     ax.annotate(text, at, (0, 2), textcoords="offset points", ha="center", fontsize=size)
     ax.set_xticks(range(len(levels)), levels)
@@ -71,18 +71,18 @@ def _bars(ax: Axes, found: dict[str, dict[str, tuple[int, int]]], levels: list[s
     legend(ax, handles)
 
 
-def _lines(ax: Axes, found: dict[str, dict[str, tuple[int, int]]], levels: list[str]) -> None:
+def _lines(ax: Axes, moved: dict[str, dict[str, tuple[int, int]]], levels: list[str]) -> None:
     handles = []
     for place, level in enumerate(levels):
         for side, word in enumerate(("read", "written")):
-            up = np.array([one.get(level, (0, 0))[side] or np.nan for one in found.values()], float)
+            up = np.array([one.get(level, (0, 0))[side] or np.nan for one in moved.values()], float)
             if np.isfinite(up).any():
-                mark: dict[str, Any] = {"marker": SYMBOLS[place], "markersize": 5 if len(found) <= 40 else 2.5}
+                mark: dict[str, Any] = {"marker": SYMBOLS[place], "markersize": 5 if len(moved) <= 40 else 2.5}
                 fill: dict[str, Any] = {"markerfacecolor": "none"} if side else {}
                 style = STYLES[side]
                 handles += ax.plot(up, style, color=color(place), linewidth=1, label=f"{level}, {word}", **mark, **fill)
-    step = max(1, -(-len(found) // (2 * MOST_NAMED)))
-    ax.set_xticks(range(0, len(found), step), list(found)[::step], parse_math=False)
+    step = max(1, -(-len(moved) // (2 * MOST_NAMED)))
+    ax.set_xticks(range(0, len(moved), step), list(moved)[::step], parse_math=False)
     for text in ax.get_xticklabels():
         text.set(rotation=60, ha="right", rotation_mode="anchor", fontsize="x-small")
     legend(ax, handles)

@@ -113,21 +113,21 @@ def _params(given: Resolved) -> tuple[Param | None, Param | None]:
     return params.get("src"), params.get("wei")
 
 
-def _columns(found: Valued | None, n: int) -> int:
+def _columns(scale: Valued | None, n: int) -> int:
     """How many columns share a scale that is found."""
-    assert found
-    columns = found.param.columns
+    assert scale
+    columns = scale.param.columns
     if n % columns:
         raise InvalidArgument(f"scales['dst'] for {columns} columns each; N = {n} is no multiple")
     return columns
 
 
-def _table(found: Valued | None, axis: int) -> Array | None:
+def _table(scale: Valued | None, axis: int) -> Array | None:
     """Scales as f32 with two axes: of a source (M or 1, parts of K), of weights (parts of K, N or 1)."""
-    if found is None:
+    if scale is None:
         return None
-    values = floats(found)
-    if found.param.group:
+    values = floats(scale)
+    if scale.param.group:
         return values
     return values.reshape(-1, 1) if axis else values.reshape(1, -1)
 

@@ -256,17 +256,17 @@ def bias_values(bias: Array, shape: Shape, in_sums: bool = False) -> npt.NDArray
     return bias if in_sums else bias.astype(np.float32, copy=False)
 
 
-def floats(found: Valued | None) -> npt.NDArray[np.float32]:
+def floats(scale: Valued | None) -> npt.NDArray[np.float32]:
     """Scales as kernels take them: f32; ones where there are none or only the cost is asked for."""
-    if found is None or found.values is None:
+    if scale is None or scale.values is None:
         return np.ones(1, np.float32)
-    return _laid_out(found.values.astype(np.float32), found.param)
+    return _laid_out(scale.values.astype(np.float32), scale.param)
 
 
-def _integers(found: Valued) -> Array:
+def _integers(zero_point: Valued) -> Array:
     """Zero points of compressed weights as kernels take them: s32; zeros where only the cost is asked for."""
-    values = found.values
-    return np.zeros(1, np.int32) if values is None else _laid_out(values.astype(np.int32), found.param)
+    values = zero_point.values
+    return np.zeros(1, np.int32) if values is None else _laid_out(values.astype(np.int32), zero_point.param)
 
 
 def _laid_out(values: Array, param: Param) -> Array:
@@ -274,14 +274,14 @@ def _laid_out(values: Array, param: Param) -> Array:
     return values if param.group else values.reshape(-1)
 
 
-def _integer(found: Valued | None) -> int:
-    return 0 if found is None or found.values is None else int(found.values.reshape(-1)[0])
+def _integer(zero_point: Valued | None) -> int:
+    return 0 if zero_point is None or zero_point.values is None else int(zero_point.values.reshape(-1)[0])
 
 
-def _point(found: Valued | None) -> int | Array:
+def _point(zero_point: Valued | None) -> int | Array:
     """A zero point of source or destination: one, or one a channel where values are there."""
-    each = found is not None and not found.param.common and found.values is not None
-    return found.values.astype(np.int32) if each else _integer(found)  # type: ignore[union-attr]
+    each = zero_point is not None and not zero_point.param.common and zero_point.values is not None
+    return zero_point.values.astype(np.int32) if each else _integer(zero_point)  # type: ignore[union-attr]
 
 
 def need_values(given: Resolved) -> None:

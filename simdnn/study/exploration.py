@@ -136,10 +136,10 @@ def _run(
                 progress(done, len(todo), " ".join(f"{key}={value}" for key, value in told.items()))
 
 
-def _frame(space: Space, found: list[Outcome]) -> pd.DataFrame:
+def _frame(space: Space, outcomes: list[Outcome]) -> pd.DataFrame:
     rows = [
         {key: _cell(value) for key, value in given.items()} | one.row
-        for given, one in zip(space.given, found, strict=True)
+        for given, one in zip(space.given, outcomes, strict=True)
     ]
     known = dict.fromkeys((*space.columns, *KINDS[space.kind].columns))
     others = dict.fromkeys(key for row in rows for key in row if key not in known and key != "refused")

@@ -86,13 +86,13 @@ class Results:
             _append(file, _HEAD)
         self._end = os.fstat(file.fileno()).st_size
 
-    def _note(self, found: tuple[str, Outcome | None] | None) -> None:
-        if found is None:
+    def _note(self, line: tuple[str, Outcome | None] | None) -> None:
+        if line is None:
             self.unreadable += 1
-        elif found[1] is None:
-            self.known.pop(found[0], None)
+        elif line[1] is None:
+            self.known.pop(line[0], None)
         else:
-            self.known[found[0]] = found[1]
+            self.known[line[0]] = line[1]
 
     @property
     def losses(self) -> list[str]:
@@ -110,13 +110,13 @@ class Results:
         records = [{"key": key, "row": None} for key in gone]
         self._write(records, clear=0 if self.known else self._end)
 
-    def add(self, key: str, found: Outcome, point: Any) -> None:
+    def add(self, key: str, outcome: Outcome, point: Any) -> None:
         """Note a point's outcome; one that failed is for this run alone. `SimdnnError` where it cannot be written."""
-        self.known[key] = found
-        if found.failed:
+        self.known[key] = outcome
+        if outcome.failed:
             return
-        row = {name: _written(value) for name, value in found.row.items()}
-        self._write([{"key": key, "stamp": found.stamp, "point": point, "row": row}])
+        row = {name: _written(value) for name, value in outcome.row.items()}
+        self._write([{"key": key, "stamp": outcome.stamp, "point": point, "row": row}])
         self.written += 1
 
     def _write(self, records: Iterable[Any], clear: int = 0) -> None:

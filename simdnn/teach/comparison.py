@@ -145,8 +145,8 @@ _SHOWN = {
 }
 
 
-def _summary(found: Comparison) -> dict[str, str]:
-    summary = found.summary
+def _summary(comparison: Comparison) -> dict[str, str]:
+    summary = comparison.summary
     return {label: f"{summary[key]:.4g}" for key, label in _SHOWN.items()}
 
 

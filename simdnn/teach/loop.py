@@ -79,23 +79,23 @@ def answer(query: Query) -> tuple[LoopShown, tuple[FieldGroup, ...]]:
     ), (field_group(query, known, base),)
 
 
-def _pipeline(found: Analysis, values: Sequence[tuple[str, str]], turns: int) -> Pipeline:
-    texts = [event.text for event in found.timeline.events if event.iteration == 0]
-    return of_steps(found.machine, found.steps, texts, values, turns)
+def _pipeline(analysis: Analysis, values: Sequence[tuple[str, str]], turns: int) -> Pipeline:
+    texts = [event.text for event in analysis.timeline.events if event.iteration == 0]
+    return of_steps(analysis.machine, analysis.steps, texts, values, turns)
 
 
-def _values(found: Analysis, turns: int, most: int) -> tuple[list[tuple[str, str]], str]:
+def _values(analysis: Analysis, turns: int, most: int) -> tuple[list[tuple[str, str]], str]:
     """The values that each op leaves in each turn (place, lanes), and the reason where values are not to be had."""
     shown = []
     for turn in range(1, turns + 1):
         try:
-            written = list(found.values(iterations=turn).written)
+            written = list(analysis.values(iterations=turn).written)
         except Unimplemented as error:
-            return [("", "")] * len(found.ops) * turns, str(error)
+            return [("", "")] * len(analysis.ops) * turns, str(error)
         at = 0
-        for op in found.ops:
+        for op in analysis.ops:
             place, lanes = "", ""
-            for one in found.body[at : at + op.steps]:
+            for one in analysis.body[at : at + op.steps]:
                 if written and written[0].instruction == one.text:
                     left = written.pop(0)
                     place, lanes = left.place, f"{left.dtype} {short(left.lanes, left.dtype, most)}"

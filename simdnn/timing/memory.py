@@ -227,16 +227,16 @@ def _walked(program: Program) -> frozenset[str]:
     return frozenset(found)
 
 
-def _innermost(parts: Sequence[Straight | Loop], found: list[Loop]) -> list[Loop]:
-    """Loops with none inside that take a walk's turns, behind those `found`."""
+def _innermost(parts: Sequence[Straight | Loop], loops: list[Loop]) -> list[Loop]:
+    """Loops with none inside that take a walk's turns, behind `loops`."""
     for part in parts:
         if type(part) is Loop:
             inner = part.parts
             if len(inner) > 1 or type(inner[0]) is Loop:
-                _innermost(inner, found)
+                _innermost(inner, loops)
             elif part.extent >= _WALK:
-                found.append(part)
-    return found
+                loops.append(part)
+    return loops
 
 
 def _tensors_of(program: Program, forms: Collection[int]) -> frozenset[str]:

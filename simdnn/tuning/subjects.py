@@ -279,10 +279,10 @@ class ModelSubject:
         vars(other).update(calibrated=self.calibrated, memo=self.memo)
         return other
 
-    def _told(self, found: NetworkEstimate, outputs: Outputs) -> RecipeRun:
-        ran = {run.node.name: run for run in found.nodes}
+    def _told(self, estimate: NetworkEstimate, outputs: Outputs) -> RecipeRun:
+        ran = {run.node.name: run for run in estimate.nodes}
         kernels = tuple(_kernel(ran[layer]) if layer in ran else ("", "", 0.0) for layer in self.layers)
-        return RecipeRun(found.cycles, found.seconds, outputs, kernels)
+        return RecipeRun(estimate.cycles, estimate.seconds, outputs, kernels)
 
     def onnx(self, modes: Mapping[str, str]) -> Any:
         mixed = self.calibrated.mixable

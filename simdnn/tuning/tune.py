@@ -296,35 +296,35 @@ def fetched(
     return subject, Judge(None, OwnScore(network, data), False), small, notes
 
 
-def _frame(found: Finding) -> pd.DataFrame:
+def _frame(finding: Finding) -> pd.DataFrame:
     """All recipes that were run, by their number."""
-    base = found.full.row(dict.fromkeys(found.subject.layers, "f32"))
+    base = finding.full.row(dict.fromkeys(finding.subject.layers, "f32"))
     rows = {}
-    for number, modes in enumerate(found.full.modes):
-        row = found.full.row(modes)
+    for number, modes in enumerate(finding.full.modes):
+        row = finding.full.row(modes)
         if row["refused"]:
             continue
-        more = {"loss": _loss(found, row, base), "speed_up": base["cycles"] / row["cycles"], "recipe": text_of(modes)}
-        rows[number] = {"machine": found.subject.machine.name, **row, **more}
+        more = {"loss": _loss(finding, row, base), "speed_up": base["cycles"] / row["cycles"], "recipe": text_of(modes)}
+        rows[number] = {"machine": finding.subject.machine.name, **row, **more}
     return pd.DataFrame.from_dict(rows, orient="index")[list(_COLUMNS)]
 
 
-def _loss(found: Finding, row: Mapping[str, Any], base: Mapping[str, Any]) -> float:
+def _loss(finding: Finding, row: Mapping[str, Any], base: Mapping[str, Any]) -> float:
     """The loss of a row beside f32: quality, or where quality is signal to error the error over the output."""
-    same = found.full.judge.measure == "sqnr_db"
+    same = finding.full.judge.measure == "sqnr_db"
     return float(10 ** (-row["sqnr_db"] / 20) if same else base["quality"] - row["quality"])
 
 
-def _within(found: Finding, most: float | None, least: float | None) -> Callable[[Mapping[str, Any]], bool] | None:
+def _within(finding: Finding, most: float | None, least: float | None) -> Callable[[Mapping[str, Any]], bool] | None:
     """Whether a row keeps the bounds on quality; None where there are none."""
     if most is None and least is None:
         return None
-    f32 = dict.fromkeys(found.subject.layers, "f32")
+    f32 = dict.fromkeys(finding.subject.layers, "f32")
 
     def keeps(row: Mapping[str, Any]) -> bool:
         if row["refused"] or least is not None and row["sqnr_db"] < least:
             return False
-        return most is None or _loss(found, row, found.full.row(f32)) <= most + _SLACK
+        return most is None or _loss(finding, row, finding.full.row(f32)) <= most + _SLACK
 
     return keeps
 

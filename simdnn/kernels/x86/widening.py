@@ -63,30 +63,30 @@ def _longest(turns: Turns, threads: int) -> float:
     return sum(-(-count // threads) * work for count, work in turns)
 
 
-def _ahead(found: Gemm, machine: Machine, together: int) -> Turns:
+def _ahead(gemm: Gemm, machine: Machine, together: int) -> Turns:
     """The turns of panels that are widened for some rows at a time."""
-    p, turns, wide = found.product, Turns(), replace(found.product.dot, load_uops=0)
-    for panels, vectors, waits in _panels(found, machine):
+    p, turns, wide = gemm.product, Turns(), replace(gemm.product.dot, load_uops=0)
+    for panels, vectors, waits in _panels(gemm, machine):
         for times, _, rows in pieces("m", p.rows, together):
-            tiles = [(count, Blocking(height, vectors)) for _, height, count in row_blocks(rows, found.blocks.highest)]
+            tiles = [(count, Blocking(height, vectors)) for _, height, count in row_blocks(rows, gemm.blocks.highest)]
             work = sum(count * (busy(wide, tile) + 2 * waits.of(tile)) for count, tile in tiles)
             turns.append((times * panels, work + _CONVERTED * vectors))
     return turns
 
 
-def _loading(found: Gemm, machine: Machine) -> Turns:
+def _loading(gemm: Gemm, machine: Machine) -> Turns:
     """The turns of tiles that widen weights as they load them."""
-    p, blocks, turns = found.product, found.blocks, Turns()
+    p, blocks, turns = gemm.product, gemm.blocks, Turns()
     row = p.source_steps.column * fmt(p.source_steps.source.read).bits // 8
-    for panels, vectors, waits in _panels(found, machine):
+    for panels, vectors, waits in _panels(gemm, machine):
         for _, height, count in blocks.rows:
             tile, together = Blocking(height, vectors), chunk(count, height * row, blocks.second_level)
             turns.append((count // together * panels, together * (busy(p.dot, tile) + 2 * waits.of(tile))))
     return turns
 
 
-def _panels(found: Gemm, machine: Machine) -> list[tuple[int, int, Waits]]:
+def _panels(gemm: Gemm, machine: Machine) -> list[tuple[int, int, Waits]]:
     """Panels of a width: how many, their vectors, and what a step of theirs waits for."""
-    p, layout = found.product, found.blocks.layout
+    p, layout = gemm.product, gemm.blocks.layout
     widths = (layout.full, layout.width), (min(1, layout.tail), layout.tail)
     return [(n, columns // p.unit.lanes, waits_in(p, machine.caches, columns)) for n, columns in widths if n]
