@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import simdnn
+from tests.loops import cycles_of
 
 COMPILED = {  # ISA cap to lines of loops that gcc makes of DNN kernels, and what libraries write
     "avx512_core": """
@@ -107,5 +108,4 @@ def test_what_compilers_choose_has_a_row(cap: str, name: str) -> None:
 
 @pytest.mark.parametrize("line", ["add eax, 32", "sub eax, 1000", "sub r8d, r9d", "add eax, [rsi]"])
 def test_sums_at_rename_leave_the_others_their_cycle(line: str) -> None:
-    body = "\n".join(["1:", *[line] * 8, "dec rcx", "jnz 1b"])
-    assert simdnn.analyze(body, machine="gnr").cycles_per_iteration == pytest.approx(8)
+    assert cycles_of("gnr", [line] * 8) == pytest.approx(8)

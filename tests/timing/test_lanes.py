@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-import simdnn
 from simdnn.timing.cpu.core_model import CoreModel
 from simdnn.timing.cpu.schedulers import FAR_LANES, RING, SLID
+from tests.loops import cycles_of
 
 # The port that a uop of ports 0 and 1 gets at each place, by which places before it have such uops: all sets of them,
 # the first place as the lowest bit. 5 wait at port 0 and 8 at port 1, so 0 is the port with the fewest.
@@ -93,5 +93,4 @@ def test_what_waits_is_counted_late() -> None:
     ],
 )
 def test_chains_that_meet_at_a_port(lines: list[str], measured: float) -> None:
-    body = "\n".join(["1:", *lines, "dec rcx", "jnz 1b"])
-    assert simdnn.analyze(body, machine="gnr").cycles_per_iteration == pytest.approx(measured, rel=0.05)
+    assert cycles_of("gnr", lines) == pytest.approx(measured, rel=0.05)
