@@ -224,6 +224,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
                 return sampler.Samples(*given, loops, *reversed(given), *ticks)
 
         monkeypatch.setattr(timer, "Sampler", Fake)
+        monkeypatch.setattr(timer, "PATIENCE_S", 0.05)  # with loops of two lengths that never agree
         monkeypatch.setattr(timer, "coarseness", lambda: 1)
 
     for cached in (timer.canary, timer.sample_cycles, timer._bare, timer.usual_ratio, timer._seen_of_a_cycle):
