@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from simdnn.kernels.common.scaled import RULES
+from simdnn.networks.narrow_weights import NARROW_MODES
 from simdnn.networks.precision import MODES, Mode
-
-_RULES = "-ceil", "-even", "-rceil"  # of a block's scale; names without one stand for "floor"
 
 _USUAL = "modes, where none is named (those that the machine has; on GPUs f16, too)"
 _MORE = "more of them (`simdnn list modes` tells each; names in mx…: also with -ceil, -even, -rceil)"
@@ -50,7 +50,8 @@ COLUMNS = {
 
 def kind_of(mode: Mode) -> str:
     """The kind of a mode, by what it makes smaller."""
-    if mode.title.startswith("f32 sources"):
+    sources = NARROW_MODES[mode.narrow].reads if mode.narrow else ""
+    if mode.src == "f32" != mode.weights and not sources:
         return "stored weights"
     if mode.narrow:
         return "small floats"
@@ -59,12 +60,18 @@ def kind_of(mode: Mode) -> str:
     return "integers" if mode.src in ("u8", "s8") else "floats"
 
 
+def _names_a_rule(mode: Mode) -> bool:
+    """Whether scales of blocks are found by another rule than that of OCP's specification."""
+    rule = NARROW_MODES[mode.narrow].weights.scale if mode.narrow else ""
+    return rule in RULES and rule != "floor"
+
+
 def epilog() -> str:
     """Modes by kind, each by its name, those that run by default with their titles."""
     usual = [f"  {mode.name:14}  {mode.title}" for mode in MODES.values() if mode.default]
     kinds: dict[str, list[str]] = {}
     for mode in MODES.values():
-        if not mode.default and not mode.name.endswith(_RULES):
+        if not mode.default and not _names_a_rule(mode):
             kinds.setdefault(kind_of(mode), []).append(mode.name)
     others = [f"  {kind:14}  {' '.join(names)}" for kind, names in kinds.items()]
     return "\n".join([_USUAL, *usual, "", _MORE, *others, "", _LAST])
