@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from pathlib import Path
@@ -163,7 +164,7 @@ def _show(args: argparse.Namespace, found: list[Analysis], values: Any, drawn: s
 
 def _machines(text: str) -> list[str]:
     """Names between commas, or the one file whose name has some."""
-    return [text] if Path(text).is_file() else comma_list(text)
+    return [text] if os.path.isfile(text) else comma_list(text)  # which no length of a name disturbs
 
 
 def _check_output(args: argparse.Namespace, compared: bool) -> None:
@@ -225,7 +226,7 @@ def _code(typed: str) -> str | Path:
     is_code = ours or re.match(r"\w+\s+[^\s,]+,", typed)  # another CPU's, which the assembler refuses by name
     if not typed.strip():
         return typed  # Path("") is the folder that one stands in
-    return typed if is_code and not Path(typed).exists() else Path(typed)
+    return typed if is_code and not os.path.exists(typed) else Path(typed)
 
 
 def _timeline(found: Sequence[Analysis], kind: str) -> str:

@@ -397,6 +397,14 @@ def test_instructions_as_they_are_typed(capsys: pytest.CaptureFixture[str]) -> N
     assert "no timing for 'movsb m8,m8'" in capsys.readouterr().err
 
 
+def test_more_instructions_than_a_file_name_has_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    loop = "; ".join(f"vdpbf16ps zmm{i}, zmm30, zmm31" for i in range(12))
+    assert len(loop) > 255 and main(["analyze", loop, "--machine", "spr"]) == 0
+    assert capsys.readouterr().out.startswith("spr: ")
+    assert main(["analyze", "nop", "--machine", "y" * 300]) == 2
+    assert "unknown machine" in capsys.readouterr().err
+
+
 def test_several_machines_by_either_option(capsys: pytest.CaptureFixture[str]) -> None:
     """The same columns, and a sentence each; with --json a record each."""
     loop = "vfmadd231ps zmm0, zmm1, zmm2"
