@@ -33,6 +33,7 @@ class Format:
     nan: bool = True  # whether it has NaN; without infinities that is all bits set but the sign
     negative_zero: bool = True  # without it, its code is the one NaN, and the bias is one more
     zero: bool = True  # without it, the least exponent is a power of two as the others are
+    values: tuple[float, ...] = ()  # of each code, where no pattern of sign, exponent and mantissa says them
 
     @property
     def lanes(self) -> str:
@@ -50,7 +51,7 @@ class Format:
 
     @property
     def is_float(self) -> bool:
-        return self.exponent_bits > 0
+        return self.exponent_bits > 0 or bool(self.values)
 
     @property
     def is_integer(self) -> bool:
@@ -97,6 +98,8 @@ class Format:
         """
         if not self.is_float:
             return float(self.high)
+        if self.values:
+            return max(map(abs, self.values))
         exponent, mantissa = divmod(self.greatest_code, 1 << self.mantissa_bits)
         return float((1 << self.mantissa_bits) + mantissa) * 2.0 ** (exponent - self.bias - self.mantissa_bits)
 
@@ -110,6 +113,16 @@ class Format:
         """The NumPy element type that holds one value."""
         return np.dtype(getattr(ml_dtypes, self.storage) if hasattr(ml_dtypes, self.storage) else self.storage)
 
+    @property
+    def element(self) -> np.dtype[Any]:
+        """The element type by which an array tells this format: `dtype`, or where that is another format's a record of
+        one field, which has this one's name. `codes.view(form.element)` makes one of codes.
+
+        >>> FORMATS["f8_e4m3"].element, Format("f6_e4m1", 6, True, 4, 1, "uint8", container="u8").element
+        (dtype(float8_e4m3fn), dtype([('f6_e4m1', 'u1')]))
+        """
+        return np.dtype([(self.name, self.dtype)]) if self.container else self.dtype
+
 
 #: what becomes of values beyond the greatest one
 OVERFLOWS = ("saturate", "ieee")
@@ -120,7 +133,7 @@ _BY_DTYPE: Registry[np.dtype[Any], str] = Registry("element type")
 def register(*formats: Format) -> None:
     """Add formats by their names. One whose elements NumPy stores as another's has that one as its `container`.
 
-    Raises `InvalidArgument` where `storage` names no element type.
+    Raises `InvalidArgument` where `storage` names no element type, and for values that are not one finite f32 a code.
     """
     for form in formats:
         try:
@@ -130,9 +143,21 @@ def register(*formats: Format) -> None:
             raise InvalidArgument(
                 f"{form.name}: storage {form.storage!r} is no type of NumPy or ml_dtypes; {works}"
             ) from None
+        if form.values:
+            _check_values(form)
         FORMATS[form.name] = form
-        if not form.container:
-            _BY_DTYPE[form.dtype] = form.name
+        _BY_DTYPE[form.element] = form.name
+
+
+def _check_values(form: Format) -> None:
+    codes, given = 1 << form.bits, np.array(form.values, np.float64)
+    if form.bits > 8 or form.exponent_bits or given.shape != (codes,):
+        need = "up to 8 bits, no exponent bits, and a number for each code"
+        raise InvalidArgument(f"{form.name}: {len(form.values)} values of {form.bits} bits; values take {need}")
+    with np.errstate(over="ignore"):
+        odd = given[~np.isfinite(given.astype(np.float32)) | (given.astype(np.float32) != given)]
+    if odd.size:
+        raise InvalidArgument(f"{form.name}: value {float(odd[0])!r} is no finite f32: float(np.float32(x)) is one")
 
 
 register(
@@ -211,10 +236,18 @@ def decode(codes: npt.ArrayLike, name: str) -> npt.NDArray[np.float32]:
         raise InvalidArgument(f"codes of {words.dtype}; uint8 is needed: .view(np.uint8)")
     if words.size and int(words.max()) >> form.bits:
         raise InvalidArgument(f"code {int(words.max())}; {name} has {form.bits} bits: 0 to {(1 << form.bits) - 1}")
+    if form.values:
+        values: npt.NDArray[np.float32] = np.array(form.values, np.float32)[words]
+        return values
     found = widen_codes(ArrayValue(words.reshape(-1).astype(np.uint32), "u32"), form)
     quiet = found.is_nan().where((found.view("u32") | (1 << 22)).view("f32"), found)
     assert isinstance(quiet, ArrayValue)
     return np.asarray(quiet.array, np.float32).reshape(words.shape)
+
+
+def numbers(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An array of any format as numbers: where elements are records of a format's codes, their values."""
+    return decode(array.view(np.uint8), name_of(array.dtype)) if array.dtype.names else array
 
 
 def encode(
@@ -226,7 +259,8 @@ def encode(
     "down", "up", "zero". Subnormals are kept. `overflow`: what rounds beyond the greatest value, infinity too, becomes
     that value ("saturate") or infinity, NaN where the format has no infinity ("ieee"); formats without both always
     saturate. NaN stays NaN; a format without NaN has the greatest value for it, with its sign. e8m0 takes no negative
-    values, and "zero" or "up" say which power of two; zero becomes the least one.
+    values, and "zero" or "up" say which power of two; zero becomes the least one. A format by `values` takes the
+    nearest one, of two as near that of an even code.
 
     >>> encode(np.array([1.0625, 460, -1e9], np.float32), "f8_e4m3").tolist()
     [56, 126, 254]
@@ -246,6 +280,21 @@ def encode(
     wide = given.reshape(-1).astype(np.float32)
     if not form.signed and (wide < 0).any():
         raise InvalidArgument(f"{wide[wide < 0][0]:g} among the values; {name} has no negative ones")
+    if form.values:
+        if rounding != "even":
+            raise InvalidArgument(f"rounding {rounding!r} to {name}; a format by values takes the nearest: 'even'")
+        return _nearest(wide, form).reshape(given.shape)
     found = codes_of(ArrayValue(wide, "f32"), form, rounding, saturate=overflow == "saturate")
     assert isinstance(found, ArrayValue)
     return np.asarray(found.array).astype(np.uint8).reshape(given.shape)
+
+
+def _nearest(wide: npt.NDArray[np.float32], form: Format) -> npt.NDArray[np.uint8]:
+    """The codes of the values nearest to f32 numbers; of two as near an even one, of NaN that of the greatest value."""
+    order = np.argsort(form.values, kind="stable").astype(np.uint8)
+    steps = np.array(form.values, np.float64)[order]
+    between = (steps[:-1] + steps[1:]) / 2
+    below = np.searchsorted(between, wide.astype(np.float64))  # beyond all that the number is greater than
+    above = np.minimum(below + 1, len(order) - 1)
+    tie = (below < len(between)) & (wide == between[np.minimum(below, len(between) - 1)]) & (order[below] % 2 == 1)
+    return np.where(tie, order[above], order[below]).astype(np.uint8)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import Unimplemented
-from isa_models.formats import fmt, name_of
+from isa_models.formats import fmt, name_of, numbers
 from isa_models.readings.arrays import Array
 from isa_models.readings.shades import COUNTS, DRIFT, EXACT, HELD, KINDS, SIZE, SPREAD, WORST, beside_exact, count
 from isa_models.records.alike import Alike
@@ -191,10 +191,10 @@ class _FedKernel:
 
     def _of_operand(self, array: Array, origin: Origin) -> tuple[Array, str]:
         """Elements of the source or the weights as prepared, against the user's."""
-        user = (self.weights if origin.operand == "weights" else self.src).reshape(-1)
-        numbers, dtype = user.astype(np.float64), origin.dtype
+        user = numbers(self.weights if origin.operand == "weights" else self.src).reshape(-1)
+        given, dtype = user.astype(np.float64), origin.dtype
         array = array.view(fmt(dtype).dtype)  # words may pack them
-        shade = _off(array, np.where(origin.index < 0, array.astype(np.float64), numbers[origin.index] * origin.factor))
+        shade = _off(array, np.where(origin.index < 0, array.astype(np.float64), given[origin.index] * origin.factor))
         step = roundoff(dtype) if fmt(dtype).is_float and dtype != "f32" else None
         if step is not None:  # rounded to nearest
             shade[SPREAD] = np.where(shade[WORST] > 0, step.unit * shade[SIZE] + step.least, 0) ** 2

@@ -16,6 +16,7 @@ import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.errors import counted
+from isa_models.formats import numbers
 from isa_models.readings.arrays import Array
 from isa_models.readings.traced import LEAVES, Exact, Lane, Number, TracedValue, history, origins, read_as
 from simdnn.explanations.steps import (
@@ -108,7 +109,7 @@ class Explainer:
         own = value.number(lane)
         if origin is None or flat < 0 or own is None:
             return own
-        user = (self.weights if origin.operand == "weights" else self.src).reshape(-1)[flat]
+        user = numbers((self.weights if origin.operand == "weights" else self.src).reshape(-1)[flat : flat + 1])[0]
         if value.dtype == "u32":  # its bits, which an instruction reads as a float
             return own
         if not np.isfinite(float(user)):

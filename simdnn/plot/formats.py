@@ -38,6 +38,8 @@ def plot_format(
     forms = [fmt(name) for name in ([names] if isinstance(names, str) else list(names))]
     if not forms:
         raise InvalidArgument(f"no formats; some of {', '.join(FORMATS)} are needed")
+    if by_table := next((form for form in forms if form.values), None):
+        raise InvalidArgument(f"{by_table.name} has a value for each code: there are no fields of bits to draw")
     given = None if values is None else _numbers(values)
     rows = [(form, value) for value in (given if given is not None else [None]) for form in forms]
     if len(rows) > MOST_ROWS:

@@ -7,9 +7,9 @@ from math import prod
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented, UnknownName
-from isa_models.formats import fmt, name_of
+from isa_models.formats import FORMATS, fmt, name_of
 from isa_models.readings.arrays import Array, held, memory_bytes, unmasked
-from simdnn.kernels.common.narrow_floats import NARROW
+from simdnn.kernels.common.narrow_floats import NARROW, is_code
 
 SUPPORTED = ("f32:f32", "bf16:bf16", "f16:f16", "u8:s8", "s8:s8")  # src:weights that every primitive takes as they are
 #: that matmuls on CPUs take, and convolutions those of f32: both are widened to f32
@@ -38,7 +38,7 @@ def type_of(name: str, array: object, further: tuple[str, ...] = ()) -> str:
         dtype = name_of(array.dtype)
     except UnknownName:
         dtype = str(array.dtype)
-    if dtype not in (*_STORED, *further):
+    if dtype not in (*_STORED, *further) and not (name == "weights" and dtype in FORMATS and is_code(dtype)):
         hint = f" ({_HINTS[dtype]})" if dtype in _HINTS else ""
         raise InvalidArgument(f"{name} of {array.dtype}; allowed: {', '.join(_STORED)}{hint}")
     return dtype
@@ -73,7 +73,7 @@ def check_types(primitive: str, src: str, wei: str, apply_to_int: bool) -> None:
 
 def check_narrow_types(src: str, wei: str, apply_to_int: bool) -> None:
     """`Unimplemented`, naming what works, for types that no matmul has beside a float of at most a byte."""
-    if not fmt(src).is_float:
+    if src not in (*FLOATS, *NARROW):
         floats = ", ".join(("f32", "bf16", "f16", *NARROW))
         raise Unimplemented(f"{src} source beside floats of at most a byte: no kernel here; sources: {floats}")
     if wei in _INTEGERS and not apply_to_int:

@@ -202,8 +202,8 @@ def computes_of(request: Request) -> tuple[str, ...]:
 
 def _adds_up_so(kind: KernelKind, request: Request) -> bool:
     """Whether a kind of a problem's types adds up in the type that is asked for."""
-    src, wei = request.problem.src, request.problem.wei
-    return request.acc_mode in kind.accumulates and src in kind.sources and wei in kind.weights
+    problem = request.problem
+    return request.acc_mode in kind.accumulates and problem.src in kind.sources and kind.reads(problem.wei)
 
 
 def _is_had(request: Request, acc_mode: str) -> bool:

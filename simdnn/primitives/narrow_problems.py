@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.formats import fmt
+from isa_models.formats import decode, fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.epilogue import Decompression, Epilogue, Parameters
-from simdnn.kernels.common.narrow_floats import NARROW, Narrow
+from simdnn.kernels.common.narrow_floats import NARROW, Narrow, is_code
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.libraries import Library
@@ -30,9 +30,9 @@ def takes_part(given: Resolved, dst: str | None) -> bool:
     return of_narrow(given.shape.src, given.shape.wei, dst) or bool(_dst_scale_mode(given))
 
 
-def of_narrow(*types: str | None) -> bool:
+def of_narrow(src: str, wei: str, dst: str | None) -> bool:
     """Whether a narrow float is among the types."""
-    return any(isinstance(dtype, str) and dtype in NARROW for dtype in types)
+    return is_code(wei) or any(isinstance(dtype, str) and dtype in NARROW for dtype in (src, dst))
 
 
 def _dst_scale_mode(given: Resolved) -> str:
@@ -53,6 +53,9 @@ def problem_of(
 
     Raises `InvalidArgument` for scales that do not nest or fit, `Unimplemented` for what no kernel here has.
     """
+    if library and given.shape.wei not in NARROW and is_code(given.shape.wei):
+        reason = f"{library.title} has no such type; dispatch='fastest' takes them"
+        raise Unimplemented(f"{given.shape.wei} weights: {reason}")
     if library is None or (given.shape.src, fmt(given.shape.wei).bits) == ("bf16", 8) and given.shape.wei in NARROW:
         return _own(given, dst, bias, wei_tag, library, caps)
     return _reference_like(given.folded, dst, bias, wei_tag)
@@ -168,7 +171,7 @@ def _own(
     assert base.narrow
     narrow = replace(base.narrow, src=inside, wei=None, reference=False)
     unpacked = None
-    if shape.wei in NARROW or not fmt(shape.wei).is_float:
+    if is_code(shape.wei) or not fmt(shape.wei).is_float:
         computes = ("bf16",) if library else computed(given, "avx512_core_bf16" in caps)
         unpacked = Decompression(computes, wei, merged=library is not None)
         common = wei is not None and not wei.group
@@ -205,11 +208,19 @@ def _levels(given: Resolved) -> tuple[Resolved, list[float]]:
 def computed(given: Resolved, has_bf16: bool) -> tuple[str, ...]:
     """The types that products may be formed in: of floats all that hold the source as it is, and the weights with it.
 
-    A math mode has a say for f32 sources and for integer weights.
+    A math mode has a say for f32 sources, for integer weights and for codes whose values the source's type has not.
     """
-    src, floats_alone = given.shape.src, fmt(given.shape.wei).is_float
+    src, floats_alone, greatest = given.shape.src, fmt(given.shape.wei).is_float, fmt(given.shape.wei).greatest
     if src in NARROW:
         return "f32", "bf16", "f16"
-    if floats_alone and src != "f32":
+    if floats_alone and src != "f32" and _holds(src, given.shape.wei):
         return "f32", src
-    return computes_of_source(src, given.fpmath, has_bf16)
+    return tuple(dtype for dtype in computes_of_source(src, given.fpmath, has_bf16) if fmt(dtype).greatest >= greatest)
+
+
+def _holds(src: str, wei: str) -> bool:
+    """Whether all finite values of a format's codes are numbers of a wider type."""
+    values = decode(np.arange(1 << fmt(wei).bits, dtype=np.uint8), wei)
+    finite = values[np.isfinite(values)]
+    with np.errstate(over="ignore"):
+        return bool((finite.astype(fmt(src).dtype).astype(np.float32) == finite).all())

@@ -12,6 +12,7 @@ from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from isa_models.records.display import InNotebooks
 from simdnn.kernels.common.epilogue import Parameters
+from simdnn.kernels.common.narrow_floats import is_code
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.program.records import Program
@@ -138,6 +139,7 @@ class KernelKind:
     target: str = "x86"  # x86 | intel_gpu | nvidia
     sources: tuple[str, ...] = ()  # types that it reads
     weights: tuple[str, ...] = ()  # types that the user's weights are stored in
+    registered: bool = False  # whether weights may also be of any float of at most a byte that is registered
     multiplied: str = ""  # the type of weights in the kernel's own layout; "": the one that the user stores
     accumulates: tuple[str, ...] = ()  # types of the sums
     promotes: int = (
@@ -195,9 +197,13 @@ class KernelKind:
     def _refused_types(self, problem: Problem) -> str:
         src, wei = problem.src, problem.wei
         alike = src == wei or self.mixes or not fmt(wei).is_float or fmt(wei).bits <= 8  # their own type, or stored
-        if src in self.sources and wei in self.weights and alike:
+        if src in self.sources and self.reads(wei) and alike:
             return ""
         return f"computes {'/'.join(self.sources)} sources with {'/'.join(self.weights)} weights, not {src}:{wei}"
+
+    def reads(self, wei: str) -> bool:
+        """Whether the user's weights may be stored in a type."""
+        return wei in self.weights or self.registered and is_code(wei)
 
     def _refused_layout(self, problem: Problem) -> str:
         if problem.wei_tag in self.tags:

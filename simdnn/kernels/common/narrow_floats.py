@@ -9,13 +9,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isa_models.formats import Format
+from isa_models.formats import Format, fmt
 from simdnn.kernels.common.params import Param
 
 #: floats of at most a byte that elements of a product may be
 NARROW = ("f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2", "f4_e2m1")
 #: how scales of a destination are found: a power of two for 32 columns, or a float for 16
 DYNAMIC = ("dynamic_mx", "dynamic_fp")
+
+
+def is_code(dtype: str) -> bool:
+    """Whether weights of a type are codes, of floats of at most a byte, which a kernel makes wider floats of: those of
+    `NARROW` and of formats that a user registers.
+
+    >>> is_code("f6_e2m3"), is_code("s4"), is_code("bf16")
+    (True, False, False)
+    """
+    return fmt(dtype).is_float and fmt(dtype).bits <= 8
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,12 @@ class Fields:
     def step(self) -> int:
         """The last bit of the mantissa."""
         return 1 << (self.wide.mantissa_bits - self.form.mantissa_bits)
+
+    @property
+    def to_above(self) -> int:
+        """The number that, added to the magnitude of a code of infinity or NaN, sets the bit above the exponent."""
+        ones = (1 << self.form.exponent_bits + self.form.mantissa_bits) - 1
+        return (ones - self.form.greatest_code) * self.step
 
     @property
     def above(self) -> int:

@@ -26,7 +26,7 @@ from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.epilogue import Plan
 from simdnn.kernels.x86.narrow import is_narrow
 from simdnn.kernels.x86.product import Product, runs
-from simdnn.kernels.x86.stored import NIBBLES, StoredRows, odd_nibbles
+from simdnn.kernels.x86.stored import StoredRows, in_nibbles, odd_nibbles
 from simdnn.kernels.x86.tile import Panel
 from simdnn.program.records import SCALES, ZEROS, Affine, Register, Tensor
 
@@ -217,7 +217,7 @@ def refuses_groups(problem: MatmulProblem, dot: Dot) -> str:
         return f"groups of {sorted(_groups(d, k))}: none divides the other, and no short run holds both"
     if reason := odd_nibbles(p.wei, p.wei_tag, k, p.n):
         return reason
-    if dot.depth == 2 or (p.wei in NIBBLES and (p.wei_tag != "ab" or p.n == 1)):
+    if dot.depth == 2 or (in_nibbles(p.wei) and (p.wei_tag != "ab" or p.n == 1)):
         count = 2 * step if nest(d, k) and large % (2 * step) == 0 else lcm(2, large)
         if step % 2 and step < k and count > _MOST_UNROLLED:
             return f"takes rows in pairs: groups of an even length, or up to {_MOST_UNROLLED // 2}, not {step}"

@@ -29,7 +29,7 @@ from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, unit_of
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.narrow import Decoding, in_runs, is_narrow
-from simdnn.kernels.x86.stored import NIBBLES, widen
+from simdnn.kernels.x86.stored import in_nibbles, widen
 from simdnn.kernels.x86.widened import codes_of
 from simdnn.program.check import verify
 from simdnn.program.records import SCALES, WEIGHTS, ZEROS, Affine, Memory, Program, Register, Tensor
@@ -127,19 +127,19 @@ def _prepared(
 
 
 def _byte(wei: str) -> str:
-    return "u8" if wei in NIBBLES or is_narrow(wei) else wei
+    return "u8" if in_nibbles(wei) or is_narrow(wei) else wei
 
 
 def _bytes(size: int, wei: str, unit: Unit) -> int:
     """How many bytes store `size` elements of type `wei`, which are whole vectors."""
-    return -(-size // (2 * unit.lanes)) * unit.lanes if wei in NIBBLES else size
+    return -(-size // (2 * unit.lanes)) * unit.lanes if in_nibbles(wei) else size
 
 
 def _packed(numbers: Array, wei: str, unit: Unit) -> Array:
     """The stored bytes of a panel tensor."""
     if is_narrow(wei):
         return codes_of(numbers, wei)
-    if wei not in NIBBLES:
+    if not in_nibbles(wei):
         return numbers.astype(np.int16).astype(fmt(wei).dtype)
     whole = np.zeros(2 * _bytes(numbers.size, wei, unit), np.uint8)
     whole[: numbers.size] = numbers.astype(np.int8).view(np.uint8) & 15
@@ -149,7 +149,7 @@ def _packed(numbers: Array, wei: str, unit: Unit) -> Array:
 
 def _stage(unit: Unit, panel: Tensor, wei: str, shifted: bool, row: int, rows: int, decoding: Decoding | None) -> Code:
     """Stored bytes become one panel tensor. `row`: elements of a row that have scales, the same in all `rows`."""
-    lanes, per = unit.lanes, 2 if wei in NIBBLES else 1
+    lanes, per = unit.lanes, 2 if in_nibbles(wei) else 1
     turns, rest = divmod(panel.size // lanes, per)
     setup: Code = [broadcast32(unit.reg("zero", "f32"), "wei_zero", Affine())] if shifted else []
     setup += [broadcast32(unit.reg("nibble"), "nibble", Affine())] if wei == "u4" else []

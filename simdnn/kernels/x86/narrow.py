@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from isa_models.formats import Format, decode, fmt
 from simdnn.kernels.common.code import Code, op
@@ -27,6 +28,7 @@ HIDDEN = 23  # mantissa bits of f32
 _QUIET = 0x7FC00000
 _F16_INFINITY = 0x7C00
 _OR_OF_AND = 0xF8  # a | b & c
+TABLE = 64  # codes of one in two registers of 512 bits
 
 
 def is_narrow(dtype: str) -> bool:
@@ -67,7 +69,7 @@ class Decoding:
     def constants(self) -> list[int]:
         """32 bits of each constant."""
         f = self.fields
-        halves = [f.sign | f.magnitude] * bool(f.spare) + [f.step, f.above] * f.special
+        halves = [f.sign | f.magnitude] * bool(f.spare) + [f.to_above, f.above] * f.special
         power = [int(np.float32(2.0 ** (f.wide.bias - f.form.bias)).view(np.uint32))] * bool(f.factor)
         return [bits << 16 | bits for bits in halves] + power
 
@@ -87,7 +89,7 @@ class Decoding:
         return [*before, *self.load(register, place, scratch, held)]
 
     def load(self, register: str, place: Memory | Register, scratch: str, held: Sequence[str]) -> Code:
-        """Codes in memory, or in a register, as f32 in one; NaN of f8_e4m3 has any payload."""
+        """Codes in memory, or in a register, as f32 in one; NaN of a format without infinity has any payload."""
         unit, f = self.words.unit, self.fields
         x, t = (Register(name, "u16", unit.lanes) for name in (register, scratch))
         k = [Register(name, "u32", unit.lanes // 2) for name in held]
@@ -97,9 +99,14 @@ class Decoding:
             code = [op("vpmovzxbw", x, place), typed("vpsllw", x, x, imm=16 - f.form.bits)]
             code += [typed("vpsraw", x, x, imm=f.spare)] if f.spare else []
         code += [typed("vpand", x, x, k[0])] if f.spare else []
-        if f.special:  # a step more than the greatest sets the bit above the exponent, which makes NaN of it
+        if f.special:  # a sum sets the bit above the exponent where there is no number, and all above it follow
             code.append(typed("vpaddw", t, x, k[1]))
-            if unit.masks:
+            if f.spare > 1:
+                code.append(typed("vpand", t, t, k[2]))
+                for _ in range(f.spare - 1):
+                    code += [typed("vpor", x, x, t), typed("vpsllw", t, t, imm=1)]
+                code.append(typed("vpor", x, x, t))
+            elif unit.masks:
                 code.append(typed("vpternlogd", x, x, t, k[2], imm=_OR_OF_AND))
             else:
                 code += [typed("vpand", t, t, k[2]), typed("vpor", x, x, t)]
@@ -119,21 +126,33 @@ def in_runs(turns: int) -> int:
 
 @dataclass(frozen=True)
 class LookUp:
-    """Codes of six bits, one a byte, made f32 by a table of their upper halves in two registers, which `setup` loads.
+    """Codes of up to six bits, one a byte, made f32 by a table of their upper halves in two registers, which `setup`
+    loads.
 
-    An index has the code in its upper word and 0 in its lower one, for which the table has 0.
+    An index has the code in its upper word and 0 in its lower one. That finds the value of code 0, which is cut off
+    where it is not 0.
     """
 
     words: Constants
     dtype: str
 
     @property
+    def table(self) -> npt.NDArray[np.uint16]:
+        """The upper halves of the values, over and over to 64."""
+        values = decode(np.arange(1 << fmt(self.dtype).bits, dtype=np.uint8), self.dtype).view(np.uint32) >> 16
+        return np.resize(values.astype(np.uint16), TABLE)
+
+    @property
+    def cuts(self) -> bool:
+        """Whether lower halves are cut off."""
+        return bool(self.table[0])
+
+    @property
     def constants(self) -> tuple[int, ...]:
         return tuple(range(2))
 
     def tensors(self) -> list[Tensor]:
-        values = decode(np.arange(64, dtype=np.uint8), self.dtype).view(np.uint32) >> 16
-        return [Tensor.constant("codes_of_six", "u16", values.astype(np.uint16).tobytes())]
+        return [Tensor.constant("codes_of_six", "u16", self.table.tobytes())]
 
     def setup(self, registers: Sequence[str], scratch: str) -> Code:
         """Loads the table."""
@@ -146,7 +165,36 @@ class LookUp:
         """Codes in memory, or in a register, as f32 in one."""
         x = self.words.unit.reg(register)
         table = [self.words.unit.reg(name) for name in held[:2]]
-        return [op("vpmovzxbd", x, place), typed("vpslld", x, x, imm=16), typed("vpermi2w", x, x, *table)]
+        code = [op("vpmovzxbd", x, place), typed("vpslld", x, x, imm=16), typed("vpermi2w", x, x, *table)]
+        return [*code, *([typed("vpsrld", x, x, imm=16), typed("vpslld", x, x, imm=16)] if self.cuts else [])]
+
+
+def by_fields(form: Format, wide: Format) -> bool:
+    """Whether the fields of codes, brought to a wider type's own, and one product make the values.
+
+    >>> [by_fields(fmt(name), fmt("f16")) for name in ("f8_e4m3", "f8_e4m3fnuz", "e8m0")]
+    [True, False, False]
+    """
+    whole = form.bits == 1 + form.exponent_bits + form.mantissa_bits and form.signed
+    room = form.exponent_bits < wide.exponent_bits or form.exponent_bits == wide.exponent_bits and form.infinity
+    return not form.values and whole and form.zero and form.negative_zero and room
+
+
+def undecodable(unit: Unit, dtype: str) -> str:
+    """Why no program makes f32 of codes of a format; empty where one does."""
+    form = fmt(dtype)
+    if form.bits == 4 and unit.masks or by_fields(form, fmt("f32" if form.bits == 4 else "f16")):
+        return ""
+    pattern = f"decodes {dtype}, which has no fields of sign, exponent of at most 5 bits and mantissa as f16 has them,"
+    if not unit.masks:
+        return f"{pattern} by no table: avx512_core does"
+    if 2**form.bits > TABLE:
+        return f"{pattern} by a table of {TABLE} codes: up to 6 bits, not {form.bits}"
+    values = decode(np.arange(1 << form.bits, dtype=np.uint8), dtype)
+    if not form.nan or form.values:
+        odd = values[values.view(np.uint32) % (1 << 16) != 0]
+        return f"{pattern} by a table of bf16, and {odd[0]:g} is none" if odd.size else ""
+    return ""
 
 
 def _signed(place: Memory | Register) -> Memory | Register:

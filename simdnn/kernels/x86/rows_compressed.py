@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 from isa_models import Machine
-from simdnn.kernels.common.kernel import Kernel, KernelKind
+from isa_models.formats import fmt
+from simdnn.kernels.common.kernel import Kernel, KernelKind, Want
 from simdnn.kernels.common.narrow_floats import NARROW
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.common.sums import Options
@@ -21,7 +22,7 @@ from simdnn.kernels.x86.decompressor import refuses_groups
 from simdnn.kernels.x86.dots import BF16, FMA, FP16, MULTIPLY_ADD, Dot
 from simdnn.kernels.x86.fused import fused_gemm, refuses_fusion
 from simdnn.kernels.x86.gemm import compressed_gemm
-from simdnn.kernels.x86.narrow import is_narrow
+from simdnn.kernels.x86.narrow import TABLE, by_fields, is_narrow, undecodable
 from simdnn.kernels.x86.widened import from_codes
 from simdnn.libraries.onednn.sums import cut_by_channels, cut_decompressed
 from simdnn.libraries.onednn.tile_blocks import compressed_blocks
@@ -71,10 +72,12 @@ def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "
         takes=("decompression",),
         needs="decompression",
         mixes=True,
+        registered=dot != MULTIPLY_ADD,
         wants=(
+            partial(_undecodable, unit_of(isa)),
             partial(_computes, dot),
             partial(refuses_groups, dot=dot),
-            partial(_cut_in_groups, dot),
+            partial(_cut_in_groups, dot, unit_of(isa)),
             *([refuses_fusion] if fused else []),
         ),
     )
@@ -82,7 +85,15 @@ def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "
 
 def _otherwise(kind: KernelKind, by: str, weights: tuple[str, ...]) -> KernelKind:
     """A row over narrow floats that makes f32 of them by arithmetic, or by a table, where the row itself does not."""
-    return replace(kind, weights=weights, generator=partial(_made_by, by, kind.generator))
+    wants: tuple[Want, ...] = (*kind.wants, partial(_in_one_way, by))
+    return replace(kind, weights=weights, wants=wants, generator=partial(_made_by, by, kind.generator))
+
+
+def _in_one_way(by: str, problem: MatmulProblem) -> str:
+    """Why codes have no other way of becoming floats than a row's own; empty where they have."""
+    form = fmt(problem.wei)
+    fits = form.bits == 4 if by == "arithmetic" else form.bits != 4 and 1 << form.bits <= TABLE
+    return "" if fits and by_fields(form, fmt("f32")) else f"makes floats of {problem.wei} in one way"
 
 
 def _made_by(
@@ -97,13 +108,14 @@ def _cuts(dot: Dot, unit: Unit, problem: MatmulProblem) -> Options:
     if not is_narrow(problem.wei):
         tiled = dot in (TILED_BF16, TILED_F16)
         return Options(cut=compressed_chain(problem)) if tiled else cut_decompressed(dot, unit.isa, problem)
-    return (cut_for_tiles if dot in (TILED_BF16, TILED_F16) else cut_by_channels)(dot, unit.isa, problem)
+    options = (cut_for_tiles if dot in (TILED_BF16, TILED_F16) else cut_by_channels)(dot, unit.isa, problem)
+    return options if problem.wei in NARROW else replace(options, split_k=0)  # no library has an order for them
 
 
-def _cut_in_groups(dot: Dot, problem: MatmulProblem) -> str:
+def _cut_in_groups(dot: Dot, unit: Unit, problem: MatmulProblem) -> str:
     """Why K cannot be cut within groups of scales; empty where it need not be."""
     d = problem.decompression
-    if dot in (TILED_BF16, TILED_F16) and d and d.scale and d.scale.group and cut_for_tiles(dot, "", problem).split_k:
+    if dot in (TILED_BF16, TILED_F16) and d and d.scale and d.scale.group and _cuts(dot, unit, problem).split_k:
         return f"cuts K = {problem.k} into even parts, and takes no scales along K there"
     return ""
 
@@ -117,6 +129,11 @@ def _ahead(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine: Mac
     options = replace(_cuts(dot, unit, problem), merged_scales=d.merged)
     kernel = tiled_gemm(name, floats, unit, dot, accumulation_of(machine), options, compressed=False).kernel()
     return from_codes(kernel, problem, panels=True)
+
+
+def _undecodable(unit: Unit, problem: MatmulProblem) -> str:
+    """Why codes of floats cannot be decoded; empty where they can, and of integers."""
+    return undecodable(unit, problem.wei) if is_narrow(problem.wei) else ""
 
 
 def _computes(dot: Dot, problem: MatmulProblem) -> str:

@@ -20,14 +20,17 @@ from simdnn.kernels.common.pack import Blocked, Layout, filled
 from simdnn.kernels.common.weight_cache import made_of
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, zero
 from simdnn.kernels.x86.constants import Constants
-from simdnn.kernels.x86.narrow import Decoding, LookUp, is_narrow
+from simdnn.kernels.x86.narrow import Decoding, LookUp, by_fields, is_narrow
 from simdnn.kernels.x86.narrow import widen as widen_codes
 from simdnn.kernels.x86.packing import Packing
 from simdnn.kernels.x86.packing import stored as plain
 from simdnn.kernels.x86.tile import Panel
 from simdnn.program.records import WEIGHTS, Affine, Memory, Op, Register, Tensor
 
-NIBBLES = ("s4", "u4", "f4_e2m1")
+
+def in_nibbles(dtype: str) -> bool:
+    """Whether weights of a type are stored two to a byte."""
+    return fmt(dtype).bits == 4
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class StoredRows:
 
     @property
     def nibbles(self) -> bool:
-        return self.wei in NIBBLES
+        return in_nibbles(self.wei)
 
     @property
     def direct(self) -> bool:
@@ -130,12 +133,14 @@ class StoredRows:
 
     def arrays(self, weights: Array) -> dict[str, Array]:
         """The tensors of weights (k, n) in their storage type."""
-        what = "stored", self.wei, self.layout, self.direct, self._packed_tag
+        what = "stored", self.wei, self.layout, self.tag
         return dict(made_of(weights, what, lambda: self._arrays(weights)))
 
     def _arrays(self, weights: Array) -> dict[str, Array]:
-        rows = weights.astype(np.int8) if self.wei == "s4" else weights.astype(np.uint8) if self.nibbles else weights
-        rows = weights.view(np.uint8) if is_narrow(self.wei) else rows
+        if is_narrow(self.wei):
+            rows = weights.view(np.uint8)
+        else:
+            rows = weights.astype({"s4": np.int8, "u4": np.uint8}[self.wei]) if self.nibbles else weights
         if self.direct:
             return {"stored": to_a_line(_bytes(rows.T).T if self.nibbles else rows).reshape(-1)}
         rows = _bytes(rows) if self.nibbles else rows
@@ -237,9 +242,9 @@ class StoredRows:
 
 def decoding_of(words: Constants, wei: str, by: str) -> Decoding | LookUp | None:
     """How codes one a byte become floats; None of other weights."""
-    if wei in NIBBLES or not is_narrow(wei):
+    if in_nibbles(wei) or not is_narrow(wei):
         return None
-    return (LookUp if by == "table" else Decoding)(words, wei)
+    return (Decoding if by != "table" and by_fields(fmt(wei), fmt("f16")) else LookUp)(words, wei)
 
 
 def held_of(decoding: Decoding | LookUp | None) -> int:
@@ -250,7 +255,7 @@ def held_of(decoding: Decoding | LookUp | None) -> int:
 def odd_nibbles(wei: str, tag: str, k: int, n: int) -> str:
     """The fault of plain 4-bit weights whose rows or columns share a byte; empty where nothing is."""
     run_length = n if tag == "ab" else k
-    if wei not in NIBBLES or tag == "any" or run_length % 2 == 0 or n == 1 or (k == 1 and tag == "ab"):
+    if not in_nibbles(wei) or tag == "any" or run_length % 2 == 0 or n == 1 or (k == 1 and tag == "ab"):
         return ""
     run = f"rows (N = {n})" if tag == "ab" else f"columns (K = {k})"
     return f"reads plain {wei} weights in whole bytes: {run} of an even length, or wei_tag='any'"
