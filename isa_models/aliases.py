@@ -193,7 +193,11 @@ _MACHINES = {
 }
 _NEAREST_MACHINES = {
     "zen6": ("zen5",),
-    **dict.fromkeys(("zen3", "zen2", "milan", "rome", "znver3", "znver2"), ("zen4",)),
+    **dict.fromkeys(("zen3", "zen2", "zen1", "zen", "milan", "rome", "naples"), ("zen4",)),
+    **dict.fromkeys(("znver3", "znver2", "znver1"), ("zen4",)),
+    **dict.fromkeys(("broadwell", "kabylake", "coffeelake", "cometlake", "whiskeylake"), ("hsw",)),
+    **dict.fromkeys(("tremont", "goldmont", "goldmont_plus", "silvermont", "atom"), ("hsw",)),
+    **dict.fromkeys(("gracemont", "n100"), ("adl-p",)),
     **dict.fromkeys(("cooperlake", "cpx"), ("clx",)),
     **dict.fromkeys(("tigerlake", "rocketlake"), ("icx",)),
     **dict.fromkeys(("sandybridge", "ivybridge"), ("hsw",)),
@@ -206,7 +210,21 @@ _NEAREST_MACHINES = {
     "a800": ("a100",),
     "l40": ("l40s", "rtx4090"),
     "blackwell": ("h200",),
-    **dict.fromkeys(("t4", "turing"), ("v100",)),
+    **dict.fromkeys(("t4", "turing", "xavier"), ("v100",)),
+    **dict.fromkeys(("jetson", "orin"), ("a100",)),
+}
+#: the ISA cap up to which a core like one here goes, by patterns of its name, where that is less than the one here has
+_CAPS_OF_NEAREST = {
+    "zen[123]": "avx2",
+    "zen": "avx2",
+    "znver[123]": "avx2",
+    "milan": "avx2",
+    "rome": "avx2",
+    "naples": "avx2",
+    **dict.fromkeys(("tremont", "goldmont*", "silvermont", "atom"), "sse41"),
+    "skylake": "avx2",
+    "gracemont": "avx2_vnni",
+    "n100": "avx2_vnni",
 }
 _LAYOUTS = {
     **dict.fromkeys(("row", "row_major", "nn", "n", "plain", "kn", "c"), ("ab", "oihw")),
@@ -274,7 +292,9 @@ _FAMILIES = {
     "l4*": ("l40s",),
     **dict.fromkeys(("p[14]0*", "quadro*", "tesla*"), ("v100",)),
     "gtx*": ("titan_xp",),
+    **dict.fromkeys(("i[3579]_[4-9]???*", "core_i[3579]_[4-9]???*", "intel_core_i[3579]_[4-9]???*"), ("hsw",)),
     **dict.fromkeys(("i[3579]*", "core_*"), ("adl-p",)),
+    "jetson*": ("a100",),
     "arc_a*": ("a770",),
     "arc_b*": ("b580",),
     "epyc_*": ("zen5", "zen4"),
@@ -328,6 +348,15 @@ def nearest_to(word: str) -> tuple[str, ...]:
     if word in _NEAREST:
         return _NEAREST[word]
     return next((names for pattern, names in _FAMILIES.items() if fnmatchcase(word, pattern)), ())
+
+
+def cap_of(word: str) -> str:
+    """The ISA cap up to which a core goes that is not here, where the nearest one here has more; else empty.
+
+    >>> cap_of("zen3"), cap_of("i5-8250U")
+    ('avx2', '')
+    """
+    return next((cap for pattern, cap in _CAPS_OF_NEAREST.items() if fnmatchcase(_plain(word.lower()), pattern)), "")
 
 
 def instructions_like_intrinsic(word: str, names: Iterable[str]) -> list[str]:

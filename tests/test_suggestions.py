@@ -12,7 +12,7 @@ import pytest
 
 import isa_models
 import simdnn
-from isa_models import InvalidArgument, SimdnnError, gpu_machine_names, machine_names
+from isa_models import InvalidArgument, SimdnnError, UnknownName, gpu_machine_names, machine_names
 from isa_models.aliases import ALIASES, FIELDS
 from isa_models.errors import nearest
 from isa_models.formats import FORMATS
@@ -50,6 +50,8 @@ def meant(call: object) -> list[str]:
         ("machine", "genoa", "did you mean 'zen4'?"),
         ("machine", "zen3", "it is not here; the nearest is 'zen4'."),
         ("machine", "t4", "it is not here; the nearest is 'v100'."),
+        ("machine", "Core i5-8250U", "it is not here; the nearest is 'hsw'."),
+        ("machine", "jetson orin", "it is not here; the nearest is 'a100'."),
         ("machine", "i9-14900k", "it is not here; the nearest is 'adl-p'."),
         ("machine", "Arc A750", "it is not here; the nearest is 'a770'."),
         ("machine", "Arc A770", "did you mean 'a770'?"),
@@ -63,6 +65,16 @@ def test_other_hardware_is_the_nearest_and_not_meant(where: str, word: str, said
     with pytest.raises(SimdnnError) as error:
         FOREIGN[where](word)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "cap"), [("zen2", "avx2"), ("skylake", "avx2"), ("tremont", "sse41"), ("n100", "avx2_vnni")]
+)
+def test_what_a_core_lacks_beside_the_nearest_is_told(name: str, cap: str) -> None:
+    with pytest.raises(UnknownName) as error:
+        isa_models.machine(name)
+    assert f"(isa={cap!r}, --isa {cap}, leaves out what {name} does not have)" in str(error.value)
+    assert cap in {"sse41", *isa_models.machine("adl-p").isa}
 
 
 @pytest.mark.parametrize(("name", "here"), [("ZEN4", "zen4"), ("H100", "h100"), ("Max1550_Stack", "max1550_stack")])

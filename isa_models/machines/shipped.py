@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from isa_models.aliases import cap_of
 from isa_models.errors import InvalidArgument, UnknownName, nearest, unknown_name
 from isa_models.keywords import keywords
 from isa_models.plugins import Registry, load, with_failures
@@ -112,8 +113,10 @@ def unknown_machine(name: str) -> UnknownName:
     if not nearest(name, known) and (near := nearest(name, COMPILERS_NAMES)):
         ours = f"{COMPILERS_NAMES[near[0]]!r} ({near[0]})"
         error = UnknownName(f"unknown machine {name!r}: did you mean {ours}? Known: {', '.join(sorted(known))}")
-        return with_failures(error)
-    return with_failures(unknown_name("machine", name, known, "simdnn list machines"))
+    else:
+        error = unknown_name("machine", name, known, "simdnn list machines")
+    less = f" (isa={cap!r}, --isa {cap}, leaves out what {name} does not have)" if (cap := cap_of(name)) else ""
+    return with_failures(UnknownName(f"{error}{less}"))
 
 
 def host_path() -> Path:

@@ -302,7 +302,7 @@ class Mma(Family):
         ['f32', 'f16', 'f16']
         """
         if (fields := FORM.read(name)) is None:
-            raise unknown_name("instruction", name, self.forms())
+            raise unknown_name("instruction", name, self.forms(), f"simdnn explain {self.name}")
         return mma_form(MmaShape(**fields))
 
     def forms(self) -> list[str]:
@@ -375,5 +375,5 @@ def _documented(name: str, arch: str, text: str) -> Mma:
     return Mma(name, (), "f32", documented, _MANUAL, {1024: brings}, native=False, whole=True)
 
 
-GPU_REGISTRY["mma"] = _documented("mma", "ampere", "A warp's product on tensor cores: see `UNITS` for how they sum.")
+GPU_REGISTRY["mma"] = _documented("mma", "ampere", "A warp's product on tensor cores; each form says how it adds up.")
 GPU_REGISTRY["wgmma"] = _documented("wgmma", "hopper", "The product of four warps on Hopper's tensor cores.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -177,7 +178,8 @@ def _options(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 def _usage_of(definition: Instruction) -> str:
     text = definition.doc.split("\n\n>>>")[0]
     if isinstance(definition, Family):
-        return "\n".join([text, definition.manual, "", "forms: " + " ".join(definition.forms())])
+        forms = textwrap.wrap(" ".join(definition.forms()), 100, break_on_hyphens=False)
+        return "\n".join([text, definition.manual, "", "forms (`simdnn explain FORM` shows one):", *forms])
     call = "It sets a state of the machine; there is no value to explain."
     call = call if definition.configures else _example(definition)
     return f"{definition.signature}\n{text}\n{definition.manual}\n\n{call}"
