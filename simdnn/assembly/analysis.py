@@ -191,6 +191,11 @@ class Analysis(Alike, InNotebooks):
         many = len(self.assumed)
         return f"{said} ({counted(many, 'instruction')} assumed)." if many else f"{said}."
 
+    @property
+    def remedy(self) -> str:
+        """The kind of change that makes a loop of this bound faster."""
+        return REMEDIES[self.bound]
+
     def __str__(self) -> str:
         return (
             f"{self.machine.name}: {self.cycles_text} cycles an iteration, {self.ipc:.2f} instructions a "
@@ -303,6 +308,17 @@ class Analysis(Alike, InNotebooks):
         return f"{self.timing.cycles:.2f}"
 
 
+#: by bound, as docs/glossary.md has them
+REMEDIES = {
+    "compute": "an instruction that does more a uop (VNNI for `vpmaddubsw`), a wider register",
+    "load": "wider accesses, values kept in registers",
+    "store": "wider accesses, values kept in registers",
+    "crowding": "fewer of them in one place",
+    "front-end": "fewer instructions: loads folded into arithmetic, unrolling",
+    "latency": "more accumulators, so that chains run beside each other",
+    "memory": "keeping it in a register",
+    "window": "another order of instructions",
+}
 _LIMITED_BY = {
     "compute": Analysis._say_compute,
     "load": Analysis._say_load,

@@ -243,6 +243,7 @@ def _report(found: Analysis) -> str:
     lines = [str(found), *(f"note: {note}" for note in found.notes)]
     lines += [f"assumed: '{form}' counts as {assumption(form)}" for form in found.assumed]
     limits = sorted(((cycles, limit) for limit, cycles in found.timing.limits.items() if cycles), reverse=True)
+    lines += [f"what helps: {found.remedy}"]
     lines += ["each limit alone: " + ", ".join(f"{limit} {cycles:.2f}" for cycles, limit in limits)]
     shown = "instruction", "slots", "latency", "ports", "confidence"
     instructions = [{name: row[name] for name in shown} for row in found.instruction_rows()]
@@ -288,6 +289,7 @@ def _content(found: Analysis) -> dict[str, Any]:
         "limits": found.timing.limits,
         "confidence": found.confidence,
         "sentence": found.sentence,
+        "remedy": found.remedy,
         "notes": list(found.notes),
         "assumed": list(found.assumed),
         "chain": list(found.chain),

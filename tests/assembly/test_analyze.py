@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import simdnn
 from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownName, UnknownTiming
 from simdnn.assembly import assembler
-from simdnn.assembly.analysis import read_body
+from simdnn.assembly.analysis import REMEDIES, read_body
 from simdnn.assembly.assembler import machine_code
 from simdnn.cli import main
 from tests.effort import examples
@@ -427,6 +427,14 @@ def test_what_a_loop_stores_and_loads_again_is_named() -> None:
         "vmovaps zmm1, [rsp-64]; vaddps zmm1, zmm1, zmm3; vmovaps [rsp-64], zmm1; add rsi, 64", "icx"
     )
     assert "'vmovaps zmm1, [rsp-0x40]' waits for what 'vmovaps [rsp-0x40], zmm1' stores" in spilled.sentence
+
+
+def test_every_bound_has_a_remedy_and_the_glossary_has_it() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = [row.split("|") for row in text.splitlines() if row.startswith("| `")]
+    told = {bound.strip(" `"): row[3].strip() for row in rows for bound in row[1].split(",")}
+    assert {bound: told[bound] for bound in REMEDIES} == REMEDIES
+    assert simdnn.analyze("vfmadd231ps zmm0, zmm1, zmm2").remedy.startswith("more accumulators")
 
 
 def test_ports_of_uops_alike_and_of_stores() -> None:
