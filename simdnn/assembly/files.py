@@ -27,6 +27,8 @@ _SOURCES = {
     **dict.fromkeys((".c", ".h"), "gcc -O3 -march=native -S"),
     **dict.fromkeys((".cc", ".cpp", ".cxx", ".hpp"), "g++ -O3 -march=native -S"),
     ".ll": "llc -O3 -mcpu=native",
+    ".mlir": "mlir-translate --mlir-to-llvmir (of the llvm dialect), then llc -O3 -mcpu=native,",
+    **dict.fromkeys((".f", ".f90"), "gfortran -O3 -march=native -S"),
     ".rs": "rustc -O --emit asm",
 }
 

@@ -169,7 +169,10 @@ def test_errors_show_the_users_line() -> None:
             analyze(other)
 
 
-@pytest.mark.parametrize(("suffix", "compiler"), [("c", "gcc"), ("cpp", r"g\+\+"), ("ll", "llc"), ("rs", "rustc")])
+@pytest.mark.parametrize(
+    ("suffix", "compiler"),
+    [("c", "gcc"), ("cpp", r"g\+\+"), ("ll", "llc"), ("rs", "rustc"), ("mlir", "mlir-translate")],
+)
 def test_source_code_is_told_how_to_become_assembly(suffix: str, compiler: str, tmp_path: Path) -> None:
     path = tmp_path / f"kernel.{suffix}"
     path.write_text("for (;;) {}\n")
