@@ -84,9 +84,24 @@ def read(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> tuple[onnx.M
         model.ParseFromString(path.read_bytes())
     except Exception as error:  # protobuf's DecodeError, whose module differs between its implementations
         reason = " ".join(str(error).split())[:80]
-        raise InvalidArgument(f"{path.name} is no ONNX model, or it is truncated ({reason})") from None
+        raise InvalidArgument(f"{path.name} is no ONNX model, or it is truncated ({reason}){_exported(path)}") from None
     check_size(model)
     return model, path.parent
+
+
+#: what makes ONNX files of models of other kinds, by the ends of their files' names
+_EXPORTERS = {
+    **dict.fromkeys((".pt", ".pth"), "torch.onnx.export"),
+    **dict.fromkeys((".tflite", ".pb", ".h5", ".keras"), "tf2onnx"),
+    **dict.fromkeys((".pkl", ".joblib"), "skl2onnx"),
+}
+
+
+def _exported(path: Path) -> str:
+    """What makes an ONNX file of a model that is none; empty for names that say nothing."""
+    if exporter := _EXPORTERS.get(path.suffix.lower()):
+        return f": {exporter} makes an ONNX file of such a model"
+    return ": simdnn.ggml_blocks reads its tensors one by one" if path.suffix.lower() == ".gguf" else ""
 
 
 def instead(path: Path) -> str:
@@ -95,6 +110,8 @@ def instead(path: Path) -> str:
         return ""
     if os.path.isdir(path):
         return ": it is a folder; the path of a file is needed"
+    if said := _exported(path):
+        return said
     if str(path) in workloads.names():
         return f": it is a workload that ships, which `simdnn run {path}` knows; the path of a file is needed"
     beside = [one.name for one in path.parent.glob("*.onnx")] if os.path.isdir(path.parent) else []
