@@ -7,10 +7,12 @@ again.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -118,14 +120,33 @@ class Explanation(Alike, InNotebooks):
         if len(rows) > most:
             lossy = [i for i, row in enumerate(rows) if row.note and row.note != "rounds"][: most // 2]
             kept = {*range(most // 4), *range(len(rows) - most // 4, len(rows)), *lossy}
-        last = -1
+        last, alike = -1, _alike(rows)
         for i in sorted(kept):
+            if i in alike:
+                last = i
+                if count := alike[i]:
+                    yield None, f"… {count} lanes alike"
+                continue
             if i > last + 1:
                 yield None, f"  … {counted(i - last - 1, 'step')}"
             if rows[i].at.startswith("lane") and (last < 0 or rows[last].at != rows[i].at):
                 yield None, rows[i].at
             yield rows[i], ""
             last = i
+
+
+def _alike(rows: Sequence[ExplainedStep]) -> dict[int, int]:
+    """Rows of lanes that say what the lane before says, in one row, three lanes and more; the first has their count."""
+    alone = Counter(row.at for row in rows if row.at.startswith("lane"))
+    found: dict[int, int] = {}
+    texts = [(row.text, row.note) if alone[row.at] == 1 else None for row in rows]
+    first = 0
+    for text, same in groupby(texts):
+        count = len(list(same)) - 1
+        if text is not None and count >= 3:
+            found |= dict.fromkeys(range(first + 1, first + 1 + count), 0) | {first + 1: count}
+        first += count + 1
+    return found
 
 
 def _line(row: ExplainedStep, wide: int) -> str:

@@ -98,7 +98,7 @@ _EXPORTERS = {
 
 
 def _exported(path: Path) -> str:
-    """What makes an ONNX file of a model that is none; empty for names that say nothing."""
+    """The end of a message: who makes an ONNX file of a model of another kind; empty for names that say nothing."""
     if exporter := _EXPORTERS.get(path.suffix.lower()):
         return f": {exporter} makes an ONNX file of such a model"
     return ": simdnn.ggml_blocks reads its tensors one by one" if path.suffix.lower() == ".gguf" else ""

@@ -483,6 +483,15 @@ def test_an_instructions_steps_have_types_and_its_operands_lanes() -> None:
     assert [len(lanes) for _, _, lanes in whole.operands] == [4, 4]  # filled up as the instruction reads them
 
 
+def test_lanes_alike_are_told_once() -> None:
+    """Of a tile's row the sums that were given something, one zero, and how many more; the record has every lane."""
+    found = simdnn.explain("tdpbssd", acc=[1, 2], a=[1, 2, 3, 4], b=[1, 2, 3, 4])
+    text = str(found).splitlines()
+    assert text[-5:] == ["lane 2 (row 0, column 2)", "  0", "… 13 lanes alike", "", found.remarks[0]]
+    assert len(found.value) == 16 == len({row["at"] for row in found.record()["steps"]})
+    assert "alike" not in str(simdnn.explain("vpaddd", a=[1, 1, 1], b=[1, 1, 1]))
+
+
 def test_operands_as_they_are_written() -> None:
     from isa_models import instruction
     from simdnn.explanations.operand_text import arguments, example
