@@ -339,12 +339,35 @@ ZEN_VECTORS: list[Override] = [  # what a Zen 5 was listed with, too
         {"latency": 3, "uops": (FP12,), "source": "core: twelve in 6.0 cycles, four in a chain in 12.0"},
     ),
 ]
+
+
+def _chained(mnemonics: str, forms: str, latency: float, **more: Any) -> Override:
+    """A latency that InstLatx64 (087af2c) listed on the core itself, where uops.info has another or an upper bound."""
+    source = f"InstLatx64: {latency} cycles in a chain; uops.info has more"
+    return mnemonics, forms, {"latency": latency, "confidence": "documented", "source": source, **more}
+
+
+RECIPROCALS = [
+    _chained("v(rcp|rsqrt)(14ps|ph)", "(xmm,(xmm|m128)|ymm,(ymm|m256))", 4),
+    _chained("v(rcp|rsqrt)(14ps|ph)", "zmm,(zmm|m512)", 6),
+]
+_CHAINS_OF_F16 = f"{_F16_EXTREMES}|{_F16_SUMS}|vcvtt?ph2u?w|vcvtu?w2ph|vget(exp|mant)[ps]h"
+ALDER_LAKE: list[Override] = [
+    _chained("v(add|sub)(ps|ss|pd|sd)", "[xy]mm.*", 2),  # 3 into other operations: `late_results`
+    _chained(_CHAINS_OF_F16, "[xyz]mm.*", 4, accumulator_latency=None),
+    _chained("vfc?m(add|ul)cph|v(rndscale|scalef)[ps]h", "[xyz]mm.*", 8, accumulator_latency=None),
+    _chained("vreduce[ps]h", "[xyz]mm.*", 12),
+    _chained("sh[lr]x|sarx|rorx", "r64,r64,(r64|i8)", 1, interval=0.0),
+    _chained("andn|bls(i|msk|r)|bzhi|bts|or", "r64,r64(,r64)?", 1),
+    _chained("bextr", "r64,r64,r64", 2),
+    _chained("sh[lr]|sar", "r64,cl", 1),
+]
 OVERRIDES: dict[str, list[Override]] = {
     "hsw": [_merged()],
-    "skx": [(*FMA, SERVER_FMA), _merged()],
-    "clx": [(*FMA, SERVER_FMA), _merged()],
-    "icx": [_merged(", client core")],
-    "adl-p": [_merged(), _STORED_SWAPPED, _SIGNED_LOAD],
+    "skx": [(*FMA, SERVER_FMA), _merged(), *RECIPROCALS],
+    "clx": [(*FMA, SERVER_FMA), _merged(), *RECIPROCALS],
+    "icx": [_merged(", client core"), *RECIPROCALS],
+    "adl-p": [_merged(), _STORED_SWAPPED, _SIGNED_LOAD, *RECIPROCALS, *ALDER_LAKE],
     "zen4": [
         *ZEN_SCALARS,
         *ZEN4_GATHERS,

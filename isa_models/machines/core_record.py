@@ -219,14 +219,15 @@ class NarrowMasks:
 
 @dataclass(frozen=True, slots=True)
 class LateResults:
-    """Cycles that results of up to 256 bits of the mnemonics `of` (patterns as in a shell) come later to all others."""
+    """Cycles that results of up to `bits` of the mnemonics `of` (patterns as in a shell) come later to all others."""
 
     cycles: float = 0.0
     of: tuple[str, ...] = ()
+    bits: int = 256
 
     def cycles_of(self, row: InstructionTiming) -> float:
         """Cycles by which the result of an instruction is late; 0 of one that such a result reaches in its latency."""
-        late = 0 < row.vector_bits < 512 and is_among(row.mnemonic, self.of)
+        late = 0 < row.vector_bits <= self.bits and is_among(row.mnemonic, self.of)
         return self.cycles if late else 0.0
 
 

@@ -255,7 +255,8 @@ def _tile_crossing(table: Table) -> TileCrossing:
 
 def _late_results(table: Table) -> LateResults:
     table.provenance()
-    return LateResults(table.number("cycles", 0, 100), table.strings("of"))
+    bits = table.integer("bits", 128, 512, LateResults().bits)
+    return LateResults(table.number("cycles", 0, 100), table.strings("of"), bits)
 
 
 def _bypass(table: Table) -> Bypass:

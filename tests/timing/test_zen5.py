@@ -62,6 +62,8 @@ def test_made_at_rename(text: str) -> None:
     [
         (["mov rsi, qword ptr [rsi]"], 3.98),
         (["vaddps zmm0, zmm0, zmm1"], 1.99),
+        (["vmulps ymm0, ymm0, ymm1", "vaddps ymm0, ymm0, ymm1"], 5.97),
+        (["vfmadd231ps zmm0, zmm0, zmm1", "vaddps zmm0, zmm0, zmm1"], 6.97),
         (["vpdpbusd zmm0, zmm1, zmm2"], 3.98),
         (["vmovd eax, xmm0", "vmovd xmm0, eax"], 6.97),
         (["kmovw eax, k1", "kmovw k1, eax"], 8.95),
