@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isa_models import InvalidArgument, machine
+from isa_models import InvalidArgument, UnknownTiming, machine
 from isa_models.formats import FORMATS, fmt
 from simdnn import files
 from simdnn.assembly import TOOLS
@@ -17,7 +17,7 @@ from simdnn.cli import output
 from simdnn.cli.options import comma_list, machine_with
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from simdnn.assembly.analysis import Analysis
 
@@ -114,7 +114,7 @@ def main(args: argparse.Namespace) -> int:
     from simdnn.assembly.analysis import analyze
     from simdnn.assembly.files import read_stream
 
-    machines = [*_machines(args.machine), *_machines(args.compare_with or "")]
+    machines = [*_machines(args.machine), *(_machines(args.compare_with) if args.compare_with else ())]
     output.check_path(args.output)
     _check_output(args, len(machines) > 1)
     told = [word for word in args.set or () if "." in word.partition("=")[0]]  # figures of the machines
@@ -126,7 +126,7 @@ def main(args: argparse.Namespace) -> int:
     code = read_stream(sys.stdin.buffer, "standard input") if args.file == "-" else _code(args.file)
     names = [machine_with(name, told) for name in machines]
     how = {"function": args.symbol, "loop": args.loop, "assume": args.assume, "assume_call": args.assume_call}
-    found = [analyze(code, name, args.syntax, **how) for name in names]
+    found, left = _analyzed(names, lambda name: analyze(code, name, args.syntax, **how))
     values = None
     if args.values:
         given = dict(_register(word) for word in registers)
@@ -135,8 +135,21 @@ def main(args: argparse.Namespace) -> int:
     if args.output:
         files.write_text(args.output, drawn)
         drawn = ""
-    _show(args, found, values, drawn)
-    return 0
+    _show(args, found, values, drawn, left)
+    return 1 if left else 0
+
+
+def _analyzed(names: Sequence[str], on: Callable[[str], Analysis]) -> tuple[list[Analysis], dict[str, str]]:
+    """The loop on the machines that know its instructions; why the others are left out, as long as one is there."""
+    found, left = [], {}
+    for name in names:
+        try:
+            found.append(on(name))
+        except UnknownTiming as error:
+            if not found and name == names[-1]:
+                raise
+            left[name] = str(error)
+    return found, left
 
 
 def _drawn(args: argparse.Namespace, found: list[Analysis], name: str) -> str:
@@ -148,23 +161,26 @@ def _drawn(args: argparse.Namespace, found: list[Analysis], name: str) -> str:
     return _timeline(found, args.timeline) if args.timeline else ""
 
 
-def _show(args: argparse.Namespace, found: list[Analysis], values: Any, drawn: str) -> None:
-    """Print what was found, and what was drawn if no file has it."""
+def _show(args: argparse.Namespace, found: list[Analysis], values: Any, drawn: str, left: dict[str, str]) -> None:
+    """Print what was found, which machines are left out, and what was drawn if no file has it."""
     if args.json:
         contents = [_content(one) for one in found]
         contents[0] |= {"values": [one.record() for one in values.written]} if values else {}  # of --machine
-        output.print_json(contents if len(found) > 1 else contents[0])
+        contents += [{"machine": name, "left_out": why} for name, why in left.items()]
+        output.print_json(contents if len(contents) > 1 else contents[0])
     elif not drawn or len(found) > 1:
         print(_beside(*found) if len(found) > 1 else _report(found[0]))
         if values:
             print(f"\n{values}")
+        for name, why in left.items():
+            print(f"{name}: left out: {why}")
     if drawn:
         print(f"\n{drawn}" if len(found) > 1 else drawn, end="\n" if args.timeline else "")
 
 
 def _machines(text: str) -> list[str]:
     """Names between commas, or the one file whose name has some."""
-    return [text] if os.path.isfile(text) else comma_list(text)  # which no length of a name disturbs
+    return [text] if os.path.isfile(text) else comma_list(text) or [text]  # of a name of any length
 
 
 def _check_output(args: argparse.Namespace, compared: bool) -> None:

@@ -418,6 +418,19 @@ def test_several_machines_by_either_option(capsys: pytest.CaptureFixture[str]) -
     assert [one["machine"] for one in json.loads(capsys.readouterr().out)] == ["icx", "zen4", "spr"]
 
 
+def test_a_machine_that_lacks_instructions_is_left_out_beside_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """The others are told, with status 1; where none is left it is the error of one machine."""
+    loop = "vfmadd231ps zmm0, zmm1, zmm2"
+    assert main(["analyze", loop, "--machine", "hsw,icx,zen4"]) == 1
+    text = capsys.readouterr().out
+    assert text.splitlines()[0].split() == ["icx", "zen4"] and "hsw: left out: machine 'hsw' has no timing for" in text
+    assert main(["analyze", loop, "--machine", "hsw,icx", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert [sorted(one)[:2] for one in told][1] == ["left_out", "machine"] and told[0]["machine"] == "icx"
+    assert main(["analyze", loop, "--machine", "hsw"]) == 1 and "no timing for" in capsys.readouterr().err
+    assert main(["analyze", loop, "--machine", ","]) == 2 and "unknown machine" in capsys.readouterr().err
+
+
 def test_what_a_loop_stores_and_loads_again_is_named() -> None:
     """An accumulator that is spilled: the store and the load of the pair, not another pair's."""
     loop = "vmovaps zmm3, [rsi]; vmovaps [rsi+64], zmm4; vmovaps zmm1, [rsp-64]; vaddps zmm1, zmm1, zmm3"
