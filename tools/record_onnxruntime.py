@@ -4,7 +4,7 @@
     qemu-x86_64 -cpu Haswell .venv/bin/python tools/record_onnxruntime.py avx2  # Debian's qemu-user: AVX2, no VNNI
 
 writes the models, their feeds and, under the ISA cap's name, what came out into tests/vectors/onnxruntime: models.npz,
-and blocks.npz of weights in blocks and products of a vector.
+blocks.npz of weights in blocks and products of a vector, and many_blocks.npz of weights in nine blocks.
 MLAS asks the CPU what it has and knows no option to cap it: another CPU, real or emulated, is the only way. How the
 stored outputs were made stands beside them, in README.md.
 """
@@ -12,6 +12,7 @@ stored outputs were made stands beside them, in README.md.
 from __future__ import annotations
 
 import argparse
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -387,6 +388,20 @@ def blocks(rng: np.random.Generator) -> dict[str, Any]:
     return found
 
 
+def many_blocks() -> dict[str, Any]:
+    """MatMulNBits at accuracy level 4 over nine blocks, which steps of several blocks do not divide."""
+    rng, found = np.random.default_rng(21), {}
+    for bits, block, m in itertools.product((4, 8), (16, 32, 64), (1, 3)):
+        one, n, count = Model(), 7, 9
+        one.feeds["a"] = rng.standard_normal((m, count * block)).astype(np.float32)
+        one.constants["b"] = rng.integers(0, 256, (n, count, block * bits // 8)).astype(np.uint8)
+        one.constants["s"] = rng.uniform(0.01, 0.1, n * count).astype(np.float32)
+        where: dict[str, Any] = {"K": count * block, "N": n, "bits": bits, "block_size": block, "accuracy_level": 4}
+        one.nodes.append(helper.make_node("MatMulNBits", ["a", "b", "s"], ["y"], domain="com.microsoft", **where))
+        found[f"MatMulNBits_{bits}_{block}_{m}"] = (one, TensorProto.FLOAT)
+    return found
+
+
 def vectors(rng: np.random.Generator) -> dict[str, Any]:
     """Products of a vector by weights that are no constants, in all layouts; products with factors; convolutions to one
     pixel and by one filter a group.
@@ -448,7 +463,7 @@ def main() -> None:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    for name, found in (("models", models()), ("blocks", more_models())):
+    for name, found in (("models", models()), ("blocks", more_models()), ("many_blocks", many_blocks())):
         record(FOLDER / f"{name}.npz", found, args.isa, options)
 
 

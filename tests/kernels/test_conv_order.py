@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import simdnn
 from isa_models import Unimplemented
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.readings.arrays import Array
@@ -131,3 +132,15 @@ def test_orders_by_name(shape: tuple[object, ...], isa: str, chains: int) -> Non
     plain = [[tap for i in range(p.kh) for j in range(p.kw) for tap in [(i, j, c) for c in range(p.ic)]]]
     if src == "f32":
         assert (got != rules.sum_floats(src_values, wei, p, plain)).any()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["conv:avx512_core_bf16_pixel", "conv:avx512_core_bf16_emulated_pixel"])
+@pytest.mark.parametrize(("images", "groups"), [(8, 1), (1, 8)])
+def test_threads_share_images_and_groups_of_a_product_to_a_pixel(name: str, images: int, groups: int) -> None:
+    def cycles(threads: int) -> float:
+        sizes = {"mb": images, "ic": 32 * groups, "oc": 16 * groups, "groups": groups}
+        sizes |= {"ih": 3, "iw": 3, "kh": 3, "kw": 3}
+        where = {"dt": "bf16", "machine": "spr", "dispatch": name, "threads": threads}
+        return simdnn.estimate("convolution", **sizes, **where).cycles  # type: ignore[arg-type]
+
+    assert cycles(4) < 0.7 * cycles(1)

@@ -22,10 +22,11 @@ from simdnn.kernels.common.reduce import ReduceProblem, merge
 from simdnn.kernels.common.vocabulary import Spread
 from simdnn.kernels.gpu import copy as gpu_copy
 from simdnn.kernels.gpu import reduce as gpu_reduce
-from simdnn.kernels.gpu.grid import spread
+from simdnn.kernels.gpu.grid import LANES, spread
 from simdnn.kernels.gpu.vocabulary import GpuVocabulary
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
+from simdnn.program.records import Register
 from simdnn.timing.gpu.estimate import estimate_gpu
 from tests.effort import examples
 
@@ -108,6 +109,14 @@ def test_turning_a_matrix_costs_more_than_copying_it() -> None:
     assert costs[0] < costs[1]
     for size in (1, 2, 4, 8):
         assert estimate_gpu(gpu_copy.copying(CopyProblem((5, 33), (1, 5), size), gpu).program, gpu).cycles > 0
+
+
+@pytest.mark.parametrize("line", [1024, 128, 32])
+def test_a_line_of_whole_vectors_is_copied_by_whole_vectors(line: int) -> None:
+    program = gpu_copy.copying(CopyProblem((8, line), (line, 1), 4), gpu_machine("b580")).program
+    moved = [(op.dst.lanes, times) for op, times in program.ops() if isinstance(op.dst, Register)]
+    assert {lanes for lanes, _ in moved} == {LANES}
+    assert sum(lanes * times for lanes, times in moved) >= 8 * line
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=4).map(tuple), MACHINES)

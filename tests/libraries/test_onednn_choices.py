@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import simdnn
@@ -14,6 +15,7 @@ from simdnn.kernels.common.epilogue import Epilogue
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem
 from simdnn.libraries.model import OperatorCall
 from simdnn.libraries.onednn.deconvolution import form
+from simdnn.libraries.onednn.operators import form as operator_form
 from simdnn.libraries.onednn.reorders import implementation
 from simdnn.libraries.onednn.tile_blocks import tile_blocks
 from simdnn.libraries.onednn.tile_room import has_room
@@ -75,3 +77,81 @@ def test_reorders_between_s32_and_sixteen_bits_are_copies_alone(other: str, plai
         assert implementation(src, dst, implied("avx512_core_fp16"), plain) == ("copy" if plain else "")
     for src, dst in (("s32", "f32"), (other, "s8"), ("s8", "s32")):
         assert implementation(src, dst, implied("avx512_core_fp16"), plain) == ("copy" if plain else "kernel")
+
+
+WIDE = ("avx512_core", "avx512_core_bf16", "avx512_core_fp16", "avx512_core_amx")
+#: (source, weights, destination): the caps under which it has such a matmul, by its reference
+OF_TWO_FLOATS = {
+    ("bf16", "f16", "f32"): WIDE,
+    ("bf16", "f16", "bf16"): WIDE,
+    ("bf16", "f16", "f16"): WIDE,
+    ("f16", "bf16", "f32"): WIDE[2:],
+    ("f16", "bf16", "f16"): WIDE[2:],
+    ("f16", "bf16", "bf16"): (),
+}
+
+
+@pytest.mark.parametrize("types", OF_TWO_FLOATS)
+@pytest.mark.parametrize("isa", ["avx2", *WIDE])
+def test_matmuls_of_two_types_of_16_bits_are_its_references(types: tuple[str, str, str], isa: str) -> None:
+    how: dict[str, Any] = {"dt": ":".join(types), "machine": "gnr", "isa": isa, "dispatch": "onednn"}
+    if isa in OF_TWO_FLOATS[types]:
+        assert simdnn.estimate("matmul", m=4, n=16, k=32, **how).library == "ref:any"
+    else:
+        with pytest.raises(simdnn.Unimplemented, match="oneDNN refuses a matmul"):
+            simdnn.estimate("matmul", m=4, n=16, k=32, **how)
+
+
+@pytest.mark.parametrize(("runtime", "columns"), [("n", "ref_int8:any"), ("mn", "ref_int8:any"), ("m", "gemm:jit")])
+def test_both_operands_scales_want_a_known_n_where_one_is_by_column(runtime: str, columns: str) -> None:
+    """Under avx512_core."""
+    for count, name in ((0, "gemm:jit"), (1, "gemm:jit"), (16, columns)):
+        scales = {"src": np.float32(2)} | ({"wei": np.ones(count, np.float32)} if count else {})
+        how: dict[str, Any] = {"dt": "u8:s8:f32", "machine": "gnr", "isa": "avx512_core", "dispatch": "onednn"}
+        how |= {"attr": simdnn.Attr(scales=scales), "runtime_dims": runtime}
+        assert simdnn.estimate("matmul", m=4, n=16, k=32, **how).library == name
+
+
+@pytest.mark.parametrize("dst", ["s8", "u8", "f32"])
+def test_comparisons_behind_its_gemm_of_bytes(dst: str) -> None:
+    """Dilated filters of three dimensions, one a channel; those with one number to bytes it answers otherwise."""
+    how: dict[str, Any] = {"mb": 1, "ic": 16, "oc": 16, "groups": 16, "dilation": 2, "machine": "gnr"}
+    how |= {"id": 4, "ih": 5, "iw": 5, "kd": 2, "kh": 2, "kw": 2, "dt": f"u8:s8:{dst}", "isa": "avx512_core"}
+    for op in (("gt", np.arange(16, dtype=np.float32)), ("add", np.float32(3)), ("gt", np.float32(3))):
+        attr = simdnn.Attr(scales={"src": 0.01}, post_ops=[op])
+        if dst != "f32" and op[0] == "gt" and np.size(op[1]) == 1:
+            with pytest.raises(simdnn.Unimplemented, match="GEMM answers post-operation 'gt' with one operand"):
+                simdnn.estimate("convolution", attr=attr, dispatch="onednn", **how)
+        else:
+            found = simdnn.estimate("convolution", attr=attr, dispatch="onednn", **how)
+            assert found.library == "x64:gemm_s8u8s32:jit"
+
+
+def operator_call(primitive: str, types: str, shape: tuple[int, ...], last: bool, **options: Any) -> OperatorCall:
+    """One of an image, under avx512_core."""
+    (src, dst), post_ops = types.split(":"), options.pop("post_ops", ())
+    rows, caps = frozenset[str](), implied("avx512_core")
+    return OperatorCall(primitive, (src,), dst, (shape,), options, {}, {}, post_ops, rows, caps, not last, last)
+
+
+@pytest.mark.parametrize("images", [1, 2, 3])
+def test_resampling_of_an_image_to_a_pixel_with_an_operand_by_channel(images: int) -> None:
+    """Of one image its kernel reads that at other places."""
+    shape = (images, 5, 4, 6)
+    call = operator_call("resampling", "f32:f32", shape, False, out=[1, 1], post_ops=(("add", (1, 5, 1, 1)),))
+    if images == 1:
+        with pytest.raises(simdnn.Unimplemented, match="reads second operands by channel at other places"):
+            operator_form(call)
+    else:
+        assert operator_form(call).name == "jit"
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("types", ["f32:f32", "bf16:bf16", "f32:bf16", "bf16:f32", "u8:u8", "u8:s32", "u8:f32"])
+def test_pooling_keeps_its_type_and_windows_without_gaps_in_kernels(types: str, dilation: int) -> None:
+    windows = {"kernel": [3, 3], "strides": [1, 1], "dilation": [dilation] * 2, "padding": [0] * 4}
+    out = [8 - 2 * dilation] * 2
+    call = operator_call("pooling", types, (1, 32, 8, 8), True, out=out, algorithm="avg_include_padding", **windows)
+    src, dst = types.split(":")
+    name = "ref" if src != dst or dilation > 1 else "jit" if src in ("f32", "bf16") else "jit_int"
+    assert operator_form(call).name == name

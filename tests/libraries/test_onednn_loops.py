@@ -77,3 +77,25 @@ def test_stores_past_the_caches_go_at_the_memorys_rate(channels: int, size: int,
 
 def test_a_batch_normalization_in_rows_is_a_compilers_loop() -> None:
     assert batch_normalized(32, 40, np.float32, last=False).cycles == pytest.approx(2.1 * 32 * 1600, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "src", "dst", "least", "most"),
+    [
+        ("mul", np.int8, "s32", -128, 127),
+        ("mul", np.uint8, "s32", 1, 255),
+        ("mul", np.uint8, "u8", 0, 5),
+        ("sum", np.int32, "s32", -(2**31), 2**31 - 2),
+        ("mul", np.int32, "s32", -(2**20), 2**20),
+    ],
+)
+def test_reductions_of_integers_wrap(algorithm: str, src: type, dst: str, least: int, most: int) -> None:
+    """Its reference adds up and multiplies in s32, as oneDNN 3.13.2 does on such data; the end rounds by way of f32."""
+    x = np.random.default_rng(5).integers(least, most, (3, 24, 5), endpoint=True).astype(src)
+    function = np.multiply if algorithm == "mul" else np.add
+    with np.errstate(over="ignore"):
+        wrapped = function.reduce(x, axis=1, dtype=np.int32, keepdims=True).astype(np.float32).astype(np.float64)
+    low, high = (0, 255) if dst == "u8" else (-(2**31), 2**31 - 128)
+    where: dict[str, Any] = {"machine": "gnr", "isa": "avx512_core", "dispatch": "onednn", "dst": dst}
+    found = simdnn.reduction(x, axes=[1], algorithm=algorithm, **where).output
+    np.testing.assert_array_equal(found, np.clip(wrapped, low, high).astype(found.dtype))

@@ -16,7 +16,8 @@ from simdnn import Unimplemented
 from tests.effort import examples
 
 onnx = pytest.importorskip("onnx")
-STORED = np.load(Path(__file__).parents[1] / "vectors" / "onnxruntime" / "blocks.npz")
+VECTORS = Path(__file__).parents[1] / "vectors" / "onnxruntime"
+STORED = np.load(VECTORS / "blocks.npz")
 NAMES = sorted({key.split("/")[0] for key in STORED})
 PLACES = {"avx2": "hsw", "avx512_core": "skx", "avx2_vnni": "adl-p", "avx512_core_vnni": "icx"}
 
@@ -44,6 +45,17 @@ def test_recorded_models_have_its_bits(isa: str) -> None:
 def test_all_recorded_models(isa: str) -> None:
     for name in NAMES:
         assert found(name, isa).outputs["y"].tobytes() == STORED[f"{name}/{isa}"].tobytes(), name
+
+
+def test_steps_of_several_blocks_and_one_that_is_left() -> None:
+    """Registers of 512 bits hold up to eight blocks, whose sums lie side by side."""
+    many = np.load(VECTORS / "many_blocks.npz")
+    names = sorted({key.split("/")[0] for key in many})
+    assert len(names) == 12
+    for name in names:
+        model = simdnn.load(onnx.load_from_string(many[f"{name}/model"].tobytes()))
+        y = model.run({"a": many[f"{name}/feeds/a"]}, machine="icx", dispatch="onnxruntime").outputs["y"]
+        assert y.tobytes() == many[f"{name}/avx512_core_vnni"].tobytes(), name
 
 
 def test_caps_differ_where_kernels_do() -> None:

@@ -214,6 +214,8 @@ def test_cost() -> None:
         ({"dtype": "s4"}, InvalidArgument, "s8, u8"),
         ({"group": 48}, InvalidArgument, "32 does"),
         ({"group": 128}, InvalidArgument, "64 does"),
+        ({"src": np.ones((2, 7), F32), "group": 3}, InvalidArgument, "does not divide K=7; 1 does"),
+        ({"src": np.ones((2, 6), F32), "group": 5}, InvalidArgument, "does not divide K=6; 3 does"),
         ({"group": 0}, InvalidArgument, "at least 1"),
         ({"reductions": 48}, InvalidArgument, "does not divide a group of 64"),
         ({"reductions": -1}, InvalidArgument, "reductions=-1"),

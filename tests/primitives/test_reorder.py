@@ -286,6 +286,17 @@ def test_every_kernels_own_layout(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("machine", ["hsw", "skx"])  # without masks words are stored one by one
+@pytest.mark.parametrize("k", [1, 7, 37, 64])
+def test_weights_of_words_column_by_column(machine: str, k: int) -> None:
+    weights = weights_of(np.random.default_rng(k), (k, 19), "f16")
+    name = {"hsw": "gemv:avx2_f16", "skx": "gemv:avx512_core_f16"}[machine]
+    wanted = simdnn.estimate("matmul", m=1, n=19, k=k, dt="f16", machine=machine, dispatch=name).weights_desc
+    assert wanted.tag == "ba"
+    found = simdnn.reorder(weights, wanted, machine=machine, engine="reference").output
+    assert bits(found) == bits(np.ascontiguousarray(weights.T).reshape(-1))
+
+
 # -- plain layouts --------------------------------------------------------------------------------------------------
 SPECIAL = np.array(
     [

@@ -242,8 +242,6 @@ def _referred(p: ConvProblem, emulated: bool) -> bool:
         return True
     if shared_by_axes(p) or p.depthwise and p.src != "f16" and shared_by_pixels(p):
         return True
-    if alone and p.src == "bf16" and as_large_as_outputs(p) and beyond_older_kernels(p):
-        return True
     planes = p.depth is not None and (emulated or is_dilated(p))
     gemm = planes or depthwise_by_gemm(p) if p.depthwise else by_gemm(p, False)
     older = p.src == "bf16" and (gemm or not p.depthwise and (emulated or groups_by_fours(p, 16)))

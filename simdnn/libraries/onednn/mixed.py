@@ -73,7 +73,7 @@ def choice(p: MatmulProblem, caps: frozenset[str]) -> tuple[str, str]:
     """
     wide = "avx512_core" if "avx512_core" in caps else "avx2"
     of_f16 = "avx512_core_fp16" in caps and p.epilogue.dst in ("f32", "f16")
-    lacks = wide == "avx2" or p.wei == "f32" or p.src == "f16" and not of_f16
+    lacks = wide == "avx2" or p.src == "f16" and not of_f16
     if p.src != "f32" and lacks:
         raise Unimplemented(
             f"oneDNN refuses a matmul {p.src}:{p.wei}:{p.epilogue.dst} here: dispatch='fastest' takes it"
