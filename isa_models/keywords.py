@@ -51,6 +51,8 @@ class Callee:
         self.needed = tuple(n for n in self.names if parameters[n].default is inspect.Parameter.empty)
         self.hints = {n: parameters[n].annotation for n in self.names}
         self.rest = next((one for one in parameters.values() if one.kind is one.VAR_POSITIONAL), None)
+        if self.rest:
+            self.hints[self.rest.name] = self.rest.annotation
 
     def refused(self, args: Sequence[object], named: Mapping[str, object]) -> Exception | None:
         """The error for a call that Python would refuse, or None."""
@@ -83,17 +85,19 @@ class Callee:
 
         It is asked where a call has failed: functions check what they take, and tell more of it than its type.
         """
-        scope = _Names(vars(builtins) | getattr(inspect.unwrap(self.function), "__globals__", {}))
         given = [*zip(self.by_place, args, strict=False), *named.items()]
-        hints = dict(self.hints)
         if self.rest:
-            hints[self.rest.name] = self.rest.annotation
             given += [(self.rest.name, value) for value in args[len(self.by_place) :]]
         for name, value in given:
-            hint = hints.get(name)
-            if isinstance(hint, str) and not fits(value, _evaluated(hint, scope)):
-                return WrongCall(f"{self.name} met {name}={shortly(value)}; its type is {hint}")
+            if name in self.types and not fits(value, self.types[name]):
+                return WrongCall(f"{self.name} met {name}={shortly(value)}; its type is {self.hints[name]}")
         return None
+
+    @functools.cached_property
+    def types(self) -> dict[str, Any]:
+        """What annotations stand for, of those that are texts."""
+        scope = _Names(vars(builtins) | getattr(inspect.unwrap(self.function), "__globals__", {}))
+        return {name: _evaluated(hint, scope) for name, hint in self.hints.items() if isinstance(hint, str)}
 
 
 def keywords(function: Callable[P, R], name: str = "") -> Callable[P, R]:
@@ -141,6 +145,34 @@ def keywords_of_class(made: C) -> C:
     start: Any = made.__init__  # type: ignore[misc]
     made.__init__ = keywords(start, made.__name__)  # type: ignore[misc]
     return made
+
+
+def made_by(maker: str) -> Callable[[C], C]:
+    """A decorator of classes that users get from `maker`: one that is made by hand of wrong parts is refused.
+
+    >>> @made_by("simdnn.split")
+    ... class Halves:
+    ...     def __init__(self, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    ...         self.left, self.right = left, right
+    >>> Halves((1, 2), (3, "4"))
+    Traceback (most recent call last):
+    isa_models.keywords.WrongCall: Halves met right=(3, '4'); its type is tuple[int, ...]; simdnn.split makes one
+    """
+
+    def checked_class(made: C) -> C:
+        start: Any = made.__init__  # type: ignore[misc]
+        call = Callee(start, made.__name__)
+
+        @functools.wraps(start)
+        def checked(self: Any, *args: Any, **named: Any) -> None:
+            if error := call.refused((self, *args), named) or call.misfit((self, *args), named):
+                raise WrongCall(f"{error}; {maker} makes one")
+            start(self, *args, **named)
+
+        made.__init__ = checked  # type: ignore[misc]
+        return made
+
+    return checked_class
 
 
 def keywords_of_methods(made: C) -> C:
@@ -198,7 +230,7 @@ def fits(value: Any, hint: Any) -> bool:
         return all(fits(key, parts[0]) and fits(held, parts[1]) for key, held in value.items())
     if kind is tuple and parts and Ellipsis not in parts:
         return len(value) == len(parts) and all(map(fits, value, parts))
-    if isinstance(value, Sequence) and parts and kind is not tuple:
+    if isinstance(value, Sequence) and parts:
         return all(fits(held, parts[0]) for held in value)
     return True
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
+import threading
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
+from isa_models.host import pipes
 from simdnn.cli import main
 from tests.networks.models import small_cnn
 from tests.streams import error_line
@@ -35,6 +38,7 @@ COMMANDS = (
         "run net.onnx --recipe FILE.json",
     ),
     "report FILE.json -o page.html",
+    "explain matmul --machine zen4 --dt u8:s8:s32 --at 0,0 --src FILE.npy --weights FILE.npy",
 )
 
 
@@ -56,6 +60,35 @@ def test_a_broken_file_is_one_line(
     status = main(command.split())
     line = error_line(capsys)
     assert status in (1, 2) and len(line) < 1100, line
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_pipe_is_told_and_not_waited_for(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if "net." in command:
+        onnx.save(small_cnn(), "net.onnx")
+        np.savez("net.npz", x=np.ones((1, 3, 12, 12), np.float32))
+    os.mkfifo(next(word.partition("=")[2] or word for word in command.split() if "FILE" in word))
+    assert main(command.split()) in (1, 2)
+    line = error_line(capsys)
+    assert "a device or a pipe" in line and "did you mean" not in line
+
+
+def test_a_batch_comes_by_a_pipe_to_which_somebody_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe = tmp_path / "batch"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("--dt=f32 4x8:8x4\n",))
+    writer.start()
+    assert main(["bench", "--matmul", "--machine=zen4", f"--batch={pipe}"]) == 0
+    writer.join()
+    assert "4x8:8x4" in capsys.readouterr().out
+    monkeypatch.setattr(pipes, "_WAIT_S", 0.01)
+    assert main(["bench", "--matmul", f"--batch={pipe}"]) == 2
+    assert "nobody has written to it" in error_line(capsys)
 
 
 @pytest.mark.parametrize("content", ["noise", "utf-16", "an archive", "a loop"])

@@ -75,11 +75,34 @@ def test_a_program_lists_itself_as_text() -> None:
     assert str(product().kernel.program).splitlines()[1].startswith("parallel for")
 
 
-@pytest.mark.parametrize("name", ["Analysis", "Blocks", "Comparison", "ErrorBound", "Estimate", "Quantized", "Witness"])
-def test_a_record_made_by_hand_of_wrong_parts_has_a_repr(name: str) -> None:
+OUTCOMES = [
+    "Analysis",
+    "Blocks",
+    "Comparison",
+    "Conversion",
+    "ErrorBound",
+    "Estimate",
+    "Quantized",
+    "Reordered",
+    "Result",
+]
+
+
+@pytest.mark.parametrize("name", [*OUTCOMES, "Witness"])
+def test_an_outcome_made_by_hand_of_wrong_parts_is_refused(name: str) -> None:
+    """Which part is wrong, its type, and who makes one."""
     kind = getattr(simdnn, name)
     needed = [p for p in inspect.signature(kind).parameters.values() if p.default is p.empty]
-    assert re.fullmatch(rf"<{name} of parts that cannot be shown: \w+Error: .+>", repr(kind(*[1 for _ in needed])))
+    with pytest.raises(simdnn.InvalidArgument, match=rf"^{name} met \w+=b'x'; its type is .+; .+ makes one$"):
+        kind(*[b"x" for _ in needed])
+    with pytest.raises(simdnn.InvalidArgument, match=f"^{name} without .*; needed: .*makes one$"):
+        kind()
+
+
+@pytest.mark.parametrize("name", ["Analysis", "Blocks", "Comparison", "ErrorBound", "Estimate", "Quantized", "Witness"])
+def test_an_outcome_without_parts_has_a_repr(name: str) -> None:
+    kind = getattr(simdnn, name)
+    assert re.fullmatch(rf"<{name} of parts that cannot be shown: \w+Error: .+>", repr(kind.__new__(kind)))
 
 
 def test_attributes_show_what_differs() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from isa_models.errors import InvalidArgument, counted
+from isa_models.errors import InvalidArgument, counted, shortly
 from isa_models.records.display import Brief, InNotebooks
 from workloads import untrusted
 from workloads.layer import ConvLayer, Layer, MatmulLayer
@@ -25,6 +25,14 @@ class Workload(Brief, InNotebooks):
     title: str
     source: str
     layers: tuple[Layer, ...]
+
+    def __post_init__(self) -> None:
+        given = isinstance(self.layers, (tuple, list)) and all(isinstance(layer, Layer) for layer in self.layers)
+        if not given:
+            raise InvalidArgument(
+                f"layers={shortly(self.layers)} of Workload; a tuple of ConvLayer and MatmulLayer is needed"
+            )
+        object.__setattr__(self, "layers", tuple(self.layers))
 
     @property
     def macs(self) -> int:

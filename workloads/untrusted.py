@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from isa_models.errors import InvalidArgument
+from isa_models.host import pipes
 
 MOST_TEXT = 64 << 20  # bytes of a file that somebody may have written by hand
 _MOST_ELEMENTS = 1 << 33
@@ -18,8 +19,7 @@ _MOST_AXES = 32
 
 def plain(path: Path, most: int = MOST_TEXT) -> bytes:
     """The bytes of a file of at most `most`; `OSError` for others, and for a device or a pipe, which may never end."""
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise OSError(errno.EINVAL, "it is a device or a pipe")
+    pipes.refuse(path)
     with path.open("rb") as file:
         data = file.read(most + 1)
     if len(data) > most:

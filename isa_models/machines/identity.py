@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any, Self
 from weakref import WeakSet
 
+from isa_models.errors import InvalidArgument, shortly
 from isa_models.keywords import keywords
 from isa_models.records.display import InNotebooks
 from isa_models.records.frozen import Frozen
@@ -26,6 +27,11 @@ class Identical(InNotebooks):
     differs: Mapping[str, object]  # figures that `what_if` replaced, by dotted key: how it was made, not what it is
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            kind = type(self).__name__
+            raise InvalidArgument(
+                f"{kind} met name={shortly(self.name)}; its type is str; isa_models.machine makes one"
+            )
         _ALIVE.setdefault((type(self), self.name), WeakSet()).add(self)
         object.__setattr__(self, "differs", Frozen())
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from isa_models.errors import MachineFileError, Unimplemented, UnknownName, unknown_name
 from isa_models.gpu.platforms import Platform
+from isa_models.host.pipes import no_file
 from isa_models.intel_gpu.platforms import platform
 from isa_models.keywords import keywords
 from isa_models.machines.content import Lineage, lineage, names_a_platform
@@ -88,7 +89,7 @@ def cpu_machine(name_or_path: str | Path | Machine) -> Machine:
         raise unknown_machine(text)
     if not path.is_file():
         names = ", ".join([*machine_names(), *gpu_machine_names()])
-        raise UnknownName(f"no machine file {text!r}; machines that ship have names: {names}")
+        raise UnknownName(f"no machine file {text!r}: it is {no_file(path)}; machines that ship have names: {names}")
     return _load(lineage(path.resolve()))
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from isa_models.errors import MachineFileError, nearest
 from isa_models.host.file_cache import keep, kept
+from isa_models.host.pipes import no_file
 from isa_models.machines.provenance import CONFIDENCES, Confidence, Provenance
 
 _MISSING = object()
@@ -228,7 +229,7 @@ def read_toml(path: Path) -> dict[str, object]:
     """A TOML file's content; `MachineFileError` for a file that is not TOML."""
     try:
         if not path.is_file():
-            raise MachineFileError(f"{path} is {'a folder' if path.is_dir() else 'not there'}; a TOML file is needed")
+            raise MachineFileError(f"{path} is {no_file(path)}; a TOML file is needed")
         if (size := path.stat().st_size) > MOST_FILE:
             raise broken(path, "", f"at most {MOST_FILE} bytes", size)
         return _parsed(path, path.read_bytes())

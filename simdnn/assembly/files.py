@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from isa_models.errors import InvalidArgument, counted
+from isa_models.host.pipes import no_file
 from simdnn.assembly.elf import is_elf
 
 MOST_FILE = 1 << 28  # bytes
@@ -58,8 +59,9 @@ def read_file(path: Path) -> str | bytes:
         raise InvalidArgument(f"{shown} is source code: {compiler} makes assembly of it, which is read")
     try:
         if not path.is_file():
-            kind = "a folder" if path.is_dir() else "no file" if path.exists() else "not there"
-            raise InvalidArgument(f"{shown} is {kind}; assembly text, hexadecimal digits or an object file is read")
+            raise InvalidArgument(
+                f"{shown} is {no_file(path)}; assembly text, hexadecimal digits or an object file is read"
+            )
         if (size := path.stat().st_size) > MOST_FILE:
             raise InvalidArgument(f"{shown} has {size} bytes, at most {MOST_FILE} are read")
         with path.open("rb") as stream:

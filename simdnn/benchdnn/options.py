@@ -17,6 +17,7 @@ from typing import Any
 
 from isa_models import InvalidArgument, SimdnnError
 from isa_models.errors import nearest
+from isa_models.host import pipes
 from simdnn.benchdnn.descriptors import ConvDims, IpDims, MatmulDims, conv_dims, ip_dims, matmul_dims
 from simdnn.benchdnn.operators import DIMS as OPERATOR_DIMS
 from simdnn.benchdnn.operators import OPERATOR_OPTIONS, OperatorDims, operator_options
@@ -312,8 +313,7 @@ def _batch(state: _State, name: str) -> None:
         why = ": it is being read already" if again else ""
         raise InvalidArgument(f"--batch={name!r}: batch files nest deeper than {_DEEPEST}{why}")
     try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST + 1)
+        content = pipes.content(path, _LARGEST + 1)
     except (OSError, ValueError) as error:
         raise InvalidArgument(f"--batch={name[:200]!r}: {getattr(error, 'strerror', None) or error}") from None
     if len(content) > _LARGEST:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from isa_models import REGISTRY, Instruction, InvalidArgument, SimdnnError
+from isa_models import REGISTRY, Instruction, InvalidArgument
 from isa_models.errors import counted, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.instruction import GPU_REGISTRY, Family
@@ -20,7 +20,7 @@ from simdnn.benchdnn.asked import task
 from simdnn.benchdnn.descriptors import Axis, conv_dims, matmul_dims
 from simdnn.benchdnn.options import Unread, read
 from simdnn.benchdnn.values import parameter_values
-from simdnn.cli import output, words
+from simdnn.cli import numpy_files, output, words
 from simdnn.cli.options import machine_with
 from simdnn.explanations.lanes import explain
 from simdnn.explanations.operand_text import arguments, example, explained, whole
@@ -284,7 +284,7 @@ def _operands(
         return _random(rng, src_shape, src_type), _random(rng, wei_shape, wei_type), more
     if "src" not in options or "weights" not in options:
         raise InvalidArgument("a problem is needed (64x512:512x64; ic16ih8oc8kh3ph1), or --src and --weights files")
-    src, weights = _loaded(options["src"]), _loaded(options["weights"])
+    src, weights = (numpy_files.one(Path(options[name]), "array") for name in ("src", "weights"))
     for array, name, wanted in ((src, "src", src_type), (weights, "weights", wei_type)):
         if "dt" in options and name_of(array.dtype) != wanted:
             raise InvalidArgument(f"--dt says {wanted} for --{name}, and {options[name]} holds {array.dtype}")
@@ -354,10 +354,3 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any
     if form.is_float:
         return rng.standard_normal(shape).astype(np.float32).astype(form.dtype)
     return rng.integers(form.low, form.high, shape, endpoint=True).astype(form.dtype)
-
-
-def _loaded(path: str) -> Any:
-    try:
-        return np.load(path, allow_pickle=False)
-    except ValueError as error:
-        raise SimdnnError(f"{path}: {error}") from None

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import workloads
 from isa_models import InvalidArgument, SimdnnError
 from isa_models.readings.arrays import Array
 from simdnn import workers
+from simdnn.cli import numpy_files
 from simdnn.cli.options import shapes_of, taken_as_1
 from simdnn.late import pd
 from simdnn.networks.classifier import run_classifier
@@ -128,7 +127,7 @@ def onnx_model(args: argparse.Namespace, modes: Modes, progress: Progress) -> Wo
     sizes, open_sizes = network.sizes(shapes) if args.feeds is None else ({}, [])
     taken = taken_as_1(open_sizes)
     alone = args.no_values and not any(part.is_integer for part in parts)  # shapes will do
-    labels = None if args.labels is None else read_labels(args.labels)
+    labels = None if args.labels is None else numpy_files.one(args.labels, "labels")
     calibrate = None if args.calibrate is None else read_feeds(args.calibrate, network)
     with _about(taken):
         feeds: list[Any] = [sizes if alone else random_feeds(network, shapes, args.seed)] if args.feeds is None else []
@@ -228,29 +227,7 @@ def read_feeds(path: Path, network: Network) -> list[dict[str, Array]]:
     files = sorted(path.glob("*.npz")) if path.is_dir() else [path]
     if not files:
         raise InvalidArgument(f"{path} holds no feeds (a folder without .npz files); an .npz in it is needed")
-    return [feed for file in files for feed in _apart(file, _arrays(file, "feeds"), network)]
-
-
-def read_labels(path: Path) -> Array:
-    """The labels in an .npy file, or in an .npz file of one array."""
-    found = _arrays(path, "labels")
-    if len(found) != 1:
-        raise InvalidArgument(f"{path} holds no labels ({len(found)} arrays); an .npy, or one array, is needed")
-    return next(iter(found.values()))
-
-
-def _arrays(path: Path, what: str) -> dict[str, Array]:
-    try:
-        with path.open("rb") as stream:
-            file = np.load(stream, allow_pickle=False)
-            return {"": file} if isinstance(file, np.ndarray) and what == "labels" else {n: file[n] for n in file.files}
-    except Exception as error:  # whatever NumPy's readers of archives and headers meet
-        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        if "pickle" in said:  # what NumPy takes any other file for
-            said = "it is no file of NumPy's, or has Python objects in it"
-        reason = " ".join(said.split())[:80]
-        form = ".npy" if what == "labels" else ".npz"
-        raise InvalidArgument(f"{path} holds no {what} ({reason}); an {form} is needed") from None
+    return [feed for file in files for feed in _apart(file, numpy_files.by_name(file, "feeds"), network)]
 
 
 def _apart(path: Path, arrays: dict[str, Array], network: Network) -> list[dict[str, Array]]:

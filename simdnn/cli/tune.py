@@ -82,7 +82,7 @@ def add(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """The command: checks what can be checked first, tunes, writes."""
-    from simdnn.cli.run_kinds import read_labels
+    from simdnn.cli import numpy_files
     from simdnn.tuning import tune
 
     check_workers(args)
@@ -100,7 +100,7 @@ def main(args: argparse.Namespace) -> int:
             args.model,
             machine=machines if len(machines) > 1 else args.machine,
             feeds=_feeds(args.model, args.feeds),
-            labels=args.labels and read_labels(args.labels),
+            labels=args.labels and numpy_files.one(args.labels, "labels"),
             calibrate=_feeds(args.model, args.calibrate),
             modes=args.modes and comma_list(args.modes),
             samples=args.samples,

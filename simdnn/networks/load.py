@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import workloads
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.errors import how_to_install, nearest
+from isa_models.host.pipes import no_file
 from isa_models.readings.arrays import Array, memory_bytes
 from simdnn.kernels.common.weight_cache import fix
 from simdnn.networks import schemas
@@ -108,8 +109,8 @@ def instead(path: Path) -> str:
     """The end of a message about a path that is no file: what it is, or the file beside it that may be meant."""
     if not path.name:
         return ""
-    if os.path.isdir(path):
-        return ": it is a folder; the path of a file is needed"
+    if os.path.exists(path) and not os.path.isfile(path):
+        return f": it is {no_file(path)}; the path of a file is needed"
     if said := _exported(path):
         return said
     if str(path) in workloads.names():
