@@ -95,8 +95,10 @@ class Callee:
 
     @functools.cached_property
     def types(self) -> dict[str, Any]:
-        """What annotations stand for, of those that are texts."""
-        scope = _Names(vars(builtins) | getattr(inspect.unwrap(self.function), "__globals__", {}))
+        """What annotations stand for, of those that are texts; nothing is imported to tell it."""
+        known = getattr(inspect.unwrap(self.function), "__globals__", {})
+        late = {name for name, one in known.items() if isinstance(one, types.ModuleType) and one.__spec__ is None}
+        scope = _Names(vars(builtins) | {name: one for name, one in known.items() if name not in late})
         return {name: _evaluated(hint, scope) for name, hint in self.hints.items() if isinstance(hint, str)}
 
 

@@ -53,7 +53,7 @@ class Witness(Alike, InNotebooks):
     rows: tuple[int, int]
     at: tuple[tuple[int, ...], tuple[int, ...]]
     values: tuple[Any, Any]
-    operands: tuple[tuple[Array, ...], tuple[Array, ...]]
+    operands: tuple[tuple[Any, ...], tuple[Any, ...]]  # arrays, or weights in blocks
     primitive: str
     keywords: tuple[Mapping[str, Any], Mapping[str, Any]]
 

@@ -155,3 +155,20 @@ def test_pooling_keeps_its_type_and_windows_without_gaps_in_kernels(types: str, 
     src, dst = types.split(":")
     name = "ref" if src != dst or dilation > 1 else "jit" if src in ("f32", "bf16") else "jit_int"
     assert operator_form(call).name == name
+
+
+@pytest.mark.parametrize("outputs", [16, 32, 33, 48, 49, 64, 65, 128])
+def test_groups_of_one_channel_whose_constants_lie_elsewhere(outputs: int) -> None:
+    """Of 3x3 kernels, its groups but the first are wrong where 33 to 48 outputs are in each, or more than 64."""
+    how: dict[str, Any] = {"mb": 1, "ih": 6, "iw": 5, "kh": 3, "kw": 3, "machine": "gnr", "dispatch": "onednn"}
+    how |= {"isa": "avx512_core_vnni", "padding": 1, "ic": 2, "oc": 2 * outputs, "groups": 2, "dt": "s8:s8:s32"}
+    point = simdnn.Attr(zero_points={"src": 3})
+    wrong = 32 < outputs <= 48 or outputs > 64
+    for change in ({}, {"dt": "u8:s8:s32", "attr": point}, {"padding": 0}, {"kh": 1, "kw": 2}):
+        if wrong and not (change == {"padding": 0} and outputs == 128):
+            with pytest.raises(simdnn.Unimplemented, match=f"one channel and {outputs} outputs each: up to 32"):
+                simdnn.estimate("convolution", **how | change)
+        else:
+            assert simdnn.estimate("convolution", **how | change).library == "brg_conv_fwd:avx512_core_vnni"
+    for change in ({"dt": "u8:s8:s32"}, {"kw": 1}, {"dilation": 2, "padding": 2}, {"ic": 4}):
+        assert simdnn.estimate("convolution", **how | change).library == "brg_conv_fwd:avx512_core_vnni"

@@ -45,6 +45,7 @@ from simdnn.libraries.onednn.refusals import (
     refuse_float_attributes,
     refuse_gemm,
     refuse_int8_gemm,
+    refuse_later_groups,
     refuse_left_out_planes,
     refuse_lost_constants,
     refuse_lost_zero_point,
@@ -351,6 +352,8 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
         return "conv:avx2_vnni", f"{'jit_uni_int8' if jit_with_avx_vnni(p) else base}:{tier}"
     if by_fours:
         base = "jit_int8_1x1" if one_tap and _dense(p) and p.epilogue.bias_stored == "f32" else "jit_int8"
+    else:
+        refuse_later_groups(p)
     return int8_row("conv", tier), f"{base}:{tier}"
 
 

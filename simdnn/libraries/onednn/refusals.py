@@ -131,11 +131,31 @@ def refuse_left_out_planes(p: ConvProblem) -> None:
     """Raises where columns of one channel become channels in the first plane's weights alone, as the image has a single
     plane, and those of the kernel's other planes are left out (`relo_supported_shape` in jit_brgemm_conv_utils.cpp).
     """
-    d, folds = p.depth, p.ic == p.groups and p.kw > 1 and p.dilation[1] == 1 and not p.turned
-    if d and d.i == 1 < d.k and folds:
+    d = p.depth
+    if d and d.i == 1 < d.k and _columns_are_channels(p):
         raise Unimplemented(
             f"oneDNN leaves weights of this {d.k}x{p.kh}x{p.kw} kernel out, as the image has one plane: several input "
             "channels work, and dispatch='fastest'"
+        )
+
+
+def _columns_are_channels(p: ConvProblem) -> bool:
+    """Whether columns of a group's single channel become channels (`try_relo_wi` in `init_jcp`)."""
+    return p.ic == p.groups and p.kw > 1 and p.dilation[1] == 1 and not p.turned
+
+
+def refuse_later_groups(p: ConvProblem) -> None:
+    """Raises where columns of one channel become channels, in groups, and what an s8 source or a zero point adds to sums
+    is read at the places of another group: weights hold it for blocks of 16 outputs, and kernels go by blocks of 64, or
+    by several. Without padding whole blocks of 64 are right in some shapes, wrong in others.
+    """
+    outputs = -(-p.oc // p.groups // 16) * 16
+    apart = outputs > 32 and (outputs != 64 if p.padded else outputs % 64)
+    flat = p.depth is None or p.depth.i == 1
+    if p.groups > 1 and apart and flat and _columns_are_channels(p) and (p.src == "s8" or p.epilogue.zp_src):
+        raise Unimplemented(
+            f"oneDNN gets all groups but the first wrong here, of one channel and {p.oc // p.groups} outputs each: up to "
+            "32 outputs a group work, u8 without a zero point, and dispatch='fastest'"
         )
 
 
