@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from isa_models.errors import InvalidArgument, unknown_name
+from isa_models.errors import InvalidArgument, shortly, unknown_name
 from isa_models.plugins import Registry, with_failures
 
 
@@ -130,37 +130,13 @@ FORMATS: Registry[str, Format] = Registry("data type")
 _BY_DTYPE: Registry[np.dtype[Any], str] = Registry("element type")
 
 
-def register(*formats: Format) -> None:
-    """Add formats by their names. One whose elements NumPy stores as another's has that one as its `container`.
-
-    Raises `InvalidArgument` where `storage` names no element type, and for values that are not one finite f32 a code.
-    """
+def _add(*formats: Format) -> None:
     for form in formats:
-        try:
-            form.dtype  # noqa: B018
-        except TypeError:
-            works = "codes of up to 8 bits lie in storage='uint8', container='u8'"
-            raise InvalidArgument(
-                f"{form.name}: storage {form.storage!r} is no type of NumPy or ml_dtypes; {works}"
-            ) from None
-        if form.values:
-            _check_values(form)
         FORMATS[form.name] = form
         _BY_DTYPE[form.element] = form.name
 
 
-def _check_values(form: Format) -> None:
-    codes, given = 1 << form.bits, np.array(form.values, np.float64)
-    if form.bits > 8 or form.exponent_bits or given.shape != (codes,):
-        need = "up to 8 bits, no exponent bits, and a number for each code"
-        raise InvalidArgument(f"{form.name}: {len(form.values)} values of {form.bits} bits; values take {need}")
-    with np.errstate(over="ignore"):
-        odd = given[~np.isfinite(given.astype(np.float32)) | (given.astype(np.float32) != given)]
-    if odd.size:
-        raise InvalidArgument(f"{form.name}: value {float(odd[0])!r} is no finite f32: float(np.float32(x)) is one")
-
-
-register(
+_add(
     Format("b1", 1, False, storage="bool"),
     Format("s2", 2, True, storage="int2"),
     Format("u2", 2, False, storage="uint2"),
@@ -189,6 +165,64 @@ register(
     Format("f32", 32, True, 8, 23, "float32"),
     Format("f64", 64, True, 11, 52, "float64"),
 )
+_OWN = frozenset(FORMATS)  # names that nobody replaces
+_EXAMPLE = "Format('f6_e4m1', 6, True, 4, 1, 'uint8', container='u8')"
+
+
+def register(*formats: Format) -> None:
+    """Add formats by their names. One whose elements NumPy stores as another's has that one as its `container`.
+
+    Raises `InvalidArgument` for names that this package has itself, where the bits do not add up, and where `storage`
+    names no element type, or another format's without that as the `container`, and for values that are not one finite
+    f32 a code.
+    """
+    for form in formats:
+        _check(form)
+        _add(form)
+
+
+def _check(form: Format) -> None:
+    """Raises where a format cannot be."""
+    if not isinstance(form, Format):
+        raise InvalidArgument(f"format {shortly(form)}; a Format is needed, as {_EXAMPLE}")
+    name, parts = form.name, (form.exponent_bits, form.mantissa_bits)
+    if not isinstance(name, str) or not name.isidentifier() or name in _OWN:
+        why = "simdnn has it itself" if name in list(_OWN) else "letters, digits and _ make a name"
+        raise InvalidArgument(f"name={shortly(name)} of a format: {why}; what works: {_EXAMPLE}")
+    whole = all(type(n) is int and n >= 0 for n in (form.bits, *parts)) and 0 < form.bits <= 64
+    if not whole or any(parts) and (not form.exponent_bits or sum(parts) + bool(form.signed) != form.bits):
+        told = f"bits={shortly(form.bits)}, exponent_bits={shortly(parts[0])}, mantissa_bits={shortly(parts[1])}"
+        raise InvalidArgument(
+            f"{name}: {told}; a float's sign, exponent and mantissa are its bits, an integer's last two are 0; what "
+            f"works: {_EXAMPLE}"
+        )
+    try:
+        dtype = form.dtype
+    except TypeError:
+        works = "codes of up to 8 bits lie in storage='uint8', container='u8'"
+        raise InvalidArgument(f"{name}: storage {form.storage!r} is no type of NumPy or ml_dtypes; {works}") from None
+    if form.bits > 8 * dtype.itemsize:
+        raise InvalidArgument(f"{name}: {form.bits} bits; storage {form.storage!r} has {8 * dtype.itemsize}")
+    other = _BY_DTYPE.get(dtype, name)
+    if form.container not in ("", *FORMATS) or (form.container or name) != other:
+        works = f"container={'' if other == name else other!r}"
+        raise InvalidArgument(f"{name}: storage {form.storage!r} with container={form.container!r}; {works} works")
+    if form.values:
+        _check_values(form)
+
+
+def _check_values(form: Format) -> None:
+    need = "up to 8 bits, no exponent bits, and a number for each code"
+    try:
+        given = np.array(form.values, np.float64)
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"{form.name}: values={shortly(form.values)}; values take {need}") from None
+    if form.bits > 8 or form.exponent_bits or given.shape != (1 << form.bits,):
+        raise InvalidArgument(f"{form.name}: {given.size} values of {form.bits} bits; values take {need}")
+    with np.errstate(over="ignore"):
+        odd = given[~np.isfinite(given.astype(np.float32)) | (given.astype(np.float32) != given)]
+    if odd.size:
+        raise InvalidArgument(f"{form.name}: value {float(odd[0])!r} is no finite f32: float(np.float32(x)) is one")
 
 
 def fmt(name: str) -> Format:

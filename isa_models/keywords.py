@@ -95,7 +95,7 @@ class Callee:
 
     @functools.cached_property
     def types(self) -> dict[str, Any]:
-        """What annotations stand for, of those that are texts; nothing is imported to tell it."""
+        """The types that annotations stand for, of those that are texts; nothing is imported to tell them."""
         known = getattr(inspect.unwrap(self.function), "__globals__", {})
         late = {name for name, one in known.items() if isinstance(one, types.ModuleType) and one.__spec__ is None}
         scope = _Names(vars(builtins) | {name: one for name, one in known.items() if name not in late})
@@ -149,10 +149,11 @@ def keywords_of_class(made: C) -> C:
     return made
 
 
-def made_by(maker: str) -> Callable[[C], C]:
-    """A decorator of classes that users get from `maker`: one that is made by hand of wrong parts is refused.
+def typed_parts(maker: str = "") -> Callable[[C], C]:
+    """A decorator of classes whose parts are of the types that they name; those of others are refused. `maker`: who
+    makes what nobody needs to make by hand.
 
-    >>> @made_by("simdnn.split")
+    >>> @typed_parts("simdnn.split")
     ... class Halves:
     ...     def __init__(self, left: tuple[int, ...], right: tuple[int, ...]) -> None:
     ...         self.left, self.right = left, right
@@ -168,7 +169,7 @@ def made_by(maker: str) -> Callable[[C], C]:
         @functools.wraps(start)
         def checked(self: Any, *args: Any, **named: Any) -> None:
             if error := call.refused((self, *args), named) or call.misfit((self, *args), named):
-                raise WrongCall(f"{error}; {maker} makes one")
+                raise WrongCall(f"{error}; {maker} makes one") if maker else error
             start(self, *args, **named)
 
         made.__init__ = checked  # type: ignore[misc]

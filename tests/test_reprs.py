@@ -16,6 +16,7 @@ import pytest
 import isa_models
 import simdnn
 import workloads
+from simdnn.networks.precision import Mode
 
 LOOP = "vpdpbusd zmm0, zmm1, zmm2\nvpaddd zmm3, zmm3, zmm0\n"
 LONG = {"wei": np.ones(4096, np.float32)}
@@ -97,6 +98,21 @@ def test_an_outcome_made_by_hand_of_wrong_parts_is_refused(name: str) -> None:
         kind(*[b"x" for _ in needed])
     with pytest.raises(simdnn.InvalidArgument, match=f"^{name} without .*; needed: .*makes one$"):
         kind()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"src": 3}, r"Mode met src=3; its type is str$"),
+        ({"isas": ("avx2", 5)}, r"Mode met isas=\('avx2', 5\); its type is tuple\[str, ...\]$"),
+        ({"layers": (("conv1",),)}, r"Mode met layers=.*; its type is tuple\[tuple\[str, str\], ...\]$"),
+    ],
+)
+def test_a_mode_of_wrong_parts_is_refused(change: dict[str, Any], told: str) -> None:
+    parts: dict[str, Any] = {"name": "mine", "title": "", "src": "f32", "weights": "s8", "isas": ("avx2",)}
+    assert Mode(**parts).src == "f32"
+    with pytest.raises(simdnn.InvalidArgument, match=told):
+        Mode(**parts | change)
 
 
 @pytest.mark.parametrize("name", ["Analysis", "Blocks", "Comparison", "ErrorBound", "Estimate", "Quantized", "Witness"])

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.errors import InvalidArgument
-from isa_models.keywords import made_by
+from isa_models.keywords import typed_parts
 from isa_models.records.alike import Alike
 from isa_models.records.display import Brief, InNotebooks
 from workloads.layer import ConvLayer, Layer, MatmulLayer
@@ -31,7 +31,7 @@ DATA_FILES = Path(__file__).parent / "data_files"
 PIXEL_MAX = 16  # scikit-learn's digits count ink in 4x4 cells
 
 
-@made_by("a Classifier's layers")
+@typed_parts("a Classifier's layers")
 @dataclass(frozen=True, eq=False, repr=False)
 class NetworkLayer(Alike, Brief, InNotebooks):
     """One layer with its trained numbers.
@@ -49,7 +49,7 @@ class NetworkLayer(Alike, Brief, InNotebooks):
     relu: bool = True
 
 
-@made_by("workloads.NETWORKS")
+@typed_parts("workloads.NETWORKS")
 @dataclass(frozen=True, eq=False, repr=False)
 class Classifier(Alike, Brief, InNotebooks):
     """A trained classifier and its real data. Images are f32 (N, C, H, W), pixels in 0..1; labels are u8 (N,)."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isa_models.keywords import made_by
+from isa_models.keywords import typed_parts
 from isa_models.records.alike import Alike
 from isa_models.records.display import Brief, InNotebooks
 
@@ -91,7 +91,7 @@ class StoredVariant(Alike, Brief):
     fpmath: str | None = None
 
 
-@made_by("workloads.REAL_NETWORKS")
+@typed_parts("workloads.REAL_NETWORKS")
 @dataclass(frozen=True, eq=False, repr=False)
 class RealNetwork(Alike, Brief, InNotebooks):
     """A trained network. The first of `metrics` is the one that is drawn; `against_f32`: `score` compares with f32.

@@ -12,7 +12,7 @@ _WAIT_S = 5.0  # that a writer of a pipe has to come
 
 
 def no_file(path: Path) -> str:
-    """What a path is that is no file to read: a folder, a device or a pipe, or not there.
+    """Words for a path that is no file to read: a folder, a device or a pipe, or not there.
 
     >>> no_file(Path("/dev/null")), no_file(Path("/")), no_file(Path("/nobody/here"))
     ('a device or a pipe', 'a folder', 'not there')

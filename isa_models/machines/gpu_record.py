@@ -20,7 +20,7 @@ from pathlib import Path
 
 from isa_models.errors import UnknownTiming, unknown_name
 from isa_models.gpu.platforms import MOST_GRFS, Platform
-from isa_models.keywords import keywords_of_methods, made_by
+from isa_models.keywords import keywords_of_methods, typed_parts
 from isa_models.machines.identity import Identical
 from isa_models.machines.provenance import Confidence, Provenance, weakest, weakest_below
 from isa_models.records.display import InNotebooks
@@ -72,7 +72,7 @@ class Latency:
 
 
 @keywords_of_methods
-@made_by("isa_models.machine")
+@typed_parts("isa_models.machine")
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuMachine(Identical):
     """One GPU. Rates are operations a clock of one engine, a multiply-accumulate being two."""

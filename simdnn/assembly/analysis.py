@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isa_models.errors import InvalidArgument, counted, no_attribute, shortly, some, unknown_name
-from isa_models.keywords import keywords, keywords_of_methods, made_by
+from isa_models.keywords import keywords, keywords_of_methods, typed_parts
 from isa_models.machines.core_record import Core
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.instruction_row import InstructionTiming
@@ -46,7 +46,7 @@ _FILE_NAME = re.compile(r"[^\s;]+\.(s|S|asm|o|so|a|obj|hex|txt|bin)")
 
 
 @keywords_of_methods
-@made_by("simdnn.analyze")
+@typed_parts("simdnn.analyze")
 @dataclass(frozen=True, eq=False)
 class Analysis(Alike, InNotebooks):
     """A loop on a machine. Cycles are core cycles, data in the first cache."""

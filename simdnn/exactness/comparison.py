@@ -12,7 +12,7 @@ import numpy as np
 
 from isa_models import InvalidArgument, Machine
 from isa_models.formats import fmt, name_of
-from isa_models.keywords import keywords, made_by
+from isa_models.keywords import keywords, typed_parts
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from isa_models.records.display import InNotebooks
@@ -101,7 +101,7 @@ def _configuration(name: str, given: Configuration) -> dict[str, Any]:
     return dict(given)
 
 
-@made_by("simdnn.compare")
+@typed_parts("simdnn.compare")
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Alike, InNotebooks):
     """Two results of one problem; `a` is what `b` is measured against."""

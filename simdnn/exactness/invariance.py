@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.keywords import keywords, made_by
+from isa_models.keywords import keywords, typed_parts
 from isa_models.readings.arrays import Array, ArrayValue
 from isa_models.readings.orders import OrderValue
 from isa_models.records.alike import Alike
@@ -41,7 +41,7 @@ _CHANCE = 2  # draws in the reading of orders at least
 Label = tuple[int, bytes]
 
 
-@made_by("simdnn.invariance")
+@typed_parts("simdnn.invariance")
 @dataclass(frozen=True, eq=False, repr=False)
 class Witness(Alike, InNotebooks):
     """An input on which two orders give other bits: of rows `rows` of the frame the outputs at `at` are `values`.

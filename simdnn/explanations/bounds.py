@@ -14,7 +14,7 @@ import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.formats import fmt, name_of, numbers
-from isa_models.keywords import made_by
+from isa_models.keywords import typed_parts
 from isa_models.readings.arrays import Array
 from isa_models.readings.shades import COUNTS, DRIFT, EXACT, HELD, KINDS, SIZE, SPREAD, WORST, beside_exact, count
 from isa_models.records.alike import Alike
@@ -39,7 +39,7 @@ CERTAINTY = 0.99
 _DEVIATIONS = float(np.sqrt(2 * np.log(2 / (1 - CERTAINTY))))
 
 
-@made_by("a result's error_bound")
+@typed_parts("a result's error_bound")
 @dataclass(frozen=True, eq=False, repr=False)
 class ErrorBound(Alike, InNotebooks):
     """Bounds of |output - exact| for each output element, and what it really is; arrays are f64 of the output's shape.

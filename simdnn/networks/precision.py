@@ -10,10 +10,12 @@ from functools import cached_property
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownName
 from isa_models.errors import did_you_mean, some, unknown_name
 from isa_models.isa import caps, implied
+from isa_models.keywords import typed_parts
 from simdnn.networks.narrow_weights import NARROW_MODES, NarrowMode
 from simdnn.primitives.attr import STRATEGIES
 
 
+@typed_parts()
 @dataclass(frozen=True)
 class Mode:
     """One precision mode.

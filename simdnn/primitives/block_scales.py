@@ -15,7 +15,7 @@ from isa_models import InvalidArgument, Machine, Unimplemented
 from isa_models.block_formats import block_format
 from isa_models.errors import shortly
 from isa_models.formats import fmt, name_of
-from isa_models.keywords import made_by
+from isa_models.keywords import typed_parts
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from isa_models.records.display import shape_and_type
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _GROUP = 16  # elements of a block of NVFP4
 
 
-@made_by("simdnn.quantize_mx")
+@typed_parts("simdnn.quantize_mx")
 @dataclass(frozen=True, eq=False)
 class Blocks(Alike, Priced):
     """The outcome of `quantize_mx`, `quantize_nvfp4` and `quantize_ggml`, and what `ggml_blocks` reads: blocks of

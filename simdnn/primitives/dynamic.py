@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
-from isa_models.keywords import made_by
+from isa_models.keywords import typed_parts
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from isa_models.records.display import shape_and_type
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
 
 
-@made_by("simdnn.quantize_dynamic")
+@typed_parts("simdnn.quantize_dynamic")
 @dataclass(frozen=True, eq=False)
 class Quantized(Alike, Priced):
     """The outcome of `quantize_dynamic`: real value = (output - zero point) * scale, G = K / group along K.

@@ -14,7 +14,7 @@ import numpy as np
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.formats import fmt
 from isa_models.isa import implied
-from isa_models.keywords import made_by
+from isa_models.keywords import typed_parts
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from simdnn.kernels.common import pack
@@ -40,7 +40,7 @@ _LEAST, _OFTENER = 1 << 11, 32  # bytes, and how often fewer are packed by NumPy
 _WIDENED = (("s8", "s16"), ("f16", "f32"), ("bf16", "f32"))  # types whose numbers another one has, too
 
 
-@made_by("simdnn.reorder")
+@typed_parts("simdnn.reorder")
 @dataclass(frozen=True, eq=False)
 class Reordered(Alike, Priced):
     """The outcome of `simdnn.reorder`: data in the layout `desc`, and what it cost; `matmul` takes it as weights."""

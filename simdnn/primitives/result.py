@@ -15,7 +15,7 @@ import numpy as np
 from isa_models import GpuMachine, Machine, SimdnnError
 from isa_models.errors import no_attribute
 from isa_models.host import denormals
-from isa_models.keywords import made_by
+from isa_models.keywords import typed_parts
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
 
 
-@made_by("an estimate's conversion")
+@typed_parts("an estimate's conversion")
 @dataclass(frozen=True)
 class Conversion(InNotebooks):
     """The cost, once, to bring the user's weights to the kernel's type and layout, ahead of the runs.
@@ -128,7 +128,7 @@ class Priced(ABC, InNotebooks):
             return {"cost": f"none: {error}"}
 
 
-@made_by("simdnn.estimate")
+@typed_parts("simdnn.estimate")
 @dataclass(frozen=True, eq=False, repr=False)
 class Estimate(Alike, Priced):
     """The cost of one problem with the kernel chosen for it, found when it is first asked for.
@@ -326,7 +326,7 @@ class Estimate(Alike, Priced):
         return f"{type(self).__name__}({self.implementation} on {self.machine.name}: {cost})"
 
 
-@made_by("simdnn.matmul")
+@typed_parts("simdnn.matmul")
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Estimate):
     """An `Estimate` together with the values: `output` holds the exact bits that the kernel yields.

@@ -11,7 +11,7 @@ import pytest
 
 from isa_models import SimdnnError
 from isa_models.errors import InvalidArgument
-from isa_models.formats import FORMATS, Format, decode, encode, fmt, register
+from isa_models.formats import FORMATS, Format, decode, encode, fmt, name_of, register
 from isa_models.readings.arrays import ArrayValue
 from isa_models.rounding import MODES, codes_of, round_to
 
@@ -172,3 +172,27 @@ def test_a_format_without_a_type_that_stores_it_is_refused() -> None:
     with pytest.raises(InvalidArgument, match=r"f6_e4m1: storage '' .*storage='uint8', container='u8'"):
         register(Format("f6_e4m1", 6, True, 4, 1))
     assert "f6_e4m1" not in FORMATS
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        (None, "a Format is needed"),
+        (Format("f32", 8, True, 4, 3, "uint8", container="u8"), "simdnn has it itself"),
+        (Format("a b", 8, True, 4, 3, "uint8", container="u8"), "letters, digits and _"),
+        (Format("x", -1, True, 4, 3, "uint8", container="u8"), "bits=-1, exponent_bits=4"),
+        (Format("x", 8, True, 5, 3, "uint8", container="u8"), "exponent_bits=5, mantissa_bits=3"),
+        (Format("x", 8, True, 0, 7, "uint8", container="u8"), "exponent_bits=0, mantissa_bits=7"),
+        (Format("x", 16, True, 5, 10, "uint8", container="u8"), "16 bits; storage 'uint8' has 8"),
+        (Format("x", 8, True, 4, 3, "uint8"), "container='u8' works"),
+        (Format("x", 8, True, 4, 3, "uint8", container="f32"), "container='u8' works"),
+        (Format("x", 8, True, 4, 3, "float8_e3m4", container="u8"), "container='' works"),
+    ],
+)
+def test_a_format_that_cannot_be_is_refused(form: Any, told: str) -> None:
+    """And it changes none that is there."""
+    before, types = dict(FORMATS), [name_of(one.dtype) for one in FORMATS.values()]
+    with pytest.raises(InvalidArgument) as error:
+        register(form)
+    assert told in str(error.value)
+    assert dict(FORMATS) == before and [name_of(one.dtype) for one in FORMATS.values()] == types

@@ -145,8 +145,8 @@ def _columns_are_channels(p: ConvProblem) -> bool:
 
 
 def refuse_later_groups(p: ConvProblem) -> None:
-    """Raises where columns of one channel become channels, in groups, and what an s8 source or a zero point adds to sums
-    is read at the places of another group: weights hold it for blocks of 16 outputs, and kernels go by blocks of 64, or
+    """Raises where columns of one channel become channels, in groups, and what an s8 source or a zero point adds to
+    sums is read at other groups' places: weights hold it for blocks of 16 outputs, and kernels go by blocks of 64, or
     by several. Without padding whole blocks of 64 are right in some shapes, wrong in others.
     """
     outputs = -(-p.oc // p.groups // 16) * 16
@@ -154,8 +154,8 @@ def refuse_later_groups(p: ConvProblem) -> None:
     flat = p.depth is None or p.depth.i == 1
     if p.groups > 1 and apart and flat and _columns_are_channels(p) and (p.src == "s8" or p.epilogue.zp_src):
         raise Unimplemented(
-            f"oneDNN gets all groups but the first wrong here, of one channel and {p.oc // p.groups} outputs each: up to "
-            "32 outputs a group work, u8 without a zero point, and dispatch='fastest'"
+            f"oneDNN gets all groups but the first wrong here, of one channel and {p.oc // p.groups} outputs each: up "
+            "to 32 outputs a group work, u8 without a zero point, and dispatch='fastest'"
         )
 
 
