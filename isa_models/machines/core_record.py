@@ -387,6 +387,14 @@ class Core:
         """Whether an operation on memory loads and stores as a load and a store of their own do."""
         return is_among(mnemonic, self.split_updates)
 
+    def shares_result(self, row: InstructionTiming) -> bool:
+        """Whether a result waits for a cycle in which its port yields no other (`result_ports`).
+
+        Those of general registers, of sums (`late_results`) and of products (`bypass`) have ways of their own.
+        """
+        apart = self.late_results.cycles_of(row) > 0 or self.bypass.yields(row) & (OF_PRODUCTS | OF_HALVES)
+        return not apart and (row.vector_bits > 0 or "k" in row.form.split(","))
+
     def lanes_of(self, row: InstructionTiming) -> int:
         """The lanes of an instruction that are loads of one place, 0 of all others."""
         if not is_among(row.mnemonic, self.lanes_as_loads):

@@ -198,7 +198,7 @@ class CoreModel(CoreOperands):
         self.unissued[node] -= 1
         if self.unissued[node] == 0:
             done = now + self.latency[row] + self.longer[node]
-            if self.is_result_port[port] != 0 and self.uops[row] == 1:
+            if self.is_result_port[port] != 0 and self.shares_result[row] != 0 and self.uops[row] == 1:
                 done = self.yielded(port, done, occupancy)
             if self.uops[row] > 1:  # latency counts from the first; the later ones fit in unless they were held up
                 soonest = self.first_issue[node] + self.latency[row] + self.longer[node]
@@ -246,7 +246,7 @@ class CoreModel(CoreOperands):
         """The first cycle from `done` on from which a port has `count` cycles in a row left for results; takes them.
 
         Measured on a Zen 4: behind a longer operation a shorter one takes its turn at the port, and its result the
-        first cycle that has none; both halves of 512 bits together.
+        first cycle that has none; both halves of 512 bits together. So on port 5 of a Redwood Cove.
         """
         passed, cycle = self.cycle - self.results_from[port], math.ceil(done) - self.cycle
         taken = 0 if passed >= AHEAD else self.results[port] >> passed

@@ -29,7 +29,7 @@ SLOT = {name: i for i, name in enumerate(FIELDS)}
 _INTS = (
     *("slots", "split", "occupancy", "uops", "wanted", "reads", "writes", "pointers", "is_move", "is_tile"),
     *("only_loads", "load_bytes", "store_bytes", "store_addresses", "store_entries", "way", "masks"),
-    *("flags", "late_flags", "yields", "hindered", "bypass_wide"),
+    *("flags", "late_flags", "shares_result", "yields", "hindered", "bypass_wide"),
 )
 _NAMED = (  # numbers that are given when the rows stand beside each other
     *("mnemonic", "accumulator", "moves", "load_tensor", "store_tensor"),
@@ -97,7 +97,7 @@ def _row(machine: Machine, op: CoreOp) -> _Row:
             op.store_entries,
             op.way,
             op.masks,
-            *(op.flags, op.late_flags, op.yields, op.hindered, op.bypass_wide),
+            *(op.flags, op.late_flags, op.shares_result, op.yields, op.hindered, op.bypass_wide),
         ),
     )
     floats = (

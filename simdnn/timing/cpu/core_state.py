@@ -66,6 +66,7 @@ class CoreState(Banks):
     late_result: Floats  # cycles that a result comes later to operations without such results
     flags: Ints  # that it reads, the last of the registers read
     late_flags: Ints  # whether those that it sets are read late in its dispatch group
+    shares_result: Ints  # whether its port yields its result in a cycle without another
     yields: Ints  # kinds of its result, as bits
     hindered: Ints  # kinds of operands behind which it takes longer, as bits
     bypass_wide: Ints  # whether that goes by the units for 512 bits

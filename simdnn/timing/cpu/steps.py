@@ -101,6 +101,7 @@ class CoreOp(Brief):
     from_other_unit: float  # cycles that an operand takes longer from the first to the second unit for wide operations
     on_other_unit: float  # cycles that it takes longer on the second one, below 0: on the first
     late_result: float  # cycles that its result comes later to operations without such results
+    shares_result: bool  # whether its port yields it in a cycle without another (`Core.shares_result`)
     flags: int  # that it reads, the last of `reads`
     late_flags: bool  # whether those that it sets are read late in its dispatch group
     yields: int  # kinds of its result, as bits
@@ -252,6 +253,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         from_other_unit=kind.from_other_unit,
         on_other_unit=kind.on_other_unit,
         late_result=kind.late_result,
+        shares_result=kind.shares_result,
         flags=sum(register[0] == FLAG for register in step.reads) if core.late_flags else 0,
         late_flags=kind.late_flags,
         yields=kind.yields,
@@ -317,6 +319,7 @@ class _Kind:
     from_other_unit: float
     on_other_unit: float
     late_result: float
+    shares_result: bool
     late_flags: bool
     yields: int
     hindered: int
@@ -353,6 +356,7 @@ def _kind(machine: Machine, mnemonic: str, form: str, jump: str, wide: bool, til
         core.other_unit.cycles_to(timed) if choices else 0.0,
         core.other_unit.cycles_on(timed) if choices else 0.0,
         core.late_results.cycles_of(timed) if choices else 0.0,
+        core.shares_result(timed),
         is_among(mnemonic + jump, core.late_flags),
         core.bypass.yields(row) if choices else 0,
         core.bypass.hinders(timed, wide and core.narrow_as_512) if choices else 0,
