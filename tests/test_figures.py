@@ -40,15 +40,15 @@ def within(found: pd.Series, *most: float) -> list[int]:
     return [int((found <= bound).sum()) for bound in most]
 
 
-def rates(name: str) -> list[int]:
-    """How many published rates there are, and how many are met within 10 and within 15 %."""
+def rates(name: str, wider: float = 15) -> list[int]:
+    """How many published rates there are, and how many are met within 10 % and within a wider bound."""
     found = table(name)["error, %"].abs()
-    return [len(found), *within(found, 10, 15)]
+    return [len(found), *within(found, 10, wider)]
 
 
-def grid(machine: str, half: str) -> list[str]:
-    """A half of the grid of GEMM times but those the host hides: how many, within 10 and 25 %, the median error."""
-    found = table("gemm-grid")
+def grid(machine: str, half: str, name: str = "gemm-grid") -> list[str]:
+    """A half of a grid of times but those the host hides: how many, within 10 and 25 %, the median error."""
+    found = table(name)
     rows = found[(found["machine"] == machine) & (found["half"] == half)]
     error = rows[rows["us"] > gemm_grid.HOST_US.get(machine, 0)]["error, %"].abs()
     return [f"{number}" for number in (len(error), *within(error, 10, 25))] + [f"{error.median():.0f}"]
@@ -138,6 +138,20 @@ SAID: list[tuple[str, str, Callable[[], list[int] | list[str]]]] = [
             ("h100", "wgmma", "kept", 0, 32),
             ("rtx4090", "mma", "seen", 22, 4),
             ("rtx4090", "mma", "kept", 22, 3),
+        )
+    ),
+    (INDEX, "| {0}, half of them kept out | {1} within 10 %, {2} within 25 % |", lambda: rates("attention-grid", 25)),
+    *(
+        (COSTS, f"| {half} | {{0}} | {{1}} | {ten} | {{2}} | {more} | {{3}} % | {error} % |", partial(grid, *which))
+        for half, ten, more, error, *which in (
+            ("seen", 4, 18, 21, "a100", "seen", "attention-grid"),
+            ("kept out", 6, 15, 24, "a100", "kept", "attention-grid"),
+            ("seen", 10, 19, 21, "h100", "seen", "attention-grid"),
+            ("kept out", 3, 8, 33, "h100", "kept", "attention-grid"),
+            ("seen", 3, 12, 30, "h200", "seen", "attention-grid"),
+            ("kept out", 8, 12, 29, "h200", "kept", "attention-grid"),
+            ("seen", 8, 13, 32, "l40s", "seen", "attention-grid"),
+            ("kept out", 5, 17, 23, "l40s", "kept", "attention-grid"),
         )
     ),
     (INDEX, "| {0} matmuls, {1} convolutions, {2} pairs of types and caps |", cells),

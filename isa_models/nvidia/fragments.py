@@ -6,8 +6,8 @@ for mma.m16n8k16"). So what a thread keeps of a row is 16 rows of four lanes her
 and `odd` take the first, or the second, column of each thread. All else that goes on in a row stays in its thread, but
 for shfl.sync.bfly, which trades numbers within a quad.
 
-ex2.approx and rcp.approx are tables of the hardware's that nobody has published. Here they are 2**x to within 2**-22
-and 1/x correctly rounded: bits of a GPU differ in the last place at times.
+ex2.approx, lg2.approx and rcp.approx are tables of the hardware's that nobody has published. Here they are within what
+the manual allows, and 1/x correctly rounded: bits of a GPU differ in the last place at times.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _WAYS = (("even", 0), ("odd", 1))
 _EIGHT = {WARP * 32: tuple(name for name, p in PLATFORMS.items() if p.async_copies)}  # sm_80 and later
 _TERMS = [log(2) ** power / prod for power, prod in enumerate((1, 1, 2, 6, 24, 120, 720, 5040))]
 _LEAST = 2.0**-126  # normal number of f32
+_ROOT_OF_HALF = 0x3F3504F3  # as f32
+_SERIES = [2 / log(2) / n for n in (1, 3, 5, 7, 9, 11)]  # of log2((1 + s) / (1 - s)) / s, in s squared
 
 
 def _of_thread(name: str, way: int) -> None:
@@ -61,6 +63,14 @@ def _less(x: Value, less: Value, imm: int) -> Value:
     return canonical(x.fma(factor, _spread(less * -1.0)))
 
 
+def _joined(total: Value, x: Value, factor: Value) -> Value:
+    return canonical(x.fma(_spread(factor), total))
+
+
+def _plus(a: Value, b: Value, imm: int) -> Value:
+    return canonical(b.fma(a.view("u32").literal(imm).view("f32"), a))
+
+
 row(
     "mul.rn.f32.thread",
     "f32 <- f32, f32*0.5",
@@ -76,6 +86,24 @@ row(
     "Both columns of each thread times a number, less its own, rounded once.",
     "[1, 2], [0.5], imm=0x40000000",
     "[1.5, 3.5]",
+    immediate_bits=32,
+)
+row(
+    "fma.rn.f32.thread",
+    "f32 <- f32, f32, f32*0.5",
+    _joined,
+    "Sums, and both columns of each thread times its number, rounded once.",
+    "[1, 2, 3, 4], [1, 1, 1, 1], [10, 100]",
+    "[11.0, 12.0, 103.0, 104.0]",
+    accumulates=True,
+)
+row(
+    "fma.rn.f32.imm",
+    "f32 <- f32, f32",
+    _plus,
+    "The first operand plus the second times a number, rounded once.",
+    "[1, 2], [3, 4], imm=0x40000000",
+    "[7.0, 10.0]",
     immediate_bits=32,
 )
 
@@ -98,6 +126,15 @@ row(
     "The number itself; zero in place of minus infinity, the maximum of what nothing was seen of.",
     "[7, -3]",
     "[7.0, -3.0]",
+    chooses=True,
+)
+row(
+    "selp.f32.some",
+    "f32 <- f32",
+    lambda x: x.eq(0.0).where(x.literal(1.0), x),
+    "The number itself; one in place of zero, the sum of nothing.",
+    "[7, 0]",
+    "[7.0, 1.0]",
     chooses=True,
 )
 
@@ -133,6 +170,32 @@ row(
     "2**x to within 2**-22 of itself; subnormal results are zero.",
     "[-1, 0.5, -200]",
     "[0.5, 1.4142135381698608, 0.0]",
+    rate="special",
+)
+
+
+def _lg2(x: Value) -> Value:
+    """The exponent, and a series in (m - 1) / (m + 1) of the significand m between the roots of 1/2 and 2."""
+    bits = x.view("u32")
+    exponent = ((bits - _ROOT_OF_HALF).view("s32") >> 23).to("f32")
+    m = (bits - (((bits - _ROOT_OF_HALF).view("s32") >> 23) << 23).view("u32")).view("f32")
+    s = (m - 1.0) / (m + 1.0)
+    square, total = s * s, x.literal(_SERIES[-1])
+    for term in reversed(_SERIES[:-1]):
+        total = total.fma(square, x.literal(term))
+    found = (total * s) + exponent
+    least, none = x.literal(float("-inf")), x.literal(float("nan"))
+    found = (x < _LEAST).where((x > -_LEAST).where(least, none), found)
+    return canonical(x.eq(float("inf")).where(x, x.is_nan().where(x, found)))
+
+
+row(
+    "lg2.approx.ftz.f32",
+    "f32 <- f32",
+    _lg2,
+    "The logarithm to base 2, to within 2**-22 (of itself, beyond 1/2 to 2); subnormal numbers are zero.",
+    "[8, 0.25, 0]",
+    "[3.0, -2.0, -inf]",
     rate="special",
 )
 row(
@@ -200,13 +263,22 @@ def _columns(x: Value, imm: int) -> Value:
     return hidden.permute([lane if lane % _COLUMNS < imm else x.lanes + lane for lane in range(x.lanes)])
 
 
-def _below(x: Value, limit: Value, imm: int) -> Value:
+def _seen(x: Value, limit: Value, imm: int, below: bool) -> Value:
     a, b, c, d = (limit.literal(imm + column) for column in (0, 2, 4, 6))  # the first column of a quad's threads
     places = [thread % 4 * limit.lanes + thread for thread in range(limit.lanes)]
     first = a.concat(b).concat(c.concat(d)).permute(places)
     even, odd = x.split(2)
     least = even.literal(float("-inf"))
-    return (limit > first).where(even, least).interleave((limit > first + 1).where(odd, least))
+    seen = [limit > first, limit > first + 1] if below else [first >= limit, first + 1 >= limit]
+    return seen[0].where(even, least).interleave(seen[1].where(odd, least))
+
+
+def _below(x: Value, limit: Value, imm: int) -> Value:
+    return _seen(x, limit, imm, below=True)
+
+
+def _from(x: Value, limit: Value, imm: int) -> Value:
+    return _seen(x, limit, imm, below=False)
 
 
 row(
@@ -225,6 +297,16 @@ row(
     "Columns imm + c, of c from 0 to 7, below each thread's number; minus infinity in the others.",
     "[1, 2, 3, 4, 5, 6, 7, 8], [18, 18, 18, 18], imm=16",
     "[1.0, 2.0, -inf, -inf, -inf, -inf, -inf, -inf]",
+    chooses=True,
+    immediate_bits=32,
+)
+row(
+    "selp.f32.from",
+    "f32 <- f32, s32*0.5",
+    _from,
+    "Columns imm + c, of c from 0 to 7, from each thread's number on; minus infinity in the others.",
+    "[1, 2, 3, 4, 5, 6, 7, 8], [18, 18, 18, 18], imm=16",
+    "[-inf, -inf, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]",
     chooses=True,
     immediate_bits=32,
 )

@@ -210,6 +210,19 @@ for _type in ("f32", "f16", "bf16", "s32", "u32", "s16", "u16", "s8", "u8"):
     )(_same)
 
 
+row(
+    "ld.global.cg.f32",
+    "f32 <- f32",
+    _copy(),
+    "A copy, from the cache that all SMs share: where the kernel before left it.",
+    "[1.5]",
+    "[1.5]",
+    moves=True,
+    partial=True,
+    apart=True,
+)
+
+
 # -- copies -----------------------------------------------------------------------------------------------------------
 COPIED = Naming("{unit}.to{copies}", unit=NAME)
 

@@ -273,8 +273,8 @@ def _dispatch(problem: AttentionProblem, masked: bool, where: dict[str, Any], di
 
 def _may_be_one(problem: AttentionProblem, masked: bool, target: Target, dispatch: str) -> bool:
     """Whether one kernel may do all; `Unimplemented` where it is asked for and there is none."""
-    alone, reason = fused_on(target, problem, masked)
-    check_asked(dispatch, reason)
+    alone, others = fused_on(target, problem, masked)
+    check_asked(dispatch, others)
     return bool(alone) and dispatch != THREE
 
 
@@ -288,8 +288,7 @@ def _as_three(
 
 def _ways(three: AttentionEstimate, target: Target, problem: AttentionProblem, masked: bool, dispatch: str) -> Ways:
     """The ways to compute attention, and which of them runs."""
-    alone, reason = fused_on(target, problem, masked)
-    return Ways(three, alone, reason, dispatch)
+    return Ways(three, *fused_on(target, problem, masked), dispatch)
 
 
 def _steps(

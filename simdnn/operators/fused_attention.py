@@ -17,7 +17,7 @@ from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from simdnn.kernels.common.attention import AttentionProblem
 from simdnn.kernels.nvidia.attention import FlashAttention
-from simdnn.kernels.nvidia.attention_tiles import NAME, flash_tile, name_of, refused, units_on
+from simdnn.kernels.nvidia.attention_tiles import NAME, flash_tile, name_of, parts_of, refused, units_on, unsplit
 from simdnn.late import frames, pd
 from simdnn.primitives.costs import estimate_on_gpu
 from simdnn.primitives.result import Priced, sources
@@ -31,14 +31,18 @@ THREE = "three kernels"
 
 
 @functools.lru_cache(maxsize=64)
-def kernel_of(problem: AttentionProblem, machine: GpuMachine, unit: str) -> FlashAttention:
-    """The kernel of a problem that multiplies by a unit; `Unimplemented` where the GPU has none."""
-    return FlashAttention(problem, machine, flash_tile(problem, machine, unit))
+def kernel_of(problem: AttentionProblem, machine: GpuMachine, unit: str, split: bool) -> FlashAttention:
+    """The kernel of a problem that multiplies by a unit, or that of parts of the keys; `Unimplemented` where the GPU
+    has none.
+    """
+    p = problem.by_keys()
+    parts = parts_of(p, machine, unit) if split else 0
+    return FlashAttention(p, machine, flash_tile(p, machine, unit, parts), parts)
 
 
 @functools.lru_cache(maxsize=256)
-def _cost(problem: AttentionProblem, machine: GpuMachine, unit: str) -> Cost:
-    return estimate_on_gpu(kernel_of(problem, machine, unit).timed, machine, ())
+def _cost(problem: AttentionProblem, machine: GpuMachine, unit: str, split: bool) -> Cost:
+    return estimate_on_gpu(kernel_of(problem, machine, unit, split).timed, machine, ())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,19 +52,25 @@ class FusedAttention(Alike, Priced):
     problem: AttentionProblem
     machine: GpuMachine
     unit: str
+    split: bool = False  # whether workgroups have parts of the keys
 
     @property
     def cost(self) -> Cost:
-        return _cost(self.problem, self.machine, self.unit)
+        return _cost(self.problem, self.machine, self.unit, self.split)
+
+    @property
+    def kernel(self) -> FlashAttention:
+        """The kernel of the problem."""
+        return kernel_of(self.problem, self.machine, self.unit, self.split)
 
     @property
     def program(self) -> Program:
         """The kernel's program."""
-        return kernel_of(self.problem, self.machine, self.unit).program
+        return self.kernel.program
 
     @property
     def implementation(self) -> str:
-        return kernel_of(self.problem, self.machine, self.unit).name
+        return self.kernel.name
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -77,7 +87,7 @@ class FusedAttention(Alike, Priced):
         """(heads of all, queries, size) of q, k and v."""
         from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
 
-        spread = kernel_of(self.problem, self.machine, self.unit).spread()
+        spread = self.kernel.spread()
         with np.errstate(all="ignore"):  # NaN, Inf and overflow are values like others here
             left = numerics.run(spread.program, spread.prepare(arrays), engine=engine, threads=threads)
         found: Array = spread.finish(left)
@@ -95,11 +105,11 @@ class Lasting(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Ways(Alike):
-    """The ways on a target: three kernels, and those that do all at once, or the `reason` why there is none."""
+    """The ways on a target: three kernels, and those that do all at once; by name, why others are `refused`."""
 
     three: Lasting
     alone: tuple[FusedAttention, ...]
-    reason: str
+    refused: Mapping[str, str]
     dispatch: str
 
     @property
@@ -124,8 +134,7 @@ class Ways(Alike):
                 reason = "least time" if runs else f"{way.seconds / least:.2f} times as long"
             rows.append((name, way.cycles, way.seconds * 1e6, runs, reason if self.alone else "the only way"))
         rows.sort(key=lambda row: (not row[3], row[1]))
-        if not self.alone:
-            rows.append((NAME, math.nan, math.nan, False, self.reason))
+        rows += [(name, math.nan, math.nan, False, reason) for name, reason in self.refused.items()]
         found = pd.DataFrame(rows, columns=["implementation", "cycles", "time_us", "chosen", "reason"])
         return frames.shown(found, ["implementation", "cycles", "reason"])
 
@@ -133,23 +142,31 @@ class Ways(Alike):
 def names_on(target: Target) -> tuple[str, ...]:
     """The words that `dispatch` of attention may be on a target."""
     machine = target.machine
-    alone = [name_of(machine, unit) for unit in units_on(machine)] if isinstance(machine, GpuMachine) else []
+    if not isinstance(machine, GpuMachine):
+        return ("fastest", "onednn", THREE)
+    alone = [name_of(machine, unit, split) for unit in units_on(machine) for split in (False, True)]
     return ("fastest", "onednn", THREE, *alone)
 
 
-def fused_on(target: Target, problem: AttentionProblem, masked: bool) -> tuple[tuple[FusedAttention, ...], str]:
-    """The kernels that do all at once for a problem, or why there is none."""
+def fused_on(
+    target: Target, problem: AttentionProblem, masked: bool
+) -> tuple[tuple[FusedAttention, ...], Mapping[str, str]]:
+    """The kernels that do all at once for a problem, and by name why others do not."""
     machine = target.machine
     if not isinstance(machine, GpuMachine):
-        return (), "no kernel of CPUs keeps scores in registers here"
+        return (), {NAME: "no kernel of CPUs keeps scores in registers here"}
     if not machine.nvidia:
-        return (), "no kernel of Intel's GPUs keeps scores in registers here"
+        return (), {NAME: "no kernel of Intel's GPUs keeps scores in registers here"}
     if reason := refused(problem, machine) or ("takes no masks, as FlashAttention-2" if masked else ""):
-        return (), reason
-    return tuple(FusedAttention(problem, machine, unit) for unit in units_on(machine)), ""
+        return (), {NAME: reason}
+    units, packed = units_on(machine), problem.by_keys()
+    whole = {unit: unsplit(packed, machine, unit) for unit in units}
+    split = [FusedAttention(problem, machine, unit, True) for unit in units if not whole[unit]]
+    told = {name_of(machine, unit, True): reason for unit, reason in whole.items() if reason}
+    return (*(FusedAttention(problem, machine, unit) for unit in units), *split), told
 
 
-def check_asked(dispatch: str, reason: str) -> None:
-    """`Unimplemented` where the one kernel is asked for and there is none."""
-    if reason and dispatch.startswith(NAME):
+def check_asked(dispatch: str, refused: Mapping[str, str]) -> None:
+    """`Unimplemented` where a kernel is asked for that does not take the problem."""
+    if dispatch.startswith(NAME) and (reason := refused.get(dispatch) or refused.get(NAME)):
         raise Unimplemented(f"attention by {dispatch!r}: {reason}; what works: dispatch='fastest'")

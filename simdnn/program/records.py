@@ -224,8 +224,9 @@ class Loop(Record):
     `staged`: iterations of a loop of a GPU's workgroup that go together. Between two barriers, the workgroup brings
     what they load into shared memory. `resident`: the workgroups that a core has registers and
     shared memory for at once. `apart`: threads wait for what is brought into shared memory, and not for each other.
-    `late`: workgroups stand for others of unequal length, whose last ones work alone so long, in the time of one. All
-    four say nothing about values, only when things happen.
+    `late`: workgroups stand for others of unequal length, whose last ones work alone so long, in the time of one.
+    `live`: the share of rows that are not zeros that fill up a tile, which take time and next to no energy. All
+    five say nothing about values, only when things happen.
     """
 
     var: str
@@ -237,6 +238,7 @@ class Loop(Record):
     resident: int = field(default=1, repr=False)
     apart: bool = field(default=False, repr=False)
     late: float = field(default=0.0, repr=False)
+    live: float = field(default=1.0, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,14 @@ class AttentionProblem:
     def shared(self) -> int:
         """Heads of queries by each head of keys."""
         return self.heads // self.kv_heads
+
+    def by_keys(self) -> Self:
+        """The problem as libraries compute it where heads have one query each: those that share keys are queries of
+        one head, and none of them has keys that are not seen.
+        """
+        if self.lq > 1:
+            return self
+        return replace(self, heads=self.kv_heads, lq=self.shared, causal=False)
 
     @property
     def macs(self) -> int:

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from math import e, log2, prod
+from math import prod
 
 import numpy as np
 
@@ -36,24 +36,28 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.attention import AttentionProblem
 from simdnn.kernels.common.code import Code, nest, op
 from simdnn.kernels.common.vocabulary import Spread
+from simdnn.kernels.nvidia.attention_code import (
+    AHEAD,
+    COLUMNS,
+    DEPTH,
+    MINUS_INFINITY,
+    QUADS,
+    ROWS,
+    THREADS,
+    Parts,
+    ahead,
+    blocks,
+    log2_factor,
+    mixed,
+    staggered,
+    turned,
+)
+from simdnn.kernels.nvidia.attention_parts import Joined
 from simdnn.kernels.nvidia.attention_tiles import FlashTile, name_of
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Place, Program, Register, Tensor
 
-ROWS, COLUMNS, DEPTH = 16, 8, 16  # of mma.m16n8k16
-AHEAD = 3  # fragments that are loaded ahead of the products that read them
 ROUNDS = 32  # of workgroups that are handed out, in which those of unequal length are followed
-_MINUS_INFINITY = 0xFF800000  # as f32
-_THREADS = 4  # of a row of sums
-_QUADS = _THREADS * ROWS  # lanes of what each thread keeps of a row
-
-
-Parts = list[tuple[Code, Code]]  # loads, and what needs them
-
-
-def log2_factor(scale: float) -> int:
-    """The bits of scale * log2(e), as the kernel multiplies scores by it."""
-    return int(np.float32(np.float32(scale) * np.float32(log2(e))).view(np.uint32))
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,17 @@ class FlashAttention:
     problem: AttentionProblem
     machine: GpuMachine
     tile: FlashTile
+    parts: int = 0  # of the keys, each with workgroups of its own; 0: the kernel of many queries
+    clocked: bool = False  # the program that the clock sees, and not the one of values
 
     @property
     def name(self) -> str:
-        return name_of(self.machine, self.tile.unit)
+        return name_of(self.machine, self.tile.unit, self.parts > 0)
+
+    @property
+    def splits(self) -> int:
+        """Parts of the keys."""
+        return max(1, self.parts)
 
     @property
     def overlapped(self) -> bool:
@@ -95,16 +106,38 @@ class FlashAttention:
         return -(-self.problem.lq // self.tile.rows)
 
     @property
+    def each(self) -> int:
+        """Blocks of keys of a part."""
+        blocks = -(-self.problem.lk // self.tile.keys)
+        return -(-blocks // self.splits)
+
+    @property
     def turns(self) -> int:
-        """Blocks of keys."""
-        return -(-self.problem.lk // self.tile.keys)
+        """Blocks of keys, with what fills up the last part."""
+        return self.each * self.splits
+
+    @property
+    def warps(self) -> int:
+        """Warps of a workgroup: for values, those that have queries."""
+        few = self.groups == 1 and not self.clocked
+        return -(-self.problem.lq // (ROWS * len(self.down))) if few else self.tile.warps
+
+    @property
+    def rows(self) -> int:
+        """Rows that a block of queries takes in memory."""
+        return self.warps * len(self.down) * ROWS
+
+    @property
+    def alike(self) -> bool:
+        """Whether all warps do what the first one does, as there are no more queries than its rows."""
+        return self.clocked and self.problem.lq <= ROWS * len(self.down)
 
     # -- registers ----------------------------------------------------------------------------------------------------
     def sums(self, name: str, i: int, j: int) -> Register:
         return Register(f"{name}_{i}_{j}", "f32", ROWS * COLUMNS)
 
     def of_row(self, name: str, i: int) -> Register:
-        return Register(f"{name}_{i}", "f32", _QUADS)
+        return Register(f"{name}_{i}", "f32", QUADS)
 
     def shares(self, i: int, t: int) -> Register:
         """Two blocks of shares as an operand: in the place of the first of them, or beside the next block's scores."""
@@ -115,8 +148,9 @@ class FlashAttention:
     @cached_property
     def program(self) -> Program:
         """Every block of queries over every block of keys: one whose keys are all hidden leaves all as it was."""
-        hidden = self.turns if self.problem.causal else int(self.turns * self.tile.keys > self.problem.lk)
-        return self.verified([self.nest(self.queries(Affine.var("group_m"), self.turns, hidden), self.groups)])
+        some = self.turns * self.tile.keys > self.problem.lk
+        hidden = self.each if self.problem.causal or (some and self.splits > 1) else int(some)
+        return self.verified(self.nest(self.queries(Affine.var("group_m"), self.each, hidden), self.groups))
 
     @cached_property
     def timed(self) -> Program:
@@ -124,15 +158,18 @@ class FlashAttention:
         all are alike here, each with the mean of these counts, or with two blocks of queries around it, beside the time
         in which the last ones are `late`.
         """
-        if not self.problem.causal:
-            return self.program
+        if not self.clocked:
+            return replace(self, clocked=True).timed
+        if not self.problem.causal or self.splits > 1:
+            hidden = self.seen(0)[1] if self.problem.causal else self.turns * self.tile.keys > self.problem.lk
+            return self.verified(self.nest(self.queries(Affine.var("group_m"), self.each, int(hidden)), self.groups))
         turns, hidden = (sum(each) / self.groups for each in zip(*map(self.seen, range(self.groups)), strict=True))
         low, few = int(turns), max(1, round(hidden))
         several = [low, low + 1] if 0.25 <= turns - low < 0.75 and self.groups % 2 == 0 else [round(turns)]
         groups, place = self.groups // len(several), Affine.var("group_m") * len(several)
         each = [self.queries(place + n, max(count, few), few) for n, count in enumerate(several)]
         late = self.late(len(several), sum(several))
-        return self.verified([self.nest([step for code in each for step in code], groups, late)])
+        return self.verified(self.nest([step for code in each for step in code], groups, late))
 
     def late(self, together: int, turns: int) -> float:
         """How long the last workgroups work alone, in the time of one of `together` blocks of queries in so many turns.
@@ -155,29 +192,33 @@ class FlashAttention:
         return turns, turns - min(first // self.tile.keys, turns)
 
     def queries(self, place: Affine, turns: int, hidden: int) -> Code:
-        """A block of queries over blocks of keys, the last one first; some keys of the first ones are `hidden`."""
+        """A block of queries over blocks of keys, or those of a part of them, the last one first; some keys of the
+        first ones are `hidden`.
+        """
         code, done = self.start(), 0
+        before = Affine.var("group_k") * self.each if self.splits > 1 else Affine()
         if self.overlapped:
-            last = Affine(turns - 1)
+            last = before + (turns - 1)
             first = [*self.scored(place, last, hidden > 0), *self.maxima(), *self.exponentials(), *self.packed()]
             code += [Loop("j", 1, tuple(first), staged=1, apart=True)]
             done = 1
         for count, masked in ((max(hidden - done, 0), True), (turns - max(hidden, done), False)):
-            step = Affine.var("j") * -1 + (turns - 1 - done)
+            step = before + Affine.var("j") * -1 + (turns - 1 - done)
             body = self.following(place, step, masked) if self.overlapped else self.block(place, step, masked)
             code += [Loop("j", count, tuple(body), staged=1, apart=self.overlapped)] if count else []
             done += count
-        return [*code, *(ahead(self.found(Affine()), AHEAD) if self.overlapped else []), *self.end(place)]
+        return [*code, *(ahead(self.found(before), AHEAD) if self.overlapped else []), *self.end(place)]
 
-    def nest(self, code: Code, groups: int, late: float = 0.0) -> Loop:
-        """Workgroups of a number of blocks of queries of each head, and their threads."""
-        code = nest([("thread", self.tile.warps)], code, parallel=True, threads=True)
-        p = self.problem
-        for var, extent in (("group_m", groups), ("group_h", p.shared), ("group_b", p.batch * p.kv_heads)):
-            code = [Loop(var, extent, tuple(code), parallel=True, resident=self.resident, late=late)]
-        (found,) = code
-        assert isinstance(found, Loop)
-        return found
+    def nest(self, code: Code, groups: int, late: float = 0.0) -> Code:
+        """Workgroups of a number of blocks of queries of each head, and their threads; behind them those that put the
+        parts of the keys together.
+        """
+        code = nest([("thread", self.warps)], code, parallel=True, threads=True)
+        p, parts = self.problem, [("group_k", self.splits)] if self.splits > 1 else []
+        live = p.lq / (self.groups * self.tile.rows)
+        for var, extent in (*parts, ("group_m", groups), ("group_h", p.shared), ("group_b", p.batch * p.kv_heads)):
+            code = [Loop(var, extent, tuple(code), parallel=True, resident=self.resident, late=late, live=live)]
+        return code + (Joined(self).code() if self.splits > 1 else [])
 
     def verified(self, code: Code) -> Program:
         p = self.problem
@@ -198,7 +239,7 @@ class FlashAttention:
         for i in self.down:
             code += [op("rz.b32", *[self.sums("o", i, j).as_("u32")] * 3) for j in self.wide]
             top, total = (self.of_row(name, i).as_("u32") for name in "ml")
-            code += [op("xor.b32", top, top, top), op("ptx_add.u32.imm", top, top, imm=_MINUS_INFINITY)]
+            code += [op("xor.b32", top, top, top), op("ptx_add.u32.imm", top, top, imm=MINUS_INFINITY)]
             code.append(op("xor.b32", total, total, total))
         return code
 
@@ -223,16 +264,16 @@ class FlashAttention:
         """Minus infinity in place of scores of keys that come later than their query, or fill up the last block (which
         is later than all queries).
         """
-        if not self.problem.causal:
+        if not self.problem.causal and self.splits == 1:
             last = self.problem.lk - (self.turns - 1) * self.tile.keys
             live = [(j, min(max(last - j * COLUMNS, 0), COLUMNS)) for j in self.across]
             sums = [(self.sums("s", i, j), left) for j, left in live if left < COLUMNS for i in self.down]
             return [op("selp.f32.columns", s, s, imm=left) for s, left in sums]
         code: Code = []
         for i in self.down:
-            row = (place * self.tile.warps + Affine.var("thread")) * (len(self.down) * ROWS) + i * ROWS
-            left = row + step * -self.tile.keys + (self.turns - 1) * self.tile.keys
-            code.append(op("ld.global.s32", self.limit(i), Memory("seen", left * _THREADS, "s32", _QUADS)))
+            ahead_of = self.row(place, i) * ROWS + step * -self.tile.keys + (self.turns - 1) * self.tile.keys
+            where = ahead_of * THREADS if self.problem.causal else step * QUADS
+            code.append(op("ld.global.s32", self.limit(i), Memory("seen", where, "s32", QUADS)))
         for j in self.across:
             for i in self.down:
                 s = self.sums("s", i, j)
@@ -330,21 +371,28 @@ class FlashAttention:
             for i in self.down:
                 total, other = self.of_row("l", i), self.of_row("x", i)
                 code += [op("shfl.bfly.f32", other, total, imm=lanes), op("add.rn.f32", total, total, other)]
+        if self.splits > 1:
+            return code + Joined(self).part(place)
         code += [op("rcp.approx.ftz.f32", total, total) for total in (self.of_row("l", i) for i in self.down)]
-        return code + [found for i in self.down for found in self.stored(place, i)]
+        pairs = [(i, j) for i in self.down for j in self.wide[::2]]
+        return code + [found for n, (i, j) in enumerate(self.mine(pairs)) for found in self.stored(place, n, i, j)]
 
-    def stored(self, block: Affine, i: int) -> Code:
-        """A row of blocks over its sums, in the destination's type."""
+    def mine(self, stored: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
+        """The blocks that a warp stores of its own: where only few of the rows are queries, its share of these."""
+        count = -(-len(stored) * self.problem.lq // self.tile.rows) if self.alike else len(stored)
+        return stored[:count]
+
+    def stored(self, block: Affine, number: int, i: int, j: int) -> Code:
+        """Two blocks of a row of them over its sums, in the destination's type."""
         code, dst, total = Code(), self.problem.dst, self.of_row("l", i)
-        for j in self.wide[::2]:
-            pair = [self.sums("o", i, j), self.sums("o", i, j + 1)]
-            code += [op("mul.rn.f32.thread", o, o, total) for o in pair]
-            if dst != "f32":
-                pair = [Register(pair[0].name, dst, ROWS * DEPTH)]
-                code.append(op(f"cvt.rn.{dst}x2.f32", pair[0], self.sums("o", i, j), self.sums("o", i, j + 1)))
-            for part, found in enumerate(pair):
-                place = self.of_query(block, i, j // 2) + part * found.lanes
-                code.append(op(f"st.global.{dst}", Memory("dst", place, dst, found.lanes), found))
+        pair = [self.sums("o", i, j), self.sums("o", i, j + 1)]
+        code += [op("mul.rn.f32.thread", o, o, total) for o in pair]
+        if dst != "f32":
+            pair = [Register(pair[0].name, dst, ROWS * DEPTH)]
+            code.append(op(f"cvt.rn.{dst}x2.f32", pair[0], self.sums("o", i, j), self.sums("o", i, j + 1)))
+        for part, found in enumerate(pair):
+            place = self.of_mine(block, number, len(self.wide) // 2, ROWS * DEPTH) + part * found.lanes
+            code.append(op(f"st.global.{dst}", Memory("dst", place, dst, found.lanes), found))
         return code
 
     # -- memory -------------------------------------------------------------------------------------------------------
@@ -352,12 +400,27 @@ class FlashAttention:
         memory = Memory(tensor, place, register.dtype, register.lanes)
         return op(f"ld.shared.{register.dtype}.to1", register, memory)
 
+    @property
+    def head(self) -> Affine:
+        """The number of a head of queries."""
+        return Affine.var("group_b") * self.problem.shared + Affine.var("group_h")
+
+    def row(self, place: Affine, i: int = 0) -> Affine:
+        """The number of a warp's block of rows, where its block of queries has that of `place`."""
+        warp = Affine() if self.alike else Affine.var("thread")
+        return (place * self.warps + warp) * len(self.down) + i
+
     def of_query(self, place: Affine, i: int, k: int) -> Affine:
-        """Where a block of a warp's queries, or of what is found for them, lies; `place`: of the block of queries."""
-        head = Affine.var("group_b") * self.problem.shared + Affine.var("group_h")
-        block = head * self.groups + place
-        row = (block * self.tile.warps + Affine.var("thread")) * len(self.down) + i
+        """Where a block of a warp's queries lies; `place`: of the block of queries."""
+        row = self.row(self.head * self.groups + place, i)
         return (row * (self.tile.size // DEPTH) + k) * (ROWS * DEPTH)
+
+    def of_mine(self, place: Affine, number: int, each: int, lanes: int) -> Affine:
+        """Where a number of what a warp stores lies, of which a block of rows has `each` so large."""
+        first = self.row(self.head * self.groups + place) * each
+        if self.alike:
+            first = first + Affine.var("thread") * len(self.mine([(i, n) for i in self.down for n in range(each)]))
+        return (first + number) * lanes
 
     def of_key(self, step: Affine, j: int, k: int) -> Affine:
         block = (Affine.var("group_b") * self.turns + step) * len(self.across) + j
@@ -369,14 +432,19 @@ class FlashAttention:
 
     def tensors(self) -> list[Tensor]:
         p, size = self.problem, self.tile.size
-        queries = p.batch * p.heads * self.groups * self.tile.rows * size
+        queries = p.batch * p.heads * self.groups * self.rows * size
         keys = p.batch * p.kv_heads * self.turns * self.tile.keys * size
         inputs = [Tensor(name, p.dtype, count) for name, count in (("q", queries), ("k", keys), ("v", keys))]
         found = [*inputs, Tensor("dst", p.dst, queries, "output")]
+        if self.splits > 1:
+            found += Joined(self).tensors()
         if p.causal:  # the keys of a block that a query sees, by how far it is behind the block
             reach = (self.groups + 1) * self.tile.rows + (self.turns - 1) * self.tile.keys
             seen = np.arange(reach, dtype=np.int32) + (p.lk - p.lq + 1 - (self.turns - 1) * self.tile.keys)
-            found.append(Tensor.constant("seen", "s32", np.repeat(seen, _THREADS).tobytes()))
+            found.append(Tensor.constant("seen", "s32", np.repeat(seen, THREADS).tobytes()))
+        elif self.splits > 1:  # the keys that there are from each block on
+            left = p.lk - np.arange(self.turns, dtype=np.int32) * self.tile.keys
+            found.append(Tensor.constant("seen", "s32", np.repeat(left, QUADS).tobytes()))
         return found
 
     # -- between the user's arrays and the program's ------------------------------------------------------------------
@@ -386,7 +454,7 @@ class FlashAttention:
 
     def prepare(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Matrices as blocks, in the order in which fragments are read; zeros beyond their ends."""
-        q = self.filled(arrays["q"], self.groups * self.tile.rows)
+        q = self.filled(arrays["q"].reshape(-1, self.problem.lq, self.problem.d), self.groups * self.rows)
         k, v = (self.filled(arrays[name], self.turns * self.tile.keys) for name in "kv")
         return {"q": blocks(q, ROWS, DEPTH), "k": turned(k, DEPTH, COLUMNS), "v": blocks(v, DEPTH, COLUMNS)}
 
@@ -397,7 +465,7 @@ class FlashAttention:
 
     def finish(self, left: Mapping[str, Array]) -> Array:
         p, size = self.problem, self.tile.size
-        wide = COLUMNS if p.dst == "f32" else DEPTH
+        wide = COLUMNS if p.dst == "f32" or self.splits > 1 else DEPTH
         found = left["dst"].reshape(p.batch * p.heads, -1, size // wide, ROWS, wide).swapaxes(2, 3)
         return np.ascontiguousarray(found.reshape(p.batch * p.heads, -1, size)[:, : p.lq, : p.d])
 
@@ -408,42 +476,3 @@ def done(lengths: Sequence[int], places: int) -> int:
     for length in lengths:
         heapq.heapreplace(free, free[0] + length)
     return max(free)
-
-
-def blocks(matrices: Array, rows: int, columns: int) -> Array:
-    """(…, M, N) as blocks by rows, each row of blocks after the one before."""
-    count, m, n = matrices.shape
-    cut = matrices.reshape(count, m // rows, rows, n // columns, columns).swapaxes(2, 3)
-    return np.ascontiguousarray(cut).reshape(-1)
-
-
-def turned(matrices: Array, rows: int, columns: int) -> Array:
-    """(…, N, M) as `blocks` of columns of the transposed matrix, each block by rows of that."""
-    count, n, m = matrices.shape
-    cut = matrices.reshape(count, n // columns, columns, m // rows, rows).transpose(0, 1, 3, 4, 2)
-    return np.ascontiguousarray(cut).reshape(-1)
-
-
-def ahead(parts: Parts, count: int) -> Code:
-    """Loads and what needs them, one after the other, each load some parts before its own."""
-    code = [found for loads, _ in parts[:count] for found in loads]
-    for at, (_, products) in enumerate(parts):
-        code += [*(parts[at + count][0] if at + count < len(parts) else []), *products]
-    return code
-
-
-def staggered(stages: Sequence[Sequence[Code]], behind: Sequence[int]) -> Code:
-    """Steps of several stages side by side, each stage some steps behind the first."""
-    code: Code = []
-    for at in range(len(stages[0]) + max(behind)):
-        for steps, late in zip(stages, behind, strict=True):
-            code += steps[at - late] if 0 <= at - late < len(steps) else []
-    return code
-
-
-def mixed(one: Code, other: Code) -> Code:
-    """Two sequences, the shorter one spread evenly among the longer one."""
-    places = [
-        ((n + 0.5) / len(code), which, step) for which, code in enumerate((one, other)) for n, step in enumerate(code)
-    ]
-    return [step for _, _, step in sorted(places, key=lambda place: place[:2])]

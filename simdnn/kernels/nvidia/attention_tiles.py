@@ -8,6 +8,7 @@ from isa_models import GpuMachine, Unimplemented
 from simdnn.kernels.common.attention import AttentionProblem
 
 NAME = "flash"
+MOST_PARTS = 128  # of the keys
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,16 @@ CAUSAL_TILES: dict[tuple[str, str], Tiles] = {
     ("ada", "mma"): _tiles(*_SMALL[:2], (96, 64, 64, 4), (128, 64, 64, 4), (192, 128, 64, 8), (256, 64, 64, 4)),
     ("hopper", "wgmma"): _groups((64, 192, 128), _GROUPS[0], (128, 128, 128), *_GROUPS[2:]),
 }
+#: FlashAttention-2's for few queries by many keys, in parts or in one (its "splitkv", commit 0251105a);
+#: FlashAttention-3 has the same tiles for both
+_FEW = (192, 64, 64, 4), (256, 64, 64, 4)
+PARTED_TILES = _tiles((32, 64, 256, 4), (64, 64, 256, 4), (96, 64, 128, 4), (128, 64, 128, 4), *_FEW)
+ONE_PART_TILES = _tiles((32, 64, 128, 4), (64, 64, 128, 4), (96, 64, 64, 4), (128, 64, 64, 4), *_FEW)
 
 
-def name_of(machine: GpuMachine, unit: str) -> str:
-    """The name of the kernel that multiplies by a unit."""
-    return f"{NAME}:{machine.platform.name}_{unit}"
+def name_of(machine: GpuMachine, unit: str, split: bool = False) -> str:
+    """The name of the kernel that multiplies by a unit, or that of parts of the keys."""
+    return f"{NAME}:{machine.platform.name}_{unit}{'_split' * split}"
 
 
 def units_on(machine: GpuMachine) -> list[str]:
@@ -80,10 +86,42 @@ def refused(p: AttentionProblem, machine: GpuMachine) -> str:
     return "" if p.scale > 0 else "a scale above zero"
 
 
-def flash_tile(p: AttentionProblem, machine: GpuMachine, unit: str = "mma") -> FlashTile:
-    """The smallest tile that has room for a head."""
+def flash_tile(p: AttentionProblem, machine: GpuMachine, unit: str = "mma", parts: int = 0) -> FlashTile:
+    """The smallest tile that has room for a head; `parts` of the keys, 0: those of many queries."""
     if reason := refused(p, machine):
         raise Unimplemented(f"attention in one kernel on {machine.name!r}: {reason}")
     form = machine.platform.name, unit
     tiles = CAUSAL_TILES.get(form, TILES[form]) if p.causal else TILES[form]
+    if parts and unit == "mma":
+        tiles = PARTED_TILES if parts > 1 else ONE_PART_TILES
     return next(tile for tile in tiles if tile.size >= p.d)
+
+
+def parts_of(p: AttentionProblem, machine: GpuMachine, unit: str) -> int:
+    """The parts that FlashAttention splits a problem's keys into: the least number at 85 % of the best use of the
+    places for workgroups.
+
+    FlashAttention-3 (hopper/heuristics.h, commit 0251105a) leaves up to four blocks of keys whole. Its predecessor
+    (flash_api.cpp), two workgroups an SM, leaves out counts whose parts are as long as those of one less.
+    """
+    third, tile = unit == "wgmma", flash_tile(p, machine, unit, MOST_PARTS)
+    blocks, rows = -(-p.lk // tile.keys), p.batch * p.heads * -(-p.lq // tile.rows)
+    places = machine.xe_cores * (1 if third else 2)
+    if rows >= 0.8 * places or (third and blocks <= 4):
+        return 1
+    counts = range(1, min(MOST_PARTS, places, blocks) + 1)
+    found = [n for n in counts if third or n == 1 or -(-blocks // n) < -(-blocks // (n - 1))]
+    used = {n: rows * n / places / -(-rows * n // places) for n in found}
+    return next(n for n in found if used[n] >= 0.85 * max(used.values()))
+
+
+def unsplit(p: AttentionProblem, machine: GpuMachine, unit: str) -> str:
+    """Why there is no kernel that splits a problem's keys; "" where there is one, which may have them in one part."""
+    rows = flash_tile(p, machine, unit, MOST_PARTS).rows
+    if p.lq > rows:
+        return f"splits keys of up to {rows} queries, not {p.lq}"
+    if unit == "mma":
+        return ""
+    if p.lq > 1 and p.shared > 1:
+        return "splits keys of several queries where heads share none"
+    return "" if parts_of(p, machine, unit) > 1 else "splits keys where workgroups are few and keys many"

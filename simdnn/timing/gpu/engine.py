@@ -124,7 +124,7 @@ def issue_of(op: Op, machine: GpuMachine) -> Issue:
     if isinstance(definition, MmaForm):
         return _mma(op, definition, machine, reads, writes)
     if op.memory is not None:
-        size, latency = op.memory.bits // 8, machine.latency.l1
+        size, latency = op.memory.bits // 8, machine.latency.l2 if definition.apart else machine.latency.l1
         if isinstance(definition, SharedLoad):
             size, latency = op.lanes * fmt(definition.result).bits // 8 * definition.copies, machine.latency.slm
         share = machine.l1.bytes_per_cycle / machine.engines_per_core

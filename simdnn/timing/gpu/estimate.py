@@ -50,6 +50,7 @@ class Nest:
     body: tuple[Statement, ...]
     resident: int = 1  # workgroups that a core has room for at once
     late: float = 0.0  # how long the last workgroups work alone, in the time of one
+    live: float = 1.0  # share of its rows that are not zeros that fill up a tile
 
     @property
     def group_count(self) -> int:
@@ -68,16 +69,16 @@ def nest_of(statement: Statement) -> Nest:
     """A stage's loops; `Unimplemented` where they are not workgroups around threads."""
     groups: dict[str, int] = {}
     threads: dict[str, int] = {}
-    resident, late = 1, 0.0
+    resident, late, live = 1, 0.0, 1.0
     body: tuple[Statement, ...] = (statement,)
     while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
         loop = body[0]
         if threads and not loop.threads:
             raise Unimplemented(f"workgroups (loop {loop.var!r}) within threads; what works: threads within workgroups")
         (threads if loop.threads else groups)[loop.var] = loop.extent
-        resident, late = max(resident, loop.resident), max(late, loop.late)
+        resident, late, live = max(resident, loop.resident), max(late, loop.late), min(live, loop.live)
         body = loop.body
-    return Nest(groups, threads, body, resident, late)
+    return Nest(groups, threads, body, resident, late, live)
 
 
 @dataclass(frozen=True)
@@ -153,17 +154,17 @@ def _at(ghz: float, stages: tuple[StageCost, ...], machine: GpuMachine, spans: b
 
 def _load(time: GpuTime, machine: GpuMachine) -> dict[str, float]:
     """By operand type, the share of all that the matrix pipes could do in the time. What CUDA cores do beside products
-    is counted as the products of f16 that take as much energy.
+    is counted as the products of f16 that take as much energy. What fills up a tile takes none.
     """
     work: dict[str, float] = {}
     for stage in time.stages:
         issues = [(engine.issue_of(op, machine), times) for op, times in walk(stage.nest.body)]
         kinds = {issue.kind for issue, _ in issues if issue.kind}
         for kind in kinds:  # one, in kernels here
-            tiles = stage.nest.group_count / stage.together
+            tiles = stage.nest.group_count / stage.together * stage.nest.live
             work[kind] = work.get(kind, 0.0) + stage.engine.busy[engine.SYSTOLIC] * tiles / len(kinds)
         if kinds and machine.lane_ops:
-            threads = stage.nest.thread_count * stage.nest.group_count / machine.engines_per_core
+            threads = stage.nest.thread_count * stage.nest.group_count / machine.engines_per_core * stage.nest.live
             lanes = sum(issue.slots * times for issue, times in issues) * threads * machine.platform.warp
             work["f16"] = work.get("f16", 0.0) + lanes * machine.lane_ops / machine.systolic_ops["f16"]
     cores = machine.xe_cores * machine.stacks
