@@ -153,6 +153,19 @@ def test_a_depthwise_convolution_computes_the_taps_on_the_image_alone(
     assert executed(kernel.timed)[name] == on_image(problem) * 80 // lanes
 
 
+def test_a_depthwise_tap_of_s8_at_an_edge_of_the_image_loads_its_weights_anew() -> None:
+    """Read in the library's code: once for the pixels on the image, once for those beside each of its two edges. A line
+    of 7 is 5 and 2 pixels, whose first and last tap reach over an edge; 19 rows of taps lie on the image, 2 beside it.
+    """
+    image = {"mb": 1, "ic": 64, "oc": 64, "groups": 64, "ih": 7, "iw": 7, "kh": 3, "kw": 3, "padding": 1}
+    how: dict[str, Any] = {"dt": "s8:s8:s32", "machine": "spr", "isa": "avx512_core_vnni", "dispatch": "onednn"}
+    kernel = simdnn.estimate("convolution", **image, **how).kernel
+    assert kernel.timed is not None
+    blocks, vectors = 2, 64 // 16
+    loads = blocks * vectors * (19 * (3 + 2) + 2 * 3)
+    assert executed(kernel.timed)["vpand"] == loads
+
+
 def test_sums_of_weights_that_lie_on_the_image_are_made_in_every_run() -> None:
     """A source of s8 on an unsigned unit: what is added to it counts on the image alone. Of 3 x 3 taps, kinds of lines
     have 2, 3 and 2 rows.

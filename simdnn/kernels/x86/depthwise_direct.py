@@ -31,6 +31,8 @@ from simdnn.program.records import SOURCE, WEIGHTS, Affine, Memory, Op, Program,
 _SLOTS = 18
 #: slots that stay empty behind the four branches that are taken at a tap of pixels that are not held: half a group each
 _BRANCHES = 10
+#: slots of the jump to the pixels beside an edge of the image: three instructions, half a group behind it
+_EDGE = 6
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,8 @@ class Walk:
         """One tap, of column `w`, of a tile's pixels; beside the image a shifted source counts all the same."""
         p, columns, names = self.problem, self.problem.axes[1], self.names(len(sums[0]))
         code = self.tap(at, len(sums[0]))
+        if self.shifted and not all([self.inside(first + i, w) for i in range(len(sums))]):
+            code += 2 * self.found(_EDGE, at, len(sums[0]))  # for the pixels beside each of the two edges
         for i, row in enumerate(sums):
             place = i * columns.stride + w * columns.dilation
             if not self.inside(first + i, w):
@@ -154,9 +158,13 @@ class Walk:
         return weights_of(vectors)
 
     def tap(self, at: Affine, vectors: int) -> Code:
-        """The weights of a tap, behind what the library's code does to find it: a slot for each instruction."""
+        """The weights of a tap, behind what the library's code does to find it."""
         slots = _SLOTS + (0 if self.held else _BRANCHES)
-        found: Code = [zero(self.unit.reg("p"))] * (0 if self.emulated else slots)
+        return self.found(0 if self.emulated else slots, at, vectors)
+
+    def found(self, slots: int, at: Affine, vectors: int) -> Code:
+        """Weights behind empty slots, one for each instruction."""
+        found: Code = [zero(self.unit.reg("p"))] * slots
         return found + [
             s
             for j, register in enumerate(self.names(vectors))
