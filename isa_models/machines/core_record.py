@@ -331,6 +331,7 @@ class Core:
     ports_lost_to_512: tuple[str, ...]  # closed to vector uops while 512-bit instructions are in flight
     addend_chain_use: tuple[tuple[float, float], ...]  # (slack in cycles a step, share of the ports reached)
     splits_indexed: int = 0  # operations on memory at two registers are two, with fewer before them in a group; 0: one
+    masks_reach: bool = False  # an access under a mask crosses lines as far as its register reaches
     exposes_work: bool = False  # where a transfer takes longer than the work beside it, that share of the work shows
     narrow_as_512: bool = False  # beside 512-bit instructions narrow ones run on the ports of their own 512-bit form
     ports_lost_to_tiles: tuple[str, ...] = ()  # beside tiles, to 512-bit uops whose 256-bit form doesn't run there

@@ -109,6 +109,7 @@ def _core(table: Table) -> Core:
         ports_lost_to_512=table.figure_strings("ports_lost_to_512", ports),
         addend_chain_use=_points(table, "addend_chain_use"),
         narrow_as_512=table.has("narrow_as_512") and table.figure_flag("narrow_as_512"),
+        masks_reach=table.has("masks_reach") and table.figure_flag("masks_reach"),
         exposes_work=table.has("exposes_work") and table.figure_flag("exposes_work"),
         ports_lost_to_tiles=table.figure_strings("ports_lost_to_tiles", ports, ()),
         ones_idioms=frozenset(table.figure_strings("ones_idioms", None, ())),

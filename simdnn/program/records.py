@@ -149,14 +149,18 @@ class Op(Record):
 
     @property
     def masked(self) -> bool:
+        return self.memory is not None and self.memory.bits < self.reach
+
+    @property
+    def reach(self) -> int:
+        """Bits of its memory operand, those that a mask leaves out among them."""
         memory = self.memory
         if memory is None or self.definition.partial or self.definition.tile:
-            return False
-        if memory is self.dst:
-            return memory.lanes < self.lanes
-        definition = self.definition
-        position = self.srcs.index(memory)
-        return memory.lanes < definition.operand_lanes(definition.operands[position], self.lanes)
+            return memory.bits if memory is not None else 0
+        lanes, definition = self.lanes, self.definition
+        if memory is not self.dst:
+            lanes = definition.operand_lanes(definition.operands[self.srcs.index(memory)], lanes)
+        return max(memory.bits, lanes * fmt(memory.dtype).bits)
 
     def __str__(self) -> str:
         immediates = "".join(f", {v}" for _, v in (*self.immediates, *self.choices))

@@ -194,6 +194,20 @@ def test_which_rows_cross(stride: int, first: int, rows: int) -> None:
     assert Stream(program).crossing(load) == rows
 
 
+@pytest.mark.parametrize(("apart", "across"), [(3, 1), (8, 1), (64, 0)])
+def test_an_access_under_a_mask_crosses_lines_as_far_as_its_register_reaches(apart: int, across: int) -> None:
+    """Three halves of a register for each pixel, as the library's copies store them; Redwood Cove 2.0 and 1 cycles."""
+    place = Memory("a", Affine.var("x") * apart, "u16", 3)
+    store = Op("vmovdqu16", place, (Register("v", "u16", 32),))
+    loop = Loop("x", 8, (store,))
+    program = Program("one", "avx512_core", (Tensor("a", "u16", 4096),), (loop,))
+    assert store.reach == 512
+    assert Stream(program).crossing(store) == across
+    steps = [Step("vmovdqu16", "m512{k},zmm", ("v",), crossing=across) for _ in range(8)]
+    assert loop_cycles(machine("gnr"), steps).cycles == 8 * (1 + across)
+    assert loop_cycles(machine("spr"), steps).cycles == 8
+
+
 def test_lines_of_programs_are_told_apart_by_the_loads_beside_rows_that_cross() -> None:
     """A load of rows across lines takes less beside others, so no program may have the lines of another."""
     across, within = (

@@ -63,7 +63,7 @@ class Step:
     load: MemRef | None = None
     store: MemRef | None = None
     rows: int = 0  # of a tile instruction's destination (stores: source): what its time goes by
-    crossing: int = 0  # rows in memory that lie in two lines each
+    crossing: int = 0  # rows in memory that lie in two lines each, those of an access under a mask among them
     others: float = 0.0  # loads of tiles without such rows for each one with some
 
 
@@ -221,6 +221,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
     ignored = step.writes[:1] if kind.ignores_destination else ()
     rows = step.rows or kind.full  # a tile's memory operand is one of 512 bits for each row
     occupancy, latency = _busy(core, kind, step, rows)
+    crossing = step.crossing if row.tile or core.masks_reach else 0
     split = core.splits_indexed if kind.choices and row.slots == 1 and _has_three_sources(step) else 0
     op = CoreOp(
         row=row,
@@ -236,7 +237,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         writes=step.writes,
         moves=moves,
         load=(step.load or MemRef("?", None, row.load_bits // 8)) if row.load_bits else None,
-        load_pipes=math.floor(load.pipes) if load.pipes % 1 and rows == 1 else load.pipes * rows,
+        load_pipes=_pipes(load, rows) * (1 + (crossing and not row.tile)),
         load_share=kind.load_share * rows,
         crossing_pipes=load.crossing_pipes,
         crossing_latency=load.crossing_latency,
@@ -247,7 +248,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         store_addresses=store.addresses if row.store_bits else 0,
         store_entries=store.entries if row.store_bits else 0,
         way=kind.way_merging if step.writes and step.writes[0] in step.reads else kind.way,
-        commit_cycles=store.commit_cycles * (rows + step.crossing),
+        commit_cycles=store.commit_cycles * (rows + crossing),
         other_line_cycles=store.other_line_cycles * rows,
         crossing_cycles=store.crossing_cycles,
         from_other_unit=kind.from_other_unit,
@@ -265,6 +266,11 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
     return replace(op, **_NO_WORK) if idiom == "zero" or moves is not None else op
 
 
+def _pipes(load: LoadWidth, rows: int) -> float:
+    """The load pipes that a load of some rows takes."""
+    return math.floor(load.pipes) if load.pipes % 1 and rows == 1 else load.pipes * rows
+
+
 def _idiom(core: Core, step: Step) -> str:
     """Whether a step makes its result "zero" or "ones" whatever its operand holds; "" where it does neither."""
     constant = step.form.rpartition(",")[2].startswith("i")  # sub rax, 8 is no zero idiom
@@ -278,7 +284,7 @@ def _busy(core: Core, kind: _Kind, step: Step, rows: int) -> tuple[int, float]:
     """The cycles that a step keeps its ports for, and its latency, with a number of rows of a tile."""
     row = kind.row
     occupancy = -(-row.occupancy * rows // kind.full)
-    if step.crossing and row.load_bits:
+    if step.crossing and row.tile and row.load_bits:
         occupancy += round(core.tile_crossing.longer(step.crossing, kind.past, step.others))
     sooner = row.occupancy - occupancy  # a tile with fewer rows is through the unit by so much earlier
     if row.tile and not (row.load_bits or row.store_bits):

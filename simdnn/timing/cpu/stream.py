@@ -150,7 +150,7 @@ class Stream:
         for memory, _, op, _, places in ops.alike:
             shared = memory.tensor in self.both
             of_memory = (memory.tensor, self._reach(memory)) if shared else ("", 0)
-            for place in places if shared or op.definition.tile else ():
+            for place in places if shared or op.definition.tile or op.masked else ():
                 rows = self.crossing(ops[place])
                 if shared or rows:
                     key_of[place] = ops.forms[place], *of_memory, rows, self.others if rows else 0.0
@@ -189,13 +189,15 @@ class Stream:
         return loads[0] / max(1, loads[1])
 
     def crossing(self, op: Op) -> int:
-        """About how many rows of a tile in memory lie in two lines each, wherever loops move it."""
+        """About how many rows of a tile in memory lie in two lines each, wherever loops move it; of an access under a
+        mask, whether most of those of the register do.
+        """
         memory = op.memory
-        if memory is None or not op.definition.tile:
+        if memory is None or not (op.definition.tile or op.masked):
             return 0
         unit = self._unit(memory)
         moves = math.gcd(LINE, *[step * unit for _, step in memory.index.terms])
-        apart, size = memory.stride * unit if memory.rows > 1 else 0, memory.bits // memory.rows // 8
+        apart, size = memory.stride * unit if memory.rows > 1 else 0, op.reach // memory.rows // 8
         return _crossing_rows(memory.index.const * unit % LINE, apart % LINE, memory.rows, size, moves)
 
     def _unit(self, memory: Memory) -> int:
