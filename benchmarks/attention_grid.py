@@ -19,7 +19,7 @@ from pathlib import Path
 import pandas as pd
 
 import isa_models
-from benchmarks.gemm_grid import count
+from benchmarks.gemm_grid import main
 from benchmarks.gpu_rates import machine_of
 from isa_models import GpuMachine
 from simdnn.kernels.common.attention import AttentionProblem
@@ -54,18 +54,5 @@ def microseconds(row: pd.Series) -> float:
     return estimate_on_gpu(kernel.timed, machine, ()).seconds * 1e6 + beside * (machine.launch_us + machine.staged_us)
 
 
-def table(published: pd.DataFrame) -> pd.DataFrame:
-    """The published times with the model's, and the error in per cent."""
-    model = pd.Series([round(microseconds(row), 2) for _, row in published.iterrows()], published.index)
-    return published.assign(model=model, **{"error, %": (100 * (model / published["us"] - 1)).round().astype(int)})
-
-
-def main() -> None:
-    """Write the model's times beside the published ones, and count how near they are."""
-    found = table(pd.read_csv(PUBLISHED, keep_default_na=False))
-    found.to_csv(PUBLISHED, index=False, lineterminator="\n")
-    count(found)
-
-
 if __name__ == "__main__":
-    main()
+    main(PUBLISHED, microseconds)

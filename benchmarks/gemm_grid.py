@@ -9,6 +9,7 @@ card, and on NVIDIA's GPUs, which ran them in a CUDA graph, what a kernel takes 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -35,9 +36,9 @@ def microseconds(row: pd.Series) -> float:
     return found.seconds * 1e6
 
 
-def table(published: pd.DataFrame) -> pd.DataFrame:
+def table(published: pd.DataFrame, predicted: Callable[[pd.Series], float]) -> pd.DataFrame:
     """The published times with the model's, and the error in per cent."""
-    model = pd.Series([round(microseconds(row), 2) for _, row in published.iterrows()], published.index)
+    model = pd.Series([round(predicted(row), 2) for _, row in published.iterrows()], published.index)
     return published.assign(model=model, **{"error, %": (100 * (model / published["us"] - 1)).round().astype(int)})
 
 
@@ -52,12 +53,12 @@ def count(frame: pd.DataFrame) -> None:
         print(f"| {machine} | {half} | {len(rows)} | {near[0]} | {near[1]} | {error.median():.0f} % | {ratio:.2f} |")
 
 
-def main() -> None:
-    """Write the model's times beside the published ones, and count how near they are."""
-    found = table(pd.read_csv(PUBLISHED, keep_default_na=False))
-    found.to_csv(PUBLISHED, index=False, lineterminator="\n")
+def main(published: Path, predicted: Callable[[pd.Series], float]) -> None:
+    """Write the model's times beside those of a file, and count how near they are."""
+    found = table(pd.read_csv(published, keep_default_na=False), predicted)
+    found.to_csv(published, index=False, lineterminator="\n")
     count(found)
 
 
 if __name__ == "__main__":
-    main()
+    main(PUBLISHED, microseconds)
