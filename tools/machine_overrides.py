@@ -110,6 +110,22 @@ REDWOOD_COVE: list[Override] = [
     ("sha1msg2", "xmm,xmm", {"latency": 5, "source": "rwc: four in a chain take 19.9 cycles"}),
     ("mul", "m8", {"latency": 3, "source": "rwc: one, whose product is a factor of the next, takes 3.0 cycles"}),
     (
+        "vdpps",
+        "(xmm,xmm,xmm|ymm,ymm,ymm),i8",
+        {
+            "interval": 5,
+            "source": "rwc: four independent ones 20.0 cycles, beside eight products, shuffles or vpand, too",
+        },
+    ),
+    (
+        "and|or|xor",
+        r"r\d+,m\d+|m(32|64),.*",
+        {
+            "latency": 1,
+            "source": "rwc: four in a chain, each on another word, and four on one place by a constant 4.0 cycles",
+        },
+    ),
+    (
         "vmul[ps][sd]",
         ".*",
         {

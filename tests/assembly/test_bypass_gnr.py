@@ -130,6 +130,12 @@ def test_neutral_operations_on_ports_0_and_1_count_as_integers(operation: str) -
     [
         (["bts rax, rbx"] * 4, 3.99),
         (["btr rax, rax"] * 4, 4.00),
+        ([f"xor rax, [rsi+{64 * i}]" for i in range(4)], 4.01),
+        (["or dword ptr [rsi], 3"] * 4, 4.00),
+        (
+            [line.format(i) for i in range(1, 5) for line in ("vdpps ymm{0}, ymm9, ymm8, 3", "vpand ymm7, ymm9, ymm8")],
+            20.0,
+        ),
         (["vdivps ymm0, ymm0, ymm1"], 11.01),
         (["vsqrtps ymm0, ymm0"], 12.01),
         (["vpmovmskb eax, ymm0", "vmovd xmm0, eax"], 4.98),
