@@ -115,6 +115,25 @@ def test_twice_the_keys_cost_up_to_twice_the_time(machine: str) -> None:
     assert times[0] < simdnn.estimate("attention", **sizes, lk=4096, dt="f32").seconds
 
 
+@pytest.mark.parametrize(("machine", "dispatch"), [("zen4", "fastest"), ("spr", "onednn"), ("a100", "three kernels")])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_an_element_is_explained(machine: str, dispatch: str, batch: tuple[int, ...]) -> None:
+    """Its last step stores the output's own value."""
+    q, k, v = drawn(*batch, 4, 3, 16), *(drawn(*batch, 2, 5, 16, seed=n) for n in (1, 2))
+    r = simdnn.attention(q, k, v, machine=machine, dispatch=dispatch)
+    at = (*(size - 1 for size in batch), 3, 1, 7)
+    assert float(r.explain(*at).value) == float(r.output[at])
+    with pytest.raises(InvalidArgument, match="output element"):
+        r.explain(4, 0)
+
+
+def test_one_kernel_is_not_explained() -> None:
+    q = drawn(2, 3, 16, dtype=np.float16)
+    r = simdnn.attention(q, q, q, machine="a100", dispatch="flash:ampere_mma")
+    with pytest.raises(simdnn.Unimplemented, match="three kernels"):
+        r.explain(0, 0, 0)
+
+
 def test_a_result_is_kept_and_shown() -> None:
     q = drawn(2, 3, 8)
     r = simdnn.attention(q, q, q, machine="zen4", dst="bf16")

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
+from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, Unimplemented
 from isa_models.errors import no_attribute, shortly
 from isa_models.machines.provenance import Confidence, weakest
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
+from simdnn.explanations.steps import Explanation
 from simdnn.kernels.common.attention import AttentionProblem
 from simdnn.late import frames, pd
 from simdnn.networks.result import longest
@@ -45,7 +46,7 @@ _FEW_KEYS = (
     "with causal the last query sees all keys, each before it a key less, and each needs one; "
     "a mask np.tri(queries, keys, dtype=bool) counts from the first"
 )
-_OPTIONS = {"batch": 1, "kv_heads": None, "dv": None, "causal": False, "mask": False}
+_OPTIONS = {"batch": 1, "kv_heads": None, "dv": None, "causal": False, "mask": False, "window": None}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -139,6 +140,25 @@ class AttentionResult(AttentionEstimate):
 
     output: Array
 
+    def explain(self, *index: int) -> Explanation:
+        """The chain of instructions that made the output element at `index`, (head, query, column) or with the batch
+        before: its shares of the keys by the values of a column. `scores` and `shares` tell where a share is from.
+
+        Raises `InvalidArgument` for an element that is not there, `Unimplemented` for one kernel that did all.
+        """
+        shape = self.output.shape
+        if len(index) != len(shape) or not all(0 <= n < size for n, size in zip(index, shape, strict=True)):
+            raise InvalidArgument(f"output element {index}; {len(shape)} indices below {shape} are needed")
+        found = dict(self.steps).get("found")
+        if not isinstance(found, Result):
+            raise Unimplemented(f"explain of {self.implementation!r}; what works: dispatch={THREE!r}")
+        *outer, head, row, column = index
+        outputs = found.output.shape  # heads of keys, those of queries that have a product of their own, rows, columns
+        every = shape[-3] // (outputs[0] // prod(shape[:-3]))
+        group, one = divmod((outer[0] if outer else 0) * shape[-3] + head, every)
+        apart = outputs[1] == every and every > 1
+        return found.explain(group, one if apart else 0, row if apart else one * shape[-2] + row, column)
+
 
 @keywords
 def attention(
@@ -150,6 +170,7 @@ def attention(
     isa: str | None = None,
     scale: float | None = None,
     causal: bool = False,
+    window: int | None = None,
     mask: Array | None = None,
     dst: str | None = None,
     threads: int = 1,
@@ -162,11 +183,12 @@ def attention(
     (kv_heads, keys, d) or with the batch: each head of theirs serves heads / kv_heads neighbouring ones of `q`, whose
     rows go through one product unless a library has one a head. `scale` is 1 / sqrt(d) unless given; `mask`
     (queries, keys) is added to the scores, or says by booleans which keys are seen. With `causal` the last query sees
-    all keys, and each one before it a key less. Scores are f32, the softmax is rounded to `q`'s type, and
-    `dst` is of it unless named; a math mode in force (`simdnn.fpmath_mode`) holds for both products. On GPUs one kernel
-    may do all, with scores in registers and sums of f32 (`dispatch` of the answer tells both ways): `dispatch` is
-    "fastest", "onednn", the bits of its graph's attention, "three kernels", or that kernel's name. Raises
-    `InvalidArgument` for what does not fit, `Unimplemented` where a kernel that is named does not take it.
+    all keys, and each one before it a key less; of these each sees the last `window` where that is given. Scores are
+    f32, the softmax is rounded to `q`'s type, and `dst` is of it unless named; a math mode in force
+    (`simdnn.fpmath_mode`) holds for both products. On GPUs one kernel may do all, with scores in registers and sums of
+    f32 (`dispatch` of the answer tells both ways): `dispatch` is "fastest", "onednn", its graph's bits,
+    "three kernels", or that kernel's name. Raises `InvalidArgument` for what does not fit, `Unimplemented` where a
+    kernel that is named does not take it.
 
     >>> import numpy as np
     >>> q, k = np.ones((2, 3, 8), np.float32), np.ones((1, 4, 8), np.float32)
@@ -181,9 +203,10 @@ def attention(
     heads, lines, size = q.shape[-3:]
     groups, places, _ = k.shape[-3:]
     ending, factor = one_of("dst", dtype if dst is None else dst, TYPES), _factor(size, scale)
-    added = _added(lines, places, flag("causal", causal), mask)
+    last = _window(window, flag("causal", causal), places)
+    added = _added(lines, places, causal, last, mask)
     sizes = prod(q.shape[:-3]), heads, groups, lines, places, size, v.shape[-1]
-    problem = AttentionProblem(*sizes, dtype, ending, float(factor), causal)
+    problem = AttentionProblem(*sizes, dtype, ending, float(factor), causal, last)
     where: dict[str, Any] = {"machine": target.machine, "isa": isa, "threads": threads}
     masked = mask is not None
     asked = problem, masked, where, dispatch
@@ -255,7 +278,8 @@ def price(dt: str, shape: dict[str, Any], where: dict[str, Any]) -> AttentionEst
     if causal and lines > places:
         raise InvalidArgument(f"lq={lines}, lk={places}; {_FEW_KEYS}")
     sizes = batch, heads, groups, lines, places, size, wide
-    problem = AttentionProblem(*sizes, dtype, types[-1], float(_factor(size, None)), causal)
+    last = _window(asked["window"], causal, places)
+    problem = AttentionProblem(*sizes, dtype, types[-1], float(_factor(size, None)), causal, last)
     dispatch = where["dispatch"]
     where = {name: value for name, value in where.items() if name != "dispatch"} | {"machine": target.machine}
     may_be_one = _may_be_one(problem, masked, target, dispatch)
@@ -363,7 +387,19 @@ def _attr(factor: np.float32, added: Array | Quant | None) -> Attr:
     return Attr(post_ops=[("mul", np.full((1, 1, 1, 1), factor)), *summands])
 
 
-def _added(lines: int, places: int, causal: bool, mask: Array | None) -> Array | None:
+def _window(window: int | None, causal: bool, places: int) -> int:
+    """The keys of a window, 0 where it leaves out none."""
+    if window is None:
+        return 0
+    if not causal:
+        raise InvalidArgument(
+            f"window={shortly(window)} without causal=True; with it each query sees the last keys before it"
+        )
+    found = integer("window", window)
+    return found if found < places else 0
+
+
+def _added(lines: int, places: int, causal: bool, window: int, mask: Array | None) -> Array | None:
     """The summand of the scores, (queries, keys) of f32, -inf where a key is not seen."""
     if mask is None and not causal:
         return None
@@ -376,7 +412,8 @@ def _added(lines: int, places: int, causal: bool, mask: Array | None) -> Array |
     if causal and lines > places:
         raise InvalidArgument(f"{lines} queries and {places} keys; {_FEW_KEYS}")
     if causal:
-        total[np.arange(places) > np.arange(lines)[:, None] + places - lines] = -np.inf
+        last = np.arange(lines)[:, None] + places - lines  # key that each query sees
+        total[(np.arange(places) > last) | (np.arange(places) <= last - (window or places))] = -np.inf
     if (blind := np.flatnonzero((total == -np.inf).all(1))).size:
         raise InvalidArgument(f"query {blind[0]} sees no key of {places}; each needs one")
     return total

@@ -87,7 +87,8 @@ def estimate(
     `weights_desc` and `dst_desc` tell the layouts and types that the kernel wants. Parameters of `attr` may be
     `Quant(None, …)`. "inner_product": mb, ic, oc, spatial=(): the matmul of flattened channels.
 
-    "attention": heads, lq, lk, d (queries, keys, their size), kv_heads=heads, dv=d, batch=1, causal=False, mask=False.
+    "attention": heads, lq, lk, d (queries, keys, their size), kv_heads=heads, dv=d, batch=1, causal=False, window=None,
+    mask=False.
     "softmax", "layer_normalization", "eltwise", "pooling", "conversion", …: src=(sizes), "binary": src0 and src1,
     "deconvolution" and "prelu": src and weights, "concat" and "weighted_sum": sources, all as shapes, and options of
     the function of that name; `dt` has the sources' types and dst's. Rows of f32 are asked for by True: bias, scale,

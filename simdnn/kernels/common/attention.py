@@ -11,7 +11,8 @@ class AttentionProblem:
     """`batch` products of `heads` heads of `lq` queries of size `d`, which `kv_heads` heads of `lk` keys serve; values
     of size `dv`. All are of `dtype`, the destination of `dst`.
 
-    `causal`: the last query sees all keys, and each one before it a key less.
+    `causal`: the last query sees all keys, and each one before it a key less; of these each sees the
+    last `window`, 0: all.
     """
 
     batch: int
@@ -25,6 +26,7 @@ class AttentionProblem:
     dst: str
     scale: float
     causal: bool = False
+    window: int = 0
 
     @property
     def shared(self) -> int:
@@ -33,9 +35,9 @@ class AttentionProblem:
 
     def by_keys(self) -> Self:
         """The problem as libraries compute it where heads have one query each: those that share keys are queries of
-        one head, and none of them has keys that are not seen.
+        one head, and none of them has keys that are not seen. They leave a window as it is.
         """
-        if self.lq > 1:
+        if self.lq > 1 or self.window:
             return self
         return replace(self, heads=self.kv_heads, lq=self.shared, causal=False)
 

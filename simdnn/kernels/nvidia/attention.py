@@ -186,10 +186,19 @@ class FlashAttention:
         return max(0.0, done(order[-last:], room) - alike) / turns
 
     def seen(self, block: int) -> tuple[int, int]:
-        """The blocks of keys that any of a block of queries sees, with a causal mask, and those that not all see."""
-        first = block * self.tile.rows + self.problem.lk - self.problem.lq + 1  # keys that its first query sees
-        turns = -(-min(self.problem.lk, first + self.tile.rows - 1) // self.tile.keys)
-        return turns, turns - min(first // self.tile.keys, turns)
+        """The blocks of keys that any of a block of queries sees, with a causal mask, and those that are compared with
+        it: that not all see, or, in FlashAttention-2 with a window, all.
+        """
+        first = block * self.tile.rows + self.problem.lk - self.problem.lq + 1  # keys up to its first query
+        last = min(self.problem.lk, first + self.tile.rows - 1)
+        before, whole = 0, 0  # blocks that none sees, and keys that the last query does not
+        if self.problem.window:
+            before = max(0, first - self.problem.window) // self.tile.keys
+            whole = max(0, last - self.problem.window)
+        turns = -(-last // self.tile.keys) - before
+        if self.problem.window and not self.overlapped:
+            return turns, turns
+        return turns, turns - max(0, min(first // self.tile.keys - -(-whole // self.tile.keys), turns))
 
     def queries(self, place: Affine, turns: int, hidden: int) -> Code:
         """A block of queries over blocks of keys, or those of a part of them, the last one first; some keys of the
@@ -270,19 +279,24 @@ class FlashAttention:
             sums = [(self.sums("s", i, j), left) for j, left in live if left < COLUMNS for i in self.down]
             return [op("selp.f32.columns", s, s, imm=left) for s, left in sums]
         code: Code = []
-        for i in self.down:
-            ahead_of = self.row(place, i) * ROWS + step * -self.tile.keys + (self.turns - 1) * self.tile.keys
-            where = ahead_of * THREADS if self.problem.causal else step * QUADS
-            code.append(op("ld.global.s32", self.limit(i), Memory("seen", where, "s32", QUADS)))
-        for j in self.across:
+        window = self.problem.window
+        sides = (("below", "x", window), *([("from", "y", 0)] if window else []))
+        for side, name, behind in sides:
             for i in self.down:
-                s = self.sums("s", i, j)
-                code.append(op("selp.f32.below", s, s, self.limit(i), imm=j * COLUMNS))
+                ahead_of = (
+                    self.row(place, i) * ROWS + step * -self.tile.keys + (self.turns - 1) * self.tile.keys + behind
+                )
+                where = ahead_of * THREADS if self.problem.causal else step * QUADS
+                code.append(op("ld.global.s32", self.limit(name, i), Memory("seen", where, "s32", QUADS)))
+            for j in self.across:
+                for i in self.down:
+                    s = self.sums("s", i, j)
+                    code.append(op(f"selp.f32.{side}", s, s, self.limit(name, i), imm=j * COLUMNS))
         return code
 
-    def limit(self, i: int) -> Register:
-        """How many keys of a block a row sees."""
-        return self.of_row("x", i).as_("s32")
+    def limit(self, name: str, i: int) -> Register:
+        """How many keys of a block a row sees, or the first of them."""
+        return self.of_row(name, i).as_("s32")
 
     def scores(self, place: Affine, step: Affine) -> Parts:
         """Loads and products of the scores, one after the other."""
@@ -439,8 +453,8 @@ class FlashAttention:
         if self.splits > 1:
             found += Joined(self).tensors()
         if p.causal:  # the keys of a block that a query sees, by how far it is behind the block
-            reach = (self.groups + 1) * self.tile.rows + (self.turns - 1) * self.tile.keys
-            seen = np.arange(reach, dtype=np.int32) + (p.lk - p.lq + 1 - (self.turns - 1) * self.tile.keys)
+            reach = (self.groups + 1) * self.tile.rows + (self.turns - 1) * self.tile.keys + p.window
+            seen = np.arange(reach, dtype=np.int32) + (p.lk - p.lq + 1 - p.window - (self.turns - 1) * self.tile.keys)
             found.append(Tensor.constant("seen", "s32", np.repeat(seen, THREADS).tobytes()))
         elif self.splits > 1:  # the keys that there are from each block on
             left = p.lk - np.arange(self.turns, dtype=np.int32) * self.tile.keys

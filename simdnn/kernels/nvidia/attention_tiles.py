@@ -54,6 +54,11 @@ CAUSAL_TILES: dict[tuple[str, str], Tiles] = {
     ("ada", "mma"): _tiles(*_SMALL[:2], (96, 64, 64, 4), (128, 64, 64, 4), (192, 128, 64, 8), (256, 64, 64, 4)),
     ("hopper", "wgmma"): _groups((64, 192, 128), _GROUPS[0], (128, 128, 128), *_GROUPS[2:]),
 }
+#: the same with a window, where they are others: FlashAttention-2 has no causal ones there
+WINDOW_TILES: dict[tuple[str, str], Tiles] = {
+    ("ada", "mma"): TILES["ada", "mma"],
+    ("hopper", "wgmma"): _groups((64, 192, 128), (96, 192, 128), (128, 128, 128), (192, 128, 96), (256, 128, 64)),
+}
 #: FlashAttention-2's for few queries by many keys, in parts or in one (its "splitkv", commit 0251105a);
 #: FlashAttention-3 has the same tiles for both
 _FEW = (192, 64, 64, 4), (256, 64, 64, 4)
@@ -91,7 +96,8 @@ def flash_tile(p: AttentionProblem, machine: GpuMachine, unit: str = "mma", part
     if reason := refused(p, machine):
         raise Unimplemented(f"attention in one kernel on {machine.name!r}: {reason}")
     form = machine.platform.name, unit
-    tiles = CAUSAL_TILES.get(form, TILES[form]) if p.causal else TILES[form]
+    others = WINDOW_TILES if p.window else CAUSAL_TILES if p.causal else TILES
+    tiles = others.get(form, TILES[form])
     if parts and unit == "mma":
         tiles = PARTED_TILES if parts > 1 else ONE_PART_TILES
     return next(tile for tile in tiles if tile.size >= p.d)
@@ -117,6 +123,8 @@ def parts_of(p: AttentionProblem, machine: GpuMachine, unit: str) -> int:
 
 def unsplit(p: AttentionProblem, machine: GpuMachine, unit: str) -> str:
     """Why there is no kernel that splits a problem's keys; "" where there is one, which may have them in one part."""
+    if p.window:
+        return "splits keys without a window"
     rows = flash_tile(p, machine, unit, MOST_PARTS).rows
     if p.lq > rows:
         return f"splits keys of up to {rows} queries, not {p.lq}"
