@@ -60,7 +60,9 @@ def matmul(
     Types: f32 x f32, bf16 x bf16, f16 x f16, on CPUs any of them x bf16 or f16, both widened to f32; u8 or s8 x s8, u8,
     s4 or u4 (ml_dtypes int4, uint4), in integers: the last three become s8 ahead of time, u8 less 128; and f32, bf16 or
     f16 x s8, u8, s4 or u4 with `Attr(apply_to_int=True)`: weights are then decompressed, (w - zero point) * scale, and
-    products formed in floating point. Their scales and zero points are common, (N,), or (K/G, N). `bias` is f32 (N,).
+    products formed in floating point. Their scales and zero points are common, (N,), or (K/G, N). So are weights of
+    floats of at most a byte, also of a registered format on CPUs: `codes.view(formats.fmt(name).element)`. `bias` is
+    f32 (N,).
     `dst`: s32 (default for integers without scales), f32 (else), bf16, f16, s8, u8. `wei_tag` is the weights' layout in
     memory: "any" (the kernel's own, made ahead of time: see `simdnn.reorder`, whose outcome may stand for the weights),
     "ab" (rows of N), "ba" (K contiguous).
