@@ -178,3 +178,26 @@ def test_one_tap_loads_tiles_as_often_as_in_the_librarys_code(
         counted[op.instruction] += times
     assert counted["tileloadd"] + counted["tileloaddt1"] == loads
     assert counted["tileloaddt1"] == past
+
+
+@pytest.mark.parametrize(("types", "row_bytes"), [("u8:s8:s32", 12), ("bf16:bf16:f32", 20)])
+def test_a_first_layer_with_a_stride_has_tiles_of_its_lines_alone(types: str, row_bytes: int) -> None:
+    """Read in the library's code and its configuration of tiles: five tiles of rows by one of columns, two of rows for
+    a line of 31 outputs, whose rows have three taps of three channels and no more.
+    """
+    image: dict[str, Any] = {"mb": 1, "ic": 3, "oc": 32, "ih": 63, "iw": 63, "kh": 3, "kw": 3, "strides": 2}
+    how: dict[str, Any] = {"dt": types, "isa": "avx512_core_amx", "machine": "gnr", "dispatch": "onednn"}
+    timed = simdnn.estimate("convolution", **image, **how).kernel.timed
+    assert timed is not None
+    ops = [(op, times) for op, times in timed.ops() if op.definition.tile and op.memory is not None]
+    stores = sum(times for op, times in ops if op.memory is op.dst)
+    lines, tiles, columns = 32, 2, 2  # a line more than there are, in four blocks of eight
+    assert stores == lines * tiles * columns
+    rows = {op.memory.bits // op.memory.rows // 8 for op, _ in ops if op.memory and op.memory.tensor == "lines"}
+    assert rows == {row_bytes}
+    loads = Counter[str]()
+    for op, times in ops:
+        if op.memory and op.memory is not op.dst:
+            loads[op.memory.tensor] += times
+    assert loads["lines"] == 3 * stores
+    assert loads["wei"] == 3 * columns * 4 * 4  # blocks of five, five, five and one tile, of each eight lines

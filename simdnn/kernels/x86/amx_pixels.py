@@ -26,10 +26,11 @@ from simdnn.kernels.x86.product import Product
 from simdnn.kernels.x86.source import Source
 from simdnn.kernels.x86.source_steps import SourceSteps
 from simdnn.kernels.x86.tile import Chain, Panel
-from simdnn.program.records import Affine, Loop, Program, Statement, Steps, Tensor
+from simdnn.program.records import Affine, Loop, Op, Program, Statement, Steps, Tensor
 
 _HIGH = 5  # tiles of rows by one of columns, where outputs are no more
 _OUTER = ("n", "y", "q", "g")  # loops over images, lines of outputs, groups
+_COLUMNS = 16  # of 32 bits in a row of a tile
 _ROOM = 64 * 32  # elements of rows of tiles behind the last pixel
 
 
@@ -70,7 +71,10 @@ class PixelLines:
         return min(p.kh, p.strides[0]) if self.beside and p.groups == 1 else self.lines
 
     def tensor(self) -> Tensor:
-        size = self.lines * self.row + self.wide * self.apart
+        p = self.problem
+        copied = self.lines * self.row + self.wide * self.apart
+        taken = self.together * -(-p.ow // TILE_ROWS) * TILE_ROWS * p.strides[1] * self.apart + p.kh * self.row
+        size = max(copied, taken)  # whole tiles of a short line go on behind it
         return Tensor("lines", self.source.read, size + _ROOM, "scratch")
 
     def stage(self, unit: Unit) -> Code:
@@ -96,17 +100,27 @@ class FewChannels(Product):
         super().__init__(name, problem, unit, dot, options)
         self.beside, self.image, self.together = options.order.fold == "window", self.conv, options.lines
         if self.goes_on:
-            self.tiles_high = 2 if self.oc > TILE_ROWS else _HIGH
+            self.tiles_high = _HIGH if self.strided or self.oc <= TILE_ROWS else 2
             c = self.conv
-            blocks = -(-c.oh // options.lines)
+            (down, step), blocks = c.strides, -(-c.oh // options.lines)
             self.together = -(-c.oh // blocks)
             rows = self.together * (c.ow + c.kw - 1) - (c.kw - 1)
-            self.conv = replace(c, ih=blocks + c.kh - 1, iw=rows + c.kw - 1, padding=(0, 0, 0, 0))
+            if self.strided:  # tiles that lie between lines are left out
+                rows = self.together * -(-c.ow // TILE_ROWS) * TILE_ROWS
+            high, wide = (blocks - 1) * down + c.kh, (rows - 1) * step + c.kw
+            self.conv = replace(c, ih=high, iw=wide, padding=(0, 0, 0, 0))
 
     @property
     def goes_on(self) -> bool:
-        """Whether rows go on from a line of outputs to the next, with those that lie between them."""
-        return not self.beside and self.image.strides == (1, 1) == self.image.dilation
+        """Whether rows go on from a line of outputs to the next, with those that lie between them, or without whole
+        tiles of these where it steps over pixels.
+        """
+        return not self.beside and self.image.dilation == (1, 1)
+
+    @property
+    def strided(self) -> bool:
+        """Whether it steps over pixels: the library then goes through 16 columns of outputs at a time, too."""
+        return self.image.strides != (1, 1)
 
     @property
     def taps(self) -> int:
@@ -186,12 +200,16 @@ def few_channels(product: FewChannels | ChannelsInPlace, accumulation: str) -> P
     buffered = isinstance(product, FewChannels)
     kind = (ShortBufferedTiles if short else BufferedTiles) if buffered else ShortRows
     program = panels_first(tiled(product, accumulation, kind)).program
-    return by_lines(program) if isinstance(product, FewChannels) and product.goes_on else program
+    if not (isinstance(product, FewChannels) and product.goes_on):
+        return program
+    dwords = -(-product.taps * fmt(product.image.src).bits // 32)
+    return by_lines(program, dwords if short and product.strided else _COLUMNS)
 
 
-def by_lines(program: Program) -> Program:
+def by_lines(program: Program, columns: int) -> Program:
     """A program that copies the lines of a block, group by group, right before the products that read them, into a
-    buffer of the thread. It is not proved: among the rows that tiles take are some between lines, which nobody copied.
+    buffer of the thread; a tile's rows have `columns` of 32 bits there. It is not proved: among the rows that tiles
+    take are some between lines, which nobody copied.
     """
     loops = [statement for statement in program.body if isinstance(statement, Loop)]
     first = next(i for i, one in enumerate(loops) if any(loop.var == "g" for loop in _chain(one)))  # behind a rounding
@@ -200,7 +218,7 @@ def by_lines(program: Program) -> Program:
     extents = {loop.var: loop.extent for statement in (copies, products[0]) for loop in _chain(statement)}
     around = [(var, extents[var]) for var in _OUTER]
     tensors = tuple([replace(t, kind="private") if t.name == "lines" else t for t in program.tensors])
-    body = *before, *nest(around, _within([copies, *products]), parallel=True)
+    body = *before, *nest(around, _within([copies, *products], columns), parallel=True)
     return replace(program, tensors=tensors, body=body)
 
 
@@ -210,17 +228,25 @@ def _chain(loop: Loop) -> list[Loop]:
     return [loop, *(_chain(first) if isinstance(first, Loop) else [])]
 
 
-def _within(statements: Sequence[Statement]) -> Code:
-    """Statements without the loops over images, blocks of lines and groups around them."""
+def _within(statements: Sequence[Statement], columns: int) -> Code:
+    """Statements without the loops over images, blocks of lines and groups around them, tiles with their own rows."""
     found: Code = []
     for statement in statements:
         if not isinstance(statement, Loop):
-            found.append(statement)
+            found.append(_as_wide(statement, columns))
         elif statement.var in _OUTER:
-            found += _within(statement.body)
+            found += _within(statement.body, columns)
         else:
-            found.append(replace(statement, body=tuple(_within(statement.body))))
+            found.append(replace(statement, body=tuple(_within(statement.body, columns))))
     return found
+
+
+def _as_wide(load: Op, columns: int) -> Op:
+    """A load of a tile of pixels with rows of some columns, and any other op as it is."""
+    memory = load.memory
+    if memory is None or memory is load.dst or memory.tensor != "lines" or memory.rows == 1:
+        return load
+    return replace(load, srcs=(replace(memory, lanes=memory.rows * columns), *load.srcs[1:]))
 
 
 def panels_first(gemm: Gemm) -> Gemm:
