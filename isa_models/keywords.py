@@ -21,6 +21,9 @@ R = TypeVar("R")
 C = TypeVar("C", bound=type)
 
 
+_CALLS = (types.FunctionType, types.MethodType, functools.partial)
+
+
 class WrongCall(InvalidArgument, TypeError):
     """A call that a function does not take: what Python itself raises `TypeError` for."""
 
@@ -89,9 +92,19 @@ class Callee:
         if self.rest:
             given += [(self.rest.name, value) for value in args[len(self.by_place) :]]
         for name, value in given:
-            if name in self.types and not fits(value, self.types[name]):
+            if type(value) not in self.exact.get(name, ()) and name in self.types and not fits(value, self.types[name]):
                 return WrongCall(f"{self.name} met {name}={shortly(value)}; its type is {self.hints[name]}")
         return None
+
+    @functools.cached_property
+    def exact(self) -> dict[str, frozenset[type]]:
+        """Classes of each argument whose values fit, whatever they hold."""
+        found = {}
+        for name, hint in self.types.items():
+            kinds = typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
+            calls = _CALLS if any(typing.get_origin(kind) is Callable for kind in kinds) else ()
+            found[name] = frozenset(kind for kind in (*kinds, *calls) if type(kind) is type or kind in _CALLS)
+        return found
 
     @functools.cached_property
     def types(self) -> dict[str, Any]:
