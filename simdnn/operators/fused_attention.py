@@ -87,11 +87,10 @@ class FusedAttention(Alike, Priced):
         """(heads of all, queries, size) of q, k and v."""
         from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
 
-        spread = self.kernel.spread()
+        kernel = self.kernel
         with np.errstate(all="ignore"):  # NaN, Inf and overflow are values like others here
-            left = numerics.run(spread.program, spread.prepare(arrays), engine=engine, threads=threads)
-        found: Array = spread.finish(left)
-        return found
+            left = numerics.run(kernel.program, kernel.prepare(arrays), engine=engine, threads=threads)
+        return kernel.finish(left)
 
 
 class Lasting(Protocol):

@@ -35,7 +35,6 @@ from isa_models.nvidia.mma import MmaShape
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.attention import AttentionProblem
 from simdnn.kernels.common.code import Code, nest, op
-from simdnn.kernels.common.vocabulary import Spread
 from simdnn.kernels.nvidia.attention_code import (
     AHEAD,
     COLUMNS,
@@ -462,12 +461,8 @@ class FlashAttention:
         return found
 
     # -- between the user's arrays and the program's ------------------------------------------------------------------
-    def spread(self) -> Spread:
-        """The program; it takes q (…, queries, d), k and v (…, keys, d), and leaves (heads of all, queries, d)."""
-        return Spread(self.program, self.prepare, self.finish)
-
     def prepare(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Matrices as blocks, in the order in which fragments are read; zeros beyond their ends."""
+        """q (…, queries, d), k and v (…, keys, d) as blocks, in the order of fragments; zeros beyond their ends."""
         q = self.filled(arrays["q"].reshape(-1, self.problem.lq, self.problem.d), self.groups * self.rows)
         k, v = (self.filled(arrays[name], self.turns * self.tile.keys) for name in "kv")
         return {"q": blocks(q, ROWS, DEPTH), "k": turned(k, DEPTH, COLUMNS), "v": blocks(v, DEPTH, COLUMNS)}
