@@ -193,7 +193,7 @@ _MACHINES = {
 }
 _NEAREST_MACHINES = {
     "zen6": ("zen5",),
-    **dict.fromkeys(("zen3", "zen2", "zen1", "zen", "milan", "rome", "naples"), ("zen4",)),
+    **dict.fromkeys(("zen3", "zen2", "zen1", "milan", "rome", "naples"), ("zen4",)),
     **dict.fromkeys(("znver3", "znver2", "znver1"), ("zen4",)),
     **dict.fromkeys(("broadwell", "kabylake", "coffeelake", "cometlake", "whiskeylake"), ("hsw",)),
     **dict.fromkeys(("tremont", "goldmont", "goldmont_plus", "silvermont", "atom"), ("hsw",)),
@@ -216,7 +216,6 @@ _NEAREST_MACHINES = {
 #: the ISA cap up to which a core like one here goes, by patterns of its name, where that is less than the one here has
 _CAPS_OF_NEAREST = {
     "zen[123]": "avx2",
-    "zen": "avx2",
     "znver[123]": "avx2",
     "milan": "avx2",
     "rome": "avx2",

@@ -257,7 +257,7 @@ def test_files(tmp_path: Path) -> None:
     for where, said in (
         (tmp_path, "is a folder"),
         (tmp_path / "none.s", "is not there"),
-        (Path("/dev/zero"), "no file"),
+        (Path("/dev/zero"), "is a device or a pipe"),
     ):
         with pytest.raises(InvalidArgument, match=said):
             simdnn.analyze(where)
