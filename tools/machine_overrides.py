@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tools.machine_row import Row
-
-Override = tuple[str, str, dict[str, Any]]
+from tools.machine_gathers import GOLDEN_COVE_GATHERS, ZEN4_GATHERS, redwood_cove_gathers
+from tools.machine_row import Override, Row
 
 FP12 = ("FP1", "FP2")
 LANE = "core: on FP1 and FP2, latency measured; uops.info has FP0 to FP3 and 1 cycle"
@@ -19,10 +18,6 @@ TWO_ALUS = {
     "confidence": "estimated",
     "source": "uops: two a cycle; core: 4 of them and 4 shifts take 2.6 cycles, so not on the same two",
 }
-LANES_OF_ONE_ADDRESS = (
-    "emr: one in 4.08 cycles where all lanes read one address, as rwc has it of 8 lanes of 32 bits (emr 4.10 there); "
-    "3.0 where they lie apart"
-)
 DIVISION = (
     "core: beside 12 and 20 vmulps one takes 2.0 cycles of their ports, 4.0 at 512 bits (vdivpd 5.9); the rest is "
     "uops.info's, latency an upper bound"
@@ -244,48 +239,7 @@ REDWOOD_COVE: list[Override] = [
         "[xyz]mm,m16",
         {"uops": (), "latency": 0, "source": "rwc: vpbroadcastw, 2 (512 bits) and 3 (256 bits) a cycle: no port's"},
     ),
-    ("vp?gatherd(ps|d)", "zmm.*", {"interval": 8.2, "source": "rwc: one in 8.2 cycles"}),
-    ("vp?gatherd(ps|d)", "ymm.*", {"interval": 4.1, "source": "rwc: one in 4.1 cycles"}),
-    ("vp?gather[dq](pd|q)", "zmm.*", {"interval": 4.1, "source": LANES_OF_ONE_ADDRESS, "confidence": "estimated"}),
-    ("vp?gatherq(ps|d)", "ymm.*", {"interval": 4.1, "source": LANES_OF_ONE_ADDRESS, "confidence": "estimated"}),
-]
-GATHERS = (
-    "core: cycles for one where pointers move (the middle of five processes; to a fifth less where none does), "
-    "latency from the index, and from what the destination held; its uops are of 256 bits at most"
-)
-
-
-def _moved(mnemonics: str, form: str, cycles: float, latency: float = 1, kept: float = 1) -> Override:
-    """A gather or scatter: cycles for one, from its index or mask to the result, and from what its destination held."""
-    figures = {"interval": cycles, "occupancy": 1, "latency": latency, "source": GATHERS}
-    return mnemonics, form, figures | ({"accumulator_latency": kept} if kept < latency else {})
-
-
-ZEN4_GATHERS = [
-    _moved("vp?gatherd(ps|d)", "ymm,m32,ymm", 10.55, 20, 8),
-    _moved("vp?gatherd(ps|d)", "xmm,m32,xmm", 6, 15, 4),
-    _moved("vp?gatherq(ps|d)", "xmm,m32,xmm", 5, 15, 4),
-    _moved("vp?gatherd(pd|q)", "ymm,m64,ymm", 5.9, 15, 4),
-    _moved("vp?gatherq(pd|q)", "ymm,m64,ymm", 5, 15, 4),
-    _moved("vp?gather[dq](pd|q)", "xmm,m64,xmm", 4, 12, 3),
-    _moved("vp?gatherd(ps|d)", "zmm\\{k\\},m32", 21.5, 34, 17),
-    _moved("vp?gatherd(ps|d)", "ymm\\{k\\},m32", 10.57, 21, 9),
-    _moved("vp?gatherd(ps|d)", "xmm\\{k\\},m32", 6, 15, 5),
-    _moved("vp?gatherd(pd|q)", "zmm\\{k\\},m64", 11.15, 24, 11),
-    _moved("vp?gatherq(pd|q)", "zmm\\{k\\},m64", 11.85, 26, 11.8),
-    _moved("vp?gatherq(ps|d)", "ymm\\{k\\},m32", 11.6, 23, 11.6),
-    _moved("vp?gatherq(ps|d)", "xmm\\{k\\},m32", 5, 15, 5),
-    _moved("vp?gather[dq](pd|q)", "ymm\\{k\\},m64", 5, 15, 5),
-    _moved("vp?gather[dq](pd|q)", "xmm\\{k\\},m64", 4, 12, 3),
-    _moved("vp?scatterd(ps|d)", "m32\\{k\\},zmm", 24.45),
-    _moved("vp?scatterd(ps|d)", "m32\\{k\\},ymm", 12),
-    _moved("vp?scatterq(ps|d)", "m32\\{k\\},ymm", 12.4),
-    _moved("vp?scatterd(pd|q)", "m64\\{k\\},zmm", 10.7),
-    _moved("vp?scatterq(pd|q)", "m64\\{k\\},zmm", 12.8),
-    _moved("vp?scatter[dq](ps|d)", "m32\\{k\\},xmm", 7),
-    _moved("vp?scatterd(pd|q)", "m64\\{k\\},ymm", 6),
-    _moved("vp?scatterq(pd|q)", "m64\\{k\\},ymm", 7),
-    _moved("vp?scatter[dq](pd|q)", "m64\\{k\\},xmm", 4),
+    *redwood_cove_gathers(),
 ]
 ALUS = ("ALU0", "ALU1", "ALU2", "ALU3")
 SIGNED_LOADS = (
@@ -377,6 +331,7 @@ ALDER_LAKE: list[Override] = [
     _chained("andn|bls(i|msk|r)|bzhi|bts|or", "r64,r64(,r64)?", 1),
     _chained("bextr", "r64,r64,r64", 2),
     _chained("sh[lr]|sar", "r64,cl", 1),
+    *GOLDEN_COVE_GATHERS,
 ]
 OVERRIDES: dict[str, list[Override]] = {
     "hsw": [_merged()],
@@ -416,7 +371,13 @@ OVERRIDES: dict[str, list[Override]] = {
         ("vdivpd", "zmm.*", {"occupancy": 6, "confidence": "estimated", "source": DIVISION}),
     ],
     "zen5": [*ZEN_SCALARS, *ZEN4_GATHERS, *ZEN_VECTORS],
-    "spr": [*GOLDEN_COVE, _merged(", Alder Lake-P"), _STORED_SWAPPED, (_F16_SUMS, "[xy]mm.*", _F16_FOUR)],
+    "spr": [
+        *GOLDEN_COVE,
+        _merged(", Alder Lake-P"),
+        _STORED_SWAPPED,
+        (_F16_SUMS, "[xy]mm.*", _F16_FOUR),
+        *GOLDEN_COVE_GATHERS,
+    ],
     "gnr": [*GOLDEN_COVE, _merged(", Alder Lake-P"), _STORED_SWAPPED, *REDWOOD_COVE],
 }
 # Tile instructions, which no table of uops lists. "optman": Intel's Optimization Reference Manual 248966-050, Table

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from isa_models.machines.rows import operands, single, source_of
 from isa_models.machines.toml_text import inline
 
+Override = tuple[str, str, dict[str, Any]]  # patterns of mnemonics and forms, and the figures that replace a row's
 VECTOR = re.compile(r"\b[xyz]?mm\b|\bk\b")
 
 

@@ -12,7 +12,7 @@ How a row is read
   cost.
 - Latency: the slowest register operand's. A form with a memory operand takes it from its register form; where that has
   no exact one, from its own register operands; else from the upper bound of the whole less the load. An upper bound
-  makes the row "estimated".
+  makes the row "estimated". A gather's is the whole from its index, which its loads wait for.
 - A 512-bit operation of Zen 4 holds its 256-bit port for 2 cycles (measured; the port list doesn't show it).
 - Where the measured reciprocal throughput is above what uops, ports, loads, stores and dispatch explain, the rest is an
   `interval`: cycles between two of the mnemonic (dividers, microcode).
@@ -236,6 +236,8 @@ class Generator:
             return max(found, 1.0 * has_uops), bound
         if not has_uops:
             return 0.0, False
+        if "gather" in mnemonic:
+            return latency_of(row["latency"]) or (1.0, True)
         if mnemonic.startswith("lock "):  # so that a round through memory takes as long as the next one waits
             memory = self.memory("load", load)
             update = memory.get("update_latency", memory["forward_latency"])
@@ -283,8 +285,12 @@ class Generator:
 
     @staticmethod
     def merge_latency(mnemonic: str, raw: dict[str, str], latency: float) -> float | None:
-        """Latency from the register whose upper lanes a scalar keeps, where uops.info has it apart; else None."""
+        """Latency from the register of which a scalar keeps the upper lanes, or a gather those its mask spares, where
+        uops.info has it apart; else None.
+        """
         first, semicolon, _ = raw["latency"].strip("[]").partition(";")
+        if "gather" in mnemonic and semicolon:
+            return max(1.0, float(first.lstrip("≤")))
         if not MERGES.fullmatch(mnemonic) or not semicolon or first.startswith("≤"):
             return None
         return min(float(first), latency)

@@ -350,7 +350,6 @@ class Core:
     bypass: Bypass = Bypass()
     narrow_masks: NarrowMasks = NarrowMasks()
     third_operands: ThirdOperands = ThirdOperands()
-    destination_ignored: tuple[str, ...] = ()  # mnemonics (patterns) that don't wait for what a mask lets them keep
     destination_awaited: tuple[str, ...] = ()  # mnemonics (patterns) that wait for what they overwrite
     split_updates: tuple[str, ...] = ()  # mnemonics (patterns) whose store and load are apart: no `update_latency`
     late_flags: tuple[str, ...] = ()  # mnemonics (patterns) behind whose flags what reads them in their group is longer
@@ -375,10 +374,6 @@ class Core:
         (3, 0)
         """
         return next((copies for most, copies in self.loop_buffer if slots <= most), 0)
-
-    def ignores_destination_of(self, mnemonic: str) -> bool:
-        """Whether an instruction doesn't wait for what its destination, its first written register, held before."""
-        return is_among(mnemonic, self.destination_ignored)
 
     def awaits_destination_of(self, mnemonic: str) -> bool:
         """Whether an instruction waits for what its destination held before, though nothing of it stays."""

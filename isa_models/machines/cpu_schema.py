@@ -134,7 +134,6 @@ def _core(table: Table) -> Core:
         third_operands=_optional(table, "third_operands", _third_operands, ThirdOperands()),
         destination_awaited=table.figure_strings("destination_awaited", None, ()),
         split_updates=table.figure_strings("split_updates", None, ()),
-        destination_ignored=table.figure_strings("destination_ignored", None, ()),
         late_flags=table.figure_strings("late_flags", None, ()),
         lanes_as_loads=table.figure_strings("lanes_as_loads", None, ()),
         loop_buffer=_loop_buffer(table) if table.has("loop_buffer") else (),

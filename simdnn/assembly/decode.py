@@ -247,8 +247,11 @@ class Decoder:
 
     @staticmethod
     def _registers(raw: Any, facts: Any, stack: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Whole registers read and written, addresses apart, and the two groups of flags that carry a value."""
-        address = {raw.memory_base, raw.memory_index} if facts.used_memory() else set()
+        """Whole registers read and written, addresses apart, and the two groups of flags that carry a value.
+
+        What a gather's or scatter's addresses are made of counts as read: its latency is from there.
+        """
+        address = {raw.memory_base, raw.memory_index} if facts.used_memory() and not raw.is_vsib else set()
         reads: dict[str, None] = {}
         writes: dict[str, None] = {}
         operands = set(operand_registers(raw))

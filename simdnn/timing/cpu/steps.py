@@ -218,7 +218,6 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
     row, load, store = kind.row, kind.load, kind.store
     idiom = "" if row.load_bits else _idiom(core, step)
     moves = step.reads[0] if row.eliminated and len(step.reads) == 1 else None
-    ignored = step.writes[:1] if kind.ignores_destination else ()
     rows = step.rows or kind.full  # a tile's memory operand is one of 512 bits for each row
     occupancy, latency = _busy(core, kind, step, rows)
     crossing = step.crossing if row.tile or core.masks_reach else 0
@@ -232,8 +231,8 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         latency=latency,
         accumulator_gain=latency - kind.timed.accumulator_latency,
         interval=row.interval * rows / kind.full,
-        reads=() if idiom else _awaited(kind, step, ignored),
-        accumulator=step.accumulator if step.accumulator not in ignored else None,
+        reads=() if idiom else _awaited(kind, step),
+        accumulator=step.accumulator,
         writes=step.writes,
         moves=moves,
         load=(step.load or MemRef("?", None, row.load_bits // 8)) if row.load_bits else None,
@@ -292,10 +291,10 @@ def _busy(core: Core, kind: _Kind, step: Step, rows: int) -> tuple[int, float]:
     return occupancy, kind.timed.latency - sooner
 
 
-def _awaited(kind: _Kind, step: Step, ignored: tuple[str, ...]) -> tuple[str, ...]:
+def _awaited(kind: _Kind, step: Step) -> tuple[str, ...]:
     """The registers that a step waits for, each once, but for its accumulator."""
     every = step.reads + (step.writes[:1] if kind.awaits_destination else ())
-    return tuple([r for r in dict.fromkeys(every) if r != step.accumulator and r not in ignored])
+    return tuple([r for r in dict.fromkeys(every) if r != step.accumulator])
 
 
 def _forwarded(core: Core, kind: _Kind, step: Step) -> float:
@@ -317,7 +316,6 @@ class _Kind:
     store: StoreWidth
     stored: LoadWidth  # of what it stores
     load_share: float
-    ignores_destination: bool
     awaits_destination: bool
     past: bool  # whether its lines pass the first cache by
     way: int
@@ -354,7 +352,6 @@ def _kind(machine: Machine, mnemonic: str, form: str, jump: str, wide: bool, til
         store,
         core.load(row.store_bits // full, general) if row.store_bits else load,
         core.load_share(load),
-        core.ignores_destination_of(mnemonic),
         core.awaits_destination_of(mnemonic),
         row.tile and row.load_bits > 0 and instruction(mnemonic).apart,
         way,
