@@ -285,7 +285,7 @@ class Generator:
 
     @staticmethod
     def merge_latency(mnemonic: str, raw: dict[str, str], latency: float) -> float | None:
-        """Latency from the register of which a scalar keeps the upper lanes, or a gather those its mask spares, where
+        """Latency from the register that gives a scalar's upper lanes, or those that a gather's mask spares, where
         uops.info has it apart; else None.
         """
         first, semicolon, _ = raw["latency"].strip("[]").partition(";")
