@@ -324,6 +324,7 @@ def _caches(top: Table) -> tuple[CacheLevel, ...]:
             exposed_to_tiles=row.figure_number("exposed_to_tiles", 0, 1, exposed),
             exposed_fetched=row.figure_number("exposed_fetched", 0, 1, exposed),
             exposed_walked=row.figure_number("exposed_walked", 0, 1, exposed),
+            exposed_streamed=row.figure_number("exposed_streamed", 0, 1, exposed),
             exposed_narrow=row.figure_number("exposed_narrow", 0, 1, exposed),
             set_cycles=row.figure_number("set_cycles", 0, 1e6, 0.0),
             ways=row.figure_integer("ways", 1, 4096, 0),

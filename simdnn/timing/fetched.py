@@ -26,19 +26,21 @@ _FLOWS = Translated(Flows, {"fetch": [], "cut": []})
 _SLOT = {name: place for place, name in enumerate(fields_of(Flows))}
 _KINDS = {name: np.float64 if kind == "double*" else np.int64 for name, kind in fields_of(Flows).items()}
 _PHASES = 256  # that there is room for at first
-_OF_A_PHASE = "times", "core_cycles", "shown", "stored", "tiled", "waiting"
+_OF_A_PHASE = "times", "core_cycles", "shown", "streamed", "stored", "tiled", "waiting"
 
 
 class Phase(NamedTuple):
     """A part of a run, `times` alike: the core's cycles, those of each level from the second on, and how many of these
-    add to the core's; `stored` and `tiled`: of what is stored beside tiles, and by them, which no rest of their loads
-    hides. `waiting`: those in which lines that tiles are stored to wait for each other.
+    add to the core's; `streamed`: of lines that are loaded in order; `stored` and `tiled`: of what is stored beside
+    tiles, and by them, which no rest of their loads hides. `waiting`: those in which lines that tiles are stored to
+    wait for each other.
     """
 
     times: float
     core: float
     levels: tuple[float, ...]
     shown: float
+    streamed: float
     stored: float
     tiled: float
     waiting: float
@@ -188,7 +190,7 @@ class Fetched:
             kinds=[kinds.get(name, OTHER) for name in self.names],
             ahead=[names[name] for name in known],
         )
-        told = ("exposed", "exposed_asked", "exposed_fetched", "exposed_walked", "exposed_stored")
+        told = ("exposed", "exposed_asked", "exposed_fetched", "exposed_walked", "exposed_streamed", "exposed_stored")
         self._give(
             np.float64,
             core=[part.cycles if asked else 0.0 for part, asked in spans],

@@ -14,8 +14,9 @@ from simdnn.timing.translate import Floats, Ints
 NOTHING = -1  # a part that a cache fetches nothing for again
 # Tensors that `memory.Transfers` tells apart: those whose lines are asked for ahead of stores, those read a few bytes a
 # row, those stored to beside tiles, those that tiles are stored to, those loaded past the first cache, which are as if
-# they were asked for where the second cache has them, and those that tiles are stored to and that are asked for.
-OTHER, ASKED, WALKED, STORED, TILED, APART, TILED_ASKED = 0, 1, 2, 3, 4, 5, 6
+# they were asked for where the second cache has them, those that tiles are stored to and that are asked for, and those
+# that are loaded in order.
+OTHER, ASKED, WALKED, STORED, TILED, APART, TILED_ASKED, STREAMED = 0, 1, 2, 3, 4, 5, 6, 7
 ANY = -1
 WAITING = 1.25  # times as long as others that stored lines take, which then let no loads pass
 
@@ -47,6 +48,7 @@ class Flows(Keeping):
     exposed_asked: Floats
     exposed_fetched: Floats
     exposed_walked: Floats
+    exposed_streamed: Floats
     exposed_stored: Floats
     kinds: Ints  # by tensor
     aheads: int
@@ -59,6 +61,7 @@ class Flows(Keeping):
     core_cycles: Floats
     busy: Floats  # by phase and level
     shown: Floats
+    streamed: Floats  # the same of tensors that are STREAMED
     stored: Floats  # the same of tensors that are STORED
     tiled: Floats  # the same of tensors that are TILED
     waiting: Floats  # cycles in which lines that tiles are stored to wait for each other
@@ -223,6 +226,7 @@ class Flows(Keeping):
         self.times[at] = times
         self.core_cycles[at] = core
         self.shown[at] = 0.0
+        self.streamed[at] = 0.0
         self.stored[at] = 0.0
         self.tiled[at] = 0.0
         self.waiting[at] = 0.0
@@ -249,10 +253,14 @@ class Flows(Keeping):
             of_stored = self.of_kind(level, demand, STORED)
             of_tiles = self.of_kind(level, demand, TILED) + self.of_kind(level, demand, TILED_ASKED)
             of_ahead = self.cycles(level, ahead)
-            rest = every - (of_asked + of_walked + of_stored + of_tiles + of_ahead)
+            of_streamed = 0.0
+            if self.exposed_streamed[level] != self.exposed[level]:
+                of_streamed = self.of_kind(level, demand, STREAMED)
+            rest = every - (of_asked + of_walked + of_stored + of_tiles + of_ahead + of_streamed)
             shown = self.exposed[level] * rest + self.exposed_asked[level] * of_asked
             shown += self.exposed_walked[level] * of_walked + self.exposed_fetched[level] * of_ahead
             self.shown[at] += shown
+            self.streamed[at] += self.exposed_streamed[level] * of_streamed
             behind = of_tiles if level > 0 else min(of_tiles, every - of_tiles)  # loads wait behind stores
             self.stored[at] += self.exposed[level] * of_stored
             wait = self.exposed_stored[level] * behind

@@ -26,17 +26,16 @@ from typing import NamedTuple
 
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.provenance import Confidence
-from simdnn.program.records import Loop, Op, Program, Straight
+from simdnn.program.records import Op, Program
 from simdnn.timing.bundles import Dims, Lines
 from simdnn.timing.fetched import Fetched
-from simdnn.timing.flows import APART, ASKED, STORED, TILED, TILED_ASKED, WALKED
-from simdnn.timing.footprint import Region, crossing, keep_to_lines, moves_in_lines, parts, units_of
+from simdnn.timing.flows import APART, ASKED, STORED, STREAMED, TILED, TILED_ASKED, WALKED
+from simdnn.timing.footprint import Region, crossing, keep_to_lines, moves_in_lines, parts
+from simdnn.timing.prefetched import streamed, walked
 from simdnn.timing.tile_rows import Slower, TileRows
 
 LINE_BYTES = 64  # that an instruction fetches ahead
-_PART_OF_A_LINE, _WIDE = 128, 512  # bits
-_FOLLOWED = 2048  # bytes from load to load that a prefetcher still follows (Intel's optimization manual)
-_WALK = 16  # rows at least: taps of a convolution are fewer
+_WIDE = 512  # bits
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,7 @@ class LevelTraffic:
     exposed_asked: float = 0.0  # the same of lines asked for ahead of their stores, or loaded past the first cache
     exposed_fetched: float = 0.0  # the same of lines fetched ahead of their loads
     exposed_walked: float = 0.0  # the same of lines that are read one of each row, which nothing fetches ahead
+    exposed_streamed: float = 0.0  # the same of long runs of lines that are loaded in order, beside no stores
     exposed_stored: float = 0.0  # the same of lines that tiles are stored to
     slower: tuple[Slower, ...] = ()  # tensors whose stored lines take longer
     both_ways: bool = False  # whether it hands lines up and takes others at once
@@ -137,7 +137,7 @@ def transfers(
         rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle
         tiled = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed)
         behind = outer.exposed_to_tiles if place == 0 else outer.exposed
-        exposed = tiled, outer.exposed, outer.exposed_fetched, outer.exposed_walked, behind
+        exposed = tiled, outer.exposed, outer.exposed_fetched, outer.exposed_walked, outer.exposed_streamed, behind
         found, slower = fetched.missed[place], rows.slower(outer) if rows else ()
         level = _level(outer.name, found, inner.line_bytes, rates, machine.confidence_of(*keys), exposed)
         missed = fetched.missed_of(place) if slower else {}
@@ -146,16 +146,17 @@ def transfers(
     per_cycle = machine.dram.gb_s_core / ghz
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")
     rates = per_cycle, per_cycle
-    exposed = (machine.dram.exposed,) * 5
+    exposed = (machine.dram.exposed,) * 6
     levels.append(_level("DRAM", fetched.missed[-1], last.line_bytes, rates, confidence, exposed))
-    kinds = dict.fromkeys(_walked(program), WALKED) | dict.fromkeys(apart, APART) | dict.fromkeys(asked, ASKED)
+    ahead = _ahead(program, forms.fetching)
+    kinds = dict.fromkeys(walked(program), WALKED) | dict.fromkeys(apart, APART) | dict.fromkeys(asked, ASKED)
+    if kind.bits == _WIDE and not kind.tiles and any([c.exposed_streamed != c.exposed for c in machine.caches]):
+        kinds = dict.fromkeys(streamed(program) - ahead.keys(), STREAMED) | kinds
     if kind.tiles:
         by_tiles = _tensors_of(program, forms.tiled)
         kinds = dict.fromkeys(_stored(program), STORED) | kinds
         kinds |= {name: TILED_ASKED if name in asked else TILED for name in by_tiles}
-    return Transfers(
-        tuple(levels), fetched, kinds, _ahead(program, forms.fetching), kind, loading, program if rows else None
-    )
+    return Transfers(tuple(levels), fetched, kinds, ahead, kind, loading, program if rows else None)
 
 
 class _FormsMet(NamedTuple):
@@ -212,31 +213,6 @@ def _ahead(program: Program, forms: Collection[int]) -> dict[str, float]:
             ahead = op.form.number in forms
             (fetched if ahead else loaded)[op.memory.tensor] += times * (8 * LINE_BYTES if ahead else op.memory.bits)
     return {tensor: min(1.0, bits / max(1, loaded[tensor])) for tensor, bits in fetched.items()}
-
-
-def _walked(program: Program) -> frozenset[str]:
-    """Tensors whose loads take a part of a line, row after row, farther apart than any prefetcher follows."""
-    found, units = set[str](), units_of(program)
-    for loop in _innermost(program.parts, []):
-        for part in loop.parts:
-            for memory, stores, *_ in part.alike:  # type: ignore[union-attr]  # ops
-                if not stores and memory.bits <= _PART_OF_A_LINE:
-                    step = dict(memory.index.terms).get(loop.var, 0)
-                    if abs(step) * units[memory.tensor] > _FOLLOWED:
-                        found.add(memory.tensor)
-    return frozenset(found)
-
-
-def _innermost(parts: Sequence[Straight | Loop], loops: list[Loop]) -> list[Loop]:
-    """Loops with none inside that take a walk's turns, behind `loops`."""
-    for part in parts:
-        if type(part) is Loop:
-            inner = part.parts
-            if len(inner) > 1 or type(inner[0]) is Loop:
-                _innermost(inner, loops)
-            elif part.extent >= _WALK:
-                loops.append(part)
-    return loops
 
 
 def _tensors_of(program: Program, forms: Collection[int]) -> frozenset[str]:
@@ -331,7 +307,7 @@ def _level(
     line: int,
     rates: tuple[float, float],
     confidence: Confidence,
-    exposed: tuple[float, float, float, float, float],
+    exposed: tuple[float, float, float, float, float, float],
 ) -> LevelTraffic:
     read, written = round(missed[0] * line), round(missed[1] * line)
     return LevelTraffic(name, read, written, *rates, transfer_cycles(read, written, *rates), confidence, *exposed)

@@ -12,11 +12,13 @@ the slowest of what it asks for, and their times add up:
 
 What a level leaves exposed (`exposed` in the machine's file) adds to the core's own time in every phase. Where that is
 the shorter, and the core is known for it (`core.exposes_work`), it is a share of the core's time and adds to the
-level's: what waits for loads fills the scheduler, and the next loads begin later. Tiles are loaded one after the other,
-beside products: there it adds to the time of the loads, and shows where that is the longer. What is stored shows beside
-them, whether its lines were asked for ahead or not: of stores of tiles the second cache's time as far as that has loads
-to hand up, which wait behind them. Where the second cache is the longer, a share of the time of those loads shows, less
-what goes on while stored lines wait for each other; where it is another level, what tiles are stored to alone.
+level's: what waits for loads fills the scheduler, and the next loads begin later. Lines that are loaded in order
+(`prefetched.streamed`) have a share of their own, and none of the work beside them shows: prefetchers ask for the next
+ones. Tiles are loaded one after the other, beside products: there it adds to the time of the loads, and shows where
+that is the longer. What is stored shows beside them, whether its lines were asked for ahead or not: of stores of tiles
+the second cache's time as far as that has loads to hand up, which wait behind them. Where the second cache is the
+longer, a share of the time of those loads shows, less what goes on while stored lines wait for each other; where it is
+another level, what tiles are stored to alone.
 Stores of tiles, and products, that lie far apart in time each take longer (`core.tile_rests`). Beside tiles the second
 cache takes lines that were asked for while it hands others up, so the longer of the two decides.
 """
@@ -58,12 +60,12 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
     for phase in phases(machine, core.span, moved, own == "front-end"):
         working, slowest = slower * phase.core, max(phase.levels)
         shown = max(0.0, phase.shown - idle * working) + phase.stored + phase.tiled
-        longer = max(working + shown, slowest)
+        longer = max(working + shown + phase.streamed, slowest)
         if machine.core.exposes_work and slowest > working:
             near = slowest == phase.levels[0]
             left = max(0.0, (1 - idle) * working - phase.waiting)
             of_work = (shown if near or not moved.loading else phase.tiled) * left / slowest
-            longer = max(longer, slowest + of_work) if moved.loading else slowest + of_work
+            longer = max(longer, slowest + of_work) if moved.loading or phase.streamed else slowest + of_work
         cycles += phase.times * (longer - working)
         if slowest > working:
             votes[own] -= phase.times * working
@@ -80,5 +82,5 @@ def phases(machine: Machine, span: Iteration, moved: Transfers, far: bool = Fals
     """The phases of a run in which any level but the first has something to do; `far`: dispatch bounds the core."""
     least, queue = LONG * machine.core.reorder_buffer, machine.core.store_queue
     near, *behind, last = moved.levels[1:]
-    levels = [near, *(replace(level, exposed=0.0) if far else level for level in behind), last]
+    levels = [near, *(replace(level, exposed=0.0, exposed_streamed=0.0) if far else level for level in behind), last]
     return moved.fetched.phases(span, least, levels, moved.kinds, moved.ahead, queue)

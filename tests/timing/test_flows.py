@@ -15,7 +15,7 @@ from simdnn.program.records import Affine, Loop, Program
 from simdnn.timing import fetched
 from simdnn.timing.cpu.walk import core_time
 from simdnn.timing.fetched import Fetched, Phase
-from simdnn.timing.flows import APART, ASKED, Flows
+from simdnn.timing.flows import ASKED, STREAMED, Flows
 from simdnn.timing.footprint import parts
 from simdnn.timing.memory import transfers
 from simdnn.timing.translate import fields_of
@@ -55,7 +55,7 @@ def everything(
     found = kind(tree, caches, cold, parts(program) if ways else None, some)
     levels = [replace(level, exposed=0.3) for level in transfers(program, target).levels[1:]]
     shares = dict.fromkeys(reversed(some), 0.7)
-    kinds = {tensor.name: number % (APART + 1) for number, tensor in enumerate(program.tensors)}
+    kinds = {tensor.name: number % (STREAMED + 1) for number, tensor in enumerate(program.tensors)}
     kinds |= dict.fromkeys(cold, ASKED)
     return found.missed, found.stays(), found.phases(core.span, 2000, levels, kinds, shares)
 

@@ -85,7 +85,8 @@ def test_a_share_of_the_shorter_shows(work: int, known: bool) -> None:
     core that is known for it.
     """
     gnr = machine("gnr")
-    gnr = replace(gnr, core=replace(gnr.core, exposes_work=known))
+    caches = tuple(replace(cache, exposed_streamed=cache.exposed) for cache in gnr.caches)
+    gnr = replace(gnr, core=replace(gnr.core, exposes_work=known), caches=caches)
     turn = (loads("i", 16, Affine.var("t") * 256), adds("j", work))
     cost = estimate_program(streamed(Loop("t", 8192, turn)), gnr)
     core, l3 = cost.core_cycles, cost.levels[2].cycles
@@ -93,6 +94,22 @@ def test_a_share_of_the_shorter_shows(work: int, known: bool) -> None:
     beside = shown * core / l3 if known else max(0.0, core + shown - l3)
     assert (core > l3) == (work == 150)
     assert cost.cycles == pytest.approx(core + shown if core > l3 else l3 + beside, rel=0.02)
+
+
+@pytest.mark.parametrize("work", [150, 50])
+def test_of_a_stream_a_share_of_its_own_shows(work: int) -> None:
+    """Of lines loaded in order from L3 beside adds: where these take longer. Where L3 does, none of their time shows,
+    but a share of theirs beside L2's lines.
+    """
+    gnr = machine("gnr")
+    turn = (loads("i", 16, Affine.var("t") * 256), adds("j", work))
+    cost = estimate_program(streamed(Loop("t", 8192, turn)), gnr)
+    core, l2, l3 = cost.core_cycles, cost.levels[1], cost.levels[2]
+    of_l2 = l2.exposed * l2.cycles
+    shown = core + of_l2 + gnr.cache("L3").exposed_streamed * l3.cycles
+    beside = l3.cycles + of_l2 * core / l3.cycles
+    assert (core > l3.cycles) == (work == 150)
+    assert cost.cycles == pytest.approx(max(shown, l3.cycles) if work == 150 else max(shown, beside), rel=0.02)
 
 
 def test_a_level_with_a_clock_of_its_own_moves_as_many_bytes_a_second() -> None:
