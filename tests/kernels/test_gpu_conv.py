@@ -94,6 +94,20 @@ def test_depthwise(
     assert (found.output == exact_sums(p, x, w, 0 if floating else zero)).all()  # small integers: exact in floats, too
 
 
+@pytest.mark.parametrize("name", ["dg1", "a770"])
+def test_depthwise_with_more_formulas_than_registers(name: str) -> None:
+    """Vectors are narrower then: the bits are those of halves of the channels, which have narrow vectors anyway."""
+    rng = np.random.default_rng(7)
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((1, 32, 5, 6), (32, 1, 3, 3)))
+    attr = Attr(post_ops=["gelu_erf", "mish", "gelu_erf", "tanh"])
+    whole, *halves = (
+        simdnn.convolution(x[:, some], w[some], machine=name, attr=attr, groups=w[some].shape[0])
+        for some in (slice(None), slice(16), slice(16, None))
+    )
+    assert whole.implementation.endswith("_depthwise")
+    assert (whole.output == np.concatenate([half.output for half in halves], axis=1)).all()
+
+
 @pytest.mark.parametrize(
     ("machines", "channels", "groups"), [(("dg1", "a770", "b580"), (8, 12), 4), (("b580",), (40, 40), 40)]
 )

@@ -26,7 +26,7 @@ from simdnn.kernels.common.postops import RELU
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.roles import PARAMETERS
 from simdnn.kernels.common.vocabulary import filled, steps_of
-from simdnn.kernels.gpu.grid import lanes_for, spread
+from simdnn.kernels.gpu.grid import spread
 from simdnn.kernels.gpu.postop import BlockPostOps
 from simdnn.kernels.gpu.words import words_of
 from simdnn.program.check import verify
@@ -44,12 +44,12 @@ def accepts(p: ConvProblem) -> bool:
 
 
 class GpuDepthwise:
-    """The generator for one problem on one machine."""
+    """The generator for one problem on one machine, with vectors of so many channels."""
 
-    def __init__(self, problem: ConvProblem, machine: GpuMachine) -> None:
+    def __init__(self, problem: ConvProblem, machine: GpuMachine, lanes: int) -> None:
         self.problem, self.machine, self.words = problem, machine, words_of(machine)
         p = problem
-        self.lanes, self.pixels = lanes_for(p.oc), min(_PIXELS if p.strides[1] < _PIXELS else 1, p.ow)
+        self.lanes, self.pixels = lanes, min(_PIXELS if p.strides[1] < _PIXELS else 1, p.ow)
         *self.outer, self.columns = p.axes  # rows, and planes ahead of them; pixels of a row
         runs = -(-p.ow // self.pixels)
         self.grid = spread((p.mb, *(axis.o for axis in self.outer), runs, -(-p.oc // self.lanes)), machine)

@@ -14,9 +14,11 @@ from isa_models import GpuMachine, Unimplemented
 from isa_models.errors import OutOfRegisters
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import Platform
+from simdnn.kernels.common.epilogue import Epilogue
 from simdnn.kernels.common.kernel import Kernel, KernelKind
 from simdnn.kernels.common.narrow_floats import NARROW
 from simdnn.kernels.gpu import depthwise
+from simdnn.kernels.gpu.grid import lanes_for
 from simdnn.kernels.gpu.implicit import as_convolution, view_copies
 from simdnn.kernels.gpu.problem import GpuConvProblem, GpuMatmulProblem
 
@@ -167,9 +169,7 @@ class GpuRow:
                 return named(self.generator(replace(p, spare=spare), machine), name)
             except OutOfRegisters:
                 continue
-        kinds = ", ".join(op.kind for op in p.epilogue.post_ops)
-        needed = "more than the registers of a thread; what works: fewer of them"
-        raise Unimplemented(f"post-operations {kinds} on {machine.name!r}: {needed}")
+        raise _no_room(p.epilogue, machine)
 
     def convolution(self, problem: GpuConvProblem, machine: GpuMachine) -> Kernel:
         """The kernel of a convolution."""
@@ -224,4 +224,18 @@ def _no_strategy(problem: GpuConvProblem) -> str:
 
 
 def _depthwise(problem: GpuConvProblem, machine: GpuMachine) -> Kernel:
-    return depthwise.GpuDepthwise(problem, machine).kernel()
+    """The kernel of the widest vectors that leave room for what is computed behind the sums."""
+    lanes = lanes_for(problem.oc)
+    while lanes:
+        try:
+            return depthwise.GpuDepthwise(problem, machine, lanes).kernel()
+        except OutOfRegisters:
+            lanes //= 2
+    raise _no_room(problem.epilogue, machine)
+
+
+def _no_room(epilogue: Epilogue, machine: GpuMachine) -> Unimplemented:
+    """The refusal of post-operations that a thread has no registers for."""
+    kinds = ", ".join(op.kind for op in epilogue.post_ops)
+    needed = "more than the registers of a thread; what works: fewer of them"
+    return Unimplemented(f"post-operations {kinds} on {machine.name!r}: {needed}")
