@@ -44,7 +44,7 @@ def accepts(p: ConvProblem) -> bool:
 
 
 class GpuDepthwise:
-    """The generator for one problem on one machine, with vectors of so many channels."""
+    """The generator for one problem on one machine, whose vectors hold `lanes` channels."""
 
     def __init__(self, problem: ConvProblem, machine: GpuMachine, lanes: int) -> None:
         self.problem, self.machine, self.words = problem, machine, words_of(machine)
