@@ -290,10 +290,7 @@ def test_too_many_runs_to_keep_apart() -> None:
 def exposing(level: str, share: float, to_tiles: float = 0.0) -> Machine:
     """The machine with one level that leaves shares of its time exposed, and no other."""
     shares = {"exposed": share, "exposed_streamed": share, "exposed_to_tiles": to_tiles}
-    caches = tuple(
-        replace(c, **{key: value * (c.name == level) for key, value in shares.items()})
-        for c in ZEN4.caches
-    )
+    caches = tuple(replace(c, **{key: value * (c.name == level) for key, value in shares.items()}) for c in ZEN4.caches)
     return replace(ZEN4, caches=caches, dram=replace(ZEN4.dram, exposed=share * (level == "DRAM")))
 
 
