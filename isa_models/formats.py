@@ -185,6 +185,8 @@ def _check(form: Format) -> None:
     """Raises where a format cannot be."""
     if not isinstance(form, Format):
         raise InvalidArgument(f"format {shortly(form)}; a Format is needed, as {_EXAMPLE}")
+    if not isinstance(form.values, tuple):
+        raise InvalidArgument(f"{form.name}: values={shortly(form.values)}; a tuple of numbers is needed")
     name, parts = form.name, (form.exponent_bits, form.mantissa_bits)
     if not isinstance(name, str) or not name.isidentifier() or name in _OWN:
         why = "simdnn has it itself" if name in list(_OWN) else "letters, digits and _ make a name"
@@ -201,6 +203,8 @@ def _check(form: Format) -> None:
     except TypeError:
         works = "codes of up to 8 bits lie in storage='uint8', container='u8'"
         raise InvalidArgument(f"{name}: storage {form.storage!r} is no type of NumPy or ml_dtypes; {works}") from None
+    if dtype.hasobject or dtype.names:
+        raise InvalidArgument(f"{name}: storage {form.storage!r} holds no numbers; what works: {_EXAMPLE}")
     if form.bits > 8 * dtype.itemsize:
         raise InvalidArgument(f"{name}: {form.bits} bits; storage {form.storage!r} has {8 * dtype.itemsize}")
     other = _BY_DTYPE.get(dtype, name)

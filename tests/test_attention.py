@@ -123,8 +123,10 @@ def test_an_element_is_explained(machine: str, dispatch: str, batch: tuple[int, 
     r = simdnn.attention(q, k, v, machine=machine, dispatch=dispatch)
     at = (*(size - 1 for size in batch), 3, 1, 7)
     assert float(r.explain(*at).value) == float(r.output[at])
-    with pytest.raises(InvalidArgument, match="output element"):
-        r.explain(4, 0)
+    assert float(r.explain(*at[:-1], -9).value) == float(r.output[at])  # from the end, as of a product
+    for odd in ((4, 0), (*at[:-1], 16), (*at[:-1], "7")):
+        with pytest.raises(InvalidArgument, match=r"element \("):
+            r.explain(*odd)  # type: ignore[arg-type]
 
 
 def test_one_kernel_is_not_explained() -> None:

@@ -344,9 +344,8 @@ def _ports_of_store(core: Core, row: InstructionTiming) -> list[tuple[str, ...]]
     """Ports of a store's address and data, where its row does not have them."""
     address, data = core.store_address_ports, core.store_data_ports
     own = any(set(uop) <= set(data) for uop in row.uops)
-    if (
-        not row.store_bits or own or not address and not row.vector_bits
-    ):  # numbers of general registers go by no vector port
+    elsewhere = not address and not row.vector_bits  # numbers of general registers go by no vector port
+    if not row.store_bits or own or elsewhere:
         return []
     return [ports for ports in (address, data) if ports]
 

@@ -194,9 +194,10 @@ def _check_output(args: argparse.Namespace, compared: bool) -> None:
         )
     if (args.timeline or args.export) and not args.output:
         beside = compared and args.timeline != "text"
-        for option, given in (("compare-with", beside), ("values", args.values), ("json", args.json)):
+        several = "--compare-with" if args.compare_with else "several machines"
+        for option, given in ((several, beside), ("--values", args.values), ("--json", args.json)):
             if given:
-                raise InvalidArgument(f"--{drawn} and --{option} both want standard output: -o FILE takes the first")
+                raise InvalidArgument(f"--{drawn} and {option} both want standard output: -o FILE takes the first")
 
 
 def _register(word: str) -> tuple[str, Any]:

@@ -72,7 +72,7 @@ class Explainer:
     @working("the chain of an element")
     def __call__(self, *index: int) -> Explanation:
         """The explanation of the output element at `index`. Raises `InvalidArgument` for one that is not there."""
-        place = _checked(index, self._positions.shape)
+        place = checked(index, self._positions.shape)
         trace = Replayer(self.kernel.program, self._inputs, self._slices).element("dst", int(self._positions[place]))
         return _Chain(self, trace).explanation(place)
 
@@ -243,7 +243,8 @@ def _short(number: float | int | None) -> str:
     return str(number) if isinstance(number, int) or number != int(number) else str(int(number))
 
 
-def _checked(index: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
+def checked(index: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The place of an output element, counted from the start; `InvalidArgument` for one that is not there."""
     if len(index) != len(shape):
         raise InvalidArgument(
             f"element {tuple(index)}; the output of shape {shape} has {counted(len(shape), 'dimension')}"

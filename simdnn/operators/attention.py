@@ -146,13 +146,14 @@ class AttentionResult(AttentionEstimate):
 
         Raises `InvalidArgument` for an element that is not there, `Unimplemented` for one kernel that did all.
         """
+        from simdnn.explanations.element import checked
+
         shape = self.output.shape
-        if len(index) != len(shape) or not all(0 <= n < size for n, size in zip(index, shape, strict=True)):
-            raise InvalidArgument(f"output element {index}; {len(shape)} indices below {shape} are needed")
+        place = checked(index, shape)
         found = dict(self.steps).get("found")
         if not isinstance(found, Result):
             raise Unimplemented(f"explain of {self.implementation!r}; what works: dispatch={THREE!r}")
-        *outer, head, row, column = index
+        *outer, head, row, column = place
         outputs = found.output.shape  # heads of keys, those of queries that have a product of their own, rows, columns
         every = shape[-3] // (outputs[0] // prod(shape[:-3]))
         group, one = divmod((outer[0] if outer else 0) * shape[-3] + head, every)

@@ -186,6 +186,8 @@ def test_machines_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     for kind, *option in (["konata", "--compare-with", "icx"], ["text", "--values"], ["text", "--json"]):
         assert main(["analyze", str(path), "--timeline", kind, *option]) == 2  # none is dropped or mixed in
         assert f"--timeline and {option[0]} both want standard output" in capsys.readouterr().err
+    assert main(["analyze", str(path), "-mcpu=zen4,icx", "--timeline", "konata"]) == 2
+    assert "--timeline and several machines both want standard output" in capsys.readouterr().err
     assert main(["analyze", str(path), "--compare-with", "icx"]) == 0
     out = capsys.readouterr().out
     assert "zen4" in out and "icx" in out and "icx: " in out

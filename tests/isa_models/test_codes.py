@@ -180,6 +180,8 @@ def test_a_format_without_a_type_that_stores_it_is_refused() -> None:
         (None, "a Format is needed"),
         (Format("f32", 8, True, 4, 3, "uint8", container="u8"), "simdnn has it itself"),
         (Format("a b", 8, True, 4, 3, "uint8", container="u8"), "letters, digits and _"),
+        (Format("x", 1, True, storage="uint8", container="u8", values=np.ones(2)), "a tuple of numbers"),  # type: ignore[arg-type]
+        (Format("x", 8, True, 4, 3, "object"), "holds no numbers"),
         (Format("x", -1, True, 4, 3, "uint8", container="u8"), "bits=-1, exponent_bits=4"),
         (Format("x", 8, True, 5, 3, "uint8", container="u8"), "exponent_bits=5, mantissa_bits=3"),
         (Format("x", 8, True, 0, 7, "uint8", container="u8"), "exponent_bits=0, mantissa_bits=7"),
