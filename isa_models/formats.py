@@ -272,8 +272,7 @@ def decode(codes: npt.ArrayLike, name: str) -> npt.NDArray[np.float32]:
     form, words = _narrow(name), np.asarray(codes)
     if words.dtype != np.uint8:
         raise InvalidArgument(f"codes of {words.dtype}; uint8 is needed: .view(np.uint8)")
-    if words.size and int(words.max()) >> form.bits:
-        raise InvalidArgument(f"code {int(words.max())}; {name} has {form.bits} bits: 0 to {(1 << form.bits) - 1}")
+    check_codes(words, form)
     if form.values:
         values: npt.NDArray[np.float32] = np.array(form.values, np.float32)[words]
         return values
@@ -281,6 +280,12 @@ def decode(codes: npt.ArrayLike, name: str) -> npt.NDArray[np.float32]:
     quiet = found.is_nan().where((found.view("u32") | (1 << 22)).view("f32"), found)
     assert isinstance(quiet, ArrayValue)
     return np.asarray(quiet.array, np.float32).reshape(words.shape)
+
+
+def check_codes(codes: npt.NDArray[np.uint8], form: Format) -> None:
+    """`InvalidArgument` unless codes have no more bits than the format."""
+    if codes.size and (most := int(codes.max())) >> form.bits:
+        raise InvalidArgument(f"code {most}; {form.name} has {form.bits} bits: 0 to {(1 << form.bits) - 1}")
 
 
 def numbers(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -40,7 +40,8 @@ def type_of(name: str, array: object, further: tuple[str, ...] = ()) -> str:
         dtype = str(array.dtype)
     if dtype not in (*_STORED, *further) and not (name == "weights" and dtype in FORMATS and is_code(dtype)):
         hint = f" ({_HINTS[dtype]})" if dtype in _HINTS else ""
-        raise InvalidArgument(f"{name} of {array.dtype}; allowed: {', '.join(_STORED)}{hint}")
+        met = dtype if array.dtype.names else array.dtype
+        raise InvalidArgument(f"{name} of {met}; allowed: {', '.join(_STORED)}{hint}")
     return dtype
 
 

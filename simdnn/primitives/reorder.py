@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
-from isa_models.formats import fmt
+from isa_models.formats import check_codes, fmt, name_of
 from isa_models.isa import implied
 from isa_models.keywords import typed_parts
 from isa_models.readings.arrays import Array
@@ -231,8 +231,15 @@ def plain_of(weights: object) -> tuple[Any, str]:
 
 
 def known_or_plain(weights: Any) -> Any:
-    """An argument's weights as an array, or what is known of a reorder's outcome."""
-    return weights._known if type(weights) is Reordered else weights
+    """An argument's weights as an array, or what is known of a reorder's outcome.
+
+    Raises `InvalidArgument` for codes of a registered format that have more bits than it.
+    """
+    if type(weights) is Reordered:
+        return weights._known
+    if weights.dtype.names:
+        check_codes(np.ascontiguousarray(weights).view(np.uint8), fmt(name_of(weights.dtype)))
+    return weights
 
 
 def _of_matrices(desc: MemoryDesc) -> bool:

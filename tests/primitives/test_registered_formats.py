@@ -170,6 +170,18 @@ def test_the_nearest_of_a_formats_values() -> None:
         plot_format("nf4")
 
 
+def test_codes_with_more_bits_than_their_format() -> None:
+    """Refused at each call, behind one that was right, too; another primitive calls the type by its name."""
+    src, right = np.ones((2, 8), np.float32), np.full((8, 4), 3, np.uint8)
+    element = MINE["f6_e4m1"].element
+    assert (simdnn.matmul(src, right.view(element), machine="zen4").output == 0.1875).all()
+    right[5, 2] = 64
+    with pytest.raises(InvalidArgument, match="code 64; f6_e4m1 has 6 bits: 0 to 63"):
+        simdnn.matmul(src, right.view(element), machine="zen4")
+    with pytest.raises(InvalidArgument, match="array of f6_e4m1; allowed"):
+        simdnn.quantize_mx(right.view(element), "f4_e2m1")
+
+
 @pytest.mark.parametrize(
     ("form", "told"),
     [
