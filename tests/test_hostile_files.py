@@ -81,7 +81,7 @@ def test_a_batch_comes_by_a_pipe_to_which_somebody_writes(
 ) -> None:
     pipe = tmp_path / "batch"
     os.mkfifo(pipe)
-    writer = threading.Thread(target=pipe.write_text, args=("--dt=f32 4x8:8x4\n",))
+    writer = threading.Thread(target=pipe.write_text, args=("--dt=f32 4x8:8x4\n",), daemon=True)
     writer.start()
     assert main(["bench", "--matmul", "--machine=zen4", f"--batch={pipe}"]) == 0
     writer.join()
