@@ -5,21 +5,16 @@ Cycles are measured on a Granite Rapids on 2026-11-29, in three processes each.
 
 from __future__ import annotations
 
-import csv
 import functools
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
 from isa_models.machines.loader import cpu_machine as machine
 from simdnn.assembly.analysis import analyze_body, read_body
 from simdnn.assembly.rows import rows
-from tests.loops import cycles_of
-
-DATA = Path(__file__).parents[2] / "docs" / "validation" / "data"
-
+from tests.loops import cycles_of, recorded
 
 cycles = functools.partial(cycles_of, "gnr")
 
@@ -207,8 +202,7 @@ def test_a_register_is_zeroed_where_flags_count_too() -> None:
 
 def test_chains_drawn_after_the_rules() -> None:
     """Of docs/validation/data/chains-gnr.csv: 2.2 % off, and 6.0 % before a load's way and f16 counted."""
-    with (DATA / "chains-gnr.csv").open(encoding="utf-8", newline="") as file:
-        chains = [chain for chain in csv.DictReader(file) if chain["stable"] == "yes"]
+    chains = [chain for chain in recorded("chains-gnr") if chain["stable"] == "yes"]
     target, start, found = rows(machine("gnr")), {"r8": 0, "r15": 0, "rax": 0}, list[float]()
     for chain in chains:
         body = read_body("\n".join([*chain["body"].split("; "), "dec rcx", "jnz .L"]))
@@ -239,8 +233,7 @@ def test_a_port_yields_one_result_a_cycle(operation: str, measured: float) -> No
 
 def test_results_that_meet_drawn_at_random() -> None:
     """Of docs/validation/data/results-gnr.csv every fifth is analysed; the half kept out goes from 14 to 3 %."""
-    with (DATA / "results-gnr.csv").open(encoding="utf-8", newline="") as file:
-        drawn = list(csv.DictReader(file))
+    drawn = recorded("results-gnr")
     kept, found = [row for row in drawn if row["part"] == "kept out" and row["stable"] == "yes"], list[float]()
     for column in ("predicted before", "predicted cycles"):
         found.append(statistics.mean(abs(float(row[column]) / float(row["measured cycles"]) - 1) for row in kept))

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import statistics
-from pathlib import Path
 
 import pytest
 
 from simdnn import analyze
-
-DATA = Path(__file__).parents[2] / "docs" / "validation" / "data" / "dividers-gnr.csv"
+from tests.loops import recorded
 
 
 def test_pairs_share_a_divider() -> None:
     """Each two of 24 forms, one behind the other: 18 % off; what the longer one takes by itself is 41 % off."""
-    with DATA.open(encoding="utf-8", newline="") as file:
-        measured = {(row["first"], row["second"]): float(row["cycles"]) for row in csv.DictReader(file)}
+    measured = {(row["first"], row["second"]): float(row["cycles"]) for row in recorded("dividers-gnr")}
     pairs = {pair: cycles for pair, cycles in measured.items() if pair[1]}
     assert len(pairs) == 276
     alone = {text: analyze(text, "gnr").cycles_per_iteration for text in dict.fromkeys(sum(pairs, ()))}

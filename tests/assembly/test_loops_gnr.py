@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import json
 import statistics
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,14 +16,13 @@ from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.variants import variant
 from simdnn.assembly.analysis import analyze_body, read_body
 from simdnn.assembly.rows import rows
-from tests.loops import cycles_of
+from tests.loops import cycles_of, recorded
 
 LOOPS: list[dict[str, Any]] = json.loads((VECTORS / "loops_gnr.json").read_text(encoding="utf-8"))["loops"]
 OTHERS: list[dict[str, Any]] = json.loads((VECTORS / "loops_gnr_others.json").read_text(encoding="utf-8"))["loops"]
 
 FRESH: list[dict[str, Any]] = json.loads((VECTORS / "loops_gnr_fresh.json").read_text(encoding="utf-8"))["loops"]
 DRAWN: list[dict[str, Any]] = json.loads((VECTORS / "loops_gnr_drawn.json").read_text(encoding="utf-8"))["loops"]
-DATA = Path(__file__).parents[2] / "docs" / "validation" / "data"
 
 
 @functools.cache
@@ -325,8 +322,7 @@ def test_a_gather_waits_for_index_and_mask_but_not_for_what_its_mask_may_keep() 
 
 def test_gathers_drawn_at_random() -> None:
     """Of docs/validation/data/gathers-gnr.csv, drawn after the rows were there: 2.1 % off."""
-    with (DATA / "gathers-gnr.csv").open(encoding="utf-8", newline="") as file:
-        drawn = list(csv.DictReader(file))
+    drawn = recorded("gathers-gnr")
     errors = [abs(cycles(row["loop"].split("; ")) / float(row["measured cycles"]) - 1) for row in drawn]
     assert len(drawn) == 80 and statistics.mean(errors) < 0.022
 

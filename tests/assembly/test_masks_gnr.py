@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import statistics
-from pathlib import Path
 
 import pytest
 
-from tests.loops import cycles_of
-
-DATA = Path(__file__).parents[2] / "docs" / "validation" / "data"
+from tests.loops import cycles_of, recorded
 
 
 def step(*lines: str, name: str = "gnr") -> float:
@@ -63,8 +59,7 @@ def test_an_operand_has_a_way_of_its_own(line: str, measured: float, golden_cove
 
 def test_chains_of_the_page() -> None:
     """Of docs/validation/data/masks-gnr.csv every ninth is analysed: 1.2 % off, and 4.9 % before."""
-    with (DATA / "masks-gnr.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = recorded("masks-gnr")
     assert len(rows) == 886
     errors = {"predicted cycles before": [0.0], "predicted cycles": [0.0]}
     for name, found in errors.items():
@@ -78,7 +73,6 @@ def test_chains_of_the_page() -> None:
 
 def test_mixes_drawn_at_random() -> None:
     """Of docs/validation/data/mixes-gnr.csv: 256 bits, loads side by side; every sixth is analysed."""
-    with (DATA / "mixes-gnr.csv").open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["set"] == "drawn at random"]
+    rows = [row for row in recorded("mixes-gnr") if row["set"] == "drawn at random"]
     errors = [abs(cycles_of("gnr", row["loop"].split("; ")) / float(row["measured cycles"]) - 1) for row in rows[::6]]
     assert len(rows) == 120 and statistics.mean(errors) < 0.025
