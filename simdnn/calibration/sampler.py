@@ -186,8 +186,20 @@ def coarseness() -> int:
     """
     code, stamps = Sampler(["nop"], longer=1), np.zeros((200, STAMPS), np.int64)
     code.call(1, 0, 0, stamps.ctypes.data, len(stamps))
-    step, chain = int(np.gcd.reduce(np.diff(stamps.ravel()))), float(np.median(stamps[:, 2] - stamps[:, 1]))
+    step, chain = step_of(np.diff(stamps.ravel())), float(np.median(stamps[:, 2] - stamps[:, 1]))
     return 1 << max(0, math.ceil(math.log2(STEPS * step / chain)))
+
+
+def step_of(spans: NDArray[np.int64]) -> int:
+    """Ticks by which a counter goes on at a time, of spans between stamps; a part of one is rounded away.
+
+    >>> step_of(np.array([78, 104, 442])), step_of(np.array([49, 73, 74, 98, 441]))  # of a Zen 4, of a Zen 3 (24.5)
+    (26, 24)
+    """
+    found = np.unique(spans)
+    whole = found[np.diff(found, prepend=-2) > 1]  # the lower ones of neighbours
+    rounded = len(whole) > 1 and len(whole) < len(found) and set(found) <= {*whole, *(whole + 1)}
+    return int(np.diff(whole).min() if rounded else np.gcd.reduce(found))
 
 
 @functools.cache
