@@ -291,7 +291,8 @@ _FAMILIES = {
     "l4*": ("l40s",),
     **dict.fromkeys(("p[14]0*", "quadro*", "tesla*"), ("v100",)),
     "gtx*": ("titan_xp",),
-    **dict.fromkeys(("i[3579]_[4-9]???*", "core_i[3579]_[4-9]???*", "intel_core_i[3579]_[4-9]???*"), ("hsw",)),
+    **dict.fromkeys(("*i[3579]_10??g?", "*i[3579]_11*"), ("icx",)),  # Ice, Tiger and Rocket Lake, and not Comet Lake
+    **dict.fromkeys(("*i[3579]_[4-9]???*", "*i[3579]_10*"), ("hsw",)),
     **dict.fromkeys(("i[3579]*", "core_*"), ("adl-p",)),
     "jetson*": ("a100",),
     "arc_a*": ("a770",),

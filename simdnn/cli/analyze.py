@@ -140,16 +140,23 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _analyzed(names: Sequence[str], on: Callable[[str], Analysis]) -> tuple[list[Analysis], dict[str, str]]:
-    """The loop on the machines that know its instructions; why the others are left out, as long as one is there."""
-    found, left = [], {}
+    """The loop on the machines that know its instructions, each once; why the others are left out, as long as one is
+    there. `InvalidArgument` where two that differ have one name.
+    """
+    found: dict[str, Analysis] = {}
+    left = {}
     for name in names:
         try:
-            found.append(on(name))
+            one = on(name)
         except UnknownTiming as error:
             if not found and name == names[-1]:
                 raise
             left[name] = str(error)
-    return found, left
+        else:
+            called = one.machine.name
+            if found.setdefault(called, one).machine != one.machine:
+                raise InvalidArgument(f"two machines are called {called!r}; side by side each has a `name` of its own")
+    return list(found.values()), left
 
 
 def _drawn(args: argparse.Namespace, found: list[Analysis], name: str) -> str:

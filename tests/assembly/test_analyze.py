@@ -420,6 +420,17 @@ def test_several_machines_by_either_option(capsys: pytest.CaptureFixture[str]) -
     assert [one["machine"] for one in json.loads(capsys.readouterr().out)] == ["icx", "zen4", "spr"]
 
 
+def test_a_machine_named_twice_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another one of the same name is refused: its column would stand for both."""
+    loop, other = "vfmadd231ps zmm0, zmm1, zmm2", tmp_path / "other.toml"
+    assert main(["analyze", loop, "--machine", "zen4,znver4", "--compare-with", "zen4"]) == 0
+    text = capsys.readouterr().out
+    assert main(["analyze", loop]) == 0 and capsys.readouterr().out == text
+    other.write_text('base = "zen4"\nname = "zen4"\ncore.dispatch_slots = 3\n')
+    assert main(["analyze", loop, "--machine", f"zen4,{other}"]) == 2
+    assert "two machines are called 'zen4'" in capsys.readouterr().err
+
+
 def test_a_machine_that_lacks_instructions_is_left_out_beside_others(capsys: pytest.CaptureFixture[str]) -> None:
     """The others are told, with status 1; where none is left it is the error of one machine."""
     loop = "vfmadd231ps zmm0, zmm1, zmm2"

@@ -2,56 +2,33 @@
 
 from __future__ import annotations
 
-import functools
-import json
 import statistics
-from collections import defaultdict
 from typing import Any
 
 import pytest
 
-from benchmarks.loops import START, VECTORS, whole
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.variants import variant
-from simdnn.assembly.analysis import analyze_body, read_body
-from simdnn.assembly.rows import rows
-from tests.loops import cycles_of, recorded
+from tests.loops import cycles_of, errors, loops_of, recorded
 
-LOOPS: list[dict[str, Any]] = json.loads((VECTORS / "loops_gnr.json").read_text(encoding="utf-8"))["loops"]
-OTHERS: list[dict[str, Any]] = json.loads((VECTORS / "loops_gnr_others.json").read_text(encoding="utf-8"))["loops"]
-
-FRESH: list[dict[str, Any]] = json.loads((VECTORS / "loops_gnr_fresh.json").read_text(encoding="utf-8"))["loops"]
-DRAWN: list[dict[str, Any]] = json.loads((VECTORS / "loops_gnr_drawn.json").read_text(encoding="utf-8"))["loops"]
-
-
-@functools.cache
-def errors() -> dict[str, list[float]]:
-    """Relative errors of the loops that settle in one state, by category."""
-    target, found = rows(machine("gnr")), defaultdict(list)
-    for loop in LOOPS:
-        if loop["stable"]:
-            predicted = analyze_body(read_body("\n".join(loop["body"])), target, start=START).cycles_per_iteration
-            found[loop["category"]].append(abs(predicted / loop["cycles_per_iteration"] - 1))
-    return found
+LOOPS, OTHERS = loops_of("loops_gnr"), loops_of("loops_gnr_others")
+FRESH, DRAWN = loops_of("loops_gnr_fresh"), loops_of("loops_gnr_drawn")
 
 
 def test_recorded_loops() -> None:
     """Three in a hundred off on most are the recording's: 17 cycles for 16 where wide operations were held back."""
-    every = [error for category in errors().values() for error in category]
-    assert len(every) >= 58
-    assert statistics.mean(every) < 0.02
-    assert statistics.median(every) < 0.005
-    assert max(statistics.mean(category) for category in errors().values()) < 0.06
+    found = dict(zip((loop["name"] for loop in LOOPS), errors("gnr", LOOPS), strict=True))
+    assert len(found) >= 58
+    assert statistics.mean(found.values()) < 0.02
+    assert statistics.median(found.values()) < 0.005
+    for category in {loop["category"] for loop in LOOPS}:
+        assert statistics.mean(found[loop["name"]] for loop in LOOPS if loop["category"] == category) < 0.06, category
 
 
 @pytest.mark.parametrize("part", ["seen", "kept out"])
 def test_loops_of_other_files(part: str) -> None:
-    target, found = rows(machine("gnr")), []
-    for loop in (whole(loop) for loop in OTHERS if loop["stable"] and loop["part"] == part):
-        body = read_body("\n".join(loop["body"]))
-        predicted = analyze_body(body, target, start=loop.get("start", START)).cycles_per_iteration
-        found.append(abs(predicted / loop["cycles_per_iteration"] - 1))
+    found = errors("gnr", [loop for loop in OTHERS if loop["part"] == part])
     assert len(found) >= 200
     assert statistics.median(found) < 0.01
     assert statistics.mean(found) < 0.023
@@ -68,11 +45,7 @@ def test_loops_of_other_files(part: str) -> None:
 )
 def test_fresh_loops(loops: list[dict[str, Any]], part: str, least: int, median: float, mean: float) -> None:
     """Drawn by a generator, compiled, and by hand; memory holds zeros, so that tables are read at one entry."""
-    target, found = rows(machine("gnr")), list[float]()
-    for loop in (loop for loop in loops if loop["stable"] and loop["part"] == part):
-        body = read_body("\n".join(loop["body"]))
-        predicted = analyze_body(body, target, start=loop["start"], memory=0).cycles_per_iteration
-        found.append(abs(predicted / loop["cycles_per_iteration"] - 1))
+    found = errors("gnr", [loop for loop in loops if loop["part"] == part], memory=0)
     assert len(found) >= least
     assert statistics.median(found) < median
     assert statistics.mean(found) < mean

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import statistics
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 import simdnn
-from benchmarks.loops import START
-from isa_models.machines.loader import cpu_machine as machine
-from simdnn.assembly.analysis import analyze_body, read_body
-from simdnn.assembly.rows import rows
+from tests.loops import both_cycles, loops_of
 
-LOOPS: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[1] / "vectors" / "loops_spr.json").read_text(encoding="utf-8")
-)["loops"]
+LOOPS = loops_of("loops_spr")
 #: vpsadbw with a sum behind it that waits for the sum of the round before takes a quarter more than the ports
 UNEXPLAINED = {"rowsum_sad_256", "ymm_sad_paddq", "zmm_sad_paddq"}
 
@@ -27,15 +19,7 @@ UNEXPLAINED = {"rowsum_sad_256", "ymm_sad_paddq", "zmm_sad_paddq"}
 @functools.cache
 def found(part: str) -> dict[str, tuple[float, float]]:
     """Predicted and measured cycles of a part's loops, by name."""
-    target = rows(machine("spr"))
-    return {
-        loop["name"]: (
-            analyze_body(read_body("\n".join(loop["body"])), target, start=START).cycles_per_iteration,
-            loop["cycles_per_iteration"],
-        )
-        for loop in LOOPS
-        if loop["part"] == part and loop.get("stable", True)
-    }
+    return {loop["name"]: both_cycles("spr", loop) for loop in LOOPS if loop["part"] == part}
 
 
 def errors(part: str) -> list[float]:
