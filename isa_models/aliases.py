@@ -172,9 +172,10 @@ _LIBRARIES = {
 _MACHINES = {
     "cpu": ("zen5", "gnr"),
     "gpu": ("b580", "h100"),
-    **dict.fromkeys(("epyc", "ryzen"), ("zen5", "zen4")),
+    **dict.fromkeys(("epyc", "ryzen"), ("zen5", "zen4", "zen3")),
     "turin": ("zen5",),
     **dict.fromkeys(("genoa", "genoa_x", "bergamo"), ("zen4",)),
+    **dict.fromkeys(("milan", "milan_x", "vermeer", "cezanne"), ("zen3",)),
     "xeon": ("gnr", "spr", "icx", "clx"),
     "core": ("adl-p",),
     **dict.fromkeys(("lunarlake", "lunar_lake"), ("lnl",)),
@@ -193,8 +194,7 @@ _MACHINES = {
 }
 _NEAREST_MACHINES = {
     "zen6": ("zen5",),
-    **dict.fromkeys(("zen3", "zen2", "zen1", "milan", "rome", "naples"), ("zen4",)),
-    **dict.fromkeys(("znver3", "znver2", "znver1"), ("zen4",)),
+    **dict.fromkeys(("zen2", "zen1", "rome", "naples", "znver2", "znver1"), ("zen3",)),
     **dict.fromkeys(("broadwell", "kabylake", "coffeelake", "cometlake", "whiskeylake"), ("hsw",)),
     **dict.fromkeys(("tremont", "goldmont", "goldmont_plus", "silvermont", "atom"), ("hsw",)),
     **dict.fromkeys(("gracemont", "n100"), ("adl-p",)),
@@ -215,11 +215,6 @@ _NEAREST_MACHINES = {
 }
 #: the ISA cap up to which a core like one here goes, by patterns of its name, where that is less than the one here has
 _CAPS_OF_NEAREST = {
-    "zen[123]": "avx2",
-    "znver[123]": "avx2",
-    "milan": "avx2",
-    "rome": "avx2",
-    "naples": "avx2",
     **dict.fromkeys(("tremont", "goldmont*", "silvermont", "atom"), "sse41"),
     "skylake": "avx2",
     "gracemont": "avx2_vnni",
@@ -297,6 +292,7 @@ _FAMILIES = {
     "jetson*": ("a100",),
     "arc_a*": ("a770",),
     "arc_b*": ("b580",),
+    **dict.fromkeys(("epyc_7??3*", "ryzen_*5[1-9]?0*", "5[5-9]?0x*"), ("zen3",)),
     "epyc_*": ("zen5", "zen4"),
     "ryzen_*": ("zen5", "zen4"),
     "xeon_*": ("gnr", "spr", "icx", "clx"),
@@ -341,8 +337,8 @@ def meant_by(word: str) -> tuple[str, ...]:
 def nearest_to(word: str) -> tuple[str, ...]:
     """Hardware that is nearest to one that is not here; the word in small letters.
 
-    >>> nearest_to("rtx 3080"), nearest_to("zen3"), nearest_to("v100")
-    (('rtx4090',), ('zen4',), ())
+    >>> nearest_to("rtx 3080"), nearest_to("zen2"), nearest_to("v100")
+    (('rtx4090',), ('zen3',), ())
     """
     word = _plain(word)
     if word in _NEAREST:
@@ -353,7 +349,7 @@ def nearest_to(word: str) -> tuple[str, ...]:
 def cap_of(word: str) -> str:
     """The ISA cap up to which a core goes that is not here, where the nearest one here has more; else empty.
 
-    >>> cap_of("zen3"), cap_of("i5-8250U")
+    >>> cap_of("skylake"), cap_of("i5-8250U")
     ('avx2', '')
     """
     return next((cap for pattern, cap in _CAPS_OF_NEAREST.items() if fnmatchcase(_plain(word.lower()), pattern)), "")

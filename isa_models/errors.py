@@ -161,8 +161,8 @@ def is_known(word: str) -> bool:
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """A question after the nearest names, empty where there is none; of other hardware, which is nearest to it.
 
-    >>> did_you_mean("gelu", ["relu", "gelu_erf", "gelu_tanh"]), did_you_mean("zen3", ["skx", "zen4"])
-    ("did you mean 'gelu_erf' or 'gelu_tanh'?", "it is not here; the nearest is 'zen4'.")
+    >>> did_you_mean("gelu", ["relu", "gelu_erf", "gelu_tanh"]), did_you_mean("zen2", ["skx", "zen3"])
+    ("did you mean 'gelu_erf' or 'gelu_tanh'?", "it is not here; the nearest is 'zen3'.")
     """
     found = nearest(name, known)
     if not found:

@@ -36,7 +36,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("ru", "run"),
         ("run --mach", "--machine"),
-        ("run digits --machine ze", "zen4 zen5"),
+        ("run digits --machine ze", "zen3 zen4 zen5"),
         ("run mobilenet", "mobilenet-v1 mobilenet-v2"),
         ("run my", "my.onnx"),
         ("run digits --modes f32,int8-v", "f32,int8-vnni"),

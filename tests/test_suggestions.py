@@ -48,7 +48,9 @@ def meant(call: object) -> list[str]:
     ("where", "word", "said"),
     [
         ("machine", "genoa", "did you mean 'zen4'?"),
-        ("machine", "zen3", "it is not here; the nearest is 'zen4'."),
+        ("machine", "zen2", "it is not here; the nearest is 'zen3'."),
+        ("machine", "EPYC 7763", "it is not here; the nearest is 'zen3'."),
+        ("machine", "Ryzen 9 5950X", "it is not here; the nearest is 'zen3'."),
         ("machine", "t4", "it is not here; the nearest is 'v100'."),
         ("machine", "Core i5-8250U", "it is not here; the nearest is 'hsw'."),
         ("machine", "Core i7-1065G7", "it is not here; the nearest is 'icx'."),
@@ -70,9 +72,7 @@ def test_other_hardware_is_the_nearest_and_not_meant(where: str, word: str, said
     assert said in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "cap"), [("zen2", "avx2"), ("skylake", "avx2"), ("tremont", "sse41"), ("n100", "avx2_vnni")]
-)
+@pytest.mark.parametrize(("name", "cap"), [("skylake", "avx2"), ("tremont", "sse41"), ("n100", "avx2_vnni")])
 def test_what_a_core_lacks_beside_the_nearest_is_told(name: str, cap: str) -> None:
     with pytest.raises(UnknownName) as error:
         isa_models.machine(name)
@@ -226,7 +226,7 @@ FOREIGN: dict[str, Any] = {
             "machine",
             "h800:h100,h200 a30:a100 rtx3080:rtx4090 t4:v100 p100:titan_xp icelake:icx sapphire-rapids:spr i9:adl-p",
         ),
-        ("machine", "genoa:zen4 turin:zen5 zen3:zen4 lunarlake:lnl pvc:max1550,max1100 broadwell:hsw"),
+        ("machine", "genoa:zen4 turin:zen5 zen2:zen3 milan:zen3 lunarlake:lnl pvc:max1550,max1100 broadwell:hsw"),
         ("primitive", "mm:matmul mha:matmul fc:inner_product conv2d:convolution avgpool:pooling relu:eltwise"),
         ("primitive", "layernorm:layer_normalization depthwise:convolution conv_transpose:deconvolution"),
         (
@@ -402,7 +402,7 @@ def test_other_keywords() -> None:
         (lambda: simdnn.Attr(post_ops=["leaky_relu"]), ["relu"]),
         (lambda: simdnn.matmul(*F32, machine="spr", isa="AVX-512"), ["avx512_core"]),
         (lambda: simdnn.matmul(*F32, machine="spr", isa="avx10"), ["avx512_core_fp16"]),
-        (lambda: simdnn.matmul(*F32, machine="epyc"), ["zen5", "zen4"]),
+        (lambda: simdnn.matmul(*F32, machine="epyc"), ["zen5", "zen4", "zen3"]),
         (lambda: simdnn.matmul(*F32, machine="zen4", dst="f64"), ["f32"]),
         (lambda: simdnn.matmul(*F32, machine="zen4", wei_tag="col"), ["ba"]),
         (lambda: simdnn.matmul(*F32, machine="zen4", dispatch="mkldnn"), ["onednn"]),

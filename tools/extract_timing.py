@@ -21,6 +21,7 @@ TABLES = {
     "Cascade Lake": "cascadelake",
     "Ice Lake (client)": "icelake",
     "Alder Lake-P": "alderlakep",
+    "Zen 3": "zen3",
     "Zen 4": "zen4",
 }
 SERVER = "GenuineIntel/GenuineIntel00606A6_ICX_InstLatX64.txt"

@@ -7,6 +7,7 @@ from typing import Any
 
 from tools.machine_gathers import GOLDEN_COVE_GATHERS, ZEN4_GATHERS, redwood_cove_gathers
 from tools.machine_row import Override, Row
+from tools.machine_zen3 import ZEN3
 
 FP12 = ("FP1", "FP2")
 LANE = "core: on FP1 and FP2, latency measured; uops.info has FP0 to FP3 and 1 cycle"
@@ -339,6 +340,7 @@ OVERRIDES: dict[str, list[Override]] = {
     "clx": [(*FMA, SERVER_FMA), _merged(), *RECIPROCALS],
     "icx": [_merged(", client core"), *RECIPROCALS],
     "adl-p": [_merged(), _STORED_SWAPPED, _SIGNED_LOAD, *RECIPROCALS, *ALDER_LAKE],
+    "zen3": ZEN3,
     "zen4": [
         *ZEN_SCALARS,
         *ZEN4_GATHERS,

@@ -25,7 +25,7 @@ How a row is read
   measurement wins.
 - Haswell: its own rows; it has no AVX-512.
 - Granite Rapids: as Sapphire Rapids, but for what was measured otherwise on its core (Redwood Cove).
-- Zen 4's integer instructions, whose ports uops.info doesn't name, run on as many ALUs as their reciprocal throughput
+- Zen 3's and 4's integer instructions, whose ports uops.info doesn't name, run on as many ALUs as their reciprocal throughput
   says.
 - Rows that were measured on a core itself go on top (machine_measured.py; of Zen 5 zen5_rows.py), and rows that
   measurements contradict are replaced, each with its reason (machine_overrides.py).
@@ -62,10 +62,11 @@ UARCH = {
     "spr": "Alder Lake-P",
     "gnr": "Alder Lake-P",
     "adl-p": "Alder Lake-P",
+    "zen3": "Zen 3",
     "zen4": "Zen 4",
     "zen5": "Zen 4",
 }
-AMD = ("zen4", "zen5")
+AMD = ("zen3", "zen4", "zen5")
 CLIENT = {"icx": "client core", "spr": "Alder Lake-P", "gnr": "Alder Lake-P"}  # whose rows a server has
 GLC = ("spr", "gnr")  # Golden Cove, and Redwood Cove, which differs in a few rows (machine_overrides.py)
 F16_TWIN = {
@@ -83,6 +84,7 @@ FUSED = ("dec", "inc", "add", "sub", "cmp", "test", "and")  # with a jcc behind 
 #: scalar instructions whose first source gives the upper lanes alone, which a loop carries as it does an accumulator
 FROM_GENERAL = re.compile(r"xmm,(xmm,)?r(32|64)(,i8)?")  # a value goes from a general register to a vector
 BRANCHES = {  # what is known of an operation and a jump fused
+    ("zen3", "dec"): "core: 3, 4, 8, 12, 16 lea and it take 0.97, 1.22, 2.24, 3.24, 4.33 cycles",
     ("zen4", "dec"): "core: 3 to 16 integer instructions of each of 15 kinds and it take a cycle for four of them",
     ("amd", ""): "core: as dec/jnz",
     ("intel", ""): "macro-fused; a taken branch runs on port 6 (known)",
@@ -214,7 +216,7 @@ class Generator:
         return ""
 
     def scalar_uops(self, mnemonic: str, form: str, throughput: float) -> tuple[list[tuple[str, ...]], str]:
-        """Zen 4's integer units, which uops.info doesn't name: 4 ALUs, multiply on one, 2 branch units."""
+        """Zen 3's and 4's integer units, which uops.info doesn't name: 4 ALUs, multiply on one, 2 branch units."""
         load, store, _ = form_widths(mnemonic, form)
         if mnemonic in ("nop", "prefetcht0") or mnemonic[:3] == "mov" and (load or store or form == "r64,r64"):
             return [], ""
@@ -323,9 +325,9 @@ class Generator:
 
     def fused(self, rows: dict[tuple[str, str], Row]) -> Iterator[Row]:
         """An integer operation and the jcc behind it as one macro-op."""
-        zen4, zen = self.machine == "zen4", self.machine in AMD
+        measured, zen = self.machine in ("zen3", "zen4"), self.machine in AMD
         kind = "amd" if zen else "golden cove" if UARCH[self.machine] == "Alder Lake-P" else "intel"
-        ports = {"amd": ZEN_ALUS if zen4 else ("BR0",), "golden cove": ("p0", "p6"), "intel": ("p6",)}[kind]
+        ports = {"amd": ZEN_ALUS if measured else ("BR0",), "golden cove": ("p0", "p6"), "intel": ("p6",)}[kind]
         for (mnemonic, form), row in rows.items():
             if mnemonic in FUSED and "m" not in form:
                 yield replace(
@@ -335,7 +337,7 @@ class Generator:
                     slots=1,
                     latency=1,
                     source=BRANCHES.get((self.machine, mnemonic), BRANCHES[kind, ""]),
-                    confidence="measured" if zen4 and mnemonic == "dec" else "estimated",
+                    confidence="measured" if measured and mnemonic == "dec" else "estimated",
                 )
 
     def rows(self) -> list[Row]:

@@ -35,6 +35,7 @@ COMPILERS_NAMES = {
     "emeraldrapids": "spr",
     "graniterapids": "gnr",
     "alderlake": "adl-p",
+    "znver3": "zen3",
     "znver4": "zen4",
     "znver5": "zen5",
 }
@@ -64,7 +65,7 @@ def machine_names() -> tuple[str, ...]:
     """The CPUs that have a name: those that ship with the package, and those of users' packages.
 
     >>> machine_names()
-    ('adl-p', 'clx', 'gnr', 'hsw', 'icx', 'skx', 'spr', 'zen4', 'zen5')
+    ('adl-p', 'clx', 'gnr', 'hsw', 'icx', 'skx', 'spr', 'zen3', 'zen4', 'zen5')
     """
     load()
     return tuple(sorted(name for name in _FILES if not is_gpu(name)))

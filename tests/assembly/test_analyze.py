@@ -342,7 +342,7 @@ def test_machines_by_compilers_names(name: str, loop_file: str, capsys: pytest.C
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--mcpu", "znver3"], "unknown machine 'znver3': it is not here; the nearest is 'zen4'."),
+        (["--mcpu", "znver2"], "unknown machine 'znver2': it is not here; the nearest is 'zen3'."),
         (["--mcpu", "skylake"], "did you mean 'skx' (skylake-avx512)?"),
         (["-timeline"], "unrecognized arguments: -timeline: did you mean --timeline?"),
         (["-iterations=100"], "did you mean --iterations?"),
