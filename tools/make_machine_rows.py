@@ -25,8 +25,8 @@ How a row is read
   measurement wins.
 - Haswell: its own rows; it has no AVX-512.
 - Granite Rapids: as Sapphire Rapids, but for what was measured otherwise on its core (Redwood Cove).
-- Zen 3's and 4's integer instructions, whose ports uops.info doesn't name, run on as many ALUs as their reciprocal throughput
-  says.
+- Zen 3's and 4's integer instructions, whose ports uops.info doesn't name, run on as many ALUs as their reciprocal
+  throughput says.
 - Rows that were measured on a core itself go on top (machine_measured.py; of Zen 5 zen5_rows.py), and rows that
   measurements contradict are replaced, each with its reason (machine_overrides.py).
 """
