@@ -58,6 +58,8 @@ class Alarms:
 
     def _hear(self, name: str) -> None:
         """A NaN in `name`, or in what it was computed from, will be seen in a later float."""
+        if name in self.frames[-1].heard:  # and so is all that it was computed from, by however many ways
+            return
         self.frames[-1].heard.add(name)
         for frame in self.frames:
             frame.unchecked.pop(name, None)

@@ -14,6 +14,7 @@ from simdnn import numerics
 from simdnn.numerics.compiled import compile_program
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
+from tests.work import at_most
 
 Array = npt.NDArray[Any]
 K = Affine.var("k")
@@ -178,3 +179,14 @@ def test_the_careful_run_starts_from_the_start() -> None:
     assert not run(program, {"a": a})[0]
     a[40] = np.uint32(0x7F800001).view(np.float32)
     assert run(program, {"a": a})[0]
+
+
+def test_values_that_are_read_twice_are_gone_through_once() -> None:
+    """Each square doubles the ways back to what is loaded, and a NaN that is heard on one of them is heard on all."""
+    squares = [Op("vmulps", ACC, (ACC, ACC))] * 40
+    tensors = Tensor("c", "f32", 16), Tensor("out", "f32", 16, "output")
+    program = Program("squares", "avx512_core", tensors, (Loop("s", 1, (load(ACC, "c"), *squares, STORE)),))
+    with at_most(calls=20_000):  # about 6000
+        alarm, out = run(program, {"c": np.ones(16, np.float32)})
+    assert not alarm and (out == 1).all()
+    assert run(program, {"c": np.full(16, np.nan, np.float32)})[0]
