@@ -7,6 +7,7 @@ becomes an example of its own. A test's numbers are the same whichever tests ran
 from __future__ import annotations
 
 import gc
+import linecache
 import sys
 import zlib
 from collections.abc import Iterator
@@ -29,12 +30,14 @@ _GENERATORS: dict[object, list[np.random.BitGenerator]] = {}
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Collected tests stay to the end, so the garbage collector need not walk it again and again.
+    """Collected tests stay to the end, so the garbage collector need not walk it again and again. The sources that were
+    read to collect them do not: each doctest would ask the system whether all of them are as they were.
 
     A thorough run tries the code that long runs get: tests are short, and have code made in haste. A quick one draws no
     constants from the package's modules: which are imported goes by the tests that ran before, and one more would
     change all examples.
     """
+    linecache.clearcache()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     if settings.default.max_examples == THOROUGH:
