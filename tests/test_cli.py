@@ -111,6 +111,16 @@ def test_plot(small: str, tmp_path: Path, arguments: list[str], capsys: pytest.C
     assert str(path) in capsys.readouterr().out
 
 
+def test_a_picture_that_cannot_be_drawn_is_told_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """matplotlib refuses what $MPLBACKEND names as it is imported; here it is not to be had at all."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setenv("MPLBACKEND", "nonsense")
+    assert main(["run", "resnet50", "--plot", str(tmp_path / "a.png")]) == 1
+    assert "does not load (environment variable MPLBACKEND: 'nonsense'): " in capsys.readouterr().err
+
+
 def test_no_values_gives_the_same_cycles(small: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = []
     for more in ([], ["--no-values"]):

@@ -63,7 +63,9 @@ def test_an_accuracy_that_tells_no_modes_apart_leaves_the_picture_to_the_error()
     ax = plot.plot_accuracy_speed(frame)
     assert "signal to error" in ax.get_ylabel() and "99.44% in every mode" in ax.get_ylabel()
     assert "f32 (reference)" in {text.get_text() for text in ax.texts}
-    assert "accuracy" in plot.plot_accuracy_speed(frame.assign(accuracy=[0.9, 0.8, 0.9, 0.9, 0.9])).get_ylabel()
+    few, some = (frame.assign(accuracy=[0.95 - wrong / 360] + [0.95] * 4) for wrong in (5, 6))
+    assert "93.61% to 95.00%" in plot.plot_accuracy_speed(few).get_ylabel()  # five answers may be chance
+    assert plot.plot_accuracy_speed(some).get_ylabel() == "accuracy on 360 held-out samples (%)"
 
 
 @pytest.mark.parametrize(
@@ -119,6 +121,17 @@ def test_layers() -> None:
     assert [text.get_text() for text in ax.get_yticklabels()][:2] == ["layer0", "layer1 (x2)"]
     assert max(patch.get_width() for patch in ax.patches) == 2 * 15.0  # two of layer5
     assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first layer on top
+
+
+def test_bars_say_what_integers_lost() -> None:
+    frame = layers(4).assign(saturated_share=0.0, halved_share=[1e-5, *[0.0] * 19])
+    frame.loc[frame["mode"] == "int8-fast", "saturated_share"] = [0.12, 0.0, 1.0, 0.5]
+    ax = plot.plot_layers(frame)
+    texts = ["<0.1% with halved weights", "12.0% saturated", "100.0% saturated", "50.0% saturated"]
+    assert [text.get_text() for text in ax.texts] == texts
+    assert all(ax.bbox.x0 < place.x0 and place.x1 < ax.bbox.x1 for place in boxes(ax)[0])
+    many = pd.concat([frame.assign(layer=frame["layer"] + str(i)) for i in range(100)])
+    assert not plot.plot_layers(many).texts  # bars thinner than letters
 
 
 def test_axes_given_are_used_and_nothing_global_changes(tmp_path: Path) -> None:

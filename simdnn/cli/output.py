@@ -119,6 +119,8 @@ def check_path(path: Path | None, formats: tuple[str, ...] = ()) -> None:
         raise unknown_name("file format", path.suffix or path.name, formats)
     if path.suffix.lower() == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise SimdnnError(f"{path} needs pyarrow: {how_to_install('parquet')}; or write .csv or .json")
+    if path.suffix.lower() in PICTURE_FORMATS:
+        check_drawing()
     files.check(path)
     folder = path.parent
     if not folder.is_dir():
@@ -126,6 +128,16 @@ def check_path(path: Path | None, formats: tuple[str, ...] = ()) -> None:
     replaced = not path.exists() or path.is_file()
     if path.exists() and not os.access(path, os.W_OK) or replaced and not os.access(folder, os.W_OK):
         raise SimdnnError(f"{path} cannot be written: permission denied")
+
+
+def check_drawing() -> None:
+    """Load what draws, before the work whose result it shall draw: $MPLBACKEND may name what matplotlib refuses."""
+    try:
+        import matplotlib  # noqa: F401
+    except (ImportError, ValueError) as error:
+        named = os.environ.get("MPLBACKEND")
+        about = f" (environment variable MPLBACKEND: {named[:40]!r})" if named else ""
+        raise SimdnnError(f"no picture can be drawn: matplotlib does not load{about}: {str(error):.200}") from None
 
 
 def write(path: Path, frame: pd.DataFrame, content: Mapping[Any, Any]) -> None:

@@ -25,9 +25,10 @@ def add(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """The command."""
-    from simdnn.reporting.pages import report  # pandas and matplotlib take a second to load
+    from simdnn.reporting.pages import report  # pandas takes a second to load
 
     path = args.output or args.result.with_suffix(".html")
     output.check_path(path, (".html", ".htm"))
+    output.check_drawing()
     print(f"report: {report(args.result, path)}")
     return 0

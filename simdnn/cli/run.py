@@ -146,8 +146,8 @@ def _add_outputs(parser: argparse._ArgumentGroup) -> None:
         "--plot",
         type=Path,
         metavar="FILE",
-        help="draw accuracy, or where that is the same in all modes the error, against speed (with --no-values: time "
-        "of each layer) into FILE.png, .pdf or .svg",
+        help="draw accuracy, or where that tells no modes apart the error, against speed (with --layers or "
+        "--no-values: time of each layer, and what integers lost there) into FILE.png, .pdf or .svg",
     )
     parser.add_argument("--prompt", metavar="TEXT", help="what a language model writes on after, in f32 or --modes")
     parser.add_argument("--pictures", type=Path, metavar="FILE", help="pictures that a network makes, side by side")
@@ -397,7 +397,8 @@ def _draw(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome) -> list[
 def _drawn(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome) -> Axes:
     from simdnn import plot
 
-    frame = _asked(args, outcome) if args.no_values else outcome.frames.totals
+    by_layer = args.no_values or args.layers is not None
+    frame = _asked(args, outcome) if by_layer else outcome.frames.totals
     frame = outcome.frames.layers if frame.empty else frame[frame["refused"] == ""]
     keys = [name for name in ("machine", "phase") if name in frame and frame[name].notna().any()]
     parts = [part for _, part in frame.groupby(keys, sort=False)] if keys else [frame]
@@ -405,7 +406,7 @@ def _drawn(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome) -> Axes
     panels = plot.panels(len(parts), columns=row) if len(parts) > 1 else [None]
     for panel, part in zip(panels, parts, strict=True):
         axis = outcome.axis
-        if args.no_values:
+        if by_layer:
             ax = plot.plot_layers(part, panel)
         elif axis is None:
             ax = plot.plot_accuracy_speed(part, panel)

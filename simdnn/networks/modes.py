@@ -26,7 +26,7 @@ from simdnn.networks.narrow_weights import NarrowMode
 from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import stands_for
 from simdnn.networks.ops.registry import QUANTIZED
-from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode, check_filters, check_groups, check_layers
+from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode, check_filters, check_groups, check_layers, choose
 from simdnn.networks.quantize import STORING, Ranges, quantize_onnx, ranges_of, why_floats
 from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.networks.runner import Frames, InMode, Row, check_scoped, computed, run_modes
@@ -219,7 +219,7 @@ def listed_feeds(name: str, feeds: object) -> list[Mapping[str, Array]]:
 def run_model(
     model: Model,
     feeds: Mapping[str, Any] | Sequence[Mapping[str, Any]],
-    modes: Mapping[Mode, str | None],
+    modes: Mapping[Mode, str | None] | Sequence[str],
     *,
     calibrate: Sequence[Mapping[str, Array]] | None = None,
     labels: Array | Sequence[int] | None = None,
@@ -235,11 +235,12 @@ def run_model(
 ) -> Frames:
     """A row a node and mode, and totals with errors of all outputs, and departures of the integer products.
 
-    `modes` maps each to the ISA cap that it runs under, `isa` caps the f32 that others are compared with; `where` are
-    other arguments of `Network.run`. `values=False`: the cost alone, for which
-    shapes will do in place of arrays where no mode is calibrated. `layers`: errors of each node's output, too, for
-    which all values of f32 are kept. `fpmath_layers`: in modes that are math modes, nodes whose names no pattern of
-    this comma list matches stay strict. `ranges`: those of the f32 tensors, where they are known apart from the feeds.
+    `modes` are names, as `simdnn list modes` has them, or a dict that maps each mode to the ISA cap that it runs under;
+    `isa` caps the f32 that others are compared with; `where` are other arguments of `Network.run`. `values=False`: the
+    cost alone, for which shapes will do in place of arrays where no mode is calibrated. `layers`: errors of each node's
+    output, too, for which all values of f32 are kept. `fpmath_layers`: in modes that are math modes, nodes whose names
+    no pattern of this comma list matches stay strict. `ranges`: those of the f32 tensors, where they are known apart
+    from the feeds.
 
     `feeds`: one, or several in a list: errors are over the outputs of all of them, costs and rows of nodes those of the
     first. `calibrate`: feeds that int8 modes take their ranges from, apart from those that judge (those themselves).
@@ -253,6 +254,10 @@ def run_model(
     has the reason in `refused`.
     """
     given = listed_feeds("feeds", feeds)
+    if isinstance(modes, str):
+        raise InvalidArgument(f"modes={modes!r:.60}; a list of names is needed: {modes.split(',')}")
+    if not isinstance(modes, Mapping):
+        modes, _ = choose(isa_models.machine(machine), modes, isa)
     if not values and (labels is not None or metric):
         raise InvalidArgument("labels and metric judge values, which values=False leaves out")
     judge = Judging(None if labels is None else np.asarray(labels), metric, isinstance(feeds, Mapping))
@@ -294,7 +299,7 @@ class Judging:
             if drawn and self.labels.size and not 0 <= self.labels.min() <= self.labels.max() < first.shape[-1]:
                 worst = self.labels.flat[abs(self.labels.astype(np.int64) * 2 - first.shape[-1] + 1).argmax()]
                 raise InvalidArgument(f"label {worst}; the outputs have classes 0 to {first.shape[-1] - 1}")
-            found["accuracy"] = float((classes == self.labels).mean())
+            found |= {"accuracy": float((classes == self.labels).mean()), "images": int(self.labels.size)}
         if self.metric:
             value = self.metric(outputs[0] if self.alone else list(outputs))
             if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not np.isfinite(value):

@@ -19,24 +19,28 @@ from simdnn.study.pareto import pareto
 _PLACES = {name: place for place, name in enumerate(MODES)}
 AREA = 80  # of a mark, in square points, as `scatter` takes it
 MARK = AREA**0.5 / 2 + 1.5  # half of one with its ring, in points
+#: answers by which two modes must differ to be told apart: chance puts five or fewer all on one side more often than
+#: once in 20 (sign test: 2 * 0.5^5 = 6.3 %)
+TELLING = 6
 
 
 @keywords
 def plot_accuracy_speed(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Accuracy against speed: one point a mode, from the frame of `study.totals`.
 
-    Across: the speed-up over f32. Up: a network's accuracy in percent where it was measured and tells modes apart, else
-    the signal-to-noise ratio in dB, of the worst layer where there are several and no accuracy; f32 is the reference
-    there and is drawn as a line.
+    Across: the speed-up over f32. Up: a network's accuracy in percent where it was measured and tells modes apart (by
+    six answers, where the frame has their number in `images`: fewer may be chance), else the signal-to-noise ratio in
+    dB, of the worst layer where there are several and no accuracy; f32 is the reference there and is drawn as a line.
     """
     columns_of(frame, ("mode", "speed_up"))
     column = "sqnr_db" if "accuracy" in frame or "worst_layer_sqnr_db" not in frame else "worst_layer_sqnr_db"
     whose, told = "" if column == "sqnr_db" else ", worst layer", ""
     if "accuracy" in frame:
         label = f"accuracy on {int(frame['images'].iloc[0])} held-out samples" if "images" in frame else "accuracy"
-        if frame["accuracy"].nunique() > 1 or column not in frame or np.isfinite(frame[column]).sum() < 2:
+        if _tells_apart(frame) or column not in frame or np.isfinite(frame[column]).sum() < 2:
             return plot_quality_speed(frame, "accuracy", label, ax, percent=True)
-        told = f"\n({label}: {frame['accuracy'].iloc[0]:.2%} in every mode)"
+        least, most = (f"{share:.2%}" for share in (frame["accuracy"].min(), frame["accuracy"].max()))
+        told = f"\n({label}: {least} in every mode)" if least == most else f"\n({label}: {least} to {most})"
     ax = plot_quality_speed(frame, column, f"signal to error against f32{whose} (dB){told}", ax)
     if np.isposinf(frame[column]).any():
         own = looks(["f32"])["f32"][0]
@@ -44,6 +48,12 @@ def plot_accuracy_speed(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
         foot = ax.get_xaxis_transform()  # x in data, y in parts of the axes
         ax.text(1.03, 0.03, "f32 (reference)", transform=foot, rotation=90, va="bottom", color=own)
     return ax
+
+
+def _tells_apart(frame: pd.DataFrame) -> bool:
+    """Whether the accuracies of two modes differ by more than chance may do; at all, where nobody tells of how many."""
+    apart = float(frame["accuracy"].max() - frame["accuracy"].min())
+    return round(apart * float(frame["images"].iloc[0])) >= TELLING if "images" in frame else apart > 0
 
 
 @keywords

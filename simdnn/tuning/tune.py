@@ -73,8 +73,9 @@ def tune(
     Quality is the accuracy where there are `labels`, the class being the largest value of the first output; else what
     `metric` makes of the outputs, larger being better (of a dict by output name, or a list of them where `feeds` is
     one); else the signal to error of the outputs against f32's, in dB. `modes` are names of `simdnn list modes` (those
-    that the machine has, without per-tensor and s8-source integers). Bounds on rows: a `loss` of at most `max_loss`
-    (0.005 of accuracy: half a point), `min_db` of signal to error, `faster_than` a factor over f32's speed.
+    that the machine has, without per-tensor and s8-source integers); a layer that takes none of them stays in f32.
+    Bounds on rows: a `loss` of at most `max_loss` (0.005 of accuracy: half a point), `min_db` of signal to error,
+    `faster_than` a factor over f32's speed.
 
     Where there are few enough recipes all are run, and the front is the true one; else sensitivities of one layer at a
     time give an additive model, an exact search on it the recipes to run, and what those tell corrects it until the
@@ -111,7 +112,8 @@ def tune(
             with crew(Running(subject), lost, jobs=many, dask=dask) as each, telling_open(_open(model, feeds)):
                 told = found.run_by(each).search(chosen[target.name])
             found.run_by(None).keeps = None
-            measured[target.name], fronts[target.name] = found, _front(_frame(found), bounds, target.name)
+            asked = _asked(_frame(found), found, chosen[target.name])
+            measured[target.name], fronts[target.name] = found, _front(asked, bounds, target.name)
             notes += [f"{target.name}: {line}" if len(targets) > 1 else line for line in (*told, *found.losses)]
     finally:
         kept.close()
@@ -307,6 +309,14 @@ def _frame(finding: Finding) -> pd.DataFrame:
         more = {"loss": _loss(finding, row, base), "speed_up": base["cycles"] / row["cycles"], "recipe": text_of(modes)}
         rows[number] = {"machine": finding.subject.machine.name, **row, **more}
     return pd.DataFrame.from_dict(rows, orient="index")[list(_COLUMNS)]
+
+
+def _asked(frame: pd.DataFrame, finding: Finding, names: Sequence[str]) -> pd.DataFrame:
+    """The recipes of modes that are to be chosen from. Sensitivities have layers in f32, which may be none of these."""
+    if "f32" in names:
+        return frame
+    able = {layer for number in frame.index for layer, mode in finding.full.modes[number].items() if mode != "f32"}
+    return frame[[all(finding.full.modes[number][layer] != "f32" for layer in able) for number in frame.index]]
 
 
 def _loss(finding: Finding, row: Mapping[str, Any], base: Mapping[str, Any]) -> float:

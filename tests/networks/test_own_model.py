@@ -12,12 +12,10 @@ import pytest
 onnx = pytest.importorskip("onnx")
 from onnx import helper  # noqa: E402
 
-import isa_models  # noqa: E402
 import simdnn  # noqa: E402
 from simdnn.cli import main  # noqa: E402
 from simdnn.networks import transpile_float16  # noqa: E402
 from simdnn.networks.modes import CALIBRATED_ON_ITSELF, run_model  # noqa: E402
-from simdnn.networks.precision import choose  # noqa: E402
 from tests.networks.models import model  # noqa: E402
 
 RNG = np.random.default_rng(0)
@@ -88,7 +86,7 @@ def test_labels_and_calibration_apart(path: Path, tmp_path: Path, capsys: pytest
 
 def test_a_metric_of_ones_own() -> None:
     feeds = [{"x": x} for x in SAMPLES]
-    modes, _ = choose(isa_models.machine("zen4"), ["f32", "f16"])
+    modes = ["f32", "f16"]
     found = run_model(classifier(), feeds, modes, metric=lambda outputs: float(len(outputs))).totals
     assert found["metric"].tolist() == [6.0, 6.0]
     one = run_model(classifier(), feeds[0], modes, metric=lambda outputs: outputs["y"].max()).totals
@@ -97,6 +95,8 @@ def test_a_metric_of_ones_own() -> None:
         run_model(classifier(), feeds, modes, metric=lambda outputs: None)  # type: ignore[arg-type, return-value]
     with pytest.raises(simdnn.InvalidArgument, match="labels of shape"):
         run_model(classifier(), feeds, modes, labels=[1, 2])
+    with pytest.raises(simdnn.InvalidArgument, match=r"modes='f32,f16'; a list of names is needed: \['f32', 'f16'\]"):
+        run_model(classifier(), feeds, "f32,f16")
     with pytest.raises(simdnn.InvalidArgument, match=r"feeds=\[\]; a dict of arrays"):
         run_model(classifier(), [], modes)
 

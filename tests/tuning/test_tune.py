@@ -56,6 +56,13 @@ def test_the_front_is_that_of_all_combinations(tuned: Tuned) -> None:
     assert tuned.front["chosen"].sum() == 1 and tuned.best == tuned.front.index[-1]
 
 
+def test_f32_is_a_choice_where_it_is_named() -> None:
+    """Sensitivities run recipes with all other layers in f32, which are better here."""
+    found = simdnn.tune("cancer", machine="zen4", modes=["int8-fast"])
+    assert found.front["recipe"].tolist() == ["all int8-fast"] and "the true one" in found.notes[0]
+    assert found.front["quality"].max() < found.runs["quality"].max()
+
+
 def test_rows_are_what_a_run_of_the_recipe_gives(tuned: Tuned) -> None:
     """The runner of whole networks, which shares no memory of layers, has the same cycles and accuracy."""
     part = ClassifierRun(workloads.cancer(), sequential.Place("zen4", "avx512_core"), 100.0, "*")
