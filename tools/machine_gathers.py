@@ -50,35 +50,37 @@ GATHERS = (
 )
 
 
-def _moved(mnemonics: str, form: str, cycles: float, latency: float = 1, kept: float = 1) -> Override:
+def moved(
+    mnemonics: str, form: str, cycles: float, latency: float = 1, kept: float = 1, source: str = GATHERS
+) -> Override:
     """A gather or scatter: cycles for one, from its index or mask to the result, and from what its destination held."""
-    figures = {"interval": cycles, "occupancy": 1, "latency": latency, "source": GATHERS}
+    figures = {"interval": cycles, "occupancy": 1, "latency": latency, "source": source}
     return mnemonics, form, figures | ({"accumulator_latency": kept} if kept < latency else {})
 
 
 ZEN4_GATHERS = [
-    _moved("vp?gatherd(ps|d)", "ymm,m32,ymm", 10.55, 20, 8),
-    _moved("vp?gatherd(ps|d)", "xmm,m32,xmm", 6, 15, 4),
-    _moved("vp?gatherq(ps|d)", "xmm,m32,xmm", 5, 15, 4),
-    _moved("vp?gatherd(pd|q)", "ymm,m64,ymm", 5.9, 15, 4),
-    _moved("vp?gatherq(pd|q)", "ymm,m64,ymm", 5, 15, 4),
-    _moved("vp?gather[dq](pd|q)", "xmm,m64,xmm", 4, 12, 3),
-    _moved("vp?gatherd(ps|d)", "zmm\\{k\\},m32", 21.5, 34, 17),
-    _moved("vp?gatherd(ps|d)", "ymm\\{k\\},m32", 10.57, 21, 9),
-    _moved("vp?gatherd(ps|d)", "xmm\\{k\\},m32", 6, 15, 5),
-    _moved("vp?gatherd(pd|q)", "zmm\\{k\\},m64", 11.15, 24, 11),
-    _moved("vp?gatherq(pd|q)", "zmm\\{k\\},m64", 11.85, 26, 11.8),
-    _moved("vp?gatherq(ps|d)", "ymm\\{k\\},m32", 11.6, 23, 11.6),
-    _moved("vp?gatherq(ps|d)", "xmm\\{k\\},m32", 5, 15, 5),
-    _moved("vp?gather[dq](pd|q)", "ymm\\{k\\},m64", 5, 15, 5),
-    _moved("vp?gather[dq](pd|q)", "xmm\\{k\\},m64", 4, 12, 3),
-    _moved("vp?scatterd(ps|d)", "m32\\{k\\},zmm", 24.45),
-    _moved("vp?scatterd(ps|d)", "m32\\{k\\},ymm", 12),
-    _moved("vp?scatterq(ps|d)", "m32\\{k\\},ymm", 12.4),
-    _moved("vp?scatterd(pd|q)", "m64\\{k\\},zmm", 10.7),
-    _moved("vp?scatterq(pd|q)", "m64\\{k\\},zmm", 12.8),
-    _moved("vp?scatter[dq](ps|d)", "m32\\{k\\},xmm", 7),
-    _moved("vp?scatterd(pd|q)", "m64\\{k\\},ymm", 6),
-    _moved("vp?scatterq(pd|q)", "m64\\{k\\},ymm", 7),
-    _moved("vp?scatter[dq](pd|q)", "m64\\{k\\},xmm", 4),
+    moved("vp?gatherd(ps|d)", "ymm,m32,ymm", 10.55, 20, 8),
+    moved("vp?gatherd(ps|d)", "xmm,m32,xmm", 6, 15, 4),
+    moved("vp?gatherq(ps|d)", "xmm,m32,xmm", 5, 15, 4),
+    moved("vp?gatherd(pd|q)", "ymm,m64,ymm", 5.9, 15, 4),
+    moved("vp?gatherq(pd|q)", "ymm,m64,ymm", 5, 15, 4),
+    moved("vp?gather[dq](pd|q)", "xmm,m64,xmm", 4, 12, 3),
+    moved("vp?gatherd(ps|d)", "zmm\\{k\\},m32", 21.5, 34, 17),
+    moved("vp?gatherd(ps|d)", "ymm\\{k\\},m32", 10.57, 21, 9),
+    moved("vp?gatherd(ps|d)", "xmm\\{k\\},m32", 6, 15, 5),
+    moved("vp?gatherd(pd|q)", "zmm\\{k\\},m64", 11.15, 24, 11),
+    moved("vp?gatherq(pd|q)", "zmm\\{k\\},m64", 11.85, 26, 11.8),
+    moved("vp?gatherq(ps|d)", "ymm\\{k\\},m32", 11.6, 23, 11.6),
+    moved("vp?gatherq(ps|d)", "xmm\\{k\\},m32", 5, 15, 5),
+    moved("vp?gather[dq](pd|q)", "ymm\\{k\\},m64", 5, 15, 5),
+    moved("vp?gather[dq](pd|q)", "xmm\\{k\\},m64", 4, 12, 3),
+    moved("vp?scatterd(ps|d)", "m32\\{k\\},zmm", 24.45),
+    moved("vp?scatterd(ps|d)", "m32\\{k\\},ymm", 12),
+    moved("vp?scatterq(ps|d)", "m32\\{k\\},ymm", 12.4),
+    moved("vp?scatterd(pd|q)", "m64\\{k\\},zmm", 10.7),
+    moved("vp?scatterq(pd|q)", "m64\\{k\\},zmm", 12.8),
+    moved("vp?scatter[dq](ps|d)", "m32\\{k\\},xmm", 7),
+    moved("vp?scatterd(pd|q)", "m64\\{k\\},ymm", 6),
+    moved("vp?scatterq(pd|q)", "m64\\{k\\},ymm", 7),
+    moved("vp?scatter[dq](pd|q)", "m64\\{k\\},xmm", 4),
 ]

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tools.machine_gathers import GOLDEN_COVE_GATHERS, ZEN4_GATHERS, redwood_cove_gathers
-from tools.machine_row import Override, Row
-from tools.machine_zen3 import ZEN3
+from tools.machine_row import ZEN_ALUS, ZEN_STORES, Override, Row
+from tools.machine_zen3 import ZEN3, ZEN3_ADDED
 
 FP12 = ("FP1", "FP2")
 LANE = "core: on FP1 and FP2, latency measured; uops.info has FP0 to FP3 and 1 cycle"
@@ -242,11 +242,9 @@ REDWOOD_COVE: list[Override] = [
     ),
     *redwood_cove_gathers(),
 ]
-ALUS = ("ALU0", "ALU1", "ALU2", "ALU3")
 SIGNED_LOADS = (
     "core: 5 cycles from the address, beside 1 to 5 additions each takes one of the 4 ALUs; movzx 4, and none"
 )
-STORE_PORTS = ("FP4", "FP5")
 TO_GENERAL = (
     "core: to and fro {cycles} cycles; beside 1 to 6 additions it takes as long as four more, so a result of all four "
     "ALUs (products, loads and stores run beside it)"
@@ -256,14 +254,18 @@ ZEN4_TRANSFERS: list[Override] = [
     (
         mnemonics,
         forms,
-        {"latency": latency, "uops": (*uops, *[(alu,) for alu in ALUS]), "source": TO_GENERAL.format(cycles=cycles)},
+        {
+            "latency": latency,
+            "uops": (*uops, *[(alu,) for alu in ZEN_ALUS]),
+            "source": TO_GENERAL.format(cycles=cycles),
+        },
     )
     for mnemonics, forms, latency, uops, cycles in (
-        ("vmov[dq]", "r(32|64),xmm", 3, (STORE_PORTS,), 6),
-        ("kmov[bdw]", "r32,k", 3, (STORE_PORTS,), 9),
-        ("kmovq", "r64,k", 4, (STORE_PORTS,), 10),
-        ("v?pmovmskb|v?movmskp[sd]", "r32,[xy]mm", 5, (STORE_PORTS,), "with vmovd 8"),
-        ("vpextr[bwdq]|vextractps", "r(32|64),xmm,i8", 4, (("FP1", "FP2", "FP3"), STORE_PORTS), "with vpinsrd 8"),
+        ("vmov[dq]", "r(32|64),xmm", 3, (ZEN_STORES,), 6),
+        ("kmov[bdw]", "r32,k", 3, (ZEN_STORES,), 9),
+        ("kmovq", "r64,k", 4, (ZEN_STORES,), 10),
+        ("v?pmovmskb|v?movmskp[sd]", "r32,[xy]mm", 5, (ZEN_STORES,), "with vmovd 8"),
+        ("vpextr[bwdq]|vextractps", "r(32|64),xmm,i8", 4, (("FP1", "FP2", "FP3"), ZEN_STORES), "with vpinsrd 8"),
     )
 ] + [
     ("vmov[dq]", "xmm,r(32|64)", {"latency": 3, "source": "core: to and fro 6 cycles"}),
@@ -346,7 +348,7 @@ OVERRIDES: dict[str, list[Override]] = {
         *ZEN4_GATHERS,
         *ZEN4_TRANSFERS,
         *ZEN_VECTORS,
-        ("movsxd", "r64,m32", {"uops": (ALUS,), "latency": 1, "source": SIGNED_LOADS}),
+        ("movsxd", "r64,m32", {"uops": (ZEN_ALUS,), "latency": 1, "source": SIGNED_LOADS}),
         (
             "vbroadcasts[sd]",
             "zmm(\\{k\\})?,m(32|64)",
@@ -420,9 +422,10 @@ NOPS = (
     "instruction takes no slot either, behind a vector one it does"
 )
 ADDED = {
+    "zen3": ZEN3_ADDED,
     "zen4": (
         Row("nop+nop", "r64", 1, 1, (), NOPS, "measured"),
-        *[Row("movsx", form, 1, 1, (ALUS,), SIGNED_LOADS, "measured") for form in ("r64,m8", "r64,m16")],
+        *[Row("movsx", form, 1, 1, (ZEN_ALUS,), SIGNED_LOADS, "measured") for form in ("r64,m8", "r64,m16")],
     ),
     "spr": tile_rows(
         PRODUCTS,

@@ -49,7 +49,7 @@ from simdnn.assembly.loops import MERGES  # noqa: E402
 from tools.extract_timing import timings  # noqa: E402
 from tools.machine_measured import as_measured, emerald_rapids, small_sums  # noqa: E402
 from tools.machine_overrides import ADDED, OVERRIDES  # noqa: E402
-from tools.machine_row import VECTOR, Row, port_bound  # noqa: E402
+from tools.machine_row import VECTOR, ZEN_ALUS, ZEN_STORES, Row, port_bound  # noqa: E402
 from tools.machine_row import table as instructions  # noqa: E402
 from tools.zen5_rows import listing, zen5_rows  # noqa: E402
 
@@ -93,7 +93,6 @@ BRANCHES = {  # what is known of an operation and a jump fused
 }
 COSTS_SLOTS_ONLY = ("nop", "prefetcht0", "vzeroupper")
 ALUS = ("p0", "p1", "p5", "p6", "pB")
-ZEN_ALUS = ("ALU0", "ALU1", "ALU2", "ALU3")
 ELIMINATED = re.compile(r"v?mov(ups|aps|dqu|dqa)?(8|16|32|64)?")
 
 
@@ -180,7 +179,9 @@ class Generator:
         pipes = {*self.core["load_ports"]["value"], *self.core["store_address_ports"]["value"]}
         if load or store:
             uops = [ports for ports in uops if not pipes.issuperset(ports)]
-        if store and (data := tuple(self.core["store_data_ports"]["value"])) in uops:
+        data = tuple(self.core["store_data_ports"]["value"])
+        uops = [data if ports == ZEN_STORES else ports for ports in uops]  # which are one on a Zen 3
+        if store and data in uops:
             uops.remove(data)
         if self.machine in AMD and not uops and not VECTOR.search(form) and mnemonic != "vzeroupper":
             uops, note = self.scalar_uops(mnemonic, form, float(row["throughput"] or 0))

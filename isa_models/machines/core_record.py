@@ -240,7 +240,8 @@ class Bypass:
     where they run on `ports` themselves, and behind `halves`; f16 arithmetic, among `halves`, behind `floats` and
     `products`; others of up to `SHORT` cycles behind `halves`.
     Where 512 bits are at work that is so from one of the two wide units to the other, `back_cycles` to the first, and
-    others, too, take longer behind `floats` and `products`.
+    others, too, take longer behind `floats` and `products`. `own_results`: those and `halves` have ways of their own to
+    where results go (`Core.result_ports`).
     """
 
     cycles: int = 0
@@ -251,6 +252,7 @@ class Bypass:
     floats: tuple[str, ...] = ()
     products: tuple[str, ...] = ()
     halves: tuple[str, ...] = ()
+    own_results: bool = False
 
     def yields(self, row: InstructionTiming) -> int:
         """The kinds of an instruction's result, as bits; a mask or a general register has none."""
@@ -283,11 +285,13 @@ class Bypass:
 class ThirdOperands:
     """Operations that read a third operand by the way by which their bank reads what is stored.
 
-    Those are the mnemonics `of` (patterns as in a shell), and all that merge behind a mask, but `spared` ones.
+    Those are the mnemonics `of` (patterns as in a shell), and all that merge behind a mask, but `spared` ones. Where
+    `fresh_is_free`, a store does not need the way for what a unit yields in the same cycle.
     """
 
     of: tuple[str, ...] = ()
     spared: tuple[str, ...] = ()
+    fresh_is_free: bool = False
 
     def has(self, mnemonic: str, merges: bool) -> bool:
         """Whether an operation is one of them.
@@ -386,9 +390,10 @@ class Core:
     def shares_result(self, row: InstructionTiming) -> bool:
         """Whether a result waits for a cycle in which its port yields no other (`result_ports`).
 
-        Those of general registers, of sums (`late_results`) and of products (`bypass`) have ways of their own.
+        Those of general registers and of sums (`late_results`) have ways of their own, and some of `bypass`.
         """
-        apart = self.late_results.cycles_of(row) > 0 or self.bypass.yields(row) & (OF_PRODUCTS | OF_HALVES)
+        of_products = self.bypass.own_results and self.bypass.yields(row) & (OF_PRODUCTS | OF_HALVES)
+        apart = self.late_results.cycles_of(row) > 0 or of_products
         return not apart and (row.vector_bits > 0 or "k" in row.form.split(","))
 
     def lanes_of(self, row: InstructionTiming) -> int:

@@ -261,9 +261,10 @@ def _late_results(table: Table) -> LateResults:
 
 def _bypass(table: Table) -> Bypass:
     table.provenance()
-    names = {name: table.strings(name) for name in ("ports", "integers", "neutral", "floats", "products", "halves")}
-    cycles, back = (int(table.number(name, 0, 100)) for name in ("cycles", "back_cycles"))
-    return Bypass(cycles, back, **names)
+    kinds = ("integers", "neutral", "floats", "products", "halves")
+    names = {name: table.strings(name) for name in kinds if table.has(name)}
+    cycles, back = int(table.number("cycles", 0, 100)), int(table.number("back_cycles", 0, 100, 0))
+    return Bypass(cycles, back, table.strings("ports"), **names, own_results=table.flag("own_results"))
 
 
 def _narrow_masks(table: Table) -> NarrowMasks:
@@ -278,7 +279,8 @@ def _narrow_masks(table: Table) -> NarrowMasks:
 
 def _third_operands(table: Table) -> ThirdOperands:
     table.provenance()
-    return ThirdOperands(table.strings("of"), table.strings("spared"))
+    spared = table.strings("spared") if table.has("spared") else ()
+    return ThirdOperands(table.strings("of"), spared, table.flag("fresh_is_free"))
 
 
 def _loop_buffer(table: Table) -> tuple[tuple[int, int], ...]:

@@ -216,8 +216,8 @@ class CoreModel(CoreOperands):
     def waits_for_way(self, port: int) -> int:
         """Whether the first uop of a port finds the way taken by which third operands and what is stored are read.
 
-        The oldest goes first. A store of one entry needs no way where a unit yields in this cycle what it stores.
-        Measured on a Zen 4 (docs/validation).
+        The oldest goes first. On a Zen 4 a store of one entry needs no way where a unit yields in this cycle what it
+        stores; on a Zen 3 it does. Measured (docs/validation).
         """
         node, pool = self.heap[port * self.heap_size], self.pool_of[port]
         way = self.way[self.row(node)]
@@ -236,9 +236,9 @@ class CoreModel(CoreOperands):
         return 1 - self.is_fresh(first)
 
     def is_fresh(self, store: int) -> int:
-        """Whether a unit yields in this cycle what a store of one entry stores."""
+        """Whether a unit yields in this cycle what a store of one entry stores, and that spares the way."""
         source = self.source[store]
-        if source == NOWHERE or self.store_entries[self.row(store)] > 1:
+        if self.fresh_is_free == 0 or source == NOWHERE or self.store_entries[self.row(store)] > 1:
             return 0
         return 1 if self.done[source] == self.cycle else 0
 

@@ -197,6 +197,7 @@ def _scalars(machine: Machine) -> dict[str, int]:
         "rob_room": core.reorder_buffer,
         "microcode": core.microcode_slots,
         "ways_are_shared": int(bool(core.third_operands.of)),
+        "fresh_is_free": int(core.third_operands.fresh_is_free),
         "bypass": core.bypass.cycles,
         "bypass_back": core.bypass.back_cycles,
         "masks_are_few": int(core.mask_registers > 0),

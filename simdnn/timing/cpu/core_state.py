@@ -42,6 +42,7 @@ class CoreState(Banks):
     store_queue: int
     retire_delay: int  # cycles from a result to its retirement at least
     microcode: int  # slots from which an op has groups for itself, and below which it is in one; 0: neither
+    fresh_is_free: int  # whether what a unit yields in a cycle is stored then without that way
     ways_are_shared: int  # whether third operands and what is stored come by one way in a bank
     masks_are_few: int  # whether mask registers may run out
     stalled_after: int
