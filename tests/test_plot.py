@@ -99,6 +99,20 @@ def test_names_stand_apart_in_small_panels() -> None:
         assert all(ax.bbox.x0 <= place.x0 and place.x1 <= ax.bbox.x1 for place in places)
 
 
+def test_the_reference_is_named_where_no_mode_is() -> None:
+    """Modes as fast as f32 stand on its line, and names of others reach it."""
+    names = ["f32", "int8-fast", "mxfp4", "nvfp4", "s4-weights", "f8-tensor"]
+    errors = [np.inf, 41.5, 24.5, 25.3, 19.7, 31.4]
+    speeds = [[1.0, 1.53, 1.0, 1.0, 0.99, 0.99], [1.0, 3.46, 1.45, 1.45, 1.44, 1.43]]
+    for ax, speed in zip(plot.panels(3), speeds, strict=False):
+        plot.plot_accuracy_speed(pd.DataFrame({"mode": names, "speed_up": speed, "sqnr_db": errors}), ax)
+        places, _ = boxes(ax)
+        assert len(places) == len(names)
+        for one, other in itertools.combinations(places, 2):
+            assert not one.overlaps(other)
+        assert all(ax.bbox.x0 <= place.x0 and ax.bbox.y0 <= place.y0 and place.y1 <= ax.bbox.y1 for place in places)
+
+
 def test_points_are_the_frame() -> None:
     ax = plot.plot_accuracy_speed(totals([0.9, 0.91, 0.92, 0.93, 0.94]))
     points = sorted(tuple(np.round(c.get_offsets().data[0], 6)) for c in ax.collections)

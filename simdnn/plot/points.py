@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
+from matplotlib.transforms import Bbox
 
 from isa_models import InvalidArgument
 from isa_models.keywords import keywords
@@ -43,11 +44,27 @@ def plot_accuracy_speed(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
         told = f"\n({label}: {least} in every mode)" if least == most else f"\n({label}: {least} to {most})"
     ax = plot_quality_speed(frame, column, f"signal to error against f32{whose} (dB){told}", ax)
     if np.isposinf(frame[column]).any():
-        own = looks(["f32"])["f32"][0]
-        ax.axvline(1, color=own, linestyle="--")
-        foot = ax.get_xaxis_transform()  # x in data, y in parts of the axes
-        ax.text(1.03, 0.03, "f32 (reference)", transform=foot, rotation=90, va="bottom", color=own)
+        _draw_reference(ax)
     return ax
+
+
+def _draw_reference(ax: Axes) -> None:
+    """The line of f32, and its name beside it where that covers no mark and no other name."""
+    own, dots = looks(["f32"])["f32"][0], figure_of(ax).dpi / 72
+    marks = [ax.transData.transform(point) for drawn in ax.collections for point in np.asarray(drawn.get_offsets())]
+    taken = [Bbox([at - MARK * dots, at + MARK * dots]) for at in marks]
+    taken += [text.get_window_extent().padded(4 * dots) for text in ax.texts]  # which titles and labels may move
+    ax.axvline(1, color=own, linestyle="--")
+    along = ax.get_xaxis_transform()  # x in data, y in parts of the axes
+    name = ax.annotate("f32 (reference)", (1, 0), (0, 0), xycoords=along, textcoords="offset points", rotation=90)
+    name.set(color=own, va="bottom")
+    free = 1 - name.get_window_extent().height / ax.bbox.height
+    places = [(side, up) for side in (4, -4) for up in np.linspace(0.02, 0.98, 25) * free]
+    for side, up in [*places, places[0]]:  # the first one where none is free
+        name.xy = (1, up)
+        name.set(x=side, ha="left" if side > 0 else "right")
+        if not any(name.get_window_extent().overlaps(other) for other in taken):
+            return
 
 
 def _tells_apart(frame: pd.DataFrame) -> bool:
