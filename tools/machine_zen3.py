@@ -11,9 +11,7 @@ TO_GENERAL = (
     "core: {trip}; beside 1 to 7 additions it takes as long as four more (1.6, 1.7, 2.0, 2.1, 2.3, 2.6, 2.8 cycles), "
     "so a result of all four ALUs"
 )
-FROM_GENERAL = (
-    "core: to and fro 6.0 cycles, from address to address with a vector load 9.0, of which the load's 7 are known"
-)
+FROM_GENERAL = "core: to and fro 6.0 cycles, from address to address with a vector load 9.0 (published: 7 for the load)"
 INSERTED = "core: with vmovd to a general register 6.9 cycles, 2.0 from what it is put into"
 CONVERTED = "core: with vmovd 10.0 cycles either way, to and fro 13.0"
 SIGNED_LOADS = "core: 4.9 cycles from address to address, mov and movzx 3.9; taken as an ALU's, as on Zen 4"

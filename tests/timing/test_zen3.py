@@ -1,0 +1,72 @@
+"""Mechanisms of Zen 3's core, each by loops that were measured on one (docs/validation/zen3.md)."""
+
+from __future__ import annotations
+
+import functools
+import re
+import statistics
+from collections import defaultdict
+
+import pytest
+
+from tests.loops import cycles_of, recorded
+
+cycles = functools.partial(cycles_of, "zen3")
+TABLE = recorded("core-zen3")
+SHOWN = TABLE[::16]  # whose predictions are made anew
+#: mean errors of classes of loops that the clock is right about
+RIGHT = {
+    "a register with itself": 0.01,
+    "chains": 0.015,
+    "microcode": 0.005,
+    "two slots": 0.005,
+    "stores to lines": 0.005,
+    "loads and stores": 0.04,
+    "pairs of classes": 0.04,
+    "third operands and stores": 0.05,
+    "stores and transfers": 0.05,
+    "results of a port": 0.05,
+}
+
+
+def lines_of(loop: str) -> list[str]:
+    """A loop's lines as the table has it: `3 x nop; dec rax`."""
+    parts = [re.fullmatch(r"(?:(\d+) x )?(.*)", part) for part in loop.split("; ")]
+    return [line for part in parts if part for line in [part[2]] * int(part[1] or 1)]
+
+
+def test_the_table_is_the_clocks() -> None:
+    for row in SHOWN:
+        assert cycles(lines_of(row["loop"])) == pytest.approx(float(row["predicted"]), abs=0.006), row["loop"]
+
+
+def test_classes_of_loops_are_as_near_as_the_page_says() -> None:
+    errors: dict[str, list[float]] = defaultdict(list)
+    for row in TABLE:
+        errors[row["class"]].append(abs(float(row["predicted"]) / float(row["measured"]) - 1))
+    assert len(TABLE) == 801 and all(statistics.mean(errors[name]) < most for name, most in RIGHT.items())
+
+
+@pytest.mark.parametrize(
+    ("multiplied", "stores", "measured"),
+    [("vfmadd231ps", 0, 12.0), ("vfmadd231ps", 6, 17.5), ("vfmadd231ps", 12, 23.9), ("vmulps", 12, 12.0)],
+)
+def test_stores_take_the_way_of_one_bank(multiplied: str, stores: int, measured: float) -> None:
+    lines = [f"{multiplied} ymm{i % 13}, ymm14, ymm15" for i in range(24)]
+    lines += [f"vmovups [rdi+{64 * i}], ymm13" for i in range(stores)]
+    assert cycles(lines) == pytest.approx(measured, rel=0.04)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "measured"),
+    [
+        ("vpaddd {0}, {0}, {1}", "vmulps {0}, {0}, {1}", 6),
+        ("vshufps {0}, {0}, {1}, 0", "vaddps {0}, {0}, {1}", 6),
+        ("vshufps {0}, {0}, {1}, 0", "vpaddd {0}, {0}, {1}", 2),
+        ("vxorps {0}, {0}, {1}", "vmulps {0}, {0}, {1}", 4),
+        ("vmaxps {0}, {0}, {1}", "vpaddd {0}, {0}, {1}", 4),
+        ("vcvtdq2ps {0}, {0}", "vpaddd {0}, {0}, {1}", 6),
+    ],
+)
+def test_from_integers_to_floats_and_back_takes_a_cycle_each(first: str, second: str, measured: float) -> None:
+    assert cycles([line.format("ymm1", "ymm15") for line in (first, second)]) == pytest.approx(measured, abs=0.02)
