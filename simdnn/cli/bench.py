@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from isa_models import InvalidArgument, Machine, SimdnnError, machine
-from isa_models.isa import caps
+from isa_models.isa import caps, implied, strongest
 from simdnn import verbose
 from simdnn.benchdnn import SUBSET, Answer, Case, Unread, answer, read
 from simdnn.benchdnn.answer import cost
@@ -322,6 +322,8 @@ def _log(given: _Words) -> int:
         print("skipped: " + ", ".join(f"{count} {kind[:40]}" for kind, count in sorted(skipped.items())))
     if (ran := _elsewhere(rows)) and not given.json:
         print(f"logged kernels use {ran}: another CPU than the one that predicts (--machine)")
+    elif (most := _below(rows)) and not given.json:
+        print(f"logged kernels use {most[0]} at most, those that predict {most[1]}: --isa {most[0]} leaves it out")
     if not (rows or skipped or given.json):
         name = "standard input" if str(given.log) == "-" else given.log
         print(f"{name} holds no line of a primitive that ran; ONEDNN_VERBOSE=1 makes oneDNN print them")
@@ -336,6 +338,28 @@ def _elsewhere(rows: Iterable[Mapping[str, Any]]) -> str:
     lacking = sorted(cap for cap in used if not any(cap in target.isa for target in cpus))
     names = " and ".join(target.name for target in cpus)
     return f"{', '.join(lacking)}, which {names} lack{'s' * (len(cpus) == 1)}" if lacking and cpus else ""
+
+
+def _below(rows: Iterable[Mapping[str, Any]]) -> tuple[str, str] | None:
+    """The strongest ISA cap of logged kernels and that of kernels that predict on CPUs, where it is a stronger one."""
+    logged, predicting = (
+        {cap for row in rows if (cap := _cap(row[name])) and row["status"] == "PASSED"}
+        for name in ("logged_as", "implementation")
+    )
+    if not logged or not predicting:
+        return None
+    most = strongest(logged)
+    beyond = {cap for cap in predicting if cap not in implied(most)}
+    return (most, strongest(beyond)) if beyond else None
+
+
+def _cap(kernel: str) -> str:
+    """The ISA cap in a kernel's name, ours or the library's; "" where there is none.
+
+    >>> _cap("conv:avx512_core_int8_exact"), _cap("jit_uni_int8:avx2"), _cap("gemm:jit")
+    ('avx512_core', 'avx2', '')
+    """
+    return max((cap for cap in caps() if kernel.rpartition(":")[2].startswith(cap)), key=len, default="")
 
 
 def _logged(item: Executed | str) -> str:

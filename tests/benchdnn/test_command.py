@@ -49,6 +49,10 @@ def test_machines_side_by_side_have_a_column(capsys: pytest.CaptureFixture[str],
     assert main(["bench", "--from-verbose", str(log), "--machine", "hsw"]) == 0
     said = "logged kernels use avx512_core, which hsw lacks: another CPU than the one that predicts (--machine)"
     assert capsys.readouterr().out.splitlines()[-1] == said
+    log.write_text(log.read_text().replace("avx512_core", "avx2").replace("8x16:16x8", "8x64:64x64"))
+    for isa, ending in (("avx512_core", "--isa avx2 leaves it out"), ("avx2", "skipped:0")):
+        assert main(["bench", "--from-verbose", str(log), "--machine", "icx", "--isa", isa]) == 0
+        assert capsys.readouterr().out.splitlines()[-1].endswith(ending)
     assert main(["bench", "--matmul", "--mode=F", "8x16:16x8"]) == 0
     assert "machine" not in capsys.readouterr().out.splitlines()[0]
 
