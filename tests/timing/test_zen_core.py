@@ -64,6 +64,17 @@ def test_wide_loads_take_two_units_for_addresses(accesses: str, measured: float)
     assert cycles(lines) == pytest.approx(measured, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("loads", "stores", "measured"),
+    [(5, 2, 3), (7, 3, 4), (10, 4, 6), (11, 2, 6), (12, 4, 7), (13, 6, 8), (14, 6, 8.5)],
+)
+def test_narrow_stores_take_units_for_addresses_in_turn(loads: int, stores: int, measured: float) -> None:
+    """As loads do; measured on a Zen 3, (10, 4) on a Zen 4 as well."""
+    lines = [KINDS["y"].format(i % 8, 32 * i) for i in range(loads)]
+    lines += [KINDS["t"].format(0, 32 * i) for i in range(stores)]
+    assert cycles_of("zen3", lines) == cycles(lines) == pytest.approx(measured, rel=0.02)
+
+
 @pytest.mark.parametrize("spaced", ["i", "ii", "iii", "iiiiiiii", "i.i.i", "ii..ii..", "i..i..i.."])
 def test_wide_sums_in_a_chain_do_not_meet_on_a_port(spaced: str) -> None:
     """Each holds its port for two cycles, and the next one follows a cycle later all the same (i: a sum)."""
