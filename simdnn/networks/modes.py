@@ -26,7 +26,7 @@ from simdnn.networks.narrow_weights import NarrowMode
 from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import stands_for
 from simdnn.networks.ops.registry import QUANTIZED
-from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode, check_filters, check_groups, check_layers, choose
+from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode, check_filters, check_groups, check_layers, named_modes
 from simdnn.networks.quantize import STORING, Ranges, quantize_onnx, ranges_of, why_floats
 from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.networks.runner import Frames, InMode, Row, check_scoped, computed, run_modes
@@ -254,10 +254,8 @@ def run_model(
     has the reason in `refused`.
     """
     given = listed_feeds("feeds", feeds)
-    if isinstance(modes, str):
-        raise InvalidArgument(f"modes={modes!r:.60}; a list of names is needed: {modes.split(',')}")
     if not isinstance(modes, Mapping):
-        modes, _ = choose(isa_models.machine(machine), modes, isa)
+        modes = named_modes(isa_models.machine(machine), modes, isa, {**MODES, STORED.name: STORED})
     if not values and (labels is not None or metric):
         raise InvalidArgument("labels and metric judge values, which values=False leaves out")
     judge = Judging(None if labels is None else np.asarray(labels), metric, isinstance(feeds, Mapping))

@@ -361,6 +361,16 @@ def choose(
     return run, lacking
 
 
+def named_modes(
+    machine: Machine | GpuMachine, names: Sequence[str], isa: str | None, known: Mapping[str, Mode]
+) -> dict[Mode, str | None]:
+    """The modes of a list of names, as `choose` finds them; `InvalidArgument` for what is no list of names."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        parts = names.split(",") if isinstance(names, str) else ["f32", "bf16"]
+        raise InvalidArgument(f"modes={names!r:.60}; a list of names is needed, as {parts}")
+    return {**choose(machine, names, isa, known)[0]}
+
+
 def choose_each(
     places: Sequence[tuple[Machine | GpuMachine, str | None]],
     modes: Iterable[str] | None = None,

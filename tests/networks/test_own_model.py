@@ -95,8 +95,9 @@ def test_a_metric_of_ones_own() -> None:
         run_model(classifier(), feeds, modes, metric=lambda outputs: None)  # type: ignore[arg-type, return-value]
     with pytest.raises(simdnn.InvalidArgument, match="labels of shape"):
         run_model(classifier(), feeds, modes, labels=[1, 2])
-    with pytest.raises(simdnn.InvalidArgument, match=r"modes='f32,f16'; a list of names is needed: \['f32', 'f16'\]"):
-        run_model(classifier(), feeds, "f32,f16")
+    for words in ("f32,f16", None, 3):
+        with pytest.raises(simdnn.InvalidArgument, match="a list of names is needed, as \\['f32', '"):
+            run_model(classifier(), feeds, words)  # type: ignore[arg-type]
     with pytest.raises(simdnn.InvalidArgument, match=r"feeds=\[\]; a dict of arrays"):
         run_model(classifier(), [], modes)
 
