@@ -167,13 +167,11 @@ def why_floats(model: str | PathLike[str] | onnx.ModelProto | Loaded, fitting: s
 
 
 def ranges_of(
-    model: str | PathLike[str] | onnx.ModelProto | Loaded,
-    calibration: Iterable[Mapping[str, Array]],
-    machine: str = "zen4",
+    model: str | PathLike[str] | onnx.ModelProto | Loaded, calibration: Iterable[Mapping[str, Array]]
 ) -> Ranges:
-    """Findings of calibration data about a model, to quantize it in several ways without running it again."""
+    """What calibration data find of a model on zen4's f32 kernels, to quantize it in several ways after one run."""
     proto, folder = read(model)
-    return _ranges(Network(graph_of(folded(proto, folder), folder)), calibration, machine)
+    return _ranges(Network(graph_of(folded(proto, folder), folder)), calibration, "zen4")
 
 
 def _checked(ranges: Mapping[str, Any]) -> Ranges:

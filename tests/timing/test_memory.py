@@ -349,16 +349,21 @@ def test_lines_that_are_asked_for_show_as_little_as_those_of_vectors() -> None:
 
 
 def test_stores_of_tiles_show_as_far_as_loads_wait_behind_them() -> None:
-    """Lines of `c` come from the second cache where the first is small: beside `b`'s they show, alone they do not."""
+    """Lines of `c` come from the second cache where the first is small: beside `b`'s they show, alone they do not. Those
+    that come from the third one show alone, too.
+    """
     spr = machine("spr")
-    small = replace(spr, caches=(replace(spr.caches[0], size_bytes=2048, ways=0), *spr.caches[1:]))
-    shown = []
-    for program in (tiles_twice("tileloaddt1"), tiles_alone()):
+    shown, lines = [], 4 * 16 * 64
+    for program, few in ((tiles_twice("tileloaddt1"), 1), (tiles_alone(), 1), (tiles_alone(), 2)):
+        caches = (replace(cache, size_bytes=2048, ways=0) for cache in spr.caches[:few])
+        small = replace(spr, caches=(*caches, *spr.caches[few:]))
         moved = transfers(program, small)
         found = phases(small, core_time(program, small).span, moved)
         shown.append(sum(phase.times * phase.tiled for phase in found))
-    every_line = spr.cache("L2").exposed_to_tiles * 4 * 16 * 64 / moved.levels[1].store_bytes_per_cycle
-    assert shown[0] == pytest.approx(every_line) and shown[1] < 0.1 * every_line
+    near = spr.cache("L2").exposed_to_tiles * lines / moved.levels[1].store_bytes_per_cycle
+    assert shown[0] == pytest.approx(near) and shown[1] < 0.1 * near
+    far = moved.levels[2].exposed_stored * lines / moved.levels[2].store_bytes_per_cycle
+    assert shown[2] == pytest.approx(far + shown[1], rel=0.01)
 
 
 def tiles_alone() -> Program:
