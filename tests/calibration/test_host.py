@@ -24,6 +24,7 @@ from simdnn.calibration.identity import Identity, identity, nearest, throughput_
 from simdnn.calibration.ports import Ports
 from simdnn.cli import main
 from simdnn.progress import silent
+from tests.loops import recorded
 
 KEYS = (("vpdpbusd", "zmm,zmm,zmm"), ("vmulps", "ymm,ymm,ymm"), ("vmovups", "zmm,m512"), ("vpaddd", "xmm,xmm,xmm"))
 
@@ -36,6 +37,17 @@ def figures_of(name: str, factor: float = 1.0, spread: float = 0.01) -> dict[tup
     return {
         key: Figure(factor * throughput_of(target, target.timing(*key)), target.timing(*key).latency or None, spread)
         for key in KEYS
+        if key in target.instructions
+    }
+
+
+def recorded_figures(table: str) -> dict[tuple[str, str], Figure]:
+    """Every eighth form's figures that a host of the machine was measured with (docs/validation/data)."""
+    return {
+        (row["instruction"], row["form"]): Figure(
+            float(row["throughput"]), float(row["latency"]) if row["latency"] else None, float(row["spread"])
+        )
+        for row in recorded(table)[::8]
     }
 
 
@@ -101,9 +113,15 @@ def test_slower_and_unstable_rows(host: Path) -> None:
     ).cycles_per_iteration == pytest.approx(12, rel=0.02)
 
 
-@pytest.mark.parametrize("name", ["zen4", "zen5", "spr", "gnr"])
+@pytest.mark.parametrize("name", ["zen3", "zen4", "zen5", "spr", "gnr"])
 def test_nearest_machine(name: str) -> None:
     assert nearest(figures_of(name), machine(name).isa).name == name
+
+
+def test_a_zen_3_is_told_by_what_was_measured_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simdnn.calibration.identity.host_caps", lambda: frozenset(machine("zen3").isa))
+    found = identity(recorded_figures("forms-zen3"), Behaviour(2.0, 32, 32))
+    assert found.machine.name == "zen3" and not found.apart and found.within > 0.9 * found.compared > 60
 
 
 def test_a_core_is_told_by_its_behaviour() -> None:
@@ -111,8 +129,8 @@ def test_a_core_is_told_by_its_behaviour() -> None:
     figures, isa = figures_of("spr"), machine("spr").isa
     assert nearest(figures, isa, Behaviour(nine_slots=2.01)).name == "spr"
     assert nearest(figures, isa, Behaviour(nine_slots=1.5)).name == "gnr"
-    slots = {name: round(nine_slots_of(machine(name)) or 0, 2) for name in ("spr", "gnr", "zen4")}
-    assert slots == {"spr": 2.0, "gnr": 1.5, "zen4": 1.0}  # a Zen 4 takes 1.00 to 1.02: two nops are one slot
+    slots = {name: round(nine_slots_of(machine(name)) or 0, 2) for name in ("spr", "gnr", "zen3", "zen4")}
+    assert slots == {"spr": 2.0, "gnr": 1.5, "zen3": 2.0, "zen4": 1.0}  # on a Zen 4 (1.00 to 1.02) two nops are a slot
     seen = Behaviour(1.5, 64, 480, ("avx512_core_amx_fp16",))
     assert str(seen) == (
         "a loop of 9 slots takes 1.50 cycles, L1I 64 KiB, last cache 480 MiB, executes what CPUID hides: "
