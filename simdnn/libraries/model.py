@@ -276,6 +276,8 @@ class Library:
     around: Callable[[Problem, str, Machine, int], float] = lambda problem, row, machine, threads: 0.0
     #: (problem) -> which of these pass between two executions, while units for tiles rest
     between: Callable[[Problem], float] = lambda problem: 0.0
+    #: and before each call of a kernel on tiles
+    before_call: float = 0.0
     nested: float = 0.0  # cycles more where a primitive of it runs another one
     #: (columns, K, whether weights are packed ahead of time, whether the source is stored transposed) -> how much of K
     #: a product of floats adds up at once

@@ -289,7 +289,8 @@ def _cost(kind: KernelKind, request: Request, threads: int) -> Cost:
     library = LIBRARIES.get(r.dispatch)
     if library is None or isinstance(r.machine, GpuMachine):
         return cost
-    return cost.launched(library.around(r.problem, kind.name, r.machine, threads), library.between(r.problem))
+    around = library.around(r.problem, kind.name, r.machine, threads)
+    return cost.launched(around, library.between(r.problem), library.before_call)
 
 
 EQUAL = "as many cycles"

@@ -71,7 +71,7 @@ class Cost(Alike, InNotebooks):
     executed: Counter[str]
     confidence: Confidence
     work: Work
-    gaps: tuple[Gap, ...] = ()  # between two runs, in which no unit for tiles falls asleep
+    gaps: tuple[Gap, ...] = ()  # in which no unit for tiles falls asleep, but for what a library does there
 
     def _summary(self) -> dict[str, Any]:
         names = ("machine", "cycles", "seconds", "clock", "bound", "confidence")
@@ -85,14 +85,14 @@ class Cost(Alike, InNotebooks):
         """The cost, which asks for its program where that is needed, and keeps none."""
         return replace(self, work=replace(self.work, find_program=find_program))
 
-    def launched(self, cycles: float, between: float = 0.0) -> Cost:
-        """The cost with cycles of a library's own around its kernel; those `between` two runs are among them, in which
-        units for tiles may fall asleep.
+    def launched(self, cycles: float, between: float = 0.0, before_call: float = 0.0) -> Cost:
+        """The cost with cycles of a library's own around its kernel; among them are those `between` two runs, and those
+        before each call behind other work, in which units for tiles may fall asleep.
         """
         if not cycles:
             return self
-        gaps = [gap.widened(between) for gap in self.gaps]
-        cycles += sum([gap.more for gap in gaps if gap.late])
+        gaps = [gap.widened(between, before_call) for gap in self.gaps]
+        cycles += sum([gap.all for gap in gaps if gap.late])
         awake = tuple([gap for gap in gaps if not gap.late])
         work = replace(self.work, launch_cycles=self.work.launch_cycles + cycles)
         seconds = self.seconds * (1 + cycles / self.cycles)

@@ -73,7 +73,8 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
     cycles = max(cycles, *(level.cycles for level in others))  # whose bytes are rounded
     gaps: tuple[Gap, ...] = ()
     if moved.tiled and machine.core.tile_rests.store:
-        more, gaps = rested(moved.tiled, core.span, machine.core.tile_rests, cycles / core.cycles)
+        stage = LONG * machine.core.reorder_buffer
+        more, gaps = rested(moved.tiled, core.span, machine.core.tile_rests, cycles / core.cycles, stage)
         cycles += more
     return Overlap(cycles * share, max(votes, key=lambda name: votes[name]), gaps)
 

@@ -1,7 +1,8 @@
 """How often a tile is stored, or multiplied, long behind the last one: a unit for tiles has fallen asleep.
 
 A part of a program is what comes before its first use of a unit, behind its last, and between them; parts follow each
-other, and a run the run before. What passes between two runs, a library's own code, is known later: `Gap`.
+other, and a run the run before. What passes between two runs, a library's own code, is known later, and so is what a
+library does before it calls a kernel behind a stage of other work, a copy: `Gap`.
 """
 
 from __future__ import annotations
@@ -23,49 +24,72 @@ class Use(Enum):
     NONE, AWAKE, TILES = range(3)
 
 
-class Between(NamedTuple):
-    """Cycles of a part, those before its first use of a unit and from its last one on, and how many came late;
-    `waits`: whether the first one does, if it is late.
+class Rest(NamedTuple):
+    """Cycles in which a unit is not used, and whether a stage of other work is among them: a library then calls the
+    kernel that uses it next.
     """
 
     cycles: float
-    before: float
-    behind: float
-    late: int = 0
+    staged: bool = False
+
+    def then(self, other: Rest) -> Rest:
+        return Rest(self.cycles + other.cycles, self.staged or other.staged)
+
+
+class Between(NamedTuple):
+    """Cycles of a part, those before its first use of a unit and from its last one on, and the rests that it has, by
+    how often; `waits`: whether the first use does, if it is late.
+    """
+
+    cycles: float
+    before: Rest
+    behind: Rest
+    rests: tuple[tuple[Rest, int], ...] = ()
     uses: bool = True
     waits: bool = True
 
-    def then(self, other: Between, after: float) -> Between:
+    def then(self, other: Between) -> Between:
         """This part, and another behind it."""
         cycles = self.cycles + other.cycles
         if not self.uses:
-            return other._replace(cycles=cycles, before=self.cycles + other.before)
+            return other._replace(cycles=cycles, before=self.before.then(other.before))
         if not other.uses:
-            return self._replace(cycles=cycles, behind=self.behind + other.cycles)
-        late = self.late + other.late + (other.waits and self.behind + other.before > after)
-        return Between(cycles, self.before, other.behind, late, True, self.waits)
+            return self._replace(cycles=cycles, behind=self.behind.then(other.before))
+        met = ((self.behind.then(other.before), 1),) if other.waits else ()
+        return Between(cycles, self.before, other.behind, (*self.rests, *met, *other.rests), True, self.waits)
 
-    def repeated(self, times: int, after: float) -> Between:
+    def repeated(self, times: int) -> Between:
         """This part so often."""
-        late = self.late * times + (times - 1) * self.again(after)
-        before = self.before if self.uses else self.cycles * times
-        return self._replace(cycles=self.cycles * times, before=before, late=late)
+        rests = [(rest, count * times) for rest, count in self.rests]
+        if times > 1 and (again := self.again) is not None:
+            rests.append((again, times - 1))
+        before = self.before if self.uses else self.before._replace(cycles=self.cycles * times)
+        return self._replace(cycles=self.cycles * times, before=before, rests=tuple(rests))
 
-    def again(self, after: float) -> bool:
-        """Whether its first use comes late behind its last."""
-        return self.uses and self.waits and self.behind + self.before > after
+    @property
+    def again(self) -> Rest | None:
+        """What lies between its last use and its first, where that may be late."""
+        return self.behind.then(self.before) if self.uses and self.waits else None
 
 
 class Gap(NamedTuple):
-    """Cycles from the last use of a unit in a run to the first in the next, and after how many that takes `more`."""
+    """Cycles from the last use of a unit in a run to the first in the next, and after how many that takes `more`; or
+    from one to the next `within` each run, so many times, where a library calls a kernel.
+    """
 
     cycles: float
     after: float
     more: float
+    within: int = 0
 
-    def widened(self, cycles: float) -> Gap:
-        """The gap with that many more between the runs."""
-        return self._replace(cycles=self.cycles + cycles)
+    def widened(self, between: float, before_call: float) -> Gap:
+        """The gap with that many more between the runs, or before the call."""
+        return self._replace(cycles=self.cycles + (before_call if self.within else between))
+
+    @property
+    def all(self) -> float:
+        """What all such gaps take more."""
+        return self.more * max(1, self.within)
 
     @property
     def late(self) -> bool:
@@ -73,20 +97,26 @@ class Gap(NamedTuple):
 
 
 _Uses = Callable[[Op], Use]
-_NONE = Between(0.0, 0.0, 0.0, uses=False)
+_NONE = Between(0.0, Rest(0.0), Rest(0.0), uses=False)
 
 
-def rested(program: Program, core: Iteration, rests: TileRests, slower: float) -> tuple[float, tuple[Gap, ...]]:
-    """Cycles that late stores and products of tiles take more in a program, and the gaps between two runs in which no
-    unit falls asleep; its core takes `core`, the whole run `slower` times that, and it was in the same program before.
+def rested(
+    program: Program, core: Iteration, rests: TileRests, slower: float, stage: int
+) -> tuple[float, tuple[Gap, ...]]:
+    """Cycles that late stores and products of tiles take more in a program, and the gaps in which no unit falls asleep:
+    between two runs, and those with a stage, of that many instructions and more without a use. Its core takes `core`,
+    the whole run `slower` times that, and it was in the same program before.
     """
     after, cycles, gaps = rests.after / slower, 0.0, list[Gap]()
     for use, more in ((functools.partial(_stores, rests), rests.store), (_multiplies, rests.product)):
-        found = _parts(program.parts, core, after, use)
-        late = found.again(after)
-        cycles += (found.late + late) * more
-        if found.uses and found.waits and not late:
-            gaps.append(Gap((found.behind + found.before) * slower, rests.after, more))
+        found = _parts(program.parts, core, use, stage)
+        cycles += more * sum(count for rest, count in found.rests if rest.cycles > after)
+        near = [(rest, count) for rest, count in found.rests if rest.staged and rest.cycles <= after]
+        gaps += [Gap(rest.cycles * slower, rests.after, more, count) for rest, count in near]
+        if (again := found.again) is not None and again.cycles > after:
+            cycles += more
+        elif again is not None:
+            gaps.append(Gap(again.cycles * slower, rests.after, more))
     return cycles, tuple(gaps)
 
 
@@ -100,7 +130,7 @@ def _multiplies(op: Op) -> Use:
     return Use.TILES if op.definition.tile and op.definition.accumulates else Use.NONE
 
 
-def _parts(parts: Sequence[Straight | Loop], core: Iteration, after: float, use: _Uses) -> Between:
+def _parts(parts: Sequence[Straight | Loop], core: Iteration, use: _Uses, stage: int) -> Between:
     """The parts in a row that take `core`."""
     loops, found = iter(core.loops), list[Between]()
     extents = [part.extent for part in parts if isinstance(part, Loop)]
@@ -108,10 +138,13 @@ def _parts(parts: Sequence[Straight | Loop], core: Iteration, after: float, use:
     ops = max(1, sum(len(part) for part in parts if not isinstance(part, Loop)))
     for part in parts:
         if isinstance(part, Loop):
-            found.append(_parts(part.parts, next(loops), after, use).repeated(part.extent, after))
+            within = next(loops)
+            one = _parts(part.parts, within, use, stage).repeated(part.extent)
+            staged = not one.uses and within.instructions * part.extent >= stage
+            found.append(one._replace(before=Rest(one.cycles, True)) if staged else one)
             continue
         cycles = max(0.0, alone) * len(part) / ops
         first = next((how for op in part if (how := use(op)) is not Use.NONE), Use.NONE)
-        uses = first is not Use.NONE
-        found.append(Between(cycles, 0.0 if uses else cycles, cycles if uses else 0.0, 0, uses, first is Use.TILES))
-    return functools.reduce(lambda one, other: one.then(other, after), found, _NONE)
+        uses, none, rest = first is not Use.NONE, Rest(0.0), Rest(cycles)
+        found.append(Between(cycles, none if uses else rest, rest, (), uses, first is Use.TILES))
+    return functools.reduce(Between.then, found, _NONE)

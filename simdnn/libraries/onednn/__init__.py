@@ -40,6 +40,7 @@ LIBRARY = Library(
     leaves_out=sums.leaves_out,
     around=calls.around,
     between=calls.between,
+    before_call=calls.KERNEL_ON_TILES,
     nested=calls.NESTED,
     references=refusals.REFERENCES,
     asked=layouts.asked,
