@@ -60,6 +60,7 @@ class CacheLevel(InNotebooks):
     set_cycles: float = 0.0  # from a new line of a set to the next one there; 0: not known to be slower than others
     ways: int = 0  # lines of a set; 0: which set a line goes to is not known (hashed), so lines spread evenly
     stores_apart: tuple[tuple[float, float], ...] = ()  # (the first cache's sets that lines go to, share of the rate)
+    loads_apart: tuple[tuple[float, float], ...] = ()  # (lines modulo `BANKS` that loads ask for, share of the rate)
     keeps: tuple[tuple[float, float], ...] = ((1.0, 1.0),)  # (lines for a place, share that stays) of a cyclic walk
     fill_cycles: float = 0.0  # that its loads wait for a line to come from the next level
     own_ghz: float = 0.0  # the core's clock at which rates and latency are as told, of a level that does not go by it

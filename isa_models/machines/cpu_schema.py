@@ -333,6 +333,7 @@ def _caches(top: Table) -> tuple[CacheLevel, ...]:
             fill_cycles=row.figure_number("fill_cycles", 0, 100, 0.0),
             own_ghz=row.figure_number("own_ghz", 0.1, 100, 0.0),
             stores_apart=_points(row, "stores_apart") if row.has("stores_apart") else (),
+            loads_apart=_points(row, "loads_apart") if row.has("loads_apart") else (),
             keeps=_points(row, "keeps") or ((1.0, 1.0),) if row.has("keeps") else ((1.0, 1.0),),
         )
         if level.ways and level.size_bytes % (level.ways * level.line_bytes):

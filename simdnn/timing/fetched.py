@@ -200,8 +200,12 @@ class Fetched:
             **{name: [getattr(level, name) for level in levels] for name in told},
         )
         caches, tensors, parts = len(levels), len(self.names), len(self.parts)
-        slower = [dict(level.slower) for level in levels]
-        self._give(np.float64, store_slower=[of.get(name, 1.0) for of in slower for name in self.names])
+        slower, later = ([dict(getattr(level, way)) for level in levels] for way in ("slower", "later"))
+        self._give(
+            np.float64,
+            store_slower=[of.get(name, 1.0) for of in slower for name in self.names],
+            load_slower=[of.get(name, 1.0) for of in later for name in self.names],
+        )
         flows = self._most_flows
         both_ways = sum(level.both_ways for level in levels)
         self._set(least=least, aheads=len(known), store_queue=store_queue, both_ways=both_ways)

@@ -43,6 +43,7 @@ class Flows(Keeping):
     load_rate: Floats
     store_rate: Floats
     store_slower: Floats  # by level and tensor: how many times as long its stored lines take
+    load_slower: Floats  # and those that are loaded
     both_ways: int  # levels whose lines come and go at once
     exposed: Floats
     exposed_asked: Floats
@@ -291,7 +292,7 @@ class Flows(Keeping):
         loaded, stored = 0.0, 0.0
         base, slower = demand * self.tensors, level * self.tensors
         for place in range(base, base + self.count[demand]):
-            loaded += self.fetched[place] - self.returned[place]
+            loaded += (self.fetched[place] - self.returned[place]) * self.load_slower[slower + self.tensor[place]]
             stored += self.returned[place] * self.store_slower[slower + self.tensor[place]]
         loaded = loaded * self.line_bytes / self.load_rate[level]
         stored = stored * self.line_bytes / self.store_rate[level]

@@ -32,7 +32,8 @@ from simdnn.timing.fetched import Fetched
 from simdnn.timing.flows import APART, ASKED, STORED, STREAMED, TILED, TILED_ASKED, WALKED
 from simdnn.timing.footprint import Region, crossing, keep_to_lines, moves_in_lines, parts
 from simdnn.timing.prefetched import streamed, walked
-from simdnn.timing.tile_rows import Slower, TileRows
+from simdnn.timing.spacing import Slower, Spacing
+from simdnn.timing.tile_rows import TileRows
 
 LINE_BYTES = 64  # that an instruction fetches ahead
 _WIDE = 512  # bits
@@ -60,6 +61,7 @@ class LevelTraffic:
     exposed_streamed: float = 0.0  # the same of long runs of lines that are loaded in order, beside no stores
     exposed_stored: float = 0.0  # the same of lines that tiles are stored to
     slower: tuple[Slower, ...] = ()  # tensors whose stored lines take longer
+    later: tuple[Slower, ...] = ()  # and those whose loaded lines do
     both_ways: bool = False  # whether it hands lines up and takes others at once
 
     @property
@@ -127,7 +129,7 @@ def transfers(
     kind = _kind_of(forms)
     levels = [_first_level(tree, machine, 0.0 if kind.tiles else fetched.missed[0][0])]
     ghz = machine.frequency.ghz(*kind)
-    rows = TileRows(program, machine) if kind.tiles else None
+    rows, spacing = TileRows(program, machine) if kind.tiles else None, Spacing(program, machine)
     tiles, loading = (rows.share, rows.loading) if rows else (0.0, 0.0)
     for place, (inner, outer) in enumerate(itertools.pairwise(machine.caches)):
         keys = f"caches.{inner.name}.size_bytes", f"caches.{outer.name}.load_bytes_per_cycle"
@@ -138,10 +140,11 @@ def transfers(
         tiled = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed)
         behind = outer.exposed_to_tiles if place == 0 else outer.exposed
         exposed = tiled, outer.exposed, outer.exposed_fetched, outer.exposed_walked, outer.exposed_streamed, behind
-        found, slower = fetched.missed[place], rows.slower(outer) if rows else ()
+        found, slower = fetched.missed[place], spacing.stored(outer) if kind.tiles else ()
         level = _level(outer.name, found, inner.line_bytes, rates, machine.confidence_of(*keys), exposed)
         missed = fetched.missed_of(place) if slower else {}
-        levels.append(level.taking(slower, missed, inner.line_bytes, place == 0) if slower else level)
+        level = level.taking(slower, missed, inner.line_bytes, place == 0) if slower else level
+        levels.append(replace(level, later=spacing.loaded(outer)) if kind.tiles else level)
     last = machine.caches[-1]
     per_cycle = machine.dram.gb_s_core / ghz
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")

@@ -100,7 +100,7 @@ class FewChannels(Product):
         super().__init__(name, problem, unit, dot, options)
         self.beside, self.image, self.together = options.order.fold == "window", self.conv, options.lines
         if self.goes_on:
-            self.tiles_high = _HIGH
+            self.tiles_high = _HIGH if self.strided or self.oc <= TILE_ROWS else 2
             c = self.conv
             (down, step), blocks = c.strides, -(-c.oh // options.lines)
             self.together = -(-c.oh // blocks)
@@ -203,7 +203,7 @@ def few_channels(product: FewChannels | ChannelsInPlace, accumulation: str) -> P
     if not (isinstance(product, FewChannels) and product.goes_on):
         return program
     dwords = -(-product.taps * fmt(product.image.src).bits // 32)
-    return by_lines(program, dwords if short else _COLUMNS)
+    return by_lines(program, dwords if short and product.strided else _COLUMNS)
 
 
 def by_lines(program: Program, columns: int) -> Program:
