@@ -57,7 +57,6 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
     idle = max(0.0, 1 - moved.loading / max(1, core.cycles)) if moved.loading else 0.0
     own = core.bound if core.cycles >= first.cycles else first.level
     votes = defaultdict(float, {own: cycles})
-    taken = dict[float, float]()
     for phase in phases(machine, core.span, moved, own == "front-end"):
         working, slowest = slower * phase.core, max(phase.levels)
         shown = max(0.0, phase.shown - idle * working) + phase.stored + phase.tiled
@@ -68,14 +67,14 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
             of_work = (shown if near or not moved.loading else phase.tiled) * left / slowest
             longer = max(longer, slowest + of_work) if moved.loading or phase.streamed else slowest + of_work
         cycles += phase.times * (longer - working)
-        taken[phase.core] = longer
         if slowest > working:
             votes[own] -= phase.times * working
             votes[others[phase.levels.index(slowest)].level] += phase.times * slowest
     cycles = max(cycles, *(level.cycles for level in others))  # whose bytes are rounded
     gaps: tuple[Gap, ...] = ()
     if moved.tiled and machine.core.tile_rests.store:
-        more, gaps = rested(moved.tiled, core.span, machine.core.tile_rests, cycles / core.cycles, taken)
+        stage = LONG * machine.core.reorder_buffer
+        more, gaps = rested(moved.tiled, core.span, machine.core.tile_rests, cycles / core.cycles, stage)
         cycles += more
     return Overlap(cycles * share, max(votes, key=lambda name: votes[name]), gaps)
 

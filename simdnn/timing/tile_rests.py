@@ -8,7 +8,7 @@ library does before it calls a kernel behind a stage of other work, a copy: `Gap
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -101,16 +101,15 @@ _NONE = Between(0.0, Rest(0.0), Rest(0.0), uses=False)
 
 
 def rested(
-    program: Program, core: Iteration, rests: TileRests, slower: float, phases: Mapping[float, float]
+    program: Program, core: Iteration, rests: TileRests, slower: float, stage: int
 ) -> tuple[float, tuple[Gap, ...]]:
     """Cycles that late stores and products of tiles take more in a program, and the gaps in which no unit falls asleep:
-    between two runs, and those with a stage. Its core takes `core`, the whole run `slower` times that, but its `phases`
-    by the core's cycles of each as long as they say; and it was in the same program before.
+    between two runs, and those with a stage, of that many instructions and more. Its core takes `core`, the whole run
+    `slower` times that, and it was in the same program before.
     """
-    stages = {working: taken / slower for working, taken in phases.items()}
     after, cycles, gaps = rests.after / slower, 0.0, list[Gap]()
     for use, more in ((functools.partial(_stores, rests), rests.store), (_multiplies, rests.product)):
-        found = _parts(program.parts, core, use, stages)
+        found = _parts(program.parts, core, use, stage)
         cycles += more * sum(count for rest, count in found.rests if rest.cycles > after)
         near = [(rest, count) for rest, count in found.rests if rest.staged and rest.cycles <= after]
         gaps += [Gap(rest.cycles * slower, rests.after, more, count) for rest, count in near]
@@ -131,8 +130,8 @@ def _multiplies(op: Op) -> Use:
     return Use.TILES if op.definition.tile and op.definition.accumulates else Use.NONE
 
 
-def _parts(parts: Sequence[Straight | Loop], core: Iteration, use: _Uses, stages: Mapping[float, float]) -> Between:
-    """The parts in a row that take `core`; loops without a use are `stages` where they take as long as one of these."""
+def _parts(parts: Sequence[Straight | Loop], core: Iteration, use: _Uses, stage: int) -> Between:
+    """The parts in a row that take `core`; a loop without a use is a stage from so many instructions on."""
     loops, found = iter(core.loops), list[Between]()
     extents = [part.extent for part in parts if isinstance(part, Loop)]
     alone = core.cycles - sum(loop.cycles * extent for loop, extent in zip(core.loops, extents, strict=True))
@@ -140,9 +139,9 @@ def _parts(parts: Sequence[Straight | Loop], core: Iteration, use: _Uses, stages
     for part in parts:
         if isinstance(part, Loop):
             within = next(loops)
-            one, took = _parts(part.parts, within, use, stages), stages.get(within.cycles * part.extent)
-            one = one.repeated(part.extent)
-            found.append(one if one.uses or took is None else Between(took, Rest(took, True), _NONE.behind, uses=False))
+            one = _parts(part.parts, within, use, stage).repeated(part.extent)
+            staged = not one.uses and within.instructions * part.extent >= stage
+            found.append(one._replace(before=Rest(one.cycles, True)) if staged else one)
             continue
         cycles = max(0.0, alone) * len(part) / ops
         first = next((how for op in part if (how := use(op)) is not Use.NONE), Use.NONE)
