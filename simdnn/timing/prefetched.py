@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from math import prod
 
 from simdnn.program.records import Loop, Program, Straight
 from simdnn.timing.footprint import units_of
@@ -10,6 +12,7 @@ from simdnn.timing.footprint import units_of
 _PART_OF_A_LINE = 128  # bits
 _FOLLOWED = 2048  # bytes from load to load that a prefetcher still follows (Intel's optimization manual)
 _WALK = 16  # rows at least: taps of a convolution are fewer
+_TURNS = 64  # of a loop between whose steps others lie, which are gone through one by one
 _PAGE = 4096  # bytes, within which a prefetcher follows lines (Intel's optimization manual)
 
 
@@ -26,12 +29,15 @@ def walked(program: Program) -> frozenset[str]:
     return frozenset(found)
 
 
-def streamed(program: Program) -> frozenset[str]:
-    """Tensors that code without stores alone touches, each time one line behind the other for more than a page."""
-    found, others, units = set[str](), set[str](), units_of(program)
+def streamed(program: Program, near: float = 0) -> frozenset[str]:
+    """Tensors most of which is touched one line behind the other for more than a page: by code without stores, or that
+    stores at least once in so many instructions as are `near`.
+    """
+    in_runs, others, units = defaultdict[str, int](int), set[str](), units_of(program)
     for ops, loops in _straight(program.parts, ()):
         tensors = {memory.tensor for memory, *_ in ops.alike}
-        if any([stores for _, stores, *_ in ops.alike]):
+        stores = any([stores for _, stores, *_ in ops.alike])
+        if stores and not (loops and _length(loops[-1]) <= near):
             others |= tensors
         if tensors <= others:
             continue
@@ -43,8 +49,14 @@ def streamed(program: Program) -> frozenset[str]:
         for (tensor, terms), of_tensor in pieces.items():
             moves = dict(terms)
             steps = [(abs(moves.get(loop.var, 0)) * units[tensor], loop.extent) for loop in reversed(loops)]
-            (found if _run(of_tensor, steps) > _PAGE else others).add(tensor)
-    return frozenset(found - others)
+            moved = sum([end - start for start, end in of_tensor]) * prod([loop.extent for loop in loops])
+            in_runs[tensor] += moved if _run(of_tensor, steps) > _PAGE else -moved
+    return frozenset([tensor for tensor, more in in_runs.items() if more > 0 and tensor not in others])
+
+
+def _length(loop: Loop) -> int:
+    """The instructions of an iteration."""
+    return sum([_length(part) * part.extent if type(part) is Loop else len(part) for part in loop.parts])
 
 
 def _run(pieces: list[tuple[int, int]], steps: Sequence[tuple[int, int]]) -> int:
@@ -53,20 +65,33 @@ def _run(pieces: list[tuple[int, int]], steps: Sequence[tuple[int, int]]) -> int
 
     >>> _run([(0, 64), (64, 128)], [(128, 10), (0, 4), (1280, 3)]), _run([(0, 64), (256, 320)], [(64, 4)])
     (3840, 256)
+    >>> _run([(0, 128), (256, 384)], [(128, 2), (512, 10)])
+    5120
     """
-    ends, starts = list[int](), list[int]()
-    for start, end in sorted(pieces):
-        if not ends or start > ends[-1]:
-            starts.append(start)
-            ends.append(end)
-        else:
-            ends[-1] = max(ends[-1], end)
-    run = min([end - start for start, end in zip(starts, ends, strict=True)])
+    runs = _joined(pieces)
     for step, extent in steps:
-        if step > run and extent > 1:
+        if not step or extent == 1:
+            continue
+        twice = _joined([*runs, *[(start + step, end + step) for start, end in runs]])
+        if len(twice) > len(runs):
             break
-        run += step * (extent - 1)
-    return run
+        if len(twice) == len(runs) == 1:
+            runs = [(runs[0][0], runs[0][1] + step * (extent - 1))]
+        else:
+            turns = range(min(extent, _TURNS))
+            runs = _joined([(start + step * turn, end + step * turn) for turn in turns for start, end in runs])
+    return min([end - start for start, end in runs])
+
+
+def _joined(pieces: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Pieces in order, those that touch as one."""
+    found = list[tuple[int, int]]()
+    for start, end in sorted(pieces):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found
 
 
 def _straight(parts: Sequence[Straight | Loop], loops: tuple[Loop, ...]) -> Iterator[tuple[Straight, tuple[Loop, ...]]]:
