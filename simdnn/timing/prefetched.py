@@ -74,7 +74,9 @@ def _run(pieces: list[tuple[int, int]], steps: Sequence[tuple[int, int]]) -> int
             continue
         twice = _joined([*runs, *[(start + step, end + step) for start, end in runs]])
         if len(twice) > len(runs):
-            break
+            if extent >= _WALK:
+                break
+            continue
         if len(twice) == len(runs) == 1:
             runs = [(runs[0][0], runs[0][1] + step * (extent - 1))]
         else:
