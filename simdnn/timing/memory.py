@@ -37,6 +37,7 @@ from simdnn.timing.tile_rows import TileRows
 
 LINE_BYTES = 64  # that an instruction fetches ahead
 _WIDE = 512  # bits
+LONG = 4  # reorder buffers of instructions: code that is shorter overlaps with what is before and behind it
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def transfers(
     ahead = _ahead(program, forms.fetching)
     kinds = dict.fromkeys(walked(program), WALKED) | dict.fromkeys(apart, APART) | dict.fromkeys(asked, ASKED)
     if kind.bits == _WIDE and not kind.tiles and any([c.exposed_streamed != c.exposed for c in machine.caches]):
-        kinds = dict.fromkeys(streamed(program, 4 * machine.core.reorder_buffer) - ahead.keys(), STREAMED) | kinds
+        kinds = dict.fromkeys(streamed(program, LONG * machine.core.reorder_buffer) - ahead.keys(), STREAMED) | kinds
     if kind.tiles:
         by_tiles = _tensors_of(program, forms.tiled)
         kinds = dict.fromkeys(_stored(program), STORED) | kinds

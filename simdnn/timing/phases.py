@@ -31,10 +31,8 @@ from dataclasses import dataclass, replace
 from isa_models.machines.cpu_record import Machine
 from simdnn.timing.cpu.walk import CoreTime, Iteration
 from simdnn.timing.fetched import Phase
-from simdnn.timing.memory import Transfers
+from simdnn.timing.memory import LONG, Transfers
 from simdnn.timing.tile_rests import Gap, rested
-
-LONG = 4  # reorder buffers of instructions: what is shorter overlaps with what is before and behind it
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ def walked(program: Program) -> frozenset[str]:
 
 
 def streamed(program: Program, near: float = 0) -> frozenset[str]:
-    """Tensors most of which is touched one line behind the other for more than a page: by code without stores, or that
-    stores at least once in so many instructions as are `near`.
+    """Tensors whose lines are touched in order for more than a page, most of them: by code without stores, or with
+    stores that are at most `near` instructions apart.
     """
     in_runs, others, units = defaultdict[str, int](int), set[str](), units_of(program)
     for ops, loops in _straight(program.parts, ()):

@@ -68,7 +68,7 @@ class Between(NamedTuple):
 
     @property
     def again(self) -> Rest | None:
-        """What lies between its last use and its first, where that may be late."""
+        """The rest between its last use and its first, where that may be late."""
         return self.behind.then(self.before) if self.uses and self.waits else None
 
 
@@ -88,7 +88,7 @@ class Gap(NamedTuple):
 
     @property
     def all(self) -> float:
-        """What all such gaps take more."""
+        """Cycles that all such gaps take more."""
         return self.more * max(1, self.within)
 
     @property
@@ -131,7 +131,7 @@ def _multiplies(op: Op) -> Use:
 
 
 def _parts(parts: Sequence[Straight | Loop], core: Iteration, use: _Uses, stage: int) -> Between:
-    """The parts in a row that take `core`; a loop without a use is a stage from so many instructions on."""
+    """The parts in a row that take `core`; loops without a use are stages where they are as long as a `stage`."""
     loops, found = iter(core.loops), list[Between]()
     extents = [part.extent for part in parts if isinstance(part, Loop)]
     alone = core.cycles - sum(loop.cycles * extent for loop, extent in zip(core.loops, extents, strict=True))

@@ -27,7 +27,7 @@ from simdnn.timing.flows import APART, TILED, TILED_ASKED, WALKED, Flows
 from simdnn.timing.footprint import Accesses, Region, crossing, distinct_lines, moves_in_lines, parts
 from simdnn.timing.memory import borrowed, transfers
 from simdnn.timing.phases import phases
-from simdnn.timing.tile_rows import TileRows
+from simdnn.timing.spacing import Spacing
 from tests.effort import examples
 from tests.timing.programs import adds, gemm, loads, streamed
 
@@ -424,7 +424,7 @@ def test_stored_tiles_wait_for_each_other_in_sets(columns: int, order: str, sets
         body = (Loop(var, extents[var], body),)
     program = Program("tiles", "avx512_core_amx", (Tensor("c", "u32", 512 * columns),), body)
     gnr, zen4 = machine("gnr"), machine("zen4")
-    ((name, longer),) = TileRows(program, gnr).slower(gnr.cache("L2"))
+    ((name, longer),) = Spacing(program, gnr).stored(gnr.cache("L2"))
     share = dict(gnr.cache("L2").stores_apart)[sets]
     assert name == "c" and longer == pytest.approx(1 / share)
     level, plain = (transfers(program, target).levels[1] for target in (gnr, zen4))

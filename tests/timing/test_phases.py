@@ -14,8 +14,8 @@ from simdnn.kernels.x86.rows import KERNELS
 from simdnn.program.records import Affine, Loop, Op, Program, Register
 from simdnn.timing.cpu.walk import core_time
 from simdnn.timing.estimate import estimate_program
-from simdnn.timing.memory import transfers
-from simdnn.timing.phases import LONG, overlap, phases
+from simdnn.timing.memory import LONG, transfers
+from simdnn.timing.phases import overlap, phases
 from tests.effort import examples
 from tests.timing.programs import adds, gemm, loads, streamed, unusual
 
