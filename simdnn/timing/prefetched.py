@@ -65,8 +65,10 @@ def _run(pieces: list[tuple[int, int]], steps: Sequence[tuple[int, int]]) -> int
 
     >>> _run([(0, 64), (64, 128)], [(128, 10), (0, 4), (1280, 3)]), _run([(0, 64), (256, 320)], [(64, 4)])
     (3840, 256)
-    >>> _run([(0, 128), (256, 384)], [(128, 2), (512, 10)])
+    >>> _run([(0, 128), (256, 384)], [(128, 2), (512, 10)])  # one piece of two at a time
     5120
+    >>> [_run([(0, 64)], [(8192, rows), (64, 100)]) for rows in (3, 16)]  # few rows beside each other, as taps are
+    [6400, 64]
     """
     runs = _joined(pieces)
     for step, extent in steps:

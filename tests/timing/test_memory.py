@@ -432,6 +432,19 @@ def test_stored_tiles_wait_for_each_other_in_sets(columns: int, order: str, sets
     assert not plain.slower
 
 
+@pytest.mark.parametrize(
+    ("apart", "offset", "lines"), [(256, 0, 1 / 0.39), (256, 8, 2 / 0.53), (128, 0, 1 / 0.53), (192, 0, 1), (64, 8, 1)]
+)
+def test_loads_of_a_few_bytes_wait_for_each_other_in_banks(apart: int, offset: int, lines: float) -> None:
+    """Where a mask's register reaches into the next line, that comes as well: the one of the next load at 64 bytes."""
+    where = Memory("a", apart * Affine.var("i") + offset, "u8", 8)
+    load = Loop("i", 256, (Op("vmovdqu8", Register("x", "u8", 64), (where,)),))
+    program = Program("pixels", "avx512_core_amx", (Tensor("a", "u8", 256 * 256 + 64),), (load,))
+    gnr = machine("gnr")
+    assert dict(Spacing(program, gnr).loaded(gnr.cache("L2"))) == {"a": pytest.approx(lines, rel=0.01)}
+    assert not Spacing(program, gnr).loaded(gnr.cache("L3"))
+
+
 def test_a_tile_is_one_access_and_its_rows_are_counted() -> None:
     """Sixteen rows a line apart, and the same bytes load by load."""
     rows = Memory("a", Affine.var("i") * 4096, "u32", 256, 16, 64)

@@ -40,6 +40,11 @@ def test_lines_in_order_for_more_than_a_page(program: Program, follows: bool) ->
     assert streamed(program) == ({"a"} if follows else set())
 
 
+def test_stores_near_each_other_leave_lines_in_order() -> None:
+    program = through(Affine.var("i") * 32, 99, stored=True)
+    assert [streamed(program, near) for near in (3, 4)] == [set(), {"a"}]
+
+
 def test_a_machine_tells_them_apart_beside_wide_registers() -> None:
     wide, narrow = through(Affine.var("i") * 32, 99), through(Affine.var("i") * 16, 999, lanes=8)
     assert transfers(wide, machine("gnr")).kinds == {"a": STREAMED}
