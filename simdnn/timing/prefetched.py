@@ -56,7 +56,7 @@ def streamed(program: Program, near: float = 0) -> frozenset[str]:
 
 def _length(loop: Loop) -> int:
     """The instructions of an iteration."""
-    return sum([_length(part) * part.extent if type(part) is Loop else len(part) for part in loop.parts])
+    return sum(_length(part) * part.extent if isinstance(part, Loop) else len(part) for part in loop.parts)
 
 
 def _run(pieces: list[tuple[int, int]], steps: Sequence[tuple[int, int]]) -> int:
@@ -64,7 +64,7 @@ def _run(pieces: list[tuple[int, int]], steps: Sequence[tuple[int, int]]) -> int
     a turn, until one leaves a gap.
 
     >>> _run([(0, 64), (64, 128)], [(128, 10), (0, 4), (1280, 3)]), _run([(0, 64), (256, 320)], [(64, 4)])
-    (3840, 256)
+    (3840, 512)
     >>> _run([(0, 128), (256, 384)], [(128, 2), (512, 10)])  # one piece of two at a time
     5120
     >>> [_run([(0, 64)], [(8192, rows), (64, 100)]) for rows in (3, 16)]  # few rows beside each other, as taps are
