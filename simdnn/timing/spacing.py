@@ -67,7 +67,7 @@ class Spacing:
     def _slower(
         self, accesses: dict[str, list[tuple[int, float, float]]], apart: tuple[tuple[float, float], ...]
     ) -> tuple[Slower, ...]:
-        """How many times as long tensors' lines take, of which a cache has a share of its rate by their sets."""
+        """Tensors with how many times as long their lines take: a cache has a share of its rate, by their sets."""
         of_sets, shares = zip(*apart, strict=True)
         found = list[Slower]()
         for name, rows in accesses.items():

@@ -74,7 +74,7 @@ class Between(NamedTuple):
 
 class Gap(NamedTuple):
     """Cycles from the last use of a unit in a run to the first in the next, and after how many that takes `more`; or
-    from one to the next `within` each run, so many times, where a library calls a kernel.
+    from one to the next in each run, as often as `within`, behind a stage: a library calls a kernel there.
     """
 
     cycles: float
