@@ -109,3 +109,14 @@ def test_products_of_f32_stay_below_the_vector_pipes(machine: str) -> None:
     name = f"gemm:{gpu_machine(machine).platform.name}_{unit}"
     found = simdnn.estimate("matmul", m=4096, n=4096, k=4096, dt="f32:f32:f32", machine=machine, dispatch=name)
     assert 0.5 < found.gops / (gpu_machine(machine).peak_ops("f32") / 1e9) <= 1
+
+
+def test_an_instruction_takes_as_long_each_time() -> None:
+    """Shares of the pipes' work are executions times what one takes, which is the same in a longer loop."""
+    each = []
+    for k in (256, 1024):
+        found = simdnn.estimate("matmul", m=64, n=64, k=k, dt="f32", machine="b580").instructions
+        assert found["cycles_share"].sum() == pytest.approx(1)
+        once = dict(zip(found["instruction"], found["cycles_share"] / found["count"], strict=True))
+        each.append({name: share / once["xor.u32"] for name, share in once.items()})
+    assert len(each[0]) >= 4 and each[0] == pytest.approx(each[1])

@@ -349,8 +349,8 @@ def test_lines_that_are_asked_for_show_as_little_as_those_of_vectors() -> None:
 
 
 def test_stores_of_tiles_show_as_far_as_loads_wait_behind_them() -> None:
-    """Lines of `c` come from the second cache where the first is small: beside `b`'s they show, alone they do not. Those
-    that come from the third one show alone, too.
+    """Lines of `c` come from the second cache where the first is small: beside `b`'s they show, alone they do not.
+    Those that come from the third one show alone, too.
     """
     spr = machine("spr")
     shown, lines = [], 4 * 16 * 64
