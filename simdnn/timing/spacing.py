@@ -110,7 +110,7 @@ class Spacing:
         return found
 
     def _reaches(self, op: Op, loops: _Loops, unit: int) -> bool:
-        """Whether most of an op's registers would go over a line, of which its mask leaves out a part."""
+        """Whether an op's register would mostly go over a line, under a mask that leaves a part out."""
         memory, line = op.memory, self.machine.caches[0].line_bytes
         if memory is None or not (op.masked and self.machine.core.masks_reach):
             return False
