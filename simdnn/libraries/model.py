@@ -89,7 +89,8 @@ class OperatorForm(NamedTuple):
     are multiplied first. `integers`: how f32 becomes one, by a key of `INTEGERS`. `lanes` of f32 in its registers,
     where these are narrower than the widest. `streams`: whether it stores past the caches. `flushes`: whether denormals
     become zeros on their way to bf16 where no instruction does that. `parts`: of a primitive that reorders its sources
-    one by one, each one's implementation, and that of a reorder behind them.
+    one by one, each one's implementation, and that of a reorder behind them. `lifted`: whether a shifted source's sums
+    become f32 before what the shift has added is taken off.
     """
 
     name: str
@@ -103,6 +104,7 @@ class OperatorForm(NamedTuple):
     streams: bool = False
     flushes: bool = False
     parts: tuple[ReorderPart, ...] = ()
+    lifted: bool = False
 
 
 #: bounded by the type's least and greatest number, where a NaN becomes the least, the greatest, or 0; or converted to

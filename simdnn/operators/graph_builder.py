@@ -16,6 +16,7 @@ from isa_models import InvalidArgument
 from isa_models.errors import counted, shortly
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.postops import ELTWISE as NUMBERS
 from simdnn.libraries import OperatorForm
 from simdnn.networks.model import Graph, Node, Port
 from simdnn.networks.ops.registry import OWN
@@ -207,7 +208,11 @@ class GraphBuilder(Followed):
         name, *given = (op,) if isinstance(op, str) else op
         one_of("post-operation", name, (*ELTWISE, *BINARY, "prelu", "select", "sum"))
         if name in ELTWISE:
-            alpha, beta = (*(numeric(f"number of {name}", n) for n in given), 0.0, 0.0)[:2]
+            defaults = NUMBERS[name]
+            if len(given) > len(defaults) or None in defaults[len(given) :]:
+                raise InvalidArgument(f"post-operation {op!r:.60}; {name} takes {len(defaults)} numbers")
+            numbers = (numeric(f"number of {name}", n) for n in (*given, *defaults[len(given) :]))
+            alpha, beta = (*numbers, 0.0, 0.0)[:2]
             return self.function(name, x, alpha, beta)
         if name == "sum":
             return self._sum(x, given, into)

@@ -233,7 +233,10 @@ def deconvolution(
     points = _points(end, src, oc)
     if "src" in points:
         x = builder.add("Sub", x, _compensation(builder, points["src"], src, sums))
-    x = builder.add("Cast", x, to=1) if whole else x
+    if end.form is not None and end.form.lifted:
+        x = builder.own("LiftedSums", x, "weights")
+    elif whole:
+        x = builder.add("Cast", x, to=1)
     scales = end.scales or {}
     dst_scale = scale_of({n: v for n, v in scales.items() if n != "wei"}, "dst", ("src", "dst"))
     x = _scaled(builder, x, scales, oc, rank, apart=end.form is not None and not end.form.merged)

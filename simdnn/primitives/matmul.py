@@ -29,7 +29,7 @@ from simdnn.primitives.problems import matmul_problem, matrices_of, tensors
 from simdnn.primitives.products import Products, products_of
 from simdnn.primitives.reorder import Reordered, known_or_plain, plain_of
 from simdnn.primitives.repeated_calls import at_once
-from simdnn.primitives.resolve import Resolved, beyond_s8, need_values, resolve
+from simdnn.primitives.resolve import Resolved, moves_in_s8, need_values, resolve
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target, check_reordered, choice_of, resolved
 from simdnn.primitives.zero_points import check_reductions, on_cpu, with_tables
@@ -258,6 +258,6 @@ def _on_cpu(
         group_scales=groups,
         reference=reference,
         zero_points=zeros and replace(zeros, reference=bool(library) and form.reference),
-        beyond_s8=shape.integer and beyond_s8(given),
+        moves_in_s8=shape.integer and moves_in_s8(given),
     )
     return problem, parameters

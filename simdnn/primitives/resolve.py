@@ -162,11 +162,15 @@ def resolve(given: Resolved, dst: str | None, bias: Array | bool | None) -> tupl
     return epilogue, parameters
 
 
-def beyond_s8(given: Resolved) -> bool:
-    """Whether a common zero point of the source or the weights is no number of s8."""
+def moves_in_s8(given: Resolved) -> bool:
+    """Whether the common zero points of source and weights are numbers of s8, and not all 0 (which an estimate without
+    values takes for granted).
+    """
     kind = fmt("s8")
     points = [given.zero_points[name] for name in ("src", "wei") if name in given.zero_points]
-    return any(p.param.common and not kind.low <= _integer(p) <= kind.high for p in points)
+    points = [point for point in points if point.param.common]
+    told = [_integer(point) for point in points if point.values is not None]
+    return all(kind.low <= point <= kind.high for point in told) and (any(told) or len(told) < len(points))
 
 
 def _refuse_math(attr: Attr, shape: Shape) -> None:

@@ -33,8 +33,8 @@ class MatmulProblem:
     reference: bool = field(default=False, metadata=INNER)
     zero_points: ZeroPoints | None = None
     batch: Batch = Batch()
-    # a common zero point is no number of s8, for which a library may go another way
-    beyond_s8: bool = field(default=False, metadata=INNER)
+    # common zero points are numbers of s8 and not all 0, with which a library may go another way
+    moves_in_s8: bool = field(default=False, metadata=INNER)
     narrow: Narrow | None = field(default=None, kw_only=True)  # of products with floats of at most a byte
     # products after which a partial sum joins one in f32; 0: the row's
     promote: int = field(default=0, kw_only=True, metadata=INNER)

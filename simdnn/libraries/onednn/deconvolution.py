@@ -216,11 +216,9 @@ def _bytes(call: OperatorCall, p: Transposed) -> OperatorForm:
     found = _by_kernel_of_bytes(call, p)
     if found is None:
         return _by_gemm_of_bytes(call, p, exact)
-    halves = p.src == "s8" and not exact
-    if not halves:
-        return found
-    lifted = "avx512_core" not in call.caps and not (p.stepped or call.zero_points.get("src"))
-    return found._replace(order="lifted" if lifted else "halved")
+    if p.src == "s8" and not exact:
+        return found._replace(order="halved", lifted="avx512_core" not in call.caps)
+    return found._replace(order="pairs") if found.order == "products" else found
 
 
 def _by_kernel_of_bytes(call: OperatorCall, p: Transposed) -> OperatorForm | None:

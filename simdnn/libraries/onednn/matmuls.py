@@ -74,8 +74,7 @@ def matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
     if tier == "avx2":
         if p.epilogue.dst in ("bf16", "f16") or sums_late(p.epilogue.post_ops):
             return "gemm:avx2_int8_exact", "ref_int8:any"
-        exact = p.src == "s8" and (p.epilogue.zp_src or p.epilogue.zp_wei) and not p.beyond_s8
-        return ("gemm:avx2_int8_exact" if exact else "gemm:avx2_int8"), "gemm:jit"
+        return ("gemm:avx2_int8_exact" if p.src == "s8" and p.moves_in_s8 else "gemm:avx2_int8"), "gemm:jit"
     return int8_row("gemm", tier), library
 
 

@@ -30,6 +30,7 @@ _SHORT = 8  # products of bf16 after which a GEMM's sum restarts where a side of
 # Of the GEMM of AVX2: products of a sum, rows and columns of a block, then of a tile and how many are few, which has
 # two sums, of even and odd products.
 _DEPTHS, _ROWS, _COLUMNS = 96, (4032, 16, 8), (48, 6, 3)
+_WHOLE = 256  # products of bytes that a GEMM of AVX2 does not cut, where pairs would begin anew
 _FUSED = 3  # columns of such a tile from which its products are not rounded
 
 
@@ -287,7 +288,7 @@ def transposed_sums(k: Kernels, node: Node, x: Array, w: Array) -> Array:
     w6 = view(k, w, (groups, w.shape[0] // groups, w.shape[1], *ones, *w.shape[2:]))
     if order == "chain" and label(x.dtype) == "bf16" and w.shape[1] == 1 == w.shape[0] // groups:
         x3, w6 = (k.map(lambda v: v * 1.0, a, dst=F32, name="convert") for a in (x3, w6))  # a depthwise kernel widens
-    if order in ("products", "exact", "halved", "lifted"):
+    if order in ("products", "exact", "halved", "pairs"):
         found = _products(k, x3, w6, out, strides, gaps, before, rank == 3, order)
     else:
         every = zip(x3.shape[2:], w6.shape[3:], strides, gaps, before, out, strict=True)
@@ -308,7 +309,7 @@ def _products(
     order: str,
 ) -> Array:
     """The products of each tap, added where they fall: tap after tap; `turned`: the last one first. Of bytes "exact"
-    ones without pairs that saturate; "halved" ones by halves of weights, "lifted" ones doubled in f32.
+    ones without pairs that saturate; "halved" ones by halves of weights, "pairs" a kernel's, "products" a GEMM's.
     """
     n, (groups, oc, ic), taps = x.shape[0], w.shape[:3], w.shape[3:]
     size, columns = x.shape[2:], oc * prod(taps)
@@ -330,20 +331,20 @@ def _products(
         for tap in reversed(in_order) if turned else in_order:
             _add_where_it_falls(target, np.moveaxis(shaped[(..., *tap)], -1, 1), tap, strides, gaps, before)
         k.plain(parts, parts)
-    if not k.values:
-        return shadow(result.shape, dtype)
-    return _lifted(result, w) if order == "lifted" else result
+    return result if k.values else shadow(result.shape, dtype)
 
 
-def _lifted(sums: Array, w: Array) -> Array:
-    """Doubled sums by halves of weights, as a kernel of 256 bits makes f32 of them: those of the shifted source first,
-    then what the shift of all taps, padding's too, has added is taken off.
+@operator("LiftedSums", domain=OWN)
+def lifted_sums(k: Kernels, node: Node, x: Array, w: Array) -> Array:
+    """f32 of doubled sums x (N, OC, …) by halves of weights w, as a kernel of 256 bits makes them: those of the shifted
+    source first, then what the shift of all taps, those beside the source too, has added is taken off.
     """
+    if not k.values:
+        return k.plain(shadow(x.shape, F32), x)
     halves = np.rint(w * np.float32(0.5)).astype(np.int64)
-    shift = 128 * halves.sum(axis=tuple(range(2, w.ndim))).reshape(-1, *[1] * (sums.ndim - 2))
-    lifted = (sums // 2 + shift).astype(F32) - shift.astype(F32)
-    doubled: Array = (lifted * np.float32(2)).astype(np.int32)
-    return doubled
+    shift = 128 * halves.sum(axis=tuple(range(1, w.ndim))).reshape(-1, *[1] * (x.ndim - 2))
+    lifted = (x // 2 + shift).astype(F32) - shift.astype(F32)
+    return k.plain(lifted * np.float32(2), x)
 
 
 def _of_bytes(k: Kernels, rows: Array, weights: Array, order: str) -> Array:
@@ -353,12 +354,16 @@ def _of_bytes(k: Kernels, rows: Array, weights: Array, order: str) -> Array:
     if not row:
         row = f"gemm:{'avx512_core' if 'avx512_core' in caps else 'avx2'}_int8" + "_exact" * (order == "exact")
     kernels = replace(k, target=replace(k.target, dispatch=row))
-    if order not in ("halved", "lifted"):
-        return kernels.matmul(rows, weights, dst="s32")
-    if k.values:
+    if order == "halved" and k.values:
         weights = np.rint(weights * np.float32(0.5)).astype(np.int8)
-    found = kernels.matmul(rows, weights, dst="s32")
-    return found * np.int32(2) if k.values else found  # their scale is doubled
+    step = _WHOLE if order == "pairs" and row.endswith("_int8") else max(1, len(weights))
+    total: Array | None = None
+    for first in range(0, max(1, len(weights)), step):
+        part = slice(first, first + step)
+        found = kernels.matmul(_laid(k, rows[:, part]), _laid(k, weights[part]), dst="s32")
+        total = found if total is None else k.map(lambda p, q: p + q, total, found, dst=S32, name="add")
+    assert total is not None
+    return total * np.int32(2) if order == "halved" and k.values else total  # their scale is doubled
 
 
 def _add_where_it_falls(
