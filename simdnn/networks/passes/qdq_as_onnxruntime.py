@@ -212,13 +212,13 @@ class _Rewriting(Convolutions):
         last = self.only_reader(node.outputs[0])
         if last is None or last.op != "QuantizeLinear" or len(last.inputs) < 3 or not self.common(*last.inputs[1:3]):
             return None
-        scales, zero = [self.constants.get(node.inputs[at]) for at in (1, 4)], self.constants.get(node.inputs[2])
-        if any(scale is None or scale.size != 1 for scale in scales) or zero is None:
+        source, weights, zero = (self.constants.get(node.inputs[at]) for at in (1, 4, 2))
+        if source is None or source.size != 1 or weights is None or zero is None:
             return None
         if self.constants[last.inputs[2]].dtype != zero.dtype:
             return None
         del self.nodes[node.outputs[0]]
-        scale = np.prod([np.float32(np.asarray(scale).reshape(())) for scale in scales], dtype=np.float32)
+        scale = np.float32(source.reshape(())) * weights.reshape(-1).astype(np.float32)  # one, or one a column
         integers = self.hold(f"{node.outputs[0]}_bias", np.rint(bias / scale).astype(np.int32))
         return replace(node, inputs=(*node.inputs[:7], *last.inputs[1:3], integers), outputs=last.outputs)
 
