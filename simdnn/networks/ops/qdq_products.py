@@ -161,6 +161,8 @@ def _by_operators(k: Kernels, node: Node, p: Pattern) -> Array:
         alone = replace(p, bias=None, integers=None, scale=None, zero=None, relu=False)
         result = _by_operators(replace(k, followed=""), node, alone)
         return _behind(k, node, k.map(lambda v, b: v + b, result, bias, name="add"), p)
+    if cuts and node.op != "QConv":  # which ends in floats, that are cut, and quantized as they are
+        return _behind(k, node, _by_operators(k, node, replace(p, scale=None, zero=None, relu=False)), p)
     if cuts or left or other or signed_source or p.scale is not None and p.dtype != x.dtype:
         return _fused_in_f32(k, node, p)
     convolves = node.op == "QConv"

@@ -33,7 +33,25 @@ class _Integers:
 
 def fused(graph: Graph) -> Graph:
     """The graph with every product of dequantized operands as one integer node."""
-    return _Fusion(graph).run()
+    quantized = any(node.op == "DequantizeLinear" for node in graph.nodes)
+    return _Fusion(_without_copies(graph) if quantized else graph).run()
+
+
+def _without_copies(graph: Graph) -> Graph:
+    """The graph without Identities of what it computes, which would stand between a product and its QuantizeLinear;
+    those of outputs and of what a graph inside reads stay.
+    """
+    inside = {name for node in graph.nodes for name in node.reads if name not in node.inputs}
+    known = {*graph.constants, *inside, *(port.name for port in (*graph.inputs, *graph.outputs))}
+    alike: dict[str, str] = {}
+    nodes = []
+    for node in graph.nodes:
+        inputs = tuple(alike.get(name, name) for name in node.inputs)
+        if node.op == "Identity" and not node.domain and not known.intersection((*inputs, *node.outputs)):
+            alike[node.outputs[0]] = inputs[0]
+        else:
+            nodes.append(node if inputs == node.inputs else replace(node, inputs=inputs))
+    return replace(graph, nodes=tuple(nodes))
 
 
 def constants_of(graph: Graph) -> dict[str, Array]:
