@@ -220,22 +220,26 @@ def deconvolution(
         builder.form, order = end.form, end.form.order
         how = {**where, "pads": pads[:rank], "out": out, "order": order, "sizes": list(end.form.sizes)}
 
-        def sums(x: str) -> str:
-            return builder.own("TransposedSums", x, "weights", **how)
+        def sums(x: str, exactly: bool = False) -> str:
+            return builder.own("TransposedSums", x, "weights", **how | ({"order": "exact"} if exactly else {}))
 
     else:
         turned = _turned(builder, builder.floats("weights") if widened else "weights", weights.shape, groups)
 
-        def sums(x: str) -> str:
+        def sums(x: str, exactly: bool = False) -> str:
             return builder.add("ConvTranspose", x, turned, **where)
 
     x = sums("src")
     points = _points(end, src, oc)
+    by_reference = end.exactly and end.by_reference
     if "src" in points:
-        x = builder.add("Sub", x, _compensation(builder, points["src"], src, sums))
+        seen = _compensation(builder, points["src"], src, sums)
+        each = np.broadcast_to(np.asarray(points["src"], np.int32), src.shape[1])
+        shifted = [seen, "weights", builder.constant(np.ascontiguousarray(each))]
+        x = builder.own("SumsLessPoint", x, *shifted) if by_reference else builder.add("Sub", x, seen)
     if end.form is not None and end.form.lifted:
         x = builder.own("LiftedSums", x, "weights")
-    elif whole:
+    elif whole and not (by_reference and "src" in points):
         x = builder.add("Cast", x, to=1)
     scales = end.scales or {}
     dst_scale = scale_of({n: v for n, v in scales.items() if n != "wei"}, "dst", ("src", "dst"))
@@ -317,8 +321,10 @@ def _points(end: Ending, src: Array, oc: int) -> dict[str, int | Array]:
     return found
 
 
-def _compensation(builder: GraphBuilder, point: int | Array, src: Array, sums: Callable[[str], str]) -> str:
-    """Sums over a source of nothing but its zero points: s32, of one image."""
+def _compensation(builder: GraphBuilder, point: int | Array, src: Array, sums: Callable[..., str]) -> str:
+    """Sums over a source of nothing but its zero points: s32, of one image; of those by channel without pairs that
+    saturate.
+    """
     shape = (1, *src.shape[1:])
     if isinstance(point, int):
         ones = sums(builder.constant(np.ones(shape, np.uint8)))
@@ -327,7 +333,7 @@ def _compensation(builder: GraphBuilder, point: int | Array, src: Array, sums: C
     if (point != point.astype(dtype)).any():
         raise Unimplemented(f"zero points by channel from {point.min()} to {point.max()}; what works: s8, or u8")
     image = np.broadcast_to(point.astype(dtype).reshape(-1, *[1] * (src.ndim - 2)), shape)
-    return sums(builder.constant(np.ascontiguousarray(image)))
+    return sums(builder.constant(np.ascontiguousarray(image)), exactly=True)
 
 
 def _by_channel(builder: GraphBuilder, row: str, rank: int) -> str:

@@ -210,10 +210,9 @@ def _bytes(call: OperatorCall, p: Transposed) -> OperatorForm:
     """The implementation for bytes: a kernel, or a GEMM or loops, which hand f32 to the reference's end."""
     if call.types[1] != "s8" or call.dst not in (*WHOLE, "f32", "bf16"):
         raise Refused("other types of weights and destinations are not followed")
-    if any(np.ndim(point) for point in call.zero_points.values()):
-        raise Refused("zero points by channel are not known")
     exact = bool(call.caps & {"avx512_core_vnni", "avx2_vnni"})
-    found = _by_kernel_of_bytes(call, p)
+    by_channel = any(np.ndim(point) for point in call.zero_points.values())  # which no kernel has
+    found = None if by_channel else _by_kernel_of_bytes(call, p)
     if found is None:
         return _by_gemm_of_bytes(call, p, exact)
     if p.src == "s8" and not exact:
@@ -325,8 +324,6 @@ def _towards_zero(a: int, b: int) -> int:
 
 def _by_gemm_of_bytes(call: OperatorCall, p: Transposed, exact: bool) -> OperatorForm:
     """The GEMM, or loops where that would need much memory beside its tensors."""
-    if call.zero_points.get("src") and p.ic * prod(p.kernel) * 255 * 128 >= 1 << 24:
-        raise Refused("its reference adds a zero point to sums that f32 may round")
     size, out = prod(p.size), prod(p.out)
     behind = call.post_ops or "bias" in call.rows or call.zero_points.keys() or call.scales.keys()
     if not (behind or exact) and call.dst in WHOLE:

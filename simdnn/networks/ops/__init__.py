@@ -18,6 +18,7 @@ from simdnn.networks.ops import (  # noqa: F401  # each registers its own
     nbits,
     onednn_deconvolutions,
     onednn_eltwise,
+    onednn_shifts,
     onednn_squares,
     onednn_sums,
     pool,

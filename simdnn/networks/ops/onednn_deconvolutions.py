@@ -334,19 +334,6 @@ def _products(
     return result if k.values else shadow(result.shape, dtype)
 
 
-@operator("LiftedSums", domain=OWN)
-def lifted_sums(k: Kernels, node: Node, x: Array, w: Array) -> Array:
-    """f32 of doubled sums x (N, OC, …) by halves of weights w, as a kernel of 256 bits makes them: those of the shifted
-    source first, then what the shift of all taps, those beside the source too, has added is taken off.
-    """
-    if not k.values:
-        return k.plain(shadow(x.shape, F32), x)
-    halves = np.rint(w * np.float32(0.5)).astype(np.int64)
-    shift = 128 * halves.sum(axis=tuple(range(1, w.ndim))).reshape(-1, *[1] * (x.ndim - 2))
-    lifted = (x // 2 + shift).astype(F32) - shift.astype(F32)
-    return k.plain(lifted * np.float32(2), x)
-
-
 def _of_bytes(k: Kernels, rows: Array, weights: Array, order: str) -> Array:
     """Products of bytes in s32: without VNNI pairs of neighbours along K saturate, of an s8 source shifted by 128."""
     caps = k.target.caps

@@ -145,7 +145,10 @@ def _by_operators(k: Kernels, node: Node, p: Pattern) -> Array:
     """
     (x, x_scale, x_zero), (w, w_scale, w_zero) = p.source, p.weights
     bias, integers = p.bias, p.integers
+    if p.relu and p.scale is None and node.op == "QMatMul":  # of the floats that it gives
+        return _behind(k, node, _by_operators(k, node, replace(p, relu=False)), p)
     cuts = p.relu and (p.scale is None or p.begins_at != limits(p.dtype)[0])
+    cuts = cuts or bool(node.integer("flat", 0)) and x.ndim != 2
     floating = bias is not None and integers is None
     left = p.scale is None and (node.op == "QConv" or floating or bool(k.followed))
     other = label(x.dtype) not in BYTES or label(w.dtype) not in BYTES
@@ -161,8 +164,6 @@ def _by_operators(k: Kernels, node: Node, p: Pattern) -> Array:
         alone = replace(p, bias=None, integers=None, scale=None, zero=None, relu=False)
         result = _by_operators(replace(k, followed=""), node, alone)
         return _behind(k, node, k.map(lambda v, b: v + b, result, bias, name="add"), p)
-    if cuts and node.op != "QConv":  # which ends in floats, that are cut, and quantized as they are
-        return _behind(k, node, _by_operators(k, node, replace(p, scale=None, zero=None, relu=False)), p)
     if cuts or left or other or signed_source or p.scale is not None and p.dtype != x.dtype:
         return _fused_in_f32(k, node, p)
     convolves = node.op == "QConv"

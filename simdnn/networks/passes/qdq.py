@@ -38,16 +38,20 @@ def fused(graph: Graph) -> Graph:
 
 
 def _without_copies(graph: Graph) -> Graph:
-    """The graph without Identities of what it computes, which would stand between a product and its QuantizeLinear;
-    those of outputs and of what a graph inside reads stay.
+    """The graph without Identities of what it computes ahead of a QuantizeLinear, a Relu or a Clip, which would stand
+    between a product and its quantizer; those of outputs, and of what a graph inside reads, stay.
     """
-    inside = {name for node in graph.nodes for name in node.reads if name not in node.inputs}
-    known = {*graph.constants, *inside, *(port.name for port in (*graph.inputs, *graph.outputs))}
+    readers: dict[str, set[str]] = {}
+    for node in graph.nodes:
+        for name in node.reads:
+            readers.setdefault(name, set()).add(node.op if name in node.inputs else "")
+    known = {*graph.constants, *(port.name for port in (*graph.inputs, *graph.outputs))}
     alike: dict[str, str] = {}
     nodes = []
     for node in graph.nodes:
         inputs = tuple(alike.get(name, name) for name in node.inputs)
-        if node.op == "Identity" and not node.domain and not known.intersection((*inputs, *node.outputs)):
+        behind = readers.get(node.outputs[0], {""}) if node.op == "Identity" and not node.domain else {""}
+        if behind <= {"QuantizeLinear", "Relu", "Clip"} and not known.intersection((*inputs, *node.outputs)):
             alike[node.outputs[0]] = inputs[0]
         else:
             nodes.append(node if inputs == node.inputs else replace(node, inputs=inputs))

@@ -206,10 +206,14 @@ class _Rewriting(Convolutions):
         return Node(node.name, "MatMulBias", DOMAIN, node.version, (*node.inputs, bias), last.outputs, fixed)
 
     def requantized(self, node: Node, bias: Array) -> Node | None:
-        """A product of dequantized operands with a bias, to integers where one QuantizeLinear alone reads it: its bias,
-        floats in the model, is integers then.
+        """A product of dequantized operands with a bias, to integers where one QuantizeLinear alone reads it, of a matrix
+        behind a Relu that it makes needless, too: its bias, floats in the model, is integers then.
         """
-        last = self.only_reader(node.outputs[0])
+        last, cut = self.only_reader(node.outputs[0]), False
+        if last is not None and last.op == "Relu" and (reader := self.only_reader(last.outputs[0])) is not None:
+            zero = self.constants.get(reader.inputs[2]) if len(reader.inputs) > 2 else None
+            cut = zero is not None and zero.size == 1 and zero.dtype in BYTES and zero.item() == limits(zero.dtype)[0]
+            last = reader if cut else last
         if last is None or last.op != "QuantizeLinear" or len(last.inputs) < 3 or not self.common(*last.inputs[1:3]):
             return None
         source, weights, zero = (self.constants.get(node.inputs[at]) for at in (1, 4, 2))
@@ -217,10 +221,12 @@ class _Rewriting(Convolutions):
             return None
         if self.constants[last.inputs[2]].dtype != zero.dtype:
             return None
-        del self.nodes[node.outputs[0]]
+        for name in {node.outputs[0], last.inputs[0]}:
+            del self.nodes[name]
         scale = np.float32(source.reshape(())) * weights.reshape(-1).astype(np.float32)  # one, or one a column
         integers = self.hold(f"{node.outputs[0]}_bias", np.rint(bias / scale).astype(np.int32))
-        return replace(node, inputs=(*node.inputs[:7], *last.inputs[1:3], integers), outputs=last.outputs)
+        inputs = (*node.inputs[:7], *last.inputs[1:3], integers)
+        return replace(node, inputs=inputs, outputs=last.outputs, attributes={**node.attributes, "flat": int(cut)})
 
     def with_sum(self, node: Node) -> Node | None:
         """A product of f32 by a matrix, and what is added to it: a line is a bias to begin with, and so is a matrix
@@ -355,7 +361,7 @@ class _Rewriting(Convolutions):
             return None
         if block and not blocked or not block and scale.size > 1 and (axis % 2 != 1 or scale.ndim != 1):
             return None
-        zero = self.constants[weights.inputs[2]] if len(weights.inputs) > 2 else np.zeros(1, codes.dtype)
+        zero = self.constants[weights.inputs[2]] if len(weights.inputs) > 2 else None
         made = self.packed(node, codes, scale, zero, block or _BLOCK)
         return self.of_few_bits_with_bias(made, own=False) or made
 
@@ -376,8 +382,12 @@ class _Rewriting(Convolutions):
         inputs, attributes = (*(*node.inputs, "", "", "")[:5], bias), {**node.attributes, "taken": int(own)}
         return replace(node, inputs=inputs, outputs=last.outputs, attributes=attributes)
 
-    def packed(self, node: Node, codes: Array, scale: Array, zero: Array, block: int) -> Node:
-        """The node, and its constants: codes of a column side by side, and scales and zero points of their blocks."""
+    def packed(self, node: Node, codes: Array, scale: Array, zero: Array | None, block: int) -> Node:
+        """The node, and its constants: codes of a column side by side, and scales and zero points of their blocks;
+        signed codes without zero points have the operator's own.
+        """
+        of_middle = zero is None and limits(codes.dtype)[0] < 0
+        zero = np.zeros(1, codes.dtype) if zero is None else zero
         k, n = codes.shape
         width, half, blocks = bits(codes.dtype), -limits(codes.dtype)[0], -(-k // block)
         spread = {"s": np.float32, "z": np.int16}
@@ -392,7 +402,7 @@ class _Rewriting(Convolutions):
             stored = _nibbles(values) if width == 4 and what != "s" else values
             names.append(self.hold(f"{node.outputs[0]}_{what}", np.ascontiguousarray(stored)))
         attributes = {"K": k, "N": n, "bits": width, "block_size": block, "accuracy_level": 4}
-        inputs = (node.inputs[0], names[0], names[1], names[2], "", *node.inputs[2:3])
+        inputs = (node.inputs[0], names[0], names[1], "" if of_middle else names[2], "", *node.inputs[2:3])
         return Node(node.name, "MatMulNBits", MICROSOFT, 1, inputs, node.outputs, attributes)
 
 
