@@ -263,6 +263,16 @@ def test_shuffle_takes_rows_of_a_group() -> None:
     assert found.tolist() == [0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11]
 
 
+@pytest.mark.parametrize("post_op", ["hardswish", "hardsigmoid", "linear", "elu", "swish", ("linear", 2.0)])
+def test_post_operations_have_the_numbers_by_default_that_a_products_have(post_op: Any) -> None:
+    x = np.array([[-1, 1, 4]], np.float32)
+    found = simdnn.binary(x, np.zeros_like(x), "add", machine="zen4", post_ops=[post_op])
+    product = simdnn.matmul(x, np.eye(3, dtype=np.float32), machine="zen4", attr=simdnn.Attr(post_ops=[post_op]))
+    np.testing.assert_allclose(found.output, product.output, rtol=1e-6)
+    with pytest.raises(simdnn.InvalidArgument, match="clip takes 2 numbers"):
+        simdnn.binary(x, x, "add", machine="zen4", post_ops=["clip"])
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 def test_post_operations_stand_ahead_of_the_destinations_scale(machine: str) -> None:
     x, other, held = drawn("f32", 2, 3, 4), drawn("bf16", 1, 3, 1), drawn("s8", 2, 3, 4)

@@ -4,7 +4,8 @@ convolutions over layouts that are named (onednn_layouts), then denormals, exp o
 (onednn_edges), matmuls over layouts that are named and what their groups decide (onednn_matrices). Last, problems on
 AMX tiles: as the library saw the CPUID of an Emerald Rapids on a Zen 4, and a handler of illegal instructions did what
 its tiles ask for (onednn_tiles), and on a Granite Rapids (onednn_amx; onednn_gnr, transposed convolutions among them).
-There, too, integer sums beyond 2**24 (onednn_sums), and what was refused before (onednn_later).
+There, too, integer sums beyond 2**24 (onednn_sums), and what was refused before (onednn_later). On a Zen 3, which has
+neither AVX-512 nor VNNI, deconvolutions of bytes and zero points that are 0 (onednn_zen3).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tests.test_recorded_orders import bits
 NAMES = (
     *("onednn_products", "onednn_gemms", "onednn_layouts", "onednn_edges", "onednn_matrices"),
     *("onednn_tiles", "onednn_amx", "onednn_gnr", "onednn_sums", "onednn_later"),
+    "onednn_zen3",
 )
 #: a machine for caps that a Zen 4 lacks
 MACHINES = {"avx2_vnni": "spr", "avx512_core_fp16": "spr", "avx512_core_amx": "spr", "avx512_core_amx_fp16": "gnr"}

@@ -190,6 +190,42 @@ def test_weights_of_floats_with_a_quantizer_behind_them_are_integers(per_channel
         assert next(run for run in runs if run.node.op == "QConv").implementation.startswith("conv:avx2_int8")
 
 
+@pytest.mark.parametrize(
+    ("steps", "zero", "rows", "integers"),
+    [
+        (["Add"], 128, (3, 40), True),
+        (["Add", "Identity"], 128, (3, 40), True),
+        (["Add", "Relu"], 0, (3, 40), True),
+        (["Add", "Relu"], 0, (2, 3, 40), False),  # a Reshape stands between
+        (["Add", "Relu"], 128, (3, 40), False),
+        (["Relu"], 128, (3, 40), False),
+        (["Relu", "to floats"], 128, (3, 40), True),
+    ],
+)
+def test_products_by_column_are_of_integers_where_a_quantizer_follows(
+    steps: list[str], zero: int, rows: tuple[int, ...], integers: bool
+) -> None:
+    """Weights with a scale a column, what is added floats; without VNNI their pairs saturate."""
+    rng = np.random.default_rng(len(steps) + zero)
+    held: Arrays = {"w": rng.choice([-128, 127, 126], (40, 6)).astype(np.int8), "b": np.float32(rng.standard_normal(6))}
+    held |= {"s": np.float32(0.02), "z": np.uint8(128), "ws": np.float32(rng.uniform(0.01, 0.05, 6))}
+    held |= {"wz": np.zeros(6, np.int8), "ys": np.float32(0.7), "yz": np.uint8(zero)}
+    nodes = [*quantized("x", "a"), helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], axis=1)]
+    nodes.append(helper.make_node("MatMul", ["a", "wd"], ["0"]))
+    ops = [op for op in steps if op != "to floats"]
+    nodes += [helper.make_node(op, [str(i), *["b"] * (op == "Add")], [str(i + 1)]) for i, op in enumerate(ops)]
+    if "to floats" not in steps:
+        nodes.append(helper.make_node("QuantizeLinear", [str(len(ops)), "ys", "yz"], ["q"]))
+        nodes.append(helper.make_node("DequantizeLinear", ["q", "ys", "yz"], ["y"]))
+    else:
+        nodes[-1].output[0] = "y"
+    feeds = {"x": np.float32(rng.standard_normal(rows) * 3)}
+    made = model(nodes, feeds, held)
+    assert not differs(made, feeds)
+    runs = simdnn.load(made).run(feeds, machine="hsw", dispatch="onnxruntime").nodes
+    assert any("int8" in run.implementation for run in runs) == integers
+
+
 def test_quantizers_that_repeat_one_another_are_one() -> None:
     """DedicatedQDQPair: both convolutions then read one tensor of s8, which stays so: they are ones of floats."""
     nodes = [*quantized("x", "a"), *quantized("x", "b"), helper.make_node("Identity", ["a"], ["u"])]
@@ -348,7 +384,8 @@ def test_a_bias_of_weights_in_blocks_comes_ahead_of_their_zero_points(dequantize
     made = model([*nodes, helper.make_node("Add", ["c", "t"], ["y"])], x, held, opset=21)
     made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     assert not differs(made, x)
-    assert len(as_run(simdnn.load(made).graph).nodes) == 1
+    (node,) = as_run(simdnn.load(made).graph).nodes
+    assert not any(node.inputs[3:5])  # zero points: the operator's own
 
 
 def test_a_scale_made_of_a_size_is_a_constant() -> None:

@@ -206,8 +206,8 @@ class _Rewriting(Convolutions):
         return Node(node.name, "MatMulBias", DOMAIN, node.version, (*node.inputs, bias), last.outputs, fixed)
 
     def requantized(self, node: Node, bias: Array) -> Node | None:
-        """A product of dequantized operands with a bias, to integers where one QuantizeLinear alone reads it, of a matrix
-        behind a Relu that it makes needless, too: its bias, floats in the model, is integers then.
+        """A product of dequantized operands with a bias, to integers where one QuantizeLinear alone reads it, that of a
+        matrix through a Relu that it makes needless, too: its bias, floats in the model, is integers then.
         """
         last, cut = self.only_reader(node.outputs[0]), False
         if last is not None and last.op == "Relu" and (reader := self.only_reader(last.outputs[0])) is not None:
