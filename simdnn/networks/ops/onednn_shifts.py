@@ -1,4 +1,4 @@
-"""What shifts and zero points of a source change of a transposed convolution's sums of bytes, in oneDNN's roundings
+"""Shifts and zero points of a source in a transposed convolution's sums of bytes, by oneDNN's roundings
 (docs/numerics.md, rule 18).
 """
 
