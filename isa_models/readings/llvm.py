@@ -151,6 +151,9 @@ class LlvmValue(Value):
         self.word: LlvmValue | None = None  # of every fourth byte: the same as s16
         self.half: WordHalf | None = None  # of words that stand in pairs, and their products
         self.addends: tuple[LlvmValue, dict[WordHalf, LlvmValue]] | None = None  # of a sum: products without partners
+        self.spread: tuple[LlvmValue, int] | None = None  # the value of which one lane is in all lanes, and that lane
+        self.halves: tuple[LlvmValue, LlvmValue] | None = None  # that it was put together from
+        self.viewed: LlvmValue | None = None  # whose bits it has
 
     @property
     def type(self) -> str:
@@ -191,6 +194,7 @@ class LlvmValue(Value):
         if vector_type(dtype, lanes) == self.type or self.name == ZERO:
             return LlvmValue(self.emitter, self.name, dtype, lanes)
         result = self._new(f"bitcast {self.type} {self.name} to {vector_type(dtype, lanes)}", dtype, lanes)
+        result.viewed = self
         for fact in self.facts():
             result.assure(fact)
         return result._hands_on(self) if lanes == self.lanes else result
@@ -304,7 +308,26 @@ class LlvmValue(Value):
             return self._from_memory(spread)
         mask = ", ".join(f"i32 {i}" for i in lanes)
         expression = f"shufflevector {self.type} {self.name}, {self.type} poison, <{len(lanes)} x i32> <{mask}>"
-        return LlvmValue(self.emitter, self.emitter.value(expression, here), self.dtype, len(lanes))
+        result = LlvmValue(self.emitter, self.emitter.value(expression, here), self.dtype, len(lanes))
+        result.spread = (self, lanes[0]) if len(set(lanes)) == 1 else None
+        return result
+
+    def part(self, number: int, parts: int) -> LlvmValue:
+        """One of equal parts, each of neighbouring lanes; under the names that are there, so that what is done to parts
+        that are alike is done once.
+        """
+        lanes = self.lanes // parts
+        if parts == 1:
+            return self
+        if self.viewed:
+            return self.viewed.part(number, parts).view(self.dtype)
+        if self.spread:
+            source, lane = self.spread
+            return source.permute([lane] * lanes)
+        if self.halves:
+            half, within = divmod(number, parts // 2)
+            return self.halves[half].part(within, parts // 2)
+        return self.permute(range(number * lanes, (number + 1) * lanes))
 
     def _from_memory(self, lanes: Sequence[int]) -> LlvmValue:
         """Each lane named in all lanes of a register, one register behind the other."""
@@ -325,7 +348,9 @@ class LlvmValue(Value):
         n = 2 * self.lanes
         mask = ", ".join(f"i32 {i}" for i in range(n))
         expression = f"shufflevector {self.type} {self.name}, {other.type} {other.name}, <{n} x i32> <{mask}>"
-        return self._new(expression, self.dtype, n)
+        result = self._new(expression, self.dtype, n)
+        result.halves = (self, other)
+        return result
 
     def lookup(self, index: Value) -> LlvmValue:
         assert isinstance(index, LlvmValue)

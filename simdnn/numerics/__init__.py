@@ -14,6 +14,7 @@ from simdnn.numerics.buffers import buffers_of
 from simdnn.numerics.calls import call_of as call_of
 from simdnn.numerics.calls import filling_of as filling_of
 from simdnn.numerics.covered import maker
+from simdnn.numerics.native import Native
 from simdnn.program.check import verify
 from simdnn.program.records import Program
 
@@ -22,7 +23,7 @@ MOST_THREADS = 1024
 
 
 def run(
-    program: Program, inputs: Mapping[str, Any], *, engine: str = "auto", threads: int = 1, native: bool = True
+    program: Program, inputs: Mapping[str, Any], *, engine: str = "auto", threads: int = 1, native: Native = True
 ) -> dict[str, Array]:
     """Run a program: arrays for its inputs (any shape, the tensors' sizes) to flat new arrays of its outputs.
 
@@ -35,7 +36,7 @@ def run(
         raise InvalidArgument(f"engine {engine!r}: one of {', '.join(ENGINES)}")
     if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
         raise InvalidArgument(f"threads={threads!r}; an integer from 1 to {MOST_THREADS} is needed")
-    if engine != "reference" and threads == 1 and native and (left := unbound(program).run(inputs)) is not None:
+    if engine != "reference" and threads == 1 and native is True and (left := unbound(program).run(inputs)) is not None:
         return left
     buffers = buffers_of(program, inputs, maker)
     if engine == "reference":

@@ -1,7 +1,8 @@
 """The fast engine: the program becomes LLVM code, from the same instruction functions.
 
 `native=True` lets the host's own instruction stand in for an instruction's function where the CPU has it (the tests
-hold the two equal); with `native=False` every instruction is compiled from its function alone.
+hold the two equal) and LLVM has more than one operation for it; with "always" it does so wherever it can, and with
+`native=False` every instruction is compiled from its function alone.
 
 A program is first compiled optimistically: code that takes the instructions' shortcuts and says at the end whether one
 may have been wrong (a NaN, a denormal). Then, and only then, it is run once more from the start, carefully.
@@ -17,7 +18,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,9 @@ from isa_models.readings.llvm import ZERO, Carried, Emitter, LlvmValue, vector_t
 from simdnn.numerics import tiles
 from simdnn.numerics.ahead import CAP, lines_ahead
 from simdnn.numerics.blocks import EngineOrder, order_of, order_of_program
+from simdnn.numerics.fitted import fitted, host_registers
 from simdnn.numerics.masked import is_part, masked_load, masked_store
-from simdnn.numerics.native import native_call
+from simdnn.numerics.native import Native, is_plain, native_in_parts
 from simdnn.numerics.pieces import piece_by_piece
 from simdnn.numerics.turns import FIRST_OPS, SLICE_S, host_threads, in_turns, shared
 from simdnn.program.records import Loop, Memory, Op, Program, Register, Statement, walk
@@ -46,7 +48,7 @@ PARTS = 8  # of a stage for each thread: one whose core others use as well takes
 SHARED_OPS = 1 << 23  # instructions that one core runs in several milliseconds: worth a team
 
 _LOCK = ForkLock()
-_CACHE: dict[tuple[str, bool, bool, bool], Compiled] = {}
+_CACHE: dict[tuple[str, Native, bool, bool], Compiled] = {}
 _EXECUTED: Counter[str] = Counter()  # instructions of all runs of a program, by its signature
 
 
@@ -64,7 +66,7 @@ class Compiled:
         self.brief = all(extent <= count for (_, extent), count in zip(self.stages, self.counts, strict=True))
 
 
-def execute(program: Program, buffers: dict[str, Array], threads: int = 1, native: bool = True) -> None:
+def execute(program: Program, buffers: dict[str, Array], threads: int = 1, native: Native = True) -> None:
     """Run a verified program over `buffers` (a flat array for each tensor); long ones on all cores of this process."""
     hasty = _in_haste(program)
     if program.executed >= SHARED_OPS:
@@ -156,7 +158,7 @@ def own_buffers(program: Program, buffers: dict[str, Array]) -> dict[str, Array]
     return buffers | {t.name: on_a_line(t.size, buffers[t.name].dtype) for t in program.tensors if t.kind == "private"}
 
 
-def compile_program(program: Program, native: bool = True, optimistic: bool = True, hasty: bool = False) -> Compiled:
+def compile_program(program: Program, native: Native = True, optimistic: bool = True, hasty: bool = False) -> Compiled:
     """Machine code for the program, compiled once in a process for each signature (and way)."""
     key = (program.signature, native, optimistic, hasty)
     with _LOCK:
@@ -172,15 +174,16 @@ def compile_timed(program: Program, stamped: Collection[int] = ()) -> Compiled:
     pointer behind those to the tensors: to the address of the next note, which they move.
     """
     with _LOCK:
-        return _compile(program, True, True, False, stamped)
+        return _compile(program, "always", True, False, stamped)
 
 
 def _compile(
-    program: Program, native: bool, optimistic: bool, hasty: bool, stamped: Collection[int] | None = None
+    program: Program, native: Native, optimistic: bool, hasty: bool, stamped: Collection[int] | None = None
 ) -> Compiled:
     """Machine code of a program; `stamped` is None where nobody times it."""
     caps = host_caps() if native else frozenset()
-    stages = [_Stage(program, caps, f"stage{i}", s, optimistic, stamped) for i, s in enumerate(program.body)]
+    how = optimistic, stamped, native == "always"
+    stages = [_Stage(program, caps, f"stage{i}", s, *how) for i, s in enumerate(program.body)]
     functions = {name: function for stage in stages for name, function in stage.functions.items()}
     declarations = dict.fromkeys(line for stage in stages for line in stage.emitter.declarations)
     declarations |= dict.fromkeys(function.declaration for function in functions.values())
@@ -206,9 +209,10 @@ class _Stage:
         statement: Statement,
         optimistic: bool,
         stamped: Collection[int] | None = None,
+        always: bool = False,
     ) -> None:
         self.program = program
-        self.caps = caps
+        self.caps, self.always = caps, always
         self.stamped, self.timed = stamped or (), stamped is not None
         self.name = name
         self.emitter = emit = Emitter(optimistic)
@@ -227,6 +231,8 @@ class _Stage:
                 emit.line(f"%{tile} = alloca <{TILE_ROWS * TILE_ROW_BITS // 8} x i8>, align 64")
         as_written = self.timed or self.native_tiles
         order = order_of_program(statement) if as_written else order_of(program, statement)
+        if not self.timed:
+            order = replace(order, body=fitted(order.body, host_registers()))
         self.ahead = lines_ahead(program, order.body) if CAP in caps and not self.timed else {}
         self.extent = _turns(order.nest)
         self.count = max(1, FIRST_OPS // sum(times for _, times in walk(order.body)))
@@ -357,8 +363,8 @@ class _Stage:
         result = None
         if op.is_zero_idiom:
             result = LlvmValue(self.emitter, ZERO, definition.result, op.lanes)
-        elif definition.native and self.caps.intersection(definition.caps.get(op.width, ())):
-            result = native_call(self.emitter, definition, op.width, op.lanes, values, dict(op.immediates))
+        elif definition.native and self.caps:
+            result = self.own(op, values)
         if result is None and definition.pieces() is not None:
             result = self.matrices(op, values)
         if result is None:
@@ -367,6 +373,13 @@ class _Stage:
             registers[op.dst.name] = result.pad(op.dst.bits // result.format.bits)
         else:
             self.store(op.dst, result, variables)
+
+    def own(self, op: Op, values: Sequence[LlvmValue]) -> LlvmValue | None:
+        """The host's own instruction over the operands, if it stands in."""
+        definition, immediates = op.definition, dict(op.immediates)
+        if not self.always and is_plain(definition, immediates):
+            return None
+        return native_in_parts(self.emitter, definition, op.width, op.lanes, values, immediates, self.caps)
 
     def ask(self, where: str, stores: bool) -> None:
         """Ask for a line ahead."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import iced_x86
 
@@ -11,10 +12,68 @@ from isa_models import Instruction
 from isa_models.formats import fmt
 from isa_models.readings.llvm import Emitter, LlvmValue, vector_type
 
+#: whether the host's own instructions stand in; "always": also where LLVM would choose one by itself
+Native = bool | Literal["always"]
 _WIDTHS = (128, 256, 512)
+_PLAIN: dict[tuple[object, object], bool] = {}  # by an instruction's function and immediates
 _LEAST = 8  # lanes of a mask register that an instruction writes: zeros above those that it has
 #: LLVM's assembler swaps the operands of these where that saves a byte of VEX prefix; the first NaN is then another
 _NAN_BY_ORDER = ("vaddps", "vmulps")
+
+
+def native_in_parts(
+    emitter: Emitter,
+    definition: Instruction,
+    width: int,
+    lanes: int,
+    operands: Sequence[LlvmValue],
+    immediates: Mapping[str, int],
+    caps: frozenset[str],
+) -> LlvmValue | None:
+    """The host's instruction over the operands: at their own width, or where the host has it at less alone, part by
+    part; None where it cannot stand in.
+    """
+    own = own_width(definition, width, caps)
+    if not own:
+        return None
+    parts = width // own
+    found: list[LlvmValue] = []
+    for number in range(parts):
+        some = [v.part(number, parts) for v in operands]
+        made = native_call(emitter, definition, own, lanes // parts, some, immediates)
+        if made is None:
+            return None
+        found.append(made)
+    while len(found) > 1:
+        found = [low.concat(high) for low, high in zip(found[::2], found[1::2], strict=True)]
+    return found[0]
+
+
+def is_plain(definition: Instruction, immediates: Mapping[str, int]) -> bool:
+    """Whether an instruction is one operation of LLVM's, which then chooses how: with operands from memory, or once for
+    lanes that are alike.
+    """
+    if definition.takes_lanes or definition.tile or definition.mask or definition.flags:
+        return False
+    key = definition.function, tuple(immediates.items())
+    if key not in _PLAIN:
+        emit, lanes = Emitter(), definition.lanes(min(definition.caps))
+        counts = [(o, definition.operand_lanes(o, lanes)) for o in definition.operands]
+        definition.apply(*(LlvmValue(emit, f"%{o.name}", o.dtype, n) for o, n in counts), lanes=lanes, **immediates)
+        _PLAIN[key] = sum(" bitcast " not in line for line in emit.lines) <= 1
+    return _PLAIN[key]
+
+
+def own_width(definition: Instruction, width: int, caps: frozenset[str]) -> int:
+    """Bits of the registers at which a host has an instruction that stands in for one of `width`: its own, or fewer
+    where each lane of the result comes from the lanes at its own place alone. 0: there is none.
+    """
+    found = [bits for bits, names in definition.caps.items() if bits <= width and caps.intersection(names)]
+    if not found:
+        return 0
+    crossing = definition.whole or definition.takes_lanes or definition.tile or definition.mask or definition.flags
+    lanewise = not crossing and all(operand.per >= 1 for operand in definition.operands)
+    return max(found) if lanewise or width in found else 0
 
 
 def native_call(
