@@ -15,7 +15,7 @@ import numpy as np
 from isa_models.algebra import Value
 from isa_models.formats import fmt
 from isa_models.readings.alarm import Alarms
-from isa_models.readings.pairs import WordHalf, added, quarters
+from isa_models.readings.pairs import WordHalf, added, halves, quarters
 
 _FLOATS = {"f32": "float", "f64": "double"}
 
@@ -162,6 +162,10 @@ class LlvmValue(Value):
     def _new(self, expression: str, dtype: str, lanes: int | None = None) -> LlvmValue:
         return LlvmValue(self.emitter, self.emitter.value(expression), dtype, self.lanes if lanes is None else lanes)
 
+    def like(self, name: str, lanes: int) -> LlvmValue:
+        """Another vector of this type of lanes, by its name."""
+        return LlvmValue(self.emitter, name, self.dtype, lanes)
+
     def literal(self, number: int | float) -> LlvmValue:
         value = LlvmValue(self.emitter, constant(self.dtype, self.lanes, number), self.dtype, self.lanes)
         value.number = number
@@ -255,6 +259,8 @@ class LlvmValue(Value):
         if n == 4 and self.format.bits == 8 and not self.format.is_float:
             for part, word in zip(parts, quarters(self), strict=True):
                 part.word = word
+        if n == 2 and self.dtype == "s16":
+            return tuple(halves(self))
         return parts
 
     def _compare(self, op: str, other: Value) -> LlvmValue:
