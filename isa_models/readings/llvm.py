@@ -338,16 +338,16 @@ class LlvmValue(Value):
     def _from_memory(self, lanes: Sequence[int]) -> LlvmValue:
         """Each lane named in all lanes of a register, one register behind the other."""
         emit, place = self.emitter, self.emitter.place_of(self)
-        found: LlvmValue | None = None
+        found: list[LlvmValue] = []
         for lane in lanes:
             at = emit.value(f"getelementptr float, ptr {place}, i64 {lane}", here=True)
             one = emit.value(f"insertelement <{_SPREAD} x float> poison, float {emit.load_float(at)}, i32 0", here=True)
             zeros = f"<{_SPREAD} x i32> zeroinitializer"
             whole = f"shufflevector <{_SPREAD} x float> {one}, <{_SPREAD} x float> poison, {zeros}"
-            register = LlvmValue(emit, emit.value(whole, here=True), self.dtype, _SPREAD)
-            found = register if found is None else found.concat(register)
-        assert found is not None
-        return found
+            found.append(LlvmValue(emit, emit.value(whole, here=True), self.dtype, _SPREAD))
+        while len(found) > 1:
+            found = [low.concat(high) for low, high in zip(found[::2], found[1::2], strict=True)]
+        return found[0]
 
     def concat(self, other: Value) -> LlvmValue:
         assert isinstance(other, LlvmValue) and other.type == self.type, "concat takes equal lane counts"
@@ -403,7 +403,7 @@ def _spread(lanes: Sequence[int]) -> list[int]:
     >>> _spread([3] * 16 + [4] * 16), _spread(range(16))
     ([3, 4], [])
     """
-    if len(lanes) not in (_SPREAD, 2 * _SPREAD):
+    if len(lanes) not in (_SPREAD, 2 * _SPREAD, 4 * _SPREAD):
         return []
     found = [lanes[i : i + _SPREAD] for i in range(0, len(lanes), _SPREAD)]
     return [one[0] for one in found] if all(len(set(one)) == 1 for one in found) else []

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from isa_models.algebra import Value
 from isa_models.instruction import TILE_ROWS, MemoryForm, define, example
 from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
-from isa_models.rounding import widen_f16
 from isa_models.x86.bf16 import even_and_odd, fine, fma_flushed
 from isa_models.x86.floats import choose_nan, daz
 from isa_models.x86.widths import AMX, AMX_CONFIG, AMX_FP16, Widths
@@ -94,7 +93,7 @@ def _flushed(x: Value, y: Value, total: Value) -> Value:
 
 def _f16_pairs(tile: Value) -> tuple[Value, Value]:
     words = tile.view("u32")
-    low, high = (widen_f16((w & 0xFFFF).to("u16").view("f16")) for w in (words, words >> 16))
+    low, high = ((w & 0xFFFF).to("u16").view("f16").to("f32") for w in (words, words >> 16))
     return (
         low.step("widen to f32", lambda: [tile.split(2)[0]]),
         high.step("widen to f32", lambda: [tile.split(2)[1]]),

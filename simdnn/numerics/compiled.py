@@ -435,11 +435,11 @@ class _Stage:
                     ends.append(f"ptr {self.address(place, variables)}, i64 {self.stride(place)}")
             emit.line(f"call void @tile.copy({', '.join(ends)}, i64 {op.rows})")
         else:
-            dot = tiles.dot_function(op.instruction, op.choices, op.rows > 1, emit.alarms is not None)
+            dot = tiles.dot_function(op.instruction, op.choices, op.rows, emit.alarms is not None)
             self.functions[dot.name] = dot
             pointers = ", ".join(f"ptr %{place.name}" for place in op.srcs if isinstance(place, Register))
             alarm = emit.name()
-            emit.line(f"{alarm} = call i1 @{dot.name}({pointers}, i64 {op.rows})")
+            emit.line(f"{alarm} = call i1 @{dot.name}({pointers})")
             if emit.alarms:
                 lane = emit.value(f"insertelement <1 x i1> poison, i1 {alarm}, i32 0")
                 emit.alarms.watch(LlvmValue(emit, lane, "b1", 1))

@@ -37,34 +37,33 @@ done:
 
 @functools.cache
 def dot_function(
-    mnemonic: str, choices: tuple[tuple[str, str], ...], several: bool, optimistic: bool
+    mnemonic: str, choices: tuple[tuple[str, str], ...], rows: int, optimistic: bool
 ) -> LinkedFunction:
-    """`i1 @name(ptr acc, ptr a, ptr b, i64 rows)`, true for an alarm: a dot product with its choices, for one row or
-    for more.
-    """
+    """`i1 @name(ptr acc, ptr a, ptr b)`, true for an alarm: a dot product of so many rows with its choices."""
     how = "optimistic" if optimistic else "careful"
-    name = ".".join([mnemonic, *(value for _, value in choices), "rows" if several else "row", how])
+    name = ".".join([mnemonic, *(value for _, value in choices), f"rows{rows}", how])
     definition, emit = instruction(mnemonic), Emitter(optimistic)
     emit.places = []  # units that load have time to spread lanes, those that shuffle have not
     acc, a, b = definition.operands
     second = _load(emit, "%b", b.dtype, b.count)
 
-    def row(number: str) -> Carried:
+    def some(number: str, count: int) -> Carried:
         offset = emit.value(f"mul i64 {number}, {_ROW_BYTES}")
         places = [emit.value(f"getelementptr i8, ptr %{p}, i64 {offset}") for p in ("acc", "a")]
         first = [
-            _load(emit, place, operand.dtype, Instruction.row_lanes(operand.dtype))
+            _load(emit, place, operand.dtype, count * Instruction.row_lanes(operand.dtype))
             for place, operand in zip(places, (acc, a), strict=True)
         ]
         result = definition.apply(*first, second, lanes=first[0].lanes, **dict(choices))
         emit.line(f"store {result.type} {result.name}, ptr {places[0]}, align 64")
         return []
 
-    row("0")
-    if several:
-        emit.loop("1", "%rows", row)
+    ahead = 2 - rows % 2
+    some("0", ahead)
+    if rows > ahead:
+        emit.loop("0", str((rows - ahead) // 2), lambda i: some(emit.value(f"add i64 {emit.value(f'mul i64 {i}, 2')}, {ahead}"), 2))
     emit.line(f"ret i1 {emit.alarms.finish() if emit.alarms else 'false'}")
-    parameters = ("ptr noalias %acc", "ptr noalias %a", "ptr noalias %b", "i64 %rows")
+    parameters = ("ptr noalias %acc", "ptr noalias %a", "ptr noalias %b")
     return LinkedFunction(name, "i1", parameters, (*emit.places, *emit.lines), tuple(emit.declarations))
 
 
