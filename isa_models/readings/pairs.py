@@ -89,7 +89,7 @@ def _both(one: LlvmValue, other: LlvmValue) -> LlvmValue:
     assert other.half
     bits = 32 * other.lanes
     width, name = next(((w, n) for w, n in _multiply_adds() if w <= bits and bits % w == 0), (0, ""))
-    if not width or len(other.half.values) != 2:
+    if not width or other.format.bits != 32 or len(other.half.values) != 2:
         return one.plus(other)
     parts, emit = bits // width, other.emitter
     kind, words = f"<{width // 32} x i32>", f"<{width // 16} x i16>"

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -38,6 +37,7 @@ from simdnn.numerics.fitted import fitted, host_registers
 from simdnn.numerics.masked import is_part, masked_load, masked_store
 from simdnn.numerics.native import Native, is_plain, native_in_parts
 from simdnn.numerics.pieces import piece_by_piece
+from simdnn.numerics.statements import as_wide, tiles_written, turns, writers
 from simdnn.numerics.turns import FIRST_OPS, SLICE_S, host_threads, in_turns, shared
 from simdnn.program.records import Loop, Memory, Op, Program, Register, Statement, walk
 from simdnn.progress import Late
@@ -227,14 +227,14 @@ class _Stage:
         if self.native_tiles:
             emit.line(tiles.configure(self.pointers[tiles.shapes(program, statement)]))
         else:
-            for tile in _tiles((statement,)):
+            for tile in tiles_written((statement,)):
                 emit.line(f"%{tile} = alloca <{TILE_ROWS * TILE_ROW_BITS // 8} x i8>, align 64")
         as_written = self.timed or self.native_tiles
         order = order_of_program(statement) if as_written else order_of(program, statement)
         if not self.timed:
             order = replace(order, body=fitted(order.body, host_registers()))
         self.ahead = lines_ahead(program, order.body) if CAP in caps and not self.timed else {}
-        self.extent = _turns(order.nest)
+        self.extent = turns(order.nest)
         self.count = max(1, FIRST_OPS // sum(times for _, times in walk(order.body)))
         self.flat(order)
         if self.native_tiles:
@@ -253,7 +253,7 @@ class _Stage:
         def inside(counter: str) -> Carried:
             if blocks:
                 ahead, behind = nest[: blocks.depth], nest[blocks.depth :]
-                outer, inner = self.cut(counter, _turns(ahead), _turns(behind), blocks.width)
+                outer, inner = self.cut(counter, turns(ahead), turns(behind), blocks.width)
                 variables = self.spread(outer, ahead) | self.spread(inner, behind)
             else:
                 variables = self.spread(counter, nest)
@@ -298,12 +298,12 @@ class _Stage:
                 self.stamp(loop)
                 self.statements(loop.body, {**variables, loop.var: str(turn)}, registers)
             return
-        writers = _writers(loop.body)
-        before = {name: _as_wide(registers[name], ops) for name, ops in writers.items() if name in registers}
+        written = writers(loop.body)
+        before = {name: as_wide(registers[name], ops) for name, ops in written.items() if name in registers}
         phis = {n: LlvmValue(self.emitter, self.emitter.name("r"), v.dtype, v.lanes) for n, v in before.items()}
         after: dict[str, LlvmValue] = {}
         for name, phi in phis.items():
-            if all(op.is_zero_idiom or (op.definition.steady and op.dst == op.srcs[0]) for op in writers[name]):
+            if all(op.is_zero_idiom or (op.definition.steady and op.dst == op.srcs[0]) for op in written[name]):
                 for fact in before[name].facts():
                     phi.assure(fact)
 
@@ -435,11 +435,12 @@ class _Stage:
                     ends.append(f"ptr {self.address(place, variables)}, i64 {self.stride(place)}")
             emit.line(f"call void @tile.copy({', '.join(ends)}, i64 {op.rows})")
         else:
-            dot = tiles.dot_function(op.instruction, op.choices, op.rows, emit.alarms is not None)
+            rows = op.rows if op.rows <= 2 else 4 - op.rows % 2
+            dot = tiles.dot_function(op.instruction, op.choices, rows, emit.alarms is not None)
             self.functions[dot.name] = dot
             pointers = ", ".join(f"ptr %{place.name}" for place in op.srcs if isinstance(place, Register))
             alarm = emit.name()
-            emit.line(f"{alarm} = call i1 @{dot.name}({pointers})")
+            emit.line(f"{alarm} = call i1 @{dot.name}({pointers}, i64 {op.rows})")
             if emit.alarms:
                 lane = emit.value(f"insertelement <1 x i1> poison, i1 {alarm}, i32 0")
                 emit.alarms.watch(LlvmValue(emit, lane, "b1", 1))
@@ -482,31 +483,3 @@ class _Stage:
         if value.lanes != memory.lanes:
             value = value.permute(range(memory.lanes))
         self.emitter.line(f"store {value.type} {value.name}, ptr {address}, align 1")
-
-
-def _turns(nest: Sequence[Loop]) -> int:
-    """Iterations of a nest in all."""
-    return math.prod(loop.extent for loop in nest)
-
-
-def _tiles(body: Sequence[Statement]) -> list[str]:
-    """The tile registers that are written."""
-    return [name for name, ops in _writers(body).items() if ops[0].definition.tile]
-
-
-def _as_wide(value: LlvmValue, writers: Sequence[Op]) -> LlvmValue:
-    """A register's value with as many lanes as the widest of some instructions gives it."""
-    bits = max(op.dst.bits for op in writers if isinstance(op.dst, Register))
-    return value.pad(max(value.lanes, bits // value.format.bits))
-
-
-def _writers(body: Sequence[Statement]) -> dict[str, list[Op]]:
-    """The instructions that write each register, in order of the first."""
-    found: dict[str, list[Op]] = {}
-    for statement in body:
-        if isinstance(statement, Loop):
-            for name, ops in _writers(statement.body).items():
-                found.setdefault(name, []).extend(ops)
-        elif isinstance(statement.dst, Register):
-            found.setdefault(statement.dst.name, []).append(statement)
-    return found

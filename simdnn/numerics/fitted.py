@@ -161,7 +161,7 @@ class _Cut:
         return made
 
     def _together(self) -> list[int]:
-        """The sums that one loop has to form: those that need a register as it was ahead, where one of them changes it."""
+        """The sums that one loop has to form: those that need a register as it was, where one of them changes it."""
         found = [*self.sums.values()]
         for name, wanted in self.heads[0,].items():
             writers = [self.kept[path] for path, op in _ops((self.loop,)) if op.registers[1] == name]

@@ -1,7 +1,8 @@
 """Tile instructions in LLVM: the host's own where it has them all, and functions over tiles in memory elsewhere.
 
-Rows do not know each other, so an instruction's function is applied a row at a time. The first row is emitted by itself
-and the others as a loop: what depends on `b` alone is then computed once, before the loop.
+Rows do not know each other, so an instruction's function is applied to two rows at a time, which share what they load
+of `b`. The first ones are emitted by themselves and the others as a loop: what depends on `b` alone is then computed
+once, before the loop.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from isa_models.readings.llvm import Carried, Emitter, LlvmValue, vector_type
 from simdnn.program.records import Memory, Op, Program, Register, Statement, walk
 
 _ROW_BYTES = TILE_ROW_BITS // 8
+_ROWS = {1: "row", 2: "two", 3: "odd", 4: "even"}
 COPY = f"""define internal void @tile.copy(ptr %to, i64 %to.stride, ptr %from, i64 %from.stride, i64 %rows) nounwind {{
 entry:
   br label %row
@@ -36,12 +38,12 @@ done:
 
 
 @functools.cache
-def dot_function(
-    mnemonic: str, choices: tuple[tuple[str, str], ...], rows: int, optimistic: bool
-) -> LinkedFunction:
-    """`i1 @name(ptr acc, ptr a, ptr b)`, true for an alarm: a dot product of so many rows with its choices."""
+def dot_function(mnemonic: str, choices: tuple[tuple[str, str], ...], rows: int, optimistic: bool) -> LinkedFunction:
+    """`i1 @name(ptr acc, ptr a, ptr b, i64 rows)`, true for an alarm: a dot product with its choices, for one row (1),
+    two (2), or for more that are odd (3) or even (4) in number.
+    """
     how = "optimistic" if optimistic else "careful"
-    name = ".".join([mnemonic, *(value for _, value in choices), f"rows{rows}", how])
+    name = ".".join([mnemonic, *(value for _, value in choices), _ROWS[rows], how])
     definition, emit = instruction(mnemonic), Emitter(optimistic)
     emit.places = []  # units that load have time to spread lanes, those that shuffle have not
     acc, a, b = definition.operands
@@ -58,12 +60,15 @@ def dot_function(
         emit.line(f"store {result.type} {result.name}, ptr {places[0]}, align 64")
         return []
 
+    def two(number: str) -> Carried:
+        return some(emit.value(f"add i64 {emit.value(f'mul i64 {number}, 2')}, {ahead}"), 2)
+
     ahead = 2 - rows % 2
     some("0", ahead)
-    if rows > ahead:
-        emit.loop("0", str((rows - ahead) // 2), lambda i: some(emit.value(f"add i64 {emit.value(f'mul i64 {i}, 2')}, {ahead}"), 2))
+    if rows > 2:
+        emit.loop("0", emit.value(f"lshr i64 {emit.value(f'sub i64 %rows, {ahead}')}, 1"), two)
     emit.line(f"ret i1 {emit.alarms.finish() if emit.alarms else 'false'}")
-    parameters = ("ptr noalias %acc", "ptr noalias %a", "ptr noalias %b")
+    parameters = ("ptr noalias %acc", "ptr noalias %a", "ptr noalias %b", "i64 %rows")
     return LinkedFunction(name, "i1", parameters, (*emit.places, *emit.lines), tuple(emit.declarations))
 
 
