@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 from isa_models.formats import Format, fmt
 from isa_models.roundoff import Roundoff
@@ -82,6 +82,11 @@ class Value(ABC):
     def shortcut(self, usual: Callable[[], tuple[Self, Sequence[Self]]], careful: Callable[[], Self]) -> Self:
         """careful(). `usual` gives a cheaper value and conditions, one of them true in some lane wherever the two may
         differ: a reading may take that value where no condition holds."""
+
+    def meets(self, test: Callable[..., Self], *arguments: Any) -> Self:
+        """test(self, *arguments), a condition of a shortcut that looks at each lane alone: a reading may look at all
+        that these lanes come from, once, and give a condition that no lane meets."""
+        return test(self, *arguments)
 
     def assured(self, fact: str) -> bool:
         """Whether this reading knows that every lane has a property, so that a shortcut need not look."""

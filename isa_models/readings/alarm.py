@@ -42,7 +42,7 @@ class Alarms:
     # -- conditions -----------------------------------------------------------------------------------------------
     def watch(self, condition: LlvmValue) -> None:
         """Sound the alarm if any lane of `condition` is true."""
-        if any(condition.name in frame.seen for frame in self.frames):
+        if condition.name == "zeroinitializer" or any(condition.name in frame.seen for frame in self.frames):
             return
         self.frames[-1].seen.add(condition.name)
         test = condition.test

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +42,15 @@ _SPREAD = 16  # lanes of a register that one lane of another fills
 Carried = list[tuple["LlvmValue", "LlvmValue", "LlvmValue"]]  # value before a loop, its phi, value at the body's end
 
 
+class Condition(NamedTuple):
+    """What is asked of all elements of an operand's source, as lanes of a type."""
+
+    source: str
+    dtype: str
+    test: Callable[..., LlvmValue]
+    arguments: tuple[Any, ...]
+
+
 class Emitter:
     """Lines of one LLVM function, with fresh names, scopes of known expressions and the declarations they need.
 
@@ -55,6 +65,8 @@ class Emitter:
         self._known: list[dict[str, str]] = [{}]
         self.alarms = Alarms(self) if optimistic else None
         self.assured: set[tuple[str, str]] = set()  # (value's name, fact)
+        self.sources: Mapping[str, int] = {}  # whose elements somebody looks at ahead, and the bits of one
+        self.asked: dict[Condition, None] = {}  # of these
         self.places: list[str] | None = None  # allocations of vectors whose lanes are spread from memory, if they are
 
     def name(self, prefix: str = "v") -> str:
@@ -154,6 +166,7 @@ class LlvmValue(Value):
         self.spread: tuple[LlvmValue, int] | None = None  # the value of which one lane is in all lanes, and that lane
         self.halves: tuple[LlvmValue, LlvmValue] | None = None  # that it was put together from
         self.viewed: LlvmValue | None = None  # whose bits it has
+        self.source = ""  # of whose elements its lanes are some
 
     @property
     def type(self) -> str:
@@ -196,9 +209,11 @@ class LlvmValue(Value):
     def view(self, dtype: str) -> LlvmValue:
         lanes = self.lanes * self.format.bits // fmt(dtype).bits
         if vector_type(dtype, lanes) == self.type or self.name == ZERO:
-            return LlvmValue(self.emitter, self.name, dtype, lanes)
+            same = LlvmValue(self.emitter, self.name, dtype, lanes)
+            same.source = self.source
+            return same
         result = self._new(f"bitcast {self.type} {self.name} to {vector_type(dtype, lanes)}", dtype, lanes)
-        result.viewed = self
+        result.viewed, result.source = self, self.source
         for fact in self.facts():
             result.assure(fact)
         return result._hands_on(self) if lanes == self.lanes else result
@@ -309,6 +324,12 @@ class LlvmValue(Value):
         expression = f"select {self.type} {self.name}, {yes.type} {yes.name}, {no.type} {no.name}"
         return LlvmValue(self.emitter, self.emitter.value(expression), yes.dtype, yes.lanes)
 
+    def meets(self, test: Callable[..., LlvmValue], *arguments: Any) -> LlvmValue:
+        if self.emitter.sources.get(self.source) != self.format.bits:
+            return test(self, *arguments)
+        self.emitter.asked[Condition(self.source, self.dtype, test, arguments)] = None
+        return LlvmValue(self.emitter, ZERO, "b1", self.lanes)
+
     def permute(self, lanes: Sequence[int], here: bool = False) -> LlvmValue:
         if self.emitter.places is not None and self.dtype == "f32" and (spread := _spread(lanes)):
             return self._from_memory(spread)
@@ -316,6 +337,7 @@ class LlvmValue(Value):
         expression = f"shufflevector {self.type} {self.name}, {self.type} poison, <{len(lanes)} x i32> <{mask}>"
         result = LlvmValue(self.emitter, self.emitter.value(expression, here), self.dtype, len(lanes))
         result.spread = (self, lanes[0]) if len(set(lanes)) == 1 else None
+        result.source = self.source
         return result
 
     def part(self, number: int, parts: int) -> LlvmValue:

@@ -128,7 +128,7 @@ _float_dot(
     "bf16",
     AMX,
     even_and_odd,
-    lambda tile: [fine(tile.view("u16"), "bf16", -55)],
+    lambda tile: [tile.view("u16").meets(fine, "bf16", -55)],
     _document(
         "tdpbf16ps",
         "Pairs of bf16 from a's rows and b's columns, multiplied and summed into f32; bf16 denormals count as zeros.",

@@ -77,7 +77,7 @@ def vdpbf16ps(acc: Value, a: Value, b: Value) -> Value:
         total = acc
         for x, y in pairs:
             total = x.fma(y, total)
-        factors = [fine(x.view("u16"), "bf16", -55) for x in (a, b)]
+        factors = [x.view("u16").meets(fine, "bf16", -55) for x in (a, b)]
         addend = [] if acc.assured(_FINE_SUM) else [fine(acc.view("u32"), "f32", -101)]
         return total.assure(_FINE_SUM), [*factors, *addend, total.is_nan()]
 

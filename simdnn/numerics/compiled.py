@@ -16,8 +16,9 @@ import ctypes
 import functools
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,12 @@ from isa_models.host.memory import address
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.isa import host_caps
 from isa_models.readings.arrays import Array, on_a_line
-from isa_models.readings.llvm import ZERO, Carried, Emitter, LlvmValue, vector_type
+from isa_models.readings.llvm import ZERO, Carried, Condition, Emitter, LlvmValue, vector_type
 from simdnn.numerics import tiles
 from simdnn.numerics.ahead import CAP, lines_ahead
 from simdnn.numerics.blocks import EngineOrder, order_of, order_of_program
-from simdnn.numerics.fitted import fitted, host_registers
+from simdnn.numerics.checked import CheckStage, checks, read_often, tile_sources
+from simdnn.numerics.fitted import fitted
 from simdnn.numerics.masked import is_part, masked_load, masked_store
 from simdnn.numerics.native import Native, is_plain, native_in_parts
 from simdnn.numerics.pieces import piece_by_piece
@@ -182,9 +184,13 @@ def _compile(
 ) -> Compiled:
     """Machine code of a program; `stamped` is None where nobody times it."""
     caps = host_caps() if native else frozenset()
-    how = optimistic, stamped, native == "always"
-    stages = [_Stage(program, caps, f"stage{i}", s, *how) for i, s in enumerate(program.body)]
-    functions = {name: function for stage in stages for name, function in stage.functions.items()}
+    sources = read_often(program) if optimistic and stamped is None else {}
+    how = optimistic, stamped, native == "always", sources
+    parts = [_Stage(program, caps, f"stage{i}", s, *how) for i, s in enumerate(program.body)]
+    functions = {name: function for part in parts for name, function in part.functions.items()}
+    stages, known = list[_Stage | CheckStage](), set[Condition]()
+    for part in parts:
+        stages += [*checks(program, part.emitter.asked, known, f"{part.name}_asks"), part]
     declarations = dict.fromkeys(line for stage in stages for line in stage.emitter.declarations)
     declarations |= dict.fromkeys(function.declaration for function in functions.values())
     text = "\n".join([*declarations, tiles.COPY, *(stage.text for stage in stages)])
@@ -210,12 +216,15 @@ class _Stage:
         optimistic: bool,
         stamped: Collection[int] | None = None,
         always: bool = False,
+        sources: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.program = program
         self.caps, self.always = caps, always
         self.stamped, self.timed = stamped or (), stamped is not None
         self.name = name
         self.emitter = emit = Emitter(optimistic)
+        emit.sources = sources
+        self.tile_sources = tile_sources((statement,))
         self.pointers: dict[str, str] = {}
         for i, tensor in enumerate(program.tensors):
             slot = emit.value(f"getelementptr ptr, ptr %pointers, i64 {i}")
@@ -232,7 +241,7 @@ class _Stage:
         as_written = self.timed or self.native_tiles
         order = order_of_program(statement) if as_written else order_of(program, statement)
         if not self.timed:
-            order = replace(order, body=fitted(order.body, host_registers()))
+            order = replace(order, body=fitted(order.body))
         self.ahead = lines_ahead(program, order.body) if CAP in caps and not self.timed else {}
         self.extent = turns(order.nest)
         self.count = max(1, FIRST_OPS // sum(times for _, times in walk(order.body)))
@@ -436,7 +445,11 @@ class _Stage:
             emit.line(f"call void @tile.copy({', '.join(ends)}, i64 {op.rows})")
         else:
             rows = op.rows if op.rows <= 2 else 4 - op.rows % 2
-            dot = tiles.dot_function(op.instruction, op.choices, rows, emit.alarms is not None)
+            _, *factors = [place.name for place in op.srcs if isinstance(place, Register)]
+            sources = {name: self.tile_sources.get(tile, "") for name, tile in zip("ab", factors, strict=True)}
+            checked = tuple(name for name, tensor in sources.items() if tensor in emit.sources)
+            dot, conditions = tiles.dot_function(op.instruction, op.choices, rows, emit.alarms is not None, checked)
+            emit.asked |= {condition._replace(source=sources[condition.source]): None for condition in conditions}
             self.functions[dot.name] = dot
             pointers = ", ".join(f"ptr %{place.name}" for place in op.srcs if isinstance(place, Register))
             alarm = emit.name()
@@ -473,7 +486,9 @@ class _Stage:
             self.emitter.line(f"{name} = {masked_load(self.emitter, memory.dtype, lanes, memory.lanes, address)}")
             return LlvmValue(self.emitter, name, memory.dtype, lanes)
         self.emitter.line(f"{name} = load {vector_type(memory.dtype, memory.lanes)}, ptr {address}, align 1")
-        return LlvmValue(self.emitter, name, memory.dtype, memory.lanes).pad(lanes)
+        found = LlvmValue(self.emitter, name, memory.dtype, memory.lanes)
+        found.source = memory.tensor
+        return found.pad(lanes)
 
     def store(self, memory: Memory, value: LlvmValue, variables: dict[str, str]) -> None:
         address = self.address(memory, variables)

@@ -46,9 +46,11 @@ def host_registers() -> RegisterFile:
     return RegisterFile(*next(found, _LEAST))
 
 
-def fitted(body: Sequence[Statement], file: RegisterFile) -> tuple[Statement, ...]:
-    """The statements of a stage, each loop cut that stores nothing and has more sums than the registers hold."""
-    return _fitted(body, {}, file)
+def fitted(body: Sequence[Statement], file: RegisterFile | None = None) -> tuple[Statement, ...]:
+    """The statements of a stage, each loop cut that stores nothing and has more sums than registers hold (None: this
+    host's).
+    """
+    return _fitted(body, {}, file or host_registers())
 
 
 def _fitted(body: Sequence[Statement], live: Needs, file: RegisterFile) -> tuple[Statement, ...]:

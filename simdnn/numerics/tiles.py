@@ -11,9 +11,10 @@ import functools
 from collections.abc import Sequence
 
 from isa_models import Instruction, instruction
+from isa_models.formats import fmt
 from isa_models.host.machine_code import LinkedFunction
 from isa_models.instruction import TILE_ROW_BITS
-from isa_models.readings.llvm import Carried, Emitter, LlvmValue, vector_type
+from isa_models.readings.llvm import Carried, Condition, Emitter, LlvmValue, vector_type
 from simdnn.program.records import Memory, Op, Program, Register, Statement, walk
 
 _ROW_BYTES = TILE_ROW_BITS // 8
@@ -38,16 +39,21 @@ done:
 
 
 @functools.cache
-def dot_function(mnemonic: str, choices: tuple[tuple[str, str], ...], rows: int, optimistic: bool) -> LinkedFunction:
+def dot_function(
+    mnemonic: str, choices: tuple[tuple[str, str], ...], rows: int, optimistic: bool, checked: tuple[str, ...] = ()
+) -> tuple[LinkedFunction, tuple[Condition, ...]]:
     """`i1 @name(ptr acc, ptr a, ptr b, i64 rows)`, true for an alarm: a dot product with its choices, for one row (1),
-    two (2), or for more that are odd (3) or even (4) in number.
+    two (2), or for more that are odd (3) or even (4) in number. With it what it leaves to others to look at: of the
+    operands `checked`, all elements.
     """
     how = "optimistic" if optimistic else "careful"
-    name = ".".join([mnemonic, *(value for _, value in choices), _ROWS[rows], how])
+    name = ".".join([mnemonic, *(value for _, value in choices), _ROWS[rows], how, *checked])
     definition, emit = instruction(mnemonic), Emitter(optimistic)
     emit.places = []  # units that load have time to spread lanes, those that shuffle have not
     acc, a, b = definition.operands
+    emit.sources = {operand.name: fmt(operand.dtype).bits for operand in (a, b) if operand.name in checked}
     second = _load(emit, "%b", b.dtype, b.count)
+    second.source = b.name
 
     def some(number: str, count: int) -> Carried:
         offset = emit.value(f"mul i64 {number}, {_ROW_BYTES}")
@@ -56,6 +62,7 @@ def dot_function(mnemonic: str, choices: tuple[tuple[str, str], ...], rows: int,
             _load(emit, place, operand.dtype, count * Instruction.row_lanes(operand.dtype))
             for place, operand in zip(places, (acc, a), strict=True)
         ]
+        first[1].source = a.name
         result = definition.apply(*first, second, lanes=first[0].lanes, **dict(choices))
         emit.line(f"store {result.type} {result.name}, ptr {places[0]}, align 64")
         return []
@@ -69,7 +76,8 @@ def dot_function(mnemonic: str, choices: tuple[tuple[str, str], ...], rows: int,
         emit.loop("0", emit.value(f"lshr i64 {emit.value(f'sub i64 %rows, {ahead}')}, 1"), two)
     emit.line(f"ret i1 {emit.alarms.finish() if emit.alarms else 'false'}")
     parameters = ("ptr noalias %acc", "ptr noalias %a", "ptr noalias %b", "i64 %rows")
-    return LinkedFunction(name, "i1", parameters, (*emit.places, *emit.lines), tuple(emit.declarations))
+    function = LinkedFunction(name, "i1", parameters, (*emit.places, *emit.lines), tuple(emit.declarations))
+    return function, tuple(emit.asked)
 
 
 def is_native(body: Sequence[Statement], caps: frozenset[str]) -> bool:

@@ -297,7 +297,7 @@ def test_tile_instructions_that_do_otherwise_have_other_code() -> None:
     ((name, values),) = orders.items()
     rows = 1, 2, 3, 4
     ways = [(((name, value),), some, optimistic) for value in values for some in rows for optimistic in both]
-    functions = [dot_function("tdpbf16ps", *way) for way in ways]
+    functions = [dot_function("tdpbf16ps", *way)[0] for way in ways]
     assert len({f.name for f in functions}) == len({f.lines for f in functions}) == len(ways) == 16
 
 
