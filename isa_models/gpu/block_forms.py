@@ -36,7 +36,7 @@ class BlockForm(Instruction):
     repeats: int = field(kw_only=True)
     unit: Instruction = field(kw_only=True)  # what is repeated, by which the clock charges
     each: int = field(kw_only=True)  # lanes of each of them
-    one_row: str = field(default="", kw_only=True)  # the form of one row of a product of matrices
+    piece: str = field(default="", kw_only=True)  # the form of some rows of a product of matrices, of one at least
 
     def lanes(self, width: int) -> int:
         return self.size
@@ -45,7 +45,10 @@ class BlockForm(Instruction):
         return self.counts[self.operands.index(operand)]
 
     def pieces(self) -> Pieces | None:
-        return Pieces(instruction(self.one_row), self.size // self.each) if self.one_row else None
+        if not self.piece:
+            return None
+        one = instruction(self.piece)
+        return Pieces(one, self.size // one.lanes(0))
 
 
 def block_of(
@@ -56,7 +59,7 @@ def block_of(
     operands: tuple[tuple[str, str, int], ...],
     repeats: int,
     each: int,
-    one_row: str = "",
+    piece: str = "",
 ) -> BlockForm:
     """`repeats` times `unit` of `each` lanes; `operands`: name, type and lanes of each."""
     return BlockForm(
@@ -76,7 +79,7 @@ def block_of(
         repeats=repeats,
         unit=unit,
         each=each,
-        one_row=one_row,
+        piece=piece,
     )
 
 

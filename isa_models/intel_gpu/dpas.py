@@ -41,6 +41,7 @@ FORM = Naming(
     acc=(*ACCUMULATORS, "null"),
     model=WORD,
 )
+_SUMS = 64  # of floats that are compiled together
 _MANUAL = "IGC documentation/visa/instructions/DPAS.md"
 
 
@@ -193,10 +194,9 @@ def _summed(shape: DpasShape, acc: Value | None, left: Value, right: Value) -> V
     per = 32 // fmt(shape.b).bits
 
     def factors(i: int) -> tuple[Value, Value]:
-        row = (i // per) * n * per + i % per
-        column = right.permute(range(row, row + n * per, per))
-        rows = left.permute(range(i, i + m * k, k)) if m > 1 else left.permute(range(i, i + 1))
-        return rows.permute([r for r in range(m) for _ in range(n)]), column.permute(list(range(n)) * m)
+        first = (i // per) * n * per + i % per
+        rows = left.permute([r * k + i for r in range(m) for _ in range(n)])
+        return rows, right.permute([first + column * per for _ in range(m) for column in range(n)])
 
     total: Value | None = None
     for stage in range(DEPTH):
@@ -215,6 +215,11 @@ def _summed(shape: DpasShape, acc: Value | None, left: Value, right: Value) -> V
     return narrow(total.is_nan().where(quiet, total), shape.dst, shape.model)
 
 
+def rows_of_piece(m: int, n: int) -> int:
+    """How many of `m` rows of `n` floats are compiled together: as many sums as hide how long a sum takes."""
+    return max(rows for rows in range(1, m + 1) if m % rows == 0 and (rows == 1 or rows * n <= _SUMS))
+
+
 # -- forms ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, repr=False)
 class DpasForm(Instruction):
@@ -231,9 +236,10 @@ class DpasForm(Instruction):
         return self.counts[self.operands.index(operand)]
 
     def pieces(self) -> Pieces | None:
-        """Rows of integers: to unpack all rows at once takes LLVM ten times as long. Floats are compiled whole."""
+        """Rows of integers: to unpack all rows at once takes LLVM ten times as long. Some rows of floats together."""
         assert self.shape is not None
-        return Pieces(dpas_form(replace(self.shape, m=1)), self.shape.m) if self.shape.integer else None
+        rows = 1 if self.shape.integer else rows_of_piece(self.shape.m, self.shape.n)
+        return Pieces(dpas_form(replace(self.shape, m=rows)), self.shape.m // rows)
 
     def element(self) -> Instruction:
         """A row by a column, both as elements of their types."""

@@ -12,7 +12,7 @@ from isa_models.algebra import Value
 from isa_models.gpu.block_forms import BlockForm, block_of
 from isa_models.gpu.naming import Naming
 from isa_models.instruction import FORMS, GPU_REGISTRY
-from isa_models.intel_gpu.dpas import DEPTH, DpasShape, multiply
+from isa_models.intel_gpu.dpas import DEPTH, DpasShape, multiply, rows_of_piece
 
 PRODUCT = Naming("mad.f32.{m}x{n}x{k}")
 DOT = Naming(f"dp4a.{{b}}.{{a}}.{DEPTH}.{{m}}.x{{n}}.s32", a=("s8", "u8"), b=("s8", "u8"))
@@ -33,7 +33,7 @@ def _product(name: str) -> BlockForm | None:
         return acc
 
     operands = (("acc", "f32", m * n), ("a", "f32", m * k), ("b", "f32", k * n))
-    return block_of(name, unit, product, m * n, operands, m * k, n)
+    return block_of(name, unit, product, m * n, operands, m * k, n, PRODUCT.of(**{**fields, "m": rows_of_piece(m, n)}))
 
 
 @functools.cache

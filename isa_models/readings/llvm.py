@@ -37,7 +37,7 @@ def vector_type(dtype: str, lanes: int) -> str:
     return f"<{lanes} x {lane_type(dtype)}>"
 
 
-_SPREAD = 16  # lanes of a register that one lane of another fills
+_SPREAD = 16, 8  # lanes of a register that one lane of another fills
 
 Carried = list[tuple["LlvmValue", "LlvmValue", "LlvmValue"]]  # value before a loop, its phi, value at the body's end
 
@@ -331,8 +331,10 @@ class LlvmValue(Value):
         return LlvmValue(self.emitter, ZERO, "b1", self.lanes)
 
     def permute(self, lanes: Sequence[int], here: bool = False) -> LlvmValue:
-        if self.emitter.places is not None and self.dtype == "f32" and (spread := _spread(lanes)):
-            return self._from_memory(spread)
+        if self.emitter.places is not None and self.dtype == "f32":
+            spread, each = _spread(lanes)
+            if spread:
+                return self._from_memory(spread, each)
         mask = ", ".join(f"i32 {i}" for i in lanes)
         expression = f"shufflevector {self.type} {self.name}, {self.type} poison, <{len(lanes)} x i32> <{mask}>"
         result = LlvmValue(self.emitter, self.emitter.value(expression, here), self.dtype, len(lanes))
@@ -357,16 +359,16 @@ class LlvmValue(Value):
             return self.halves[half].part(within, parts // 2)
         return self.permute(range(number * lanes, (number + 1) * lanes))
 
-    def _from_memory(self, lanes: Sequence[int]) -> LlvmValue:
-        """Each lane named in all lanes of a register, one register behind the other."""
+    def _from_memory(self, lanes: Sequence[int], each: int) -> LlvmValue:
+        """Each lane named in all `each` lanes of a register, one register behind the other."""
         emit, place = self.emitter, self.emitter.place_of(self)
         found: list[LlvmValue] = []
         for lane in lanes:
             at = emit.value(f"getelementptr float, ptr {place}, i64 {lane}", here=True)
-            one = emit.value(f"insertelement <{_SPREAD} x float> poison, float {emit.load_float(at)}, i32 0", here=True)
-            zeros = f"<{_SPREAD} x i32> zeroinitializer"
-            whole = f"shufflevector <{_SPREAD} x float> {one}, <{_SPREAD} x float> poison, {zeros}"
-            found.append(LlvmValue(emit, emit.value(whole, here=True), self.dtype, _SPREAD))
+            one = emit.value(f"insertelement <{each} x float> poison, float {emit.load_float(at)}, i32 0", here=True)
+            zeros = f"<{each} x i32> zeroinitializer"
+            whole = f"shufflevector <{each} x float> {one}, <{each} x float> poison, {zeros}"
+            found.append(LlvmValue(emit, emit.value(whole, here=True), self.dtype, each))
         while len(found) > 1:
             found = [low.concat(high) for low, high in zip(found[::2], found[1::2], strict=True)]
         return found[0]
@@ -419,16 +421,19 @@ class LlvmValue(Value):
         return LlvmValue(emit, result, value.dtype, value.lanes)
 
 
-def _spread(lanes: Sequence[int]) -> list[int]:
-    """The lanes that fill one register, or two, each; none where lanes are mixed.
+def _spread(lanes: Sequence[int]) -> tuple[list[int], int]:
+    """The lanes that fill one register, or two, four or eight, each, and how many lanes that has; none where lanes are
+    mixed.
 
     >>> _spread([3] * 16 + [4] * 16), _spread(range(16))
-    ([3, 4], [])
+    (([3, 4], 16), ([], 8))
     """
-    if len(lanes) not in (_SPREAD, 2 * _SPREAD, 4 * _SPREAD):
-        return []
-    found = [lanes[i : i + _SPREAD] for i in range(0, len(lanes), _SPREAD)]
-    return [one[0] for one in found] if all(len(set(one)) == 1 for one in found) else []
+    each = _SPREAD[-1]
+    for each in _SPREAD:
+        found = [lanes[i : i + each] for i in range(0, len(lanes), each)]
+        if len(lanes) % each == 0 and len(found) in (1, 2, 4, 8) and all(len(set(one)) == 1 for one in found):
+            return [one[0] for one in found], each
+    return [], each
 
 
 def constant(dtype: str, lanes: int, number: int | float) -> str:

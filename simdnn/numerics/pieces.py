@@ -21,9 +21,9 @@ def piece_by_piece(mnemonic: str, lanes: int) -> LinkedFunction:
     product.write()
     operands = (f"ptr noalias %{operand.name}" for operand in product.one.operands)
     emit = product.emit
-    return LinkedFunction(
-        f"product.{mnemonic}", "void", ("ptr noalias %result", *operands), tuple(emit.lines), tuple(emit.declarations)
-    )
+    lines = *(emit.places or ()), *emit.lines
+    parameters = "ptr noalias %result", *operands
+    return LinkedFunction(f"product.{mnemonic}", "void", parameters, lines, tuple(emit.declarations))
 
 
 class _Product:
@@ -36,6 +36,7 @@ class _Product:
         self.lanes = lanes // (self.rows * self.columns)
         self.counts = {o.name: self.one.operand_lanes(o, self.lanes) for o in self.one.operands}
         self.emit = Emitter()
+        self.emit.places = []  # units that load have time to spread lanes, those that shuffle have not
 
     def write(self) -> None:
         emit, columns = self.emit, self.columns
