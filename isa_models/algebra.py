@@ -88,6 +88,11 @@ class Value(ABC):
         that these lanes come from, once, and give a condition that no lane meets."""
         return test(self, *arguments)
 
+    def converted(self, dtype: str) -> Self | None:
+        """f32 lanes as f16 or bf16, or f16 lanes as f32, in a reading's own way that gives the bits of `rounding`; None
+        where it has none."""
+        return None
+
     def assured(self, fact: str) -> bool:
         """Whether this reading knows that every lane has a property, so that a shortcut need not look."""
         return False

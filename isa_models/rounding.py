@@ -26,8 +26,9 @@ def round_to(value: Value, name: str, mode: str = "even") -> Value:
     ([1.0, 65536.0, 448.0], [1.00390625, 65504.0, 448.0])
     """
     target = fmt(name)
-    codes = codes_of(value, target, mode)
-    rounded = codes.to(f"u{target.bits}").view(target.lanes)
+    rounded = value.converted(name) if mode == "even" else None
+    if rounded is None:
+        rounded = codes_of(value, target, mode).to(f"u{target.bits}").view(target.lanes)
     directed = mode not in ("even", "away")
     return rounded.step(f"round to {name} ({_NAMED[mode]})", lambda: [value], [roundoff(name, directed)])
 
@@ -126,7 +127,10 @@ def widen_f16(value: Value) -> Value:
     >>> widen_f16(ArrayValue(np.array([-1.5, 2.0**-24], "f2"), "f16")).array.tolist()
     [-1.5, 5.960464477539063e-08]
     """
-    return widen_codes(value.view("u16").to("u32"), fmt("f16")).step("widen to f32", lambda: [value])
+    wide = value.converted("f32")
+    if wide is None:
+        wide = widen_codes(value.view("u16").to("u32"), fmt("f16"))
+    return wide.step("widen to f32", lambda: [value])
 
 
 def widen_codes(codes: Value, form: Format) -> Value:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -21,7 +21,8 @@ from isa_models.errors import InvalidArgument, Unimplemented, counted, unknown_n
 from isa_models.formats import fmt, name_of
 from isa_models.gpu.naming import WORD, Naming
 from isa_models.instruction import GPU_REGISTRY, Family, Instruction, Operand, Pieces, element_of
-from isa_models.nvidia.fused_sum import Parts, added, fused_sum, parts
+from isa_models.nvidia.fused_sum import added, fused_sum, parts
+from isa_models.nvidia.moderate import fits, moderate, moderate_sum
 from isa_models.readings.arrays import Array, ArrayValue, held, unwarned
 
 _PIECE = 16  # columns of a product that are compiled together
@@ -190,22 +191,36 @@ def multiply(shape: MmaShape, acc: Value, a: Value, b: Value) -> Value:
     """D of M x N lanes from matrices by rows."""
     unit, m, n, k = shape.unit, shape.m, shape.n, shape.k
 
-    def lanes(i: int) -> tuple[Value, Value]:
-        rows = a.permute([r * k + i for r in range(m) for _ in range(n)])
-        return rows, b.permute([i * n + c for _ in range(m) for c in range(n)])
+    def places(i: int) -> tuple[list[int], list[int]]:
+        return [r * k + i for r in range(m) for _ in range(n)], [i * n + c for _ in range(m) for c in range(n)]
 
-    def factors(i: int) -> tuple[Parts, Parts]:
-        rows, columns = lanes(i)
-        return parts(rows, shape.operands), parts(columns, shape.b)
+    def lanes(i: int) -> tuple[Value, Value]:
+        rows, columns = places(i)
+        return a.permute(rows), b.permute(columns)
 
     if not fmt(shape.operands).is_float:
         total = acc
         for x, y in map(lanes, range(k)):
             total = total + x.to("s32") * y.to("s32")
         return total
+
+    def added_up(total: Value, elements: Sequence[int]) -> Value:
+        def careful() -> Value:
+            pairs = [(parts(x, shape.operands), parts(y, shape.b)) for x, y in map(lanes, elements)]
+            return fused_sum(total, pairs, unit.fraction_bits, unit.kept_bits)
+
+        def usual() -> tuple[Value, list[Value]]:
+            x, y = moderate(a, shape.operands), moderate(b, shape.b)
+            pairs = [(x.at(rows), y.at(columns)) for rows, columns in map(places, elements)]
+            found, beyond = moderate_sum(total, pairs, unit.fraction_bits, unit.kept_bits)
+            return found, [x.beyond, y.beyond, beyond]
+
+        return total.shortcut(usual, careful) if short else careful()
+
+    short = shape.result == "f32" and all(fits(len(one), unit.fraction_bits) for one in unit.passes(k))
     total = acc.literal(0) if unit.late else acc
     for elements in unit.passes(k):
-        total = fused_sum(total, [factors(i) for i in elements], unit.fraction_bits, unit.kept_bits)
+        total = added_up(total, elements)
     return added(total, acc) if unit.late else total
 
 

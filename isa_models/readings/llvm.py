@@ -15,6 +15,7 @@ import numpy as np
 
 from isa_models.algebra import Value
 from isa_models.formats import fmt
+from isa_models.isa import host_caps
 from isa_models.readings.alarm import Alarms
 from isa_models.readings.pairs import WordHalf, added, halves, quarters
 
@@ -251,6 +252,22 @@ class LlvmValue(Value):
         assert (self.dtype, dtype) == ("f32", "f16"), (self.dtype, dtype)
         rounded = self.emitter.value(f"fptrunc {self.type} {self.name} to {half}")
         return self._new(f"bitcast {half} {rounded} to {bits}", dtype)
+
+    def converted(self, dtype: str) -> LlvmValue | None:
+        if (self.dtype, dtype) == ("f32", "bf16"):
+            bits = self.view("u32")
+            rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+            return self.is_nan().where((bits >> 16) | 0x40, rounded).to("u16").view("bf16")
+        if "avx2" not in host_caps():  # with which F16C comes
+            return None
+        if (self.dtype, dtype) == ("f32", "f16"):
+            return self._half("f16")
+        if (self.dtype, dtype) != ("f16", "f32"):
+            return None
+        wide = self._half("f32")
+        bits, quiet = wide.view("u32"), 1 << 22  # which the host sets in NaNs
+        own = self.view("u16").to("u32") << 13
+        return wide.is_nan().where((bits & ~quiet & 0xFFFFFFFF) | (own & quiet), bits).view("f32")
 
     def _binary(self, op: str, other: Value) -> LlvmValue:
         assert isinstance(other, LlvmValue) and other.type == self.type, (op, self.dtype, other.dtype)
