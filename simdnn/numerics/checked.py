@@ -50,7 +50,7 @@ def tile_sources(body: Sequence[Statement]) -> dict[str, str]:
 def checks(program: Program, asked: Iterable[Condition], known: set[Condition], name: str) -> list[CheckStage]:
     """A stage for each tensor that something is asked of which is not `known`, and is from then on."""
     fresh = dict.fromkeys(condition for condition in asked if condition not in known)
-    known |= fresh.keys()
+    known.update(fresh)
     sources = dict.fromkeys(condition.source for condition in fresh)
     asked_of = {source: [one for one in fresh if one.source == source] for source in sources}
     return [CheckStage(program, f"{name}{i}", *item) for i, item in enumerate(asked_of.items())]

@@ -14,6 +14,8 @@ from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn import numerics
 from simdnn.calibration.hostcheck import adversarial
+from simdnn.numerics import fitted
+from simdnn.numerics.fitted import host_registers
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Place, Program, Register, Statement, Tensor
 
@@ -175,10 +177,13 @@ def inputs(program: Program, rng: Random) -> dict[str, Any]:
 
 
 def agree(program: Program, rng: Random, readings: tuple[bool, ...] = (True, False)) -> None:
-    """Run the program in every reading; AssertionError where two differ."""
+    """Run the program in every reading, portable code as on a host with hardly a register; AssertionError where two
+    differ.
+    """
     data = inputs(program, rng)
     expected = numerics.run(program, data, engine="reference")
     for native in readings:
+        fitted.host_registers = host_registers if native else lambda: fitted.RegisterFile(2, 128)
         met = numerics.run(program, data, engine="compiled", native=native, threads=int(rng.integers(1, 3)))
         for name, array in expected.items():
             same = array.view(np.uint8) == met[name].view(np.uint8)
