@@ -67,6 +67,8 @@ class Row:
 
 
 ROWS = (
+    Row("gemm:avx2", "f32:f32:f32", "avx2"),
+    Row("gemm:avx2_int8", "u8:s8:s32", "avx2"),
     Row("gemm:avx512_core", "f32:f32:f32", "avx512_core"),
     Row("gemm:avx512_core_bf16", "bf16:bf16:f32", "avx512_core_bf16"),
     Row("gemm:avx512_core_f16", "f16:f16:f32", "avx512_core_fp16"),

@@ -42,6 +42,8 @@ class Variant:
 
 
 VARIANTS = (
+    Variant("gemm:avx2", "f32", "f32", "f32"),
+    Variant("gemm:avx2_int8", "u8", "s8", "s32"),
     Variant("gemm:avx512_core", "f32", "f32", "f32"),
     Variant("gemm:avx512_core_bf16", "bf16", "bf16", "f32", portable=0.4),
     Variant("gemm:avx512_core_vnni", "u8", "s8", "s32", native=2.5, portable=0.4),

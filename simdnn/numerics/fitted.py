@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from operator import or_
 
 from isa_models.isa import host_caps
+from simdnn.numerics.native import own_width
 from simdnn.program.records import Loop, Memory, Op, Register, Statement
 
 _FILES = (("avx512_core", 32, 512), ("avx2", 16, 256))
 _LEAST = 16, 128
+_ROOM = 4  # registers for operands that are taken apart
 _ALL = -1
 Needs = dict[str, int]  # registers that are read later on, each with the sums that need it: a bit each
 Path = tuple[int, ...]  # where a statement stands: its number in its body, behind that of the loop around, and so on
@@ -82,6 +84,12 @@ def _stays(op: Op) -> bool:
     return isinstance(op.dst, Memory) or op.definition.tile or op.definition.pieces() is not None
 
 
+def _takes_apart(op: Op) -> bool:
+    """Whether an instruction sums up several products a lane, which this host has no instruction for."""
+    several = op.definition.accumulates and any(operand.per > 1 for operand in op.definition.operands)
+    return several and not own_width(op.definition, op.width, host_caps())
+
+
 def _needs(
     body: Sequence[Statement], live: Needs, kept: dict[Path, int], heads: dict[Path, Needs], at: Path = ()
 ) -> Needs:
@@ -135,6 +143,7 @@ class _Cut:
                 self.sizes.setdefault(name, file.wide(bits))
             if isinstance(op.dst, Register):
                 self.sizes[op.dst.name] = file.pieces(op)
+        self.room = _ROOM if any(_takes_apart(op) for _, op in _ops((loop,))) else 0
         #: what several sums need, and how much work it is
         self.common = [
             (wanted, file.pieces(op)) for path, op in _ops((loop,)) if (wanted := self.kept[path]).bit_count() > 1
@@ -148,18 +157,19 @@ class _Cut:
         return groups
 
     def _grown(self, left: list[int]) -> list[int]:
-        """Each group with those that share as much with it as the nearest, as far as they fit."""
+        """Each group with those that share most with it, as many as fit, and as evenly as they can be."""
         left, made = [*left], list[int]()
         while left:
-            group, least = left.pop(0), 1
-            while left:
-                nearest = max(left, key=lambda some: self.shared(group, some))
-                work = self.shared(group, nearest)[0]
-                if work < least or self.pressure(group | nearest) > self.file.count:
-                    break
-                group, least = group | nearest, work
-                left.remove(nearest)
-            made.append(group)
+            group = left.pop(0)
+            most = max((self.shared(group, some) for some in left), default=(0, 0))
+            near = [some for some in left if most[0] and self.shared(group, some) == most]
+            together = [functools.reduce(or_, near[:count], group) for count in range(len(near) + 1)]
+            fit = next(
+                (n for n, one in enumerate(together[1:], 1) if self.pressure(one) > self.file.count), len(together)
+            )
+            even = -(-len(together) // -(-len(together) // fit))
+            left = [some for some in left if some not in near[: even - 1]]
+            made.append(together[even - 1])
         return made
 
     def _together(self) -> list[int]:
@@ -184,7 +194,8 @@ class _Cut:
 
     def pressure(self, group: int) -> int:
         """The registers of the host that a group's values take at most at a time."""
-        return self._pressure((self.loop,), {name for name, bit in self.sums.items() if bit & group}, group, ())
+        live = {name for name, bit in self.sums.items() if bit & group}
+        return self.room + self._pressure((self.loop,), live, group, ())
 
     def _pressure(self, body: Sequence[Statement], live: set[str], group: int, at: Path) -> int:
         most = 0
