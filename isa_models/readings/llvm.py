@@ -44,7 +44,7 @@ Carried = list[tuple["LlvmValue", "LlvmValue", "LlvmValue"]]  # value before a l
 
 
 class Condition(NamedTuple):
-    """What is asked of all elements of an operand's source, as lanes of a type."""
+    """A test of all elements of an operand's source, as lanes of a type."""
 
     source: str
     dtype: str
@@ -164,10 +164,10 @@ class LlvmValue(Value):
         self.word: LlvmValue | None = None  # of every fourth byte: the same as s16
         self.half: WordHalf | None = None  # of words that stand in pairs, and their products
         self.addends: tuple[LlvmValue, dict[WordHalf, LlvmValue]] | None = None  # of a sum: products without partners
-        self.spread: tuple[LlvmValue, int] | None = None  # the value of which one lane is in all lanes, and that lane
+        self.spread: tuple[LlvmValue, int] | None = None  # a value and its lane that is in all lanes of this one
         self.halves: tuple[LlvmValue, LlvmValue] | None = None  # that it was put together from
         self.viewed: LlvmValue | None = None  # whose bits it has
-        self.source = ""  # of whose elements its lanes are some
+        self.source = ""  # a tensor or operand that all its lanes are elements of
 
     @property
     def type(self) -> str:

@@ -1,4 +1,4 @@
-"""What optimistic code asks of a tensor's elements, asked once ahead of the stages that read it.
+"""Conditions of optimistic code on the elements of a tensor, asked once ahead of the stages that read it.
 
 An element that goes into many products would be looked at in each, as all lanes of a register where it is broadcast.
 So where a program fills several times as many lanes from a tensor as that has elements, conditions (`Value.meets`)
@@ -48,7 +48,7 @@ def tile_sources(body: Sequence[Statement]) -> dict[str, str]:
 
 
 def checks(program: Program, asked: Iterable[Condition], known: set[Condition], name: str) -> list[CheckStage]:
-    """A stage for each tensor that something is asked of which is not `known`, and is from then on."""
+    """A stage for each tensor with a condition that is not `known`; `known` has them all then."""
     fresh = dict.fromkeys(condition for condition in asked if condition not in known)
     known.update(fresh)
     sources = dict.fromkeys(condition.source for condition in fresh)

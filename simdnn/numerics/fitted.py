@@ -43,7 +43,7 @@ class RegisterFile:
 
 
 def host_registers() -> RegisterFile:
-    """Those that code of this host has."""
+    """The vector registers that code of this host has."""
     found = ((count, bits) for cap, count, bits in _FILES if cap in host_caps())
     return RegisterFile(*next(found, _LEAST))
 
@@ -93,8 +93,8 @@ def _takes_apart(op: Op) -> bool:
 def _needs(
     body: Sequence[Statement], live: Needs, kept: dict[Path, int], heads: dict[Path, Needs], at: Path = ()
 ) -> Needs:
-    """What is read from `body` on, where `live` is read behind it; notes which sums need which statement, in `kept`,
-    and what is read from each loop's begin on, in `heads`.
+    """The registers read from `body` on, where `live` are read behind it. `kept` gets the sums that need each statement,
+    `heads` the registers read from each loop's begin on.
     """
     live = dict(live)
     for number in range(len(body) - 1, -1, -1):

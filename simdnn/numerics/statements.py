@@ -1,4 +1,4 @@
-"""What the statements of a stage are, as far as compiling them asks: the turns of loops, the registers written."""
+"""Turns of loops, and registers that statements of a stage write: facts for the compiled engine."""
 
 from __future__ import annotations
 
