@@ -93,7 +93,7 @@ def _takes_apart(op: Op) -> bool:
 def _needs(
     body: Sequence[Statement], live: Needs, kept: dict[Path, int], heads: dict[Path, Needs], at: Path = ()
 ) -> Needs:
-    """The registers read from `body` on, where `live` are read behind it. `kept` gets the sums that need each statement,
+    """The registers read from `body` on, where `live` are read behind. `kept` gets the sums that need each statement,
     `heads` the registers read from each loop's begin on.
     """
     live = dict(live)
