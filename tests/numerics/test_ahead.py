@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import simdnn
-from simdnn.numerics import compiled
+from simdnn.numerics import compiled, fitted
 from simdnn.numerics.ahead import CAP, lines_ahead
 from simdnn.numerics.blocks import order_of_program
 from simdnn.program.records import Program
@@ -35,7 +35,8 @@ def test_weights_that_the_first_cache_does_not_keep(kernel: str, dt: str, k: int
     assert {(place.tensor, further) for ahead in found for place, further in ahead} == steps_of_four_lines
 
 
-def test_code_that_is_timed_or_for_other_cores_asks_for_nothing() -> None:
+def test_code_that_is_timed_or_for_other_cores_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitted, "host_registers", lambda: fitted.RegisterFile(32, 512))  # which such a core has
     program = program_of("gemm:avx512_core", 100, 256, 256)
 
     def asks(caps: set[str], timed: bool = False) -> bool:
