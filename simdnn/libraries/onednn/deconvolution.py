@@ -212,6 +212,8 @@ def _bytes(call: OperatorCall, p: Transposed) -> OperatorForm:
         raise Refused("other types of weights and destinations are not followed")
     exact = bool(call.caps & {"avx512_core_vnni", "avx2_vnni"})
     by_channel = any(np.ndim(point) for point in call.zero_points.values())  # which no kernel has
+    if by_channel and call.caps & {"avx512_core", "avx2_vnni"}:
+        raise Refused("zero points by channel are not known but under avx2")
     found = None if by_channel else _by_kernel_of_bytes(call, p)
     if found is None:
         return _by_gemm_of_bytes(call, p, exact)
