@@ -1,6 +1,7 @@
 """`python -m benchmarks.loops`: assembly loops on this host beside a machine's clock.
 
-The loops are those of tests/vectors: for zen4 loops_zen4.json (kernels' inner loops), mixes_zen4.json (mixes of
+The loops are those of tests/vectors: for zen3 loops_zen3.json (those of all files that it runs, others at half their
+width, a compiler's, mixes), for zen4 loops_zen4.json (kernels' inner loops), mixes_zen4.json (mixes of
 instruction classes that compete for ports) and loops_zen4_others.json (those of the files below that it runs), for spr
 loops_spr.json (both kinds, and tiles), loops_spr_compiled.json and loops_spr_kernels.json (a compiler's, and kernels'
 of other shapes; they name the registers that are pointers), for gnr loops_gnr.json, loops_gnr_others.json (as
@@ -40,6 +41,7 @@ from simdnn.cli.output import table
 
 SPR = ("loops_spr.json", "loops_spr_compiled.json", "loops_spr_kernels.json")
 FILES = {
+    "zen3": ("loops_zen3.json",),
     "zen4": ("loops_zen4.json", "mixes_zen4.json", "loops_zen4_others.json"),
     "spr": SPR,
     "gnr": ("loops_gnr.json", "loops_gnr_others.json", "loops_gnr_fresh.json", "loops_gnr_drawn.json"),
