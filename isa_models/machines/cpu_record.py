@@ -55,7 +55,7 @@ class CacheLevel(InNotebooks):
     exposed_to_tiles: float = 0.0  # the same of what tile instructions move
     exposed_fetched: float = 0.0  # the same of lines that a program fetches ahead of their loads
     exposed_walked: float = 0.0  # the same of lines that it reads in part, row after row
-    exposed_streamed: float = 0.0  # the same of long runs of lines that are loaded in order, beside no stores
+    exposed_streamed: float = 0.0  # the same of long runs of lines in order, beside no stores but near ones
     exposed_narrow: float = 0.0  # the same as `exposed` beside registers of 256 bits at most
     set_cycles: float = 0.0  # from a new line of a set to the next one there; 0: not known to be slower than others
     ways: int = 0  # lines of a set; 0: which set a line goes to is not known (hashed), so lines spread evenly

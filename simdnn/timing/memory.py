@@ -59,7 +59,7 @@ class LevelTraffic:
     exposed_asked: float = 0.0  # the same of lines asked for ahead of their stores, or loaded past the first cache
     exposed_fetched: float = 0.0  # the same of lines fetched ahead of their loads
     exposed_walked: float = 0.0  # the same of lines that are read one of each row, which nothing fetches ahead
-    exposed_streamed: float = 0.0  # the same of long runs of lines that are loaded in order, beside no stores
+    exposed_streamed: float = 0.0  # the same of long runs of lines in order, beside no stores but near ones
     exposed_stored: float = 0.0  # the same of lines that tiles are stored to
     slower: tuple[Slower, ...] = ()  # tensors whose stored lines take longer
     later: tuple[Slower, ...] = ()  # and those whose loaded lines do
