@@ -17,7 +17,7 @@ Those results hold numbers of moderate size alone. What they don't decide is oth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from isa_models.algebra import Value
@@ -92,8 +92,20 @@ def fused_sum(acc: Value, pairs: Sequence[tuple[Parts, Parts]], fraction_bits: i
         kept = (magnitude << fraction_bits) >> away
         total = total + negative.where(kept.literal(0) - kept, kept)
     result = _rounded(total.to("f64") * power_of_two(most - fraction_bits), exact, acc.dtype, kept_bits)
-    loss = [cut(len(terms), fraction_bits, _LOWEST), _loss(acc.dtype, kept_bits)]
-    return result.step(f"fused sum to {fraction_bits} digits", lambda: [acc, *products], loss)
+    return as_one_step(result, acc, lambda: products, len(pairs), fraction_bits, kept_bits)
+
+
+def as_one_step(
+    result: Value,
+    acc: Value,
+    products: Callable[[], Sequence[Value]],
+    count: int,
+    fraction_bits: int,
+    kept_bits: int,
+) -> Value:
+    """The sum of an accumulator and `count` products, under its name, with what it loses."""
+    loss = [cut(count + 1, fraction_bits, _LOWEST), _loss(acc.dtype, kept_bits)]
+    return result.step(f"fused sum to {fraction_bits} digits", lambda: [acc, *products()], loss)
 
 
 def _loss(dtype: str, kept_bits: int) -> Roundoff:

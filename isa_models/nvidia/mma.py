@@ -21,7 +21,7 @@ from isa_models.errors import InvalidArgument, Unimplemented, counted, unknown_n
 from isa_models.formats import fmt, name_of
 from isa_models.gpu.naming import WORD, Naming
 from isa_models.instruction import GPU_REGISTRY, Family, Instruction, Operand, Pieces, element_of
-from isa_models.nvidia.fused_sum import added, fused_sum, parts
+from isa_models.nvidia.fused_sum import Parts, added, as_one_step, fused_sum, parts
 from isa_models.nvidia.moderate import fits, moderate, moderate_sum
 from isa_models.readings.arrays import Array, ArrayValue, held, unwarned
 
@@ -205,14 +205,19 @@ def multiply(shape: MmaShape, acc: Value, a: Value, b: Value) -> Value:
         return total
 
     def added_up(total: Value, elements: Sequence[int]) -> Value:
+        digits = unit.fraction_bits, unit.kept_bits
+
+        def apart() -> list[tuple[Parts, Parts]]:
+            return [(parts(x, shape.operands), parts(y, shape.b)) for x, y in map(lanes, elements)]
+
         def careful() -> Value:
-            pairs = [(parts(x, shape.operands), parts(y, shape.b)) for x, y in map(lanes, elements)]
-            return fused_sum(total, pairs, unit.fraction_bits, unit.kept_bits)
+            return fused_sum(total, apart(), *digits)
 
         def usual() -> tuple[Value, list[Value]]:
             x, y = moderate(a, shape.operands), moderate(b, shape.b)
             pairs = [(x.at(rows), y.at(columns)) for rows, columns in map(places, elements)]
-            found, beyond = moderate_sum(total, pairs, unit.fraction_bits, unit.kept_bits)
+            found, beyond = moderate_sum(total, pairs, *digits)
+            found = as_one_step(found, total, lambda: [x.real * y.real for x, y in apart()], len(elements), *digits)
             return found, [x.beyond, y.beyond, beyond]
 
         return total.shortcut(usual, careful) if short else careful()
