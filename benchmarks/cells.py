@@ -109,6 +109,25 @@ _ANEW_CONVOLUTIONS = (
     "2x384x7x128x3x1x1x1 1x512x28x512x1x1x0x1 1x256x40x256x3x1x1x8 4x192x56x32x3x1x1x1 1x96x28x256x3x2x1x1 "
     "2x128x20x384x3x2x1x1 1x192x10x64x3x1x1x1"
 ).split()
+#: drawn by chance (`random.Random(20261202)`) for a CPU without AVX-512, before it was measured
+_MILAN_MATMULS = (
+    "8x64x256 4x198x17 12x256x256 1x896x768 51x159x45 128x256x1152 16x384x640 64x1239x115 6x640x1280 256x1536x640 "
+    "48x32x137 8x320x1152 1x192x128 2x3072x3072 384x1536x512 24x896x128 35x302x36 24x1280x1152 1x768x640 "
+    "1x1280x96 2x64x192 12x1280x320 8x1152x2304 67x225x54 256x640x64 24x1152x1280 24x1024x896 692x46x1510 "
+    "1x896x192 2x1280x3072 37x200x33 1x96x384 1x1276x146 16x512x2048 100x96x1280 435x106x650 1x1024x384 "
+    "512x640x320 384x772x914 12x90x27 512x192x640 71x17x68 100x128x1x256 32x1024x7x10 8x256x1x100 100x128x1x512 "
+    "16x512x1x100 4x1024x1x512"
+).split()
+_MILAN_CONVOLUTIONS = (
+    "1x576x40x576x3x1x1x576 1x3x160x24x3x1x1x1 4x3x28x96x3x2x1x1 4x64x14x384x3x1x1x1 1x64x56x32x1x2x0x1 "
+    "2x256x7x256x3x1x1x2 1x143x40x128x1x1x0x1 1x96x7x96x7x2x3x96 1x256x56x256x3x1x1x8 2x145x7x195x1x1x0x1 "
+    "1x1x96x48x5x2x2x1 2x74x28x36x3x1x1x1 1x192x14x192x7x1x3x192 2x32x28x384x1x1x0x1 1x96x28x64x3x1x1x1 "
+    "1x55x7x46x3x1x1x1 1x173x28x17x1x1x0x1 2x384x40x96x1x1x0x1 1x256x28x64x5x1x2x1 1x64x10x64x3x1x1x8 "
+    "1x256x7x256x3x1x1x4 4x512x10x384x3x2x1x1 1x128x28x128x1x1x0x1 1x256x14x192x3x2x1x1 4x512x28x512x3x2x1x16 "
+    "1x32x56x192x1x2x0x1 1x192x56x128x1x1x0x1 2x133x28x46x5x1x2x1 1x192x10x256x1x1x0x1 1x128x7x384x5x1x2x1 "
+    "1x192x14x192x3x1x1x192 1x128x56x128x1x1x0x1 1x240x7x240x3x1x1x240 4x172x7x182x5x1x2x1 2x32x20x32x1x1x0x1 "
+    "1x128x56x64x3x2x1x1 1x128x7x96x1x1x0x1 1x256x10x128x1x1x0x1 2x1x28x32x3x2x1x1 1x3x96x16x3x2x1x1"
+).split()
 #: sets of products and convolutions
 SETS = {
     "first": (_MATMULS, _CONVOLUTIONS),
@@ -118,6 +137,7 @@ SETS = {
     "drawn": (_DRAWN_MATMULS, _DRAWN_CONVOLUTIONS),
     "beside": (_BESIDE_MATMULS, _BESIDE_CONVOLUTIONS),
     "anew": (_ANEW_MATMULS, _ANEW_CONVOLUTIONS),
+    "milan": (_MILAN_MATMULS, _MILAN_CONVOLUTIONS),
 }
 
 
@@ -151,11 +171,13 @@ COLUMNS = (
     Column("f32 x bf16", "f32:bf16:f32", "avx512_core"),
     Column("f32 x f16", "f32:f16:f32", "avx512_core"),
     Column("f32 x f16 avx2", "f32:f16:f32", "avx2"),
+    Column("f32 x bf16 avx2", "f32:bf16:f32", "avx2"),
     Column("bf16 x s8", "bf16:s8:f32", "avx512_core_bf16", 128, _INTO_BF16),
     Column("bf16 x s4", "bf16:s4:f32", "avx512_core_bf16", 128, _INTO_BF16),
     Column("f32 x s8", "f32:s8:f32", "avx512_core", 128, _INTO_F32),
     Column("f32 x s4", "f32:s4:f32", "avx512_core", 128, _INTO_F32),
     Column("f32 x s8 avx2", "f32:s8:f32", "avx2", 128, _INTO_F32),
+    Column("f32 x s4 avx2", "f32:s4:f32", "avx2", 128, _INTO_F32),
     Column("bf16 amx", "bf16:bf16:f32", "avx512_core_amx"),
     Column("u8s8 amx", "u8:s8:s32", "avx512_core_amx"),
     Column("s8s8 amx", "s8:s8:s32", "avx512_core_amx"),

@@ -19,7 +19,7 @@ from isa_models.isa import caps, strongest
 from isa_models.plugins import with_failures
 from simdnn.garbage import collected_later
 from simdnn.kernels.common.kernel import Kernel, KernelKind
-from simdnn.kernels.common.problems import Problem
+from simdnn.kernels.common.problems import ConvProblem, Problem
 from simdnn.kernels.table import kernels, kind_of
 from simdnn.late import frames, pd
 from simdnn.libraries import LIBRARIES, UNKNOWN, modelled
@@ -245,8 +245,13 @@ def in_tiles_of_library(request: Request, kind: KernelKind) -> Request:
     if library is None and not request.problem.tiles:
         return request
     plain = replace(request.problem, tiles="")
-    own = library is not None and library.tiles(plain, kind.name)
-    return replace(request, problem=replace(plain, tiles=request.dispatch if own else ""))
+    if library is None or not library.tiles(plain, kind.name):
+        return replace(request, problem=plain)
+    problem = replace(plain, tiles=request.dispatch)
+    if isinstance(problem, ConvProblem):
+        first, second = (cache.size_bytes // cache.shared_by for cache in request.machine.caches[:2])
+        problem = replace(problem, caches=(first, second))
+    return replace(request, problem=problem)
 
 
 def named(request: Request) -> Choice:

@@ -128,6 +128,8 @@ class ConvProblem:
     depth: Depth | None = field(default=None, kw_only=True)
     # the library as whose kernel the clock sees it; "": as here
     tiles: str = field(default="", kw_only=True, metadata=INNER)
+    # bytes a core of the machine's first two caches, where that library's blocks go by them
+    caches: tuple[int, int] = field(default=(0, 0), kw_only=True, metadata=INNER)
     # the type of weights that this library's kernel makes f32 of as it loads them; "": that of `wei`
     read: str = field(default="", kw_only=True, metadata=INNER)
     line: bool = field(default=False, kw_only=True)  # of one spatial dimension, written as an image of one row

@@ -18,7 +18,7 @@ from isa_models.formats import fmt
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import DotProduct, RegisterTile
 from simdnn.libraries.onednn.blocks import MOST_ROWS, channels_of_block, considers
-from simdnn.libraries.onednn.caches import FIRST, FIRST_LEVEL, SECOND
+from simdnn.libraries.onednn.caches import counted_on
 
 _NEAR, _FAR = 2.3, 17.0  # what an element of the second cache, and one from behind it, costs beside the first's
 _CALL = 1000.0
@@ -34,11 +34,18 @@ def rows_of_tile(dot: DotProduct, wide: bool, vectors: int, shifted: bool) -> in
 
 
 def tile_of_block(
-    dot: DotProduct, wide: bool, block: int, columns: int, shifted: bool, padding: int = 0, source: int = 0
+    dot: DotProduct,
+    wide: bool,
+    block: int,
+    columns: int,
+    shifted: bool,
+    padding: int = 0,
+    source: int = 0,
+    first: int = 0,
 ) -> RegisterTile:
     """The tile for blocks of `block` pixels by `columns` vectors: as wide as it can be where the last tile's pixels are
-    no fewer than the padding, and among its heights that which wastes fewest pixels and loads least; the first cache
-    holds its pixels of `source` bytes.
+    no fewer than the padding, and among its heights that which wastes fewest pixels and loads least; its pixels of
+    `source` bytes are no more than the `first` cache has.
     """
     for most in range(4, 0, -1):
         vectors = min(most, columns)
@@ -50,7 +57,7 @@ def tile_of_block(
     def score(rows: int) -> float:
         return round(block / (-(-block // rows) * rows) * vectors * rows / (vectors + rows), 6)
 
-    heights = [rows for rows in range(highest, max(1, padding) - 1, -1) if rows * source <= FIRST_LEVEL]
+    heights = [rows for rows in range(highest, max(1, padding) - 1, -1) if rows * source <= first]
     rows = max(heights, key=score, default=highest)
     return RegisterTile(rows, vectors, one_load, block, fetches=not one_load, together=columns * (columns > vectors))
 
@@ -155,15 +162,20 @@ class _Candidate:
     def tile(self, vectors: int) -> RegisterTile:
         """The tile of a block of some vectors of columns."""
         shifted = self.p.wei == self.p.src == "s8"
-        line = self.channels * self.size
-        found = tile_of_block(self.dot, self.wide, self.pixels, vectors, shifted, self.padding, line)
+        line, (first, _) = self.channels * self.size, self.p.caches
+        found = tile_of_block(self.dot, self.wide, self.pixels, vectors, shifted, self.padding, line, first)
         return replace(found, by_panel=not self.columns_first)
+
+    @cached_property
+    def caches(self) -> tuple[int, int]:
+        """Bytes of the first and the second cache that the library counts on."""
+        return counted_on(*self.p.caches)
 
     @cached_property
     def channels(self) -> int:
         """Channels of the source that a call takes."""
         rows = min(self.pixels, MOST_ROWS[self.wide][self.vectors - 1])
-        return channels_of_block(self.p, self.wide, self.columns, rows, FIRST, SECOND, self.taps)
+        return channels_of_block(self.p, self.wide, self.columns, rows, *self.caches, self.taps)
 
     @cached_property
     def score(self) -> float:
@@ -243,7 +255,7 @@ class _Candidate:
         loops.append((self.lanes, (row * self.register, self.columns, 0)))
         each = _FAR
         for times, sizes in loops:
-            near = sizes[0] * self.size < FIRST
+            near = sizes[0] * self.size < self.caches[0]
             each = _mean(each, 1.0 if near else self.behind_first(sizes), times)
         channels = self.channels if alone else self.ic
         return each * p.mb * self.lines * _pixels(p) * p.kh * p.kw * channels * self.blocks
@@ -302,7 +314,7 @@ class _Candidate:
         """The cost of an element where this much lies between two uses of it."""
         source, weights, outputs = sizes
         bytes_ = source * self.size + weights * self.stored + outputs * fmt(self.p.epilogue.dst).bits // 8
-        return _NEAR if bytes_ < SECOND else _FAR
+        return _NEAR if bytes_ < self.caches[1] else _FAR
 
 
 def _mean(first: float, others: float, times: int) -> float:
