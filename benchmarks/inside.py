@@ -3,7 +3,8 @@
 A call of the library as PyPI has it goes through a SYCL queue to another thread, which takes some 15 us, more than many
 small products. The object behind a primitive's handle is a C++ object, and its fourth virtual function computes. This
 gives it a copy of its table of functions with another one there, which calls the true one again and again. Two chains
-of dependent adds stand right around each sample; their length is known, so their time tells the clock. A sample of a
+of dependent adds stand right around each sample; their length is known, so their time tells the clock; so do two runs
+of nops, which tell whether a neighbour is at work on the core's other thread. A sample of a
 short function is several calls: wide units, and those of tiles, are slower for the first 3 to 10 us behind other code.
 """
 
@@ -17,14 +18,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.onednn import Primitive
 from simdnn.calibration.sampler import CHAIN_CYCLES, Sampler, Samples, tick_ns
+from simdnn.calibration.timer import canary, usual_ratio
 
 _EXECUTE = 3  # of the virtual functions: two destructors, init, execute
 _BEFORE, _FUNCTIONS = 2, 16  # words of the table that are copied, before its address and from there on
 _QUIET = 0.03  # by how much the chains before and behind a run may differ
+_ALONE = 0.05  # by how much the canary may take longer there
 _SECONDS = 0.12  # of samples of a primitive
+_TRIES = 6  # as many times while a neighbour is at work
 _FEWEST, _MOST = 9, 400  # samples
 _TOGETHER = 5  # samples of long runs in a row
 _INTERRUPTED = 0.01  # of their time that others may have had
@@ -48,7 +53,8 @@ def timed(primitive: Primitive) -> Timed:
     found: list[Timed] = []
 
     def measure(execute: Callable[..., int], this: int, context: int) -> None:
-        sampler = Sampler(_calling(ctypes.cast(execute, ctypes.c_void_p).value or 0))  # type: ignore[arg-type]
+        function = ctypes.cast(execute, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+        sampler = Sampler(_calling(function), canary=canary())
         seconds = 1e-9 * tick_ns() * float(np.median(sampler.run(1, _FEWEST, context, this).loop))
         calls = math.ceil(_WINDOW / seconds)
         count = int(min(_MOST, max(_FEWEST, _SECONDS / (calls * seconds))))
@@ -58,7 +64,10 @@ def timed(primitive: Primitive) -> Timed:
             most = max(_INTERRUPTED, others[len(groups) // 4])
             found.append(_lowest([group for share, group in groups if share <= most]))
         else:
-            found.append(_lowest([sampler.run(calls, count, context, this)], calls))
+            samples = [sampler.run(calls, count, context, this)]
+            while len(samples) < _TRIES and np.median(_beside(samples[-1])) > _ALONE:
+                samples.append(sampler.run(calls, count, context, this))
+            found.append(_lowest(samples, calls))
 
     _within(primitive, measure)
     return found[0]
@@ -76,13 +85,20 @@ def _lowest(samples: Sequence[Samples], calls: int = 1) -> Timed:
     before, after, loop = (
         np.concatenate([getattr(one, name) for one in samples]) for name in ("chain_before", "chain_after", "loop")
     )
-    apart = np.abs(before / after - 1)
-    quiet = apart <= max(_QUIET, float(np.sort(apart)[len(apart) // 4]))
+    quiet = np.ones(len(loop), bool)
+    for off, most in ((np.abs(before / after - 1), _QUIET), (np.concatenate([*map(_beside, samples)]), _ALONE)):
+        quiet &= off <= max(most, float(np.sort(off[quiet])[quiet.sum() // 4]))
     chain = (before + after)[quiet] / 2
     cycles = np.sort(CHAIN_CYCLES * loop[quiet] / chain / calls)
     lowest = cycles[: max(1, len(cycles) // 10)]
     ghz = CHAIN_CYCLES / float(np.median(chain)) / tick_ns()
     return Timed(float(lowest.mean()), float(np.median(cycles)), ghz, len(cycles))
+
+
+def _beside(samples: Samples) -> NDArray[np.float64]:
+    """By how much longer a canary takes than undisturbed, at the worse end of each sample: a neighbour's share."""
+    rates = (samples.slots_before / samples.chain_before, samples.slots_after / samples.chain_after)
+    return np.maximum(*rates) / usual_ratio() - 1
 
 
 def _calling(function: int) -> list[str]:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import gcd
 from pathlib import Path
 
 from isa_models.errors import UnknownTiming, counted, nearest, unknown_name
@@ -58,12 +59,22 @@ class CacheLevel(InNotebooks):
     exposed_streamed: float = 0.0  # the same of long runs of lines in order, beside no stores but near ones
     exposed_narrow: float = 0.0  # the same as `exposed` beside registers of 256 bits at most
     set_cycles: float = 0.0  # from a new line of a set to the next one there; 0: not known to be slower than others
+    banks: int = 1  # which lines go to in turn
+    bank_cycles: float = 0.0  # from a line of a bank to the next one there
     ways: int = 0  # lines of a set; 0: which set a line goes to is not known (hashed), so lines spread evenly
     stores_apart: tuple[tuple[float, float], ...] = ()  # (the first cache's sets that lines go to, share of the rate)
     loads_apart: tuple[tuple[float, float], ...] = ()  # (lines modulo `BANKS` that loads ask for, share of the rate)
     keeps: tuple[tuple[float, float], ...] = ((1.0, 1.0),)  # (lines for a place, share that stays) of a cyclic walk
     fill_cycles: float = 0.0  # that its loads wait for a line to come from the next level
     own_ghz: float = 0.0  # the core's clock at which rates and latency are as told, of a level that does not go by it
+
+    def places(self, stride: int) -> tuple[int, int]:
+        """In how many sets and banks lines some bytes apart lie, where neighbours lie in the next ones."""
+        sets = self.size_bytes // (self.line_bytes * max(1, self.ways))
+        if stride % self.line_bytes:
+            return sets, self.banks
+        lines = stride // self.line_bytes
+        return sets // gcd(lines, sets), self.banks // gcd(lines, self.banks)
 
     def beside(self, ghz: float) -> CacheLevel:
         """The level beside a core at a clock: one that goes by another moves fewer bytes in shorter cycles."""

@@ -329,6 +329,8 @@ def _caches(top: Table) -> tuple[CacheLevel, ...]:
             exposed_streamed=row.figure_number("exposed_streamed", 0, 1, exposed),
             exposed_narrow=row.figure_number("exposed_narrow", 0, 1, exposed),
             set_cycles=row.figure_number("set_cycles", 0, 1e6, 0.0),
+            banks=row.figure_integer("banks", 1, 4096, 1),
+            bank_cycles=row.figure_number("bank_cycles", 0, 1e6, 0.0),
             ways=row.figure_integer("ways", 1, 4096, 0),
             fill_cycles=row.figure_number("fill_cycles", 0, 100, 0.0),
             own_ghz=row.figure_number("own_ghz", 0.1, 100, 0.0),

@@ -36,7 +36,7 @@ from simdnn.timing.spacing import Slower, Spacing
 from simdnn.timing.tile_rows import TileRows
 
 LINE_BYTES = 64  # that an instruction fetches ahead
-_WIDE = 512  # bits
+_WIDE, _NARROW = 512, 256  # bits of the widest registers, and without AVX-512
 LONG = 4  # reorder buffers of instructions: code that is shorter overlaps with what is before and behind it
 
 
@@ -154,7 +154,8 @@ def transfers(
     levels.append(_level("DRAM", fetched.missed[-1], last.line_bytes, rates, confidence, exposed))
     ahead = _ahead(program, forms.fetching)
     kinds = dict.fromkeys(walked(program), WALKED) | dict.fromkeys(apart, APART) | dict.fromkeys(asked, ASKED)
-    if kind.bits == _WIDE and not kind.tiles and any([c.exposed_streamed != c.exposed for c in machine.caches]):
+    widest = _WIDE if "avx512_core" in machine.isa else _NARROW
+    if kind.bits == widest and not kind.tiles and any([c.exposed_streamed != c.exposed for c in machine.caches]):
         kinds = dict.fromkeys(streamed(program, LONG * machine.core.reorder_buffer) - ahead.keys(), STREAMED) | kinds
     if kind.tiles:
         by_tiles = _tensors_of(program, forms.tiled)

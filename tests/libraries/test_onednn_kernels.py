@@ -114,7 +114,7 @@ def test_tiles_of_convolutions_are_the_librarys(
     sizes: tuple[int, ...], wide: bool, read: str, expected: tuple[int, int]
 ) -> None:
     ic, size, oc, taps, stride, padding = sizes
-    problem = ConvProblem(1, ic, size, size, oc, taps, taps, "f32", "f32", Epilogue("f32"), read=read)
+    problem = ConvProblem(1, ic, size, size, oc, taps, taps, "f32", "f32", Epilogue("f32"), read=read, caches=_CACHES)
     tile = convolution_tile(replace(problem, padding=(padding,) * 4, strides=(stride, stride)), FMA, wide)
     assert (tile.rows, tile.vectors) == expected
 

@@ -10,7 +10,7 @@ on a Granite Rapids (docs/validation/amx.md).
 
 from __future__ import annotations
 
-from math import gcd, prod
+from math import prod
 
 from isa_models import Machine
 from isa_models.formats import fmt
@@ -182,35 +182,38 @@ def _older(p: MatmulProblem, machine: Machine) -> float:
 def _copied(p: MatmulProblem, machine: Machine) -> float:
     """Cycles a weight of the older GEMM's copy beyond those that the clock sees, where lines meet in few sets."""
     first, second = machine.caches[:2]
-    sets = _sets(p, machine)
+    sets, _ = first.places(_row(p))
     if _row(p) % first.line_bytes or sets * first.ways >= min(p.k, _TOGETHER):
         return 0.0
     if not first.set_cycles:
         return COLLIDING if p.wei == "s8" else 0.0
-    return max(0.0, first.set_cycles / sets - first.line_bytes / second.load_bytes_per_cycle) / _AT_ONCE[p.wei]
+    return (_anew(p, machine) - first.line_bytes / second.load_bytes_per_cycle) / _AT_ONCE[p.wei]
 
 
 def _summed(p: MatmulProblem, machine: Machine) -> float:
     """Cycles a weight of the sums that the older GEMM wants beside a source of s8 (`simple_gemm_s8s8s32`): where the
     lines of a column are gone before the next, a line of the second cache for each byte.
     """
-    first, second = machine.caches[:2]
-    sets = _sets(p, machine)
+    first = machine.caches[0]
     if (p.src, p.wei) != ("s8", "s8"):
         return 0.0
+    sets, _ = first.places(_row(p))
     if p.k <= sets * first.ways:
         return SUMMED if first.set_cycles else SUMMED_THERE
     if first.set_cycles:
-        return max(first.line_bytes / second.load_bytes_per_cycle, first.set_cycles / sets)
+        return _anew(p, machine)
     meet = sets * first.line_bytes * first.ways < first.size_bytes
-    return SUMMED_FROM_L2 if meet else max(SUMMED_THERE, first.line_bytes / second.load_bytes_per_cycle)
+    return SUMMED_FROM_L2 if meet else max(SUMMED_THERE, _anew(p, machine))
 
 
-def _sets(p: MatmulProblem, machine: Machine) -> int:
-    """The sets of the first cache in which the rows of a column of plain weights lie."""
-    first = machine.caches[0]
-    sets = first.size_bytes // (first.line_bytes * first.ways)
-    return sets if _row(p) % first.line_bytes else sets // gcd(_row(p) // first.line_bytes, sets)
+def _anew(p: MatmulProblem, machine: Machine) -> float:
+    """Cycles of each line down a column that comes from the second cache: by its rate, or as lines meet in sets of the
+    first one or in its own banks.
+    """
+    first, second = machine.caches[:2]
+    sets, banks = first.places(_row(p))[0], second.places(_row(p))[1]
+    rate = first.line_bytes / second.load_bytes_per_cycle
+    return max(rate, first.set_cycles / sets, second.bank_cycles / banks)
 
 
 def _row(p: MatmulProblem) -> int:
