@@ -23,12 +23,14 @@ _FEWEST_ROWS, _MOST_ROWS, _MANY_ROWS = 32, 256, 512  # of a block of the source;
 CONVOLUTIONS = {  # rows, and the cap of each
     "conv:avx2": "avx2",
     "conv:avx2_int8": "avx2",
+    "conv:avx2_taps": "avx2",
     "conv:avx2_vnni": "avx2_vnni",
     "conv:avx512_core": "avx512_core",
     "conv:avx512_core_bf16": "avx512_core_bf16",
     "conv:avx512_core_bf16_emulated": "avx512_core",
     "conv:avx512_core_f16": "avx512_core",
     "conv:avx512_core_int8": "avx512_core",
+    "conv:avx512_core_taps": "avx512_core",
     "conv:avx512_core_vnni": "avx512_core_vnni",
 }
 BYTES_WITHOUT_VNNI = ("dw:avx2_int8", "dw:avx512_core_int8")

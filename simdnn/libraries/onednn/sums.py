@@ -101,7 +101,8 @@ def by_older_kernel(p: ConvProblem, isa: str) -> bool:
     """
     if older_kernel(isa, p) and not fmt(p.src).is_float or p.src == "bf16" and "avx512_core_bf16" not in implied(isa):
         return True
-    small = jit_takes(p) if p.src == "f32" else p.src != "f16" and groups_by_fours(p, 16)
+    widened = p.src == "f32" and (p.wei != "f32" or p.read)  # by brg_conv_fwd alone
+    small = jit_takes(p) and not widened if p.src == "f32" else p.src != "f16" and groups_by_fours(p, 16)
     return "avx512_core" in implied(isa) and small
 
 
@@ -193,7 +194,10 @@ def _as_gemm(p: ConvProblem) -> Options:
 def cut_by_columns(dot: DotProduct, isa: str, problem: Problem) -> Options:
     """A convolution that `brg_conv_fwd` takes as it is: rule 9's one chain, or one for each column."""
     assert isinstance(problem, ConvProblem)
-    return Options(order=in_parts(problem))
+    found = Options(order=in_parts(problem))
+    if problem.tiles != "onednn" or problem.depthwise:
+        return found
+    return _direct(found, dot, isa, problem, "avx512_core" in implied(isa))
 
 
 def in_one_chain(dot: DotProduct, isa: str, problem: Problem) -> Options:
