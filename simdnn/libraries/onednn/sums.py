@@ -87,6 +87,8 @@ def _direct(found: Options, dot: DotProduct, isa: str, problem: ConvProblem, wid
     narrow = groups_by_fours(problem, 16) and small_block(problem) < (16 if wide else 8)
     narrow = narrow and by_older_kernel(problem, isa)
     formulas = any(map(is_formula, problem.epilogue.post_ops))  # want registers of their own, and tables whole ones
+    if found.order.fold and dot.acc == "s32" and by_older_kernel(problem, isa):  # which make no channels of taps
+        found = replace(found, order=Order())
     if found.order.fold or found.order.parts or formulas and (narrow or not wide):
         return found
     if not by_older_kernel(problem, isa):
