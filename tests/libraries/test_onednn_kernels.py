@@ -88,13 +88,14 @@ def test_a_convolution_computes_the_taps_on_the_image_alone(
     if (problem.kh - 1) * problem.dilation[0] + 1 > problem.ih or problem.oh < 1 or problem.ow < 1:
         return
     unit = unit_of(isa)
-    tile = convolution_tile(problem, dot, unit.masks) if tiled else None
+    tile = convolution_tile(replace(problem, caches=_INTEL), dot, unit.masks) if tiled else None
     program = direct("x", problem, unit, dot, Options(tile=tile))
     lines_of_zero = min(run(problem, axis) for axis in (0, 1)) == 0  # a line or a column that sees padding alone
     expected = on_image(problem) * ceil(ic / dot.depth) * ceil(problem.oc / unit.lanes)
     assert lines_of_zero or executed(program)[name] == expected
 
 
+_INTEL, _ZEN3 = (48 * 1024, 2048 * 1024), (32 * 1024, 512 * 1024)  # bytes of a core's caches
 _CONVOLUTIONS = [  # channels, image, outputs, taps, stride, padding; AVX-512 or not; weights; the code that was made
     ((64, 56, 64, 3, 1, 1), True, "f32", (6, 4)),
     ((256, 14, 256, 3, 1, 1), True, "f32", (14, 2)),
@@ -107,16 +108,34 @@ _CONVOLUTIONS = [  # channels, image, outputs, taps, stride, padding; AVX-512 or
     ((512, 14, 512, 3, 1, 1), False, "f32", (5, 2)),
     ((512, 28, 128, 1, 1, 0), False, "f16", (6, 2)),
 ]
+_SMALL_CACHES = [  # f32 without AVX-512: the code that was made on a Zen 3, and what larger caches would have
+    ((512, 7, 512, 3, 1, 1), (4, 2), (4, 3)),
+    ((384, 28, 256, 3, 1, 1), (6, 2), (4, 3)),
+    ((1024, 14, 256, 1, 1, 0), (3, 4), (4, 3)),
+    ((1024, 10, 512, 1, 1, 0), (3, 4), (4, 3)),
+    ((32, 112, 64, 1, 1, 0), (3, 4), (6, 2)),
+]
 
 
 @pytest.mark.parametrize(("sizes", "wide", "read", "expected"), _CONVOLUTIONS)
 def test_tiles_of_convolutions_are_the_librarys(
     sizes: tuple[int, ...], wide: bool, read: str, expected: tuple[int, int]
 ) -> None:
+    assert _tile(sizes, wide, read, _INTEL) == expected
+
+
+@pytest.mark.parametrize(("sizes", "expected", "beside_larger"), _SMALL_CACHES)
+def test_they_go_by_the_machines_caches(
+    sizes: tuple[int, ...], expected: tuple[int, int], beside_larger: tuple[int, int]
+) -> None:
+    assert (_tile(sizes, False, "f32", _ZEN3), _tile(sizes, False, "f32", _INTEL)) == (expected, beside_larger)
+
+
+def _tile(sizes: tuple[int, ...], wide: bool, read: str, caches: tuple[int, int]) -> tuple[int, int]:
     ic, size, oc, taps, stride, padding = sizes
-    problem = ConvProblem(1, ic, size, size, oc, taps, taps, "f32", "f32", Epilogue("f32"), read=read, caches=_CACHES)
+    problem = ConvProblem(1, ic, size, size, oc, taps, taps, "f32", "f32", Epilogue("f32"), read=read, caches=caches)
     tile = convolution_tile(replace(problem, padding=(padding,) * 4, strides=(stride, stride)), FMA, wide)
-    assert (tile.rows, tile.vectors) == expected
+    return tile.rows, tile.vectors
 
 
 @pytest.mark.parametrize(("wei", "name"), [("bf16", "vpmovzxwd"), ("f16", "vcvtph2ps")])
