@@ -103,10 +103,23 @@ class LibraryWeights(PanelWeights):
             *code,
             self.shuffled(r, i),
             self.shuffled(r, i),
+            *([] if unit.masks else self.masked(r, i, panel, j)),
             op("vpslld", value, value, imm=28),
             op("vpsrad", signed, signed, imm=28),
             op("vpsrad", signed, signed, imm=4),
             *([op("vcvtdq2ps", unit.reg(r[i], "f32"), signed)] if rows.floats else []),
+        ]
+
+    def masked(self, r: list[str], i: int, panel: Panel, j: int) -> Code:
+        """What it takes more under AVX2: both nibbles of a byte are masked, shifted and then added, with the order of
+        lanes and both masks from memory each time (scales stand for these).
+        """
+        value = self.unit.reg(r[i])
+        lanes = value.as_("s32")
+        return [
+            *self.reload([*r[:3], r[4]], panel, j) * 3,
+            *[op("vpand", value, value, self.unit.reg(r[4]))] * 2,
+            op("vpaddd", lanes, lanes, self.unit.reg(r[4], "s32")),
         ]
 
     def shuffled(self, r: list[str], i: int) -> Op:
