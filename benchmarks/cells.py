@@ -334,10 +334,11 @@ def _report(recorded: pd.DataFrame, machine: str) -> None:
     print(grid.loc[cells["shape"].unique(), cells["column"].unique()].round(2).to_string(na_rep=""))
     cells["kind"], cells["kept out"] = cells["shape"].map(kind_of), cells["shape"].map(kept_out)
     cells["family"] = ["convolution" if shape.count("x") > _INNER else "matmul" for shape in cells["shape"]]
-    f32 = cells[cells["column"] == "f32"].set_index("shape")["ratio"]
+    base = "f32" if "f32" in set(cells["column"]) else "f32 avx2"
+    f32 = cells[cells["column"] == base].set_index("shape")["ratio"]
     cells["error"], cells["absolute"] = 100 * (cells["ratio"] - 1), 100 * (cells["ratio"] - 1).abs()
     faster = 100 * (cells["shape"].map(f32) / cells["ratio"] - 1).abs()
-    cells["speed-up"] = faster.where(cells["column"] != "f32")
+    cells["speed-up"] = faster.where(cells["column"] != base)
     for by in (["family", "column"], ["kind"], ["family", "kept out"], ["kept out"]):
         summary = cells.groupby(by, sort=False).agg(
             cells=("error", "count"),
