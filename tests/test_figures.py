@@ -66,9 +66,9 @@ def number_and_mean(found: pd.Series) -> list[str]:
     return [f"{len(found)}", f"{found.mean():.1f}"]
 
 
-def cells() -> list[int]:
-    """Kernels of a library on a Zen 4: products, convolutions, pairs of types and caps."""
-    found = table("cells-zen4")
+def cells(name: str = "cells-zen4") -> list[int]:
+    """Kernels of a library on a core: products, convolutions, pairs of types and caps."""
+    found = table(name)
     sizes = found["shape"].str.count("x") + 1
     return [int((sizes <= 4).sum()), int((sizes > 4).sum()), found["column"].nunique()]
 
@@ -155,6 +155,7 @@ SAID: list[tuple[str, str, Callable[[], list[int] | list[str]]]] = [
         )
     ),
     (INDEX, "| {0} matmuls, {1} convolutions, {2} pairs of types and caps |", cells),
+    (INDEX, "| {0} matmuls, {1} convolutions, {2} pairs of types without AVX-512 |", partial(cells, "cells-zen3")),
     (INDEX, "| {0} of {1} within 25 %, half within {2} %;", primitives),
     (COSTS, "{0} of {1} are within 25 %, half within {2} %.", primitives),
     *(
